@@ -5,6 +5,7 @@ The kernels do not normalise; `scale` carries the factor that the norm mode asks
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,6 +18,7 @@ from flambeau_kernels.loading import scipy_module
 from .. import dtypes
 from .._arrays import is_c_contiguous, strides_in
 from ..tensor import Tensor, wrap, wrap_dim
+from ._plans import Plan, planned
 from ._refusal import refusing
 from ._spec import FUNCTION, OPS, OUT, composite, describe, int_list, need_int, out_of_shape, primitive
 
@@ -88,14 +90,23 @@ transform.node_class.title = "FftC2CBackward0"
 @transform.kernel
 @_by_lines(False)
 def _transform(a, dims, scale, inverse):
-    from flambeau_kernels.cpu import fourier
-
-    if fourier.takes(a, dims):
-        return fourier.transform(a, dims, scale, inverse)
+    made = _compiled(0, a, dims, scale, inverse)
+    if made is not None:
+        return made
     if not a.size or not dims:
         return _scaled(a.copy(), scale, a.dtype)
     rule = scipy_module("fft").ifftn if inverse else scipy_module("fft").fftn
     return _scaled(rule(a, axes=dims, norm="forward" if inverse else "backward", workers=_workers(a)), scale, a.dtype)
+
+
+def _compiled(kind: int, a: Any, dims: Any, scale: float, inverse: bool, n: int = 0) -> Any:
+    """The transform by a kernel; None where there is none. `kind` is one of those of `fourier`."""
+    if a.__class__ is not np.ndarray:
+        return None
+    from flambeau_kernels.cpu import fourier
+
+    run = fourier.planned(kind, a.shape, a.dtype.char.lower(), tuple(dims), scale, inverse, n)
+    return None if run is None else run(np.ascontiguousarray(a))
 
 
 def _workers(a: Any) -> int:
@@ -127,10 +138,9 @@ real_transform.node_class.title = "FftR2CBackward0"
 @real_transform.kernel
 @_by_lines(True)
 def _real_transform(a, dims, scale):
-    from flambeau_kernels.cpu import fourier
-
-    if fourier.takes_real(a, dims):
-        return fourier.real_transform(a, scale)
+    made = _compiled(1, a, dims, scale, False)
+    if made is not None:
+        return made
     shape = _half_shape(a.shape, dims[-1])
     if not a.size:
         return np.zeros(shape, _complex_of(a.dtype))
@@ -164,6 +174,9 @@ inverse_to_real.node_class.title = "FftC2RBackward0"
 @inverse_to_real.kernel
 @_by_lines(True)
 def _inverse_to_real(a, dims, n, scale):
+    made = _compiled(2, a, dims, scale, True, n)
+    if made is not None:
+        return made
     shape = [*a.shape]
     shape[dims[-1]] = n
     if not a.size:
@@ -230,6 +243,38 @@ def _factor(norm: Any, inverse: bool, count: int) -> float:
     if norm == "ortho":
         return 1.0 / float(count) ** 0.5
     return 1.0 / count if (norm == "forward") != inverse else 1.0
+
+
+def _plan(rule: Any, name: str, input: Tensor, s: Any, dim: Any, norm: Any, inverse: bool) -> Plan | None:
+    """How a contiguous Tensor is transformed that need not be padded or converted, along dimensions that lie behind the others."""
+    a, kind = input._array, {_to_complex: 0, _from_real: 1, _to_real: 2}[rule]
+    char = a.dtype.char
+    if char not in ("fdFD", "fd", "FD")[kind] or kind and inverse != (kind == 2):
+        return None
+    dims, sizes = _layout(name, input, s, dim)
+    if not dims:
+        return None
+    lengths = [a.shape[d] if n == -1 else _check_length(n) for d, n in zip(dims, sizes, strict=True)]
+    if kind == 2:
+        lengths[-1] = _check_length(2 * (a.shape[dims[-1]] - 1) if sizes[-1] == -1 else sizes[-1])
+    needed = [*lengths[:-1], lengths[-1] // 2 + 1] if kind == 2 else lengths
+    if needed != [a.shape[d] for d in dims]:
+        return None
+    from flambeau_kernels.cpu import fourier
+    from flambeau_kernels.cpu.move import in_rows
+
+    order = _memory_order(a, dims, kind > 0)
+    at, shape = [order.index(d) for d in range(a.ndim)], tuple([a.shape[d] for d in order])
+    scale = _factor(norm, inverse, prod(lengths))
+    run = fourier.planned(kind, shape, char.lower(), tuple([at[d] for d in dims]), scale, inverse, lengths[-1])
+    if run is None:
+        return None
+    if kind == 0 and char in "fd":
+        widened = _complex_of(a.dtype)
+        return Plan(lambda a: run(np.ascontiguousarray(a.transpose(order), widened)).transpose(at))
+    if at != order or order != sorted(order):
+        return Plan(lambda a: run(in_rows(a.transpose(order))).transpose(at))
+    return Plan(run)
 
 
 def _dim(x: Tensor, dim: int) -> int:
@@ -365,7 +410,16 @@ def _declare(stem: str) -> None:
         fn.__doc__ = _doc(what, where, stem, "n" if fn is one else "s")
         # The transforms of Hermitian signals along several dimensions are on none of PyTorch's lists.
         cast = ("float32", None) if fn is one or stem not in ("hfft", "ihfft") else None
-        composite(surface=BOTH, namespace="fft", operator=f"fft_{name}", autocast=cast, samples=_SAMPLES[name])(fn)
+        op = composite(surface=BOTH, namespace="fft", operator=f"fft_{name}", autocast=cast, samples=_SAMPLES[name])(fn)
+        planned(op)(partial(_plan_one if fn is one else _plan_several, rule, name, inverse))
+
+
+def _plan_one(rule: Any, name: str, inverse: bool, input: Tensor, n: Any, dim: Any, norm: Any) -> Plan | None:
+    return _plan(rule, name, input, None if n is None else (n,), (dim,), norm, inverse)
+
+
+def _plan_several(rule: Any, name: str, inverse: bool, input: Tensor, s: Any, dim: Any, norm: Any) -> Plan | None:
+    return _plan(rule, name, input, s, dim, norm, inverse)
 
 
 for _stem in _RULES:

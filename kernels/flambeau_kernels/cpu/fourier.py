@@ -1,328 +1,287 @@
-"""Discrete Fourier transforms of lengths 4 * 2^a * 3^b * 5^c, compiled.
+"""Discrete Fourier transforms of lengths whose prime factors are 2, 3, 5 and 7, compiled.
 
-Values of several lines lie in planes, real parts before imaginary ones. A pass takes sequences apart into `radix` shorter ones
-and leaves its results in order (Stockham's form), so that vectors are consecutive elements in every pass but the first.
-Only sums of elements along a line enter a value: it does not depend on threads, vectors or neighbours.
+`planned` checks a transform once for a shape; what it returns allocates and runs kernels of `fourier_lines.py`, one for each
+dimension. Only sums of elements along a line enter a value: it does not depend on threads or neighbours.
 
-Source: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform", section 1.7.
+Source: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform".
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from math import cos, pi, prod, sin
+from collections.abc import Callable
+from math import pi, prod
 from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import (
-    apart,
-    broadcast,
-    float32,
-    float64,
-    independent,
-    kernel,
-    lanes,
-    load,
-    rolled,
-    store,
-)
+import flambeau_kernels
+from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.language import float32, float64
 
+from . import fourier_lines
+from .fourier_lines import COMPLEX, FROM_REAL, TO_REAL
 from .move import in_rows
 from .tier import compiles
 
-__all__ = ["real_transform", "takes", "takes_real", "transform"]
+__all__ = ["COMPLEX", "FROM_REAL", "TO_REAL", "planned"]
 
-COLUMNS = 16                                          # lines side by side that are transformed together
-PIECE = 1 << 14                                       # elements of a chunk, about 50 microseconds
-MOST_CHUNKS = 64                                      # each has memory of its own
-C1, C2, S1, S2, S3 = cos(2 * pi / 5), cos(4 * pi / 5), sin(2 * pi / 5), sin(4 * pi / 5), sin(pi / 3)
-
-
-def get(p, i, V):
-    return p[i] if V == 1 else load(p, i, V)
-
-
-def put(p, i, size, re, im, V):
-    if V == 1:
-        p[i] = re
-        p[i + size] = im
-    else:
-        store(p, i, re)
-        store(p, i + size, im)
+Run = Callable[[np.ndarray], np.ndarray]
+PIECE = 1 << 14                                       # elements of a chunk, about 20 microseconds
+COLUMNS = {"f": 32, "d": 16}                          # that are transformed together
+LONG = 128                                            # from which a line alone fills vectors
+MOST_CHUNKS = 32                                      # each has memory of its own
+# Longer lines leave the second-level cache in every pass, so they are taken apart.
+MOST = {"f": 1 << 18, "d": 1 << 17}
+LONGEST = 1 << 22                                     # whose turns are kept: 32 MB
+_COMPLEX = {"f": np.dtype(np.complex64), "d": np.dtype(np.complex128)}
 
 
-def number(x, V):
-    return x if V == 1 else broadcast(x, V)
+@functools.lru_cache(1024)
+def planned(kind: int, shape: tuple[int, ...], char: str, dims: tuple[int, ...], scale: float, inverse: bool, n: int = 0) -> Run | None:
+    """What computes transforms over `dims` of contiguous arrays of `shape`, with exponent sign + if `inverse`, times `scale`.
+
+    Args:
+        kind: `COMPLEX`; `FROM_REAL`, with the first ``n // 2 + 1`` values along the last of `dims`; or `TO_REAL`, the inverse
+            of that, where `n` is the length of the result.
+        char: "f" for numbers of 32 bits, "d" for 64.
+    Returns: None for what no kernel computes.
+    """
+    if not compiles() or char not in _COMPLEX or not dims or not prod(shape):
+        return None
+    steps: list[Run] = []
+    dims = tuple([d % len(shape) for d in dims])
+    shape, last = tuple(shape), dims[-1]
+    # Half spectra are along the last of the dimensions: made first, and undone in the end.
+    order = [*dims[:-1], last] if kind == TO_REAL else [last, *reversed(dims[:-1])]
+    for k, d in enumerate(order):
+        factor = float(scale) if k == len(order) - 1 else 1.0
+        of = kind if d == last else COMPLEX
+        length = n if of == TO_REAL else shape[d]
+        step = _step(of, shape, char, d, factor, bool(inverse), length)
+        if step is None:
+            return None
+        steps.append(step)
+        shape = (*shape[:d], length // 2 + 1 if of == FROM_REAL else length, *shape[d + 1 :])
+    if len(steps) == 1:
+        return steps[0]
+
+    def run(a: np.ndarray) -> np.ndarray:
+        for step in steps:
+            a = step(a)
+        return a
+
+    return run
 
 
-def turned(re, im, c, s):
-    """``(re + i im) (c + i s)``."""
-    return re * c - im * s, re * s + im * c
+@functools.lru_cache(512)
+def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:
+    """The same for one dimension, whose real or complex values are `n`."""
+    inner, outer = prod(shape[d + 1 :]), prod(shape[:d])
+    if kind != COMPLEX and (n % 2 or inner > 1):
+        return None
+    m = n if kind == COMPLEX else n // 2
+    if not _is_smooth(m):
+        return None
+    made_shape = (*shape[:d], m + 1 if kind == FROM_REAL else n, *shape[d + 1 :])
+    made_dtype = np.dtype(char) if kind == TO_REAL else _COMPLEX[char]
+    if m > MOST[char]:
+        return _very_long(kind, shape, char, d, scale, inverse, n) if inner == 1 and char == "f" and _matrix_sides(m) else None
+    plan = _columns if inner > 1 else _short if m < LONG else _long
+    form, chunks, numbers, *arrays = plan(kind, char, m, outer, inner, scale, inverse or kind == TO_REAL)
+    real, release = np.dtype(char), prod(made_shape) > 2048
+
+    def run(a: np.ndarray) -> np.ndarray:
+        made = np.empty(made_shape, made_dtype)
+        form(chunks, release, a, made, np.empty(chunks * numbers, real), *arrays)
+        return made
+
+    def run_on_stack(a: np.ndarray) -> np.ndarray:
+        made = np.empty(made_shape, made_dtype)
+        form(chunks, release, a, made, made, *arrays)
+        return made
+
+    return run_on_stack if numbers <= fourier_lines.SMALL else run
 
 
-def two(a, to, at, put_at, size, m, s, w, p, V):
-    c, d = number(w[p], V), number(w[m + p], V)
-    ar, ai = get(a, at, V), get(a, at + size, V)
-    br, bi = get(a, at + s * m, V), get(a, at + s * m + size, V)
-    put(to, put_at, size, ar + br, ai + bi, V)
-    re, im = turned(ar - br, ai - bi, c, d)
-    put(to, put_at + s, size, re, im, V)
+def _lanes(char: str) -> int:
+    return llvm.machine().register_bits // (32 if char == "f" else 64)
 
 
-def three(a, to, at, put_at, size, m, s, w, p, V, KIND):
-    step = s * m
-    ar, ai = get(a, at, V), get(a, at + size, V)
-    br, bi = get(a, at + step, V), get(a, at + step + size, V)
-    cr, ci = get(a, at + 2 * step, V), get(a, at + 2 * step + size, V)
-    half, root = number(KIND(0.5), V), number(KIND(S3), V)
-    tr, ti = br + cr, bi + ci
-    put(to, put_at, size, ar + tr, ai + ti, V)
-    mr, mi = ar - half * tr, ai - half * ti
-    nr, ni = root * (br - cr), root * (bi - ci)
-    re, im = turned(mr + ni, mi - nr, number(w[p], V), number(w[2 * m + p], V))
-    put(to, put_at + s, size, re, im, V)
-    re2, im2 = turned(mr - ni, mi + nr, number(w[m + p], V), number(w[3 * m + p], V))
-    put(to, put_at + 2 * s, size, re2, im2, V)
+def _up(n: int, lanes: int) -> int:
+    return -(-n // lanes) * lanes
 
 
-def four(a, to, at, put_at, size, m, s, w, p, V):
-    step = s * m
-    ar, ai = get(a, at, V), get(a, at + size, V)
-    br, bi = get(a, at + step, V), get(a, at + step + size, V)
-    cr, ci = get(a, at + 2 * step, V), get(a, at + 2 * step + size, V)
-    dr, di = get(a, at + 3 * step, V), get(a, at + 3 * step + size, V)
-    er, ei, fr, fi = ar + cr, ai + ci, ar - cr, ai - ci
-    gr, gi, hr, hi = br + dr, bi + di, br - dr, bi - di
-    put(to, put_at, size, er + gr, ei + gi, V)
-    re, im = turned(fr + hi, fi - hr, number(w[p], V), number(w[3 * m + p], V))
-    put(to, put_at + s, size, re, im, V)
-    re2, im2 = turned(er - gr, ei - gi, number(w[m + p], V), number(w[4 * m + p], V))
-    put(to, put_at + 2 * s, size, re2, im2, V)
-    re3, im3 = turned(fr - hi, fi + hr, number(w[2 * m + p], V), number(w[5 * m + p], V))
-    put(to, put_at + 3 * s, size, re3, im3, V)
+def _form(kernel: Any, char: str, radices: tuple[int, ...], kind: int | None) -> Any:
+    real = np.dtype(char)
+    constants: dict[str, Any] = {"RADICES": tuple(sorted({*radices}))}
+    if kind is not None:
+        constants["KIND_OF"] = kind
+    return kernel.form((real, real, real, real, np.dtype(np.int64), np.dtype(np.int64)), constants)
 
 
-def five(a, to, at, put_at, size, m, s, w, p, V, KIND):
-    step = s * m
-    ar, ai = get(a, at, V), get(a, at + size, V)
-    br, bi = get(a, at + step, V), get(a, at + step + size, V)
-    cr, ci = get(a, at + 2 * step, V), get(a, at + 2 * step + size, V)
-    dr, di = get(a, at + 3 * step, V), get(a, at + 3 * step + size, V)
-    er, ei = get(a, at + 4 * step, V), get(a, at + 4 * step + size, V)
-    c1, c2 = number(KIND(C1), V), number(KIND(C2), V)
-    s1, s2 = number(KIND(S1), V), number(KIND(S2), V)
-    tr, ti, ur, ui = br + er, bi + ei, cr + dr, ci + di
-    vr, vi, xr, xi = br - er, bi - ei, cr - dr, ci - di
-    put(to, put_at, size, ar + tr + ur, ai + ti + ui, V)
-    mr, mi = ar + c1 * tr + c2 * ur, ai + c1 * ti + c2 * ui
-    nr, ni = s1 * vr + s2 * xr, s1 * vi + s2 * xi
-    re, im = turned(mr + ni, mi - nr, number(w[p], V), number(w[4 * m + p], V))
-    put(to, put_at + s, size, re, im, V)
-    re4, im4 = turned(mr - ni, mi + nr, number(w[3 * m + p], V), number(w[7 * m + p], V))
-    put(to, put_at + 4 * s, size, re4, im4, V)
-    kr, ki = ar + c2 * tr + c1 * ur, ai + c2 * ti + c1 * ui
-    lr, li = s2 * vr - s1 * xr, s2 * vi - s1 * xi
-    re2, im2 = turned(kr + li, ki - lr, number(w[m + p], V), number(w[5 * m + p], V))
-    put(to, put_at + 2 * s, size, re2, im2, V)
-    re3, im3 = turned(kr - li, ki + lr, number(w[2 * m + p], V), number(w[6 * m + p], V))
-    put(to, put_at + 3 * s, size, re3, im3, V)
+def _cut(groups: int, elements: int) -> tuple[int, int]:
+    """Chunks, and groups of `elements` in each."""
+    per = max(1, PIECE // elements, -(-groups // MOST_CHUNKS))
+    return -(-groups // per), per
 
 
-def one_pass(a, to, size, r, m, s, w, V, KIND):
-    """A pass with vectors of `V` of the `s` sequences side by side."""
-    for p in rolled(range(m)):
-        for q in rolled(range(0, s, V)):
-            at, put_at = q + s * p, q + s * r * p
-            if r == 4:
-                four(a, to, at, put_at, size, m, s, w, p, V)
-            elif r == 5:
-                five(a, to, at, put_at, size, m, s, w, p, V, KIND)
-            elif r == 3:
-                three(a, to, at, put_at, size, m, s, w, p, V, KIND)
-            else:
-                two(a, to, at, put_at, size, m, s, w, p, V)
+def _whole_numbers(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
 
 
-@kernel
-def lines(chunk, x, out, work, table, factors, passes, groups, per, n, inner, columns, scale, swap, *, REAL):
-    KIND = REAL
-    N = lanes(KIND)
-    blocks = (inner + columns - 1) // columns
-    room = work + chunk * (4 * n * columns)
-    for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
-        first = group % blocks * columns
-        width = min(columns, inner - first)
-        start = (group // blocks * n * inner + first) * 2
-        size = n * width
-        # A block of whole rows is one long row.
-        rows = 1 if width == inner else n
-        long_width = size // rows
-        real, imaginary = room + swap * size, room + (1 - swap) * size
-        for i in rolled(range(rows)):
-            row, to_real, to_imaginary = x + (start + i * inner * 2), real + i * width, imaginary + i * width
-            for c in independent(range(long_width)):
-                to_real[c] = row[2 * c]
-                to_imaginary[c] = row[2 * c + 1]
-        left, s, used = n, width, 0
-        for t in rolled(range(passes)):
-            r = factors[t]
-            m = left // r
-            a, to, w = room + t % 2 * (2 * size), room + (t + 1) % 2 * (2 * size), table + used
-            if s == 1:
-                for p in independent(range(m)):
-                    four(a, to, p, 4 * p, size, m, 1, w, p, 1)
-            elif N > 4 and s % N == 0:
-                apart(one_pass)(a, to, size, r, m, s, w, N, KIND)
-            else:
-                apart(one_pass)(a, to, size, r, m, s, w, 4, KIND)
-            used += 2 * (r - 1) * m
-            left = m
-            s = s * r
-        done = passes % 2 * (2 * size)
-        factor = KIND(scale)
-        for i in rolled(range(rows)):
-            row, of_real, of_imaginary = out + (start + i * inner * 2), real + (done + i * width), imaginary + (done + i * width)
-            for c in independent(range(long_width)):
-                row[2 * c] = of_real[c] * factor
-                row[2 * c + 1] = of_imaginary[c] * factor
+def _columns(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
+    width = min(_up(inner, _lanes(char)), COLUMNS[char])
+    whole = n * width
+    groups = outer * -(-inner // width)
+    chunks, per = _cut(groups, whole)
+    radices = _radices(n)
+    plan = _whole_numbers(n, groups, per, inverse, len(radices), inner, width, whole)
+    table = np.concatenate([[scale], _turns_of_passes(n, radices)]).astype(char)
+    return _form(fourier_lines.columns, char, radices, None), chunks, 4 * whole, table, np.array(radices, np.int64), plan
 
 
-@kernel
-def unpacked(chunk, z, out, table, rows, per, m, *, REAL):
-    """Half the spectrum of real lines, from the transforms `z` of their even values + i their odd ones."""
-    half = REAL(0.5)
-    for row in rolled(range(chunk * per, min(rows, chunk * per + per))):
-        a, to = z + row * (2 * m), out + row * (2 * m + 2)
-        to[0] = a[0] + a[1]
-        to[1] = REAL(0)
-        to[2 * m] = a[0] - a[1]
-        to[2 * m + 1] = REAL(0)
-        for k in independent(range(1, m)):
-            re, im, re2, im2 = a[2 * k], a[2 * k + 1], a[2 * (m - k)], a[2 * (m - k) + 1]
-            # Transforms of the even values, and of the odd ones times -i.
-            even, even_im, odd, odd_im = half * (re + re2), half * (im - im2), half * (im + im2), half * (re2 - re)
-            c, s = table[k], table[m + k]
-            to[2 * k] = even + (odd * c - odd_im * s)
-            to[2 * k + 1] = even_im + (odd * s + odd_im * c)
+def _short(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
+    lanes = _lanes(char)
+    whole = (n + 1 + lanes) * lanes
+    groups = -(-outer // lanes)
+    chunks, per = _cut(groups, n * lanes)
+    radices = _radices(n)
+    parts = [[scale / 2 if kind == FROM_REAL else scale], _turns_of_passes(n, radices), _turns_of_halves(n)]
+    plan = _whole_numbers(n, groups, per, inverse, len(radices), outer, whole, 1 + len(parts[1]))
+    table = np.concatenate(parts).astype(char)
+    return _form(fourier_lines.short_lines, char, radices, kind), chunks, 4 * whole, table, np.array(radices, np.int64), plan
 
 
-@functools.lru_cache(256)
+def _long(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
+    lanes = _lanes(char)
+    n1, n2 = _sides(n, lanes)
+    r1, r2 = _up(n1, lanes), _up(n2, lanes)
+    whole = r1 * r2 + lanes
+    chunks, per = _cut(outer, n)
+    first, second = _radices(n1), _radices(n2)
+    between = np.zeros((2, r1, r2))
+    angles = np.outer(np.arange(n1), np.arange(n2)) % n * (-2 * pi / n)
+    between[0, :n1, :n2], between[1, :n1, :n2] = np.cos(angles), np.sin(angles)
+    parts = [
+        [scale / 2 if kind == FROM_REAL else scale], _turns_of_passes(n1, first), between.ravel(), _turns_of_passes(n2, second),
+        _turns_of_halves(n) if kind != COMPLEX else [], np.zeros(lanes),
+    ]  # fmt: skip
+    at = np.cumsum([len(p) for p in parts])
+    plan = _whole_numbers(n, outer, per, inverse, len(first) + len(second), n1, n2, len(first), whole, at[1], at[2], at[3])
+    table = np.concatenate(parts).astype(char)
+    return (_form(fourier_lines.long_lines, char, first + second, kind), chunks, 4 * whole + 2 * lanes, table,
+            np.array(first + second, np.int64), plan)  # fmt: skip
+
+
+def _forget() -> None:
+    planned.cache_clear()
+    _step.cache_clear()
+
+
+flambeau_kernels.plans_kept_elsewhere.append(_forget)     # another engine compiles the kernels anew
+
+
+# -- tables --------------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(1024)
 def _radices(n: int) -> tuple[int, ...]:
-    """The radix of each pass, those of 4 first; none for a length that has another prime factor or is odd."""
-    found, left = [], n
-    for radix in (4, 2, 5, 3):
+    """The radix of each pass, for a product of 2, 3, 5 and 7."""
+    twos, left = 0, n
+    while left % 2 == 0:
+        twos, left = twos + 1, left // 2
+    found = {1: [2], 4: [4, 4]}.get(twos, [8] * (twos // 3) + [4] * (twos % 3 // 2) + [2] * (twos % 3 % 2))
+    if twos % 3 == 1 and twos > 4:
+        found = [8] * (twos // 3 - 1) + [4, 4]
+    for radix in (7, 5, 3):
         while left % radix == 0:
             found.append(radix)
             left //= radix
-    return tuple(found) if left == 1 and n % 4 == 0 else ()
+    return tuple(found)
 
 
-@functools.lru_cache(64)
-def _plan(n: int, char: str) -> tuple[np.ndarray, np.ndarray]:
-    """The radices, and for each pass the cosines and then the sines that it turns its results by."""
-    radices, rows, left = _radices(n), [], n
+def _is_smooth(n: int) -> bool:
+    return n > 0 and prod(_radices(n)) == n
+
+
+def _turns_of_passes(n: int, radices: tuple[int, ...]) -> np.ndarray:
+    """For each pass, the cosines and then the sines that it turns its results by."""
+    rows, left = [np.empty(0)], n
     for radix in radices:
         angles = np.outer(np.arange(1, radix), np.arange(left // radix)) * (-2 * pi / left)
         rows += [np.cos(angles).ravel(), np.sin(angles).ravel()]
         left //= radix
-    return np.array(radices, np.int64), np.concatenate(rows).astype(char)
+    return np.concatenate(rows)
 
 
-@functools.lru_cache(64)
-def _turns(n: int, char: str) -> np.ndarray:
-    """Cosines and sines of half a circle, clockwise, by which the odd values of a line of `n` are turned."""
-    angles = np.arange(n // 2) * (-2 * pi / n)
-    return np.concatenate([np.cos(angles), np.sin(angles)]).astype(char)
+def _turns_of_halves(m: int) -> np.ndarray:
+    """Cosines and sines of half a circle, clockwise, by which the odd values of a line of 2m are turned."""
+    angles = np.arange(m + 1) * (-pi / m)
+    sines = np.sin(angles)
+    sines[[0, m]] = 0
+    return np.concatenate([np.cos(angles), sines])
 
 
-def takes(a: np.ndarray, dims: Any) -> bool:
-    """Whether `transform` computes this."""
-    if a.dtype.char not in "FD" or not a.size or not dims or not compiles() or type(a) is not np.ndarray:
-        return False
-    if len(dims) == 1 and dims[0] % a.ndim == a.ndim - 1 and a.shape[-1] > MOST[a.dtype.char]:
-        return a.dtype.char == "F" and _sides(a.shape[-1]) is not None
-    for d in dims:
-        inner = prod(a.shape[d % a.ndim + 1 :])
-        if not _radices(a.shape[d]) or not (inner == 1 or inner % 4 == 0 and a.dtype.char == "F") or a.shape[d] > MOST[a.dtype.char]:
-            return False
-    return True
+@functools.lru_cache(1024)
+def _sides(n: int, lanes: int) -> tuple[int, int]:
+    """Height and width of a matrix of `n` elements: as little padding and as few passes as can be."""
+
+    def work(n1: int) -> tuple[float, int]:
+        n2 = n // n1
+        return _up(n1, lanes) * _up(n2, lanes) * (len(_radices(n1)) + len(_radices(n2)) + 2.0), abs(n1 - n2)
+
+    n1 = min((h for h in range(1, n + 1) if n % h == 0), key=work)
+    return n1, n // n1
 
 
-def _long_lines(a: np.ndarray, scale: float, inverse: bool) -> np.ndarray:
-    """The transforms of long lines, each taken as a matrix by rows: of its columns, turned, of its rows, and then by columns."""
-    n = a.shape[-1]
-    height, width = _sides(n) or (1, n)
-    columns = transform(a.reshape(-1, height, width), (1,), 1.0, inverse)
-    columns *= _turns_between(height, width, inverse)
-    made = transform(columns, (2,), scale, inverse)
-    return in_rows(made.swapaxes(1, 2)).reshape(a.shape)
+# -- lines beyond the caches -----------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(128)
-def _sides(n: int) -> tuple[int, int] | None:
-    """Height and width of a matrix of `n` elements whose sides have transforms here, as nearly alike as can be; None for none."""
-    if n > LONGEST or not _radices(n):
+def _matrix_sides(n: int) -> tuple[int, int] | None:
+    """Height and width of a matrix of `n` elements, as nearly alike as can be; None for none that are short enough."""
+    if n > LONGEST:
         return None
-    near = [h for h in range(4, math.isqrt(n) + 1) if n % h == 0 and _radices(h) and _radices(n // h)]
-    return (near[-1], n // near[-1]) if near and n // near[-1] <= MOST["F"] else None
+    near = [h for h in range(4, math.isqrt(n) + 1) if n % h == 0]
+    return (near[-1], n // near[-1]) if near and n // near[-1] <= MOST["f"] else None
 
 
 @functools.lru_cache(2)
 def _turns_between(height: int, width: int, inverse: bool) -> np.ndarray:
-    """What the values of a long line are multiplied by between the transforms of columns and of rows."""
+    """What the values of a very long line are multiplied by between the transforms of columns and of rows."""
     n = height * width
     angles = (np.outer(np.arange(height), np.arange(width)) % n) * ((2 if inverse else -2) * pi / n)
     return np.exp(1j * angles).astype(np.complex64)
 
 
-# Longer lines leave the second-level cache in every pass, so they are taken apart.
-LONGEST = 1 << 22                                     # whose turns are kept: 32 MB
-MOST = {"F": 1 << 18, "D": 1 << 16}
-_KINDS = {"f": float32, "d": float64}
+def _very_long(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:
+    """Transforms of very long lines, each taken as a matrix by rows: of its columns, turned, of its rows, and then by columns."""
+    if kind == TO_REAL:
+        return None
+    m = n if kind == COMPLEX else n // 2
+    height, width = _matrix_sides(m) or (1, m)
+    of_columns = _step(COMPLEX, (prod(shape[:d]), height, width), char, 1, 1.0, inverse, height)
+    of_rows = _step(COMPLEX, (prod(shape[:d]), height, width), char, 2, scale, inverse, width)
+    if of_columns is None or of_rows is None:
+        return None
 
+    def run(a: np.ndarray) -> np.ndarray:
+        made = of_columns(a)
+        made *= _turns_between(height, width, inverse)
+        return in_rows(of_rows(made).swapaxes(1, 2)).reshape(*shape[:d], m)
 
-def transform(a: np.ndarray, dims: Any, scale: float, inverse: bool) -> np.ndarray:
-    """The transform of complex `a` over `dims`, with exponent sign + if `inverse`, times `scale`."""
-    a = np.ascontiguousarray(a)
-    if a.dtype.char == "F" and len(dims) == 1 and a.shape[dims[0]] > MOST["F"]:
-        return _long_lines(a, scale, inverse)
-    for k, d in enumerate(reversed(dims)):
-        n, inner = a.shape[d], prod(a.shape[d % a.ndim + 1 :])
-        real = np.dtype(a.dtype.char.lower())
-        columns = min(inner, COLUMNS)
-        groups = a.size // (n * inner) * -(-inner // columns)
-        per = max(1, PIECE // (n * columns), -(-groups // MOST_CHUNKS))
-        chunks = -(-groups // per)
-        factors, table = _plan(n, real.char)
-        made = np.empty(a.shape, a.dtype)
-        work = np.empty(chunks * 4 * n * columns, real)
-        last = float(scale) if k == len(dims) - 1 else 1.0
-        lines.run(chunks, a.view(real), made.view(real), work, table, factors, len(factors), groups, per, n, inner, columns, last,
-                  int(inverse), REAL=_KINDS[real.char])  # fmt: skip
-        a = made
-    return a
-
-
-def takes_real(a: np.ndarray, dims: Any) -> bool:
-    """Whether `real_transform` computes this: lines of contiguous memory."""
-    if a.dtype.char not in "fd" or len(dims) != 1 or dims[0] % a.ndim != a.ndim - 1 or not a.size or type(a) is not np.ndarray:
-        return False
-    n = a.shape[-1]
-    if n % 2 or not _radices(n // 2) or not compiles():
-        return False
-    return n <= 2 * MOST[a.dtype.char.upper()] or a.dtype.char == "f" and _sides(n // 2) is not None
-
-
-def real_transform(a: np.ndarray, scale: float) -> np.ndarray:
-    """The first ``n // 2 + 1`` values of the transforms of real lines of n, the last dimension of `a`, times `scale`."""
-    a = np.ascontiguousarray(a)
-    n = a.shape[-1]
-    m, kind = n // 2, np.dtype(a.dtype.char.upper())
-    z = transform(a.view(kind), (a.ndim - 1,), scale, False)
-    made = np.empty((*a.shape[:-1], m + 1), kind)
-    rows = a.size // n
+    if kind == COMPLEX:
+        return run
     per = max(1, PIECE // m)
-    unpacked.run(-(-rows // per), z.view(a.dtype), made.view(a.dtype), _turns(n, a.dtype.char), rows, per, m, REAL=_KINDS[a.dtype.char])
-    return made
+    rows = prod(shape[:-1])
+    turns = _turns_of_halves(m).astype(char)
+    form = fourier_lines.unpacked.form((np.dtype(char),) * 3 + (int,) * 3, {"REAL": float32 if char == "f" else float64})
+
+    def real(a: np.ndarray) -> np.ndarray:
+        z, made = run(a), np.empty((*shape[:-1], m + 1), _COMPLEX[char])
+        form(-(-rows // per), True, z, made, turns, rows, per, m)
+        return made
+
+    return real

@@ -1,0 +1,345 @@
+"""Kernels of Fourier transforms of many lines: short ones, long ones, and lines that lie across rows.
+
+All work on planes of real and of imaginary parts, in memory of the chunk, where vectors are values of different transforms:
+
+- `short_lines` takes as many lines as a vector has lanes, and transposes them on the way in and out;
+- `long_lines` takes one line as a matrix of `n1` by `n2`, by rows: transforms its columns, turns the results, transposes
+  them, and transforms columns again;
+- `columns` takes lines that begin side by side in memory.
+
+Transforms of 2m real numbers are transforms of m complex ones, their even values + i their odd ones, and a pass that takes both
+apart (`KIND_OF` is 1), or puts them together (2).
+
+Numbers of a plan, by place: see `plan_numbers`.
+"""
+
+from __future__ import annotations
+
+from flambeau_kernels.engine.language import (
+    apart,
+    bitcast,
+    broadcast,
+    flags,
+    independent,
+    kernel,
+    lanes,
+    load,
+    local,
+    rolled,
+    shuffle,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+
+from .fourier_passes import EVENS, MIXED, ODDS, REVERSED, all_passes, transpose
+
+__all__ = ["COMPLEX", "FROM_REAL", "SMALL", "TO_REAL", "columns", "long_lines", "short_lines", "unpacked"]
+
+COMPLEX, FROM_REAL, TO_REAL = 0, 1, 2
+SMALL = 1 << 13                                       # numbers of a chunk's planes that lie on the stack
+
+
+# -- pairs of numbers ----------------------------------------------------------------------------------------------------------
+
+
+def apart_in(x, at, real, imaginary, to, count, N):
+    """`count` complex numbers, up to a vector, as a vector of each plane; zeros beyond."""
+    if count >= N:
+        a, b = load(x, at, N), load(x, at + N, N)
+        store(real, to, shuffle(a, b, EVENS[N]))
+        store(imaginary, to, shuffle(a, b, ODDS[N]))
+    else:
+        a, b = load(x, at, N, 2 * count), load(x, at + N, N, 2 * count - N)
+        store(real, to, shuffle(a, b, EVENS[N]))
+        store(imaginary, to, shuffle(a, b, ODDS[N]))
+
+
+def together_out(out, at, re, im, count, N):
+    """The first `count` of a vector of complex numbers."""
+    a, b = shuffle(re, im, MIXED[N][0]), shuffle(re, im, MIXED[N][1])
+    if count >= N:
+        store(out, at, a)
+        store(out, at + N, b)
+    else:
+        store(out, at, a, 2 * count)
+        store(out, at + N, b, 2 * count - N)
+
+
+def rows_in(x, step, real, imaginary, padded, rows, count):
+    """`rows` rows of `count` complex numbers, `step` numbers apart, into planes with rows of `padded`."""
+    N = lanes(widened(x))
+    for i in rolled(range(rows)):
+        for j in rolled(range(0, count, N)):
+            apart_in(x, i * step + 2 * j, real, imaginary, i * padded + j, count - j, N)
+
+
+def rows_out(out, step, real, imaginary, padded, rows, count, factor):
+    """Rows of planes as `rows` rows of `count` complex numbers, times `factor`."""
+    N = lanes(widened(out))
+    times = broadcast(factor, N)
+    for i in rolled(range(rows)):
+        for j in rolled(range(0, count, N)):
+            at = i * padded + j
+            together_out(out, i * step + 2 * j, load(real, at, N) * times, load(imaginary, at, N) * times, count - j, N)
+
+
+def halves(re, im, re2, im2, c, d):
+    """A value of a real line's transform, from those of the half line at k and m - k, times 2, and the turn of k."""
+    even, even_im, odd, odd_im = re + re2, im - im2, im + im2, re2 - re
+    return even + (odd * c - odd_im * d), even_im + (odd * d + odd_im * c)
+
+
+def wholes(re, im, re2, im2, c, d):
+    """The inverse: a value of the half line's transform, times 2."""
+    even, even_im, odd, odd_im = re + re2, im - im2, re - re2, im + im2
+    turned, turned_im = odd * c + odd_im * d, odd_im * c - odd * d
+    return even - turned_im, even_im + turned
+
+
+# -- lines side by side ------------------------------------------------------------------------------------------------------------
+
+
+@kernel(in_vectors=True)
+def columns(chunk, x, out, work, table, radices, plan, *, RADICES):
+    """Lines of n values, `inner` of which lie side by side."""
+    KIND = widened(out)
+    N = lanes(KIND)
+    n, groups, per, swap, passes = plan[0], plan[1], plan[2], plan[3], plan[4]
+    inner, width, whole = plan[5], plan[6], plan[7]
+    blocks = (inner + width - 1) // width
+    planes = local(vector(KIND, N), SMALL // N)
+    room = work + chunk * (4 * whole)
+    if 4 * whole <= SMALL:
+        room = bitcast(planes, KIND)
+    factor = table[0]
+    for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
+        first = group % blocks * width
+        count = min(width, inner - first)
+        start = (group // blocks * n * inner + first) * 2
+        padded = (count + N - 1) // N * N
+        apart(rows_in)(x + start, 2 * inner, room + swap * whole, room + (1 - swap) * whole, padded, n, count)
+        all_passes(room, whole, whole, padded, radices, 0, passes, table + 1, n, 0, RADICES=RADICES)
+        made = room + passes % 2 * (2 * whole)
+        apart(rows_out)(out + start, 2 * inner, made + swap * whole, made + (1 - swap) * whole, padded, n, count, factor)
+
+
+# -- short lines --------------------------------------------------------------------------------------------------------------
+
+
+def squares_in(x, to, first, count, length, swap, whole):
+    """Lines of `length` numbers, turned so that a row holds one number of each; odd rows lie in the other plane."""
+    KIND = widened(x)
+    N = lanes(KIND)
+    real, imaginary = to + swap * whole, to + (1 - swap) * whole
+    for j in rolled(range(0, length, N)):
+        v = local(vector(KIND, N), N)
+        for L in unroll(range(N)):
+            # Lanes without a line hold the last one once more.
+            line = x + (first + min(L, count - 1)) * length
+            v[L] = load(line, j, N, length - j)
+        transpose(v, KIND)
+        for L in unroll(range(N)):
+            store(imaginary if L % 2 else real, (j + L) // 2 * N, v[L])
+
+
+def squares_out(out, a, first, count, length, swap, whole, factor):
+    """The way back, times `factor`."""
+    KIND = widened(out)
+    N = lanes(KIND)
+    real, imaginary = a + swap * whole, a + (1 - swap) * whole
+    times = broadcast(factor, N)
+    for j in rolled(range(0, length, N)):
+        v = local(vector(KIND, N), N)
+        for L in unroll(range(N)):
+            v[L] = load(imaginary if L % 2 else real, (j + L) // 2 * N, N) * times
+        transpose(v, KIND)
+        for L in unroll(range(N)):
+            if count > L:
+                store(out + (first + L) * length, j, v[L], length - j)
+
+
+def halved_rows(a, to, whole, m, turns):
+    """Of lines that are lanes, half the spectrum of real lines."""
+    N = lanes(widened(a))
+    # The value at m is that at 0.
+    store(a, m * N, load(a, 0, N))
+    store(a, m * N + whole, load(a, whole, N))
+    with flags("contract"):
+        for k in rolled(range(m + 1)):
+            at, back = k * N, (m - k) * N
+            c, d = broadcast(turns[k], N), broadcast(turns[k + m + 1], N)
+            re, im = halves(load(a, at, N), load(a, at + whole, N), load(a, back, N), load(a, back + whole, N), c, d)
+            store(to, at, re)
+            store(to, at + whole, im)
+
+
+def whole_rows(a, to, real, imaginary, whole, m, turns):
+    """The transforms of half lines, from half the spectra of real lines; planes lie at `real` and `imaginary` in `to`."""
+    N = lanes(widened(a))
+    # The values at both ends are real, whatever is given.
+    store(a, whole, broadcast(widened(a)(0), N))
+    store(a, m * N + whole, broadcast(widened(a)(0), N))
+    with flags("contract"):
+        for k in rolled(range(m)):
+            at, back = k * N, (m - k) * N
+            c, d = broadcast(turns[k], N), broadcast(turns[k + m + 1], N)
+            re, im = wholes(load(a, at, N), load(a, at + whole, N), load(a, back, N), load(a, back + whole, N), c, d)
+            store(to, at + real, re)
+            store(to, at + imaginary, im)
+
+
+@kernel(in_vectors=True)
+def short_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
+    """Lines of n complex values, as many together as a vector has lanes."""
+    KIND = widened(out)
+    N = lanes(KIND)
+    n, groups, per, swap, passes = plan[0], plan[1], plan[2], plan[3], plan[4]
+    lines, whole = plan[5], plan[6]
+    planes = local(vector(KIND, N), SMALL // N)
+    room = work + chunk * (4 * whole)
+    if 4 * whole <= SMALL:
+        room = bitcast(planes, KIND)
+    factor = table[0]
+    turns = table + plan[7]
+    for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
+        first = group * N
+        count = min(N, lines - first)
+        if KIND_OF == TO_REAL:
+            apart(squares_in)(x, room + 2 * whole, first, count, 2 * n + 2, 0, whole)
+            apart(whole_rows)(room + 2 * whole, room, swap * whole, (1 - swap) * whole, whole, n, turns)
+        else:
+            apart(squares_in)(x, room, first, count, 2 * n, swap, whole)
+        all_passes(room, whole, whole, N, radices, 0, passes, table + 1, n, 0, RADICES=RADICES)
+        made = room + passes % 2 * (2 * whole)
+        if KIND_OF == FROM_REAL:
+            other = room + (passes + 1) % 2 * (2 * whole)
+            apart(halved_rows)(made, other, whole, n, turns)
+            apart(squares_out)(out, other, first, count, 2 * n + 2, 0, whole, factor)
+        else:
+            apart(squares_out)(out, made, first, count, 2 * n, swap, whole, factor)
+
+
+# -- long lines ---------------------------------------------------------------------------------------------------------------
+
+
+def turned_over(a, to, whole, r1, r2, w):
+    """A matrix of r1 by r2 complex numbers, times those of `w`, transposed."""
+    KIND = widened(a)
+    N = lanes(KIND)
+    turned = local(vector(KIND, N), 2 * N)
+    with flags("contract"):
+        for i in rolled(range(0, r1, N)):
+            for j in rolled(range(0, r2, N)):
+                for k in rolled(range(N)):
+                    at = (i + k) * r2 + j
+                    x, y, c, d = load(a, at, N), load(a, at + whole, N), load(w, at, N), load(w, at + r1 * r2, N)
+                    turned[k] = x * c - y * d
+                    turned[N + k] = x * d + y * c
+                # One text for both planes halves the time of compilation.
+                for plane in rolled(range(2)):
+                    v = local(vector(KIND, N), N)
+                    for L in unroll(range(N)):
+                        v[L] = turned[plane * N + L]
+                    transpose(v, KIND)
+                    for L in unroll(range(N)):
+                        store(to, (j + L) * r1 + i + plane * whole, v[L])
+
+
+def halved_line(a, whole, rows, count, padded, out, m, turns, factor):
+    """Half the spectrum of a real line; the transform of its half lies in `rows` rows of `count` values, each followed by padding."""
+    KIND = widened(a)
+    N = lanes(KIND)
+    # Rows move together; what a row writes beyond its end belongs to the next one.
+    if padded != count:
+        for i in rolled(range(1, rows)):
+            for j in rolled(range(0, count, N)):
+                store(a, i * count + j, load(a, i * padded + j, N))
+                store(a, i * count + j + whole, load(a, i * padded + j + whole, N))
+    a[m] = a[0]
+    a[m + whole] = a[whole]
+    times = broadcast(factor, N)
+    with flags("contract"):
+        for k in rolled(range(0, m, N)):
+            at, back = k, m - k - N + 1
+            re2, im2 = load(a, back, N), load(a, back + whole, N)
+            re, im = halves(
+                load(a, at, N), load(a, at + whole, N), shuffle(re2, re2, REVERSED[N]), shuffle(im2, im2, REVERSED[N]),
+                load(turns, k, N), load(turns, k + m + 1, N),
+            )  # fmt: skip
+            together_out(out, 2 * k, re * times, im * times, m - k, N)
+    out[1] = KIND(0)
+    out[2 * m] = (a[0] - a[whole]) * (factor + factor)
+    out[2 * m + 1] = KIND(0)
+
+
+def whole_line(x, a, to, real, imaginary, whole, rows, count, padded, m, turns):
+    """The transform of a half line in rows, from half the spectrum of a real line; `a` is room for that."""
+    KIND = widened(a)
+    N = lanes(KIND)
+    rows_in(x, 0, a, a + whole, 0, 1, m + 1)
+    a[whole] = KIND(0)
+    a[m + whole] = KIND(0)
+    with flags("contract"):
+        for i in rolled(range(rows)):
+            for j in rolled(range(0, count, N)):
+                k = i * count + j
+                back = m - k - N + 1
+                re2, im2 = load(a, back, N), load(a, back + whole, N)
+                re, im = wholes(
+                    load(a, k, N), load(a, k + whole, N), shuffle(re2, re2, REVERSED[N]), shuffle(im2, im2, REVERSED[N]),
+                    load(turns, k, N), load(turns, k + m + 1, N),
+                )  # fmt: skip
+                store(to, i * padded + j + real, re)
+                store(to, i * padded + j + imaginary, im)
+
+
+@kernel(in_vectors=True)
+def long_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
+    """Lines of n1 * n2 complex values, one after the other, each a matrix."""
+    KIND = widened(out)
+    N = lanes(KIND)
+    n, groups, per, swap, passes = plan[0], plan[1], plan[2], plan[3], plan[4]
+    n1, n2, before, whole = plan[5], plan[6], plan[7], plan[8]
+    r1, r2 = (n1 + N - 1) // N * N, (n2 + N - 1) // N * N
+    # Lines from behind read a little of what lies before them.
+    planes = local(vector(KIND, N), SMALL // N)
+    room = work + (chunk * (4 * whole + 2 * N) + N)
+    if 4 * whole + 2 * N <= SMALL:
+        room = bitcast(planes, KIND) + N
+    factor = table[0]
+    between, second, turns = table + plan[9], table + plan[10], table + plan[11]
+    odd = (before + 1) % 2
+    done = (passes + 1) % 2
+    for line in rolled(range(chunk * per, min(groups, chunk * per + per))):
+        if KIND_OF == TO_REAL:
+            apart(whole_line)(
+                x + line * (2 * n + 2), room + 2 * whole, room, swap * whole, (1 - swap) * whole, whole, n1, n2, r2, n, turns
+            )
+        else:
+            apart(rows_in)(x + line * (2 * n), 2 * n2, room + swap * whole, room + (1 - swap) * whole, r2, n1, n2)
+        all_passes(room, whole, whole, r2, radices, 0, before, table + 1, n1, 0, RADICES=RADICES)
+        apart(turned_over)(room + (1 - odd) * (2 * whole), room + odd * (2 * whole), whole, r1, r2, between)
+        all_passes(room, whole, whole, r1, radices, before, passes, second, n2, odd, RADICES=RADICES)
+        made = room + done * (2 * whole)
+        if KIND_OF == FROM_REAL:
+            apart(halved_line)(made, whole, n2, n1, r1, out + line * (2 * n + 2), n, turns, factor)
+        else:
+            apart(rows_out)(out + line * (2 * n), 2 * n1, made + swap * whole, made + (1 - swap) * whole, r1, n2, n1, factor)
+
+
+@kernel
+def unpacked(chunk, z, out, turns, rows, per, m, *, REAL):
+    """Half the spectrum of real lines, from the transforms `z` of their even values + i their odd ones."""
+    half = REAL(0.5)
+    for row in rolled(range(chunk * per, min(rows, chunk * per + per))):
+        a, to = z + row * (2 * m), out + row * (2 * m + 2)
+        to[0] = a[0] + a[1]
+        to[1] = REAL(0)
+        to[2 * m] = a[0] - a[1]
+        to[2 * m + 1] = REAL(0)
+        for k in independent(range(1, m)):
+            re, im = halves(a[2 * k], a[2 * k + 1], a[2 * (m - k)], a[2 * (m - k) + 1], turns[k], turns[m + 1 + k])
+            to[2 * k] = half * re
+            to[2 * k + 1] = half * im

@@ -1,0 +1,235 @@
+"""Passes of Fourier transforms over rows of whole vectors, and transposition of squares of vectors.
+
+Values lie in planes, real parts and imaginary parts apart; a row holds values that belong to different transforms, so that
+vectors are independent of each other. A pass takes sequences apart into `r` shorter ones and leaves its results in order
+(Stockham's form): its `s` numbers side by side become ``s * r``.
+
+Source: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform", section 1.7.
+"""
+
+from __future__ import annotations
+
+from math import cos, pi, sin
+
+from flambeau_kernels.engine.language import (
+    apart,
+    broadcast,
+    flags,
+    float32,
+    lanes,
+    load,
+    local,
+    rolled,
+    shuffle,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+
+__all__ = ["EVENS", "MIXED", "ODDS", "REVERSED", "all_passes", "transpose"]
+
+C1, C2, S1, S2, S3 = cos(2 * pi / 5), cos(4 * pi / 5), sin(2 * pi / 5), sin(4 * pi / 5), sin(pi / 3)
+SEVENTHS = [(cos(2 * pi * k / 7), sin(2 * pi * k / 7)) for k in range(7)]
+
+
+_LANES = (2, 4, 8, 16)
+# For vectors of each length: the even and the odd lanes of two, both results of mixing two, and one from behind.
+EVENS = {n: tuple(range(0, 2 * n, 2)) for n in _LANES}
+ODDS = {n: tuple(range(1, 2 * n, 2)) for n in _LANES}
+MIXED = {n: [tuple(k // 2 + h * (n // 2) + k % 2 * n for k in range(n)) for h in (0, 1)] for n in _LANES}
+REVERSED = {n: tuple(range(n - 1, -1, -1)) for n in _LANES}
+# Steps of a transposition. Pairs of lanes: two neighbours with two of another vector, within each 128 bits.
+APART = {n: [tuple(4 * (k // 4) + h + k // 2 % 2 + k % 2 * n for k in range(n)) for h in (0, 2)] for n in _LANES}
+PAIRS = {n: [tuple(4 * (k // 4) + h + k % 2 + k // 2 % 2 * n for k in range(n)) for h in (0, 2)] for n in _LANES}
+# Exchanges of pieces of d lanes: d, both results, and the first of the vectors that lie d apart.
+EXCHANGES = {
+    n: [
+        (d, tuple(k - (k & d) + (n if k & d else 0) for k in range(n)), tuple(k + n if k & d else k + d for k in range(n)),
+         tuple(b for b in range(n) if not b & d))
+        for d in (1, 2, 4, 8) if d < n
+    ]
+    for n in _LANES
+}  # fmt: skip
+WIDE_EXCHANGES = {n: EXCHANGES[n][2:] for n in _LANES}
+
+
+# -- butterflies -------------------------------------------------------------------------------------------------------------
+
+
+def four_of(ar, ai, br, bi, cr, ci, dr, di):
+    """The transform of four values."""
+    er, ei, fr, fi = ar + cr, ai + ci, ar - cr, ai - ci
+    gr, gi, hr, hi = br + dr, bi + di, br - dr, bi - di
+    return er + gr, ei + gi, fr + hi, fi - hr, er - gr, ei - gi, fr - hi, fi + hr
+
+
+def put(to, at, size, re, im):
+    store(to, at, re)
+    store(to, at + size, im)
+
+
+def put_turned(to, at, size, re, im, w, of, count):
+    """``(re + i im)`` times the number of the table `w` at `of`, whose sine lies `count` behind its cosine."""
+    N = lanes(widened(to))
+    c, d = broadcast(w[of], N), broadcast(w[of + count], N)
+    put(to, at, size, re * c - im * d, re * d + im * c)
+
+
+def taken(a, at, step, size, R):
+    """Real and imaginary parts of `R` values."""
+    KIND = widened(a)
+    N = lanes(KIND)
+    re, im = local(vector(KIND, N), R), local(vector(KIND, N), R)
+    for K in unroll(range(R)):
+        re[K] = load(a, at + K * step, N)
+        im[K] = load(a, at + K * step + size, N)
+    return re, im
+
+
+def two(a, to, at, put_at, size, m, s, w, p):
+    N = lanes(widened(a))
+    ar, ai = load(a, at, N), load(a, at + size, N)
+    br, bi = load(a, at + s * m, N), load(a, at + s * m + size, N)
+    put(to, put_at, size, ar + br, ai + bi)
+    put_turned(to, put_at + s, size, ar - br, ai - bi, w, p, m)
+
+
+def three(a, to, at, put_at, size, m, s, w, p):
+    KIND = widened(a)
+    N = lanes(KIND)
+    re, im = taken(a, at, s * m, size, 3)
+    half, root = broadcast(KIND(0.5), N), broadcast(KIND(S3), N)
+    tr, ti = re[1] + re[2], im[1] + im[2]
+    put(to, put_at, size, re[0] + tr, im[0] + ti)
+    mr, mi = re[0] - half * tr, im[0] - half * ti
+    nr, ni = root * (re[1] - re[2]), root * (im[1] - im[2])
+    put_turned(to, put_at + s, size, mr + ni, mi - nr, w, p, 2 * m)
+    put_turned(to, put_at + 2 * s, size, mr - ni, mi + nr, w, m + p, 2 * m)
+
+
+def four(a, to, at, put_at, size, m, s, w, p):
+    re, im = taken(a, at, s * m, size, 4)
+    x0, y0, x1, y1, x2, y2, x3, y3 = four_of(re[0], im[0], re[1], im[1], re[2], im[2], re[3], im[3])
+    put(to, put_at, size, x0, y0)
+    put_turned(to, put_at + s, size, x1, y1, w, p, 3 * m)
+    put_turned(to, put_at + 2 * s, size, x2, y2, w, m + p, 3 * m)
+    put_turned(to, put_at + 3 * s, size, x3, y3, w, 2 * m + p, 3 * m)
+
+
+def five(a, to, at, put_at, size, m, s, w, p):
+    KIND = widened(a)
+    N = lanes(KIND)
+    re, im = taken(a, at, s * m, size, 5)
+    c1, c2 = broadcast(KIND(C1), N), broadcast(KIND(C2), N)
+    s1, s2 = broadcast(KIND(S1), N), broadcast(KIND(S2), N)
+    tr, ti, ur, ui = re[1] + re[4], im[1] + im[4], re[2] + re[3], im[2] + im[3]
+    vr, vi, xr, xi = re[1] - re[4], im[1] - im[4], re[2] - re[3], im[2] - im[3]
+    put(to, put_at, size, re[0] + tr + ur, im[0] + ti + ui)
+    mr, mi = re[0] + c1 * tr + c2 * ur, im[0] + c1 * ti + c2 * ui
+    nr, ni = s1 * vr + s2 * xr, s1 * vi + s2 * xi
+    put_turned(to, put_at + s, size, mr + ni, mi - nr, w, p, 4 * m)
+    put_turned(to, put_at + 4 * s, size, mr - ni, mi + nr, w, 3 * m + p, 4 * m)
+    kr, ki = re[0] + c2 * tr + c1 * ur, im[0] + c2 * ti + c1 * ui
+    lr, li = s2 * vr - s1 * xr, s2 * vi - s1 * xi
+    put_turned(to, put_at + 2 * s, size, kr + li, ki - lr, w, m + p, 4 * m)
+    put_turned(to, put_at + 3 * s, size, kr - li, ki + lr, w, 2 * m + p, 4 * m)
+
+
+def seven(a, to, at, put_at, size, m, s, w, p):
+    """By the symmetry of the sines and cosines: sums and differences of the values that mirror each other."""
+    KIND = widened(a)
+    N = lanes(KIND)
+    re, im = taken(a, at, s * m, size, 7)
+    for K in unroll(range(1, 4)):
+        x, y = re[K], im[K]
+        re[K] = x + re[7 - K]
+        im[K] = y + im[7 - K]
+        re[7 - K] = x - re[7 - K]
+        im[7 - K] = y - im[7 - K]
+    put(to, put_at, size, re[0] + re[1] + re[2] + re[3], im[0] + im[1] + im[2] + im[3])
+    for K in unroll(range(1, 4)):
+        mr, mi = re[0], im[0]
+        nr, ni = broadcast(KIND(0), N), broadcast(KIND(0), N)
+        for J in unroll(range(1, 4)):
+            c, d = broadcast(KIND(SEVENTHS[J * K % 7][0]), N), broadcast(KIND(SEVENTHS[J * K % 7][1]), N)
+            mr, mi = mr + c * re[J], mi + c * im[J]
+            nr, ni = nr + d * re[7 - J], ni + d * im[7 - J]
+        put_turned(to, put_at + K * s, size, mr + ni, mi - nr, w, (K - 1) * m + p, 6 * m)
+        put_turned(to, put_at + (7 - K) * s, size, mr - ni, mi + nr, w, (6 - K) * m + p, 6 * m)
+
+
+def eight(a, to, at, put_at, size, m, s, w, p):
+    KIND = widened(a)
+    re, im = taken(a, at, s * m, size, 8)
+    half = broadcast(KIND(0.5**0.5), lanes(KIND))
+    x0, y0, x1, y1, x2, y2, x3, y3 = four_of(re[0], im[0], re[2], im[2], re[4], im[4], re[6], im[6])
+    u0, v0, u1, v1, u2, v2, u3, v3 = four_of(re[1], im[1], re[3], im[3], re[5], im[5], re[7], im[7])
+    u1, v1 = (u1 + v1) * half, (v1 - u1) * half
+    u3, v3 = (v3 - u3) * half, -((u3 + v3) * half)
+    put(to, put_at, size, x0 + u0, y0 + v0)
+    put_turned(to, put_at + s, size, x1 + u1, y1 + v1, w, p, 7 * m)
+    put_turned(to, put_at + 2 * s, size, x2 + v2, y2 - u2, w, m + p, 7 * m)
+    put_turned(to, put_at + 3 * s, size, x3 + u3, y3 + v3, w, 2 * m + p, 7 * m)
+    put_turned(to, put_at + 4 * s, size, x0 - u0, y0 - v0, w, 3 * m + p, 7 * m)
+    put_turned(to, put_at + 5 * s, size, x1 - u1, y1 - v1, w, 4 * m + p, 7 * m)
+    put_turned(to, put_at + 6 * s, size, x2 - v2, y2 + u2, w, 5 * m + p, 7 * m)
+    put_turned(to, put_at + 7 * s, size, x3 - u3, y3 - v3, w, 6 * m + p, 7 * m)
+
+
+BUTTERFLIES = {2: two, 3: three, 4: four, 5: five, 7: seven, 8: eight}
+
+
+# -- passes --------------------------------------------------------------------------------------------------------------------
+
+
+def one_pass(a, to, size, m, s, w, r, *, BUTTERFLY):
+    """A pass from `a` to `to`, whose imaginary parts lie `size` behind the real ones; ``r * m`` values a transform are left."""
+    with flags("contract"):
+        for p in rolled(range(m)):
+            for q in rolled(range(0, s, lanes(widened(a)))):
+                BUTTERFLY(a, to, q + s * p, q + s * r * p, size, m, s, w, p)
+
+
+def all_passes(room, size, whole, s, radices, first, end, w, n, odd, *, RADICES):
+    """The passes of transforms of `n` values, with `s` numbers side by side, by the radices from `first` to `end`.
+
+    Args:
+        room: two pairs of planes of `whole` numbers; values are in the second pair if `odd`, afterwards if ``odd + end - first`` is.
+        w: a table of the passes' turns.
+        RADICES: those that there are.
+    """
+    left = n
+    for t in rolled(range(first, end)):
+        r = radices[t]
+        m = left // r
+        at = (odd + t - first) % 2 * (2 * whole)
+        a, to = room + at, room + (2 * whole - at)
+        for R in unroll(RADICES):
+            if r == R:
+                apart(one_pass)(a, to, size, m, s, w, r, BUTTERFLY=BUTTERFLIES[R])
+        w += 2 * (r - 1) * m
+        left = m
+        s = s * r
+
+
+# -- squares of vectors ------------------------------------------------------------------------------------------------------------
+
+
+def transpose(v, KIND):
+    """The square matrix whose rows are the vectors `v`, as many as they have lanes, in place."""
+    N = lanes(KIND)
+    if KIND is float32:
+        # Both steps within 128 bits by instructions that take no table of lanes.
+        for B in unroll(range(0, N, 4)):
+            a, b = shuffle(v[B], v[B + 1], APART[N][0]), shuffle(v[B], v[B + 1], APART[N][1])
+            c, d = shuffle(v[B + 2], v[B + 3], APART[N][0]), shuffle(v[B + 2], v[B + 3], APART[N][1])
+            v[B] = shuffle(a, c, PAIRS[N][0])
+            v[B + 1] = shuffle(a, c, PAIRS[N][1])
+            v[B + 2] = shuffle(b, d, PAIRS[N][0])
+            v[B + 3] = shuffle(b, d, PAIRS[N][1])
+    for STEP in unroll(WIDE_EXCHANGES[N] if KIND is float32 else EXCHANGES[N]):
+        for B in unroll(STEP[3]):
+            a, b = v[B], v[B + STEP[0]]
+            v[B] = shuffle(a, b, STEP[1])
+            v[B + STEP[0]] = shuffle(a, b, STEP[2])
