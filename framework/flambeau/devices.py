@@ -47,6 +47,8 @@ class device:
             return type
         if isinstance(type, int) and not isinstance(type, bool):
             type, index = "cuda", type
+        if isinstance(index, int) and not -(1 << 63) <= index < 1 << 63:
+            raise ValueError(f"device(): Overflow when unpacking long long: the index of a device is below 2**63, got {index}")
         if not isinstance(type, str):
             raise TypeError(f"device(): argument 'device' must be torch.device or str, not {_kind(type)}")
         kind, index = _parse(type, index)

@@ -801,7 +801,10 @@ def give_shape(tensor: Tensor, sizes: Any, memory_format: Any = None) -> bool:
     """`resize`, which does not count as a write: whoever is about to write counts once. Returns whether the shape was another."""
     if _state.MARKED:
         refuse_write(tensor)
-    shape = tuple(int(n) for n in sizes)
+    try:
+        shape = tuple(operator.index(n) for n in sizes)
+    except TypeError:
+        raise TypeError(f"resize_(): argument 'size' must be tuple of ints, but got {sizes!r}") from None
     if any(n < 0 for n in shape):
         raise RuntimeError(f"resize_: sizes must not be negative, got {list(shape)}")
     if tensor._node is not None:

@@ -3,7 +3,8 @@
 A source yields programs (text) and is told what became of each. Workers are forked, write down which program they are about
 to run, and are killed when it takes too long; whoever dies is replaced, and the program it died of is a finding:
 
-- abort: the process ended, by a signal or the guard around arrays (`FLAMBEAU_GUARD_MEMORY=1`);
+- abort: the process ended, by a signal or the guard around arrays (`FLAMBEAU_GUARD_MEMORY=1`), unless the unit's programs end
+  PyTorch alone so, and not ours alone: what it wrote beside its arrays comes to light in the middle of anything;
 - hang: longer than the limit, where PyTorch answers within a tenth of it: what takes PyTorch as long loops as often;
 - untyped: an exception of a kind that PyTorch's callers do not expect, and PyTorch does not raise;
 - fell: an exception that no line of ours raised on purpose, where PyTorch answers or raises another type.
@@ -17,6 +18,7 @@ import argparse
 import collections
 import contextlib
 import dis
+import functools
 import json
 import mmap
 import os
@@ -58,6 +60,7 @@ class Outcome(NamedTuple):
     said: str = ""
     fell: bool = False                                # raised by an instruction that is no `raise` of ours
     place: str = ""                                   # where
+    kinds: tuple[str, ...] = ()                       # the exception's type and those above it: what a caller may catch it by
 
 
 class Finding(NamedTuple):
@@ -112,7 +115,8 @@ def outcome(lib: Any, scope: dict[str, Any], program: str) -> Outcome:
         return Outcome(described(lib, names.get("result")))
     except Exception as error:  # every kind is judged
         fell, place = _fault(error)
-        return Outcome(error=type(error).__name__, said=str(error).partition("\n")[0][:300], fell=fell, place=place)
+        kinds = tuple(kind.__name__ for kind in type(error).__mro__)
+        return Outcome(error=kinds[0], said=str(error).partition("\n")[0][:300], fell=fell, place=place, kinds=kinds)
 
 
 def _fault(error: BaseException) -> tuple[bool, str]:
@@ -123,7 +127,7 @@ def _fault(error: BaseException) -> tuple[bool, str]:
         return False, ""                              # of the call itself: PyTorch's own, or a wrong signature
     code, at, line = ours[-1]
     raised = frames[-1][0] is code and _is_raise(code, at)
-    wrong = isinstance(error, SystemError | AssertionError | UnboundLocalError | RecursionError)
+    wrong = type(error) in (SystemError, AssertionError, UnboundLocalError, RecursionError)
     return not raised or wrong, f"{Path(code.co_filename).name}:{line} {code.co_name}"
 
 
@@ -173,44 +177,54 @@ def alike(ours: Any, theirs: Any) -> bool:
 def judge(ours: Outcome, theirs: Outcome) -> str | None:
     """The kind of finding, or None where nothing is wrong."""
     if ours.error is None:
-        if theirs.said == UNSAFE:
-            return None
         if theirs.error is not None:
             return "accepted"
         return None if alike(ours.value, theirs.value) else "value"
-    same = ours.error == theirs.error
-    if theirs.said == UNSAFE:                         # whatever it says on purpose: the same call is judged without the damage
-        return None if ours.error in TYPED or not ours.fell else "untyped"
+    same, typed = theirs.error in ours.kinds, not TYPED.isdisjoint(ours.kinds)
     if ours.said.startswith("no device") or ours.error == "NotImplementedError" and not ours.fell:
         return None if same else "refused"
-    if ours.error == "SystemError" or ours.error not in TYPED and not same:
+    if ours.error == "SystemError" or not typed and not same:
         return "untyped"
     if ours.fell and not same:
         return "fell"
     return None if same else "refused" if theirs.error is None else "type"
 
 
+def judge_damaged(ours: Outcome, undamaged: Callable[[], Outcome]) -> str | None:
+    """`judge`, of a program that overwrites indices: `undamaged` runs the rest of it with PyTorch, which may raise what ours does."""
+    if ours.error is None or not ours.fell or not TYPED.isdisjoint(ours.kinds):
+        return None
+    return None if undamaged().error in ours.kinds else "untyped"
+
+
+def without_damage(program: str) -> str:
+    """`program` less the lines that overwrite indices."""
+    return "\n".join(line for line in program.splitlines() if not line.startswith(("alone(", "tamper(")))
+
+
 # -- workers ---------------------------------------------------------------------------------------------------------------
 
 OURS, THEIRS, BETWEEN = 1, 2, 0
-_HEAD = struct.Struct("qqdq")                         # unit, phase, when it began, length of the program
+_HEAD = struct.Struct("qqdq")                         # unit, phase, when it began, length of the programs
+_BETWEEN_PROGRAMS = "\0"
 _ROOM = 1 << 20
 
 
 class Slot:
-    """Memory that a worker shares with its parent: what it is about to run."""
+    """Memory that a worker shares with its parent: what it has run of a unit, and is about to run."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, _ROOM)
 
-    def write(self, unit: int, phase: int, program: str) -> None:
-        text = program.encode()[: _ROOM - _HEAD.size]
+    def write(self, unit: int, phase: int, programs: list[str]) -> None:
+        text = _BETWEEN_PROGRAMS.join(programs).encode()[: _ROOM - _HEAD.size]
         self.memory[_HEAD.size : _HEAD.size + len(text)] = text
         self.memory[: _HEAD.size] = _HEAD.pack(unit, phase, time.monotonic(), len(text))
 
-    def read(self) -> tuple[int, int, float, str]:
+    def read(self) -> tuple[int, int, float, list[str]]:
         unit, phase, began, length = _HEAD.unpack(self.memory[: _HEAD.size])
-        return unit, phase, began, self.memory[_HEAD.size : _HEAD.size + length].decode(errors="replace")
+        text = self.memory[_HEAD.size : _HEAD.size + length].decode(errors="replace")
+        return unit, phase, began, text.split(_BETWEEN_PROGRAMS)
 
 
 def _work(units: Iterable[int], source: Source, libs: Any, scopes: Any, slot: Slot, send: Callable[[Any], None]) -> None:
@@ -219,25 +233,29 @@ def _work(units: Iterable[int], source: Source, libs: Any, scopes: Any, slot: Sl
     np.seterr(all="warn")
     (ours_lib, theirs_lib), (ours_scope, theirs_scope) = libs, scopes
     for unit in units:
-        programs, answered = 0, 0
+        programs: list[str] = []
+        answered = 0
         running = source(unit)
         try:
             program = next(running)
             while True:
-                slot.write(unit, OURS, program)
+                programs.append(program)
+                slot.write(unit, OURS, programs)
                 ours = outcome(ours_lib, ours_scope, program)
-                slot.write(unit, THEIRS, program)
+                slot.write(unit, THEIRS, programs)
                 theirs = outcome(theirs_lib, theirs_scope, program)
-                slot.write(unit, BETWEEN, program)
-                kind = judge(ours, theirs)
-                programs += 1
+                if theirs.said == UNSAFE:
+                    kind = judge_damaged(ours, functools.partial(outcome, theirs_lib, theirs_scope, without_damage(program)))
+                else:
+                    kind = judge(ours, theirs)
+                slot.write(unit, BETWEEN, programs)
                 answered += ours.error is None and theirs.error is None
                 if kind is not None:
                     send([kind, unit, program, _line(ours, theirs), _line(theirs, ours), ours.place])
                 program = running.send((ours, theirs))
         except StopIteration:
             pass
-        send([programs, answered, unit])
+        send([len(programs), answered, unit])
 
 
 def _line(one: Outcome, other: Outcome) -> str:
@@ -252,7 +270,7 @@ class Worker:
     def __init__(self, units: list[int], source: Source, libs: Any, scopes: Any) -> None:
         self.units, self.slot, self.buffer = units, Slot(), b""
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the worker lives
-        self.slot.write(-1, BETWEEN, "")
+        self.slot.write(-1, BETWEEN, [])
         self.receive, send = os.pipe()
         sys.stdout.flush()
         self.process = os.fork()
@@ -323,23 +341,31 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _answers(lib: Any, scope: dict[str, Any], program: str, limit: float) -> bool:
-    """Whether `lib` has done with `program`, apart from damage that only we look at, within the limit, in a process of its own."""
-    program = "\n".join(line for line in program.splitlines() if not line.startswith(("alone(", "tamper(")))
+def _alone(lib: Any, scope: dict[str, Any], programs: list[str], limit: float) -> int | None:
+    """How a process of its own ends in which `lib` runs `programs`: the exit status, or None for longer than the limit."""
     process = os.fork()
     if process == 0:
         with contextlib.suppress(BaseException):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             _limit_memory()
-            outcome(lib, scope, program)
+            for program in programs:
+                outcome(lib, scope, program)
         os._exit(0)
     end = time.monotonic() + limit
     while time.monotonic() < end:
-        if os.waitpid(process, os.WNOHANG)[0]:
-            return True
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return status
         time.sleep(0.05)
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
-    return False
+    return None
+
+
+def _is_theirs(libs: Any, scopes: Any, programs: list[str], limit: float) -> bool:
+    """Whether PyTorch alone dies of `programs`, but for the last, and we alone do not, of all."""
+    ours, theirs = ((lib, scope) for lib, scope in zip(libs, scopes, strict=True))
+    return _alone(*ours, programs, limit) == 0 and _alone(*theirs, programs[:-1], limit) not in (0, None)
 
 
 def run(
@@ -366,17 +392,18 @@ def run(
                     report.answered += line[1]
                 else:
                     found(Finding(*line))
-            unit, phase, began, program = worker.slot.read()
+            unit, phase, began, programs = worker.slot.read()
+            program = programs[-1]
             hangs = status is None and phase != BETWEEN and time.monotonic() - began > limit
             if hangs:
                 worker.kill()
             elif status is None:
                 continue
             if status != 0:
-                if phase == THEIRS:
+                if phase == THEIRS or not hangs and _is_theirs(libs, scopes, programs, limit):
                     report.counts["theirs died"] += 1
                 elif hangs:
-                    if _answers(libs[1], scopes[1], program, limit / 10):
+                    if _alone(libs[1], scopes[1], [without_damage(program)], limit / 10) is not None:
                         found(Finding("hang", unit, program, f"no answer within {limit} s", "answers", ""))
                     else:
                         report.counts["both hang"] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,24 @@ def test_short_searches_with_other_seeds_are_about_other_names():
     assert all(len(found) == 5 for found in first)
     assert len(set().union(*first)) > 35
     assert {arena.spread(names, 3)(unit) for unit in range(50, 100)} == set(names)
+
+
+def test_damaged_programs_may_raise_what_pytorch_raises_without_the_damage():
+    asserts = arena.Outcome(error="AssertionError", fell=True, kinds=("AssertionError", "Exception", "BaseException", "object"))
+
+    assert arena.judge_damaged(asserts, lambda: asserts) is None
+    assert arena.judge_damaged(asserts, lambda: arena.Outcome(value=1)) == "untyped"
+    assert arena.without_damage("alone()\nx = 1\ntamper(3, x)\nresult = x") == "x = 1\nresult = x"
+
+
+def test_what_pytorch_dies_of_alone_is_no_finding():
+    dies, lives = "import os; os._exit(3) if torch.__name__ == '{}' else 0", "pass"
+    nn = SimpleNamespace(functional=None)
+    libs = [SimpleNamespace(__name__=name, manual_seed=lambda seed: None, nn=nn, Tensor=int) for name in ("ours", "theirs")]
+
+    assert arena._is_theirs(libs, ({}, {}), [dies.format("theirs"), lives], 30.0)
+    assert not arena._is_theirs(libs, ({}, {}), [dies.format("ours"), lives], 30.0)
+    assert not arena._is_theirs(libs, ({}, {}), [lives, dies.format("theirs")], 30.0)
 
 
 @pytest.mark.parametrize(("command", "count"), [("ops", 1200), ("modules", 300)])

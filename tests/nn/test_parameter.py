@@ -71,6 +71,17 @@ def test_an_uninitialized_parameter_refuses_to_be_used():
     assert repr(p) == "<UninitializedParameter>"
 
 
+def test_methods_that_are_no_operations_are_refused_by_uninitialized_parameters_as_by_pytorch(oracle: Any) -> None:
+    calls = ("requires_grad_()", "requires_grad_(False)", "detach()", "detach_()", "retain_grad()", "register_hook(print)", "zero_()",
+             "numel()", "item()", "tolist()", "numpy()", "normal_()", "uniform_()", "half()", "is_floating_point()")  # fmt: skip
+    programs = [f"str(torch.nn.UninitializedParameter().{call})" for call in calls]
+    programs += ["torch.nn.UninitializedBuffer().requires_grad_()", "torch.nn.LazyLinear(3).requires_grad_(False)"]
+    programs += ["m = torch.nn.LazyLinear(3); m.weight.requires_grad = False; m(torch.ones(1, 2)); m.weight.requires_grad"]
+    programs += ["torch.nn.UninitializedParameter().__class__.requires_grad.__set__(torch.nn.UninitializedParameter(), 1)"]
+
+    assert not disagreements(oracle, "\n".join(programs))
+
+
 def test_materializing_makes_ordinary_tensors():
     p, b = nn.UninitializedParameter(dtype=fb.float64), nn.UninitializedBuffer()
 

@@ -511,3 +511,81 @@ def test_an_unpooled_plane_of_negative_size_is_refused_with_its_size() -> None:
 def test_arguments_of_another_kind_are_refused_by_name(call: Any, said: str) -> None:
     with pytest.raises(TypeError, match=said):
         call()
+
+
+def test_what_a_fourth_search_found_is_answered_or_refused_as_by_pytorch(oracle: Any) -> None:
+    programs = """
+    torch.zeros(2, device=1 << 70)
+    torch.zeros(2).type(1)
+    torch.zeros(2).resize_('a')
+    torch.zeros(2).resize_((1.5,))
+    torch.roll(torch.ones(5), [torch.ones(2)], (0,))
+    torch.roll(torch.ones(5), (np.int64(2),), (0,))
+    F.avg_pool2d(torch.ones(1, 2, 9, 9), 2, divisor_override=(2, 2))
+    F.avg_pool2d(torch.ones(0, 3, 5, 3), (2, 3), 2, divisor_override=(2, 2))
+    F.avg_pool2d(torch.ones(1, 2, 9, 9), 2, divisor_override=True)
+    F.lp_pool2d(torch.ones(2, 3, 5, 4), 3.5, torch.tensor(math.nan), 2)
+    F.fractional_max_pool3d(torch.ones(1, 1, 4, 4, 4), torch.tensor(2.), (1, 2, 3))
+    F.embedding(torch.tensor(1), torch.ones(2, 4), torch.tensor(1.))
+    F.embedding(torch.tensor(1), torch.ones(2, 4), torch.tensor(1))
+    F.embedding(torch.tensor(1), torch.ones(2, 4), True)
+    torch.tensordot(torch.ones(2, 3), torch.ones(3), np.int64(1))
+    torch.tensordot(torch.ones(2, 3), torch.ones(3), 1.0)
+    torch.linalg.cross(torch.ones(2, 3, dtype=torch.bool), torch.ones(2, 3, dtype=torch.bool))
+    torch.fft.irfft2(torch.ones(3, 3), (1 << 70,), (-1,))
+    torch.fft.irfftn(torch.ones(()), (3,), (-1,))
+    torch.group_norm(torch.ones(5, 0, 5, 3), (1 << 62) - 1)
+    F.group_norm(torch.ones(0, 4, 5), 2, eps=range(3))
+    torch.bincount(torch.tensor([1, 2]), minlength=torch.ones(2, dtype=torch.bool))
+    torch.bincount(torch.tensor([1, 2]), minlength=True)
+    F.upsample(torch.ones(1, 1, 4, 4), scale_factor=torch.ones(2, 2))
+    torch.nn.LSTMCell(4, 2)(torch.ones(1, 4), ())
+    torch.nn.LSTMCell(4, 2)(torch.ones(1, 4), (torch.ones(1, 2),))
+    torch.nn.LSTMCell(4, 2)(torch.ones(1, 4), (torch.ones(1, 2),) * 3)
+    """
+
+    assert not disagreements(oracle, programs.replace("math.nan", "float('nan')"))
+
+
+def test_which_error_a_number_of_more_than_64_bits_is_depends_on_the_parameter(oracle: Any) -> None:
+    programs = """
+    F.hinge_embedding_loss(torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.int64), margin=1 << 70)
+    F.pad(torch.ones(2, dtype=torch.int64), (1, 1), value=1 << 70)
+    torch.add(torch.ones(2, dtype=torch.int64), 1, alpha=1 << 70)
+    F.threshold(torch.ones(2, dtype=torch.int64), 1 << 70, 0)
+    torch.full((2,), 1 << 70)
+    torch.bincount(torch.tensor([1, 2]), minlength=1 << 70)
+    torch.zeros(1 << 70)
+    torch.arange(start=0, end=1 << 70)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_a_padding_that_cuts_all_off_has_nothing_to_wrap_around() -> None:
+    for pairs in ((-3, 1), (-3, 3), (0, -3)):
+        with pytest.raises(RuntimeError, match="pad: "):
+            F.pad(fb.ones(1, 2, 3), pairs, "circular")
+    assert F.pad(fb.tensor([[[1.0, 2.0, 3.0]]]), (-2, 2), "circular").tolist() == [[[3.0, 3.0, 3.0]]]
+
+
+@pytest.mark.parametrize("count", [3, 30000])
+def test_a_histogram_of_a_range_without_width_counts_in_its_middle(count: int, oracle: Any) -> None:
+    for value, dtype in ((1e9, "float32"), (1e17, "float64"), (-1e30, "float32")):
+        for bins in (1, 2, 7, 100):
+            assert not disagreements(oracle, f"torch.histc(torch.full(({count},), {value}, dtype=torch.{dtype}), {bins})")
+
+
+@pytest.mark.parametrize("count", [1, 4000])
+def test_a_histogram_of_subnormal_numbers_counts_each_of_them(count: int) -> None:
+    least = 2.0**-149
+    x = fb.tensor([0.0, least, 2 * least, 3 * least, 8 * least] * count)
+
+    for wanted in ([4, 1], [2, 2, 0, 1], [1, 1, 1, 1, 0, 0, 0, 1]):
+        assert fb.histc(x, len(wanted), max=8 * least).tolist() == [n * count for n in wanted]
+
+
+def test_a_convolution_of_planes_without_width_is_of_its_padding_alone() -> None:
+    x, weight = fb.ones(2, 1, 5, 0), fb.ones(3, 1, 2, 1)
+
+    assert F.conv2d(x, weight, padding=1).tolist() == fb.zeros(2, 3, 6, 2).tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import flambeau as fb
 
@@ -142,8 +142,6 @@ _ALLOWED_UNINITIALIZED = frozenset(
         "_has_compatible_shallow_copy_type",
         "__get__",
         "__set__",
-        "requires_grad_",
-        "detach",
     }
 )
 
@@ -158,7 +156,6 @@ class UninitializedTensorMixin:
     # Of the Tensor that the class is mixed with:
     device: Any
     dtype: Any
-    requires_grad: Any
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become an ordinary parameter or buffer of `shape`, with uninitialised values, in place."""
@@ -177,6 +174,17 @@ class UninitializedTensorMixin:
             "trying to load an uninitialized parameter into an initialized one. Call `forward` to initialize the parameters before "
             "accessing their attributes: the lazy module needs a sample batch first."
         )
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the parameter is to be trained; may be set, though `requires_grad_` is refused."""
+        return cast(Tensor, super()).requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise RuntimeError(f"requires_grad must be a bool, got {type(value).__name__}")
+        Tensor.requires_grad_(cast(Tensor, self), value)
 
     def share_memory_(self) -> Any:
         raise RuntimeError(
@@ -205,16 +213,22 @@ def raise_uninitialized(cls: type, name: Any) -> NoReturn:
     )
 
 
-def _refused_cast(name: str) -> Any:
-    def cast(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _refused(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise_uninitialized(type(self), name)
 
-    cast.__name__, cast.__doc__ = name, "Raises ValueError: there is nothing to convert yet, and PyTorch's module of this name says so too."
-    return cast
+    method.__name__, method.__doc__ = name, "Raises ValueError: there are no elements yet, and PyTorch's method of this name says so too."
+    return method
 
 
-for _name in ("bfloat16", "bool", "byte", "cdouble", "cfloat", "chalf", "type"):
-    setattr(UninitializedTensorMixin, _name, _refused_cast(_name))
+# Methods that are no operations, and so do not ask the class of their operand.
+for _name in (
+    "bfloat16", "bool", "byte", "cdouble", "cfloat", "chalf", "type",
+    "requires_grad_", "detach", "detach_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook",
+    "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "cauchy_", "log_normal_",
+    "numel", "nelement", "item", "tolist", "numpy", "new_tensor",
+):  # fmt: skip
+    setattr(UninitializedTensorMixin, _name, _refused(_name))
 
 
 def is_lazy(param: Any) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from flambeau_kernels import small
 
-from .. import _inference, _state
+from .. import _aten, _inference, _state
 from .._arrays import ndarray
 from .._warn import warn_once
 from ..autograd import tape
@@ -58,7 +58,7 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception) -> Any:
 
     if _dispatch.overriding_classes(args):
         raise  # noqa: PLE0704  # from the class of an operand, which may have any reason
-    found = refusal(op.said, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error)
+    found = refusal(op.said, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error, _aten.name_of(op))
     if found is None:
         raise  # noqa: PLE0704  # the caller handles one
     raise found from error

@@ -264,7 +264,7 @@ def _indexed_shape(shape: Any, indices: Any) -> tuple[int, ...] | None:
         return made
     # The dimensions that are taken whole, among those that the indices make.
     first = len(made) - len(empty)
-    at = named[0] if named == list(range(named[0], named[-1] + 1)) else 0
+    at = named[0] if named and named == list(range(named[0], named[-1] + 1)) else 0
     return (*empty[:at], *(n for n in made[at : at + first]), *empty[at:])
 
 

@@ -31,7 +31,9 @@ from ._spec import describe
 __all__ = ["fell", "refusal", "refusing"]
 
 
-def refusal(name: str, params: Any, args: Any, defaults: Any, numbers: bool, error: Exception) -> Exception | None:
+def refusal(
+    name: str, params: Any, args: Any, defaults: Any, numbers: bool, error: Exception, operator: str | None = None
+) -> Exception | None:
     """What to raise in place of `error`, which a call ended in; None if it says best what is wrong.
 
     Args:
@@ -39,15 +41,20 @@ def refusal(name: str, params: Any, args: Any, defaults: Any, numbers: bool, err
         params, args: names of its parameters, and what it was given for them, in order.
         defaults: of parameters that have one.
         numbers: whether numbers may stand for its tensors.
+        operator: the operator of `torch.ops.aten` that it is, if any: its schemas have the types of parameters.
     """
+    types = {} if operator is None else _types(operator)
     if not fell(error):
-        return None
+        # Which exception a number is answered with that is too large depends on the parameter of the op that a program called.
+        return _beyond(name, params, args, types) if isinstance(error, OverflowError) else None
     given = list(enumerate(zip(params, args, strict=False)))
     for at, (param, value) in given:
-        words = _lacking(value, error) or _wrong(param, value, param in defaults, defaults.get(param), numbers)
+        default = defaults.get(param)
+        words = _lacking(value, error) or _of_other_types(types.get(param, ()), value, default, numbers)
+        words = words or _wrong(param, value, param in defaults, default, numbers)
         if words is not None:
             return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {words}")
-    found = _too_large(name, params, args, error)
+    found = _too_large(name, params, args, error, types)
     if found is not None:
         return found
     for at, (param, value) in given:
@@ -55,7 +62,7 @@ def refusal(name: str, params: Any, args: Any, defaults: Any, numbers: bool, err
         if words is not None:
             return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {words}")
     if isinstance(error, ValueError) and any(words in str(error) for words in _OF_SHAPES):
-        return RuntimeError(f"{name}: shapes do not broadcast\n{describe(**dict(zip(params, args, strict=False)))}")
+        return RuntimeError(f"{name}: shapes do not fit each other\n{describe(**dict(zip(params, args, strict=False)))}")
     return None
 
 
@@ -121,6 +128,57 @@ def _lacking(value: Any, error: Exception) -> str | None:
         at = next(i for i, x in enumerate(value) if x is error.obj)
         return f"tuple of {kind}s, but element {at} is {type(error.obj).__name__}"
     return None
+
+
+@functools.cache
+def _types(operator: str) -> dict[str, tuple[Any, ...]]:
+    """Parameter -> the types that it has in the overloads of `operator`."""
+    from .. import _aten
+
+    found: dict[str, list[Any]] = {}
+    for overload, text in _aten.index().get(operator, {}).items():
+        if len(text) > 1:
+            for argument in _aten.schema(operator, overload).arguments:
+                found.setdefault(argument.name, []).append(argument.type)
+    return {param: tuple(dict.fromkeys(types)) for param, types in found.items()}
+
+
+def _of_other_types(types: tuple[Any, ...], value: Any, default: Any, numbers: bool) -> str | None:
+    """What the argument `value` must be, where it is of none of its parameter's `types` in schemas; None if it may be right."""
+    # Text stands for numbers in schemas, and a default of a public function for another one's.
+    if not types or value is default or isinstance(default, str) or any(_is_of(t, value, numbers) for t in types):
+        return None
+    return f"{' or '.join(dict.fromkeys(map(_said, types)))}, not {type(value).__name__}"
+
+
+def _is_of(wanted: Any, value: Any, numbers: bool) -> bool:
+    """Whether `value` may be given where a schema has the type `wanted`."""
+    if wanted.kind == "Optional":
+        return value is None or _is_of(wanted.inner[0], value, numbers)
+    if wanted.kind == "List":
+        if isinstance(value, (list, tuple)):
+            return all(_is_of(wanted.inner[0], x, numbers) for x in value)
+        return wanted.inner[0].kind != "Tensor" and _is_of(wanted.inner[0], value, numbers) or isinstance(value, Tensor)
+    if wanted.kind == "Tensor":
+        return isinstance(value, Tensor) or numbers and isinstance(value, _NUMBERS)
+    if wanted.kind in ("int", "SymInt"):
+        return _is_integer(value)
+    if wanted.kind == "bool":
+        return isinstance(value, (bool, np.bool_, SymBool))
+    if wanted.kind == "str":
+        return isinstance(value, str)
+    if wanted.kind in ("float", "Scalar", "number", "complex"):
+        is_number = isinstance(value, _NUMBERS) or isinstance(value, Tensor) and value.ndim == 0
+        return is_number and not (wanted.kind == "float" and isinstance(value, complex))
+    return True                                       # dtypes, devices and the like: the op says what it takes
+
+
+def _said(wanted: Any) -> str:
+    if wanted.kind == "Optional":
+        return _said(wanted.inner[0])
+    if wanted.kind == "List":
+        return f"tuple of {_said(wanted.inner[0])}s"
+    return str({"SymInt": "int", "Scalar": "Number", "number": "Number"}.get(wanted.kind, wanted.kind))
 
 
 def _wrong(param: str, value: Any, optional: bool, default: Any, numbers: bool) -> str | None:
@@ -194,22 +252,15 @@ def _is_integer_or_text(value: Any) -> bool:
 _MOST = (1 << 63) - 1
 
 
-def _too_large(name: str, params: Any, args: Any, error: Exception) -> Exception | None:
+def _too_large(name: str, params: Any, args: Any, error: Exception, types: dict[str, tuple[Any, ...]]) -> Exception | None:
     """What to say where a number or a size is out of all bounds."""
     unfit = isinstance(error, IndexError) and "cannot fit 'int'" in str(error)
     unfit = unfit or isinstance(error, TypeError) and "loop of ufunc does not support" in str(error)
     if not (unfit or isinstance(error, (ValueError, OverflowError, MemoryError))):
         return None
-    for param, value in zip(params, args, strict=False):
-        if isinstance(value, (list, tuple)) and any(_is_beyond(x) for x in value):
-            return TypeError(f"{name}(): argument '{param}' has sizes of 2**63 or more: Overflow when unpacking long long")
-        number: Any = value
-        if _is_beyond(number):
-            if param in _SCALARS and _MOST < number < 1 << 64:
-                return RuntimeError(f"{name}: value cannot be converted to type int64_t without overflow: '{param}' is {number}")
-            if param in _SCALARS:
-                return OverflowError(f"{name}(): argument '{param}' is 2**63 or more: int too big to convert")
-            return ValueError(f"{name}(): argument '{param}' is 2**63 or more: Overflow when unpacking long long")
+    found = _beyond(name, params, args, types)
+    if found is not None:
+        return found
     if isinstance(error, MemoryError):
         return RuntimeError(f"{name}: can't allocate memory: {error or 'more was asked for than there is'}")
     if isinstance(error, OverflowError) or any(words in str(error) for words in _OF_SIZES):
@@ -218,8 +269,25 @@ def _too_large(name: str, params: Any, args: Any, error: Exception) -> Exception
     return None
 
 
+def _beyond(name: str, params: Any, args: Any, types: dict[str, tuple[Any, ...]]) -> Exception | None:
+    """What to say of the first argument that is no 64-bit integer, or holds one; None if there is none."""
+    for param, value in zip(params, args, strict=False):
+        if isinstance(value, (list, tuple)) and any(_is_beyond(x) for x in value):
+            return TypeError(f"{name}(): argument '{param}' has sizes of 2**63 or more: Overflow when unpacking long long")
+        number: Any = value
+        if _is_beyond(number):
+            kinds = {t.inner[0].kind if t.kind == "Optional" else t.kind for t in types.get(param, ())}
+            is_scalar = "Scalar" in kinds if kinds else param in _SCALARS
+            if kinds == {"float"} or is_scalar and _MOST < number < 1 << 64:
+                return RuntimeError(f"{name}: value cannot be converted to type int64_t without overflow: '{param}' is {number}")
+            if is_scalar:
+                return OverflowError(f"{name}(): argument '{param}' is 2**63 or more: int too big to convert")
+            return ValueError(f"{name}(): argument '{param}' is 2**63 or more: Overflow when unpacking long long")
+    return None
+
+
 # What numpy says of them, and of shapes that do not fit each other.
-_OF_SHAPES = ("could not be broadcast", "cannot be broadcast")
+_OF_SHAPES = ("could not be broadcast", "cannot be broadcast", "cannot reshape array")
 _OF_SIZES = ("array is too big", "Maximum allowed dimension exceeded", "Maximum allowed size exceeded", "too large to be")
 
 
@@ -260,4 +328,5 @@ def _refusal_of_function(fn: Any, args: Any, kwargs: Any, error: Exception) -> E
         return None
     # Functions that others go on to have no defaults of their own, and None is what they pass on.
     defaults = {p.name: None if p.default is p.empty else p.default for p in signature.parameters.values()}
-    return refusal(fn.__name__.strip("_"), given.arguments, tuple(given.arguments.values()), defaults, False, error)
+    name = fn.__name__.strip("_")
+    return refusal(name, given.arguments, tuple(given.arguments.values()), defaults, False, error, name)

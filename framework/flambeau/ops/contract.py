@@ -68,6 +68,8 @@ def _contracted_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[i
         if dims > min(a.ndim, b.ndim):
             raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
         return list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    if not isinstance(dims, (list, tuple)) or len(dims) != 2:
+        raise RuntimeError(f"tensordot expects dims to be int or a pair of lists of ints, but got dims={dims}")
     left, right = dims
     left = [left] if isinstance(left, int) else list(left)
     right = [right] if isinstance(right, int) else list(right)
@@ -158,6 +160,8 @@ def _check_cross(input, other, dim):
         raise RuntimeError(f"linalg.cross: inputs must have the same number of dimensions.\n{describe(input=input, other=other)}")
     if input.dtype is not other.dtype:
         raise RuntimeError(f"cross: expected both inputs to have the same dtype, got {input.dtype} and {other.dtype}")
+    if input.dtype is dtypes.bool:
+        raise NotImplementedError('"cross" not implemented for bool; convert the operands with .to(dtype) first')
     broadcast_shapes(cross_along, (input, other))
     d = wrap_dim(dim, input.ndim)
     if not input.ndim or input.shape[d] != 3 or other.shape[d] != 3:

@@ -35,7 +35,7 @@ _MOST = (1 << 63) - 1
 def _as_ints(op: str, name: str, value: Any, n: int) -> Ints:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return (int(value),) * n
-    if isinstance(value, Tensor) and value.numel() == 1:
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_floating_point() and not value.is_complex():
         return (int(value.item()),) * n
     if not isinstance(value, (tuple, list)):
         raise TypeError(f"{op}(): argument '{name}' must be tuple of ints, not {type(value).__name__}")

@@ -254,6 +254,8 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs:
         dtype = _TYPE_NAMES.get(name.rpartition(".")[2])
         if dtype is None:
             raise ValueError(f"invalid type: {name!r}")
+    if not isinstance(dtype, dtypes.dtype):
+        raise TypeError(f"type(): dtype must be a type, str, or dtype object, got {type(dtype).__name__}")
     return to(self, dtype)
 
 

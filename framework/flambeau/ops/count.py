@@ -18,7 +18,17 @@ from .. import _state, dtypes
 from .._arrays import MetaArray
 from .._errors import ShapeCannotBeKnown
 from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, METHOD, OUT, check_room, composite, host_only, primitive, without_derivative
+from ._spec import (
+    FUNCTION,
+    METHOD,
+    OUT,
+    check_room,
+    composite,
+    host_only,
+    need_int,
+    primitive,
+    without_derivative,
+)
 
 
 def _needs_values(name: str, *tensors: Any) -> None:
@@ -315,6 +325,7 @@ def _check_bincount(input, weights, minlength):
         raise NotImplementedError(f'"bincount" not implemented for {input.dtype}; it counts integers')
     if input.ndim != 1 or (input.numel() and input._array.min() < 0):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    minlength = need_int("bincount", "minlength", minlength)
     if minlength < 0:
         raise RuntimeError(f"bincount: minlength should be >= 0, got {minlength}")
     largest = int(input._array.max()) if input.numel() else 0
@@ -325,6 +336,7 @@ def _check_bincount(input, weights, minlength):
         raise RuntimeError(
             f"bincount: weights should be 1-d and have the same length as input, got {tuple(weights.shape)} and {tuple(input.shape)}"
         )
+    return input, weights, minlength
 
 
 _LARGEST = (1 << 63) - 1

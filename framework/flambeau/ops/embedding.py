@@ -134,10 +134,11 @@ def _check_sparse(name: str, sparse: bool, weight: Tensor) -> None:
         raise NotImplementedError(f"{name}: sparse gradients (sparse=True) are not supported; use sparse=False")
 
 
-def _padding(name: str, padding_idx: int | None, rows: int, error: type[Exception]) -> int:
+def _padding(name: str, padding_idx: Any, rows: int, error: type[Exception]) -> int:
     """`padding_idx` counted from the front, -1 for none. Raises: `error`, which PyTorch raises, outside the table."""
     if padding_idx is None:
         return -1
+    padding_idx = need_int(name, "padding_idx", padding_idx)
     if padding_idx and not -rows <= padding_idx < rows:
         raise error(f"{name}: Padding_idx must be within num_embeddings, got {padding_idx} for {rows} rows")
     return padding_idx + rows if padding_idx < 0 else padding_idx

@@ -294,12 +294,17 @@ def _layout(name: str, x: Tensor, s: Any, dim: Any) -> tuple[tuple[int, ...], li
     if dim is None:
         dims = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
     else:
-        dims = tuple(wrap_dim(d, x.ndim) for d in dim)
+        dims = tuple(_dim(x, d) for d in dim)
     if len(set(dims)) != len(dims):
         raise RuntimeError(f"{name}: FFT dims must be unique, got {tuple(dim)}")  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     if s is not None and len(s) != len(dims):
         raise RuntimeError(f"{name}: When given, dim and shape arguments must have the same length, got {len(dims)} and {len(s)}")
+    if s is not None and any(not -_MOST <= n <= _MOST for n in s):
+        raise TypeError(f"fft_{name}(): argument 's' must be below 2**63: Overflow when unpacking long long, got {tuple(s)}")
     return dims, [-1] * len(dims) if s is None else [int(n) for n in s]
+
+
+_MOST = (1 << 63) - 1
 
 
 # -- transforms over given dimensions --------------------------------------------------------------------------------------

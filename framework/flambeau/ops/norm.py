@@ -14,7 +14,19 @@ from .._arrays import MetaArray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
 from ._plans import Plan, few, planned
-from ._spec import CHANNELS, CHANNELS_OF_DENSE, EXACTLY, FUNCTION, OPS, OUT, composite, describe, primitive
+from ._spec import (
+    CHANNELS,
+    CHANNELS_OF_DENSE,
+    EXACTLY,
+    FUNCTION,
+    OPS,
+    OUT,
+    check_room,
+    composite,
+    describe,
+    need_number,
+    primitive,
+)
 from ._spec.memory import in_memory_order
 
 Moments = Any  # flambeau_kernels.cpu.norm.Moments
@@ -848,6 +860,8 @@ def _check_groups(input, num_groups, weight, bias, eps, keep):
                 f"group_norm: Expected {name} to be a vector of size equal to the number of channels in "
                 f"input, but got {name} of shape {tuple(p.shape)} and input of shape {tuple(input.shape)}"
             )
+    need_number("group_norm", "eps", eps)
+    check_room("group_norm", (input.shape[0], num_groups), input._array.itemsize)
     check_floating("group_norm", input=input, weight=weight, bias=bias)
     return input, num_groups, weight, bias, eps, keep or _moments()
 

@@ -12,7 +12,7 @@ from .. import _state, dtypes
 from ..tensor import Tensor, wrap
 from . import _dispatch
 from ._plans import Plan, planned
-from ._spec import CHANNELS, FUNCTION, OUT, composite, describe, primitive
+from ._spec import CHANNELS, FUNCTION, OUT, composite, describe, need_int, primitive
 from .conv import as_ints
 from .norm import link
 
@@ -227,10 +227,19 @@ def _avg_pool(
     divisor: Any,
 ) -> Tensor:
     check_input(op, input, n, "mean")
-    if divisor is not None and divisor == 0:
-        raise RuntimeError(f"{op}: divisor must be not zero")
+    divisor = _checked_divisor(op, divisor)
     windows = _mean_windows(op, input, kernel_size, stride, padding, ceil_mode, n)
     return window_mean(input, windows, bool(count_include_pad), divisor)
+
+
+def _checked_divisor(op: str, divisor: Any) -> int | None:
+    """`divisor_override`. Raises: TypeError for what is no integer, RuntimeError for 0."""
+    if divisor is None:
+        return None
+    divisor = need_int(op, "divisor_override", divisor)
+    if divisor == 0:
+        raise RuntimeError(f"{op}: divisor must be not zero")
+    return divisor
 
 
 def _mean_windows(op: str, input: Tensor, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, n: int) -> Windows:
@@ -252,8 +261,7 @@ def _planned_mean(
     from flambeau_kernels.cpu.pool import planned_means
 
     check_input(op, input, n, "mean")
-    if divisor == 0:
-        return None
+    divisor = _checked_divisor(op, divisor)
     windows, include = _mean_windows(op, input, kernel, stride, padding, ceil_mode, n), bool(include)
     run = planned_means(as_planes(input._array, n), windows, include, divisor, _pooled_shape(input, windows))
     if run is None:

@@ -68,6 +68,9 @@ def _check_layer(mode: str, input: Tensor, batch: int, state: State, w: Weights)
 
     The weights of a module may be replaced by any others, and kernels follow their sizes.
     """
+    count = 2 if mode == "LSTM" else 1
+    if len(state) != count:
+        raise RuntimeError(f"{mode}: expects {'two hidden states' if count == 2 else 'one hidden state'}, got {len(state)}")
     given = state[0].shape
     out = given[1] if len(given) == 2 else -1
     rows = w.w_ih.shape[0] if len(w.w_ih.shape) == 2 else -1

@@ -191,7 +191,7 @@ def _moves(ndim, shifts, dims):
     """How far, and along which dimensions, None for all as one."""
     if getattr(shifts, "ndim", 0):
         raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not Tensor of shape {tuple(shifts.shape)}")
-    moves = (int(shifts),) if isinstance(shifts, (int, np.integer, np.ndarray)) else tuple(shifts)
+    moves = (int(shifts),) if isinstance(shifts, (int, np.integer, np.ndarray)) else tuple(need_int("roll", "shifts", n) for n in shifts)
     if not moves:
         raise RuntimeError("roll: `shifts` required; give one for each of dims, got none")
     one = isinstance(dims, (int, np.integer))

@@ -261,6 +261,10 @@ def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:
             f"pad: Padding value causes wrapping around more than once: padding ({a}, {b}) at dimension "
             f"{dim}\n{describe(input=input)}"
         )
+    if mode == "circular" and size + min(a, 0) + min(b, 0) <= 0:
+        raise RuntimeError(
+            f"pad: padding ({a}, {b}) cuts all of dimension {dim} off, and leaves nothing to wrap around\n{describe(input=input)}"
+        )
     if size + a + b <= 0 or (size == 0):
         raise RuntimeError(
             f"pad: Expected the padded dimension {dim} to have elements: size {size}, padding ({a}, "
@@ -325,6 +329,8 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
         raise ValueError(f"{op}: either size or scale_factor should be defined")
     name, given = ("size", size) if size is not None else ("scale_factor", scale_factor)
     if isinstance(given, Tensor):
+        if given.ndim > 1:
+            raise TypeError(f"{op}(): argument '{name}' must be a number or a tuple of them, not a Tensor of shape {tuple(given.shape)}")
         given = given.tolist()
     if isinstance(given, (tuple, list)):
         if len(given) != n:

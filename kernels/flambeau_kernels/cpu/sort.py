@@ -213,11 +213,11 @@ def count_values(a: np.ndarray, low: int, count: int) -> np.ndarray:
 
 def count_bins(a: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """How many elements of `a` lie in each of the equal bins between `edges`: bins hold their left edge, the last one both."""
-    if a.size >= COMPILED_FROM and a.dtype.char in "feEd" and compiles():
+    bins = len(edges) - 1
+    if a.size >= COMPILED_FROM and a.dtype.char in "feEd" and compiles() and _has_width(edges[0], edges[-1], bins):
         from .counting import histogram
 
         return histogram(np.ascontiguousarray(a), edges)
-    bins = len(edges) - 1
     return np.bincount(places_in_bins(widen(a).reshape(-1), edges.__getitem__, bins), minlength=bins)
 
 
@@ -225,11 +225,29 @@ def places_in_bins(x: np.ndarray, edges: Callable[[np.ndarray], np.ndarray], bin
     """The bins of those elements of the vector `x` that lie in one of the equal `bins`; ``edges(i)`` are the edges numbered `i`."""
     first, last = edges(np.array([0, bins]))
     x = x[(x >= first) & (x <= last)]
+    if not _has_width(first, last, bins):
+        return np.full(x.shape, bins // 2) if first == last else _places_by_search(x, edges, bins)
     # Estimated by division, then put right by the edges.
     at = np.minimum(((x - first) * (bins / (last - first))).astype(np.int64), bins - 1)
     at -= x < edges(at)
     at += (x >= edges(np.minimum(at + 1, bins))) & (at < bins - 1)
     return at
+
+
+def _has_width(first: Any, last: Any, bins: int) -> bool:
+    """Whether a place can be estimated by division: the range is neither empty in its dtype nor as narrow as subnormal numbers."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(bins / (last - first)))
+
+
+def _places_by_search(x: np.ndarray, edges: Callable[[np.ndarray], np.ndarray], bins: int) -> np.ndarray:
+    """The last of the `bins` whose left edge is not above each element of `x`."""
+    low, high = np.zeros(x.shape, np.int64), np.full(x.shape, bins)
+    for _ in range(bins.bit_length()):
+        middle = (low + high) // 2
+        reached = x >= edges(middle)
+        low, high = np.where(reached, middle, low), np.where(reached, high, middle)
+    return np.minimum(low, bins - 1)
 
 
 def bisect(rows: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:

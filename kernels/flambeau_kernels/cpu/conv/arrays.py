@@ -229,7 +229,7 @@ def _side_by_side(matrix: Any, columns: Any) -> Any:
     """``matrix @ columns[n]`` for every n as one product: ``(O, K), (N, K, L) -> (N, O, L)``."""
     n, depth, width = columns.shape
     wide = columns.transpose(1, 0, 2).reshape(depth, n * width)
-    return np.ascontiguousarray(np.matmul(matrix, wide).reshape(-1, n, width).transpose(1, 0, 2))
+    return np.ascontiguousarray(np.matmul(matrix, wide).reshape(matrix.shape[0], n, width).transpose(1, 0, 2))
 
 
 def _convolve_windows(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
