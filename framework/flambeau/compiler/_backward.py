@@ -146,13 +146,14 @@ class History:
                 waiting += [r for r in self.steps[self.places[ref]].refs if r.__class__ is int]
         return tuple(sorted(found))
 
-    def record(self, operands: dict[int, Tensor], made: dict[int, Tensor], kept: dict[int, Any]) -> None:
+    def record(self, operands: dict[int, Tensor], made: dict[int, Tensor], kept: dict[int, Any]) -> list[Any]:
         """Give the results `made` of one call their histories.
 
         Args:
             operands: the tensors that the chain reads.
             made: its results that become tensors.
             kept: arrays of `kept`.
+        Returns: the nodes, by step; None for those without a history.
         """
         group = Group(self)
         nodes = group.nodes
@@ -182,6 +183,7 @@ class History:
             else:
                 tensor = made[ref] if ref in made else operands[ref]
                 group.arrays[ref], group.records[ref] = tensor._array, tensor._storage
+        return nodes
 
 
 class Group:

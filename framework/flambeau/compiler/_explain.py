@@ -160,9 +160,9 @@ def kernels_of(program: Any) -> list[str]:
     """The text of each fused kernel, forward and backward, below what it stands for."""
     found = []
     for chain in program.chains:
-        found.append(f"# {chain.formula.name}: {len(chain.steps)} operations as one\n{chain.text}")
-        if chain.history is not None:
-            gradients = [kernel for kernel in chain.history.kernels.values() if kernel.text]
+        found.append(f"# {chain.title}: {len(chain.steps)} operations as one\n{chain.text}")
+        for history in chain.histories.values():
+            gradients = [kernel for kernel in history.kernels.values() if kernel.text]
             found += [f"# its gradients, {len(kernel.runs)} operations as one\n{kernel.text}" for kernel in gradients]
     return found
 
@@ -172,7 +172,7 @@ def _segment(step: Any, program: Any) -> Segment:
     why, line = getattr(program, "ended", ("", "an unknown line"))
     twins = {s.first + i: twin for s in path for i, twin in enumerate(s.twins)}
     size = sum(twins[number]._array.nbytes for number in program.wanted)
-    saved = sum(chain.saved() * chain.dtype.itemsize for chain in program.chains)
+    saved = sum(chain.saved() * chain.itemsize for chain in program.chains)
     return Segment(why, line, operations_of(path), kernels_of(program), program.calls, size, saved, program.seconds)
 
 
@@ -214,8 +214,8 @@ def note(recorder: Any, step: Any, program: Any, why: str) -> None:
             change = _change(earlier, branches[-1])
             _recompiles.debug("Recompiling %s: %s at %s", recorder.title, change.what, change.line)
     for chain in program.chains:
-        _fusion.debug("%s: %d operations as one kernel of %d operands", chain.formula.name, len(chain.steps), len(chain.operands))
-        _kernel_code.debug("%s\n%s", chain.formula.name, chain.text)
+        _fusion.debug("%s: %d operations as one kernel of %d operands", chain.title, len(chain.steps), len(chain.operands))
+        _kernel_code.debug("%s\n%s", chain.title, chain.text)
     _output_code.debug("%s\n%s", recorder.title, "\n".join(operations_of(step.path())))
     if _writes_files():
         _write(recorder, step, program, why)

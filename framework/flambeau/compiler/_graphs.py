@@ -13,8 +13,8 @@ from ..ops._dispatch import public_function
 from ..ops._spec.base import FUNCTION
 from ..tensor import Tensor
 from ._backends import Backend
-from ._programs import read_by
 from ._recorder import Constant, Step, become
+from ._refs import read_by
 
 _graph_code = _logging.getArtifactLogger("flambeau._dynamo", "graph_code")
 _SIGNS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "true_divide": operator.truediv, "div": operator.truediv,

@@ -19,9 +19,11 @@ from .. import _state
 from .._arrays import is_c_contiguous
 from .._inference import is_inference
 from ..tensor import Tensor, wrap
-from ._backward import History, formula_of, has_gradients
-from ._formulas import Number, Text
+from . import _rows
+from ._backward import History, has_gradients
 from ._recorder import SMALL, Constant, Step, become
+from ._refs import GroupFormula, decoded, read_by
+from ._rows import Rows
 
 FUSED_FROM = SMALL                                    # elements of a chain
 # Elements that need not be written to memory and read again; with fewer, recording a call costs more than a chain saves.
@@ -69,26 +71,17 @@ class Chain(NamedTuple):
         """The elements of all results that are not written to memory."""
         return (len(self.steps) - len(self.values)) * math.prod(self.shape)
 
+    @property
+    def title(self) -> str:
+        return self.formula.name
 
-def decoded(ref: Any, values: Any, inputs: Any) -> Any:
-    """What an argument of a step stands for."""
-    if ref.__class__ is int:
-        return inputs[-1 - ref] if ref < 0 else values[ref]
-    if ref.__class__ is Constant:
-        return ref.value
-    return type(ref)([decoded(r, values, inputs) for r in ref])
+    @property
+    def itemsize(self) -> int:
+        return np.dtype(self.dtype).itemsize
 
-
-def read_by(refs: Any) -> list[int]:
-    """The numbers of values among arguments."""
-    found = []
-    for ref in refs:
-        if ref.__class__ is int:
-            if ref >= 0:
-                found.append(ref)
-        elif ref.__class__ is not Constant:
-            found += read_by(ref)
-    return found
+    @property
+    def histories(self) -> dict[int, History]:
+        return {} if self.history is None else {0: self.history}
 
 
 class Program:
@@ -110,9 +103,9 @@ class Program:
             if not whole:
                 self.steps = _needed(self.steps, self.wanted)
             fused = _chained(self.steps, self.wanted)
-            if sum(part.saved() for part in fused if isinstance(part, Chain)) >= WORTH:
+            if sum(part.saved() for part in fused if not isinstance(part, Step)) >= WORTH:
                 self.fused = fused
-        self.chains = [part for part in self.fused or () if isinstance(part, Chain)]
+        self.chains: list[Chain | Rows] = [part for part in self.fused or () if not isinstance(part, Step)]
 
     def parts(self) -> list[Any]:
         """What is computed one after the other: steps and chains."""
@@ -123,8 +116,8 @@ class Program:
         self.calls += 1
         values: list[Any] = [None] * self.count
         for part in self.parts():
-            if part.__class__ is Chain:
-                results: Any = part.run([ref.value if ref.__class__ is Number else decoded(ref, values, inputs) for ref in part.operands])
+            if part.__class__ is not Step:
+                results: Any = part.run([decoded(ref, values, inputs) for ref in part.operands])
                 numbers: Any = part.values
             else:
                 result = part.op.enter(*[decoded(ref, values, inputs) for ref in part.refs])
@@ -148,17 +141,29 @@ def _needed(steps: list[Step], wanted: frozenset[int]) -> list[Step]:
 
 
 def _chained(steps: list[Step], wanted: frozenset[int]) -> list[Any]:
-    """`steps` with chains in the place of what fuses."""
-    parts: list[Any] = []
-    group: list[Step] = []
+    """`steps` with chains, and rows, in the place of what fuses."""
     readers: dict[int, int] = {}
     for step in steps:
         for value in read_by(step.refs):
             readers[value] = readers.get(value, 0) + 1
+    parts: list[Any] = []
+    for item in _rows.joined(_grouped(steps), wanted):
+        if isinstance(item, list):
+            parts.extend([_chain(item, readers, wanted)] if len(item) > 1 else item)
+        else:
+            parts.append(item)
+    return parts
+
+
+def _grouped(steps: list[Step]) -> list[Any]:
+    """`steps` with lists of those that one formula can compute."""
+    items: list[Any] = []
+    group: list[Step] = []
 
     def close() -> None:
-        parts.extend([_chain(group, readers, wanted)] if len(group) > 1 else group)
-        group.clear()
+        if group:
+            items.append(group[:])
+            group.clear()
 
     for step in steps:
         if _fuses(step):
@@ -169,9 +174,9 @@ def _chained(steps: list[Step], wanted: frozenset[int]) -> list[Any]:
             # What arrives at a node from several others is added in their order, which a chain between them would change.
             if {s.first for s in group}.intersection(read_by(step.refs)) or _followed(step) & set().union(*map(_followed, group)):
                 close()
-            parts.append(step)
+            items.append(step)
     close()
-    return parts
+    return items
 
 
 def _followed(step: Step) -> set[int]:
@@ -219,26 +224,12 @@ def _fits(number: Any) -> bool:
 
 def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -> Chain:
     """The steps of `group` as one formula."""
-    own = {step.first for step in group}
     within: dict[int, int] = {}
     for step in group:
         for value in read_by(step.refs):
             within[value] = within.get(value, 0) + 1
     values = tuple([step.first for step in group if step.first in wanted or readers.get(step.first, 0) > within.get(step.first, 0)])
     history = History(group, values) if any(step.twins[0].requires_grad for step in group) else None
-    text = Text("_".join(["fused", *dict.fromkeys(step.op.name for step in group)])[:60])
-    names: dict[int, str] = {}
-    for step in group:
-        formula, refs = formula_of(step)
-        arguments = []
-        for i, ref in enumerate(refs):
-            if ref.__class__ is Constant:
-                arguments.append(text.constant(ref.value, formula, i, refs))
-            else:
-                arguments.append(names[ref] if ref in own else text.operand(("value", ref)))
-        names[step.first] = text.line(formula, arguments)
+    made = GroupFormula(group, (*values, *(history.kept if history is not None else ())))
     looks = group[0].twins[0]
-    results = tuple([names[value] for value in (*values, *(history.kept if history is not None else ()))])
-    formula = text.formula(results)
-    operands = tuple([key for _, key in text.operands])
-    return Chain(formula, operands, values, looks._array.shape, looks.dtype.numpy, tuple(group), history, text.shown(results))
+    return Chain(made.formula, made.operands, values, looks._array.shape, looks.dtype.numpy, tuple(group), history, made.text)

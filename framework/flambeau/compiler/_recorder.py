@@ -274,7 +274,7 @@ class Recorder(Interpreter):
             kind = op.kind
             if op.answered_by is not None and not self.whole:
                 op, args = op.answered_by(*args) or (op, args)
-            if kind == "elementwise" or kind == "view" or self.whole:
+            if kind == "elementwise" or kind == "view" or self.whole or op.in_rows is not None:
                 found = self._deferred(op, args)
                 if found is not NotImplemented:
                     return found
@@ -517,17 +517,26 @@ def _has_history(args: Any) -> bool:
 
 
 class _Kinds(Interpreter):
-    """Notes whether all that it sees is elementwise, or a view."""
+    """Notes what a composition is made of."""
 
     kind = "compile"
 
     def __init__(self) -> None:
-        self.elementwise = True
+        self.formulas = self.rows = self.others = 0
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        if out is not None or op.kind not in ("elementwise", "view", "composite"):
-            self.elementwise = False
+        if out is not None or op.kind not in ("elementwise", "view", "composite") and op.in_rows is None:
+            self.others += 1
+        self.formulas += op.kind == "elementwise"
+        self.rows += op.in_rows is not None
         return NotImplemented
+
+    def are_recorded(self) -> bool:
+        """Whether a composition is the same taken apart: of elementwise operations and views, or another name for what works by rows.
+
+        Others have kernels of their own, which may round otherwise than what they are made of.
+        """
+        return not self.others and (not self.rows or self.rows == 1 and not self.formulas)
 
 
 _elementwise: dict[Any, bool] = {}                    # of compositions, by dtypes of operands and by constants
@@ -535,7 +544,7 @@ _MOST_COMPOSITIONS = 4096
 
 
 def _is_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
-    """Whether the composition is made of elementwise operations and views alone, so that it is the same taken apart."""
+    """Whether the composition is the same taken apart, into what is recorded."""
     name = (op, *[_kind_of(a) for a in args])
     if None in name:
         return False
@@ -568,7 +577,7 @@ def _made_of_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
             _dispatch._composed(op, tuple(twins), None, False)
     except Exception:  # it reads values, or the operands are wrong, which it says itself
         return False
-    return kinds.elementwise
+    return kinds.are_recorded()
 
 
 def _twin_of(a: Any) -> Any:

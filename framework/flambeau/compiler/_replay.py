@@ -21,8 +21,7 @@ from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._formulas import Number
 from ._graphs import is_default
-from ._programs import Chain
-from ._recorder import Constant, Recorder
+from ._recorder import Constant, Recorder, Step
 
 STABLE_AFTER = 3                                      # calls that have been alike
 _PLAIN = {int, float, bool, str, type(None), dtypes.dtype}
@@ -102,7 +101,7 @@ def _written(replay: Replay) -> Any:
 
     lines = []
     for part in program.fused or program.steps:
-        if isinstance(part, Chain):
+        if not isinstance(part, Step):
             lines.append(f"    {''.join(f't{v}, ' for v in part.values)} = {held(part.run)}([{', '.join(map(name_of, part.operands))}])")
             continue
         op, refs = part.op, list(part.refs)

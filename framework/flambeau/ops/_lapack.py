@@ -29,18 +29,22 @@ class LinAlgError(RuntimeError):
 # -- checks of arguments ---------------------------------------------------------------------------------------------------
 
 
+_DTYPES = (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128)
+
+
 def check_floating(name: str, *operands: Any, half: bool = False) -> None:
     """Raise TypeError or RuntimeError unless all are Tensors of one dtype LAPACK works in."""
     first = operands[0]
     for x in operands:
-        if isinstance(x, Tensor) and x._array.dtype.char in "fdFD" and x._array.dtype is first._array.dtype:
+        # By the dtype: a compiled function knows it of what it has not computed yet.
+        if isinstance(x, Tensor) and x.dtype in _DTYPES and x.dtype is first.dtype:
             continue
         if not isinstance(x, Tensor):
             raise TypeError(f"{name}: argument must be Tensor, not {type(x).__name__}")
         d = x.dtype
         if d.category < dtypes.FLOATING:
             raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {dtypes.scalar_type(d)}")
-        if not half and d not in (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128):
+        if not half and d not in _DTYPES:
             raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {dtypes.scalar_type(d)}; convert with .to(torch.float32)")
         if d is not first.dtype:
             raise RuntimeError(f"{name}: Expected all operands to have the same dtype, got {first.dtype.name} and {d.name}")

@@ -37,6 +37,7 @@ from ._spec import (
     INPLACE,
     METHOD,
     OUT,
+    InRows,
     aligned,
     composite,
     describe,
@@ -503,6 +504,22 @@ def _log_softmax_vjp(grad, out, dim):
 @log_softmax_along.raw
 def _log_softmax_raw(grad, out, dim):
     return (softmax_kernels.log_softmax_grad(grad, out, dim),)
+
+
+def _rows_of(logs: bool) -> Any:
+    def rows_of(input, dim):
+        ndim = input._array.ndim
+        if not ndim or dim % ndim != ndim - 1 or (input.dtype is not dtypes.float32 and input.dtype is not dtypes.float64):
+            return None
+        from flambeau_kernels.cpu.row_programs import Shares
+
+        return InRows((ndim - 1,), lambda name, to, moments: Shares(logs, name("input"), to))
+
+    return rows_of
+
+
+softmax_along.by_rows(_rows_of(False))
+log_softmax_along.by_rows(_rows_of(True))
 
 
 def _converted(name: str, input: Any, dtype: Any) -> Tensor:

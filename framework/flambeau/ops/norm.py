@@ -21,6 +21,7 @@ from ._spec import (
     FUNCTION,
     OPS,
     OUT,
+    InRows,
     check_room,
     composite,
     describe,
@@ -191,6 +192,31 @@ def _standardize_vjp(
     return inverse * (g - g.mean(dims, True) - unit * (g * unit).mean(dims, True)), unit
 
 
+def _rows_of(input: Tensor, shape: tuple[int, ...], eps: float, centred: bool, parameters: dict[str, Any]) -> Any:
+    """How normalizing over the last dimensions, which are `shape`, works by rows."""
+    kind = input.dtype
+    given = tuple(name for name, p in parameters.items() if p is not None)
+    if (kind is not dtypes.float32 and kind is not dtypes.float64) or any(parameters[name].dtype is not kind for name in given):
+        return None
+    from flambeau_kernels.cpu.row_programs import Normal
+
+    def stage(name: Any, to: Any, moments: Any) -> Any:
+        weight, bias = (name(p) if p in given else None for p in ("weight", "bias"))
+        return Normal(centred, float(eps), weight, bias, name("input"), to, moments)
+
+    def receive(args: Any, moments: Any) -> None:
+        keep = args[-1]
+        keep.mean, keep.variance, keep.inverse = moments
+
+    return InRows(tuple(range(input.ndim - len(shape), input.ndim)), stage, given, 3, receive)
+
+
+@normalize_trailing.by_rows
+def _normalize_trailing_rows(input, normalized_shape, weight, bias, eps, keep):
+    _, shape, *_ = _check_layer(input, normalized_shape, weight, bias, eps, keep)
+    return _rows_of(input, shape, eps, True, {"weight": weight, "bias": bias})
+
+
 @normalize_trailing.raw
 def _normalize_trailing_raw(
     grad, input, weight, bias, normalized_shape, keep, needs_input, needs_weight, needs_bias
@@ -342,6 +368,12 @@ def _scale_trailing_vjp(grad, input, normalized_shape, weight, eps):
         lambda: (inverse * (g - unit * (g * unit).mean(dims, True))).to(input.dtype),
         lambda: _like(_sum_over(_wide(grad) * unit, [d for d in range(input.ndim) if d not in dims]), weight),
     )
+
+
+@scale_trailing.by_rows
+def _scale_trailing_rows(input, normalized_shape, weight, eps, keep):
+    _, shape, _, eps, _ = _check_rms(input, normalized_shape, weight, eps, keep)
+    return _rows_of(input, shape, eps, False, {"weight": weight})
 
 
 @scale_trailing.raw

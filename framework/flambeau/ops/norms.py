@@ -19,6 +19,7 @@ from ._spec import (
     FUNCTION,
     OPS,
     OUT,
+    InRows,
     aligned,
     composite,
     describe,
@@ -73,6 +74,16 @@ def norm_short(input, order, dims, keepdim):
     if input._node is not None:
         norm_over.history(made, None, input, float(order), wrap_dims("norm", dims, input._array.ndim), keepdim)
     return made
+
+
+@norm_over.by_rows
+def _norm_rows(input, order, dims, keepdim):
+    from flambeau_kernels.cpu.row_programs import Total
+
+    how = moments.usual().get(order)
+    if how is None or not Total.takes(how, input.dtype.numpy):
+        return None
+    return InRows(wrap_dims("norm", dims, input._array.ndim), lambda name, to, moments: Total(how, name("input"), to))
 
 
 @norm_over.raw

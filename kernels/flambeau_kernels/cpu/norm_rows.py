@@ -37,7 +37,7 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import fma, sqrt
 
-__all__ = ["backward", "normalize", "planned"]
+__all__ = ["backward", "normalize", "normalize_row", "planned"]
 
 # Elements of a chunk: about 20 microseconds.
 CHUNK = 32768
@@ -52,26 +52,31 @@ def normal_lanes(x, centre, factor, weight, bias, i, left, KIND, WEIGHT, BIAS):
     return y + load(bias, i, N, left) if BIAS else y
 
 
+def normalize_row(a, to, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS):
+    """One row normalized to `to`. Returns: its mean, its variance and ``1 / sqrt(variance + eps)``."""
+    N = lanes(KIND)
+    whole = d // N * N
+    middle, squares = moments_of(a, d, KIND) if CENTRED else (0.0, sum_of(a, d, KIND(0), square, False, KIND))
+    centre, spread = KIND(middle), KIND(squares / float64(d))
+    factor = KIND(1) / sqrt(spread + KIND(eps))
+    level, scale = broadcast(centre, N), broadcast(factor, N)
+    for i in rolled(range(0, whole, N)):
+        store(to, i, normal_lanes(load(a, i, N), level, scale, weight, bias, i, N, KIND, WEIGHT, BIAS))
+    if whole < d:
+        left = d - whole
+        last = normal_lanes(load(a, whole, N, left), level, scale, weight, bias, whole, left, KIND, WEIGHT, BIAS)
+        store(to, whole, last, left)
+    return centre, spread, factor
+
+
 @kernel(in_vectors=True)
 def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, per, eps, *, CENTRED, WEIGHT, BIAS):
     KIND = widened(mean)
-    N = lanes(KIND)
-    whole = d // N * N
     for row in range(chunk * per, min(rows, chunk * per + per)):
-        a, to = x + row * d, out + row * d
-        middle, squares = moments_of(a, d, KIND) if CENTRED else (0.0, sum_of(a, d, KIND(0), square, False, KIND))
-        centre, spread = KIND(middle), KIND(squares / float64(d))
-        factor = KIND(1) / sqrt(spread + KIND(eps))
+        centre, spread, factor = normalize_row(x + row * d, out + row * d, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS)
         mean[row] = centre
         variance[row] = spread
         inverse[row] = factor
-        level, scale = broadcast(centre, N), broadcast(factor, N)
-        for i in rolled(range(0, whole, N)):
-            store(to, i, normal_lanes(load(a, i, N), level, scale, weight, bias, i, N, KIND, WEIGHT, BIAS))
-        if whole < d:
-            left = d - whole
-            last = normal_lanes(load(a, whole, N, left), level, scale, weight, bias, whole, left, KIND, WEIGHT, BIAS)
-            store(to, whole, last, left)
 
 
 def add_slopes(g, x, centre, factor, weight, to_weight, to_bias, i, left, KIND, WEIGHT, PARAMETERS):

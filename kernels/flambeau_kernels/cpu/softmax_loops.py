@@ -32,7 +32,7 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import fma, log, where
 
-__all__ = ["along", "along_grad", "row_exp_sum", "row_top"]
+__all__ = ["along", "along_grad", "row_exp_sum", "row_top", "softmax_row"]
 
 COLUMNS = 256
 # Elements of a chunk of rows: about 20 microseconds.
@@ -88,22 +88,26 @@ def finish_lanes(x, top, factor, KIND, LOG, STORED):
     return (x - top) - factor if LOG else (x if STORED else exp_lanes(x - top, KIND)) * factor
 
 
+def softmax_row(a, to, n, KIND, LOG, STORED):
+    """The result of one row, `to`, which is another than `a`."""
+    N = lanes(KIND)
+    top = row_top(a, n, KIND)
+    total = row_exp_sum(a, n, top, KIND, to, STORED)
+    factor = log(total) if LOG else KIND(1) / total
+    source = to if STORED else a
+    whole = n // N * N
+    for i in rolled(range(0, whole, N)):
+        store(to, i, finish_lanes(load(source, i, N), top, factor, KIND, LOG, STORED))
+    if whole < n:
+        last = finish_lanes(load(source, whole, N, n - whole), top, factor, KIND, LOG, STORED)
+        store(to, whole, last, n - whole)
+
+
 @kernel(in_vectors=True)
 def softmax_rows(chunk, x, out, rows, n, per, *, LOG, STORED):
     KIND = widened(x)
-    N = lanes(KIND)
     for row in range(chunk * per, min(rows, chunk * per + per)):
-        a, to = x + row * n, out + row * n
-        top = row_top(a, n, KIND)
-        total = row_exp_sum(a, n, top, KIND, to, STORED)
-        factor = log(total) if LOG else KIND(1) / total
-        source = to if STORED else a
-        whole = n // N * N
-        for i in rolled(range(0, whole, N)):
-            store(to, i, finish_lanes(load(source, i, N), top, factor, KIND, LOG, STORED))
-        if whole < n:
-            last = finish_lanes(load(source, whole, N, n - whole), top, factor, KIND, LOG, STORED)
-            store(to, whole, last, n - whole)
+        softmax_row(x + row * n, out + row * n, n, KIND, LOG, STORED)
 
 
 def slope_lanes(g, p, total, KIND, LOG):

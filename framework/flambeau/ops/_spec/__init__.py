@@ -9,6 +9,7 @@ from .base import EVERYWHERE, EXACTLY, FOREACH, FUNCTION, INPLACE, METHOD, NEVER
 from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
 from .history import rebase, register_view, renew_views, without_derivative
+from .in_rows import InRows
 from .memory import CHANNELS, CHANNELS_OF_ALL, CHANNELS_OF_DENSE, COLUMNS, LIKE, ROWS, placed
 from .overlap import refuse, refuse_shared
 from .primitive import PrimitiveOp, primitive
@@ -60,6 +61,7 @@ __all__ = [
     "FUNCTION",
     "Geometry",
     "INPLACE",
+    "InRows",
     "LIKE",
     "METHOD",
     "NEVER",

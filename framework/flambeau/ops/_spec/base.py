@@ -104,6 +104,8 @@ class Op:
         self.may_write_expanded = False               # the in-place form: elements of the target may share a place
         self.refuses_expanded_out = False             # also one of another shape, which others resize
         self.fast_rule: Any = None
+        # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op fails neither by values nor has it side effects.
+        self.in_rows: Any = None
         self.answered_by: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None
@@ -114,6 +116,15 @@ class Op:
     def fast(self, fn: Any) -> Any:
         """Give the op a short cut: ``fn(*args)`` answers the common small case, or returns None for the general path."""
         self.fast_rule = fn
+        return fn
+
+    def of_rows(self, args: Any, out: Any, moments: Any, how: Any) -> Any:
+        """The result `out`, which a stage of `in_rows` has computed, as a Tensor with its history."""
+        raise NotImplementedError(f"{self.said}: it does not work by rows")
+
+    def by_rows(self, fn: Any) -> Any:
+        """Say how the op works by rows: ``fn(*looks)`` is an `InRows`, or None."""
+        self.in_rows = fn
         return fn
 
     def decomposition(self, fn: Any) -> Any:

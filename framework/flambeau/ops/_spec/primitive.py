@@ -392,6 +392,13 @@ class PrimitiveOp(Op):
             self.record((made,), args, False, kept)
         return made
 
+    def of_rows(self, args: Any, out: Any, moments: Any, how: Any) -> Any:
+        if self.check is not None:
+            args = self.check(*args) or args
+        if how.receive is not None:
+            how.receive(args, moments)
+        return self.finish(args, out)
+
     def named(self, outs: Any) -> Any:
         if self.return_type is None:
             from .. import _results

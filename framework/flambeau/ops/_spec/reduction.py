@@ -22,6 +22,7 @@ from ...tensor import Tensor, bump, wrap, wrap_dim
 from .base import FUNCTION, METHOD, OUT, Autocast, Op
 from .elementwise import refuse_float8, saved_tensor, tensor_words
 from .history import check_versions, named_tensors
+from .in_rows import InRows
 from .writing import with_dtype_of
 
 _new = object.__new__
@@ -97,6 +98,8 @@ class ReductionOp(Op):
         # The gradient of a plain sum is the incoming one, spread.
         self.spreads_only = partial is not None and not partial.__code__.co_argcount and partial() == 1
         self.reads = rule.__code__.co_varnames[: rule.__code__.co_argcount] if rule else ()
+        self.saved_names = self.reads
+        self.in_rows = self.rows_of
         self.fast_rule = self._short_way(Along("fold", self.rule, self.kinds, dims=SEVERAL))
 
     def raw(self, fn: Any) -> Any:
@@ -210,6 +213,22 @@ class ReductionOp(Op):
             node.where = tape.users_place()
         node.shape = (input._array.shape, axes, keepdim)
         node.dtype = input._array.dtype
+
+    def of_rows(self, args: Any, out: Any, moments: Any, how: Any) -> Tensor:
+        made, input = wrap(out), args[0]
+        if input._node is not None:
+            self.record(made, input, how.axes, args[2])
+        return made
+
+    def rows_of(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+        """`in_rows` of reductions that add up in a written order."""
+        from flambeau_kernels.cpu.row_programs import Total
+
+        kind = input.dtype
+        if not Total.takes(self.rule, kind.numpy) or self.dtype_rule(self, kind, dtype) != (kind, kind):
+            return None
+        axes = wrap_dims(self.name, dim, input._array.ndim)
+        return InRows(axes, lambda name, to, moments: Total(self.rule, name("input"), to))
 
     def compute(self, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: Any, result: Any) -> Any:
         if self.identity is None and a.size == 0:

@@ -1,0 +1,24 @@
+"""How an operation works by rows, for kernels that do several operations at once (`flambeau_kernels.cpu.row_programs`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class InRows(NamedTuple):
+    """What an op's `in_rows` says of a call.
+
+    Attributes:
+        axes: the dimensions of the first operand that make a row.
+        stage: ``stage(name, to, moments)`` is the stage: ``name(parameter)`` is what an operand is called in the program, `to` the result.
+        columns: parameters that are one row which all rows have in common.
+        moments: how many numbers a row the stage finds besides.
+        receive: ``receive(args, arrays)`` puts these into the arguments, for the derivative; each is ``(rows, 1)``.
+    """
+
+    axes: tuple[int, ...]
+    stage: Callable[..., Any]
+    columns: tuple[str, ...] = ()
+    moments: int = 0
+    receive: Callable[[Any, Any], None] | None = None
