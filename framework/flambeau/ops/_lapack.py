@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import few_rows, reflectors
+from flambeau_kernels.cpu import few_lanes, few_rows, reflectors
 from flambeau_kernels.cpu.gemm.blas import one_thread, scipy_one_thread, single_threaded
 from flambeau_kernels.loading import scipy_module
 from flambeau_kernels.quiet import hush, unhush
@@ -190,9 +190,20 @@ def _tried(loop: Any, *args: Any) -> Any:
     return made
 
 
+def _lu_of_many(a: Any) -> Any:
+    """``(LU, pivots, info)`` of many small matrices; None for others, and where a factor is not finite."""
+    return few_lanes.lu(a) if few_lanes.takes(a) else few_rows.lu(a) if few_rows.takes(a) else None
+
+
+def _solve_many(a: Any, b: Any) -> Any:
+    """The solutions of many small systems, the inverses for None; None for others, and where a matrix is singular."""
+    made = few_lanes.solve(a, b) if few_lanes.takes(a) else None
+    return few_rows.solve(a, b) if made is None and few_rows.takes(a) else made
+
+
 def _factors_of_many(a: Any) -> Any:
     """The diagonals of the factors of many small matrices, and -1 for each whose rows were exchanged an odd number of times."""
-    made = few_rows.lu(a) if few_rows.takes(a) else None
+    made = _lu_of_many(a)
     if made is None:
         return None
     exchanged = (made[1] != np.arange(1, a.shape[-1] + 1, dtype=np.int32)).sum(-1, dtype=np.int32)
@@ -200,6 +211,9 @@ def _factors_of_many(a: Any) -> Any:
 
 
 def det(a: Any) -> Any:
+    made = few_lanes.determinants(a) if few_lanes.takes(a) else None
+    if made is not None:
+        return made
     factors = _factors_of_many(a)
     if factors is not None:
         diagonal, sign = factors
@@ -210,6 +224,13 @@ def det(a: Any) -> Any:
 
 def slogdet(a: Any) -> tuple[Any, Any]:
     """Sign and logarithm of the magnitude of determinants."""
+    made = few_lanes.diagonals_of_factors(a) if few_lanes.takes(a) and a.dtype.kind == "f" else None
+    if made is not None:
+        token = hush()
+        try:
+            return made[0], np.add.reduce(np.log(made[1]), -1)
+        finally:
+            unhush(token)
     factors = _factors_of_many(a)
     if factors is not None:
         token = hush()
@@ -296,7 +317,7 @@ LARGE = 96  # rows from which LAPACK's own routines are faster than numpy's loop
 
 def lu(a: Any) -> tuple[Any, Any, Any]:
     """``(LU, pivots, info)``: packed factors, rows exchanged (from 1), and the first zero on the diagonal of U, or 0."""
-    many = few_rows.lu(a) if few_rows.takes(a) else None
+    many = _lu_of_many(a)
     if many is not None:
         return many
     batch, (m, n) = a.shape[:-2], a.shape[-2:]
@@ -366,8 +387,8 @@ def _cholesky_one(x: Any, upper: Any) -> tuple[Any, int]:
 def _are_many(a: Any, b: Any) -> bool:
     """Whether there are kernels for equations of the batches `a` and `b`."""
     return (
-        few_rows.takes(a) and type(b) is ndarray and b.dtype is a.dtype and b.ndim == a.ndim and b.shape[:-1] == a.shape[:-1]
-        and b.size > 0
+        (few_rows.takes(a) or few_lanes.takes(a)) and type(b) is ndarray and b.dtype is a.dtype and b.ndim == a.ndim
+        and b.shape[:-1] == a.shape[:-1] and b.size > 0
     )  # fmt: skip
 
 
@@ -375,7 +396,7 @@ def solve(a: Any, b: Any) -> tuple[Any, Any]:
     """``(X, info)`` with ``a @ X == b``; info is the first zero pivot, or 0."""
     if not a.size:
         return np.zeros_like(b), _no_infos(a)
-    made = few_rows.solve(a, b) if _are_many(a, b) else None
+    made = _solve_many(a, b) if _are_many(a, b) else None
     if made is None:
         made = _tried(_SOLVE, a, b) if a.dtype is b.dtype and b.ndim == a.ndim else None
     if made is not None:
@@ -407,7 +428,7 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
         return np.zeros_like(b)
     if a.ndim == 2 and b.ndim == 2:
         return _solve_one(a, b, upper, unit)
-    many = few_rows.triangular(a, b, upper, unit) if _are_many(a, b) else None
+    many = few_rows.triangular(a, b, upper, unit) if few_rows.takes(a) and _are_many(a, b) else None
     if many is not None:
         return many
     parts = [_solve_one(x, y, upper, unit) for x, y in each(a, b)]
@@ -538,13 +559,15 @@ def short_way(compute: Any, square: bool = False, returns: Any = None, order: An
 
 def inverse_now(a: Any) -> Any:
     """The inverses, or None if a matrix has none, or numpy has no loop for that."""
-    many = few_rows.solve(a, None) if few_rows.takes(a) else None
+    many = _solve_many(a, None)
     return _tried(_INV, a) if many is None else many
 
 
 def cholesky_now(a: Any, upper: Any) -> Any:
     """The factors of positive-definite matrices; None if one is not, or numpy has no loop for that."""
     n = a.shape[-1]
+    if few_lanes.takes(a):
+        return few_lanes.cholesky(a, bool(upper))
     if few_rows.takes(a):
         return few_rows.cholesky(a, bool(upper))
     if n < LARGE or not a.size or a.dtype.char not in "fdFD":
@@ -568,7 +591,7 @@ def solve_now(a: Any, b: Any) -> Any:
         made = _tried(_SOLVE, a, b[:, None])
         return None if made is None else made[:, 0]
     if _are_many(a, b):
-        return few_rows.solve(a, b)
+        return _solve_many(a, b)
     return _tried(_SOLVE, a, b) if b.ndim == a.ndim and b.shape[:-1] == a.shape[:-1] and b.size else None
 
 

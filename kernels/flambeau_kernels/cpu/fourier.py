@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels
-from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import float32, float64
 
 from . import fourier_lines
@@ -106,6 +105,8 @@ def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, in
 
 
 def _lanes(char: str) -> int:
+    from flambeau_kernels.engine import llvm
+
     return llvm.machine().register_bits // (32 if char == "f" else 64)
 
 

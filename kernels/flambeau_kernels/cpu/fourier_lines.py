@@ -33,7 +33,8 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 
-from .fourier_passes import EVENS, MIXED, ODDS, REVERSED, all_passes, transpose
+from .fourier_passes import EVENS, MIXED, ODDS, REVERSED, all_passes
+from .squares import squares_in, squares_out, transpose
 
 __all__ = ["COMPLEX", "FROM_REAL", "SMALL", "TO_REAL", "columns", "long_lines", "short_lines", "unpacked"]
 
@@ -128,38 +129,6 @@ def columns(chunk, x, out, work, table, radices, plan, *, RADICES):
 # -- short lines --------------------------------------------------------------------------------------------------------------
 
 
-def squares_in(x, to, first, count, length, swap, whole):
-    """Lines of `length` numbers, turned so that a row holds one number of each; odd rows lie in the other plane."""
-    KIND = widened(x)
-    N = lanes(KIND)
-    real, imaginary = to + swap * whole, to + (1 - swap) * whole
-    for j in rolled(range(0, length, N)):
-        v = local(vector(KIND, N), N)
-        for L in unroll(range(N)):
-            # Lanes without a line hold the last one once more.
-            line = x + (first + min(L, count - 1)) * length
-            v[L] = load(line, j, N, length - j)
-        transpose(v, KIND)
-        for L in unroll(range(N)):
-            store(imaginary if L % 2 else real, (j + L) // 2 * N, v[L])
-
-
-def squares_out(out, a, first, count, length, swap, whole, factor):
-    """The way back, times `factor`."""
-    KIND = widened(out)
-    N = lanes(KIND)
-    real, imaginary = a + swap * whole, a + (1 - swap) * whole
-    times = broadcast(factor, N)
-    for j in rolled(range(0, length, N)):
-        v = local(vector(KIND, N), N)
-        for L in unroll(range(N)):
-            v[L] = load(imaginary if L % 2 else real, (j + L) // 2 * N, N) * times
-        transpose(v, KIND)
-        for L in unroll(range(N)):
-            if count > L:
-                store(out + (first + L) * length, j, v[L], length - j)
-
-
 def halved_rows(a, to, whole, m, turns):
     """Of lines that are lanes, half the spectrum of real lines."""
     N = lanes(widened(a))
@@ -207,18 +176,18 @@ def short_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
         first = group * N
         count = min(N, lines - first)
         if KIND_OF == TO_REAL:
-            apart(squares_in)(x, room + 2 * whole, first, count, 2 * n + 2, 0, whole)
+            apart(squares_in)(x, 2 * n + 2, room + 2 * whole, first, count, 2 * n + 2, 0, whole, PLANES=2)
             apart(whole_rows)(room + 2 * whole, room, swap * whole, (1 - swap) * whole, whole, n, turns)
         else:
-            apart(squares_in)(x, room, first, count, 2 * n, swap, whole)
+            apart(squares_in)(x, 2 * n, room, first, count, 2 * n, swap, whole, PLANES=2)
         all_passes(room, whole, whole, N, radices, 0, passes, table + 1, n, 0, RADICES=RADICES)
         made = room + passes % 2 * (2 * whole)
         if KIND_OF == FROM_REAL:
             other = room + (passes + 1) % 2 * (2 * whole)
             apart(halved_rows)(made, other, whole, n, turns)
-            apart(squares_out)(out, other, first, count, 2 * n + 2, 0, whole, factor)
+            apart(squares_out)(out, other, first, count, 2 * n + 2, 0, whole, factor, PLANES=2)
         else:
-            apart(squares_out)(out, made, first, count, 2 * n, swap, whole, factor)
+            apart(squares_out)(out, made, first, count, 2 * n, swap, whole, factor, PLANES=2)
 
 
 # -- long lines ---------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Passes of Fourier transforms over rows of whole vectors, and transposition of squares of vectors.
+"""Passes of Fourier transforms over rows of whole vectors.
 
 Values lie in planes, real parts and imaginary parts apart; a row holds values that belong to different transforms, so that
 vectors are independent of each other. A pass takes sequences apart into `r` shorter ones and leaves its results in order
@@ -15,19 +15,17 @@ from flambeau_kernels.engine.language import (
     apart,
     broadcast,
     flags,
-    float32,
     lanes,
     load,
     local,
     rolled,
-    shuffle,
     store,
     unroll,
     vector,
     widened,
 )
 
-__all__ = ["EVENS", "MIXED", "ODDS", "REVERSED", "all_passes", "transpose"]
+__all__ = ["EVENS", "MIXED", "ODDS", "REVERSED", "all_passes"]
 
 C1, C2, S1, S2, S3 = cos(2 * pi / 5), cos(4 * pi / 5), sin(2 * pi / 5), sin(4 * pi / 5), sin(pi / 3)
 SEVENTHS = [(cos(2 * pi * k / 7), sin(2 * pi * k / 7)) for k in range(7)]
@@ -39,19 +37,6 @@ EVENS = {n: tuple(range(0, 2 * n, 2)) for n in _LANES}
 ODDS = {n: tuple(range(1, 2 * n, 2)) for n in _LANES}
 MIXED = {n: [tuple(k // 2 + h * (n // 2) + k % 2 * n for k in range(n)) for h in (0, 1)] for n in _LANES}
 REVERSED = {n: tuple(range(n - 1, -1, -1)) for n in _LANES}
-# Steps of a transposition. Pairs of lanes: two neighbours with two of another vector, within each 128 bits.
-APART = {n: [tuple(4 * (k // 4) + h + k // 2 % 2 + k % 2 * n for k in range(n)) for h in (0, 2)] for n in _LANES}
-PAIRS = {n: [tuple(4 * (k // 4) + h + k % 2 + k // 2 % 2 * n for k in range(n)) for h in (0, 2)] for n in _LANES}
-# Exchanges of pieces of d lanes: d, both results, and the first of the vectors that lie d apart.
-EXCHANGES = {
-    n: [
-        (d, tuple(k - (k & d) + (n if k & d else 0) for k in range(n)), tuple(k + n if k & d else k + d for k in range(n)),
-         tuple(b for b in range(n) if not b & d))
-        for d in (1, 2, 4, 8) if d < n
-    ]
-    for n in _LANES
-}  # fmt: skip
-WIDE_EXCHANGES = {n: EXCHANGES[n][2:] for n in _LANES}
 
 
 # -- butterflies -------------------------------------------------------------------------------------------------------------
@@ -211,25 +196,3 @@ def all_passes(room, size, whole, s, radices, first, end, w, n, odd, *, RADICES)
         w += 2 * (r - 1) * m
         left = m
         s = s * r
-
-
-# -- squares of vectors ------------------------------------------------------------------------------------------------------------
-
-
-def transpose(v, KIND):
-    """The square matrix whose rows are the vectors `v`, as many as they have lanes, in place."""
-    N = lanes(KIND)
-    if KIND is float32:
-        # Both steps within 128 bits by instructions that take no table of lanes.
-        for B in unroll(range(0, N, 4)):
-            a, b = shuffle(v[B], v[B + 1], APART[N][0]), shuffle(v[B], v[B + 1], APART[N][1])
-            c, d = shuffle(v[B + 2], v[B + 3], APART[N][0]), shuffle(v[B + 2], v[B + 3], APART[N][1])
-            v[B] = shuffle(a, c, PAIRS[N][0])
-            v[B + 1] = shuffle(a, c, PAIRS[N][1])
-            v[B + 2] = shuffle(b, d, PAIRS[N][0])
-            v[B + 3] = shuffle(b, d, PAIRS[N][1])
-    for STEP in unroll(WIDE_EXCHANGES[N] if KIND is float32 else EXCHANGES[N]):
-        for B in unroll(STEP[3]):
-            a, b = v[B], v[B + STEP[0]]
-            v[B] = shuffle(a, b, STEP[1])
-            v[B + STEP[0]] = shuffle(a, b, STEP[2])
