@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+from flambeau.utils._python_dispatch import TorchDispatchMode
 
 M = fb.arange(6.0).reshape(2, 3)
 A, B = np.random.default_rng(0).standard_normal((2, 3, 4)), np.random.default_rng(1).standard_normal((2, 4, 3))
@@ -92,3 +93,19 @@ def test_sums_of_products_of_small_integers_keep_their_dtype(dtype):
     result = fb.addbmm(x, a, b)
 
     assert (result.dtype, result.tolist()) == (dtype, [[(1 + 300) % 256 if dtype is fb.uint8 else 301] * 2] * 2)
+
+
+@pytest.mark.parametrize("layout", ["row-major", "channels last", "permuted"])
+def test_products_of_batches_have_the_same_bits_under_a_dispatch_mode_whatever_the_strides_are(layout):
+    class Passes(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    x = fb.randn(2, 4, 6, 6)
+    x = {"row-major": x, "channels last": x.to(memory_format=fb.channels_last), "permuted": x.permute(0, 2, 1, 3)}[layout]
+    plain = fb.einsum("bchw,bchw->bc", x, x)
+    with Passes():
+        seen = fb.einsum("bchw,bchw->bc", x, x)
+
+    assert plain.tolist() == seen.tolist()
+    assert plain.tolist() == fb.einsum("bchw,bchw->bc", x.contiguous(), x.contiguous()).tolist()

@@ -426,7 +426,169 @@ torch.nn.Softmax2d()(x)
 torch.nn.Flatten()(x)
 torch.nn.Upsample(scale_factor=2)(x)
 """.strip().splitlines()
-NEEDS_VALUES = ("x[x > 0]", "x.masked_select(x > 0)", "x.nonzero()", "F.gaussian_nll_loss")
+# Of these the results alone are compared, not their gradients.
+RESULTS_ALONE = """
+F.pixel_shuffle(x[:1], 2)
+F.pixel_shuffle(x[0], 2)
+F.pixel_shuffle(x[:, :, :1], 2)
+F.pixel_unshuffle(x[:1], 2)
+F.pixel_unshuffle(x[0], 2)
+F.channel_shuffle(x, 4)
+F.channel_shuffle(x, 1)
+F.channel_shuffle(x[:1], 2)
+F.channel_shuffle(x[:, :, :1], 2)
+F.channel_shuffle(x[:, :2], 2)
+F.channel_shuffle(x[..., 0], 2)
+torch.cat([x[:, :1], x[:, :1]], 1)
+torch.cat([x[:, :1], y[:, :1]], 1)
+torch.cat([y[:, :1], x], 1)
+torch.cat([x[:, :1], x[:, :1]], 0)
+torch.cat([x[:, :1], x[:, :1]], 2)
+torch.cat([x[:1], x], 0)
+torch.cat([x[:, :, :1], x], 2)
+torch.cat([x[0], x[0]], 0)
+torch.cat([x[0, 0], x[0, 0]], 0)
+torch.cat([x.mT, x.mT], 1)
+torch.cat([x.double(), x], 1)
+F.rrelu(x)
+F.rrelu(x, training=True)
+F.rrelu(x - .5, training=True)
+torch.rrelu(x, 0.1, 0.3, True)
+torch.renorm(x, 2, 0, 1.)
+torch.renorm(x, 2, 1, 1.)
+torch.renorm(x, 2, 3, 1.)
+x[torch.tensor([0, 1])]
+x[:, torch.tensor([0, 1])]
+x[:, :, torch.tensor([0, 1])]
+x[..., torch.tensor([0, 1])]
+x[:, torch.tensor([[0, 1]])]
+x[torch.tensor([0, 1]), torch.tensor([0, 1])]
+x[torch.tensor([0, 1]), :, torch.tensor([0, 1])]
+x[:, torch.tensor([0, 1]), torch.tensor([0, 1])]
+x[:, torch.tensor([0, 1]), :, torch.tensor([0, 1])]
+x[torch.tensor([0, 0]), torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([0, 1])]
+x.permute(1, 0, 2, 3)[torch.tensor([0, 1])]
+x.permute(0, 2, 3, 1)[:, torch.tensor([0, 1])]
+x.permute(3, 2, 1, 0)[torch.tensor([[0, 1], [1, 0]])]
+x.mT[torch.tensor([0, 1])]
+x.mT[:, torch.tensor([0, 1])]
+x[0].mT[torch.tensor([0, 1])]
+x[0, 0].t()[torch.tensor([0, 1])]
+x[0, 0].t()[:, torch.tensor([0, 1])]
+x[0, 0].t()[torch.tensor([0, 1]), torch.tensor([0, 1])]
+x[0, :, None][torch.tensor([0, 1])]
+x[1, torch.tensor([0, 1])]
+x[:, ::2, torch.tensor([0, 1])]
+x[x[:, 0, 0, 0] > -1]
+x[:, x[0, :, 0, 0] > -1]
+torch.select_scatter(x, y[:, 0], 1, 0)
+torch.select_scatter(x[:, :, ::2], y[:, 0, ::2], 1, 0)
+torch.slice_scatter(x, y[:, :1], 1, 0, 1)
+torch.slice_scatter(x[..., ::2], y[:, :1, :, ::2], 1, 0, 1)
+torch.diagonal_scatter(x, x.diagonal(0, 2, 3).clone(), 0, 2, 3)
+torch.diagonal_scatter(x[:, ::2], x[:, ::2].diagonal(0, 2, 3).clone(), 0, 2, 3)
+torch.as_strided_scatter(x, torch.ones(2), (2,), (1,))
+torch.as_strided_scatter(x[..., ::2], torch.ones(2), (2,), (1,))
+torch.fft.fftshift(x)
+torch.fft.fftshift(x, dim=1)
+torch.fft.ifftshift(x)
+torch.fft.ifftshift(x, dim=(2, 3))
+torch.einsum('bij,bjk->bik', x[:, 0], x[:, 0])
+torch.einsum('bij,bjk->bik', x[:1, 0], x[:1, 0])
+torch.einsum('bchw,dc->bdhw', x, torch.ones(3, x.shape[1]))
+torch.einsum('bchw,bdhw->bcd', x[:1], x[:1])
+torch.einsum('bchw,bchv->bcwv', x[:1], x[:1])
+torch.einsum('bchw,bchv->bcwv', x, x)
+torch.einsum('bhwc,hkc->bhwk', x.permute(0, 2, 3, 1)[:1], torch.ones(x.shape[2], 5, x.shape[1]))
+torch.einsum('bchw,bchw->b', x, x)
+torch.einsum('ij,jk', x[0, 0], x[0, 0])
+torch.einsum('ij,jk->ki', x[0, 0], x[0, 0])
+torch.einsum('bij,bjk->kbi', x[:, 0], x[:, 0])
+torch.fft.ihfftn(x)
+torch.fft.ihfftn(x, dim=(0, 1))
+torch.fft.ihfftn(x, dim=(1, 0))
+torch.fft.ihfftn(x, dim=(3, 1))
+torch.fft.ihfftn(x, dim=(2, 1, 3))
+torch.fft.ihfft2(x)
+torch.fft.ihfft2(x, dim=(1, 0))
+torch.fft.ihfft2(x, dim=(3, 2))
+torch.fft.hfftn(x.to(torch.complex64), dim=(1, 0))
+torch.fft.hfftn(x.to(torch.complex64), dim=(3, 2))
+torch.fft.rfftn(x, dim=(1, 0))
+torch.fft.rfftn(x, dim=(3, 2))
+torch.fft.irfftn(x.to(torch.complex64), dim=(1, 0))
+torch.fft.irfftn(x.to(torch.complex64), dim=(3, 1))
+torch.fft.fftn(x, dim=(3, 1))
+""".strip().splitlines()
+NEEDS_VALUES = ("x[x > 0]", "x[x[:, 0", "x[:, x[0", "x.masked_select(x > 0)", "x.nonzero()", "F.gaussian_nll_loss")
+
+
+VOLUMES = {
+    "row-major": "made(2, 4, 4, 6, 6)",
+    "channels last": "made(2, 4, 4, 6, 6).to(memory_format=torch.channels_last_3d)",
+    "cropped": "made(2, 4, 6, 8, 8).to(memory_format=torch.channels_last_3d)[:, :, 1:5, 1:7, 2:8]",
+    "some channels": "made(2, 6, 4, 6, 6).to(memory_format=torch.channels_last_3d)[:, 1:5]",
+    "permuted": "made(6, 2, 6, 4, 4).permute(1, 3, 4, 0, 2)",
+    "expanded": "made(2, 1, 4, 6, 6).expand(2, 4, 4, 6, 6)",
+}
+CALLS_OF_VOLUMES = """
+x * ch
+x.to(memory_format=torch.channels_last_3d)
+F.interpolate(x, scale_factor=2)
+F.interpolate(x, scale_factor=2, mode='trilinear')
+F.interpolate(x, scale_factor=2, mode='nearest-exact')
+F.interpolate(x, scale_factor=2, mode='area')
+F.max_pool3d(x, 2)
+F.max_pool3d(x, 2, return_indices=True)
+F.avg_pool3d(x, 2)
+F.adaptive_avg_pool3d(x, 2)
+F.adaptive_avg_pool3d(x, 1)
+F.adaptive_max_pool3d(x, 2)
+F.adaptive_max_pool3d(x, 1)
+F.conv3d(x, torch.ones(3, x.shape[1], 1, 1, 1))
+F.conv3d(x, torch.ones(3, x.shape[1], 3, 3, 3), padding=1)
+F.conv3d(x, torch.ones(4, 1, 3, 3, 3), padding=1, groups=4)
+F.conv3d(x[0], torch.ones(3, x.shape[1], 1, 1, 1))
+F.conv_transpose3d(x, torch.ones(x.shape[1], 3, 3, 3, 3))
+F.batch_norm(x, None, None, None, None, True)
+F.batch_norm(x, torch.zeros(x.shape[1]), torch.ones(x.shape[1]))
+F.group_norm(x, 2)
+F.instance_norm(x)
+F.layer_norm(x, x.shape[2:])
+F.pad(x, (1, 1))
+F.pad(x, (1, 1, 1, 1, 1, 1), 'reflect')
+F.pad(x, (1, 1, 1, 1, 1, 1), 'replicate')
+F.pad(x, (1, 1, 1, 1, 1, 1), 'circular')
+torch.stack([x, x])
+torch.cat([x, x], 1)
+torch.cat([x, y], 1)
+torch.cat([y, x], 1)
+F.channel_shuffle(x, 2)
+F.dropout3d(x, .5, True)
+F.dropout(x, .5, True)
+F.max_unpool3d(x, torch.zeros(x.shape, dtype=torch.int64), 2)
+F.lp_pool3d(x, 2, 2)
+F.fractional_max_pool3d(x, 2, output_size=2)
+F.grid_sample(x, torch.zeros(2, 3, 3, 3, 3), align_corners=False)
+F.grid_sample(x, torch.zeros(2, 3, 3, 3, 3), 'nearest', align_corners=False)
+x.sum(1)
+x.mean((2, 3, 4))
+x.mean((2, 3, 4), keepdim=True)
+x.softmax(1)
+x.flip(1)
+x.roll(1, 1)
+x.sort(1)
+x.cumsum(2)
+x.index_select(1, torch.tensor([0, 0]))
+x[:, torch.tensor([0, 1])]
+x.repeat(1, 2, 1, 1, 1)
+F.prelu(x, torch.ones(4))
+F.rrelu(x, training=True)
+torch.renorm(x, 2, 1, 1.)
+F.glu(x, 1)
+F.normalize(x)
+F.cross_entropy(x, torch.zeros(2, 4, 6, 6, dtype=torch.int64), reduction='none')
+""".strip().splitlines()
 
 
 def strides(lib: Any, value: Any) -> Any:
@@ -437,7 +599,7 @@ def strides(lib: Any, value: Any) -> Any:
     return [strides(lib, v) for v in value] if isinstance(value, (tuple, list)) else repr(value)
 
 
-def outcome(lib: Any, layout: str, call: str, device: str = "cpu", backward: bool = False) -> Any:
+def outcome(lib: Any, layout: str, call: str, device: str = "cpu", backward: bool = False, volumes: bool = False) -> Any:
     """Strides of what `call` gives for a tensor of that layout, or of the gradient there; the class of the error it raises."""
 
     def made(*shape: int) -> Any:
@@ -446,8 +608,8 @@ def outcome(lib: Any, layout: str, call: str, device: str = "cpu", backward: boo
 
     lib.manual_seed(0)
     scope = {"torch": lib, "F": lib.nn.functional, "made": made}
-    x = scope["x"] = eval(LAYOUTS[layout], scope).detach().requires_grad_(backward)
-    scope |= {"y": made(*x.shape), "c": made(*x.shape), "ch": made(x.shape[1], 1, 1), "b": made(x.shape[-1])}
+    x = scope["x"] = eval((VOLUMES if volumes else LAYOUTS)[layout], scope).detach().requires_grad_(backward)
+    scope |= {"y": made(*x.shape), "c": made(*x.shape), "ch": made(x.shape[1], *[1] * (x.ndim - 2)), "b": made(x.shape[-1])}
     lib.set_default_device(device)
     try:
         with warnings.catch_warnings():
@@ -467,9 +629,21 @@ def outcome(lib: Any, layout: str, call: str, device: str = "cpu", backward: boo
 def test_results_have_the_strides_of_pytorch(oracle: Any, layout: str) -> None:
     wrong = [
         f"{call}\n  PyTorch:  {theirs}\n  Flambeau: {ours}"
-        for call in CALLS
+        for call in CALLS + RESULTS_ALONE
         if (theirs := outcome(oracle, layout, call)) != (ours := outcome(fb, layout, call))
     ]
+
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("layout", VOLUMES)
+def test_results_of_volumes_have_the_strides_of_pytorch_and_the_same_on_meta(oracle: Any, layout: str) -> None:
+    wrong = []
+    for call in CALLS_OF_VOLUMES:
+        theirs, ours = (outcome(lib, layout, call, volumes=True) for lib in (oracle, fb))
+        meta = outcome(fb, layout, call, "meta", volumes=True)
+        if not theirs == ours == meta:
+            wrong.append(f"{call}\n  PyTorch:  {theirs}\n  Flambeau: {ours}\n  meta:     {meta}")
 
     assert not wrong, "\n".join(wrong)
 
@@ -478,8 +652,9 @@ def test_results_have_the_strides_of_pytorch(oracle: Any, layout: str) -> None:
 def test_results_on_meta_have_the_strides_of_real_ones(layout: str) -> None:
     wrong = [
         f"{call}\n  real: {real}\n  meta: {meta}"
-        for call in CALLS
+        for call in CALLS + RESULTS_ALONE
         if not call.startswith(NEEDS_VALUES) and (real := outcome(fb, layout, call)) != (meta := outcome(fb, layout, call, "meta"))
+        and real != "raises IndexError"                # by the values of indices
     ]
 
     assert not wrong, "\n".join(wrong)
@@ -582,6 +757,14 @@ torch.fft.hfft(x.to(torch.complex64))
 torch.fft.hfft2(x.to(torch.complex64))
 torch.fft.ihfft(x)
 """.strip().splitlines()
+
+
+def test_backward_of_transforms_to_real_values_runs_on_meta() -> None:
+    x = fb.ones(3, 4, dtype=fb.complex64, device="meta", requires_grad=True)
+
+    fb.fft.irfft(x).sum().backward()
+
+    assert x.grad.shape == (3, 4)
 
 
 @pytest.mark.parametrize("part", ["", ".contiguous()", "[:, :, 1:7, 2:7]", ".permute(1, 0, 2, 3)", ".transpose(2, 3)"])

@@ -163,15 +163,19 @@ def _check_sizes(terms: list[_Term]) -> None:
                 sizes[label] = n
 
 
-def _product_of(a: _Term, b: _Term, needed: set[Any]) -> _Term:
+def _product_of(a: _Term, b: _Term, needed: set[Any], wanted: list[Any]) -> _Term:
     """The two terms multiplied, with what neither the result nor later terms need summed away."""
+    alone = {x for x in (*a.labels, *b.labels) if a.size(x) == b.size(x) == 1}
+    columns_of = [x for x in b.labels if x not in a.labels and x in needed]
+    if _come_first(columns_of, [x for x in a.labels if x not in b.labels and x in needed], wanted, alone):
+        a, b = b, a
     a = a.summed([x for x in a.labels if x not in needed and b.size(x) == 1])
     b = b.summed([x for x in b.labels if x not in needed and a.size(x) == 1])
     both = [x for x in a.labels if x in b.labels]
     rows = [x for x in a.labels if x not in both]
     columns = [x for x in b.labels if x not in both]
     inner = [x for x in both if x not in needed]
-    batch = [x for x in both if x in needed]
+    batch, rows, columns = (_as_in(wanted, group) for group in ([x for x in both if x in needed], rows, columns))
     sizes = {x: max(a.size(x), b.size(x)) if 0 not in (a.size(x), b.size(x)) else 0 for x in (*a.labels, *b.labels)}
     labels = [*batch, *rows, *columns]
     if not inner:
@@ -219,8 +223,12 @@ def _order(labels: Any, wanted: Any) -> tuple[int, ...] | None:
 
 
 @functools.lru_cache(512)
-def _route(equation: str, ndims: tuple[int, ...]) -> _Route | None:
-    """How an equation is computed by matrix products alone, if it is: every label of a term is in the result or in one other."""
+def _route(equation: str, ndims: tuple[int, ...], ones: frozenset[tuple[int, int]] = frozenset()) -> _Route | None:
+    """How an equation is computed by matrix products alone, if it is: every label of a term is in the result or in one other.
+
+    Args:
+        ones: the operands' dimensions of size 1, which have no say in the order of memory: pairs of operand and dimension.
+    """
     try:
         terms, output, _ = _read_arguments(equation, ndims)
         widest = _expand_ellipsis(terms, [_Dims(n) for n in ndims])
@@ -229,6 +237,7 @@ def _route(equation: str, ndims: tuple[int, ...]) -> _Route | None:
         return None
     if any(len(set(labels)) != len(labels) for labels in terms):
         return None
+    alone = {terms[i][d] for i, d in ones}
     a, steps = terms[0], []
     for i, b in enumerate(terms[1:], 1):
         needed = {*wanted, *(x for later in terms[i + 1 :] for x in later)}
@@ -237,6 +246,7 @@ def _route(equation: str, ndims: tuple[int, ...]) -> _Route | None:
         rows, columns = [x for x in a if x not in both], [x for x in b if x not in both]
         if not needed.issuperset((*rows, *columns)):
             return None
+        batch, rows, columns = (_as_in(wanted, group) for group in (batch, rows, columns))
         if not inner:
             order = [*batch, *rows, *columns]
             last = i == len(terms) - 1 and [x for x in wanted if x in order]
@@ -245,12 +255,23 @@ def _route(equation: str, ndims: tuple[int, ...]) -> _Route | None:
             steps.append(_Factors(_order(a, [x for x in order if x in a]), _order(b, [x for x in order if x in b]), in_left, in_right))
             a = order
             continue
-        turned = i == len(terms) - 1 and wanted == [*batch, *columns, *rows]
+        turned = _come_first(columns, rows, wanted, alone)
         first, second, rows, columns = (b, a, columns, rows) if turned else (a, b, rows, columns)
         counts = (len(batch), len(rows), len(inner), len(columns))
         steps.append(_Step(_order(first, [*batch, *rows, *inner]), _order(second, [*batch, *inner, *columns]), counts, turned))
         a = [*batch, *rows, *columns]
     return _Route(tuple(map(tuple, terms)), tuple(steps), _order(a, wanted))
+
+
+def _as_in(wanted: list[Any], labels: list[Any]) -> list[Any]:
+    """`labels` in the order that those of the result have, the others behind them."""
+    return sorted(labels, key=lambda x: wanted.index(x) if x in wanted else len(wanted))
+
+
+def _come_first(labels: list[Any], others: list[Any], wanted: list[Any], alone: set[Any]) -> bool:
+    """Whether all `labels` of the result come before the `others`, where those `alone` do not count: then theirs is the slower memory."""
+    first, second = ([wanted.index(x) for x in group if x in wanted and x not in alone] for group in (labels, others))
+    return bool(first) and bool(second) and max(first) < min(second)
 
 
 class _Dims(NamedTuple):
@@ -262,7 +283,9 @@ def _by_route(equation: str, operands: Any) -> Tensor | None:
     for t in operands:
         if not isinstance(t, Tensor) or t.dtype is not operands[0].dtype:
             return None
-    route = _route(equation, tuple(t.ndim for t in operands))
+    shapes = [t._array.shape for t in operands]
+    ones = [(i, d) for i, shape in enumerate(shapes) if 1 in shape for d, n in enumerate(shape) if n == 1]
+    route = _route(equation, tuple(map(len, shapes)), frozenset(ones)) if ones else _route(equation, tuple(map(len, shapes)))
     if route is None:
         return None
     sizes: dict[Any, int] = {}
@@ -376,7 +399,7 @@ def evaluate(equation: Any, operands: Any) -> Tensor:
     _check_sizes(parts)
     made = parts[0]
     for i, part in enumerate(parts[1:], 1):
-        made = _product_of(made, part, {*wanted, *(x for later in parts[i + 1 :] for x in later.labels)})
+        made = _product_of(made, part, {*wanted, *(x for later in parts[i + 1 :] for x in later.labels)}, wanted)
     dropped = [made.labels.index(x) for x in made.labels if x not in wanted]
     if dropped:  # the sum of integers is int64 here, as that of `sum`
         made = _Term(made.tensor.sum(dropped), [x for x in made.labels if x in wanted])

@@ -396,4 +396,4 @@ def renorm(input, p, dim, maxnorm):
     lengths = _vector_norm(input, p, [k for k in range(input.ndim) if k != d], True)
     # The small number keeps the quotient finite for slices of zeros.
     factor = OPS["where"].function(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)
-    return input * factor.to(input.dtype)
+    return input.contiguous() * factor.to(input.dtype)

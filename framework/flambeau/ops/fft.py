@@ -197,7 +197,7 @@ def _inverse_to_real_vjp(grad, dims, n, scale):
     # Each value between the ends stands for itself and its mirror image.
     weights = np.ones(n // 2 + 1, _real_of(grad._array.dtype))
     weights[1 : n - n // 2] = 2
-    return half * wrap(weights.reshape([-1 if d == dims[-1] else 1 for d in range(half.ndim)]))
+    return half * wrap(weights.reshape([-1 if d == dims[-1] else 1 for d in range(half.ndim)])).to(half.device)
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------
@@ -325,8 +325,11 @@ def _from_real(name: str, input: Any, s: Any, dim: Any, norm: Any, inverse: bool
         raise RuntimeError(f"{name} must transform at least one axis")
     for d, n in zip(dims, sizes, strict=True):
         x = resize(x, d, _check_length(x.shape[d] if n == -1 else n))
-    made = real_transform(x, dims, _factor(norm, inverse, prod(x.shape[d] for d in dims)))
-    return made.conj() if inverse else made
+    factor = _factor(norm, inverse, prod(x.shape[d] for d in dims))
+    if not inverse:
+        return real_transform(x, dims, factor)
+    made = real_transform(x, dims[-1:], factor).conj()
+    return transform(made, dims[:-1], 1.0, True) if dims[1:] else made
 
 
 def _to_real(name: str, input: Any, s: Any, dim: Any, norm: Any, inverse: bool) -> Tensor:

@@ -505,6 +505,8 @@ def _slopes(input: Tensor, lower: float, upper: float, training: bool) -> Any:
 def _rrelu(input: Tensor, lower: float, upper: float, training: bool, inplace: bool) -> Tensor:
     if lower > upper:
         raise RuntimeError(f"rrelu: Lower bound should be less than or equal to the upper bound, got lower={lower}, upper={upper}")
+    if not inplace:
+        input = input.contiguous()                    # the result is row-major, unlike those of the other activations
     if not training:
         return _apply(act.leaky_relu, inplace, input, (lower + upper) / 2)
     return _apply(act.rrelu_with_noise, inplace, input, _slopes(input, lower, upper, training))

@@ -43,6 +43,7 @@ from ._spec import (
     check_recorded,
     check_writable,
     composite,
+    placed,
     primitive,
     refuse,
     refuse_shared,
@@ -254,7 +255,7 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
     if len(key) == 1 and key[0].__class__ is Tensor:
         k = key[0]._array
         if k.__class__ is ndarray and k.ndim and (k.dtype is I8 or k.dtype is B1 and k.size and not recording):
-            made = scatter.pick(self._array, (k,))
+            made = _pick(self._array, (k,))
             return recorded(index, made, (self._node,), (self._array.shape, key), (None, (key[0]._storage,))) if recording else wrap(made)
     if len(key) == 2 and not recording and key[0].__class__ is Tensor is key[1].__class__:
         made = small.pick_pairs(self._array, key[0]._array, key[1]._array)
@@ -268,7 +269,7 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
     if basic is not None:
         basic = (*basic, ...) if dots < 0 else basic
     if not recording:
-        return wrap(scatter.pick(a if basic is None else a[basic], there))
+        return wrap(_pick(a if basic is None else a[basic], there))
     if basic is not None:
         if None in basic:
             return None
@@ -278,7 +279,7 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
     indices = tuple([None if k is None else wrap(k) for k in places])
     # Overwriting a tensor of the key before backward is to be noticed.
     theirs = tuple([k._storage for k in key if k.__class__ is Tensor])
-    return recorded(index, scatter.pick(a, there), (self._node,), (a.shape, indices), (None, theirs))
+    return recorded(index, _pick(a, there), (self._node,), (a.shape, indices), (None, theirs))
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:
@@ -370,22 +371,64 @@ def index(input, indices):
 @index.kernel
 def _index(a, indices):
     try:
-        return scatter.pick(a, array_key(indices))
+        return _pick(a, array_key(indices))
     except IndexError:
         raise explain_indices(a.shape, indices) from None
 
 
 @index.shape
 def _index_shape(input, indices):
-    given = [d for d, k in enumerate(indices) if k is not None]
     try:
-        joint = broadcast_shapes(*(tuple(indices[d].shape) for d in given))
+        joint = broadcast_shapes(*(tuple(k.shape) for k in indices if k is not None))
     except RuntimeError:
         raise explain_indices(tuple(input.shape), indices) from None
-    rest = [n for d, n in enumerate(input.shape) if d not in given]
-    # The dimensions of the indices are where they are if those are next to each other, else in front.
+    places = [None if k is None else k._array for k in indices]
+    shape, operands = _spread(input._array, places, joint)
+    if _arrays.is_c_contiguous(input._array):
+        return shape, input.dtype
+    return shape, input.dtype, LIKE(shape, input._array.itemsize, operands)
+
+
+def _spread(a: Any, places: Any, joint: tuple[int, ...]) -> tuple[tuple[int, ...], list[MetaArray]]:
+    """The shape of what index arrays (or None) with the shape `joint` together pick of `a`; `a` and them with its dimensions.
+
+    The dimensions of the indices are where they are if those are next to each other, else in front.
+    """
+    given = [d for d, k in enumerate(places) if k is not None]
+    rest = [d for d in range(a.ndim) if d not in given]
     at = given[0] if given and given[-1] - given[0] + 1 == len(given) else 0
-    return (*rest[:at], *joint, *rest[at:]), input.dtype
+    before, behind = rest[:at], rest[at:]
+
+    def shaped(inner: Any, strides: Any) -> MetaArray:
+        steps = (*[strides[d] for d in before], *inner, *[strides[d] for d in behind])
+        return MetaArray(shape, a.dtype, steps)
+
+    shape = (*[a.shape[d] for d in before], *joint, *[a.shape[d] for d in behind])
+    operands = [shaped([0] * len(joint), a.strides)]
+    for k in places:
+        if k is not None:
+            steps = [0] * (len(joint) - k.ndim) + [s if n != 1 else 0 for s, n in zip(k.strides, k.shape, strict=True)]
+            operands.append(shaped(steps, [0] * a.ndim))
+    return shape, operands
+
+
+def _pick(a: Any, key: Any) -> Any:
+    """``a[key]`` for a tuple of index arrays, masks, slices of all and at most one Ellipsis, in PyTorch's order of memory."""
+    made = scatter.pick(a, key)
+    if a.flags.c_contiguous or made.ndim < 2 or not made.size:
+        return made
+    places: list[Any] = []
+    for k in key:
+        if k is Ellipsis:
+            places += [None] * (a.ndim - len(key) + 1)
+        elif k.__class__ is not ndarray:
+            places.append(None)
+        else:
+            places += k.nonzero() if k.dtype is B1 else [k]
+    places += [None] * (a.ndim - len(places))
+    joint = np.broadcast_shapes(*[k.shape for k in places if k is not None])
+    _, operands = _spread(a, places, joint)
+    return placed(made, LIKE, operands)
 
 
 @index.vjp

@@ -119,6 +119,8 @@ def _cat_fast(tensors, dim):
                 made = _concatenate(arrays, dim)
                 if not made.flags.c_contiguous:  # in the order of the arguments' memory, where it should be row-major
                     return None
+                if made.ndim > 3 and not first.flags.c_contiguous and is_ordered_last(first):
+                    return None                       # perhaps channels last
                 d = made.dtype
                 # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
                 # And int16 with float16 is float32 to it, so the first has to be what numpy makes.

@@ -94,8 +94,8 @@ def _nll_vjp(grad, input, kept, target, weight, ignore_index, reduction):
     else:
         on_device = getattr(kept, "picked", None)
         picked = wrap(kernels.picked_weights(input._array.shape, input.dtype.numpy, kept) if on_device is None else on_device)
-    # What is ignored gets no gradient, also where the mean is one over nothing.
-    counts = (target != ignore_index).unsqueeze(1)
+    # What is ignored gets no gradient, also where the mean is one over nothing; nor do the other classes, not even -0.
+    counts = (target != ignore_index).unsqueeze(1) & (picked != 0)
     found = (-(grad.unsqueeze(1) if reduction == "none" else grad) * picked).where(counts, 0)
     return constant_along(found, [input]), None, None
 

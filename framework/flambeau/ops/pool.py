@@ -12,7 +12,7 @@ from .. import _state, dtypes
 from ..tensor import Tensor, wrap
 from . import _dispatch
 from ._plans import Plan, planned
-from ._spec import CHANNELS, FUNCTION, OUT, composite, describe, need_int, primitive
+from ._spec import CHANNELS, CHANNELS_OF_IMAGES, FUNCTION, OUT, composite, describe, need_int, primitive
 from .conv import as_ints
 from .norm import link
 
@@ -133,7 +133,7 @@ def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:
 # -- means ---------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.avg_pool2d")
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.avg_pool2d")
 def window_mean(input, windows, include_padding, divisor):
     """The sum of each window over `divisor`, or over the number of elements it has."""
 
@@ -187,7 +187,7 @@ def _window_mean_raw(grad, windows, include_padding, divisor):
     return _spread_mean(grad, windows, include_padding, divisor)
 
 
-@primitive(surface=0, linear_in=("grad",), memory=CHANNELS, samples="of nn.functional.avg_pool2d")
+@primitive(surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.avg_pool2d")
 def spread_mean(grad, windows, include_padding, divisor):
     """The transpose of `window_mean`."""
 
@@ -680,7 +680,7 @@ for _n in (1, 2, 3):
 
 
 @primitive(
-    surface=0, tensors=("input", "indices"), memory=CHANNELS, ordering=("input",),
+    surface=0, tensors=("input", "indices"), memory=CHANNELS_OF_IMAGES, ordering=("input",),
     samples="of nn.functional.max_unpool2d",
 )
 def unpool(input, indices, sizes):

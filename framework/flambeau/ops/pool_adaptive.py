@@ -11,7 +11,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from ._plans import Plan, planned
-from ._spec import CHANNELS, FUNCTION, OUT, check_room, composite, describe, primitive
+from ._spec import CHANNELS_OF_IMAGES, FUNCTION, OUT, check_room, composite, describe, primitive
 from .conv import as_ints
 from .norm import link
 from .pool import (
@@ -56,7 +56,7 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_fr
     return sizes
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.adaptive_avg_pool2d")
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d")
 def adaptive_mean(input, sizes):
     """The mean over `sizes` ranges along each of the last dimensions."""
 
@@ -93,7 +93,7 @@ def _adaptive_mean_raw(grad, input_shape, sizes):
     return _adaptive_spread(grad, input_shape[len(input_shape) - len(sizes) :])
 
 
-@primitive(surface=0, linear_in=("grad",), memory=CHANNELS, samples="of nn.functional.adaptive_avg_pool2d")
+@primitive(surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d")
 def adaptive_spread(grad, sizes):
     """The transpose of `adaptive_mean` of an input with last dimensions `sizes`."""
 
@@ -221,6 +221,8 @@ def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices:
         made = _adaptive_max(op, n, input, (0,) * n, return_indices)
         shape = (*input.shape[: input.ndim - n], *sizes)
         return tuple(x.reshape(shape) for x in made) if return_indices else made.reshape(shape)
+    if n == 3:
+        input = input.contiguous()                    # as the result of volumes is, unlike that of `max_pool3d`
     extents = tuple(input.shape[-n:])
     windows: Any = even_windows(extents, sizes)
     if windows is None:
@@ -263,6 +265,8 @@ def _planned_adaptive_max(op: str, n: int, input: Any, output_size: Any, return_
     """The plan of `_adaptive_max`."""
     from flambeau_kernels.cpu.pool import even_windows
 
+    if n == 3 and not input.is_contiguous():
+        return None
     sizes = _sizes(op, input, output_size, n, "floating")
     windows = even_windows(tuple(input.shape[-n:]), sizes) if all(sizes) else None
     return None if windows is None else plan_of_maxima(input, windows, return_indices)

@@ -17,7 +17,7 @@ from ._spec import (
     EXACTLY,
     FUNCTION,
     INPLACE,
-    LIKE,
+    KEPT,
     METHOD,
     NEVER,
     OUT,
@@ -192,7 +192,7 @@ def _check_select_scatter(input, src, dim, index):
 
 
 @primitive(
-    surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_select_scatter, memory=LIKE, ordering=("input",),
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_select_scatter, memory=KEPT, ordering=("input",),
     samples="x(2, 3), x(2), 1, 0",
 )
 def select_scatter(input, src, dim, index):
@@ -248,7 +248,7 @@ def _check_slice_scatter(input, src, dim, start, end, step):
 
 
 @primitive(
-    surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_slice_scatter, memory=LIKE, ordering=("input",),
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_slice_scatter, memory=KEPT, ordering=("input",),
     samples="x(4, 3), x(2, 3), 0, 1, 3; x(4, 5), x(4, 2), 1, 0, 4, 2",
 )
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
@@ -294,7 +294,7 @@ def _check_diagonal_scatter(input, src, offset, dim1, dim2):
 
 
 @primitive(
-    surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_diagonal_scatter, memory=LIKE, ordering=("input",),
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_diagonal_scatter, memory=KEPT, ordering=("input",),
     samples="x(3, 4), x(3); x(3, 4), x(3), 1",
 )
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
@@ -335,7 +335,9 @@ def _diagonal_scatter_vjp(grad, src_shape, src_dtype, offset, dim1, dim2):
     )
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), samples="x(6), x(2, 2), (2, 2), (2, 1)")
+@primitive(
+    surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), memory=KEPT, ordering=("input",), samples="x(6), x(2, 2), (2, 2), (2, 1)"
+)
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     """A copy of `input`, its storage and strides, whose ``as_strided(size, stride, storage_offset)`` is `src`."""
 

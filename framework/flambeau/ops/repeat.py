@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import flambeau_kernels as kernels
@@ -170,6 +172,10 @@ def _check_roll(input, shifts, dims):
     dims = None if dims is None else tuple(int_list(dims))
     if not dims:
         return input.contiguous(), shifts, dims       # as a vector it is row-major
+    moves, axes = _moves(input.ndim, shifts, dims)
+    extents = [input.shape[d] for d in axes or ()]
+    if any([n and move % n == 0 for move, n in zip(moves, extents, strict=True)]):  # noqa: C419  # of a list, in half the time
+        return input.contiguous(), shifts, dims       # so is what stays where it is along one of them
     return input, shifts, dims
 
 
@@ -187,11 +193,12 @@ def roll(input, shifts, dims=None):
     """
 
 
-def _moves(ndim, shifts, dims):
+def _moves(ndim: int, shifts: Any, dims: Any) -> tuple[Any, tuple[int, ...] | None]:
     """How far, and along which dimensions, None for all as one."""
     if getattr(shifts, "ndim", 0):
         raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not Tensor of shape {tuple(shifts.shape)}")
-    moves = (int(shifts),) if isinstance(shifts, (int, np.integer, np.ndarray)) else tuple(need_int("roll", "shifts", n) for n in shifts)
+    one = isinstance(shifts, (int, np.integer, np.ndarray, Tensor))
+    moves = (int(shifts),) if one else tuple(need_int("roll", "shifts", n) for n in shifts)
     if not moves:
         raise RuntimeError("roll: `shifts` required; give one for each of dims, got none")
     one = isinstance(dims, (int, np.integer))

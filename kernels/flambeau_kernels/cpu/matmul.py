@@ -178,7 +178,18 @@ def small_batch(a: Any, b: Any) -> Any:
     rows = a.shape[-2] if a.ndim > 1 else 1
     if rows * a.shape[-1] * columns >= SMALL_OF_MANY or max(a.size * columns, b.size * rows) > SMALL_VECTOR:
         return None
+    if a.ndim > 3:
+        x, y = _one_batch(a, b)
+        return np.matmul(x, y, order="C").reshape(*a.shape[:-1], columns)
     return np.matmul(a, b, order="C")                  # ValueError if they do not fit
+
+
+def _one_batch(a: Any, b: Any) -> tuple[Any, Any]:
+    """Batches of several equal dimensions with one instead, copied where strides forbid it: sums of one order, whatever the strides are."""
+    if a.shape[:-2] != b.shape[:-2]:
+        return a, b
+    count = math.prod(a.shape[:-2])
+    return a.reshape(count, *a.shape[-2:]), b.reshape(count, *b.shape[-2:])
 
 
 def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any = None, spread: bool = False) -> Any:
@@ -318,6 +329,9 @@ def _wide(dtype: Any) -> Any:
 def _by_numpy(accumulate: bool) -> Run:
     def run(a: Any, b: Any, out: Any, bias: Any) -> None:
         wide = _wide(a.dtype)
+        if a.ndim > 3 and a.shape[:-2] == b.shape[:-2] and out.flags.c_contiguous:
+            a, b = _one_batch(a, b)
+            out = out.reshape(len(a), *out.shape[-2:])
         if wide is None and not accumulate and out.dtype == a.dtype:
             np.matmul(a, b, out=out)
             if bias is not None:

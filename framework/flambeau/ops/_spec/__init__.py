@@ -10,7 +10,17 @@ from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
 from .history import rebase, register_view, renew_views, without_derivative
 from .in_rows import InRows
-from .memory import CHANNELS, CHANNELS_OF_ALL, CHANNELS_OF_DENSE, COLUMNS, LIKE, ROWS, placed
+from .memory import (
+    CHANNELS,
+    CHANNELS_OF_ALL,
+    CHANNELS_OF_DENSE,
+    CHANNELS_OF_IMAGES,
+    COLUMNS,
+    KEPT,
+    LIKE,
+    ROWS,
+    placed,
+)
 from .overlap import refuse, refuse_shared
 from .primitive import PrimitiveOp, primitive
 from .reduction import (
@@ -52,6 +62,7 @@ __all__ = [
     "CHANNELS",
     "CHANNELS_OF_ALL",
     "CHANNELS_OF_DENSE",
+    "CHANNELS_OF_IMAGES",
     "COLUMNS",
     "CompositeOp",
     "EVERYWHERE",
@@ -62,6 +73,7 @@ __all__ = [
     "Geometry",
     "INPLACE",
     "InRows",
+    "KEPT",
     "LIKE",
     "METHOD",
     "NEVER",

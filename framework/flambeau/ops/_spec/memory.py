@@ -9,9 +9,12 @@ import numpy as np
 
 from flambeau_kernels.cpu.layout import is_dense_last, is_ordered_last
 
-from ..._arrays import contiguous_strides, like_strides, ndarray, strides_in
+from ..._arrays import contiguous_strides, extent, like_strides, ndarray, strides_in
 
-__all__ = ["CHANNELS", "CHANNELS_OF_ALL", "CHANNELS_OF_DENSE", "COLUMNS", "LIKE", "ROWS", "in_memory_order", "placed"]
+__all__ = [
+    "CHANNELS", "CHANNELS_OF_ALL", "CHANNELS_OF_DENSE", "CHANNELS_OF_IMAGES", "COLUMNS", "KEPT", "LIKE", "ROWS",
+    "in_memory_order", "placed",
+]  # fmt: skip
 
 
 def ROWS(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
@@ -36,6 +39,18 @@ def CHANNELS(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...
     if len(shape) in (4, 5) and any(is_ordered_last(a) for a in operands):
         return strides_in(shape, step, [0, *range(2, len(shape)), 1])
     return contiguous_strides(shape, step)
+
+
+def CHANNELS_OF_IMAGES(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
+    """As `CHANNELS` for images; volumes are row-major, whatever the operands are."""
+    return CHANNELS(shape, step, operands) if len(shape) == 4 else contiguous_strides(shape, step)
+
+
+def KEPT(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
+    """The strides of the first operand, gaps included; without them where elements of that share memory."""
+    strides = operands[0].strides
+    shares = any([s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)])  # noqa: C419  # a list is made in half the time
+    return like_strides(shape, step, operands) if shares else tuple(strides)
 
 
 def CHANNELS_OF_ALL(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
@@ -63,8 +78,12 @@ def placed(made: ndarray, order: Any, operands: Any = ()) -> ndarray:
     wanted = order(shape, made.itemsize, operands)
     if strides == wanted or not made.size or all([n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True)]):  # noqa: C419
         return made                                   # the list is made in half the time of a generator
-    slowest_first, places = _permutations(wanted)
-    out = np.empty([shape[d] for d in slowest_first], made.dtype).transpose(places)
+    size = extent(shape, wanted, made.itemsize)
+    if size == made.nbytes:
+        slowest_first, places = _permutations(wanted)
+        out = np.empty([shape[d] for d in slowest_first], made.dtype).transpose(places)
+    else:                                             # with gaps
+        out = np.ndarray(shape, made.dtype, np.zeros(size // made.itemsize, made.dtype), 0, wanted)
     out[...] = made
     return out
 
