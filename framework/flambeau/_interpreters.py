@@ -10,7 +10,10 @@ from typing import Any
 from . import _state
 
 _local = _state.local
-DECOMPOSE = object()  # an interpreter's answer: not as a whole, but what the composition is made of is its business
+
+# What interpreters answer beside results and NotImplemented.
+DECOMPOSE = object()  # not as a whole, but what the composition is made of is its business
+UNTOUCHED = object()  # neither the call nor anything that it is made of is its business
 
 
 class Interpreter:
@@ -28,7 +31,7 @@ class Interpreter:
     sees_makers = False  # whether it is asked by functions that make tensors, or fill them with numbers, through `run_maker`
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        """The result of `op`, NotImplemented, or DECOMPOSE; a call in place has its target in `out` too."""
+        """The result of `op`, NotImplemented, DECOMPOSE or UNTOUCHED; a call in place has its target in `out` too."""
         return NotImplemented
 
     def run_maker(self, call: Any) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import _state, dtypes
-from .._interpreters import DECOMPOSE, Interpreter
+from .._interpreters import DECOMPOSE, UNTOUCHED, Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor, wrap
 
@@ -73,9 +73,9 @@ class ForwardLevel(Interpreter):
         return made
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        """Carry tangents through `op`; NotImplemented where no operand has one, or while that is switched off."""
+        """Carry tangents through `op`; UNTOUCHED where no operand has one, or while that is switched off."""
         if _local.forward_off or not self.touches(args):
-            return NotImplemented
+            return UNTOUCHED if out is None else NotImplemented
         viewed = op.kind == "view" or getattr(op, "inplace_view", None) is not None
         if op.kind == "composite" and op.name != "detach" and not (inplace and viewed):
             return DECOMPOSE

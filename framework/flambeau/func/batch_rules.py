@@ -390,13 +390,13 @@ def _linear(level: Any, op: Any, args: Any) -> Any:
         return level.wrap(run(op, level.front(input), weight, bias))
     if weight.ndim == 1:
         return NotImplemented
-    w = level.full(weight)
-    x = level.full(input)
-    rows = x.reshape(level.size, -1, x.shape[-1])
-    made = _matmul(rows, w.transpose(1, 2))
-    if bias is not None:
-        made = made + (level.front(bias).unsqueeze(1) if level.has(bias) else bias)
-    return level.wrap(made.reshape(*x.shape[:-1], w.shape[1]))
+    return level.wrap(run(OPS["linear_of_each"], level.full(input), level.full(weight), None if bias is None else level.full(bias)))
+
+
+@rule("linear_of_each")
+def _linear_of_each(level: Any, op: Any, args: Any) -> Any:
+    given = [None if x is None else level.full(x).flatten(0, 1) for x in args]
+    return level.wrap(run(op, *given).unflatten(0, (level.size, args[1].shape[0])))
 
 
 @rule("convolution")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _state
-from .._interpreters import Interpreter
+from .._interpreters import UNTOUCHED, Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor, device_of
 
@@ -221,13 +221,13 @@ class VmapLevel(Interpreter):
     # -- running ops
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        """Run `op` on the batch; NotImplemented for ops that are none of this level's business."""
+        """Run `op` on the batch; UNTOUCHED for ops that are none of this level's business."""
         is_random, is_dynamic, rule = rules.facts(op)
         if is_random and rules.draws(op, args):
             return self._draw(op, args, inplace)
         if not self.touches(args):
             if not self.has(out):
-                return NotImplemented
+                return UNTOUCHED
             raise RuntimeError(f"vmap: {op.name}: out= cannot be a batched Tensor; use the result, or copy_() it")
         if out is not None and not inplace:
             raise RuntimeError(f"vmap: {op.name}: out= is not supported inside vmap; assign the result instead")

@@ -142,7 +142,8 @@ class _Record:
         sums = _back(self.parts, self.starts, given, keep or self.connected, as_tensors)
         made = []
         for total, start in zip(sums, self.starts, strict=True):
-            total.setdefault(_ONE, zeros_like(start.detach()))
+            if _ONE not in total:
+                total[_ONE] = zeros_like(start.detach())
             g = assemble(total, self.levels, stack)
             made.append(g if recording else unrecorded(g))
         return made

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import _aten, _state
 from .._arrays import HeldArray
-from .._interpreters import DECOMPOSE, below, pop, push
+from .._interpreters import DECOMPOSE, UNTOUCHED, below, pop, push
 from ..devices import Size, device
 from ..dtypes import dtype
 from ..tensor import Tensor, TensorMeta, bump, no_torch_dispatch, wrap
@@ -68,16 +68,21 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
     stack = calls.interpreters
     depth = len(stack)
     lowest = depth and stack[0].observes              # the profiler, if there is one, looks on below all others
+    untouched = depth > lowest
     while depth > lowest:
         depth -= 1
         interpreter = stack[depth]
         if op in interpreter.declines:
+            untouched = False
             continue
         calls.interpreters = stack[:depth]
         try:
             result = interpreter.run(op, args, out, inplace)
         finally:
             calls.interpreters = stack
+        if result is UNTOUCHED:
+            continue
+        untouched = False
         if result is DECOMPOSE:
             if op.in_parts is not None:
                 return op.in_parts(*args)
@@ -90,7 +95,9 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
             if classes:
                 return _by_class(classes, op, args, out, inplace)
             break
-    run = _composed if op.kind == "composite" and len(stack) > lowest else _enter
+    run = _enter
+    if op.kind == "composite" and len(stack) > lowest:
+        run = _untouched if untouched else _composed
     return stack[0].observe(op, args, out, inplace, run) if lowest else run(op, args, out, inplace)
 
 
@@ -99,6 +106,17 @@ def _enter(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
     if inplace:
         return op.enter_inplace(*args)
     return op.enter(*args) if out is None else op.run_out(out, *args)
+
+
+def _untouched(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+    """A composition whose parts are no interpreter's business either: they run without asking."""
+    calls = _local.calls
+    before = calls.interpreters
+    calls.interpreters = before[: before[0].observes]
+    try:
+        return _enter(op, args, out, inplace)
+    finally:
+        calls.interpreters = before
 
 
 def _composed(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:

@@ -21,7 +21,7 @@ _FAMILIES = {
     "grid": "cartesian_prod combinations kron meshgrid repeat_interleave vander",
     "index": "basic_index getitem_op index index_put",
     "join": "cat chunk column_stack concat concatenate dsplit dstack hsplit hstack row_stack split split_sizes split_with_sizes stack tensor_split unbind vsplit vstack",
-    "linalg": "addbmm addmm addmv addr baddbmm bmm chain_matmul dot ger linalg.matmul matmul mm mv nn.functional.linear outer products vdot",
+    "linalg": "addbmm addmm addmv addr baddbmm bmm chain_matmul dot ger linalg.matmul linear_of_each matmul mm mv nn.functional.linear outer products vdot",
     "logarithm": "logaddexp logaddexp2 logaddexp_complex logaddexp_real logit logit_of logit_within special.entr special.logit special.xlog1py special.xlogy xlogy",
     "loss": "binary_entropy cross_entropy_rows huber_error logit_entropy mean_squared_error nll nn.functional.binary_cross_entropy nn.functional.binary_cross_entropy_with_logits nn.functional.cross_entropy nn.functional.gaussian_nll_loss nn.functional.huber_loss nn.functional.kl_div nn.functional.l1_loss nn.functional.mse_loss nn.functional.multilabel_soft_margin_loss nn.functional.nll_loss nn.functional.poisson_nll_loss nn.functional.smooth_l1_loss nn.functional.soft_margin_loss raise_to smooth_absolute_error soft_margin squared_error weighted_logit_entropy",
     "lu": "ldl_of ldl_solution linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve lu lu_of lu_solve lu_unpack",

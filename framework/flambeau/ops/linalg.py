@@ -777,3 +777,46 @@ def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, need
         (product(rows.T, flat) if grad.dtype.kind == "c" else product_tn(rows, flat)) if needs_weight else None,
         sum_to(grad, bias_shape) if needs_bias else None,
     )
+
+
+@primitive(
+    surface=0, tensors=("input", "weight", "bias"),
+    samples="x(2, 3), x(2, 4, 3), x(2, 4); x(2, 5, 3), x(2, 4, 3); x(2, 2, 2, 3), x(2, 4, 3), x(2, 4)",
+)  # fmt: skip
+def linear_of_each(input, weight, bias=None):
+    """`linear` of each example by a weight of its own: ``(b, *, in), (b, out, in), (b, out) -> (b, *, out)``."""
+
+
+@linear_of_each.kernel
+def _linear_of_each(a, w, b):
+    rows = a.reshape(a.shape[0], prod(a.shape[1:-1]), a.shape[-1])
+    made = product(rows, w.swapaxes(1, 2))
+    if b is not None:
+        made += b[:, None, :]
+    return made.reshape(*a.shape[:-1], w.shape[1])
+
+
+@linear_of_each.shape
+def _linear_of_each_shape(input, weight, bias):
+    return (*input.shape[:-1], weight.shape[1]), input.dtype
+
+
+@linear_of_each.decomposition
+def _linear_of_each_parts(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    rows, turned = _rows_of_each(input), weight.transpose(1, 2)
+    made = bmm.function(rows, turned) if bias is None else baddbmm.function(bias.unsqueeze(1), rows, turned)
+    return made.reshape(*input.shape[:-1], weight.shape[1])
+
+
+def _rows_of_each(x: Tensor) -> Tensor:
+    return x if x.ndim == 3 else x.unsqueeze(1) if x.ndim == 2 else x.reshape(x.shape[0], prod(x.shape[1:-1]), x.shape[-1])
+
+
+@linear_of_each.vjp
+def _linear_of_each_vjp(grad, input, weight):
+    rows = _rows_of_each(grad)
+    return (
+        lambda: bmm(rows, weight.conj()).reshape(input.shape),
+        lambda: bmm(rows.transpose(1, 2), _rows_of_each(input).conj()),
+        lambda: grad if grad.ndim == 2 else rows.sum(1),
+    )
