@@ -67,9 +67,11 @@ class _Caster(Interpreter):
         if at is not None and args[at] is not None:
             return NotImplemented
         first = args[0]
-        if first.__class__ is not Tensor and not isinstance(first, Tensor):
+        if first.__class__ is Tensor and first._array.__class__ is ndarray:
+            place = "cpu"
+        else:
             first = next(iter(_tensors(args)), None)
-        place = None if first is None else _place_of(first)
+            place = None if first is None else _place_of(first)
         wanted = classes["cpu" if place == "cpu" else "cuda"]
         state = self.state
         if wanted == "own" and state.enabled.get(place):  # pyright: ignore[reportArgumentType]  # None is no device
@@ -84,11 +86,11 @@ class _Caster(Interpreter):
             return _dispatch.interpret(op, tuple([self._cast_in(x, target, place) for x in args]))
         made: list[Any] = []
         plain = True
-        conversion = kernels.conversion(target.numpy)
+        cast = kernels.conversion(target.numpy).enter
         for x in args:
             if x.__class__ is Tensor:
-                cast = conversion.enter(x) if x._node is None and x._array.dtype is F4 else None
-                made.append(self._cast(x, target, place) if cast is None else cast)
+                given = cast(x) if x._node is None and x._array.dtype is F4 else None
+                made.append(self._cast(x, target, place) if given is None else given)
             else:
                 plain = plain and x.__class__ in _dispatch.SINGLE
                 made.append(self._cast_in(x, target, place))

@@ -34,6 +34,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import flambeau_kernels
@@ -110,6 +111,8 @@ def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: boo
 
 
 F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
+_WIDENED = flambeau_kernels.conversion(F4)
+_ROUNDED = {d: flambeau_kernels.conversion(d) for d in map(np.dtype, (np.float16, ml_dtypes.bfloat16))}
 _BY_BLAS, _INTEGERS, _HALVES = frozenset("fdFD"), frozenset("bBhHiIlLqQ"), frozenset("eE")
 
 
@@ -136,15 +139,28 @@ def small(a: Any, b: Any) -> Any:
     elif work > SMALL_WITHOUT_BLAS:
         return None
     elif kind in _HALVES:
-        wide, also = flambeau_kernels.recast(a, F4), flambeau_kernels.recast(b, F4)
-        made = flambeau_kernels.small.matmul(wide, also)
-        made = wide.dot(also) if made is None else made
-        made = flambeau_kernels.recast(made, d) if made.__class__ is np.ndarray else made
+        return _small_halves(a, b)
     elif kind in _INTEGERS or kind in _BY_BLAS:
         made = a.dot(b)
     else:
         return None
     return made if made.__class__ is np.ndarray else np.asarray(made, d)
+
+
+def _small_halves(a: Any, b: Any) -> Any:
+    """The product in float32, rounded once."""
+    wide = _WIDENED.direct(a)
+    if wide is None:
+        wide = flambeau_kernels.recast(a, F4)
+    also = _WIDENED.direct(b)
+    if also is None:
+        also = flambeau_kernels.recast(b, F4)
+    made = flambeau_kernels.small.matmul(wide, also)
+    if made is None:
+        made = np.asarray(wide.dot(also), F4)
+    d = a.dtype
+    rounded = _ROUNDED[d].direct(made)
+    return flambeau_kernels.recast(made, d) if rounded is None else rounded
 
 
 def small_vector(a: Any, v: Any) -> Any:
