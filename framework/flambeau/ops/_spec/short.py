@@ -1,4 +1,4 @@
-"""What primitive ops need in every call, written out for each of them: the short way, and the history of one result.
+"""What primitive ops need in every call, written out for each of them: the short way, the history of results, and the way back.
 
 A short way is a rule on arrays that answers the usual arguments and returns None for all others, before having done
 anything: ``@op.short``. A rule that stores in an array, and says whether it did, gives the in-place form one too:
@@ -17,8 +17,9 @@ import numpy as np
 
 from ... import _arrays, _state
 from ..._arrays import ndarray
-from ...autograd import tape
+from ...autograd import engine, tape
 from ...tensor import Tensor, one_memory
+from .history import check_versions
 from .memory import in_memory_order
 from .strict import STRICT, check_refused, store_refused
 
@@ -161,6 +162,43 @@ def _saved(op: Any, name: str, optional: list[str], given: dict[str, str], sever
     if name in optional:
         return f"(None if {name} is None else {texts[0]})", f"(None if {name} is None else {texts[1]})"
     return texts
+
+
+def raw(op: Any, general: Any) -> Any:
+    """``fn(node, grad) -> gradients of its parents`` by the rule on arrays; `general` answers for nodes with lists of tensors."""
+    tensors = tensor_names(op)
+    saved = [f"s{i}" for i in range(len(op.saved_names))]
+    of_tensors = [s for s, name in zip(saved, op.saved_names, strict=True) if name in tensors or name[:3] == "out"]
+    given = ", ".join(
+        "first" if at is None else f"s{at}" if at.__class__ is int else f"p{tensors.index(at[6:])} is not None" for at in op.raw_sources
+    )
+    found, parents = ([f"{kind}{i}" for i in range(len(tensors))] for kind in "gp")
+    lines = [
+        f"first = {'grad[0] if node.shape else grad' if op.raw_of_first else 'grad'}",
+        "if first.__class__ is not ndarray or node.lengths is not None:",
+        "    return general(node, grad)",
+        "seq = node.seq",
+        "for record in node.versions:",
+        "    if record is not None and (record.__class__ is tuple or record[1] > seq):",
+        "        check_versions(node)",
+        "        break",
+        *([f"{', '.join(saved)}, = node.saved"] if saved else []),
+        *([f"if {' or '.join(f'{s}.__class__ is Overwritten' for s in of_tensors)}:", "    check_versions(node)"] if of_tensors else []),
+        f"{', '.join(parents)}, = node.parents if local.wanted is None else wanted_parents(node)",
+        f"found = rule({given})",
+        "if found is None:",
+        "    return through_tensors(node, grad)",
+        f"if found.__class__ is not tuple or len(found) != {len(tensors)}:",
+        "    return OP.line_up(node, found)",
+        f"{', '.join(found)}, = found",
+    ]
+    made = [f"None if {p} is None or {g} is None else {g}() if {g}.__class__ is FUNCTION else {g}, "
+            for g, p in zip(found, parents, strict=True)]  # fmt: skip
+    body = ["def raw(node, grad):", *indented(lines), f"    return ({''.join(made)})"]
+    return compiled(
+        op, "raw", body, rule=op.raw_rule, general=general, check_versions=check_versions, wanted_parents=engine.wanted_parents,
+        through_tensors=engine.through_tensors, Overwritten=tape.Overwritten, FUNCTION=type(lambda: None),
+    )  # fmt: skip
 
 
 def _unpack(op: Any, wraps: str | None, otherwise: str) -> tuple[list[str], list[str], list[str]]:

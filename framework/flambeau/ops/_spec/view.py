@@ -35,7 +35,7 @@ class ViewNode(PrimitiveNode):
 
     def raw(self, grad: Any) -> Any:
         if self.versions or grad.__class__ is not ndarray:
-            return super().raw(grad)
+            return self.raw_general(grad)
         op = self.op
         saved = self.saved
         if op.raw_rule is None:                       # a part, see `ViewOp.shows_part`
