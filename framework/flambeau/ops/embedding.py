@@ -59,10 +59,10 @@ def _rows_at_raw(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
 
 def _added(grad: Any, indices: Any, rows: int, padding_idx: int, by_freq: bool) -> Any:
     flat, values = indices.reshape(-1), grad.reshape(indices.size, *grad.shape[indices.ndim :])
+    made = kernels.add_rows(values, flat, rows, by_freq)
     if padding_idx >= 0:
-        kept = flat != padding_idx
-        flat, values = flat[kept], values[kept]
-    return kernels.add_rows(values, flat, rows, by_freq)
+        made[padding_idx] = 0
+    return made
 
 
 @primitive(surface=0, tensors=("values", "indices"), samples="of nn.functional.embedding")

@@ -205,6 +205,14 @@ def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, bac
     return [None if a is None else wrap(a) for a in found]
 
 
+@recurrent_layer.raw(of_all=True)
+def _layer_raw(grad, input, w_ih, w_hh, batch_sizes, mode, backwards, kept,
+               needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh):  # fmt: skip
+    return kernels.run_grad(
+        grad, input, w_ih, w_hh, batch_sizes, mode, backwards, kept, (needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh)
+    )
+
+
 def _layer_vjp_by_steps(grad: Any, given: Any, batch_sizes: Any, mode: str, backwards: bool) -> list[Any]:
     """The gradient as something to differentiate again, or to transform: that of the layer composed of steps."""
     from ..autograd import grad as gradient

@@ -550,6 +550,11 @@ def _unsqueeze_vjp(grad, dim):
     return (grad.squeeze(dim),)
 
 
+@unsqueeze.raw
+def _unsqueeze_raw(grad, dim):
+    return (grad.squeeze(dim),)
+
+
 @view(surface=0, operator="squeeze(input, dims)", samples="of squeeze")
 def squeeze_dims(input, dims):
     """`input` without those of `dims` that have size 1."""
@@ -563,6 +568,11 @@ def _squeeze(a, dims):
 
 @squeeze_dims.vjp
 def _squeeze_vjp(grad, input_shape):
+    return (grad.reshape(input_shape),)
+
+
+@squeeze_dims.raw
+def _squeeze_raw(grad, input_shape):
     return (grad.reshape(input_shape),)
 
 

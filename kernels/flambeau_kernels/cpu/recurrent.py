@@ -105,7 +105,7 @@ def run_grad(
     """The gradients of `run` at x, h0, w_ih, w_hh, c0 (None but for an LSTM), b_ih, b_hh.
 
     Args:
-        grads: at `out`, h and, of an LSTM, c.
+        grads: at `out`, h and, of an LSTM, c; None for zeros.
         kept: what `run` kept.
         needs: whether those at x, w_ih, w_hh, b_ih and b_hh are wanted; the others cost nothing.
     """
@@ -117,9 +117,12 @@ def run_grad(
     rows, places = _lay_out(x, batch_sizes)
     columns, hidden = w_hh.shape
     w_hh = widen(w_hh)
-    grad = widen(_lay_out(grads[0], batch_sizes, _lies_by_batch(x, batch_sizes))[0])
+    if grads[0] is None:
+        grad = np.zeros((len(rows), hidden), gates.dtype)
+    else:
+        grad = widen(_lay_out(grads[0], batch_sizes, _lies_by_batch(x, batch_sizes))[0])
     wide, width = _wide(hidden, gates.dtype), _panel_width(gates.dtype)
-    dh, dc = (_states(g, wide) for g in (grads[1], grads[-1]))
+    dh, dc = (np.zeros((places.batch, wide), gates.dtype) if g is None else _states(g, wide) for g in (grads[1], grads[-1]))
     dx = np.empty_like(gates)
     dmade = np.empty_like(gates) if mode == "GRU" else dx
     group, long = _group(places.batch, len(rows) * w_hh.size)

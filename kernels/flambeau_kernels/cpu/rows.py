@@ -53,18 +53,19 @@ def add_rows(values: np.ndarray, indices: np.ndarray, rows: int, means: bool = F
         wide = np.ascontiguousarray(widen(values))
         if wide.dtype.char in _SUMMED:
             return _add_rows_compiled(wide, np.ascontiguousarray(indices), rows, means).astype(values.dtype, copy=False)
-    made = np.zeros((rows, *values.shape[1:]), values.dtype)
-    if not indices.size:
-        return made
-    order = np.argsort(indices, kind="stable")
-    ordered = indices[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    sums = np.add.reduceat(widen(values)[order], starts, axis=0)
+    wide = widen(values)
+    made = np.zeros((rows, *values.shape[1:]), wide.dtype)
+    if indices.size and small.add_slices(made, 0, indices, wide) is None:
+        np.add.at(made, indices, wide)
     if means:
-        counts = np.diff(np.append(starts, len(ordered)))
-        sums = sums / counts.reshape([-1] + [1] * (sums.ndim - 1)).astype(sums.dtype)
-    made[ordered[starts]] = narrow(sums, values.dtype)
-    return made
+        _divide_by_counts(made, indices)
+    return narrow(made, values.dtype)
+
+
+def _divide_by_counts(sums: np.ndarray, indices: np.ndarray) -> None:
+    counts = np.bincount(indices, minlength=len(sums))
+    several = np.flatnonzero(counts > 1)
+    sums[several] /= counts[several].reshape([-1] + [1] * (sums.ndim - 1)).astype(sums.dtype)
 
 
 def _add_rows_compiled(values: np.ndarray, indices: np.ndarray, rows: int, means: bool) -> np.ndarray:
@@ -73,9 +74,7 @@ def _add_rows_compiled(values: np.ndarray, indices: np.ndarray, rows: int, means
     made = np.empty((rows, *values.shape[1:]), values.dtype)
     add_rows(made.reshape(rows, -1), indices, values, True)
     if means:
-        counts = np.bincount(indices, minlength=rows)
-        several = np.flatnonzero(counts > 1)
-        made[several] /= counts[several].reshape([-1] + [1] * (made.ndim - 1)).astype(made.dtype)
+        _divide_by_counts(made, indices)
     return made
 
 

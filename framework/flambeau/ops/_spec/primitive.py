@@ -42,7 +42,7 @@ class PrimitiveNode(Node):
     def raw_general(self, grad: Any) -> Any:
         op = self.op
         first = grad[0] if self.shape and op.raw_of_first else grad
-        if first.__class__ is not ndarray:  # or several outputs; raw rules are for one, on the host
+        if not (short.are_arrays(grad) if op.raw_of_all else first.__class__ is ndarray):  # raw rules are for the host
             return engine.through_tensors(self, grad)
         check_versions(self)
         saved = self.saved
@@ -142,7 +142,7 @@ class PrimitiveOp(Op):
         self.shape_rule: Any = None
         self.vjp_rule: Any = None
         self.raw_rule: Any = None
-        self.raw_of_first = False
+        self.raw_of_first = self.raw_of_all = False
         self.jvp_rule: Any = None
         self.batch_rule: Any = None
         self.short_rule: Any = None
@@ -177,15 +177,16 @@ class PrimitiveOp(Op):
         self._collect()
         return fn
 
-    def raw(self, fn: Any = None, *, only_first: bool = False) -> Any:
+    def raw(self, fn: Any = None, *, only_first: bool = False, of_all: bool = False) -> Any:
         """The vjp on arrays, for first-order gradients of ops with one output; None from it leaves the gradient to the vjp.
 
         Args:
             only_first: of several outputs the first alone has a gradient, which is what `fn` gets.
+            of_all: there are several outputs, and `fn` gets a list of their gradients, None where nobody asked.
         """
         if fn is None:
-            return functools.partial(self.raw, only_first=only_first)
-        self.raw_rule, self.raw_of_first = fn, only_first
+            return functools.partial(self.raw, only_first=only_first, of_all=of_all)
+        self.raw_rule, self.raw_of_first, self.raw_of_all = fn, only_first, of_all
         self.raw_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
         self.node_class.has_raw = True
         self._collect()

@@ -164,6 +164,11 @@ def _saved(op: Any, name: str, optional: list[str], given: dict[str, str], sever
     return texts
 
 
+def are_arrays(grads: Any) -> bool:
+    """Whether the gradients of several outputs are arrays of the host; None where there is none."""
+    return all([g is None or g.__class__ is ndarray for g in grads])
+
+
 def raw(op: Any, general: Any) -> Any:
     """``fn(node, grad) -> gradients of its parents`` by the rule on arrays; `general` answers for nodes with lists of tensors."""
     tensors = tensor_names(op)
@@ -175,7 +180,7 @@ def raw(op: Any, general: Any) -> Any:
     found, parents = ([f"{kind}{i}" for i in range(len(tensors))] for kind in "gp")
     lines = [
         f"first = {'grad[0] if node.shape else grad' if op.raw_of_first else 'grad'}",
-        "if first.__class__ is not ndarray or node.lengths is not None:",
+        f"if not ({'are_arrays(grad)' if op.raw_of_all else 'first.__class__ is ndarray'}) or node.lengths is not None:",
         "    return general(node, grad)",
         "seq = node.seq",
         "for record in node.versions:",
@@ -197,7 +202,7 @@ def raw(op: Any, general: Any) -> Any:
     body = ["def raw(node, grad):", *indented(lines), f"    return ({''.join(made)})"]
     return compiled(
         op, "raw", body, rule=op.raw_rule, general=general, check_versions=check_versions, wanted_parents=engine.wanted_parents,
-        through_tensors=engine.through_tensors, Overwritten=tape.Overwritten, FUNCTION=type(lambda: None),
+        through_tensors=engine.through_tensors, are_arrays=are_arrays, Overwritten=tape.Overwritten, FUNCTION=type(lambda: None),
     )  # fmt: skip
 
 
