@@ -30,7 +30,7 @@ def test_script_refuses_what_cannot_be_called():
         jit.script(3)
 
 
-@pytest.mark.parametrize("name", ["trace", "trace_module", "freeze", "save", "load", "optimize_for_inference"])
+@pytest.mark.parametrize("name", ["freeze", "save", "load", "optimize_for_inference"])
 def test_what_needs_a_graph_is_refused_by_name(name):
     with pytest.raises(NotImplementedError, match=rf"jit\.{name} is not built yet"):
         getattr(jit, name)(None, None)

@@ -1,14 +1,13 @@
 """TorchScript's names. Decorators and questions work; scripts themselves are not built, so functions run as Python.
 
-`script` returns what it is given, since eager execution gives a script's results. Whatever needs a graph (`trace`, `save`,
-`ScriptModule.graph`) raises NotImplementedError.
+`script` returns what it is given, since eager execution gives a script's results; `trace` records what runs. Whatever needs a script's
+graph (`save`, `ScriptModule.graph`) raises NotImplementedError.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-import functools
 import importlib
 import types
 import typing
@@ -20,6 +19,7 @@ from .. import _missing
 from .._jit_internal import _overload, _overload_method, export, ignore, is_scripting, unused
 from ..futures import Future
 from ._modules import RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule
+from ._trace import TracerWarning, is_tracing, script_if_tracing, trace, trace_module
 
 __all__ = [
     "Attribute", "CompilationUnit", "Error", "Final", "Future", "RecursiveScriptModule", "ScriptFunction", "ScriptModule",
@@ -35,14 +35,6 @@ _RUN_IT = "functions and modules run eagerly, so call them as they are"
 
 class Error(RuntimeError):
     """An error inside a script."""
-
-
-class TracerWarning(Warning):
-    """A trace may not hold for other inputs."""
-
-    @staticmethod
-    def ignore_lib_warnings() -> None:
-        """Silence warnings of this class that come from the framework's own modules: there are none."""
 
 
 class ScriptWarning(Warning):
@@ -88,24 +80,7 @@ def script_method(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
-def script_if_tracing(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` itself: it would be scripted when a trace first calls it, and there are no traces."""
-
-    @functools.wraps(fn)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
-
-    wrapper.__original_fn = fn  # type: ignore[attr-defined]
-    wrapper.__script_if_tracing_wrapper = True  # type: ignore[attr-defined]
-    return wrapper
-
-
 _script_if_tracing = script_if_tracing  # torchvision's decorator of functions with control flow
-
-
-def is_tracing() -> bool:
-    """Whether this code runs inside a trace: never, since traces are not built."""
-    return False
 
 
 def interface(obj: Any) -> Any:
@@ -205,16 +180,6 @@ class strict_fusion:  # PyTorch's name
 def optimized_execution(should_optimize: bool) -> Iterator[None]:
     """A context in which scripts are optimized or not; there are no scripts."""
     yield
-
-
-def trace(func: Any, example_inputs: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("jit.trace", _RUN_IT)
-
-
-def trace_module(mod: Any, inputs: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("jit.trace_module", _RUN_IT)
 
 
 def freeze(mod: Any, *args: Any, **kwargs: Any) -> NoReturn:

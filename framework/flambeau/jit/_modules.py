@@ -45,12 +45,52 @@ class RecursiveScriptModule(ScriptModule):
     """What scripting a module makes in PyTorch. Here `script` returns the module itself, and nothing is of this class."""
 
 
-class TopLevelTracedModule(ScriptModule):
-    """What tracing a module makes in PyTorch. Traces are not built, and nothing is of this class."""
+class TracedModule(ScriptModule):
+    """A part of a traced module: parameters, buffers and parts by their names. What it runs is recorded in the whole."""
+
+    def __init__(self, source: Module) -> None:
+        super().__init__()
+        self.training = source.training
+        self.original_name = type(source).__name__
+        for kind in ("_parameters", "_buffers"):
+            getattr(self, kind).update(getattr(source, kind))
+        self._non_persistent_buffers_set.update(source._non_persistent_buffers_set)
+        for name, part in source._modules.items():
+            self._modules[name] = None if part is None else TracedModule(part)
+
+    def _get_name(self) -> str:
+        return self.original_name
+
+    def extra_repr(self) -> str:
+        return f"original_name={self.original_name}"
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Not built: raises NotImplementedError."""
+        raise _missing.not_built("jit.TracedModule.forward", "call the traced module as a whole")
+
+
+class TopLevelTracedModule(TracedModule):
+    """What `trace` makes of a module: its parameters, buffers and parts, and the operations that it ran on the example.
+
+    `graph`, `inlined_graph` and `save` raise NotImplementedError.
+    """
+
+    def __init__(self, source: Module) -> None:
+        super().__init__(source)
+        self.__dict__["_programs"] = {}               # what was recorded of each method, by its name
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the recorded operations give for arguments like those of the example."""
+        return self._programs["forward"].run(self, args, kwargs)
+
+    @property
+    def code(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # traces have it
+        """The recorded operations, as Python."""
+        return self._programs["forward"].code
 
 
 class ScriptFunction:
-    """What scripting a function makes in PyTorch. Here `script` returns the function itself, and nothing is of this class.
+    """What scripting or tracing a function makes. Here `script` returns the function itself, and `trace` what is of this class.
 
     Raises: NotImplementedError when made.
     """

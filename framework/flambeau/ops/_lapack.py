@@ -15,7 +15,7 @@ from flambeau_kernels.loading import scipy_module
 from flambeau_kernels.quiet import hush, unhush
 
 from .. import dtypes
-from .._arrays import ndarray
+from .._arrays import MetaArray, ndarray
 from ..tensor import Tensor, wrap
 from ._spec import check_room, describe, placed
 
@@ -74,7 +74,9 @@ def raise_not_square(name: str, x: Tensor, label: str = "A") -> None:
 
 
 def raise_singular(name: str, info: Any, what: str, error: type[RuntimeError] = LinAlgError) -> None:
-    """Raise `error` for the first matrix whose `info` is not zero; `what` has a place for that number."""
+    """Raise `error` for the first matrix whose `info` is not zero; `what` has a place for that number. Arrays without values pass."""
+    if info.__class__ is MetaArray:
+        return
     if not np.ndim(info) and not info:
         return
     flat = np.asarray(info).reshape(-1)

@@ -84,7 +84,7 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
     """
     check_square("linalg.cholesky", input)
     made = cholesky_of(input, bool(upper))
-    if check_errors and not input._lacks_values:
+    if check_errors:
         raise_singular("linalg.cholesky_ex", made[1]._array, NOT_POSITIVE)
     return CholeskyInfo(made)
 
@@ -92,8 +92,7 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
 def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
     check_square(name, input)
     made, info = cholesky_of(input, bool(upper))
-    if not input._lacks_values:
-        raise_singular(name, info._array, NOT_POSITIVE)
+    raise_singular(name, info._array, NOT_POSITIVE)
     return made
 
 

@@ -106,7 +106,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
     """
     _check_pivot("linalg.lu_factor", A, pivot)
     made = lu_of(A)
-    if check_errors and not A._lacks_values:
+    if check_errors:
         raise_singular(
             "torch.linalg.lu_factor_ex", made[2]._array, "U[{0},{0}] is zero and "
             "using it on lu_solve would result in a division by zero."
@@ -117,12 +117,11 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
 def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
     _check_pivot("linalg.lu_factor", A, pivot)
     packed, pivots, info = lu_of(A)
-    if not A._lacks_values:
-        raise_singular(
-            "torch.linalg.lu_factor", info._array, "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. "
-            "If you still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
-            RuntimeError,
-        )  # fmt: skip
+    raise_singular(
+        "torch.linalg.lu_factor", info._array, "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. "
+        "If you still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
+        RuntimeError,
+    )  # fmt: skip
     return packed, pivots
 
 
@@ -319,7 +318,7 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     """
     check_square("torch.linalg.ldl_factor_ex", input)
     made = ldl_of(input, bool(hermitian))
-    if check_errors and not input._lacks_values:
+    if check_errors:
         raise_singular("torch.linalg.ldl_factor_ex", made[2]._array, "block {} of D is zero")
     return LdlInfo(made)
 
@@ -332,8 +331,7 @@ def ldl_factor(input, *, hermitian=False):
     """
     check_square("torch.linalg.ldl_factor", input)
     packed, pivots, info = ldl_of(input, bool(hermitian))
-    if not input._lacks_values:
-        raise_singular("torch.linalg.ldl_factor", info._array, "block {} of D is zero; use ldl_factor_ex to go on nevertheless")
+    raise_singular("torch.linalg.ldl_factor", info._array, "block {} of D is zero; use ldl_factor_ex to go on nevertheless")
     return Ldl((packed, pivots))
 
 

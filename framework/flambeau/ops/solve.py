@@ -72,7 +72,7 @@ def inv_ex(A, *, check_errors=False):
     """
     check_square("linalg.inv", A)
     made = inverse_of(A)
-    if check_errors and not A._lacks_values:
+    if check_errors:
         raise_singular("linalg.inv_ex", made[1]._array, SINGULAR)
     return InverseInfo(made)
 
@@ -80,8 +80,7 @@ def inv_ex(A, *, check_errors=False):
 def _inverse(A: Any) -> Tensor:
     check_square("linalg.inv", A)
     made, info = inverse_of(A)
-    if not A._lacks_values:
-        raise_singular("linalg.inv", info._array, SINGULAR)
+    raise_singular("linalg.inv", info._array, SINGULAR)
     return made
 
 
@@ -180,7 +179,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     Returns: in `info`, int32, the first zero pivot of a singular matrix, from 1, or 0.
     """
     made = _solve("linalg.solve_ex", A, B, left)
-    if check_errors and not A._lacks_values:
+    if check_errors:
         raise_singular("torch.linalg.solve_ex", made[1]._array, "The solver failed because the input matrix is singular. Pivot {} is zero.")
     return SolveInfo(made)
 
@@ -199,8 +198,7 @@ def solve(A, B, *, left=True):
     tensor([1., 2.])
     """
     made, info = _solve("linalg.solve", A, B, left)
-    if not A._lacks_values:
-        raise_singular("torch.linalg.solve", info._array, "The solver failed because the input matrix is singular. Pivot {} is zero.")
+    raise_singular("torch.linalg.solve", info._array, "The solver failed because the input matrix is singular. Pivot {} is zero.")
     return made
 
 

@@ -126,6 +126,7 @@ class _Recorder(TorchDispatchMode):
         self.constants: dict[int, str] = {}
         self.numbers = Numbers(tracer)                # nodes of symbolic numbers
         self.quiet = False                            # whether an op, or a method that is recorded, runs
+        self.keeps_values = False                     # whether values that the program asks for are constants of the graph
         # What there was before: captured tensors are constants, all others have been made by the program.
         self.before = {id(x): x for x in _all_tensors()}
 
@@ -586,6 +587,9 @@ def _refusing_method(name: str, method: Any) -> Any:
     def refusing(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         recorder = _active.recorder
         if recorder is not None and not recorder.quiet and recorder.knows(self):
+            if recorder.keeps_values:
+                with recorder.quietly():
+                    return method(self, *args, **kwargs)
             if isinstance(self, FakeTensor):
                 number = recorder.item(self) if name in _OF_NUMBERS and self.fake_mode.shape_env is not None else None
                 if number is not None:
@@ -677,6 +681,11 @@ def record_symbolically(f: Any, args: Any, table: Any, contexts: Any, allow_non_
     return gm
 
 
+def record_with_values(f: Any, args: tuple[Any, ...]) -> GraphModule:
+    """A graph of `f` on real `args`, in which the values that the program asks for are constants."""
+    return _record(f, args, contextlib.nullcontext(), False, keeps_values=True)
+
+
 def _symbolic_arguments(mode: FakeTensorMode, args: Any, contexts: Any = None) -> Any:
     """`args` with fake tensors of symbolic sizes, and symbols for ints."""
     from ._sources import ConstantSource
@@ -696,11 +705,13 @@ def _symbolic_arguments(mode: FakeTensorMode, args: Any, contexts: Any = None) -
 
 
 def _record(
-    f: Callable[..., Any], args: tuple[Any, ...], mode: Any, fake: bool, outer: Any = None, table: Any = None, kept: Any = None
-) -> GraphModule:
+    f: Callable[..., Any], args: tuple[Any, ...], mode: Any, fake: bool, outer: Any = None, table: Any = None, kept: Any = None,
+    keeps_values: bool = False,
+) -> GraphModule:  # fmt: skip
     """A GraphModule of what `f` runs on `args`, `fake` tensors or real ones, in the context `mode`; a branch of what `outer` records.
 
-    Functions of `table` are run in the place of operators. `kept` takes captured tensors as they were.
+    Functions of `table` are run in the place of operators. `kept` takes captured tensors as they were. Values that the program asks
+    for are constants if it `keeps_values`, else they are refused.
     """
     tracer = PythonKeyTracer()
     leaves, spec = pytree.tree_flatten(args)
@@ -708,6 +719,7 @@ def _record(
 
     def run(*proxies: Any) -> Any:
         recorder = _Recorder(tracer, fake, outer, table, kept)
+        recorder.keeps_values = keeps_values
         for leaf, proxy in zip(leaves, pytree.tree_leaves(proxies), strict=True):
             if isinstance(leaf, (Tensor, *_SYMBOLIC)):
                 recorder._bind(leaf, proxy.node)

@@ -1,0 +1,213 @@
+"""Traces: what a function or module ran on an example, run again on other inputs; beside PyTorch's where that is installed."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import flambeau as fb
+from flambeau import jit, nn
+
+
+def network():
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(256, 5), nn.Dropout(0.5))
+
+
+def test_a_traced_network_takes_batches_of_other_sizes():
+    model = network().eval()
+
+    traced = jit.trace(model, fb.randn(2, 3, 8, 8))
+    x = fb.randn(5, 3, 8, 8)
+
+    assert isinstance(traced, jit.ScriptModule)
+    assert isinstance(traced, jit.TopLevelTracedModule)
+    assert traced(x).equal(model(x))
+
+
+def test_a_traced_network_has_the_parameters_of_its_source():
+    model = network().eval()
+    traced = jit.trace(model, fb.randn(2, 3, 8, 8))
+    x = fb.randn(2, 3, 8, 8)
+
+    assert list(traced.state_dict()) == list(model.state_dict())
+    with fb.no_grad():
+        model[0].weight.mul_(2)
+    assert traced(x).equal(model(x))
+    traced(x).sum().backward()
+    assert model[4].bias.grad.tolist() == [2.0] * 5
+    traced.load_state_dict({name: fb.zeros_like(x) for name, x in model.state_dict().items()})
+    assert not model[4].weight.any()
+
+
+def test_parameters_that_are_replaced_in_a_trace_are_used():
+    traced = jit.trace(nn.Linear(2, 2), fb.ones(1, 2)).double()
+
+    assert traced(fb.ones(1, 2, dtype=fb.float64)).dtype is fb.float64
+
+
+def test_a_trace_keeps_the_mode_of_its_example():
+    model = network().eval()
+    traced = jit.trace(model, fb.randn(2, 3, 8, 8))
+    before = model[1].running_mean.clone()
+
+    traced.train()(fb.randn(2, 3, 8, 8))
+
+    assert model[1].running_mean.equal(before)
+
+
+def test_a_trace_in_training_draws_and_keeps_statistics_as_its_source():
+    model = network()
+    traced = jit.trace(model, fb.randn(2, 3, 8, 8))
+    x = fb.randn(4, 3, 8, 8)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+
+    fb.manual_seed(1)
+    expected = model(x)
+    after = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(start)
+    fb.manual_seed(1)
+
+    assert traced(x).equal(expected)
+    assert all(after[name].equal(value) for name, value in model.state_dict().items())
+
+
+def test_tracing_leaves_random_numbers_and_statistics_as_they_were():
+    model = network()
+    before, state = model[1].running_mean.clone(), fb.get_rng_state()
+
+    jit.trace(model, fb.ones(2, 3, 8, 8))
+
+    assert model[1].running_mean.equal(before)
+    assert fb.get_rng_state().equal(state)
+
+
+def test_what_is_computed_of_sizes_is_computed_anew():
+    traced = jit.trace(lambda x: x.reshape(x.size(0), -1).sum(1) * x.shape[-1], fb.ones(2, 3, 4))
+
+    assert traced(fb.ones(3, 2, 5)).tolist() == [50.0] * 3
+
+
+def test_values_that_the_program_asks_for_are_constants_and_are_warned_of():
+    def step(x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+    with pytest.warns(jit.TracerWarning, match="constants of the trace"):
+        traced = jit.trace(step, fb.ones(2))
+
+    assert traced(-fb.ones(3)).tolist() == [0.0] * 3
+
+
+def test_what_python_decides_by_the_inputs_is_found_by_the_check():
+    calls = []
+
+    def changing(x):
+        calls.append(1)
+        return x * len(calls)
+
+    with pytest.warns(jit.TracerWarning, match="Output nr 1. of the traced function does not match"):
+        jit.trace(changing, fb.ones(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jit.trace(changing, fb.ones(2), check_trace=False)
+
+
+def test_results_keep_their_structure():
+    traced = jit.trace(lambda x, ys: (x + ys[0], (x * ys[1], x)), (fb.ones(2), [fb.ones(2), fb.ones(2) * 3]))
+
+    first, (second, third) = traced(fb.zeros(3), [fb.ones(3), fb.ones(3)])
+
+    assert (first.tolist(), second.tolist(), third.tolist()) == ([1.0] * 3, [0.0] * 3, [0.0] * 3)
+
+
+@pytest.mark.parametrize("made", [lambda x: {"a": x}, lambda x: [x], lambda x: (x, [x])])
+def test_lists_and_dicts_are_results_of_traces_that_are_not_strict(made):
+    with pytest.raises(RuntimeError, match="at the output of the tracer might cause the trace to be incorrect"):
+        jit.trace(made, fb.ones(2))
+
+    again = jit.trace(made, fb.ones(2), strict=False)(fb.zeros(3))
+
+    assert type(again) is type(made(fb.ones(2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda: jit.trace(lambda x, n: x * n, (fb.ones(2), 3)), RuntimeError, "of type 'int' cannot be traced"),
+        (lambda: jit.trace(lambda x: 3, fb.ones(2)), RuntimeError, "a result of type 'int' cannot be traced"),
+        (lambda: jit.trace(fb.relu), RuntimeError, "example_inputs must be given"),
+        (lambda: jit.trace(fb.relu, fb.ones(2), example_kwarg_inputs={"input": fb.ones(2)}), RuntimeError, "exclude each other"),
+        (lambda: jit.trace(fb.relu, fb.ones(2))(fb.ones(2, 2)), RuntimeError, "takes 1-dimensional tensors"),
+        (lambda: jit.trace(fb.relu, fb.ones(2))(fb.ones(2), fb.ones(2)), RuntimeError, "structure of the example"),
+        (lambda: jit.trace(fb.relu, fb.ones(2))(2), RuntimeError, "takes Tensors, got int"),
+        (lambda: jit.trace_module(fb.relu, {"forward": fb.ones(2)}), AttributeError, "expected torch.nn.Module"),
+        (lambda: jit.trace_module(nn.ReLU(), fb.ones(2)), AttributeError, "must be a dictionary"),
+        (lambda: jit.trace_module(nn.ReLU(), {"backward": fb.ones(2)}), AttributeError, "backward"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(call, error, said):
+    with pytest.raises(error, match=said):
+        call()
+
+
+def test_arguments_may_be_given_by_name():
+    def scaled(x, *, factor):
+        return x * factor
+
+    traced = jit.trace(scaled, example_kwarg_inputs={"x": fb.ones(2), "factor": fb.ones(2)})
+
+    assert traced(x=fb.ones(2), factor=fb.ones(2) * 3).tolist() == [3.0, 3.0]
+
+
+def test_several_methods_of_a_module_are_traced():
+    class Coder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(fb.eye(2) * 2)
+
+        def forward(self, x):
+            return self.decode(self.encode(x))
+
+        def encode(self, x):
+            return x @ self.weight
+
+        def decode(self, x):
+            return x @ self.weight.inverse()
+
+    traced = jit.trace_module(Coder(), {"forward": fb.ones(1, 2), "encode": fb.ones(1, 2)})
+
+    assert traced(fb.ones(3, 2)).tolist() == [[1.0, 1.0]] * 3
+    assert traced.encode(fb.ones(3, 2)).tolist() == [[2.0, 2.0]] * 3
+
+
+def test_a_program_can_ask_whether_it_is_traced():
+    seen = []
+
+    def asks(x):
+        seen.append((jit.is_tracing(), fb._C._get_tracing_state() is not None))
+        return x + 1
+
+    jit.trace(asks, fb.ones(2), check_trace=False)
+    asks(fb.ones(2))
+
+    assert seen == [(True, True), (False, False)]
+
+
+def test_the_operations_of_a_trace_can_be_read():
+    assert "torch.ops.aten.relu.default" in jit.trace(nn.ReLU(), fb.ones(2)).code
+    assert "torch.ops.aten.relu.default" in jit.trace(fb.relu, fb.ones(2)).code
+    assert "(0): Linear(original_name=Linear)" in repr(jit.trace(nn.Sequential(nn.Linear(1, 1)), fb.ones(1, 1)))
+
+
+def test_traces_give_pytorchs_numbers():
+    torch = pytest.importorskip("torch")
+    ours = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 2)).eval()
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4), torch.nn.GELU(), torch.nn.Linear(4, 2)).eval()
+    theirs.load_state_dict({name: torch.from_numpy(x.numpy()) for name, x in ours.state_dict().items()})
+    x = fb.randn(5, 3)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        expected = torch.jit.trace(theirs, torch.ones(2, 3))(torch.from_numpy(x.numpy()))
+
+    assert fb.allclose(jit.trace(ours, fb.ones(2, 3))(x), fb.from_numpy(expected.detach().numpy()), atol=1e-6)
