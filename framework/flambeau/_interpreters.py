@@ -28,6 +28,7 @@ class Interpreter:
     sees_backward = False
     observes = False
     keeps_results = False  # whether kernels of operators that programs have defined are run through `run_backend`
+    notes_events = False  # whether it is told of backwards and steps of optimizers, through `run_event`
     sees_makers = False  # whether it is asked by functions that make tensors, or fill them with numbers, through `run_maker`
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
@@ -60,6 +61,10 @@ class Interpreter:
     def run_functional(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], views: bool) -> Any:
         """What `f` gives, without operations that write, see `func.functionalize`; or NotImplemented."""
         return NotImplemented
+
+    def run_event(self, name: str, subject: Any, run: Any) -> Any:
+        """What ``run()`` gives, for one that `notes_events`; see `_state.event`."""
+        return run()
 
     def settle(self) -> None:
         """Do what was put off; see `_state.settle`."""

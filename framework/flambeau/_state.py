@@ -113,6 +113,15 @@ def settle() -> None:
             interpreter.settle()
 
 
+def event(name: str, subject: Any, run: Any) -> Any:
+    """What ``run()`` gives: what is done to `subject` by no operation that interpreters see. One that `notes_events` is told."""
+    if INTERPRETED:
+        for interpreter in reversed(local.calls.interpreters):
+            if interpreter.notes_events:
+                return interpreter.run_event(name, subject, run)
+    return run()
+
+
 def observer() -> Any:
     """The interpreter of this thread that looks on (`Interpreter.observes`), or None."""
     stack = local.calls.interpreters if INTERPRETED else ()

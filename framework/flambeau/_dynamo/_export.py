@@ -70,20 +70,24 @@ def _exported_functions(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     from .. import fx
     from ..compiler import _functions, _graphs
     from ..compiler._programs import Program
-    from ..compiler._recorder import Recorder, Step
+    from ..compiler._recorder import Event, Recorder, Step
     from ..fx._codegen import _PyTreeCodeGen, _PyTreeInfo
     from . import exc
 
     if any(getattr(x, "_dynamo_dynamic_indices", None) for x in pytree.tree_leaves((args, kwargs))):
         what = "_dynamo.export(aten_graph=False) of sizes that mark_dynamic names"
         raise _missing.not_built(what, "give aten_graph=True, which has symbols")
-    recorder = Recorder(Step(None, [], (), None), lambda step, wanted, _: Program(step, wanted, False), True, _functions._refuse)
+    recorder = Recorder(
+        Step(None, [], (), None), lambda step, wanted, _: Program(step, wanted, False), True, _functions._refuse, tells=True
+    )
     result = _functions._recorded(recorder, f, args, kwargs)
     parts, out_spec = pytree.tree_flatten(result)
-    if recorder.flushes != 1:
+    story = recorder.story
+    if not recorder.is_whole_story or any(isinstance(one, Event) for one in story):
         ended = recorder.breaks[0] if recorder.breaks else "what it does first, a write or random numbers,"
         raise exc.Unsupported(f"export: the function is not one graph: {ended} ended the first one; give aten_graph=True, which records it")
-    program, inputs, wanted, alive = recorder.last or (None, [], (), [])
+    segment: Any = story[0] if story else (None, [], [])
+    program, inputs, made = segment
     leaves, in_spec = pytree.tree_flatten([*args, *kwargs.values()])
     graph, root = fx.Graph(), Module()
     placed: dict[int, Any] = {}                       # nodes of inputs, by identity
@@ -104,8 +108,8 @@ def _exported_functions(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             placed[id(tensor)] = graph.get_attr(name)
         nodes[-1 - at] = placed[id(tensor)]
     if program is not None:
-        _graphs.write_steps(graph, program.steps, nodes, set(wanted))
-    numbers = {id(tensor): number for number, tensor in zip(wanted, alive, strict=True)}
+        _graphs.write_steps(graph, program.steps, nodes, {number for number, _ in made})
+    numbers = {id(ref()): number for number, ref in made}
     results = [nodes[numbers[id(part)]] if id(part) in numbers else placed.get(id(part), part) for part in parts]
     graph.output(results)
     target = f.forward if isinstance(f, Module) else f

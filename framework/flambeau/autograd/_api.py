@@ -35,12 +35,20 @@ def backward(
     >>> x.grad
     tensor([ 2., 40.])
     """
+    vectors = grad_tensors if grad_tensors is not None else grad_variables
+    if _state.INTERPRETED and isinstance(tensors, Tensor) and vectors is None and inputs is None and not (retain_graph or create_graph):
+        _state.event("backward", tensors, lambda: _backward(tensors, None, retain_graph, create_graph, None))
+    else:
+        _backward(tensors, vectors, retain_graph, create_graph, inputs)
+
+
+def _backward(tensors: Any, vectors: Any, retain_graph: Any, create_graph: bool, inputs: Any) -> None:
     tensors = _as_tuple(tensors)
     if inputs is not None:
         inputs = _as_tuple(inputs)
         if not inputs:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-    roots = make_roots(tensors, grad_tensors if grad_tensors is not None else grad_variables, create_graph)
+    roots = make_roots(tensors, vectors, create_graph)
     keep = create_graph if retain_graph is None else retain_graph
     if inputs is None:
         _run(roots, keep, create_graph)

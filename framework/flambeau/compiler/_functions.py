@@ -97,10 +97,11 @@ class Function:
                 return replay(leaves)
         if replay is None and signature in self.replays:
             return self.fn(*args, **kwargs)
-        recorder = Recorder(self.root, _program(True, True), True, title=_title(self.fn))
+        replayed = _replay.tried(replay, leaves) if verifies and replay is not None else None
+        recorder = Recorder(self.root, _program(True, True), True, title=_title(self.fn), tells=True)
         result = _recorded(recorder, self.fn, args, kwargs)
-        if verifies and replay is not None:
-            _replay.check(replay(leaves), result, _title(self.fn))
+        if replayed is not None:
+            _replay.check(replayed, [result, replay.state()], _title(self.fn))
             return result
         found = _replay.replay_of(recorder, leaves, result)
         if found is not None and replay is not None and found.is_as(replay):
@@ -188,7 +189,7 @@ def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         result = fn(*args, **kwargs)
     finally:
         pop(recorder)
-        recorder.flush("the end of the function")
+        recorder.flush("the end of the function", ends=True)
     return result
 
 

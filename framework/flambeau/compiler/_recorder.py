@@ -19,7 +19,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -159,7 +159,7 @@ _ALWAYS = {"device": CPU, "is_cpu": True, "is_cuda": False, "is_meta": False, "_
 _BY_OPERATIONS = (
     "__getitem__", "__iter__", "__div__", "__rdiv__", "T", "H", "mT", "mH", "real", "imag", "view", "where", "to", "bfloat16", "bool",
     "byte", "cdouble", "cfloat", "chalf", "char", "double", "float", "half", "int", "long", "short", "new_zeros", "new_ones", "new_full",
-    "new_empty", "detach",
+    "new_empty", "detach", "backward",
 )  # fmt: skip
 _KEPT = frozenset((
     "__new__", "__init__", "__init_subclass__", "__class__", "__torch_function__", "__getattr__", "__dict__", "__weakref__", "__slots__",
@@ -233,6 +233,21 @@ class _as_before:  # a context manager
         dtypes.set_default_dtype(ambient[2])
 
 
+class Segment(NamedTuple):
+    """A program that ran: its inputs, and the numbers of its values with weak references to their tensors."""
+
+    program: Any
+    inputs: list[Tensor]
+    made: list[tuple[int, Any]]
+
+
+class Event(NamedTuple):
+    """What was done to `subject`: 'backward' of a tensor, 'step' or 'zero_grad' of an optimizer."""
+
+    name: str
+    subject: Any
+
+
 class Recorder(Interpreter):
     """Records the operations of one call.
 
@@ -243,19 +258,22 @@ class Recorder(Interpreter):
         whole: record every operation that has no side effect; else only those that fuse, none of which can fail.
         on_ask: called with the reason when Python asks for a value.
         title: what the function is called, for messages.
+        tells: keep a `story` of the call, a `Segment` for each program that ran and an `Event` for each backward and step of an optimizer.
     """
 
     kind = "compile"
 
     def __init__(
-        self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], whole: bool, on_ask: Any = None, title: str = ""
-    ) -> None:
+        self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], whole: bool, on_ask: Any = None, title: str = "",
+        tells: bool = False,
+    ) -> None:  # fmt: skip
         self.root, self.title = root, title
+        self.story: list[Segment | Event] = []
+        self.notes_events = tells
+        self.is_whole_story = tells                   # nothing but programs and events was in the call
         self.program, self.whole, self.on_ask = program, whole, on_ask
         self.breaks: list[str] = []                   # why each flush was
         self.ran: list[Any] = []                      # the programs of all of them
-        self.flushes = 0                              # also those that had nothing to compute
-        self.last: Any = None                         # program, inputs, numbers of the values and their tensors
         self._lock = threading.RLock()
         self._restart()
 
@@ -290,6 +308,13 @@ class Recorder(Interpreter):
 
     def settle(self) -> None:
         self.flush("memory or random numbers were used by something else than an operation")
+
+    def run_event(self, name: str, subject: Any, run: Any) -> Any:
+        self.flush(name, ends=True)
+        with below(self):
+            result = run()
+        self.story.append(Event(name, subject))
+        return result
 
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.flush(str(operator))
@@ -461,10 +486,10 @@ class Recorder(Interpreter):
 
     # -- computing
 
-    def flush(self, why: str, asked: bool = False) -> None:
-        """Compute what is pending. Args: why; whether Python `asked` for a value."""
+    def flush(self, why: str, asked: bool = False, ends: bool = False) -> None:
+        """Compute what is pending. Args: why; whether Python `asked` for a value, or an event or the call `ends` a segment."""
         with self._lock:
-            self.flushes += 1
+            self.is_whole_story = self.is_whole_story and ends
             step, made, inputs, ambient = self.step, self._made, self.inputs, self._ambient
             if step is self.root:
                 if inputs:
@@ -489,7 +514,8 @@ class Recorder(Interpreter):
                 program(inputs, dict(zip(wanted, alive, strict=True)))
                 program.seconds = perf_counter() - began
             self.ran.append(program)
-            self.last = program, inputs, wanted, alive
+            if self.notes_events:
+                self.story.append(Segment(program, inputs, [(number, _ref(one)) for number, one in zip(wanted, alive, strict=True)]))
         if asked and self.on_ask is not None:
             self.on_ask(why)
 

@@ -17,28 +17,44 @@ from ..dtypes import uint8
 from ..nn import Module
 from ..nn.parameter import Parameter
 from ..ops._dispatch import public_function
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from ..utils import _pytree as pytree
 from ._formulas import Number
 from ._graphs import is_default
-from ._recorder import Constant, Recorder, Step
+from ._recorder import Constant, Recorder, Segment, Step
+from ._scheduled import ScheduledBackward
 
 STABLE_AFTER = 3                                      # calls that have been alike
 _PLAIN = {int, float, bool, str, type(None), dtypes.dtype}
 _local = _state.local
 
 
-class Replay:
-    """One program, and where what it reads comes from and what it computes goes.
+class Run(NamedTuple):
+    """A program of the call; `sources` has for each input what it is: an `Argument`, a `Value` of an earlier run, or a tensor itself."""
 
-    `sources` has for each input the place among the arguments, or a tensor that is no argument; `results` for each part of the
-    result a `Value` for what was computed, an `Argument`, or the plain value itself.
+    program: Any
+    sources: list[Any]
+
+
+class Act(NamedTuple):
+    """What is done between programs, see `_recorder.Event`; the subject of a backward is a `Value`."""
+
+    name: str
+    subject: Any
+
+
+class Replay:
+    """The programs of a call and what is done between them, and where what they read comes from and what they compute goes.
+
+    `results` has for each part of the result a `Value` for what was computed, an `Argument`, or the plain value itself.
     """
 
-    def __init__(self, program: Any, sources: list[Any], results: list[Any], spec: Any) -> None:
-        self.program, self.sources, self.results, self.spec = program, sources, results, spec
-        self.held = [(x, x._array, _looks(x)) for x in sources if isinstance(x, Tensor)]
+    def __init__(self, parts: list[Run | Act], results: list[Any], spec: Any) -> None:
+        self.parts, self.results, self.spec = parts, results, spec
+        tensors = {id(x): x for part in parts if isinstance(part, Run) for x in part.sources if isinstance(x, Tensor)}
+        self.held = [(x, x._array, _looks(x)) for x in tensors.values()]
         self.is_one = spec.is_leaf()
+        self.has_effects = any(isinstance(part, Act) for part in parts)
         self.seen = 1                                 # calls that were alike
         self.replayed = 0
         self.run: Any = None
@@ -46,9 +62,8 @@ class Replay:
     def is_as(self, other: Replay) -> bool:
         """Whether the other call was like the one before."""
         return (
-            self.program is other.program and self.spec == other.spec and self.results == other.results
-            and len(self.sources) == len(other.sources)
-            and all(a is b or a.__class__ is int and a == b for a, b in zip(self.sources, other.sources, strict=True))
+            self.spec == other.spec and self.results == other.results and len(self.parts) == len(other.parts)
+            and all(_alike(a, b) for a, b in zip(self.parts, other.parts, strict=True))
         )  # fmt: skip
 
     def still_holds(self) -> bool:
@@ -57,6 +72,21 @@ class Replay:
             if (x._array is not array or (x._node is not None) is not looks[-1]) and _looks(x) != looks:
                 return False
         return True
+
+    def written(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The tensors whose gradients the call adds to, and those that it writes to: parameters, and the state of optimizers."""
+        if not self.has_effects:
+            return [], []
+        optimizers = [part.subject for part in self.parts if isinstance(part, Act) and part.name != "backward"]
+        found = {id(x): x for x, *_ in self.held if x.requires_grad}
+        found |= {id(p): p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+        states = [x for optimizer in optimizers for entry in optimizer.state.values() for x in entry.values() if isinstance(x, Tensor)]
+        return list(found.values()), [*found.values(), *states]
+
+    def state(self) -> list[Any]:
+        """What `written` names, as it is now."""
+        parameters, tensors = self.written()
+        return [*[p.grad for p in parameters], *tensors]
 
     def __call__(self, leaves: list[Any]) -> Any:
         """The result for the parts of the arguments."""
@@ -67,21 +97,31 @@ class Replay:
         return made[0] if self.is_one else pytree.tree_unflatten(made, self.spec)
 
 
-class Value(NamedTuple):
-    """A part of a result that is computed."""
+def _alike(a: Any, b: Any) -> bool:
+    if a.__class__ is not b.__class__:
+        return False
+    if a.__class__ is Act:
+        return a.name == b.name and (a.subject is b.subject or a.subject.__class__ is Value and a.subject == b.subject)
+    return a.program is b.program and len(a.sources) == len(b.sources) and all(
+        x is y or x.__class__ in (Argument, Value) and x == y for x, y in zip(a.sources, b.sources, strict=True)
+    )
 
+
+class Value(NamedTuple):
+    """What program `run` of a call has computed as number `number`."""
+
+    run: int
     number: int
 
 
 class Argument(NamedTuple):
-    """A part of a result that is an argument."""
+    """A part of the arguments."""
 
     place: int
 
 
 def _written(replay: Replay) -> Any:
-    """The program as a function of the parts of the arguments, which gives the parts of the result: calls of the public functions."""
-    program = replay.program
+    """The call as a function of the parts of the arguments, which gives the parts of the result: calls of the public functions."""
     scope: dict[str, Any] = {}
 
     def held(value: Any) -> str:
@@ -89,11 +129,29 @@ def _written(replay: Replay) -> Any:
         scope[name] = value
         return name
 
-    inputs = [f"leaves[{x}]" if x.__class__ is int else held(x) for x in replay.sources]
+    def source(x: Any) -> str:
+        return f"leaves[{x.place}]" if x.__class__ is Argument else f"t{x.run}_{x.number}" if x.__class__ is Value else held(x)
+
+    lines: list[str] = []
+    for at, part in enumerate(replay.parts):
+        if isinstance(part, Run):
+            lines += _lines_of(part.program, f"t{at}_", [source(x) for x in part.sources], held)
+        elif part.name == "backward":
+            lines.append(f"    {held(ScheduledBackward())}({source(part.subject)})")
+        else:
+            lines.append(f"    {held(getattr(part.subject, part.name))}()")
+    parts = [source(r) if r.__class__ in (Value, Argument) else held(r) for r in replay.results]
+    text = "\n".join(["def replay(leaves):", *lines, f"    return [{', '.join(parts)}]"])
+    exec(compile(text, "<flambeau replay>", "exec"), scope)  # the text is made of names of this function's own
+    return scope["replay"]
+
+
+def _lines_of(program: Any, made: str, inputs: list[str], held: Any) -> list[str]:
+    """Calls of the public functions; values are named by their numbers after `made`."""
 
     def name_of(ref: Any) -> str:
         if ref.__class__ is int:
-            return inputs[-1 - ref] if ref < 0 else f"t{ref}"
+            return inputs[-1 - ref] if ref < 0 else f"{made}{ref}"
         if ref.__class__ is Constant or ref.__class__ is Number:
             return held(ref.value)
         within = ", ".join([name_of(r) for r in ref])
@@ -102,7 +160,8 @@ def _written(replay: Replay) -> Any:
     lines = []
     for part in program.fused or program.steps:
         if not isinstance(part, Step):
-            lines.append(f"    {''.join(f't{v}, ' for v in part.values)} = {held(part.run)}([{', '.join(map(name_of, part.operands))}])")
+            results = "".join(f"{made}{v}, " for v in part.values)
+            lines.append(f"    {results} = {held(part.run)}([{', '.join(map(name_of, part.operands))}])")
             continue
         op, refs = part.op, list(part.refs)
         count = len(op.positional)
@@ -112,14 +171,9 @@ def _written(replay: Replay) -> Any:
         refs = refs[:count]
         while refs and op.positional[len(refs) - 1] in op.defaults and _is_default(op, op.positional[len(refs) - 1], refs[-1]):
             refs.pop()
-        results = f"t{part.first}" if part.several is None else "".join(f"t{part.first + i}, " for i in range(len(part.twins)))
+        results = f"{made}{part.first}" if part.several is None else "".join(f"{made}{part.first + i}, " for i in range(len(part.twins)))
         lines.append(f"    {results} = {held(public_function(op))}({', '.join([*map(name_of, refs), *named])})")
-    parts = [
-        f"t{r.number}" if r.__class__ is Value else f"leaves[{r.place}]" if r.__class__ is Argument else held(r) for r in replay.results
-    ]  # fmt: skip
-    text = "\n".join(["def replay(leaves):", *lines, f"    return [{', '.join(parts)}]"])
-    exec(compile(text, "<flambeau replay>", "exec"), scope)  # the text is made of names of this function's own
-    return scope["replay"]
+    return lines
 
 
 def _is_default(op: Any, name: str, ref: Any) -> bool:
@@ -135,6 +189,8 @@ def parts_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
 
 def signature_of(fn: Any, leaves: Any, spec: Any) -> Any:
     """What calls of `fn` have to have in common; None for arguments whose looks do not say enough."""
+    if _local.saved_hooks:
+        return None
     key: list[Any] = [_local.asked, _local.inference, dtypes._default, spec and str(spec), fn.training if isinstance(fn, Module) else None]
     first: dict[int, int] = {}
     for place, a in enumerate(leaves):
@@ -157,27 +213,59 @@ def _looks(a: Tensor) -> Any:
 
 
 def replay_of(recorder: Recorder, leaves: list[Any], result: Any) -> Replay | None:
-    """How the call that `recorder` has seen could be replayed; None if it was not one recording that gives all results."""
-    if recorder.flushes != 1 or recorder.last is None:
+    """How the call that `recorder` has seen could be replayed; None if its story is not all that it did."""
+    story = recorder.story
+    if not recorder.is_whole_story or not any(isinstance(one, Segment) for one in story):
         return None
-    program, inputs, wanted, alive = recorder.last
     places = {id(a): place for place, a in reversed([*enumerate(leaves)]) if isinstance(a, Tensor)}
-    sources = [places.get(id(x), x) for x in inputs]
-    numbers = {id(tensor): number for number, tensor in zip(wanted, alive, strict=True)}
-    parts, spec = pytree.tree_flatten(result)
+    known: dict[int, Value] = {}                      # tensors that were made and are still there
+    parts: list[Run | Act] = []
+    read: set[int] = set()                            # tensors that the story itself keeps
+    for at, one in enumerate(story):
+        if isinstance(one, Segment):
+            read.update(id(x) for x in one.inputs)
+            parts.append(Run(one.program, [
+                Argument(places[id(x)]) if id(x) in places else known.get(id(x), x) for x in one.inputs
+            ]))  # fmt: skip
+            known.update({id(tensor): Value(at, number) for number, ref in one.made if (tensor := ref()) is not None})
+            continue
+        subject = one.subject
+        if one.name == "backward":
+            read.add(id(subject))
+            subject = known.get(id(subject))
+            if subject is None:
+                return None
+        parts.append(Act(one.name, subject))
+    flat, spec = pytree.tree_flatten(result)
     results: list[Any] = []
-    for part in parts:
-        if id(part) in numbers:
-            results.append(Value(numbers[id(part)]))
+    for part in flat:
+        if id(part) in known:
+            results.append(known[id(part)])
         elif id(part) in places:
             results.append(Argument(places[id(part)]))
         elif part.__class__ in _PLAIN:
             results.append(part)
         else:
             return None
-    if len(alive) > sum(r.__class__ is Value for r in results):
+    if not known.keys() <= read | {id(part) for part in flat}:
         return None                                   # somebody else keeps a result
-    return Replay(program, sources, results, spec)
+    return Replay(parts, results, spec)
+
+
+def tried(replay: Replay, leaves: list[Any]) -> list[Any]:
+    """The result of a replay, and what it leaves in `Replay.state`; what it has written to is as before again."""
+    parameters, tensors = replay.written()
+    before = [x._array.copy() for x in tensors]
+    grads = [(p, p._gradient, None if p._gradient is None else p._gradient._array.copy()) for p in parameters]
+    result = replay(leaves)
+    after = [None if x is None else wrap(x._array.copy()) for x in replay.state()]
+    for x, array in zip(tensors, before, strict=True):
+        x._array[...] = array
+    for p, grad, array in grads:
+        if grad is not None:
+            grad._array[...] = array
+        p._gradient = grad
+    return [result, after]
 
 
 def check(replayed: Any, recorded: Any, title: str) -> None:

@@ -87,6 +87,11 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def hooked(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         self._opt_called = True
+        if not _state.INTERPRETED or self._in_step or args or kwargs:
+            return between_hooks(self, *args, **kwargs)
+        return _state.event("step", self, lambda: between_hooks(self))
+
+    def between_hooks(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if self._in_step or not (
             self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
@@ -285,11 +290,17 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or with `set_to_none=False` fill them with zeros."""
-        if _state.INTERPRETED:
-            with record_function(f"Optimizer.zero_grad#{type(self).__name__}.zero_grad"):
-                self._zero_grad(set_to_none)
-        else:
+        if not _state.INTERPRETED:
             self._zero_grad(set_to_none)
+        elif set_to_none:
+            _state.event("zero_grad", self, self._forget_grads)
+        else:
+            with record_function(f"Optimizer.zero_grad#{type(self).__name__}.zero_grad"):
+                self._zero_grad(False)
+
+    def _forget_grads(self) -> None:
+        with record_function(f"Optimizer.zero_grad#{type(self).__name__}.zero_grad"):
+            self._zero_grad(True)
 
     def _zero_grad(self, set_to_none: bool) -> None:
         if set_to_none:
