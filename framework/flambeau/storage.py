@@ -713,6 +713,8 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
         check_moved("set", tensor)
     base = tensor._base
     if source is None:
+        if size is not None or stride is not None:
+            raise TypeError("set_(): size and stride are of a source; give one, or nothing for a tensor without elements")
         source = UntypedStorage(0)
         size = (0,)
     if isinstance(source, Tensor):
@@ -742,9 +744,16 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
     if storage_offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
     shape = (source.nbytes() // step - storage_offset,) if size is None else tuple(size)
-    if storage_offset * step >= 1 << 63:
+    if storage_offset * step >= 1 << 63 or math.prod(shape) >= 1 << 63:
         raise RuntimeError(f"set_: Storage size calculation overflowed with sizes={list(shape)} at storage offset {storage_offset}")
-    strides = tuple(s * step for s in stride) if stride else _arrays.contiguous_strides(shape, step)
+    if size is not None and min(shape, default=0) < 0:
+        raise RuntimeError(f"set_: sizes must not be negative, got {list(shape)}")
+    given = () if stride is None else tuple(stride)
+    if given and len(given) != len(shape):
+        raise RuntimeError(f"set_: unequal size length ({len(shape)}) and stride length ({len(given)})")
+    if min(given, default=0) < 0:
+        raise RuntimeError(f"set_: strides must not be negative, got {list(given)} for sizes={list(shape)}")
+    strides = tuple(s * step for s in given) if given else _arrays.contiguous_strides(shape, step)
     need = storage_offset * step + _arrays.extent(shape, strides, step)
     if 0 not in shape and need > source.nbytes():
         source.resize_(need)

@@ -269,6 +269,20 @@ def test_the_whole_of_int64_is_pytorchs():
 
 
 @needs_torch
+@pytest.mark.parametrize("start", [0, 1, -5])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int16", "bool"])
+def test_a_range_without_an_end_goes_to_the_last_integer_that_has_neighbours(dtype, start):
+    if dtype == "bool" and start < 0:
+        pytest.skip("negative numbers are no truth values")
+    made = []
+    for lib in (fb, torch):
+        lib.manual_seed(2)
+        made.append(lib.zeros(100, dtype=getattr(lib, dtype)).random_(start, None).tolist())
+
+    assert made[0] == made[1]
+
+
+@needs_torch
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_complex_numbers_are_pytorchs(dtype):
     for size in (1, 3, 7, 8, 9, 20, 1000):

@@ -445,10 +445,22 @@ def test_eigenvalues_of_a_matrix_with_an_infinity_are_nan_and_of_the_others_righ
     close(L.eigvalsh(fb.tensor(a))[1:], np.linalg.eigvalsh(a[1:]))
 
 
+@pytest.mark.parametrize("bad", [inf, fb.nan])
+@pytest.mark.parametrize("uplo", ["L", "U"])
+def test_the_triangle_that_eigh_does_not_read_may_hold_anything(uplo, bad):
+    symmetric = A[0] + A[0].T
+    a = np.triu(symmetric) if uplo == "U" else np.tril(symmetric)
+    a[(1, 0) if uplo == "U" else (0, 1)] = bad
+
+    close(L.eigvalsh(fb.tensor(a), UPLO=uplo), np.linalg.eigvalsh(symmetric))
+    close(L.eigh(fb.tensor(a), UPLO=uplo).eigenvalues, np.linalg.eigvalsh(symmetric))
+    close(L.eigvalsh(fb.tensor(np.stack([symmetric, a])), UPLO=uplo)[1], np.linalg.eigvalsh(symmetric))
+
+
 @pytest.mark.parametrize("name", ["svd", "svdvals", "pinv", "cond", "matrix_rank", "eigh", "eigvalsh", "eigvals"])
 def test_matrices_with_nan_are_refused_and_the_first_of_them_named(name):
     a = fb.ones(3, 2, 2)
-    a[2, 0, 1] = fb.nan
+    a[2, 1, 0] = fb.nan
 
     with pytest.raises(L.LinAlgError, match=r"Batch element 2.*non-finite"):
         getattr(L, name)(a)

@@ -490,6 +490,8 @@ def eigh(name: str, a: Any, uplo: str, vectors: bool) -> Any:
     if not a.shape[-1]:                               # any number of them; numpy would go through all
         values = np.zeros(a.shape[:-1], a.real.dtype)
         return (values, np.zeros_like(a)) if vectors else values
+    if not all_finite(a):                             # of the other triangle nothing is read
+        a = np.triu(a) if uplo == "U" else np.tril(a)
     a, infinite = _without_infinities(name, a)
     made = _tried(_EIGH[uplo, vectors], a)
     if made is None:

@@ -49,7 +49,7 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
         size = (tuple(named),)
     if not size:
         raise TypeError("missing argument 'size'; give ints or a tuple of them, () for a tensor without dimensions")
-    if len(size) == 1 and not isinstance(size[0], (int, SymInt)):
+    if len(size) == 1 and not isinstance(size[0], (int, np.integer, SymInt)):
         size = size[0] if not isinstance(size[0], Tensor) else (size[0],)
     if size.__class__ is not tuple:
         size = tuple(size)

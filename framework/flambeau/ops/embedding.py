@@ -16,7 +16,7 @@ from .. import dtypes
 from .._arrays import ndarray
 from .._errors import ShapeDependsOnValues
 from ..tensor import Tensor, bump, wrap
-from ._spec import FUNCTION, OPS, composite, describe, host_only, need_int, primitive
+from ._spec import FUNCTION, OPS, composite, describe, host_only, need_bools, need_int, need_number, primitive
 from .index import recorded
 from .select import I8, has_negative
 
@@ -144,17 +144,12 @@ def _padding(name: str, padding_idx: Any, rows: int, error: type[Exception]) -> 
     return padding_idx + rows if padding_idx < 0 else padding_idx
 
 
-def _check_flags(scale_grad_by_freq: Any, sparse: Any) -> None:
-    for name, flag in (("scale_grad_by_freq", scale_grad_by_freq), ("sparse", sparse)):
-        if not isinstance(flag, (bool, np.bool_)):
-            raise TypeError(f"embedding(): argument '{name}' must be bool, not {type(flag).__name__}")
-
-
 def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float) -> None:
     """Scale the rows of `weight` that `indices` name and whose norm exceeds `max_norm` down to it, in place."""
     for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
         if isinstance(value, Tensor):
             raise TypeError(f"embedding_renorm_(): argument '{name}' must be float, not Tensor")
+        need_number("embedding_renorm_", name, value)
     if weight.is_cuda:
         at = wrap(indices).reshape(-1)
         rows = weight.detach()[at]
@@ -192,7 +187,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     if weight.ndim != 2:
         raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
     padding = _padding("embedding", padding_idx, weight.shape[0], AssertionError)
-    _check_flags(scale_grad_by_freq, sparse)
+    need_bools("embedding", scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
     _check_indices("embedding", input)
     _check_sparse("embedding", sparse, weight)
     if max_norm is not None:
@@ -227,7 +222,7 @@ def _package_embedding() -> None:
         """
         if weight.ndim != 2:
             raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
-        _check_flags(scale_grad_by_freq, sparse)
+        need_bools("embedding", scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
         _check_indices("embedding", indices)
         _check_sparse("embedding", sparse, weight)
         return rows_at.function(weight, indices, padding_idx, scale_grad_by_freq)

@@ -18,7 +18,7 @@ from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from . import _dispatch
 from ._promote import common, only
-from ._spec import composite, constant_along, describe, elementwise, primitive
+from ._spec import composite, constant_along, describe, elementwise, need_number, primitive
 
 _new = object.__new__
 
@@ -824,7 +824,9 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
         elif var.ndim != input.ndim or [v for n, v in zip(input.shape, var.shape, strict=True) if v != n] != [1]:
             raise ValueError(f"gaussian_nll_loss: var is of incorrect size\n{describe(input=input, var=var)}")
     reduction = reduction_of(reduction)
-    if isinstance(eps, Tensor) and eps.numel() == 1:
+    if not isinstance(eps, Tensor):
+        eps = need_number("gaussian_nll_loss", "eps", eps)
+    elif eps.numel() == 1:
         eps = eps.item()
     var = raise_to.function(var, eps)
     loss = 0.5 * (var.log() + (input - target) * (input - target) / var)

@@ -299,22 +299,33 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
             return made
     if low is None and high is None:
         return fill_in_place(self, "random", lambda a: _kernels().random_bits(_stream(generator), a))
-    low = 0 if low is None else low
-    if high is None:
-        if low == -(2**63):
-            high = 2**63
-        else:
-            high = np.iinfo(self.dtype.numpy).max + 1 if self.dtype.category < 2 else 2 ** dtypes.finfo(self.dtype).bits
+    low = 0 if low is None else need_int("random_", "from", low)
+    if high is not None:
+        high = need_int("random_", "to", high)
+    else:
+        high = 2**63 if low == -(2**63) else _largest_of_range(self.dtype) + 1
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     _warn_of_inexact(self.dtype, low, high)
     return fill_in_place(self, "random", lambda a: _kernels().randint(_stream(generator), a, low, high))
 
 
+def _largest_of_range(d: Any) -> int:
+    """The largest integer that `random_` without an end draws: of floating dtypes the end of those that are next to each other."""
+    if d.category == dtypes.FLOATING:
+        return 2 ** _digits(d)
+    return 1 if d is dtypes.bool else int(np.iinfo(d.numpy).max)
+
+
+def _digits(d: Any) -> int:
+    """Binary digits of a floating dtype."""
+    return round(-np.log2(dtypes.finfo(d).eps)) + 1
+
+
 def _warn_of_inexact(d: Any, low: int, high: int) -> None:
     """Warn of bounds between which a floating dtype does not hold all integers."""
     if d.category == dtypes.FLOATING:
-        bits = round(-np.log2(dtypes.finfo(d).eps)) + 1
+        bits = _digits(d)
         for name, value in (("from", low), ("to - 1", high - 1)):
             if abs(value) > 2**bits:
                 warn(

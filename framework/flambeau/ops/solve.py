@@ -27,6 +27,7 @@ from ._spec import (
     composite,
     describe,
     host_only,
+    need_bools,
     primitive,
 )
 from .shape import broadcast_shapes
@@ -260,6 +261,7 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     check_square("linalg.solve_triangular", input)
     check_matrix("linalg.solve_triangular", B, "B")
     _check_equation("linalg.solve_triangular", input, B, left, False)
+    need_bools("linalg_solve_triangular", upper=upper, left=left, unitriangular=unitriangular)
     return solve_triangle(input, B, upper, left, unitriangular)
 
 
@@ -289,6 +291,7 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
                 f"torch.triangular_solve: Expected {label} to have at least 2 dimensions, but it has {x.ndim} dimensions instead"
             )
     _check_equation("triangular_solve", A, b, True, False)
+    need_bools("triangular_solve", upper=upper, transpose=transpose, unitriangular=unitriangular)
     made = solve_triangle(A.mT if transpose else A, b, upper != transpose, True, unitriangular)
     return TriangularSolution((made, by_columns(A.clone())))
 

@@ -223,7 +223,7 @@ def picked(
     dtype, shape, several = x.dtype, x.shape, target.shape
     form = _picked_forms.get((dtype, target.dtype, weight is None, stored)) or _picked_form(dtype, target.dtype, weight is None, stored)
     size, rows, ndim = x.size, target.size, len(shape)
-    if form is None or not 0 < size <= FEW or not 0 < rows <= FEW_TARGETS:
+    if form is None or not ndim or not 0 < size <= FEW or not 0 < rows <= FEW_TARGETS:
         return None
     if several != (shape[:1] if ndim == 2 else () if ndim == 1 else shape[:1] + shape[2:]):
         return None

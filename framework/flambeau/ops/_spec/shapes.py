@@ -72,6 +72,13 @@ def need_number(op: str, name: str, value: Any) -> Any:
     raise TypeError(f"{op}(): argument '{name}' must be float, not {type(value).__name__}")
 
 
+def need_bools(op: str, **flags: Any) -> None:
+    """Raise TypeError unless each of the `flags` is True or False, of Python or numpy."""
+    for name, value in flags.items():
+        if value is not True and value is not False and not isinstance(value, np.bool_):
+            raise TypeError(f"{op}(): argument '{name}' must be bool, not {type(value).__name__}")
+
+
 def describe(**tensors: Any) -> str:
     """Shape, dtype and device of each operand, a line each, for error messages."""
     lines = []
