@@ -37,13 +37,27 @@ def test_numpy_returns_the_memory_itself() -> None:
     assert x.tolist() == [0.0, 4.0, 0.0]
 
 
-def test_arrays_and_numpy_numbers_are_operands_on_both_sides() -> None:
+def test_arrays_after_a_tensor_and_numpy_numbers_are_operands() -> None:
     x = fb.tensor([1.0, 2.0])
 
     assert (x + np.array([1.0, 1.0], np.float32)).tolist() == [2.0, 3.0]
     assert (np.float32(3) - x).tolist() == [2.0, 1.0]
     assert isinstance(np.float64(2) * x, fb.Tensor)
-    assert isinstance(np.array([1.0, 2.0]) * x, fb.Tensor)
+    assert (np.array([1.0, 2.0]) / x).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "//", "%", "**", "@", "<", ">=", "==", "&", "|", "<<", "+=", "*=", "/="])
+@pytest.mark.parametrize("turned", [False, True])
+def test_operators_answer_and_refuse_arrays_of_numpy_as_pytorch(oracle: Any, operator: str, turned: bool) -> None:
+    operands = {
+        "floats": "torch.ones(2), np.ones(2)", "integers": "torch.ones(2, dtype=torch.int64), np.ones(2, np.int64)",
+        "history": "torch.ones(2, requires_grad=True), np.ones(2)", "bools": "torch.ones(2, dtype=torch.bool), np.ones(2, bool)",
+    }  # fmt: skip
+    order = "a, x" if turned else "x, a"
+    operation = f"x {operator} a; x" if "=" in operator[1:] and operator not in ("==", ">=") else f"x {operator} a"
+    programs = [f"{order} = {two}; {operation}" for two in operands.values()]
+
+    assert not disagreements(oracle, "\n".join(programs))
 
 
 def test_operators_give_way_to_an_operand_that_answers_itself() -> None:

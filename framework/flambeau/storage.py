@@ -113,9 +113,9 @@ class UntypedStorage:
         """Where the memory is."""
         return wrap(self._bytes).device
 
-    def get_device(self) -> int:
-        """Index of the CUDA device; -1 on the CPU."""
-        return -1
+    def get_device(self) -> int | None:
+        """Index of the CUDA device; None elsewhere."""
+        return self.device.index
 
     @property
     def filename(self) -> str | None:
@@ -483,8 +483,8 @@ class TypedStorage:
         """The file that is mapped, or None."""
         return self._untyped.filename
 
-    def get_device(self) -> int:
-        """Index of the CUDA device; -1 on the CPU."""
+    def get_device(self) -> int | None:
+        """Index of the CUDA device; None elsewhere."""
         return self._untyped.get_device()
 
     @property

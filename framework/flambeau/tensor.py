@@ -688,7 +688,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return array.copy() if copy else array
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        return wrap(np.asarray(array))
+        array = np.asarray(array)
+        return wrap(array.astype(np.uint8) if array.dtype.char == "?" else array)  # as PyTorch, which answered so before it had bools
 
     def __buffer__(self, flags: int) -> memoryview:
         return memoryview(self.numpy())

@@ -52,3 +52,42 @@ def test_what_was_overwritten_is_not_shown() -> None:
 
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         _ = z.grad_fn._saved_self
+
+
+PROGRAMS = """
+x = made(2, 3); y = x * x; (y.grad_fn._saved_self is x, y.grad_fn._saved_other is x)
+x = made(2, 3); y = x @ x.t(); y.grad_fn._saved_self is x
+x = made(1, 2, 4, 4); w = made(3, 2, 3, 3); g = F.conv2d(x, w).grad_fn; (g._saved_input is x, g._saved_weight is w)
+g = made(5, 3)[1:4:2].grad_fn; (g._saved_start, g._saved_end, g._saved_step, g._saved_dim, tuple(g._saved_self_sym_sizes))
+g = made(5, 3)[:, 1:].grad_fn; (g._saved_start, g._saved_end, g._saved_step, g._saved_dim)
+g = made(5, 3)[:, 2].grad_fn; (g._saved_index, g._saved_dim, tuple(g._saved_self_sym_sizes))
+g = made(5, 3)[2, 1:].grad_fn; (g._saved_start, g._saved_dim, tuple(g._saved_self_sym_sizes), g.name())
+g = made(5, 3).narrow(0, 1, 2).grad_fn; (g._saved_start, g._saved_end, g._saved_step, g._saved_dim, g.name())
+g = made(5, 1).squeeze(1).grad_fn; (g._saved_dim, tuple(g._saved_self_sym_sizes), g.name())
+g = made(5, 3).mean().grad_fn; (g._saved_self_sym_numel, tuple(g._saved_self_sym_sizes))
+y = made(2, 3).exp(); type(y.grad_fn._raw_saved_result).__name__
+y = made(2, 3).sin(); [n for n in dir(y.grad_fn) if '_saved_' in n and n[0] == '_']
+x = made(2, 3); y = x.sin(); y.grad_fn._raw_saved_self.register_hooks(lambda t: t * 2, same); y.sum().backward(); x.grad
+x = made(2); y = x * x; y.grad_fn._raw_saved_self.register_hooks(lambda t: 5, lambda n: torch.full((2,), 5.0)); y.sum().backward(); x.grad
+x = made(2); y = x.sin(); y.grad_fn._raw_saved_self.register_hooks(lambda t: 0, lambda n: torch.zeros(2)); y.grad_fn._saved_self.detach()
+x = made(2, 3); y = x.sin(); y.sum().backward(); y.grad_fn._raw_saved_self.register_hooks(same, same)
+x = made(2, 3); y = x.sin(); [y.grad_fn._raw_saved_self.register_hooks(same, same) for _ in range(2)]
+x = made(2, 3); x.sin().grad_fn._raw_saved_self.register_hooks(1, lambda t: t)
+(torch.ones(3).storage().get_device(), torch.ones(3, device='meta').untyped_storage().get_device())
+"""
+
+
+def test_what_nodes_have_saved_is_named_and_hooked_as_in_pytorch(oracle):
+    setting = "made = lambda *shape: torch.ones(*shape, requires_grad=True); same = lambda t: t; "
+
+    assert not disagreements(oracle, "\n".join(setting + line for line in PROGRAMS.strip().splitlines()))
+
+
+def test_a_view_made_in_inference_mode_and_written_outside_is_refused_in_the_words_of_pytorch(oracle):
+    for lib in (oracle, fb):
+        y = lib.ones(3, requires_grad=True) * 1
+        with lib.inference_mode():
+            view = y.view(3)
+
+        with pytest.raises(RuntimeError, match=r"^A view was created in inference mode and is being modified inplace in normal mode"):
+            view.add_(1)

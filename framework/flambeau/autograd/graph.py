@@ -105,8 +105,15 @@ def put_away(node: Node, pack: Callable[[Tensor], Any], unpack: Callable[[Any], 
         packed = tuple(_packed(v, r, pack, unpack) for v, r in zip(node.saved, records, strict=True))
     if not any(isinstance(p, _Packed) or isinstance(p, list) and any(isinstance(x, _Packed) for x in p) for p in packed):
         return
-    node.__dict__["unpacked_from"] = None
     node.saved, node.versions = packed, tuple(r if p is v else None for p, v, r in zip(packed, node.saved, records, strict=True))
+    _keep_packed(node)
+
+
+def _keep_packed(node: Node) -> None:
+    """Have what `node` has saved unpacked while its backward runs, and at no other time."""
+    if "unpacked_from" in node.__dict__:
+        return
+    node.__dict__["unpacked_from"] = None
     ref = weakref.ref(node)
     add_hook(node, "pre", lambda grads: _restore(ref()))
     add_hook(node, "post", lambda grads, outs: _put_away(ref()))
@@ -163,6 +170,49 @@ def _unpacked(p: Any, record: Any) -> tuple[Any, Any]:
 def _put_away(node: Any) -> None:
     packed, node.__dict__["unpacked_from"] = node.__dict__["unpacked_from"], None
     node.saved, node.versions = packed
+
+
+class SavedTensor:
+    """A tensor that a node has saved: `grad_fn._raw_saved_self` and the like.
+
+    Attributes:
+        data: the tensor.
+    """
+
+    def __init__(self, node: Node, value: Any) -> None:
+        self._node, self.data = node, value
+
+    def unpack(self) -> Tensor:
+        """The tensor."""
+        return self.data
+
+    def register_hooks(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
+        """Have the node keep ``pack_hook(tensor)``, called now, and ask ``unpack_hook`` for the tensor when its backward runs.
+
+        Raises: RuntimeError when it has been freed, or has hooks; TypeError for what cannot be called.
+        """
+        if not callable(pack_hook) or not callable(unpack_hook):
+            wrong = unpack_hook if callable(pack_hook) else pack_hook
+            raise TypeError(f"register_hooks(): incompatible function arguments: {type(wrong).__name__} cannot be called")
+        node = self._node
+        if not isinstance(node.saved, tuple):
+            raise RuntimeError(
+                "Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values of the graph are freed when "
+                "you call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the graph again."
+            )
+        array = self.data._array
+        place = next((i for i, value in enumerate(node.saved) if value is array), None)
+        if place is None:
+            raise RuntimeError(
+                "Calling register_hooks on a saved tensor whose hooks have already been set. "
+                "Hint: only one pair of hooks is allowed at a time."
+            )
+        records = list(node.versions or (None,) * len(node.saved))
+        with _quiet():
+            packed = _packed(array, records[place], pack_hook, unpack_hook)
+        records[place] = None
+        node.saved, node.versions = (*node.saved[:place], packed, *node.saved[place + 1 :]), tuple(records)
+        _keep_packed(node)
 
 
 class saved_tensors_hooks:  # PyTorch's name

@@ -208,20 +208,28 @@ class Node:
         if name.startswith("_saved_"):
             if type(self.saved).__name__ == "Freed":
                 raise RuntimeError(
-                    f"{self.name()}: Trying to backward through the graph a second time (or directly access saved tensors after they "
-                    "have already been freed). Give retain_graph=True to the first backward()"
+                    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+                    f"freed): {self.name()}. Give retain_graph=True to the first backward()"
                 )
             found = self.saved_by_name()
             for known in (name[7:], name[7:].replace("self", "input", 1), name[7:].replace("result", "out", 1)):
                 known = known.removesuffix("_sym_sizes") + "_shape" if known.endswith("_sym_sizes") else known
                 if known in found:
-                    return found[known]
+                    return _own_tensor(found[known])
+        if name.startswith("_raw_saved_"):
+            from .graph import SavedTensor
+
+            freed = type(self.saved).__name__ == "Freed"
+            value = None if freed else getattr(self, name[4:])
+            if freed or hasattr(value, "_storage"):
+                return SavedTensor(self, value)
         raise AttributeError(f"'{self.name()}' object has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
         saved = {} if type(self.saved).__name__ == "Freed" else self.saved_by_name()
-        names = (n.replace("_shape", "_sym_sizes") for n in saved)
-        return [*super().__dir__(), *(f"_saved_{'self' + n[5:] if n[:5] == 'input' else 'result' if n == 'out' else n}" for n in names)]
+        names = {n.replace("_shape", "_sym_sizes"): hasattr(value, "_storage") or hasattr(value, "unpack") for n, value in saved.items()}
+        theirs = {f"saved_{'self' + n[5:] if n[:5] == 'input' else 'result' if n == 'out' else n}": raw for n, raw in names.items()}
+        return [*super().__dir__(), *(f"_{n}" for n in theirs), *(f"_raw_{n}" for n, raw in theirs.items() if raw)]
 
     def register_hook(self, fn: Any) -> Any:
         """Call ``fn(grad_inputs, grad_outputs)`` after this node's backward; a returned tuple replaces `grad_inputs`."""
@@ -240,6 +248,15 @@ class Node:
 
     def __lt__(self, other: Any) -> bool:
         return self.seq > other.seq
+
+
+def _own_tensor(value: Any) -> Any:
+    """The tensor that a node has saved: a leaf is itself, for its node knows it; what hooks have packed is unpacked."""
+    if hasattr(value, "unpack"):
+        return value.unpack(value.value)
+    node = getattr(value, "_node", None)
+    leaf = node.tensor() if node.__class__ is Leaf else None
+    return leaf if leaf is not None and leaf._array is value._array else value
 
 
 class Leaf(Node):
@@ -279,6 +296,8 @@ def leaf_of_nobody() -> Leaf:
     node.parents = ()
     node.hooks = None
     node.tensor = _nobody
+    if _state.local.inference:
+        node.__dict__["made_in"] = "inference"
     return node
 
 

@@ -395,10 +395,10 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
         return _operator_with_fast_path(op, name, fn)
     constants: dict[str, Any] = {"fn": fn, "operand": _is_operand}
     first, second = ("self", "other")
-    fast = ""
+    fast, divides = "", swapped and op_name == "div"  # by which PyTorch multiplies
     if swapped:
         first, second = "other", "self"
-        if op_name == "div":                          # which takes a rounding mode too
+        if divides:                                   # which takes a rounding mode too
             op = OPS["true_divide"]
         if isinstance(op, ElementwiseOp):
             first, second = op.positional
@@ -411,7 +411,7 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
         f"            return fn({first}, {second})\n"
         "        except TypeError:\n"
         f"            if isinstance({first if swapped else second}, ndarray):\n"
-        f"                return fn({f'wrap({first}), {second}' if swapped else f'{first}, wrap({second})'})\n"
+        f"                return {f'{second}.reciprocal() * {first}' if divides else 'NotImplemented'}\n"
         f"            if operand({first if swapped else second}):\n"
         "                raise\n"
         "            return NotImplemented\n"
@@ -446,8 +446,10 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         plain = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
         tried = [f"made = fast({args})", "if made is not None:", "    return made"]
         fast = [f"if not INTERPRETED or not ({_IN_FORCE}) and {plain}:", *indented(_tried(tried))]
+    # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
+    theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
     lines = [*fast, "try:", f"    return fn({args})", "except TypeError:", f"    if isinstance({params[1]}, ndarray):",
-             f"        return fn({params[0]}, wrap({params[1]}))", f"    if operand({params[1]}):", "        raise",
+             f"        return {theirs}", f"    if operand({params[1]}):", "        raise",
              "    return NotImplemented"]  # fmt: skip
     text = f"def make({', '.join(constants)}):\n    def {name}({args}):\n{_text(lines)}    return {name}\n"
     return compile_text(text, name, constants)

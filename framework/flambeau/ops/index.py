@@ -197,7 +197,34 @@ def _index_name(node: Any) -> str:
     return "AliasBackward0"
 
 
+def _index_saved(node: Any) -> dict[str, Any]:
+    """What PyTorch's node of the last step of the index has saved."""
+    shape, key = node.saved
+    sizes, steps = list(shape), []                     # of the operand of each step, and what that does
+    d = 0
+    for k in key:
+        if k is Ellipsis:
+            d += len(shape) - sum(x is not None and x is not Ellipsis for x in key)
+            continue
+        if k is None:
+            steps.append((tuple(sizes), {"dim": d}))
+            sizes.insert(d, 1)
+        elif k.__class__ is slice and k != slice(None):
+            bounds = {"start": 0 if k.start is None else k.start, "end": _LAST if k.stop is None else k.stop, "step": k.step or 1}
+            steps.append((tuple(sizes), {"dim": d, **bounds}))
+            sizes[d] = len(range(*k.indices(sizes[d])))
+        elif k.__class__ is int:
+            steps.append((tuple(sizes), {"dim": d, "index": k}))
+            del sizes[d]
+            continue
+        d += 1
+    before, saved = steps[-1] if steps else (tuple(shape), {})
+    return {"input_shape": before, **saved}
+
+
+_LAST = (1 << 63) - 1
 basic_index.node_class.name = _index_name
+basic_index.node_class.saved_by_name = _index_saved
 basic_index.node_class.looks_around = True
 _BASIC = (int, SymInt, slice, type(None), type(Ellipsis))
 

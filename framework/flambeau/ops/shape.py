@@ -560,6 +560,15 @@ def squeeze_dims(input, dims):
     """`input` without those of `dims` that have size 1."""
 
 
+def _squeezed_saved(node: Any) -> dict[str, Any]:
+    shape, dims = node.saved
+    return {"input_shape": shape, "dim": dims[0] if len(dims) == 1 else dims}
+
+
+squeeze_dims.node_class.title = "SqueezeBackward1"
+squeeze_dims.node_class.saved_by_name = _squeezed_saved
+
+
 @squeeze_dims.kernel
 def _squeeze(a, dims):
     kept = [i for i, n in enumerate(a.shape) if not (i in dims and n == 1)]
@@ -632,6 +641,15 @@ def narrow(input, dim, start, length):
 
     Raises: RuntimeError for a part that reaches outside.
     """
+
+
+def _narrow_saved(node: Any) -> dict[str, Any]:
+    shape, dim, start, length = node.saved
+    return {"input_shape": shape, "dim": dim, "start": start, "end": start + length, "step": 1}
+
+
+narrow.node_class.title = "SliceBackward0"            # it is one to PyTorch
+narrow.node_class.saved_by_name = _narrow_saved
 
 
 @narrow.kernel

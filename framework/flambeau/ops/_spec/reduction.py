@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +71,7 @@ class ReductionNode(Node):
         check_versions(self)
         shape, axes, keepdim = self.shape
         kept = named_tensors(self, ("result", "input"), (self, *self.parents)) if self.versions else {}
-        return kept | {"input_shape": tuple(shape), "dim": axes, "keepdim": keepdim}
+        return kept | {"input_shape": tuple(shape), "input_sym_numel": math.prod(shape), "dim": axes, "keepdim": keepdim}
 
     def vjp(self, grad: Tensor) -> Any:
         check_versions(self)

@@ -28,7 +28,7 @@ def check_writable(op: Any, target: Any, resized: bool = False) -> None:
         refuse_write(target)
     unrecorded = target._node is None or is_of_nobody(target._node)
     if target._view_of is not None and unrecorded and target._view_of[0]._node is not None and _state.grad_enabled():
-        raise_ambiguous(op)
+        raise_ambiguous(op, target)
     check_recorded(target)
     a = target._array
     if type(a) is ndarray and not a.flags.writeable:
@@ -78,10 +78,12 @@ def check_moved(said: str, target: Tensor) -> None:
     check_view(NamedOnly(said), target)
 
 
-def raise_ambiguous(op: Any) -> None:
+def raise_ambiguous(op: Any, target: Tensor) -> None:
+    inference = getattr(target._node, "made_in", None) == "inference"
+    mode, where = ("inference mode", "in normal mode") if inference else ("no_grad mode", "with grad mode enabled")
     raise RuntimeError(
-        f"{op.said}_: A view was created in no_grad mode and is being modified inplace with grad mode enabled, while its base "
-        "requires grad, so it is unclear whether to record it. Put both inside the no_grad block, or both outside"
+        f"A view was created in {mode} and is being modified inplace {where}, by {op.said}_, while its base requires grad, so it is "
+        f"unclear whether to record it. Put both inside the {'inference_mode' if inference else 'no_grad'} block, or both outside"
     )
 
 
@@ -98,7 +100,7 @@ def check_view(op: Any, target: Tensor) -> None:
             )
         link = link[3]
     if not any(ref() is target for ref in reversed(target._storage[tape.VIEWS] or ())):
-        raise_ambiguous(op)
+        raise_ambiguous(op, target)
 
 
 def cannot_be_cast(result: Any, wanted: Any) -> str:
