@@ -31,6 +31,7 @@ from ._tops import extreme_of
 from .along import MOST
 from .keys import has_keys, is_wide, key_at
 from .ranks import FEW, ROOM, keys_of, median_rank, order_of, place_at
+from .reduce import PARTS
 from .reduce_loops import finished, identity_of, joined, term_of
 
 __all__ = ["TASKS"]
@@ -106,12 +107,39 @@ def sum_of(p, n, KIND):
     return KIND(0) + total
 
 
+def product_of(p, n, KIND):
+    """The product of `n` neighbours: as `reduce.products_of_lines`."""
+    total = KIND(1)
+    i = 0
+    if n >= PARTS:
+        parts = local(KIND, PARTS)
+        for j in unroll(range(PARTS)):
+            parts[j] = p[j]
+        i = PARTS
+        while i + PARTS <= n:
+            for j in unroll(range(PARTS)):
+                parts[j] = parts[j] * p[i + j]
+            i += PARTS
+        for H in unroll((8, 4, 2, 1)):
+            for j in unroll(range(H)):
+                parts[j] = parts[j] * parts[H + j]
+        total = parts[0]
+    if i < n:
+        rest = p[i]
+        for j in range(i + 1, n):
+            rest = rest * p[j]
+        total = total * rest
+    return total
+
+
 def line_sum(p, n, COMBINE, KIND, START):
     """The elements of a line that lie side by side, combined as numpy does."""
     if COMBINE == "add" and KIND.family == "f":
         total = sum_of(p, n, KIND)
     elif COMBINE == "max" or COMBINE == "min":
         total = extreme_of(p, n, KIND, START, COMBINE == "max", False)
+    elif COMBINE == "mul" and KIND.family == "f":
+        total = product_of(p, n, KIND)
     else:
         total = KIND(START)
         for j in range(n):

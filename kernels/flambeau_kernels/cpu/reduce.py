@@ -6,6 +6,7 @@ does not go (complex numbers, unusual strides, few elements, another backend) by
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -20,11 +21,12 @@ from flambeau_kernels.vocabulary import abs
 
 from . import tier
 
-__all__ = ["NUMPY_UP_TO", "Plans", "Reduction", "count_of", "magnitude", "reduce", "reduce_by_numpy", "square", "summed_in", "total"]
+__all__ = ["NUMPY_UP_TO", "PARTS", "Plans", "Reduction", "count_of", "magnitude", "products_of_lines", "reduce", "reduce_by_numpy", "square", "summed_in", "total"]
 
 # Up to so many elements numpy answers as soon, and native launchers give numpy's bits.
 NUMPY_UP_TO = 4096
 MOST_PLANS = 512
+PARTS = 16                                            # factors of a product that take turns
 
 ndarray = np.ndarray
 
@@ -111,7 +113,9 @@ def reduce_by_numpy(
         x: Any = a if a.dtype is wide else kernels.cast(a, wide)
         if how.term is not None:
             x = how.mapped(x)
-        if axes or not a.ndim:
+        if how.combine == "mul" and x.dtype.kind == "f" and x.flags.c_contiguous and _are_last(axes, x.ndim):
+            x = products_of_lines(x, len(axes), keepdim)
+        elif axes or not a.ndim:
             x = how.ufunc.reduce(x, axes, summed_in(x) if how.combine == "add" else None, None, keepdim)
         if how.finish is not None:
             x = how.finished(x, count_of(a.shape, axes))
@@ -121,6 +125,31 @@ def reduce_by_numpy(
         unhush(token)
     # numpy's result lies as its operand does; ours is row-major whatever that is.
     return x if x.base is None and x is not a and x.flags.c_contiguous else x.copy()
+
+
+def _are_last(axes: tuple[int, ...], ndim: int) -> bool:
+    """Whether `axes` are the last of the dimensions, so that what is reduced to one lies together."""
+    return bool(axes) and sorted(axes) == list(range(ndim - len(axes), ndim))
+
+
+def products_of_lines(x: np.ndarray, last: int, keepdim: bool) -> np.ndarray:
+    """The products over the last dimensions of contiguous floats: `PARTS` factors take turns, the others come after them.
+
+    One product waits for the one before, so those of a line that take turns are found in as much less time.
+    """
+    kept = x.shape[: x.ndim - last]
+    n = math.prod(x.shape[x.ndim - last :])
+    lines = x.reshape(math.prod(kept), n)
+    whole = n // PARTS * PARTS
+    made = np.multiply.reduce(lines[:, whole:], 1)
+    if whole:
+        parts = np.multiply.reduce(lines[:, :whole].reshape(len(lines), -1, PARTS), 1)
+        half = PARTS // 2
+        while half:
+            parts = parts[:, :half] * parts[:, half : 2 * half]
+            half //= 2
+        made = parts[:, 0] * made if whole < n else parts[:, 0]
+    return made.reshape((*kept, *(1,) * last) if keepdim else kept)
 
 
 def summed_in(x: np.ndarray) -> type[np.float64] | None:
