@@ -285,3 +285,12 @@ def test_both_tiers_agree():
 
     for x, y in zip(fast, plain, strict=True):
         np.testing.assert_allclose(x, y, rtol=3e-6, atol=2e-4)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 100, 4096])
+def test_small_products_have_the_same_bits_before_and_after_a_kernel_is_learned(n):
+    x = fb.tensor(np.random.default_rng(n).uniform(0.9, 1.1, (4096 // n, n)).astype(np.float32))
+    made = [fb.prod(x, 1) for _ in range(1100)]
+
+    assert all(fb.equal(made[0], other) for other in made[1:])
+    np.testing.assert_allclose(made[0].numpy(), np.prod(x.numpy().astype(np.float64), 1), rtol=2e-5)

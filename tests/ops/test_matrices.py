@@ -226,6 +226,20 @@ def test_least_squares_solve_the_normal_equations(driver):
         close(made.residuals, ((TALL @ made.solution.numpy() - b) ** 2).sum(0))
 
 
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.complex64])
+def test_least_squares_of_few_equations_are_those_recorded_and_tell_the_rank(dtype):
+    fb.manual_seed(0)
+    a, b = fb.randn(7, 3, dtype=dtype), fb.randn(7, 2, dtype=dtype)
+    plain, recorded = L.lstsq(a, b), L.lstsq(a.clone().requires_grad_(), b)
+
+    for made, expected in zip(plain, recorded, strict=True):
+        assert made.shape == expected.shape and made.stride() == expected.stride()
+        assert fb.equal(made, expected.detach())
+    assert fb.equal(L.lstsq(a, b[:, 0]).solution, L.lstsq(a, b[:, :1]).solution[:, 0])
+    assert L.lstsq(fb.ones(6, 3), fb.ones(6, 1)).rank == 1
+    assert L.lstsq(a, b, 10.0).rank == 0
+
+
 def test_lobpcg_finds_extreme_eigenvalues_relative_to_a_second_matrix():
     a, b = POSITIVE[0], POSITIVE[1]
     values, vectors = fb.lobpcg(fb.tensor(a), 1, fb.tensor(b))

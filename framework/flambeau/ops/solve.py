@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any
 
@@ -627,10 +628,29 @@ def _least_squares_of_one(x: Any, y: Any, rcond: float, driver: str) -> Any:
             )
         return np.zeros((x.shape[1], y.shape[1]), x.dtype), None, 0, None
     finite = np.isfinite(y).all()
+    if finite and driver == "gelsy" and x.shape[0] >= x.shape[1]:
+        made, rank = _complete_orthogonal(x, y, rcond)
+        return made[: x.shape[1]], None, rank, None
     made = _lapack.of_scipy("lstsq")(
         x, y if finite else np.zeros_like(y), cond=rcond, lapack_driver="gelsd" if driver == "gels" else driver, check_finite=False
     )
     return made if finite else (np.full_like(made[0], np.nan), *made[1:])
+
+
+def _complete_orthogonal(x: Any, y: Any, rcond: float) -> tuple[Any, int]:
+    """Solutions, in the first rows of memory that lies by columns, and the rank, for no fewer equations than unknowns."""
+    (m, n), char = x.shape, x.dtype.char
+    room = _room_of_gelsy(m, n, y.shape[1], char)
+    _, made, _, rank, info = _lapack.routine("gelsy", x)(x, y, np.zeros((n, 1), np.int32), rcond, room)
+    if info:
+        raise LinAlgError(f"torch.linalg.lstsq: LAPACK's gelsy refused its argument {-info}")
+    return made, rank
+
+
+@functools.lru_cache(256)
+def _room_of_gelsy(m: int, n: int, width: int, char: str) -> int:
+    work, _ = _lapack.routine("gelsy_lwork", np.empty(0, char))(m, n, width, float(np.finfo(char).eps))
+    return int(work.real)
 
 
 @least_squares.vjp
@@ -682,3 +702,22 @@ def lstsq(input, b, rcond=None, *, driver=None):
     if driver in ("gels", "gelsy"):
         values = values.new_zeros((0,))
     return LeastSquares((solution.squeeze(-1) if vector else solution, residuals, rank, values.detach()))
+
+
+@lstsq.fast
+def _lstsq_short(input, b, rcond, *, driver):
+    """One system of finite numbers, without history."""
+    if driver is not None and driver != "gelsy" or not isinstance(input, Tensor) or not isinstance(b, Tensor):
+        return None
+    a, y = _lapack.plain(input), b._array
+    if a is None or b._node is not None or y.__class__ is not np.ndarray or a.ndim != 2 or y.dtype is not a.dtype or not y.size:
+        return None
+    (m, n), vector = a.shape, y.ndim == 1
+    if m < n or y.ndim > 2 or y.shape[0] != m or not _lapack.all_finite(a) or not _lapack.all_finite(y):
+        return None
+    limit = float(np.finfo(a.dtype).eps) * m if rcond is None else float(rcond)
+    made, rank = _complete_orthogonal(a, y[:, None] if vector else y, limit)
+    real = a.dtype.char.lower()
+    empty = np.empty(0, real)
+    return LeastSquares((wrap(made[:n, 0] if vector else made[:n]), wrap(empty), wrap(np.array(rank)), wrap(np.empty(0, real))))
+

@@ -21,7 +21,10 @@ from flambeau_kernels.vocabulary import abs
 
 from . import tier
 
-__all__ = ["NUMPY_UP_TO", "PARTS", "Plans", "Reduction", "count_of", "magnitude", "products_of_lines", "reduce", "reduce_by_numpy", "square", "summed_in", "total"]
+__all__ = [
+    "NUMPY_UP_TO", "PARTS", "Plans", "Reduction", "count_of", "magnitude", "products_of_lines", "reduce", "reduce_by_numpy", "square",
+    "summed_in", "total",
+]  # fmt: skip
 
 # Up to so many elements numpy answers as soon, and native launchers give numpy's bits.
 NUMPY_UP_TO = 4096
