@@ -150,6 +150,23 @@ def test_single_channels_that_are_last_give_the_same_bits_and_stay_last(settings
         assert is_last(made)
 
 
+@pytest.mark.parametrize("extent", [(1, 1), (3, 4), (6, 30)], ids=str)
+@pytest.mark.parametrize("kernel", [(1, 3), (3, 3), (5, 2), (7, 7), (2, 9)], ids=str)
+@pytest.mark.parametrize("settings", [((1, 1), (0, 0), (1, 1)), ((1, 1), (3, 4), (1, 1)), ((2, 3), (6, 1), (1, 2))], ids=str)
+def test_single_channels_that_are_last_reach_every_edge(settings, kernel, extent):
+    stride, padding, dilation = settings
+    numbers = np.random.default_rng(3)
+    x, w = numbers.standard_normal((2, 21, *extent)).astype("f"), numbers.standard_normal((21, 1, *kernel)).astype("f")
+    reach = [e + 2 * p - d * (k - 1) for e, p, d, k in zip(extent, padding, dilation, kernel, strict=True)]
+    if min(reach) < 1:
+        pytest.skip("no position")
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+    made = conv.convolve(last, w, stride, padding, dilation, 21)
+    np.testing.assert_allclose(made, conv.arrays.convolve(x, w, stride, padding, dilation, 21), rtol=1e-4, atol=1e-5)
+
+
+
 @pytest.mark.parametrize("case", ["strided groups", "tiles", "tiles at stride 2", "tiles 3-d", "large tiles", "depthwise"])
 def test_blocks_of_images_do_not_change_results(case, monkeypatch):
     wanted = three_maps(case)

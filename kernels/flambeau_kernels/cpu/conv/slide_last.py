@@ -1,6 +1,6 @@
 """Convolutions of single channels whose images have their channels last in memory: vectors along channels.
 
-The results of ACROSS neighbouring positions are computed together, so that weights, ``[tap][channel]``, are read once for them.
+The results of some neighbouring positions are computed together, so that weights, ``[tap][channel]``, are read once for them.
 Sums go over taps in the order of `slide.py`, so that a layout does not change results.
 """
 
@@ -27,68 +27,112 @@ from ..layout import is_last
 from .slide import lane_count
 from .walk import Ints
 
-# Positions computed together, and elements of a chunk.
-ACROSS, CHUNK = 4, 1 << 14
+CHUNK = 1 << 14                                       # elements
+MOST_TAPS = 7                                         # along x, for which there is a text of their own
 # Slots of the geometry: channels; rows of results of all images, of a chunk and of an image; and for both axes extent, that
 # of the results, taps, step, zeros before and dilation.
 (CHANNELS, ROWS, PER_CHUNK, OUT_HEIGHT, HEIGHT, TAPS_Y, STEP_Y, PAD_Y, DILATION_Y,
  WIDTH, OUT_WIDTH, TAPS_X, STEP_X, PAD_X, DILATION_X) = range(15)  # fmt: skip
 
 
-def positions(image, weight, bias, out, y, x, c, geometry, COUNT, INSIDE, LANES):
-    """One vector of channels of COUNT positions of a row, all of whose windows are INSIDE the image or not."""
-    KIND = widened(image)
-    acc = local(vector(KIND, LANES), COUNT)
-    channels, width = geometry[CHANNELS], geometry[WIDTH]
-    for b in unroll(range(COUNT)):
-        acc[b] = load(bias, c, LANES)
-    for t in rolled(range(geometry[TAPS_Y])):
+def taps_of_rows(y, geometry):
+    """The taps along y whose rows are inside the image: the first, and the one after the last."""
+    top, by = geometry[PAD_Y] - y * geometry[STEP_Y], geometry[DILATION_Y]
+    first = (max(top, 0) + by - 1) // by
+    last = (max(geometry[HEIGHT] + top, 0) + by - 1) // by
+    return first, min(last, geometry[TAPS_Y])
+
+
+def together(image, weight, bias, out, y, x, first, last, geometry, COUNT, TAPS, FLAT):
+    """A vector of channels of COUNT positions of a row, whose windows are inside the image along x; taps along y from `first` to `last`."""
+    KIND = widened(bias)
+    N = lanes(KIND)
+    channels, step, dilation = geometry[CHANNELS], geometry[STEP_X] * geometry[CHANNELS], geometry[DILATION_X] * geometry[CHANNELS]
+    start = (x * geometry[STEP_X] - geometry[PAD_X]) * channels
+    acc = local(vector(KIND, N), COUNT)
+    for B in unroll(range(COUNT)):
+        acc[B] = load(bias, 0, N)
+    for t in rolled(range(first, last)):
         r = y * geometry[STEP_Y] + t * geometry[DILATION_Y] - geometry[PAD_Y]
-        inside = (r >= 0) & (r < geometry[HEIGHT])
-        line = image + (r * width * channels + c)
-        for s in rolled(range(geometry[TAPS_X])):
-            w = load(weight, (t * geometry[TAPS_X] + s) * channels + c, LANES)
-            first = x * geometry[STEP_X] + s * geometry[DILATION_X] - geometry[PAD_X]
-            for b in unroll(range(COUNT)):
-                at = first + b * geometry[STEP_X]
-                if INSIDE:
-                    acc[b] = fma(load(line, at * channels, LANES), w, acc[b])
-                else:
-                    here = LANES if inside & (at >= 0) & (at < width) else 0
-                    acc[b] = fma(load(line, at * channels, LANES, here), w, acc[b])
-    for b in unroll(range(COUNT)):
-        store(out, b * channels + c, acc[b])
+        line, w = image + (r * geometry[WIDTH] * channels + start), weight + t * geometry[TAPS_X] * channels
+        if TAPS == 0:
+            for s in rolled(range(geometry[TAPS_X])):
+                times = load(w, s * channels, N)
+                for B in unroll(range(COUNT)):
+                    acc[B] = fma(load(line, s * dilation + B * step, N), times, acc[B])
+        elif FLAT:
+            # Each element is read once, for all the windows that it is in.
+            held = local(vector(KIND, N), TAPS)
+            for S in unroll(range(TAPS)):
+                held[S] = load(w, S * channels, N)
+            for D in unroll(range(COUNT + TAPS - 1)):
+                value = load(line, D * channels, N)
+                for S in unroll(range(TAPS)):
+                    if D - S >= 0 and D - S < COUNT:
+                        acc[D - S] = fma(value, held[S], acc[D - S])
+        else:
+            for S in unroll(range(TAPS)):
+                times = load(w, S * channels, N)
+                for B in unroll(range(COUNT)):
+                    acc[B] = fma(load(line, S * dilation + B * step, N), times, acc[B])
+    for B in unroll(range(COUNT)):
+        store(out, B * channels, acc[B])
+
+
+def at_the_edge(image, weight, bias, out, y, x, first, last, geometry):
+    """A vector of channels of one position, whose window may reach out of the image along x."""
+    N = lanes(widened(bias))
+    channels, by = geometry[CHANNELS], geometry[DILATION_X]
+    left = geometry[PAD_X] - x * geometry[STEP_X]
+    begin = (max(left, 0) + by - 1) // by
+    end = min((max(geometry[WIDTH] + left, 0) + by - 1) // by, geometry[TAPS_X])
+    acc = load(bias, 0, N)
+    for t in rolled(range(first, last)):
+        r = y * geometry[STEP_Y] + t * geometry[DILATION_Y] - geometry[PAD_Y]
+        line, w = image + r * geometry[WIDTH] * channels, weight + t * geometry[TAPS_X] * channels
+        for s in rolled(range(begin, end)):
+            acc = fma(load(line, (s * by - left) * channels, N), load(w, s * channels, N), acc)
+    store(out, 0, acc)
 
 
 @kernel(in_vectors=True)
-def slide_last(chunk, x, weight, bias, out, geometry):
-    LANES = lanes(widened(weight))
+def slide_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT, ACROSS):
+    N = lanes(widened(bias))
     channels, made = geometry[CHANNELS], geometry[OUT_WIDTH]
     begin = chunk * geometry[PER_CHUNK]
-    for row in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[ROWS]))):
-        image = row // geometry[OUT_HEIGHT]
-        y = row - image * geometry[OUT_HEIGHT]
-        source = x + image * geometry[HEIGHT] * geometry[WIDTH] * channels
-        top = y * geometry[STEP_Y] - geometry[PAD_Y]
-        rows_inside = (top >= 0) & (top + (geometry[TAPS_Y] - 1) * geometry[DILATION_Y] < geometry[HEIGHT])
-        reach = (ACROSS - 1) * geometry[STEP_X] + (geometry[TAPS_X] - 1) * geometry[DILATION_X]
-        j = 0
-        while j < made:
-            to = out + (row * made + j) * channels
-            left = j * geometry[STEP_X] - geometry[PAD_X]
-            if (j + ACROSS <= made) & rows_inside & (left >= 0) & (left + reach < geometry[WIDTH]):
-                for c in rolled(range(0, channels, LANES)):
-                    positions(source, weight, bias, to, y, j, c, geometry, ACROSS, True, LANES)
-                j += ACROSS
-            else:
-                for c in rolled(range(0, channels, LANES)):
-                    positions(source, weight, bias, to, y, j, c, geometry, 1, False, LANES)
-                j += 1
+    # The positions whose windows are inside the image along x.
+    reach = (geometry[TAPS_X] - 1) * geometry[DILATION_X]
+    inside = min((max(geometry[PAD_X], 0) + geometry[STEP_X] - 1) // geometry[STEP_X], made)
+    room = geometry[WIDTH] + geometry[PAD_X] - reach
+    outside = inside
+    if room > 0:
+        outside = max(inside, min((room - 1) // geometry[STEP_X] + 1, made))
+    if outside - inside < ACROSS:
+        outside = inside
+    # Of one vector of channels after the other, so that rows stay in the first cache until all results that need them are made.
+    for v in rolled(range(0, channels, N)):
+        # The last vector lies at the end, over channels that are made twice.
+        c = min(v, channels - N)
+        w, b = weight + c, bias + c
+        for row in rolled(range(begin, min(begin + geometry[PER_CHUNK], geometry[ROWS]))):
+            image = row // geometry[OUT_HEIGHT]
+            y = row - image * geometry[OUT_HEIGHT]
+            source = x + (image * geometry[HEIGHT] * geometry[WIDTH] * channels + c)
+            to = out + (row * made * channels + c)
+            first, last = taps_of_rows(y, geometry)
+            for j in rolled(range(inside)):
+                at_the_edge(source, w, b, to + j * channels, y, j, first, last, geometry)
+            for j in rolled(range(inside, outside, ACROSS)):
+                # The last ones together may be made twice, to the same bits.
+                here = min(j, outside - ACROSS)
+                together(source, w, b, to + here * channels, y, here, first, last, geometry, ACROSS, TAPS, FLAT)
+            for j in rolled(range(outside, made)):
+                at_the_edge(source, w, b, to + j * channels, y, j, first, last, geometry)
 
 
 def pays(x: Any, w: Any) -> bool:
-    """Whether `x` is laid out like that and channels fill vectors."""
-    return len(w) == x.shape[1] and x.ndim == 4 and x.shape[1] % lane_count(x.dtype) == 0 and is_last(x)
+    """Whether `x` is laid out like that and channels fill a vector."""
+    return len(w) == x.shape[1] and x.ndim == 4 and x.shape[1] >= lane_count(x.dtype) and is_last(x)
 
 
 class Sliding:
@@ -103,7 +147,9 @@ class Sliding:
         (height, out_height, *of_y), of_x = axes
         self.geometry = np.array([c, n * made[0], per_chunk, out_height, height, *of_y, *of_x])
         self.constants = np.zeros(c, self.kind)
-        self.run = slide_last.form((x.dtype, self.kind, self.kind, x.dtype, np.dtype(np.int64)), {})
+        taps = w.shape[3] if w.shape[3] <= MOST_TAPS else 0
+        constants = {"TAPS": taps, "FLAT": bool(taps) and stride[1] == dilation[1] == 1, "ACROSS": 8 if lane_count(self.kind) > 8 else 6}
+        self.run = slide_last.form((x.dtype, self.kind, self.kind, x.dtype, np.dtype(np.int64)), constants)
 
     def __call__(self, x: Any, w: Any, bias: Any) -> np.ndarray:
         out = np.empty(self.shape, self.dtype)
