@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ._kinds import KindArray
+
 __all__ = ["get_printoptions", "printoptions", "set_printoptions", "tensor_repr"]
 
 
@@ -231,14 +233,16 @@ def tensor_text(
         body = "[...]"
     else:
         body = array_text(array, indent, options)
-    return _append_suffixes(f"{name}({body}", suffixes, indent, options) + ")"
+    return append_suffixes(f"{name}({body}", suffixes, indent, options) + ")"
 
 
 def _hides_everything(array: np.ndarray, options: PrintOptions) -> bool:
     return options.edgeitems == 0 and array.ndim > 0 and array.size > options.threshold
 
 
-def _append_suffixes(text: str, suffixes: list[str], indent: int, options: PrintOptions) -> str:
+def append_suffixes(text: str, suffixes: list[str], indent: int, options: PrintOptions | None = None) -> str:
+    """`text` and `suffixes`, with line breaks before those that would pass the line width."""
+    options = options or _options
     column = len(text) - (text.rfind("\n") + 1) + 2      # the closing parenthesis, and one column kept free
     for suffix in suffixes:
         if column + len(suffix) + 2 > options.linewidth:
@@ -257,8 +261,10 @@ def tensor_repr(t: Any) -> str:
     their `__repr__`. A subclass prints under its own name, inside `Parameter(...)` if it is a parameter too.
     """
     name = _printed_name(type(t))
+    if isinstance(t._array, KindArray):
+        return t._array.text(t)
     if t.is_meta:
-        text = _append_suffixes(f"{name}(...", _suffixes(t), len(name) + 1, _options) + ")"
+        text = append_suffixes(f"{name}(...", _suffixes(t), len(name) + 1, _options) + ")"
     else:
         text = tensor_text(t._array, _suffixes(t), name)
     return f"Parameter({text})" if name != "tensor" and _is_parameter(t) else text
@@ -281,11 +287,14 @@ def _suffixes(t: Any) -> list[str]:
         found.append(f"size={tuple(t.shape)}")
     if not _dtype_is_obvious(t):
         found.append(f"dtype={t.dtype}")
+    return found + history_suffixes(t)
+
+
+def history_suffixes(t: Any) -> list[str]:
+    """What is shown of the history of `t`."""
     if t.grad_fn is not None:
-        found.append(f"grad_fn=<{t.grad_fn.name().rpartition('::')[2]}>")
-    elif t.requires_grad:
-        found.append("requires_grad=True")
-    return found
+        return [f"grad_fn=<{t.grad_fn.name().rpartition('::')[2]}>"]
+    return ["requires_grad=True"] if t.requires_grad else []
 
 
 def _needs_size(t: Any) -> bool:

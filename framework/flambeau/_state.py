@@ -43,6 +43,7 @@ class _Local(threading.local):
     asked = True
     roots: Any = None  # where the backward that runs on this thread began, pairs of node and gradient
     wanted: Any = None  # nodes that lead to what autograd.grad() asks for, while it runs
+    checks_sparse = False  # whether the parts of new sparse tensors are checked
     nested = 0  # backwards that run inside each other on this thread
     at_end: Any = ()  # what is called when the outermost of them ends
     inference = False

@@ -17,9 +17,10 @@ from flambeau_kernels import small
 from . import _arrays, _inference, _state, _warn, devices, dtypes
 from ._arrays import HeldArray, MetaArray
 from ._errors import ValuesAreMissing, ValuesCannotBeRead
+from ._kinds import KindArray
 from .autograd import engine, tape
 from .autograd.tape import COUNT, STAMP
-from .devices import CPU, META, Size, device, strided
+from .devices import CPU, META, Size, device, layout, strided
 from .dtypes import dtype, from_numpy_dtype
 
 ndarray = np.ndarray
@@ -114,12 +115,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     __torch_dispatch__ = staticmethod(no_torch_dispatch)
     names_ = None
     is_quantized = False
-    is_sparse = False
-    is_sparse_csr = False
     is_nested = False
     is_mkldnn = False
     is_xla = is_mps = is_xpu = is_ipu = is_vulkan = is_hpu = is_mtia = is_maia = False
-    layout = strided
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Subclasses: ``Sub(data)`` and the legacy forms of ``Tensor(...)``."""
@@ -244,6 +242,22 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return CPU if type(self._array) is ndarray else device_of(self._array)
 
     @property
+    def layout(self) -> layout:
+        """How elements are arranged: `strided`, or the layout of a sparse tensor."""
+        a = self._array
+        return strided if a.__class__ is ndarray or not isinstance(a, KindArray) else a.layout
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether elements are given by coordinates."""
+        return self.layout is devices.sparse_coo
+
+    @property
+    def is_sparse_csr(self) -> bool:
+        """Whether rows are compressed."""
+        return self.layout is devices.sparse_csr
+
+    @property
     def ndim(self) -> int:
         """Number of dimensions."""
         return self._array.ndim
@@ -275,6 +289,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             dim = axis
         a = self._array
         strides = small.steps(a)
+        if strides is None and isinstance(a, KindArray):
+            raise RuntimeError(f"stride(): a tensor of the layout {a.layout} has no strides")
         if strides is None:
             step = a.itemsize
             # Arrays that numpy has made without elements have no strides.
@@ -287,6 +303,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         a = self._array
         if isinstance(a, MetaArray):
             return a.offset // a.itemsize
+        if isinstance(a, KindArray):
+            raise RuntimeError(f"storage_offset(): a tensor of the layout {a.layout} has no storage")
         if type(a) is not ndarray:
             return (a.data.ptr - a.data.mem.ptr) // a.itemsize
         buffer = self._storage[tape.BUFFER]
@@ -299,6 +317,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if INTERPRETED:
             _state.settle()
         a = self._array
+        if isinstance(a, KindArray):
+            raise RuntimeError(f"data_ptr(): Cannot access data pointer of Tensor that doesn't have storage; its layout is {a.layout}")
         return (small.address(a) if a.__class__ is ndarray else _arrays.address(a)) if a.size else 0
 
     def numel(self) -> int:
@@ -324,6 +344,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether elements lie in memory in the order of `memory_format` (row-major by default) without gaps."""
         a = self._array
+        if isinstance(a, KindArray):
+            return False
         if memory_format is None or memory_format is devices.contiguous_format:
             return a.flags.c_contiguous if a.__class__ is ndarray else _arrays.is_c_contiguous(a)
         order = channels_last_order(memory_format, a.ndim)
@@ -374,7 +396,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     @property
     def is_cpu(self) -> bool:
         """Whether the memory is the processor's."""
-        return type(self._array) is ndarray
+        return type(self._array) is ndarray or self.device.type == "cpu"
 
     @property
     def is_meta(self) -> bool:
@@ -515,7 +537,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if MARKED:
             made._storage = _inference.record_beside(self)
         buffer = self._storage[tape.BUFFER]
-        made._storage[tape.BUFFER] = storage_buffer(self) if buffer is None else buffer
+        if not isinstance(self._array, KindArray):
+            made._storage[tape.BUFFER] = storage_buffer(self) if buffer is None else buffer
         if type(self) is not Tensor and not getattr(type(self), "_plain_operand", False):
             made = made.as_subclass(type(self))
         return made
@@ -637,12 +660,16 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             from ._wrappers import item
 
             return item(self)
+        if isinstance(a, KindArray):
+            return a.plain("item").item()
         return _plain(a).item()
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers; a plain number for a 0-d tensor."""
         if type(self._array) is MetaArray:
             raise ValuesCannotBeRead("Cannot copy out of meta tensor; no data!")
+        if isinstance(self._array, KindArray):
+            raise RuntimeError(f"tolist(): a tensor of the layout {self.layout} has no storage to read; use x.to_dense().tolist()")
         return _plain(self._array).tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
@@ -655,6 +682,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             return self.detach().cpu().numpy()
         if self._node is not None and _state.grad_enabled():
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+        if isinstance(self._array, KindArray):
+            raise TypeError(f"can't convert a tensor of the layout {self.layout} to numpy. Use Tensor.to_dense() first.")
         if type(self._array) is not ndarray:
             raise TypeError(
                 f"can't convert {self.device} device type tensor to numpy. "
@@ -820,6 +849,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return tensor_html(self)
 
     def __reduce_ex__(self, protocol: int) -> Any:
+        if isinstance(self._array, KindArray):
+            return rebuild_kind, (type(self), *self._array.rebuilding(), self.requires_grad, self._attributes() or None)
         return rebuild, (
             type(self),
             None if type(self._array) is MetaArray else np.ascontiguousarray(_on_host(self._array)).tobytes(),
@@ -866,8 +897,11 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     # -- memory ----------------------------------------------------------------------------------------------------------
 
     def untyped_storage(self) -> Any:
-        """The bytes this tensor and its views share."""
+        """The bytes this tensor and its views share. Raises: NotImplementedError where there are none, as for sparse tensors."""
         from .storage import UntypedStorage
+
+        if isinstance(self._array, KindArray):
+            raise NotImplementedError(f"Cannot access storage of a tensor of the layout {self.layout}; its values() have one")
 
         if INTERPRETED:
             _state.settle()
@@ -961,7 +995,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return resize(self, sizes if several else sizes[0], memory_format)
 
     def resize_as_(self, the_template: Tensor, memory_format: Any = None) -> Tensor:
-        """`resize_` to the shape of `the_template`."""
+        """`resize_` to the shape of `the_template`; of sparse tensors, `sparse_resize_`."""
+        if isinstance(self._array, KindArray):
+            return self.sparse_resize_(tuple(the_template.shape), the_template.sparse_dim(), the_template.dense_dim())  # pyright: ignore[reportAttributeAccessIssue]  # made on first use
         return self.resize_(tuple(the_template.shape), memory_format=memory_format)
 
 
@@ -1101,6 +1137,18 @@ def storage_buffer(tensor: Tensor) -> Any:
     return buffer
 
 
+def rebuild_kind(cls: Any, make: Any, parts: Any, grad: bool, attributes: Any) -> Any:
+    """Unpickle a tensor whose array is no strided memory: what ``make(*parts)`` gives, as `cls`."""
+    made = _instance(cls)
+    made._array, made._node, made._storage = make(*parts)._array, None, _inference.new_record()
+    made._gradient = made._view_of = None
+    if grad:
+        made.requires_grad_(True)
+    if attributes:
+        made.__dict__.update(attributes)
+    return made
+
+
 def rebuild(cls: Any, data: Any, dtype: Any, shape: Any, stride: Any, place: str, grad: bool, attributes: Any) -> Any:
     """Unpickle a tensor from its bytes in row-major order."""
     if data is None:
@@ -1132,6 +1180,8 @@ def one_memory(x: Tensor, y: Tensor) -> bool:
 def _copy_storage(tensor: Tensor, memo: dict[int, Any]) -> Any:
     """Copy the whole storage once per deepcopy, so that tensors that shared memory still do."""
     array = tensor._array
+    if isinstance(array, KindArray):
+        return array.copy(), _inference.new_record()
     if type(array) is not ndarray:
         made = MetaArray(array.shape, _arrays.plain_dtype(array.dtype), array.strides) if tensor._lacks_values else array.copy()
         return made, _inference.new_record()
@@ -1155,5 +1205,5 @@ def _check_grad(tensor: Tensor, value: Any) -> None:
         raise RuntimeError(
             f"assigned grad has data of a different size: tensor {tuple(tensor.shape)}, grad {tuple(value.shape)}"
         )
-    if type(value._array) is not type(tensor._array):
+    if value.device != tensor.device:
         raise RuntimeError(f"assigned grad has data located on a different device: {tensor.device} and {value.device}")

@@ -146,8 +146,10 @@ def ours(x: Any) -> Any:
 
 
 def _tensor(t: torch.Tensor) -> fb.Tensor:
-    if t.layout is not torch.strided or t.is_quantized or t.is_nested:
-        raise Absent("sparse, quantized and nested tensors")
+    if t.is_quantized or t.is_nested:
+        raise Absent("quantized and nested tensors")
+    if t.layout is not torch.strided:
+        return _sparse(t)
     plain = t.detach().resolve_conj().resolve_neg()
     dtype = ours(t.dtype)
     filled = plain.contiguous().clone() if plain.numel() else None
@@ -157,6 +159,17 @@ def _tensor(t: torch.Tensor) -> fb.Tensor:
         made.copy_(fb.from_numpy(octets.copy()).view(dtype).reshape(tuple(t.shape)))
     if type(t) is torch.nn.Parameter:
         return fb.nn.Parameter(made, t.requires_grad)
+    return made.requires_grad_(t.requires_grad)
+
+
+def _sparse(t: torch.Tensor) -> fb.Tensor:
+    """A sparse tensor of the same parts."""
+    if t.layout is torch.sparse_coo:
+        made = fb.sparse_coo_tensor(_tensor(t._indices()), _tensor(t.detach()._values()), tuple(t.shape), is_coalesced=t.is_coalesced())
+    else:
+        by_rows = t.layout in (torch.sparse_csr, torch.sparse_bsr)
+        parts = (t.crow_indices(), t.col_indices()) if by_rows else (t.ccol_indices(), t.row_indices())
+        made = fb.sparse_compressed_tensor(*map(_tensor, (*parts, t.detach().values())), tuple(t.shape), layout=ours(t.layout))
     return made.requires_grad_(t.requires_grad)
 
 
@@ -180,6 +193,8 @@ def tensors(x: Any) -> list[Any]:
 def array(t: Any) -> np.ndarray:
     """The values of a tensor of either library, in a dtype that numpy has."""
     plain = t.detach()
+    if t.layout not in (fb.strided, torch.strided):
+        plain = plain.to_dense()
     if isinstance(t, torch.Tensor):
         plain = plain.resolve_conj().resolve_neg()
     name = str(t.dtype).rpartition(".")[2]
@@ -202,7 +217,7 @@ def difference(got: Any, expected: Any, values: bool = True, factor: float = 1.0
             return ""                                 # a gradient of zeros that nobody computes
         if not isinstance(got, fb.Tensor):
             return f"a {type(got).__name__} for a Tensor"
-        for what in ("shape", "dtype"):
+        for what in ("shape", "dtype", "layout"):
             a, b = str(getattr(got, what)), str(getattr(expected, what))
             if a != b:
                 return f"{what} {a}, PyTorch {b}"

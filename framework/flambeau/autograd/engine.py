@@ -21,6 +21,7 @@ from flambeau_kernels.quiet import hush, unhush
 
 from .. import _state
 from .._arrays import HeldArray, contiguous_strides, is_dense
+from .._kinds import KindArray
 from ..dtypes import FLOATING, from_numpy_dtype
 from .tape import AT_ONCE, Leaf, Node, OutputNode, shown_line
 
@@ -450,6 +451,8 @@ _REFERENCES_ALONE = _references_alone()
 
 def _is_laid_out(grad: Any, like: Any) -> bool:
     """Whether `grad` lies in memory as the gradient of `like` does: in the same order if that is dense, else row by row."""
+    if isinstance(like, KindArray):
+        return True
     if grad.flags.c_contiguous:
         return like.flags.c_contiguous or not is_dense(like)
     return grad.strides == like.strides and is_dense(like)
@@ -459,7 +462,7 @@ def _copy(grad: Any, like: Any) -> Any:
     """`grad` in memory of its own, laid out as the tensor it belongs to."""
     if type(grad) is not ndarray:
         return _laid_out_tensor(_wrap(grad), like)._array
-    if like.flags.c_contiguous or not is_dense(like):
+    if isinstance(like, KindArray) or like.flags.c_contiguous or not is_dense(like):
         return np.array(grad, order="C")
     made = np.ndarray(like.shape, grad.dtype, np.empty(like.size, grad.dtype), 0, like.strides)
     made[...] = grad
@@ -468,8 +471,10 @@ def _copy(grad: Any, like: Any) -> Any:
 
 def _laid_out_tensor(grad: Any, like: Any) -> Any:
     """A copy of the Tensor `grad`, recorded where that is on, laid out as the tensor with the array `like`; of a wrapper itself."""
-    if grad._array.__class__ is HeldArray:
+    if isinstance(grad._array, (HeldArray, KindArray)):
         return grad
+    if isinstance(like, KindArray):
+        return grad.clone()
     step = like.itemsize
     strides = like.strides if is_dense(like) else contiguous_strides(like.shape, step)
     made = grad.detach().new_empty_strided(like.shape, tuple(s // step for s in strides))

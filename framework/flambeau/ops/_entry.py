@@ -18,6 +18,7 @@ from flambeau_kernels import small
 
 from .. import _aten, _inference, _state
 from .._arrays import ndarray
+from .._kinds import NoStrides, lacks_kernel
 from .._warn import warn_once
 from ..autograd import tape
 from ..tensor import Tensor, wrap
@@ -52,12 +53,19 @@ def _asked(op: Op, args: tuple[Any, ...], out: Any, func: Any, otherwise: Any = 
     raise  # noqa: PLE0704  # the caller handles one
 
 
-def _failed(op: Op, args: tuple[Any, ...], error: Exception) -> Any:
-    """Say what is wrong with `args` if the error that is being handled does not; else let it go on."""
+def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None, inplace: bool = False) -> Any:
+    """Say what is wrong with `args` if the error that is being handled does not; else let it go on.
+
+    Where a text fell over an operand whose array is no memory, what answers for that array does.
+    """
     from ._refusal import refusal
 
     if _dispatch.overriding_classes(args):
         raise  # noqa: PLE0704  # from the class of an operand, which may have any reason
+    if isinstance(error, NoStrides) or op.kind == "composite" and op.by_kind and lacks_kernel(error):
+        answer = _spec.elsewhere(op, args, target, inplace)
+        if answer is not NotImplemented:
+            return answer
     found = refusal(op.said, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error, _aten.name_of(op))
     if found is None:
         raise  # noqa: PLE0704  # the caller handles one
@@ -147,12 +155,12 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     # Operands that are refused, in lists too, may be of classes that want a say, which nobody has asked yet.
     run = "fn" if isinstance(op, _spec.CompositeOp) else "run"
     body += ["try:", f"    return {run}({_given(op)})", "except (TypeError, AttributeError):", f"    return asked(OP, {args}, {out})"]
-    return _entry_text(op, name, params, _explained(body, args), constants), name, constants
+    return _entry_text(op, name, params, _explained(body, args, "out" if with_out else "None"), constants), name, constants
 
 
-def _explained(body: list[str], arguments: str) -> list[str]:
+def _explained(body: list[str], arguments: str, target: str = "None", inplace: bool = False) -> list[str]:
     """Lines of `body` that say what is wrong with `arguments` where they fall over; nothing is looked at unless they do."""
-    return ["try:", *indented(body), "except Exception as error:", f"    return failed(OP, {arguments}, error)"]
+    return ["try:", *indented(body), "except Exception as error:", f"    return failed(OP, {arguments}, error, {target}, {inplace})"]
 
 
 def make_enter(op: Op) -> Any:
@@ -345,7 +353,8 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
         "except (TypeError, AttributeError):", f"    return asked(OP, {given}, {op.params[0]}, {op.name}_)",
     ]  # fmt: skip
     constants["run"] = op.run_inplace
-    fn = compile_text(_entry_text(op, f"{op.name}_", params, _explained(body, given), constants), f"{op.name}_", constants)
+    body = _explained(body, given, op.params[0], True)
+    fn = compile_text(_entry_text(op, f"{op.name}_", params, body, constants), f"{op.name}_", constants)
     fn.__doc__ = f"In-place form of `{op.name}`: stores the result in this tensor and returns it."
     fn.__qualname__ = fn.__name__ if form == FUNCTION else f"Tensor.{fn.__name__}"
     fn.__module__ = f"flambeau.{op.namespace}" if op.namespace and form == FUNCTION else "flambeau"

@@ -16,6 +16,7 @@ from flambeau_kernels.quiet import hush, unhush
 
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import HeldArray, MetaArray, ndarray
+from .._kinds import KindArray
 from .._state import interpreted
 from .._symbolic import SymInt
 from .._warn import warn, warn_once
@@ -158,6 +159,13 @@ def _check_layout(layout: Any) -> None:
         raise NotImplementedError(f"creation with layout={layout} is not built yet; make a strided tensor and convert it")
 
 
+def _sparse(shape: tuple[int, ...], layout: Any, dtype: Any, place: Any, requires_grad: bool) -> Tensor:
+    """Zeros in another layout than strided memory: no values."""
+    from .sparse import zeros_of
+
+    return zeros_of(shape, layout, dtype, place, requires_grad)
+
+
 def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requires_grad: bool, memory_format: Any = None) -> Tensor:
     if place is not None and place.type == "meta":
         made = wrap(MetaArray(shape, d))
@@ -210,7 +218,8 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
         made = _quickly(_empty_filled if _state.FILL_EMPTY else np.empty, sizes, dtype)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
-    _check_layout(layout)
+    if layout is not None and layout is not devices.strided:
+        return _sparse(_sizes(sizes, size), layout, dtype, device, requires_grad)
     if names is not None:
         refuse_names(names)
     if out is not None:
@@ -248,7 +257,8 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
         refuse_names(names)
     if out is not None:
         return out_of_shape("zeros", out, _sizes(sizes, size), dtype, device).zero_()
-    _check_layout(layout)
+    if layout is not None and layout is not devices.strided:
+        return _sparse(_sizes(sizes, size), layout, dtype, device, requires_grad)
     return _allocate(np.zeros, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
 
@@ -429,7 +439,19 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
         return input._shaped_alike(lambda x: like_tensor(make, x, d, place, requires_grad, memory_format, layout))
     if not isinstance(input, Tensor):
         raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    _check_layout(layout)
+    if isinstance(input._array, KindArray) and layout in (None, input.layout):
+        if make is not np.zeros and make is not _empty_filled:
+            raise NotImplementedError(f"not built for the layout {input.layout}: only zeros are; make a dense tensor like input.to_dense()")
+        from .sparse import zeros_like_of
+
+        made = zeros_like_of(input, None if d is None else dtypes.as_dtype(d), place)
+        return made.requires_grad_(True) if requires_grad else made
+    if layout is not None and layout is not devices.strided:
+        made = _sparse(tuple(input.shape), layout, input.dtype if d is None else d, input.device if place is None else place, False)
+        return made.requires_grad_(True) if requires_grad else made
+    if isinstance(input._array, KindArray):
+        place, memory_format = input.device if place is None else place, None
+        input = wrap(MetaArray(input._array.shape, input.dtype.numpy))
     if memory_format is not None and not isinstance(memory_format, devices.memory_format):
         raise TypeError(f"argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
     target = input.dtype.numpy if d is None else _dtype(d)
@@ -499,6 +521,8 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
             made = _quickly(make, size, dtype, self._array.dtype)
             if made is not None:
                 return made
+        if isinstance(self._array, KindArray) and make in (np.zeros, _new_empty):
+            options.setdefault("layout", self.layout)
         if "size" in options:
             size = (options.pop("size"), *size)
         if (INTERPRETED and interpreted() or self._array.__class__ is HeldArray) and make is not None:
@@ -1074,6 +1098,8 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         kernel.refill(a, value)
         bump(self)
         return self
+    if isinstance(a, KindArray):
+        return a.answer(fill, (self, value), self, True)
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
@@ -1101,6 +1127,8 @@ def zero_(self: Tensor) -> Tensor:
         kernel.refill(self._array, 0)
         bump(self)
         return self
+    if isinstance(self._array, KindArray):
+        return self._array.answer(zero, (self,), self, True)
     return fill_(self, 0)
 
 

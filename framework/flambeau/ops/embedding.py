@@ -65,6 +65,34 @@ def _added(grad: Any, indices: Any, rows: int, padding_idx: int, by_freq: bool) 
     return made
 
 
+@primitive(
+    surface=0, tensors=("weight", "indices"), operator="embedding(weight, indices, padding_idx, scale_grad_by_freq, True)",
+    samples="of nn.functional.embedding",
+)
+def rows_at_sparsely(weight, indices, padding_idx, scale_grad_by_freq):
+    """`rows_at` whose gradient is sparse: a row for each index, in their order."""
+
+
+rows_at_sparsely.node_class.title = "EmbeddingBackward0"
+rows_at_sparsely.kernel(_rows_at)
+rows_at_sparsely.shape(_rows_at_shape)
+
+
+@rows_at_sparsely.vjp
+def _rows_at_sparsely_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
+    from ._sparse.arrays import coo
+
+    host_only("embedding with sparse gradients", grad, indices)
+    flat, rows = indices._array.reshape(-1), grad.reshape(-1, *weight_shape[1:])
+    if padding_idx >= 0:
+        kept = np.flatnonzero(flat != padding_idx)
+        flat, rows = flat[kept], rows.index_select(0, wrap(kept))
+    if scale_grad_by_freq and flat.size:
+        times = np.bincount(flat)[flat].astype(grad.dtype.numpy)
+        rows = rows / wrap(times.reshape(-1, *[1] * (rows.ndim - 1)))
+    return coo(wrap(flat.astype(np.int64).reshape(1, -1)), rows, weight_shape), None
+
+
 @primitive(surface=0, tensors=("values", "indices"), samples="of nn.functional.embedding")
 def rows_added(values, indices, rows, padding_idx, scale_grad_by_freq):
     """The transpose of `rows_at`: a table of `rows` rows in which the `values` of each index are added up."""
@@ -129,11 +157,6 @@ def _check_indices(name: str, input: Any) -> None:
         )
 
 
-def _check_sparse(name: str, sparse: bool, weight: Tensor) -> None:
-    if sparse and weight.requires_grad:
-        raise NotImplementedError(f"{name}: sparse gradients (sparse=True) are not supported; use sparse=False")
-
-
 def _padding(name: str, padding_idx: Any, rows: int, error: type[Exception]) -> int:
     """`padding_idx` counted from the front, -1 for none. Raises: `error`, which PyTorch raises, outside the table."""
     if padding_idx is None:
@@ -179,7 +202,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
         padding_idx: a row whose gradient stays zero; counts from the back when negative.
         max_norm: rows of a larger norm of order `norm_type` are first scaled down to it, in place.
         scale_grad_by_freq: divide a row's gradient by the number of times it is named.
-        sparse: not supported for a weight that requires grad.
+        sparse: whether the gradient of the table is a sparse tensor, which has the named rows alone.
     Raises: IndexError for an index outside the table; RuntimeError for indices of another dtype.
     """
     if not isinstance(input, Tensor):
@@ -189,10 +212,9 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     padding = _padding("embedding", padding_idx, weight.shape[0], AssertionError)
     need_bools("embedding", scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
     _check_indices("embedding", input)
-    _check_sparse("embedding", sparse, weight)
     if max_norm is not None:
         _renormalize(weight, input._array, max_norm, norm_type)
-    return rows_at.function(weight, input, padding, scale_grad_by_freq)
+    return (rows_at_sparsely if sparse else rows_at).function(weight, input, padding, scale_grad_by_freq)
 
 
 @embedding.fast
@@ -224,8 +246,7 @@ def _package_embedding() -> None:
             raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
         need_bools("embedding", scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
         _check_indices("embedding", indices)
-        _check_sparse("embedding", sparse, weight)
-        return rows_at.function(weight, indices, padding_idx, scale_grad_by_freq)
+        return (rows_at_sparsely if sparse else rows_at).function(weight, indices, padding_idx, scale_grad_by_freq)
 
     composite(surface=FUNCTION, samples="x(5, 4), i(5, 2, 3); k(5, 4), i(5, 2, 3), 1")(embedding)
 
@@ -320,7 +341,6 @@ def embedding_bag(
         raise ValueError("embedding_bag: max mode does not support scaling the gradient by the frequency")
     if mode == "max" and sparse:
         raise ValueError("embedding_bag: max mode does not support sparse weights")
-    _check_sparse("embedding_bag", sparse, weight)
     if (weight._lacks_values or input._lacks_values) and (input.ndim == 2 or input.ndim == 1 and offsets is not None and offsets.ndim == 1):
         bags = input.shape[0] if input.ndim == 2 else offsets.shape[0] - bool(include_last_offset)
         return bags_of_rows.function(weight, input.reshape(-1), input.new_empty((bags + 1,)), scale_grad_by_freq)
@@ -350,13 +370,14 @@ def embedding_bag(
     at = wrap(np.ascontiguousarray(indices))
     if padding < 0:
         at._storage = input._storage  # so that overwriting the indices before the gradient is noticed
-    if samples is None and mode != "max":
+    if samples is None and mode != "max" and not (sparse and weight.requires_grad):
         made = bags_of_rows.function(weight, at, wrap(starts), scale_grad_by_freq)
         return made if mode == "sum" else made / _sizes(made, starts)
-    picked = rows_at.function(weight, at, -1, scale_grad_by_freq)
+    picked = (rows_at_sparsely if sparse else rows_at).function(weight, at, -1, scale_grad_by_freq)
     if samples is not None:
         picked = picked * samples[: len(indices)].unsqueeze(1)
-    return _combined(picked, np.repeat(np.arange(len(starts) - 1), np.diff(starts)), len(starts) - 1, mode)
+    made = _combined(picked, np.repeat(np.arange(len(starts) - 1), np.diff(starts)), len(starts) - 1, mode)
+    return made / _sizes(made, starts) if mode == "mean" else made
 
 
 @embedding_bag.fast

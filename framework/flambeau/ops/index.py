@@ -14,6 +14,7 @@ from flambeau_kernels.cpu.softmax import widen
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, address, ndarray
 from .._inference import refuse_saving
+from .._kinds import KindArray
 from .._symbolic import SymInt, slice_bounds
 from ..autograd import tape
 from ..tensor import Tensor, bump, one_memory, wrap
@@ -734,6 +735,8 @@ def _is_whole_mask(key: Any, a: Any) -> bool:
 
 
 def _setitem(self: Tensor, key: Any, value: Any) -> None:
+    if self._array.__class__ is not ndarray and isinstance(self._array, KindArray):
+        raise TypeError(f"Cannot assign to a sparse tensor: elements of the layout {self.layout} are not set by indexing")
     if not isinstance(value, Tensor):
         value = _number_tensor(self, value)
     key = normalize(key)

@@ -25,6 +25,7 @@ from ._spec import (
     check_writable,
     composite,
     describe,
+    host_only,
     primitive,
     refuse_other_dtype_out,
 )
@@ -170,7 +171,7 @@ def gather(input, dim, index, *, sparse_grad=False):
 
     Args:
         index: int64 or int32, of as many dimensions as `input`, nowhere larger than it except along `dim`.
-        sparse_grad: must be False.
+        sparse_grad: whether the gradient of `input` is a sparse tensor, with the places that `index` names.
     Returns: the shape of `index`.
     Raises: RuntimeError for an index out of range or of another dtype.
 
@@ -209,7 +210,9 @@ def _gather_short(a, dim, at, sparse_grad):
 
 
 @gather.raw
-def _gather_raw(grad, input_shape, dim, index):
+def _gather_raw(grad, input_shape, dim, index, sparse_grad):
+    if sparse_grad:
+        return None
     whole = np.zeros(input_shape, grad.dtype)
     if not index.size or small.add_along(whole, dim, index, grad) is not None:
         return (whole, None)
@@ -217,8 +220,20 @@ def _gather_raw(grad, input_shape, dim, index):
 
 
 @gather.vjp
-def _gather_vjp(grad, input_shape, dim, index):
+def _gather_vjp(grad, input_shape, dim, index, sparse_grad):
+    if sparse_grad:
+        return (lambda: _sparse_gather_gradient(grad, input_shape, dim, index), None)
     return (lambda: grad.new_zeros(input_shape).scatter_add(dim, index, grad), None)
+
+
+def _sparse_gather_gradient(grad: Tensor, shape: tuple[int, ...], dim: int, index: Tensor) -> Tensor:
+    from ._sparse.arrays import coo
+
+    host_only("gather with sparse gradients", grad, index)
+    where = np.indices(index._array.shape).reshape(max(index.ndim, 1) if index.ndim else 0, -1)
+    if index.ndim:
+        where[dim] = index._array.reshape(-1)
+    return coo(wrap(np.ascontiguousarray(where)), grad.reshape(-1), shape)
 
 
 def _check_scatter(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import flambeau as fb
 from flambeau import Tensor
 
 from ._elementwise import ElementwiseOptimizer, Update, check_at_least_zero, check_flags, check_rate
@@ -95,9 +96,17 @@ class SGD(ElementwiseOptimizer):
         return Update(rule.formula(group["maximize"], rot), (rate, rot, group["momentum"], share))
 
     def _step_sparse(self, group: dict[str, Any], param: Any, grad: Any) -> None:
-        if group["momentum"] != 0:
-            raise NotImplementedError(
-                f"SGD: momentum={group['momentum']} with sparse gradients is not built; use momentum=0 or "
-                "SparseAdam"
-            )
-        super()._step_sparse(group, param, grad)
+        if group["momentum"] == 0 or group["weight_decay"] != 0:
+            super()._step_sparse(group, param, grad)
+            return
+        # The buffer is a sparse tensor too, so elements that no gradient has named yet keep none.
+        grad = -grad if group["maximize"] else grad
+        state = self.state[param]
+        with fb.no_grad():
+            buffer = state.get("momentum_buffer")
+            if buffer is None:
+                buffer = state["momentum_buffer"] = grad.detach().clone()
+            else:
+                buffer.mul_(group["momentum"]).add_(grad, alpha=1 - group["dampening"])
+            step = grad.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
+            param.add_(step, alpha=-float(group["lr"]))

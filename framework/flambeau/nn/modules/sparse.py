@@ -63,7 +63,7 @@ class Embedding(_Table):
         padding_idx: a row that is zero at first and gets no gradient; negative counts from the end.
         max_norm: rows whose `norm_type`-norm is larger are scaled down to it, in place, when looked up.
         scale_grad_by_freq: whether a row's gradient is divided by how often it occurs in the batch.
-        sparse: must be False where gradients are wanted: sparse ones are not built.
+        sparse: whether the gradient of the table is a sparse tensor, for `SparseAdam`, `SGD` and `Adagrad`.
     Shapes: integers ``(*) -> (*, embedding_dim)``.
 
     >>> nn.Embedding(10, 4, padding_idx=0)(fb.tensor([[0, 3]])).shape

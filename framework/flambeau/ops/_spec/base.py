@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 from types import CodeType
 from typing import Any
 
@@ -15,6 +16,7 @@ from ...autograd.tape import Node
 from ...tensor import Tensor, bump
 from .history import rebase
 from .overlap import refuse_shared
+from .shapes import elsewhere
 from .writing import (
     check_inplace,
     check_view,
@@ -65,6 +67,8 @@ class Op:
     kind = "op"
     # Whether it is found by its public name. Ops that programs make are reached by their function alone.
     public = True
+    # Its kernels for arrays that are no strided memory, by the kind of array: ``fn(*args)`` on Tensors, see `kernel_of`.
+    by_kind: Any = types.MappingProxyType({})
     # Calls to try it with, see `samples.py`; of elementwise ops also the bounds of their numbers.
     samples: Any = ""
 
@@ -126,6 +130,18 @@ class Op:
         """Say how the op works by rows: ``fn(*looks)`` is an `InRows`, or None."""
         self.in_rows = fn
         return fn
+
+    def kernel_of(self, kind: str) -> Any:
+        """Give the op a kernel for arrays of a `kind`: ``fn(*args)`` on Tensors, all parameters in order, which records what it does.
+
+        The kernel of ``kind + "_"`` is the in-place form's: it stores in the first argument and returns that.
+        """
+
+        def declare(fn: Any) -> Any:
+            self.by_kind = {**self.by_kind, kind: fn}
+            return fn
+
+        return declare
 
     def decomposition(self, fn: Any) -> Any:
         """Say which operators give the same: ``fn(*args)`` calls their public functions."""
@@ -233,6 +249,9 @@ class Op:
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         """Compute and store in `target`, which stays the same object."""
+        answer = elsewhere(self, (target, *args), target, True)
+        if answer is not NotImplemented:
+            return answer
         check_writable(self, target)
         with_history = target._node is not None
         for a in args:

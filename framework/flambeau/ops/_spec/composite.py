@@ -15,6 +15,7 @@ from .base import FUNCTION, OPS, Autocast, Op, Overlap
 from .history import rebase
 from .overlap import refuse_shared
 from .region import Region
+from .shapes import elsewhere
 from .writing import check_inplace, check_view, check_writable, forget_overwritten
 
 
@@ -31,6 +32,9 @@ class CompositeOp(Op):
         return fn
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
+        answer = elsewhere(self, (target, *args), target, True) if self.by_kind else NotImplemented
+        if answer is not NotImplemented:
+            return answer
         if self.inplace_view is not None:
             return self.inplace_view(target, *args)
         if self.inplace_rule is not None:

@@ -23,7 +23,7 @@ from .._promote import NUMBERS, Rule, common
 from .base import EVERYWHERE, OPS, Autocast, Op
 from .history import check_versions, named_tensors, rebase
 from .overlap import refuse_partly_shared
-from .shapes import broadcast_shapes, common_device, describe, holds_wrapper, sum_tensor_to, sum_to
+from .shapes import broadcast_shapes, common_device, describe, elsewhere, sum_tensor_to, sum_to
 from .short import compiled, indented
 from .writing import (
     OF_ITS_DTYPE,
@@ -166,8 +166,9 @@ class ElementwiseOp(Op):
             if self.records:
                 self.record(made, *args)
             return made
-        if holds_wrapper(args):
-            return self.interpreted(*args)
+        answer = elsewhere(self, args)
+        if answer is not NotImplemented:
+            return answer
         given = args
         args, compute, result, shape, place = self.prepare(args)
         arrays = tuple(a._array if isinstance(a, Tensor) else a for a in args)
@@ -228,6 +229,9 @@ class ElementwiseOp(Op):
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):
             raise TypeError(f"{self.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        answer = elsewhere(self, args, out)
+        if answer is not NotImplemented:
+            return answer
         args, compute, result, shape, place = self.prepare(args)
         with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._node is not None for a in args)
         check_out(self, out, result, device_of(out._array) if place == "cpu" and not out._lacks_values else place_of(place), with_grad)
@@ -276,10 +280,9 @@ class ElementwiseOp(Op):
     stores_what_is_there: Any = None
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
-        if target.__class__ is not Tensor and holds_wrapper((target, *args)):
-            from .. import _dispatch
-
-            return _dispatch.interpret(self, (target, *args), target, True)
+        answer = elsewhere(self, (target, *args), target, True)
+        if answer is not NotImplemented:
+            return answer
         check_writable(self, target, self.stores_what_is_there is not None and self.stores_what_is_there(target, args))
         if target._node is not None and self.differentiable and _state.grad_enabled():
             check_view(self, target)

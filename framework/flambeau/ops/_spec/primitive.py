@@ -14,6 +14,7 @@ from flambeau_kernels.quiet import hush, unhush
 from ... import _arrays, _state
 from ..._arrays import MetaArray, ndarray
 from ..._inference import refuse_saving
+from ..._kinds import NoStrides
 from ...autograd import engine, tape
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
@@ -22,7 +23,7 @@ from . import short
 from .base import FUNCTION, Autocast, Op, Overlap
 from .history import check_versions
 from .memory import LIKE, in_memory_order, placed
-from .shapes import common_device, holds_wrapper
+from .shapes import common_device, elsewhere
 
 _new = object.__new__
 
@@ -49,7 +50,10 @@ class PrimitiveNode(Node):
         values = [
             first if at is None else saved[at] if at.__class__ is int else self._need(at) for at in op.raw_sources
         ]
-        found = op.raw_rule(*values)
+        try:
+            found = op.raw_rule(*values)
+        except NoStrides:                             # what was saved is of another kind
+            found = None
         return engine.through_tensors(self, grad) if found is None else op.line_up(self, found)
 
     def _need(self, name: str) -> bool:
@@ -275,8 +279,9 @@ class PrimitiveOp(Op):
     def run(self, *args: Any) -> Any:
         plain = self.are_on_cpu(args)
         if not plain:
-            if holds_wrapper(args):
-                return self.interpreted(*args)
+            answer = elsewhere(self, args)
+            if answer is not NotImplemented:
+                return answer
             args = self.tensors_of(args)
         if self.check is not None:
             args = self.check(*args) or args

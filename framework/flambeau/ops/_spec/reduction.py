@@ -14,7 +14,7 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import hush, unhush
 
 from ... import _state, dtypes
-from ..._arrays import HeldArray, MetaArray, ndarray
+from ..._arrays import MetaArray, ndarray
 from ..._inference import refuse_saving, refuse_write
 from ...autograd import engine, tape
 from ...autograd.tape import Node
@@ -24,6 +24,7 @@ from .base import FUNCTION, METHOD, OUT, Autocast, Op
 from .elementwise import refuse_float8, saved_tensor, tensor_words
 from .history import check_versions, named_tensors
 from .in_rows import InRows
+from .shapes import elsewhere
 from .writing import with_dtype_of
 
 _new = object.__new__
@@ -183,8 +184,9 @@ class ReductionOp(Op):
         if result.itemsize == 1 and result.category == FLOATING:
             refuse_float8(self.name, result)
         a = input._array
-        if a.__class__ is HeldArray:
-            return self.interpreted(input, dim, keepdim, dtype)
+        answer = NotImplemented if a.__class__ is ndarray else elsewhere(self, (input, dim, keepdim, dtype))
+        if answer is not NotImplemented:
+            return answer
         axes = wrap_dims(self.name, dim, a.ndim)
         if type(a) is MetaArray:
             out: Any = MetaArray(reduced_shape(a.shape, axes, keepdim), result.numpy)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..._arrays import HeldArray, ndarray
+from ..._kinds import KindArray
 from ..._symbolic import SymInt
 from ...tensor import Tensor, device_of
 
@@ -182,6 +183,21 @@ def sum_tensor_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
     return grad.reshape(shape)
 
 
-def holds_wrapper(args: Any) -> bool:
-    """Whether one of `args` is a tensor of a wrapper subclass, which answers itself."""
-    return any(a._array.__class__ is HeldArray for a in args if isinstance(a, Tensor))
+def elsewhere(op: Any, args: tuple[Any, ...], target: Any = None, inplace: bool = False) -> Any:
+    """The answer to `op` where an operand has no strided memory: by its class (a wrapper's), or by the kind of its array.
+
+    Args:
+        target, inplace: where the result is to be stored, and whether that is the first of `args`.
+    Returns: NotImplemented if all operands, lists of them included, are strided.
+    """
+    for a in args if target is None or inplace else (*args, target):
+        for x in a if isinstance(a, (list, tuple)) else (a,):
+            if isinstance(x, Tensor):
+                array = x._array
+                if array.__class__ is HeldArray and x is a:
+                    from .. import _dispatch
+
+                    return _dispatch.interpret(op, args, target, inplace)
+                if isinstance(array, KindArray):
+                    return array.answer(op, args, target, inplace)
+    return NotImplemented

@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
+from ..._kinds import NoStrides
 from ...dtypes import dtype
 from ...tensor import Tensor
 
@@ -59,7 +60,7 @@ def _raise_broken(op: Any, error: Exception) -> None:
 
 def _is_refusal(op: Any, operands: Collection[str], args: tuple[Any, ...], error: Exception) -> bool:
     usual = all(_is_usual(op, operands, name, value) for name, value in zip(op.params, args, strict=True))
-    return not usual or isinstance(error, Warning)
+    return not usual or isinstance(error, (Warning, NoStrides))
 
 
 def _is_usual(op: Any, operands: Collection[str], name: str, value: Any) -> bool:

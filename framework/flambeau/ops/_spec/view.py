@@ -11,7 +11,7 @@ import numpy as np
 from flambeau_kernels import small
 
 from ... import _state
-from ..._arrays import HeldArray, MetaArray, contiguous_strides, ndarray, restride
+from ..._arrays import MetaArray, contiguous_strides, ndarray, restride
 from ..._inference import refuse_write
 from ...autograd import engine
 from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
@@ -19,6 +19,7 @@ from ...tensor import Tensor, bump, storage_buffer
 from .base import VIEWED, Autocast
 from .history import register_view, renew_views
 from .primitive import PrimitiveNode, PrimitiveOp
+from .shapes import elsewhere
 from .writing import check_recorded, check_view
 
 GRAD = _state.GRAD
@@ -150,8 +151,10 @@ class ViewOp(PrimitiveOp):
         return []
 
     def run(self, *args: Any) -> Any:
-        if args[0].__class__ is not Tensor and getattr(args[0], "_array", None).__class__ is HeldArray:
-            return self.interpreted(*args)
+        if getattr(args[0], "_array", None).__class__ is not ndarray:
+            answer = elsewhere(self, args)
+            if answer is not NotImplemented:
+                return answer
         if not isinstance(args[0], Tensor):
             raise TypeError(f"{self.said}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(args[0]).__name__}")
         if self.check is not None:
@@ -160,6 +163,10 @@ class ViewOp(PrimitiveOp):
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Make `target` itself the view: its shape and strides change, its memory does not."""
+        if getattr(target, "_array", None).__class__ is not ndarray:
+            answer = elsewhere(self, (target, *args), target, True)
+            if answer is not NotImplemented:
+                return answer
         if _state.MARKED:
             refuse_write(target)
         check_recorded(target)

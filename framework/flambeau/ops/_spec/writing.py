@@ -13,6 +13,7 @@ import flambeau_kernels as kernels
 from ... import _state, devices, dtypes
 from ..._arrays import MetaArray, ndarray
 from ..._inference import refuse_write
+from ..._kinds import KindArray
 from ..._warn import warn, warn_once
 from ...autograd import tape
 from ...autograd.tape import Leaf, Node, Overwritten, is_of_nobody
@@ -40,7 +41,9 @@ def check_writable(op: Any, target: Any, resized: bool = False) -> None:
 def check_apart(op: Any, target: Tensor) -> None:
     """Raise RuntimeError if elements of `target` share a place because a dimension has steps of 0, unless `op` may write there."""
     a = target._array
-    if a.size > 1 and 0 in a.strides and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
+    if a.size < 2 or isinstance(a, KindArray):
+        return
+    if 0 in a.strides and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
         if op.may_write_expanded:
             warn_once(
                 f"Use of {op.said}_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation. This "
@@ -155,6 +158,8 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
         raise_other_dtype(op, result.dtype, out)
     if args:
         refuse_shared(op, out, result._array.shape, args)
+    if isinstance(out._array, KindArray):
+        return out._array.store(op.said, out, result)
     if out._array.shape != result._array.shape:
         resize_out(op, out, result._array.shape)
     if type(out._array) is not MetaArray:

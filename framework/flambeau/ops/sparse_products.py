@@ -1,0 +1,110 @@
+"""Products of a sparse matrix, given by its values and where they are, and a dense one; and sums of products at given places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import from_numpy_dtype
+from ..tensor import Tensor
+from ._spec import primitive
+
+_MOST = 1 << 22                                       # elements of an intermediate
+
+
+@primitive(surface=0, tensors=("values", "rows", "columns", "dense"), samples="of sparse.mm")
+def sparse_dense_product(values, rows, columns, dense, count):
+    """``out[rows[k]] += values[k] * dense[columns[k]]`` over all k, in rows of zeros: ``(n), (n), (n), (m, j) -> (count, j)``.
+
+    Products of a row are added up in the order of k, or in that of columns where neither rows nor columns are sorted.
+    """
+
+
+@sparse_dense_product.kernel
+def _product(values, rows, columns, dense, count):
+    kind = _computed(dense.dtype)
+    if not len(rows):
+        return np.zeros((count, dense.shape[1]), dense.dtype)
+    matrix = _matrix(values.astype(kind, copy=False), rows, columns, (count, dense.shape[0]))
+    return np.ascontiguousarray(matrix @ np.ascontiguousarray(dense, kind)).astype(dense.dtype, copy=False)
+
+
+def _computed(dtype: np.dtype) -> np.dtype:
+    """The dtype that products are computed in: scipy's own, half types in float32."""
+    if dtype.kind in "fc" and dtype.isbuiltin == 1 and dtype.itemsize > 2:
+        return dtype
+    if dtype.kind in "iu":
+        return dtype
+    return np.dtype(np.complex64 if from_numpy_dtype(dtype).is_complex else np.float32)
+
+
+def _matrix(values: Any, rows: Any, columns: Any, shape: tuple[int, int]) -> Any:
+    """scipy's matrix of these elements, compressed along what is sorted; elements of a row keep their order."""
+    from scipy import sparse
+
+    index = np.int32 if max(*shape, len(rows)) < 1 << 31 else np.int64
+    if (rows[1:] >= rows[:-1]).all():
+        return sparse.csr_matrix((values, columns.astype(index), _starts(rows, shape[0], index)), shape, copy=False)
+    if not (columns[1:] >= columns[:-1]).all():
+        order = np.argsort(columns, kind="stable")
+        values, rows, columns = values[order], rows[order], columns[order]
+    return sparse.csc_matrix((values, rows.astype(index), _starts(columns, shape[1], index)), shape, copy=False)
+
+
+def _starts(numbers: Any, count: int, index: Any) -> Any:
+    """Where each of `count` rows begins among their sorted `numbers`, and where the last ends."""
+    made = np.zeros(count + 1, index)
+    np.cumsum(np.bincount(numbers, minlength=count), out=made[1:])
+    return made
+
+
+@sparse_dense_product.shape
+def _product_shape(values, rows, columns, dense, count):
+    return (count, dense.shape[1]), dense.dtype
+
+
+@sparse_dense_product.vjp
+def _product_vjp(grad, values, rows, columns, dense, dense_shape):
+    return (
+        lambda: products_at(grad, rows, dense.conj(), columns),
+        None,
+        None,
+        lambda: sparse_dense_product.function(values.conj(), columns, rows, grad, dense_shape[0]),
+    )
+
+
+@primitive(surface=0, tensors=("left", "rows", "right", "columns"), samples="of sparse.sampled_addmm")
+def products_at(left, rows, right, columns):
+    """``(left[rows[k]] * right[columns[k]]).sum()`` for each k: ``(n, j), (k), (m, j), (k) -> (k)``."""
+
+
+@products_at.kernel
+def _products_at(left, rows, right, columns):
+    made = np.empty(len(rows), left.dtype)
+    kind = _computed(left.dtype)
+    step = max(1, _MOST // max(1, left.shape[1]))
+    for at in range(0, len(rows), step):              # pieces of rows, whatever the number of threads
+        a, b = left[rows[at : at + step]], right[columns[at : at + step]]
+        made[at : at + step] = np.einsum("kj,kj->k", a.astype(kind, copy=False), b.astype(kind, copy=False))
+    return made
+
+
+@products_at.shape
+def _products_at_shape(left, rows, right, columns):
+    return rows.shape, left.dtype
+
+
+@products_at.vjp
+def _products_at_vjp(grad, left, rows, right, columns, left_shape, right_shape):
+    return (
+        lambda: sparse_dense_product.function(grad, rows, columns, right.conj(), left_shape[0]),
+        None,
+        lambda: sparse_dense_product.function(grad, columns, rows, left.conj(), right_shape[0]),
+        None,
+    )
+
+
+def dense_product(values: Tensor, rows: Tensor, columns: Tensor, dense: Tensor, count: int) -> Tensor:
+    """`sparse_dense_product`, for values and matrices of one dtype."""
+    return sparse_dense_product.function(values, rows, columns, dense, count)
