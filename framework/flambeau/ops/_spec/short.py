@@ -17,6 +17,7 @@ import numpy as np
 
 from ... import _arrays, _state
 from ..._arrays import ndarray
+from ..._kinds import NoStrides
 from ...autograd import engine, tape
 from ...tensor import Tensor, one_memory
 from .history import check_versions
@@ -190,7 +191,10 @@ def raw(op: Any, general: Any) -> Any:
         *([f"{', '.join(saved)}, = node.saved"] if saved else []),
         *([f"if {' or '.join(f'{s}.__class__ is Overwritten' for s in of_tensors)}:", "    check_versions(node)"] if of_tensors else []),
         f"{', '.join(parents)}, = node.parents if local.wanted is None else wanted_parents(node)",
-        f"found = rule({given})",
+        "try:",
+        f"    found = rule({given})",
+        "except NoStrides:",                          # what was saved is no strided memory
+        "    return through_tensors(node, grad)",
         "if found is None:",
         "    return through_tensors(node, grad)",
         f"if found.__class__ is not tuple or len(found) != {len(tensors)}:",
@@ -202,7 +206,8 @@ def raw(op: Any, general: Any) -> Any:
     body = ["def raw(node, grad):", *indented(lines), f"    return ({''.join(made)})"]
     return compiled(
         op, "raw", body, rule=op.raw_rule, general=general, check_versions=check_versions, wanted_parents=engine.wanted_parents,
-        through_tensors=engine.through_tensors, are_arrays=are_arrays, Overwritten=tape.Overwritten, FUNCTION=type(lambda: None),
+        through_tensors=engine.through_tensors, are_arrays=are_arrays, NoStrides=NoStrides, Overwritten=tape.Overwritten,
+        FUNCTION=type(lambda: None),
     )  # fmt: skip
 
 
