@@ -36,7 +36,7 @@ def _add_suffixes(tensor_str: str, suffixes: list[str], indent: int, force_newli
     if force_newline and suffixes:
         tensor_str += ",\n" + " " * indent + suffixes[0]
         suffixes = suffixes[1:]
-    return _printing._append_suffixes(tensor_str, suffixes, indent, _options()) + ")"
+    return _printing.append_suffixes(tensor_str, suffixes, indent, _options()) + ")"
 
 
 def _options() -> PrintOptions:
