@@ -137,3 +137,19 @@ def test_any_number_of_threads_gives_the_same_bits():
 
     assert all(np.array_equal(x, y) for one in made[1:] for x, y in zip(made[0], one, strict=True))
     assert np.array_equal(made[0][0][40:60], few_rows.solve(a[40:60], None))
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("n", SIZES)
+def test_the_factor_of_one_matrix_lies_by_columns_and_reads_one_triangle(n, dtype, upper):
+    s = positive(1, n, dtype)[0]
+    half = np.triu(s) if upper else np.tril(s)
+    expected = np.linalg.cholesky(s.astype(np.float64))
+    for a in (half, np.asfortranarray(half), np.repeat(half, 2, 1)[:, ::2]):
+        made = few_rows.cholesky_of_one(a, upper)
+
+        close(made, expected.T if upper else expected, dtype, n)
+        assert made.flags.f_contiguous
+    assert few_rows.cholesky_of_one(-s, upper) is None
+    assert few_rows.cholesky_of_one(s[::-1], upper) is None

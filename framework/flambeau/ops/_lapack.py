@@ -574,6 +574,10 @@ def cholesky_now(a: Any, upper: Any) -> Any:
         return few_lanes.cholesky(a, bool(upper))
     if few_rows.takes(a):
         return few_rows.cholesky(a, bool(upper))
+    if n <= few_rows.MOST and a.ndim == 2 and a.dtype.char in "fd":
+        made = few_rows.cholesky_of_one(a, upper)
+        if made is not None:
+            return made
     if n < LARGE or not a.size or a.dtype.char not in "fdFD":
         return _tried(_CHOLESKY[bool(upper)], a)
     made: Any = None if a.ndim == 2 else np.empty_like(a, order="C", subok=False)

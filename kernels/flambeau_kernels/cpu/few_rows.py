@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import plans_kept_elsewhere
 from ..engine.language import broadcast, int32, kernel, lanes, load, local, rolled, store, widened
 from ..vocabulary import fma, sqrt
 from .tier import compiles
 
-__all__ = ["MOST", "cholesky", "lu", "of_matrices", "solve", "takes", "triangular"]
+__all__ = ["MOST", "cholesky", "cholesky_of_one", "lu", "of_matrices", "solve", "takes", "triangular"]
 
 MOST = 64                                             # rows
 FROM = 8                                              # matrices from which a call of a kernel pays
@@ -57,6 +58,32 @@ def cholesky(a: np.ndarray, upper: bool) -> Any:
     chunks, per = _chunks(count, n, 0)
     _form(cholesky_rows, a.dtype, 3, ("UPPER", bool(upper)))(chunks, True, flat, made, info, count, per, n, *strides)
     return None if info.any() else made
+
+
+def cholesky_of_one(a: np.ndarray, upper: bool) -> Any:
+    """`cholesky` of one matrix of up to `MOST` rows, by columns; None too if it does not lie in memory as a kernel reads it."""
+    run = _one(a.shape, a.strides, a.dtype, bool(upper))
+    return None if run is None else run(a)
+
+
+@functools.lru_cache(256)
+def _one(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, upper: bool) -> Any:
+    n, size = shape[0], dtype.itemsize
+    if min(strides) < 0 or strides[0] % size or strides[1] % size or not compiles():
+        return None
+    # The factor by columns is that of the transpose, of which the other triangle is read.
+    form = _form(cholesky_rows, dtype, 3, ("UPPER", not upper))
+    numbers = (1, 1, n, 0, strides[1] // size, strides[0] // size)
+
+    def run(a: np.ndarray) -> Any:
+        made, info = np.empty((n, n), dtype), np.empty(1, np.int32)
+        form(1, False, a, made, info, *numbers)
+        return None if info[0] else made.T
+
+    return run
+
+
+plans_kept_elsewhere.append(_one.cache_clear)         # another engine compiles the kernels anew
 
 
 def lu(a: np.ndarray) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import plans_kept_elsewhere
 from ..engine.language import broadcast, float64, kernel, lane_sum, lanes, load, rolled, store, widened
 from ..vocabulary import fma, sqrt, where
 from .few_rows import of_matrices
@@ -36,20 +37,53 @@ def takes(a: Any) -> bool:
 
 
 def qr(a: np.ndarray, mode: str) -> Any:
-    """Q and R for the modes 'reduced' and 'complete'; for the mode 'r' Q is empty."""
-    flat, *strides = of_matrices(a)
+    """Q and R for the modes 'reduced' and 'complete', small ones by columns; for the mode 'r' Q is empty."""
+    if min(a.shape[-2:]) < BLOCKED_FROM:
+        return _planned(a.shape, a.strides, a.dtype, mode)(a)
+    flat, *_ = of_matrices(a)
     count, m, n = flat.shape
     k = min(m, n)
     columns = 0 if mode == "r" else m if mode == "complete" else k
     q, r = np.empty((count, m, columns), a.dtype), np.empty((count, m if mode == "complete" else k, n), a.dtype)
-    if k >= BLOCKED_FROM:
-        for i in range(count):
-            _by_blocks(flat[i], q[i], r[i])
-    else:
-        _factor(flat, strides, q, r)
+    for i in range(count):
+        _by_blocks(flat[i], q[i], r[i])
     batch = a.shape[:-2]
     empty = np.zeros(0, a.dtype)
     return empty if mode == "r" else q.reshape(*batch, m, columns), r.reshape(*batch, *r.shape[1:])
+
+
+@functools.lru_cache(256)
+def _planned(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, mode: str) -> Any:
+    """``run(a)`` for small matrices: the same without what follows from the shape."""
+    *batch, m, n = shape
+    size, count, k = dtype.itemsize, math.prod(batch), min(m, n)
+    columns, rows = 0 if mode == "r" else m if mode == "complete" else k, m if mode == "complete" else k
+    per = max(1, WORK // (2 * m * n * k), -(-count // MOST_CHUNKS))
+    chunks = -(-count // per)
+    padded, long = _padded(n, size), _padded(m, size)
+    square = _padded(max(1, columns), size)
+    room = m * padded + k * long + m * square + 2 * max(padded, square) + 2 * long
+    # One number after the other is moved as soon as any of few; the rows of large matrices are written as they are.
+    by_columns = m * n <= 1 << 12
+    form = _form(dtype, by_columns)
+    release = count * m * n * k > WORK
+    # One matrix, or some that lie one after the other at any distance; others are copied.
+    plain = len(shape) <= 3 and all(s >= 0 and s % size == 0 for s in strides)
+    steps = (0, 0, 0, *(s // size for s in strides))[-3:] if plain else (m * n, n, 1)
+    numbers = (count, per, m, n, columns, rows, padded, long, square, room, *steps)
+    q_shape, r_shape = ((*batch, columns, m), (*batch, n, rows)) if by_columns else ((*batch, m, columns), (*batch, rows, n))
+
+    def run(a: np.ndarray) -> Any:
+        q, r = np.empty(q_shape, dtype), np.empty(r_shape, dtype)
+        form(chunks, release, a if plain else np.ascontiguousarray(a), q, r, np.empty(chunks * room, dtype), *numbers)
+        if by_columns:
+            q, r = q.swapaxes(-1, -2), r.swapaxes(-1, -2)
+        return np.zeros(0, dtype) if mode == "r" else q, r
+
+    return run
+
+
+plans_kept_elsewhere.append(_planned.cache_clear)     # another engine compiles the kernels anew
 
 
 def _padded(n: int, itemsize: int) -> int:
@@ -58,23 +92,9 @@ def _padded(n: int, itemsize: int) -> int:
     return (vectors | 1) * 64 // itemsize
 
 
-def _factor(flat: np.ndarray, strides: list[int], q: np.ndarray, r: np.ndarray) -> None:
-    """Q, unless it has no columns, and R of each matrix."""
-    count, m, n = flat.shape
-    k, columns = min(m, n), q.shape[-1]
-    per = max(1, WORK // (2 * m * n * k), -(-count // MOST_CHUNKS))
-    chunks = -(-count // per)
-    padded, long = _padded(n, flat.itemsize), _padded(m, flat.itemsize)
-    square = _padded(max(1, columns), flat.itemsize)
-    room = m * padded + k * long + m * square + 2 * max(padded, square) + 2 * long
-    work = np.empty(chunks * room, flat.dtype)
-    run = _form(flat.dtype)
-    run(chunks, True, flat, q, r, work, count, per, m, n, columns, r.shape[1], padded, long, square, room, *strides)
-
-
 @functools.cache
-def _form(dtype: np.dtype) -> Any:
-    return qr_rows.form((dtype,) * 4 + (int,) * 13, {})
+def _form(dtype: np.dtype, by_columns: bool) -> Any:
+    return qr_rows.form((dtype,) * 4 + (int,) * 13, {"BY_COLUMNS": by_columns})
 
 
 @functools.cache
@@ -264,7 +284,8 @@ def factored(work, padded, m, n, reflectors, long, shares, rows, none, KIND):
 
 
 @kernel(in_vectors=True)
-def qr_rows(chunk, a, q, r, work, count, per, m, n, columns, r_rows, padded, long, square, room, matrix_step, row_step, column_step):
+def qr_rows(chunk, a, q, r, work, count, per, m, n, columns, r_rows, padded, long, square, room, matrix_step, row_step, column_step,
+            *, BY_COLUMNS):  # fmt: skip
     KIND = widened(r)
     N = lanes(KIND)
     most = min(m, n)
@@ -291,20 +312,25 @@ def qr_rows(chunk, a, q, r, work, count, per, m, n, columns, r_rows, padded, lon
         factored(left, padded, m, n, reflectors, long, shares, rows, none, KIND)
         target = r + matrix * r_rows * n
         for i in rolled(range(r_rows)):
-            to, line = target + i * n, left + i * padded
+            to, line = (target + i if BY_COLUMNS else target + i * n), left + i * padded
+            step = r_rows if BY_COLUMNS else 1
             for j in rolled(range(min(i, n))):
-                to[j] = KIND(0)
+                to[j * step] = KIND(0)
             for j in rolled(range(i, n)):
-                to[j] = line[j]
+                to[j * step] = line[j]
         if columns > 0:
             spread_out(made, square, shares, reflectors, long, rows, m, most, columns, KIND)
             target = q + matrix * m * columns
             for i in rolled(range(m)):
-                to, line = target + i * columns, made + i * square
-                for j in rolled(range(0, columns // N * N, N)):
-                    store(to, j, load(line, j, N))
-                for j in rolled(range(columns // N * N, columns)):
-                    to[j] = line[j]
+                to, line = (target + i if BY_COLUMNS else target + i * columns), made + i * square
+                if BY_COLUMNS:
+                    for j in rolled(range(columns)):
+                        to[j * m] = line[j]
+                else:
+                    for j in rolled(range(0, columns // N * N, N)):
+                        store(to, j, load(line, j, N))
+                    for j in rolled(range(columns // N * N, columns)):
+                        to[j] = line[j]
 
 
 def spread_out(made, square, shares, reflectors, long, rows, m, most, columns, KIND):

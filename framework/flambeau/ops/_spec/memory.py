@@ -75,7 +75,7 @@ def in_memory_order(made: ndarray, order: Any, operands: Any) -> ndarray:
 def placed(made: ndarray, order: Any, operands: Any = ()) -> ndarray:
     """`made`, moved to other memory unless it has the strides that `order` says."""
     shape, strides = made.shape, made.strides
-    wanted = order(shape, made.itemsize, operands)
+    wanted = order(shape, made.itemsize, operands) if operands else _without_operands(order, shape, made.itemsize)
     if strides == wanted or not made.size or all([n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True)]):  # noqa: C419
         return made                                   # the list is made in half the time of a generator
     size = extent(shape, wanted, made.itemsize)
@@ -86,6 +86,11 @@ def placed(made: ndarray, order: Any, operands: Any = ()) -> ndarray:
         out = np.ndarray(shape, made.dtype, np.zeros(size // made.itemsize, made.dtype), 0, wanted)
     out[...] = made
     return out
+
+
+@functools.lru_cache(1024)
+def _without_operands(order: Any, shape: tuple[int, ...], step: int) -> tuple[int, ...]:
+    return order(shape, step, ())
 
 
 @functools.lru_cache(1024)
