@@ -139,6 +139,18 @@ def test_segments_that_do_not_fit_are_refused():
         fb.segment_reduce(fb.ones(3), "sum", lengths=fb.tensor([1]))
 
 
+@pytest.mark.parametrize("lengths", [[3, -1, 1], [(1 << 63) - 1, (1 << 63) - 1, 5], [4, 0, 0]], ids=str)
+def test_segments_outside_the_data_are_refused_even_if_unsafe(lengths):
+    with pytest.raises(RuntimeError, match="segments of the 3 elements"):
+        fb.segment_reduce(fb.ones(3), "sum", lengths=fb.tensor(lengths), unsafe=True)
+    with pytest.raises(RuntimeError, match="segments of the 3 elements"):
+        fb.segment_reduce(fb.ones(3), "sum", offsets=fb.tensor(lengths))
+
+
+def test_the_first_segment_begins_where_offsets_say():
+    assert fb.segment_reduce(fb.arange(6.0), "sum", offsets=fb.tensor([1, 3, 6])).tolist() == [3, 12]
+
+
 def test_segments_have_gradients():
     x = fb.arange(5.0, requires_grad=True)
 

@@ -6,6 +6,7 @@ Each is a way to call a function that `nn.functional`, `linalg` or a layer has u
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -351,26 +352,36 @@ def segment_reduce(
         raise _missing.not_built("segment_reduce(indices=...)", "give lengths or offsets")
     if lengths is None and offsets is None:
         raise RuntimeError("segment_reduce: either lengths or offsets must be given")
-    lengths = offsets.diff(dim=-1) if lengths is None else lengths
-    if axis % data.dim() != lengths.dim() - 1:
-        raise RuntimeError(f"segment_reduce: axis must be the last dimension of lengths, {lengths.dim() - 1}, got {axis}")
-    sums = lengths.sum(-1)
-    if not unsafe and offsets is None and ((sums != data.shape[axis]).any() or (lengths < 0).any()):
-        raise RuntimeError(f"segment_reduce: lengths add up to {sums.tolist()}, data has {data.shape[axis]} along axis {axis}")
+    given = offsets if lengths is None else lengths
+    if axis % data.dim() != given.dim() - 1:
+        raise RuntimeError(f"segment_reduce: axis must be the last dimension of lengths, {given.dim() - 1}, got {axis}")
+    bounds = [_bounds_of_segments(row, data.shape[axis], lengths is None, unsafe) for row in given.reshape(-1, given.shape[-1]).tolist()]
     if axis:
-        rows = zip(data.reshape(-1, *data.shape[axis:]), lengths.reshape(-1, lengths.shape[-1]), strict=True)
-        made = [_segments(row, counts.tolist(), reduce, initial) for row, counts in rows]
-        return fb.stack(made).reshape(*lengths.shape, *data.shape[axis + 1 :])
-    return _segments(data, lengths.tolist(), reduce, initial)
+        rows = zip(data.reshape(-1, *data.shape[axis:]), bounds, strict=True)
+        made = fb.stack([_segments(row, each, reduce, initial) for row, each in rows])
+        return made.reshape(*given.shape[:-1], *made.shape[1:])
+    return _segments(data, bounds[0], reduce, initial)
 
 
-def _segments(data: Any, lengths: list[int], reduce: str, initial: Any) -> Any:
+def _bounds_of_segments(given: list[int], size: int, are_offsets: bool, unsafe: bool) -> list[int]:
+    """Where segments begin, and the end of the last. Raises: RuntimeError unless they lie in a row of `size` one after the other."""
+    bounds = given if are_offsets else [0, *itertools.accumulate(given)]
+    if bounds != sorted(bounds) or bounds and not 0 <= bounds[0] <= bounds[-1] <= size:
+        raise RuntimeError(
+            f"segment_reduce: {'offsets' if are_offsets else 'lengths'} must name segments of the {size} elements along axis one after "
+            f"the other, got {given}"
+        )
+    if not (unsafe or are_offsets) and bounds[-1] != size:
+        raise RuntimeError(f"segment_reduce: lengths add up to {bounds[-1]}, data has {size} along axis")
+    return bounds
+
+
+def _segments(data: Any, bounds: list[int], reduce: str, initial: Any) -> Any:
     """The reductions of the segments of one row of `segment_reduce`, along the first dimension."""
     word, neutral = _SEGMENT_REDUCTIONS[reduce]
-    made, start = [], 0
-    for length in lengths:
-        part = data[start : start + length]
-        start += length
+    made = []
+    for start, stop in itertools.pairwise(bounds):
+        part, length = data[start:stop], stop - start
         first = neutral if initial is None else initial
         if length == 0:
             made.append(data.new_full(data.shape[1:], float("nan") if first is None else float(first)))

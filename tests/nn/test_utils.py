@@ -184,6 +184,18 @@ def test_unpacking_to_a_given_length():
         packing.pad_packed_sequence(packed, total_length=1)
 
 
+@pytest.mark.parametrize("sizes", [[1 << 62, 1 << 62], [3, -9], [], [2, 3]], ids=str)
+def test_unpacking_of_batch_sizes_that_do_not_fit_ends_at_once(sizes):
+    packed = packing.PackedSequence(fb.ones(5, 3), fb.tensor(sizes, dtype=fb.int64))
+
+    with pytest.raises(RuntimeError):
+        packing.pad_packed_sequence(packed)
+
+
+def test_no_step_is_left_of_a_negative_length():
+    assert [len(s) for s in packing.unpad_sequence(fb.ones(5, 2), fb.tensor([-3, 2]))] == [0, 2]
+
+
 @pytest.mark.parametrize("lengths", [[2, 3], [0, 1], [4, 2], [3]])
 def test_unfit_lengths_raise(lengths):
     with pytest.raises(RuntimeError, match="length"):

@@ -516,6 +516,9 @@ def test_arguments_of_another_kind_are_refused_by_name(call: Any, said: str) -> 
 def test_what_a_fourth_search_found_is_answered_or_refused_as_by_pytorch(oracle: Any) -> None:
     programs = """
     torch.zeros(2, device=1 << 70)
+    torch.tensor(torch.ones(()), dtype=np.ones(3))
+    torch.conv_transpose2d(torch.ones(2, 1, 1, 5), torch.ones(1, 3, 5, 2), groups=torch.tensor(1))
+    torch.conv2d(torch.ones(2, 1, 5, 5), torch.ones(1, 1, 5, 2), groups=torch.tensor(1.))
     torch.triangular_solve(torch.ones(0, 3, 2), torch.ones(0, 3, 3), unitriangular=float('nan'))
     torch.linalg.solve_triangular(torch.ones(0, 3, 3), torch.ones(0, 3, 2), upper=1)
     torch.zeros(3).random_(np.ones(3))
@@ -574,6 +577,19 @@ def test_which_error_a_number_of_more_than_64_bits_is_depends_on_the_parameter(o
     """
 
     assert not disagreements(oracle, programs)
+
+
+@pytest.mark.parametrize("repeats", [[(1 << 63) - 1, (1 << 63) - 1, 4], [1 << 62, 1 << 62, 1 << 62], [1 << 61, 1, 1]], ids=str)
+def test_repeats_that_are_too_many_together_are_refused_before_anything_is_written(repeats: list[int]) -> None:
+    counts = fb.tensor(repeats)
+
+    with pytest.raises(RuntimeError, match="repeat_interleave"):
+        fb.repeat_interleave(counts)
+    for shape in ((3,), (3, 2), (3, 0)):
+        with pytest.raises(RuntimeError, match="repeat_interleave"):
+            fb.ones(*shape).repeat_interleave(counts, 0)
+    with pytest.raises(RuntimeError, match="repeat_interleave"):
+        fb.ones(2, 0).repeat_interleave(1 << 62, 0)
 
 
 def test_a_padding_that_cuts_all_off_has_nothing_to_wrap_around() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from ._plans import Plan, planned
-from ._spec import CHANNELS, FUNCTION, OPS, check_room, composite, describe, primitive
+from ._spec import CHANNELS, FUNCTION, OPS, check_room, composite, describe, need_int, primitive
 
 Ints = tuple[int, ...]
 
@@ -109,6 +109,7 @@ def _check_anew(input, weight, bias, stride, padding, dilation, transposed, outp
             ("output_padding", output_padding),
         )
     )
+    groups = need_int("convolution", "groups", groups)
     _check_settings(stride, padding, dilation, output_padding, transposed, groups)
     _check_channels(input, weight, bias, transposed, groups, operands)
     _check_extent(input, weight, stride, padding, dilation, transposed, output_padding, operands)

@@ -138,6 +138,13 @@ def _check_repeats(repeats: Tensor) -> None:
         raise RuntimeError("repeat_interleave: repeats can not be negative")
 
 
+def _check_room_of(counts: np.ndarray, others: tuple[int, ...], itemsize: int) -> None:
+    """Raise RuntimeError unless memory holds `counts` slices each, of the sizes `others`: numpy adds the counts up modulo 2**64."""
+    total = int(counts.sum(dtype=np.float64))         # near enough: what is close to 2**53 fits no memory
+    check_room("repeat_interleave", (total,), 8)      # the places that elements come from
+    check_room("repeat_interleave", (total, *others), itemsize)
+
+
 def _needs_total(output_size: Any) -> int:
     """The size of the result where nobody can add the repeats up. Raises: RuntimeError without one."""
     if output_size is None:
@@ -173,6 +180,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
         _check_repeats(counts)
         if counts._lacks_values:
             return counts.new_empty((_needs_total(output_size),))
+        _check_room_of(counts._array, (), 8)
         found = np.repeat(np.arange(counts.numel(), dtype=counts._array.dtype), counts._array.reshape(-1))
         _check_total(found.size, output_size)
         return wrap(found)
@@ -198,8 +206,7 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
         if x._lacks_values:
             _check_total(n * repeats, output_size)
             return x.index_select(d, x.detach().new_empty((n * repeats,), dtype=dtypes.int64))
-    if counts.size == 1:
-        check_room("repeat_interleave", (n, int(counts.reshape(())), *x.shape[:d], *x.shape[d + 1 :]), x._array.itemsize)
+    _check_room_of(np.broadcast_to(counts, (n,)), (*x.shape[:d], *x.shape[d + 1 :]), x._array.itemsize)
     at = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
     if n:
         _check_total(at.size, output_size)
@@ -214,7 +221,9 @@ def _repeat_interleave_fast(input, repeats, dim, output_size):
         return None
     if output_size is not None or dim is not None and (dim.__class__ is not int or not -a.ndim <= dim < a.ndim):
         return None
-    return None if a.size * repeats >= 1 << 31 else small.over(a.repeat(repeats, dim))  # very large ones are checked below
+    if max(a.size, *a.shape) * repeats >= 1 << 31:    # checked below
+        return None
+    return small.over(a.repeat(repeats, dim))
 
 
 # -- matrices made of a vector -------------------------------------------------------------------------------------------------

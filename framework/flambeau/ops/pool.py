@@ -12,7 +12,17 @@ from .. import _state, dtypes
 from ..tensor import Tensor, wrap
 from . import _dispatch
 from ._plans import Plan, planned
-from ._spec import CHANNELS, CHANNELS_OF_IMAGES, FUNCTION, OUT, composite, describe, need_int, primitive
+from ._spec import (
+    CHANNELS,
+    CHANNELS_OF_IMAGES,
+    FUNCTION,
+    OUT,
+    composite,
+    describe,
+    need_int,
+    need_number,
+    primitive,
+)
 from .conv import as_ints
 from .norm import link
 
@@ -355,6 +365,8 @@ def _lp_pool(
     from .activation import relu
 
     check_rank(op, input, n)
+    if not isinstance(norm_type, Tensor):
+        need_number(op, "norm_type", norm_type)
     powers = input**norm_type
     check_input(op, powers, n, "mean")
     kernel = as_ints(op, "kernel_size", kernel_size, n)

@@ -207,6 +207,9 @@ def pad_packed_sequence(
                 f"{steps}"
             )
         steps = total_length
+    if not sizes:
+        raise RuntimeError("pad_packed_sequence: batch_sizes of a PackedSequence can not be empty")
+    parts = sequence.data.split(sizes)                # also sees to it that no size exceeds the rows there are
     batch, trailing = sizes[0], tuple(sequence.data.shape[1:])
     lengths = fb.tensor([sum(size > i for size in sizes) for i in range(batch)], dtype=fb.int64)
 
@@ -215,7 +218,7 @@ def pad_packed_sequence(
 
     rows = [
         fb.cat((part, filled(batch - part.shape[0]))) if part.shape[0] < batch else part
-        for part in sequence.data.split(sizes)
+        for part in parts
     ]
     padded = fb.stack(rows)  # (T, N, *)
     if steps > len(sizes):
@@ -274,7 +277,7 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool 
     """
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
-    return [s[: int(n)] for s, n in zip(padded_sequences, lengths, strict=True)]
+    return [s[: max(int(n), 0)] for s, n in zip(padded_sequences, lengths, strict=True)]
 
 
 def pack_sequence(sequences: list[Tensor], enforce_sorted: bool = True) -> PackedSequence:
