@@ -60,8 +60,8 @@ def theirs():
     return told
 
 
-def test_there_are_twelve_programs():
-    assert len(PROGRAMS) == 12
+def test_there_are_fourteen_programs():
+    assert len(PROGRAMS) == 14
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -266,6 +266,7 @@ class TypedTensorMeta(type):
     """A tensor type of old, ``FloatTensor`` and the like: calling it makes tensors, and tensors of its dtype are its instances."""
 
     dtype: dtype
+    home = "torch"
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
         from .create import legacy_tensor
@@ -273,11 +274,13 @@ class TypedTensorMeta(type):
         return legacy_tensor(*args, dtype=cls.dtype, **kwargs)
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_cpu
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_cpu and not value.is_sparse
 
 
 class CudaTensorMeta(TypedTensorMeta):
     """The same of CUDA's tensors, ``cuda.FloatTensor`` and the like."""
+
+    home = "torch.cuda"
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
         from .. import cuda
@@ -290,16 +293,37 @@ class CudaTensorMeta(TypedTensorMeta):
         return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_cuda
 
 
-def typed_tensor(name: str, on_cuda: bool = False) -> Any:
-    """The class `name`, such as ``FloatTensor``, or None."""
+class SparseTensorMeta(TypedTensorMeta):
+    """The same of tensors in coordinates, ``sparse.FloatTensor`` and the like: called with indices and values, or a shape."""
+
+    home = "torch.sparse"
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        from .sparse import sparse_coo_tensor
+
+        warn_once(
+            f"{cls.home}.{cls.__name__}(indices, values, shape, *, device=) is deprecated. "
+            "Please use torch.sparse_coo_tensor(indices, values, shape, dtype=, device=)."
+        )
+        if args and isinstance(args[0], Tensor):
+            return sparse_coo_tensor(*args, dtype=cls.dtype, **kwargs)
+        shape = args[0] if len(args) == 1 and not isinstance(args[0], int) else args or (0,)
+        return sparse_coo_tensor(size=shape, dtype=cls.dtype, **kwargs)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_sparse
+
+
+def typed_tensor(name: str, kind: type[TypedTensorMeta] = TypedTensorMeta) -> Any:
+    """The class `name` of a `kind`, such as ``FloatTensor``, or None."""
     d = _TYPE_NAMES.get(name)
-    if d is not None and on_cuda:
-        return CudaTensorMeta(name, (), {"dtype": d, "__module__": "torch.cuda", "__doc__": f"Tensors of {d.name} on a CUDA device."})
-    return None if d is None else TypedTensorMeta(name, (), {"dtype": d, "__module__": "torch", "__doc__": f"Tensors of {d.name}."})
+    if d is None:
+        return None
+    return kind(name, (), {"dtype": d, "__module__": kind.home, "__doc__": f"Tensors of {d.name}, {kind.home}'s."})
 
 
 def type_name(self: Tensor) -> str:
-    place = "cuda." if self.is_cuda else ""
+    place = ("cuda." if self.is_cuda else "") + ("sparse." if self.is_sparse else "")
     return f"torch.{place}{dtypes.scalar_type(self.dtype)}Tensor"
 
 

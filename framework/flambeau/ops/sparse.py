@@ -740,7 +740,8 @@ def _softmax(said: str, input: Tensor, dim: int, dtype: Any, logarithm: bool) ->
 
 def _spdiags(diagonals: Tensor, offsets: Any, shape: Any, layout: Any) -> Tensor:
     diagonals = diagonals if diagonals.ndim == 2 else diagonals.unsqueeze(0)
-    steps = host("spdiags", as_tensor(offsets))[0].reshape(-1)
+    steps, _ = host("spdiags", as_tensor(offsets), diagonals)
+    steps = steps.reshape(-1)
     shape = tuple(int(n) for n in shape)
     if len(shape) != 2:
         raise RuntimeError(f"Output shape must be 2d, got {shape}")

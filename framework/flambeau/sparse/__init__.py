@@ -13,8 +13,11 @@ __all__ = [*_NAMES, "as_sparse_gradcheck", "check_sparse_tensor_invariants"]  # 
 
 def __getattr__(name: str) -> Any:
     from ..ops import _derive
+    from ..ops.convert import SparseTensorMeta, typed_tensor
 
     found = _derive.lookup("sparse", name)
+    if found is None:
+        found = typed_tensor(name, SparseTensorMeta)
     if found is None:
         import sys
 
