@@ -173,3 +173,35 @@ assert np.isnan(narrowed[np.isnan(values)]).all()
 @pytest.mark.parametrize("name", LEVELS)
 def test_halves_are_converted_as_numpy_does_also_without_instructions_for_it(name):
     said(started("-c", _HALVES, FLAMBEAU_BACKEND="llvm", FLAMBEAU_CPU=name))
+
+
+ALL_DRAWS = """
+import flambeau as fb
+for dtype in (fb.float32, fb.float64, fb.float16, fb.bfloat16, fb.complex64, fb.complex128):
+    x = fb.randn(200000, dtype=dtype)
+    fb.rand(200000, dtype=dtype)
+    x.normal_(1, 2)
+    if not dtype.is_complex:
+        for draw in ("uniform_", "exponential_", "log_normal_", "cauchy_", "bernoulli_", "random_"):
+            getattr(x, draw)()
+        x.geometric_(0.5)
+        fb.nn.functional.dropout(x)
+for dtype in (fb.int8, fb.uint8, fb.int16, fb.int32, fb.int64, fb.bool):
+    fb.empty(200000, dtype=dtype).random_()
+    fb.empty(200000, dtype=dtype).bernoulli_(0.3)
+fb.randperm(200000)
+"""
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_compiling_the_kernels_of_random_numbers_prints_nothing_on_any_processor(level, tmp_path):
+    from llvmlite import binding
+
+    lacking = processors.missing(processors.features_of(level), binding.get_host_cpu_features())
+    if lacking:
+        pytest.skip(f"this processor has no {lacking[0]}")
+
+    done = said(started("-c", ALL_DRAWS, FLAMBEAU_CPU=level, FLAMBEAU_CACHE=str(tmp_path), FLAMBEAU_BACKEND="llvm"))
+
+    assert done == ("", "")
+    assert list(tmp_path.iterdir())
