@@ -452,3 +452,36 @@ def test_arguments_that_fit_no_signature_are_refused() -> None:
     for call in (lambda: fb.add(V, V, V), lambda: fb.addmm(M, M, M, M), lambda: V.addcmul(V, V, 3), lambda: V.add_(1, 2)):
         with pytest.raises(TypeError, match="positional arguments"):
             call()
+
+
+# Programs look for these at the beginning of a message.
+BEGINNINGS = """
+torch.ones(2, 3).expand(4, 3)
+torch.ones(2, 3).expand(3)
+torch.ones(2, 3).expand(-1, -1, -1, 3)
+torch.linalg.inv(torch.zeros(2, 2, 2))
+torch.linalg.cholesky(-torch.eye(2).expand(2, 2, 2))
+torch.linalg.solve(torch.zeros(2, 2, 2), torch.ones(2, 2))
+torch.diff(torch.ones(3), n=-1)
+torch.diff(torch.tensor(1.0))
+torch.ones(2).index_fill_(0, torch.tensor([5]), 1)
+torch.nn.functional.embedding_bag(torch.tensor([0]), torch.ones(2, 2))
+torch.nn.functional.embedding_bag(torch.tensor([[0]]), torch.ones(2, 2), torch.tensor([0]))
+torch.nn.functional.embedding_bag(torch.tensor([0]), torch.ones(2, 2), torch.tensor([1]))
+torch.nn.functional.embedding_bag(torch.tensor([5]), torch.ones(2, 2), torch.tensor([0]))
+torch.ones(2).H
+torch.ones(2).mT
+torch.ones(2).adjoint()
+torch.nonzero(torch.ones(2), out=torch.ones(2))
+torch.all(torch.ones(2), out=torch.ones(2))
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("program", BEGINNINGS)
+def test_messages_that_programs_look_for_begin_as_pytorchs(oracle, program):
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  # of any class: ours is asked for the same
+        eval(program, {"torch": oracle})
+    with pytest.raises(Exception) as ours:  # noqa: PT011
+        eval(program, {"torch": fb})
+
+    assert f"{ours.value}".startswith(f"{theirs.value}"[:45])

@@ -275,6 +275,20 @@ def test_the_gradient_of_a_source_that_a_lone_index_took_one_element_of():
     assert source.grad.tolist() == [1, 0]             # PyTorch refuses to go back
 
 
+def test_masked_writes_into_expanded_tensors_store_what_is_masked_alone(oracle):
+    programs = """
+    x = torch.zeros(1).expand(4); x.masked_fill_(torch.tensor([True, False, True, False]), 1)
+    x = torch.zeros(2, 1).expand(2, 4); x.masked_fill_(torch.tensor([True, False, False, False]), 1)
+    x = torch.zeros(2, 1).expand(2, 4); x.masked_fill_(torch.tensor([[True], [False]]), torch.tensor(2.))
+    x = torch.full((1,), float('nan')).expand(3); x.masked_fill_(torch.tensor([True, False, False]), 1)
+    x = torch.zeros(1, dtype=torch.bfloat16).expand(4); x.masked_fill_(torch.tensor([True, False, True, False]), 1)
+    x = torch.zeros(1).expand(4); x.index_fill_(0, torch.tensor([0]), 1)
+    x = torch.zeros(1).expand(4); x[torch.tensor([True, False, True, False])] = 3; x
+    """
+
+    assert not disagreements(oracle, programs)
+
+
 def test_what_was_filled_while_expanded_sends_no_gradient_back():
     a = fb.ones(3, 1, requires_grad=True)
     b = a * 2

@@ -262,7 +262,7 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
     if input.ndim == 2:
         if offsets is not None:
             raise ValueError(
-                f"embedding_bag: if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
+                "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
                 f"sequences. However, found offsets of type {type(offsets)}"
             )
         count, length = input.shape
@@ -270,9 +270,9 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
     if input.ndim != 1:
         raise ValueError(f"embedding_bag: input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
     if offsets is None:
-        raise ValueError("embedding_bag: offsets has to be a 1D Tensor but got None")
+        raise ValueError("offsets has to be a 1D Tensor but got None: embedding_bag of one-dimensional input")
     if offsets.ndim != 1:
-        raise ValueError(f"embedding_bag: offsets has to be a 1D Tensor, but it has shape {tuple(offsets.shape)}")
+        raise ValueError(f"offsets has to be a 1D Tensor: embedding_bag's, but it has shape {tuple(offsets.shape)}")
     _check_indices("embedding_bag offsets", offsets)
     starts, length = offsets._array, input.shape[0]
     count = len(starts) - 1 if include_last_offset else len(starts)
@@ -280,7 +280,7 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
         raise RuntimeError("embedding_bag: include_last_offset: number of offset should be at least 1")
     if len(starts) and starts[0] != 0:
         raise RuntimeError(
-            "embedding_bag: offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
+            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
             f"However, got {starts[0]}"
         )
     if len(starts) and starts[-1] > length:
@@ -352,7 +352,7 @@ def embedding_bag(
         )
     if indices.size and not scatter.in_range(indices, 0, rows):
         at = int(np.argmax((indices < 0) | (indices >= rows)))
-        raise RuntimeError(f"embedding_bag: Index {at} of input takes value {indices[at]} which is not in the valid range [0, {rows})")
+        raise RuntimeError(f"Index {at} of input takes value {indices[at]} which is not in the valid range [0, {rows}) of embedding_bag")
     padding = _padding("embedding_bag", padding_idx, rows, RuntimeError)
     if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
         kinds = [f"torch.{dtypes.scalar_type(x.dtype)}Tensor" for x in (weight, per_sample_weights)]

@@ -281,7 +281,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
-        raise RuntimeError(f"diff: order must be non-negative but got {n}")
+        raise RuntimeError(f"order must be non-negative but got {n}: n of diff")
     d = wrap_dim(dim, input.ndim)
     parts = [p for p in (prepend, input, append) if p is not None]
     for p in parts:

@@ -56,7 +56,7 @@ def check_bounds(error: type, name: str, index: Tensor, dim: int, n: int, negati
     low = -n if negative else 0
     if not kernel.in_range(a, low, n):
         bad = a[(a < low) | (a >= n)].reshape(-1)[0]
-        raise error(f"{name}: index {bad} is out of bounds for dimension {dim} with size {n}")
+        raise error(f"index {bad} is out of bounds for dimension {dim} with size {n}: index of {name}")
 
 
 def check_same_dtype(name: str, input: Tensor, source: Tensor, called: str) -> None:

@@ -271,13 +271,13 @@ def _expand(a, size):
             strides.append(0)
         else:
             raise RuntimeError(
-                f"expand: The expanded size of the tensor ({wanted}) must match the existing size ({n}) at non-singleton dimension "
+                f"The expanded size of the tensor ({wanted}) must match the existing size ({n}) at non-singleton dimension "
                 f"{i + extra}.  Target sizes: {[as_size(n) for n in size]}.  Tensor sizes: {list(a.shape)}"
             )
-    for i, n in enumerate(sizes[:extra]):
+    for i, n in reversed(list(enumerate(sizes[:extra]))):
         if n < 0:
             raise RuntimeError(
-                f"expand: The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing dimension {i}; "
+                f"The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing dimension {i}; "
                 f"got sizes {[as_size(n) for n in size]}"
             )
     return restrided(a, tuple(sizes), tuple(strides))

@@ -8,10 +8,12 @@ import types
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 import flambeau_kernels as kernels
 
 from ... import _state
-from ..._arrays import MetaArray
+from ..._arrays import MetaArray, ndarray
 from ...autograd.tape import Node
 from ...tensor import Tensor, bump
 from .history import rebase
@@ -273,7 +275,9 @@ class Op:
             forget_overwritten(node, target)
         elif target._node is not None and _state.grad_enabled():  # what is stored does not depend on what was there
             return OPS["Tensor.overwrite"].run_inplace(target, result)
-        if type(a) is not MetaArray and OPS["Tensor.overwrite"].formula.direct_(a, made) is None:
+        if self.may_write_expanded and 0 in a.strides and type(a) is ndarray:
+            store_changed(a, made)
+        elif type(a) is not MetaArray and OPS["Tensor.overwrite"].formula.direct_(a, made) is None:
             kernels.store(a, made)
         bump(target)
         if node is not None:
@@ -281,6 +285,12 @@ class Op:
             refresh_saved_output(node, result, target)
             rebase(target, node)
         return target
+
+
+def store_changed(a: ndarray, made: ndarray) -> None:
+    """Store in `a`, whose elements may share places, those of `made` that differ: what an operation left as it was is not written."""
+    differs = (made != a) & ((made == made) | (a == a))
+    np.copyto(a, made, where=differs)
 
 
 def title_of(name: str) -> str:
