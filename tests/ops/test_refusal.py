@@ -516,6 +516,9 @@ def test_arguments_of_another_kind_are_refused_by_name(call: Any, said: str) -> 
 def test_what_a_fourth_search_found_is_answered_or_refused_as_by_pytorch(oracle: Any) -> None:
     programs = """
     torch.zeros(2, device=1 << 70)
+    torch.embedding(torch.ones(5, 3, requires_grad=True), torch.tensor([0]), padding_idx=1 << 63)
+    torch.embedding(torch.ones(5, 3, requires_grad=True), torch.tensor([0]), padding_idx=1.5)
+    x = torch.ones(5, 3, requires_grad=True); torch.embedding(x, torch.tensor([0]), padding_idx=7).sum().backward(); x.grad
     torch.tensor(torch.ones(()), dtype=np.ones(3))
     torch.conv_transpose2d(torch.ones(2, 1, 1, 5), torch.ones(1, 3, 5, 2), groups=torch.tensor(1))
     torch.conv2d(torch.ones(2, 1, 5, 5), torch.ones(1, 1, 5, 2), groups=torch.tensor(1.))
@@ -572,6 +575,11 @@ def test_which_error_a_number_of_more_than_64_bits_is_depends_on_the_parameter(o
     F.threshold(torch.ones(2, dtype=torch.int64), 1 << 70, 0)
     torch.full((2,), 1 << 70)
     torch.bincount(torch.tensor([1, 2]), minlength=1 << 70)
+    torch.topk(torch.ones(3), 1 << 70)
+    torch.kthvalue(torch.ones(3), 1 << 70)
+    torch.tril(torch.ones(3, 3), 1 << 70)
+    torch.vander(torch.ones(3), 1 << 70)
+    torch.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 2, 2), groups=1 << 70)
     torch.zeros(1 << 70)
     torch.arange(start=0, end=1 << 70)
     """

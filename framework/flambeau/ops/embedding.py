@@ -60,7 +60,7 @@ def _rows_at_raw(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
 def _added(grad: Any, indices: Any, rows: int, padding_idx: int, by_freq: bool) -> Any:
     flat, values = indices.reshape(-1), grad.reshape(indices.size, *grad.shape[indices.ndim :])
     made = kernels.add_rows(values, flat, rows, by_freq)
-    if padding_idx >= 0:
+    if 0 <= padding_idx < rows:
         made[padding_idx] = 0
     return made
 
@@ -246,6 +246,7 @@ def _package_embedding() -> None:
             raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
         need_bools("embedding", scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
         _check_indices("embedding", indices)
+        padding_idx = need_int("embedding", "padding_idx", padding_idx)
         return (rows_at_sparsely if sparse else rows_at).function(weight, indices, padding_idx, scale_grad_by_freq)
 
     composite(surface=FUNCTION, samples="x(5, 4), i(5, 2, 3); k(5, 4), i(5, 2, 3), 1")(embedding)

@@ -365,7 +365,7 @@ def _lp_pool(
     from .activation import relu
 
     check_rank(op, input, n)
-    if not isinstance(norm_type, Tensor):
+    if not isinstance(norm_type, (Tensor, complex)):  # of a complex power the mean is refused
         need_number(op, "norm_type", norm_type)
     powers = input**norm_type
     check_input(op, powers, n, "mean")

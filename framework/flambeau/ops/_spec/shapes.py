@@ -45,9 +45,21 @@ def check_room(op: str, shape: Any, itemsize: int, meta: bool = False) -> None:
 
 
 def need_int(op: str, name: str, value: Any) -> int:
-    """`value`, which has to be an integer: a number of Python's or numpy's, or a Tensor of one. Raises: TypeError."""
-    if value.__class__ is int or value.__class__ is SymInt:
-        return value
+    """`value`, which has to be an integer of 64 bits: a number of Python's or numpy's, or a Tensor of one.
+
+    Raises: TypeError for what is no integer, ValueError for a larger one.
+    """
+    if value.__class__ is not int and value.__class__ is not SymInt:
+        value = _as_int(op, name, value)
+    if value.__class__ is int and not -_MOST - 1 <= value <= _MOST:
+        raise ValueError(f"{op}(): argument '{name}' must be below 2**63: Overflow when unpacking long long, got {value}")
+    return value
+
+
+_MOST = (1 << 63) - 1
+
+
+def _as_int(op: str, name: str, value: Any) -> int:
     try:
         if not isinstance(value, bool):
             return as_index(value)
