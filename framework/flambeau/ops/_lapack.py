@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import few_lanes, few_rows, reflectors
+from flambeau_kernels.cpu import few_lanes, few_rows, lane_rotations, reflectors
 from flambeau_kernels.cpu.gemm.blas import one_thread, scipy_one_thread, single_threaded
 from flambeau_kernels.loading import scipy_module
 from flambeau_kernels.quiet import hush, unhush
@@ -158,13 +158,17 @@ _SVD = {(True, True): _loop("svd_f"), (False, True): _loop("svd_s"), (False, Fal
 _QR = tuple(map(_loop, ("qr_r_raw", "qr_reduced", "qr_complete")))
 
 
+DOTS_THREADED_FROM = 8192  # elements; threads of BLAS wait for each other, for milliseconds where others work too
 THREADED_FROM = 16  # rows from which LAPACK may take threads of its own, on which its results would depend
 
 
 def _square_sum(a: Any) -> Any:
     """The sum of squares of all elements, which is nan if one of them is, and not finite unless all are."""
     flat = a.reshape(-1)
-    return flat.dot(flat)
+    if one_thread is None or flat.size < DOTS_THREADED_FROM:
+        return flat.dot(flat)
+    with one_thread:
+        return flat.dot(flat)
 
 
 def all_finite(a: Any) -> bool:
@@ -454,7 +458,11 @@ def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
     Raises: LinAlgError for a nan, and if the iteration does not converge.
     """
     a, infinite = _without_infinities(name, a)
-    made = _tried(_SVD[full_matrices, vectors], a)
+    made = None
+    if lane_rotations.takes(a) and not (vectors and full_matrices and a.shape[-1] != a.shape[-2]):
+        made = lane_rotations.svd(a, vectors)
+    if made is None:
+        made = _tried(_SVD[full_matrices, vectors], a)
     if made is None:
         made = _converging(name, np.linalg.svd, a, full_matrices, vectors)
     return _nan_for(infinite, made)
@@ -493,7 +501,9 @@ def eigh(name: str, a: Any, uplo: str, vectors: bool) -> Any:
     if not all_finite(a):                             # of the other triangle nothing is read
         a = np.triu(a) if uplo == "U" else np.tril(a)
     a, infinite = _without_infinities(name, a)
-    made = _tried(_EIGH[uplo, vectors], a)
+    made = lane_rotations.eigh(a, uplo == "U", vectors) if lane_rotations.takes(a) else None
+    if made is None:
+        made = _tried(_EIGH[uplo, vectors], a)
     if made is None:
         made = _converging(name, np.linalg.eigh if vectors else np.linalg.eigvalsh, a, uplo)
     return _nan_for(infinite, made)
@@ -604,7 +614,10 @@ def solve_now(a: Any, b: Any) -> Any:
 
 
 def eigh_now(a: Any, uplo: Any, vectors: bool) -> Any:
-    return _tried(_EIGH[uplo, vectors], a) if all_finite(a) else None
+    if not all_finite(a):
+        return None
+    made = lane_rotations.eigh(a, uplo == "U", vectors) if uplo in ("L", "U") and lane_rotations.takes(a) else None
+    return _tried(_EIGH[uplo, vectors], a) if made is None else made
 
 
 def triangular_now(a: Any, b: Any, upper: Any, unit: Any) -> Any:

@@ -55,7 +55,7 @@ def takes(a: Any, most: int = MOST) -> bool:
     )  # fmt: skip
 
 
-def _laid_out(a: np.ndarray) -> tuple[np.ndarray, int, int, int]:
+def laid_out(a: np.ndarray) -> tuple[np.ndarray, int, int, int]:
     """`a` with one dimension of matrices whose elements lie together, and the strides of matrices, rows and columns in elements."""
     flat = a.reshape(-1, *a.shape[-2:])
     m, n = flat.shape[1:]
@@ -70,7 +70,7 @@ def _by_columns(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return np.empty((*shape[:-2], shape[-1], shape[-2]), dtype).swapaxes(-1, -2)
 
 
-def _run(kernel: Any, a: np.ndarray, arrays: Any, numbers: Any, cost: int, **constants: Any) -> None:
+def run_lanes(kernel: Any, a: np.ndarray, arrays: Any, numbers: Any, cost: int, **constants: Any) -> None:
     real = np.dtype(a.dtype.char.lower())
     from ..engine import llvm
 
@@ -90,22 +90,22 @@ def _form(kernel: Any, kinds: Any, numbers: int, constants: Any) -> Any:
 
 def _eliminated(what: int, a: np.ndarray, b: Any, made: Any, second: Any) -> bool:
     """Run `eliminated`; whether all went well."""
-    flat, step, row, column = _laid_out(a)
+    flat, step, row, column = laid_out(a)
     n = a.shape[-1]
-    other, b_step, b_row, b_column = (flat, 0, 0, 0) if b is None else _laid_out(b)
+    other, b_step, b_row, b_column = (flat, 0, 0, 0) if b is None else laid_out(b)
     width = n if what == INVERSE else 0 if b is None else b.shape[-1]
     info = np.empty(len(flat), np.int32)
     numbers = (n, width, step, row, column, b_step, b_row, b_column)
-    _run(eliminated, flat, (other, made, second, info), numbers, n * n * (n + width + 8), WHAT=what)
+    run_lanes(eliminated, flat, (other, made, second, info), numbers, n * n * (n + width + 8), WHAT=what)
     return not (info < 0).any() if what in (LU, DET, DIAGONALS) else not info.any()
 
 
 def lu(a: np.ndarray) -> Any:
     """Packed factors, exchanges of rows (from 1) and the first zero pivot, from 1, or 0: as LAPACK's getrf; None: not finite."""
     batch, n = a.shape[:-2], a.shape[-1]
-    flat, step, row, column = _laid_out(a)
+    flat, step, row, column = laid_out(a)
     made, pivots, info = _by_columns(a.shape, a.dtype), np.empty((*batch, n), np.int32), np.empty(batch, np.int32)
-    _run(eliminated, flat, (flat, made, pivots, info), (n, 0, step, row, column, 0, 0, 0), n * n * (n + 8), WHAT=LU)
+    run_lanes(eliminated, flat, (flat, made, pivots, info), (n, 0, step, row, column, 0, 0, 0), n * n * (n + 8), WHAT=LU)
     return None if (info < 0).any() else (made, pivots, info)
 
 
@@ -132,19 +132,19 @@ def solve(a: np.ndarray, b: np.ndarray | None) -> Any:
 
 def cholesky(a: np.ndarray, upper: bool) -> Any:
     """The factors of `a`; None if a matrix is not positive-definite, or a factor not finite."""
-    flat, step, row, column = _laid_out(a)
+    flat, step, row, column = laid_out(a)
     n = a.shape[-1]
     made, info = _by_columns(a.shape, a.dtype), np.empty(len(flat), np.int32)
-    _run(rooted, flat, (made, info), (n, step, row, column), n * n * (n + 8), UPPER=bool(upper))
+    run_lanes(rooted, flat, (made, info), (n, step, row, column), n * n * (n + 8), UPPER=bool(upper))
     return None if info.any() else made
 
 
 def exponentials(a: np.ndarray) -> Any:
     """The exponentials of `a`; None if a matrix is not finite, or so large that it has to be halved too often."""
-    flat, step, row, column = _laid_out(a)
+    flat, step, row, column = laid_out(a)
     n = a.shape[-1]
     made, info = np.empty(a.shape, a.dtype), np.empty(len(flat), np.int32)
-    _run(raised, flat, (made, info), (n, step, row, column), 16 * n * n * n)
+    run_lanes(raised, flat, (made, info), (n, step, row, column), 16 * n * n * n)
     return None if info.any() else made
 
 
