@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,10 +32,34 @@ def test_damaged_programs_may_raise_what_pytorch_raises_without_the_damage():
     assert arena.without_damage("alone()\nx = 1\ntamper(3, x)\nresult = x") == "x = 1\nresult = x"
 
 
+def _libraries() -> list[Any]:
+    """Two libraries that have nothing but their names."""
+    nn = SimpleNamespace(functional=None)
+    return [SimpleNamespace(__name__=name, manual_seed=lambda seed: None, nn=nn, Tensor=int) for name in ("ours", "theirs")]
+
+
+ENDS = {
+    "abort": "os._exit(3)", "hang": "time.sleep(60)", "untyped": "{}['key']", "fell": "fall()", "refused": "int('x')", "right": "None",
+}  # fmt: skip
+
+
+def test_programs_that_end_badly_are_failures_and_the_search_goes_on():
+    ours: dict[str, Any] = {"os": os, "time": time}
+    exec(compile("def fall():\n    return ()[0]", "<flambeau test>", "exec"), ours)
+
+    def programs(unit):
+        yield f"if torch.__name__ == 'ours':\n    {list(ENDS.values())[unit]}"
+
+    report = arena.run(range(len(ENDS)), programs, _libraries(), (ours, {}), jobs=2, limit=1.0)
+
+    assert {f.kind: f.unit for f in report.findings.values()} == {kind: unit for unit, kind in enumerate(ENDS) if kind != "right"}
+    assert sorted(f.kind for f in report.failures()) == sorted(arena.FAILURES)
+    assert "4 failures (abort 1, hang 1, untyped 1, fell 1, refused 1," in report.summary()
+
+
 def test_what_pytorch_dies_of_alone_is_no_finding():
     dies, lives = "import os; os._exit(3) if torch.__name__ == '{}' else 0", "pass"
-    nn = SimpleNamespace(functional=None)
-    libs = [SimpleNamespace(__name__=name, manual_seed=lambda seed: None, nn=nn, Tensor=int) for name in ("ours", "theirs")]
+    libs = _libraries()
 
     assert arena._is_theirs(libs, ({}, {}), [dies.format("theirs"), lives], 30.0)
     assert not arena._is_theirs(libs, ({}, {}), [dies.format("ours"), lives], 30.0)
