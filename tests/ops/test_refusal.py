@@ -516,6 +516,11 @@ def test_arguments_of_another_kind_are_refused_by_name(call: Any, said: str) -> 
 def test_what_a_fourth_search_found_is_answered_or_refused_as_by_pytorch(oracle: Any) -> None:
     programs = """
     torch.zeros(2, device=1 << 70)
+    torch.randn_like(torch.ones(()), layout=np.ones(3))
+    torch.randint(pin_memory=np.ones(3))
+    torch.randint(3, (2,), pin_memory=np.ones(3))
+    torch.rand(2, pin_memory=np.ones(3))
+    torch.zeros(2, layout=np.ones(3))
     torch.embedding(torch.ones(5, 3, requires_grad=True), torch.tensor([0]), padding_idx=1 << 63)
     torch.embedding(torch.ones(5, 3, requires_grad=True), torch.tensor([0]), padding_idx=1.5)
     x = torch.ones(5, 3, requires_grad=True); torch.embedding(x, torch.tensor([0]), padding_idx=7).sum().backward(); x.grad

@@ -33,6 +33,7 @@ from ._spec import (
     OUT,
     check_room,
     composite,
+    need_bools,
     need_int,
     out_of_shape,
     refuse_other_dtype_out,
@@ -120,6 +121,8 @@ def finish(array: Any, requires_grad: bool, place: Any, pin_memory: bool = False
             from ..cuda import to_device
 
             array = to_device(array, place)
+    if pin_memory is not False and pin_memory is not None:
+        need_bools("empty", pin_memory=pin_memory)
     if pin_memory:
         raise RuntimeError("pin_memory: cannot pin memory, no CUDA device is available")
     made = wrap(array)

@@ -403,7 +403,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
         }
         if (made := _dispatch.made_there("rand", given, requires_grad)) is not None:
             return made
-    if size is layout is out is names is device is None and not (PLACED or INTERPRETED and interpreted() or pin_memory):
+    if size is layout is out is names is device is None and pin_memory is False and not (PLACED or INTERPRETED and interpreted()):
         if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
             whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
             array = _cpu_kernels().uniforms((_default or _default_generator())._stream, whole, _SINGLE)
@@ -435,7 +435,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
             return made
     if names is not None:
         refuse_names(names)
-    if size is layout is out is names is device is None and not (PLACED or INTERPRETED and interpreted() or pin_memory):
+    if size is layout is out is names is device is None and pin_memory is False and not (PLACED or INTERPRETED and interpreted()):
         if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
             whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
             array = (_default or _default_generator())._stream.normals(whole)
@@ -461,7 +461,7 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     >>> fb.randint(5, 6, (3,))
     tensor([5, 5, 5])
     """
-    plainly = generator is layout is out is device is dtype is None and not (named or requires_grad or PLACED or pin_memory)
+    plainly = generator is layout is out is device is dtype is None and pin_memory is False and not (named or requires_grad or PLACED)
     if plainly and not (INTERPRETED and interpreted()):
         made = _integers_in_short(args)
         if made is not None:

@@ -194,6 +194,8 @@ FUNCTIONS = {
 def zeros_of(shape: Any, layout: Any, dtype: Any, device: Any, requires_grad: bool = False) -> Tensor:
     """A sparse tensor without values."""
     shape = tuple(shape)
+    if not isinstance(layout, devices.layout):
+        raise TypeError(f"empty(): argument 'layout' must be torch.layout, not {type(layout).__name__}")
     values = _tensor([], dtype=dtype, device=device)
     if layout is devices.sparse_coo:
         return sparse_coo_tensor(shape, dtype=values.dtype, device=values.device, requires_grad=requires_grad)
