@@ -221,6 +221,17 @@ def test_bytes_are_stored_by_their_lowest_bits_and_floats_as_they_are() -> None:
     assert target.untyped().tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
 
 
+def test_pickles_of_pytorchs_storages_are_read() -> None:
+    torch = pytest.importorskip("torch")
+    saved = pickle.dumps(torch.tensor([1.0, 2.0]).untyped_storage()).replace(b"\x8c\rtorch.storage", b"\x8c\x10flambeau.storage")
+
+    # A frame of the pickle says how long it is, which the longer name has changed.
+    frame = saved.index(b"\x95") + 1
+    saved = saved[:frame] + (len(saved) - frame - 8).to_bytes(8, "little") + saved[frame + 8 :]
+
+    assert fb.tensor(pickle.loads(saved), dtype=fb.float32).tolist() == [1.0, 2.0]
+
+
 def test_storages_are_shared_pickled_and_copied() -> None:
     storage = fb.LongStorage([1, 2])
     back = pickle.loads(pickle.dumps(storage))

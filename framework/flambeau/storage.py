@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import math
 import operator
 import sys
@@ -369,6 +370,13 @@ def _plain_slice(at: slice) -> slice:
 
 def _untyped_from_bytes(values: bytes) -> UntypedStorage:
     return UntypedStorage._over(np.frombuffer(bytearray(values), np.uint8))
+
+
+def _load_from_bytes(b: bytes) -> Any:
+    """What PyTorch's pickles of storages call: the storage in a file of `torch.save`, read as data."""
+    from .serialization import load
+
+    return load(io.BytesIO(b), weights_only=False)
 
 
 def _converter(d: dtype) -> Any:
