@@ -211,12 +211,13 @@ def _look_for_launchers() -> None:
     if not _looking.acquire(blocking=False):
         return
     try:
-        from .engine import launchers, llvm
+        from .engine import launchers, llvm, objects as around
 
         found = launchers.load(compile=False) if launchers.available()[0] else {}
         if found:
             _found.update(found)
             globals().update({name: found.get(name, fn) for name, fn in _BY_NUMPY.items()} | _refused)
+            globals().update({f"enter_{name}": around.entering(found[name]) for name in _ENTERED if name not in _refused})
             if objects is not None:
                 objects.bound()
         elif not launchers.available()[0] or (_compiler is not None and not _compiler.is_alive()):
@@ -246,6 +247,7 @@ def start_over() -> None:
     _calls, _turn = count(1).__next__, LOAD_AFTER
     _found.clear()
     globals().update({name: fn if fn in _UNCOUNTED else _counted(fn) for name, fn in _BY_NUMPY.items()} | _refused)
+    globals().update({f"enter_{name}": refuse for name in _ENTERED})
     if objects is not None:
         objects.bound()
 
@@ -261,9 +263,13 @@ def refuse_products(on: bool) -> None:
 
 _PRODUCTS: dict[str, Call] = {"numpy_matmul": numpy_matmul, "numpy_matmul_nt": numpy_matmul_nt, "numpy_linear": numpy_linear}
 _refused: dict[str, Call] = {}
+_ENTERED = ("matmul", "bmm", "linear")                # launchers that ``enter_<name>`` calls with objects, see `engine/objects.py`
 
 
 matmul: Call
+enter_matmul: Call
+enter_bmm: Call
+enter_linear: Call
 matmul_nt: Call
 matmul_tn: Call
 linear: Call

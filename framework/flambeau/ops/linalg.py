@@ -106,6 +106,12 @@ def _matrices_fast(otherwise: Any) -> Any:
 
     def run(input: Any, mat2: Any) -> Tensor | None:
         """Two matrices of one floating dtype."""
+        made = small.enter_matmul(input, mat2)
+        if made is not None:
+            if made._node is not None:
+                made._node = None
+                mm.history(made, None, input, mat2)
+            return made
         try:
             a, b = input._array, mat2._array
             o = small.matmul(a, b)
@@ -192,6 +198,12 @@ bmm.kernel(product)
 def _batches_fast(op: Any) -> Any:
     def run(input: Any, mat2: Any) -> Tensor | None:
         """Two batches of matrices of one floating dtype."""
+        made = small.enter_bmm(input, mat2)
+        if made is not None:
+            if made._node is not None:
+                made._node = None
+                op.history(made, None, input, mat2)
+            return made
         try:
             a, b = input._array, mat2._array
             o = small.bmm(a, b)
@@ -696,6 +708,12 @@ def _large_linear(a: Any, w: Any, b: Any) -> Any:
 @linear.fast
 def _linear_fast(input, weight, bias):
     """Rows of one floating dtype through a weight matrix."""
+    made = small.enter_linear(input, weight, bias)
+    if made is not None:
+        if made._node is not None:
+            made._node = None
+            linear.history(made, None, input, weight, bias)
+        return made
     try:
         a, w = input._array, weight._array
         rows = a
