@@ -211,7 +211,8 @@ def _look_for_launchers() -> None:
     if not _looking.acquire(blocking=False):
         return
     try:
-        from .engine import launchers, llvm, objects as around
+        from .engine import launchers, llvm
+        from .engine import objects as around
 
         found = launchers.load(compile=False) if launchers.available()[0] else {}
         if found:

@@ -1,0 +1,199 @@
+"""How a MaskedTensor answers operations: by their kind where that says it, else by name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import flambeau as fb
+
+from ...overrides import resolve_name
+from ...tensor import Tensor
+from ...utils import _pytree as pytree
+from .core import MaskedTensor
+
+Answer = Callable[[Any, Any, Any], Any]
+
+# What runs on the elements and on the mask alike: it moves elements, or leaves some out.
+_ON_BOTH = frozenset(
+    """
+    atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to cat chunk column_stack concat concatenate dsplit dstack expand
+    expand_as flatten flip fliplr flipud gather hsplit hstack index_select kron masked_select meshgrid moveaxis movedim narrow
+    permute ravel repeat reshape reshape_as roll row_stack rot90 select split split_with_sizes squeeze stack swapaxes swapdims t
+    take take_along_dim tensor_split tile transpose unbind unflatten unfold unsqueeze view view_as vsplit vstack diagonal diag
+    __getitem__ adjoint T mT H mH
+    """.split()  # noqa: SIM905  # a list of words reads better
+)
+# What runs on the elements and leaves the mask as it is.
+_ON_ELEMENTS = frozenset(
+    """
+    clone contiguous detach to type float double half bfloat16 int long short bool cpu cuda ones_like zeros_like full_like
+    empty_like rand_like randn_like type_as dropout nan_to_num to_dense
+    """.split()  # noqa: SIM905  # a list of words reads better
+)
+_REDUCTIONS = frozenset("sum mean amin amax argmin argmax prod norm var std logsumexp median".split())  # noqa: SIM905
+_ALONG = frozenset("softmax log_softmax softmin cumsum cumprod".split())  # noqa: SIM905
+
+
+@functools.cache
+def answer_of(func: Any) -> Answer | None:
+    """How the public function or method `func` is answered; None for what is no operation, or not one of those."""
+    op = getattr(func, "flambeau_op", None)
+    called = (resolve_name(func) or getattr(func, "__name__", "")).removesuffix(".__get__")
+    name = op.name if op is not None else called.rpartition(".")[2]
+    bare = name.rstrip("_") if not name.startswith("__") else name
+    named = {"all": _all, "any": _any, "__iter__": _iterated, "where": _where, "copy": _copy, "__setitem__": _set}.get(bare)
+    if named is not None:
+        return named
+    if bare in _ON_BOTH:
+        return _on_both
+    if bare in _ON_ELEMENTS:
+        return _on_elements
+    if bare in _REDUCTIONS:
+        return functools.partial(_reduced, bare)
+    if bare in _ALONG:
+        return functools.partial(_along, bare)
+    if op is not None and op.kind == "elementwise" or op is not None and _is_elementwise(op):
+        return _elementwise
+    return None
+
+
+def _is_elementwise(op: Any) -> bool:
+    """Whether a composition is one of the documented operators of elements."""
+    return op.kind == "composite" and op.name in _COMPOSED
+
+
+_COMPOSED = frozenset(
+    """
+    absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh add angle clamp clip clamp_min clamp_max deg2rad digamma div
+    divide exp2 fix floor_divide fmod greater greater_equal i0 less less_equal logit multiply negative not_equal pow rad2deg
+    remainder round sinc sub subtract true_divide square lgamma erf erfc erfinv sigmoid logaddexp logaddexp2 isnan isfinite isinf
+    rsub mul neg logical_and logical_or logical_xor logical_not sgn sign maximum minimum fmax fmin bitwise_not
+    """.split()  # noqa: SIM905  # a list of words reads better
+)
+
+
+def _data(x: Any) -> Any:
+    return x._masked_data if isinstance(x, MaskedTensor) else x
+
+
+def _mask(x: Any) -> Any:
+    return x._masked_mask if isinstance(x, MaskedTensor) else x
+
+
+def _masked(args: Any, kwargs: Any) -> list[MaskedTensor]:
+    return [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, MaskedTensor)]
+
+
+def _wrapped(data: Any, mask: Any) -> Any:
+    """Tensors of a result, each with its mask."""
+    if isinstance(data, Tensor):
+        return MaskedTensor(data, mask)
+    return type(data)(map(_wrapped, data, mask)) if isinstance(data, (list, tuple)) and not hasattr(data, "_fields") else data
+
+
+def _on_both(func: Any, args: Any, kwargs: Any) -> Any:
+    """The operation on the elements, and on the masks; every tensor among the operands' lists has a mask.
+
+    Raises: TypeError for lists that mix MaskedTensors with others.
+    """
+    for x in args:
+        if isinstance(x, (list, tuple)) and any(isinstance(y, MaskedTensor) for y in x):
+            for y in x:
+                if isinstance(y, Tensor) and not isinstance(y, MaskedTensor):
+                    raise TypeError(f"{func.__name__}: mask must have dtype bool, but a {type(y).__name__} among the tensors has no mask")
+    data = func(*pytree.tree_map(_data, args), **pytree.tree_map(_data, kwargs))
+    return _wrapped(data, func(*pytree.tree_map(_mask, args), **pytree.tree_map(_mask, kwargs)))
+
+
+def _on_elements(func: Any, args: Any, kwargs: Any) -> Any:
+    first = _masked(args, kwargs)[0]
+    data = func(*pytree.tree_map(_data, args), **pytree.tree_map(_data, kwargs))
+    return MaskedTensor(data, first._masked_mask)
+
+
+def _elementwise(func: Any, args: Any, kwargs: Any) -> Any:
+    """An operation of the elements. Raises: ValueError for two masks that differ."""
+    operands = _masked(args, kwargs)
+    mask = operands[0]._masked_mask
+    for other in operands[1:]:
+        same = other._masked_mask is mask or other._masked_mask.shape == mask.shape and bool((other._masked_mask == mask).all())
+        if not same:
+            raise ValueError(
+                f"{func.__name__}: Input masks must match. If you need support for this, combine them first: masked_tensor(x.get_data(), "
+                "x.get_mask() & y.get_mask())"
+            )
+    data = func(*pytree.tree_map(_data, args), **pytree.tree_map(_data, kwargs))
+    target = args[0] if args else None
+    if isinstance(target, MaskedTensor) and data is target._masked_data:
+        return target                                 # stored in place
+    return MaskedTensor(data, mask if mask.shape == data.shape else mask.expand(data.shape))
+
+
+def _reduced(name: str, func: Any, args: Any, kwargs: Any) -> Any:
+    from .. import _ops
+
+    op = getattr(_ops, name)
+    first, *rest = args
+    given = dict(kwargs)
+    if name == "norm" and "p" in given:
+        order = given.pop("p")
+        given.setdefault("ord", 2.0 if order in (None, "fro") else order)
+    if rest and name != "norm" and len(rest) > 1 and name not in ("var", "std"):  # keepdim by position
+        given["keepdim"] = rest.pop()
+    data = op(first._masked_data, *rest, mask=first._masked_mask, **given)
+    return MaskedTensor(data, _ops._output_mask(op, first._masked_data, *rest, mask=first._masked_mask, **given))
+
+
+def _along(name: str, func: Any, args: Any, kwargs: Any) -> Any:
+    from .. import _ops
+
+    first, *rest = args
+    given = {key: value for key, value in kwargs.items() if not (key == "dtype" and value is None)}
+    return MaskedTensor(getattr(_ops, name)(first._masked_data, *rest, mask=first._masked_mask, **given), first._masked_mask)
+
+
+def _all(func: Any, args: Any, kwargs: Any) -> Any:
+    return _truth(func, args, kwargs, True)
+
+
+def _any(func: Any, args: Any, kwargs: Any) -> Any:
+    return _truth(func, args, kwargs, False)
+
+
+def _truth(func: Any, args: Any, kwargs: Any, neutral: bool) -> Any:
+    first, *rest = args
+    filled = fb.where(first._masked_mask, first._masked_data.bool(), neutral)
+    return MaskedTensor(func(filled, *rest, **kwargs), fb.any(first._masked_mask, *rest, **kwargs))
+
+
+def _where(func: Any, args: Any, kwargs: Any) -> Any:
+    """``where(condition, input, other)``: elements and masks of both are chosen from alike; without a mask all count."""
+    condition, *chosen = args
+    if isinstance(condition, MaskedTensor) or len(chosen) != 2 or kwargs:
+        raise TypeError("where: a MaskedTensor is chosen from; condition must be a Tensor of bool, input and other be given")
+    masks = [x._masked_mask if isinstance(x, MaskedTensor) else True for x in chosen]
+    data = func(condition, *map(_data, chosen))
+    return MaskedTensor(data, func(condition, *masks).expand(data.shape))
+
+
+def _copy(func: Any, args: Any, kwargs: Any) -> Any:
+    target, source, *rest = args
+    func(_data(target), _data(source), *rest, **kwargs)
+    if isinstance(target, MaskedTensor) and isinstance(source, MaskedTensor):
+        target._masked_mask.copy_(source._masked_mask)
+    return target
+
+
+def _iterated(func: Any, args: Any, kwargs: Any) -> Any:
+    (x,) = args
+    return iter([MaskedTensor(d, m) for d, m in zip(x._masked_data, x._masked_mask, strict=True)])
+
+
+def _set(func: Any, args: Any, kwargs: Any) -> Any:
+    target, key, value = args
+    if not isinstance(target, MaskedTensor):
+        raise TypeError("a MaskedTensor cannot be stored in a Tensor, which has no mask; use to_tensor(value)")
+    target._masked_data[_data(key)] = _data(value)
+    target._masked_mask[_data(key)] = value._masked_mask if isinstance(value, MaskedTensor) else True
