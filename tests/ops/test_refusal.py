@@ -516,6 +516,10 @@ def test_arguments_of_another_kind_are_refused_by_name(call: Any, said: str) -> 
 def test_what_a_fourth_search_found_is_answered_or_refused_as_by_pytorch(oracle: Any) -> None:
     programs = """
     torch.zeros(2, device=1 << 70)
+    x = torch.arange(3., requires_grad=True); x.var(correction=torch.tensor(0.5)).backward(); x.grad
+    x = torch.arange(3., requires_grad=True); torch.var_mean(x, correction=torch.tensor(1, dtype=torch.uint8))[0].backward(); x.grad
+    torch.ones(3).std(correction=(1, 2))
+    torch.ones(3).std(correction=1j)
     torch.randn_like(torch.ones(()), layout=np.ones(3))
     torch.randint(pin_memory=np.ones(3))
     torch.randint(3, (2,), pin_memory=np.ones(3))

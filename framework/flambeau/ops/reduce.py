@@ -29,6 +29,7 @@ from ._spec import (
     check_nonempty,
     composite,
     floating_dtype,
+    need_number,
     primitive,
     reduced_shape,
     reduction,
@@ -414,7 +415,7 @@ def _correction(unbiased: Any, correction: Any) -> float:
     if isinstance(correction, complex):
         raise RuntimeError(f"value cannot be converted to type double without overflow: correction is {correction}")
     if correction is not None:
-        return correction
+        return need_number("var", "correction", correction)
     return 1 if unbiased is None or unbiased else 0
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._arrays import HeldArray, ndarray
 from ..._kinds import KindArray
-from ..._symbolic import SymInt
+from ..._symbolic import SymFloat, SymInt
 from ...tensor import Tensor, device_of
 
 
@@ -82,6 +82,8 @@ def need_number(op: str, name: str, value: Any) -> Any:
         return value
     if isinstance(value, Tensor) and value.ndim == 0:
         return value.item()
+    if isinstance(value, (SymInt, SymFloat)):
+        return value
     raise TypeError(f"{op}(): argument '{name}' must be float, not {type(value).__name__}")
 
 
