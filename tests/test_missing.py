@@ -18,19 +18,19 @@ def _nothing_asked_before(monkeypatch):
 
 
 def test_attributes_that_are_not_built_say_so_with_their_docs_page():
-    with pytest.raises(AttributeError, match=r"torch\.Tensor\.qscheme is not built yet \(PyTorch docs page \S+\)"):
-        fb.ones(2).qscheme  # noqa: B018  # asking is the test
-    with pytest.raises(AttributeError, match=r"torch\.Tensor\.qscheme is not built yet"):
-        fb.Tensor.qscheme  # noqa: B018  # asking is the test
-    assert not hasattr(fb.Tensor, "qscheme")
+    with pytest.raises(AttributeError, match=r"torch\.Tensor\.align_to is not built yet \(PyTorch docs page \S+\)"):
+        fb.ones(2).align_to  # noqa: B018  # asking is the test
+    with pytest.raises(AttributeError, match=r"torch\.Tensor\.align_to is not built yet"):
+        fb.Tensor.align_to  # noqa: B018  # asking is the test
+    assert not hasattr(fb.Tensor, "align_to")
 
 
 def test_the_report_names_the_line_that_asked():
     line = sys._getframe().f_lineno + 1
-    asked = hasattr(fb.ones(2), "int_repr")
+    asked = hasattr(fb.ones(2), "rename")
 
     assert not asked
-    assert ("torch.Tensor.int_repr", __file__, line) in [(a.feature, a.file, a.line) for a in swap.report()]
+    assert ("torch.Tensor.rename", __file__, line) in [(a.feature, a.file, a.line) for a in swap.report()]
 
 
 def test_other_names_are_plain_attribute_errors():
@@ -44,18 +44,18 @@ def test_unbuilt_attributes_are_not_listed_and_may_be_set():
     tensor = fb.ones(2)
     assert not set(_index.UNBUILT) & {*dir(tensor), *dir(fb.Tensor)}
 
-    tensor.qscheme = 3
+    tensor.align_to = 3
 
-    assert tensor.qscheme == 3
+    assert tensor.align_to == 3
 
 
 def test_a_subclass_may_define_what_tensor_lacks():
     class Named(fb.Tensor):
         @property
-        def qscheme(self):
+        def align_to(self):
             return "affine"
 
-    assert fb.ones(2).as_subclass(Named).qscheme == "affine"
+    assert fb.ones(2).as_subclass(Named).align_to == "affine"
 
 
 def test_a_star_import_brings_every_function_and_no_module() -> None:
@@ -118,14 +118,14 @@ print(flambeau.swap.report())
 
 
 def test_a_line_of_the_report_stands_for_a_line_of_the_program():
-    for name in ("qscheme", "int_repr", "q_scale", "q_zero_point", "dequantize"):
+    for name in ("align_as", "align_to", "refine_names", "rename", "rename_"):
         assert not hasattr(fb.Tensor, name)
 
     printed = str(swap.report()).splitlines()
 
     assert printed[0] == "flambeau.swap: 5 looked for and not there"
     assert len(printed) == 2
-    assert printed[1].startswith("  torch.Tensor.qscheme, torch.Tensor.int_repr, torch.Tensor.q_scale and 2 more  (docs page ")
+    assert printed[1].startswith("  torch.Tensor.align_as, torch.Tensor.align_to, torch.Tensor.refine_names and 2 more  (docs page ")
 
 
 def test_the_report_names_the_programs_line_and_not_that_of_importlib(fresh_python):

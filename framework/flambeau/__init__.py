@@ -126,6 +126,13 @@ _HOME = {
 }  # fmt: skip
 
 
+_HOME.update(dict.fromkeys(("quint8", "qint8", "qint32", "quint4x2", "quint2x4"), "dtypes"))
+_HOME.update(
+    dict.fromkeys((
+        "qscheme", "per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric",
+        "per_channel_affine_float_qparams",
+    ), "devices")
+)  # fmt: skip
 _HOME.update(
     dict.fromkeys((
         "_assert_async", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "_int_mm", "_log_softmax_backward_data",

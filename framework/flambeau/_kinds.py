@@ -50,6 +50,7 @@ class KindArray:
 
     __slots__ = ("shape", "dtype", "parts", "__weakref__")
     kind = ""
+    dense = "x.to_dense()"  # what makes a tensor of strided memory of one with this array
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, parts: tuple[Any, ...]) -> None:
         self.shape = tuple(shape)
@@ -92,12 +93,28 @@ class KindArray:
         """
         raise NotImplementedError
 
+    def stride(self) -> tuple[int, ...]:
+        """Steps in memory, in elements. Raises: RuntimeError where elements do not lie there."""
+        raise RuntimeError(f"stride(): {self.shown} has no strides")
+
+    def storage_offset(self) -> int:
+        """Where the first element lies. Raises: RuntimeError as `stride`."""
+        raise RuntimeError(f"storage_offset(): {self.shown} has no storage")
+
+    def is_contiguous(self, memory_format: Any) -> bool:
+        """Whether elements lie in memory in the order of `memory_format`."""
+        return False
+
     def store(self, said: str, target: Any, result: Any) -> Any:
         """Let `target`, which has this array, be what the tensor `result` is; returns `target`. Raises: RuntimeError if it cannot be."""
         raise NotImplementedError
 
     def plain(self, said: str) -> Any:
         """A tensor of strided memory with the same elements, for `said` to read."""
+        raise NotImplementedError
+
+    def zeros(self, dtype: Any, place: Any) -> Any:
+        """A tensor of zeros that looks like one with this array, of another dtype or device unless these are None."""
         raise NotImplementedError
 
     def copy(self) -> Any:
@@ -112,9 +129,14 @@ class KindArray:
         """What `repr` shows of `tensor`, which has this array."""
         raise NotImplementedError
 
+    @property
+    def shown(self) -> str:
+        """What errors call a tensor with this array."""
+        return f"a tensor of the layout {self.layout}"
+
     def refuse(self, what: str) -> Any:
         """Raise NoStrides: `what` was asked for."""
-        raise NoStrides(f"{what}: a tensor of the layout {self.layout} has no strided memory; use x.to_dense() where that is meant")
+        raise NoStrides(f"{what}: {self.shown} has no strided memory; use {self.dense} where that is meant")
 
     def __getattr__(self, name: str) -> Any:
         self.refuse(name)

@@ -145,12 +145,21 @@ class memory_format(_Named):
     __slots__ = ()
 
 
-layout.__module__ = memory_format.__module__ = "flambeau"
+class qscheme(_Named):
+    """How a tensor is quantized: `per_tensor_affine`, `per_channel_affine`, ..."""
+
+    __slots__ = ()
+
+
+layout.__module__ = memory_format.__module__ = qscheme.__module__ = "flambeau"
 
 strided, jagged = layout("strided"), layout("jagged")
 sparse_coo, sparse_csr, sparse_csc = layout("sparse_coo"), layout("sparse_csr"), layout("sparse_csc")
 sparse_bsr, sparse_bsc = layout("sparse_bsr"), layout("sparse_bsc")
 contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
+per_tensor_affine, per_channel_affine = qscheme("per_tensor_affine"), qscheme("per_channel_affine")
+per_tensor_symmetric, per_channel_symmetric = qscheme("per_tensor_symmetric"), qscheme("per_channel_symmetric")
+per_channel_affine_float_qparams = qscheme("per_channel_affine_float_qparams")
 channels_last, channels_last_3d = memory_format("channels_last"), memory_format("channels_last_3d")
 
 

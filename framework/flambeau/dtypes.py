@@ -108,6 +108,36 @@ _FLOAT8 = frozenset((float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnu
 _BARE_UNSIGNED = frozenset((uint16, uint32, uint64))
 
 ALL = tuple(_OF_NUMPY.values())
+
+QUANTIZED = -1
+
+
+class _Quantized(dtype):
+    """Integers that stand for numbers: of quantized tensors, whose arrays are of a kind of their own, of the dtype `mark`."""
+
+    __slots__ = ("mark",)
+    mark: np.dtype
+
+    @property
+    def numpy(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]  # there is none
+        raise RuntimeError(f"no plain tensor has the dtype {self}: quantize_per_tensor makes one, and dequantize() leads back")
+
+
+def _quantized(name: str, scalar: Any, signed: Any) -> Any:
+    made = object.__new__(_Quantized)
+    # No dtype of numpy's own is equal to this one.
+    made.name, made.category, made.mark = name, QUANTIZED, np.dtype([(name, scalar)])
+    made.itemsize, made.is_signed, made.is_floating_point, made.is_complex = made.mark.itemsize, signed, False, False
+    _OF_NUMPY[made.mark] = made
+    return made
+
+
+quint8: dtype = _quantized("quint8", np.uint8, False)
+qint8: dtype = _quantized("qint8", np.int8, True)
+qint32: dtype = _quantized("qint32", np.int32, True)
+quint4x2: dtype = _quantized("quint4x2", np.uint8, False)
+quint2x4: dtype = _quantized("quint2x4", np.uint8, False)
+
 F4, F8 = float32.numpy, float64.numpy
 
 _default = float32
@@ -127,6 +157,8 @@ def from_numpy_dtype(array_dtype: np.dtype) -> dtype:
 
 def scalar_type(kind: dtype) -> str:
     """What PyTorch's errors call `kind`: ``Long`` for int64."""
+    if kind.category == QUANTIZED:
+        return kind.name.replace("qu", "QU").replace("qi", "QI").replace("i", "I")
     return SCALAR_TYPES.get(kind) or kind.name[:1].upper() + kind.name[1:].replace("int", "Int")
 
 

@@ -114,7 +114,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     _leaf: Any = None  # the node of a leaf that requires no gradient for now
     __torch_dispatch__ = staticmethod(no_torch_dispatch)
     names_ = None
-    is_quantized = False
     is_nested = False
     is_mkldnn = False
     is_xla = is_mps = is_xpu = is_ipu = is_vulkan = is_hpu = is_mtia = is_maia = False
@@ -253,6 +252,11 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return self.layout is devices.sparse_coo
 
     @property
+    def is_quantized(self) -> bool:
+        """Whether elements are integers that stand for numbers."""
+        return self.dtype.category == dtypes.QUANTIZED
+
+    @property
     def is_sparse_csr(self) -> bool:
         """Whether rows are compressed."""
         return self.layout is devices.sparse_csr
@@ -290,7 +294,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         a = self._array
         strides = small.steps(a)
         if strides is None and isinstance(a, KindArray):
-            raise RuntimeError(f"stride(): a tensor of the layout {a.layout} has no strides")
+            strides = a.stride()
         if strides is None:
             step = a.itemsize
             # Arrays that numpy has made without elements have no strides.
@@ -304,7 +308,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if isinstance(a, MetaArray):
             return a.offset // a.itemsize
         if isinstance(a, KindArray):
-            raise RuntimeError(f"storage_offset(): a tensor of the layout {a.layout} has no storage")
+            return a.storage_offset()
         if type(a) is not ndarray:
             return (a.data.ptr - a.data.mem.ptr) // a.itemsize
         buffer = self._storage[tape.BUFFER]
@@ -318,7 +322,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             _state.settle()
         a = self._array
         if isinstance(a, KindArray):
-            raise RuntimeError(f"data_ptr(): Cannot access data pointer of Tensor that doesn't have storage; its layout is {a.layout}")
+            raise RuntimeError(f"data_ptr(): Cannot access data pointer of Tensor that doesn't have storage; it is {a.shown}")
         return (small.address(a) if a.__class__ is ndarray else _arrays.address(a)) if a.size else 0
 
     def numel(self) -> int:
@@ -345,7 +349,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Whether elements lie in memory in the order of `memory_format` (row-major by default) without gaps."""
         a = self._array
         if isinstance(a, KindArray):
-            return False
+            return a.is_contiguous(memory_format)
         if memory_format is None or memory_format is devices.contiguous_format:
             return a.flags.c_contiguous if a.__class__ is ndarray else _arrays.is_c_contiguous(a)
         order = channels_last_order(memory_format, a.ndim)
@@ -669,7 +673,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if type(self._array) is MetaArray:
             raise ValuesCannotBeRead("Cannot copy out of meta tensor; no data!")
         if isinstance(self._array, KindArray):
-            raise RuntimeError(f"tolist(): a tensor of the layout {self.layout} has no storage to read; use x.to_dense().tolist()")
+            raise RuntimeError(f"tolist(): {self._array.shown} has no storage to read; use {self._array.dense}.tolist()")
         return _plain(self._array).tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
@@ -683,7 +687,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         if self._node is not None and _state.grad_enabled():
             raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         if isinstance(self._array, KindArray):
-            raise TypeError(f"can't convert a tensor of the layout {self.layout} to numpy. Use Tensor.to_dense() first.")
+            raise TypeError(f"can't convert {self._array.shown} to numpy. Use {self._array.dense} first.")
         if type(self._array) is not ndarray:
             raise TypeError(
                 f"can't convert {self.device} device type tensor to numpy. "
@@ -901,7 +905,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         from .storage import UntypedStorage
 
         if isinstance(self._array, KindArray):
-            raise NotImplementedError(f"Cannot access storage of a tensor of the layout {self.layout}; its values() have one")
+            raise NotImplementedError(f"Cannot access storage of {self._array.shown}; its parts have one")
 
         if INTERPRETED:
             _state.settle()
@@ -911,6 +915,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """The shared memory seen as elements of this tensor's dtype; deprecated in PyTorch."""
         from .storage import TypedStorage
 
+        if isinstance(self._array, KindArray):
+            raise NotImplementedError(f"Cannot access storage of {self._array.shown}; its parts have one")
         if INTERPRETED:
             _state.settle()
         return TypedStorage._of(self)

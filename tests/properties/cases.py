@@ -25,8 +25,8 @@ RANDOM = {
 }
 
 
-# Ops that take or give sparse tensors: what is asked here is asked of strided memory. `tests/sparse` has theirs.
-SPARSE = "flambeau.ops.sparse"
+# Ops that take or give sparse or quantized tensors: what is asked here is asked of strided memory. They have folders of tests of their own.
+OTHER_KINDS = "flambeau.ops.sparse", "flambeau.ops.quantize"
 
 
 class Case(NamedTuple):
@@ -56,7 +56,7 @@ def cases(draws: bool = True) -> list[Case]:
     first_alone = os.environ.get("FLAMBEAU_BACKEND") == "numpy" and not EVERYTHING
     found = []
     for op in OPS:
-        if reached_by(op) or op.qualified == "cuda" or op.fn.__module__ == SPARSE or (not draws and op.qualified in RANDOM):
+        if reached_by(op) or op.qualified == "cuda" or op.fn.__module__ in OTHER_KINDS or (not draws and op.qualified in RANDOM):
             continue
         found += [Case(op, at) for at in range(min(len(samples_of(op)), 1 if first_alone else 99))]
     return found

@@ -10,7 +10,7 @@ FAMILIES = (
     "random", "activation", "fused", "attention", "recurrent", "embedding", "distance", "logarithm", "functional", "norm",
     "loss", "margin", "ctc", "conv", "pool", "pool_adaptive", "vision", "select", "rows", "mask", "put", "scan",
     "sort", "count", "triangle", "grid", "gamma_draws", "contract", "compare", "special", "fft", "matrix", "solve",
-    "decompose", "lu", "spectral", "norms", "windows", "misc", "sparse_products", "sparse",
+    "decompose", "lu", "spectral", "norms", "windows", "misc", "sparse_products", "sparse", "quantize",
 )  # fmt: skip
 
 

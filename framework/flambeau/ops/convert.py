@@ -323,7 +323,7 @@ def typed_tensor(name: str, kind: type[TypedTensorMeta] = TypedTensorMeta) -> An
 
 
 def type_name(self: Tensor) -> str:
-    place = ("cuda." if self.is_cuda else "") + ("sparse." if self.is_sparse else "")
+    place = ("cuda." if self.is_cuda else "") + ("sparse." if self.is_sparse else "quantized." if self.is_quantized else "")
     return f"torch.{place}{dtypes.scalar_type(self.dtype)}Tensor"
 
 

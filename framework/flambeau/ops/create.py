@@ -444,10 +444,8 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
         raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if isinstance(input._array, KindArray) and layout in (None, input.layout):
         if make is not np.zeros and make is not _empty_filled:
-            raise NotImplementedError(f"not built for the layout {input.layout}: only zeros are; make a dense tensor like input.to_dense()")
-        from .sparse import zeros_like_of
-
-        made = zeros_like_of(input, None if d is None else dtypes.as_dtype(d), place)
+            raise NotImplementedError(f"not built for {input._array.shown}: only zeros are; make a dense tensor like {input._array.dense}")
+        made = input._array.zeros(None if d is None else dtypes.as_dtype(d), place)
         return made.requires_grad_(True) if requires_grad else made
     if layout is not None and layout is not devices.strided:
         made = _sparse(tuple(input.shape), layout, input.dtype if d is None else d, input.device if place is None else place, False)

@@ -58,6 +58,11 @@ class SparseArray(KindArray):
 
         return text(tensor)
 
+    def zeros(self, dtype: Any, place: Any) -> Tensor:
+        from ..sparse import zeros_like_of
+
+        return zeros_like_of(wrap(self), dtype, place)
+
     def over(self, values: Tensor) -> SparseArray:
         """This pattern with other `values`, which may have another dtype."""
         raise NotImplementedError

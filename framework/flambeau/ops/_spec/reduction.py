@@ -178,15 +178,15 @@ class ReductionOp(Op):
     def run(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         if not isinstance(input, Tensor):
             raise TypeError(f"{self.said}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        answer = NotImplemented if input._array.__class__ is ndarray else elsewhere(self, (input, dim, keepdim, dtype))
+        if answer is not NotImplemented:
+            return answer
         if dtype.__class__ is type:
             dtype = dtypes.as_dtype(dtype)
         accumulate, result = self.dtype_rule(self, input.dtype, dtype)
         if result.itemsize == 1 and result.category == FLOATING:
             refuse_float8(self.name, result)
         a = input._array
-        answer = NotImplemented if a.__class__ is ndarray else elsewhere(self, (input, dim, keepdim, dtype))
-        if answer is not NotImplemented:
-            return answer
         axes = wrap_dims(self.name, dim, a.ndim)
         if type(a) is MetaArray:
             out: Any = MetaArray(reduced_shape(a.shape, axes, keepdim), result.numpy)

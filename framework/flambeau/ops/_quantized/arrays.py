@@ -1,0 +1,148 @@
+"""The array of a quantized tensor: integers, and how numbers follow from them.
+
+A number is ``(integer - zero_point) * scale``; scale and zero point are one for all, or one for each index of a dimension. The
+integers are a dense tensor, so views of a quantized tensor are views of that.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import devices, dtypes
+from ..._kinds import KindArray, no_kernel
+from ...tensor import Tensor, without_history, wrap
+
+__all__ = ["INTEGERS", "QuantizedArray", "Quantizer", "is_quantized", "quantize"]
+
+# The dtypes of the integers.
+INTEGERS = {dtypes.quint8: dtypes.uint8, dtypes.qint8: dtypes.int8, dtypes.qint32: dtypes.int32}
+
+
+class Quantizer(NamedTuple):
+    """How numbers follow from integers: one `scale` and `zero_point`, or with an `axis`, arrays of one for each of its indices."""
+
+    scale: Any                                        # a Python float, or an array of float64
+    zero_point: Any                                   # an int, or an array of int64
+    axis: int | None = None
+
+    @property
+    def scheme(self) -> Any:
+        return devices.per_tensor_affine if self.axis is None else devices.per_channel_affine
+
+    def along(self, ndim: int) -> tuple[Any, Any]:
+        """Scale in float32 and zero point, of shapes that broadcast to a tensor of `ndim` dimensions."""
+        if self.axis is None:
+            return np.float32(self.scale), self.zero_point
+        shape = [-1 if d == self.axis else 1 for d in range(ndim)]
+        return self.scale.astype(np.float32).reshape(shape), self.zero_point.reshape(shape)
+
+    def integers(self, numbers: Any, kind: Any) -> Any:
+        """`numbers`, an array of float32, as integers of the dtype `kind`: rounded to even, and kept in its range."""
+        scale, zero = self.along(numbers.ndim)
+        limits = np.iinfo(kind.numpy)
+        # The zero point is added before rounding, as PyTorch does: halves go to the even integer of the sum.
+        wide = np.rint(numbers * (np.float32(1) / scale) + np.asarray(zero, np.float32)).astype(np.float64)
+        return np.where(np.isnan(wide), limits.max, np.clip(wide, limits.min, limits.max)).astype(kind.numpy)
+
+    def numbers(self, integers: Any) -> Any:
+        """What `integers` stand for, in float32."""
+        scale, zero = self.along(integers.ndim)
+        return ((integers.astype(np.int64) - zero).astype(np.float32) * scale).astype(np.float32, copy=False)
+
+
+class QuantizedArray(KindArray):
+    """`parts` are the integers alone; `type` is the quantized dtype."""
+
+    __slots__ = ("quantizer", "type")
+    kind = "quantized"
+    dense = "x.dequantize()"
+    shown = "a quantized tensor"  # pyright: ignore[reportAssignmentType]  # the same for all
+    layout = devices.strided  # pyright: ignore[reportAssignmentType]  # the same for all
+
+    def __init__(self, integers: Tensor, type: Any, quantizer: Quantizer) -> None:
+        super().__init__(integers._array.shape, type.mark, (without_history(integers),))
+        self.type, self.quantizer = type, quantizer
+
+    @property
+    def integers(self) -> Tensor:
+        return self.parts[0]
+
+    def over(self, integers: Tensor) -> Tensor:
+        """A tensor of other `integers`, which stand for numbers in the same way."""
+        return wrap(QuantizedArray(integers, self.type, self.quantizer))
+
+    def numbers(self) -> Tensor:
+        """The numbers, a dense tensor of float32."""
+        from .._spec.shapes import host_only
+
+        host_only("dequantize", self.integers)
+        return wrap(np.asarray(self.quantizer.numbers(self.integers._array)))
+
+    def answer(self, op: Any, args: tuple[Any, ...], target: Any = None, inplace: bool = False) -> Any:
+        from .rules import answer
+
+        return answer(op, args, target, inplace)
+
+    def stride(self) -> tuple[int, ...]:
+        return self.integers.stride()
+
+    def storage_offset(self) -> int:
+        return self.integers.storage_offset()
+
+    def is_contiguous(self, memory_format: Any) -> bool:
+        return self.integers.is_contiguous() if memory_format is None else self.integers.is_contiguous(memory_format)
+
+    def store(self, said: str, target: Tensor, result: Tensor) -> Tensor:
+        from .rules import store
+
+        return store(said, target, result)
+
+    def zeros(self, dtype: Any, place: Any) -> Tensor:
+        from ..._kinds import no_kernel
+
+        if dtype not in (None, self.type) or place is not None and devices.device(place) != self.place:
+            raise no_kernel("zeros_like: of a quantized tensor with another dtype or device is not built; use x.dequantize()")
+        zero = self.quantizer.integers(np.zeros(self.shape, np.float32), self.integers.dtype)
+        return self.over(wrap(np.asarray(zero)))
+
+    def plain(self, said: str) -> Tensor:
+        return self.numbers()
+
+    def copy(self) -> QuantizedArray:
+        return QuantizedArray(self.integers.clone(), self.type, self.quantizer)
+
+    def rebuilding(self) -> tuple[Any, tuple[Any, ...]]:
+        return rebuilt, (self.integers, self.type, self.quantizer)
+
+    def text(self, tensor: Any) -> str:
+        from ... import _printing
+
+        q = self.quantizer
+        suffixes = [f"size={tuple(self.shape)}", f"dtype={self.type}", f"quantization_scheme={q.scheme}"]
+        if q.axis is None:
+            suffixes += [f"scale={q.scale}", f"zero_point={q.zero_point}"]
+        else:
+            suffixes += [f"scale={wrap(q.scale)}", f"zero_point={wrap(q.zero_point)}", f"axis={q.axis}"]
+        return _printing.tensor_text(self.numbers()._array, suffixes)
+
+
+def rebuilt(integers: Tensor, type: Any, quantizer: Any) -> Tensor:
+    """A tensor of what `QuantizedArray.rebuilding` gave."""
+    return wrap(QuantizedArray(integers, type, Quantizer(*quantizer)))
+
+
+def is_quantized(x: Any) -> bool:
+    return isinstance(x, Tensor) and isinstance(x._array, QuantizedArray)
+
+
+def quantize(numbers: Tensor, type: Any, quantizer: Quantizer) -> Tensor:
+    """The float32 tensor `numbers` as a quantized one."""
+    from .._spec.shapes import host_only
+
+    host_only("quantize", numbers)
+    if type not in INTEGERS:
+        raise no_kernel(f"quantize: {type} packs several integers in a byte, which is not built; use quint8, qint8 or qint32")
+    kind = INTEGERS[type]
+    return wrap(QuantizedArray(wrap(np.asarray(quantizer.integers(numbers._array, kind))), type, quantizer))

@@ -1,0 +1,133 @@
+"""Quantized tensors: integers and the numbers they stand for, views, operations, and PyTorch's results."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*quantize:UserWarning")
+X = np.array([[-1.0, 0.0, 1.05], [2.0, 100.0, -100.0]], np.float32)
+
+
+class Operands:
+    def __init__(self, lib: Any) -> None:
+        self.lib = lib
+        self.x = lib.tensor(X)
+        self.q = lib.quantize_per_tensor(self.x, 0.1, 10, lib.quint8)
+        self.signed = lib.quantize_per_tensor(self.x, 0.1, 0, lib.qint8)
+        self.wide = lib.quantize_per_tensor(self.x, 0.1, 0, lib.qint32)
+        self.channels = lib.quantize_per_channel(self.x, lib.tensor([0.1, 0.01]), lib.tensor([10, 0]), 0, lib.quint8)
+        self.image = lib.quantize_per_tensor(lib.arange(32.0).view(1, 2, 4, 4) / 3, 0.25, 3, lib.quint8)
+
+
+QUANTIZED = {
+    "unsigned": lambda o: o.q,
+    "signed": lambda o: o.signed,
+    "wide": lambda o: o.wide,
+    "by a tensor": lambda o: o.lib.quantize_per_tensor(o.x, o.lib.tensor(0.1), o.lib.tensor(2), o.lib.quint8),
+    "channels": lambda o: o.channels,
+    "columns": lambda o: o.lib.quantize_per_channel(o.x, o.lib.tensor([0.1, 0.5, 1.0]), o.lib.tensor([0, 1, 2]), 1, o.lib.qint8),
+    "halves": lambda o: o.lib.quantize_per_tensor(o.lib.tensor([0.05, 0.15, 0.25, -0.05, -0.15, float("inf")]), 0.1, 0, o.lib.qint8),
+    "transposed": lambda o: o.q.t(),
+    "viewed": lambda o: o.q.view(3, 2),
+    "reshaped": lambda o: o.q.t().reshape(-1),
+    "row": lambda o: o.q[1],
+    "column": lambda o: o.q[:, 1],
+    "unsqueezed": lambda o: o.q.unsqueeze(0),
+    "clone": lambda o: o.channels.clone(),
+    "detached": lambda o: o.q.detach(),
+    "joined": lambda o: o.lib.cat((o.q, o.q)),
+    "relu": lambda o: o.lib.relu(o.q),
+    "clamped": lambda o: o.q.clamp(0, 1),
+    "sigmoid": lambda o: o.lib.sigmoid(o.q),
+    "tanh": lambda o: o.lib.tanh(o.q),
+    "largest": lambda o: o.q.max(),
+    "largest of rows": lambda o: o.q.max(1)[0],
+    "mean": lambda o: o.q.mean(),
+    "sorted": lambda o: o.q.sort()[0],
+    "top": lambda o: o.q.topk(2)[0],
+    "copied": lambda o: o.q.clone().copy_(o.x / 2),
+    "filled": lambda o: o.q.clone().fill_(1),
+    "pool1d": lambda o: o.lib.quantized_max_pool1d(o.q, [2]),
+    "pool2d": lambda o: o.lib.quantized_max_pool2d(o.image, [2, 2], [2, 2], [1, 1]),
+    "pooled": lambda o: o.lib.nn.functional.max_pool2d(o.image, 2),
+    "normalized": lambda o: o.lib.quantized_batch_norm(o.image, o.lib.ones(2) * 2, o.lib.ones(2), o.lib.tensor([1.0, 5.0]),
+                                                       o.lib.tensor([4.0, 9.0]), 1e-5, 0.2, 2),
+}  # fmt: skip
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_integers_and_texts_are_pytorchs(name, oracle):
+    ours, theirs = (QUANTIZED[name](Operands(lib)) for lib in (fb, oracle))
+
+    assert str(ours.dtype) == str(theirs.dtype)
+    assert ours.int_repr().tolist() == theirs.int_repr().tolist()
+    assert str(ours.int_repr().dtype) == str(theirs.int_repr().dtype)
+    assert ours.dequantize().tolist() == theirs.dequantize().tolist()
+    assert repr(ours) == repr(theirs)
+
+
+def test_what_a_quantized_tensor_is():
+    o = Operands(fb)
+
+    assert o.q.is_quantized
+    assert not o.x.is_quantized
+    assert (o.q.layout, o.q.stride(), o.q.itemsize, o.q.is_contiguous()) == (fb.strided, (3, 1), 1, True)
+    assert (o.q.qscheme(), o.q.q_scale(), o.q.q_zero_point()) == (fb.per_tensor_affine, 0.1, 10)
+    assert o.channels.qscheme() is fb.per_channel_affine
+    assert o.channels.q_per_channel_scales().dtype is fb.float64
+    assert o.channels.q_per_channel_zero_points().tolist() == [10, 0]
+    assert o.channels.q_per_channel_axis() == 0
+    assert o.q.type() == "torch.quantized.QUInt8Tensor"
+    assert o.q[0, 2].item() == 1.0
+    assert fb.equal(fb.dequantize([o.q, o.x])[1], o.x)
+    assert (o.q == o.q).all()
+    assert fb.equal(o.q, o.q.clone())
+
+
+def test_a_view_is_a_view_of_the_integers():
+    q = Operands(fb).q
+    q.t()[0].fill_(1)
+
+    assert q.dequantize()[:, 0].tolist() == [1, 1]
+
+
+def test_copies_and_pickles_keep_how_they_are_quantized():
+    for q in (Operands(fb).q, Operands(fb).channels):
+        for made in (copy.deepcopy(q), pickle.loads(pickle.dumps(q))):
+            assert repr(made) == repr(q)
+            made.fill_(1)
+            assert repr(made) != repr(q)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda o: fb.quantize_per_tensor(o.x, 0.1, 0, fb.int8), RuntimeError, "Char is not supported"),
+        (lambda o: fb.quantize_per_tensor(o.x.double(), 0.1, 0, fb.qint8), RuntimeError, "only works on Float Tensor, got Double"),
+        (lambda o: fb.quantize_per_tensor(o.x, 0.1, 300, fb.quint8), RuntimeError, "300 is above upper bound"),
+        (lambda o: fb.quantize_per_channel(o.x, fb.ones(3), fb.zeros(3), 0, fb.qint8), RuntimeError, r"scales \(3\)"),
+        (lambda o: fb.quantize_per_tensor(o.x, 0.1, 0, fb.quint4x2), NotImplementedError, "quint4x2"),
+        (lambda o: o.q.q_per_channel_scales(), RuntimeError, "per_channel_affine"),
+        (lambda o: o.channels.q_scale(), RuntimeError, "per_tensor_affine"),
+        (lambda o: o.channels.t(), RuntimeError, "uniformly quantized"),
+        (lambda o: o.x.int_repr(), NotImplementedError, "needs a quantized tensor"),
+        (lambda o: o.q + o.q, NotImplementedError, "add: not built for quantized tensors"),
+        (lambda o: o.q.float(), NotImplementedError, "dequantize"),
+        (lambda o: o.q.numpy(), TypeError, "dequantize"),
+        (lambda o: o.q.untyped_storage(), NotImplementedError, "storage"),
+        (lambda o: o.q.requires_grad_(), RuntimeError, "floating point"),
+        (lambda o: fb.zeros(2, dtype=fb.quint8), RuntimeError, "quantize_per_tensor"),
+        (lambda o: fb.cat((o.q, o.signed)), RuntimeError, "one scale"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_says_why(call, error, words):
+    with pytest.raises(error, match=words):
+        call(Operands(fb))
