@@ -318,6 +318,34 @@ def mesh():
     dist.destroy_process_group()
 
 
+def blocks():
+    """Tensors around the sizes where all_reduce changes its way, and calls whose description needs a message of its own."""
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    other = dist.new_group()
+    for dtype in (fb.float32, fb.float16, fb.bfloat16, fb.int8, fb.complex128):
+        for count in (8191, 8192, 8193, (1 << 18) - 1, 1 << 18, 3 * (1 << 18) + 5):
+            given = [((fb.arange(count) * (at + 3)) % 101 - 50).to(dtype) for at in range(size)]
+            total = given[0].to(fb.float32) if dtype.itemsize == 2 else given[0].clone()
+            for one in given[1:]:
+                total = total + one
+            x, y = given[rank].clone(), given[rank].clone()
+            work = dist.all_reduce(y, group=other, async_op=True)
+            dist.all_reduce(x)
+            work.wait()
+            same(x, total.to(dtype))
+            same(y, total.to(dtype))
+    columns = fb.ones(3, 20_000).t() * (rank + 1)
+    dist.all_reduce(columns, dist.ReduceOp.AVG)
+    same(columns, fb.full((20_000, 3), (size + 1) / 2))
+    many = [fb.full((2,), float(rank + at)) for at in range(4000)]
+    dist.all_reduce_coalesced(many)
+    same(many[3999], fb.full((2,), float(sum(range(size)) + 3999 * size)))
+    dist.all_reduce(many[0])
+    same(many[0], fb.full((2,), float(sum(range(size)) * size)))
+    dist.destroy_process_group()
+
+
 def over_sockets():
     everything()
 

@@ -146,6 +146,20 @@ def late():
     assert "monitoredBarrier" in text and "rank 1" in text, text
 
 
+def too_late():
+    """Rank 1 comes to a call that rank 0 has given up, twice over."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=0.5))
+    dist.barrier()
+    if RANK == 1:
+        time.sleep(2.5)
+        text = told(lambda: dist.all_reduce(fb.ones(3)), 1)
+        assert "rank 0 has given this call up and gone on to call 4" in text, text
+        return
+    for _ in range(3):
+        told(lambda: dist.all_reduce(fb.ones(3)), 2)
+    time.sleep(2)
+
+
 def left():
     dist.init_process_group("gloo", timeout=timedelta(seconds=20))
     dist.barrier()

@@ -13,6 +13,10 @@ def test_all_calls_give_the_same_over_sockets_alone(ranks):
     ranks("collective_programs.over_sockets", 2, FLAMBEAU_SHARED_MEMORY="0")
 
 
+def test_large_tensors_and_long_lists_are_combined_by_three_ranks(ranks):
+    ranks("collective_programs.blocks", 3)
+
+
 def test_a_job_meets_in_a_file_at_an_address_and_again_on_one_store(ranks, tmp_path):
     ranks("collective_programs.by_file", 2)
 

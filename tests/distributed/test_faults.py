@@ -49,7 +49,7 @@ def test_a_full_disk_fails_the_save_on_all_ranks_and_leaves_the_last_one(ranks):
     ranks("fault_programs.disk_full", 2)
 
 
-@pytest.mark.parametrize("what", ["late", "left", "stopped", "wrong_key", "key_missing", "missing"])
+@pytest.mark.parametrize("what", ["late", "too_late", "left", "stopped", "wrong_key", "key_missing", "missing"])
 def test_a_rank_that_does_not_come_is_named_within_the_timeout(ranks, what):
     ranks(f"fault_programs.{what}", 2)
 

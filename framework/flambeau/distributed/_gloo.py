@@ -3,10 +3,14 @@
 Each collective begins with every rank telling every other what it calls: the number of the call in its group, the operation,
 dtypes and shapes, and the line of the program. Small data travels with that; larger data lies in memory that the
 ranks of one machine share, or follows over the socket. Nothing is read before all ranks are known to mean the same call.
+
+Between processes of one machine the first call of a group goes over sockets and tells where each rank's board lies (`_board.py`);
+later ones are told there.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import time
@@ -18,10 +22,12 @@ import numpy as np
 
 from ..tensor import bump
 from . import _mesh
+from ._board import BLOCK, Board, boards_work_here, spins_for
 from ._engine import ProcessGroup, Work
 from ._errors import DistBackendError
 from ._ledger import Entry, bytes_of, call_site, note
-from ._reduce import check_reducible, reduce_arrays
+from ._pack import pack, unpack
+from ._reduce import check_reducible, reduce_arrays, reduce_into
 
 __all__ = ["GlooGroup"]
 
@@ -58,10 +64,11 @@ def _text(strict: Any) -> str:
 class _Call:
     """One collective of one rank: what it is called with, and what has come of it."""
 
-    __slots__ = ("end", "entry", "name", "seq", "site", "strict")
+    __slots__ = ("end", "entry", "name", "seq", "site", "strict", "waits")
 
-    def __init__(self, name: str, seq: int, strict: list[Any], site: str, end: float, entry: Entry) -> None:
+    def __init__(self, name: str, seq: int, strict: list[Any], site: str, end: float, entry: Entry, waits: bool) -> None:
         self.name, self.seq, self.strict, self.site, self.end, self.entry = name, seq, strict, site, end, entry
+        self.waits = waits  # the program waits; in the group's thread a call sleeps at once, for the program computes
 
 
 class GlooGroup(ProcessGroup):
@@ -87,7 +94,14 @@ class GlooGroup(ProcessGroup):
         self._shares = set(ranks) <= mesh.shares_memory
         self._segments: list[_mesh.Segment | None] = [None, None]
         self._posts = itertools.count(1)
-        self._unread: list[tuple[int, list[int]] | None] = [None, None]
+        # What waits until the others have read a segment; it gives the ranks that have not.
+        self._unread: list[Callable[[_Call], list[int]] | None] = [None, None]
+        self._board: Board | None = None  # this rank's
+        self._board_memory: _mesh.Segment | None = None
+        self._boards: dict[int, Board] | None = None  # those of the others, by rank of the job; None where messages are sent
+        self._without: set[int] = set(self._others)  # ranks whose first call has not been heard
+        self._turn = 0
+        self._reads = False
 
     # One call
 
@@ -106,9 +120,9 @@ class GlooGroup(ProcessGroup):
         entry = note(self._name, self._size, seq, name, _text(strict), count, site)
         seconds = (timeout or self.timeout).total_seconds()
         if not async_op and not self._queue:
-            call = _Call(name, seq, strict, site, time.monotonic() + seconds, entry)
+            call = _Call(name, seq, strict, site, time.monotonic() + seconds, entry, True)
         else:
-            call = _Call(name, seq, strict, site, float("inf"), entry)
+            call = _Call(name, seq, strict, site, float("inf"), entry, False)
 
         def whole() -> None:
             if call.end == float("inf"):
@@ -135,13 +149,19 @@ class GlooGroup(ProcessGroup):
         Returns: bytes by group rank, this one's own among them; where an array lies in shared memory it is valid until
             `_release`.
         """
+        if call.seq > 1 and self._has_boards(call):
+            return self._exchange_on_boards(call, data, info, check)
         mesh = self._mesh
         refs = self._post(0, data, call)
+        board = self._make_board() if call.seq == 1 else None
         for at, peer in enumerate(self.ranks):
             if peer != mesh.rank:
                 payload, ref = self._part(data, refs, at)
-                mesh.send(peer, _mesh.CALL, self._id, call.seq, [call.name, call.strict, call.site, info, ref], *payload)
+                meta = [call.name, call.strict, call.site, info, ref, board]
+                mesh.send(peer, _mesh.CALL, self._id, call.seq, meta, *payload)
         came = mesh.take(_mesh.CALL, self._id, call.seq, self._others, call.end)
+        if call.seq == 1:
+            self._find_boards(came)
         if len(came) < len(self._others):
             raise self._lonely(call, came)
         found: dict[int, np.ndarray] = {}
@@ -168,8 +188,12 @@ class GlooGroup(ProcessGroup):
 
     _borrowed: list[tuple[int, int]] = []
 
-    def _release(self) -> None:
+    def _release(self, call: _Call) -> None:
         """Tell the owners of shared memory that it has been read."""
+        if self._reads:
+            assert self._board is not None
+            self._board.finish(call.seq)
+            self._reads = False
         for peer, post in self._borrowed:
             self._mesh.send(peer, _mesh.ACK, self._id, post)
         self._borrowed = []
@@ -232,15 +256,18 @@ class GlooGroup(ProcessGroup):
             np.copyto(view, piece)
             refs[at] = [post, segment.serial, segment.descriptor, segment.size, at_byte, piece.nbytes]
             at_byte += piece.nbytes + 63 & ~63
-        self._unread[which] = (post, readers)
+        if call.seq > 1 and self._boards is not None:
+            self._unread[which] = lambda now: self._not_finished(now, call.seq, readers)
+        else:
+            self._unread[which] = lambda now: self._not_acknowledged(now, post, readers)
         return {self.ranks.index(peer): refs[-1] for peer in readers} if one else refs
 
     def _segment(self, which: int, total: int, call: _Call) -> _mesh.Segment:
         unread = self._unread[which]
         if unread is not None:
-            post, readers = unread
-            if len(self._mesh.take(_mesh.ACK, self._id, post, readers, call.end)) < len(readers):
-                raise self._lonely(call, {}, readers)
+            missing = unread(call)
+            if missing:
+                raise self._lonely(call, {}, missing)
             self._unread[which] = None
         segment = self._segments[which]
         if segment is None or segment.size < total:
@@ -252,6 +279,148 @@ class GlooGroup(ProcessGroup):
     def _map(self, peer: int, ref: list[int]) -> np.ndarray:
         _, serial, descriptor, size, at, count = ref
         return np.frombuffer(self._mesh.memory_of(peer, serial, descriptor, size), np.uint8, count, at)
+
+    def _not_acknowledged(self, call: _Call, post: int, readers: list[int]) -> list[int]:
+        found = self._mesh.take(_mesh.ACK, self._id, post, readers, call.end)
+        return [peer for peer in readers if peer not in found]
+
+    def _not_finished(self, call: _Call, seq: int, readers: list[int]) -> list[int]:
+        assert self._boards is not None
+        gone = self._mesh.gone
+        boards = self._boards
+        return [
+            peer for peer in readers if not boards[peer].wait_finished(seq, call.end, functools.partial(gone.__contains__, peer))
+        ]
+
+    # Calls that are told on boards
+
+    def _make_board(self) -> list[int] | None:
+        """Make this rank's board, where all ranks may read it; where it lies."""
+        if not self._shares or self._size == 1 or not boards_work_here():
+            return None
+        self._board, memory = Board.make()
+        self._board_memory, self._boards = memory, {}
+        self._mesh.boards.append(self._heard)
+        return [memory.serial, memory.descriptor, memory.size]
+
+    def _find_boards(self, came: dict[int, tuple[Any, Any]]) -> None:
+        """Open the boards that the first calls told of."""
+        self._without -= came.keys()
+        for peer, (meta, _) in came.items():
+            if self._boards is None:
+                return
+            if meta[5] is None:
+                self._boards = None  # one that does not share memory with all: nobody uses boards
+                return
+            try:
+                self._boards[peer] = Board(self._mesh.memory_of(peer, *meta[5]), spins_for(self._size))
+            except OSError:
+                # It left after its first call; the next call of this rank finds no board, and says that it is gone.
+                self._without.add(peer)
+
+    def _has_boards(self, call: _Call) -> bool:
+        """Whether the group's calls are told on boards; where first calls were not heard in time, they are waited for."""
+        if self._without:
+            came = self._mesh.take(_mesh.CALL, self._id, 1, self._without, call.end)
+            self._find_boards(came)
+            if self._without:
+                raise self._lonely(call, {}, sorted(self._without))
+        return self._boards is not None
+
+    def _heard(self, peer: int) -> tuple[float, str] | None:
+        board = (self._boards or {}).get(peer)
+        last = board.latest() if board else None
+        if last is None or last.by_socket:
+            return None
+        name, _, site = unpack(last.head)
+        return last.when, f"{name} #{last.number} at {site}"
+
+    def _exchange_on_boards(self, call: _Call, data: Any, info: Any, check: Any) -> dict[int, np.ndarray]:
+        """As `_exchange`, after the first call."""
+        board, mesh = self._board, self._mesh
+        assert board is not None
+        refs = self._post(0, data, call)
+        table, flat = None, None
+        if refs is None and data is not None:
+            if isinstance(data, dict):
+                table, flat = _side_by_side(data, self._rank)
+            else:
+                flat = data
+        head = pack([call.name, call.strict, call.site])
+        plain = info is None and refs is None and table is None
+        tail = b"" if plain else pack([info, refs, table])
+        if not board.write(call.seq, head, tail, flat, self._turn):
+            meta = [call.name, call.strict, call.site, info, refs, table]
+            for peer in self._others:
+                mesh.send(peer, _mesh.CALL, self._id, call.seq, meta, *(() if flat is None else (flat,)))
+        board.post(call.seq)
+        self._wait_all(call, 0)
+        came = {peer: self._posted(call, peer, head) for peer in self._others}
+        self._turns = {peer: found[2] for peer, found in came.items()}
+        # What is the same on all ranks to the byte needs no reading.
+        if check is not None or any(meta is not None for meta, _, _ in came.values()):
+            own = (call.name, call.strict, call.site, info, None, None)
+            metas = {peer: (meta or own, payload) for peer, (meta, payload, _) in came.items()}
+            wrong = self._differences(call, metas, info, check)
+            if wrong:
+                board.finish(call.seq)
+                raise DistBackendError(wrong)
+        call.entry.state = "exchanging"
+        found: dict[int, np.ndarray] = {}
+        for at, peer in enumerate(self.ranks):
+            if peer == mesh.rank:
+                own = data.get(at) if isinstance(data, dict) else data
+                if own is not None:
+                    found[at] = own
+                continue
+            meta, payload, _ = came[peer]
+            theirs, places = (None, None) if meta is None else (meta[4], meta[5])
+            if theirs is not None:
+                if self._rank in theirs:
+                    found[at] = self._map(peer, theirs[self._rank])
+                    self._reads = True
+            elif places is None:
+                if len(payload):
+                    found[at] = payload
+            elif self._rank in places:
+                begin, count = places[self._rank]
+                found[at] = payload[begin : begin + count]
+        return found
+
+    _turns: dict[int, int] = {}
+
+    def _wait_all(self, call: _Call, phase: int) -> None:
+        """Wait until all others have come to this step of `call`."""
+        boards, gone = self._boards, self._mesh.gone
+        assert boards is not None
+
+        def lost() -> bool:
+            return bool(gone) and any(peer in gone and not boards[peer].has(call.seq, phase) for peer in self._others)
+
+        for peer in self._others:
+            if not boards[peer].wait(call.seq, phase, call.end, lost, call.waits):
+                missing = [one for one in self._others if not boards[one].has(call.seq, phase)]
+                raise self._lonely(call, {}, missing or [peer])
+
+    def _posted(self, call: _Call, peer: int, head: bytes) -> tuple[Any, Any, int]:
+        """What `peer` posted for `call`: None or what it says, its data, and the turn of its ring."""
+        assert self._boards is not None
+        found = self._boards[peer].read(call.seq)
+        if found.number != call.seq:
+            raise DistBackendError(
+                f"{call.name}: call {call.seq} of group {self._name!r} ({_text(call.strict)}) at {call.site}: "
+                f"rank {peer} has given this call up and gone on to call {found.number}; this rank came too late"
+            )
+        if found.by_socket:
+            came = self._mesh.take(_mesh.CALL, self._id, call.seq, [peer], call.end)
+            if peer not in came:
+                raise self._lonely(call, {}, [peer])
+            meta, payload = came[peer]
+            return meta, np.frombuffer(payload, np.uint8), found.turn
+        if found.head == head and not found.tail:
+            return None, found.data, found.turn
+        tail = unpack(found.tail) if found.tail else [None, None, None]
+        return [*unpack(found.head), *tail], found.data, found.turn
 
     # What can be wrong
 
@@ -302,14 +471,17 @@ class GlooGroup(ProcessGroup):
             flat = _flat(arrays)
             total = self._all_reduced(call, flat, how)
             _store_flat(tensors, arrays, total)
-            self._release()
+            self._release(call)
 
         return self._call(name, strict, run, list(tensors), async_op, count=bytes_of(tensors))
 
     def _all_reduced(self, call: _Call, flat: np.ndarray, how: Any) -> np.ndarray:
-        if flat.nbytes <= 2 * INLINE or self._size == 1:
+        if flat.nbytes <= INLINE or self._size == 1:
             parts = self._exchange(call, _bytes(flat), _factor(how))
             return reduce_arrays(how, self._in_order(parts, flat, how))
+        if call.seq > 1 and self._has_boards(call):
+            self._combine_in_blocks(call, flat, how)
+            return flat
         # Each rank combines one piece, in the order of ranks, and all get the pieces.
         ends = [flat.size * at // self._size for at in range(self._size + 1)]
         raw, unit = _bytes(flat), flat.itemsize
@@ -328,6 +500,43 @@ class GlooGroup(ProcessGroup):
             _bytes(total)[ends[at] * unit : ends[at + 1] * unit] = piece
         return total
 
+    def _combine_in_blocks(self, call: _Call, flat: np.ndarray, how: Any) -> None:
+        """Combine `flat` in place, block by block: each rank combines one piece of a block on its board, and all copy the pieces.
+
+        A block lies in one half of the ring, the next in the other one. A rank that has posted a block has read the
+        one before, so nothing is written over that anybody still reads.
+        """
+        board, boards, turns = self._board, self._boards, self._turns
+        assert board is not None
+        assert boards is not None
+        step = BLOCK // flat.itemsize
+        for number, begin in enumerate(range(0, flat.size, step)):
+            block = flat[begin : begin + step]
+            ends = [block.size * at // self._size for at in range(self._size + 1)]
+            own = board.block(self._turn)[: block.nbytes].view(block.dtype)
+            mine = slice(ends[self._rank], ends[self._rank + 1])
+            own[: mine.start] = block[: mine.start]
+            own[mine.stop :] = block[mine.stop :]
+            if number == 0:
+                self._exchange_on_boards(call, None, _factor(how), None)
+                turns = self._turns
+            else:
+                board.post(call.seq, 2 * number)
+                self._wait_all(call, 2 * number)
+            theirs = {
+                peer: boards[peer].block(turns[peer] + number)[: block.nbytes].view(block.dtype) for peer in self._others
+            }
+            terms = [block[mine] if peer == self._mesh.rank else theirs[peer][mine] for peer in self.ranks]
+            reduce_into(how, terms, own[mine])
+            block[mine] = own[mine]
+            board.post(call.seq, 2 * number + 1)
+            self._wait_all(call, 2 * number + 1)
+            for at, peer in enumerate(self.ranks):
+                if peer != self._mesh.rank:
+                    piece = slice(ends[at], ends[at + 1])
+                    block[piece] = theirs[peer][piece]
+            self._turn += 1
+
     def _in_order(self, parts: dict[int, np.ndarray], like: np.ndarray, how: Any) -> list[np.ndarray]:
         empty = np.empty(0, np.uint8)
         return [parts.get(at, empty).view(like.dtype) for at in range(self._size)]
@@ -341,7 +550,7 @@ class GlooGroup(ProcessGroup):
             parts = self._exchange(call, data)
             if self._rank != root:
                 _store_bytes(tensors, arrays, parts.get(root, np.empty(0, np.uint8)))
-            self._release()
+            self._release(call)
 
         return self._call(name, strict, run, list(tensors), async_op, count=bytes_of(tensors))
 
@@ -354,7 +563,7 @@ class GlooGroup(ProcessGroup):
             parts = self._exchange(call, {root: _bytes(flat)}, _factor(how))
             if self._rank == root:
                 _store_flat([tensor], [array], reduce_arrays(how, self._in_order(parts, flat, how)))
-            self._release()
+            self._release(call)
 
         strict = [[_describe(tensor)], str(how[0]), f"to {self.ranks[root]}"]
         return self._call("reduce", strict, run, [tensor], async_op, count=bytes_of([tensor]))
@@ -372,7 +581,7 @@ class GlooGroup(ProcessGroup):
         def run(call: _Call) -> None:
             parts = self._exchange(call, _bytes(_contiguous(array)), info, check)
             self._store_parts(outputs, targets, parts)
-            self._release()
+            self._release(call)
 
         return self._call(name, [str(tensor.dtype)], run, list(outputs), async_op, count=bytes_of(outputs))
 
@@ -412,7 +621,7 @@ class GlooGroup(ProcessGroup):
             parts = self._exchange(call, {root: _bytes(_contiguous(array))}, info, check)
             if self._rank == root:
                 self._store_parts(outputs, targets, parts)
-            self._release()
+            self._release(call)
 
         strict = [[_describe(tensor)], f"to {self.ranks[root]}"]
         return self._call("gather", strict, run, list(outputs), async_op, count=bytes_of([tensor]) * self._size)
@@ -438,7 +647,7 @@ class GlooGroup(ProcessGroup):
             data = {at: _bytes(_contiguous(source)) for at, source in enumerate(sources)} if self._rank == root else None
             parts = self._exchange(call, data, info, check)
             _store_bytes([tensor], [array], parts.get(root, np.empty(0, np.uint8)))
-            self._release()
+            self._release(call)
 
         strict = [[_describe(tensor)], f"from {self.ranks[root]}"]
         return self._call("scatter", strict, run, [tensor], async_op, count=bytes_of([tensor]) * self._size)
@@ -459,7 +668,7 @@ class GlooGroup(ProcessGroup):
         def run(call: _Call) -> None:
             parts = self._exchange(call, {at: _bytes(_contiguous(source)) for at, source in enumerate(sources)}, info, check)
             _store_flat([output], [target], reduce_arrays(how, self._in_order(parts, target, how)))
-            self._release()
+            self._release(call)
 
         return self._call(name, [str(output.dtype), str(how[0])], run, [output], async_op, count=bytes_of(inputs))
 
@@ -477,7 +686,7 @@ class GlooGroup(ProcessGroup):
         def run(call: _Call) -> None:
             parts = self._exchange(call, {at: _bytes(_contiguous(source)) for at, source in enumerate(sources)}, info, check)
             self._store_parts(outputs, targets, parts)
-            self._release()
+            self._release(call)
 
         return self._call(name, [str(outputs[0].dtype)], run, list(outputs), async_op, count=bytes_of(inputs))
 
@@ -559,6 +768,12 @@ class GlooGroup(ProcessGroup):
 
     def close(self) -> None:
         super().close()
+        if self._board is not None and self._board_memory is not None:
+            self._mesh.boards.remove(self._heard)
+            for board in (self._board, *(self._boards or {}).values()):
+                board.close()
+            self._board_memory.close()
+            self._board = self._board_memory = self._boards = None
         for segment in self._segments:
             if segment is not None:
                 segment.close()
@@ -582,12 +797,32 @@ def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
     )
 
 
+def _side_by_side(data: dict[int, np.ndarray], rank: int) -> tuple[dict[int, list[int]], np.ndarray | None]:
+    """Where each rank's data begins and how long it is, and all of it in one array."""
+    pieces = {at: piece for at, piece in data.items() if at != rank and piece is not None}
+    table, begin = {}, 0
+    for at, piece in pieces.items():
+        table[at] = [begin, piece.nbytes]
+        begin += piece.nbytes
+    return table, np.concatenate(list(pieces.values())) if pieces else None
+
+
 def _store_flat(tensors: Sequence[Any], arrays: Sequence[np.ndarray], total: np.ndarray) -> None:
     at = 0
     for tensor, array in zip(tensors, arrays, strict=True):
-        np.copyto(array, total[at : at + array.size].reshape(array.shape))
+        part = total[at : at + array.size].reshape(array.shape)
+        if not _same_memory(part, array):  # what was combined in place is there
+            np.copyto(array, part)
         bump(tensor)
         at += array.size
+
+
+def _same_memory(one: np.ndarray, other: np.ndarray) -> bool:
+    return (
+        one.__array_interface__["data"] == other.__array_interface__["data"]
+        and one.strides == other.strides
+        and one.dtype == other.dtype
+    )
 
 
 def _store_bytes(tensors: Sequence[Any], arrays: Sequence[np.ndarray], data: np.ndarray) -> None:

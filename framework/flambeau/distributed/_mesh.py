@@ -76,7 +76,8 @@ class Mesh:
         self._receivers: list[Callable[[], bool]] = []
         self.changed = threading.Condition()
         self.gone: dict[int, str] = {}
-        self.last_heard: dict[int, str] = {}
+        self.last_heard: dict[int, tuple[float, str]] = {}  # when, and what
+        self.boards: list[Callable[[int], tuple[float, str] | None]] = []  # where calls that sent no message are found
         self.pids: dict[int, int] = {}
         self._segments: dict[tuple[int, int], mmap.mmap] = {}
         self._closing = False
@@ -197,7 +198,7 @@ class Mesh:
             elif kind in (CALL, SECOND, ACK):
                 self._arrived[kind, group, number, peer] = (meta, payload)
                 if kind == CALL:
-                    self.last_heard[peer] = f"{meta[0]} #{number} at {meta[2]}"
+                    self.last_heard[peer] = time.monotonic(), f"{meta[0]} #{number} at {meta[2]}"
             else:
                 raise ValueError(f"kind {kind}")
             self.changed.notify_all()
@@ -267,7 +268,8 @@ class Mesh:
         """What is known of a rank that does not answer."""
         if peer in self.gone:
             return self.gone[peer]
-        last = self.last_heard.get(peer)
+        heard = [self.last_heard.get(peer), *(board(peer) for board in self.boards)]
+        last = max((one for one in heard if one is not None), default=(0.0, ""))[1]
         text = f"rank {peer} (process {self.pids.get(peer, 0)}) is connected"
         if peer in self.shares_memory and _is_stopped(self.pids.get(peer, 0)):
             text = f"rank {peer} (process {self.pids[peer]}) is stopped by a signal or a debugger"

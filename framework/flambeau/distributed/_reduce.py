@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["ReduceOp", "RedOpType", "check_reducible", "reduce_arrays"]
+__all__ = ["ReduceOp", "RedOpType", "check_reducible", "reduce_arrays", "reduce_into"]
 
 
 class RedOpType(enum.IntEnum):
@@ -135,6 +135,19 @@ def reduce_arrays(op: tuple[RedOpType, float | None], arrays: Sequence[np.ndarra
         if kind is RedOpType.AVG:
             total = _divided(total, len(arrays))
         return total.astype(given, copy=False)
+
+
+def reduce_into(op: tuple[RedOpType, float | None], arrays: Sequence[np.ndarray], out: np.ndarray) -> None:
+    """`reduce_arrays` into `out`, which shares no memory with `arrays`; without memory of its own where it can."""
+    kind, factor = op
+    if factor is not None or kind is RedOpType.AVG or _wide(out.dtype) != out.dtype or len(arrays) < 2:
+        out[...] = reduce_arrays(op, arrays)
+        return
+    combine = _COMBINE[kind]
+    with np.errstate(all="ignore"):
+        combine(arrays[0], arrays[1], out=out)
+        for array in arrays[2:]:
+            combine(out, array, out=out)
 
 
 def _term(array: np.ndarray, wide: np.dtype, factor: float | None, fresh: bool = True) -> np.ndarray:
