@@ -292,7 +292,7 @@ def _of_elementwise(op: Op) -> dict[str, Any]:
 def make_raw(op: ElementwiseOp, general: Any) -> Any:
     """The gradient rule of `op` on arrays of one dtype whose formulas were taught; `general` answers everything else."""
     names = ("out", *op.params)
-    constants: dict[str, Any] = {"general": general, "sum_to": _spec.sum_to, "zeros": np.zeros}
+    constants: dict[str, Any] = {"general": general, "sum_to": _spec.sum_to, "zeros": np.zeros, "zeros_like": np.zeros_like}
     lines = [
         "d = grad.dtype",
         "if grad.__class__ is not ndarray:",
@@ -322,7 +322,7 @@ def _raw_of(op: ElementwiseOp, i: int, name: str, names: tuple[str, ...], consta
     if constant is not None and constant == 1:
         lines += [f"    g{i} = grad"]
     elif constant is not None and constant == 0:
-        lines += [f"    g{i} = zeros(shapes[{i}], d)"]
+        lines += [f"    g{i} = zeros_like(grad, d) if grad.shape == shapes[{i}] else zeros(shapes[{i}], d)"]
     else:
         constants[f"F{i}"] = formula
         given = ", ".join(("grad", *(f"v{names.index(r)}" for r in op.reads_of(name))))

@@ -166,8 +166,18 @@ def _meta_steps(a: MetaArray, key: Any) -> MetaArray:
     return restrided(a, (*shape, *a.shape[d:]), (*strides, *a.strides[d:]), skip)
 
 
+def _takes_away(key: Any) -> Any:
+    """The index that takes away the dimensions of size 1 which `key` puts in; None if that does anything else."""
+    if None not in key or not all(k is None or k is Ellipsis or k == _EVERYTHING for k in key):
+        return None
+    return tuple([0 if k is None else k for k in key])
+
+
 @basic_index.vjp
 def _basic_vjp(grad, input_shape, key):
+    back = _takes_away(key)
+    if back is not None:
+        return (basic_index.function(grad, back),)
     whole = grad.new_zeros(input_shape)
     basic_index.function(whole, key).copy_(grad)
     return (whole,)
@@ -175,6 +185,9 @@ def _basic_vjp(grad, input_shape, key):
 
 @basic_index.raw
 def _basic_raw(grad, input_shape, key):
+    back = _takes_away(key)
+    if back is not None:
+        return (grad[back],)
     whole = np.zeros(input_shape, grad.dtype)
     whole[key] = grad
     return (whole,)
@@ -224,6 +237,7 @@ def _index_saved(node: Any) -> dict[str, Any]:
 
 
 _LAST = (1 << 63) - 1
+_EVERYTHING = slice(None)
 basic_index.node_class.name = _index_name
 basic_index.node_class.saved_by_name = _index_saved
 basic_index.node_class.looks_around = True

@@ -281,9 +281,9 @@ def _roll_short(a, shifts, dims):
     return _joined([a[(*before, slice(at, None))], a[(*before, slice(None, at))]], dims % a.ndim)
 
 
-@roll.raw
+@roll.raw(memory=CHANNELS)
 def _roll_raw(grad, shifts, dims):
-    return (_roll(grad, -shifts if isinstance(shifts, int) else tuple(-s for s in shifts), dims),)
+    return _roll(grad, -shifts if isinstance(shifts, int) else tuple(-s for s in shifts), dims)
 
 
 @roll.vjp

@@ -84,7 +84,7 @@ def _pad_constant_vjp(grad, pairs):
     return pad_constant(grad, tuple((-a, -b) for a, b in pairs), 0)
 
 
-@pad_constant.raw
+@pad_constant.raw(memory=CHANNELS)
 def _pad_constant_raw(grad, pairs):
     from flambeau_kernels.cpu.pad import pad_constant as kernel
 
@@ -114,7 +114,7 @@ def _pad_mode_vjp(grad, input, pairs, mode):
     return fold_pad(grad, input, pairs, mode)
 
 
-@pad_mode.raw
+@pad_mode.raw(memory=CHANNELS)
 def _pad_mode_raw(grad, input, pairs, mode):
     return _fold_pad(grad, input, pairs, mode)
 
@@ -123,7 +123,7 @@ def _pad_mode_raw(grad, input, pairs, mode):
 # grad where `input` does, as PyTorch's do.
 
 
-@primitive(surface=0, tensors=("grad", "input"), samples="of nn.functional.pad")
+@primitive(surface=0, tensors=("grad", "input"), memory=CHANNELS, ordering=("grad",), samples="of nn.functional.pad")
 def fold_pad(grad, input, pairs, mode):
     """The transpose of `pad_mode` of `input`."""
 

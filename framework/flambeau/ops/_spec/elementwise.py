@@ -457,7 +457,8 @@ class ElementwiseOp(Op):
         if constant is not None and constant == 1:
             result = grad
         elif constant is not None and constant == 0 and type(grad) is ndarray:
-            return np.zeros(node.shape[i], node.dtype[i])
+            shape = node.shape[i]
+            return np.zeros_like(grad, node.dtype[i]) if grad.shape == shape else np.zeros(shape, node.dtype[i])
         else:
             values = [node.saved[r] for r in reads]
             compute = grad.dtype
@@ -487,7 +488,11 @@ class ElementwiseOp(Op):
         """The gradient of argument `i` as a differentiable Tensor expression."""
         formula, reads, constant = self.gradient(i)
         if constant is not None and constant == 0:
-            return grad.detach().new_zeros(node.shape[i], dtype=from_numpy_dtype(node.dtype[i]))
+            shape, wanted = node.shape[i], from_numpy_dtype(node.dtype[i])
+            if tuple(grad.shape) != tuple(shape):
+                return grad.detach().new_zeros(shape, dtype=wanted)
+            strides = _arrays.like_strides(shape, 1, (grad._array,))
+            return grad.detach().new_empty_strided(shape, strides, dtype=wanted).zero_()
         if constant is not None:
             result = grad if constant == 1 else grad * constant
         else:

@@ -109,6 +109,16 @@ class PrimitiveNode(Node):
         return made
 
 
+def _placed_as(fn: Any, memory: Any) -> Any:
+    """The raw rule `fn`, whose one gradient lies in memory as `memory` says of the gradient that arrives."""
+
+    def rule(grad: Any, *args: Any) -> Any:
+        made = fn(grad, *args)
+        return made if made is None else in_memory_order(made, memory, (grad,))
+
+    return rule
+
+
 def zeros_grad(meta: Any, beside: Tensor | None = None) -> Tensor:
     """A gradient of zeros, on the device of `beside`."""
     shape, dtype = meta
@@ -181,16 +191,18 @@ class PrimitiveOp(Op):
         self._collect()
         return fn
 
-    def raw(self, fn: Any = None, *, only_first: bool = False, of_all: bool = False) -> Any:
+    def raw(self, fn: Any = None, *, only_first: bool = False, of_all: bool = False, memory: Any = None) -> Any:
         """The vjp on arrays, for first-order gradients of ops with one output; None from it leaves the gradient to the vjp.
 
         Args:
             only_first: of several outputs the first alone has a gradient, which is what `fn` gets.
             of_all: there are several outputs, and `fn` gets a list of their gradients, None where nobody asked.
+            memory: an order of `memory.py`, for the only gradient of a rule whose vjp leaves it so, by the gradient that arrives.
         """
         if fn is None:
-            return functools.partial(self.raw, only_first=only_first, of_all=of_all)
-        self.raw_rule, self.raw_of_first, self.raw_of_all = fn, only_first, of_all
+            return functools.partial(self.raw, only_first=only_first, of_all=of_all, memory=memory)
+        self.raw_rule = fn if memory is None else _placed_as(fn, memory)
+        self.raw_of_first, self.raw_of_all = only_first, of_all
         self.raw_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
         self.node_class.has_raw = True
         self._collect()
