@@ -136,7 +136,7 @@ _HOME.update(
 _HOME.update(
     dict.fromkeys((
         "_assert_async", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "_int_mm", "_log_softmax_backward_data",
-        "_sample_dirichlet", "_softmax_backward_data", "_standard_gamma", "dsmm",
+        "_sample_dirichlet", "_softmax_backward_data", "_standard_gamma", "dsmm", "hsmm",
         "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
         "_check_type", "_check_value", "_check_with", "_grouped_mm", "_log_softmax", "_shape_as_tensor", "_softmax", "_weight_norm",
         "bilinear", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "ctc_loss",

@@ -17,7 +17,7 @@ from ._symbolic import SymBool, SymInt
 
 __all__ = [
     "bilinear", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "ctc_loss",
-    "cudnn_is_acceptable", "dsmm", "embedding_bag", "embedding_renorm_", "fake_quantize_per_channel_affine",
+    "cudnn_is_acceptable", "dsmm", "hsmm", "embedding_bag", "embedding_renorm_", "fake_quantize_per_channel_affine",
     "fake_quantize_per_tensor_affine", "frobenius_norm", "get_device", "gru", "gru_cell", "hinge_embedding_loss",
     "is_vulkan_available", "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "native_dropout", "norm_except_dim",
     "nuclear_norm", "pairwise_distance", "pdist", "poisson_nll_loss", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell",
@@ -100,8 +100,13 @@ def _sample_dirichlet(self: Any, generator: Any = None) -> Any:
 
 
 def dsmm(input: Any, mat2: Any) -> Any:
-    """The product of a sparse matrix and one that is not; here the product of matrices."""
+    """The product of a sparse matrix and one that is not."""
     return fb.mm(input, mat2)
+
+
+def hsmm(input: Any, mat2: Any) -> Any:
+    """The product of a sparse matrix and one that is not, with sparse rows; see `hspmm`."""
+    return fb.hspmm(input, mat2)
 
 
 # -- distances, losses ---------------------------------------------------------------------------------------------------

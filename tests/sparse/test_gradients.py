@@ -198,6 +198,16 @@ def test_steps_with_sparse_gradients_are_pytorchs(name, options, oracle):
     assert fb.allclose(found[0], fb.from_numpy(found[1].numpy()), atol=1e-6)
 
 
+def test_sgd_steps_a_sparse_parameter():
+    p = fb.nn.Parameter(fb.eye(3).to_sparse())
+    fb.sparse.mm(p, fb.ones(3, 1)).sum().backward()
+    fb.optim.SGD([p], lr=0.5).step()
+
+    assert p.detach().to_dense().tolist() == (fb.eye(3) / 2).tolist()
+    with pytest.raises(NotImplementedError, match="sparse_coo"):
+        fb.optim.Adagrad([p], lr=0.5)
+
+
 def test_optimizers_that_take_no_sparse_gradients_say_which_does():
     e = table(True)
     e(fb.tensor([0])).sum().backward()

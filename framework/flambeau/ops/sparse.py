@@ -630,8 +630,8 @@ def _declare() -> None:
         """
         if not is_sparse(input):
             raise RuntimeError(f"sparse.sum: expected a sparse tensor, got the layout {input.layout}")
-        if dim is None and dtype is None:
-            dtype = None if input.dtype.is_floating_point or input.dtype.is_complex else dtypes.int64
+        if dtype is None and dim is not None:
+            dtype = input.dtype
         return rules.sum_of(input, dim, False, dtype)
 
     _sparse_function(sum, samples="fb.eye(3).to_sparse(), 0")

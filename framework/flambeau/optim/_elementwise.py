@@ -252,6 +252,10 @@ class ElementwiseOptimizer(Optimizer):
                 f"{tuple(param.shape)})"
                 f"{self._sparse_advice}"
             )
+        if param.layout is not fb.strided:
+            raise NotImplementedError(
+                f"{type(self).__name__}: a step of a sparse parameter (layout {param.layout}) is not built; SGD makes one"
+            )
         if group.get("weight_decay", 0) != 0:
             raise RuntimeError(
                 f"{type(self).__name__}: weight_decay={group['weight_decay']} is not compatible with sparse "

@@ -96,13 +96,16 @@ class SGD(ElementwiseOptimizer):
         return Update(rule.formula(group["maximize"], rot), (rate, rot, group["momentum"], share))
 
     def _step_sparse(self, group: dict[str, Any], param: Any, grad: Any) -> None:
-        if group["momentum"] == 0 or group["weight_decay"] != 0:
+        if group["weight_decay"] != 0 or group["momentum"] == 0 and param.layout is fb.strided:
             super()._step_sparse(group, param, grad)
             return
         # The buffer is a sparse tensor too, so elements that no gradient has named yet keep none.
         grad = -grad if group["maximize"] else grad
-        state = self.state[param]
         with fb.no_grad():
+            if group["momentum"] == 0:
+                param.add_(grad, alpha=-float(group["lr"]))
+                return
+            state = self.state[param]
             buffer = state.get("momentum_buffer")
             if buffer is None:
                 buffer = state["momentum_buffer"] = grad.detach().clone()

@@ -23,6 +23,8 @@ def answer(op: Any, args: tuple[Any, ...], target: Any = None, inplace: bool = F
         if stores is not None:
             return stores(*args)
     kernel = op.by_kind.get("sparse") or rules.kernel_for(op)
+    if kernel is None and inplace and op.kind == "composite":
+        kernel = op.run                               # of what its parts give
     if kernel is None:
         raise no_kernel(refusal(op, args))
     result = kernel(*args)

@@ -814,6 +814,20 @@ def _added(input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     return scaled + input if is_sparse(scaled) and is_sparse(input) else input + scaled
 
 
+@OPS["pca_lowrank"].kernel_of("sparse")
+def _pca_lowrank(A, q=None, center=True, niter=2):
+    m, n = A.shape[-2:]
+    q = min(6, m, n) if q is None else q
+    means = to_dense(sum_of(A, 0)) / m if center else None
+    return OPS["svd_lowrank"].function(A, q, niter, None if means is None else means.expand(m, n))
+
+
+@OPS["lobpcg"].kernel_of("sparse")
+def _lobpcg(A, k=None, B=None, *rest):
+    # All eigenvalues are computed, of dense matrices, whatever the layout.
+    return OPS["lobpcg"].function(*(to_dense(x) if is_sparse(x) else x for x in (A, k, B, *rest)))
+
+
 # -- in place -------------------------------------------------------------------------------------------------------------
 
 
