@@ -185,11 +185,17 @@ def _is_numpys(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...],
     )
 
 
-def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> Any:
+def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype, often: bool = False) -> Any:
     """What runs `launch` on arrays of just these shapes, strides and dtypes: a callable on them, inputs first.
 
     None where the compiled tier does not take them. Numbers among `inputs` are to be 0-d arrays.
+
+    Args:
+        often: it is called so often that compiling pays for few elements too; for formulas of one answer (`has_one_answer`).
     """
+    if often and outs[0].size and has_one_answer(formula, compute):
+        plan = getattr(_compiled or _load_compiled(), "planned", None)
+        return None if plan is None else plan(formula, inputs, outs, compute, True)
     if outs[0].size < smallest_compiled(formula, compute) or _compiled is None and _is_numpys(formula, inputs, outs, compute):
         return None
     run = _compiled or _load_compiled()

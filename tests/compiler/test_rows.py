@@ -210,3 +210,19 @@ def test_rows_that_are_too_long_for_copies_are_refused() -> None:
     formula = Formula(lambda x: x + x, "double")
     with pytest.raises(ValueError, match="5000 elements"):
         RowProgram(fb.float32.numpy, [Map(formula, ("x",), ("y",)), Shares(False, "y", "z")], {"x": "full"}, {"z"}, Grid(9, 5000, 1, 5000))
+
+
+@pytest.mark.parametrize("loss", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits"])
+def test_losses_with_kernels_of_their_own_keep_them(loss: str) -> None:
+    def f(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        return getattr(F, loss)(x * 1.5, y)
+
+    x, y = fb.randn(100, 100, requires_grad=True), fb.rand(100, 100)
+    compiled = fb.compile(f)
+    expected = f(x, y)
+    (slope,) = fb.autograd.grad(expected, x)
+    for _ in range(_programs.FUSED_AFTER + 2):
+        found = compiled(x, y)
+        assert found.grad_fn.name() == expected.grad_fn.name()
+        assert same(found, expected)
+        assert same(fb.autograd.grad(found, x)[0], slope)

@@ -22,7 +22,7 @@ from ..utils import _pytree as pytree
 from ._formulas import Number
 from ._graphs import is_default
 from ._recorder import Constant, Recorder, Segment, Step
-from ._scheduled import ScheduledBackward
+from ._scheduled import ArrayStep, ScheduledBackward
 
 STABLE_AFTER = 3                                      # calls that have been alike
 _PLAIN = {int, float, bool, str, type(None), dtypes.dtype}
@@ -133,17 +133,37 @@ def _written(replay: Replay) -> Any:
         return f"leaves[{x.place}]" if x.__class__ is Argument else f"t{x.run}_{x.number}" if x.__class__ is Value else held(x)
 
     lines: list[str] = []
+    roots = _roots_alone(replay)
     for at, part in enumerate(replay.parts):
         if isinstance(part, Run):
-            lines += _lines_of(part.program, f"t{at}_", [source(x) for x in part.sources], held)
+            inputs = [source(x) for x in part.sources]
+            here = _lines_of(part.program, f"t{at}_", inputs, held)
+            if at in roots:
+                name = source(roots[at])
+                step = held(ArrayStep(part.program.steps, roots[at].number))
+                lines.append(f"    {name} = {step}({', '.join(inputs)})")
+                here = [f"    if {name} is None:", *[f"    {line}" for line in here], f"        {held(ScheduledBackward())}({name})"]
+            lines += here
         elif part.name == "backward":
-            lines.append(f"    {held(ScheduledBackward())}({source(part.subject)})")
+            if at - 1 not in roots:
+                lines.append(f"    {held(ScheduledBackward())}({source(part.subject)})")
         else:
             lines.append(f"    {held(getattr(part.subject, part.name))}()")
     parts = [source(r) if r.__class__ in (Value, Argument) else held(r) for r in replay.results]
     text = "\n".join(["def replay(leaves):", *lines, f"    return [{', '.join(parts)}]"])
     exec(compile(text, "<flambeau replay>", "exec"), scope)  # the text is made of names of this function's own
     return scope["replay"]
+
+
+def _roots_alone(replay: Replay) -> dict[int, Value]:
+    """Of programs that are followed by a backward from a value of theirs, and of which nothing else is asked for: that value."""
+    found: dict[int, Value] = {}
+    for at, part in enumerate(replay.parts[1:], 1):
+        if isinstance(part, Act) and part.name == "backward" and part.subject.run == at - 1 and not replay.parts[at - 1].program.fused:  # pyright: ignore[reportAttributeAccessIssue]  # a run, as the value says
+            found[at - 1] = part.subject
+    asked = [x for part in replay.parts for x in (part.sources if isinstance(part, Run) else [part.subject])] + replay.results
+    others = {x.run for x in asked if x.__class__ is Value and found.get(x.run, x) != x}
+    return {at: root for at, root in found.items() if at not in others}
 
 
 def _lines_of(program: Any, made: str, inputs: list[str], held: Any) -> list[str]:

@@ -8,18 +8,23 @@ been changed before that is known.
 
 from __future__ import annotations
 
+import threading
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import hush, unhush
 
-from .. import _state
+from .. import _state, dtypes
 from .._arrays import ndarray
 from ..autograd import engine, tape
 from ..ops._spec import Op
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
+from ._backward import formula_of
+from ._recorder import Constant, Step
+from ._refs import tensors_in
 
 # Bytes that nodes have saved. The engine lets go of them one after the other, a written order of all at the end.
 MOST_SAVED = 1 << 24
@@ -122,7 +127,7 @@ class _Writing:
                     if parent not in self.names:
                         self._found(parent, f"{name}.parents[{place}]")
                     else:
-                        self.tests.append(f"{name}.parents[{place}] is not {self.names[parent]}")
+                        self._same(parent, name, place)
                     if parent not in arrived:
                         arrived[parent], arrays[parent] = f"g{count}", grad
                         self.lines.append(f"g{count} = a[{place}]")
@@ -160,14 +165,208 @@ class _Writing:
             self.scope[f"C{at}"] = node.__class__
             self.tests += [f"{name}.__class__ is not C{at}", f"{name}.hooks"]
 
+    def _same(self, parent: Any, name: str, place: int) -> None:
+        self.tests.append(f"{name}.parents[{place}] is not {self.names[parent]}")
+
+    def body(self, before: list[str]) -> list[str]:
+        """Lines that run the nodes, and then give leaves their gradients; `before` come first."""
+        lines = [*before, "g0 = empty(shape, dtype)", "g0[...] = 1", *self.lines, *self.free, *self.ends]
+        return [
+            "before = local.asked", "quiet = hush()", "try:", *[f"    {line}" for line in lines],
+            "finally:", "    unhush(quiet)", "    set_grad(before)",
+        ]  # fmt: skip
+
     def function(self) -> Any:
         """``f(root)``: whether it was the same way; if not, nothing has been done."""
-        text = "\n".join([
-            "def scheduled(root):", *[f"    {line}" for line in self.find],
-            f"    if {' or '.join(self.tests)}: return False",
-            "    g0 = empty(shape, dtype)", "    g0[...] = 1", "    before = local.asked", "    quiet = hush()", "    try:",
-            *[f"        {line}" for line in [*self.lines, *self.free, *self.ends]],
-            "    finally:", "        unhush(quiet)", "        set_grad(before)", "    return True",
-        ])  # fmt: skip
-        exec(compile(text, "<flambeau backward>", "exec"), self.scope)  # the text is made of names of this class's own
-        return self.scope["scheduled"]
+        lines = [*self.find, f"if {' or '.join(self.tests)}: return False", *self.body([]), "return True"]
+        return _compiled("def scheduled(root):", lines, self.scope)
+
+
+def _compiled(head: str, lines: list[str], scope: dict[str, Any]) -> Any:
+    text = "\n".join([head, *[f"    {line}" for line in lines]])
+    exec(compile(text, "<flambeau step>", "exec"), scope)  # the text is made of names of this module's own
+    return scope[head[4 : head.index("(")]]
+
+
+# -- forward and backward on arrays --------------------------------------------------------------------------------------
+
+_CONSTANTS = (int, float, bool, str, type(None), slice, dtypes.dtype, np.dtype)
+
+
+class ArrayStep:
+    """A program and the backward from one of its values, on arrays: the operations make no tensors, and no nodes.
+
+    The nodes of a first run are used again: each call puts what they save into them, runs their rules, and takes it out. So rules and
+    their order are those of the engine.
+
+    Args:
+        steps: of the program.
+        root: the number of the value that backward begins at, the only one that is asked for.
+    """
+
+    def __init__(self, steps: list[Step], root: int) -> None:
+        self.steps, self.root = steps, root
+        self.lock = threading.Lock()                  # the nodes are there once
+        self.run: Any = None
+        self.is_new = True
+
+    def _build(self, inputs: Any) -> None:
+        """Find the nodes by running the operations, which has no effects."""
+        steps, root = self.steps, self.root
+        values: dict[int, Any] = {}
+        for step in steps:
+            if step.several is not None:
+                return
+            values[step.first] = step.op.enter(*_arguments(step, values, inputs))
+        end = values[root]
+        if end._array.__class__ is not ndarray or end._array.size != 1 or end._node is None or not _is_plain(end._node):
+            return
+        own = {id(value._node): value for value in values.values() if value._node is not None}
+        writing = _OverNodes(end, own)
+        if not writing.refused:
+            self._write(steps, inputs, values, root, writing)
+            self.leaves = writing.leaves
+
+    def _write(self, steps: list[Step], inputs: Any, values: dict[int, Any], root: int, writing: Any) -> None:
+        scope = writing.scope
+        scope["wrap"] = wrap
+        known: dict[int, str] = {}                    # names of arrays
+        known.update({id(x._array): f"i{at}" for at, x in enumerate(inputs)})
+        known.update({id(value._array): f"v{number}" for number, value in values.items()})
+        forward = [f"i{at} = inputs[{at}]._array" for at in range(len(inputs))]
+        for step in steps:
+            at = step.first
+            scope[f"slow{at}"] = _Slow(step)
+            given = ", ".join([_named(ref) for ref in tensors_in(step.refs)])
+            slow = f"slow{at}({given})"
+            rule, arguments = _rule_of(step)
+            if rule is None:
+                forward.append(f"v{at} = {slow}")
+                continue
+            scope[f"F{at}"] = rule
+            names = []
+            for k, ref in enumerate(arguments):
+                names.append(_named(ref) if ref.__class__ is int else f"c{at}_{k}")
+                if ref.__class__ is not int:
+                    scope[names[-1]] = ref.value
+            called = f"F{at}.direct" if isinstance(rule, Formula) else f"F{at}"
+            forward += [f"v{at} = {called}({', '.join(names)})", f"if v{at} is None: v{at} = {slow}"]
+        saves: list[str] = []
+        for node, name in writing.names.items():
+            if node.__class__ is tape.Leaf:
+                continue
+            parts = []
+            for value in node.saved or ():
+                if value.__class__ is ndarray:
+                    if id(value) not in known:
+                        return                        # a residual, which only the operation itself can make
+                    parts.append(known[id(value)])
+                elif _is_constant(value):
+                    parts.append(f"s{len(scope)}")
+                    scope[parts[-1]] = value
+                else:
+                    return
+            # In this call nothing can have been written since.
+            node.versions = tuple([None if record is None else _unwritten() for record in node.versions])
+            if node.saved is not None:
+                saves.append(f"{name}.saved = ({', '.join(parts)}{',' * (len(parts) == 1)})")
+                writing.keep(f"{name}.saved = FREED" if node.versions else "")
+        writing.free = [line for line in writing.kept if line]
+        lines = [f"if {' or '.join(writing.tests)}: return None", *writing.body([*forward, *saves]), f"return wrap(v{root}, n0)"]
+        self.run = _compiled("def step_on_arrays(inputs):", [*lines], scope)
+        for node in writing.names:
+            if node.__class__ is not tape.Leaf and node.versions:
+                node.saved = engine.FREED
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """The value that backward began at, or None: then nothing has been done."""
+        if self.run is None and not self.is_new or not self.lock.acquire(blocking=False):
+            return None
+        try:
+            if self.is_new:
+                self.is_new = False
+                self._build(inputs)
+            return None if self.run is None else self.run(inputs)
+        finally:
+            self.lock.release()
+
+
+def _named(ref: int) -> str:
+    """What an array is called in the text of a step."""
+    return f"v{ref}" if ref >= 0 else f"i{-1 - ref}"
+
+
+def _unwritten() -> Any:
+    """The record of a storage that was never written to."""
+    record = wrap(np.empty(0))._storage
+    record[tape.STAMP] = -1
+    return record
+
+
+def _is_constant(value: Any) -> bool:
+    return all(map(_is_constant, value)) if value.__class__ is tuple else value.__class__ in _CONSTANTS
+
+
+class _OverNodes(_Writing):
+    """The way through nodes that are used again; all but leaves are of values in `own`."""
+
+    def __init__(self, root: Tensor, own: dict[int, Any]) -> None:
+        self.own, self.kept = own, []
+        super().__init__(root)
+        self.tests = self.tests or ["False"]
+
+    def keep(self, line: str) -> None:
+        self.kept.append(line)
+
+    def _found(self, node: Any, where: str) -> None:
+        super()._found(node, where)
+        name = self.names[node]
+        if node.__class__ is tape.Leaf:
+            self.tests.remove(f"{name} is not l{name[1:]}")
+            self.tests[self.tests.index(f"{name}.hooks")] = f"l{name[1:]}.hooks"
+            self.scope[name] = node
+            return
+        self.scope[name] = node
+        self.tests.remove(f"{name}.__class__ is not C{name[1:]}")
+        if id(node) not in self.own:
+            self.refused = True
+
+    def _same(self, parent: Any, name: str, place: int) -> None:
+        """The parents of a node are what they were."""
+
+
+class _Slow:
+    """A step on arrays by its operation."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.places = {ref: k for k, ref in reversed([*enumerate(tensors_in(step.refs))])}
+
+    def __call__(self, *arrays: Any) -> Any:
+        tensors = [wrap(a) for a in arrays]
+        values = {ref: tensors[k] for ref, k in self.places.items()}
+        return self.step.op.enter(*_arguments(self.step, values, None))._array
+
+
+def _arguments(step: Step, values: dict[int, Any], inputs: Any) -> list[Any]:
+    """The arguments of a step; without `inputs` these are among `values`."""
+
+    def of(ref: Any) -> Any:
+        if ref.__class__ is int:
+            return values[ref] if inputs is None or ref >= 0 else inputs[-1 - ref]
+        return ref.value if ref.__class__ is Constant else type(ref)([of(r) for r in ref])
+
+    return [of(ref) for ref in step.refs]
+
+
+def _rule_of(step: Step) -> tuple[Any, Any]:
+    """What computes a step on arrays or gives None, and its arguments, refs; None if only the operation does."""
+    op = step.op
+    if op.kind == "elementwise" and "run" not in op.__dict__ and "launch" not in op.__dict__ and _is_one_dtype(step):
+        return formula_of(step)
+    return op.on_arrays, step.refs
+
+
+def _is_one_dtype(step: Step) -> bool:
+    kinds = {look.dtype for look in (*step.looks, *step.twins) if isinstance(look, Tensor)}
+    return len(kinds) == 1

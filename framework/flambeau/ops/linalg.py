@@ -705,6 +705,31 @@ def _large_linear(a: Any, w: Any, b: Any) -> Any:
     return None
 
 
+def _linear_on_arrays(a: Any, w: Any, b: Any) -> Any:
+    """Rows of one floating dtype through a weight matrix, or None."""
+    rows = a
+    if a.ndim != 2:
+        if w.ndim != 2 or a.__class__ is not ndarray or not a.size:
+            return None
+        rows = a.reshape(-1, a.shape[-1])
+    if b is None:
+        o = small.matmul_nt(rows, w)
+        if o is None:
+            o = small.numpy_matmul_nt(rows, w)
+            if o is None and w.ndim == 2:
+                o = large(rows, w.T)
+    else:
+        o = small.linear(rows, w, b)
+        if o is None:
+            o = small.numpy_linear(rows, w, b)
+            if o is None:
+                o = _large_linear(rows, w, b)
+    return o if o is None or rows is a else o.reshape(*a.shape[:-1], o.shape[1])
+
+
+linear.on_arrays = _linear_on_arrays
+
+
 @linear.fast
 def _linear_fast(input, weight, bias):
     """Rows of one floating dtype through a weight matrix."""
@@ -715,29 +740,9 @@ def _linear_fast(input, weight, bias):
             linear.history(made, None, input, weight, bias)
         return made
     try:
-        a, w = input._array, weight._array
-        rows = a
-        if a.ndim != 2:
-            if w.ndim != 2 or a.__class__ is not ndarray or not a.size:
-                return None
-            rows = a.reshape(-1, a.shape[-1])
-        if bias is None:
-            o = small.matmul_nt(rows, w)
-            if o is None:
-                o = small.numpy_matmul_nt(rows, w)
-                if o is None and w.ndim == 2:
-                    o = large(rows, w.T)
-        else:
-            b = bias._array
-            o = small.linear(rows, w, b)
-            if o is None:
-                o = small.numpy_linear(rows, w, b)
-                if o is None:
-                    o = _large_linear(rows, w, b)
+        o = _linear_on_arrays(input._array, weight._array, None if bias is None else bias._array)
         if o is None:
             return None
-        if rows is not a:
-            o = o.reshape(*a.shape[:-1], o.shape[1])
     except (AttributeError, IndexError, ValueError):  # not tensors, or some that do not fit
         return None
     made = small.over(o)

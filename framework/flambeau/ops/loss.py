@@ -625,6 +625,23 @@ def _mse_raw(grad, input, target):
     return slope, lambda: np.asarray(-slope)
 
 
+mean_squared_error.on_arrays = _mse
+
+
+def _mse_answer(input: Any, target: Any, size_average: Any, reduce: Any, reduction: Any, weight: Any) -> Any:
+    """The op that answers the usual call, and its arguments."""
+    if weight is not None or reduction != "mean" or size_average is not None or reduce is not None:
+        return None
+    if not (isinstance(input, Tensor) and isinstance(target, Tensor)) or input.dtype is not target.dtype:
+        return None
+    if input.dtype.numpy not in (F4, F8) or input.shape != target.shape or not input.numel():
+        return None
+    return mean_squared_error, (input, target)
+
+
+mse_loss.answered_by = _mse_answer
+
+
 @mse_loss.fast
 def _mse_fast(input, target, size_average, reduce, reduction, weight):
     if weight is not None or reduction != "mean" or size_average is not None or reduce is not None:

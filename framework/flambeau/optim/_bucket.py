@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels import engines
 from flambeau_kernels.formula import refuse
 
 from .. import _state
@@ -95,6 +96,8 @@ class Bucket:
         # Numbers are rounded once, here, to what the formula computes in; half types compute in float32.
         self.number = self.dtype.type if self.dtype.itemsize >= 4 else np.float32
         self.steps = 0
+        # By formula and engine: what runs it on the flat arrays, the numbers it is handed, and all operands; False if nothing does.
+        self.plans: dict[Any, Any] = {}
 
     def _move(self, name: str, ends: Any, shapes: list[tuple[int, ...]]) -> Any:
         """Put one kind of state into a flat array, and let its tensors look at their parts of it."""
@@ -119,7 +122,7 @@ class Bucket:
                     return False
         except KeyError:  # somebody took a tensor out of the state
             return False
-        return all((flat == flat[0]).all() for flat in self.flat_scalars)
+        return all(values.count(values[0]) == len(values) for values in [flat.tolist() for flat in self.flat_scalars])
 
     def values(self) -> tuple[Any, ...]:
         """The scalar state, one numpy scalar per name."""
@@ -138,13 +141,30 @@ class Bucket:
     def _step_flat(self, formula: Any, numbers: Sequence[Any], grads: list[Any]) -> None:
         np.concatenate(self.targets, out=self.param)
         np.concatenate(list(map(array_of, grads)), axis=None, out=self.grad)
-        inputs = (self.param, self.grad, *self.flat_state, *map(self.number, numbers))
-        kernels.launch(formula, inputs, (self.param, *self.flat_state), self.dtype)
+        engine = engines.chosen()
+        plan = self.plans.get((formula, engine))
+        if not plan:
+            inputs = (self.param, self.grad, *self.flat_state, *map(self.number, numbers))
+            kernels.launch(formula, inputs, (self.param, *self.flat_state), self.dtype)
+            if plan is None and self.steps > kernels.TAUGHT_AFTER and self.flat_state:
+                self.plans[formula, engine] = self._planned(formula, len(numbers))
+        else:
+            run, given, operands = plan
+            given[:] = numbers
+            run(*operands)
         for target, source in zip(self.targets, self.sources, strict=True):
             target[:] = source
         self.steps += 1
         if self.steps == kernels.TAUGHT_AFTER and not self.flat_state:
             kernels.teach(formula, (self.param, self.grad, *map(plain, numbers)), self.param, self.dtype)
+
+    def _planned(self, formula: Any, count: int) -> Any:
+        """What runs `formula` on the flat arrays with `count` numbers, the array of these, and all operands; False if nothing does."""
+        given = np.empty(count, self.number)
+        outs = (self.param, *self.flat_state)
+        inputs = (self.param, self.grad, *self.flat_state, *[given[i : i + 1].reshape(()) for i in range(count)])
+        run = kernels.planned(formula, inputs, outs, self.dtype, often=True)
+        return False if run is None else (run, given, (*inputs, *outs))
 
     def _step_each(self, formula: Any, numbers: Sequence[Any], grads: list[Any]) -> None:
         """The same, one native call a parameter: without state that takes less than copying to and fro."""

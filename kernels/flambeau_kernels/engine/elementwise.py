@@ -61,11 +61,11 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
     return True
 
 
-def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> Any:
+def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype, often: bool = False) -> Any:
     """As `flambeau_kernels.planned`."""
     if outs[0].nbytes >= LARGE:
         memory.keep_freed()
-    found = prepare(formula, list(inputs), list(outs), compute)[0]
+    found = prepare(formula, list(inputs), list(outs), compute, often)[0]
     return None if type(found) is str else found
 
 
@@ -108,9 +108,9 @@ def explain(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
 
 
 def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
-            compute: np.dtype) -> tuple[Any, Callable[[], str] | None]:
-    """A callable on the arrays, and what writes an account of it; or the reason there is none, and None."""
-    reason = llvm.available() or _does_not_fit(formula, inputs, outs, compute)
+            compute: np.dtype, pays: bool = False) -> tuple[Any, Callable[[], str] | None]:
+    """A callable on the arrays, and what writes an account of it; or the reason there is none, and None. `pays`: for few elements too."""
+    reason = llvm.available() or _does_not_fit(formula, inputs, outs, compute, pays)
     if reason is not None:
         return reason, None
     try:
@@ -118,7 +118,7 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
         kernel = _kernel(formula, where, inputs, outs, compute)
     except Unsupported as unsupported:
         return f"no code for {unsupported}", None
-    reason = _does_not_pay(formula, outs[0].size, kernel.cost, compute,
+    reason = None if pays else _does_not_pay(formula, outs[0].size, kernel.cost, compute,
                            {a.dtype for a in (*inputs, *outs) if a.ndim})
     if reason is not None:
         return reason, None
@@ -162,12 +162,13 @@ def compiled(kernel: loops.Kernel) -> int:
     return llvm.compile_ir(kernel.text, kernel.symbol)
 
 
-def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray], compute: np.dtype) -> str | None:
+def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray], compute: np.dtype,
+                  pays: bool = False) -> str | None:
     shape = outs[0].shape
     if any(o.shape != shape for o in outs):
         return "outputs of different shapes"
     least = flambeau_kernels.smallest_compiled(formula, compute)
-    if outs[0].size < least:
+    if outs[0].size < least and not pays:
         taught = flambeau_kernels.has_one_answer(formula, compute)
         later = "; later calls of an op that is called often are compiled, to the same bits" if taught else ""
         return f"{outs[0].size} elements; the compiled tier pays from {least}{later}"

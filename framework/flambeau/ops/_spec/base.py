@@ -112,6 +112,8 @@ class Op:
         self.fast_rule: Any = None
         # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op fails neither by values nor has it side effects.
         self.in_rows: Any = None
+        # ``fn(*args with arrays)``: the array of the result for usual arguments, or None having done nothing; with the bits of the op.
+        self.on_arrays: Any = None
         self.answered_by: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.along import SEVERAL, Along
+from flambeau_kernels.cpu.reduce import Reduction
+
 from ..._arrays import HeldArray, ndarray
 from ..._kinds import KindArray
 from ..._symbolic import SymFloat, SymInt
@@ -164,14 +167,17 @@ def host_only(name: str, *tensors: Any) -> None:
             raise NotImplementedError(f"{name}: not built for device {t.device} yet. Compute it on the CPU and move the result: x.cpu()")
 
 
+_SUM = Along("fold", Reduction("sum_to", "add"), lambda dtype: (dtype, dtype) if dtype.char in "fd" else None, dims=SEVERAL)
+
+
 def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     """Undo broadcasting: `grad` (array) added up over the dimensions that were stretched from `shape`."""
     if grad.shape == shape:
         return grad
     extra = grad.ndim - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        i + extra for i, n in enumerate(shape) if n == 1 and grad.shape[i + extra] != 1
-    )
+    axes = tuple(range(extra))
+    if grad.shape[extra:] != shape:
+        axes += tuple(i + extra for i, n in enumerate(shape) if n == 1 and grad.shape[i + extra] != 1)
     if axes and grad.__class__ is not ndarray and not isinstance(grad, ndarray):
         from ...cuda import arrays as device_arrays
 
@@ -181,6 +187,11 @@ def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
             from flambeau_kernels.cpu.reduce import total
 
             return total(grad, axes, True).reshape(shape)
+        if not grad.size:
+            return np.zeros(shape, grad.dtype)
+        made = _SUM(grad, axes, True) if grad.flags.c_contiguous else None  # with numpy's bits and order of memory
+        if made is not None:
+            return made.reshape(shape)
         wide = np.float32 if grad.dtype.itemsize <= 2 else grad.dtype
         grad = np.add.reduce(grad, axis=axes, keepdims=True, dtype=wide).astype(grad.dtype, copy=False)
     return grad.reshape(shape)
