@@ -482,3 +482,20 @@ def test_logspace_goes_to_a_complex_end(ends: Any, base: float, oracle: Any) -> 
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), 1e-6, 1e-6)
     with pytest.raises(RuntimeError, match="can't be safely cast"):
         fb.logspace(*ends, base=base, dtype=fb.float32)
+
+
+def test_ranges_are_written_into_views_and_nowhere_else(oracle):
+    programs = """
+    b = torch.zeros(10); torch.arange(3, out=b[2:5]); b
+    b = torch.zeros(10); torch.arange(1, 4, out=b[2:8:2]); b
+    b = torch.zeros(10); torch.linspace(1, 2, 3, out=b[2:8:2]); b
+    b = torch.zeros(10); torch.logspace(0, 1, 3, out=b[2:8:2]); b
+    b = torch.zeros(10); torch.range(1, 3, out=b[2:8:2]); b
+    b = torch.zeros(4, 4); torch.eye(2, out=b[1:3, 1:3]); b
+    b = torch.zeros(10); torch.full((3,), 2.0, out=b[2:8:2]); b
+    b = torch.zeros(10); torch.randn(3, out=b[2:8:2]); b
+    b = torch.zeros(10, dtype=torch.int64); torch.randperm(3, out=b[2:8:2]); b
+    b = torch.zeros(10); torch.cat([torch.ones(2), torch.ones(1)], out=b[2:8:2]); b
+    """
+
+    assert not disagreements(oracle, programs)

@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flambeau as fb
+from comparing import peak_of
 from flambeau import _pickle_machine, serialization
 from flambeau._archive import _END64_MAGIC, ArchiveReader, ArchiveWriter, _directory_entries
 from flambeau._torch_globals import TorchPolicy
@@ -1201,3 +1202,20 @@ def test_large_sizes_use_the_wide_fields():
     start = data.find(b"PK\x01\x02")
     entries = _directory_entries(data[start : data.find(_END64_MAGIC)])
     assert [(entry.name, entry.header, entry.size) for entry in entries] == [("a/x", 5 << 30, 4)]
+
+
+def test_what_is_saved_to_an_open_file_can_be_read_before_it_is_closed(tmp_path):
+    path = tmp_path / "x.pt"
+    with open(path, "wb") as file:
+        fb.save(fb.ones(3), file)
+
+        assert fb.load(path).tolist() == [1, 1, 1]
+
+
+def test_a_legacy_file_is_loaded_without_a_second_copy_of_its_tensors(tmp_path):
+    fb.save(fb.ones(1_000_000), tmp_path / "x.pt", _use_new_zipfile_serialization=False)
+
+    with peak_of() as peak:
+        fb.load(tmp_path / "x.pt")
+
+    assert peak() < 1.5 * 4_000_000
