@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 import flambeau as fb
@@ -196,11 +199,18 @@ def test_elements_are_stored_with_their_masks():
         fb.ones(3)[0] = a[0]
 
 
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_masked_tensor_is_copied_and_pickled(again):
+    a = masked_tensor(fb.ones(2), fb.tensor([True, False]))
+
+    assert repr(again(a)) == repr(a)
+
+
 def test_what_leaves_python_needs_a_value_for_what_does_not_count():
     a = masked_tensor(fb.ones(2), fb.tensor([True, False]))
 
     for call in (a.tolist, a.numpy):
-        with pytest.raises(RuntimeError, match="to_tensor"):
+        with pytest.raises(RuntimeError, match="make a plain Tensor"):
             call()
     assert [repr(x) for x in a] == ["MaskedTensor(  1.0000, True)", "MaskedTensor(--, False)"]
     assert (len(a), a.sum().item(), bool(a[0]), float(a[0]), int(a[0])) == (2, 1.0, True, 1.0, 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import flambeau as fb
 
+from ..._over_tensor import elements_of
 from ...overrides import resolve_name
 from ...tensor import Tensor
 from ...utils import _pytree as pytree
@@ -74,10 +75,6 @@ _COMPOSED = frozenset(
 )
 
 
-def _data(x: Any) -> Any:
-    return x._masked_data if isinstance(x, MaskedTensor) else x
-
-
 def _mask(x: Any) -> Any:
     return x._masked_mask if isinstance(x, MaskedTensor) else x
 
@@ -103,13 +100,13 @@ def _on_both(func: Any, args: Any, kwargs: Any) -> Any:
             for y in x:
                 if isinstance(y, Tensor) and not isinstance(y, MaskedTensor):
                     raise TypeError(f"{func.__name__}: mask must have dtype bool, but a {type(y).__name__} among the tensors has no mask")
-    data = func(*pytree.tree_map(_data, args), **pytree.tree_map(_data, kwargs))
+    data = func(*pytree.tree_map(elements_of, args), **pytree.tree_map(elements_of, kwargs))
     return _wrapped(data, func(*pytree.tree_map(_mask, args), **pytree.tree_map(_mask, kwargs)))
 
 
 def _on_elements(func: Any, args: Any, kwargs: Any) -> Any:
     first = _masked(args, kwargs)[0]
-    data = func(*pytree.tree_map(_data, args), **pytree.tree_map(_data, kwargs))
+    data = func(*pytree.tree_map(elements_of, args), **pytree.tree_map(elements_of, kwargs))
     return MaskedTensor(data, first._masked_mask)
 
 
@@ -124,9 +121,9 @@ def _elementwise(func: Any, args: Any, kwargs: Any) -> Any:
                 f"{func.__name__}: Input masks must match. If you need support for this, combine them first: masked_tensor(x.get_data(), "
                 "x.get_mask() & y.get_mask())"
             )
-    data = func(*pytree.tree_map(_data, args), **pytree.tree_map(_data, kwargs))
+    data = func(*pytree.tree_map(elements_of, args), **pytree.tree_map(elements_of, kwargs))
     target = args[0] if args else None
-    if isinstance(target, MaskedTensor) and data is target._masked_data:
+    if isinstance(target, MaskedTensor) and data is target._elements:
         return target                                 # stored in place
     return MaskedTensor(data, mask if mask.shape == data.shape else mask.expand(data.shape))
 
@@ -142,8 +139,8 @@ def _reduced(name: str, func: Any, args: Any, kwargs: Any) -> Any:
         given.setdefault("ord", 2.0 if order in (None, "fro") else order)
     if rest and name != "norm" and len(rest) > 1 and name not in ("var", "std"):  # keepdim by position
         given["keepdim"] = rest.pop()
-    data = op(first._masked_data, *rest, mask=first._masked_mask, **given)
-    return MaskedTensor(data, _ops._output_mask(op, first._masked_data, *rest, mask=first._masked_mask, **given))
+    data = op(first._elements, *rest, mask=first._masked_mask, **given)
+    return MaskedTensor(data, _ops._output_mask(op, first._elements, *rest, mask=first._masked_mask, **given))
 
 
 def _along(name: str, func: Any, args: Any, kwargs: Any) -> Any:
@@ -151,7 +148,7 @@ def _along(name: str, func: Any, args: Any, kwargs: Any) -> Any:
 
     first, *rest = args
     given = {key: value for key, value in kwargs.items() if not (key == "dtype" and value is None)}
-    return MaskedTensor(getattr(_ops, name)(first._masked_data, *rest, mask=first._masked_mask, **given), first._masked_mask)
+    return MaskedTensor(getattr(_ops, name)(first._elements, *rest, mask=first._masked_mask, **given), first._masked_mask)
 
 
 def _all(func: Any, args: Any, kwargs: Any) -> Any:
@@ -164,7 +161,7 @@ def _any(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _truth(func: Any, args: Any, kwargs: Any, neutral: bool) -> Any:
     first, *rest = args
-    filled = fb.where(first._masked_mask, first._masked_data.bool(), neutral)
+    filled = fb.where(first._masked_mask, first._elements.bool(), neutral)
     return MaskedTensor(func(filled, *rest, **kwargs), fb.any(first._masked_mask, *rest, **kwargs))
 
 
@@ -174,13 +171,13 @@ def _where(func: Any, args: Any, kwargs: Any) -> Any:
     if isinstance(condition, MaskedTensor) or len(chosen) != 2 or kwargs:
         raise TypeError("where: a MaskedTensor is chosen from; condition must be a Tensor of bool, input and other be given")
     masks = [x._masked_mask if isinstance(x, MaskedTensor) else True for x in chosen]
-    data = func(condition, *map(_data, chosen))
+    data = func(condition, *map(elements_of, chosen))
     return MaskedTensor(data, func(condition, *masks).expand(data.shape))
 
 
 def _copy(func: Any, args: Any, kwargs: Any) -> Any:
     target, source, *rest = args
-    func(_data(target), _data(source), *rest, **kwargs)
+    func(elements_of(target), elements_of(source), *rest, **kwargs)
     if isinstance(target, MaskedTensor) and isinstance(source, MaskedTensor):
         target._masked_mask.copy_(source._masked_mask)
     return target
@@ -188,12 +185,12 @@ def _copy(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _iterated(func: Any, args: Any, kwargs: Any) -> Any:
     (x,) = args
-    return iter([MaskedTensor(d, m) for d, m in zip(x._masked_data, x._masked_mask, strict=True)])
+    return iter([MaskedTensor(d, m) for d, m in zip(x._elements, x._masked_mask, strict=True)])
 
 
 def _set(func: Any, args: Any, kwargs: Any) -> Any:
     target, key, value = args
     if not isinstance(target, MaskedTensor):
         raise TypeError("a MaskedTensor cannot be stored in a Tensor, which has no mask; use to_tensor(value)")
-    target._masked_data[_data(key)] = _data(value)
-    target._masked_mask[_data(key)] = value._masked_mask if isinstance(value, MaskedTensor) else True
+    target._elements[elements_of(key)] = elements_of(value)
+    target._masked_mask[elements_of(key)] = value._masked_mask if isinstance(value, MaskedTensor) else True

@@ -10,12 +10,13 @@ from typing import Any
 
 import flambeau as fb
 
+from ..._over_tensor import OverTensor
 from ...tensor import Tensor
 
 _WIDTH = 8  # of a number, at least
 
 
-class MaskedTensor(Tensor):
+class MaskedTensor(OverTensor):
     """Elements and the mask that says which of them count; see `masked_tensor`.
 
     Elementwise operations run on the elements and keep the mask, which two operands must share. Reductions leave out what does
@@ -28,7 +29,6 @@ class MaskedTensor(Tensor):
     Raises: TypeError, ValueError for a mask that does not fit.
     """
 
-    _masked_data: Tensor
     _masked_mask: Tensor
 
     @staticmethod
@@ -37,9 +37,9 @@ class MaskedTensor(Tensor):
         made = Tensor._make_wrapper_subclass(
             cls, data.shape, strides=data.stride(), dtype=data.dtype, device=data.device
         )
-        made._masked_data, made._masked_mask = data, mask
+        made._elements, made._masked_mask = data, mask
         if requires_grad and not data.requires_grad:
-            made._masked_data = data.detach().requires_grad_(True)
+            made._elements = data.detach().requires_grad_(True)
         return made
 
     def __init__(self, data: Any, mask: Any, requires_grad: bool = False) -> None:
@@ -47,9 +47,13 @@ class MaskedTensor(Tensor):
 
     # -- its parts
 
+    @property
+    def _masked_data(self) -> Tensor:
+        return self._elements
+
     def get_data(self) -> Tensor:
         """The elements, counted or not, with their history."""
-        return self._masked_data.view_as(self._masked_data)
+        return self._elements.view_as(self._elements)
 
     def get_mask(self) -> Tensor:
         """The mask: bool, of the same shape."""
@@ -57,90 +61,30 @@ class MaskedTensor(Tensor):
 
     def to_tensor(self, value: Any) -> Tensor:
         """The elements with `value` in the place of those that do not count."""
-        return self._masked_data.masked_fill(~self._masked_mask, value)
+        return self._elements.masked_fill(~self._masked_mask, value)
 
     def is_sparse_coo(self) -> bool:
         """Whether the elements are stored in coordinate format."""
-        return self._masked_data.layout == fb.sparse_coo
+        return self._elements.layout == fb.sparse_coo
 
     def is_sparse_csr(self) -> bool:
         """Whether the elements are stored by compressed rows."""
-        return self._masked_data.layout == fb.sparse_csr
+        return self._elements.layout == fb.sparse_csr
 
-    # -- history, which the elements have
+    def _made_of(self) -> tuple[Any, ...]:
+        return self._elements, self._masked_mask
 
-    @property
-    def requires_grad(self) -> bool:  # type: ignore[override]
-        return self._masked_data.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
-        self._masked_data.requires_grad_(value)
-
-    def requires_grad_(self, requires_grad: bool = True) -> MaskedTensor:
-        """Let the elements have a gradient, or no longer; returns this tensor."""
-        self._masked_data.requires_grad_(requires_grad)
-        return self
-
-    @property
-    def is_leaf(self) -> bool:
-        return self._masked_data.is_leaf
-
-    @property
-    def grad_fn(self) -> Any:
-        return self._masked_data.grad_fn
-
-    @property
-    def grad(self) -> Any:  # type: ignore[override]
-        found = self._masked_data.grad
-        return None if found is None else MaskedTensor(found, self._masked_mask)
-
-    @grad.setter
-    def grad(self, value: Any) -> None:
-        self._masked_data.grad = value._masked_data if isinstance(value, MaskedTensor) else value
-
-    def retain_grad(self) -> None:
-        """Keep the gradient of these elements, which an operation has made."""
-        self._masked_data.retain_grad()
-
-    def register_hook(self, hook: Any) -> Any:
-        """Call ``hook(grad)`` with the gradient of the elements."""
-        return self._masked_data.register_hook(hook)
-
-    def backward(self, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
-        """Accumulate gradients from this tensor of one element, or from `gradient`."""
-        given = gradient._masked_data if isinstance(gradient, MaskedTensor) else gradient
-        wanted = None if inputs is None else [_data_of(x) for x in (inputs if isinstance(inputs, (list, tuple)) else (inputs,))]
-        self._masked_data.backward(given, retain_graph, create_graph, wanted)
-
-    # -- what has no mask
-
-    def item(self) -> Any:
-        return self._masked_data.item()
-
-    def __bool__(self) -> bool:
-        return bool(self._masked_data)
-
-    def __float__(self) -> float:
-        return float(self._masked_data)
-
-    def __int__(self) -> int:
-        return int(self._masked_data)
-
-    def tolist(self) -> Any:
-        raise RuntimeError(".tolist() is not supported for tensor subclasses, got MaskedTensor; use to_tensor(value).tolist()")
-
-    def numpy(self, *, force: bool = False) -> Any:
-        raise RuntimeError(".numpy() is not supported for tensor subclasses, got MaskedTensor; use to_tensor(value).numpy()")
+    def _alike(self, elements: Tensor) -> MaskedTensor:
+        return MaskedTensor(elements, self._masked_mask)
 
     def __len__(self) -> int:
-        return len(self._masked_data)
+        return len(self._elements)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        if not self._masked_data.ndim:
-            text = _row(self._masked_data.reshape(1), self._masked_mask.reshape(1), 0)[0]
+        if not self._elements.ndim:
+            text = _row(self._elements.reshape(1), self._masked_mask.reshape(1), 0)[0]
             return f"MaskedTensor({text}, {bool(self._masked_mask)})"
-        return f"MaskedTensor(\n{_shown(self._masked_data, self._masked_mask, 2)}\n)"
+        return f"MaskedTensor(\n{_shown(self._elements, self._masked_mask, 2)}\n)"
 
     __str__ = __repr__
 
@@ -162,10 +106,6 @@ class MaskedTensor(Tensor):
             f"no implementation found for '{func}' on MaskedTensor; call it with get_data(), or with to_tensor(value), where value is "
             "what elements that do not count are to be"
         )
-
-
-def _data_of(x: Any) -> Any:
-    return x._masked_data if isinstance(x, MaskedTensor) else x
 
 
 def _check(data: Any, mask: Any) -> None:

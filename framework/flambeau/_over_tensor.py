@@ -1,0 +1,98 @@
+"""Tensors whose elements an ordinary Tensor has, with its history; what is around it says how operations run on the elements."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from .tensor import Tensor
+
+
+class OverTensor(Tensor):
+    """A tensor over `_elements`, another Tensor. Subclasses answer operations in `__torch_function__`.
+
+    Gradients and hooks are those of the elements; `_alike` makes a tensor like this one of other elements, such as the gradient.
+    """
+
+    _elements: Tensor
+
+    def _alike(self, elements: Tensor) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}._alike")
+
+    def _made_of(self) -> tuple[Any, ...]:
+        """The arguments of the class that make this tensor."""
+        raise NotImplementedError(f"{type(self).__name__}._made_of")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(*copy.deepcopy(self._made_of(), memo))
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(self), self._made_of()
+
+    @property
+    def requires_grad(self) -> bool:  # type: ignore[override]
+        return self._elements.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self._elements.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """Let the elements have a gradient, or no longer; returns this tensor."""
+        self._elements.requires_grad_(requires_grad)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._elements.is_leaf
+
+    @property
+    def grad_fn(self) -> Any:
+        return self._elements.grad_fn
+
+    @property
+    def grad(self) -> Any:  # type: ignore[override]
+        found = self._elements.grad
+        return None if found is None else self._alike(found)
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        self._elements.grad = elements_of(value)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of these elements, which an operation has made."""
+        self._elements.retain_grad()
+
+    def register_hook(self, hook: Any) -> Any:
+        """Call ``hook(grad)`` with the gradient of the elements."""
+        return self._elements.register_hook(hook)
+
+    def backward(self, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
+        """Accumulate gradients from this tensor of one element, or from `gradient`."""
+        wanted = None if inputs is None else [elements_of(x) for x in (inputs if isinstance(inputs, (list, tuple)) else (inputs,))]
+        self._elements.backward(elements_of(gradient), retain_graph, create_graph, wanted)
+
+    def item(self) -> Any:
+        return self._elements.item()
+
+    def __bool__(self) -> bool:
+        return bool(self._elements)
+
+    def __float__(self) -> float:
+        return float(self._elements)
+
+    def __int__(self) -> int:
+        return int(self._elements)
+
+    def tolist(self) -> Any:
+        raise RuntimeError(f".tolist() is not supported for tensor subclasses, got {type(self).__name__}; make a plain Tensor of it first")
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise RuntimeError(f".numpy() is not supported for tensor subclasses, got {type(self).__name__}; make a plain Tensor of it first")
+
+
+def elements_of(x: Any) -> Any:
+    """The elements of an OverTensor; anything else as it is."""
+    return x._elements if isinstance(x, OverTensor) else x

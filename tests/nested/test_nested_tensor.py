@@ -1,0 +1,290 @@
+"""Nested tensors of the layout `jagged`: beside PyTorch's, part by part, and in a program that trains."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import pytest
+
+import flambeau as fb
+from flambeau import nested, nn
+
+F = nn.functional
+
+SAME_AS_PYTORCH = """
+nt
+nt.shape
+(nt.size(0), nt.dim(), nt.numel(), nt.dtype, nt.layout, nt.is_nested, nt.is_contiguous(), nt.requires_grad, len(nt))
+nt.values()
+nt.offsets()
+nt.stride()
+nt.unbind()
+nt[0]
+nt[0, 1]
+nt[..., 0].shape
+nt.sum()
+nt.sum(1)
+nt.sum(2)
+nt.mean()
+nt.mean(1)
+nt.mean(-1).shape
+nt.amax(1)
+nt.max(1)
+nt.sum(-1, keepdim=True).shape
+nt.prod(1)
+nt.any()
+nt.all()
+nt.sum((0, 1))
+nt.argmax(1)
+nt + nt
+nt + 1
+nt * torch.ones(3)
+(nt + torch.tensor([[[1.0]], [[2.0]]])).values()
+(nt + torch.arange(18.0).reshape(2, 3, 3)).values()
+nt.sin().shape
+nt > 2
+-nt
+F.relu(nt).shape
+F.linear(nt, torch.ones(4, 3)).values()
+nt @ torch.ones(3, 4)
+torch.bmm(nt, torch.ones(2, 3, 4)).values()
+F.softmax(nt, -1).values()
+F.softmax(nt, 1).values()
+F.layer_norm(nt, (3,)).values()
+F.dropout(nt, 0.0).shape
+nt.transpose(1, 2).shape
+nt.transpose(1, 2).is_contiguous()
+nt.unsqueeze(-1).shape
+nt.unsqueeze(1).shape
+nt.unflatten(-1, [1, 3]).shape
+nt.view(2, -1, 1, 3).shape
+nt.reshape(2, -1, 3, 1).shape
+nt.permute(0, 2, 1).shape
+torch.cat([nt, nt], 2).shape
+torch.stack([nt, nt], 2).shape
+nt.chunk(2, 0)
+nt.chunk(3, -1)[0].shape
+nt.split(1, -1)[0].shape
+nt.select(2, 0).shape
+nt.narrow(2, 0, 1).shape
+nt.to(torch.int64).shape
+torch.zeros_like(nt)
+torch.where(nt > 2, nt, 0.0).values()
+nt.clamp(0, 2).values()
+nt.expand(2, -1, 3).shape
+N.to_padded_tensor(nt, 0.0)
+nt.to_padded_tensor(0.0, (2, 4, 3)).shape
+N.to_padded_tensor(nt, 0.0, (2, 2, 3))
+N.nested_tensor([a, torch.ones(2, 4)], layout=J).shape
+N.nested_tensor([[1.0], [2.0, 3.0]], layout=J).shape
+N.as_nested_tensor(torch.ones(2, 3, 4), layout=J).shape
+N.nested_tensor_from_jagged(b, torch.tensor([0, 1, 3])).shape
+N.nested_tensor_from_jagged(b, lengths=torch.tensor([1, 2])).offsets()
+N.nested_tensor_from_jagged(b, torch.tensor([0, 1, 3]), torch.tensor([1, 1])).unbind()
+N.narrow(torch.ones(3, 5, 4), 1, 0, torch.tensor([3, 2, 5]), layout=J).offsets()
+N.narrow(torch.ones(3, 5, 4), 1, 0, torch.tensor([3, 2, 5]), layout=J).contiguous().offsets()
+N.narrow(torch.ones(3, 5, 4), 1, torch.tensor([0, 1, 0]), torch.tensor([3, 2, 5]), layout=J).offsets()
+N.masked_select(torch.arange(6.0).reshape(2, 3), torch.tensor([[True, False, True], [False, True, False]])).values()
+"""
+
+REFUSED_AS_PYTORCH = """
+nt[:, 0]
+nt.sum(0)
+nt.sum((1, 2))
+nt + N.nested_tensor([a, b], layout=J)
+torch.matmul(nt, nt.transpose(1, 2))
+nt.flatten(1, 2)
+torch.cat([nt, nt], 0)
+nt.sort(1)
+nt.tolist()
+nt.numpy()
+N.nested_tensor([a, torch.ones(2, 2, 2)], layout=J)
+N.nested_tensor([], layout=J)
+N.nested_tensor([1.0, 2.0], layout=J)
+N.nested_tensor_from_jagged(b)
+"""
+
+
+def worlds(lib):
+    a, b = lib.arange(6.0).reshape(2, 3), lib.arange(9.0).reshape(3, 3) + 10
+    nt = lib.nested.nested_tensor([a, b], layout=lib.jagged)
+    return {"torch": lib, "N": lib.nested, "J": lib.jagged, "F": lib.nn.functional, "a": a, "b": b, "nt": nt}
+
+
+def shown(value):
+    """The text of a value, in which one symbol stands for all ragged sizes."""
+    return re.sub(r"\s+", " ", re.sub(r"j\d+", "j", repr(value)))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", SAME_AS_PYTORCH.strip().splitlines())
+def test_an_operation_gives_what_pytorch_gives(text):
+    torch = pytest.importorskip("torch")
+
+    assert shown(eval(text, worlds(fb))) == shown(eval(text, worlds(torch)))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", REFUSED_AS_PYTORCH.strip().splitlines())
+def test_what_pytorch_refuses_is_refused_with_its_type_of_error(text):
+    torch = pytest.importorskip("torch")
+
+    with pytest.raises((RuntimeError, NotImplementedError)) as theirs:
+        eval(text, worlds(torch))
+    with pytest.raises(type(theirs.value)):
+        eval(text, worlds(fb))
+
+
+def test_the_ragged_size_is_a_symbol():
+    nt = worlds(fb)["nt"]
+    size = nt.size(1)
+
+    assert isinstance(size, fb.SymInt)
+    assert size == nt.sin().size(1)
+    assert size != 3
+    assert size >= 2
+    assert size in {size}
+    assert repr(3 * size) == f"3*{size}"
+    with pytest.raises(ValueError, match="indeterminate"):
+        int(size)
+    with pytest.raises(ValueError, match="indeterminate"):
+        assert size > 3
+
+
+def test_gradients_reach_the_parts_of_as_nested_tensor():
+    a, b = fb.ones(2, 3, requires_grad=True), fb.ones(4, 3, requires_grad=True)
+
+    (nested.as_nested_tensor([a, b], layout=fb.jagged) ** 2).sum().backward()
+
+    assert a.grad.tolist() == [[2.0] * 3] * 2
+    assert b.grad.tolist() == [[2.0] * 3] * 4
+
+
+def test_the_gradient_of_a_nested_tensor_is_nested():
+    nt = nested.nested_tensor([fb.ones(2), fb.ones(3)], layout=fb.jagged, requires_grad=True)
+
+    (nt * 3).sum().backward()
+
+    assert nt.is_leaf
+    assert [part.tolist() for part in nt.grad.unbind()] == [[3.0] * 2, [3.0] * 3]
+
+
+def test_a_nested_tensor_copies_and_its_parts_are_views():
+    a = fb.ones(2, 3)
+    nt = nested.nested_tensor([a, fb.ones(1, 3)], layout=fb.jagged)
+
+    nt.unbind()[0].mul_(3)
+
+    assert a.tolist() == [[1.0] * 3] * 2
+    assert nt.values().tolist() == [[3.0] * 3] * 2 + [[1.0] * 3]
+
+
+def test_tensors_with_the_same_offsets_go_together():
+    nt = worlds(fb)["nt"]
+
+    other = nested.nested_tensor_from_jagged(fb.ones(5, 3), nt.offsets())
+
+    assert (nt + other).values().equal(nt.values() + 1)
+
+
+def test_holes_are_left_out():
+    padded = fb.arange(24.0).reshape(2, 4, 3)
+    nt = nested.narrow(padded, 1, 0, fb.tensor([1, 3]), layout=fb.jagged)
+
+    assert not nt.is_contiguous()
+    assert nt.sum() == padded[0, :1].sum() + padded[1, :3].sum()
+    assert nt.numel() == 12
+    assert F.softmax(nt, 1).unbind()[1].equal(F.softmax(padded[1, :3], 0))
+    assert nested.to_padded_tensor(nt, -1.0).equal(fb.stack([fb.cat([padded[0, :1], fb.full((2, 3), -1.0)]), padded[1, :3]]))
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_nested_tensor_is_copied_and_pickled(again):
+    nt = worlds(fb)["nt"]
+
+    assert shown(again(nt)) == shown(nt)
+    assert again(nt).values().equal(nt.values())
+
+
+def test_a_nested_tensor_runs_in_a_compiled_function():
+    nt = worlds(fb)["nt"]
+
+    assert fb.compile(lambda x: x.sin() + 1)(nt).values().equal(nt.values().sin() + 1)
+
+
+def test_attention_stays_within_a_sequence():
+    nt = nested.nested_tensor([fb.randn(3, 2, 4), fb.randn(5, 2, 4)], layout=fb.jagged).transpose(1, 2)
+
+    for causal in (False, True):
+        made = F.scaled_dot_product_attention(nt, nt, nt, is_causal=causal)
+
+        for part, x in zip(made.unbind(), nt.unbind(), strict=True):
+            assert fb.allclose(part, F.scaled_dot_product_attention(x, x, x, is_causal=causal), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda: nested.nested_tensor([fb.ones(2), fb.ones(3)]), NotImplementedError, "torch.strided"),
+        (lambda: nested.nested_tensor([fb.ones(2, 3), fb.ones(3, 4)], layout=fb.jagged), RuntimeError, "more than one dimension"),
+        (lambda: nested.nested_tensor_from_jagged(fb.ones(3), fb.tensor([0, 9])), RuntimeError, "must lie within the 3 rows"),
+        (lambda: nested.nested_tensor_from_jagged(fb.ones(3), fb.tensor([2, 1])), RuntimeError, "one after the other|must lie within"),
+        (lambda: nested.nested_tensor_from_jagged(fb.ones(3), fb.tensor([0.0, 3.0])), RuntimeError, "must be a vector of ints"),
+        (lambda: nested.narrow(fb.ones(2, 3), 1, 0, fb.tensor([1, 4]), layout=fb.jagged), RuntimeError, "must lie within the 3"),
+        (lambda: nested.narrow(fb.ones(2, 3), 0, 0, 1, layout=fb.jagged), RuntimeError, "only supports dim=1"),
+        (lambda: nested.to_padded_tensor(fb.ones(2), 0.0), TypeError, "must be a nested tensor"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, error, said):
+    with pytest.raises(error, match=said):
+        call()
+
+
+PROGRAM = """
+import warnings
+warnings.simplefilter("ignore")
+lib.manual_seed(0)
+nn, F = lib.nn, lib.nn.functional
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(12, 8)
+        self.norm, self.q, self.k, self.v, self.out = nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        y = self.norm(x)
+        q, k, v = (layer(y).unflatten(-1, [2, 4]).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
+        return self.head(F.gelu(x)).mean(1)
+
+model = Block()
+optimizer = lib.optim.AdamW(model.parameters(), lr=1e-2)
+losses = []
+for step in range(8):
+    words = [lib.randint(12, (n,)) for n in (3, 7, 2, 5)]
+    if at_once:
+        made = model(lib.nested.nested_tensor(words, layout=lib.jagged))
+    else:
+        made = lib.cat([model(w[None]) for w in words])
+    loss = F.cross_entropy(made, lib.tensor([int(w.sum()) % 3 for w in words]))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+"""
+
+
+def test_a_transformer_over_sequences_of_any_length_trains_as_under_pytorch():
+    torch = pytest.importorskip("torch")
+    found = {}
+    for lib in (torch, fb):
+        scope = {"lib": lib, "at_once": lib is fb}    # one sequence after another under PyTorch, which has no such attention on the CPU
+        exec(PROGRAM, scope)
+        found[lib] = scope["losses"]
+
+    assert found[fb] == pytest.approx(found[torch], rel=1e-4)
