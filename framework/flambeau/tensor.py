@@ -385,6 +385,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def is_shared(self) -> bool:
         """Whether other processes may see the memory: after `share_memory_`, and always on a GPU."""
+        if isinstance(self._array, KindArray):
+            return all(part.is_shared() for part in self._array.parts)
         return self.untyped_storage().is_shared()
 
     def get_device(self) -> int:
@@ -952,6 +954,10 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def share_memory_(self) -> Tensor:
         """Move the storage to memory that other processes can map. Raises: RuntimeError for meta tensors."""
+        if isinstance(self._array, KindArray):
+            for part in self._array.parts:
+                part.share_memory_()
+            return self
         self.untyped_storage().share_memory_()
         return self
 

@@ -122,6 +122,7 @@ def test_files_hold_sparse_tensors(layout):
 
 
 @pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 @pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "sparse_csc"])
 def test_files_go_to_pytorch_and_back(layout, oracle, tmp_path):
     fb.save(DENSE.to_sparse(layout=getattr(fb, layout)), tmp_path / "ours.pt")
@@ -202,3 +203,43 @@ def test_half_types_are_added_up_in_float32():
     made = x @ fb.ones(4096, 1, dtype=fb.bfloat16)
 
     np.testing.assert_allclose(made.float().item(), 4096 * float(fb.tensor(0.1, dtype=fb.bfloat16)), rtol=4e-3)
+
+
+PROGRAM = """
+import flambeau as fb, flambeau.multiprocessing as mp
+
+def work(queue, x):
+    x.values().mul_(2)
+    queue.put(x.sum().item())
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    queue, x = context.Queue(), fb.eye(3).to_sparse().share_memory_()
+    process = context.Process(target=work, args=(queue, x))
+    process.start()
+    print(queue.get(), x.values().tolist(), x.is_shared())
+    process.join()
+"""
+
+
+def test_processes_share_the_values_of_a_sparse_tensor(fresh_python, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    assert fresh_python(tmp_path / "program.py") == "6.0 [2.0, 2.0, 2.0] True\n"
+
+
+def test_a_compiled_function_and_transforms_take_sparse_matrices():
+    x, right = DENSE.to_sparse(), fb.arange(8.0).reshape(4, 2)
+    expected = (DENSE @ right).relu() + 1
+    run = fb.compile(lambda v: (x @ v).relu() + 1)
+
+    for _ in range(4):
+        assert run(right).tolist() == expected.tolist()
+    assert fb.vmap(lambda v: x @ v)(fb.stack((right, -right)))[1].tolist() == (DENSE @ -right).tolist()
+    assert fb.func.jvp(lambda v: x @ v, (right,), (right,))[1].tolist() == (DENSE @ right).tolist()
+    assert fb.func.grad(lambda v: fb.sparse.mm(x, v).sum())(right)[:, 0].tolist() == DENSE.sum(0).tolist()
+
+
+def test_other_devices_are_refused_by_name():
+    with pytest.raises(NotImplementedError, match="meta"):
+        DENSE.to_sparse().to("meta")

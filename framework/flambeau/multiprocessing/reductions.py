@@ -8,9 +8,11 @@ from typing import Any
 
 import flambeau as fb
 from flambeau import _shared_memory
+from flambeau._kinds import KindArray
 from flambeau.nn.parameter import Parameter, _rebuild_parameter
 from flambeau.overrides import DisableTorchFunctionSubclass
 from flambeau.storage import TypedStorage, UntypedStorage
+from flambeau.tensor import rebuild_kind
 
 __all__ = [
     "init_reductions",
@@ -65,6 +67,8 @@ def reduce_tensor(tensor: Any) -> Any:
         raise NotImplementedError(
             f"multiprocessing: sending tensors on {tensor.device} to other processes is not built; send tensor.cpu()"
         )
+    if isinstance(tensor._array, KindArray):          # its parts are sent as tensors, each in its memory
+        return rebuild_kind, (cls, *tensor._array.rebuilding(), requires_grad, None)
     metadata = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, requires_grad)
     return rebuild_tensor, (cls, _representative(tensor.untyped_storage()), metadata)
 

@@ -306,6 +306,8 @@ def _clone(input, memory_format):
 
 @OPS["to_copy"].kernel_of("sparse")
 def _to_copy(input, dtype, place, memory_format):
+    if place is not None and place.type == "meta":
+        raise no_kernel(f"to: a tensor of the layout {input.layout} on the meta device is not built; make a dense one there")
     values = OPS["to_copy"].function(values_of(input), dtype, place, None)
     array = input._array
     if place is None:
