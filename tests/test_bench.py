@@ -75,3 +75,22 @@ def test_it_runs_beside_pytorch() -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("against torch: 2 agree, 0 wrong or failed\n")
+
+
+def test_the_search_for_tiles_tries_those_of_the_table_and_multiplies_with_them() -> None:
+    from flambeau_kernels.cpu.gemm import tiles
+    from flambeau_kernels.cpu.tier import compiles
+
+    spec = importlib.util.spec_from_file_location("search_tiles", BENCH / "search_tiles.py")
+    assert spec is not None
+    assert spec.loader is not None
+    search = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(search)
+
+    for vector, tile in tiles.TILES.items():
+        assert tile in search.candidates(search.REGISTERS[vector])
+    if not compiles() or tiles.machine() is None:
+        pytest.skip("no products of our own here")
+    assert search.measured(None, "float32", [64]) in search.REGISTERS
+    (speed,) = search.measured((4, 2), "float32", [64])
+    assert speed > 0

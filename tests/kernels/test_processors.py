@@ -205,3 +205,19 @@ def test_compiling_the_kernels_of_random_numbers_prints_nothing_on_any_processor
 
     assert done == ("", "")
     assert list(tmp_path.iterdir())
+
+
+def test_sizes_of_caches_are_the_systems_or_usual_ones(monkeypatch):
+    from flambeau_kernels.engine import caches
+
+    caches.caches.cache_clear()
+    here = caches.caches()
+    assert here.ways > 0
+    assert 8 << 10 <= here.first <= here.second
+    for told in (0, -1):
+        monkeypatch.setattr(caches.os, "sysconf", lambda name, told=told: told, raising=False)
+        caches.caches.cache_clear()
+
+        assert caches.caches() == (caches.FIRST, caches.WAYS, caches.SECOND)
+    monkeypatch.undo()
+    caches.caches.cache_clear()

@@ -241,6 +241,22 @@ def test_least_squares_of_few_equations_are_those_recorded_and_tell_the_rank(dty
     assert L.lstsq(a, b, 10.0).rank == 1               # the largest column is always counted
 
 
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+def test_least_squares_of_many_systems_are_those_of_each(dtype):
+    fb.manual_seed(0)
+    a, b = fb.randn(12, 9, 4, dtype=dtype), fb.randn(12, 9, 2, dtype=dtype)
+    each = [L.lstsq(x, y) for x, y in zip(a, b, strict=True)]
+    made = L.lstsq(a, b)
+    deficient = a.clone()
+    deficient[5, :, 1] = deficient[5, :, 0]
+
+    fb.testing.assert_close(made.solution, fb.stack([x.solution for x in each]))
+    assert made.rank.tolist() == [4] * 12
+    assert fb.equal(L.lstsq(a.clone().requires_grad_(), b).solution.detach(), made.solution)
+    assert L.lstsq(deficient, b).rank.tolist() == [4] * 5 + [3] + [4] * 6
+    fb.testing.assert_close(L.lstsq(deficient, b).solution[5], L.lstsq(deficient[5], b[5]).solution)
+
+
 def test_lobpcg_finds_extreme_eigenvalues_relative_to_a_second_matrix():
     a, b = POSITIVE[0], POSITIVE[1]
     values, vectors = fb.lobpcg(fb.tensor(a), 1, fb.tensor(b))

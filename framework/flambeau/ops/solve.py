@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu import few_rows, reflectors
 from flambeau_kernels.cpu.gemm.blas import single_threaded
 
 from .. import dtypes
@@ -588,6 +589,12 @@ least_squares.node_class.title = "LinalgLstsqBackward0"
 @least_squares.kernel
 def _least_squares(a, b, rcond, driver):
     batch, (m, n) = a.shape[:-2], a.shape[-2:]
+    if driver == "gelsy":
+        made = _by_reflectors(a, b, rcond)
+        if made is not None:
+            room = np.empty((*batch, b.shape[-1], m), a.dtype).swapaxes(-1, -2)[..., :n, :]
+            room[...] = made
+            return room, np.full(batch, n), np.zeros((*batch, 0), a.dtype)
     solutions, ranks, values = [], [], []
     for x, y in _lapack.each(a, b):
         if not x.size or not y.size:
@@ -635,6 +642,26 @@ def _least_squares_of_one(x: Any, y: Any, rcond: float, driver: str) -> Any:
         x, y if finite else np.zeros_like(y), cond=rcond, lapack_driver="gelsd" if driver == "gels" else driver, check_finite=False
     )
     return made if finite else (np.full_like(made[0], np.nan), *made[1:])
+
+
+def _by_reflectors(a: Any, b: Any, rcond: float) -> Any:
+    """The solutions for many small matrices of full rank beyond doubt; None for others.
+
+    Reflectors of a matrix and its right-hand sides together leave the triangle and what it is to be solved for.
+    """
+    m, n = a.shape[-2:]
+    if not (0 < n <= min(m, few_rows.MOST) and b.size) or prod(a.shape[:-2]) < few_rows.FROM:
+        return None
+    if not reflectors.takes(a) or not _lapack.all_finite(a) or not _lapack.all_finite(b):
+        return None
+    _, r = reflectors.qr(np.concatenate([a, b], -1), "r")
+    top, right = np.ascontiguousarray(r[..., :n, :n]), np.ascontiguousarray(r[..., :n, n:])
+    inverse = _lapack.inverse_now(top)
+    if inverse is None:
+        return None
+    condition = np.abs(top).sum(-2).max(-1) * np.abs(inverse).sum(-2).max(-1)
+    # Of the norm of order 2 it is at most n times that.
+    return _lapack.solve_triangular(top, right, True, False) if (2 * n * rcond * condition < 1).all() else None
 
 
 def _complete_orthogonal(x: Any, y: Any, rcond: float) -> tuple[Any, int]:
@@ -716,8 +743,8 @@ def _lstsq_short(input, b, rcond, *, driver):
     if m < n or y.ndim > 2 or y.shape[0] != m or not _lapack.all_finite(a) or not _lapack.all_finite(y):
         return None
     limit = float(np.finfo(a.dtype).eps) * m if rcond is None else float(rcond)
-    made, rank = _complete_orthogonal(a, y[:, None] if vector else y, limit)
     real = a.dtype.char.lower()
     empty = np.empty(0, real)
+    made, rank = _complete_orthogonal(a, y[:, None] if vector else y, limit)
     return LeastSquares((wrap(made[:n, 0] if vector else made[:n]), wrap(empty), wrap(np.array(rank)), wrap(np.empty(0, real))))
 

@@ -18,14 +18,13 @@ from flambeau_kernels.cpu.gemm import pack as packing
 from flambeau_kernels.cpu.gemm.text import METADATA, Function, compiled
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import declarations
+from flambeau_kernels.engine.caches import caches
 
 # Places along k that are summed before sums are written: so few that a panel of A stays in the first cache, and whole vectors.
 MOST_DEPTH, DEPTH_UNIT = 384, 16
-PAGE, WAYS = 4096, 8                                  # of a first cache: lines a page apart share this many places
+PAGE = 4096                                           # lines a page apart share as many places of a first cache as it has ways
 READ_ONCE = 4                                         # rows for which packing B costs more than it spares
-SAME_PLACES = 256                                     # lines a page apart that a second cache holds
 A_DIRECT, B_DIRECT = 1, 2                             # flags of DIRECT: operands that are not packed
-SECOND_CACHE = 1 << 19                                # bytes of B that are packed at a time; half of a usual second cache
 
 
 @functools.cache
@@ -42,9 +41,9 @@ def depth(kind: Kind, k: int) -> int:
 
 
 def most_columns(kind: Kind, k: int) -> int:
-    """The widest block whose part of B fits the second cache."""
+    """The widest block whose part of B fits half of the second cache."""
     steps = -(-depth(kind, k) // kind.step)
-    return max(SECOND_CACHE // (steps * kind.lane_size) // kind.width, 1) * kind.width
+    return max(caches().second // 2 // (steps * kind.lane_size) // kind.width, 1) * kind.width
 
 
 def prepare(plan: np.ndarray, kind: Kind) -> None:
@@ -84,8 +83,9 @@ def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:
     """Whether A, and B, have lines whole pages apart, more of them than a cache keeps while a tile needs them."""
     m, k, a_m, a_k, b_k = (int(plan[slot]) for slot in (driver.M, driver.K, driver.A_M, driver.A_K, driver.B_K))
     deep = min(depth(kind, k), k)
-    few = m <= READ_ONCE or deep <= SAME_PLACES
-    return a_m % PAGE == 0 and m > WAYS or a_k % PAGE == 0 and deep > WAYS, b_k % PAGE == 0 and not few
+    few = m <= READ_ONCE or deep <= caches().second // PAGE   # lines a page apart that the second cache holds
+    ways = caches().ways
+    return a_m % PAGE == 0 and m > ways or a_k % PAGE == 0 and deep > ways, b_k % PAGE == 0 and not few
 
 
 def text(kind: Kind) -> str:

@@ -13,6 +13,11 @@ _STORED = {"float32": "float", "float64": "double", "float16": "half", "bfloat16
 _BYTES = {"float": 4, "double": 8, "half": 2, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
 
+# Rows and vectors of a register tile, by the bytes of a vector: what ``python bench/search_tiles.py`` found fastest, for 32
+# registers of 64 bytes, 16 of 32 and 32 of 16.
+TILES = {64: (14, 2), 32: (6, 2), 16: (6, 4)}
+
+
 @dataclass(frozen=True)
 class Machine:
     """A processor's vectors: their bytes, and register tiles of `rows` by `vectors` (GEBP of Goto and van de Geijn
@@ -113,11 +118,11 @@ def machine() -> Machine | None:
     target = llvm.machine()
     features = set(target.features.split(","))
     if "+avx512f" in features and "+avx512bw" in features and "+avx512dq" in features and "+avx512vl" in features:
-        return Machine(vector=64, rows=14, vectors=2, pairs="+avx512bf16" in features)
+        return Machine(64, *TILES[64], pairs="+avx512bf16" in features)
     if "+avx2" in features and "+fma" in features and "+f16c" in features:
-        return Machine(vector=32, rows=6, vectors=2)
+        return Machine(32, *TILES[32])
     if target.triple.startswith(("aarch64", "arm64")):
-        return Machine(vector=16, rows=6, vectors=4)
+        return Machine(16, *TILES[16])
     return None
 
 
