@@ -264,12 +264,13 @@ def refuse_products(on: bool) -> None:
 
 _PRODUCTS: dict[str, Call] = {"numpy_matmul": numpy_matmul, "numpy_matmul_nt": numpy_matmul_nt, "numpy_linear": numpy_linear}
 _refused: dict[str, Call] = {}
-_ENTERED = ("matmul", "bmm", "linear")                # launchers that ``enter_<name>`` calls with objects, see `engine/objects.py`
+_ENTERED = ("matmul", "matmul_nt", "bmm", "linear")                # launchers that ``enter_<name>`` calls with objects, see `engine/objects.py`
 
 
 matmul: Call
 enter_matmul: Call
 enter_bmm: Call
+enter_matmul_nt: Call
 enter_linear: Call
 matmul_nt: Call
 matmul_tn: Call

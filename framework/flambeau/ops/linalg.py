@@ -733,7 +733,7 @@ linear.on_arrays = _linear_on_arrays
 @linear.fast
 def _linear_fast(input, weight, bias):
     """Rows of one floating dtype through a weight matrix."""
-    made = small.enter_linear(input, weight, bias)
+    made = small.enter_matmul_nt(input, weight) if bias is None else small.enter_linear(input, weight, bias)
     if made is not None:
         if made._node is not None:
             made._node = None
