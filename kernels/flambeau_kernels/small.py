@@ -264,7 +264,8 @@ def refuse_products(on: bool) -> None:
 
 _PRODUCTS: dict[str, Call] = {"numpy_matmul": numpy_matmul, "numpy_matmul_nt": numpy_matmul_nt, "numpy_linear": numpy_linear}
 _refused: dict[str, Call] = {}
-_ENTERED = ("matmul", "matmul_nt", "bmm", "linear")                # launchers that ``enter_<name>`` calls with objects, see `engine/objects.py`
+# Launchers that ``enter_<name>`` calls with objects, see `engine/objects.py`.
+_ENTERED = ("matmul", "matmul_nt", "bmm", "linear")
 
 
 matmul: Call
