@@ -177,6 +177,7 @@ def test_steps_with_sparse_gradients_are_those_with_dense_ones(name):
 
 
 @pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 @pytest.mark.parametrize(
     ("name", "options"),
     [("SparseAdam", {"lr": 0.1}), ("SGD", {"lr": 0.1, "momentum": 0.9}), ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),

@@ -827,7 +827,8 @@ def _pca_lowrank(A, q=None, center=True, niter=2):
 @OPS["lobpcg"].kernel_of("sparse")
 def _lobpcg(A, k=None, B=None, *rest):
     # All eigenvalues are computed, of dense matrices, whatever the layout.
-    return OPS["lobpcg"].function(*(to_dense(x) if is_sparse(x) else x for x in (A, k, B, *rest)))
+    given: Any = (A, k, B, *rest)
+    return OPS["lobpcg"].function(*[to_dense(x) if is_sparse(x) else x for x in given])
 
 
 # -- in place -------------------------------------------------------------------------------------------------------------
