@@ -516,6 +516,12 @@ def test_arguments_of_another_kind_are_refused_by_name(call: Any, said: str) -> 
 def test_what_a_fourth_search_found_is_answered_or_refused_as_by_pytorch(oracle: Any) -> None:
     programs = """
     torch.zeros(2, device=1 << 70)
+    torch.roll(torch.ones(3, 5), range(2), (0, 1))
+    torch.roll(torch.ones(3, 5), range(1 << 62), (0, 1))
+    F.adaptive_avg_pool2d(torch.ones(3, 1, 5, 6), torch.tensor(float('nan')))
+    F.pad(torch.ones(2, dtype=torch.bfloat16), (1, 2), value=1 << 63)
+    torch.constant_pad_nd(torch.ones(0, dtype=torch.bfloat16), (1, 2), 1 << 63)
+    torch.zeros_like(torch.ones(2), layout=np.ones(3))
     x = torch.arange(3., requires_grad=True); x.var(correction=torch.tensor(0.5)).backward(); x.grad
     x = torch.arange(3., requires_grad=True); torch.var_mean(x, correction=torch.tensor(1, dtype=torch.uint8))[0].backward(); x.grad
     torch.ones(3).std(correction=(1, 2))

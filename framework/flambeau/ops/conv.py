@@ -40,7 +40,7 @@ def _as_ints(op: str, name: str, value: Any, n: int) -> Ints:
     if not isinstance(value, (tuple, list)):
         raise TypeError(f"{op}(): argument '{name}' must be tuple of ints, not {type(value).__name__}")
     for x in value:
-        if isinstance(x, (float, str)) or x is None:
+        if isinstance(x, (float, str)) or x is None or isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex()):
             raise TypeError(f"{op}(): argument '{name}' must be tuple of ints, but it holds {x!r}")
     if len(value) == 1:
         return (int(value[0]),) * n

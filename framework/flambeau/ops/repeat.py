@@ -198,6 +198,8 @@ def _moves(ndim: int, shifts: Any, dims: Any) -> tuple[Any, tuple[int, ...] | No
     if getattr(shifts, "ndim", 0):
         raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not Tensor of shape {tuple(shifts.shape)}")
     one = isinstance(shifts, (int, np.integer, np.ndarray, Tensor))
+    if not one and not isinstance(shifts, (list, tuple)):
+        raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not {type(shifts).__name__}")
     moves = (int(shifts),) if one else tuple(need_int("roll", "shifts", n) for n in shifts)
     if not moves:
         raise RuntimeError("roll: `shifts` required; give one for each of dims, got none")

@@ -18,6 +18,8 @@ Pairs = tuple[tuple[int, int], ...]
 
 def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
     """`x` with ``(before, after)`` elements of `value` around its last axes; negative amounts cut."""
+    if isinstance(value, int) and abs(value) >= 1 << 63 and x.dtype.kind not in "iub":
+        value = float(value)                          # which halves do not take from such an integer
     if x.size and compiles():
         from . import pad_rows
 
