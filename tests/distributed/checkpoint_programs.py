@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
+from datetime import timedelta
 
 import flambeau as fb
 import flambeau.distributed as dist
 import flambeau.distributed.checkpoint as dcp
 from flambeau.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
 from flambeau.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+from flambeau.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 ROWS, COLUMNS = 7, 3
@@ -63,6 +66,33 @@ def load() -> None:
     dcp.load(state, checkpoint_id=os.path.join(os.environ["FOLDER"], "saved"))
     assert fb.equal(part.values, whole()[rows]), part.values
     assert fb.equal(state["same"]["on_all"], fb.ones(5)) and state["same"]["step"] == 12
+    dist.destroy_process_group()
+
+
+def beside_training() -> None:
+    """Saves in threads and processes, while the ranks go on with collectives of their own at their own pace."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    rank, size = dist.get_rank(), dist.get_world_size()
+    pair = dist.new_group([0, 1], use_local_synchronization=True) if rank < 2 else None
+    for at, kind in enumerate((AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS)):
+        x = whole()[mine(rank, size)].clone()
+        place = f"{os.environ['FOLDER']}/beside{at}"
+        future = dcp.async_save({f"x{rank}": x}, checkpoint_id=place, async_checkpointer_type=kind)
+        x.zero_()
+        counter = fb.zeros(1)
+        for turn in range(40):
+            time.sleep(0.001 * ((turn + rank) % 3))
+            dist.all_reduce(counter.fill_(1))
+            assert counter.item() == size
+        assert set(future.result(60).state_dict_metadata) == {f"x{other}" for other in range(size)}
+        for other in range(size):
+            loaded = {f"x{other}": fb.empty_like(whole()[mine(other, size)])}
+            dcp.load(loaded, checkpoint_id=place, no_dist=True)
+            assert fb.equal(loaded[f"x{other}"], whole()[mine(other, size)])
+    if pair is not None:
+        dcp.async_save({"p": fb.ones(2)}, checkpoint_id=f"{os.environ['FOLDER']}/pair", process_group=pair).result(60)
+    dist.barrier()
+    assert dist.get_world_size(dist.new_group()) == size  # groups that some ranks made among themselves are not counted
     dist.destroy_process_group()
 
 

@@ -29,6 +29,7 @@ from flambeau.distributed.algorithms.model_averaging.averagers import PeriodicMo
 from flambeau.distributed.algorithms.model_averaging.hierarchical_model_averager import (
     HierarchicalModelAverager,
 )
+from flambeau.distributed.fsdp import MixedPrecision
 from flambeau.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 from flambeau.nn.parallel import DistributedDataParallel
 
@@ -42,6 +43,65 @@ def two():
     averages()
     delayed()
     dist.destroy_process_group()
+
+
+def mixed_alone():
+    dist.init_process_group("gloo")
+    mixed()
+    dist.destroy_process_group()
+
+
+class Seen(nn.Module):
+    """A layer between normalization and a tied layer, which notes the dtypes that it meets."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.one, self.two = nn.BatchNorm1d(6), nn.Linear(6, 6), nn.Linear(6, 6)
+        self.two.weight = self.one.weight
+        self.register_buffer("scale", fb.full((6,), 1.001))
+
+    def forward(self, x, times=1):
+        self.met = [x.dtype, self.one.weight.dtype, self.norm.running_mean.dtype, self.scale.dtype]
+        assert self.one.weight is self.two.weight
+        return self.two(self.one(self.norm(x))) * self.scale.to(x.dtype) * times
+
+
+def mixed():
+    """Computed in bfloat16 and exchanged in float32; parameters and gradients stay what they are."""
+    fb.manual_seed(3)
+    plain = Seen()
+    precision = MixedPrecision(fb.bfloat16, fb.float32, fb.float32)
+    ddp = DistributedDataParallel(copy.deepcopy(plain), mixed_precision=precision)
+    parts = [fb.tensor(batch(0)[0][at * 4 : at * 4 + 4]) for at in range(SIZE)]
+    out = ddp(parts[RANK], times=fb.ones(()))
+    assert ddp.module.met == [fb.bfloat16, fb.bfloat16, fb.float32, fb.float32] and out.dtype == fb.bfloat16
+    out.float().square().sum().backward()
+    grads = {}
+    for x in parts:  # each rank's part, by hand
+        low = copy.deepcopy(plain)
+        params = {name: p.to(fb.bfloat16) for name, p in low.named_parameters()}
+        found = fb.func.functional_call(low, params, (x.to(fb.bfloat16),))
+        found.float().square().sum().backward()
+        for name, p in low.named_parameters():
+            grads[name] = grads.get(name, 0) + p.grad / SIZE
+    for name, p in ddp.module.named_parameters():
+        assert p.dtype == p.grad.dtype == fb.float32
+        assert fb.equal(p.grad, grads[name]), name
+    assert not fb.equal(ddp.module.norm.running_mean, plain.norm.running_mean)
+    ddp.eval()
+    ddp.module(parts[RANK])
+    assert ddp.module.met[0] == fb.float32  # the module itself is as it was
+
+    low = DistributedDataParallel(nn.Linear(2, 2), mixed_precision=MixedPrecision(None, fb.float16, fb.float16))
+    low.module.weight.register_hook(lambda grad: fb.full_like(grad, 2049.0))
+    low(fb.ones(1, 2)).sum().backward()
+    assert fb.equal(low.module.weight.grad, fb.full((2, 2), 2048.0))  # 2049 is no float16
+    try:
+        DistributedDataParallel(nn.Linear(2, 2), mixed_precision=fb.float16)
+    except TypeError as error:
+        assert "param_dtype" in str(error)
+    else:
+        raise AssertionError("a dtype was taken for a policy")
 
 
 def four():

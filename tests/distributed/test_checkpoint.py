@@ -24,8 +24,20 @@ from flambeau.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
     set_state_dict,
 )
+from flambeau.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+
+
+class Fatal(dcp.FileSystemWriter):
+    def write_data(self, plan, planner):
+        os._exit(3)
+
+
+class Full(dcp.FileSystemWriter):
+    def write_data(self, plan, planner):
+        super().write_data(plan, planner)
+        raise OSError("the disk is full")
 
 
 def trained(lib, seed=0):
@@ -138,6 +150,29 @@ class TestValues:
         loaded = {"x": fb.zeros(1000)}
         dcp.load(loaded, checkpoint_id=tmp_path / "at")
         assert loaded["x"].sum() == 1000
+
+    def test_saving_in_a_process_keeps_what_was_there_when_it_began(self, tmp_path):
+        x = fb.ones(1000)
+        kind = AsyncCheckpointerType.PROCESS
+        future = dcp.async_save({"x": x, "epoch": 3}, checkpoint_id=tmp_path / "at", async_checkpointer_type=kind)
+        x.zero_()
+
+        assert "x" in future.result(60).state_dict_metadata
+        loaded = {"x": fb.zeros(1000), "epoch": 0}
+        dcp.load(loaded, checkpoint_id=tmp_path / "at")
+        assert loaded["x"].sum() == 1000
+        assert loaded["epoch"] == 3
+
+        with pytest.raises(RuntimeError, match="process that writes has died"):
+            dcp.async_save(
+                {"x": x}, storage_writer=Fatal(tmp_path / "at"), async_checkpointer_type=kind
+            ).result(60)
+        with pytest.raises(RuntimeError, match="the disk is full"):
+            dcp.async_save({"x": x}, storage_writer=Full(tmp_path / "at"), async_checkpointer_type=kind).result(60)
+        loaded = {"x": fb.zeros(1000), "epoch": 0}
+        dcp.load(loaded, checkpoint_id=tmp_path / "at")  # the one before is whole
+        assert loaded["x"].sum() == 1000
+        assert len(list((tmp_path / "at").glob("*.distcp"))) == 1
 
     def test_several_threads_and_a_file_for_each_tensor(self, tmp_path):
         state = {f"t{i}": fb.full((i + 1,), float(i)) for i in range(6)}
@@ -273,8 +308,8 @@ class TestFaults:
             dcp.save({"a": fb.ones(1)}, storage_writer=dcp.FileSystemWriter(place, overwrite=False))
 
     def test_what_is_not_built_says_so(self, place):
-        with pytest.raises(NotImplementedError, match="PROCESS"):
-            dcp.async_save({}, checkpoint_id=place, async_checkpointer_type=dcp.state_dict_saver.AsyncCheckpointerType.PROCESS)
+        with pytest.raises(NotImplementedError, match="use_collectives"):
+            dcp.async_save({}, checkpoint_id=place, use_collectives=False)
 
 
 class TestStateDicts:
@@ -356,6 +391,9 @@ class TestRanks:
         for size in (1, 3):
             ranks("checkpoint_programs.load", size)
         ranks("checkpoint_programs.one_fails", 2)
+
+    def test_saves_go_on_beside_the_collectives_of_the_program(self, ranks):
+        ranks("checkpoint_programs.beside_training", 3)
 
     def test_rank_0_gives_to_all(self, ranks):
         ranks("checkpoint_programs.broadcast", 2)

@@ -22,6 +22,10 @@ def test_two_processes_divide_optimizers_compress_gradients_and_train_as_one(ran
     ranks("ddp_extra_programs.two", 2, limit=300)
 
 
+def test_two_processes_compute_in_one_dtype_and_exchange_gradients_in_another(ranks):
+    ranks("ddp_extra_programs.mixed_alone", 2)
+
+
 def test_four_processes_divide_optimizers_and_average_in_groups_that_grow(ranks):
     ranks("ddp_extra_programs.four", 4, limit=300)
 

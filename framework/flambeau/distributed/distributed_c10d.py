@@ -105,6 +105,7 @@ class _World:
         self.mesh: Any = None
         self.groups: dict[ProcessGroup, tuple[list[int], str]] = {}
         self.count = 0
+        self.local: dict[tuple[int, ...], int] = {}  # how many groups were made by their members alone
         self.close: list[Callable[[], None]] = []
 
 
@@ -587,8 +588,14 @@ def new_group(
                 f"The new group's rank should be within the world_size set by init_process_group: {member} of {size}"
             )
     engine = str(default.name()) if backend is None else _engine_name(backend)
-    _world.count += 1
-    name = f"ranks {','.join(map(str, members))}" + ("" if use_local_synchronization else f" ({_world.count})")
+    name = f"ranks {','.join(map(str, members))}"
+    if use_local_synchronization:
+        # The others do not count it. Members make groups of the same ranks in one order.
+        turn = _world.local[tuple(members)] = _world.local.get(tuple(members), 0) + 1
+        name += f" (their own, {turn})"
+    else:
+        _world.count += 1
+        name += f" ({_world.count})"
     rank = default.rank()
     if rank not in members:
         if not use_local_synchronization:

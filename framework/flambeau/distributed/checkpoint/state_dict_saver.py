@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import Enum
 from typing import Any
@@ -16,7 +17,7 @@ from .metadata import STATE_DICT_TYPE, Metadata
 from .planner import SavePlan, SavePlanner
 from .staging import AsyncStager, BlockingAsyncStager
 from .stateful import Stateful
-from .storage import StorageWriter
+from .storage import StorageWriter, WriteResult
 
 __all__ = ["AsyncCheckpointerType", "async_save", "save", "save_state_dict"]
 
@@ -79,23 +80,28 @@ def async_save(
 ) -> Future[Metadata]:  # fmt: skip
     """As `save`, in a thread of its own, of a copy that is made before this returns.
 
+    The thread calls collectives in a group of its own, so the program's go on meanwhile.
+
     Args:
-        async_checkpointer_type: only THREAD is built.
+        async_checkpointer_type: PROCESS leaves the writing to a process beside this one, which is started by the first such save and
+            imports the program's main module: a script keeps what it does below ``if __name__ == "__main__":``. The writer is
+            pickled to get there.
         async_stager: makes the copy; the writer if it can, else a `BlockingAsyncStager`.
     Returns: a future of what `save` returns; its `result()` raises what `save` would.
     """
-    if async_checkpointer_type is not AsyncCheckpointerType.THREAD:
-        raise NotImplementedError("checkpoint.async_save: AsyncCheckpointerType.PROCESS is not built yet; use THREAD")
+    from ._saver_process import background_group, write_in_process
+
+    write = write_in_process if async_checkpointer_type is AsyncCheckpointerType.PROCESS else _write
     if not use_collectives:
         raise NotImplementedError("checkpoint.async_save: use_collectives=False (metadata of each rank apart) is not built yet")
     writer = _writer(storage_writer, checkpoint_id)
     stager: Any = async_stager or (writer if isinstance(writer, AsyncStager) else BlockingAsyncStager())
     staged = stager.stage(_plain(state_dict))
-    ranks = Ranks(process_group, no_dist)
+    ranks = Ranks(process_group if no_dist else background_group(process_group), no_dist)
 
     def run() -> Metadata:
         try:
-            return _save(staged, writer, ranks, planner)
+            return _save(staged, writer, ranks, planner, write)
         except BaseException as error:
             from .api import CheckpointException
 
@@ -127,7 +133,14 @@ def _writer(given: StorageWriter | None, checkpoint_id: Any) -> StorageWriter:
     return given
 
 
-def _save(state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, planner: SavePlanner | None) -> Metadata:
+def _write(writer: StorageWriter, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
+    return writer.write_data(plan, planner).wait()
+
+
+def _save(
+    state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, planner: SavePlanner | None,
+    write: Callable[[StorageWriter, SavePlan, SavePlanner], list[WriteResult]] = _write,
+) -> Metadata:  # fmt: skip
     plans = planner or DefaultSavePlanner()
     found: list[Metadata] = []
 
@@ -145,7 +158,7 @@ def _save(state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, plan
 
     central = ranks.one("plan", together)
     try:
-        results = ranks.each("write", lambda: writer.write_data(plans.finish_plan(central[ranks.rank]), plans).wait())
+        results = ranks.each("write", lambda: write(writer, plans.finish_plan(central[ranks.rank]), plans))
     except CheckpointException:
         writer.discard()
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import flambeau as fb
@@ -12,6 +13,7 @@ from ...autograd.engine import queue_callback
 from ...distributed import distributed_c10d as c10d
 from ...distributed._buckets import GradBucket
 from ...distributed.algorithms.join import Join, Joinable, JoinHook
+from ...utils import _pytree as pytree
 from ..modules.module import Module
 
 __all__ = ["DistributedDataParallel"]
@@ -42,6 +44,53 @@ def _leaves(outputs: Any) -> set[int]:
         seen.add(id(node))
         todo.extend(parent for parent in getattr(node, "parents", ()) if parent is not None)
     return seen
+
+
+@dataclass
+class _MixedPrecision:
+    """The dtypes that `DistributedDataParallel` computes in; None keeps them.
+
+    Attributes:
+        param_dtype: of parameters and of arguments in forward and backward.
+        reduce_dtype: of the exchange of gradients; `param_dtype` if None.
+        buffer_dtype: of buffers in forward.
+    """
+
+    param_dtype: Any = None
+    reduce_dtype: Any = None
+    buffer_dtype: Any = None
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    return value.to(dtype) if dtype is not None and isinstance(value, fb.Tensor) and value.is_floating_point() else value
+
+
+@contextlib.contextmanager
+def _in_dtypes(module: Module, precision: Any, ignored: set[str]) -> Iterator[None]:
+    """For a while, parameters and buffers of `module` are casts of themselves, through which gradients reach them.
+
+    What happened to a cast buffer is written into the real one at the end.
+    """
+    casts: dict[int, Any] = {}
+    swaps = []
+    for path, part in module.named_modules():
+        for registry, dtype in ((part._parameters, precision.param_dtype), (part._buffers, precision.buffer_dtype)):
+            for name, value in registry.items():
+                if f"{path}.{name}".lstrip(".") in ignored or _cast(value, dtype) is value:
+                    continue
+                if id(value) not in casts:  # tied parameters stay one
+                    casts[id(value)] = _cast(value, dtype)
+                swaps.append((registry, name, value, registry is part._buffers))
+    for registry, name, value, _ in swaps:
+        registry[name] = casts[id(value)]
+    try:
+        yield
+    finally:
+        with fb.no_grad():
+            for registry, name, value, is_buffer in swaps:
+                if is_buffer:
+                    value.copy_(registry[name])
+                registry[name] = value
 
 
 class _Bucket:
@@ -99,7 +148,8 @@ class DistributedDataParallel(Module, Joinable):
         delay_all_reduce_named_params: pairs of a name and a parameter whose gradients are exchanged together, when that of
             `param_to_hook_all_reduce` is there and backward ends.
         param_to_hook_all_reduce: see there; both are given, or neither.
-        mixed_precision: not built; must be None.
+        mixed_precision: dtypes to compute and to exchange gradients in, an object with `param_dtype`, `reduce_dtype` and `buffer_dtype`
+            such as `distributed.fsdp.MixedPrecision`. Parameters and their gradients keep their own; outputs have that of `param_dtype`.
         device_mesh: of one dimension: the ranks, in place of `process_group`.
     Raises: RuntimeError for modules without parameters that require grad, and for `device_mesh` beside `process_group`; ValueError for
         delayed parameters without the one that they wait for; NotImplementedError for devices.
@@ -126,8 +176,13 @@ class DistributedDataParallel(Module, Joinable):
     ) -> None:
         super().__init__()
         Joinable.__init__(self)
-        if mixed_precision is not None:
-            raise NotImplementedError("DistributedDataParallel: mixed_precision is not built yet; leave it None, and use autocast")
+        if mixed_precision is not None and not all(
+            hasattr(mixed_precision, name) for name in ("param_dtype", "reduce_dtype", "buffer_dtype")
+        ):
+            raise TypeError(
+                "DistributedDataParallel: mixed_precision must have param_dtype, reduce_dtype and buffer_dtype, as "
+                f"distributed.fsdp.MixedPrecision has, got {type(mixed_precision).__name__}"
+            )
         if (delay_all_reduce_named_params is None) != (param_to_hook_all_reduce is None):
             raise ValueError(
                 "DistributedDataParallel: delay_all_reduce_named_params and param_to_hook_all_reduce are given together, or not at all"
@@ -141,7 +196,7 @@ class DistributedDataParallel(Module, Joinable):
         if device_ids:
             raise ValueError(f"DistributedDataParallel: device_ids {device_ids} are for CUDA modules; leave None on the CPU")
         self.process_group = c10d._default() if process_group is None else process_group
-        ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        ignored: set[str] = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self._delayed = [p for _, p in delay_all_reduce_named_params or ()]
         late = {id(p) for p in self._delayed}
         learning = [(name, p) for name, p in module.named_parameters() if p.requires_grad and name not in ignored]
@@ -151,6 +206,8 @@ class DistributedDataParallel(Module, Joinable):
                 "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
             )
         self.module = module
+        self.mixed_precision = mixed_precision
+        self._ignored = ignored
         self.dim = dim
         self.broadcast_buffers = broadcast_buffers
         self.find_unused_parameters = find_unused_parameters or static_graph
@@ -193,12 +250,20 @@ class DistributedDataParallel(Module, Joinable):
             self._divisor = self._ranks_with_inputs(Join.notify_join_context(self))
         if self.require_forward_param_sync and self.broadcast_buffers and self._buffers_to_sync:
             self._give(self._buffers_to_sync, 0)
-        output = self.module(*inputs, **kwargs)
+        output = self._computed(inputs, kwargs)
         if syncs:
             self._prepare(output)
         # After no_sync the buffers are those of rank 0 until gradients are exchanged again.
         self.require_forward_param_sync = syncs or not fb.is_grad_enabled() and self.require_forward_param_sync
         return output
+
+    def _computed(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        precision = self.mixed_precision
+        if precision is None:
+            return self.module(*inputs, **kwargs)
+        inputs, kwargs = pytree.tree_map(lambda x: _cast(x, precision.param_dtype), (inputs, kwargs))
+        with _in_dtypes(self.module, precision, self._ignored):
+            return self.module(*inputs, **kwargs)
 
     def _ranks_with_inputs(self, told: Any) -> int:
         """How many ranks the mean counts; `told` is the `Work` by which all said whether they have inputs."""
@@ -271,6 +336,8 @@ class DistributedDataParallel(Module, Joinable):
             self._finish()
 
     def _send(self, index: int, flat: Any) -> Any:
+        if self.mixed_precision is not None:
+            flat = _cast(flat, self.mixed_precision.reduce_dtype or self.mixed_precision.param_dtype)
         bucket = GradBucket(index, flat, self._buckets[index].parameters, index == len(self._buckets) - 1)
         if self._hook is not None:
             return self._hook(self._hook_state, bucket)
