@@ -31,6 +31,9 @@ class Interpreter:
     notes_events = False  # whether it is told of backwards and steps of optimizers, through `run_event`
     sees_makers = False  # whether it is asked by functions that make tensors, or fill them with numbers, through `run_maker`
 
+    # ``fn(op, args)``: the result of a usual call, or NotImplemented having done nothing. It runs no operations, and is asked before `run`.
+    quick: Any = None
+
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """The result of `op`, NotImplemented, DECOMPOSE or UNTOUCHED; a call in place has its target in `out` too."""
         return NotImplemented

@@ -75,6 +75,10 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
         if op in interpreter.declines:
             untouched = False
             continue
+        if out is None and interpreter.quick is not None:
+            result = interpreter.quick(op, args)
+            if result is not NotImplemented:
+                return result
         calls.interpreters = stack[:depth]
         try:
             result = interpreter.run(op, args, out, inplace)
