@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import flambeau as fb
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu import radix, ranks, sort, tier
 from flambeau_kernels.engine import pool
@@ -208,3 +209,15 @@ def tier_of(backend):
         yield
     finally:
         kernels.set_backend(before)
+
+
+def test_counts_of_few_integers_are_numpys_before_and_after_a_kernel_is_loaded():
+    numbers = np.random.default_rng(0)
+    for k in range(1100):
+        a = numbers.integers(0, numbers.integers(1, 4000), numbers.integers(1, 50))
+        least = int(numbers.integers(0, 3000)) if k % 3 else 0
+
+        np.testing.assert_array_equal(fb.bincount(fb.tensor(a), None, least).numpy(), np.bincount(a, None, least))
+    for wrong in ([-1, 2], [2, -5]):
+        with pytest.raises(RuntimeError, match="non-negative"):
+            fb.bincount(fb.tensor(wrong))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import small
-from flambeau_kernels.cpu import scatter
+from flambeau_kernels.cpu import counting, scatter
 from flambeau_kernels.cpu import sort as kernel
 from flambeau_kernels.cpu.along import ALL, Along
 from flambeau_kernels.cpu.softmax import widen
@@ -368,6 +368,9 @@ def _bincount_short(input, weights, minlength):
     a = input._array
     if a.__class__ is not np.ndarray or a.dtype.char != "l" or a.ndim != 1 or not a.size:
         return None
+    made = counting.few_counts(a, minlength) if weights is None and a.size < counting.SHARED and a.flags.c_contiguous else None
+    if made is not None:
+        return wrap(made)
     if weights is not None or a.size >= kernel.COMPILED_FROM:
         return _counted_many(a, weights, minlength)
     # numpy counts up to the largest plus 1, which may wrap around.

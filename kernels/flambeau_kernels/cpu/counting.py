@@ -15,8 +15,9 @@ from flambeau_kernels.vocabulary import where
 
 from .index import shared_out
 from .keys import raw
+from .twins import late
 
-__all__ = ["bisect", "first_of_runs", "histogram", "ranks_of", "tally"]
+__all__ = ["bisect", "few_counts", "first_of_runs", "histogram", "ranks_of", "tally"]
 
 PARTS = 4
 SHARED = 1 << 14                                     # elements
@@ -46,6 +47,41 @@ def tally_part(chunk: Any, a: Any, counts: Any, n: Any, each: Any, low: Any, cou
     for i in repeated(range(chunk * each, min(n, chunk * each + each)), 4):
         at = int64(a[i]) - low
         mine[at] = mine[at] + 1
+
+
+FEW = 2048                                           # counters of `few_counts`
+
+
+def _around(form: Any) -> Any:
+    def run(a: np.ndarray, least: int) -> Any:
+        counts, ends = np.empty(FEW, np.int64), np.empty(2, np.int64)
+        form(1, False, a, counts, ends, a.size, min(least, FEW + 1))
+        low, high = ends.tolist()
+        return counts[: max(high + 1, least)].copy() if low >= 0 and max(high + 1, least) <= FEW else None
+
+    return run
+
+
+@kernel
+def tally_few(chunk: Any, a: Any, counts: Any, ends: Any, n: Any, least: Any) -> Any:
+    low, high = a[0], a[0]
+    for i in range(n):
+        low = min(low, a[i])
+        high = max(high, a[i])
+    ends[0] = low
+    ends[1] = high
+    count = max(high + 1, least)
+    if low >= 0 and high < FEW and count <= FEW:
+        for b in range(count):
+            counts[b] = 0
+        for i in repeated(range(n), 4):
+            counts[a[i]] = counts[a[i]] + 1
+
+
+_INT = np.dtype(np.int64)
+# ``few_counts(a, least)``: how often each of 0, 1, ... occurs in int64 in C order, up to the largest and for no fewer than
+# `least`; None for negative numbers and for many counters, and until calls have shown that loading the kernel repays.
+few_counts = late(tally_few, (_INT, _INT, _INT, int, int), {}, _around)
 
 
 def first_of_runs(a: np.ndarray, values: bool) -> np.ndarray:
