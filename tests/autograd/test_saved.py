@@ -67,7 +67,7 @@ g = made(5, 1).squeeze(1).grad_fn; (g._saved_dim, tuple(g._saved_self_sym_sizes)
 g = made(5, 3).mean().grad_fn; (g._saved_self_sym_numel, tuple(g._saved_self_sym_sizes))
 y = made(2, 3).exp(); type(y.grad_fn._raw_saved_result).__name__
 y = made(2, 3).sin(); [n for n in dir(y.grad_fn) if '_saved_' in n and n[0] == '_']
-x = made(2, 3); y = x.sin(); y.grad_fn._raw_saved_self.register_hooks(lambda t: t * 2, same); y.sum().backward(); x.grad
+x = made(2, 3); y = x * x; y.grad_fn._raw_saved_self.register_hooks(lambda t: t * 2, same); y.sum().backward(); x.grad
 x = made(2); y = x * x; y.grad_fn._raw_saved_self.register_hooks(lambda t: 5, lambda n: torch.full((2,), 5.0)); y.sum().backward(); x.grad
 x = made(2); y = x.sin(); y.grad_fn._raw_saved_self.register_hooks(lambda t: 0, lambda n: torch.zeros(2)); y.grad_fn._saved_self.detach()
 x = made(2, 3); y = x.sin(); y.sum().backward(); y.grad_fn._raw_saved_self.register_hooks(same, same)
