@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
+import scipy.sparse
 
 import flambeau as fb
 
@@ -100,3 +102,30 @@ def test_systems_are_solved(layout):
         fb.sparse.spsolve(converted(MATRIX.double(), layout), right)
     with pytest.raises(NotImplementedError, match="spsolve"):
         fb.sparse.spsolve(x.requires_grad_(), right).sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("rows", "columns", "width", "count"), [(50, 40, 7, 900), (300, 500, 64, 9000), (200, 100, 129, 1)])
+def test_products_add_up_in_the_order_of_elements(rows, columns, width, count, dtype):
+    rng = np.random.default_rng(0)
+    at = np.stack((rng.integers(0, rows, count), rng.integers(0, columns, count)))
+    x = fb.sparse_coo_tensor(fb.from_numpy(at), fb.from_numpy(rng.standard_normal(count).astype(dtype)), (rows, columns)).coalesce()
+    right = rng.standard_normal((columns, width)).astype(dtype)
+    expected = scipy.sparse.csr_matrix((x.values().numpy(), tuple(x.indices().numpy())), (rows, columns)) @ right
+
+    assert np.array_equal((x @ fb.from_numpy(right)).numpy(), expected)
+    assert np.array_equal((x.to_sparse_csr() @ fb.from_numpy(right)).numpy(), expected)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: fb.sparse_coo_tensor([[0, 5], [0, 0]], [1.0, 2.0], (2, 3)),
+    lambda: fb.sparse_coo_tensor([[0, 1], [0, -1]], [1.0, 2.0], (2, 3)),
+    lambda: fb.sparse_csr_tensor([0, 1, 2], [0, 9], [1.0, 2.0], (2, 3)),
+    lambda: fb.sparse_csr_tensor([0, 1, 5], [0, 1], [1.0, 2.0], (2, 3)),
+    lambda: fb.sparse_csr_tensor([0, 3, 2], [0, 1], [1.0, 2.0], (2, 3)),
+])  # fmt: skip
+def test_indices_that_nobody_checked_are_not_read_beyond(make):
+    with pytest.raises((RuntimeError, IndexError)):
+        make() @ fb.ones(3, 2)
+    with pytest.raises((RuntimeError, IndexError)):
+        make().to_dense()

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.rows import weighted_bags
+
 from ..dtypes import from_numpy_dtype
 from ..tensor import Tensor
 from ._spec import primitive
@@ -26,6 +28,17 @@ def _product(values, rows, columns, dense, count):
     kind = _computed(dense.dtype)
     if not len(rows):
         return np.zeros((count, dense.shape[1]), dense.dtype)
+    # Nobody has checked the indices of a sparse tensor, and compiled loops read where they say.
+    for name, at, n in (("row", rows, count), ("column", columns, dense.shape[0])):
+        if at.min() < 0 or at.max() >= n:
+            wrong = at[(at < 0) | (at >= n)][0]
+            raise RuntimeError(
+                f"product of a sparse matrix: {name} index {wrong} is out of range for {n} {name}s; make it with check_invariants=True"
+            )
+    if (rows[1:] >= rows[:-1]).all():
+        made = weighted_bags(dense, columns, values, _starts(rows, count, np.int64))
+        if made is not None:
+            return made
     matrix = _matrix(values.astype(kind, copy=False), rows, columns, (count, dense.shape[0]))
     return np.ascontiguousarray(matrix @ np.ascontiguousarray(dense, kind)).astype(dense.dtype, copy=False)
 

@@ -34,7 +34,7 @@ from flambeau_kernels.vocabulary import maximum, minimum
 from .index import PIECE, collapsed, from_end, shared_out
 from .keys import BITS_OF
 
-__all__ = ["add_rows", "average", "scatter", "scatter_whole", "sum_bags"]
+__all__ = ["add_rows", "average", "scatter", "scatter_whole", "sum_bags", "sum_weighted_bags"]
 
 WORK = 1 << 14                                       # elements per chunk
 ACROSS = 64                                          # neighbours of a chunk at least, for whole cache lines of the index
@@ -245,6 +245,42 @@ def sum_some_bags(chunk: Any, table: Any, index: Any, starts: Any, made: Any, wr
             to[rest] = total
     if worst >= uint64(n):
         wrong[0] = 1
+
+
+def sum_weighted_bags(table: np.ndarray, index: np.ndarray, weights: np.ndarray, starts: np.ndarray, made: np.ndarray) -> None:
+    """As `sum_bags`, each row times its weight, one for each element of `index`, which is known to be in range; all of one dtype."""
+    count, width = made.shape
+    each = max(1, WORK * count // max(1, len(index) * width))
+    weigh_some_bags.run(-(-count // each), table, index, weights, starts, made, count, width, each)
+
+
+@kernel
+def weigh_some_bags(chunk: Any, table: Any, index: Any, weights: Any, starts: Any, made: Any, count: Any, width: Any,
+                    each: Any) -> Any:  # fmt: skip
+    kind = widened(made)
+    COUNT = lanes(kind)
+    sums, last = local(vector(kind, COUNT), 4), starts[count]
+    for bag in range(chunk * each, min(count, chunk * each + each)):
+        to, first, end = made + bag * width, starts[bag], starts[bag + 1]
+        c = 0
+        for V in unroll((4, 1)):                     # vectors of columns whose sums stay in registers
+            while c + V * COUNT <= width:
+                for v in unroll(range(V)):
+                    sums[v] = broadcast(kind(0), COUNT)
+                for k in range(first, end):
+                    ahead = table + (int64(index[min(k + AHEAD, last - 1)]) * width + c)
+                    row, weight = table + (int64(index[k]) * width + c), broadcast(kind(weights[k]), COUNT)
+                    for v in unroll(range(V)):
+                        prefetch(ahead + v * COUNT)
+                        sums[v] = sums[v] + weight * load(row, v * COUNT, COUNT)
+                for v in unroll(range(V)):
+                    store(to, c + v * COUNT, sums[v])
+                c += V * COUNT
+        for rest in range(c, width):
+            total = kind(0)
+            for k in range(first, end):
+                total += kind(weights[k]) * table[int64(index[k]) * width + rest]
+            to[rest] = total
 
 
 def inside(place: Any, n: Any) -> Any:

@@ -91,6 +91,21 @@ def add_bags(table: np.ndarray, indices: np.ndarray, starts: np.ndarray) -> np.n
     return add_rows(np.take(table, indices, axis=0), np.repeat(np.arange(count), np.diff(starts)), count)
 
 
+def weighted_bags(table: np.ndarray, indices: np.ndarray, weights: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
+    """As `add_bags`, each row times its weight, ``(V, D), (n), (n), (B + 1) -> (B, D)``; indices are in range.
+
+    None where no kernel is made: for few elements, other dtypes than float32 and float64, or without a compiler.
+    """
+    if table.dtype.char not in "fd" or weights.dtype != table.dtype or table.shape[1] * len(indices) < COMPILED_FROM or not compiles():
+        return None
+    from .accumulate import sum_weighted_bags
+
+    made = np.empty((len(starts) - 1, table.shape[1]), table.dtype)
+    table, indices, weights, starts = (np.ascontiguousarray(a) for a in (table, indices, weights, starts))
+    sum_weighted_bags(table, indices, weights, starts, made)
+    return made
+
+
 def segment_argmax(values: np.ndarray, segments: np.ndarray, count: int) -> np.ndarray:
     """For each segment and column the row of the largest value, the first of several, and -1 for an empty segment.
 

@@ -233,7 +233,10 @@ def host(said: str, *tensors: Tensor) -> list[Any]:
 def places(array: Any) -> tuple[Any, ...]:
     """Where the values of `array` are: an index array for each sparse dimension, which broadcast to the shape of the values."""
     if isinstance(array, CooArray):
-        return tuple(host("sparse", array.indices)[0])
+        at = host("sparse", array.indices)[0]
+        if at.size and at.min() < 0:                  # which would count from the end
+            raise RuntimeError(f"found negative index {at.min()} in a sparse tensor; make it with check_invariants=True")
+        return tuple(at)
     starts, plain = host("sparse", array.parts[0], array.parts[1])
     batch, block = array.batch, array.block
     major = majors(starts, plain.shape[-1])
@@ -252,8 +255,14 @@ def places(array: Any) -> tuple[Any, ...]:
 def majors(starts: Any, count: int) -> Any:
     """The row (or column) of each of `count` elements ``(*batch, count)``, of where rows begin ``(*batch, n + 1)``."""
     n = starts.shape[-1] - 1
+    counts = np.diff(starts)
+    if (counts < 0).any() or (counts.sum(-1) != count).any():
+        raise RuntimeError(
+            f"the compressed indices of a sparse tensor do not share out its {count} elements: {starts.tolist()!s:.80}; make it with "
+            "check_invariants=True"
+        )
     if starts.ndim == 1:
-        return np.repeat(np.arange(n), np.diff(starts))
+        return np.repeat(np.arange(n), counts)
     flat = starts.reshape(-1, n + 1)
     made = np.empty((len(flat), count), np.int64)
     for i, each in enumerate(flat):
