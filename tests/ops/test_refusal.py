@@ -516,6 +516,8 @@ def test_arguments_of_another_kind_are_refused_by_name(call: Any, said: str) -> 
 def test_what_a_fourth_search_found_is_answered_or_refused_as_by_pytorch(oracle: Any) -> None:
     programs = """
     torch.zeros(2, device=1 << 70)
+    torch.dequantize(-1)
+    torch.dequantize(torch.strided)
     torch.roll(torch.ones(3, 5), range(2), (0, 1))
     torch.roll(torch.ones(3, 5), range(1 << 62), (0, 1))
     F.adaptive_avg_pool2d(torch.ones(3, 1, 5, 6), torch.tensor(float('nan')))

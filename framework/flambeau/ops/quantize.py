@@ -9,6 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from ._quantized.arrays import INTEGERS, QuantizedArray, Quantizer, is_quantized, quantize
+from ._refusal import refusing
 from ._spec import FUNCTION, OPS, composite
 
 
@@ -188,4 +189,4 @@ def quantized_batch_norm(input, weight=None, bias=None, mean=None, var=None, eps
     return quantize(numbers, array.type, Quantizer(float(output_scale), int(output_zero_point)))
 
 
-FUNCTIONS = {fn.__name__: fn for fn in (quantize_per_tensor, quantize_per_channel, dequantize)}
+FUNCTIONS = {fn.__name__: refusing(fn) for fn in (quantize_per_tensor, quantize_per_channel, dequantize)}
