@@ -204,3 +204,24 @@ def test_verifying_finds_a_step_that_depends_on_what_its_arguments_do_not_show()
 
     with pytest.raises(RuntimeError, match="depends on something that its arguments do not show"):
         twice()
+
+
+@pytest.mark.parametrize("same_object", [False, True])
+def test_gradients_of_arguments_go_to_those_of_the_call(same_object: bool) -> None:
+    model = perceptron()
+
+    def step(x: fb.Tensor) -> fb.Tensor:
+        loss = F.mse_loss(model(x), fb.ones_like(x)) if same_object else model(x).square().mean()
+        loss.backward()
+        return loss
+
+    called = fb.compile(step, mode="reduce-overhead")
+    one = fb.randn(2, 6, requires_grad=True)
+    for _ in range(CALLS):
+        x = one if same_object else fb.randn(2, 6, requires_grad=True)
+        x.grad = None
+        called(x)
+        assert x.grad is not None
+        found, x.grad = x.grad, None
+        step(x)
+        assert fb.equal(found, x.grad)

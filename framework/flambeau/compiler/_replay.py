@@ -140,7 +140,8 @@ def _written(replay: Replay) -> Any:
             here = _lines_of(part.program, f"t{at}_", inputs, held)
             if at in roots:
                 name = source(roots[at])
-                step = held(ArrayStep(part.program.steps, roots[at].number))
+                changing = [k for k, x in enumerate(part.sources) if not isinstance(x, Tensor)]
+                step = held(ArrayStep(part.program.steps, roots[at].number, changing))
                 lines.append(f"    {name} = {step}({', '.join(inputs)})")
                 here = [f"    if {name} is None:", *[f"    {line}" for line in here], f"        {held(ScheduledBackward())}({name})"]
             lines += here

@@ -202,10 +202,11 @@ class ArrayStep:
     Args:
         steps: of the program.
         root: the number of the value that backward begins at, the only one that is asked for.
+        changing: places of inputs that are other tensors in each call; gradients of theirs are left to the engine.
     """
 
-    def __init__(self, steps: list[Step], root: int) -> None:
-        self.steps, self.root = steps, root
+    def __init__(self, steps: list[Step], root: int, changing: list[int]) -> None:
+        self.steps, self.root, self.changing = steps, root, changing
         self.lock = threading.Lock()                  # the nodes are there once
         self.run: Any = None
         self.is_new = True
@@ -213,6 +214,8 @@ class ArrayStep:
     def _build(self, inputs: Any) -> None:
         """Find the nodes by running the operations, which has no effects."""
         steps, root = self.steps, self.root
+        if any(inputs[at]._node is not None for at in self.changing):
+            return
         values: dict[int, Any] = {}
         for step in steps:
             if step.several is not None:
