@@ -398,3 +398,34 @@ def strict():
         T.distributed.allow_pickle()
         assert "does not unpickle" in told(lambda: rpc.rpc_sync("worker1", add, (Counter(),)), TypeError)
     rpc.shutdown()
+
+
+def slow(x):
+    time.sleep(0.05)
+    return x + 1
+
+
+def profiled():
+    """Calls are events of the caller's profiler, as long as they take."""
+    import rpc_programs  # functions travel as names that both sides import
+
+    start()
+    if RANK == 0:
+        with T.profiler.profile() as found:
+            rpc.rpc_sync("worker1", rpc_programs.slow, (T.ones(2),))
+            pending = rpc.rpc_async("worker1", rpc_programs.slow, (T.ones(2),))
+            begun = T.ones(3).sum()
+            assert begun == 3 and T.equal(pending.wait(), T.full((2,), 2.0))
+            assert told(lambda: rpc.rpc_sync("worker1", T.add, (T.ones(2), "x")), TypeError)
+            made = rpc.remote("worker1", T.mul, (T.ones(2), 3))
+            made.to_here()
+            while not made.confirmed_by_owner():
+                time.sleep(0.001)
+        seconds = {event.name: event.cpu_time_total / 1e6 for event in found.events()}
+        for kind in ("rpc_sync", "rpc_async"):
+            assert 0.05 < seconds[f"{kind}#rpc_programs.slow(worker0 -> worker1)"] < 5, seconds
+        assert any(name.startswith("rpc_sync#") and name.endswith("add(worker0 -> worker1)") for name in seconds), seconds
+        assert any(name.startswith("rpc_remote#") and name.endswith("mul(worker0 -> worker1)") for name in seconds), seconds
+        assert "to_here#(worker0)->(worker1)" in seconds
+        assert "aten::sum" in seconds
+    rpc.shutdown()

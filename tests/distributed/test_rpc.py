@@ -42,3 +42,7 @@ def test_a_worker_with_another_key_is_refused(ranks):
 
 def test_workers_run_what_they_allow_and_unpickle_nothing(ranks):
     ranks("rpc_programs.strict", 3)
+
+
+def test_calls_are_events_of_the_callers_profiler(ranks):
+    ranks("rpc_programs.profiled", 2)

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ...autograd._region import record_function
 from ...futures import Future
 from . import _agent
 from ._agent import Request, WorkerInfo
@@ -328,7 +329,8 @@ class PyRRef:
         from .. import autograd
 
         agent = self._refs.agent
-        return agent.ask(self._owner, FETCH, list(self._rref_id), timeout, autograd._current_id()).wait()
+        with record_function(f"to_here#({agent.me.name})->({agent.workers[self._owner].name})"):
+            return agent.ask(self._owner, FETCH, list(self._rref_id), timeout, autograd._current_id()).wait()
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
         """Run backward from the value, a scalar tensor, on its owner.

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ...autograd._region import record_function
 from ...futures import Future
 from .. import distributed_c10d
 from .._errors import DistNetworkError
@@ -189,12 +190,21 @@ def _set_rpc_timeout(rpc_timeout: float) -> None:
     _agent.agent().timeout = float(rpc_timeout)
 
 
-def _ask(kind: int, to: Any, func: Any, args: Any, kwargs: Any, timeout: float, *more: Any) -> Future[Any]:
+def _ask(kind: int, to: Any, func: Any, args: Any, kwargs: Any, timeout: float, name: str, *more: Any) -> Future[Any]:
     from .. import autograd
 
     agent, worker = _agent.agent(), _worker(to)
     body = [func, tuple(args or ()), dict(kwargs or {}), *more]
-    return agent.ask(worker.id, kind, body, timeout, autograd._current_id())
+    # For the profiler: the call lasts until its answer is here.
+    with record_function(f"{name}#{_named(func)}({agent.me.name} -> {worker.name})") as region:
+        asked = agent.ask(worker.id, kind, body, timeout, autograd._current_id())
+        return asked if region._observer is None else region._call_end_callbacks_on_future(asked)
+
+
+def _named(func: Any) -> str:
+    if isinstance(func, Method):
+        return func.name
+    return f"{getattr(func, '__module__', '')}.{getattr(func, '__qualname__', type(func).__qualname__)}"
 
 
 def _check_callable(func: Any) -> None:
@@ -213,7 +223,8 @@ def rpc_sync(to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = 
     Raises: what `func` raises, with the traceback of the other side in its text; RuntimeError when the time is over, or a
         worker has gone; TypeError or AttributeError for what cannot be sent.
     """
-    return rpc_async(to, func, args, kwargs, timeout).wait()
+    _check_callable(func)
+    return _ask(CALL, to, func, args, kwargs, timeout, "rpc_sync").wait()
 
 
 def rpc_async(to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = -1.0) -> Future[Any]:
@@ -223,7 +234,7 @@ def rpc_async(to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any =
         to, func, args, kwargs, timeout: as of `rpc_sync`; the arguments are copied before this returns.
     """
     _check_callable(func)
-    return _ask(CALL, to, func, args, kwargs, timeout)
+    return _ask(CALL, to, func, args, kwargs, timeout, "rpc_async")
 
 
 def remote(to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = -1.0) -> RRef[Any]:
@@ -238,10 +249,10 @@ def remote(to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = No
     rref_id, fork_id = refs.new_id(), refs.new_id()
     if worker.id == refs.agent.me.id:
         rref = RRef._make(refs, worker.id, rref_id, record=refs.owned(rref_id))
-        made = _ask(REMOTE, worker, func, args, kwargs, timeout, list(rref_id), None)
+        made = _ask(REMOTE, worker, func, args, kwargs, timeout, "rpc_remote", list(rref_id), None)
         made.add_done_callback(lambda asked: _fail(rref._record.value, asked._error))
         return rref
-    confirmed = _ask(REMOTE, worker, func, args, kwargs, timeout, list(rref_id), list(fork_id))
+    confirmed = _ask(REMOTE, worker, func, args, kwargs, timeout, "rpc_remote", list(rref_id), list(fork_id))
     return RRef._make(refs, worker.id, rref_id, fork_id, confirmed)
 
 
