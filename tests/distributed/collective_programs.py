@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import flambeau as fb
 import flambeau.distributed as dist
+from flambeau.distributed._board import BLOCK
 
 DTYPES = (
     fb.float32,
@@ -324,7 +325,9 @@ def blocks():
     rank, size = dist.get_rank(), dist.get_world_size()
     other = dist.new_group()
     for dtype in (fb.float32, fb.float16, fb.bfloat16, fb.int8, fb.complex128):
-        for count in (8191, 8192, 8193, (1 << 18) - 1, 1 << 18, 3 * (1 << 18) + 5):
+        block = BLOCK // dtype.itemsize
+        large = (block - 1, block, 2 * block + 5) if dtype in (fb.float32, fb.bfloat16) else ()
+        for count in (8191, 8192, 8193, *large):
             given = [((fb.arange(count) * (at + 3)) % 101 - 50).to(dtype) for at in range(size)]
             total = given[0].to(fb.float32) if dtype.itemsize == 2 else given[0].clone()
             for one in given[1:]:

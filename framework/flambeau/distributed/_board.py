@@ -23,7 +23,7 @@ from ._mesh import Segment
 
 __all__ = ["BLOCK", "Board", "Posted", "boards_work_here", "spins_for"]
 
-BLOCK = 1 << 20  # bytes of a tensor that all ranks combine at a time: they stay in the cache from one rank to the next
+BLOCK = 1 << 22  # bytes of a tensor that all ranks combine at a time: they stay in the cache from one rank to the next
 _SLOT = 1 << 17
 _ROOM = _SLOT - 128  # bytes of one call in a slot
 _SLOTS = 4096  # where the first slot begins; before it are the counts, each in a line of the cache of its own
