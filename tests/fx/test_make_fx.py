@@ -215,3 +215,19 @@ def test_resampling_and_padding_are_recorded_as_pytorchs_operators(oracle):
     """
 
     assert not disagreements(oracle, "\n".join(setting + line.strip() for line in lines.strip().splitlines()))
+
+
+def test_running_statistics_that_an_operator_writes_are_recorded():
+    def f(x, mean, var):
+        fb.batch_norm(x, None, None, mean, var, True, 0.1, 1e-5, False)
+        return fb.native_batch_norm(x, None, None, mean, var, True, 0.1, 1e-5)[0]
+
+    x = fb.randn(5, 4, requires_grad=True)
+    gm = make_fx(f)(x, fb.zeros(4), fb.ones(4))
+    mean, var, expected_mean, expected_var = fb.zeros(4), fb.ones(4), fb.zeros(4), fb.ones(4)
+
+    gm(x, mean, var)
+    f(x, expected_mean, expected_var)
+
+    assert mean.equal(expected_mean)
+    assert var.equal(expected_var)

@@ -443,11 +443,23 @@ class _PyTreeCodeGen(CodeGen):
             return head
         leaves = [v.partition(":")[0].partition("=")[0].strip() for v in free_vars]
         given = [name for name in names if name != "self"]
-        if self.pytree_info.in_spec is None or self.pytree_info.in_spec.num_children == len(given):
+        if self._has_keywords():
+            count = self.pytree_info.in_spec.children_specs[0].num_children
+            by_name = ", ".join(f"{name!r}: {name}" for name in given[count:])
+            tree = f"(({''.join(f'{name}, ' for name in given[:count])}), {{{by_name}}})"
+        elif self.pytree_info.in_spec is None or self.pytree_info.in_spec.num_children == len(given):
             tree = f"[{', '.join(given)}]"
         else:
             tree = ", ".join(given)
         return f"{head}\n    {', '.join(leaves)}, = fx_pytree.tree_flatten_spec({tree}, self._in_spec)"
+
+    def _has_keywords(self) -> bool:
+        """Whether the inputs are a tuple of arguments and a dict of those by name."""
+        spec = self.pytree_info.in_spec
+        if spec is None or spec.type is not tuple or spec.num_children != 2:
+            return False
+        first, second = spec.children_specs
+        return first.type is tuple and second.type is dict and first.num_children + second.num_children == len(self.pytree_info.orig_args)
 
     def generate_output(self, output_args: Any) -> str:
         if self.pytree_info.out_spec is None:

@@ -760,7 +760,8 @@ def _move(running: Any, found: Any, momentum: Any) -> None:
 
 
 @composite(
-    surface=FUNCTION,
+    surface=FUNCTION, whole=True,
+    operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)",
     samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5, False; x(3, 2), None, None, k(2), k(2), False, 0.1, 1e-5, False",
 )
 def batch_norm__(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
@@ -771,7 +772,11 @@ def batch_norm__(input, weight, bias, running_mean, running_var, training, momen
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
 
 
-@composite(surface=FUNCTION | OUT, samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5")
+@composite(
+    surface=FUNCTION | OUT, whole=True,
+    operator="native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)",
+    samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5",
+)
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """``(out, mean, rstd)``: `batch_norm`, and in training the mean and 1 / deviation of each channel.
 

@@ -56,6 +56,7 @@ _RECORDED = (
     "random_", "resize_", "resize_as_", "set_", "uniform_", "zero_", "new", "new_empty", "new_empty_strided", "new_full",
     "new_ones", "new_tensor", "new_zeros",
 )  # fmt: skip
+RECORDED_METHODS = _RECORDED
 _OF_VALUES = (
     "item", "tolist", "numpy", "storage", "untyped_storage", "data_ptr", "__bool__", "__int__", "__float__", "__complex__",
     "__index__", "__array__",

@@ -1,0 +1,470 @@
+"""Recording a module as an exported program."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from .. import _ops
+from .._dynamo.exc import UserError
+from ..nn import Module
+from ..nn.utils.stateless import _reparametrize_module
+from ..tensor import Tensor
+from ..utils import _pytree as pytree
+from ._unlifted import Guard
+from .dynamic_shapes import (
+    _UNBOUNDED,
+    AdditionalInputs,
+    Dim,
+    _DimHint,
+    _DimHintType,
+    bound_inputs,
+    sizes_of_inputs,
+)
+from .exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from .graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+
+_KINDS = {"p": InputKind.PARAMETER, "b": InputKind.BUFFER, "c": InputKind.CONSTANT_TENSOR}
+
+
+def export(
+    mod: Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, dynamic_shapes: Any = None, strict: bool = False,
+    preserve_module_call_signature: tuple[str, ...] = (), prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> ExportedProgram:  # fmt: skip
+    """The operators that `mod` runs on example inputs, with its state, as a program that needs no Python of `mod`.
+
+    Args:
+        mod: the module. Its parameters and buffers are inputs of the graph; what it writes to buffers, the graph writes.
+        args, kwargs: example inputs: Tensors in nested lists, tuples and dicts, and constants, for which alone the program holds.
+        dynamic_shapes: which sizes are open, in a structure like the inputs': by name of parameter a dict from dimensions to `Dim`,
+            or a list with one for each; `Dim.AUTO` leaves a size open where the program allows it. All others are constants.
+        strict: accepted; the module runs as Python either way.
+        preserve_module_call_signature, prefer_deferred_runtime_asserts_over_guards: must be as they are by default.
+    Raises: ValueError for what is no Module; UserError (``torch._dynamo.exc``) for inputs and sizes that do not fit, and where the
+        program is for one size of a dimension that was to be open; GuardOnDataDependentSymNode if Python asks for a value.
+
+    >>> program = fb.export.export(fb.nn.ReLU(), (fb.ones(2, 3),), dynamic_shapes=({0: fb.export.Dim("batch")},))
+    >>> program.module()(-fb.ones(5, 3)).sum()
+    tensor(0.)
+    """
+    from .. import _missing
+
+    if not isinstance(mod, Module):
+        raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
+    if not isinstance(args, tuple):
+        raise UserError(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
+    for name, given in (
+        ("preserve_module_call_signature", preserve_module_call_signature),
+        ("prefer_deferred_runtime_asserts_over_guards", prefer_deferred_runtime_asserts_over_guards),
+    ):
+        if given:
+            raise _missing.not_built(f"export.export({name}=...)", "leave it as it is by default")
+    kwargs = dict(kwargs or {})
+    if isinstance(dynamic_shapes, AdditionalInputs):
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
+    named = bound_inputs(mod.forward, args, kwargs)
+    sizes = sizes_of_inputs(named, dynamic_shapes)
+    return _Exporter(mod, args, kwargs, named, sizes).program()
+
+
+class _Exporter:
+    """One run of `export`: the state, the inputs, and how they are called in the graph."""
+
+    def __init__(self, mod: Module, args: Any, kwargs: Any, named: dict[str, Any], sizes: dict[int, dict[int, Any]]) -> None:
+        self.mod, self.args, self.kwargs, self.sizes = mod, args, kwargs, sizes
+        self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
+        self.state: dict[str, tuple[str, Tensor]] = {}    # by path: the letter of its kind, and the value
+        for letter, found in (("p", mod.named_parameters()), ("b", mod.named_buffers())):
+            for path, value in found:
+                self.state[path] = letter, value
+        self.leaf_names = _names_of_leaves(mod, named, args, kwargs)
+        self.tensors = [i for i, x in enumerate(self.leaves) if isinstance(x, Tensor)]
+
+    def program(self) -> ExportedProgram:
+        from ..fx.experimental import proxy_tensor
+
+        values = [value for _, value in self.state.values()]
+        inputs = [self.leaves[i] for i in self.tensors]
+        contexts = [_context(x, {}) for x in values] + [_context(x, self.sizes.get(id(x), {})) for x in inputs]
+        gm = proxy_tensor.record_symbolically(self._flat, (*values, *inputs), None, contexts, True)
+        env = gm.shape_env
+        fakes = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"][len(values) :]
+        bounds = self._bounds(env, inputs, fakes)
+        constants = self._name_nodes(gm)
+        specs, guards = self._inputs(gm, bounds, constants)
+        output = next(node for node in gm.graph.nodes if node.op == "output")
+        results = [_argument(r) for r in output.args[0]]
+        signature = ExportGraphSignature(specs, [OutputSpec(OutputKind.USER_OUTPUT, r, None) for r in results])
+        call = ModuleCallSignature([], [], self.in_spec, self.out_spec, self._forward_names())
+        modules = [ModuleCallEntry("", call), *(ModuleCallEntry(path) for path, _ in self.mod.named_modules() if path)]
+        state = {path: value for path, (_, value) in self.state.items() if path not in self._left_out()}
+        program = ExportedProgram(gm, gm.graph, signature, state, _ranges(env, fakes, bounds), modules, (self.args, self.kwargs), constants)
+        program._buffers_left_out = {path: self.state[path][1] for path in self._left_out() if path in self.state}
+        program._guards = guards
+        return program
+
+    def _flat(self, *tensors: Any) -> Any:
+        """The module on Tensors alone: its state, then those among the inputs."""
+        count = len(self.state)
+        from .. import no_grad
+
+        self._relate(tensors[count:])
+        leaves = list(self.leaves)
+        for i, x in zip(self.tensors, tensors[count:], strict=True):
+            leaves[i] = x
+        args, kwargs = pytree.tree_unflatten(leaves, self.in_spec)
+        # What the module keeps under other names is the same Tensor.
+        given = dict(zip(self.state, tensors[:count], strict=True))
+        # Where no history is recorded, compositions are operators as a whole; running the graph records it again.
+        with no_grad(), _reparametrize_module(self.mod, given, tie_weights=True):
+            result = self.mod(*args, **kwargs)
+        found, self.out_spec = pytree.tree_flatten(result)
+        for x in found:
+            if not isinstance(x, (Tensor, int, float, bool, str, type(None))) and not hasattr(x, "node"):
+                raise UserError(f"export: results must be Tensors and constants in lists, tuples and dicts, got {type(x).__name__}")
+        return tuple(found)
+
+    def _relate(self, fakes: Any) -> None:
+        """Let sizes of one `Dim`, and those that follow from it, be related."""
+        first: dict[int, Any] = {}
+        roots = self._claims(fakes)
+        for _, _, dim, n in roots:
+            if dim.root is None:
+                known = first.setdefault(id(dim), n)
+                if known is not n and not bool(known == n):
+                    raise UserError(f"export: the example inputs have different sizes for Dim {dim.__name__}: {int(known)} and {int(n)}")
+        for _, _, dim, n in roots:
+            if dim.root is None:
+                continue
+            base = first.get(id(dim.root))
+            if base is None:
+                # The size that others follow from is no input: this one says what it is.
+                if (int(n) - dim.offset) % dim.factor:
+                    raise UserError(f"export: the example has size {int(n)} where Dim {dim.__name__} is meant")
+                if dim.factor != 1:
+                    bool((n - dim.offset) % dim.factor == 0)
+            elif not bool(base * dim.factor + dim.offset == n):
+                raise UserError(f"export: the example has size {int(n)} where Dim {dim.__name__} is {int(base) * dim.factor + dim.offset}")
+
+    def _claims(self, fakes: Any) -> list[tuple[int, int, Dim, Any]]:
+        """Sizes that have a `Dim`: position of the input, dimension, the Dim, and the size."""
+        found = []
+        for at, (i, x) in enumerate(zip(self.tensors, fakes, strict=True)):
+            for d, what in self.sizes.get(id(self.leaves[i]), {}).items():
+                if isinstance(what, Dim):
+                    found.append((at, d, what, x.shape[d]))
+        return found
+
+    def _bounds(self, env: Any, inputs: Any, fakes: Any) -> list[dict[int, tuple[int, int]]]:
+        """For each Tensor among the inputs: the range of each open size.
+
+        Raises: UserError for sizes that were to be open, or wider, than the program is.
+        """
+        wrong, fixes = self._unsaid_relations(env, fakes)
+        made: list[dict[int, tuple[int, int]]] = []
+        for i, x, fake in zip(self.tensors, inputs, fakes, strict=True):
+            said, ranges = self.sizes.get(id(x), {}), {}
+            for d, what in said.items():
+                if what is None or isinstance(what, _DimHint) and what.type is _DimHintType.STATIC:
+                    continue
+                name = what.__name__ if isinstance(what, Dim) else f"{self.leaf_names[i]}.shape[{d}]"
+                low, high = _range_of(env, fake.shape[d])
+                if low == high:
+                    if isinstance(what, Dim) or what.type is _DimHintType.DYNAMIC:
+                        wrong.append(f"  - You marked {name} as dynamic but your code specialized it to be a constant ({low})")
+                        fixes.append(f"  {name} = {low}")
+                    continue
+                least = what.min or 0
+                most = what.max if what.max is not None else _UNBOUNDED
+                if isinstance(what, Dim) and what.root is None and (low > max(least, 2) or high < most):
+                    wrong.append(f"  - Not all values of {name} in the range [{least}, {most}] satisfy the program, but [{low}, {high}]")
+                    bounds = [f"min={low}"] + ([] if high >= _UNBOUNDED else [f"max={high}"])
+                    fixes.append(f"  {name} = Dim('{name}', {', '.join(bounds)})")
+                ranges[d] = (max(low if low > 2 else 0, least), min(high, most))
+            made.append(ranges)
+        if wrong:
+            raise UserError("\n".join(["Constraints violated!", *wrong, "Suggested fixes:", *dict.fromkeys(fixes)]))
+        return made
+
+    def _unsaid_relations(self, env: Any, fakes: Any) -> tuple[list[str], list[str]]:
+        """What is wrong, and how to mend it, where the size of one `Dim` follows from that of another, which was not said."""
+        wrong, fixes, owners = [], [], {}
+        for _, _, dim, n in self._claims(fakes):
+            if dim.root is None and not isinstance(n, int):
+                expr = env.replace(n.node._expr)
+                if expr.is_symbol:
+                    known = owners.setdefault(expr, dim)
+                    if known is not dim:
+                        wrong.append(f"  - The values of {dim.__name__} and {known.__name__} must always be equal")
+                        fixes.append(f"  {dim.__name__} = {known.__name__}")
+        for _, _, dim, n in self._claims(fakes):
+            expr = None if dim.root is not None or isinstance(n, int) else env.replace(n.node._expr)
+            if expr is not None and not expr.is_symbol and not expr.is_number:
+                other = next((owners[s] for s in expr.free_symbols if s in owners), None)
+                if other is not None:
+                    text = str(expr.subs({s: d.__name__ for s, d in owners.items()}))
+                    wrong.append(f"  - The values of {dim.__name__} = {text} are tied to those of {other.__name__}")
+                    fixes.append(f"  {dim.__name__} = {text}")
+        return wrong, fixes
+
+    # -- names
+
+    def _left_out(self) -> set[str]:
+        """Paths of the buffers that no state dict holds."""
+        kept = set(self.mod.state_dict())
+        return {path for path, (letter, _) in self.state.items() if letter == "b" and path not in kept}
+
+    def _forward_names(self) -> list[str]:
+        given = list(inspect.signature(self.mod.forward).parameters)
+        return [*given[: len(self.args)], *self.kwargs]
+
+    def _name_nodes(self, gm: Any) -> dict[str, Tensor]:
+        """Name the inputs of the graph, and make inputs of the constants it refers to. Returns these by name."""
+        from .._subclasses import FakeTensorMode
+
+        holders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        names = [f"{letter}_{path.replace('.', '_')}" for path, (letter, _) in self.state.items()]
+        for node, name in zip(holders, [*names, *(self.leaf_names[i] for i in self.tensors)], strict=True):
+            taken = any(other is not node and other.name == name for other in gm.graph.nodes)
+            node.name = node.target = gm.graph._graph_namespace.create_name(name, None) if taken else name
+        paths = {id(value): path for path, value in _plain_tensors(self.mod)}
+        constants: dict[str, Tensor] = {}
+        first_input = holders[len(self.state)] if len(holders) > len(self.state) else None
+        placed: dict[str, Any] = {}
+        for node in list(gm.graph.nodes):
+            if node.op != "get_attr" or not isinstance(value := getattr(gm, node.target), Tensor):
+                continue
+            name = paths.get(id(value), f"lifted_tensor_{len(constants)}")
+            if name not in placed:
+                constants[name] = value
+                with gm.graph.inserting_before(first_input or next(iter(gm.graph.nodes))):
+                    placed[name] = gm.graph.placeholder(f"c_{name.replace('.', '_')}")
+                mode = next((n.meta["val"].fake_mode for n in holders if hasattr(n.meta.get("val"), "fake_mode")), None)
+                placed[name].meta["val"] = FakeTensorMode().from_tensor(value) if mode is None else mode.from_tensor(value)
+            node.replace_all_uses_with(placed[name])
+            gm.graph.erase_node(node)
+        gm.recompile()
+        return constants
+
+    def _inputs(self, gm: Any, bounds: Any, constants: dict[str, Tensor]) -> tuple[list[InputSpec], list[Any]]:
+        """What the inputs are, with the constants among those of the user, and the checks of these."""
+        holders = iter([node for node in gm.graph.nodes if node.op == "placeholder"])
+        specs = []
+        for path, (letter, _) in self.state.items():
+            persistent = None if letter == "p" else path not in self._left_out()
+            specs.append(InputSpec(_KINDS[letter], TensorArgument(next(holders).name), path, persistent))
+        specs += [InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(next(holders).name), name) for name in constants]
+        guards: list[Any] = []
+        anchor = None
+        for i, leaf in enumerate(self.leaves):
+            name = self.leaf_names[i]
+            if isinstance(leaf, Tensor):
+                anchor = next(holders)
+                specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(anchor.name), None))
+                guards.append(Guard(i, name, None, tuple(leaf.shape), leaf.dtype, bounds[self.tensors.index(i)]))
+            else:
+                # A constant is an input that nothing reads.
+                after = anchor if anchor is not None else _last_holder(gm.graph)
+                with gm.graph.inserting_after(after) if after is not None else gm.graph.inserting_before(next(iter(gm.graph.nodes))):
+                    anchor = gm.graph.placeholder(name)
+                specs.append(InputSpec(InputKind.USER_INPUT, ConstantArgument(anchor.name, leaf), None))
+                guards.append(Guard(i, name, leaf))
+        gm.recompile()
+        return specs, guards
+
+
+def _last_holder(graph: Any) -> Any:
+    holders = [node for node in graph.nodes if node.op == "placeholder"]
+    return holders[-1] if holders else None
+
+
+def _plain_tensors(mod: Module) -> list[tuple[str, Tensor]]:
+    """Tensors that modules hold as plain attributes, with their paths."""
+    found = []
+    for path, part in mod.named_modules():
+        found += [(f"{path}.{name}" if path else name, x) for name, x in vars(part).items() if isinstance(x, Tensor)]
+    return found
+
+
+def _names_of_leaves(mod: Module, named: dict[str, Any], args: Any, kwargs: Any) -> list[str]:
+    """A name for each leaf of the inputs: that of its parameter, and where it stands in it."""
+    given = list(inspect.signature(mod.forward).parameters.values())
+    names: list[str] = []
+    for i in range(len(args)):
+        variadic = next((p.name for p in given[: i + 1] if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
+        names.append(f"{variadic}_{i}" if variadic else given[i].name)
+    made = []
+    for name, value in (*zip(names, args, strict=True), *kwargs.items()):
+        pairs, _ = pytree.tree_flatten_with_path(value)
+        for path, _leaf in pairs:
+            parts = "".join(f"_{getattr(key, 'key', getattr(key, 'idx', getattr(key, 'name', '')))}" for key in path)
+            made.append("".join(c if c.isalnum() or c == "_" else "_" for c in f"{name}{parts}"))
+    return made
+
+
+def _context(x: Tensor, said: dict[int, Any]) -> Any:
+    from ..fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+    sizes = []
+    for d in range(x.ndim):
+        what = said.get(d)
+        static = what is None or isinstance(what, _DimHint) and what.type is _DimHintType.STATIC
+        sizes.append(DimDynamic.STATIC if static else DimDynamic.DYNAMIC)
+    return StatelessSymbolicContext(sizes)
+
+
+def _range_of(env: Any, n: Any) -> tuple[int, int]:
+    """The least and the largest value that the program holds for of a size."""
+    if isinstance(n, int):
+        return n, n
+    expr = env.replace(n.node._expr)
+    if expr.is_number:
+        return int(expr), int(expr)
+    found = env.bound_sympy(expr)
+    low = max(int(found.lower), 0)
+    high = int(found.upper) if found.upper.is_finite and found.upper < _UNBOUNDED else _UNBOUNDED
+    return low, high
+
+
+def _ranges(env: Any, fakes: Any, bounds: Any) -> dict[Any, Any]:
+    """By symbol or what follows from it: the range of each open size."""
+    import sympy
+
+    from ..utils._sympy.value_ranges import ValueRanges, int_oo
+
+    made = {}
+    for fake, sizes in zip(fakes, bounds, strict=True):
+        for d, (low, high) in sizes.items():
+            expr = env.replace(fake.shape[d].node._expr)
+            made[expr] = ValueRanges(sympy.Integer(low), int_oo if high >= _UNBOUNDED else sympy.Integer(high))
+    return made
+
+
+def _argument(r: Any) -> Any:
+    from .graph_signature import SymIntArgument
+
+    if not hasattr(r, "graph"):
+        return ConstantArgument("", r)
+    return TensorArgument(r.name) if isinstance(r.meta.get("val"), Tensor) or "val" not in r.meta else SymIntArgument(r.name)
+
+
+def retraced(program: ExportedProgram, guards: list[Guard]) -> ExportedProgram:
+    """`program`, whose graph has been read from a file, run on fake tensors: so nodes know sizes and dtypes."""
+    from .. import no_grad
+    from ..fx.experimental import proxy_tensor
+    from ..fx.passes.fake_tensor_prop import FakeTensorProp
+
+    leaves = pytree.tree_leaves(program.example_inputs)
+    by_leaf = {guard.at: guard for guard in guards}
+    users = iter(range(len(leaves)))
+    values, contexts, constants = [], [], []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT:
+            values.append(program._value_of(spec))
+            contexts.append(_context(values[-1], {}))
+        else:
+            at = next(users)
+            values.append(leaves[at])
+            if isinstance(leaves[at], Tensor):
+                contexts.append(_context(leaves[at], dict.fromkeys(by_leaf[at].open_sizes, Dim.DYNAMIC)))
+        constants.append(not isinstance(values[-1], Tensor))
+    mode = proxy_tensor._symbolic_mode(True)
+    tensors = tuple(value for value, constant in zip(values, constants, strict=True) if not constant)
+    fakes = iter(found := proxy_tensor._symbolic_arguments(mode, tensors, contexts))
+    given = [value if constant else next(fakes) for value, constant in zip(values, constants, strict=True)]
+    with mode, no_grad():
+        FakeTensorProp(program.graph_module, mode).propagate_dont_convert_inputs(*given)
+    open_sizes = [guard.open_sizes for guard in guards if guard.shape is not None]
+    inputs = found[len(found) - len(open_sizes) :] if open_sizes else ()
+    program._range_constraints = _ranges(mode.shape_env, inputs, open_sizes)
+    program._guards = guards
+    return program
+
+
+def _batch_norm(
+    input: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float, cudnn: bool
+) -> Any:
+    """Batch norm in training as operations that write: then its writes can be taken out."""
+    if not training or running_mean is None:
+        return NotImplemented
+    from .. import batch_norm, var_mean
+
+    others = [0, *range(2, input.ndim)]
+    variance, mean = var_mean(input, others, correction=0)
+    count = input.numel() // input.shape[1]
+    running_mean.add_((mean - running_mean) * momentum)
+    running_var.add_((variance * (count / (count - 1)) - running_var) * momentum)
+    return batch_norm(input, weight, bias, None, None, True, momentum, eps, cudnn)
+
+
+def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
+    """`program` by the operators that functions of `table` are made of, without writes."""
+    from .. import no_grad
+    from ..func import functionalize
+    from ..fx.experimental import proxy_tensor
+
+    signature = program.graph_signature
+    holders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    free = [not isinstance(spec.arg, ConstantArgument) for spec in signature.input_specs]
+    fakes = [node.meta["val"] for node, tensor in zip(holders, free, strict=True) if tensor]
+    code = program.graph_module
+
+    def run(*tensors: Any) -> Any:
+        given = iter(tensors)
+        with no_grad():
+            return code(*[next(given) if tensor else s.arg.value for tensor, s in zip(free, signature.input_specs, strict=True)])
+
+    table = {_ops.ops.aten.batch_norm.default: _batch_norm} | table
+    gm = proxy_tensor.record_symbolically(functionalize(run), tuple(fakes), table, None, True)
+    specs = [InputSpec(s.kind, s.arg, s.target, s.persistent) for s in signature.input_specs]
+    made = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    by_node = {}
+    tensors = iter(made)
+    for at, (spec, tensor) in enumerate(zip(specs, free, strict=True)):
+        if tensor:
+            node = next(tensors)
+            taken = any(other is not node and other.name == spec.arg.name for other in gm.graph.nodes)
+            node.name = node.target = gm.graph._graph_namespace.create_name(spec.arg.name, None) if taken else spec.arg.name
+            spec.arg = TensorArgument(node.name)
+            by_node[node] = spec
+        else:
+            before = next((n for n in made if by_node.get(n) is None), None)
+            with gm.graph.inserting_before(before or next(n for n in gm.graph.nodes if n.op != "placeholder")):
+                node = gm.graph.placeholder(spec.arg.name)
+            specs[at] = InputSpec(spec.kind, ConstantArgument(node.name, spec.arg.value), spec.target)
+    outputs = []
+    output = next(node for node in gm.graph.nodes if node.op == "output")
+    news = []
+    for node in list(gm.graph.nodes):
+        target = node.args[0] if node.op in ("call_function", "call_method") and "copy_" in str(node.target) and node.args else None
+        if target in by_node:
+            spec = by_node[target]
+            kind = {InputKind.BUFFER: OutputKind.BUFFER_MUTATION, InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION}.get(
+                spec.kind, OutputKind.USER_INPUT_MUTATION
+            )
+            news.append(node.args[1])
+            outputs.append(OutputSpec(kind, TensorArgument(node.args[1].name), spec.target or target.name))
+            node.replace_all_uses_with(node.args[1])
+            gm.graph.erase_node(node)
+    results = list(output.args[0])
+    output.args = ((*news, *results),)
+    outputs += [OutputSpec(OutputKind.USER_OUTPUT, _argument(r), None) for r in results]
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    fresh = ExportedProgram(
+        gm, gm.graph, ExportGraphSignature(specs, outputs), program.state_dict, program.range_constraints, program.module_call_graph,
+        program.example_inputs, program.constants,
+    )  # fmt: skip
+    fresh._guards, fresh._buffers_left_out = program._guards, program._buffers_left_out
+    return fresh
+
+
+__all__ = ["decomposed", "export", "retraced"]

@@ -1,0 +1,352 @@
+"""Exported programs: what they compute, what they say of their inputs, and as files; beside PyTorch's where that is installed."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import warnings
+import zipfile
+
+import pytest
+
+import flambeau as fb
+from flambeau import nn
+from flambeau._dynamo.exc import UserError
+from flambeau.export import Dim, ShapesCollection, dims, export, load, save
+from flambeau.export.dynamic_shapes import AdditionalInputs, refine_dynamic_shapes_from_suggested_fixes
+from flambeau.export.graph_signature import InputKind, OutputKind
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(3, 4), nn.BatchNorm1d(4)
+        self.plain = fb.ones(4)
+
+    def forward(self, x, scale=2.0):
+        return {"y": self.norm(self.first(x)).relu() * scale + self.plain}, x.sum()
+
+
+class Branch(nn.Module):
+    def forward(self, x):
+        return x + 1 if x.shape[0] > 3 else x - 1
+
+
+class Shifted(nn.Module):
+    def forward(self, x, y):
+        return x + y[1:]
+
+
+def test_a_program_gives_what_its_module_gives_for_open_sizes():
+    net = Net().eval()
+    program = export(net, (fb.randn(5, 3),), dynamic_shapes={"x": {0: Dim("batch")}})
+    x = fb.randn(9, 3)
+
+    (made, total), (expected, wanted) = program.module()(x), net(x)
+
+    assert made["y"].equal(expected["y"])
+    assert total.equal(wanted)
+
+
+def test_a_program_in_training_writes_buffers_as_its_module_does():
+    net, x = Net(), fb.randn(6, 3)
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+    program = export(net, (x,))
+    assert all(start[name].equal(value) for name, value in net.state_dict().items())
+    expected = net(x)[0]["y"]
+    after = {name: value.clone() for name, value in net.state_dict().items()}
+    net.load_state_dict(start)
+
+    made = program.module()(x)[0]["y"]
+
+    assert made.equal(expected)
+    assert all(after[name].equal(value) for name, value in net.state_dict().items())
+
+
+def test_gradients_reach_the_parameters_of_a_program():
+    net, x = Net().eval(), fb.randn(4, 3)
+    program = export(net, (x,))
+
+    program.module()(x)[0]["y"].sum().backward()
+    found = program.state_dict["first.weight"].grad.clone()
+    net.zero_grad()
+    net(x)[0]["y"].sum().backward()
+
+    assert found.equal(net.first.weight.grad)
+
+
+def test_the_signature_says_what_inputs_and_outputs_are():
+    program = export(Net(), (fb.randn(5, 3),), {"scale": 3.0})
+    signature = program.graph_signature
+
+    assert signature.parameters == ("first.weight", "first.bias", "norm.weight", "norm.bias")
+    assert signature.buffers == ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked")
+    assert signature.lifted_tensor_constants == ("plain",)
+    assert signature.user_inputs == ("x", 3.0)
+    assert len(signature.user_outputs) == 2
+    assert signature.inputs_to_parameters["p_first_weight"] == "first.weight"
+    assert [name for name, _ in program.named_parameters()] == list(signature.parameters)
+    assert [name for name, _ in program.named_buffers()] == list(signature.buffers)
+    assert list(program.constants) == ["plain"]
+    assert [entry.fqn for entry in program.module_call_graph] == ["", "first", "norm"]
+    assert re.search(r"p_first_weight: PARAMETER target='first.weight'", str(program))
+
+
+def test_ranges_and_relations_of_sizes():
+    d = Dim("d", min=3, max=6)
+
+    program = export(Shifted(), (fb.ones(5), fb.ones(6)), dynamic_shapes=({0: d}, {0: d + 1}))
+
+    assert sorted(map(str, program.range_constraints.values())) == ["VR[3, 6]", "VR[4, 7]"]
+    assert program.module()(fb.ones(4), fb.ones(5)).tolist() == [2.0] * 4
+    with pytest.raises(AssertionError, match=r"Guard failed: x.size\(\)\[0\] <= 6"):
+        program.module()(fb.ones(7), fb.ones(8))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda m: m(fb.randn(3, 4)), AssertionError, r"Guard failed: x.size\(\)\[1\] == 3"),
+        (lambda m: m(fb.randn(65, 3)), AssertionError, r"Guard failed: x.size\(\)\[0\] <= 64"),
+        (lambda m: m(fb.randn(1, 3)), AssertionError, r"Guard failed: x.size\(\)\[0\] >= 2"),
+        (lambda m: m(fb.randn(3)), AssertionError, r"Guard failed: x.ndim == 2"),
+        (lambda m: m(fb.ones(3, 3).long()), AssertionError, r"Guard failed: x.dtype"),
+        (lambda m: m(2), AssertionError, r"Guard failed: x is a Tensor"),
+        (lambda m: m(), ValueError, "exported input tree spec"),
+        (lambda m: m(fb.randn(3, 3), 1), ValueError, "exported input tree spec"),
+        (lambda m: m.train(), NotImplementedError, r"Calling train\(\) is not supported yet"),
+        (lambda m: m.eval(), NotImplementedError, r"Calling eval\(\) is not supported yet"),
+    ],
+)
+def test_inputs_that_the_graph_does_not_hold_for_are_refused(call, error, said):
+    module = export(Net(), (fb.randn(5, 3),), dynamic_shapes={"x": {0: Dim("batch", min=2, max=64)}}).module()
+
+    with pytest.raises(error, match=said):
+        call(module)
+
+
+def test_constants_among_the_inputs_are_those_of_the_example():
+    program = export(Net(), (fb.randn(5, 3), 3.0))
+
+    with pytest.raises(AssertionError, match=r"Guard failed: scale == 3.0, got 2.0"):
+        program.module()(fb.randn(5, 3), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda: export(fb.relu, (fb.ones(1),)), ValueError, "Expected `mod` to be an instance of `torch.nn.Module`"),
+        (lambda: export(Net(), fb.ones(2, 3)), UserError, "Expecting `args` to be a tuple"),
+        (lambda: export(Net(), (fb.ones(2, 3), 1, 2)), UserError, "do not fit the forward"),
+        (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes={"z": None}), UserError, r"top-level keys must be the arg names \['x'\]"),
+        (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({2: Dim("b")},)), UserError, "is no dimension"),
+        (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({0: 7},)), UserError, "must be a Dim, None, or its size 2"),
+        (lambda: export(Branch(), (fb.ones(5),), dynamic_shapes=({0: Dim("b")},)), UserError, r"b = Dim\('b', min=4\)"),
+        (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({1: Dim("b")},)), UserError, r"specialized it to be a constant \(3\)"),
+        (lambda: export(Shifted(), (fb.ones(5), fb.ones(6)), dynamic_shapes=({0: Dim("dx")}, {0: Dim("dy")})), UserError, "dy = dx"),
+        (lambda: export(Net(), (fb.ones(2, 3),))(fb.ones(2, 3)), RuntimeError, "Unable to call ExportedProgram directly"),
+        (lambda: Dim("b", min=4, max=2), AssertionError, "inconsistent min=4, max=2"),
+        (lambda: Dim("not one"), AssertionError, "valid identifier"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(call, error, said):
+    with pytest.raises(error, match=said):
+        call()
+
+
+def test_a_program_that_asks_for_values_is_refused():
+    class Asks(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(Exception, match="data-dependent"):
+        export(Asks(), (fb.ones(2),))
+
+
+def test_suggested_fixes_can_be_taken():
+    shapes = {"x": {0: Dim("b")}}
+    with pytest.raises(UserError) as caught:
+        export(Branch(), (fb.ones(5),), dynamic_shapes=shapes)
+
+    refined = refine_dynamic_shapes_from_suggested_fixes(str(caught.value), shapes)
+
+    assert export(Branch(), (fb.ones(5),), dynamic_shapes=refined).module()(fb.ones(8)).tolist() == [2.0] * 8
+
+
+def test_hints_leave_sizes_open_where_the_program_does():
+    program = export(Net().eval(), (fb.randn(5, 3),), dynamic_shapes=((Dim.AUTO, Dim.AUTO),))
+
+    assert program.module()(fb.randn(2, 3))[1].ndim == 0
+    with pytest.raises(AssertionError, match=r"size\(\)\[1\] == 3"):
+        program.module()(fb.randn(2, 4))
+    with pytest.raises(UserError, match="constant"):
+        export(Net().eval(), (fb.randn(5, 3),), dynamic_shapes=((None, Dim.DYNAMIC),))
+
+
+def test_shapes_can_be_said_of_tensors_and_by_more_examples():
+    class Nested(nn.Module):
+        def forward(self, x):
+            return x["a"].sum(0) + x["b"][0].sum(0)
+
+    a, b = fb.ones(3, 2), fb.ones(4, 2)
+    shapes = ShapesCollection()
+    shapes[a] = {0: Dim("rows")}
+    more = AdditionalInputs()
+    more.add(({"a": fb.ones(3, 2), "b": [fb.ones(6, 2)]},))
+
+    first = export(Nested(), ({"a": a, "b": [b]},), dynamic_shapes=shapes)
+    second = export(Nested(), ({"a": a, "b": [b]},), dynamic_shapes=more)
+
+    assert shapes.dynamic_shapes(Nested(), ({"a": a, "b": [b]},))["x"]["b"] == [None]
+    assert first.module()({"a": fb.ones(7, 2), "b": [b]}).tolist() == [11.0, 11.0]
+    assert second.module()({"a": a, "b": [fb.ones(9, 2)]}).tolist() == [12.0, 12.0]
+    more.verify(second)
+    assert first.graph_signature.user_inputs == ("x_a", "x_b_0")
+
+
+def test_decomposed_programs_give_new_values_of_buffers_first():
+    net, x = Net(), fb.randn(6, 3)
+    program = export(net, (fb.randn(5, 3),), dynamic_shapes={"x": {0: Dim("batch", min=2)}}).run_decompositions()
+
+    kinds = [spec.kind for spec in program.graph_signature.output_specs]
+    assert kinds == [OutputKind.BUFFER_MUTATION] * 3 + [OutputKind.USER_OUTPUT] * 2
+    assert set(program.graph_signature.buffers_to_mutate.values()) == set(program.graph_signature.buffers)
+    called = [str(node.target) for node in program.graph.nodes if "aten" in str(node.target)]
+    assert not any(name.split(".")[1].endswith("_") for name in called)
+    start = {name: value.clone() for name, value in net.state_dict().items()}
+    made = program.module()(x)[0]["y"]
+    moved = {name: value.clone() for name, value in net.state_dict().items()}
+    net.load_state_dict(start)
+    assert fb.allclose(made, net(x)[0]["y"], atol=1e-6)
+    assert all(fb.allclose(moved[name].double(), value.double(), atol=1e-6) for name, value in net.state_dict().items())
+
+
+def test_a_table_of_decompositions_can_be_changed():
+    table = fb.export.default_decompositions()
+    table.pop(fb.ops.aten.gelu.default, None)
+
+    assert fb.ops.aten.gelu.default not in table.copy()
+    assert len(table.materialize()) > 50
+    program = export(nn.Sequential(nn.GELU(), nn.SiLU()), (fb.ones(2),)).run_decompositions(table)
+    assert "aten.gelu.default" in str(program.graph)
+
+
+# -- as files --------------------------------------------------------------------------------------------------------------
+
+
+def saved(program, **given):
+    file = io.BytesIO()
+    save(program, file, **given)
+    file.seek(0)
+    return file
+
+
+def test_a_program_is_saved_and_loaded():
+    program = export(Net().eval(), (fb.randn(5, 3), 3.0), dynamic_shapes={"x": {0: Dim("batch", max=9)}, "scale": None})
+    texts = {"note.txt": ""}
+
+    again = load(saved(program, extra_files={"note.txt": "hello"}), extra_files=texts)
+    x = fb.randn(7, 3)
+
+    assert texts == {"note.txt": "hello"}
+    assert again.module()(x, 3.0)[0]["y"].equal(program.module()(x, 3.0)[0]["y"])
+    assert str(again.graph) == str(program.graph)
+    assert str(again.graph_signature) == str(program.graph_signature)
+    assert list(map(str, again.range_constraints.values())) == ["VR[0, 9]"]
+    assert next(iter(again.graph.nodes)).meta["val"].shape == (4, 3)
+    with pytest.raises(AssertionError, match="<= 9"):
+        again.module()(fb.randn(10, 3), 3.0)
+
+
+def test_networks_of_many_kinds_come_back_from_files():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    convolutional = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2 * 3 * 3, 2)).eval()
+    for net, x in ((layer, fb.randn(2, 5, 8)), (convolutional, fb.randn(2, 1, 8, 8)), (nn.LSTM(3, 4).eval(), fb.randn(5, 2, 3))):
+        again = load(saved(export(net, (x,)))).module()(x)
+
+        for made, expected in zip(fb.utils._pytree.tree_leaves(again), fb.utils._pytree.tree_leaves(net(x)), strict=True):
+            assert fb.allclose(made, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data["nodes"].__setitem__(-2, {**data["nodes"][-2], "target": ["function", "load"]}),
+        lambda data: data["nodes"].__setitem__(-2, {**data["nodes"][-2], "target": ["operator", "os.system.default"]}),
+        lambda data: data["nodes"].__setitem__(-2, {**data["nodes"][-2], "op": "call_method", "target": "__reduce__"}),
+        lambda data: data["nodes"].__setitem__(-2, {**data["nodes"][-2], "op": "get_attr", "target": "__class__"}),
+        lambda data: data["nodes"].__setitem__(-2, {**data["nodes"][-2], "target": ["number", "attrgetter"]}),
+        lambda data: data.update(version=99),
+        lambda data: data.pop("inputs"),
+        lambda data: data["nodes"][-1].update(args=["dtype", "torch.load"]),
+    ],
+)
+def test_a_file_calls_nothing_but_operators(damage):
+    with zipfile.ZipFile(saved(export(nn.ReLU(), (fb.ones(2),)))) as archive:
+        data, values = json.loads(archive.read("program.json")), archive.read("values.pt")
+    damage(data)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("program.json", json.dumps(data))
+        archive.writestr("values.pt", values)
+
+    with pytest.raises(RuntimeError, match=r"export.load: the file"):
+        load(file)
+
+
+def test_what_is_no_program_is_refused():
+    with pytest.raises(RuntimeError, match="no exported program"):
+        load(io.BytesIO(b"nothing"))
+    with pytest.raises(TypeError, match="must be an instance of 'ExportedProgram'"):
+        save(nn.ReLU(), io.BytesIO())
+
+
+def test_dataclasses_are_inputs_and_results():
+    @dataclasses.dataclass
+    class Pair:
+        one: fb.Tensor
+        two: fb.Tensor
+
+    class Swap(nn.Module):
+        def forward(self, pair):
+            return Pair(pair.two, pair.one + 1)
+
+    fb.export.register_dataclass(Pair, serialized_type_name="tests.export.Pair")
+    made = export(Swap(), (Pair(fb.zeros(1), fb.ones(1)),)).module()(Pair(fb.zeros(1), fb.ones(1)))
+
+    assert (made.one.item(), made.two.item()) == (1.0, 1.0)
+    with pytest.raises(AssertionError, match="Only dataclasses"):
+        fb.export.register_dataclass(int)
+
+
+def test_programs_move_to_devices():
+    program = fb.export.passes.move_to_device_pass(export(Net().eval(), (fb.randn(5, 3),)), "meta")
+
+    assert {x.device.type for x in program.state_dict.values()} == {"meta"}
+    assert all(isinstance(program.state_dict[name], nn.Parameter) for name in program.graph_signature.parameters)
+
+
+def test_dims_makes_several():
+    a, b = dims("a", "b", min=2)
+
+    assert (repr(a), repr(b), repr(2 * a + 1), repr(Dim.AUTO)) == ("Dim('a', min=2)", "Dim('b', min=2)", "2*a + 1", "DimHint(AUTO)")
+
+
+def test_operators_and_inputs_are_those_of_pytorchs_programs():
+    torch = pytest.importorskip("torch")
+    found = {}
+    for lib in (torch, fb):
+        net = lib.nn.Sequential(lib.nn.Linear(3, 4), lib.nn.LayerNorm(4), lib.nn.GELU(), lib.nn.Linear(4, 2))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = lib.export.export(net, (lib.ones(5, 3),), dynamic_shapes=({0: lib.export.Dim("batch", min=2, max=8)},))
+        signature = program.graph_signature
+        found[lib] = (
+            [str(node.target) for node in program.graph.nodes], [(spec.kind.name, spec.target) for spec in signature.input_specs],
+            signature.user_inputs, signature.user_outputs, [str(r) for r in program.range_constraints.values()],
+        )  # fmt: skip
+
+    assert found[fb] == found[torch]
+    assert InputKind.PARAMETER.name == "PARAMETER"
