@@ -23,7 +23,13 @@ __all__ = ["ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "default
 
 @dataclasses.dataclass
 class ModuleCallSignature:
-    """How a module is called: its inputs and outputs, and their structure."""
+    """How a module is called.
+
+    Args:
+        inputs, outputs: the nodes.
+        in_spec, out_spec: the structure of inputs, ``(args, kwargs)``, and of results.
+        forward_arg_names: the parameters of its forward that are given.
+    """
 
     inputs: list[Any]
     outputs: list[Any]

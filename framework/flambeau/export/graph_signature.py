@@ -50,7 +50,7 @@ class SymBoolArgument:
 
 @dataclasses.dataclass
 class CustomObjArgument:
-    """An object of a class of its own, by the name of its node."""
+    """An object of the class `class_fqn`, by the name of its node; `fake_val` stands for it while a program is recorded."""
 
     name: str
     class_fqn: str
@@ -96,7 +96,14 @@ class OutputKind(Enum):
 
 @dataclasses.dataclass
 class InputSpec:
-    """One input: its kind, its node, and for parameters, buffers and constants their path in the module."""
+    """One input.
+
+    Args:
+        kind: where it comes from.
+        arg: its node, or its value for a constant.
+        target: the path of a parameter, buffer or constant in the module.
+        persistent: whether state dicts hold it, for a buffer.
+    """
 
     kind: InputKind
     arg: Any
@@ -115,7 +122,13 @@ class InputSpec:
 
 @dataclasses.dataclass
 class OutputSpec:
-    """One output: its kind, its node, and the path or name of what is to take its value."""
+    """One output.
+
+    Args:
+        kind: where it goes.
+        arg: its node, or its value for a constant.
+        target: the path or name of what is to take its value, for a write.
+    """
 
     kind: OutputKind
     arg: Any
@@ -127,7 +140,12 @@ class OutputSpec:
 
 @dataclasses.dataclass
 class ExportBackwardSignature:
-    """Which outputs of a graph with a backward are gradients."""
+    """Which outputs of a graph with a backward are gradients.
+
+    Args:
+        gradients_to_parameters, gradients_to_user_inputs: by name of output, the parameter or input that it is the gradient of.
+        loss_output: the output that is the loss.
+    """
 
     gradients_to_parameters: dict[str, str]
     gradients_to_user_inputs: dict[str, str]
