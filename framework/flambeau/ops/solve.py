@@ -270,7 +270,7 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
 @solve_triangular.fast
 def _solve_triangular_fast(input, B, *, upper, left, unitriangular):
     """One matrix, on the left."""
-    return _triangular(input, B, upper, unitriangular) if left is True else None
+    return _triangular(input, B, upper, unitriangular) if left is True and upper.__class__ is unitriangular.__class__ is bool else None
 
 
 _triangular = _lapack.short_way(
@@ -308,7 +308,8 @@ triangular_solve.deprecation = (
 @triangular_solve.fast
 def _triangular_solve_fast(b, A, upper, transpose, unitriangular):
     """One matrix, as it is."""
-    made = None if transpose else _triangular(A, b, upper, unitriangular)
+    usual = transpose is False and upper.__class__ is unitriangular.__class__ is bool
+    made = _triangular(A, b, upper, unitriangular) if usual else None
     return None if made is None else TriangularSolution((made, wrap(A._array.copy("F"))))
 
 
