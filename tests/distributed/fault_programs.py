@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -144,6 +145,21 @@ def late():
     assert "rank 1 did not come" in text and "timeout" in text and "barrier" in text, text
     text = told(lambda: dist.monitored_barrier(timeout=timedelta(seconds=0.3)), 2)
     assert "monitoredBarrier" in text and "rank 1" in text, text
+
+
+def recorded():
+    """The calls of a rank are in a file when one has failed."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    for _ in range(5):
+        dist.barrier()
+    told(lambda: dist.all_reduce(fb.ones(2 + RANK)), 5)
+    with open(f"{os.environ['TORCH_FR_DUMP_TEMP_FILE']}{RANK}") as file:
+        found = json.load(file)
+    assert found["rank"] == RANK
+    assert [(entry["op"], entry["state"]) for entry in found["entries"]] == [
+        ("barrier", "completed"), ("barrier", "completed"), ("all_reduce", "failed")
+    ], found  # fmt: skip
+    dist.destroy_process_group()
 
 
 def too_late():

@@ -45,6 +45,10 @@ def test_ranks_that_call_in_different_orders_are_told_so(ranks):
     ranks("fault_programs.wrong_order", 2)
 
 
+def test_a_failed_call_leaves_the_last_calls_in_a_file(ranks, tmp_path):
+    ranks("fault_programs.recorded", 2, TORCH_FR_BUFFER_SIZE="3", TORCH_FR_DUMP_TEMP_FILE=str(tmp_path / "calls_"))
+
+
 def test_a_full_disk_fails_the_save_on_all_ranks_and_leaves_the_last_one(ranks):
     ranks("fault_programs.disk_full", 2)
 

@@ -25,7 +25,7 @@ from . import _mesh
 from ._board import BLOCK, Board, boards_work_here, spins_for
 from ._engine import ProcessGroup, Work
 from ._errors import DistBackendError
-from ._ledger import Entry, bytes_of, call_site, note
+from ._ledger import Entry, bytes_of, call_site, dump_of_failure, note
 from ._pack import pack, unpack
 from ._reduce import check_reducible, reduce_arrays, reduce_into
 
@@ -131,6 +131,7 @@ class GlooGroup(ProcessGroup):
                 run(call)
             except BaseException:
                 entry.end("failed")
+                dump_of_failure(self._mesh.rank)
                 raise
             entry.end("completed")
 

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import sys
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["Entry", "bytes_of", "call_site", "ledger", "listeners", "note"]
+__all__ = ["Entry", "bytes_of", "call_site", "dump_of_failure", "ledger", "listeners", "note"]
 
-LENGTH = 1000
+# PyTorch's names for its flight recorder, the later one first.
+_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+_FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+
+
+def _length() -> int:
+    """How many calls are kept: what the environment says, else 1000."""
+    for name in _SIZES:
+        given = os.environ.get(name)
+        if given:
+            if not given.isdecimal() or int(given) == 0:
+                raise ValueError(f"distributed: {name} is a number of calls, 1 or more, got {given!r}")
+            return int(given)
+    return 1000
+
+
+LENGTH = _length()
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -56,10 +74,23 @@ def ledger(last: int = LENGTH) -> list[dict[str, Any]]:
     program), `state` ("started", "completed" or "failed") and `seconds`.
 
     Args:
-        last: how many; 1000 are kept.
+        last: how many; as many are kept as the variable TORCH_FR_BUFFER_SIZE says, else 1000.
     """
     entries = list(_entries)
     return [entry.as_dict() for entry in itertools.islice(entries, max(0, len(entries) - last), None)]
+
+
+def dump_of_failure(rank: int) -> None:
+    """Write the ledger, as JSON, where the variable TORCH_FR_DUMP_TEMP_FILE says, with the rank at the end of the name."""
+    for name in _FILES:
+        prefix = os.environ.get(name)
+        if prefix:
+            try:
+                with open(f"{prefix}{rank}", "w") as file:
+                    json.dump({"rank": rank, "entries": ledger()}, file)
+            except OSError as error:  # the failure itself is what the program has to hear of
+                warnings.warn(f"distributed: the last calls were not written to {name}: {error}", stacklevel=2)
+            return
 
 
 def bytes_of(tensors: Iterable[Any]) -> int:
