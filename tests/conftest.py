@@ -50,7 +50,10 @@ def device(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def oracle() -> Any:
     """PyTorch, to compare with as a black box; the test is skipped where it is not installed."""
-    return pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
+    # PyTorch's compiler turns off the checks of distributions for the whole process, in whatever test it is first used.
+    torch.distributions.Distribution.set_default_validate_args(True)
+    return torch
 
 
 @pytest.fixture(autouse=True)
