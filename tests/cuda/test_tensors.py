@@ -61,6 +61,7 @@ def test_layouts_are_kept_on_the_way() -> None:
         lambda d: fb.ones_like(fb.zeros(2, device=d)),
         lambda d: fb.full_like(fb.zeros(2, 2, device=d), 7),
         lambda d: fb.zeros(0, 3, device=d),
+        lambda d: fb.ones(3, dtype=fb.bfloat16, device=d),
     ],
 )
 def test_creation(make: Any) -> None:

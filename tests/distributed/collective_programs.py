@@ -123,8 +123,10 @@ def reductions(rank, size):
 
 def same_bits(rank, size):
     for count in (1000, 100_003):
-        x = fb.randn(count, generator=fb.Generator().manual_seed(rank))
-        parts = [fb.randn(count, generator=fb.Generator().manual_seed(other)) for other in range(size)]
+        with fb.device("cpu"):
+            parts = [fb.randn(count, generator=fb.Generator().manual_seed(other)) for other in range(size)]
+        parts = [part.to(fb.get_default_device()) for part in parts]
+        x = parts[rank].clone()
         expected = parts[0]
         for part in parts[1:]:
             expected = expected + part
@@ -132,7 +134,7 @@ def same_bits(rank, size):
         dist.all_reduce(x)
         same(x, expected)
         digests = [None] * size
-        dist.all_gather_object(digests, hashlib.sha256(x.numpy().tobytes()).hexdigest())
+        dist.all_gather_object(digests, hashlib.sha256(x.cpu().numpy().tobytes()).hexdigest())
         assert len(set(digests)) == 1
 
 

@@ -76,6 +76,7 @@ class Mesh:
         self._receivers: list[Callable[[], bool]] = []
         self.changed = threading.Condition()
         self.gone: dict[int, str] = {}
+        self.left: set[int] = set()  # those of them that said so
         self.last_heard: dict[int, tuple[float, str]] = {}  # when, and what
         self.boards: list[Callable[[int], tuple[float, str] | None]] = []  # where calls that sent no message are found
         self.pids: dict[int, int] = {}
@@ -191,6 +192,7 @@ class Mesh:
         meta, payload = unpack(body[:length]) if length else None, body[length:]
         with self.changed:
             if kind == BYE:
+                self.left.add(peer)
                 self.gone.setdefault(peer, f"rank {peer} has left: it called destroy_process_group")
             elif kind == MESSAGE:
                 self._messages.setdefault((group, peer, number), deque()).append((meta, payload))

@@ -40,9 +40,9 @@ class MpiMesh(Mesh):
         self._MPI = _mpi()
         if self._MPI.Query_thread() < self._MPI.THREAD_MULTIPLE:
             raise DistBackendError("init_process_group: the engine mpi needs a library of MPI with MPI_THREAD_MULTIPLE")
-        self._comm = self._MPI.COMM_WORLD.Dup()
-        super().__init__(None, self._comm.Get_rank(), 1, 0.0, "")
-        self.size = self._comm.Get_size()
+        self.communicator = self._MPI.COMM_WORLD.Dup()
+        super().__init__(None, self.communicator.Get_rank(), 1, 0.0, "")
+        self.size = self.communicator.Get_size()
         self._thread = threading.Thread(target=self._receive, name="from MPI", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -50,7 +50,7 @@ class MpiMesh(Mesh):
     def _receive(self) -> None:
         idle, status = 0, self._MPI.Status()
         while not (self._closing and len(self.gone) == self.size - 1) and time.monotonic() < self._deadline:
-            message = self._comm.Improbe(status=status)
+            message = self.communicator.Improbe(status=status)
             if message is None:
                 # Answers come soon after questions; a rank that computes is not disturbed.
                 idle += 1
@@ -73,7 +73,7 @@ class MpiMesh(Mesh):
             return
         packed = b"" if meta is None else pack(meta)
         frame = b"".join([_HEADER.pack(kind, group, number, len(packed)), packed, *(memoryview(part).cast("B") for part in payload)])
-        self._comm.Send([frame, self._MPI.BYTE], dest=peer, tag=0)
+        self.communicator.Send([frame, self._MPI.BYTE], dest=peer, tag=0)
 
     def close(self) -> None:
         """Tell the others, and wait until they have told too: MPI ends when all have called it."""

@@ -62,7 +62,7 @@ class Backend(str):
     MPI: ClassVar[str] = "mpi"
     XCCL: ClassVar[str] = "xccl"
     FAKE: ClassVar[str] = "fake"
-    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": "gloo"}
+    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": "gloo", "cuda": "nccl"}
     backend_list: ClassVar[list[str]] = ["undefined", "gloo", "nccl", "xccl", "ucc", "mpi", "fake"]
     _makers: ClassVar[dict[str, tuple[Callable[..., ProcessGroup], bool]]] = {}
 
@@ -103,6 +103,7 @@ class _World:
         self.default: ProcessGroup | None = None
         self.store: Store | None = None
         self.mesh: Any = None
+        self.prefixed: Any = None  # the store, with keys of this start of the job alone
         self.groups: dict[ProcessGroup, tuple[list[int], str]] = {}
         self.count = 0
         self.local: dict[tuple[int, ...], int] = {}  # how many groups were made by their members alone
@@ -163,13 +164,17 @@ def is_mpi_available() -> bool:
 
 
 def is_nccl_available() -> bool:
-    """Whether there is the engine nccl: False."""
-    return False
+    """Whether there is the engine nccl: a CUDA device, and cupy with NCCL."""
+    from ._nccl import why_not
+
+    return why_not() == ""
 
 
 def is_ucc_available() -> bool:
-    """Whether there is the engine ucc: False."""
-    return False
+    """Whether there is the engine ucc: the package `mpi4py`, and an Open MPI that was built with UCC."""
+    from ._ucc import why_not
+
+    return why_not() == ""
 
 
 def is_xccl_available() -> bool:
@@ -180,7 +185,9 @@ def is_xccl_available() -> bool:
 def is_backend_available(backend: str) -> bool:
     """Whether there is the engine `backend`."""
     name = backend.lower()
-    return name in ("gloo", "fake") or name == "mpi" and is_mpi_available() or name in Backend._makers or _of_entry_point(name)
+    if name in ("mpi", "nccl", "ucc") and name not in Backend._makers:
+        return {"mpi": is_mpi_available, "nccl": is_nccl_available, "ucc": is_ucc_available}[name]()
+    return name in ("gloo", "fake") or name in Backend._makers or _of_entry_point(name)
 
 
 def _of_entry_point(name: str) -> bool:
@@ -206,9 +213,11 @@ def supports_complex(reduceOp: Any) -> bool:
 def get_default_backend_for_device(device: Any) -> str:
     """The engine for tensors of `device`, a name or a `fb.device`."""
     kind = fb.device(device).type
-    if kind != "cpu":
-        raise ValueError(f"get_default_backend_for_device: there is no engine for {kind}; tensors of the CPU have gloo")
-    return "gloo"
+    if kind not in Backend.default_device_backend_map:
+        raise ValueError(
+            f"get_default_backend_for_device: there is no engine for {kind}; tensors of the CPU have gloo, those of CUDA nccl"
+        )
+    return Backend.default_device_backend_map[kind]
 
 
 def _default() -> ProcessGroup:
@@ -409,15 +418,17 @@ def init_process_group(
     """Join the job; blocks until all its processes have.
 
     Args:
-        backend: the engine, "gloo" if None; "mpi" joins the processes that mpiexec started, and needs nothing else.
+        backend: the engine, "gloo" if None; "nccl" for tensors of CUDA devices, which takes those of the CPU as gloo does; "mpi" and
+            "ucc" join the processes that mpiexec started, and need nothing else.
         init_method: where the others are found: "env://" (the default), "tcp://host:port", "file:///path".
         timeout: how long calls wait for other ranks; 30 minutes if None.
         world_size, rank: how many processes there are, and which this is; needed with `store`.
         store: a store that all processes see, instead of `init_method`.
         group_name, pg_options: taken for compatibility.
-        device_id: the device of this process; the CPU.
+        device_id: the device of this process: the CPU, or one of CUDA with "nccl"; tensors say where they are, so it is only checked.
     Raises: ValueError if it has been called already, or for arguments that do not fit; NotImplementedError for engines
-        that are not built; DistBackendError that names ranks which do not come.
+        that are not built; DistBackendError that names ranks which do not come; RuntimeError for an engine that lacks a
+        device or a library, ImportError for one that lacks a package, both saying what to install.
     """
     if _world.default is not None:
         raise ValueError("trying to initialize the default process group twice!")
@@ -425,12 +436,12 @@ def init_process_group(
         raise AssertionError("Cannot specify both init_method and store.")
     if timeout is not None and not isinstance(timeout, timedelta):
         raise TypeError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout}")
-    if device_id is not None and fb.device(device_id).type != "cpu":
-        raise NotImplementedError(f"init_process_group: device_id {device_id} is not built yet; engines work on the CPU")
     engine = _engine_name(backend)
+    if device_id is not None and fb.device(device_id).type not in ("cpu", "cuda" if engine == "nccl" else "cpu"):
+        raise ValueError(f"init_process_group: the engine {engine} does not work on device_id {device_id}; nccl is for CUDA devices")
     timeout = default_pg_timeout if timeout is None else timeout
-    if engine == "mpi":
-        _join_mpi(rank, world_size, timeout)
+    if engine in ("mpi", "ucc") and engine not in Backend._makers:
+        _join_mpi(engine, rank, world_size, timeout)
         return
     if store is None:
         if engine == "fake":
@@ -451,9 +462,9 @@ def init_process_group(
     _world.groups[made] = (list(range(world_size)), engine)
 
 
-def _join_mpi(rank: int, world_size: int, timeout: timedelta) -> None:
+def _join_mpi(engine: str, rank: int, world_size: int, timeout: timedelta) -> None:
     """Join the processes that mpiexec started; MPI knows how many there are and which this is."""
-    from ._mpi import MpiGroup, MpiMesh
+    from ._mpi import MpiMesh
 
     mesh = MpiMesh()
     for name, given, real in (("rank", rank, mesh.rank), ("world_size", world_size, mesh.size)):
@@ -461,8 +472,8 @@ def _join_mpi(rank: int, world_size: int, timeout: timedelta) -> None:
             mesh.close()
             raise ValueError(f"init_process_group: {name} is {given}, and mpiexec says {real}; leave it out")
     _world.mesh, _world.store = mesh, HashStore()
-    _world.default = MpiGroup(mesh, range(mesh.size), "default", timeout)
-    _world.groups[_world.default] = (list(range(mesh.size)), "mpi")
+    _world.default = _on_mesh(engine, range(mesh.size), "default", timeout)
+    _world.groups[_world.default] = (list(range(mesh.size)), engine)
 
 
 def _engine_name(backend: Any) -> str:
@@ -471,10 +482,14 @@ def _engine_name(backend: Any) -> str:
     if str(backend).lower() == "mpi" and not is_mpi_available():
         raise ImportError('init_process_group: the engine mpi needs the package mpi4py: pip install "flambeau[mpi]"')
     name = Backend(backend)
-    for part in name.split(",") if ":" in name else [f"cpu:{name}"]:
-        device, _, engine = part.partition(":")
-        if device == "cpu":
-            name = Backend(engine)
+    if ":" in name:
+        engines = {device: engine for device, _, engine in (part.partition(":") for part in name.split(","))}
+        # The engine of CUDA devices takes tensors of the CPU as gloo does.
+        name = Backend(engines["cuda"] if engines.get("cuda") == "nccl" else engines.get("cpu", name))
+    if name in ("nccl", "ucc") and name not in Backend._makers:
+        from . import _nccl, _ucc
+
+        (_nccl if name == "nccl" else _ucc).require()
     if is_backend_available(name):
         return str(name)
     if name in Backend.backend_list and name != "undefined":
@@ -498,13 +513,26 @@ def _make(engine: str, store: Store, rank: int, size: int, timeout: timedelta) -
         return FakeGroup(rank, size, "default", timeout)
     if engine in Backend._makers:
         return Backend._makers[engine][0](PrefixStore("default", store), rank, size, timeout)
-    from ._gloo import GlooGroup
     from ._mesh import Mesh
 
     # A job that ends and begins again on one store has new keys.
     prefixed = PrefixStore(f"gloo/{_generation(store, rank)}", store)
     _world.mesh = Mesh(prefixed, rank, size, timeout.total_seconds(), _address_here(store))
-    return GlooGroup(_world.mesh, range(size), "default", timeout)
+    _world.prefixed = prefixed
+    return _on_mesh(engine, range(size), "default", timeout)
+
+
+def _on_mesh(engine: str, members: Sequence[int], name: str, timeout: timedelta) -> ProcessGroup:
+    """A group of `engine` on the connections of this job."""
+    if engine == "nccl":
+        from ._nccl import NcclGroup
+
+        return NcclGroup(_world.mesh, members, name, timeout, PrefixStore(f"nccl/{name}", _world.prefixed))
+    from ._gloo import GlooGroup
+    from ._mpi import MpiGroup
+    from ._ucc import UccGroup
+
+    return {"mpi": MpiGroup, "ucc": UccGroup}.get(engine, GlooGroup)(_world.mesh, members, name, timeout)
 
 
 def _generation(store: Store, rank: int) -> int:
@@ -630,12 +658,10 @@ def _subgroup(
         raise NotImplementedError(
             f"new_group: a group of gloo in a job of {default.name()} is not built yet; init_process_group('gloo') makes both"
         )
-    from ._gloo import GlooGroup
-    from ._mpi import MpiGroup
-
-    if engine != default.name():
+    by_mpi = ("mpi", "ucc")
+    if (engine in by_mpi) != (default.name() in by_mpi):
         raise NotImplementedError(f"new_group: a group of {engine} in a job of {default.name()} is not built yet")
-    return (MpiGroup if engine == "mpi" else GlooGroup)(_world.mesh, members, name, timeout)
+    return _on_mesh(engine, members, name, timeout)
 
 
 def new_subgroups(
@@ -1273,9 +1299,9 @@ def _of_tensor(tensor: Any) -> Any:
 def _gathered(found: ProcessGroup, value: Any) -> list[Any]:
     """The bytes of each rank's `value`, as tensors."""
     mine = _to_tensor(value)
-    sizes = [fb.zeros(1, dtype=fb.int64) for _ in range(found.size())]
-    found.all_gather(sizes, fb.tensor([mine.numel()]), False)
-    outputs = [fb.empty(int(size), dtype=fb.uint8) for size in sizes]
+    sizes = [fb.zeros(1, dtype=fb.int64, device="cpu") for _ in range(found.size())]
+    found.all_gather(sizes, fb.tensor([mine.numel()], device="cpu"), False)
+    outputs = [fb.empty(int(size), dtype=fb.uint8, device="cpu") for size in sizes]
     found.all_gather(outputs, mine, False)
     return outputs
 
@@ -1343,14 +1369,14 @@ def broadcast_object_list(
     root = _peer("broadcast_object_list", found, src, group_src, "src", 0)
     here = found.rank() == root
     data = _to_tensor(list(object_list)) if here else None
-    about = fb.tensor([data.numel() if here else 0, len(object_list) if here else 0])
+    about = fb.tensor([data.numel() if here else 0, len(object_list) if here else 0], device="cpu")
     found.broadcast([about], root, False)
     size, count = about.tolist()
     if count != len(object_list):
         raise ValueError(
             f"broadcast_object_list: rank {root} of the group sends {count} objects, and object_list has {len(object_list)} places"
         )
-    tensor = data if here else fb.empty(size, dtype=fb.uint8)
+    tensor = data if here else fb.empty(size, dtype=fb.uint8, device="cpu")
     found.broadcast([tensor], root, False)
     if not here:
         object_list[:] = _of_tensor(tensor)
@@ -1384,10 +1410,10 @@ def scatter_object_list(
             f"scatter_object_list: scatter_object_input_list must have {found.size()} objects on rank {root} of the group"
         )
     parts = [_to_tensor(value) for value in scatter_object_input_list] if here else []
-    sizes = fb.tensor([part.numel() for part in parts] if here else [0] * found.size())
+    sizes = fb.tensor([part.numel() for part in parts] if here else [0] * found.size(), device="cpu")
     found.broadcast([sizes], root, False)
-    mine = fb.empty(int(sizes[found.rank()]), dtype=fb.uint8)
-    empty = [fb.empty(0, dtype=fb.uint8)] * found.size()
+    mine = fb.empty(int(sizes[found.rank()]), dtype=fb.uint8, device="cpu")
+    empty = [fb.empty(0, dtype=fb.uint8, device="cpu")] * found.size()
     outputs = [mine if at == root else empty[at] for at in range(found.size())]
     found.all_to_all(outputs, parts or empty, False)
     scatter_object_output_list[0] = _of_tensor(mine)
@@ -1406,7 +1432,7 @@ def send_object_list(
         group_dst: see `dst`.
     """
     data = _to_tensor(list(object_list))
-    send(fb.tensor([data.numel(), len(object_list)]), dst, group, 0, group_dst)
+    send(fb.tensor([data.numel(), len(object_list)], device="cpu"), dst, group, 0, group_dst)
     send(data, dst, group, 0, group_dst)
 
 
@@ -1422,12 +1448,12 @@ def recv_object_list(
         device: taken for compatibility.
         group_src: see `src`.
     """
-    about = fb.zeros(2, dtype=fb.int64)
+    about = fb.zeros(2, dtype=fb.int64, device="cpu")
     source = recv(about, src, group, 0, group_src)
     if source == -1:
         return -1
     size, count = about.tolist()
-    data = fb.empty(size, dtype=fb.uint8)
+    data = fb.empty(size, dtype=fb.uint8, device="cpu")
     recv(data, source, group)
     if count != len(object_list):
         raise ValueError(

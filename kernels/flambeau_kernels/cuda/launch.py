@@ -47,7 +47,7 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
         if hasattr(x, "strides") and x.ndim:
             facts += (x.shape, x.strides, x.dtype)
         else:
-            facts.append(None if not hasattr(x, "data") or not hasattr(x.data, "ptr") else x.dtype)
+            facts.append(x.dtype if _on_device(x) else None)
     key = tuple(facts)
     found = _plans.get(key)
     if found is None:
@@ -60,6 +60,11 @@ def launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], com
         found(inputs, outs)
 
 
+def _on_device(x: Any) -> bool:
+    """Whether `x` is an array of a device; host arrays of bfloat16 and smaller raise when they are asked for their buffer."""
+    return not isinstance(x, (np.ndarray, np.generic)) and hasattr(getattr(x, "data", None), "ptr")
+
+
 def planned_kernel(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> Program:
     """The text of the kernel that `launch` runs on such arrays. Raises: Unsupported."""
     return _program(formula, inputs, outs, compute)[0]
@@ -68,7 +73,7 @@ def planned_kernel(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, .
 def _by_expressions(formula: Formula, inputs: Any, outs: Any, compute: np.dtype, reason: str) -> None:
     wide = flambeau_kernels._WIDE.get(compute) or compute
     # An array without dimensions on the host would not do for cupy, a number of its dtype does.
-    operands = tuple(x if hasattr(getattr(x, "data", None), "ptr") else flambeau_kernels.cast(np.asarray(x), wide)[()] for x in inputs)
+    operands = tuple(x if _on_device(x) else flambeau_kernels.cast(np.asarray(x), wide)[()] for x in inputs)
     try:
         flambeau_kernels.reference_launch(formula, operands, outs, compute)
     except (TypeError, AttributeError) as error:
@@ -78,7 +83,7 @@ def _by_expressions(formula: Formula, inputs: Any, outs: Any, compute: np.dtype,
 def _prepare(formula: Formula, inputs: Any, outs: Any, compute: np.dtype) -> Any:
     """A callable on ``(inputs, outs)``, or why there is no kernel."""
     for x in inputs:
-        if getattr(x, "ndim", 0) and not hasattr(x.data, "ptr"):
+        if getattr(x, "ndim", 0) and not _on_device(x):
             raise TypeError(f"{formula.name}: an array of shape {x.shape} on the host meets arrays on the device")
     if flambeau_kernels.backend() == "numpy":
         return "the numpy backend compiles nothing"
@@ -133,7 +138,7 @@ class _Number:
 def _program(formula: Formula, inputs: Any, outs: Any, compute: np.dtype) -> tuple[Program, list[int], list[np.dtype | None]]:
     """The kernel, its constant arguments, and for each input the dtype it is given in if it is a number."""
     wide = flambeau_kernels._WIDE.get(compute, compute)
-    on_device = [hasattr(x, "data") and hasattr(x.data, "ptr") for x in inputs]
+    on_device = [_on_device(x) for x in inputs]
     numbers: list[np.dtype | None] = [None if there else wide for there in on_device]
     stand_ins: list[Any] = [x if there else _Number(wide) for x, there in zip(inputs, on_device, strict=True)]
     where = plan.layout(outs[0].shape, stand_ins, list(outs))
@@ -253,16 +258,16 @@ def copy(out: Any, source: Any) -> None:
     name = out.dtype.name
     if getattr(source, "dtype", None) == out.dtype and name not in _COPIED:
         kind = _BY_SIZE[out.dtype.itemsize]  # bits that are not looked at
-        out, source = out.view(kind), source.view(kind) if hasattr(source.data, "ptr") else np.asarray(source).view(kind)
+        out, source = out.view(kind), source.view(kind) if _on_device(source) else np.asarray(source).view(kind)
     if flambeau_kernels.backend() == "numpy":
-        number = not hasattr(source.data, "ptr")
+        number = not _on_device(source)
         out[...] = flambeau_kernels.cast(np.asarray(source), out.dtype)[()] if number else source.astype(out.dtype)
         return
     given: np.dtype = getattr(source, "dtype", out.dtype)
     compute: np.dtype = flambeau_kernels._WIDE.get(given) or given
     if out.dtype == np.float16 and compute.itemsize > 4 and compute.kind == "f":
         # Our kernels round by way of float32, which would round twice.
-        out[...] = source.astype(np.float16) if hasattr(source.data, "ptr") else flambeau_kernels.cast(np.asarray(source), out.dtype)
+        out[...] = source.astype(np.float16) if _on_device(source) else flambeau_kernels.cast(np.asarray(source), out.dtype)
         return
     launch(SAME, (source,), (out,), compute)
 
