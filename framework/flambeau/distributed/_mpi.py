@@ -16,6 +16,7 @@ from ._pack import pack
 __all__ = ["MpiGroup", "MpiMesh"]
 
 _LEAVING_SECONDS = 5.0
+_TAG = 0
 
 
 def _mpi() -> Any:
@@ -50,7 +51,8 @@ class MpiMesh(Mesh):
     def _receive(self) -> None:
         idle, status = 0, self._MPI.Status()
         while not (self._closing and len(self.gone) == self.size - 1) and time.monotonic() < self._deadline:
-            message = self.communicator.Improbe(status=status)
+            # Of our own tag alone: MPI makes groups by messages with the tag that it was given for them.
+            message = self.communicator.Improbe(tag=_TAG, status=status)
             if message is None:
                 # Answers come soon after questions; a rank that computes is not disturbed.
                 idle += 1
@@ -73,7 +75,7 @@ class MpiMesh(Mesh):
             return
         packed = b"" if meta is None else pack(meta)
         frame = b"".join([_HEADER.pack(kind, group, number, len(packed)), packed, *(memoryview(part).cast("B") for part in payload)])
-        self.communicator.Send([frame, self._MPI.BYTE], dest=peer, tag=0)
+        self.communicator.Send([frame, self._MPI.BYTE], dest=peer, tag=_TAG)
 
     def close(self) -> None:
         """Tell the others, and wait until they have told too: MPI ends when all have called it."""

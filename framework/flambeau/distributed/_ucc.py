@@ -62,7 +62,7 @@ class UccGroup(MovedGroup):
         if self._comm is None:
             everybody: Any = self._mesh.communicator
             members = everybody.Get_group().Incl(self.ranks)
-            self._comm = everybody.Create_group(members, self._id % 30000)
+            self._comm = everybody.Create_group(members, 1 + self._id % 30000)
         return self._comm
 
     def _takes(self, tensor: Any) -> bool:
