@@ -5,6 +5,7 @@ Each thread has a stack of interpreters, `_state.local.calls.interpreters`, the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from . import _state
@@ -54,10 +55,10 @@ class Interpreter:
         """The result of a choice between two functions of `operands`, see `cond`; or NotImplemented."""
         return NotImplemented
 
-    def run_repeated(self, op: Any, functions: tuple[Any, ...], example: tuple[Any, ...], operands: tuple[Any, ...]) -> Any:
+    def run_repeated(self, op: Any, functions: tuple[Any, ...], example: Callable[[], Any], operands: tuple[Any, ...]) -> Any:
         """What ``op(*functions, *operands, ())`` gives, a list of tensors, and the structure of what the last function gives.
 
-        `op` repeats the functions, whose arguments are like `example`. Or NotImplemented.
+        `op` repeats the functions, whose arguments are like ``example()``. Or NotImplemented.
         """
         return NotImplemented
 

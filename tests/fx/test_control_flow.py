@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 import flambeau as fb
@@ -131,3 +133,95 @@ def test_derivatives_of_repetitions_are_recorded_step_by_step():
     x = fb.arange(6.0).view(3, 2)
     gm = make_fx(program)(fb.ones(3, 2))
     assert fb.allclose(gm(x), program(x))
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_associative_scans_are_recorded_as_one_node_that_runs_at_other_lengths(mode):
+    weight = fb.tensor([0.5, 1.5])
+
+    def program(x):
+        made = associative_scan(lambda a, b: {"p": a["p"] * b["p"] * weight}, {"p": x}, 1, reverse=True, combine_mode="generic")
+        return made["p"].sin()
+
+    gm = make_fx(program, tracing_mode=mode, _allow_non_fake_inputs=True)(fb.ones(2, 3, 2))
+
+    assert [n.target.__name__ for n in gm.graph.nodes if n.op == "call_function"][:1] == ["associative_scan_op"]
+    for length in (2, 3, 6):
+        x = fb.linspace(-1, 2, 4 * length).view(2, length, 2)
+        assert fb.equal(gm(x), program(x))
+
+
+def test_repetitions_are_recorded_with_symbols_for_their_lengths():
+    def summed(x):
+        return scan(lambda c, y: (c + y, c * y.sin()), fb.zeros(2), x)
+
+    def mapped(x):
+        return map(lambda y: y.sin(), x)
+
+    for program in (summed, mapped):
+        gm = make_fx(program, tracing_mode="symbolic", _allow_non_fake_inputs=True)(fb.ones(3, 2))
+        for length in (3, 5):
+            x = fb.arange(2.0 * length).view(length, 2)
+            for found, expected in zip(*[fb.utils._pytree.tree_leaves(f(x)) for f in (gm, program)], strict=True):
+                assert fb.equal(found, expected)
+
+
+def test_a_recorded_associative_scan_of_a_function_that_changes_shapes_is_refused():
+    with pytest.raises(RuntimeError, match="must keep its structure, shapes and dtypes"):
+        make_fx(lambda x: associative_scan(lambda a, b: (a + b).sum(), x, 0, combine_mode="generic"))(fb.ones(3, 2))
+
+
+def repetitions(package):
+    ops = importlib.import_module(f"{package.__name__}._higher_order_ops")
+    start = package.tensor(1.0)
+    return {
+        "while_loop": lambda x: ops.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * x.sin()), (package.tensor(0), x))[1],
+        "associative_scan": lambda x: ops.associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic"),
+        "scan": lambda x: ops.scan(lambda c, v: (c * v, c + v.sin()), start.clone().requires_grad_(), x)[1],
+    }
+
+
+# PyTorch's scan warns of its own use of TorchScript.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["while_loop", "associative_scan", "scan"])
+def test_gradients_through_repetitions_are_those_of_pytorch(name):
+    torch = pytest.importorskip("torch")
+    seen = []
+    for package in (fb, torch):
+        x = package.tensor([0.5, -1.5, 2.0, 3.0], requires_grad=True)
+        y = repetitions(package)[name](x)
+        (y * package.arange(4.0)).sum().backward()
+        seen.append((y.tolist(), x.grad.tolist()))
+
+    assert seen[0][0] == pytest.approx(seen[1][0])
+    assert seen[0][1] == pytest.approx(seen[1][1])
+
+
+@pytest.mark.parametrize("name", ["while_loop", "associative_scan", "scan"])
+def test_repetitions_have_derivatives_of_both_orders_and_modes(name):
+    program = repetitions(fb)[name]
+    x = fb.tensor([0.5, -1.5, 0.7], dtype=fb.float64, requires_grad=True)
+    if name == "scan":
+        program = lambda x: scan(lambda c, v: (c * v, c + v.sin()), fb.ones((), dtype=fb.float64), x)[1]  # noqa: E731
+
+    assert fb.autograd.gradcheck(program, (x,), check_forward_ad=True)
+    assert fb.autograd.gradgradcheck(program, (x,))
+
+
+@pytest.mark.parametrize("name", ["while_loop", "associative_scan", "scan"])
+def test_vmap_over_repetitions_is_a_stack_of_single_ones(name):
+    program = repetitions(fb)[name]
+    xs = fb.linspace(-1, 2, 12).view(3, 4)
+
+    assert fb.equal(fb.vmap(program)(xs), fb.stack([program(x) for x in xs]))
+    assert fb.allclose(
+        fb.vmap(fb.func.grad(lambda x: program(x).sum()))(xs), fb.stack([fb.func.grad(lambda x: program(x).sum())(x) for x in xs])
+    )
+
+
+def test_gradients_flow_through_recorded_repetitions():
+    gm = make_fx(lambda x: associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic"))(fb.ones(3))
+    x = fb.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    gm(x)[-1].backward()
+
+    assert x.grad.tolist() == [6.0, 3.0, 2.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import _state
@@ -9,7 +10,7 @@ from ..tensor import Tensor
 from ..utils import _pytree as pytree
 
 
-def recorded(op: Any, functions: tuple[Any, ...], example: tuple[Any, ...], operands: tuple[Any, ...]) -> Any:
+def recorded(op: Any, functions: tuple[Any, ...], example: Callable[[], tuple[Any, ...]], operands: tuple[Any, ...]) -> Any:
     """What an interpreter makes of a repetition, see `Interpreter.run_repeated`; or NotImplemented."""
     for interpreter in reversed(_state.local.calls.interpreters):
         result = interpreter.run_repeated(op, functions, example, operands)
@@ -21,6 +22,25 @@ def recorded(op: Any, functions: tuple[Any, ...], example: tuple[Any, ...], oper
 def are_tensors(leaves: list[Any]) -> bool:
     """Whether all leaves are tensors."""
     return all(isinstance(x, Tensor) for x in leaves)
+
+
+def have_one_size(leaves: list[Any], dim: int) -> bool:
+    """Whether all tensors have the same size along `dim`."""
+    return all(x.shape[dim] == leaves[0].shape[dim] for x in leaves)
+
+
+def lack_values(leaves: list[Any]) -> bool:
+    """Whether tensors only tell shapes: one step of a repetition then tells those of its results, for any number of steps."""
+    return any(x._lacks_values for x in leaves)
+
+
+def repeated(tree: Any, dim: int, times: Any) -> Any:
+    """`tree` with each tensor `times` times along a new dimension `dim`."""
+
+    def one(x: Tensor) -> Tensor:
+        return x.unsqueeze(dim).expand(*x.shape[:dim], times, *x.shape[dim:]).clone()
+
+    return pytree.tree_map(one, tree)
 
 
 def at(tree: Any, dim: int, i: int) -> Any:

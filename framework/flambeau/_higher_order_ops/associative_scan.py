@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..utils import _pytree as pytree
-from ._trees import are_tensors, at, check_carried, stacked
+from ._trees import are_tensors, at, check_carried, have_one_size, lack_values, recorded, repeated, stacked
 
 __all__ = ["associative_scan"]
 
@@ -18,6 +18,7 @@ def associative_scan(
 
     Args:
         combine_fn: of two parts; it must not matter how calls of it are nested. Calls are made from the left, one after the other.
+            `make_fx` records it once, for any size.
         xs: a tensor, or tensors nested in containers, of the same size along `dim`.
         dim: along which they are combined.
         reverse: begin at the end.
@@ -42,11 +43,14 @@ def associative_scan(
     if not -ndim <= dim < ndim:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})")
     dim %= ndim
-    if len({x.shape[dim] for x in leaves}) > 1:
+    if not have_one_size(leaves, dim):
         raise ValueError(f"associative_scan: xs must have the same size along dim {dim}, got {[tuple(x.shape) for x in leaves]}")
-    order = range(leaves[0].shape[dim])
-    if not len(order):
+    if leaves[0].shape[dim] == 0:
         return xs
+    found = recorded(associative_scan_op, (combine_fn,), lambda: (at(xs, dim, 0), at(xs, dim, 0)), (leaves, dim, reverse))
+    if found is not NotImplemented:
+        return pytree.tree_unflatten(list(found[0]), pytree.tree_structure(xs))
+    order = range(leaves[0].shape[dim])
     results: list[Any] = []
     for i in reversed(order) if reverse else order:
         part = at(xs, dim, i)
@@ -57,3 +61,17 @@ def associative_scan(
         results.append(part)
     made = stacked(results[::-1] if reverse else results, dim)
     return pytree.tree_unflatten(pytree.tree_leaves(made), pytree.tree_structure(xs))
+
+
+def associative_scan_op(graph: Any, xs: list[Any], dim: int, reverse: bool, additional: tuple[Any, ...]) -> list[Any]:
+    """`associative_scan` of a graph, as recordings show it: `additional` are tensors that the function closes over."""
+
+    def combine(a: list[Any], b: list[Any]) -> list[Any]:
+        return list(graph(*a, *b, *additional))
+
+    if lack_values([*xs, *additional]):
+        part = at(list(xs), dim, 0)
+        made = combine(part, part)
+        check_carried("associative_scan", part, made)
+        return repeated(made, dim, xs[0].shape[dim])
+    return associative_scan(combine, list(xs), dim, reverse, "generic")

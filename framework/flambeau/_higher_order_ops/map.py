@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..utils import _pytree as pytree
-from ._trees import are_tensors, at, recorded, stacked
+from ._trees import are_tensors, at, have_one_size, lack_values, recorded, repeated, stacked
 
 __all__ = ["map"]
 
@@ -28,12 +28,12 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
     if not leaves or not are_tensors(leaves):
         raise ValueError(f"map: xs must be tensors, nested in containers or not, but got {[type(x).__name__ for x in leaves]}")
     sizes = [x.shape[0] for x in leaves]
-    if 0 in sizes:
+    if any(n == 0 for n in sizes):
         raise RuntimeError("Leading dimensions of mapped xs cannot be 0.")
-    if len(set(sizes)) > 1:
+    if not have_one_size(leaves, 0):
         raise RuntimeError(f"Leading dimensions of mapped xs must be consistent. Got shapes {[x.shape for x in leaves]}.")
     if are_tensors(pytree.tree_leaves(args)):
-        made = recorded(map_op, (f,), (at(xs, 0, 0), *args), (leaves, pytree.tree_leaves(args)))
+        made = recorded(map_op, (f,), lambda: (at(xs, 0, 0), *args), (leaves, pytree.tree_leaves(args)))
         if made is not NotImplemented:
             return pytree.tree_unflatten(list(made[0]), made[1])
     return stacked([f(at(xs, 0, i), *args) for i in range(sizes[0])], 0)
@@ -41,4 +41,6 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
 
 def map_op(graph: Any, xs: list[Any], args: list[Any], additional: tuple[Any, ...]) -> list[Any]:
     """`map` of a graph, as recordings show it: `additional` are tensors that the function closes over."""
+    if lack_values([*xs, *args, *additional]):
+        return repeated(list(graph(*at(list(xs), 0, 0), *args, *additional)), 0, xs[0].shape[0])
     return list(map(lambda x, *args: list(graph(*x, *args)), list(xs), *args, *additional))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..utils import _pytree as pytree
-from ._trees import are_tensors, at, check_carried, recorded, stacked
+from ._trees import are_tensors, at, check_carried, have_one_size, lack_values, recorded, repeated, stacked
 
 __all__ = ["scan"]
 
@@ -39,10 +39,10 @@ def scan(
         raise RuntimeError("All xs and init leaves must be a Tensor")
     if any(x.ndim == 0 or not -x.ndim <= dim < x.ndim or x.shape[dim] == 0 for x in leaves):
         raise RuntimeError("All xs leaves must at least have 'dim' number of dimensions and scan dimension > 0")
-    if len({x.shape[dim] for x in leaves}) > 1:
+    if not have_one_size(leaves, dim):
         raise RuntimeError(f"All xs leaves must have the same size along dim {dim}, got {[x.shape for x in leaves]}")
     first, spec = pytree.tree_flatten(init)
-    made = recorded(scan_op, (combine_fn,), (init, at(xs, dim, 0)), (first, leaves, dim, reverse))
+    made = recorded(scan_op, (combine_fn,), lambda: (init, at(xs, dim, 0)), (first, leaves, dim, reverse))
     if made is not NotImplemented:
         carry, results = pytree.tree_unflatten(list(made[0]), made[1])
         return pytree.tree_unflatten(pytree.tree_leaves(carry), spec), results
@@ -65,5 +65,9 @@ def scan_op(graph: Any, init: list[Any], xs: list[Any], dim: int, reverse: bool,
         made = list(graph(*carry, *x, *additional))
         return made[: len(init)], made[len(init) :]
 
+    if lack_values([*init, *xs, *additional]):
+        carry, part = combine(list(init), at(list(xs), dim, 0))
+        check_carried("scan", list(init), carry)
+        return [*carry, *repeated(part, 0, xs[0].shape[dim])]
     carry, results = scan(combine, list(init), list(xs), dim=dim, reverse=reverse)
     return [*carry, *results]

@@ -31,10 +31,10 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
         raise RuntimeError("Expect cond_fn and body_fn to be callable.")
     if not isinstance(carried_inputs, (tuple, list)):
         raise RuntimeError(f"Expect carried_inputs to be a tuple or list, but got {type(carried_inputs)}.")
-    carried = tuple(carried_inputs)
+    carried = given = tuple(carried_inputs)
     leaves, spec = pytree.tree_flatten(carried)
     if are_tensors(leaves) and leaves:
-        made = recorded(while_loop_op, (cond_fn, body_fn), carried, (tuple(leaves),))
+        made = recorded(while_loop_op, (cond_fn, body_fn), lambda: given, (tuple(leaves),))
         if made is not NotImplemented:
             return pytree.tree_unflatten(list(made[0]), spec)
     while _holds(cond_fn(*carried)):

@@ -253,10 +253,13 @@ class _Recorder(TorchDispatchMode):
         self.record("call_function", _cond(), (self.argument(pred), *held, tuple(nodes)), {}, result)
         return pytree.tree_unflatten(list(result), shapes[0][0])
 
-    def run_repeated(self, op: Any, functions: tuple[Any, ...], example: tuple[Any, ...], operands: tuple[Any, ...]) -> Any:
+    def run_repeated(self, op: Any, functions: tuple[Any, ...], example: Callable[[], Any], operands: tuple[Any, ...]) -> Any:
         """A node of the repetition, with graphs of what is repeated, if the program computes an operand."""
-        leaves, spec = pytree.tree_flatten(example)
-        if self.quiet or not self.knows(operands) or not all(isinstance(x, Tensor) for x in leaves):
+        if self.quiet or not self.knows(operands):
+            return NotImplemented
+        with self.quietly():
+            leaves, spec = pytree.tree_flatten(example())
+        if not all(isinstance(x, Tensor) for x in leaves):
             return NotImplemented
         name = op.__name__.removesuffix("_op")
         closures: list[Tensor] = []
