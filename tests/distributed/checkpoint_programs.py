@@ -69,6 +69,47 @@ def load() -> None:
     dist.destroy_process_group()
 
 
+def apart() -> None:
+    """Each rank saves and loads by itself, twice, and what it has not saved it does not find."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    place = os.path.join(os.environ["FOLDER"], "apart")
+    rows = mine(RANK, SIZE)
+    for turn in (1, 2):
+        time.sleep(0.2 * RANK)  # nobody waits for anybody
+        state = {"rows": Rows(rows.start, whole()[rows] * turn), f"only{RANK}": fb.ones(2) * RANK, "step": turn + RANK}
+        if turn == 1:
+            dcp.save(state, checkpoint_id=place, use_collectives=False)
+        else:
+            dcp.async_save(state, checkpoint_id=place, use_collectives=False).result()
+        dist.barrier()
+        part = Rows(rows.start, fb.zeros(rows.stop - rows.start, COLUMNS))
+        found = {"rows": part, f"only{RANK}": fb.zeros(2), "step": 0}
+        dcp.load(found, checkpoint_id=place)
+        assert fb.equal(part.values, whole()[rows] * turn), part.values
+        assert fb.equal(found[f"only{RANK}"], fb.ones(2) * RANK) and found["step"] == turn + RANK
+        dist.barrier()
+    names = sorted(os.listdir(place))
+    assert [name for name in names if name.endswith("metadata")] == [f"__{rank}.metadata" for rank in range(SIZE)]
+    assert len(names) == 2 * SIZE, names  # files of the first save are gone
+    other = mine(SIZE - 1 - RANK, SIZE)
+    for wrong in ({f"only{SIZE - 1 - RANK}": fb.zeros(2)}, {"rows": Rows(other.start, whole()[other])}):
+        try:
+            dcp.load(wrong, checkpoint_id=place)
+        except dcp.CheckpointException as error:
+            assert "Missing key" in str(error) or "elements of this rank's piece" in str(error), error
+        else:
+            raise AssertionError(f"{wrong} was found")
+    dcp.save({"x": fb.ones(2)}, checkpoint_id=place)
+    assert [name for name in os.listdir(place) if name.endswith("metadata")] == [".metadata"]
+    try:
+        dcp.save({"x": fb.ones(2)}, checkpoint_id=place, use_collectives=False)
+    except dcp.CheckpointException as error:
+        assert "save into another folder" in str(error)
+    else:
+        raise AssertionError("a checkpoint of all ranks was hidden")
+    dist.destroy_process_group()
+
+
 def beside_training() -> None:
     """Saves in threads and processes, while the ranks go on with collectives of their own at their own pace."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))

@@ -216,10 +216,14 @@ def sequences():
     fb.manual_seed(1)
     for length in (2 * SIZE, 6 * SIZE, 3 * SIZE):
         two = length % (2 * SIZE) == 0
-        for causal, dtype in ((True, fb.float64), (False, fb.float32), (True, fb.bfloat16)):
+        some = fb.rand(2, 1, length, length) < 0.6
+        some[:, :, 1] = False  # a query without a key
+        masks = (None, None, None, some, fb.randn(length, length, dtype=fb.float64), some[:1, 0, -1:])
+        cases = ((True, fb.float64), (False, fb.float32), (True, fb.bfloat16), *[(False, fb.float64)] * 3)
+        for (causal, dtype), mask in zip(cases, masks, strict=True):
             wholes = [fb.randn(2, heads, length, 5, dtype=dtype) for heads in (4, 2, 2)]
             leaves = [x.clone().requires_grad_() for x in wholes]
-            wanted = F.scaled_dot_product_attention(*leaves, is_causal=causal, scale=0.3, enable_gqa=True)
+            wanted = F.scaled_dot_product_attention(*leaves, mask, is_causal=causal, scale=0.3, enable_gqa=True)
             slope = fb.randn(wanted.shape, dtype=dtype)
             wanted.backward(slope)
 
@@ -229,13 +233,26 @@ def sequences():
 
             room = {"rtol": 1e-5, "atol": 1e-5} if dtype != fb.bfloat16 else {"rtol": 2e-2, "atol": 5e-2}
             given = [x.clone() for x in wholes]
-            with context_parallel(mesh, buffers=given, buffer_seq_dims=[2, 2, 2]):
+            rows = [mask.clone()] if mask is not None and mask.shape[-2] > 1 else []
+            with context_parallel(mesh, buffers=[*given, *rows], buffer_seq_dims=[2, 2, 2, *[mask.dim() - 2 for mask in rows]]):
                 parts = [x.detach().clone().requires_grad_() for x in given]
-                made = F.scaled_dot_product_attention(*parts, is_causal=causal, scale=0.3, enable_gqa=True)
+                made = F.scaled_dot_product_attention(*parts, *(rows or [mask]), is_causal=causal, scale=0.3, enable_gqa=True)
                 made.backward(mine(slope))
             fb.testing.assert_close(made.detach(), mine(wanted.detach()), **room)
             for part, leaf in zip(parts, leaves, strict=True):
                 fb.testing.assert_close(part.grad, mine(leaf.grad), **room)
+    with context_parallel(mesh, buffers=[x := fb.randn(1, 2, 2 * SIZE, 4)], buffer_seq_dims=[2]):
+        for kind, words, options in (
+            (ValueError, "all 6 keys as columns", {"attn_mask": fb.ones(2, 2, dtype=fb.bool)}),
+            (RuntimeError, "should not be set when is_causal", {"attn_mask": fb.ones(2, 2 * SIZE), "is_causal": True}),
+            (NotImplementedError, "dropout", {"dropout_p": 0.5}),
+        ):
+            try:
+                F.scaled_dot_product_attention(x, x, x, **options)
+            except kind as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError(f"{options} was taken")
 
 
 def losses():

@@ -307,10 +307,6 @@ class TestFaults:
         with pytest.raises(dcp.CheckpointException, match="overwrite=False"):
             dcp.save({"a": fb.ones(1)}, storage_writer=dcp.FileSystemWriter(place, overwrite=False))
 
-    def test_what_is_not_built_says_so(self, place):
-        with pytest.raises(NotImplementedError, match="use_collectives"):
-            dcp.async_save({}, checkpoint_id=place, use_collectives=False)
-
 
 class TestStateDicts:
     def test_state_dicts_are_pytorchs(self, oracle):
@@ -394,6 +390,9 @@ class TestRanks:
 
     def test_saves_go_on_beside_the_collectives_of_the_program(self, ranks):
         ranks("checkpoint_programs.beside_training", 3)
+
+    def test_ranks_save_apart_without_collectives(self, ranks):
+        ranks("checkpoint_programs.apart", 2)
 
     def test_rank_0_gives_to_all(self, ranks):
         ranks("checkpoint_programs.broadcast", 2)

@@ -19,18 +19,21 @@ class Ranks:
         group: as in `save`.
         no_dist: act as the only rank.
         coordinator: the rank, in the group, that plans for all.
+        apart: each rank plans for itself, and fails by itself.
     """
 
-    def __init__(self, group: Any = None, no_dist: bool = False, coordinator: int = 0) -> None:
-        self.together = not no_dist and dist.is_available() and dist.is_initialized()
+    def __init__(self, group: Any = None, no_dist: bool = False, coordinator: int = 0, apart: bool = False) -> None:
+        joined = not no_dist and dist.is_available() and dist.is_initialized()
+        self.together, self.apart = joined and not apart, apart
         self.group = group
-        self.rank = dist.get_rank(group) if self.together else 0
+        self.rank = dist.get_rank(group) if joined else 0
+        self.at = self.rank if self.together else 0    # where this rank's is among what `each` returns
         self.size = dist.get_world_size(group) if self.together else 1
-        self.coordinator = coordinator if self.together else 0
+        self.coordinator = coordinator if self.together else self.rank
         self.coordinates = self.rank == self.coordinator
 
     def each(self, name: str, step: Callable[[], Any]) -> list[Any]:
-        """What `step` returns on each rank, by rank.
+        """What `step` returns on each rank, by rank; on this one alone where ranks are apart.
 
         Raises: CheckpointException on all ranks if it failed on some.
         """
@@ -40,7 +43,8 @@ class Ranks:
             everyone = [None] * self.size
             dist.all_gather_object(everyone, self._sent(mine), self.group)
             everyone = [self._received(found) for found in everyone]
-        failures: dict[int, Any] = {rank: found[1] for rank, found in enumerate(everyone) if not found[0]}
+        first = self.rank - self.at
+        failures: dict[int, Any] = {first + at: found[1] for at, found in enumerate(everyone) if not found[0]}
         if failures:
             raise CheckpointException(name, failures)
         return [found[1] for found in everyone]

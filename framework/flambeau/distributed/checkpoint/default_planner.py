@@ -89,7 +89,8 @@ class DefaultSavePlanner(SavePlanner):
             for plan in plans:
                 merged.update(plan.planner_data or {})
             metadata = replace(metadata, planner_data=merged)
-        _check_complete(plans, metadata)
+        if not self._apart:                            # else other ranks have the rest
+            _check_complete(plans, metadata)
         self.global_plan, self.metadata = plans, metadata
         return plans, metadata
 

@@ -123,6 +123,7 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
         self.overwrite = overwrite
         self.save_id = str(uuid.uuid4())
         self._written: list[str] = []                  # the files of the save that is going on
+        self._rank: int | None = None                  # this one, where ranks save apart
 
     def reset(self, checkpoint_id: CheckpointId = None) -> None:
         if checkpoint_id:
@@ -138,13 +139,19 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
     @property
     def metadata_path(self) -> str | os.PathLike[str]:
         """The file that makes a checkpoint of the folder."""
-        return self.fs.concat_path(self.path, _METADATA)
+        return self.fs.concat_path(self.path, _METADATA if self._rank is None else _metadata_of(self._rank))
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         self.is_coordinator = is_coordinator
+        self._rank = None if kwargs.get("use_collectives", True) else kwargs["rank"]
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         self.fs.mkdir(self.path)
+        if self._rank is not None and self.fs.exists(self.fs.concat_path(self.path, _METADATA)):
+            raise RuntimeError(
+                f"{self.path} holds a checkpoint that all ranks saved together, which loads would find first: with use_collectives=False "
+                "save into another folder"
+            )
         if self.fs.exists(self.metadata_path):
             if not self.overwrite:
                 raise RuntimeError(f"Checkpoint already exists in {self.path} and overwrite=False: save into another folder")
@@ -153,9 +160,9 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         # Where files of an earlier save are, those of this one get other names, until its metadata stands.
-        there = any(str(path).endswith(_SUFFIX) for path in self.fs.ls(self.path))
-        mark = f"{self.save_id[:8]}_" if there else ""
-        return [replace(plan, storage_data=_StoragePrefix(f"__{rank}_{mark}")) for rank, plan in enumerate(plans)]
+        mark = f"{self.save_id[:8]}_" if self._files_before() else ""
+        first = self._rank or 0
+        return [replace(plan, storage_data=_StoragePrefix(f"__{rank}_{mark}")) for rank, plan in enumerate(plans, first)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         prefix = plan.storage_data.prefix
@@ -227,7 +234,7 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
         before = self._files_before()
         places = {result.index: result.storage_data for of_rank in results for result in of_rank}
         data = _records.written(replace(metadata, storage_data=places, storage_meta=self.storage_meta()))
-        temporary = self.fs.concat_path(self.path, f"{_METADATA}.tmp")
+        temporary = f"{self.metadata_path}.tmp"
         with self.fs.create_stream(temporary, "wb") as file:
             file.write(data)  # type: ignore[attr-defined]
             if self.sync_files:
@@ -239,9 +246,15 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
         for path in before:
             if os.path.basename(path) not in used:
                 self.fs.rm_file(path)
+        if self._rank is None:                         # what ranks had saved apart is no checkpoint any more
+            for path in self.fs.ls(self.path):
+                if os.path.basename(path).startswith("__") and str(path).endswith(_METADATA):
+                    self.fs.rm_file(path)
 
     def _files_before(self) -> list[str]:
-        return [path for path in self.fs.ls(self.path) if str(path).endswith(_SUFFIX)]
+        """The files of earlier saves; where ranks save apart, those of this rank."""
+        found = [path for path in self.fs.ls(self.path) if str(path).endswith(_SUFFIX)]
+        return found if self._rank is None else [path for path in found if os.path.basename(path).startswith(f"__{self._rank}_")]
 
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(checkpoint_id=os.fspath(self.checkpoint_id), save_id=self.save_id)
@@ -249,6 +262,11 @@ class FileSystemWriter(BlockingAsyncStager, StorageWriter):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return FileSystem.validate_checkpoint_id(checkpoint_id)
+
+
+def _metadata_of(rank: int) -> str:
+    """The name of the metadata of a rank that saved apart."""
+    return f"__{rank}{_METADATA}"
 
 
 def _save_piece(data: Any, file: Any) -> None:
@@ -296,12 +314,19 @@ class FileSystemReader(StorageReader):
             self.path = self.fs.init_path(checkpoint_id)
         self.load_id = str(uuid.uuid4())
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def _metadata_for(self, rank: int) -> Metadata:
+        own = self.fs.concat_path(self.path, _metadata_of(rank))
+        apart = not self.fs.exists(self.fs.concat_path(self.path, _METADATA)) and self.fs.exists(own)
+        return self.read_metadata(rank=rank) if apart else self.read_metadata()
+
+    def read_metadata(self, *args: Any, rank: int | None = None, **kwargs: Any) -> Metadata:
         """What the checkpoint says about itself.
 
+        Args:
+            rank: the rank whose metadata is read, of ranks that saved with ``use_collectives=False``.
         Raises: FileNotFoundError if there is none; UnpicklingError and the like if it is damaged.
         """
-        path = self.fs.concat_path(self.path, _METADATA)
+        path = self.fs.concat_path(self.path, _METADATA if rank is None else _metadata_of(rank))
         with self.fs.create_stream(path, "rb") as file:
             found = _records.read(file.read())  # type: ignore[attr-defined]
         if not isinstance(found, Metadata) or not isinstance(found.state_dict_metadata, dict):

@@ -71,7 +71,7 @@ def write_items(fqn: str, value: Any) -> list[WriteItem]:
 def read_items(fqn: str, about: Any, value: Any) -> list[ReadItem]:
     """What has to be read to fill `value` from what was saved as `about`.
 
-    Raises: ValueError if a tensor is wanted and something else was saved.
+    Raises: ValueError if a tensor is wanted and something else was saved, or not all of what is wanted.
     """
     if isinstance(about, BytesStorageMetadata):
         none = fb.Size(())
@@ -87,15 +87,22 @@ def read_items(fqn: str, about: Any, value: Any) -> list[ReadItem]:
         ) from error
     found = []
     for at, mine in enumerate(wanted):
+        covered = 0
         for place, saved in enumerate(about.chunks):
             common = overlap(saved, mine)
             if common is None:
                 continue
             in_saved, in_mine, lengths = map(fb.Size, common)
+            covered += lengths.numel()
             found.append(
                 ReadItem(
                     LoadItemType.TENSOR, MetadataIndex(fqn, mine.offsets, at), in_mine,
                     MetadataIndex(fqn, saved.offsets, place), in_saved, lengths,
                 )
+            )
+        if covered < mine.sizes.numel():
+            raise ValueError(
+                f"{fqn}: the checkpoint has {covered} of the {mine.sizes.numel()} elements of this rank's piece at {tuple(mine.offsets)}; "
+                "one that ranks saved with use_collectives=False is loaded in the pieces that it was saved in"
             )
     return found

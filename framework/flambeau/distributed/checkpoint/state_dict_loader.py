@@ -24,7 +24,8 @@ def load(
 ) -> None:  # fmt: skip
     """Load a checkpoint into `state_dict`, whose tensors are filled in place and whose other values are replaced.
 
-    It may have been saved by another number of ranks, in other pieces: each rank reads what overlaps with its own.
+    It may have been saved by another number of ranks, in other pieces: each rank reads what overlaps with its own. Of a checkpoint that
+    was saved with ``use_collectives=False`` each rank reads what the rank of its number saved.
 
     Args:
         state_dict: as for `save`, with tensors of the shapes that were saved; objects with `load_state_dict` are given theirs.
@@ -81,11 +82,11 @@ def _load(state_dict: STATE_DICT_TYPE, reader: StorageReader, ranks: Ranks, plan
     plans = planner or DefaultLoadPlanner()
 
     def local() -> LoadPlan:
-        metadata = reader.read_metadata()
+        metadata = reader._metadata_for(ranks.rank)
         plans.set_up_planner(state_dict, metadata, ranks.coordinates)
         reader.set_up_storage_reader(metadata, ranks.coordinates)
         return reader.prepare_local_plan(plans.create_local_plan())
 
     all_plans = ranks.each("plan", local)
     central = ranks.one("plan", lambda: reader.prepare_global_plan(plans.create_global_plan(all_plans)))
-    ranks.each("read", lambda: reader.read_data(plans.finish_plan(central[ranks.rank]), plans).wait())
+    ranks.each("read", lambda: reader.read_data(plans.finish_plan(central[ranks.at]), plans).wait())

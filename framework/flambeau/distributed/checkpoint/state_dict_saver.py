@@ -44,16 +44,15 @@ def save(
         planner: decides who writes what; a `DefaultSavePlanner` by default.
         process_group: the ranks that save; all by default.
         no_dist: save alone.
-        use_collectives: taken for compatibility; False is not built.
+        use_collectives: False lets each rank save what it has by itself, with metadata of its own: no rank waits for another. The ranks
+            that load it have each what the rank of their number saved.
     Returns: what the checkpoint holds.
     Raises: CheckpointException, on all ranks, if one failed; what was saved there before is whole then. RuntimeError without
         `checkpoint_id` and `storage_writer`.
     """
-    if not use_collectives:
-        raise NotImplementedError("checkpoint.save: use_collectives=False (metadata of each rank apart) is not built yet")
     writer = _writer(storage_writer, checkpoint_id)
-    ranks = Ranks(process_group, no_dist)
-    if not ranks.together and not no_dist:
+    ranks = Ranks(process_group, no_dist, apart=not use_collectives)
+    if not ranks.together and not no_dist and use_collectives:
         warn_once("checkpoint.save: there is no process group: the state dict of this process alone is saved")
     return _save(_plain(state_dict), writer, ranks, planner)
 
@@ -92,12 +91,11 @@ def async_save(
     from ._saver_process import background_group, write_in_process
 
     write = write_in_process if async_checkpointer_type is AsyncCheckpointerType.PROCESS else _write
-    if not use_collectives:
-        raise NotImplementedError("checkpoint.async_save: use_collectives=False (metadata of each rank apart) is not built yet")
     writer = _writer(storage_writer, checkpoint_id)
     stager: Any = async_stager or (writer if isinstance(writer, AsyncStager) else BlockingAsyncStager())
     staged = stager.stage(_plain(state_dict))
-    ranks = Ranks(process_group if no_dist else background_group(process_group), no_dist)
+    alone = no_dist or not use_collectives
+    ranks = Ranks(process_group if alone else background_group(process_group), no_dist, apart=not use_collectives)
 
     def run() -> Metadata:
         try:
@@ -146,7 +144,11 @@ def _save(
 
     def local() -> SavePlan:
         plans.set_up_planner(state_dict, writer.storage_meta(), ranks.coordinates)
-        writer.set_up_storage_writer(ranks.coordinates)
+        plans._apart = ranks.apart
+        if ranks.apart:
+            writer.set_up_storage_writer(ranks.coordinates, rank=ranks.rank, use_collectives=False)
+        else:
+            writer.set_up_storage_writer(ranks.coordinates)
         return writer.prepare_local_plan(plans.create_local_plan())
 
     all_plans = ranks.each("plan", local)
@@ -158,7 +160,7 @@ def _save(
 
     central = ranks.one("plan", together)
     try:
-        results = ranks.each("write", lambda: write(writer, plans.finish_plan(central[ranks.rank]), plans))
+        results = ranks.each("write", lambda: write(writer, plans.finish_plan(central[ranks.at]), plans))
     except CheckpointException:
         writer.discard()
         raise

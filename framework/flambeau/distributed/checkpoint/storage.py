@@ -34,7 +34,10 @@ class StorageWriter(abc.ABC):
 
     @abc.abstractmethod
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """On every rank: whether it is the one that coordinates."""
+        """On every rank: whether it is the one that coordinates.
+
+        Where ranks save apart, each coordinates, and is given ``rank`` and ``use_collectives=False``.
+        """
 
     @abc.abstractmethod
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -75,6 +78,10 @@ class StorageReader(abc.ABC):
     @abc.abstractmethod
     def read_metadata(self) -> Metadata:
         """What the checkpoint says about itself."""
+
+    def _metadata_for(self, rank: int) -> Metadata:
+        """What the checkpoint says to `rank`: to all the same, unless ranks have saved apart."""
+        return self.read_metadata()
 
     @abc.abstractmethod
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool) -> None:

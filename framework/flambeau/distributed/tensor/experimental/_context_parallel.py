@@ -44,58 +44,71 @@ class _Layout:
         return came
 
 
-def _pairs(layout: _Layout, turn: int, causal: bool, length: int) -> Iterator[tuple[slice, slice, bool]]:
-    """Which rows of the queries meet which rows of the keys that are here in a `turn`, and whether only earlier ones count."""
+def _pairs(layout: _Layout, turn: int, causal: bool, mask: Any, length: int) -> Iterator[tuple[slice, slice, Any]]:
+    """Which rows of the queries meet which rows of the keys that are here in a `turn`, and what is added to their products or None.
+
+    `mask` has the rows of this rank, or one for all, and the columns of the whole sequence in its order.
+    """
     source, step = (layout.rank - turn) % layout.size, length // layout.each
     for i, mine in enumerate(layout.stretches(layout.rank)):
         for j, theirs in enumerate(layout.stretches(source)):
             if not causal or theirs <= mine:
-                yield slice(i * step, (i + 1) * step), slice(j * step, (j + 1) * step), causal and theirs == mine
+                rows, columns = slice(i * step, (i + 1) * step), slice(j * step, (j + 1) * step)
+                part = None
+                if mask is not None:
+                    part = mask[..., rows if mask.shape[-2] > 1 else slice(0, 1), theirs * step : (theirs + 1) * step]
+                elif causal and theirs == mine:
+                    part = fb.full((step, step), -math.inf).triu(1)
+                yield rows, columns, part
 
 
-def _scores(q: Any, k: Any, scale: float, diagonal: bool) -> Any:
+def _scores(q: Any, k: Any, scale: float, added: Any) -> Any:
     scores = (q @ k.mT) * scale                        # (..., L, S)
-    if diagonal:
-        scores = scores.masked_fill(fb.ones(q.shape[-2], k.shape[-2], dtype=fb.bool).triu(1), -math.inf)
-    return scores
+    return scores if added is None else scores + added.to(scores.dtype)
+
+
+def _finite(logs: Any) -> Any:
+    """`logs`, with 0 for rows that have met no key yet: what they would be the base of is exp(-inf)."""
+    return logs.masked_fill(logs == -math.inf, 0.0)
 
 
 class _Ring(Function):
     """Attention of the queries of this rank to the keys and values of all ranks, a stretch at a time."""
 
     @staticmethod
-    def forward(ctx: Any, query: Any, key: Any, value: Any, layout: _Layout, causal: bool, scale: float) -> Any:
+    def forward(ctx: Any, query: Any, key: Any, value: Any, layout: _Layout, causal: bool, mask: Any, scale: float) -> Any:
         kind = fb.float32 if query.dtype in (fb.float16, fb.bfloat16) else query.dtype
         q, k, v = (x.detach().to(kind) for x in (query, key, value))
         length = q.shape[-2]
         out = q.new_zeros((*q.shape[:-1], v.shape[-1]))
         logs = q.new_full(tuple(q.shape[:-1]), -math.inf)          # of the sums of exponentials so far
         for turn in range(layout.size):
-            for rows, columns, diagonal in _pairs(layout, turn, causal, length):
-                scores = _scores(q[..., rows, :], k[..., columns, :], scale, diagonal)
+            for rows, columns, added in _pairs(layout, turn, causal, mask, length):
+                scores = _scores(q[..., rows, :], k[..., columns, :], scale, added)
                 before = logs[..., rows]
                 after = fb.logaddexp(before, scores.logsumexp(-1))
-                part = (scores - after.unsqueeze(-1)).exp() @ v[..., columns, :]
-                out[..., rows, :] = out[..., rows, :] * (before - after).exp().unsqueeze(-1) + part
+                base = _finite(after)
+                part = (scores - base.unsqueeze(-1)).exp() @ v[..., columns, :]
+                out[..., rows, :] = out[..., rows, :] * (before - base).exp().unsqueeze(-1) + part
                 logs[..., rows] = after
             if turn + 1 < layout.size:
                 k, v = layout.passed_on([k, v])
         ctx.save_for_backward(query, key, value, out, logs)
-        ctx.how = layout, causal, scale, kind
+        ctx.how = layout, causal, mask, scale, kind
         return out.to(query.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        layout, causal, scale, kind = ctx.how
+        layout, causal, mask, scale, kind = ctx.how
         query, key, value, out, logs = ctx.saved_tensors
         q, k, v, grad = (x.detach().to(kind) for x in (query, key, value, grad))
         length = q.shape[-2]
         inner = (grad * out).sum(-1)
         dq, dk, dv = fb.zeros_like(q), fb.zeros_like(k), fb.zeros_like(v)
         for turn in range(layout.size):
-            for rows, columns, diagonal in _pairs(layout, turn, causal, length):
+            for rows, columns, added in _pairs(layout, turn, causal, mask, length):
                 qr, kc, vc, g = q[..., rows, :], k[..., columns, :], v[..., columns, :], grad[..., rows, :]
-                weights = (_scores(qr, kc, scale, diagonal) - logs[..., rows].unsqueeze(-1)).exp()
+                weights = (_scores(qr, kc, scale, added) - _finite(logs[..., rows]).unsqueeze(-1)).exp()
                 dv[..., columns, :] += weights.mT @ g
                 slope = weights * (g @ vc.mT - inner[..., rows].unsqueeze(-1)) * scale
                 dq[..., rows, :] += slope @ kc
@@ -104,7 +117,7 @@ class _Ring(Function):
             if turn + 1 < layout.size:
                 k, v, dk, dv = layout.passed_on([k, v, dk, dv])
         dk, dv = layout.passed_on([dk, dv])
-        return dq.to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), None, None, None
+        return dq.to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), None, None, None, None
 
 
 class _Attention(TorchFunctionMode):
@@ -124,8 +137,8 @@ class _Attention(TorchFunctionMode):
         self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
         scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
-        if attn_mask is not None or dropout_p:
-            raise NotImplementedError("context_parallel: attention with a mask or dropout is not built; use is_causal, and dropout outside")
+        if dropout_p:
+            raise NotImplementedError("context_parallel: attention with dropout is not built; use dropout outside")
         length = query.shape[-2]
         if key.shape[-2] != length or value.shape[-2] != length:
             raise NotImplementedError(
@@ -138,7 +151,25 @@ class _Attention(TorchFunctionMode):
             key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
             value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
         scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-        return _Ring.apply(query, key, value, self.layout, is_causal, scale)
+        return _Ring.apply(query, key, value, self.layout, is_causal, self._added(attn_mask, query, is_causal), scale)
+
+    def _added(self, mask: Any, query: Any, causal: bool) -> Any:
+        """What `mask` adds to products, or None."""
+        if mask is None:
+            return None
+        if causal:
+            raise RuntimeError("scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+        if mask.requires_grad:
+            raise NotImplementedError("context_parallel: the gradient of attn_mask is not built; give attention mask.detach()")
+        length, whole = query.shape[-2], query.shape[-2] * self.layout.size
+        if mask.dim() < 2 or mask.shape[-2] not in (1, length) or mask.shape[-1] != whole:
+            raise ValueError(
+                f"context_parallel: attn_mask has shape {tuple(mask.shape)}; it needs the {length} queries of this rank as rows, and "
+                f"all {whole} keys as columns: a mask of the whole sequence is one of `buffers`, along its dimension of queries"
+            )
+        if mask.dtype == fb.bool:
+            return fb.zeros(mask.shape).masked_fill(~mask, -math.inf)
+        return mask
 
 
 @contextlib.contextmanager
@@ -154,6 +185,7 @@ def context_parallel(
     The sequence is cut into two stretches for each rank, of which rank r has number r from the beginning and number r from the end: so
     causal attention is the same work for all. Where that does not divide a sequence of `buffers`, each rank has one stretch, that of its
     number. Keys and values go round from rank to rank, so that none has those of all. Backward of what is computed inside belongs inside.
+    A mask of attention has this rank's queries as rows, as one of `buffers` gets them, and the keys of the whole sequence as columns.
 
     Args:
         mesh: of one dimension.
