@@ -250,7 +250,7 @@ def test_what_export_has_not_is_refused_by_name() -> None:
     with pytest.raises(NotImplementedError, match="aten_graph=True"):
         fb._dynamo.export(lambda x: x)(x)
     with pytest.raises(NotImplementedError, match="dynamic_shapes"):
-        fb._dynamo.export(lambda x: x, aten_graph=True, dynamic_shapes={})(numbers(3))
+        fb._dynamo.export(lambda x: x, dynamic_shapes=({0: fb.export.Dim("n")},))(numbers(3))
 
 
 @pytest.mark.parametrize("name", sorted({*PROGRAMS} - {"documented", "functions", "operators"}))
@@ -293,3 +293,44 @@ def test_sizes_of_values_and_of_sizes_are_computed_by_the_graph(name: str) -> No
 
     assert gm.shape_env.evaluate_guards_for_args(inputs_of(gm), [x]), gm.shape_env.format_guards()
     same(gm(x), f(x))
+
+
+def open_sizes(made: object) -> list[list[bool]]:
+    return [[isinstance(n, SymInt) for n in x.shape] for x in inputs_of(made.graph_module)]  # type: ignore[attr-defined]
+
+
+def test_sizes_that_dynamic_shapes_name_are_symbols_with_their_relations() -> None:
+    n = fb.export.Dim("n")
+
+    def f(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        return x.sin().sum(1) * 2 + y.cos().sum(1)
+
+    shapes = {"x": {0: n}, "y": {0: n}}
+    made = fb._dynamo.export(f, aten_graph=True, dynamic_shapes=shapes, assume_static_by_default=True)(numbers(3, 4), numbers(3, 5))
+    assert open_sizes(made) == [[True, False], [True, False]]
+    assert inputs_of(made.graph_module)[0].shape[0] == inputs_of(made.graph_module)[1].shape[0]
+    x, y = numbers(6, 4), numbers(6, 5)
+    assert fb.equal(made.graph_module(x, y), f(x, y))
+
+    usual = fb._dynamo.export(f, aten_graph=True, dynamic_shapes=({0: n}, {0: n}))(numbers(3, 4), numbers(3, 5))
+    assert open_sizes(usual) == [[True, True], [True, True]]
+    fake = fb._dynamo.export(f, aten_graph=True, tracing_mode="fake", dynamic_shapes=shapes)(numbers(3, 4), numbers(3, 5))
+    assert open_sizes(fake) == [[True, False], [True, False]]
+    twice = fb._dynamo.export(lambda x, y: y[::2] + x, aten_graph=True, dynamic_shapes=({0: n}, {0: 2 * n}))(numbers(3), numbers(6))
+    assert fb.equal(twice.graph_module(numbers(5), numbers(10)), numbers(10)[::2] + numbers(5))
+
+
+def test_dynamic_shapes_that_a_program_does_not_hold_for_are_refused() -> None:
+    n, m = fb.export.dims("n", "m")
+
+    def refused(message: str, f: object, *args: fb.Tensor, shapes: object) -> None:
+        with pytest.raises(RuntimeError, match=message) as error:
+            fb._dynamo.export(f, aten_graph=True, dynamic_shapes=shapes)(*args)
+        assert isinstance(error.value, (fb.fx.experimental.symbolic_shapes.ConstraintViolationError, fb._dynamo.exc.UserError))
+
+    refused("n = 3", lambda x: x * int(x.shape[0]), numbers(3), shapes=({0: n},))
+    refused("m = n", lambda x, y: x + y, numbers(3), numbers(3), shapes=({0: n}, {0: m}))
+    refused(r"n = Dim\('n', min=3\)", lambda x: x.sin() if x.shape[0] > 2 else x, numbers(3), shapes=({0: n},))
+    refused(r"size 3 for Dim k, which is not in \[4", lambda x: x.sin(), numbers(3), shapes=({0: fb.export.Dim("k", min=4)},))
+    refused("different sizes for Dim n", lambda x, y: x.sum() + y, numbers(3), numbers(4), shapes=({0: n}, {0: n}))
+    refused("arg names", lambda x: x.sin(), numbers(3), shapes={"z": {0: n}})

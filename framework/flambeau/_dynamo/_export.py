@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,18 +38,20 @@ def export(
             are its attributes.
         decomposition_table: functions that are recorded in the place of operators.
         tracing_mode: ``symbolic`` makes symbols of sizes, ``fake`` takes them for numbers, ``real`` computes.
-        assume_static_by_default: make symbols of those sizes alone that `mark_dynamic` names.
+        assume_static_by_default: make symbols of those sizes alone that `mark_dynamic` or `dynamic_shapes` name.
+        dynamic_shapes: which sizes are symbols and how they are related, as in `torch.export.export`; with ``tracing_mode="fake"``
+            no others are. Needs `aten_graph`.
         pre_dispatch, specialize_float, same_signature, disable_constraint_solver, prefer_deferred_runtime_asserts_over_guards,
-            dynamic_shapes, constraints: must be as they are by default, beside `aten_graph`.
+            constraints: must be as they are by default, beside `aten_graph`.
     Raises: Unsupported if Python asks for a value and, without `aten_graph`, for operations that write in place or draw random
-        numbers; NotImplementedError for what is not built; ConstraintViolationError if the graph is for one size of a dimension that
-        `mark_dynamic` names.
+        numbers; NotImplementedError for what is not built; ConstraintViolationError if the graph does not hold for all sizes that
+        `mark_dynamic` and `dynamic_shapes` name; UserError for `dynamic_shapes` that do not fit the inputs.
 
     >>> fb._dynamo.export(lambda x: x.sin() + 1, aten_graph=True)(fb.ones(3)).graph_module(fb.zeros(5)).shape
     torch.Size([5])
     """
     asked = {
-        "pre_dispatch": pre_dispatch, "dynamic_shapes": dynamic_shapes is not None, "constraints": constraints is not None,
+        "pre_dispatch": pre_dispatch, "constraints": constraints is not None,
         "specialize_float": not specialize_float, "same_signature": not same_signature,
         "disable_constraint_solver": disable_constraint_solver,
         "prefer_deferred_runtime_asserts_over_guards": prefer_deferred_runtime_asserts_over_guards,
@@ -59,8 +62,10 @@ def export(
 
     def inner(*args: Any, **kwargs: Any) -> ExportResult:
         if not aten_graph:
+            if dynamic_shapes:
+                raise _missing.not_built("_dynamo.export(aten_graph=False, dynamic_shapes=...)", "give aten_graph=True, which has symbols")
             return _exported_functions(f, args, kwargs)
-        return _exported(f, args, kwargs, tracing_mode, decomposition_table, assume_static_by_default)
+        return _exported(f, args, kwargs, tracing_mode, decomposition_table, assume_static_by_default, dynamic_shapes)
 
     return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner
 
@@ -118,28 +123,51 @@ def _exported_functions(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return ExportResult(fx.GraphModule(root, graph), [])
 
 
-def _exported(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: str, table: Any, static: bool) -> ExportResult:
+def _exported(
+    f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mode: str, table: Any, static: bool, shapes: Any
+) -> ExportResult:
+    from ..export._open_sizes import OpenSizes
+    from ..export.dynamic_shapes import AdditionalInputs, bound_inputs, sizes_of_inputs
     from ..fx.experimental import proxy_tensor
+    from ..fx.experimental.symbolic_shapes import ConstraintViolationError
 
-    signature = inspect.signature(f.forward if isinstance(f, Module) else f)
+    target = f.forward if isinstance(f, Module) else f
+    signature = inspect.signature(target)
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     given = bound.args
     if bound.kwargs:
         raise _missing.not_built("_dynamo.export", "of functions with keyword-only parameters; make them positional")
-    if mode != "symbolic":
+    if isinstance(shapes, AdditionalInputs):
+        shapes = shapes.dynamic_shapes(f, args, kwargs)
+    if shapes and mode == "real":
+        raise _missing.not_built('_dynamo.export(tracing_mode="real", dynamic_shapes=...)', "give another tracing_mode")
+    if mode != "symbolic" and not shapes:
         gm = proxy_tensor.make_fx(f, table, mode, _allow_non_fake_inputs=True)(*given)
         return ExportResult(gm, [])
-    contexts = [_context(x, static) if isinstance(x, Tensor) else None for x in pytree.tree_leaves(given)]
-    gm = proxy_tensor.record_symbolically(f, given, table, contexts, allow_non_fake_inputs=True)
+    named = bound_inputs(target, args, kwargs)
+    names = {id(leaf): name for name, value in named.items() for leaf in pytree.tree_leaves(value)}
+    leaves = pytree.tree_leaves(given)
+    tensors = [x for x in leaves if isinstance(x, Tensor)]
+    said = sizes_of_inputs(named, shapes or None)
+    sizes = OpenSizes(tensors, [names.get(id(x), "a default") for x in tensors], said, ConstraintViolationError)
+    contexts = [_context(x, static or mode == "fake", sizes) if isinstance(x, Tensor) else None for x in leaves]
+
+    @functools.wraps(target)
+    def related(*fakes: Any) -> Any:
+        sizes.relate([x for x in pytree.tree_leaves(fakes) if isinstance(x, Tensor)])
+        return f(*fakes)
+
+    gm = proxy_tensor.record_symbolically(related, given, table, contexts, allow_non_fake_inputs=True)
     env = gm.shape_env
     fakes = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
     _check_claims(env, fakes, contexts)
+    sizes.bounds(env, [fake for fake, x in zip(fakes, leaves, strict=True) if isinstance(x, Tensor)])
     return ExportResult(gm, list(env.guards))
 
 
-def _context(x: Tensor, static: bool) -> Any:
-    """Which sizes of `x` are symbols, as `mark_dynamic` and `mark_static` say."""
+def _context(x: Tensor, static: bool, said: Any) -> Any:
+    """Which sizes of `x` are symbols, as `mark_dynamic`, `mark_static` and `dynamic_shapes` say."""
     from ..fx.experimental.symbolic_shapes import (
         DimDynamic,
         RelaxedUnspecConstraint,
@@ -148,12 +176,12 @@ def _context(x: Tensor, static: bool) -> Any:
 
     wanted = set(getattr(x, "_dynamo_dynamic_indices", ()))
     wished = set(getattr(x, "_dynamo_weak_dynamic_indices", ()))
-    fixed = set(getattr(x, "_dynamo_static_indices", ()))
+    fixed = set(getattr(x, "_dynamo_static_indices", ())) | said.closed(x)
     sizes, claims = [], []
     for d in range(x.ndim):
         claims.append(RelaxedUnspecConstraint(False) if d in wanted else None)
         usual = DimDynamic.STATIC if d in fixed or static and d not in wished else DimDynamic.DUCK
-        sizes.append(DimDynamic.DYNAMIC if d in wanted else usual)
+        sizes.append(DimDynamic.DYNAMIC if d in wanted or d in said.of(x) else usual)
     return StatelessSymbolicContext(sizes, constraint_sizes=claims)
 
 

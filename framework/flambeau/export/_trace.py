@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 from .. import _ops
@@ -11,16 +12,9 @@ from ..nn import Module
 from ..nn.utils.stateless import _reparametrize_module
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
+from ._open_sizes import OpenSizes
 from ._unlifted import Guard
-from .dynamic_shapes import (
-    _UNBOUNDED,
-    AdditionalInputs,
-    Dim,
-    _DimHint,
-    _DimHintType,
-    bound_inputs,
-    sizes_of_inputs,
-)
+from .dynamic_shapes import _UNBOUNDED, AdditionalInputs, bound_inputs, sizes_of_inputs
 from .exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from .graph_signature import (
     ConstantArgument,
@@ -79,7 +73,7 @@ class _Exporter:
     """One run of `export`: the state, the inputs, and how they are called in the graph."""
 
     def __init__(self, mod: Module, args: Any, kwargs: Any, named: dict[str, Any], sizes: dict[int, dict[int, Any]]) -> None:
-        self.mod, self.args, self.kwargs, self.sizes = mod, args, kwargs, sizes
+        self.mod, self.args, self.kwargs = mod, args, kwargs
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
         self.state: dict[str, tuple[str, Tensor]] = {}    # by path: the letter of its kind, and the value
         for letter, found in (("p", mod.named_parameters()), ("b", mod.named_buffers())):
@@ -87,17 +81,18 @@ class _Exporter:
                 self.state[path] = letter, value
         self.leaf_names = _names_of_leaves(mod, named, args, kwargs)
         self.tensors = [i for i, x in enumerate(self.leaves) if isinstance(x, Tensor)]
+        self.open = OpenSizes([self.leaves[i] for i in self.tensors], [self.leaf_names[i] for i in self.tensors], sizes)
 
     def program(self) -> ExportedProgram:
         from ..fx.experimental import proxy_tensor
 
         values = [value for _, value in self.state.values()]
         inputs = [self.leaves[i] for i in self.tensors]
-        contexts = [_context(x, {}) for x in values] + [_context(x, self.sizes.get(id(x), {})) for x in inputs]
+        contexts = [_context(x, self.open.of(x)) for x in (*values, *inputs)]
         gm = proxy_tensor.record_symbolically(self._flat, (*values, *inputs), None, contexts, True)
         env = gm.shape_env
         fakes = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"][len(values) :]
-        bounds = self._bounds(env, inputs, fakes)
+        bounds = self.open.bounds(env, fakes)
         constants = self._name_nodes(gm)
         specs, guards = self._inputs(gm, bounds, constants)
         output = next(node for node in gm.graph.nodes if node.op == "output")
@@ -116,7 +111,7 @@ class _Exporter:
         count = len(self.state)
         from .. import no_grad
 
-        self._relate(tensors[count:])
+        self.open.relate(tensors[count:])
         leaves = list(self.leaves)
         for i, x in zip(self.tensors, tensors[count:], strict=True):
             leaves[i] = x
@@ -131,89 +126,6 @@ class _Exporter:
             if not isinstance(x, (Tensor, int, float, bool, str, type(None))) and not hasattr(x, "node"):
                 raise UserError(f"export: results must be Tensors and constants in lists, tuples and dicts, got {type(x).__name__}")
         return tuple(found)
-
-    def _relate(self, fakes: Any) -> None:
-        """Let sizes of one `Dim`, and those that follow from it, be related."""
-        first: dict[int, Any] = {}
-        roots = self._claims(fakes)
-        for _, _, dim, n in roots:
-            if dim.root is None:
-                known = first.setdefault(id(dim), n)
-                if known is not n and not bool(known == n):
-                    raise UserError(f"export: the example inputs have different sizes for Dim {dim.__name__}: {int(known)} and {int(n)}")
-        for _, _, dim, n in roots:
-            if dim.root is None:
-                continue
-            base = first.get(id(dim.root))
-            if base is None:
-                # The size that others follow from is no input: this one says what it is.
-                if (int(n) - dim.offset) % dim.factor:
-                    raise UserError(f"export: the example has size {int(n)} where Dim {dim.__name__} is meant")
-                if dim.factor != 1:
-                    bool((n - dim.offset) % dim.factor == 0)
-            elif not bool(base * dim.factor + dim.offset == n):
-                raise UserError(f"export: the example has size {int(n)} where Dim {dim.__name__} is {int(base) * dim.factor + dim.offset}")
-
-    def _claims(self, fakes: Any) -> list[tuple[int, int, Dim, Any]]:
-        """Sizes that have a `Dim`: position of the input, dimension, the Dim, and the size."""
-        found = []
-        for at, (i, x) in enumerate(zip(self.tensors, fakes, strict=True)):
-            for d, what in self.sizes.get(id(self.leaves[i]), {}).items():
-                if isinstance(what, Dim):
-                    found.append((at, d, what, x.shape[d]))
-        return found
-
-    def _bounds(self, env: Any, inputs: Any, fakes: Any) -> list[dict[int, tuple[int, int]]]:
-        """For each Tensor among the inputs: the range of each open size.
-
-        Raises: UserError for sizes that were to be open, or wider, than the program is.
-        """
-        wrong, fixes = self._unsaid_relations(env, fakes)
-        made: list[dict[int, tuple[int, int]]] = []
-        for i, x, fake in zip(self.tensors, inputs, fakes, strict=True):
-            said, ranges = self.sizes.get(id(x), {}), {}
-            for d, what in said.items():
-                if what is None or isinstance(what, _DimHint) and what.type is _DimHintType.STATIC:
-                    continue
-                name = what.__name__ if isinstance(what, Dim) else f"{self.leaf_names[i]}.shape[{d}]"
-                low, high = _range_of(env, fake.shape[d])
-                if low == high:
-                    if isinstance(what, Dim) or what.type is _DimHintType.DYNAMIC:
-                        wrong.append(f"  - You marked {name} as dynamic but your code specialized it to be a constant ({low})")
-                        fixes.append(f"  {name} = {low}")
-                    continue
-                least = what.min or 0
-                most = what.max if what.max is not None else _UNBOUNDED
-                if isinstance(what, Dim) and what.root is None and (low > max(least, 2) or high < most):
-                    wrong.append(f"  - Not all values of {name} in the range [{least}, {most}] satisfy the program, but [{low}, {high}]")
-                    bounds = [f"min={low}"] + ([] if high >= _UNBOUNDED else [f"max={high}"])
-                    fixes.append(f"  {name} = Dim('{name}', {', '.join(bounds)})")
-                ranges[d] = (max(low if low > 2 else 0, least), min(high, most))
-            made.append(ranges)
-        if wrong:
-            raise UserError("\n".join(["Constraints violated!", *wrong, "Suggested fixes:", *dict.fromkeys(fixes)]))
-        return made
-
-    def _unsaid_relations(self, env: Any, fakes: Any) -> tuple[list[str], list[str]]:
-        """What is wrong, and how to mend it, where the size of one `Dim` follows from that of another, which was not said."""
-        wrong, fixes, owners = [], [], {}
-        for _, _, dim, n in self._claims(fakes):
-            if dim.root is None and not isinstance(n, int):
-                expr = env.replace(n.node._expr)
-                if expr.is_symbol:
-                    known = owners.setdefault(expr, dim)
-                    if known is not dim:
-                        wrong.append(f"  - The values of {dim.__name__} and {known.__name__} must always be equal")
-                        fixes.append(f"  {dim.__name__} = {known.__name__}")
-        for _, _, dim, n in self._claims(fakes):
-            expr = None if dim.root is not None or isinstance(n, int) else env.replace(n.node._expr)
-            if expr is not None and not expr.is_symbol and not expr.is_number:
-                other = next((owners[s] for s in expr.free_symbols if s in owners), None)
-                if other is not None:
-                    text = str(expr.subs({s: d.__name__ for s, d in owners.items()}))
-                    wrong.append(f"  - The values of {dim.__name__} = {text} are tied to those of {other.__name__}")
-                    fixes.append(f"  {dim.__name__} = {text}")
-        return wrong, fixes
 
     # -- names
 
@@ -310,28 +222,11 @@ def _names_of_leaves(mod: Module, named: dict[str, Any], args: Any, kwargs: Any)
     return made
 
 
-def _context(x: Tensor, said: dict[int, Any]) -> Any:
+def _context(x: Tensor, dims: Collection[int]) -> Any:
+    """Symbols for the sizes of `x` along `dims`, and for no others."""
     from ..fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
-    sizes = []
-    for d in range(x.ndim):
-        what = said.get(d)
-        static = what is None or isinstance(what, _DimHint) and what.type is _DimHintType.STATIC
-        sizes.append(DimDynamic.STATIC if static else DimDynamic.DYNAMIC)
-    return StatelessSymbolicContext(sizes)
-
-
-def _range_of(env: Any, n: Any) -> tuple[int, int]:
-    """The least and the largest value that the program holds for of a size."""
-    if isinstance(n, int):
-        return n, n
-    expr = env.replace(n.node._expr)
-    if expr.is_number:
-        return int(expr), int(expr)
-    found = env.bound_sympy(expr)
-    low = max(int(found.lower), 0)
-    high = int(found.upper) if found.upper.is_finite and found.upper < _UNBOUNDED else _UNBOUNDED
-    return low, high
+    return StatelessSymbolicContext([DimDynamic.DYNAMIC if d in dims else DimDynamic.STATIC for d in range(x.ndim)])
 
 
 def _ranges(env: Any, fakes: Any, bounds: Any) -> dict[Any, Any]:
@@ -374,7 +269,7 @@ def retraced(program: ExportedProgram, guards: list[Guard]) -> ExportedProgram:
             at = next(users)
             values.append(leaves[at])
             if isinstance(leaves[at], Tensor):
-                contexts.append(_context(leaves[at], dict.fromkeys(by_leaf[at].open_sizes, Dim.DYNAMIC)))
+                contexts.append(_context(leaves[at], by_leaf[at].open_sizes))
         constants.append(not isinstance(values[-1], Tensor))
     mode = proxy_tensor._symbolic_mode(True)
     tensors = tuple(value for value, constant in zip(values, constants, strict=True) if not constant)
