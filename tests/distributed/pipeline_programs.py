@@ -102,6 +102,7 @@ def four():
     schedules()
     several_tensors()
     with_data_parallel()
+    in_pieces()
     dist.destroy_process_group()
 
 
@@ -196,6 +197,36 @@ def with_data_parallel():
         schedule = kind(stages, 4, loss_fn=mean_square)
         schedule.step(*([x[half]] if place == 0 else []), target=y[half])
         same_gradients(stages, model)
+
+
+def in_pieces():
+    """As `with_data_parallel`, with the parameters of each stage spread over both pipelines; schedules with weights apart and without."""
+    from flambeau.distributed.fsdp import fully_shard
+
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "pp"))
+    pipeline, place = RANK // 2, RANK % 2
+    x, y = batch(fb)
+    half = slice(pipeline * ROWS // 2, (pipeline + 1) * ROWS // 2)
+    model, _, _ = alone(fb, 4)
+    for kind, places in (
+        (ScheduleInterleaved1F1B, (place, place + 2)),
+        (ScheduleInterleavedZeroBubble, (place, place + 2)),
+        (ScheduleZBVZeroBubble, (place, 3 - place)),
+        (ScheduleDualPipeV, (place, 3 - place)),
+    ):
+        stages = []
+        for at in places:
+            module = filled(fb, at)
+            fully_shard(module[0], mesh=mesh["dp"])
+            fully_shard(module, mesh=mesh["dp"])
+            stages.append(PipelineStage(module, at, 4, "cpu", group=mesh["pp"].get_group()))
+        schedule = kind(stages, 4, loss_fn=mean_square)
+        for step in (1, 2):
+            schedule.step(*([x[half]] if 0 in places else []), target=y[half] if 3 in places else None)
+            for stage in stages:
+                for mine, other in zip(stage.submod.parameters(), model[stage.stage_index].parameters(), strict=True):
+                    gap = (mine.grad.full_tensor() - step * other.grad).abs().max().item()
+                    assert gap < 1e-6 * step, (kind, step, stage.stage_index, gap)
 
 
 class Blocks(nn.Module):

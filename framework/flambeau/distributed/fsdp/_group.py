@@ -7,7 +7,9 @@ memory is free; backward gathers the parameters again when the first of these no
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import flambeau as fb
@@ -369,6 +371,13 @@ class ParameterGroup:
                 piece = fb.empty(p.layout.step, dtype=grad.dtype, device=grad.device)
                 self.comm_hook(grad, piece)
                 p.add_gradient(piece.to(p.dtype))
+
+    @contextlib.contextmanager
+    def weights_backward(self) -> Iterator[None]:
+        """A region in which the gradients of weights are computed that a backward to inputs has left."""
+        self.wait()
+        yield
+        self.after_backward()
 
     def give_up(self) -> None:
         """Forget a backward that failed."""

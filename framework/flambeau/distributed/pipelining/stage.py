@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -231,11 +232,6 @@ class PipelineStage:
                 if running.later is not None:
                     self.backward_weight_one_chunk(microbatch)
                 self._running.pop(microbatch, None)
-        elif self._in_pieces():
-            raise NotImplementedError(
-                f"{self.name}: schedules that compute the gradients of weights apart are not built for modules of fully_shard; use "
-                "Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B or ScheduleLoopedBFS"
-            )
         elif outputs:
             found, running.later = backward_to_inputs(outputs, grads, inputs)
         else:
@@ -248,7 +244,10 @@ class PipelineStage:
         running = self._running.pop(microbatch)
         self._before_last(running.outputs)
         if isinstance(running.later, SecondHalf):
-            running.later.run()
+            with contextlib.ExitStack() as whole:
+                for module in self._in_pieces():
+                    whole.enter_context(module._fsdp_state.group.weights_backward())
+                running.later.run()
         elif running.later is not None:
             running.later()
 
