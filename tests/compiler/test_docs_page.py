@@ -13,3 +13,13 @@ def test_the_programs_of_the_page_run() -> None:
     scope: dict[str, Any] = {"__name__": "page"}
     for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL):
         exec(compile(block, str(PAGE), "exec"), scope)
+
+
+def test_the_page_says_what_each_setting_of_the_code_generator_means() -> None:
+    from flambeau._inductor import config
+
+    text = PAGE.read_text().split("## Settings of `torch._inductor.config`")[1].split("\n## ")[0]
+    told = re.findall(r"`([\w.]+)`", "\n".join(row.split("|")[1] for row in text.splitlines() if row.startswith("| `")))
+    groups = {f"{group}.{name}" for group in config._GROUPS for name in vars(getattr(config, group))}
+
+    assert sorted(told) == sorted(config._SETTINGS - set(config._GROUPS) | groups)

@@ -111,3 +111,25 @@ def test_options_that_nothing_goes_by_are_refused() -> None:
     with pytest.raises(RuntimeError, match="Unexpected optimization option no_such"):
         fb.compile(lambda x: x, options={"no_such": 1})
     fb.compile(lambda x: x, options={"triton.cudagraphs": True, "max_autotune": True})
+
+
+def test_the_setting_cudagraphs_replays_what_is_compiled_while_it_is_on() -> None:
+    for mode, expected in ((None, STABLE_AFTER), ("max-autotune-no-cudagraphs", STABLE_AFTER + 4)):
+        f, calls = counted(lambda x: (x * 2).relu() + 1)
+        with fb._inductor.config.patch("triton.cudagraphs", True):
+            compiled = fb.compile(f, mode=mode)
+        for _ in range(STABLE_AFTER + 4):
+            compiled(fb.ones(4))
+        assert len(calls) == expected
+
+
+def test_freezing_says_that_it_is_not_built() -> None:
+    net = fb.nn.Linear(3, 3)
+    with fb._inductor.config.patch("freezing", True), pytest.warns(UserWarning, match="freezing is not built"):
+        compiled = fb.compile(net)
+    with pytest.warns(UserWarning, match="freezing is not built"):
+        fb.compile(net, options={"freezing": True})
+
+    with fb.no_grad():
+        net.weight.zero_()
+        assert fb.equal(compiled(fb.ones(2, 3)), net(fb.ones(2, 3)))

@@ -1,4 +1,8 @@
-"""Settings of PyTorch's code generator that programs change: kept as set. `trace.enabled` and `debug` write the debug folder."""
+"""Settings of PyTorch's code generator that programs change. All are kept as set; docs/compile.md says which of them mean something here.
+
+`trace.enabled` and `debug` write the debug folder, below `trace.debug_dir`; `triton.cudagraphs` is the mode "reduce-overhead" of what is
+compiled while it is set; `freezing` is not built and warns. Nothing reads the others.
+"""
 
 from __future__ import annotations
 

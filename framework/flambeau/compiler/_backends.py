@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -98,6 +99,7 @@ def _own(name: str, mode: Any, options: dict[str, Any]) -> Backend:
     """A backend of this package with a mode, or with options.
 
     Raises: RuntimeError for options that are neither `verify_every` nor settings of `_inductor.config`.
+    Warns: UserWarning where `freezing` is asked for, which is not built.
     """
     from .._inductor import config
 
@@ -109,4 +111,10 @@ def _own(name: str, mode: Any, options: dict[str, Any]) -> Backend:
     every = options.get("verify_every", 0)
     if every.__class__ is not int or every < 0:
         raise RuntimeError(f"compile: options['verify_every'] must be a number of calls, 0 or more, got {every!r}")
-    return Backend(name, None, mode == "reduce-overhead" or every > 0 or bool(options.get("triton.cudagraphs")), every)
+    if options.get("freezing", config.freezing):
+        warnings.warn(
+            "compile: freezing is not built; parameters are read in every call, and results are those of the function as it is",
+            stacklevel=5,
+        )
+    replays = mode != "max-autotune-no-cudagraphs" and bool(options.get("triton.cudagraphs", config.triton.cudagraphs))
+    return Backend(name, None, mode == "reduce-overhead" or every > 0 or replays, every)
