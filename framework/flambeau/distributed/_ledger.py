@@ -6,13 +6,14 @@ import itertools
 import json
 import os
 import sys
+import threading
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["Entry", "bytes_of", "call_site", "dump_of_failure", "ledger", "listeners", "note"]
+__all__ = ["Entry", "bytes_of", "call_site", "dump_of_failure", "flight_record", "ledger", "listeners", "note"]
 
 # PyTorch's names for its flight recorder, the later one first.
 _SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
@@ -37,11 +38,16 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 class Entry:
     """One call: `group`, its `size`, `seq`, `op`, `what` (dtypes, shapes, roots), `bytes`, `site` (file and line), `state`, `seconds`."""
 
-    __slots__ = ("began", "bytes", "group", "op", "seconds", "seq", "site", "size", "state", "what")
+    __slots__ = ("began", "bytes", "created", "group", "number", "op", "seconds", "seq", "site", "size", "state", "thread", "what")
+
+    _numbers = itertools.count()
 
     def __init__(self, group: str, size: int, seq: int, op: str, what: str, count: int, site: str) -> None:
         self.group, self.size, self.seq, self.op, self.what, self.bytes, self.site = group, size, seq, op, what, count, site
         self.state = "started"
+        self.number = next(self._numbers)
+        self.created = time.time_ns()
+        self.thread = threading.current_thread()
         self.began = time.monotonic()
         self.seconds: float | None = None
 
@@ -78,6 +84,46 @@ def ledger(last: int = LENGTH) -> list[dict[str, Any]]:
     """
     entries = list(_entries)
     return [entry.as_dict() for entry in itertools.islice(entries, max(0, len(entries) - last), None)]
+
+
+def flight_record(collectives: bool = True, frames: bool = True, only_active: bool = False) -> dict[str, Any]:
+    """The ledger in the form of PyTorch's flight recorder, version 2.10.
+
+    Of the frames there is the program's line. Sizes and dtypes are text in `what`, a name of our own: calls know them as that.
+    """
+    kept = list(_entries)
+    status: dict[str, dict[str, int]] = {}
+    names = {name: str(at) for at, name in enumerate(dict.fromkeys(entry.group for entry in kept))}
+    for entry in kept:
+        of_group = status.setdefault(
+            names[entry.group], dict.fromkeys(("last_enqueued_collective", "last_started_collective", "last_completed_collective"), -1)
+        )
+        of_group["last_enqueued_collective"] = of_group["last_started_collective"] = entry.seq
+        if entry.state == "completed":
+            of_group["last_completed_collective"] = entry.seq
+    found: dict[str, Any] = {"version": "2.10", "pg_config": {}, "comm_lib_version": "", "pg_status": status}
+    for name, number in names.items():
+        found["pg_config"][number] = {"name": number, "desc": name}
+    if collectives:
+        shown = [entry for entry in kept if entry.seconds is None or not only_active]
+        found["entries"] = [_as_recorded(entry, names[entry.group], frames) for entry in shown]
+    return found
+
+
+def _as_recorded(entry: Entry, number: str, frames: bool) -> dict[str, Any]:
+    direct = entry.seq == 0                            # messages from rank to rank have no number in their group
+    made = {
+        "record_id": entry.number, "pg_id": int(number), "process_group": (number, entry.group), "thread_name": entry.thread.name,
+        "thread_id": str(entry.thread.ident), "collective_seq_id": entry.seq, "p2p_seq_id": 0, "op_id": entry.number,
+        "profiling_name": entry.op, "time_created_ns": entry.created, "what": entry.what,
+        "state": entry.state if entry.seconds is not None else "started", "time_discovered_started_ns": entry.created,
+        "time_discovered_completed_ns": None if entry.seconds is None else entry.created + int(entry.seconds * 1e9),
+        "retired": entry.seconds is not None, "is_p2p": direct,
+    }  # fmt: skip
+    if frames:
+        file, _, line = entry.site.rpartition(":")
+        made["frames"] = [{"name": entry.op, "filename": file or entry.site, "line": int(line) if line.isdecimal() else 0}]
+    return made
 
 
 def dump_of_failure(rank: int) -> None:
