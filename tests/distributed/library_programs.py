@@ -35,6 +35,10 @@ def nccl():
     dist.all_reduce(x)
     programs.same(x, fb.full((2,), float(size)))
     assert len(nccl_stand_in.calls) == count  # tensors of the CPU go another way
+    layer = fb.nn.Linear(3, 2).cuda()
+    fb.nn.parallel.DistributedDataParallel(layer)(fb.ones(4, 3, device="cuda") * (rank + 1)).sum().backward()
+    programs.same(layer.weight.grad.cpu(), fb.full((2, 3), 2.0 * (size + 1)))
+    assert dist.distributed_c10d.get_backend_config() == "cpu:gloo,cuda:nccl"
     dist.barrier()
     dist.destroy_process_group()
     assert nccl_stand_in.calls[-1] == "destroy"

@@ -269,7 +269,8 @@ def get_backend(group: Any = None) -> Backend:
 
 def get_backend_config(group: Any = None) -> str:
     """The engine of `group` for each kind of device, such as ``cpu:gloo``."""
-    return f"cpu:{get_backend(group)}"
+    engine = get_backend(group)
+    return "cpu:gloo,cuda:nccl" if engine == "nccl" else f"cpu:{engine}"
 
 
 def get_process_group_ranks(group: Any) -> list[int]:
