@@ -148,13 +148,13 @@ def q_per_channel_axis(self: Tensor) -> int:
 # -- operations of their own ------------------------------------------------------------------------------------------------
 
 
-@composite(surface=FUNCTION, numpy_names=False, samples="fb.quantize_per_tensor(x(2, 6).float(), 0.1, 10, fb.quint8), [2]")
+@composite(surface=FUNCTION, samples="fb.quantize_per_tensor(x(2, 6).float(), 0.1, 10, fb.quint8), [2]")
 def quantized_max_pool1d(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
     """`max_pool1d` of a quantized tensor ``(*, L)``, whose scale and zero point the result has; arguments are those of `max_pool1d`."""
     return _pooled("quantized_max_pool1d", "max_pool1d", input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-@composite(surface=FUNCTION, numpy_names=False, samples="fb.quantize_per_tensor(x(1, 4, 4).float(), 0.1, 10, fb.quint8), [2, 2]")
+@composite(surface=FUNCTION, samples="fb.quantize_per_tensor(x(1, 4, 4).float(), 0.1, 10, fb.quint8), [2, 2]")
 def quantized_max_pool2d(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
     """`max_pool2d` of a quantized tensor ``(*, H, W)``, whose scale and zero point the result has; arguments are those of `max_pool2d`."""
     return _pooled("quantized_max_pool2d", "max_pool2d", input, kernel_size, stride, padding, dilation, ceil_mode)
@@ -172,7 +172,7 @@ def _pooled(said: str, name: str, input: Tensor, size: Any, stride: Any, padding
 
 
 @composite(
-    surface=FUNCTION, numpy_names=False,
+    surface=FUNCTION,
     samples="fb.quantize_per_tensor(x(2, 2, 3, 3).float(), 0.1, 10, fb.quint8), None, None, fb.zeros(2), fb.ones(2), 1e-5, 0.1, 3",
 )
 def quantized_batch_norm(input, weight=None, bias=None, mean=None, var=None, eps=1e-5, output_scale=1.0, output_zero_point=0):
