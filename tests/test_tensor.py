@@ -60,6 +60,16 @@ def test_operators_answer_and_refuse_arrays_of_numpy_as_pytorch(oracle: Any, ope
     assert not disagreements(oracle, "\n".join(programs))
 
 
+def test_arrays_of_numpy_are_refused_in_place_however_often_the_operation_has_run() -> None:
+    x, y, array = fb.ones(3), fb.ones(3), np.ones(3, np.float32)
+
+    for _ in range(1000):  # a builtin has been taught by then
+        x.mul_(y)
+
+    with pytest.raises(TypeError, match="must be Tensor, not ndarray"):
+        x.mul_(array)
+
+
 def test_operators_give_way_to_an_operand_that_answers_itself() -> None:
     class Loud:
         def __radd__(self, other: Any) -> str:

@@ -383,7 +383,9 @@ def _fast_inplace(op: Op, is_tensor: Any) -> list[str]:
         f"        a = {first}._array",
     ]
     for letter, n in zip(letters, rest, strict=True):
-        lines.append(f"        {letter} = {n}._array if {is_tensor(n)} and (quiet or {n}._node is None) else {n}")
+        # What is neither, such as an array of numpy, is no operand, whatever the builtin has been taught.
+        other = f"{n} if {n}.__class__ in NUMBERS else None"
+        lines.append(f"        {letter} = {n}._array if {is_tensor(n)} and (quiet or {n}._node is None) else {other}")
     lines += [
         f"        if {test}:",
         f"            v = {first}._storage",
