@@ -66,7 +66,7 @@ def test_arrays_of_numpy_are_refused_in_place_however_often_the_operation_has_ru
     for _ in range(1000):  # a builtin has been taught by then
         x.mul_(y)
 
-    with pytest.raises(TypeError, match="not numpy.ndarray"):
+    with pytest.raises(TypeError, match=r"not numpy\.ndarray"):
         x.mul_(array)
 
 
