@@ -350,3 +350,23 @@ def test_operators_and_inputs_are_those_of_pytorchs_programs():
 
     assert found[fb] == found[torch]
     assert InputKind.PARAMETER.name == "PARAMETER"
+
+
+def test_programs_with_branches_and_repetitions_are_exported_with_their_graphs() -> None:
+    from flambeau._higher_order_ops import associative_scan, scan
+
+    class Program(fb.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = fb.nn.Parameter(fb.tensor(2.0))
+
+        def forward(self, x: fb.Tensor) -> fb.Tensor:
+            summed = associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic")
+            carry, steps = scan(lambda c, y: (c + y, c * y), fb.zeros(2), summed)
+            return fb.cond(carry.sum() > 0, lambda y: y * self.scale, lambda y: -y, (steps,))
+
+    net = Program()
+    program = fb.export.export(net, (fb.ones(3, 2),), dynamic_shapes=({0: fb.export.Dim("n", min=2)},)).module()
+
+    for x in (fb.ones(3, 2), -fb.ones(5, 2), fb.linspace(-1, 2, 8).view(4, 2)):
+        assert fb.equal(program(x), net(x))

@@ -196,6 +196,7 @@ class ExportedProgram:
         """
         from ..fx import Graph, GraphModule
         from ..fx.graph import _PyTreeCodeGen, _PyTreeInfo
+        from ..fx.graph_module import _copy_attr
         from ._unlifted import keep_mode
 
         root = Module()
@@ -225,6 +226,8 @@ class ExportedProgram:
                     graph.call_function(ops.aten.copy_.default, (placed[targets[spec.target]], made))
                 graph.output(tuple(results[len(writes) :]))
             elif node.op != "placeholder":
+                if node.op == "get_attr":             # the graph of a branch, or of what is repeated
+                    _copy_attr(self.graph_module, root, node.target)
                 placed[node] = graph.node_copy(node, placed.__getitem__)
         signature = self._module_call_graph[0].signature
         assert signature is not None
