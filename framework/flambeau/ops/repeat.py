@@ -197,10 +197,12 @@ def _moves(ndim: int, shifts: Any, dims: Any) -> tuple[Any, tuple[int, ...] | No
     """How far, and along which dimensions, None for all as one."""
     if getattr(shifts, "ndim", 0):
         raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not Tensor of shape {tuple(shifts.shape)}")
-    one = isinstance(shifts, (int, np.integer, np.ndarray, Tensor))
-    if not one and not isinstance(shifts, (list, tuple)):
+    if isinstance(shifts, (list, tuple)):
+        moves = tuple(need_int("roll", "shifts", n) for n in shifts)
+    elif isinstance(shifts, (int, np.integer, np.ndarray, Tensor)):
+        moves = (int(shifts),)
+    else:
         raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not {type(shifts).__name__}")
-    moves = (int(shifts),) if one else tuple(need_int("roll", "shifts", n) for n in shifts)
     if not moves:
         raise RuntimeError("roll: `shifts` required; give one for each of dims, got none")
     one = isinstance(dims, (int, np.integer))
