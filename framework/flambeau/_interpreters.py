@@ -51,6 +51,11 @@ class Interpreter:
         """The result of ``run()``, the kernel of an operator that a program has defined, below autograd; for one that `keeps_results`."""
         return run()
 
+    @property
+    def records(self) -> bool:
+        """Whether what runs now becomes part of a recorded program."""
+        return False
+
     def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
         """The result of a choice between two functions of `operands`, see `cond`; or NotImplemented."""
         return NotImplemented

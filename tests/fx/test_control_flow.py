@@ -225,3 +225,30 @@ def test_gradients_flow_through_recorded_repetitions():
     gm(x)[-1].backward()
 
     assert x.grad.tolist() == [6.0, 3.0, 2.0]
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_a_recorded_repetition_that_is_recorded_again_repeats(mode):
+    programs = {
+        "while_loop": lambda x: while_loop(lambda y: y.sum() < 50, lambda y: (y * 2,), (x,))[0],
+        "scan": lambda x: scan(lambda c, y: (c + y, c * y.sin()), fb.zeros(2), x)[1],
+        "map": lambda x: map(lambda y: y.sin(), x),
+        "associative_scan": lambda x: associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic"),
+    }
+    for name, program in programs.items():
+        once = make_fx(program, tracing_mode=mode, _allow_non_fake_inputs=True)(fb.ones(3, 2))
+        twice = make_fx(once, tracing_mode=mode, _allow_non_fake_inputs=True)(fb.ones(3, 2))
+        assert [n.target.__name__ for n in twice.graph.nodes if f"{name}_op" in str(n.target)] == [f"{name}_op"]
+        for length in (3, 5):
+            x = fb.arange(1.0, 2 * length + 1).view(length, 2)
+            assert fb.equal(twice(x), program(x))
+
+
+def test_an_exported_loop_that_is_decomposed_repeats():
+    class Program(fb.nn.Module):
+        def forward(self, i, x):
+            return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (i, x))
+
+    program = fb.export.export(Program(), (fb.tensor(0), fb.ones(3))).run_decompositions().module()
+
+    assert [x.tolist() for x in program(fb.tensor(1), fb.ones(3))] == [3, [4.0, 4.0, 4.0]]

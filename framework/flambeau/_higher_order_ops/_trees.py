@@ -30,8 +30,11 @@ def have_one_size(leaves: list[Any], dim: int) -> bool:
 
 
 def lack_values(leaves: list[Any]) -> bool:
-    """Whether tensors only tell shapes: one step of a repetition then tells those of its results, for any number of steps."""
-    return any(x._lacks_values for x in leaves)
+    """Whether tensors only tell shapes: one step of a repetition then tells those of its results, for any number of steps.
+
+    Not while something records, which would take that step for the whole.
+    """
+    return any(x._lacks_values for x in leaves) and not any(one.records for one in _state.local.calls.interpreters)
 
 
 def repeated(tree: Any, dim: int, times: Any) -> Any:

@@ -41,6 +41,13 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
 
 def map_op(graph: Any, xs: list[Any], args: list[Any], additional: tuple[Any, ...]) -> list[Any]:
     """`map` of a graph, as recordings show it: `additional` are tensors that the function closes over."""
+
+    def mapped(x: list[Any], *args: Any) -> list[Any]:
+        return list(graph(*x, *args, *additional))
+
+    made = recorded(map_op, (mapped,), lambda: (at(list(xs), 0, 0), *args), (list(xs), list(args)))
+    if made is not NotImplemented:
+        return list(made[0])
     if lack_values([*xs, *args, *additional]):
         return repeated(list(graph(*at(list(xs), 0, 0), *args, *additional)), 0, xs[0].shape[0])
     return list(map(lambda x, *args: list(graph(*x, *args)), list(xs), *args, *additional))

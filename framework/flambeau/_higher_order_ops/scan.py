@@ -65,6 +65,9 @@ def scan_op(graph: Any, init: list[Any], xs: list[Any], dim: int, reverse: bool,
         made = list(graph(*carry, *x, *additional))
         return made[: len(init)], made[len(init) :]
 
+    made = recorded(scan_op, (combine,), lambda: (list(init), at(list(xs), dim, 0)), (list(init), list(xs), dim, reverse))
+    if made is not NotImplemented:
+        return list(made[0])
     if lack_values([*init, *xs, *additional]):
         carry, part = combine(list(init), at(list(xs), dim, 0))
         check_carried("scan", list(init), carry)

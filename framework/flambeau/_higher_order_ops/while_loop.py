@@ -7,7 +7,7 @@ from typing import Any
 
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
-from ._trees import are_tensors, check_carried, recorded
+from ._trees import are_tensors, check_carried, lack_values, recorded
 
 __all__ = ["while_loop"]
 
@@ -48,7 +48,11 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
 def while_loop_op(cond_graph: Any, body_graph: Any, carried: tuple[Tensor, ...], additional: tuple[Tensor, ...]) -> tuple[Any, ...]:
     """`while_loop` of graphs, as recordings show it: `additional` are tensors that the functions close over."""
     given = carried
-    if any(x._lacks_values for x in carried):
+    functions = (lambda *c: cond_graph(*c, *additional)[0], lambda *c: tuple(body_graph(*c, *additional)))
+    made = recorded(while_loop_op, functions, lambda: given, (tuple(given),))
+    if made is not NotImplemented:
+        return tuple(made[0])
+    if lack_values([*carried, *additional]):
         after = tuple(body_graph(*carried, *additional))
         check_carried("while_loop", carried, after)
         return after

@@ -228,6 +228,10 @@ class _Recorder(TorchDispatchMode):
             self.record("call_function", flambeau.ops.aten._local_scalar_dense.default, (self._node_of(tensor),), {}, number)
         return number
 
+    @property
+    def records(self) -> bool:
+        return not self.quiet
+
     def run_branches(self, pred: Any, branches: tuple[Any, Any], operands: Any) -> Any:
         """A node for the choice, with the graphs of both branches, if the program computes `pred`."""
         if self.quiet or not self.knows(pred):
