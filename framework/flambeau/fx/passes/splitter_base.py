@@ -532,7 +532,8 @@ class _SplitterBase:
         if dump_graph:
             from .graph_drawer import FxGraphDrawer
 
-            FxGraphDrawer(made, "preview", ignore_getattr=True).get_dot_graph().write_raw("preview.dot")
+            drawn = FxGraphDrawer(made, "split module").get_dot_graph()
+            drawn.write_raw("preview.dot")
         for tag, part in zip(self.tags, parts, strict=True):
             text += f"{tag}: {len(part.nodes)} node(s)\n"
         text += "\n"
