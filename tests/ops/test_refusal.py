@@ -644,3 +644,9 @@ def test_a_convolution_of_planes_without_width_is_of_its_padding_alone() -> None
     x, weight = fb.ones(2, 1, 5, 0), fb.ones(3, 1, 2, 1)
 
     assert F.conv2d(x, weight, padding=1).tolist() == fb.zeros(2, 3, 6, 2).tolist()
+
+
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_a_range_to_a_complex_number_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="cannot be converted to type double"):
+        fb.range(0, fb.rand((), dtype=fb.complex64))

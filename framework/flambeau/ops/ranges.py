@@ -172,6 +172,9 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
         if not isinstance(x, (int, float, np.number)) and (not isinstance(x, Tensor) or x.ndim or x.requires_grad):
             raise TypeError(f"range(): argument '{name}' must be Number, not {type(x).__name__}")
     start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    for name, x in (("start", start), ("end", end), ("step", step)):
+        if isinstance(x, (complex, np.complexfloating)):
+            raise RuntimeError(f"range(): argument '{name}': value cannot be converted to type double without overflow, got {x}")
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if (step > 0 and start > end) or (step < 0 and start < end):
