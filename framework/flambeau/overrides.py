@@ -203,7 +203,7 @@ _IGNORED = (
     "set_float32_matmul_precision", "set_flush_denormal", "set_grad_enabled", "set_num_interop_threads", "set_num_threads",
     "set_printoptions", "set_rng_state", "set_warn_always", "tensor", "tril_indices", "triu_indices", "typename",
     "use_deterministic_algorithms", "vander", "vmap", "zeros", "compiled_with_cxx11_abi", "finfo", "iinfo", "sym_fresh_size",
-    "sparse_coo_tensor", "sparse_csr_tensor",
+    "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor",
 )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ from fuzz.values import UNSAFE
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 30.0                                          # seconds for a program; the first of an op compiles its kernels
+STARTING = 2.0                                        # seconds that a process may take to be there, on a busy machine
 MEMORY = 4 << 30                                      # bytes that a worker may have beyond what it began with
 FAILURES = ("abort", "hang", "untyped", "fell")
 # PyTorch's own OverflowError counts where a line of ours raises it and PyTorch refuses too, perhaps for another argument.
@@ -405,7 +406,7 @@ def run(
                 if phase == THEIRS or not hangs and _is_theirs(libs, scopes, programs, limit):
                     report.counts["theirs died"] += 1
                 elif hangs:
-                    if _alone(libs[1], scopes[1], [without_damage(program)], limit / 10) is not None:
+                    if _alone(libs[1], scopes[1], [without_damage(program)], max(limit / 10, STARTING)) is not None:
                         found(Finding("hang", unit, program, f"no answer within {limit} s", "answers", ""))
                     else:
                         report.counts["both hang"] += 1
