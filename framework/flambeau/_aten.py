@@ -45,6 +45,17 @@ def tags(name: str, overload: str) -> list[Tag]:
 
 
 @functools.cache
+def is_pointwise(op: Any) -> bool:
+    """Whether each element of what the op makes depends on one element of each operand alone, as they broadcast."""
+    if op.kind == "elementwise":
+        return True
+    name = name_of(op)
+    # Of `max` some overloads are; `equal` is so on the way to its answer.
+    kinds = [tags(name, overload) for overload in index()[name] if not overload.endswith("out")] if name is not None else []
+    return bool(kinds) and all(Tag.pointwise in kind and Tag.data_dependent_output not in kind for kind in kinds)
+
+
+@functools.cache
 def schema(name: str, overload: str) -> Any:
     """The schema of an overload, as `flambeau.library` has it. Raises: AttributeError if it has none."""
     from .library._schema import parse_schema

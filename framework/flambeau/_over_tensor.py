@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
+from .overrides import DisableTorchFunctionSubclass
 from .tensor import Tensor
 
 
 class OverTensor(Tensor):
-    """A tensor over `_elements`, another Tensor. Subclasses answer operations in `__torch_function__`.
+    """A tensor over `_elements`, another Tensor. `_answer_of` says how subclasses answer operations.
 
     Gradients and hooks are those of the elements; `_alike` makes a tensor like this one of other elements, such as the gradient.
     """
 
     _elements: Tensor
+
+    @staticmethod
+    def _answer_of(func: Any) -> Callable[[Any, Any, Any], Any] | None:
+        """What answers calls of the public function `func`, from it and its arguments; None where operators run one by one."""
+        raise NotImplementedError("OverTensor._answer_of")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        answer = cls._answer_of(func)
+        if answer is not None:
+            return answer(func, args, kwargs or {})
+        with DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
 
     def _alike(self, elements: Tensor) -> Any:
         raise NotImplementedError(f"{type(self).__name__}._alike")

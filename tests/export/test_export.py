@@ -185,6 +185,74 @@ def test_hints_leave_sizes_open_where_the_program_does():
         export(Net().eval(), (fb.randn(5, 3),), dynamic_shapes=((None, Dim.DYNAMIC),))
 
 
+class Chosen(nn.Module):
+    def __init__(self, by):
+        super().__init__()
+        self.by = by
+
+    def forward(self, x, y):
+        return x + y if self.by(x, y) else x * 3
+
+
+CHOICES = {
+    "one size": (lambda x, y: x.shape[0] == 5, [(3, 3), (4, 4), (6, 6)], [(5, 5)]),
+    "a multiple": (lambda x, y: x.shape[0] % 2 == 0, [(2, 2), (4, 4), (6, 6)], [(3, 3), (5, 5)]),
+    "two sizes": (lambda x, y: x.shape[0] == y.shape[0], [(2, 2), (6, 6)], [(4, 1), (1, 4)]),
+    "a square": (lambda x, y: x.shape[0] ** 2 > 10 * y.shape[0] - 25, [(4, 4), (6, 6)], [(5, 5)]),
+    "a quotient": (lambda x, y: x.shape[0] // 3 == 1, [(3, 3), (5, 5)], [(6, 6), (2, 2)]),
+    "a float": (lambda x, y: x.shape[0] / 3 > 1.5, [(2, 2), (4, 4)], [(5, 5)]),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_program_is_refused_sizes_for_which_its_module_would_decide_otherwise(name):
+    by, fit, others = CHOICES[name]
+    module = Chosen(by)
+    program = export(module, (fb.ones(4), fb.ones(4)), dynamic_shapes=({0: Dim.AUTO}, {0: Dim.AUTO}))
+    save(program, file := io.BytesIO())
+    file.seek(0)
+
+    for each in (program, load(file), program.run_decompositions()):
+        run = each.module()
+        for m, n in fit:
+            x, y = fb.arange(1.0, m + 1), fb.arange(1.0, n + 1)
+            assert run(x, y).equal(module(x, y))
+        for m, n in others:
+            with pytest.raises(AssertionError, match=r"Guard failed: .*[xy]\.size\(\)\[0\]"):
+                run(fb.ones(m), fb.ones(n))
+
+
+@pytest.mark.parametrize(("by", "said"), [(lambda x, y: x.shape[0] == 5, "b != 5"), (lambda x, y: x.shape[0] % 2 == 0, "(b % 2) == 0")])
+def test_a_choice_that_no_range_of_a_dim_says_is_refused(by, said):
+    b = Dim("b")
+
+    with pytest.raises(UserError, match=re.escape(f"Not all values of b satisfy {said}, asked in {__file__}")):
+        export(Chosen(by), (fb.ones(4), fb.ones(4)), dynamic_shapes=({0: b}, {0: b}))
+
+
+def test_what_operators_compare_does_not_close_sizes():
+    b = Dim("b")
+    program = export(nn.Linear(4, 4), (fb.ones(3, 4),), dynamic_shapes=({0: b},))
+
+    assert [tuple(program.module()(fb.ones(n, 4)).shape) for n in (1, 3, 4, 7)] == [(1, 4), (3, 4), (4, 4), (7, 4)]
+
+
+@pytest.mark.parametrize("text", ["print(n0)", "n0.__class__", "(lambda: n0)()", "'a' * n0", "n1 > 2", "[n0]", "9 ** 9 ** 9", "n0 ** 9"])
+def test_relations_in_files_are_of_numbers_alone(text):
+    program = export(Chosen(CHOICES["a multiple"][0]), (fb.ones(4), fb.ones(4)), dynamic_shapes=({0: Dim.AUTO}, {0: Dim.AUTO}))
+    save(program, file := io.BytesIO())
+    damaged = io.BytesIO()
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(damaged, "w") as new:
+        data = json.loads(old.read("program.json"))
+        data["relations"][0] = [text, [[0, 0]], ["x"]]
+        new.writestr("program.json", json.dumps(data))
+        new.writestr("values.pt", old.read("values.pt"))
+    damaged.seek(0)
+
+    with pytest.raises(RuntimeError, match="is no relation of sizes"):
+        load(damaged)
+
+
 def test_shapes_can_be_said_of_tensors_and_by_more_examples():
     class Nested(nn.Module):
         def forward(self, x):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import pytest
@@ -96,6 +97,30 @@ def test_values_that_the_program_asks_for_are_constants_and_are_warned_of():
         traced = jit.trace(step, fb.ones(2))
 
     assert traced(-fb.ones(3)).tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("step", "asked"),
+    [
+        (lambda x: x + 1 if x.shape[0] == 5 else x, "input0.size()[0] != 5"),
+        (lambda x: x + 1 if x.shape[0] > 3 else x, "input0.size()[0] > 3"),
+        (lambda x: sum(x[i] for i in range(x.size(0))), "input0.size()[0] == 4"),
+    ],
+)
+def test_what_the_program_decides_by_sizes_is_warned_of_at_its_line(step, asked):
+    with pytest.warns(jit.TracerWarning, match=re.escape(f"not {asked}")) as found:
+        traced = jit.trace(step, fb.ones(4, 2))
+
+    assert {warning.filename for warning in found} == {__file__}
+    assert traced(fb.ones(4, 2)).equal(step(fb.ones(4, 2)))
+
+
+def test_what_operators_ask_of_sizes_is_not_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        traced = jit.trace(fb.nn.Linear(4, 4), fb.ones(3, 4))
+
+    assert [tuple(traced(fb.ones(n, 4)).shape) for n in (1, 4)] == [(1, 4), (4, 4)]
 
 
 def test_what_python_decides_by_the_inputs_is_found_by_the_check():

@@ -288,3 +288,16 @@ def test_a_transformer_over_sequences_of_any_length_trains_as_under_pytorch():
         found[lib] = scope["losses"]
 
     assert found[fb] == pytest.approx(found[torch], rel=1e-4)
+
+
+@pytest.mark.parametrize("run", [lambda x: fb.float_power(x, 2), lambda x: fb.heaviside(x, fb.tensor(0.5)), lambda x: fb.polygamma(1, x),
+                                 lambda x: fb.logaddexp(x, x), lambda x: fb.ldexp(x, fb.tensor(2)), lambda x: 3 - x])  # fmt: skip
+def test_operators_of_elements_run_on_nested_and_masked_tensors(run):
+    rows = [fb.tensor([0.5, 2.0]), fb.tensor([1.0, 3.0, 4.0])]
+    mask = fb.tensor([True, False, True])
+
+    for made, row in zip(run(fb.nested.nested_tensor(rows, layout=fb.jagged)).unbind(), rows, strict=True):
+        assert made.equal(run(row))
+    masked = run(fb.masked.masked_tensor(rows[1], mask))
+    assert masked.get_mask().equal(mask)
+    assert masked.get_data()[mask].equal(run(rows[1])[mask])

@@ -17,7 +17,7 @@ from .. import _ops, serialization
 from ..fx import Graph
 from ..nn import Module
 from ..utils import _pytree as pytree
-from ._unlifted import Guard
+from ._unlifted import Guard, Relation
 from .exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from .graph_signature import (
     ConstantArgument,
@@ -66,7 +66,8 @@ def save(
         "in_spec": pytree.treespec_dumps(ep.call_spec.in_spec), "out_spec": pytree.treespec_dumps(ep.call_spec.out_spec),
         "forward_arg_names": ep.module_call_graph[0].signature.forward_arg_names,  # type: ignore[union-attr]  # the whole has one
         "modules": [entry.fqn for entry in ep.module_call_graph],
-        "guards": [_guard_as_data(guard) for guard in ep._guards],
+        "guards": [_guard_as_data(guard) for guard in ep._guards if isinstance(guard, Guard)],
+        "relations": [dataclasses.astuple(relation) for relation in ep._guards if isinstance(relation, Relation)],
     }  # fmt: skip
     values = io.BytesIO()
     serialization.save(
@@ -247,7 +248,8 @@ def _restored(program: Any, values: Any) -> ExportedProgram:
         Module(), graph, ExportGraphSignature(inputs, outputs), values["state"], {}, modules, example, values["constants"]
     )
     made._buffers_left_out = values["left_out"]
-    return retraced(made, [_guard_from_data(data) for data in program["guards"]])
+    relations = [Relation(text, [(at, d) for at, d in sizes], names) for text, sizes, names in program["relations"]]
+    return retraced(made, [_guard_from_data(data) for data in program["guards"]], relations)
 
 
 # -- classes among inputs --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 from .._dynamo.exc import UserError
 from ..tensor import Tensor
+from ._unlifted import Relation
 from .dynamic_shapes import _UNBOUNDED, Dim, _DimHint, _DimHintType
 
 
@@ -93,8 +94,9 @@ class OpenSizes:
                     fixes.append(f"  {name} = Dim('{name}', {', '.join(bounds)})")
                 ranges[d] = (max(low if low > 2 else 0, least), min(high, most))
             made.append(ranges)
+        wrong += self._unsaid_conditions(env, fakes)
         if wrong:
-            raise self.error("\n".join(["Constraints violated!", *wrong, "Suggested fixes:", *dict.fromkeys(fixes)]))
+            raise self.error("\n".join(["Constraints violated!", *wrong, *["Suggested fixes:"][: len(fixes)], *dict.fromkeys(fixes)]))
         return made
 
     def _unsaid_relations(self, env: Any, fakes: Any) -> tuple[list[str], list[str]]:
@@ -117,6 +119,49 @@ class OpenSizes:
                     wrong.append(f"  - The values of {dim.__name__} = {text} are tied to those of {other.__name__}")
                     fixes.append(f"  {dim.__name__} = {text}")
         return wrong, fixes
+
+
+    def _unsaid_conditions(self, env: Any, fakes: Any) -> list[str]:
+        """What is wrong where the program itself chooses by the size of a `Dim` in a way that no range says."""
+        owners = {}
+        for _, _, dim, n in self._claims(fakes):
+            if dim.root is None and not isinstance(n, int):
+                owners.setdefault(env.replace(n.node._expr), dim.__name__)
+        wrong = []
+        for guard in env.unsaid_guards():
+            named = {s: owners[s] for s in guard.expr.free_symbols if s in owners}
+            if guard.sloc.by_program and named:
+                names = " and ".join(sorted(named.values()))
+                said = env.written(guard.expr, {s: str(s) for s in guard.expr.free_symbols} | named)
+                wrong.append(f"  - Not all values of {names} satisfy {said}, asked in {guard.sloc.maybe_user_loc}")
+        return wrong
+
+    def relations(self, env: Any, fakes: Any, leaves: list[int]) -> list[Relation]:
+        """What the program takes for granted of open sizes beyond their ranges; `leaves` are the places of Tensors among the inputs."""
+        symbols: dict[Any, tuple[int, int]] = {}      # the input and dimension that give each
+        follow = []                                   # sizes that are given by those of others
+        for at, (x, fake) in enumerate(zip(self.tensors, fakes, strict=True)):
+            for d in sorted(self.of(x)):
+                expr = None if isinstance(fake.shape[d], int) else env.replace(fake.shape[d].node._expr)
+                if expr is None or expr.is_number or expr.is_Symbol and symbols.setdefault(expr, (at, d)) == (at, d):
+                    continue
+                follow.append((at, d, expr))
+        made = [self._relation(env, expr, symbols, leaves, (at, d)) for at, d, expr in follow if expr.free_symbols <= symbols.keys()]
+        for guard in env.unsaid_guards():
+            # An operator that was told of two sizes that they differ asks again when it runs, and does the same for equal ones.
+            asked_again = guard.size_oblivious and guard.expr.func.__name__ == "Unequality"
+            if not asked_again and guard.expr.free_symbols <= symbols.keys():
+                made.append(self._relation(env, guard.expr, symbols, leaves))
+        return [relation for i, relation in enumerate(made) if relation not in made[:i]]
+
+    def _relation(self, env: Any, expr: Any, symbols: Any, leaves: list[int], equal_to: tuple[int, int] | None = None) -> Relation:
+        """That `expr` holds, or is the size `equal_to`."""
+        used = sorted(expr.free_symbols, key=str)
+        text = env.written(expr, {s: f"n{i}" for i, s in enumerate(used)})
+        places = [symbols[s] for s in used]
+        if equal_to is not None:
+            text, places = f"n{len(places)} == {text}", [*places, equal_to]
+        return Relation(text, [(leaves[at], d) for at, d in places], [self.names[at] for at, _ in places])
 
 
 def _is_open(what: Any) -> bool:

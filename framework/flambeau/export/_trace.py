@@ -13,7 +13,7 @@ from ..nn.utils.stateless import _reparametrize_module
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._open_sizes import OpenSizes
-from ._unlifted import Guard
+from ._unlifted import Guard, Relation
 from .dynamic_shapes import _UNBOUNDED, AdditionalInputs, bound_inputs, sizes_of_inputs
 from .exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from .graph_signature import (
@@ -94,6 +94,7 @@ class _Exporter:
         fakes = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"][len(values) :]
         bounds = self.open.bounds(env, fakes)
         constants = self._name_nodes(gm)
+        relations = self.open.relations(env, fakes, self.tensors)
         specs, guards = self._inputs(gm, bounds, constants)
         output = next(node for node in gm.graph.nodes if node.op == "output")
         results = [_argument(r) for r in output.args[0]]
@@ -103,14 +104,14 @@ class _Exporter:
         state = {path: value for path, (_, value) in self.state.items() if path not in self._left_out()}
         program = ExportedProgram(gm, gm.graph, signature, state, _ranges(env, fakes, bounds), modules, (self.args, self.kwargs), constants)
         program._buffers_left_out = {path: self.state[path][1] for path in self._left_out() if path in self.state}
-        program._guards = guards
+        program._guards = [*guards, *relations]
         return program
 
     def _flat(self, *tensors: Any) -> Any:
         """The module on Tensors alone: its state, then those among the inputs."""
-        count = len(self.state)
         from .. import no_grad
 
+        count = len(self.state)
         self.open.relate(tensors[count:])
         leaves = list(self.leaves)
         for i, x in zip(self.tensors, tensors[count:], strict=True):
@@ -251,7 +252,7 @@ def _argument(r: Any) -> Any:
     return TensorArgument(r.name) if isinstance(r.meta.get("val"), Tensor) or "val" not in r.meta else SymIntArgument(r.name)
 
 
-def retraced(program: ExportedProgram, guards: list[Guard]) -> ExportedProgram:
+def retraced(program: ExportedProgram, guards: list[Guard], relations: list[Relation]) -> ExportedProgram:
     """`program`, whose graph has been read from a file, run on fake tensors: so nodes know sizes and dtypes."""
     from .. import no_grad
     from ..fx.experimental import proxy_tensor
@@ -280,7 +281,7 @@ def retraced(program: ExportedProgram, guards: list[Guard]) -> ExportedProgram:
     open_sizes = [guard.open_sizes for guard in guards if guard.shape is not None]
     inputs = found[len(found) - len(open_sizes) :] if open_sizes else ()
     program._range_constraints = _ranges(mode.shape_env, inputs, open_sizes)
-    program._guards = guards
+    program._guards = [*guards, *relations]
     return program
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import re
 from typing import Any
 
+from ..fx.experimental._sources import FUNCTIONS
 from ..tensor import Tensor
 from .dynamic_shapes import _UNBOUNDED
 
@@ -28,8 +31,9 @@ class Guard:
     dtype: Any = None
     open_sizes: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
-    def check(self, given: Any) -> None:
-        """Raise AssertionError unless the graph holds for `given`."""
+    def check(self, leaves: list[Any]) -> None:
+        """Raise AssertionError unless the graph holds for this one of the `leaves`."""
+        given = leaves[self.at]
         if self.shape is None:
             if given is not self.value and given != self.value:
                 raise AssertionError(f"Guard failed: {self.name} == {self.value!r}, got {given!r}")
@@ -51,14 +55,62 @@ class Guard:
                 raise AssertionError(f"Guard failed: {whose} <= {high}, got {size}")
 
 
-def keep_mode(made: Any, spec: Any, guards: list[Guard]) -> Any:
+@dataclasses.dataclass
+class Relation:
+    """What has to hold between sizes of inputs.
+
+    Args:
+        text: an expression of ``n0``, ``n1`` ... in Python, as `ShapeEnv` writes it.
+        sizes: which leaf and dimension each of these is.
+        names: what messages call the leaves.
+
+    Raises: ValueError for an `text` with more than numbers, comparisons and functions of numbers: it may come from a file.
+    """
+
+    text: str
+    sizes: list[tuple[int, int]]
+    names: list[str]
+
+    def __post_init__(self) -> None:
+        tree = ast.parse(self.text, mode="eval")
+        called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        for node in ast.walk(tree):
+            known = FUNCTIONS if id(node) in called else [f"n{i}" for i in range(len(self.sizes))]
+            power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+            if (
+                not isinstance(node, _OF_NUMBERS)
+                or isinstance(node, ast.Name) and node.id not in known
+                or isinstance(node, ast.Constant) and not isinstance(node.value, (int, float))
+                or power and not (isinstance(node.right, ast.Constant) and node.right.value <= _LARGEST_POWER)  # type: ignore[attr-defined]
+            ):
+                raise ValueError(f"{self.text!r} is no relation of sizes")
+        self._code = compile(tree, "<flambeau relation>", "eval")
+
+    def check(self, leaves: list[Any]) -> None:
+        """Raise AssertionError unless the sizes of the `leaves` are related as the graph takes them to be."""
+        values = {f"n{i}": leaves[at].shape[d] for i, (at, d) in enumerate(self.sizes)}
+        if eval(self._code, {"__builtins__": {}, **FUNCTIONS}, values):  # of nothing but numbers, see above
+            return
+        calls = [f"{name}.size()[{d}]" for name, (_, d) in zip(self.names, self.sizes, strict=True)]
+        said = re.sub(r"\bn(\d+)\b", lambda found: calls[int(found[1])], self.text)
+        raise AssertionError(f"Guard failed: {said}, got {', '.join(f'{c} = {n}' for c, n in zip(calls, values.values(), strict=True))}")
+
+
+_OF_NUMBERS = (
+    ast.Expression, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.IfExp, ast.Call, ast.Name, ast.Constant, ast.Load,
+    ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+)  # fmt: skip
+_LARGEST_POWER = 8                                    # of what files say: more would take for ever
+
+
+def keep_mode(made: Any, spec: Any, guards: list[Any]) -> Any:
     """`made`, which checks its inputs before each call and refuses `train` and `eval`: they would change nothing."""
     from .exported_program import flat_inputs
 
     def check(module: Any, args: Any, kwargs: Any) -> None:
         leaves = flat_inputs(spec, args, kwargs)
         for guard in guards:
-            guard.check(leaves[guard.at])
+            guard.check(leaves)
 
     made.register_forward_pre_hook(check, with_kwargs=True)
     cls = type(made)

@@ -83,7 +83,7 @@ class ExportedProgram:
         self._graph_signature, self._state_dict = graph_signature, state_dict
         self._range_constraints, self._module_call_graph = range_constraints, module_call_graph
         self._example_inputs, self._constants = example_inputs, constants or {}
-        self._guards: list[Any] = []                  # what inputs have to be
+        self._guards: list[Any] = []                  # what inputs have to be: `Guard`s, then `Relation`s
         self._buffers_left_out: dict[str, Any] = {}   # values of buffers that no state dict holds
 
     @property

@@ -73,7 +73,7 @@ def trace(
     Args:
         func: a function or Module of Tensors, and of lists, tuples and dicts of them.
         example_inputs: a tuple of arguments, or a single Tensor. Other inputs may have other sizes, but the same number of
-            dimensions: branches of the program are taken as for the example.
+            dimensions: branches of the program are taken as for the example, and a `TracerWarning` names those that sizes decide.
         check_trace: run both on `check_inputs`, a list of tuples (the example by default), and warn where results differ by
             more than `check_tolerance`, relative or absolute.
         strict: refuse lists and dicts as results, whose structure would be that of the example.
@@ -245,7 +245,7 @@ def _recorded(flat: Any, leaves: list[Tensor]) -> Any:
 
     plain = [x.detach().requires_grad_(x.requires_grad) if x.requires_grad else x.detach() for x in leaves]
     try:
-        return proxy_tensor.record_symbolically(flat, tuple(plain), None, None, True)
+        made = proxy_tensor.record_symbolically(flat, tuple(plain), None, None, True)
     except (DataDependentOutputException, DynamicOutputShapeException, symbolic_shapes.GuardOnDataDependentSymNode) as error:
         warnings.warn(
             f"jit.trace: the program reads values of what it computes ({error}); they are constants of the trace, and so are sizes, "
@@ -253,6 +253,21 @@ def _recorded(flat: Any, leaves: list[Tensor]) -> Any:
             TracerWarning, stacklevel=6,
         )  # fmt: skip
         return proxy_tensor.record_with_values(flat, tuple(plain))
+    _warn_of_sizes(made.shape_env)
+    return made
+
+
+def _warn_of_sizes(env: Any) -> None:
+    """Warn, at its line, of what the program itself asked of sizes: it is as it was for the example."""
+    for guard in env.guards:
+        if guard.sloc.by_program:
+            said = env.written(guard.expr, {s: env.var_to_sources[s][0].name() for s in guard.expr.free_symbols})
+            path, _, line = guard.sloc.maybe_user_loc.rpartition(":")
+            warnings.warn_explicit(
+                "jit.trace: the program asks here for a size as a number or truth of Python, which is a constant of the trace; it might "
+                f"not generalize to inputs for which not {said}",
+                TracerWarning, path, int(line),
+            )  # fmt: skip
 
 
 # -- traced modules and functions ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 
 import flambeau as fb
 
+from .._aten import is_pointwise
 from .._over_tensor import elements_of
 from ..overrides import resolve_name
 from ..tensor import Tensor
@@ -17,15 +18,12 @@ from ._nested_tensor import NestedInt, NestedTensor
 
 Answer = Callable[[Any, Any, Any], Any]
 
-# Compositions that treat every element alike; ops that are declared elementwise are found by their kind.
+# What treats every element alike and is no operator of elements: it makes tensors like others, or is made of such operators.
 _ELEMENTS = frozenset(
     """
-    absolute add alpha_dropout angle arctan2 bfloat16 bool celu clamp clamp_max clamp_min clip clone contiguous cpu cuda deg2rad detach
-    div divide double dropout elu empty_like feature_alpha_dropout float floor_divide fmod full_like gelu greater greater_equal half
-    hardtanh int isclose isfinite isinf isnan leaky_relu less less_equal logit logsigmoid long lerp addcmul addcdiv mul multiply
-    nan_to_num negative not_equal ones_like pow prelu rad2deg rand_like randn_like relu6 remainder round rsub short sinc softplus
-    softshrink softsign square sub subtract tanhshrink threshold to true_divide type type_as where zeros_like hardshrink selu
-    silu mish relu hardsigmoid hardswish sigmoid tanh
+    alpha_dropout bfloat16 bool contiguous cpu cuda detach double dropout empty_like feature_alpha_dropout float full_like half
+    hardswish int isclose long ones_like prelu rand_like randn_like rsub short softsign tanhshrink threshold to type type_as where
+    zeros_like
     """.split()  # noqa: SIM905  # a list of words reads better
 )
 _REDUCTIONS = frozenset("sum mean prod amax amin max min any all argmax argmin var std norm logsumexp median".split())  # noqa: SIM905
@@ -42,14 +40,14 @@ def answer_of(func: Any) -> Answer | None:
     bare = name.rstrip("_") if not name.startswith("__") else name
     if bare in _NAMED:
         return _NAMED[bare]
-    if bare in _ELEMENTS or op is not None and op.kind == "elementwise":
-        return functools.partial(_elementwise, bare)
     if bare in _REDUCTIONS:
         return functools.partial(_reduced, bare)
     if bare in _ALONG_ONE:
         return functools.partial(_along_one, bare)
     if bare in _LAST:
         return functools.partial(_over_last, bare)
+    if bare in _ELEMENTS or op is not None and is_pointwise(op):
+        return functools.partial(_elementwise, bare)
     return None
 
 

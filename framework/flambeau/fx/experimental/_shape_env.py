@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from ._dim_constraints import (
     StrictMinMaxConstraint,
 )
 from ._facts import Facts
-from ._sources import ConstantSource, LocalSource, Source, TensorProperty, TensorPropertySource
+from ._sources import FUNCTIONS, ConstantSource, LocalSource, Source, TensorProperty, TensorPropertySource
 from .sym_node import SymNode
 
 __all__ = ["GuardOnDataDependentSymNode", "RuntimeAssert", "SLoc", "ShapeEnv", "ShapeEnvSettings", "ShapeGuard"]
@@ -40,17 +39,18 @@ class GuardOnDataDependentSymNode(RuntimeError):
 
 
 class SLoc(NamedTuple):
-    """Where a guard was added: the innermost line of ours, and of the program."""
+    """Where a guard was added: the innermost line of ours, and of the program; whether the program itself asked, no function of ours."""
 
     framework_loc: str
     maybe_user_loc: str | None
+    by_program: bool = False
 
     def __str__(self) -> str:
         return f"{self.maybe_user_loc or 'no line of the program'} ({self.framework_loc})"
 
 
 class ShapeGuard(NamedTuple):
-    """A proposition that a recording took for granted."""
+    """A proposition that a recording took for granted; `size_oblivious` where a shape rule of an operator asked."""
 
     expr: Any
     sloc: SLoc
@@ -470,12 +470,12 @@ class ShapeEnv:
 
     def evaluate_symexpr(self, code: str) -> Any:
         """The value, for the inputs at hand, of an expression of symbols given as text."""
-        return eval(code, {"__builtins__": {}, **_WORDS}, {str(s): _plain(v) for s, v in self.var_to_val.items()})  # as documented
+        return eval(code, {"__builtins__": {}, **FUNCTIONS}, {str(s): _plain(v) for s, v in self.var_to_val.items()})  # as documented
 
     def deserialize_symexpr(self, code: str) -> Any:
         """The symbolic number of an expression given as text."""
         symbols = {str(s): SymInt(SymNode(s, self, int)) for s in (*self.var_to_val, *self.facts.ranges)}
-        return eval(code, {"__builtins__": {}, **_WORDS}, symbols)  # of names that are checked against the symbols
+        return eval(code, {"__builtins__": {}, **FUNCTIONS}, symbols)  # of names that are checked against the symbols
 
     def guard_or_defer_runtime_assert(self, orig_expr: Any, msg: str, fx_node: Any = None) -> bool:
         """`evaluate_expr` of what is claimed to hold; where it depends on values, it is noted for the graph to assert, and True.
@@ -497,7 +497,7 @@ class ShapeEnv:
     def _guard(self, proposition: Any, size_oblivious: bool = False) -> None:
         if isinstance(proposition, sympy.Not) and isinstance(proposition.args[0], sympy.core.relational.Relational):
             proposition = proposition.args[0].negated
-        self.guards.append(ShapeGuard(proposition, self._place(), size_oblivious))
+        self.guards.append(ShapeGuard(proposition, self._place(), size_oblivious or self.facts.oblivious))
         self._learn(proposition)
 
     def _learn(self, proposition: Any) -> None:
@@ -530,6 +530,7 @@ class ShapeEnv:
     def _place(self) -> SLoc:
         frame: Any = sys._getframe(1)
         ours = user = None
+        by_program = False
         while frame is not None:
             path = frame.f_code.co_filename
             inside = path.startswith(_HERE)
@@ -537,10 +538,11 @@ class ShapeEnv:
                 ours = f"{os.path.relpath(path, _HERE)}:{frame.f_lineno}"
             if not inside and user is None and not path.startswith("<"):
                 user = f"{path}:{frame.f_lineno}"
+                by_program = ours is None
             if ours and user:
                 break
             frame = frame.f_back
-        return SLoc(ours or "", user)
+        return SLoc(ours or "", user, by_program)
 
     @contextlib.contextmanager
     def suppress_guards(self) -> Iterator[None]:
@@ -570,6 +572,13 @@ class ShapeEnv:
     def _alone(self, expr: Any) -> Any:
         replaced = self.replace(expr)
         return sympy.true if replaced in (sympy.true, True) else replaced
+
+    def unsaid_guards(self) -> list[ShapeGuard]:
+        """The guards that neither equations nor the range of a symbol say, in terms of the symbols that are left."""
+        alone = Facts()
+        alone.ranges = self.facts.ranges
+        found = [guard._replace(expr=self.replace(guard.expr)) for guard in self.guards]
+        return [guard for guard in found if isinstance(guard.expr, sympy.Basic) and alone.truth(guard.expr) is None]
 
     def get_pruned_guards(self, symints: Any) -> list[ShapeGuard]:
         """The guards on no other symbols than those of `symints`."""
@@ -631,9 +640,9 @@ class ShapeEnv:
             text = source_ref(place)
             expr = value.node._expr if isinstance(value, _Symbolic) else sympy.sympify(value)
             if not expr.is_number and names.get(expr) != text and expr.free_symbols <= names.keys():
-                conditions.append((f"{text} == {self._written(expr, names)}", "equal for the inputs at hand"))
+                conditions.append((f"{text} == {self.written(expr, names)}", "equal for the inputs at hand"))
         chosen = [g for g in (self.guards if guards is None else guards) if g.expr.free_symbols <= names.keys()]
-        conditions += [(self._written(g.expr, names), str(g.sloc)) for g in chosen]
+        conditions += [(self.written(g.expr, names), str(g.sloc)) for g in chosen]
         for symbol, text in names.items():
             found = self.facts.ranges.get(symbol)
             low, high = (found.lower, found.upper) if found is not None else (-int_oo, int_oo)
@@ -682,7 +691,8 @@ class ShapeEnv:
                 yield offset, TensorPropertySource(source, TensorProperty.STORAGE_OFFSET), lambda x: x.storage_offset()
 
     @staticmethod
-    def _written(expr: Any, names: dict[Any, str]) -> str:
+    def written(expr: Any, names: dict[Any, str]) -> str:
+        """`expr` as Python, in terms of `names` for its symbols and the functions of `FUNCTIONS`."""
         from sympy.printing.pycode import PythonCodePrinter
 
         class Printer(PythonCodePrinter):
@@ -714,7 +724,7 @@ class ShapeEnv:
 
     def evaluate_guards_expression(self, code: str, args: Any) -> bool:
         """Whether the conditions `code`, of `produce_guards_expression`, hold for the inputs `args`."""
-        words = {"__builtins__": {}, **_WORDS, "L": {f"t{i}": x for i, x in enumerate(args)}}
+        words = {"__builtins__": {}, **FUNCTIONS, "L": {f"t{i}": x for i, x in enumerate(args)}}
         return bool(eval(code, words))  # what `produce_guards_expression` wrote
 
     def evaluate_guards_for_args(self, placeholders: Any, args: Any, *, ignore_static: bool = True) -> bool:
@@ -750,10 +760,3 @@ class ShapeEnv:
 
 def _plain(value: Any) -> Any:
     return int(value) if value.is_Integer else float(value)
-
-
-_WORDS = {
-    "FloorDiv": lambda a, b: a // b, "Mod": lambda a, b: a % b, "IntTrueDiv": lambda a, b: a / b, "Max": max, "Min": min, "max": max,
-    "min": min, "abs": abs, "int": int, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
-    "Eq": lambda a, b: a == b, "Ne": lambda a, b: a != b,
-}  # fmt: skip

@@ -1,11 +1,12 @@
-"""Where symbols come from: inputs of a program, and properties of them."""
+"""Where symbols come from: inputs of a program, and properties of them; how expressions of them are written."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["ConstantSource", "LocalSource", "Source", "TensorProperty", "TensorPropertySource"]
+__all__ = ["FUNCTIONS", "ConstantSource", "LocalSource", "Source", "TensorProperty", "TensorPropertySource"]
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,11 @@ class TensorPropertySource(Source):
         """The call that gives it."""
         at = "" if self.idx is None else f"[{self.idx}]"
         return f"{self.base.name()}.{self.prop.method_name()}(){at}"
+
+
+# The functions in expressions of sizes that are written as Python.
+FUNCTIONS = {
+    "FloorDiv": lambda a, b: a // b, "Mod": lambda a, b: a % b, "IntTrueDiv": lambda a, b: a / b, "Max": max, "Min": min, "max": max,
+    "min": min, "abs": abs, "int": int, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
+    "Eq": lambda a, b: a == b, "Ne": lambda a, b: a != b,
+}  # fmt: skip

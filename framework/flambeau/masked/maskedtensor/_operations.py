@@ -8,6 +8,7 @@ from typing import Any
 
 import flambeau as fb
 
+from ..._aten import is_pointwise
 from ..._over_tensor import elements_of
 from ...overrides import resolve_name
 from ...tensor import Tensor
@@ -44,7 +45,9 @@ def answer_of(func: Any) -> Answer | None:
     called = (resolve_name(func) or getattr(func, "__name__", "")).removesuffix(".__get__")
     name = op.name if op is not None else called.rpartition(".")[2]
     bare = name.rstrip("_") if not name.startswith("__") else name
-    named = {"all": _all, "any": _any, "__iter__": _iterated, "where": _where, "copy": _copy, "__setitem__": _set}.get(bare)
+    named = {
+        "all": _all, "any": _any, "__iter__": _iterated, "where": _where, "copy": _copy, "__setitem__": _set, "rsub": _elementwise,
+    }.get(bare)  # fmt: skip
     if named is not None:
         return named
     if bare in _ON_BOTH:
@@ -55,24 +58,9 @@ def answer_of(func: Any) -> Answer | None:
         return functools.partial(_reduced, bare)
     if bare in _ALONG:
         return functools.partial(_along, bare)
-    if op is not None and op.kind == "elementwise" or op is not None and _is_elementwise(op):
+    if op is not None and is_pointwise(op):
         return _elementwise
     return None
-
-
-def _is_elementwise(op: Any) -> bool:
-    """Whether a composition is one of the documented operators of elements."""
-    return op.kind == "composite" and op.name in _COMPOSED
-
-
-_COMPOSED = frozenset(
-    """
-    absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh add angle clamp clip clamp_min clamp_max deg2rad digamma div
-    divide exp2 fix floor_divide fmod greater greater_equal i0 less less_equal logit multiply negative not_equal pow rad2deg
-    remainder round sinc sub subtract true_divide square lgamma erf erfc erfinv sigmoid logaddexp logaddexp2 isnan isfinite isinf
-    rsub mul neg logical_and logical_or logical_xor logical_not sgn sign maximum minimum fmax fmin bitwise_not
-    """.split()  # noqa: SIM905  # a list of words reads better
-)
 
 
 def _mask(x: Any) -> Any:
@@ -125,7 +113,7 @@ def _elementwise(func: Any, args: Any, kwargs: Any) -> Any:
     target = args[0] if args else None
     if isinstance(target, MaskedTensor) and data is target._elements:
         return target                                 # stored in place
-    return MaskedTensor(data, mask if mask.shape == data.shape else mask.expand(data.shape))
+    return pytree.tree_map(lambda x: MaskedTensor(x, mask if mask.shape == x.shape else mask.expand(x.shape)), data)
 
 
 def _reduced(name: str, func: Any, args: Any, kwargs: Any) -> Any:

@@ -90,15 +90,11 @@ class MaskedTensor(OverTensor):
 
     # -- operations
 
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    @staticmethod
+    def _answer_of(func: Any) -> Any:
         from . import _operations
 
-        answer = _operations.answer_of(func)
-        if answer is not None:
-            return answer(func, args, kwargs or {})
-        with fb._C.DisableTorchFunctionSubclass():
-            return func(*args, **(kwargs or {}))
+        return _operations.answer_of(func)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
