@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
 import flambeau as fb
 from flambeau.compiler import _programs
-from flambeau.compiler._functions import Function
+from fused_programs import parts_of, same, same_at_every_number_of_threads
 
 UNARY = ["sin", "exp", "tanh", "abs", "neg", "sigmoid", "square", "relu", "sign", "floor", "erf", "expm1", "atan", "rsqrt", "log1p"]
 BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "atan2"]
-
-
-def kernels_of(compiled: Any) -> list[Any]:
-    """The chains of all paths of a compiled function."""
-    function: Function = next(c.cell_contents for c in compiled.__closure__ if isinstance(c.cell_contents, Function))
-    found, steps = [], [function.root]
-    while steps:
-        step = steps.pop()
-        found += [chain for program in step.programs.values() for chain in program.chains]
-        steps += [after for after in step.after.values() if after is not None]
-    return found
-
-
-def same(a: fb.Tensor, b: fb.Tensor) -> bool:
-    """Whether two tensors have the same bits; what is no number has any sign."""
-    a, b = a.nan_to_num(nan=12345.0, posinf=fb.inf, neginf=-fb.inf), b.nan_to_num(nan=12345.0, posinf=fb.inf, neginf=-fb.inf)
-    return a.numpy().tobytes() == b.numpy().tobytes()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -54,7 +36,7 @@ def test_a_random_chain_has_the_bits_of_its_operations(seed: int, dtype: str, mo
 
     for result in results:
         assert all(same(a, b) for a, b in zip(result, expected, strict=True))
-    assert kernels_of(compiled)
+    assert parts_of(compiled)
 
 
 def test_ten_operations_on_a_large_tensor_are_one_kernel() -> None:
@@ -68,7 +50,7 @@ def test_ten_operations_on_a_large_tensor_are_one_kernel() -> None:
     for _ in range(_programs.FUSED_AFTER + 1):
         result = compiled(x)
 
-    (chain,) = kernels_of(compiled)
+    (chain,) = parts_of(compiled)
     assert len(chain.steps) == 10
     assert same(result, f(x))
 
@@ -78,7 +60,7 @@ def test_small_tensors_are_left_alone() -> None:
 
     compiled(fb.ones(10))
 
-    assert not kernels_of(compiled)
+    assert not parts_of(compiled)
 
 
 def test_a_formula_of_numbers_alone_rounds_as_its_operation_does() -> None:
@@ -90,7 +72,7 @@ def test_a_formula_of_numbers_alone_rounds_as_its_operation_does() -> None:
     for _ in range(_programs.FUSED_AFTER + 1):
         result = compiled(x, y)
 
-    assert kernels_of(compiled)
+    assert parts_of(compiled)
     assert same(result, f(x, y))
 
 
@@ -121,18 +103,4 @@ def test_a_chain_of_transposed_operands_keeps_their_order() -> None:
 
 
 def test_the_same_bits_at_every_number_of_threads() -> None:
-    f = fb.compile(lambda x: (x.sin() * 2 + x.exp()).tanh())
-    x = fb.randn(1 << 18)
-    for _ in range(_programs.FUSED_AFTER + 1):
-        f(x)
-    before = fb.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2, 3):
-            fb.set_num_threads(threads)
-            results.append(f(x))
-    finally:
-        fb.set_num_threads(before)
-
-    assert same(results[0], results[1])
-    assert same(results[0], results[2])
+    assert same_at_every_number_of_threads(lambda x: (x.sin() * 2 + x.exp()).tanh(), fb.randn(1 << 18))

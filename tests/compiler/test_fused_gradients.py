@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import flambeau as fb
 from flambeau.compiler import _backward, _programs, _recorder
+from fused_programs import same
 
 UNARY = [
     "rsqrt", "log1p",
@@ -43,15 +44,6 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(_backward.Group, "run", noted)
     return found
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two tensors are laid out alike and have the same bits; what is no number has any sign."""
-    if a is None or b is None:
-        return a is b
-    assert a.stride() == b.stride()
-    a, b = (x.detach().nan_to_num(nan=12345.0, posinf=fb.inf, neginf=-fb.inf) for x in (a, b))
-    return a.shape == b.shape and a.numpy().tobytes() == b.numpy().tobytes()
 
 
 def leaves(dtype: Any = fb.float32) -> list[fb.Tensor]:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import flambeau as fb
 from flambeau.compiler import _programs, _recorder
-from flambeau.compiler._functions import Function
 from flambeau.compiler._rows import Rows
 from flambeau.nn import functional as F
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.reduce import Reduction
 from flambeau_kernels.cpu.row_programs import RowProgram, Total, grid_of
+from fused_programs import parts_of, same, same_at_every_number_of_threads
 
 pytestmark = pytest.mark.skipif(not tier.compiles(), reason="nothing is compiled here")
 
@@ -34,26 +34,6 @@ def _small_programs_fuse() -> Iterator[None]:
         patch.setattr(_programs, "FUSED_FROM", 1024)
         patch.setattr(_programs, "WORTH", 0)
         yield
-
-
-def parts_of(compiled: Any) -> list[Any]:
-    """What the programs of a compiled function fuse."""
-    function: Function = next(c.cell_contents for c in compiled.__closure__ if isinstance(c.cell_contents, Function))
-    found, steps = [], [function.root]
-    while steps:
-        step = steps.pop()
-        found += [part for program in step.programs.values() for part in program.chains]
-        steps += [after for after in step.after.values() if after is not None]
-    return found
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two tensors are laid out alike and have the same bits; what is no number has any sign."""
-    if a is None or b is None:
-        return a is b
-    assert a.stride() == b.stride()
-    a, b = (x.detach().nan_to_num(nan=12345.0, posinf=fb.inf, neginf=-fb.inf) for x in (a, b))
-    return a.shape == b.shape and a.numpy().tobytes() == b.numpy().tobytes()
 
 
 def last(x: fb.Tensor) -> int:
@@ -175,21 +155,7 @@ def test_what_lies_between_is_not_written_to_memory() -> None:
 
 
 def test_the_same_bits_at_every_number_of_threads() -> None:
-    f = fb.compile(lambda x: (x.exp() * 2).sum())
-    x = fb.randn(1 << 20)
-    for _ in range(_programs.FUSED_AFTER + 1):
-        f(x)
-    before = fb.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2, 3):
-            fb.set_num_threads(threads)
-            results.append(f(x))
-    finally:
-        fb.set_num_threads(before)
-
-    assert same(results[0], results[1])
-    assert same(results[0], results[2])
+    assert same_at_every_number_of_threads(lambda x: (x.exp() * 2).sum(), fb.randn(1 << 20))
 
 
 def test_a_program_of_rows_does_not_depend_on_their_number() -> None:
