@@ -117,6 +117,18 @@ def test_the_compiled_module_answers_what_is_true_here():
         _C._something_else  # noqa: B018  # asking is the test
 
 
+def test_random_numbers_may_be_set_within_vmap():
+    def drawn(x):
+        with _C._DisableFuncTorch():
+            fb.manual_seed(3)
+        return x + fb.rand(2)
+
+    fb.manual_seed(3)
+    expected = 1 + fb.rand(2)
+
+    assert fb.equal(fb.func.vmap(drawn, randomness="same")(fb.ones(3, 2))[1], expected)
+
+
 def test_settings_of_scripts_give_the_value_before():
     before = _C._jit_set_profiling_mode(False)
 

@@ -102,6 +102,22 @@ def test_gradients_reach_the_elements_that_count():
     assert x.grad.tolist() == [[0.5, 0.0, 0.5]]
 
 
+def test_masks_of_inputs_and_results_are_pytorchs():
+    torch = pytest.importorskip("torch")
+
+    def answers(mod, functions):
+        x, m = mod.from_numpy(X), mod.from_numpy(M)
+        yield functions._input_mask(x, mask=m[0])
+        for name, args in (("sum", (1,)), ("cumsum", (1,)), ("norm", (2, 0)), ("mean", (None,)), ("median", (0,))):
+            for keepdim in (False, True):
+                yield functions._output_mask(getattr(functions, name), x, *args, mask=m, keepdim=keepdim)
+
+    for ours, theirs in zip(answers(fb, masked), answers(torch, pytest.importorskip("torch.masked")), strict=True):
+        assert ours.numpy().tolist() == theirs.numpy().tolist()
+    with pytest.raises(ValueError, match="_input_mask requires explicit mask"):
+        masked._input_mask(fb.ones(2))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [

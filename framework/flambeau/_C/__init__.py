@@ -118,6 +118,16 @@ def _dispatch_keys(tensor: Tensor) -> DispatchKeySet:
     return DispatchKeySet(DispatchKey[kind], DispatchKey.ADInplaceOrView, DispatchKey["Autograd" + kind])
 
 
+class _DisableFuncTorch:
+    """A region in which programs set random numbers within vmap and grad. They may do so anywhere here, so it changes nothing."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 class ScriptModule:
     """The compiled half of PyTorch's scripted modules, for `isinstance`; scripts here run as Python and have none.
 
@@ -167,8 +177,6 @@ def _is_torch_function_enabled() -> bool:
     from ..overrides import _local
 
     return not _local.calls.classes_off
-
-
 
 
 def _len_torch_function_stack() -> int:

@@ -36,13 +36,13 @@ def _parts(input: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def _input_mask(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """The mask `kwargs["mask"]` in the shape of `input`, True everywhere without one.
+    """The mask `kwargs["mask"]` in the shape of `input`.
 
-    Raises: IndexError for a mask of more dimensions; RuntimeError where it does not broadcast.
+    Raises: ValueError without a mask; IndexError for one of more dimensions; RuntimeError where it does not broadcast.
     """
     mask = kwargs.get("mask")
     if mask is None:
-        return input.new_ones(input.shape, dtype=fb.bool)
+        raise ValueError(f"_input_mask requires explicit mask: give mask=, a bool Tensor that broadcasts to {tuple(input.shape)}")
     if not isinstance(mask, Tensor):
         raise TypeError(f"masked: mask must be a Tensor of bool, got {type(mask).__name__}")
     if mask.ndim > input.ndim:
