@@ -226,7 +226,7 @@ def name_of(op: Any, inplace: bool = False) -> str | None:
     known = index()
     end = "_" if inplace else ""
     names = [name for name, _ in _names(op, inplace)]
-    names += [f"{stem.replace('.', '_')}{ending}" for stem in (op.name, op.said) for ending in (end, "")]
+    names += [f"{stem.replace('.', '_')}{ending}" for stem in (op.name, op.public_name) for ending in (end, "")]
     return next((name for name in names if name in known), None)
 
 

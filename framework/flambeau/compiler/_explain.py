@@ -185,7 +185,7 @@ def _change(earlier: list[Any], later: Any) -> Change:
 
 def _difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
     if before[0] is not now[0]:
-        return f"{now[0].said} in the place of {before[0].said}"
+        return f"{now[0].public_name} in the place of {before[0].public_name}"
     for a, b in zip(before[1:], now[1:], strict=False):
         if a != b:
             if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b) == 4:

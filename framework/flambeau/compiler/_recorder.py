@@ -333,7 +333,7 @@ class Recorder(Interpreter):
                     return NotImplemented             # it reads tensors that are there, and writes to none
             elif kind == "composite" and _is_elementwise(op, args):
                 return NotImplemented                 # its parts come here in turn
-        self.flush(op.said)
+        self.flush(op.public_name)
         # Compositions run as they do without a recorder.
         if inplace:
             return op.enter_inplace(*args)
@@ -358,7 +358,7 @@ class Recorder(Interpreter):
         return NotImplemented
 
     def run_each(self, op: Any, args: tuple[Any, ...]) -> Any:
-        self.flush(op.said)
+        self.flush(op.public_name)
         return NotImplemented
 
     def _deferred(self, op: Any, args: tuple[Any, ...]) -> Any:

@@ -103,7 +103,7 @@ class Rows:
                     place(params[name], "column")
                 place(item.refs[0], "full")
                 stages.append(how.stage(params.__getitem__, item.first, moments))
-                texts.append(f"# {item.op.said} of rows")
+                texts.append(f"# {item.op.public_name} of rows")
                 kept += [v for v in (item.first, *moments) if v in arrays or v.__class__ is tuple and item.twins[0].requires_grad]
                 made.add(item.first)
         self.operands = tuple(places)

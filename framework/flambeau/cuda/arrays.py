@@ -117,7 +117,7 @@ def elementwise(op: Any, arrays: Any, compute: np.dtype, result: np.dtype, shape
     try:
         return computed(formula, arrays, compute, (result,), shape)
     except NotImplementedError as error:
-        raise NotImplementedError(f"{op.said}: not built for device cuda: {error}. Compute it on the CPU: x.cpu()") from error
+        raise NotImplementedError(f"{op.public_name}: not built for device cuda: {error}. Compute it on the CPU: x.cpu()") from error
 
 
 def gradient(formula: Formula, arrays: Any, compute: np.dtype) -> Any:

@@ -222,8 +222,7 @@ class VmapLevel(Interpreter):
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """Run `op` on the batch; UNTOUCHED for ops that are none of this level's business."""
-        is_random, is_dynamic, rule = rules.facts(op)
-        if is_random and rules.draws(op, args):
+        if op.random and rules.draws(op, args):
             return self._draw(op, args, inplace)
         if not self.touches(args):
             if not self.has(out):
@@ -231,13 +230,14 @@ class VmapLevel(Interpreter):
             raise RuntimeError(f"vmap: {op.name}: out= cannot be a batched Tensor; use the result, or copy_() it")
         if out is not None and not inplace:
             raise RuntimeError(f"vmap: {op.name}: out= is not supported inside vmap; assign the result instead")
-        if is_dynamic:
+        if op.dynamic_shape:
             raise RuntimeError(
                 f"vmap: It looks like you're calling {op.name} on a batched Tensor, whose result has another shape for each example. "
                 "vmap does not support operations that return tensors of dynamic shape"
             )
         if inplace:
             return self._run_inplace(op, args)
+        rule = rules.rule_for(op)
         if rule is None:
             return _dispatch.DECOMPOSE if op.kind == "composite" else self.loop(op, args)
         made = rule(self, op, args)
@@ -275,8 +275,8 @@ class VmapLevel(Interpreter):
             )
         if op.kind == "elementwise":
             rules.elementwise_inplace(self, op, args)
-        elif op.name == "index_put":
-            rules.run(op, *rules.batch_layers.stored_operands(self, args), inplace=True)
+        elif op.batch_operands is not None:
+            rules.run(op, *op.batch_operands(self, args), inplace=True)
         else:
             self.loop(op, args, True)
         return target

@@ -77,7 +77,7 @@ def _partial(x: Expression, at: int) -> Any:
     if rule is None:
         if op.partials is None and not op.vjps:       # constant almost everywhere
             return 0
-        raise NotImplementedError(f"the derivative of {op.said!r} with respect to its parameter {name!r} is not implemented")
+        raise NotImplementedError(f"the derivative of {op.public_name!r} with respect to its parameter {name!r} is not implemented")
     reads = rule.__code__.co_varnames[len(given) : rule.__code__.co_argcount]
     with np.errstate(all="ignore"):
         return read(Formula(rule))(*given, *(values[r] for r in reads))

@@ -134,7 +134,7 @@ def _rule(combine: str, whole: bool, holomorphic: bool) -> Any:
             dtype = dtypes.get_default_dtype()
         accumulate, result = (dtype, dtype) if dtype is not None else _RULE[combine](op, given, None)
         if accumulate.category == COMPLEX and not holomorphic:
-            raise NotImplementedError(f'"{op.said}" not implemented for {accumulate}: its formula has no complex derivative')
+            raise NotImplementedError(f'"{op.public_name}" not implemented for {accumulate}: its formula has no complex derivative')
         return accumulate, result
 
     return rule

@@ -228,7 +228,7 @@ def _by_class(classes: list[type], op: Op, args: tuple[Any, ...], out: Any, inpl
         return _composed(op, args, out, inplace)
     if recorded and (inplace or out is not None):
         what = "in place" if inplace else "into an out"
-        raise NotImplementedError(f"{op.said}: storing {what} is not built for recorded operands of {classes[0].__name__}")
+        raise NotImplementedError(f"{op.public_name}: storing {what} is not built for recorded operands of {classes[0].__name__}")
     check = getattr(op, "check", None)
     if recorded and check is not None and op.kind != "elementwise":
         args = check(*args) or args

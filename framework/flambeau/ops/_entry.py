@@ -66,7 +66,7 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
         answer = _spec.elsewhere(op, args, target, inplace)
         if answer is not NotImplemented:
             return answer
-    found = refusal(op.said, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error, _aten.name_of(op))
+    found = refusal(op.public_name, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error, _aten.name_of(op))
     if found is None:
         raise  # noqa: PLE0704  # the caller handles one
     raise found from error

@@ -131,12 +131,12 @@ def renamed(op: Op, form: int, values: tuple[Any, ...], others: tuple[Any, ...],
         count, by_name = len(op.positional), [*op.keyword_only, *(["out"] if op.surface & OUT else [])]
         rest = f"; {', '.join(by_name)} must be given by name" if by_name else ""
         listed = ", ".join(op.positional)
-        raise TypeError(f"{op.said}() takes {count} positional argument{'s' * (count != 1)} ({listed}) but more were given{rest}")
+        raise TypeError(f"{op.public_name}() takes {count} positional argument{'s' * (count != 1)} ({listed}) but more were given{rest}")
     found, left = [], iter(others)
     for (name, aliases), value in zip(other_names(op, form).items(), values, strict=True):
         mark = None if _not_given(op, name) == "None" else ...
         given = {alias: v for alias, v in zip(aliases, left, strict=False) if v is not mark}
-        found.append(_only_one(op.said, name, value, op.defaults.get(name, ...), given))
+        found.append(_only_one(op.public_name, name, value, op.defaults.get(name, ...), given))
     return tuple(found)
 
 
@@ -149,9 +149,9 @@ def spread_by_name(op: Op, first: Any, several: Any, named: dict[str, Any]) -> t
     aliases = other_names(op)[input_name]
     unknown = [name for name in named if name != spread and name not in aliases]
     if unknown:
-        raise TypeError(f"{op.said}() got an unexpected keyword argument '{unknown[0]}'")
-    first = _only_one(op.said, input_name, first, ..., {name: named[name] for name in aliases if name in named})
-    return first, _only_one(op.said, spread, several, (), {name: named[name] for name in (spread,) if name in named})
+        raise TypeError(f"{op.public_name}() got an unexpected keyword argument '{unknown[0]}'")
+    first = _only_one(op.public_name, input_name, first, ..., {name: named[name] for name in aliases if name in named})
+    return first, _only_one(op.public_name, spread, several, (), {name: named[name] for name in (spread,) if name in named})
 
 
 def input_of(name: str, input: Any, named: dict[str, Any], too_many: Any = ...) -> Any:
@@ -189,4 +189,4 @@ def missing(op: Op, args: tuple[Any, ...]) -> None:
         return
     names = [repr(name) for name, value in zip(op.params, args, strict=True) if value is ...]
     plural = "s" * (len(names) != 1)
-    raise TypeError(f"{op.said}() missing {len(names)} required positional argument{plural}: {', '.join(names)}")
+    raise TypeError(f"{op.public_name}() missing {len(names)} required positional argument{plural}: {', '.join(names)}")

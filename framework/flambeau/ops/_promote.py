@@ -94,7 +94,7 @@ def refuse(*names: str) -> Callable[[Rule], Rule]:
         def checked(op: Any, args: Any) -> tuple[dtype, dtype]:
             compute, result = rule(op, args)
             if compute.category in refused or compute.name in named:
-                raise NotImplementedError(f'"{op.said}" not implemented for {compute}; convert the operands with .to(dtype) first')
+                raise NotImplementedError(f'"{op.public_name}" not implemented for {compute}; convert the operands with .to(dtype) first')
             return compute, result
 
         checked.takes_floats = FLOATING not in refused  # type: ignore[attr-defined]

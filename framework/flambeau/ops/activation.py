@@ -29,6 +29,7 @@ from .. import _state, dtypes
 from .._arrays import ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
+from ._batching import along
 from ._promote import like_input, only, refuse
 from ._spec import (
     EVERYWHERE,
@@ -205,7 +206,10 @@ def hardtanh(input, min_val, max_val):
     return minimum(maximum(input, min_val), max_val)
 
 
-@elementwise(surface=0, dtype=floating_input, vjp={"input": lambda grad, input, noise: grad * noise}, title="RreluWithNoiseBackward0")
+@elementwise(
+    surface=0, dtype=floating_input, vjp={"input": lambda grad, input, noise: grad * noise}, title="RreluWithNoiseBackward0",
+    public_name="rrelu",
+)
 def rrelu_with_noise(input, noise):
     """``input * noise``, `noise` being 1 where `input` is positive and a slope elsewhere."""
     return input * noise
@@ -220,6 +224,7 @@ def _gelu_slope(input):
 
 @elementwise(
     surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_slope(input)}, title="GeluBackward0", operator="gelu(input)",
+    public_name="gelu",
 )
 def gelu_exact(input):
     """``input`` times the standard normal's cumulative distribution."""
@@ -238,6 +243,7 @@ def _gelu_tanh_slope(input):
 @elementwise(
     surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_tanh_slope(input)}, title="GeluBackward0",
     operator="gelu(input, approximate='tanh')",
+    public_name="gelu",
 )
 def gelu_tanh(input):
     """`gelu` with the normal's cumulative distribution approximated by a tanh."""
@@ -414,6 +420,8 @@ def _check_softmax(input, dim):
 @primitive(
     surface=0, check=_check_softmax, autocast=(None, "float32"), operator="_softmax(input, dim, False)",
     samples="x(2, 3), 1",
+    public_name="softmax",
+    batch_rule=along,
 )
 def softmax_along(input, dim):
     """``exp(input)`` over its sum along `dim`."""
@@ -475,6 +483,8 @@ def _softmax_raw(grad, out, dim):
 @primitive(
     surface=0, check=_check_softmax, autocast=(None, "float32"), operator="_log_softmax(input, dim, False)",
     samples="x(2, 3), 1",
+    public_name="log_softmax",
+    batch_rule=along,
 )
 def log_softmax_along(input, dim):
     """``input - log(sum(exp(input)))`` along `dim`."""
@@ -533,7 +543,7 @@ def _converted(name: str, input: Any, dtype: Any) -> Tensor:
 
 
 @composite(
-    surface=FUNCTION | METHOD | OUT, aliases=("special.softmax",),
+    surface=FUNCTION | METHOD | OUT, aliases=("special.softmax",), exact_out=True,
     samples="x(2, 3), 1; x(2, 3, 4), 0; x(2, 3), -1, dtype=fb.float64",
 )
 def softmax(input, dim, dtype=None):
@@ -555,7 +565,7 @@ def _softmax_short(input, dim, dtype):
 
 
 @composite(
-    surface=FUNCTION | METHOD | OUT, aliases=("special.log_softmax",),
+    surface=FUNCTION | METHOD | OUT, aliases=("special.log_softmax",), exact_out=True,
     samples="x(2, 3), 1; x(2, 3, 4), 0; x(2, 3), -1, dtype=fb.float64",
 )
 def log_softmax(input, dim, dtype=None):
@@ -573,7 +583,7 @@ def _log_softmax_short(input, dim, dtype):
     return log_softmax_along.fast_rule(input, dim) if dtype is None else None
 
 
-@primitive(surface=0, tensors=("input",), samples="x(2, 3), (0, 1), True")
+@primitive(surface=0, tensors=("input",), samples="x(2, 3), (0, 1), True", public_name="logsumexp", batch_rule=along)
 def logsumexp_over(input, dims, keepdim):
     """``log(sum(exp(input)))`` over the dimensions `dims`."""
 

@@ -12,6 +12,7 @@ from flambeau_kernels.cpu import attention as kernels
 
 from .. import dtypes
 from ..tensor import Tensor
+from ._batching import run
 from ._plans import Plan, planned
 from ._spec import composite, describe, primitive, sum_tensor_to
 
@@ -59,6 +60,7 @@ def _composed(query: Tensor, mask: Any, dropout_p: float) -> bool:
 @primitive(
     surface=0, tensors=("query", "key", "value", "mask"), keeps=True,
     samples="of nn.functional.scaled_dot_product_attention",
+    public_name="scaled_dot_product_attention",
 )
 def attend(query, key, value, mask=None, scale=1.0, causal=False):
     """``softmax(scale * query @ key.T + mask) @ value``: ``(B, H, L, E), (B, G, S, E), (B, G, S, V) -> (B, H, L, V)``.
@@ -99,6 +101,21 @@ def _attend_vjp(grad, out, query, key, value, mask, scale, causal):
 @attend.raw
 def _attend_raw(grad, out, query, key, value, mask, scale, causal, kept, needs_mask):
     return kernels.attend_grad(grad, query, key, value, mask, out, kept, scale, causal, needs_mask)
+
+
+@attend.batch
+def _attend_batch(level: Any, op: Any, args: Any) -> Any:
+    *operands, mask, scale, causal = args
+    if any(x.ndim != 4 for x in operands) or not level.size or not all(x.shape[0] for x in operands):
+        return NotImplemented
+    q, k, v = (level.full(x).reshape(-1, *x.shape[1:]) for x in operands)
+    if mask is not None and (level.has(mask) or mask.ndim == 4 and mask.shape[0] != 1):
+        value = level.full(mask)
+        value = value.reshape(level.size, *(1,) * (4 - mask.ndim), *mask.shape)
+        value = value.expand(level.size, operands[0].shape[0], *value.shape[2:])
+        mask = value.reshape(-1, *value.shape[2:])
+    made = run(op, q, k, v, mask, scale, causal)
+    return level.wrap(made.reshape(level.size, -1, *made.shape[1:]))
 
 
 def _repeated(x: Tensor, heads: int) -> Tensor:
@@ -158,7 +175,7 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropo
 
 
 @composite(
-    namespace=F, autocast="lower", operator="scaled_dot_product_attention",
+    namespace=F, autocast="lower", operator="scaled_dot_product_attention", random=("dropout_p",),
     samples=(
         "x(2, 4, 3), x(2, 5, 3), x(2, 5, 3); x(1, 2, 4, 3), x(1, 2, 4, 3), x(1, 2, 4, 3), is_causal=True; "
         "x(2, 4, 3), x(2, 5, 3), x(2, 5, 3), b(4, 5, some=True), scale=0.5"
@@ -400,7 +417,7 @@ def _given_heads(name: str, given: Tensor, count: int, width: int) -> Tensor:
 
 
 @composite(
-    namespace=F,
+    namespace=F, random=("dropout_p", "training"),
     samples="x(3, 2, 4), x(3, 2, 4), x(3, 2, 4), 4, 2, x(12, 4), x(12), None, None, False, 0.0, x(4, 4), x(4)",
 )
 def multi_head_attention_forward(

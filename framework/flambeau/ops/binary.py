@@ -76,6 +76,7 @@ def check_sub(op: Any, input: Any, other: Any, alpha: Any) -> None:
     scalar_first=True,
     check=check_alpha,
     partials={"input": lambda: 1, "other": lambda alpha: alpha},
+    older=(("input", "alpha", "other"),),
 )
 def add(input, other, *, alpha=1):
     """``input + alpha * other``, elementwise; bools are joined by or.
@@ -90,7 +91,6 @@ def add(input, other, *, alpha=1):
     return input + other * alpha
 
 
-add.older = (("input", "alpha", "other"),)
 
 
 @elementwise(
@@ -100,13 +100,13 @@ add.older = (("input", "alpha", "other"),)
     aliases=("subtract",),
     partials={"input": lambda: 1, "other": lambda alpha: -alpha},
     operator="sub | rsub(other, input, alpha)",
+    older=(("input", "alpha", "other"),),
 )
 def sub(input, other, *, alpha=1):
     """``input - alpha * other``, elementwise. Raises: RuntimeError for bools, which `logical_xor` subtracts."""
     return input - other * alpha
 
 
-sub.older = (("input", "alpha", "other"),)
 
 
 @elementwise(
@@ -197,6 +197,7 @@ def floor_divide(input, other):
     title="DivBackward1",
     partials={"input": lambda: 0, "other": lambda: 0},
     operator="div(input, other, rounding_mode='floor')",
+    public_name="div",
 )
 def floor_quotient(input, other):
     """`floor_divide` for floating operands, whose derivative is zero almost everywhere."""
@@ -210,6 +211,7 @@ def floor_quotient(input, other):
     title="DivBackward1",
     partials={"input": lambda: 0, "other": lambda: 0},
     operator="div(input, other, rounding_mode='trunc')",
+    public_name="div",
 )
 def trunc_quotient(input, other):
     """``trunc(input / other)`` of floating operands."""
@@ -219,6 +221,7 @@ def trunc_quotient(input, other):
 @elementwise(
     surface=0, dtype=integral, scalar_first=True, check=check_integer_divisor,
     samples="i(9, 2, 3), i(5, 3) + 1",
+    public_name="div",
 )
 def trunc_quotient_of_integers(input, other):
     """``trunc(input / other)`` of integers, exact at any size."""
@@ -300,7 +303,7 @@ _by_integers(remainder)
 _by_integers(fmod)
 
 
-@elementwise(surface=0, dtype=like_input, partials={"input": lambda: 1, "of": lambda: 0})
+@elementwise(surface=0, dtype=like_input, partials={"input": lambda: 1, "of": lambda: 0}, float8=True)
 def piecewise_constant(input, of):
     """`input`, which depends on `of`, but with derivative zero."""
     return input

@@ -15,6 +15,7 @@ from .. import dtypes
 from .._arrays import MetaArray, ndarray
 from .._errors import ValuesCannotBeRead
 from ..tensor import Tensor, wrap
+from ._batching import leading
 from ._spec import FUNCTION, METHOD, OUT, composite, primitive
 
 
@@ -138,7 +139,7 @@ def _equal_fast(input, other):
         return None
 
 
-@primitive(surface=0, tensors=("elements", "test_elements"), samples="i(4, 2, 3), i(4, 3), False")
+@primitive(surface=0, tensors=("elements", "test_elements"), samples="i(4, 2, 3), i(4, 3), False", public_name="isin", batch_rule=leading)
 def is_member(elements, test_elements, invert):
     """Whether each of `elements` is among `test_elements`."""
 
@@ -164,7 +165,7 @@ def _as_tensor(value: Any, other: Any) -> Tensor:
     return made.to(other.device) if isinstance(other, Tensor) else made
 
 
-@composite(surface=FUNCTION | OUT, samples="i(4, 2, 3), i(4, 3); i(4, 2, 3), i(4, 3), invert=True; x(2, 3), 1.0")
+@composite(surface=FUNCTION | OUT, samples="i(4, 2, 3), i(4, 3); i(4, 2, 3), i(4, 3), invert=True; x(2, 3), 1.0", exact_out=True)
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """Whether each of `elements` is among `test_elements`, or with `invert` is not. One of them may be a number.
 

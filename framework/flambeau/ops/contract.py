@@ -13,6 +13,7 @@ from flambeau_kernels.cpu.softmax import widen
 from .. import dtypes
 from .._warn import warn_once
 from ..tensor import Tensor, wrap, wrap_dim
+from ._batching import along
 from ._einsum import evaluate
 from ._spec import (
     EXACTLY,
@@ -81,6 +82,7 @@ def _contracted_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[i
 @composite(
     surface=FUNCTION | OUT,
     samples="x(2, 3, 4), x(3, 4, 5); x(2, 3), x(3, 4), 1; x(2, 3, 4), x(4, 2), ((0, 2), (1, 0))",
+    exact_out=True,
 )
 def tensordot(a, b, dims=2):
     """The sum of products of `a` and `b` over pairs of dimensions.
@@ -136,7 +138,7 @@ def _inner_fast(input, other):
     return None if made is None else wrap(made)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3), x(4, 3); x(3), x(3)")
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3), x(4, 3); x(3), x(3)", exact_out=True)
 def inner(input, other):
     """The sums of products over the last dimensions of both; with a 0-d operand, the product."""
     if input.dtype is not other.dtype and input.ndim and other.ndim:
@@ -175,6 +177,8 @@ def _check_cross(input, other, dim):
 @primitive(
     surface=0, tensors=("input", "other"), check=_check_cross, operator="linalg_cross(input, other, dim)",
     samples="x(2, 3), x(2, 3), 1",
+    public_name="linalg.cross",
+    batch_rule=along,
 )
 def cross_along(input, other, dim):
     """The vector products of vectors along `dim`, counted from the end."""
@@ -218,6 +222,7 @@ def _cross_vjp(grad, input, other, dim):
 @composite(
     surface=FUNCTION | METHOD | OUT, overlap=NEVER, operator="linalg_cross(input, other, dim)",
     samples="x(2, 3), x(2, 3), dim=1; x(3, 2), x(3, 2), 0",
+    exact_out=True,
 )
 def cross(input, other, dim=None):
     """The vector products of the 3-vectors along `dim`, by default the first dimension of size 3.
@@ -343,6 +348,7 @@ def _vector_norm(x: Tensor, p: Any, dim: Any, keepdim: bool, dtype: Any = None) 
 @composite(
     surface=FUNCTION | METHOD | OUT, numpy_names=False, operator="",
     samples="x(2, 3); x(2, 3), 1, 0; x(2, 3), 3.0, (0, 1), True",
+    exact_out=True,
 )
 def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
     """The `p`-norm over `dim` (or of all elements), or the Frobenius ('fro') or nuclear ('nuc') norm of matrices.
@@ -378,7 +384,7 @@ def dist(input, other, p=2):
     return _vector_norm(input - other, p, None, False)
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(3, 4), 2, 0, 1.0; x(3, 4), 1, 1, 2.5")
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(3, 4), 2, 0, 1.0; x(3, 4), 1, 1, 2.5", exact_out=True)
 def renorm(input, p, dim, maxnorm):
     """`input` with each slice along `dim` scaled down to a `p`-norm of `maxnorm` where its norm is more.
 

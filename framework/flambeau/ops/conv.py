@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import dtypes
 from ..tensor import Tensor
+from ._batching import run
 from ._plans import Plan, planned
 from ._spec import CHANNELS, FUNCTION, OPS, check_room, composite, describe, need_int, primitive
 
@@ -320,6 +321,24 @@ def _convolution_raw(grad, input, weight, stride, padding, dilation, transposed,
         lambda: kernels.convolve_weight(_conj(input), grad, kernel, *settings),
         lambda: kernels.channel_sum(grad),
     )
+
+
+@convolution.batch
+def _convolution_batch(level: Any, op: Any, args: Any) -> Any:
+    input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
+    n = level.size
+    rest = (stride, padding, dilation, transposed, output_padding)
+    if not level.has(weight) and not level.has(bias):
+        x = level.front(input)
+        made = run(op, x.reshape(n * x.shape[1], *x.shape[2:]), weight, bias, *rest, groups)
+        return level.wrap(made.reshape(n, x.shape[1], *made.shape[1:]))
+    # Examples become groups of one convolution.
+    x, w = level.full(input).transpose(0, 1), level.full(weight)  # (N, B, C, ...), (B, O, C, ...)
+    x = x.reshape(x.shape[0], n * x.shape[2], *x.shape[3:])
+    w = w.reshape(n * w.shape[1], *w.shape[2:])
+    b = None if bias is None else level.full(bias).reshape(-1)
+    made = run(op, x, w, b, *rest, groups * n)
+    return level.wrap(made.reshape(made.shape[0], n, -1, *made.shape[2:]), 1)
 
 
 @primitive(surface=0, tensors=("grad_output", "input", "weight"), samples="of convolution")

@@ -18,6 +18,7 @@ from ..devices import device, memory_format
 from ..dtypes import dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, channels_last_order, device_of, without_history, wrap
 from . import _dispatch
+from ._batching import run
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, composite, describe, primitive
 
 
@@ -102,6 +103,7 @@ def _clone_raw(grad):
 @primitive(
     surface=0, operator="_to_copy(input, dtype=dtype, device=place, memory_format=memory_format)",
     samples="of type_as",
+    public_name="to",
 )
 def to_copy(input, dtype, place, memory_format):
     """`input` copied to another dtype, device or memory layout."""
@@ -143,6 +145,15 @@ def _to_copy_raw(grad, input_dtype, input_device):
     if input_device is not devices.CPU:
         return (_to_copy(grad, input_dtype, input_device, None),)
     return (kernels.cast(grad, input_dtype.numpy),)
+
+
+@clone.batch
+@to_copy.batch
+def _clone_batch(level: Any, op: Any, args: Any) -> Any:
+    x, *rest = args
+    if rest[-1] is not None and rest[-1].name not in ("preserve_format", "contiguous_format"):
+        return NotImplemented
+    return level.wrap(run(op, level.front(x), *rest))
 
 
 def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool, Any]:
@@ -451,6 +462,11 @@ def detach_copy(input):
 def detach(input):
     """`input` without history, over the same memory: changes in place are seen by both."""
     return without_history(input)
+
+
+@detach.batch
+def _detach_batch(level: Any, op: Any, args: Any) -> Any:
+    return level.wrap(args[0]._value.detach(), args[0]._bdim)
 
 
 @composite(surface=FUNCTION | INPLACE, namespace="", samples="c(2, 3).conj(); x(2, 3)")

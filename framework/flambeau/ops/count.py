@@ -18,6 +18,7 @@ from .. import _state, dtypes
 from .._arrays import MetaArray
 from .._errors import ShapeCannotBeKnown
 from ..tensor import Tensor, wrap, wrap_dim
+from ._batching import run
 from ._spec import (
     FUNCTION,
     METHOD,
@@ -54,7 +55,7 @@ def _check_unique(input, consecutive, dim):
     return input, consecutive, d
 
 
-@primitive(surface=0, check=_check_unique, samples="of unique")
+@primitive(surface=0, check=_check_unique, samples="of unique", dynamic_shape=True)
 def distinct(input, consecutive, dim):
     """The distinct elements (or slices along `dim`), the place of each element among them, and how often each occurs.
 
@@ -101,6 +102,7 @@ def _distinct_results(input: Tensor, consecutive: bool, return_inverse: bool, re
 @composite(
     surface=FUNCTION | METHOD, numpy_names=False,
     samples="i(4, 2, 5); i(4, 6), True, True, True; i(2, 4, 2), dim=0",
+    dynamic_shape=True,
 )
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct elements in ascending order; with `dim`, the distinct slices along it.
@@ -151,7 +153,7 @@ def _unique_short(input, sorted, return_inverse, return_counts, dim):
     return (*made, wrap(np.diff(first, append=a.size))) if return_counts else made
 
 
-@composite(surface=FUNCTION | METHOD, numpy_names=False, samples="i(2, 7); i(2, 7), True, True; i(2, 4, 2), dim=0")
+@composite(surface=FUNCTION | METHOD, numpy_names=False, samples="i(2, 7); i(2, 7), True, True; i(2, 4, 2), dim=0", dynamic_shape=True)
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """`input` with each run of equal neighbours replaced by one of them; results as of `unique`."""
     return _distinct_results(input, True, return_inverse, return_counts, dim)
@@ -199,7 +201,7 @@ def _check_search(name: str, sequence: Tensor, values: Any, sorter: Any) -> None
             raise RuntimeError(f"{name}(): sorter index out of range for a sequence of {sequence.shape[-1]}")
 
 
-@primitive(surface=0, tensors=("sequence", "values", "sorter"), samples="of searchsorted")
+@primitive(surface=0, tensors=("sequence", "values", "sorter"), samples="of searchsorted", public_name="searchsorted")
 def places_in_sorted(sequence, values, out_int32, right, sorter=None):
     """Where each of `values` belongs in the sorted last dimension of `sequence`."""
 
@@ -217,6 +219,17 @@ def _places(sequence, values, out_int32, right, sorter):
 @places_in_sorted.shape
 def _places_shape(sequence, values, out_int32, right, sorter):
     return values.shape, dtypes.int32 if out_int32 else dtypes.int64
+
+
+@places_in_sorted.batch
+def _places_in_sorted_batch(level: Any, op: Any, args: Any) -> Any:
+    sequence, values, out_int32, right, sorter = args
+    if sorter is not None or sequence.ndim != 1:
+        return NotImplemented
+    if not level.has(sequence):
+        return level.wrap(run(op, sequence, level.front(values), out_int32, right, None))
+    found = run(op, level.front(sequence), level.full(values).reshape(level.size, -1), out_int32, right, None)
+    return level.wrap(found.reshape(level.size, *values.shape))
 
 
 def _value_tensor(value: Any, like: Tensor) -> Any:
@@ -294,7 +307,7 @@ def _search_out(out: Any, *args: Any) -> Any:
 searchsorted.run_out = _search_out
 
 
-@composite(surface=FUNCTION | OUT, samples="x(2, 3), d(5).sort().values; x(4), d(5).sort().values, right=True")
+@composite(surface=FUNCTION | OUT, samples="x(2, 3), d(5).sort().values; x(4), d(5).sort().values, right=True", exact_out=True)
 def bucketize(input, boundaries, *, out_int32=False, right=False):
     """The number of the bucket between ascending `boundaries` (a vector) that each of `input` falls into.
 
@@ -345,6 +358,7 @@ _LARGEST = (1 << 63) - 1
 @primitive(
     surface=FUNCTION | METHOD, tensors=("input", "weights"), check=_check_bincount,
     samples="i(5, 9); i(5, 9), k(9), 8",
+    dynamic_shape=True,
 )
 def bincount(input, weights=None, minlength=0):
     """How often each of 0, 1, 2, ... occurs in the integers `input`, or the total of the `weights` where it does.
@@ -475,7 +489,7 @@ def _check_histc(input, bins, min, max):
     return input, int(bins), low, high
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, check=_check_histc, samples="x(20), 5, -2, 2; x(20), 7")
+@primitive(surface=FUNCTION | METHOD | OUT, check=_check_histc, samples="x(20), 5, -2, 2; x(20), 7", exact_out=True)
 def histc(input, bins=100, min=0, max=0):  # PyTorch's names
     """How many elements fall into each of `bins` equal bins between `min` and `max`, in the dtype of `input`.
 

@@ -16,7 +16,7 @@ from .loss import reduced, reduction_of
 F = "nn.functional"
 
 
-@primitive(surface=0, tensors=("log_probs",), keeps=True, samples="of nn.functional.ctc_loss")
+@primitive(surface=0, tensors=("log_probs",), keeps=True, samples="of nn.functional.ctc_loss", public_name="ctc_loss")
 def ctc(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
     """The loss of each sample: ``(T, N, C) -> (N)``; targets ``(N, S)`` and lengths are arrays."""
 

@@ -15,6 +15,7 @@ from flambeau_kernels.cpu.gemm.blas import single_threaded
 from .. import dtypes
 from ..tensor import Tensor, wrap
 from . import _lapack
+from ._batching import leading
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, by_columns, diagonal, diagonal_matrix, identity_like, matmul, triangle
 from ._results import return_type
@@ -48,7 +49,7 @@ NOT_POSITIVE = (
 )
 
 
-@primitive(surface=0, memory=(COLUMNS, ROWS), samples="of linalg.cholesky")
+@primitive(surface=0, memory=(COLUMNS, ROWS), samples="of linalg.cholesky", public_name="linalg.cholesky", batch_rule=leading)
 def cholesky_of(A, upper):
     """The Cholesky factors, and for each the order of the first leading minor that is not positive, or 0."""
 
@@ -99,6 +100,8 @@ def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
 @composite(
     surface=BOTH, namespace="linalg", operator="linalg_cholesky", autocast=("float32", None),
     samples="spd(3); spd(2, 3), upper=True",
+    exact_out=True,
+    batch_rule=leading,
 )
 def cholesky(input, *, upper=False):
     """The lower triangular ``L`` with ``input == L @ L.mH``, or its adjoint if `upper`: ``(*, n, n) -> (*, n, n)``.
@@ -134,7 +137,7 @@ _declared.deprecation = (
 # -- QR ----------------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=(COLUMNS, COLUMNS), samples="of linalg.qr")
+@primitive(surface=0, memory=(COLUMNS, COLUMNS), samples="of linalg.qr", public_name="linalg.qr", batch_rule=leading)
 def qr_of(A, mode):
     """``Q, R`` with ``A == Q @ R``, Q unitary and R upper triangular; mode 'r' leaves Q empty."""
 
@@ -186,7 +189,9 @@ def _qr_checked(A: Any, mode: str) -> Any:
     return qr_of(A, mode)
 
 
-@composite(surface=BOTH, namespace="linalg", autocast=("float32", None), samples="sq(3); x(4, 2); x(2, 4, 3), mode='reduced'")
+@composite(
+    surface=BOTH, namespace="linalg", autocast=("float32", None), samples="sq(3); x(4, 2); x(2, 4, 3), mode='reduced'", exact_out=True,
+)
 def qr(A, mode="reduced"):
     """``Q, R`` with ``A == Q @ R``, the columns of Q orthonormal and R upper triangular.
 
@@ -211,7 +216,9 @@ def _old_qr(input, some=True):
 
 
 _old_qr.__name__ = "qr"
-_declared = composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); x(4, 2), True")(_old_qr)
+_declared = composite(
+    surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); x(4, 2), True", exact_out=True,
+)(_old_qr)
 _declared.fast(
     _lapack.short_way(lambda a, some: _lapack.qr(a, "reduced" if some else "complete"), returns=OldQr, order=(COLUMNS, COLUMNS))
 )
@@ -224,7 +231,7 @@ _declared.deprecation = (
 # -- Householder reflectors ------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=(COLUMNS, ROWS), samples="of geqrf")
+@primitive(surface=0, memory=(COLUMNS, ROWS), samples="of geqrf", public_name="geqrf", batch_rule=leading)
 def geqrf_of(A):
     """QR as LAPACK packs it: R above, reflectors below the diagonal, and their factors."""
 

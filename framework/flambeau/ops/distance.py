@@ -14,6 +14,7 @@ from flambeau_kernels.cpu.softmax import narrow, widen
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _promote
+from ._batching import run, shifted
 from ._plans import Plan, few, planned
 from ._spec import FUNCTION, ROWS, arrays_of, broadcast_shapes, composite, describe, need_number, primitive
 
@@ -75,6 +76,12 @@ def _length_vjp(grad, out, input, p, dim, shared):
     powered = size.where(size != 0, 1) ** (p - 1)
     slope = powered / safe ** (p - 1)
     return (input.sgn() * slope * grad.where(out != 0, 0),)
+
+
+@length_along.batch
+def _length_along_batch(level: Any, op: Any, args: Any) -> Any:
+    x, p, dim, *rest = args
+    return level.wrap(run(op, level.front(x), p, shifted(x, dim), *rest)) if x.ndim else NotImplemented
 
 
 @composite(

@@ -16,6 +16,7 @@ from .. import dtypes
 from .._arrays import ndarray
 from .._errors import ShapeDependsOnValues
 from ..tensor import Tensor, bump, wrap
+from ._batching import leading, run
 from ._spec import FUNCTION, OPS, composite, describe, host_only, need_bools, need_int, need_number, primitive
 from .index import recorded
 from .select import I8, has_negative
@@ -57,6 +58,19 @@ def _rows_at_raw(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
     return _added(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq), None
 
 
+@rows_at.batch
+def _rows_at_batch(level: Any, op: Any, args: Any) -> Any:
+    weight, indices, padding, scaled = args
+    if scaled or (level.has(weight) and padding is not None and padding >= 0):
+        return NotImplemented
+    if not level.has(weight):
+        return level.wrap(run(op, weight, level.front(indices), padding, scaled))
+    # The tables of all examples are one, in which those of an example begin at its number times their rows.
+    table, rows = level.front(weight), level.full(indices)
+    first = wrap((np.arange(level.size) * table.shape[1]).reshape(-1, *(1,) * indices.ndim))
+    return level.wrap(run(op, table.reshape(-1, table.shape[2]), rows + first, padding, scaled))
+
+
 def _added(grad: Any, indices: Any, rows: int, padding_idx: int, by_freq: bool) -> Any:
     flat, values = indices.reshape(-1), grad.reshape(indices.size, *grad.shape[indices.ndim :])
     made = kernels.add_rows(values, flat, rows, by_freq)
@@ -93,7 +107,7 @@ def _rows_at_sparsely_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight
     return coo(wrap(flat.astype(np.int64).reshape(1, -1)), rows, weight_shape), None
 
 
-@primitive(surface=0, tensors=("values", "indices"), samples="of nn.functional.embedding")
+@primitive(surface=0, tensors=("values", "indices"), samples="of nn.functional.embedding", public_name="index_add")
 def rows_added(values, indices, rows, padding_idx, scale_grad_by_freq):
     """The transpose of `rows_at`: a table of `rows` rows in which the `values` of each index are added up."""
 
@@ -120,7 +134,7 @@ def _rows_added_vjp(grad, indices, padding_idx, scale_grad_by_freq):
     return back * wrap(factor.reshape(factor.shape + (1,) * (back.ndim - at.ndim))), None
 
 
-@primitive(surface=0, tensors=("weight", "indices", "starts"), samples="of nn.functional.embedding_bag")
+@primitive(surface=0, tensors=("weight", "indices", "starts"), samples="of nn.functional.embedding_bag", public_name="embedding_bag")
 def bags_of_rows(weight, indices, starts, scale_grad_by_freq):
     """The sum of the rows of `weight` that each bag ``indices[starts[i] : starts[i + 1]]`` names."""
 
@@ -530,6 +544,11 @@ def _one_hot_fast(tensor, num_classes):
         return None if rows is None else wrap(rows.take(at, 0))
     except (AttributeError, IndexError):  # said better by the checks
         return None
+
+
+@one_hot.batch
+def _one_hot_batch(level: Any, op: Any, args: Any) -> Any:
+    return leading(level, op, args) if args[1] > 0 else NotImplemented
 
 
 @functools.lru_cache(maxsize=64)

@@ -18,6 +18,7 @@ from flambeau_kernels.loading import scipy_module
 from .. import dtypes
 from .._arrays import is_c_contiguous, strides_in
 from ..tensor import Tensor, wrap, wrap_dim
+from ._batching import along
 from ._plans import Plan, planned
 from ._refusal import refusing
 from ._spec import FUNCTION, OPS, OUT, composite, describe, int_list, need_int, out_of_shape, primitive
@@ -79,7 +80,7 @@ def _spec(shape: Any, dtype: Any, input: Tensor, dims: Any, halved: bool) -> Any
     return shape, dtype, strides_in(tuple(shape), dtype.itemsize, _memory_order(input._array, dims, halved))
 
 
-@primitive(surface=0, linear_in=("input",), samples="of fft.fft")
+@primitive(surface=0, linear_in=("input",), samples="of fft.fft", batch_rule=along)
 def transform(input, dims, scale, inverse):
     """The complex transform of complex `input` over `dims`, with exponent sign + if `inverse`, times `scale`."""
 
@@ -127,7 +128,7 @@ def _transform_vjp(grad, dims, scale, inverse):
     return transform(grad, dims, scale, not inverse)
 
 
-@primitive(surface=0, linear_in=("input",), samples="of fft.rfft")
+@primitive(surface=0, linear_in=("input",), samples="of fft.rfft", batch_rule=along)
 def real_transform(input, dims, scale):
     """The transform of real `input` over `dims`, only the first ``n // 2 + 1`` values along the last of them."""
 
@@ -163,7 +164,7 @@ def _real_transform_vjp(grad, input_shape, dims, scale):
     return transform(whole, dims, scale, True).real
 
 
-@primitive(surface=0, linear_in=("input",), samples="of fft.irfft")
+@primitive(surface=0, linear_in=("input",), samples="of fft.irfft", batch_rule=along)
 def inverse_to_real(input, dims, n, scale):
     """Real values of length `n` along the last of `dims`, whose transform begins with `input`; not normalised."""
 

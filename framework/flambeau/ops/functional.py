@@ -234,7 +234,7 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
     return act.softmax.function(-input, _implicit_dim("softmin", dim, input.ndim), dtype)
 
 
-@composite(namespace=F, samples="x(2, 3); x(2, 3), 0.5, True")
+@composite(namespace=F, samples="x(2, 3); x(2, 3), 0.5, True", random=True)
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """A sample from the Gumbel-softmax distribution: ``softmax((logits + gumbel noise) / tau)`` along `dim`.
 
@@ -339,7 +339,7 @@ def _check_p(p: float, kind: type[Exception] = ValueError) -> None:
         raise kind(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-@composite(namespace=F, operator="dropout(input, p, training)", samples="x(2, 3), 0.3; x(2, 3), 0.3, False")
+@composite(namespace=F, operator="dropout(input, p, training)", samples="x(2, 3), 0.3; x(2, 3), 0.3, False", random=("training",))
 def dropout(input, p=0.5, training=True, inplace=False):
     """Zero each element with probability `p` and divide the others by ``1 - p``; outside training `input` itself.
 
@@ -379,7 +379,7 @@ def _scale(p: float) -> float:
     return float(np.float32(1) / np.float32(1 - p))
 
 
-@composite(namespace=F, samples="x(2, 3), 0.3, True")
+@composite(namespace=F, samples="x(2, 3), 0.3, True", random=("training",))
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Dropout that keeps mean 0 and variance 1, for networks of `selu` units.
 
@@ -400,7 +400,7 @@ def _feature_forms(name: str, doc: str, drop: Any, training: bool, samples: str)
 
     form.__name__ = name
     form.__doc__ = doc
-    composite(namespace=F, samples=samples)(form)
+    composite(namespace=F, samples=samples, random=("training",))(form)
 
 
 def _dropout1d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
@@ -474,7 +474,7 @@ def _package_forms(name: str, doc: str, drop: Any) -> None:
     form.__name__, form_.__name__ = name, f"{name}_"
     form.__doc__, form_.__doc__ = doc, f"In-place form of `{name}`: each has probability `p`, if `train`."
     for fn in (form, form_):
-        composite(surface=FUNCTION, samples="x(2, 3, 2), 0.3, True")(fn)
+        composite(surface=FUNCTION, samples="x(2, 3, 2), 0.3, True", random=("train",))(fn)
 
 
 def _by_channel(drop: Any) -> Any:
@@ -512,7 +512,7 @@ def _rrelu(input: Tensor, lower: float, upper: float, training: bool, inplace: b
     return _apply(act.rrelu_with_noise, inplace, input, _slopes(input, lower, upper, training))
 
 
-@composite(namespace=F, samples="x(2, 3); x(2, 3), 0.1, 0.4, True")
+@composite(namespace=F, samples="x(2, 3); x(2, 3), 0.1, 0.4, True", random=("training",))
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     """`input` where positive, else its product with a slope: drawn from ``[lower, upper]``, or their mean.
 
@@ -523,7 +523,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     return _rrelu(input, lower, upper, training, inplace)
 
 
-@composite(namespace=F, numpy_names=True, samples="x(2, 3); x(2, 3), 0.1, 0.4, True")
+@composite(namespace=F, numpy_names=True, samples="x(2, 3); x(2, 3), 0.1, 0.4, True", random=("training",))
 def rrelu_(input, lower=1.0 / 8, upper=1.0 / 3, training=False):
     """In-place form of `rrelu`."""
     return _rrelu(input, lower, upper, training, True)
@@ -542,7 +542,7 @@ def _package_rrelu() -> None:
         return _rrelu(input, lower, upper, training, True)
 
     for fn in (rrelu, rrelu_):
-        composite(samples="x(2, 3); x(2, 3), 0.1, 0.4, True")(fn)
+        composite(samples="x(2, 3); x(2, 3), 0.1, 0.4, True", random=("training",))(fn)
 
 
 _package_rrelu()

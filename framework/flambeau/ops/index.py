@@ -19,6 +19,7 @@ from .._symbolic import SymInt, slice_bounds
 from ..autograd import tape
 from ..tensor import Tensor, bump, one_memory, wrap
 from . import _dispatch
+from ._batching import numbers, run
 from ._keys import (
     B1,
     I8,
@@ -56,7 +57,7 @@ from .shape import broadcast_shapes, restrided, select, slice_dim, unsqueeze, vi
 _new = object.__new__
 
 
-@view(surface=0, samples="of getitem_op")
+@view(surface=0, samples="of getitem_op", public_name="index")
 def basic_index(input, key):
     """``input[key]`` for a tuple of ints, slices, None and Ellipsis: a view."""
 
@@ -194,6 +195,15 @@ def _basic_raw(grad, input_shape, key):
 
 
 basic_index.node_class.title = "SelectBackward0"
+
+
+@basic_index.batch
+def _basic_index_batch(level: Any, op: Any, args: Any) -> Any:
+    x, key = args
+    taken = sum(k is not None and k is not Ellipsis for k in key)
+    if taken > x.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {x.ndim}")
+    return level.wrap(run(op, level.front(x), (slice(None), *key)))
 
 
 def _index_name(node: Any) -> str:
@@ -357,6 +367,7 @@ def _checked(key: tuple[Any, ...]) -> tuple[Any, ...]:
 @composite(
     surface=0,
     samples="x(4, 3), (1, slice(None)); x(4, 3), (slice(0, 4, 2), None, ...); x(4, 3), fb.tensor([0, 3, 0])",
+    public_name="index",
 )
 def getitem_op(input, key):
     """``input[key]``."""
@@ -485,6 +496,39 @@ def _index_raw(grad, input_shape, indices):
     return (whole,)
 
 
+def _index_place(indices: Any) -> int:
+    """Where the dimensions of the index tensors come out: at the first, or in front when slices stand between them."""
+    at = [d for d, k in enumerate(indices) if k is not None]
+    return at[0] if at[-1] - at[0] + 1 == len(at) else 0
+
+
+def _index_rows(level: Any, k: Tensor, ndim: int) -> Tensor:
+    if not level.has(k):
+        return k
+    value = level.front(k)
+    return value.reshape(level.size, *(1,) * (ndim - k.ndim), *k.shape)
+
+
+@index.batch
+def _index_batch(level: Any, op: Any, args: Any) -> Any:
+    x, indices = args
+    given = [k for k in indices if k is not None]
+    wide = max(k.ndim for k in given)
+    place = _index_place(indices)
+    if not any(map(level.has, given)):
+        made = run(op, level.front(x), (None, *indices))
+        # With slices between them the index dimensions come out first, before the batch.
+        return level.wrap(made, wide if place == 0 and indices[0] is None else 0)
+    lined = [k if k is None else _index_rows(level, k, wide) for k in indices]
+    if not level.has(x):
+        return level.wrap(run(op, x, tuple(lined)), place)
+    number = wrap(np.arange(level.size).reshape(-1, *(1,) * wide))
+    made = run(op, level.front(x), (number, *lined))
+    if place:  # the example's index dimensions belong at `place`, not in front
+        made = made.movedim(list(range(1, 1 + wide)), list(range(1 + place, 1 + place + wide)))
+    return level.wrap(made)
+
+
 def add_at(target: Any, key: Any, values: Any) -> None:
     """``target[key] += values``, counting repeated places, in row-major order of `values` (so the same bits every time)."""
     if target.size < SMALL or not target.flags.c_contiguous:
@@ -547,6 +591,7 @@ def _check_put(input, indices, values, accumulate):
     memory=LIKE,
     ordering=("input",),
     samples="x(4, 3), (fb.tensor([0, 2]),), x(2, 3); x(4, 3), (i(4, 5), i(3, 5)), x(5), True",
+    may_write_expanded=True,
 )
 def index_put(input, indices, values, accumulate=False):
     """`input` with `values` (broadcast) stored at `indices`, or added there if `accumulate`.
@@ -574,7 +619,6 @@ def _index_put(a, indices, values, accumulate):
     return made
 
 
-index_put.may_write_expanded = True
 
 
 @index_put.shape
@@ -588,6 +632,31 @@ def _index_put_vjp(grad, indices, values_shape, accumulate):
         return grad if accumulate else index_put.function(grad, indices, grad.new_zeros(()), False)
 
     return (kept, lambda: sum_tensor_to(index.function(grad, indices), values_shape))
+
+
+def _put_operands(level: Any, args: Any) -> tuple[Any, ...]:
+    """Operands that store every example's values with its number as a further index."""
+    x, indices, values, accumulate = args
+    given = [k for k in indices if k is not None]
+    wide, place = max(k.ndim for k in given), _index_place(indices)
+    lined = [None if k is None else level.full(k).reshape(level.size, *(1,) * (wide - k.ndim), *k.shape) for k in indices]
+    ndim = wide + x.ndim - len(given)
+    stored = level.full(values).reshape(level.size, *(1,) * (ndim - values.ndim), *values.shape)
+    if place:  # dimensions of the index come out first here, and at `place` of an example
+        stored = stored.movedim(list(range(1 + place, 1 + place + wide)), list(range(1, 1 + wide)))
+    return level.full(x), (numbers(level, wide), *lined), stored, accumulate
+
+
+index_put.batch_operands = _put_operands
+
+
+@index_put.batch
+def _index_put_batch(level: Any, op: Any, args: Any) -> Any:
+    x, indices, values, _ = args
+    given = [k for k in indices if k is not None]
+    if values.ndim > max(k.ndim for k in given) + x.ndim - len(given):
+        return NotImplemented
+    return level.wrap(run(op, *_put_operands(level, args)))
 
 
 _recorded_put = partial(Op.run_inplace, index_put)

@@ -17,6 +17,7 @@ from .._arrays import MetaArray, ndarray
 from .._symbolic import SymInt
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
+from ._batching import run, shifted
 from ._refusal import refusing
 from ._spec import (
     CHANNELS_OF_ALL,
@@ -79,6 +80,7 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
 @primitive(
     surface=FUNCTION | OUT, aliases=("concat", "concatenate"), check=_check_cat, autocast="widest", overlap=NEVER, memory=CHANNELS_OF_ALL,
     samples="(x(2, 3), x(1, 3)); (x(2, 3), x(2, 1)), 1",
+    cast_error=TypeError,
 )
 def cat(tensors, dim=0):
     """The `tensors` one after another along `dim`; other dimensions must agree.
@@ -93,7 +95,6 @@ def cat(tensors, dim=0):
     """
 
 
-cat.cast_error = TypeError                            # as PyTorch
 
 
 @cat.fast
@@ -142,6 +143,14 @@ def _cat_fast(tensors, dim):
         node.shape = 0
         node.lengths = {"tensors": len(arrays)}
     return joined
+
+
+@cat.batch
+def _cat_batch(level: Any, op: Any, args: Any) -> Any:
+    tensors, dim = args
+    if any(x.ndim != tensors[0].ndim or x.ndim == 0 for x in tensors):
+        return NotImplemented
+    return level.wrap(run(op, [level.full(x) for x in tensors], shifted(tensors[0], dim)))
 
 
 # Without asking each argument whether it overrides numpy's functions, which an ndarray does not.
@@ -242,7 +251,10 @@ def _check_same_shapes(name: str, tensors: Any) -> None:
             )
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER, autocast=("widest", None), samples="(x(2, 3), x(2, 3)); (x(2, 3), x(2, 3)), -1")
+@composite(
+    surface=FUNCTION | OUT, overlap=NEVER, autocast=("widest", None), samples="(x(2, 3), x(2, 3)); (x(2, 3), x(2, 3)), -1",
+    cast_error=TypeError,
+)
 def stack(tensors, dim=0):
     """The `tensors`, all of one shape, along a new dimension `dim`. Raises: RuntimeError for shapes that differ.
 
@@ -264,7 +276,6 @@ def stack(tensors, dim=0):
     return cat([x.unsqueeze(d) for x in tensors], d)
 
 
-stack.cast_error = TypeError
 
 
 @stack.fast
@@ -317,7 +328,7 @@ def _rows_joined(arrays: Any, n: int, shape: tuple[int, ...], d: np.dtype) -> An
     return made
 
 
-@composite(surface=FUNCTION | OUT, aliases=("row_stack",), overlap=NEVER, samples="(x(3), x(2, 3))")
+@composite(surface=FUNCTION | OUT, aliases=("row_stack",), overlap=NEVER, samples="(x(3), x(2, 3))", cast_error=TypeError)
 def vstack(tensors):
     """The `tensors` one below another; vectors count as rows.
 
@@ -330,7 +341,6 @@ def vstack(tensors):
     return cat([x.reshape(1, -1) if x.ndim < 2 else x for x in tensors], 0)
 
 
-vstack.cast_error = TypeError
 
 
 @vstack.fast
@@ -348,7 +358,7 @@ def _matrices_fast(tensors: Any, dim: int) -> Any:
     return _cat_fast(tensors, dim)
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(2)); (x(2, 3), x(2, 1))")
+@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(2)); (x(2, 3), x(2, 1))", cast_error=TypeError)
 def hstack(tensors):
     """The `tensors` one beside another: along dimension 1, of vectors along 0.
 
@@ -361,7 +371,6 @@ def hstack(tensors):
     return cat(pieces, 0 if pieces[0].ndim == 1 else 1)
 
 
-hstack.cast_error = TypeError
 
 
 @hstack.fast
@@ -372,17 +381,16 @@ def _hstack_fast(tensors):
     return _cat_fast(tensors, 0 if ndim == 1 else 1) if ndim else None
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3)); (x(2, 3), x(2, 3))")
+@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3)); (x(2, 3), x(2, 3))", cast_error=TypeError)
 def dstack(tensors):
     """The `tensors` one behind another, along the third dimension."""
     _check_list("dstack", tensors)
     return cat([_at_least(x, 3) for x in tensors], 2)
 
 
-dstack.cast_error = TypeError
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3, 2))")
+@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3, 2))", cast_error=TypeError)
 def column_stack(tensors):
     """The `tensors` as columns; matrices contribute all of theirs.
 
@@ -394,7 +402,6 @@ def column_stack(tensors):
     return cat([x.reshape(-1, 1) if x.ndim < 2 else x for x in tensors], 1)
 
 
-column_stack.cast_error = TypeError
 
 
 @column_stack.fast
@@ -433,7 +440,7 @@ def atleast_3d(*tensors: Any) -> Any:
     return _each_at_least(tensors, 3)
 
 
-@view(surface=0, several=True, operator="split_with_sizes(input, sizes, dim)", samples="of split")
+@view(surface=0, several=True, operator="split_with_sizes(input, sizes, dim)", samples="of split", public_name="split_with_sizes")
 def split_sizes(input, sizes, dim):
     """`input` cut into pieces of `sizes` along `dim`."""
 
@@ -460,6 +467,12 @@ def _piece_of_split(index, ndim, sizes, dim):
         ends = (0, *accumulate(sizes))
         _last_split = sizes, ends
     return slice_dim, (dim, ends[index], ends[index + 1], 1)
+
+
+@split_sizes.batch
+def _split_sizes_batch(level: Any, op: Any, args: Any) -> Any:
+    x, sizes, dim = args
+    return level.wrap(run(op, level.front(x), sizes, shifted(x, dim)))
 
 
 _last_split: Any = (), (0,)
@@ -659,6 +672,12 @@ def _piece_of_unbind(index, ndim, dim):
 
 
 unbind.vjp(lambda grad: grad)  # each piece has its own history
+
+
+@unbind.batch
+def _unbind_batch(level: Any, op: Any, args: Any) -> Any:
+    x, dim = args
+    return level.wrap(run(op, level.front(x), shifted(x, dim)))
 
 
 FUNCTIONS = {fn.__name__: refusing(fn) for fn in (atleast_1d, atleast_2d, atleast_3d)}

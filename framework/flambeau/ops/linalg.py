@@ -15,6 +15,7 @@ from .. import dtypes
 from .._arrays import ndarray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
+from ._batching import check_examples, run
 from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
 from ._spec import EXACTLY, FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, arrays_of, composite, describe, primitive
 
@@ -90,6 +91,7 @@ def _check_mm(input, mat2):
     surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_mm, autocast="lower",
     memory=ROWS,
     samples="x(2, 3), x(3, 4)",
+    exact_out=True,
 )  # fmt: skip
 def mm(input, mat2):
     """Matrix product ``(n, k), (k, m) -> (n, m)``; no broadcasting, one dtype for both.
@@ -156,6 +158,12 @@ def _mm_raw(grad, input, mat2, needs_input, needs_mat2):
     )
 
 
+@mm.batch
+def _mm_batch(level: Any, op: Any, args: Any) -> Any:
+    check_examples(op, args)
+    return level.wrap(OPS["matmul"].function(*map(level.front, args)))
+
+
 def _lies_turned(x: Any) -> bool:
     """Whether a real matrix has contiguous columns: so should its gradient, which a transpose then turns into rows."""
     return x.strides[0] < x.strides[1] and x.dtype.kind == "f" and x.strides[0] == x.itemsize
@@ -184,6 +192,7 @@ def _check_bmm(input, mat2):
     surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_bmm, autocast="lower",
     memory=ROWS,
     samples="x(2, 3, 4), x(2, 4, 2)",
+    exact_out=True,
 )  # fmt: skip
 def bmm(input, mat2):
     """Matrix products of two batches ``(b, n, k), (b, k, m) -> (b, n, m)``; no broadcasting, one dtype for both.
@@ -245,6 +254,12 @@ def _bmm_raw(grad, input, mat2):
     return (lambda: _batch_product(grad, transposed_batch(mat2)), lambda: _batch_product(transposed_batch(input), grad))
 
 
+@bmm.batch
+def _bmm_batch(level: Any, op: Any, args: Any) -> Any:
+    check_examples(op, args)
+    return level.wrap(OPS["matmul"].function(*(level.front(x) for x in args)))
+
+
 def _batch_product(a: Any, b: Any) -> Any:
     made = kernel.small_batch(a, b)
     return product(a, b) if made is None else made
@@ -281,6 +296,11 @@ def _products_vjp(grad, input, mat2):
 products.raw(_bmm_raw)
 
 
+@products.batch
+def _products_batch(level: Any, op: Any, args: Any) -> Any:
+    return level.wrap(OPS["matmul"].function(*(level.front(x) for x in args)))
+
+
 def _check_mv(input, vec):
     if input.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(
@@ -297,6 +317,7 @@ def _check_mv(input, vec):
 @primitive(
     surface=FUNCTION | METHOD | OUT, tensors=("input", "vec"), linear_in=("input", "vec"), check=_check_mv, autocast=(None, "lower"),
     samples="x(2, 3), x(3)",
+    exact_out=True,
 )
 def mv(input, vec):
     """Matrix times vector, ``(n, m) @ (m,) -> (n,)``."""
@@ -319,6 +340,15 @@ def _mv_vjp(grad, input, vec):
     return (lambda: outer(grad, vec.conj()), lambda: mv(adjoint(input), grad))
 
 
+@mv.batch
+def _mv_batch(level: Any, op: Any, args: Any) -> Any:
+    check_examples(op, args)
+    a, v = args
+    if not level.has(a):
+        return level.wrap(OPS["matmul"].function(level.front(v), a.transpose(0, 1)))
+    return level.wrap(OPS["matmul"].function(level.front(a), level.front(v).unsqueeze(-1)).squeeze(-1))
+
+
 def _check_dot(input, tensor):
     if input.ndim != 1 or tensor.ndim != 1:
         raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors\n{describe(input=input, tensor=tensor)}")
@@ -331,6 +361,7 @@ def _check_dot(input, tensor):
 @primitive(
     surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast=(None, "lower"),
     samples="x(3), x(3)",
+    exact_out=True,
 )
 def dot(input, tensor):
     """The sum of products of two vectors ``(n), (n) -> ()``; see `vdot` for conjugation.
@@ -360,7 +391,14 @@ def _dot_vjp(grad, input, tensor):
     return (lambda: grad * tensor.conj(), lambda: grad * input.conj())
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(3), x(3); c(3), c(3)")
+@dot.batch
+def _dot_batch(level: Any, op: Any, args: Any) -> Any:
+    check_examples(op, args)
+    a, b = map(level.full, args)
+    return level.wrap(OPS["matmul"].function(a.unsqueeze(1), b.unsqueeze(2)).reshape(level.size))
+
+
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(3), x(3); c(3), c(3)", exact_out=True)
 def vdot(input, other):
     """`dot` with `input` conjugated: ``(n), (n) -> ()``."""
     return dot(input.conj(), other)
@@ -405,6 +443,7 @@ def _outer_fast(input, vec2):
 @composite(
     surface=FUNCTION | METHOD | OUT, aliases=("linalg.matmul",), autocast="lower",
     samples="x(2, 3), x(3, 4); x(3), x(3); x(2, 1, 3, 4), x(2, 4, 2); x(2, 3), x(3)",
+    exact_out=True,
 )
 def matmul(input, other):
     """The product of two tensors, vectors counting as matrices of one row or column.
@@ -540,9 +579,16 @@ def _two_batches(a: Any, b: Any) -> Any:
     return kernel.small_batch(a, b) if a.ndim == 3 == b.ndim else None
 
 
+def _with_factors_first(input: str, *factors: str) -> tuple[tuple[str, ...], ...]:
+    """The older orders of arguments: as functions with `beta` first, as methods after the tensor; `alpha` may be left out."""
+    return tuple((*first, *alpha, *factors) for first in (("beta", input), (input, "beta")) for alpha in ((), ("alpha",)))
+
+
 @composite(
     surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
     samples="x(2, 4), x(2, 3), x(3, 4); x(4), x(2, 3), x(3, 4), beta=0.5, alpha=2",
+    exact_out=True,
+    older=_with_factors_first("input", "mat1", "mat2"),
 )
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat1 @ mat2)``: ``(n, k), (k, m) -> (n, m)``, `input` of a shape that broadcasts to it.
@@ -558,6 +604,8 @@ addmm.fast(_plus(_two_matrices))
 @composite(
     surface=FUNCTION | METHOD | OUT | 4, autocast=(None, "lower"), overlap=(EXACTLY, None),
     samples="x(2), x(2, 3), x(3); x(2), x(2, 3), x(3), beta=0.5, alpha=2",
+    exact_out=True,
+    older=_with_factors_first("input", "mat", "vec"),
 )
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat @ vec)``: ``(n, m), (m) -> (n)``; see `addmm`."""
@@ -570,6 +618,7 @@ addmv.fast(_plus(kernel.small_vector))
 @composite(
     surface=FUNCTION | METHOD | OUT | 4, overlap=EXACTLY,
     samples="x(2, 3), x(2), x(3); x(3), x(2), x(3), beta=0.5, alpha=2",
+    older=_with_factors_first("input", "vec1", "vec2"),
 )
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """``beta * input + alpha * outer(vec1, vec2)``: ``(n), (m) -> (n, m)``; see `addmm`."""
@@ -584,6 +633,8 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
 @composite(
     surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
     samples="x(2, 3, 2), x(2, 3, 4), x(2, 4, 2); x(2, 1, 2), x(2, 3, 4), x(2, 4, 2), beta=0.5, alpha=2",
+    exact_out=True,
+    older=_with_factors_first("input", "batch1", "batch2"),
 )
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (b, n, m)``; see `addmm`."""
@@ -596,6 +647,8 @@ baddbmm.fast(_plus(_two_batches))
 @composite(
     surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
     samples="x(3, 2), x(2, 3, 4), x(2, 4, 2); x(3, 2), x(2, 3, 4), x(2, 4, 2), beta=0.5, alpha=2",
+    exact_out=True,
+    older=_with_factors_first("input", "batch1", "batch2"),
 )
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * sum over b of (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (n, m)``; see `addmm`."""
@@ -614,15 +667,7 @@ def _check_factors(name: str, result: Any, **factors: Any) -> None:
             raise RuntimeError(f"{name}: For non-complex input tensors, argument {key} must not be a complex number.")
 
 
-for _op in (addmm, addmv, addr, baddbmm, addbmm):
-    _input, *_factors = _op.positional
-    # As functions with `beta` first, as methods after the tensor; `alpha` may be left out.
-    _op.older = tuple(
-        (*_first, *_alpha, *_factors) for _first in (("beta", _input), (_input, "beta")) for _alpha in ((), ("alpha",))
-    )
-
-
-@composite(surface=FUNCTION | OUT, spread="matrices", samples="x(2, 3), x(3, 4), x(4, 2)")
+@composite(surface=FUNCTION | OUT, spread="matrices", samples="x(2, 3), x(3, 4), x(4, 2)", exact_out=True)
 def chain_matmul(matrices):
     """The product of one or more matrices, given one by one, in the cheapest order; see `linalg.multi_dot`."""
     from .matrix import multi_dot
@@ -672,6 +717,7 @@ def _check_linear(input, weight, bias):
     surface=FUNCTION | OUT, namespace="nn.functional", tensors=("input", "weight", "bias"), check=_check_linear, autocast="lower",
     numpy_names=True, turns=("bias", "input", "weight"),
     samples="x(2, 3), x(4, 3), x(4); x(2, 2, 3), x(4, 3)",
+    exact_out=True,
 )  # fmt: skip
 def linear(input, weight, bias=None):
     """``input @ weight.T + bias`` over the last dimension: ``(*, in), (out, in), (out) -> (*, out)``.
@@ -802,6 +848,17 @@ def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, need
     )
 
 
+@linear.batch
+def _linear_batch(level: Any, op: Any, args: Any) -> Any:
+    input, weight, bias = args
+    check_examples(op, args)
+    if not level.has(weight) and not level.has(bias):
+        return level.wrap(run(op, level.front(input), weight, bias))
+    if weight.ndim == 1:
+        return NotImplemented
+    return level.wrap(run(OPS["linear_of_each"], level.full(input), level.full(weight), None if bias is None else level.full(bias)))
+
+
 @primitive(
     surface=0, tensors=("input", "weight", "bias"),
     samples="x(2, 3), x(2, 4, 3), x(2, 4); x(2, 5, 3), x(2, 4, 3); x(2, 2, 2, 3), x(2, 4, 3), x(2, 4)",
@@ -843,3 +900,9 @@ def _linear_of_each_vjp(grad, input, weight):
         lambda: bmm(rows.transpose(1, 2), _rows_of_each(input).conj()),
         lambda: grad if grad.ndim == 2 else rows.sum(1),
     )
+
+
+@linear_of_each.batch
+def _linear_of_each_batch(level: Any, op: Any, args: Any) -> Any:
+    given = [None if x is None else level.full(x).flatten(0, 1) for x in args]
+    return level.wrap(run(op, *given).unflatten(0, (level.size, args[1].shape[0])))

@@ -83,6 +83,7 @@ float_inf = float("inf")
     vjp={"input": lambda grad, input: grad / where((input < 0) | (input > 1), float_nan, input * (1 - input))},
     title="LogitBackward0",
     samples=(0.1, 0.9),
+    public_name="logit",
 )
 def logit_of(input):
     """``log(input / (1 - input))``."""
@@ -127,6 +128,7 @@ def _log1p_exp_of_negative(x):
     partials={"input": lambda input, other: 1 / (1 + exp(other - input)), "other": lambda input, other: 1 / (1 + exp(input - other))},
     title="LogaddexpBackward0",
     operator="logaddexp(input, other)",
+    public_name="logaddexp",
 )
 def logaddexp_real(input, other):
     """``log(exp(input) + exp(other))``."""
@@ -140,6 +142,7 @@ def logaddexp_real(input, other):
     partials={"input": lambda input, out: exp(input - out), "other": lambda other, out: exp(other - out)},
     title="LogaddexpBackward0",
     samples="c(2, 3), c(3)",
+    public_name="logaddexp",
 )
 def logaddexp_complex(input, other):
     """``log(exp(input) + exp(other))``."""

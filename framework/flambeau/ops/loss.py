@@ -17,6 +17,7 @@ from ..autograd.tape import users_place
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from . import _dispatch
+from ._batching import leading, run
 from ._promote import common, only
 from ._spec import composite, constant_along, describe, elementwise, need_number, primitive
 
@@ -67,6 +68,7 @@ def warn_sizes(name: str, input: Tensor, target: Tensor) -> None:
 @primitive(
     surface=0, tensors=("input", "target", "weight"), keeps=True, operator="nll_loss_nd(input, target, weight, reduction, ignore_index)",
     samples="of nn.functional.nll_loss",
+    public_name="nll_loss",
 )
 def nll(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """``-weight[target] * input[target]`` of log probabilities ``(N, C, *)`` and classes ``(N, *)``."""
@@ -114,6 +116,27 @@ def _picked_by_ops(input: Tensor, target: Tensor, weight: Any, ignore_index: int
 @nll.raw
 def _nll_raw(grad, kept, input_shape, target, ignore_index):
     return kernels.nll_grad(grad, input_shape, kept, target, ignore_index), None, None
+
+
+@nll.batch
+def _nll_batch(level: Any, op: Any, args: Any) -> Any:
+    scores, target, weight, ignore_index, reduction = args
+    if not level.size or not scores.numel():
+        return NotImplemented
+    x, t = level.full(scores), level.full(target)
+    if scores.ndim > 1:
+        x, t = x.reshape(-1, *x.shape[2:]), t.reshape(-1, *t.shape[2:])
+    losses = run(op, x, t, None, ignore_index, "none").reshape(level.size, -1)
+    t = level.full(target).reshape(level.size, -1)
+    counted = t != ignore_index
+    shares = counted.to(losses.dtype)
+    if weight is not None:
+        shares = shares * level.full(weight).gather(1, t.where(counted, 0))
+        losses = losses * shares
+    if reduction == "none":
+        return level.wrap(losses.reshape(level.size, *target.shape))
+    total = losses.sum(1)
+    return level.wrap(total if reduction == "sum" else total / shares.sum(1))
 
 
 def _check_classes(name: str, input: Tensor, target: Tensor, weight: Any) -> None:
@@ -334,7 +357,7 @@ def _smooth_cross_entropy(
 # -- the common case: rows of scores, one class each ---------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("input",), samples="of nn.functional.cross_entropy")
+@primitive(surface=0, tensors=("input",), samples="of nn.functional.cross_entropy", public_name="cross_entropy")
 def cross_entropy_rows(input, kept):
     """``sum(losses) * factor`` of rows of scores ``(N, C)``, or their losses: what `cross_entropy` records for them.
 
@@ -572,6 +595,7 @@ def _weighted(loss: Tensor, weight: Any, reduction: str) -> Tensor:
     partials={"input": lambda input, target: 2 * (input - target), "target": lambda input, target: 2 * (target - input)},
     title="MseLossBackward0",
     operator="mse_loss(input, target, 0)",
+    public_name="mse_loss",
 )
 def squared_error(input, target):
     """``(input - target) ** 2``."""
@@ -597,6 +621,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
 @primitive(
     surface=0, tensors=("input", "target"), operator="mse_loss(input, target)",
     samples="of nn.functional.mse_loss",
+    public_name="mse_loss",
 )
 def mean_squared_error(input, target):
     """The mean of ``(input - target) ** 2`` over all elements of two arrays of one shape."""
@@ -851,7 +876,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
-@primitive(surface=0, samples="of nn.functional.gaussian_nll_loss")
+@primitive(surface=0, samples="of nn.functional.gaussian_nll_loss", public_name="float_power", batch_rule=leading)
 def raise_to(input, low):
     """``max(input, low)``, but the gradient passes as if `input` had not been raised."""
 
@@ -929,6 +954,7 @@ def _softplus(x):
     dtype=floating_common,
     partials={"input": lambda input, target: sigmoid(input) - target, "target": lambda input: -input},
     title="BinaryCrossEntropyWithLogitsBackward0",
+    public_name="binary_cross_entropy_with_logits",
 )
 def logit_entropy(input, target):
     """`binary_entropy` of ``sigmoid(input)``, without its overflow."""

@@ -13,6 +13,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor, wrap
 from . import _lapack
+from ._batching import leading
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, by_columns, identity_like, matmul, triangle
 from ._results import return_type
@@ -31,7 +32,7 @@ LdlInfo = return_type("linalg_ldl_factor_ex", ("LD", "pivots", "info"))
 # -- LU ------------------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=(COLUMNS, ROWS, ROWS), samples="of linalg.lu")
+@primitive(surface=0, memory=(COLUMNS, ROWS, ROWS), samples="of linalg.lu", public_name="linalg.lu_factor", batch_rule=leading)
 def lu_of(A):
     """Packed LU factors, row exchanges (from 1) and the first zero pivot, or 0."""
 
@@ -125,7 +126,9 @@ def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
     return packed, pivots
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_lu_factor", autocast=("float32", None), samples="sq(3); x(2, 4, 3)")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_lu_factor", autocast=("float32", None), samples="sq(3); x(2, 4, 3)", exact_out=True,
+)
 def lu_factor(A, *, pivot=True):
     """``(LU, pivots)``: L below the diagonal and U above, packed, and with which row each row was exchanged, from 1.
 
@@ -140,7 +143,7 @@ def lu_factor(A, *, pivot=True):
 lu_factor.fast(_lapack.short_way(lambda a, *, pivot: _lapack.lu_now(a) if pivot else None, returns=LuFactor, order=(COLUMNS, ROWS)))
 
 
-@composite(surface=BOTH, namespace="linalg", samples="sq(3); x(3, 4)")
+@composite(surface=BOTH, namespace="linalg", samples="sq(3); x(3, 4)", exact_out=True)
 def lu(A, *, pivot=True):
     """``P, L, U`` with ``A == P @ L @ U``: a permutation, lower triangular of unit diagonal, and upper triangular."""
     _check_pivot("linalg.lu", A, pivot)
@@ -264,7 +267,7 @@ composite(
 )(_linalg_lu_solve)
 _declared = composite(
     surface=FUNCTION | METHOD | OUT, autocast=("float32", None),
-    samples="x(3, 2), *fb.linalg.lu_factor(sq(3))",
+    samples="x(3, 2), *fb.linalg.lu_factor(sq(3))", exact_out=True,
 )(_old_lu_solve)
 _declared.deprecation = (
     "torch.lu_solve is deprecated in favor of torch.linalg.lu_solve and will be removed in a future PyTorch release.\n"
@@ -276,7 +279,7 @@ _declared.deprecation = (
 # -- LDL -------------------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=(COLUMNS, ROWS, ROWS), samples="of linalg.ldl_factor")
+@primitive(surface=0, memory=(COLUMNS, ROWS, ROWS), samples="of linalg.ldl_factor", public_name="linalg.ldl_factor", batch_rule=leading)
 def ldl_of(A, hermitian):
     """Packed LDL factors, pivots and the first zero block of D, or 0; of the lower triangle."""
 
@@ -335,7 +338,7 @@ def ldl_factor(input, *, hermitian=False):
     return Ldl((packed, pivots))
 
 
-@primitive(surface=0, tensors=("LD", "pivots", "B"), memory=(COLUMNS,), samples="of linalg.ldl_solve")
+@primitive(surface=0, tensors=("LD", "pivots", "B"), memory=(COLUMNS,), samples="of linalg.ldl_solve", public_name="linalg.ldl_solve")
 def ldl_solution(LD, pivots, B, hermitian):
     """``X`` with ``A @ X == B`` for `A` given by its packed LDL factorization, batches alike."""
 

@@ -15,12 +15,14 @@ from .._errors import ShapeCannotBeKnown
 from .._symbolic import fresh, sym_max
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
+from ._batching import aligned, logical, run
 from ._spec import (
     EXACTLY,
     FUNCTION,
     INPLACE,
     METHOD,
     NEVER,
+    OPS,
     OUT,
     ROWS,
     broadcast_shapes,
@@ -65,6 +67,8 @@ def _filled_shape(input, mask, value):
     surface=0, tensors=("input", "mask"), check=_check_masked, overlap={"mask": EXACTLY}, memory=ROWS,
     operator="masked_fill(input, mask, value)",
     samples="x(2, 3), b(2, 3), 1.5",
+    public_name="masked_fill",
+    may_write_expanded=True,
 )
 def masked_fill_number(input, mask, value):
     """`input` with the number `value` wherever `mask` holds."""
@@ -130,10 +134,23 @@ def _masked_number_raw(grad, input_shape, mask):
     return (sum_to(made, input_shape), None)
 
 
+@masked_fill_number.batch
+def _masked_fill_number_batch(level: Any, op: Any, args: Any) -> Any:
+    x, mask, value = args
+    if mask.ndim > x.ndim and not level.has(x):
+        return NotImplemented
+    a, b = aligned(level, (x, mask))
+    if not level.has(x):
+        a = x.expand(level.size, *x.shape)
+    return level.wrap(run(op, a, b, value))
+
+
 @primitive(
     surface=0, tensors=("input", "mask", "value"), check=_check_masked, overlap={"mask": EXACTLY}, memory=ROWS,
     operator="masked_fill(input, mask, value)",
     samples="x(2, 3), b(2, 3), x()",
+    public_name="masked_fill",
+    may_write_expanded=True,
 )
 def masked_fill_tensor(input, mask, value):
     """`input` with the 0-d Tensor `value` wherever `mask` holds."""
@@ -160,6 +177,16 @@ def _masked_tensor_vjp(grad, input_shape, mask, value_dtype):
     )
 
 
+@masked_fill_tensor.batch
+def _masked_fill_tensor_batch(level: Any, op: Any, args: Any) -> Any:
+    x, mask, value = args
+    if logical(level, mask) > x.ndim:
+        return NotImplemented
+    value = value.to(x.dtype) if not level.has(value) else level.wrap(level.front(value).to(x.dtype))
+    a, m, v = aligned(level, (level.wrap(level.full(x)), mask, value))
+    return level.wrap(OPS["where"].function(m, v, a))
+
+
 @composite(surface=FUNCTION | METHOD | INPLACE, samples="x(2, 3), b(2, 3), 1.5; x(2, 3), b(3), x()")
 def masked_fill(input, mask, value):
     """`input` with `value`, a number or 0-d Tensor, wherever `mask` (bool, broadcast) holds.
@@ -178,8 +205,6 @@ def _masked_fill_fast(input, mask, value):
     return (masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number).fast_rule(input, mask, value)
 
 
-for _op in (masked_fill_number, masked_fill_tensor):
-    _op.may_write_expanded = True
 
 
 def _masked_fill_in_place(target: Any, mask: Any, value: Any) -> Tensor:
@@ -198,6 +223,7 @@ def _check_masked_select(input, mask):
 @primitive(
     surface=FUNCTION | METHOD | OUT, tensors=("input", "mask"), check=_check_masked_select, overlap=NEVER,
     samples="x(2, 3), b(2, 3); x(2, 3), b(3)",
+    dynamic_shape=True,
 )
 def masked_select(input, mask):
     """The elements of `input` where `mask` (bool, broadcast) holds, as a vector in row-major order.
@@ -323,7 +349,7 @@ def _no_meta(name: str, input: Tensor) -> None:
         raise ShapeCannotBeKnown(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
-@primitive(surface=0, samples="b(2, 3)")
+@primitive(surface=0, samples="b(2, 3)", public_name="nonzero", dynamic_shape=True)
 def nonzero_rows(input):
     """The places of the non-zero elements, one a row."""
 
@@ -349,7 +375,10 @@ def _nonzero_short(a):
     return (np.array(a.nonzero()) if a.size < kernel.COMPILED_FROM else kernel.nonzero(a)).T
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="b(2, 3); i(2, 5), as_tuple=True")
+@composite(
+    surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="b(2, 3); i(2, 5), as_tuple=True", exact_out=True, dynamic_shape=True,
+    other_dtype="nonzero: Expected out tensor to have scalar type Long but got scalar type{}",
+)
 def nonzero(input, *, as_tuple=False):
     """The places of the non-zero elements in row-major order: ``(count, ndim)``, int64.
 
@@ -370,10 +399,9 @@ def nonzero(input, *, as_tuple=False):
     return tuple(nonzero_rows.function(input.reshape(1) if input.ndim == 0 else input).unbind(1))
 
 
-nonzero.other_dtype = "nonzero: Expected out tensor to have scalar type Long but got scalar type{}"
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="b(2, 3)")
+@composite(surface=FUNCTION | METHOD | OUT, samples="b(2, 3)", dynamic_shape=True)
 def argwhere(input):
     """The places of the non-zero elements in row-major order, ``(count, ndim)``."""
     return nonzero_rows.function(input)

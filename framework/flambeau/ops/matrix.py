@@ -11,6 +11,7 @@ from flambeau_kernels.cpu import few_lanes
 from .. import devices, dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _lapack
+from ._batching import leading
 from ._lapack import check_floating, check_square, raise_not_square
 from ._matrices import adjoint, identity_like, matmul
 from ._results import return_type
@@ -26,7 +27,7 @@ OldSignLogDet = return_type("slogdet", ("sign", "logabsdet"))
 # -- determinants ------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=(ROWS,), samples="of linalg.det")
+@primitive(surface=0, memory=(ROWS,), samples="of linalg.det", public_name="linalg.det", batch_rule=leading)
 def det_of(A):
     """The determinants of square matrices."""
 
@@ -75,7 +76,7 @@ def cofactors(A: Tensor) -> Tensor:
     return made * _spread(phase.conj() if phase.is_complex() else phase).conj() if phase.is_complex() else made * _spread(phase)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_det", samples="sq(3); sq(2, 3)")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_det", samples="sq(3); sq(2, 3)", exact_out=True)
 def det(A):
     """The determinant of each square matrix: ``(*, n, n) -> (*)``; see `linalg.slogdet` where it overflows."""
     check_square("linalg.det", A)
@@ -92,7 +93,7 @@ _old_det.__name__ = "det"
 composite(surface=FUNCTION | METHOD, samples="sq(3); sq(2, 3)")(_old_det)
 
 
-@primitive(surface=0, memory=(ROWS, ROWS), samples="of linalg.slogdet")
+@primitive(surface=0, memory=(ROWS, ROWS), samples="of linalg.slogdet", public_name="linalg.slogdet", batch_rule=leading)
 def slogdet_of(A):
     """Sign (or phase) and logarithm of the magnitude of the determinants."""
 
@@ -117,7 +118,7 @@ def _slogdet_vjp(grad, A, out0):
     return (_spread(scale) * adjoint(OPS["linalg.inv"].function(A)),)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_slogdet", samples="sq(3); sq(2, 3)")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_slogdet", samples="sq(3); sq(2, 3)", exact_out=True)
 def slogdet(A):
     """``sign, logabsdet``: the determinant is ``sign * exp(logabsdet)``; 0 and -inf for singular matrices.
 
@@ -134,7 +135,7 @@ def _old_slogdet(input):
 
 
 _old_slogdet.__name__ = "slogdet"
-composite(surface=FUNCTION | METHOD | OUT, samples="sq(3)")(_old_slogdet)
+composite(surface=FUNCTION | METHOD | OUT, samples="sq(3)", exact_out=True)(_old_slogdet)
 
 
 @composite(surface=FUNCTION | METHOD, samples="spd(3); spd(2, 3)")
@@ -198,9 +199,10 @@ def _old_matrix_power(input, n):
     return _matrix_power(input, n)
 
 
-for _fn, _where, _surface in ((_new_matrix_power, "linalg", BOTH), (_old_matrix_power, "", FUNCTION | METHOD | OUT)):
-    _fn.__name__ = "matrix_power"
-    composite(surface=_surface, namespace=_where, samples="sq(3), 3; sq(2, 3), -1; sq(3), 0")(_fn)
+_new_matrix_power.__name__ = _old_matrix_power.__name__ = "matrix_power"
+_POWERS = "sq(3), 3; sq(2, 3), -1; sq(3), 0"
+composite(surface=BOTH, namespace="linalg", samples=_POWERS, exact_out=True)(_new_matrix_power)
+composite(surface=FUNCTION | METHOD | OUT, samples=_POWERS)(_old_matrix_power)
 
 
 def _check_exp(input):
@@ -209,7 +211,7 @@ def _check_exp(input):
         raise_not_square("linalg.matrix_exp", input)
 
 
-@primitive(surface=FUNCTION | METHOD, aliases=("linalg.matrix_exp",), check=_check_exp, samples="sq(3); sq(2, 3)")
+@primitive(surface=FUNCTION | METHOD, aliases=("linalg.matrix_exp",), check=_check_exp, samples="sq(3); sq(2, 3)", batch_rule=leading)
 def matrix_exp(input):
     """The exponential of each square matrix, ``1 + A + A @ A / 2 + ...``: ``(*, n, n) -> (*, n, n)``.
 
@@ -271,7 +273,7 @@ def _cheapest(sizes: list[int]) -> list[list[int]]:
     return split
 
 
-@composite(surface=BOTH, namespace="linalg", samples="(x(2, 3), x(3, 4), x(4, 2)); (x(3), x(3, 2))")
+@composite(surface=BOTH, namespace="linalg", samples="(x(2, 3), x(3, 4), x(4, 2)); (x(3), x(3, 2))", exact_out=True)
 def multi_dot(tensors):
     """The product of two or more matrices in the cheapest order; the first and the last may be vectors.
 
@@ -326,7 +328,10 @@ def _multi_dot_fast(tensors):
     return matmul(first, matmul(second, third))
 
 
-@composite(surface=BOTH, namespace="linalg", autocast=("lower", None), samples="x(2, 3), x(2, 3); c(2, 3), c(3); x(3, 2), x(3, 2), dim=0")
+@composite(
+    surface=BOTH, namespace="linalg", autocast=("lower", None), samples="x(2, 3), x(2, 3); c(2, 3), c(3); x(3, 2), x(3, 2), dim=0",
+    exact_out=True,
+)
 def vecdot(x, y, *, dim=-1):
     """The sums of ``conj(x) * y`` over `dim`, which the result lacks; `x` and `y` broadcast."""
     check_floating("linalg.vecdot", x, y, half=True)
@@ -349,7 +354,7 @@ def _vecdot_fast(x, y, *, dim):
         return None
 
 
-@composite(surface=BOTH, namespace="linalg", overlap=NEVER, samples="x(2, 3), x(2, 3); x(3, 2), x(3, 2), dim=0")
+@composite(surface=BOTH, namespace="linalg", overlap=NEVER, samples="x(2, 3), x(2, 3); x(3, 2), x(3, 2), dim=0", exact_out=True)
 def cross(input, other, *, dim=-1):
     """The vector products of the 3-vectors along `dim`."""
     return OPS["cross_along"].function(input, other, dim)

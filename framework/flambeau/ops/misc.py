@@ -9,6 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor, wrap
 from . import parts, shape
+from ._batching import leading
 from ._parameters import input_of
 from ._promote import result_type
 from ._refusal import refusing
@@ -39,7 +40,7 @@ def sum_to_size(self, size):
     return made.clone() if made._storage is self._storage else made
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="p(2, 3), x(2, 3); p(2, 3), 1.5")
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="p(2, 3), x(2, 3); p(2, 3), 1.5", exact_out=True)
 def float_power(input, exponent):
     """``input ** exponent`` computed in float64, or complex128."""
     d = dtypes.complex128 if result_type((input, exponent)).is_complex else dtypes.float64
@@ -71,7 +72,7 @@ def unsafe_split(tensor, split_size_or_sections, dim=0):
     return tensor.split(split_size_or_sections, dim)
 
 
-def _copy_form(name: str, view: Any, samples: str, *, several: bool = False) -> Any:
+def _copy_form(name: str, view: Any, samples: str, *, several: bool = False, exact_out: bool = False) -> Any:
     """``name_copy``: what the view shows, in memory of its own."""
     source = OPS[view] if isinstance(view, str) else view
     parameters = ", ".join(
@@ -82,7 +83,7 @@ def _copy_form(name: str, view: Any, samples: str, *, several: bool = False) -> 
     exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # our own text
     made = scope[f"{name}_copy"]
     made.__doc__ = f"`{name}`, in memory of its own. Arguments as for `{name}`."
-    return composite(surface=FUNCTION | OUT, overlap=NEVER if several else None, samples=samples)(made)
+    return composite(surface=FUNCTION | OUT, overlap=NEVER if several else None, samples=samples, exact_out=exact_out)(made)
 
 
 def _caller(source: Any) -> Any:
@@ -102,25 +103,22 @@ def _copies(xs: Any) -> Any:
     return tuple(_copy(x) for x in xs)
 
 
-for _name, _view, _samples in (
-    ("as_strided", shape.as_strided, "x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1"),
-    ("diagonal", parts.diagonal, "x(3, 4), 1"),
-    ("expand", shape.expand_shape, "x(1, 3), (2, 3)"),
-    ("permute", shape.permute, "x(2, 3, 4), (2, 0, 1)"),
-    ("select", shape.select, "x(2, 3), 1, 2"),
-    ("squeeze", shape.squeeze, "x(2, 1, 3); x(2, 1, 3), 1"),
-    ("t", shape.t, "x(2, 3)"),
-    ("transpose", shape.transpose, "x(2, 3, 4), 0, 2"),
-    ("unfold", parts.unfold, "x(2, 5), 1, 3, 2"),
-    ("unsqueeze", shape.unsqueeze, "x(2, 3), 1"),
-    ("view_as_real", parts.view_as_real, "c(2, 3)"),
-    ("view_as_complex", parts.view_as_complex, "x(3, 2)"),
-    ("view", shape.view_shape, "x(2, 3), (3, 2)"),
-):
-    _copy_form(_name, _view, _samples)
+_copy_form("as_strided", shape.as_strided, "x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1")
+_copy_form("diagonal", parts.diagonal, "x(3, 4), 1")
+_copy_form("expand", shape.expand_shape, "x(1, 3), (2, 3)")
+_copy_form("permute", shape.permute, "x(2, 3, 4), (2, 0, 1)")
+_copy_form("select", shape.select, "x(2, 3), 1, 2")
+_copy_form("squeeze", shape.squeeze, "x(2, 1, 3); x(2, 1, 3), 1")
+_copy_form("t", shape.t, "x(2, 3)")
+_copy_form("transpose", shape.transpose, "x(2, 3, 4), 0, 2")
+_copy_form("unfold", parts.unfold, "x(2, 5), 1, 3, 2")
+_copy_form("unsqueeze", shape.unsqueeze, "x(2, 3), 1")
+_copy_form("view_as_real", parts.view_as_real, "c(2, 3)")
+_copy_form("view_as_complex", parts.view_as_complex, "x(3, 2)")
+_copy_form("view", shape.view_shape, "x(2, 3), (3, 2)", exact_out=True)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 5), 1, 1, 3")
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 5), 1, 1, 3", exact_out=True)
 def narrow_copy(input, dim, start, length):
     """`narrow`, in memory of its own. Arguments as for `narrow`.
 
@@ -131,7 +129,7 @@ def narrow_copy(input, dim, start, length):
     return _copy(_caller(shape.narrow)(input, dim, start, length))
 
 
-_copy_form("unbind", "unbind", "x(2, 3), 1", several=True)
+_copy_form("unbind", "unbind", "x(2, 3), 1", several=True, exact_out=True)
 _copy_form("split_with_sizes", "split_with_sizes", "x(5, 2), (2, 3)", several=True)
 
 
@@ -166,6 +164,8 @@ def _check_frexp(input):
 @primitive(
     surface=FUNCTION | METHOD | OUT, returns=("mantissa", "exponent"), overlap=EXACTLY, check=_check_frexp, memory=LIKE,
     samples="x(2, 3)",
+    exact_out=True,
+    batch_rule=leading,
 )
 def frexp(input):
     """``(mantissa, exponent)``: `input` as ``mantissa * 2 ** exponent`` with a magnitude of the mantissa in [0.5, 1).
@@ -191,7 +191,7 @@ def _frexp_vjp(grad, out1):
     return (grad[0] / OPS["pow"].function(2.0, out1).to(grad[0].dtype),)
 
 
-@composite(surface=FUNCTION | METHOD | OUT | INPLACE, overlap=EXACTLY, samples="x(2, 3), x(3)")
+@composite(surface=FUNCTION | METHOD | OUT | INPLACE, overlap=EXACTLY, samples="x(2, 3), x(3)", exact_out=True)
 def heaviside(input, values):
     """0 below zero, 1 above, and `values` at zero. Raises: RuntimeError for complex or different dtypes."""
     for name, x in (("input", input), ("values", values)):

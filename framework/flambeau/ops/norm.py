@@ -13,6 +13,7 @@ from .. import _state, dtypes
 from .._arrays import MetaArray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
+from ._batching import as_channels, run, scaled, unfolded
 from ._plans import Plan, few, planned
 from ._spec import (
     CHANNELS,
@@ -131,6 +132,7 @@ def _check_layer(input, normalized_shape, weight, bias, eps, keep):
 @primitive(
     surface=0, tensors=("input", "weight", "bias"), check=_check_layer, autocast=(None, "float32"),
     samples="of nn.functional.layer_norm",
+    public_name="layer_norm",
 )
 def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5, keep=None):
     """`layer_norm`; `keep` receives the moments it found."""
@@ -236,6 +238,14 @@ def _normalize_trailing_raw(
     )
 
 
+@normalize_trailing.batch
+def _normalize_trailing_batch(level: Any, op: Any, args: Any) -> Any:
+    x, shape, weight, bias, *rest = args
+    if not level.has(weight) and not level.has(bias):
+        return level.wrap(run(op, level.front(x), shape, weight, bias, *rest))
+    return scaled(level, run(op, level.full(x), shape, None, None, *rest), weight, bias)
+
+
 @composite(
     namespace="nn.functional", operator="layer_norm", whole=True,
     samples="x(2, 3, 4), (4,), x(4), x(4); x(2, 3, 4), (3, 4)",
@@ -338,6 +348,7 @@ def _check_rms(input, normalized_shape, weight, eps, keep):
 @primitive(
     surface=0, tensors=("input", "weight"), check=_check_rms, autocast=(None, "float32"), memory=CHANNELS, ordering=("input",),
     samples="of rms_norm",
+    public_name="rms_norm",
 )
 def scale_trailing(input, normalized_shape, weight=None, eps=None, keep=None):
     """`rms_norm`; `keep` receives the root mean squares."""
@@ -395,6 +406,14 @@ def _scale_trailing_raw(grad, input, weight, normalized_shape, keep, needs_input
         None if to_input is None else in_memory_order(to_input.reshape(input.shape), CHANNELS, [input]),
         None if to_weight is None else _cast(to_weight, weight.dtype).reshape(normalized_shape),
     )
+
+
+@scale_trailing.batch
+def _scale_trailing_batch(level: Any, op: Any, args: Any) -> Any:
+    x, shape, weight, *rest = args
+    if not level.has(weight):
+        return level.wrap(run(op, level.front(x), shape, weight, *rest))
+    return scaled(level, run(op, level.full(x), shape, None, *rest), weight, None)
 
 
 @composite(
@@ -471,6 +490,7 @@ def _check_channels(input, weight, bias, eps, keep):
 @primitive(
     surface=0, tensors=("input", "weight", "bias"), check=_check_channels, memory=CHANNELS_OF_DENSE, ordering=("input",),
     samples="of nn.functional.batch_norm",
+    public_name="batch_norm",
 )
 def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
     """Batch normalization by the statistics of the batch; `keep` receives them."""
@@ -508,6 +528,11 @@ def _normalize_channels_raw(grad, input, weight, bias, keep, needs_input, needs_
     return _channels_backward(
         grad, input, weight, bias, keep.mean, keep.inverse, None, (needs_input, needs_weight, needs_bias)
     )
+
+
+@normalize_channels.batch
+def _normalize_channels_batch(level: Any, op: Any, args: Any) -> Any:
+    return as_channels(level, op, args[0], args[1:3], args[3:])
 
 
 def _channels_backward(
@@ -548,6 +573,7 @@ def _check_by_running(input, mean, variance, weight, bias, eps):
     surface=0, tensors=("input", "mean", "variance", "weight", "bias"), check=_check_by_running, memory=CHANNELS_OF_DENSE,
     ordering=("input",),
     samples="of nn.functional.batch_norm",
+    public_name="batch_norm",
 )  # fmt: skip
 def normalize_by_running(input, mean, variance, weight=None, bias=None, eps=1e-5):
     """Batch normalization by given statistics."""
@@ -600,6 +626,11 @@ def _normalize_by_running_raw(
         grad, input, weight, bias, *given, None, wants, constant=True
     )
     return to_input, None, None, to_weight, to_bias
+
+
+@normalize_by_running.batch
+def _normalize_by_running_batch(level: Any, op: Any, args: Any) -> Any:
+    return as_channels(level, op, args[0], args[1:5], args[5:])
 
 
 def _update_running(
@@ -906,6 +937,7 @@ def _check_groups(input, num_groups, weight, bias, eps, keep):
 @primitive(
     surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast=(None, "float32"), memory=CHANNELS, ordering=("input",),
     samples="of nn.functional.group_norm",
+    public_name="group_norm",
 )
 def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=None):
     """`group_norm`; `keep` receives the moments of each group of each image."""
@@ -949,6 +981,15 @@ def _normalize_groups_raw(grad, input, num_groups, weight, bias, keep, needs_inp
         num_groups,
         (needs_input, needs_weight, needs_bias),
     )
+
+
+@normalize_groups.batch
+def _normalize_groups_batch(level: Any, op: Any, args: Any) -> Any:
+    x, groups, weight, bias, *rest = args
+    if level.has(weight) or level.has(bias) or not level.size or not x.shape[0]:
+        return NotImplemented
+    value = level.front(x)
+    return unfolded(level, run(op, value.reshape(-1, *value.shape[2:]), groups, weight, bias, *rest))
 
 
 @composite(

@@ -14,6 +14,7 @@ from flambeau_kernels.quiet import hush, unhush
 from .. import dtypes
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap, wrap_dim
+from ._batching import run
 from ._lapack import check_floating, check_matrix, check_square
 from ._spec import (
     FUNCTION,
@@ -38,7 +39,7 @@ BOTH = FUNCTION | OUT
 # -- vectors ---------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.vector_norm")
+@primitive(surface=0, samples="of linalg.vector_norm", public_name="norm")
 def norm_over(input, order, dims, keepdim):
     """The norm of real order over `dims`."""
 
@@ -54,6 +55,15 @@ def _norm(a, order, dims, keepdim):
 @norm_over.shape
 def _norm_shape(input, order, dims, keepdim):
     return reduced_shape(tuple(input.shape), dims, keepdim), input.dtype.to_real()
+
+
+@norm_over.batch
+def _norm_over_batch(level: Any, op: Any, args: Any) -> Any:
+    x, order, dims, keepdim = args
+    if x.ndim == 0:
+        return NotImplemented
+    axes = tuple(d + 1 for d in wrap_dims("norm", dims, x.ndim))
+    return level.wrap(run(op, level.front(x), order, axes, keepdim))
 
 
 def _own(dtype: np.dtype) -> Any:
@@ -154,7 +164,7 @@ def _order(name: str, value: Any) -> float:
     return float(value)
 
 
-@composite(surface=BOTH, namespace="linalg", samples="x(2, 3); x(2, 3), 1.0, 0, True; x(2, 3), float('inf'), (0, 1)")
+@composite(surface=BOTH, namespace="linalg", samples="x(2, 3); x(2, 3), 1.0, 0, True; x(2, 3), float('inf'), (0, 1)", exact_out=True)
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """The norm of real order `ord` over `dim`, of all elements of `x` by default; the order 0 counts what is not zero.
 
@@ -248,6 +258,7 @@ def _largest_sum(x: Tensor, order: float, rows: int, columns: int, keepdim: bool
 @composite(
     surface=BOTH, namespace="linalg", operator="linalg_matrix_norm",
     samples="sq(3); sq(2, 3), 'nuc'; sq(3), 1; sq(3), -2",
+    exact_out=True,
 )
 def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     """The norm `ord` of the matrices in the two dimensions `dim`.
@@ -265,7 +276,7 @@ def _matrix_norm_short(input, ord, dim, keepdim, dtype):
     return norm_short(input, 2.0, dim, keepdim) if plain else None
 
 
-@composite(surface=BOTH, namespace="linalg", samples="x(2, 3); sq(3), 'fro'; x(2, 3), 3.0, 1")
+@composite(surface=BOTH, namespace="linalg", samples="x(2, 3); sq(3), 'fro'; x(2, 3), 3.0, 1", exact_out=True)
 def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
     """A vector norm over one dimension, a matrix norm over two; without `ord` the 2-norm of all elements.
 

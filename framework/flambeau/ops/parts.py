@@ -13,6 +13,7 @@ from .._arrays import MetaArray, empty_like_layout, ndarray, permutation
 from .._state import interpreted
 from .._warn import warn_once
 from ..tensor import Tensor, wrap_dim
+from ._batching import run, same_dims, shifted
 from ._spec import (
     EXACTLY,
     FUNCTION,
@@ -77,6 +78,12 @@ def _diagonal_vjp(grad, input_shape, offset, dim1, dim2):
 diagonal.shows_part()
 
 
+@diagonal.batch
+def _diagonal_batch(level: Any, op: Any, args: Any) -> Any:
+    x, offset, dim1, dim2 = args
+    return level.wrap(run(op, level.front(x), offset, shifted(x, dim1), shifted(x, dim2)))
+
+
 @view(surface=METHOD, samples="x(5), 0, 3, 1; x(2, 6), 1, 2, 2")
 def unfold(self, dimension, size, step):
     """A view of all windows of `size` elements, `step` apart, along `dimension`; the windows become the last dimension.
@@ -118,7 +125,15 @@ def _unfold_vjp(grad, self_shape, dimension, size, step):
     return (whole,)
 
 
-@view(surface=FUNCTION, samples="c(2, 3)")
+@unfold.batch
+def _unfold_batch(level: Any, op: Any, args: Any) -> Any:
+    x, dimension, size, step = args
+    if x.ndim == 0:
+        return level.wrap(run(op, level.front(x).unsqueeze(-1), 1, size, step).squeeze(1))
+    return level.wrap(run(op, level.front(x), shifted(x, dimension), size, step))
+
+
+@view(surface=FUNCTION, samples="c(2, 3)", batch_rule=same_dims)
 def view_as_real(input):
     """A view of a complex tensor as a real one with a last dimension of size 2: real and imaginary parts.
 
@@ -154,7 +169,7 @@ def _begins_with_a_pair(input):
         )
 
 
-@view(surface=FUNCTION, check=_begins_with_a_pair, autocast=("float32", None), samples="x(3, 2)")
+@view(surface=FUNCTION, check=_begins_with_a_pair, autocast=("float32", None), samples="x(3, 2)", batch_rule=same_dims)
 def view_as_complex(input):
     """A view of a real tensor whose last dimension has size 2 as a complex one; the inverse of `view_as_real`.
 
@@ -197,7 +212,7 @@ def _part(index: int) -> Any:
     return kernel
 
 
-@view(surface=0, samples="of real")
+@view(surface=0, samples="of real", public_name="real", batch_rule=same_dims)
 def real_part(input):
     """The real part of a complex tensor, a view."""
 
@@ -210,7 +225,7 @@ def _real_vjp(grad):
     return (complex_of(grad, grad.new_zeros(grad.shape)),)
 
 
-@view(surface=0, samples="of imag")
+@view(surface=0, samples="of imag", public_name="imag", batch_rule=same_dims)
 def imag_part(input):
     """The imaginary part of a complex tensor, a view."""
 
@@ -290,13 +305,15 @@ def conj(input):
     return conj_physical(input) if input.is_complex() else input
 
 
-@elementwise(surface=0, vjp={"input": lambda grad: conj(grad)}, title="ConjPhysicalBackward0", operator="conj_physical(input)")
+@elementwise(
+    surface=0, vjp={"input": lambda grad: conj(grad)}, title="ConjPhysicalBackward0", operator="conj_physical(input)", public_name="conj",
+)
 def conjugate(input):
     """The complex conjugate."""
     return conj(input)
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="c(2, 3); x(2, 3)")
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="c(2, 3); x(2, 3)", exact_out=True)
 def conj_physical(input):
     """The complex conjugate; a real tensor as it is."""
     return conjugate.function(input) if input.is_complex() else input

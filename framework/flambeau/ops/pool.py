@@ -11,6 +11,7 @@ import numpy as np
 from .. import _state, dtypes
 from ..tensor import Tensor, wrap
 from . import _dispatch
+from ._batching import folded
 from ._plans import Plan, planned
 from ._spec import (
     CHANNELS,
@@ -143,7 +144,10 @@ def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:
 # -- means ---------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.avg_pool2d")
+@primitive(
+    surface=0, linear_in=("input",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.avg_pool2d", public_name="avg_pool",
+    batch_rule=folded,
+)
 def window_mean(input, windows, include_padding, divisor):
     """The sum of each window over `divisor`, or over the number of elements it has."""
 
@@ -197,7 +201,7 @@ def _window_mean_raw(grad, windows, include_padding, divisor):
     return _spread_mean(grad, windows, include_padding, divisor)
 
 
-@primitive(surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.avg_pool2d")
+@primitive(surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.avg_pool2d", batch_rule=folded)
 def spread_mean(grad, windows, include_padding, divisor):
     """The transpose of `window_mean`."""
 
@@ -306,6 +310,7 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
 @composite(
     namespace="nn.functional", surface=FUNCTION | OUT, numpy_names=True,
     samples="x(2, 3, 5, 5), 2; x(3, 5, 6), (3, 2), 2, (1, 0), True, False; x(1, 2, 4, 4), 2, divisor_override=3",
+    exact_out=True,
 )
 def avg_pool2d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
@@ -426,7 +431,7 @@ class Kept:
         self.indices: Any = None
 
 
-@primitive(surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d")
+@primitive(surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d", public_name="max_pool", batch_rule=folded)
 def window_max(input, windows, keep):
     """The maximum of each window."""
 
@@ -474,7 +479,7 @@ def _window_max_raw(grad, input, windows, keep):
     return _put_plane(grad, at, input, len(windows))
 
 
-@primitive(surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d_with_indices")
+@primitive(surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d_with_indices", public_name="max_pool", batch_rule=folded)
 def window_max_with_indices(input, windows):
     """The maximum of each window, and its index in the plane of the pooled dimensions."""
 
@@ -694,6 +699,7 @@ for _n in (1, 2, 3):
 @primitive(
     surface=0, tensors=("input", "indices"), memory=CHANNELS_OF_IMAGES, ordering=("input",),
     samples="of nn.functional.max_unpool2d",
+    public_name="max_unpool",
 )
 def unpool(input, indices, sizes):
     """Zeros with last dimensions `sizes` and `input` at `indices` of their plane."""

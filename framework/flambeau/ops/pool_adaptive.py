@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import dtypes
 from ..tensor import Tensor
+from ._batching import folded
 from ._plans import Plan, planned
 from ._spec import CHANNELS_OF_IMAGES, FUNCTION, OUT, check_room, composite, describe, primitive
 from .conv import as_ints
@@ -56,7 +57,11 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_fr
     return sizes
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d")
+@primitive(
+    surface=0, linear_in=("input",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d",
+    public_name="adaptive_avg_pool",
+    batch_rule=folded,
+)
 def adaptive_mean(input, sizes):
     """The mean over `sizes` ranges along each of the last dimensions."""
 
@@ -93,7 +98,7 @@ def _adaptive_mean_raw(grad, input_shape, sizes):
     return _adaptive_spread(grad, input_shape[len(input_shape) - len(sizes) :])
 
 
-@primitive(surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d")
+@primitive(surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d", batch_rule=folded)
 def adaptive_spread(grad, sizes):
     """The transpose of `adaptive_mean` of an input with last dimensions `sizes`."""
 
@@ -394,7 +399,9 @@ def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_ind
     return (values, indices) if return_indices else values
 
 
-@composite(namespace="nn.functional", autocast=("float32", None), samples="d(1, 2, 5, 5), 2, 3, _random_samples=k(1, 2, 2) / 4")
+@composite(
+    namespace="nn.functional", autocast=("float32", None), samples="d(1, 2, 5, 5), 2, 3, _random_samples=k(1, 2, 2) / 4", random=True,
+)
 def fractional_max_pool2d(
     input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
 ):
@@ -422,7 +429,9 @@ def fractional_max_pool2d(
     )
 
 
-@composite(namespace="nn.functional", autocast=("float32", None), samples="d(1, 1, 5, 5, 5), 2, 3, _random_samples=k(1, 1, 3) / 4")
+@composite(
+    namespace="nn.functional", autocast=("float32", None), samples="d(1, 1, 5, 5, 5), 2, 3, _random_samples=k(1, 1, 3) / 4", random=True,
+)
 def fractional_max_pool3d(
     input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
 ):
@@ -460,7 +469,7 @@ def _fractional_with_indices(n: int) -> Any:
     pool.__name__ = f"fractional_max_pool{n}d_with_indices"
     pool.__doc__ = f"`fractional_max_pool{n}d` as ``(values, indices)``. Arguments as for `fractional_max_pool{n}d`."
     samples = f"d(1, 1{', 5' * n}), 2, 3, _random_samples=k(1, 1, {n}) / 4"
-    return composite(namespace="nn.functional", samples=samples)(pool)
+    return composite(namespace="nn.functional", samples=samples, random=True)(pool)
 
 
 fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (

@@ -13,6 +13,7 @@ from flambeau_kernels.cpu import scatter as kernel
 from .. import _state, dtypes
 from .._arrays import restride
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
+from ._batching import run, shifted
 from ._spec import (
     EXACTLY,
     FUNCTION,
@@ -289,6 +290,15 @@ def _slice_scatter_vjp(grad, src_shape, src_dtype, dim, start, end, step):
     )
 
 
+@select_scatter.batch
+@slice_scatter.batch
+def _select_scatter_batch(level: Any, op: Any, args: Any) -> Any:
+    x, source, dim, *rest = args
+    if source.ndim != x.ndim - (op.name == "select_scatter"):
+        return NotImplemented
+    return level.wrap(run(op, level.full(x), level.full(source), shifted(x, dim), *rest))
+
+
 def _check_diagonal_scatter(input, src, offset, dim1, dim2):
     _check_put_view("diagonal_scatter", input.detach().diagonal(offset, dim1, dim2), src)
 
@@ -333,6 +343,14 @@ def _diagonal_scatter_vjp(grad, src_shape, src_dtype, offset, dim1, dim2):
         lambda: diagonal_scatter(grad, grad.new_zeros(src_shape), offset, dim1, dim2),
         lambda: converted_back(grad.diagonal(offset, dim1, dim2), src_dtype),
     )
+
+
+@diagonal_scatter.batch
+def _diagonal_scatter_batch(level: Any, op: Any, args: Any) -> Any:
+    x, source, offset, dim1, dim2 = args
+    if source.ndim != x.ndim - 1:
+        return NotImplemented
+    return level.wrap(run(op, level.full(x), level.full(source), offset, shifted(x, dim1), shifted(x, dim2)))
 
 
 @primitive(

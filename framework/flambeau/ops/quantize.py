@@ -13,21 +13,21 @@ from ._refusal import refusing
 from ._spec import FUNCTION, OPS, composite
 
 
-def _check(said: str, input: Any, dtype: Any) -> None:
+def _check(name: str, input: Any, dtype: Any) -> None:
     if not isinstance(input, Tensor):
-        raise TypeError(f"{said}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if dtype not in (*INTEGERS, dtypes.quint4x2, dtypes.quint2x4):
-        raise RuntimeError(f"{said}: ScalarType {dtypes.scalar_type(dtype)} is not supported: use quint8, qint8 or qint32")
+        raise RuntimeError(f"{name}: ScalarType {dtypes.scalar_type(dtype)} is not supported: use quint8, qint8 or qint32")
     if input.dtype is not dtypes.float32:
-        raise RuntimeError(f"{said}: Quantize only works on Float Tensor, got {dtypes.scalar_type(input.dtype)}; use input.float()")
+        raise RuntimeError(f"{name}: Quantize only works on Float Tensor, got {dtypes.scalar_type(input.dtype)}; use input.float()")
 
 
-def _check_zero(said: str, zero: Any, dtype: Any) -> None:
+def _check_zero(name: str, zero: Any, dtype: Any) -> None:
     if dtype in INTEGERS:
         limits = np.iinfo(INTEGERS[dtype].numpy)
         for side, wrong in (("below lower", np.min(zero, initial=0) < limits.min), ("above upper", np.max(zero, initial=0) > limits.max)):
             if wrong:
-                raise RuntimeError(f"{said}: zero_point {zero} is {side} bound of {dtype}, from {limits.min} to {limits.max}")
+                raise RuntimeError(f"{name}: zero_point {zero} is {side} bound of {dtype}, from {limits.min} to {limits.max}")
 
 
 def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> Any:
@@ -73,17 +73,17 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
     return quantize(input.detach(), dtype, Quantizer(scales._array.astype(np.float64), zero, axis))
 
 
-def _need(said: str, x: Tensor) -> QuantizedArray:
+def _need(name: str, x: Tensor) -> QuantizedArray:
     if not is_quantized(x):
-        raise NotImplementedError(f"{said}: needs a quantized tensor, got one of {x.dtype}; see quantize_per_tensor")
+        raise NotImplementedError(f"{name}: needs a quantized tensor, got one of {x.dtype}; see quantize_per_tensor")
     return x._array
 
 
-def _quantizer(said: str, x: Tensor, per_channel: bool) -> Quantizer:
-    q = _need(said, x).quantizer
+def _quantizer(name: str, x: Tensor, per_channel: bool) -> Quantizer:
+    q = _need(name, x).quantizer
     if (q.axis is not None) is not per_channel:
         wanted = "per_channel_affine" if per_channel else "per_tensor_affine"
-        raise RuntimeError(f"{said}: Expected the scheme torch.{wanted}, but the tensor's is {q.scheme}")
+        raise RuntimeError(f"{name}: Expected the scheme torch.{wanted}, but the tensor's is {q.scheme}")
     return q
 
 
@@ -160,9 +160,9 @@ def quantized_max_pool2d(input, kernel_size, stride=(), padding=0, dilation=1, c
     return _pooled("quantized_max_pool2d", "max_pool2d", input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-def _pooled(said: str, name: str, input: Tensor, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tensor:
-    array = _need(said, input)
-    _quantizer(said, input, False)
+def _pooled(public_name: str, name: str, input: Tensor, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tensor:
+    array = _need(public_name, input)
+    _quantizer(public_name, input, False)
     given = (size, stride, padding, dilation)
     size, stride, padding, dilation = (v[0] if isinstance(v, (list, tuple)) and len(v) == 1 else v for v in given)
     numbers = array.integers.to(dtypes.float64)       # which holds every integer

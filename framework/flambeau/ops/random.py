@@ -341,14 +341,14 @@ for _fn in (uniform_, normal_, exponential_, cauchy_, log_normal_, geometric_, b
 # -- new tensors -----------------------------------------------------------------------------------------------------------
 
 
-def _make(said: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, requires_grad: bool, pin_memory: bool) -> Tensor:
+def _make(name: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, device: Any, requires_grad: bool, pin_memory: bool) -> Tensor:
     if out is not None:
-        out_of_shape(said, out, size, dtype, device)
+        out_of_shape(name, out, size, dtype, device)
         return fill_in_place(out, "out", draw)
     if INTERPRETED and _state.local.calls.interpreters:
         from ..func.batching import drawn
 
-        made = drawn(lambda: _make(said, draw, size, None, dtype, layout, device, requires_grad, pin_memory))
+        made = drawn(lambda: _make(name, draw, size, None, dtype, layout, device, requires_grad, pin_memory))
         if made is not None:
             return made
     _check_layout(layout)
@@ -680,13 +680,13 @@ def _from_chances(name: str, doc: str) -> Any:
         return _constant_in(input, wrap(getattr(_kernels(), name)(_stream(generator), input._array)))
 
     draw.__name__, draw.__doc__ = name, doc
-    return composite(surface=FUNCTION, samples="p(2, 3)")(draw)
+    return composite(surface=FUNCTION, samples="p(2, 3)", random=True)(draw)
 
 
 poisson = _from_chances("poisson", "Counts from the Poisson distribution of the rates in `input`.")
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="u(2, 3); x(2, 3), 0.3")
+@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="u(2, 3); x(2, 3), 0.3", random=True)
 def bernoulli(input, p=None, *, generator=None):
     """Ones with the probabilities in `input` (or `p`, one for all), else zeros, in the shape and dtype of `input`.
 
@@ -727,7 +727,7 @@ def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
     return small.over(array)
 
 
-@composite(surface=FUNCTION, samples="p(2, 3).round() + 3, u(2, 3)")
+@composite(surface=FUNCTION, samples="p(2, 3).round() + 3, u(2, 3)", random=True)
 def binomial(count, prob, generator=None):
     """Successes among `count` trials of probability `prob`, elementwise."""
     host_only("binomial", count, prob)
@@ -736,7 +736,7 @@ def binomial(count, prob, generator=None):
     return wrap(_kernels().binomial(_stream(generator), *np.broadcast_arrays(count._array, prob._array)))
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="p(4), 2; p(2, 4), 6, True")
+@composite(surface=FUNCTION | METHOD | OUT, samples="p(4), 2; p(2, 4), 6, True", random=True)
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     """`num_samples` indices drawn from each row of weights: ``(N, C) -> (N, num_samples)``, int64, or without N.
 

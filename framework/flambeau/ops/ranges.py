@@ -115,9 +115,9 @@ def _check_count(name: str, count: int) -> None:
         raise RuntimeError(f"{name}: Storage size calculation overflowed with sizes=[{count}]: no array can be that large")
 
 
-def _stored(said: str, out: Any, made: Tensor, dtype: Any, place: Any, fit: str = "shape") -> Tensor:
+def _stored(name: str, out: Any, made: Tensor, dtype: Any, place: Any, fit: str = "shape") -> Tensor:
     """`made` in `out`; see `out_of_shape`."""
-    return out_of_shape(said, out, tuple(made.shape), dtype, place, fit).copy_(made.view(out.shape))
+    return out_of_shape(name, out, tuple(made.shape), dtype, place, fit).copy_(made.view(out.shape))
 
 
 def _counted(start: Any, end: Any, step: Any, d: Any) -> Tensor | None:

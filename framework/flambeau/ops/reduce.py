@@ -17,6 +17,7 @@ from flambeau_kernels.vocabulary import isnan, where
 from .. import dtypes
 from .._warn import warn
 from ..tensor import Tensor, wrap, wrap_dim
+from ._batching import along
 from ._picked import need_tensor, picked, picks, unrecorded
 from ._spec import (
     EXACTLY,
@@ -42,6 +43,7 @@ from ._spec import (
 @reduction(
     identity=0, combine="add", partial=lambda: 1, autocast=(None, "float32"),
     samples="x(2, 3); x(2, 3), 1; x(2, 3, 4), (0, 2), True; x(2, 3), dtype=fb.float64",
+    dtype_of_out=True,
 )
 def sum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum over `dim` (an int, several, or all by default). Integers and bools add up in int64; halves in float32.
@@ -52,9 +54,6 @@ def sum(input, dim=None, keepdim=False, *, dtype=None):
     >>> fb.tensor([[True, True], [False, True]]).sum(dim=1)
     tensor([2, 1])
     """
-
-
-sum.dtype_of_out = True
 
 
 def _nan_as_zero(x):
@@ -131,7 +130,10 @@ def _cat(parts: Any) -> Tensor:
     return cat(parts, -1)
 
 
-@reduction(identity=1, combine="mul", vjp=_prod_vjp, autocast=("float32", None), samples="x(2, 3); x(2, 3), 1; x(2, 3), 0, True")
+@reduction(
+    identity=1, combine="mul", vjp=_prod_vjp, autocast=("float32", None), samples="x(2, 3); x(2, 3), 1; x(2, 3), 0, True",
+    dtype_of_out=True,
+)
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product over `dim` (an int, several, or all by default); of nothing, 1. Integers multiply in int64.
 
@@ -140,7 +142,6 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
-prod.dtype_of_out = True
 
 
 @prod.raw
@@ -160,11 +161,11 @@ def isnan_tensor(x: Tensor) -> Tensor:
 
 def _ordered(op: Any, given: Any, dtype: Any) -> Any:
     if given.is_complex:
-        raise NotImplementedError(f'"{op.said}" not implemented for {given}: complex values have no order')
+        raise NotImplementedError(f'"{op.public_name}" not implemented for {given}: complex values have no order')
     return given, given
 
 
-@reduction(dtype=_ordered, combine="max", vjp=_share, samples="d(2, 3); d(2, 3), 1; d(2, 3, 4), (0, 2), True")
+@reduction(dtype=_ordered, combine="max", vjp=_share, samples="d(2, 3); d(2, 3), 1; d(2, 3, 4), (0, 2), True", exact_out=True)
 def amax(input, dim=(), keepdim=False):
     """The largest value over `dim`; nan wins. Tied values share the gradient equally.
 
@@ -172,7 +173,7 @@ def amax(input, dim=(), keepdim=False):
     """
 
 
-@reduction(dtype=_ordered, combine="min", vjp=_share, samples="d(2, 3); d(2, 3), 1; d(2, 3, 4), (0, 2), True")
+@reduction(dtype=_ordered, combine="min", vjp=_share, samples="d(2, 3); d(2, 3), 1; d(2, 3, 4), (0, 2), True", exact_out=True)
 def amin(input, dim=(), keepdim=False):
     """The smallest value over `dim`; nan wins. Tied values share the gradient equally.
 
@@ -232,18 +233,19 @@ def _is_not_zero(x):
 @reduction(
     dtype=bool_dtype, identity=1, map=_is_not_zero, combine="and",
     samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1)",
+    exact_out=True,
+    other_dtype="all only supports bool tensor for result, got: {}",
 )
 def all(input, dim=None, keepdim=False):
     """Whether every element over `dim` is non-zero, True where there is none: bool, but uint8 for uint8."""
 
 
-@reduction(dtype=bool_dtype, identity=0, map=_is_not_zero, combine="or", samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1)")
+@reduction(
+    dtype=bool_dtype, identity=0, map=_is_not_zero, combine="or", samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1)", exact_out=True,
+    other_dtype="any only supports bool tensor for result, got: {}",
+)
 def any(input, dim=None, keepdim=False):
     """Whether some element over `dim` is non-zero, False where there is none: bool, but uint8 for uint8."""
-
-
-for _op in (all, any):
-    _op.other_dtype = f"{_op.name} only supports bool tensor for result, got: {{}}"
 
 
 def _count_dtype(op: Any, given: Any, dtype: Any) -> Any:
@@ -293,7 +295,10 @@ def _index_short(along: Along) -> Any:
     return short
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmax"), samples="d(2, 3); d(2, 3), 1, True")
+@primitive(
+    surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmax"), samples="d(2, 3); d(2, 3), 1, True", exact_out=True,
+    batch_rule=along,
+)
 def argmax(input, dim=None, keepdim=False):
     """The index of the largest value along `dim`, the first of several, int64; nan counts as largest.
 
@@ -311,7 +316,10 @@ argmax.shape(_index_shape)
 argmax.fast(_index_short(Along("extremes", True, False, dims=ALL)))
 
 
-@primitive(surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmin"), samples="d(2, 3); d(2, 3), 1")
+@primitive(
+    surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmin"), samples="d(2, 3); d(2, 3), 1", exact_out=True,
+    batch_rule=along,
+)
 def argmin(input, dim=None, keepdim=False):
     """The index of the smallest value along `dim`, the first of several, int64; nan counts as smallest.
 
@@ -347,12 +355,16 @@ def _extreme_shape(input, dim, keepdim):
     return [(shape, input.dtype), (shape, dtypes.int64)]
 
 
-@primitive(surface=0, returns=("values", "indices"), check=_check_index_reduction("max"), samples="of max")
+@primitive(
+    surface=0, returns=("values", "indices"), check=_check_index_reduction("max"), samples="of max", public_name="max", batch_rule=along,
+)
 def max_along(input, dim, keepdim):
     """The largest values along `dim` and their places."""
 
 
-@primitive(surface=0, returns=("values", "indices"), check=_check_index_reduction("min"), samples="of min")
+@primitive(
+    surface=0, returns=("values", "indices"), check=_check_index_reduction("min"), samples="of min", public_name="min", batch_rule=along,
+)
 def min_along(input, dim, keepdim):
     """The smallest values along `dim` and their places."""
 
@@ -384,7 +396,8 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
 
     extreme.__name__, extreme.__doc__ = name, doc
     op = composite(
-        surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 1; d(2, 3), 0, True; d(2, 3), other=x(3)"
+        surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 1; d(2, 3), 0, True; d(2, 3), other=x(3)",
+        exact_out=True,
     )(extreme)
 
     @op.fast
@@ -427,6 +440,8 @@ def _check_var(input, dims, correction, keepdim):
 @primitive(
     surface=0, check=_check_var, operator="var(input, dims, correction=correction, keepdim=keepdim)",
     samples="of var",
+    public_name="var",
+    batch_rule=along,
 )
 def variance(input, dims, correction, keepdim):
     """The variance over `dims` with ``count - correction`` in the denominator."""
@@ -548,6 +563,7 @@ var.fast(_spread_short(variance, False, False))
 @primitive(
     surface=0, check=_check_var, operator="std(input, dims, correction=correction, keepdim=keepdim)",
     samples="of std",
+    public_name="std",
 )
 def deviation(input, dims, correction, keepdim):
     """The root of `variance`."""

@@ -14,6 +14,7 @@ from .. import _arrays, _state
 from .._arrays import ndarray
 from .._symbolic import as_size
 from ..tensor import Tensor, wrap_dim
+from ._batching import along, run, shifted
 from ._spec import CHANNELS, FUNCTION, METHOD, composite, int_list, need_int, primitive, wrap_dims
 from .shape import _contiguous_format
 
@@ -84,7 +85,7 @@ def _tile_fast(input, dims):
     return _repeat_fast(input, (1,) * (input.ndim - len(counts)) + counts) if isinstance(input, Tensor) else None
 
 
-@primitive(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (0,); x(2, 3), (0, 1)")
+@primitive(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (0,); x(2, 3), (0, 1)", batch_rule=along)
 def flip(input, dims):
     """`input` reversed along `dims`, in new memory; numpy would give a view, which has no negative strides here."""
 
@@ -227,6 +228,14 @@ def _roll(a, shifts, dims):
 def _roll_shape(input, shifts, dims):
     _moves(input.ndim, shifts, dims)
     return input.shape, input.dtype
+
+
+@roll.batch
+def _roll_batch(level: Any, op: Any, args: Any) -> Any:
+    x, shifts, dims = args
+    if dims is None or (isinstance(dims, (list, tuple)) and not dims) or x.ndim == 0:
+        return NotImplemented
+    return level.wrap(run(op, level.front(x), shifts, shifted(x, dims)))
 
 
 def _joined(pieces, dim):

@@ -11,6 +11,7 @@ from flambeau_kernels.cpu import scatter as kernel
 
 from .. import dtypes
 from ..tensor import Tensor, wrap_dim
+from ._batching import run, shifted
 from ._spec import EXACTLY, FUNCTION, INPLACE, LIKE, METHOD, NEVER, OUT, composite, describe, primitive
 from .select import (
     EVERY,
@@ -60,6 +61,8 @@ def _check_index_select(input, dim, index):
 @primitive(
     surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_index_select, overlap=NEVER,
     samples="x(4, 3), 0, i(4, 5); x(2, 3), 1, fb.tensor([2, 0])",
+    exact_out=True,
+    refuses_expanded_out=True,
 )
 def index_select(input, dim, index):
     """The slices of `input` at `index`, a vector of int64 or int32, along `dim`. Raises: IndexError out of range.
@@ -69,7 +72,6 @@ def index_select(input, dim, index):
     """
 
 
-index_select.refuses_expanded_out = True
 
 
 @index_select.kernel
@@ -105,6 +107,14 @@ def _index_select_raw(grad, input_shape, dim, index):
         return (grad, None)
     whole = np.zeros(input_shape, grad.dtype)
     return (_rows_reduced(whole, dim, index, grad, "sum", True), None)
+
+
+@index_select.batch
+def _index_select_batch(level: Any, op: Any, args: Any) -> Any:
+    x, dim, index = args
+    if level.has(index) or x.ndim == 0:
+        return NotImplemented
+    return level.wrap(run(op, level.front(x), shifted(x, dim), index))
 
 
 def _rows_reduced(a: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool) -> Any:
@@ -144,6 +154,7 @@ def _check_index_add(input, dim, index, source, alpha):
 @primitive(
     surface=EVERY, tensors=("input", "index", "source"), check=_check_index_add, overlap=(EXACTLY, NEVER),
     samples="x(4, 3), 0, i(4, 5), x(5, 3); x(2, 3), 1, fb.tensor([2, 0]), x(2, 2), alpha=2",
+    exact_out=True,
 )
 def index_add(input, dim, index, source, *, alpha=1):
     """`input` with the slices of ``alpha * source`` added at `index` along `dim`, one after the other.
@@ -243,6 +254,7 @@ def _index_combine_vjp(grad, out, input, dim, index, source, reduce, include_sel
         "x(4, 3), 0, i(4, 5), p(5, 3), 'prod'; x(4, 3), 0, fb.tensor([0, 2]), d(2, 3), 'amax'; "
         "x(4, 3), 0, i(4, 5), x(5, 3), 'mean', include_self=False"
     ),
+    exact_out=True,
 )
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     """`input` with the slices of `source` combined into those at `index` along `dim`.
@@ -289,6 +301,7 @@ def _check_index_copy(input, dim, index, source):
 @primitive(
     surface=EVERY, tensors=("input", "index", "source"), check=_check_index_copy, overlap=(EXACTLY, NEVER), autocast=("widest", None),
     samples="x(4, 3), 0, fb.tensor([2, 0]), x(2, 3); x(2, 3), 1, fb.tensor([2, 0]), x(2, 2)",
+    exact_out=True,
 )
 def index_copy(input, dim, index, source):
     """`input` with the slices of `source` stored at `index` along `dim`; of repeated places the last stays."""
@@ -333,6 +346,15 @@ def _index_copy_vjp(grad, dim, index, source_shape):
     return (lambda: grad.index_fill(dim, index, 0), None, of_source)
 
 
+@index_add.batch
+@index_copy.batch
+def _index_add_batch(level: Any, op: Any, args: Any) -> Any:
+    x, dim, index, source, *rest = args
+    if level.has(index) or x.ndim == 0 or source.ndim != x.ndim:
+        return NotImplemented
+    return level.wrap(run(op, level.full(x), shifted(x, dim), index, level.full(source), *rest))
+
+
 def _check_index_fill(input, dim, index, value):
     d = wrap_dim(dim, input.ndim)
     if index.dtype is not dtypes.int64:
@@ -349,6 +371,8 @@ def _check_index_fill(input, dim, index, value):
     surface=0, tensors=("input", "index"), check=_check_index_fill, overlap={"index": NEVER}, memory=LIKE, ordering=("input",),
     operator="index_fill(input, dim, index, value)",
     samples="of index_fill",
+    public_name="index_fill",
+    may_write_expanded=True,
 )
 def index_fill_number(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with `value`."""
@@ -386,10 +410,19 @@ def _index_fill_vjp(grad, dim, index):
     return (lambda: grad.index_fill(dim, index, 0), None)
 
 
+@index_fill_number.batch
+def _index_fill_number_batch(level: Any, op: Any, args: Any) -> Any:
+    x, dim, index, value = args
+    if level.has(index) or x.ndim == 0:
+        return NotImplemented
+    return level.wrap(run(op, level.front(x), shifted(x, dim), index, value))
+
+
 @primitive(
     surface=0, tensors=("input", "index", "value"), check=_check_index_fill, overlap={"index": NEVER}, memory=LIKE, ordering=("input",),
     operator="index_fill(input, dim, index, value)",
     samples="of index_fill",
+    public_name="index_fill",
 )
 def index_fill_tensor(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with the 0-d Tensor `value`."""
@@ -409,6 +442,7 @@ def _index_fill_tensor_vjp(grad, dim, index, value_dtype):
 @composite(
     surface=FUNCTION | METHOD | INPLACE, overlap={"index": NEVER},
     samples="x(4, 3), 0, fb.tensor([2, 0]), 1.5; x(2, 3), 1, fb.tensor([2]), x()",
+    may_write_expanded=True,
 )
 def index_fill(input, dim, index, value):
     """`input` with every slice at `index` (int64) along `dim` filled with `value`, a number or 0-d Tensor."""
@@ -422,8 +456,6 @@ def _index_fill_fast(input, dim, index, value):
     return None if isinstance(value, Tensor) else index_fill_number.fast_rule(input, dim, index, value)
 
 
-for _op in (index_fill, index_fill_number):
-    _op.may_write_expanded = True
 
 _index_fill_copied = index_fill.run_inplace
 

@@ -13,6 +13,7 @@ from flambeau_kernels.cpu.along import Along
 from .. import _state, dtypes
 from ..dtypes import FLOATING, from_numpy_dtype
 from ..tensor import Tensor, wrap, wrap_dim
+from ._batching import along
 from ._picked import picked, recorded_plainly
 from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, ROWS, composite, int_list, primitive
 from .join import cat
@@ -40,6 +41,8 @@ def _total_shape(input, dim, dtype):
 @primitive(
     surface=EVERY, check=_check_scan, autocast=(None, "float32"), overlap=EXACTLY,
     samples="x(2, 3), 1; x(2, 3), 0, dtype=fb.float64",
+    dtype_of_out=True,
+    batch_rule=along,
 )
 def cumsum(input, dim, *, dtype=None):
     """The sums of the elements up to each place along `dim`: the shape of `input`.
@@ -58,7 +61,6 @@ def _cumsum(a, dim, dtype):
 
 
 cumsum.shape(_total_shape)
-cumsum.dtype_of_out = True
 
 
 def _running_short(along: Along, finish: Any) -> Any:
@@ -105,7 +107,10 @@ def _cumsum_raw(grad, input_dtype, dim):
     return (kernels.cast(kernel.reverse_cumsum(grad, dim), input_dtype.numpy),)
 
 
-@primitive(surface=EVERY, check=_check_scan, autocast=(None, "float32"), overlap=EXACTLY, samples="x(2, 3), 1; x(2, 3), 0")
+@primitive(
+    surface=EVERY, check=_check_scan, autocast=(None, "float32"), overlap=EXACTLY, samples="x(2, 3), 1; x(2, 3), 0", dtype_of_out=True,
+    batch_rule=along,
+)
 def cumprod(input, dim, *, dtype=None):
     """The products of the elements up to each place along `dim`: the shape of `input`.
 
@@ -120,7 +125,6 @@ def _cumprod(a, dim, dtype):
 
 
 cumprod.shape(_total_shape)
-cumprod.dtype_of_out = True
 
 
 cumprod.fast(_running_short(Along("running", "mul"), _product_of))
@@ -179,7 +183,8 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
 
     declared.__name__, declared.__doc__ = name, doc
     op = primitive(
-        surface=FUNCTION | METHOD | OUT, returns=("values", "indices"), check=check, memory=ROWS, samples="d(2, 3), 1; d(2, 3), 0"
+        surface=FUNCTION | METHOD | OUT, returns=("values", "indices"), check=check, memory=ROWS, samples="d(2, 3), 1; d(2, 3), 0",
+        exact_out=True, batch_rule=along,
     )(declared)
     op.kernel(lambda a, dim: kernel.cumextreme(a, dim, largest))
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])
@@ -216,6 +221,8 @@ def _check_logcumsumexp(input, dim):
 @primitive(
     surface=FUNCTION | METHOD | OUT, check=_check_logcumsumexp, overlap=EXACTLY, memory=ROWS,
     samples="x(2, 3), 1; x(2, 3), 0",
+    exact_out=True,
+    batch_rule=along,
 )
 def logcumsumexp(input, dim):
     """``log(cumsum(exp(input)))`` along `dim`, computed without overflow."""

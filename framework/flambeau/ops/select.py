@@ -14,6 +14,7 @@ from flambeau_kernels.cpu.scatter import has_negative
 from .. import _state, dtypes
 from .._arrays import ndarray
 from ..tensor import Tensor, bump, wrap, wrap_dim
+from ._batching import along
 from ._spec import (
     EXACTLY,
     FUNCTION,
@@ -163,6 +164,7 @@ def _check_gather(input, dim, index, sparse_grad):
 @primitive(
     surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_gather, overlap=(NEVER, EXACTLY),
     samples="x(3, 4), 1, i(4, 3, 2); x(3, 4), 0, i(3, 2, 4)",
+    batch_rule=along,
 )
 def gather(input, dim, index, *, sparse_grad=False):
     """The elements of `input` at the places `index` names along `dim`.
@@ -260,6 +262,8 @@ def _check_put(input, dim, index, src):
 @primitive(
     surface=0, tensors=("input", "index", "src"), check=_check_put, overlap=(EXACTLY, NEVER), operator="scatter(input, dim, index, src)",
     samples="of scatter",
+    public_name="scatter",
+    batch_rule=along,
 )
 def scatter_src(input, dim, index, src):
     """`input` with the elements of `src` stored at the places `index` names along `dim`."""
@@ -322,6 +326,8 @@ def _check_fill_along(input, dim, index, value):
 @primitive(
     surface=0, tensors=("input", "index"), check=_check_fill_along, overlap=(EXACTLY, NEVER), operator="scatter(input, dim, index, value)",
     samples="of scatter",
+    public_name="scatter",
+    batch_rule=along,
 )
 def scatter_value(input, dim, index, value):
     """`input` with `value` stored at the places `index` names along `dim`."""
@@ -357,6 +363,7 @@ def _scatter_value_vjp(grad, dim, index):
 @composite(
     surface=EVERY, overlap=(EXACTLY, NEVER),
     samples="x(3, 4), 1, perm(3, 2), x(3, 2); x(3, 4), 0, perm(2, 4) % 3, value=1.5; x(3, 4), 1, i(4, 3, 2), x(3, 2), reduce='add'",
+    exact_out=True,
 )
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """`input` with values stored at the places `index` names along `dim`.
@@ -428,6 +435,8 @@ def _check_scatter_add(input, dim, index, src):
 @primitive(
     surface=EVERY, tensors=("input", "index", "src"), check=_check_scatter_add, overlap=(EXACTLY, NEVER),
     samples="x(3, 4), 1, i(4, 3, 5), x(3, 5); x(3, 4), 0, i(3, 2, 4), x(2, 4)",
+    exact_out=True,
+    batch_rule=along,
 )
 def scatter_add(input, dim, index, src):
     """`input` with the elements of `src` added at the places `index` names along `dim`, one after the other.
@@ -471,7 +480,7 @@ def _scatter_add_short(a, dim, at, src):
 REDUCES = ("sum", "prod", "mean", "amax", "amin")
 
 
-@primitive(surface=0, tensors=("input", "index", "src"), samples="of scatter_reduce")
+@primitive(surface=0, tensors=("input", "index", "src"), samples="of scatter_reduce", public_name="scatter_reduce", batch_rule=along)
 def scatter_combine(input, dim, index, src, reduce, include_self):
     """`input` with the elements of `src` combined into the places `index` names along `dim`."""
 
@@ -584,6 +593,7 @@ def _product_grads(grad: Tensor, out: Tensor, input: Tensor, src: Tensor, includ
         "x(3, 4), 1, i(4, 3, 5), p(3, 5), 'prod'; x(3, 4), 0, perm(2, 4) % 3, d(2, 4), 'amax'; "
         "x(3, 4), 1, i(4, 3, 5), x(3, 5), 'mean', include_self=False; x(3, 4), 1, i(4, 3, 5), x(3, 5), 'sum'"
     ),
+    exact_out=True,
 )
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """`input` with the elements of `src` combined into the places `index` names along `dim`.
@@ -613,7 +623,7 @@ def _scatter_reduce_fast(input, dim, index, src, reduce, *, include_self):
     return scatter_combine.fast_rule(input, dim, index, src, reduce, include_self) if reduce in REDUCES else None
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="x(3, 4), i(4, 3, 2), 1; x(3, 4), i(12, 5)")
+@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="x(3, 4), i(4, 3, 2), 1; x(3, 4), i(12, 5)", exact_out=True)
 def take_along_dim(input, indices, dim=None):
     """`gather` along `dim` where `input` and `indices` broadcast elsewhere; of the flattened input without `dim`.
 

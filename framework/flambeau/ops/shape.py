@@ -16,6 +16,7 @@ from .._symbolic import SymInt, as_size
 from .._warn import warn_once
 from ..devices import Size
 from ..tensor import Tensor, storage_buffer, wrap, wrap_dim
+from ._batching import run, same_dims, shifted
 from ._refusal import refusing
 from ._spec import (
     FUNCTION,
@@ -141,7 +142,7 @@ def infer_shape(name: str, shape: Any, numel: int) -> tuple[int, ...]:
 # -- views ---------------------------------------------------------------------------------------------------------------
 
 
-@view(surface=0, spread="size", operator="view(self, size)", samples="of view_as")
+@view(surface=0, spread="size", operator="view(self, size)", samples="of view_as", public_name="view")
 def view_shape(self, size):
     """`self` with another shape, over the same memory. Raises: RuntimeError if the strides do not allow it."""
 
@@ -216,7 +217,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
 Tensor.view = view_method  # type: ignore[attr-defined]
 
 
-@view(surface=0, operator="view(self, dtype)", samples="i(9, 4), fb.float64")
+@view(surface=0, operator="view(self, dtype)", samples="i(9, 4), fb.float64", public_name="view", batch_rule=same_dims)
 def view_dtype(self, dtype):
     """The bytes of `self` as another dtype."""
 
@@ -244,7 +245,7 @@ def _view_dtype(a, dtype):
     return a.view(dtype.numpy)
 
 
-@view(spread="shape", surface=0, operator="expand(self, shape)", samples="of expand")
+@view(spread="shape", surface=0, operator="expand(self, shape)", samples="of expand", public_name="expand")
 def expand_shape(self, shape):
     """`self` with dimensions of size 1 repeated without copying."""
 
@@ -295,6 +296,15 @@ def _expand_raw(grad, self_shape):
     from ._spec import sum_to
 
     return (sum_to(grad, self_shape),)
+
+
+@expand_shape.batch
+def _expand_shape_batch(level: Any, op: Any, args: Any) -> Any:
+    x, shape = args
+    value, extra = level.front(x), len(shape) - x.ndim
+    if extra > 0:
+        value = value.reshape(level.size, *(1,) * extra, *x.shape)
+    return level.wrap(run(op, value, (level.size, *shape)))
 
 
 @composite(surface=METHOD, spread="size", samples="x(1, 3), (2, 3); x(3), (2, -1)")
@@ -369,6 +379,14 @@ def _permute(a, dims):
     return a.transpose(order)
 
 
+@permute.batch
+def _permute_batch(level: Any, op: Any, args: Any) -> Any:
+    x, dims = args
+    if len(dims) != x.ndim:
+        raise RuntimeError(f"permute: the tensor has {x.ndim} dimensions, but the ordering {list(dims)} has {len(dims)}")
+    return level.wrap(run(op, level.front(x), (0, *shifted(x, list(dims)))))
+
+
 _orders: set[Any] = set()                             # tuples of dimensions that were in order for a tensor
 _MOST_ORDERS = 1024
 
@@ -420,6 +438,14 @@ def _transpose_vjp(grad, dim0, dim1):
 @transpose.raw
 def _transpose_raw(grad, dim0, dim1):
     return (grad.swapaxes(dim0, dim1) if grad.ndim else grad,)
+
+
+@transpose.batch
+def _transpose_batch(level: Any, op: Any, args: Any) -> Any:
+    x, dim0, dim1 = args
+    i, j = wrap_dim(dim0, x.ndim), wrap_dim(dim1, x.ndim)
+    value = level.front(x)
+    return level.wrap(run(op, value, i + 1, j + 1) if x.ndim else value.view(value.shape))
 
 
 @composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3, 4), 0, 2")
@@ -555,7 +581,13 @@ def _unsqueeze_raw(grad, dim):
     return (grad.squeeze(dim),)
 
 
-@view(surface=0, operator="squeeze(input, dims)", samples="of squeeze")
+@unsqueeze.batch
+def _unsqueeze_batch(level: Any, op: Any, args: Any) -> Any:
+    x, dim = args
+    return level.wrap(run(op, level.front(x), wrap_dim(dim, x.ndim + 1) + 1))
+
+
+@view(surface=0, operator="squeeze(input, dims)", samples="of squeeze", public_name="squeeze")
 def squeeze_dims(input, dims):
     """`input` without those of `dims` that have size 1."""
 
@@ -583,6 +615,12 @@ def _squeeze_vjp(grad, input_shape):
 @squeeze_dims.raw
 def _squeeze_raw(grad, input_shape):
     return (grad.reshape(input_shape),)
+
+
+@squeeze_dims.batch
+def _squeeze_dims_batch(level: Any, op: Any, args: Any) -> Any:
+    x, dims = args
+    return level.wrap(run(op, level.front(x), tuple(d + 1 for d in dims)))
 
 
 @composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 1, 3, 1); x(2, 1, 3), 1; x(1, 2, 1), (0, 2)")
@@ -739,7 +777,7 @@ def _select_raw(grad, input_shape, dim, index):
 select.node_class.looks_around = True
 
 
-@view(surface=0, operator="slice(input, dim, start, stop, step)", samples="of getitem_op")
+@view(surface=0, operator="slice(input, dim, start, stop, step)", samples="of getitem_op", public_name="narrow")
 def slice_dim(input, dim, start, stop, step):
     """``input[start:stop:step]`` along `dim`, bounds already within the dimension."""
 
@@ -764,6 +802,16 @@ def _slice_raw(grad, input_shape, dim, start, stop, step):
 
 
 slice_dim.node_class.looks_around = True
+
+
+@narrow.batch
+@select.batch
+@slice_dim.batch
+def _narrow_batch(level: Any, op: Any, args: Any) -> Any:
+    x, dim, *rest = args
+    if x.ndim == 0:
+        return run(op, wrap(np.zeros(())), dim, *rest)  # raises as for any 0-d tensor
+    return level.wrap(run(op, level.front(x), shifted(x, dim), *rest))
 
 
 @view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1")
@@ -873,6 +921,13 @@ def _as_strided_raw(grad, input, size, stride, storage_offset):
     return (restrided(flat, own.shape, [s * step for s in own.steps], (own.offset - first) * step),)
 
 
+@as_strided.batch
+def _as_strided_batch(level: Any, op: Any, args: Any) -> Any:
+    x, size, stride, offset = args
+    value = level.front(x)
+    return level.wrap(run(op, value, (level.size, *size), (value.stride(0), *stride), offset))
+
+
 def wrap_index(positions: Any) -> Tensor:
     return wrap(positions)
 
@@ -927,6 +982,14 @@ def _reshape_fast(input, shape):
     if base is a or base is not None and base is a.base:
         return view_shape.of(input, made, (shape,))
     return small.over(made) if input._node is None else None
+
+
+@view_shape.batch
+@reshape.batch
+def _view_shape_batch(level: Any, op: Any, args: Any) -> Any:
+    x, size = args
+    sizes = infer_shape(op.name, (size,) if isinstance(size, int) else size, x.numel())
+    return level.wrap(run(op, level.front(x), (level.size, *sizes)))
 
 
 def _contiguous_format() -> Any:

@@ -15,6 +15,7 @@ from .. import dtypes
 from .._arrays import contiguous_strides, ndarray
 from ..tensor import Tensor, wrap
 from . import _lapack
+from ._batching import leading, leading_of_two
 from ._lapack import LinAlgError, check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, by_columns, matmul, triangle
 from ._results import return_type
@@ -45,7 +46,9 @@ SINGULAR = "The diagonal element {} is zero, the inversion could not be complete
 # -- inverse ---------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, operator="linalg_inv_ex(A)", memory=(COLUMNS, ROWS), samples="of linalg.inv")
+@primitive(
+    surface=0, operator="linalg_inv_ex(A)", memory=(COLUMNS, ROWS), samples="of linalg.inv", public_name="linalg.inv", batch_rule=leading,
+)
 def inverse_of(A):
     """The inverses of square matrices, and for each the first zero pivot, or 0."""
 
@@ -87,7 +90,10 @@ def _inverse(A: Any) -> Tensor:
     return made
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_inv", autocast=("float32", None), samples="sq(3); sq(2, 3)")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_inv", autocast=("float32", None), samples="sq(3); sq(2, 3)", exact_out=True,
+    batch_rule=leading,
+)
 def inv(A):
     """The inverse of each square matrix: ``(*, n, n) -> (*, n, n)``. Raises: LinAlgError for a singular one.
 
@@ -99,7 +105,7 @@ def inv(A):
 inv.fast(_lapack.short_way(_lapack.inverse_now, square=True, order=COLUMNS))
 
 
-@composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); sq(2, 3)")
+@composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); sq(2, 3)", exact_out=True)
 def inverse(input):
     """The inverse of each square matrix. Raises: LinAlgError for a singular one."""
     return _inverse(input)
@@ -111,7 +117,9 @@ inverse.fast(_lapack.short_way(_lapack.inverse_now, square=True, order=COLUMNS))
 # -- square systems --------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("A", "B"), memory=(COLUMNS, ROWS), samples="of linalg.solve")
+@primitive(
+    surface=0, tensors=("A", "B"), memory=(COLUMNS, ROWS), samples="of linalg.solve", public_name="linalg.solve", batch_rule=leading_of_two,
+)
 def solution_of(A, B):
     """``X`` with ``A @ X == B``, batches alike, and for each matrix the first zero pivot, or 0."""
 
@@ -190,6 +198,8 @@ def solve_ex(A, B, *, left=True, check_errors=False):
 @composite(
     surface=BOTH, namespace="linalg", operator="linalg_solve", autocast=("float32", None),
     samples="sq(3), x(3, 2); sq(2, 3), x(2, 3); sq(3), x(2, 3), left=False",
+    exact_out=True,
+    batch_rule=leading_of_two,
 )
 def solve(A, B, *, left=True):
     """``X`` with ``A @ X == B``, or ``X @ A == B`` if not `left`: ``(*, n, n), (*, n, k) -> (*, n, k)``.
@@ -220,7 +230,10 @@ solve.fast(
 # -- triangular systems ----------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, tensors=("A", "B"), memory=(COLUMNS,), samples="of linalg.solve_triangular")
+@primitive(
+    surface=0, tensors=("A", "B"), memory=(COLUMNS,), samples="of linalg.solve_triangular", public_name="linalg.solve_triangular",
+    batch_rule=leading_of_two,
+)
 def triangular_solution(A, B, upper, unitriangular):
     """``X`` with ``A @ X == B``, where of `A` only a triangle is read; batches alike."""
 
@@ -281,6 +294,7 @@ _triangular = _lapack.short_way(
 @composite(
     surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, autocast=("float32", None),
     samples="x(3, 2), sq(3); x(3, 2), sq(3), False, True",
+    exact_out=True,
 )
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     """``(X, A)`` with ``A @ X == b``, or ``A.mT @ X == b`` if `transpose`, for triangular `A`.
@@ -474,7 +488,7 @@ def tensorsolve(input, other, dims=None):
 # -- pseudo-inverse and least squares ------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=(ROWS,), samples="of linalg.pinv")
+@primitive(surface=0, memory=(ROWS,), samples="of linalg.pinv", public_name="linalg.pinv", batch_rule=leading)
 def pseudo_inverse(A, atol, rtol, hermitian):
     """The Moore-Penrose inverses; singular values up to ``max(atol, rtol * largest)`` count as 0."""
 
@@ -579,7 +593,7 @@ def _BESIDE_ROOM(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int,
     return (*found[:-2], found[-1], found[-2])
 
 
-@primitive(surface=0, tensors=("A", "B"), samples="of linalg.lstsq")
+@primitive(surface=0, tensors=("A", "B"), samples="of linalg.lstsq", public_name="linalg.lstsq", batch_rule=leading_of_two)
 def least_squares(A, B, rcond, driver):
     """The least-squares solutions, ranks and singular values of ``A @ X == B``, batches alike."""
 

@@ -11,6 +11,7 @@ from flambeau_kernels.cpu.along import ALL, MOST, Along
 
 from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
+from ._batching import along as along_dim
 from ._picked import need_tensor, picked, picks, unrecorded
 from ._spec import (
     EXACTLY,
@@ -47,7 +48,7 @@ def _check_sort(input, dim, descending):
     return input, wrap_dim(dim, input.ndim), descending
 
 
-@primitive(surface=0, returns=PAIR, check=_check_sort, memory=LIKE, samples="of sort")
+@primitive(surface=0, returns=PAIR, check=_check_sort, memory=LIKE, samples="of sort", public_name="sort", batch_rule=along_dim)
 def sort_pair(input, dim, descending):
     """The elements in order along `dim`, equal ones in the order they had, and where they were."""
 
@@ -72,7 +73,7 @@ def _sort_short(input, dim, descending):
 
 
 
-@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 0, True; d(5), stable=True")
+@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 0, True; d(5), stable=True", exact_out=True)
 def sort(input, dim=-1, descending=False, *, stable=False):
     """``(values, indices)``: the elements in ascending (or `descending`) order along `dim`, and where they were.
 
@@ -109,7 +110,7 @@ def _argsort_short(input, dim, descending, stable):
     return None if found is None else wrap(found)
 
 
-@composite(surface=EVERY, overlap=EXACTLY, samples="d(4, 2)")
+@composite(surface=EVERY, overlap=EXACTLY, samples="d(4, 2)", exact_out=True)
 def msort(input):
     """`input` sorted along its first dimension."""
     return sort_pair.function(input, 0, False)[0]
@@ -125,7 +126,7 @@ def _check_topk(input, k, dim, largest):
     return input, int(k), d, largest
 
 
-@primitive(surface=0, returns=PAIR, check=_check_topk, samples="of topk")
+@primitive(surface=0, returns=PAIR, check=_check_topk, samples="of topk", public_name="topk", batch_rule=along_dim)
 def topk_pair(input, k, dim, largest):
     """The `k` largest or smallest elements along `dim`, and where they are."""
 
@@ -148,7 +149,7 @@ def _topk_shape(input, k, dim, largest):
     return _pair_shape((*input.shape[:dim], k, *input.shape[dim + 1 :]) if input.ndim else (), input)
 
 
-@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 5), 2; d(2, 5), 3, 1, False")
+@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 5), 2; d(2, 5), 3, 1, False", exact_out=True)
 def topk(input, k, dim=-1, largest=True, sorted=True):
     """``(values, indices)``: the `k` largest (or smallest) elements along `dim`, the best first, and where they are.
 
@@ -198,7 +199,10 @@ def _reduced_shape(input: Tensor, dim: int, keepdim: bool) -> Any:
     return _pair_shape(reduced_shape(tuple(input.shape), (dim,) if input.ndim else (), keepdim), input)
 
 
-@primitive(surface=EVERY, returns=PAIR, check=_check_kth, overlap=NEVER, samples="d(2, 5), 2; d(4, 2), 3, 0, True")
+@primitive(
+    surface=EVERY, returns=PAIR, check=_check_kth, overlap=NEVER, samples="d(2, 5), 2; d(4, 2), 3, 0, True", exact_out=True,
+    batch_rule=along_dim,
+)
 def kthvalue(input, k, dim=-1, keepdim=False):
     """``(values, indices)``: the `k`-th smallest element (from 1) along `dim`, and where it is.
 
@@ -245,7 +249,9 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         pass
 
     along.__name__, along.__doc__ = f"{name}_along", doc
-    pair = primitive(surface=0, returns=PAIR, check=_check_median(name), samples=f"of {name}")(along)
+    pair = primitive(
+        surface=0, returns=PAIR, check=_check_median(name), samples=f"of {name}", public_name=name, batch_rule=along_dim
+    )(along)
     pair.name = name
     pair.node_class.title = f"{name.title()}Backward1"
     pair.kernel(_median_kernel(skip_nan))
@@ -257,7 +263,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         pass
 
     whole.__name__, whole.__doc__ = f"{name}_whole", doc
-    single = primitive(surface=0, samples=f"of {name}")(whole)
+    single = primitive(surface=0, samples=f"of {name}", public_name=name)(whole)
     single.node_class.title = f"{name.title()}Backward0"
 
     @single.kernel
@@ -274,6 +280,13 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         # Elements equal to the median share its gradient.
         return ((grad / at.sum()).where(at, 0),)
 
+    @single.batch
+    def _whole_batch(level, op, args):
+        (x,) = args
+        if not x.numel():
+            return NotImplemented
+        return level.wrap(pair.function(level.front(x).reshape(level.size, -1), 1, False)[0])
+
     def public(input, dim=None, keepdim=False):
         need_tensor(name, input)
         if dim is not None:
@@ -283,7 +296,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         return single.function(input)
 
     public.__name__, public.__doc__ = name, doc
-    op = composite(surface=EVERY, samples="d(2, 3); d(2, 5), 1; d(4, 2), 0, True")(public)
+    op = composite(surface=EVERY, samples="d(2, 3); d(2, 5), 1; d(4, 2), 0, True", exact_out=True)(public)
 
     @single.raw
     def _whole_raw(grad, out, input):
@@ -321,7 +334,10 @@ def _check_mode(input, dim, keepdim):
     return input, d, keepdim
 
 
-@primitive(surface=EVERY, returns=PAIR, check=_check_mode, overlap=NEVER, samples="d(2, 5); d(3, 4), 0, True")
+@primitive(
+    surface=EVERY, returns=PAIR, check=_check_mode, overlap=NEVER, samples="d(2, 5); d(3, 4), 0, True", exact_out=True,
+    batch_rule=along_dim,
+)
 def mode(input, dim=-1, keepdim=False):
     """``(values, indices)``: the most frequent element along `dim`, the smallest of several, and its last place."""
 
@@ -421,6 +437,7 @@ def _quantile_short(along: Along) -> Any:
 @composite(
     surface=EVERY, autocast=("float32", None),
     samples="d(2, 5), 0.3; d(2, 5), fb.tensor([0.3, 0.7], dtype=real), 1, True; d(6), 0.5, interpolation='lower'",
+    exact_out=True,
 )
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """The `q`-quantiles (numbers in [0, 1]) along `dim`, or of all elements; nan if any element is nan.
@@ -439,7 +456,9 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
 quantile.fast(_quantile_short(Along("quantiles", False, dims=ALL, most_along=MOST_SORTED, takes_array=True)))
 
 
-@composite(surface=EVERY, autocast=("float32", None), samples="d(2, 5), 0.3; d(2, 5), fb.tensor([0.3, 0.7], dtype=real), 1, True")
+@composite(
+    surface=EVERY, autocast=("float32", None), samples="d(2, 5), 0.3; d(2, 5), fb.tensor([0.3, 0.7], dtype=real), 1, True", exact_out=True,
+)
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """`quantile` of the elements that are not nan; `q`, `dim` and `interpolation` as there."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)

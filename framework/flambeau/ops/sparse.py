@@ -128,30 +128,30 @@ def sparse_compressed_tensor(
                               requires_grad, check_invariants)  # fmt: skip
 
 
-def _compressed_tensor(said: str, layout: Any, compressed_indices: Any, plain_indices: Any, values: Any, size: Any, dtype: Any,
+def _compressed_tensor(name: str, layout: Any, compressed_indices: Any, plain_indices: Any, values: Any, size: Any, dtype: Any,
                        device: Any, requires_grad: bool, check_invariants: bool | None) -> Tensor:  # fmt: skip
     if layout not in COMPRESSED:
         shown = "none" if layout is None else NAMES.get(layout, layout)
-        raise RuntimeError(f"{said} expected sparse compressed tensor layout but got {shown}")
+        raise RuntimeError(f"{name} expected sparse compressed tensor layout but got {shown}")
     values = _values_given(values, dtype, device)
     comp, plain = (_indices_given(x, values).to(values.device) for x in (compressed_indices, plain_indices))
     if size is None:
-        size = _smallest(said, layout, comp, plain, values)
+        size = _smallest(name, layout, comp, plain, values)
     shape = tuple(int(n) for n in size)
     if check.is_checked(check_invariants):
         check.check_compressed(layout, comp, plain, values, shape)
     return _finished(compressed(layout, (comp, plain, values), shape), requires_grad)
 
 
-def _smallest(said: str, layout: Any, comp: Tensor, plain: Tensor, values: Tensor) -> tuple[int, ...]:
+def _smallest(name: str, layout: Any, comp: Tensor, plain: Tensor, values: Tensor) -> tuple[int, ...]:
     """The smallest shape that holds these indices."""
     batch = comp.ndim - 1
     blocked = layout in BLOCKED
     if comp.ndim < 1 or plain.ndim < 1 or values.ndim < batch + 1 + 2 * blocked:
-        raise RuntimeError(f"{said}: indices and values need a dimension at least; got {comp.ndim}, {plain.ndim} and {values.ndim}")
+        raise RuntimeError(f"{name}: indices and values need a dimension at least; got {comp.ndim}, {plain.ndim} and {values.ndim}")
     block = tuple(values.shape[batch + 1 : batch + 3]) if blocked else (1, 1)
     count = comp.shape[-1] - 1
-    across = int(host(said, plain)[0].max()) + 1 if plain.numel() else 0
+    across = int(host(name, plain)[0].max()) + 1 if plain.numel() else 0
     rows, columns = (count, across) if layout in BY_ROWS else (across, count)
     dense = values.shape[batch + 1 + 2 * blocked :]
     return (*comp.shape[:-1], rows * block[0], columns * block[1], *dense)
@@ -227,21 +227,21 @@ def _layout_of(x: Tensor) -> str:
     return NAMES[x.layout]
 
 
-def _need_coo(said: str, x: Tensor) -> CooArray:
+def _need_coo(name: str, x: Tensor) -> CooArray:
     if not isinstance(x._array, CooArray):
-        raise RuntimeError(f"{said} expected sparse coordinate tensor layout but got {_layout_of(x)}")
+        raise RuntimeError(f"{name} expected sparse coordinate tensor layout but got {_layout_of(x)}")
     return x._array
 
 
-def _need_compressed(said: str, x: Tensor, forms: Any, what: str) -> CompressedArray:
+def _need_compressed(name: str, x: Tensor, forms: Any, what: str) -> CompressedArray:
     if not isinstance(x._array, CompressedArray) or x._array.form not in forms:
-        raise RuntimeError(f"{said} expected sparse {what} compressed tensor layout but got {_layout_of(x)}")
+        raise RuntimeError(f"{name} expected sparse {what} compressed tensor layout but got {_layout_of(x)}")
     return x._array
 
 
-def _need_sparse(said: str, x: Tensor) -> SparseArray:
+def _need_sparse(name: str, x: Tensor) -> SparseArray:
     if not isinstance(x._array, SparseArray):
-        raise RuntimeError(f"{said} expected sparse tensor layout but got {_layout_of(x)}")
+        raise RuntimeError(f"{name} expected sparse tensor layout but got {_layout_of(x)}")
     return x._array
 
 
@@ -525,10 +525,10 @@ def sparse_resize_and_clear_(self: Tensor, size: Any, sparse_dim: int, dense_dim
     return self
 
 
-def _check_counts(said: str, size: tuple[int, ...], sparse_dim: int, dense_dim: int) -> None:
+def _check_counts(name: str, size: tuple[int, ...], sparse_dim: int, dense_dim: int) -> None:
     if sparse_dim + dense_dim != len(size):
         raise RuntimeError(
-            f"{said}: number of dimensions must be sparse_dim ({sparse_dim}) + dense_dim ({dense_dim}), but got {len(size)} "
+            f"{name}: number of dimensions must be sparse_dim ({sparse_dim}) + dense_dim ({dense_dim}), but got {len(size)} "
             f"(size {list(size)})"
         )
 
@@ -536,15 +536,15 @@ def _check_counts(said: str, size: tuple[int, ...], sparse_dim: int, dense_dim: 
 # -- products -------------------------------------------------------------------------------------------------------------
 
 
-def _need_matrix(said: str, mat: Tensor) -> None:
+def _need_matrix(name: str, mat: Tensor) -> None:
     if not is_sparse(mat):
-        raise RuntimeError(f"{said}: expected a sparse matrix, got the layout {mat.layout} and shape {tuple(mat.shape)}")
+        raise RuntimeError(f"{name}: expected a sparse matrix, got the layout {mat.layout} and shape {tuple(mat.shape)}")
 
 
-def _rows_of_product(said: str, mat1: Tensor, mat2: Tensor) -> tuple[Any, Tensor]:
+def _rows_of_product(name: str, mat1: Tensor, mat2: Tensor) -> tuple[Any, Tensor]:
     """The rows that `mat1` has elements in, and what they are in the product with the dense `mat2`."""
-    _need_matrix(said, mat1)
-    rows = np.unique(host(said, to_coo(mat1)._array.indices)[0][0])
+    _need_matrix(name, mat1)
+    rows = np.unique(host(name, to_coo(mat1)._array.indices)[0][0])
     return rows, rules.matrix_product(mat1, mat2).index_select(0, wrap(rows))
 
 
@@ -713,20 +713,20 @@ def _sampled(input: Tensor, mat1: Tensor, mat2: Tensor, beta: Any, alpha: Any) -
     return with_values(input, found if beta == 0 else found + (own if beta == 1 else own * beta))
 
 
-def _softmax(said: str, input: Tensor, dim: int, dtype: Any, logarithm: bool) -> Tensor:
-    array = _need_coo(said, input)
+def _softmax(name: str, input: Tensor, dim: int, dtype: Any, logarithm: bool) -> Tensor:
+    array = _need_coo(name, input)
     if dtype is not None:
         input = input.to(dtype)
     if not input.dtype.is_floating_point:
-        raise RuntimeError(f"sparse.{said}: not implemented for {input.dtype}; convert it to a floating dtype")
+        raise RuntimeError(f"sparse.{name}: not implemented for {input.dtype}; convert it to a floating dtype")
     x = _coalesced(input)
     array, values = pattern_of(x), values_of(x)
     dim = wrap_dim(dim, array.ndim)
     n = array.sparse_dim
     if dim >= n:
-        return with_values(x, getattr(values, said)(dim - n + 1))
-    where = np.delete(host(said, array.indices)[0], dim, axis=0)
-    flat = flat_places(said, where, tuple(s for d, s in enumerate(array.shape[:n]) if d != dim))
+        return with_values(x, getattr(values, name)(dim - n + 1))
+    where = np.delete(host(name, array.indices)[0], dim, axis=0)
+    flat = flat_places(name, where, tuple(s for d, s in enumerate(array.shape[:n]) if d != dim))
     groups = np.unique(flat, return_inverse=True)[1]
     at = wrap(np.ascontiguousarray(groups.reshape(-1)))
     count = int(groups.max()) + 1 if len(flat) else 0

@@ -212,7 +212,7 @@ def tetragamma(input):
 
 
 @elementwise(surface=0, dtype=lambda op, args: real_floating(op, args[:1]), title="PolygammaBackward0",
-             partials={"input": lambda input, n: special_polygamma(n + 1, input)})  # fmt: skip
+             partials={"input": lambda input, n: special_polygamma(n + 1, input)}, public_name="polygamma")  # fmt: skip
 def polygamma_of(input, *, n=2):
     """The derivative of order `n`, at least 2, of ``digamma``."""
     return where(input == INFINITY, NAN, special_polygamma(n, input))

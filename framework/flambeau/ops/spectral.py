@@ -12,6 +12,7 @@ import numpy as np
 
 from ..tensor import Tensor, wrap
 from . import _lapack
+from ._batching import leading
 from ._lapack import check_floating, check_matrix, check_square
 from ._matrices import absent, adjoint, diagonal, diagonal_matrix, matmul, needs_vectors
 from ._results import return_type
@@ -29,7 +30,7 @@ OldSvd = return_type("svd", ("U", "S", "V"))
 # -- eigenvalues of Hermitian matrices -----------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=(ROWS, COLUMNS), samples="of linalg.eigh")
+@primitive(surface=0, memory=(ROWS, COLUMNS), samples="of linalg.eigh", public_name="linalg.eigh", batch_rule=leading)
 def eigh_of(A, uplo):
     """Eigenvalues, ascending, and eigenvectors of Hermitian matrices."""
 
@@ -85,7 +86,9 @@ def _check_uplo(name: str, A: Any, UPLO: str) -> str:
     return uplo
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_eigh", autocast=("float32", None), samples="sym(3); sym(2, 3), 'U'")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_eigh", autocast=("float32", None), samples="sym(3); sym(2, 3), 'U'", exact_out=True,
+)
 def eigh(input, UPLO="L"):
     """Eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices: ``(*, n, n) -> (*, n), (*, n, n)``.
 
@@ -102,7 +105,7 @@ def eigh(input, UPLO="L"):
 eigh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, True), square=True, returns=Eigh, order=(ROWS, COLUMNS)))
 
 
-@primitive(surface=0, memory=(ROWS,), samples="of linalg.eigvalsh")
+@primitive(surface=0, memory=(ROWS,), samples="of linalg.eigvalsh", public_name="linalg.eigvalsh", batch_rule=leading)
 def eigvalsh_of(A, uplo):
     """Eigenvalues, ascending, of Hermitian matrices."""
 
@@ -123,7 +126,10 @@ def _eigvalsh_vjp(grad, A, uplo):
     return (matmul(V * grad.unsqueeze(-2), adjoint(V)),)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_eigvalsh", autocast=("float32", None), samples="sym(3); sym(2, 3), 'U'")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_eigvalsh", autocast=("float32", None), samples="sym(3); sym(2, 3), 'U'",
+    exact_out=True,
+)
 def eigvalsh(input, UPLO="L"):
     """Eigenvalues, ascending and real, of Hermitian matrices: ``(*, n, n) -> (*, n)``; see `linalg.eigh` for `UPLO`."""
     uplo = _check_uplo("linalg.eigvalsh", input, UPLO)
@@ -136,7 +142,7 @@ eigvalsh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, False)
 # -- eigenvalues of any square matrix ------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=(ROWS, COLUMNS), samples="of linalg.eig")
+@primitive(surface=0, memory=(ROWS, COLUMNS), samples="of linalg.eig", public_name="linalg.eig", batch_rule=leading)
 def eig_of(A):
     """Eigenvalues and eigenvectors of square matrices, complex."""
 
@@ -180,7 +186,7 @@ def eig(input):
     return Eig(eig_of(input))
 
 
-@primitive(surface=0, memory=(ROWS,), samples="of linalg.eigvals")
+@primitive(surface=0, memory=(ROWS,), samples="of linalg.eigvals", public_name="linalg.eigvals", batch_rule=leading)
 def eigvals_of(A):
     """Eigenvalues of square matrices, complex."""
 
@@ -212,7 +218,7 @@ def eigvals(input):
 # -- singular values -------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=(COLUMNS, ROWS, COLUMNS), samples="of linalg.svd")
+@primitive(surface=0, memory=(COLUMNS, ROWS, COLUMNS), samples="of linalg.svd", public_name="linalg.svd", batch_rule=leading)
 def svd_of(A, full_matrices):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``."""
 
@@ -313,7 +319,7 @@ def _check_driver(name: str, driver: Any) -> None:
         raise RuntimeError(f"{name}: keyword argument `driver=` is only supported on CUDA inputs, got driver={driver!r}")
 
 
-@primitive(surface=0, memory=(ROWS,), samples="of linalg.svdvals")
+@primitive(surface=0, memory=(ROWS,), samples="of linalg.svdvals", public_name="linalg.svdvals", batch_rule=leading)
 def svdvals_of(A):
     """Singular values, descending."""
 
@@ -338,7 +344,9 @@ def singular_values(A: Tensor) -> Tensor:
     return svd_of(A, False)[1] if needs_vectors(A) else svdvals_of(A)
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_svdvals", autocast=("float32", None), samples="sq(3); x(2, 4, 3)")
+@composite(
+    surface=BOTH, namespace="linalg", operator="linalg_svdvals", autocast=("float32", None), samples="sq(3); x(2, 4, 3)", exact_out=True,
+)
 def svdvals(A, *, driver=None):
     """Singular values, descending: ``(*, m, n) -> (*, min(m, n))``.
 
@@ -371,7 +379,7 @@ def _old_svd(input, some=True, compute_uv=True):
 
 
 _old_svd.__name__ = "svd"
-composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); x(4, 3)")(_old_svd)
+composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); x(4, 3)", exact_out=True)(_old_svd)
 
 
 # -- low rank --------------------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ def _copy_dtype(op: Any, args: Any) -> Any:
     partials={"input": lambda: 0, "source": lambda: 1},
     title="CopyBackwards",
     operator="copy(input, source)",
+    float8=True,
 )
 def overwrite(input, source):
     """`source` in the place of `input`: what ``copy_`` stores."""
@@ -86,13 +87,14 @@ def _check_where(op: Any, condition: Any, input: Any, other: Any) -> None:
     title="WhereBackward0",
     vjp={"input": lambda grad, condition: where(condition, grad, 0), "other": lambda grad, condition: where(condition, 0, grad)},
     operator="where(condition, input, other)",
+    float8=True,
 )
 def choose(condition, input, other):
     """`input` where `condition` holds, `other` elsewhere."""
     return where(condition != 0, input, other)
 
 
-@composite(surface=FUNCTION | OUT, overlap=EXACTLY, samples="b(2, 3), x(2, 3), x(3); b(2, 3), 1.0, x(2, 3)")
+@composite(surface=FUNCTION | OUT, overlap=EXACTLY, samples="b(2, 3), x(2, 3), x(3); b(2, 3), 1.0, x(2, 3)", exact_out=True)
 def where(condition, input=None, other=None):
     """`input` where `condition` holds and `other` elsewhere; with `condition` alone, its non-zero places per dimension.
 
@@ -177,13 +179,13 @@ def _three(op: Any, args: Any) -> Any:
         "tensor1": lambda tensor2, value: value * tensor2,
         "tensor2": lambda tensor1, value: value * tensor1,
     },
+    older=(("input", "value", "tensor1", "tensor2"),),
 )
 def addcmul(input, tensor1, tensor2, *, value=1):
     """``input + value * tensor1 * tensor2``, elementwise."""
     return input + value * tensor1 * tensor2
 
 
-addcmul.older = (("input", "value", "tensor1", "tensor2"),)
 
 
 @looks_at("dtypes")
@@ -200,13 +202,13 @@ def _refuse_integers(op: Any, *args: Any) -> None:
         "tensor1": lambda tensor2, value: value / tensor2,
         "tensor2": lambda tensor1, tensor2, value: -value * tensor1 / (tensor2 * tensor2),
     },
+    older=(("input", "value", "tensor1", "tensor2"),),
 )
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """``input + value * tensor1 / tensor2``, elementwise, for floating dtypes."""
     return input + value * (tensor1 / tensor2)
 
 
-addcdiv.older = (("input", "value", "tensor1", "tensor2"),)
 
 
 # -- clamping ------------------------------------------------------------------------------------------------------------
@@ -220,6 +222,7 @@ addcdiv.older = (("input", "value", "tensor1", "tensor2"),)
         "max": lambda grad, input, min, max: where((input > max) | (max < min), grad, 0),
     },
     operator="clamp(input, min, max)",
+    public_name="clamp",
 )  # fmt: skip
 def clamp_both(input, min, max):
     """`input`, not below `min` and not above `max`."""
@@ -233,6 +236,7 @@ def clamp_both(input, min, max):
         "min": lambda grad, input, min: where(input < min, grad, 0),
     },
     operator="clamp_min(input, min)",
+    public_name="clamp",
 )  # fmt: skip
 def clamp_below(input, min):
     """`input`, not below `min`."""
@@ -246,6 +250,7 @@ def clamp_below(input, min):
         "max": lambda grad, input, max: where(input > max, grad, 0),
     },
     operator="clamp_max(input, max)",
+    public_name="clamp",
 )  # fmt: skip
 def clamp_above(input, max):
     """`input`, not above `max`."""
@@ -255,6 +260,7 @@ def clamp_above(input, max):
 @composite(
     surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("clip",), overlap=EXACTLY,
     samples="x(2, 3), -0.5, 0.7; x(2, 3), max=0.1; x(2, 3), x(2, 3, low=-1, high=-0.5), x(3, low=0.5, high=1)",
+    exact_out=True,
 )
 def clamp(input, min=None, max=None):
     """`input` limited to ``[min, max]``; either may be None, a number or a Tensor.
@@ -285,7 +291,7 @@ def _clamp_in_place(input, min, max):
     return (clamp_above, (input, max)) if max is not None else None if min is None else (clamp_below, (input, min))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)")
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)", exact_out=True)
 def clamp_min(input, min):
     """`input`, not below `min`."""
     return clamp_below.function(input, min)
@@ -294,7 +300,7 @@ def clamp_min(input, min):
 clamp_min.in_place(lambda input, min: None if isinstance(min, Tensor) else (clamp_below, (input, min)))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)")
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)", exact_out=True)
 def clamp_max(input, max):
     """`input`, not above `max`."""
     return clamp_above.function(input, max)
@@ -307,6 +313,7 @@ clamp_max.in_place(lambda input, max: None if isinstance(max, Tensor) else (clam
     surface=0, dtype=like_input, title="NanToNumBackward0",
              vjp={"input": lambda grad, input: where(isfinite(input), grad, 0)}, operator="nan_to_num(input, nan, posinf, neginf)",
     samples="x(2, 3), 0.0, 1.0, -1.0",
+    public_name="nan_to_num",
 )  # fmt: skip
 def replace_nonfinite(input, nan, posinf, neginf):
     """`input` with nan and infinities replaced."""
@@ -314,7 +321,7 @@ def replace_nonfinite(input, nan, posinf, neginf):
     return where(isinf(kept) & (kept > 0), posinf, where(isinf(kept) & (kept < 0), neginf, kept))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3); x(2, 3), 1.0, 2.0, 3.0")
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3); x(2, 3), 1.0, 2.0, 3.0", exact_out=True)
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     """`input` with nan replaced by `nan`, infinities by `posinf` and `neginf`.
 

@@ -14,6 +14,7 @@ from flambeau_kernels.cpu.reduce import Reduction, reduce
 from .. import dtypes
 from ..tensor import Tensor, wrap_dim
 from ..tensor import wrap as tensor_over
+from ._batching import run
 from ._picked import recorded_plainly
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, check_room, composite, need_int, primitive
 
@@ -29,7 +30,7 @@ def _check_matrices(name: str) -> Any:
     return check
 
 
-@primitive(surface=EVERY, check=_check_matrices("tril"), samples="x(3, 4); x(2, 3, 3), 1")
+@primitive(surface=EVERY, check=_check_matrices("tril"), samples="x(3, 4); x(2, 3, 3), 1", exact_out=True)
 def tril(input, diagonal=0):
     """The matrices of `input` with 0 above the diagonal number `diagonal` (positive ones lie above the main one).
 
@@ -46,7 +47,7 @@ tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
 tril.raw(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
 
 
-@primitive(surface=EVERY, check=_check_matrices("triu"), samples="x(3, 4); x(2, 3, 3), -1")
+@primitive(surface=EVERY, check=_check_matrices("triu"), samples="x(3, 4); x(2, 3, 3), -1", exact_out=True)
 def triu(input, diagonal=0):
     """The matrices of `input` with 0 below the diagonal number `diagonal` (positive ones lie above the main one).
 
@@ -61,6 +62,12 @@ triu.short(lambda a, diagonal: kernels.shortly(a, diagonal, True))
 triu.shape(lambda input, diagonal: (input.shape, input.dtype))
 triu.vjp(lambda grad, diagonal: (grad.triu(diagonal),))
 triu.raw(lambda grad, diagonal: (kernels.triu(grad, diagonal),))
+
+
+@tril.batch
+@triu.batch
+def _tril_batch(level: Any, op: Any, args: Any) -> Any:
+    return level.wrap(run(op, level.front(args[0]), *args[1:])) if args[0].ndim >= 2 else NotImplemented
 
 
 def _check_trace(input):
@@ -150,7 +157,7 @@ def _diag_embed_fast(input, offset, dim1, dim2):
     return tensor_over(made)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(3); x(3, 4), 1")
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(3); x(3, 4), 1", exact_out=True)
 def diag(input, diagonal=0):
     """A vector as the diagonal of a matrix of zeros, or a copy of the diagonal of a matrix.
 

@@ -44,7 +44,7 @@ def _refuse_bool(op: Any, input: Any) -> None:
         )
 
 
-@elementwise(ufunc=np.negative, aliases=("negative",), check=_refuse_bool, partials={"input": lambda: -1})
+@elementwise(ufunc=np.negative, aliases=("negative",), check=_refuse_bool, partials={"input": lambda: -1}, exact_out=True)
 def neg(input):
     """``-input``. Raises: RuntimeError for bool."""
     return -input
@@ -63,13 +63,15 @@ def positive(input):
     aliases=("absolute",),
     # grad is real for complex input: the direction of steepest ascent is input / |input|.
     vjp={"input": lambda grad, input: grad * sign(input)},
+    exact_out=True,
+    float8=True,
 )
 def abs(input):
     """The magnitude, elementwise; of complex values a real number."""
     return abs(input)
 
 
-@elementwise(dtype=common, partials={"input": lambda: 0}, check=_refuse_complex)
+@elementwise(dtype=common, partials={"input": lambda: 0}, check=_refuse_complex, exact_out=True)
 def sign(input):
     """-1, 0 or 1, by the sign of `input`; 0 for nan."""
     return sign(input)
@@ -83,13 +85,14 @@ def sign(input):
             (grad - out * real(conj(out) * grad)) / where(input == 0, 1, abs(input)) * where(input == 0, 0, 1)
         )
     },
+    exact_out=True,
 )
 def sgn(input):
     """``input / |input|``, and 0 at 0: the sign of real values, the direction of complex ones."""
     return sign(input)
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(to_bool))
+@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(to_bool), exact_out=True)
 def signbit(input):
     """Whether the sign bit is set, also of -0 and nan."""
     return signbit(input)
@@ -306,49 +309,49 @@ def _rounding(op: Any, args: Any) -> Any:
     return d, d
 
 
-@elementwise(dtype=_rounding, ufunc=np.floor, partials={"input": lambda: 0})
+@elementwise(dtype=_rounding, ufunc=np.floor, partials={"input": lambda: 0}, exact_out=True)
 def floor(input):
     """The largest integer not above `input`."""
     return floor(input)
 
 
-@elementwise(dtype=_rounding, ufunc=np.ceil, partials={"input": lambda: 0})
+@elementwise(dtype=_rounding, ufunc=np.ceil, partials={"input": lambda: 0}, exact_out=True)
 def ceil(input):
     """The smallest integer not below `input`."""
     return ceil(input)
 
 
-@elementwise(dtype=_rounding, ufunc=np.trunc, aliases=("fix",), partials={"input": lambda: 0})
+@elementwise(dtype=_rounding, ufunc=np.trunc, aliases=("fix",), partials={"input": lambda: 0}, exact_out=True)
 def trunc(input):
     """`input` without its fraction."""
     return trunc(input)
 
 
-@elementwise(dtype=refuse("complex", "bool", "integer")(common), partials={"input": lambda: 1})
+@elementwise(dtype=refuse("complex", "bool", "integer")(common), partials={"input": lambda: 1}, exact_out=True)
 def frac(input):
     """The fraction of `input`, with its sign."""
     return input - trunc(input)
 
 
-@elementwise(surface=0, dtype=_rounding, partials={"input": lambda: 0}, title="RoundBackward0")
+@elementwise(surface=0, dtype=_rounding, partials={"input": lambda: 0}, title="RoundBackward0", public_name="round")
 def round_to_integer(input):
     """The nearest integer, halves to even."""
     return nearbyint(input)
 
 
-@elementwise(surface=0, dtype=_rounding, partials={"input": lambda: 0}, title="RoundBackward1")
+@elementwise(surface=0, dtype=_rounding, partials={"input": lambda: 0}, title="RoundBackward1", public_name="round")
 def round_to_decimals(input, scale):
     """The nearest multiple of ``1 / scale``."""
     return nearbyint(input * scale) / scale
 
 
-@elementwise(surface=0, dtype=_rounding, partials={"input": lambda: 0}, title="RoundBackward1")
+@elementwise(surface=0, dtype=_rounding, partials={"input": lambda: 0}, title="RoundBackward1", public_name="round")
 def round_to_tens(input, scale):
     """The nearest multiple of `scale`."""
     return nearbyint(input / scale) * scale
 
 
-@composite(surface=EVERYWHERE, aliases=("special.round",), overlap=EXACTLY, samples="x(2, 3); x(2, 3), decimals=1")
+@composite(surface=EVERYWHERE, aliases=("special.round",), overlap=EXACTLY, samples="x(2, 3); x(2, 3), decimals=1", exact_out=True)
 def round(input, *, decimals=0):
     """`input` rounded to `decimals` places, halves to even; negative `decimals` round to tens, hundreds, ....
 
@@ -382,13 +385,13 @@ def isfinite(input):
     return isfinite(input)
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(to_bool))
+@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(to_bool), exact_out=True)
 def isposinf(input):
     """Whether each element is positive infinity."""
     return isinf(input) & (input > 0)
 
 
-@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(to_bool))
+@elementwise(surface=METHOD | FUNCTION | OUT, dtype=refuse("complex")(to_bool), exact_out=True)
 def isneginf(input):
     """Whether each element is negative infinity."""
     return isinf(input) & (input < 0)
@@ -409,13 +412,14 @@ def logical_not(input):
 @elementwise(
     surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("bool", "integer")(common),
     samples="i(9, 2, 3); b(2, 3)",
+    exact_out=True,
 )
 def bitwise_not(input):
     """Every bit flipped; logical not of bools. Integers and bools only."""
     return ~input
 
 
-@elementwise(surface=METHOD, dtype=common, partials={"input": lambda: 1}, title="CloneBackward0", operator="clone(input)")
+@elementwise(surface=METHOD, dtype=common, partials={"input": lambda: 1}, title="CloneBackward0", operator="clone(input)", float8=True)
 def identity(input):
     """`input` elementwise, in new memory."""
     return input

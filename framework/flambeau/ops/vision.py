@@ -18,6 +18,7 @@ from .._warn import warn
 from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
 from . import pool_adaptive
+from ._batching import folded, leading
 from ._plans import Plan, moves, planned
 from ._spec import CHANNELS, FUNCTION, check_room, composite, describe, need_int, primitive
 from .conv import as_ints
@@ -56,7 +57,7 @@ def constant_pad_nd(input, pad, value=0):
     return pad_constant(input, _pairs("constant_pad_nd", input, pad), value)
 
 
-@primitive(surface=0, linear_in=(), memory=CHANNELS, samples="of nn.functional.pad")
+@primitive(surface=0, linear_in=(), memory=CHANNELS, samples="of nn.functional.pad", public_name="pad", batch_rule=leading)
 def pad_constant(input, pairs, value):
     """`input` with ``(before, after)`` elements of `value` around its last dimensions."""
 
@@ -91,7 +92,7 @@ def _pad_constant_raw(grad, pairs):
     return kernel(grad, tuple((-a, -b) for a, b in pairs), 0)
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.pad")
+@primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.pad", public_name="pad", batch_rule=leading)
 def pad_mode(input, pairs, mode):
     """`input` padded from its own elements: 'reflect', 'replicate' or 'circular'."""
 
@@ -282,7 +283,9 @@ class _Sizes(NamedTuple):
     count: Any
 
 
-@primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.interpolate")
+@primitive(
+    surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.interpolate", public_name="interpolate", batch_rule=folded,
+)
 def resample(input, maps, transposed):
     """One `AxisMap` applied along each of the last dimensions, or its transpose."""
 
@@ -1095,7 +1098,7 @@ def _columns_settings(op: str, kernel_size: Any, dilation: Any, padding: Any, st
     return made
 
 
-@primitive(surface=0, linear_in=("input",), samples="of nn.functional.unfold")
+@primitive(surface=0, linear_in=("input",), samples="of nn.functional.unfold", public_name="unfold", batch_rule=folded)
 def gather_columns(input, kernel, dilation, padding, stride):
     """Windows of ``(N, C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
 
@@ -1119,7 +1122,7 @@ def _gather_columns_vjp(grad, input_shape, kernel, dilation, padding, stride):
     return fold_columns(grad, tuple(input_shape[2:]), kernel, dilation, padding, stride)
 
 
-@primitive(surface=0, linear_in=("input",), samples="of nn.functional.fold")
+@primitive(surface=0, linear_in=("input",), samples="of nn.functional.fold", public_name="fold", batch_rule=folded)
 def fold_columns(input, extents, kernel, dilation, padding, stride):
     """Columns ``(N, C * KH * KW, L)`` added up where they came from in ``(N, C, *extents)``."""
 

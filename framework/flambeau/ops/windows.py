@@ -12,6 +12,7 @@ from flambeau_kernels.loading import scipy_module
 from .. import dtypes
 from .._warn import warn_once
 from ..tensor import Tensor
+from ._batching import leading
 from ._spec import FUNCTION, METHOD, OPS, composite, describe, need_int, primitive
 from ._spec.shapes import check_room
 
@@ -387,7 +388,7 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     return made if return_complex or return_complex is None else OPS["view_as_real"].function(made)
 
 
-@primitive(surface=0, samples="of istft")
+@primitive(surface=0, samples="of istft", batch_rule=leading)
 def overlap_add(frames, hop):
     """The sum of frames that start `hop` apart: ``(..., count, n) -> (..., (count - 1) * hop + n)``."""
 

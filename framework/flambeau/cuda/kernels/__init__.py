@@ -36,7 +36,7 @@ def find(op: Any) -> Callable[..., Any]:
         from . import matrices, moves, rows, sums, windows  # noqa: F401  # they fill the table
     found = KERNELS.get(op.qualified) or KERNELS.get(op.name)
     if found is None:
-        raise NotImplementedError(f"{op.said}: not built for device cuda yet. Compute it on the CPU and move the result: x.cpu()")
+        raise NotImplementedError(f"{op.public_name}: not built for device cuda yet. Compute it on the CPU and move the result: x.cpu()")
     return found
 
 

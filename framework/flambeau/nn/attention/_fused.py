@@ -41,7 +41,7 @@ class Plan(NamedTuple):
     wanted: list[Wanted]
     scale: float
     composed: Any
-    said: str
+    formula_text: str
 
     def sums(self) -> int:
         """Elements of all gradients at tensors that functions read."""

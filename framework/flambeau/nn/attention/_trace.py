@@ -130,12 +130,12 @@ class _Tracer(_interpreters.Interpreter):
         if op.kind == "composite":
             return _interpreters.DECOMPOSE
         if out is not None or inplace:
-            raise Untraceable(f"{op.said} writes to a tensor")
+            raise Untraceable(f"{op.public_name} writes to a tensor")
         if isinstance(op, ElementwiseOp):
             return self.elementwise(op, args)
         rule = getattr(self, "do_" + op.name.removeprefix("Tensor."), None)
         if rule is None:
-            raise Untraceable(f"{op.said} is no elementwise op")
+            raise Untraceable(f"{op.public_name} is no elementwise op")
         return rule(op, *args)
 
     def value(self, x: Any, said: str) -> Any:
@@ -154,14 +154,14 @@ class _Tracer(_interpreters.Interpreter):
         return self.load(Part(x, ()))
 
     def elementwise(self, op: ElementwiseOp, args: tuple[Any, ...]) -> Tensor:
-        values = [self.value(a, op.said) for a in args]
+        values = [self.value(a, op.public_name) for a in args]
         _, compute, result, shape, _ = op.prepare(args)
         if shape:
-            raise Untraceable(f"{op.said} makes a tensor of shape {shape}")
+            raise Untraceable(f"{op.public_name} makes a tensor of shape {shape}")
         for dtype in (compute, result):
-            self.check_dtype(dtype, op.said)
+            self.check_dtype(dtype, op.public_name)
         if result in _HALVES:
-            raise Untraceable(f"{op.said} rounds to {result}")
+            raise Untraceable(f"{op.public_name} rounds to {result}")
         count = len(op.positional)
         formula, given = op.formula, values
         if op.short is not None and all(a is d or a == d for a, d in zip(values[count:], op.keyword_defaults, strict=True)):
@@ -175,12 +175,12 @@ class _Tracer(_interpreters.Interpreter):
         return self.add(text, result, of_score, op, tuple(values))
 
     def do_to_copy(self, op: Any, input: Any, dtype: Any, *rest: Any) -> Tensor:
-        value = self.value(input, op.said)
+        value = self.value(input, op.public_name)
         if any(r is not None for r in rest):
             raise Untraceable("to() is told a device or a memory format")
         if dtype is None or dtype is value.dtype:
             return input
-        self.check_dtype(dtype, op.said)
+        self.check_dtype(dtype, op.public_name)
         if dtype in _HALVES:
             raise Untraceable(f"to() rounds to {dtype}")
         return self.add(f"{self.kind_of(dtype)}({value.name})", dtype, value.of_score and dtype.is_floating_point, "copy", (value,))
@@ -369,7 +369,7 @@ class _Tracer(_interpreters.Interpreter):
                 text = f"{kind}({grad})"
                 if step.op != "copy":
                     if not step.op.has_gradient(step.op.params[k]):
-                        raise Untraceable(f"the derivative of {step.op.said} is not there")
+                        raise Untraceable(f"the derivative of {step.op.public_name} is not there")
                     formula, reads, constant = step.op.gradient(k)
                     if constant is None:
                         values = (step.out, *step.args)
@@ -451,9 +451,9 @@ def trace(
             text += ["    if wrong != 0:", "        table[0] = 1"]
         functions.append(_function(name, tracer, text))
     spread = _spreading(tracer, backward, slopes) if tracer.wanted else None
-    said = "; ".join([*(f"{step.out.name} = {step.text}" for step in tracer.steps), f"score = {made}"])
+    text = "; ".join([*(f"{step.out.name} = {step.text}" for step in tracer.steps), f"score = {made}"])
     numbers = np.array(tracer.numbers, np.int64)
-    return Traced(functions[0], functions[1], spread, tracer.wanted, numbers, tracer.places, tracer.tensors, said)
+    return Traced(functions[0], functions[1], spread, tracer.wanted, numbers, tracer.places, tracer.tensors, text)
 
 
 def _spreading(tracer: _Tracer, backward: list[str], slopes: dict[str, str]) -> FunctionType:

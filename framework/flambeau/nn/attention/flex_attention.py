@@ -84,7 +84,7 @@ def _explain(
         plan = _fused.plan(query, key, value, score_mod, block_mask, 1.0, None)
     except _fused.Unfused as error:
         return f"composed of plain ops, which hold all scores: {error}"
-    return f"one kernel, which skips blocks; a tile of scores s at (b, h, i, j) is changed by: {plan.said}"
+    return f"one kernel, which skips blocks; a tile of scores s at (b, h, i, j) is changed by: {plan.formula_text}"
 
 
 flex_attention.explain_call = _explain  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]

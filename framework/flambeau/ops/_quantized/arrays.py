@@ -94,10 +94,10 @@ class QuantizedArray(KindArray):
     def is_contiguous(self, memory_format: Any) -> bool:
         return self.integers.is_contiguous() if memory_format is None else self.integers.is_contiguous(memory_format)
 
-    def store(self, said: str, target: Tensor, result: Tensor) -> Tensor:
+    def store(self, name: str, target: Tensor, result: Tensor) -> Tensor:
         from .rules import store
 
-        return store(said, target, result)
+        return store(name, target, result)
 
     def zeros(self, dtype: Any, place: Any) -> Tensor:
         from ..._kinds import no_kernel
@@ -107,7 +107,7 @@ class QuantizedArray(KindArray):
         zero = self.quantizer.integers(np.zeros(self.shape, np.float32), self.integers.dtype)
         return self.over(wrap(np.asarray(zero)))
 
-    def plain(self, said: str) -> Tensor:
+    def plain(self, name: str) -> Tensor:
         return self.numbers()
 
     def copy(self) -> QuantizedArray:

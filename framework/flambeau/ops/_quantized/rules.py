@@ -27,19 +27,19 @@ def answer(op: Any, args: tuple[Any, ...], target: Any = None, inplace: bool = F
     if kernel is None:
         operands = [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,)) if is_quantized(x)]
         given = ", ".join(f"{x.dtype} {tuple(x.shape)}" for x in operands)
-        raise no_kernel(f"{op.said}: not built for quantized tensors (got {given}); use dequantize() first")
+        raise no_kernel(f"{op.public_name}: not built for quantized tensors (got {given}); use dequantize() first")
     result = kernel(*args)
     if inplace and op.kind == "view":
         target._array = result._array
         bump(target)
         return target
-    return result if target is None else store(op.said, target, result)
+    return result if target is None else store(op.public_name, target, result)
 
 
-def store(said: str, target: Tensor, result: Tensor) -> Tensor:
+def store(name: str, target: Tensor, result: Tensor) -> Tensor:
     """Store the numbers of `result` in `target`, which keeps how it is quantized."""
     if not is_quantized(target):
-        raise RuntimeError(f"{said}_: a quantized result cannot be stored in a tensor of {target.dtype}; use dequantize()")
+        raise RuntimeError(f"{name}_: a quantized result cannot be stored in a tensor of {target.dtype}; use dequantize()")
     array: Any = target._array
     numbers = _numbers(result).expand(target.shape)
     array.integers.copy_(wrap(array.quantizer.integers(numbers._array, array.integers.dtype)))
@@ -56,7 +56,7 @@ def _viewed(op: Any) -> Any:
         array: Any = input._array
         if array.quantizer.axis is not None:
             raise RuntimeError(
-                f"{op.said}: Setting strides is possible only on uniformly quantized tensor; this one is {array.quantizer.scheme}"
+                f"{op.public_name}: Setting strides is possible only on uniformly quantized tensor; this one is {array.quantizer.scheme}"
             )
         made = _dispatch.interpret(op, (array.integers, *rest))
         return tuple(map(array.over, made)) if isinstance(made, tuple) else array.over(made)

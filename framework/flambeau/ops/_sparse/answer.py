@@ -33,20 +33,22 @@ def answer(op: Any, args: tuple[Any, ...], target: Any = None, inplace: bool = F
     if target is None:
         return result
     if inplace and op.kind == "elementwise" and target.shape != result.shape:
-        raise RuntimeError(f"{op.said}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}")
+        raise RuntimeError(
+            f"{op.public_name}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}"
+        )
     if not inplace:
         check_recorded(target)
-    return store(op.said, target, result)
+    return store(op.public_name, target, result)
 
 
 def refusal(op: Any, args: tuple[Any, ...]) -> str:
     """What is said where `op` has no kernel for its operands."""
     found = {NAMES[x._array.layout]: x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,)) if is_sparse(x)}
     shown = ", ".join(f"{x._array.layout} {tuple(x.shape)}" for x in found.values())
-    return f"{op.said}: not built for sparse tensors (got {shown}); use to_dense() first, or compute with values()"
+    return f"{op.public_name}: not built for sparse tensors (got {shown}); use to_dense() first, or compute with values()"
 
 
-def store(said: str, target: Tensor, result: Tensor) -> Tensor:
+def store(name: str, target: Tensor, result: Tensor) -> Tensor:
     """Let `target` be what `result` is, in its own dtype. Raises: RuntimeError if one is sparse and the other is not."""
     to, made = target._array, result._array
     if isinstance(to, SparseArray) and isinstance(made, SparseArray):
@@ -63,5 +65,5 @@ def store(said: str, target: Tensor, result: Tensor) -> Tensor:
         return target
     if isinstance(to, SparseArray) or isinstance(made, SparseArray):
         kinds = " and ".join(str(x.layout) for x in (target, result))
-        raise RuntimeError(f"{said}_: a result cannot be stored in a tensor of another layout: {kinds}; use the out-of-place form")
+        raise RuntimeError(f"{name}_: a result cannot be stored in a tensor of another layout: {kinds}; use the out-of-place form")
     return target.copy_(result)  # pyright: ignore[reportAttributeAccessIssue]  # made on first use

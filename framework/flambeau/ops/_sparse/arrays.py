@@ -43,12 +43,12 @@ class SparseArray(KindArray):
 
         return answer(op, args, target, inplace)
 
-    def store(self, said: str, target: Tensor, result: Tensor) -> Tensor:
+    def store(self, name: str, target: Tensor, result: Tensor) -> Tensor:
         from .answer import store
 
-        return store(said, target, result)
+        return store(name, target, result)
 
-    def plain(self, said: str) -> Tensor:
+    def plain(self, name: str) -> Tensor:
         from .layouts import to_dense
 
         return to_dense(wrap(self))
@@ -224,9 +224,9 @@ def with_values(x: Tensor, values: Tensor) -> Tensor:
 # -- where values are ----------------------------------------------------------------------------------------------------
 
 
-def host(said: str, *tensors: Tensor) -> list[Any]:
+def host(name: str, *tensors: Tensor) -> list[Any]:
     """The arrays of index tensors. Raises: NotImplementedError for those of a device."""
-    host_only(said, *tensors)
+    host_only(name, *tensors)
     return [t._array for t in tensors]
 
 

@@ -31,10 +31,10 @@ NAMES = {
 }  # fmt: skip
 
 
-def flat_places(said: str, indices: Any, shape: tuple[int, ...]) -> Any:
+def flat_places(name: str, indices: Any, shape: tuple[int, ...]) -> Any:
     """One number for each column of `indices` ``(d, nnz)``, in the order of elements of `shape` in memory."""
     if prod(shape) >= 1 << 63:
-        raise NotImplementedError(f"{said}: sparse dimensions {tuple(shape)} have 2**63 places or more, which are not numbered")
+        raise NotImplementedError(f"{name}: sparse dimensions {tuple(shape)} have 2**63 places or more, which are not numbered")
     flat = np.zeros(indices.shape[1], np.int64)
     for at, n in zip(indices, shape, strict=True):
         flat *= n
@@ -142,7 +142,7 @@ def to_coo(x: Tensor, sparse_dim: int | None = None) -> Tensor:
 # -- to compressed layouts -----------------------------------------------------------------------------------------------
 
 
-def to_compressed(said: str, x: Tensor, form: Any, blocksize: Any = None, dense_dim: int | None = None) -> Tensor:
+def to_compressed(name: str, x: Tensor, form: Any, blocksize: Any = None, dense_dim: int | None = None) -> Tensor:
     """`x`, of any layout, as `form`.
 
     Args:
@@ -150,35 +150,35 @@ def to_compressed(said: str, x: Tensor, form: Any, blocksize: Any = None, dense_
         dense_dim: how many of the last dimensions of a strided `x` stay dense.
     """
     if form in BLOCKED:
-        blocksize = _block_of(said, x, form, blocksize, dense_dim or 0)
+        blocksize = _block_of(name, x, form, blocksize, dense_dim or 0)
     elif blocksize is not None:
-        raise RuntimeError(f"{said}: conversion to {NAMES[form]} does not use blocksize, got {tuple(blocksize)}")
+        raise RuntimeError(f"{name}: conversion to {NAMES[form]} does not use blocksize, got {tuple(blocksize)}")
     array = x._array
     if not isinstance(array, SparseArray):
-        return _compress_strided(said, x, form, blocksize or (), dense_dim or 0)
+        return _compress_strided(name, x, form, blocksize or (), dense_dim or 0)
     if dense_dim is not None:
-        raise RuntimeError(f"{said}: dense_dim argument is not used when the input is sparse, got dense_dim={dense_dim}")
+        raise RuntimeError(f"{name}: dense_dim argument is not used when the input is sparse, got dense_dim={dense_dim}")
     if array.layout is form and (form not in BLOCKED or array.block == blocksize):
         return x
     if isinstance(array, CooArray):
         if array.sparse_dim != 2:
-            raise RuntimeError(f"{said}: Only tensors with two sparse dimensions can be converted to {form}, got {array.sparse_dim}")
+            raise RuntimeError(f"{name}: Only tensors with two sparse dimensions can be converted to {form}, got {array.sparse_dim}")
         return _compress(coalesce(x), form, blocksize or ())
     if not array.batch:
         return _compress(to_coo(x), form, blocksize or ())
-    return _each_of_batch(said, x, lambda one: to_compressed(said, one, form, blocksize or None))
+    return _each_of_batch(name, x, lambda one: to_compressed(name, one, form, blocksize or None))
 
 
-def _block_of(said: str, x: Tensor, form: Any, blocksize: Any, dense_dim: int) -> tuple[int, int]:
+def _block_of(name: str, x: Tensor, form: Any, blocksize: Any, dense_dim: int) -> tuple[int, int]:
     if blocksize is None or len(tuple(blocksize)) != 2:
         have = x._array
         if blocksize is None and isinstance(have, SparseArray) and have.layout in BLOCKED:
             return tuple(have.block)  # pyright: ignore[reportAttributeAccessIssue]  # a compressed array's
-        raise RuntimeError(f"{said}: conversion to {NAMES[form]} needs a blocksize of two numbers, got {blocksize}")
+        raise RuntimeError(f"{name}: conversion to {NAMES[form]} needs a blocksize of two numbers, got {blocksize}")
     block = tuple(int(n) for n in blocksize)
     last = (x.shape[: x.ndim - dense_dim] if dense_dim else x.shape)[-2:]
     if min(block) < 1 or any(n % b for n, b in zip(last, block, strict=True)):
-        raise RuntimeError(f"{said}: tensor sparse size ({last[0]},{last[1]}) must be divisible by given blocksize ({block[0]},{block[1]})")
+        raise RuntimeError(f"{name}: tensor sparse size ({last[0]},{last[1]}) must be divisible by given blocksize ({block[0]},{block[1]})")
     return block  # pyright: ignore[reportReturnType]  # two of them
 
 
@@ -214,20 +214,20 @@ def starts_of(major: Any, count: int) -> Any:
     return made
 
 
-def _compress_strided(said: str, x: Tensor, form: Any, block: tuple[int, ...], dense_dim: int) -> Tensor:
+def _compress_strided(name: str, x: Tensor, form: Any, block: tuple[int, ...], dense_dim: int) -> Tensor:
     lead = x.ndim - 2 - dense_dim
     if lead < 0:
-        raise RuntimeError(f"{said}: dense_dim argument must be in [0,{x.ndim - 2}] range, but got {dense_dim}")
+        raise RuntimeError(f"{name}: dense_dim argument must be in [0,{x.ndim - 2}] range, but got {dense_dim}")
     batch, dense = tuple(x.shape[:lead]), tuple(x.shape[lead + 2 :])
     height, width = block or (1, 1)
     tall, wide = x.shape[lead] // height, x.shape[lead + 1] // width
     each = x.reshape(-1 if x.numel() else prod(batch), tall, height, wide, width, *dense).transpose(2, 3)
     if form not in BY_ROWS:
         each = each.transpose(1, 2)                   # (batch, columns, rows, height, width, *dense)
-    mask = host(said, (each != 0).flatten(3).any(3))[0]
+    mask = host(name, (each != 0).flatten(3).any(3))[0]
     counts = mask.sum((1, 2))
     if batch and len(set(counts.tolist())) > 1:
-        raise RuntimeError(f"{said}: Expect the same number of specified elements per batch, got {counts.tolist()}")
+        raise RuntimeError(f"{name}: Expect the same number of specified elements per batch, got {counts.tolist()}")
     at = np.nonzero(mask)
     values = each[index_tensors(at)]
     if not block:
@@ -250,7 +250,7 @@ def one_of_batch(x: Tensor, at: int) -> Tensor:
     return compressed(array.form, parts, array.shape[count:])
 
 
-def _each_of_batch(said: str, x: Tensor, fn: Any) -> Tensor:
+def _each_of_batch(name: str, x: Tensor, fn: Any) -> Tensor:
     """``fn`` of each matrix in the batch of a compressed `x`, put together again."""
     from ..join import stack
 
@@ -258,7 +258,7 @@ def _each_of_batch(said: str, x: Tensor, fn: Any) -> Tensor:
     made = [fn(one_of_batch(x, i)) for i in range(prod(batch))]
     sizes = {m._array.values.shape for m in made}
     if len(sizes) != 1:
-        raise RuntimeError(f"{said}: Expect the same number of specified elements per batch, got {sorted(s[0] for s in sizes)}")
+        raise RuntimeError(f"{name}: Expect the same number of specified elements per batch, got {sorted(s[0] for s in sizes)}")
     parts = []
     for i in range(3):
         each = [values_of(m) if i == 2 else m._array.parts[i] for m in made]
@@ -267,17 +267,17 @@ def _each_of_batch(said: str, x: Tensor, fn: Any) -> Tensor:
     return compressed(made[0]._array.form, tuple(parts), pattern_of(x).shape)
 
 
-def to_layout(said: str, x: Tensor, form: Any, blocksize: Any = None, dense_dim: int | None = None) -> Tensor:
+def to_layout(name: str, x: Tensor, form: Any, blocksize: Any = None, dense_dim: int | None = None) -> Tensor:
     """`x` in the layout `form`."""
     if form in COMPRESSED:
-        return to_compressed(said, x, form, blocksize, dense_dim)
+        return to_compressed(name, x, form, blocksize, dense_dim)
     if form is devices.sparse_coo:
         if blocksize is not None:
-            raise RuntimeError(f"{said}: blocksize is for layouts of blocks, got {tuple(blocksize)} for {form}")
+            raise RuntimeError(f"{name}: blocksize is for layouts of blocks, got {tuple(blocksize)} for {form}")
         return coalesce(to_coo(x)) if not isinstance(x._array, CooArray) else x
     if form is devices.strided:
         return to_dense(x) if isinstance(x._array, SparseArray) else x
-    raise RuntimeError(f"{said}: there is no layout {form!r} to convert to")
+    raise RuntimeError(f"{name}: there is no layout {form!r} to convert to")
 
 
 def like(x: Tensor, y: Tensor) -> Tensor:

@@ -72,14 +72,15 @@ def _elementwise(op: Any, args: tuple[Any, ...]) -> Tensor:
         _check_zero(op, args, first)
         return _over_union(op, args, sparse)
     raise no_kernel(
-        f"{op.said}: not built for a sparse and a dense tensor (shapes {[tuple(x.shape) for x in operands]}); use to_dense() first"
+        f"{op.public_name}: not built for a sparse and a dense tensor (shapes {[tuple(x.shape) for x in operands]}); use to_dense() first"
     )
 
 
 def _check_shapes(op: Any, x: Tensor, y: Tensor) -> None:
     if tuple(x.shape) != tuple(y.shape):
         raise RuntimeError(
-            f"{op.said}: expected sparse tensors of equal sizes, but got {tuple(x.shape)} and {tuple(y.shape)}; they do not broadcast"
+            f"{op.public_name}: expected sparse tensors of equal sizes, but got {tuple(x.shape)} and {tuple(y.shape)}; they do not "
+            "broadcast"
         )
 
 
@@ -90,7 +91,7 @@ def _check_zero(op: Any, args: tuple[Any, ...], x: Tensor) -> None:
         made = _call(op, tuple([zero if isinstance(a, Tensor) and a.ndim else a for a in args]))
     if bool((made != 0).any()):
         raise no_kernel(
-            f"{op.said}: does not keep zeros, so its result is not sparse, of an operand of the layout {x._array.layout}; "
+            f"{op.public_name}: does not keep zeros, so its result is not sparse, of an operand of the layout {x._array.layout}; "
             "use to_dense() first"
         )
 
@@ -235,7 +236,7 @@ def _dense_at(op: Any, x: Tensor, dense: Tensor) -> Tensor:
             dense = dense.expand(x.shape)
         except RuntimeError:
             raise RuntimeError(
-                f"{op.said}: a dense tensor of shape {tuple(dense.shape)} does not broadcast to the sparse one's, {tuple(x.shape)}"
+                f"{op.public_name}: a dense tensor of shape {tuple(dense.shape)} does not broadcast to the sparse one's, {tuple(x.shape)}"
             ) from None
     return values_at(dense, pattern_of(x))
 
@@ -249,7 +250,7 @@ def _common(op: Any, x: Tensor, y: Tensor) -> Tensor:
     a, b = _settled(to_coo(x)), _settled(to_coo(y))
     if a._array.parts[0]._array is b._array.parts[0]._array:
         return like(with_values(a, _call(op, (values_of(a), values_of(b)))), form)
-    left = host(op.said, a._array.indices)[0]
+    left = host(op.public_name, a._array.indices)[0]
     where = values_at(wrap_flags(b), wrap_flags(a)._array)
     kept = wrap(np.flatnonzero(where._array.reshape(len(where), -1).any(1)) if where.ndim > 1 else np.flatnonzero(where._array))
     made = coo(wrap(np.ascontiguousarray(left[:, kept._array])), values_of(a).index_select(0, kept), a.shape, True)
@@ -692,15 +693,15 @@ def _elements(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return values_of(x).reshape(-1), wrap(rows), wrap(columns)
 
 
-def _check_matrices(said: str, a: Tensor, b: Tensor) -> None:
+def _check_matrices(name: str, a: Tensor, b: Tensor) -> None:
     if a.ndim != 2 or b.ndim != 2:
-        raise RuntimeError(f"{said}: matrices expected, got {a.ndim}D and {b.ndim}D tensors")
+        raise RuntimeError(f"{name}: matrices expected, got {a.ndim}D and {b.ndim}D tensors")
     if a.shape[1] != b.shape[0]:
         raise RuntimeError(
-            f"{said}: mat1 and mat2 shapes cannot be multiplied ({a.shape[0]}x{a.shape[1]} and {b.shape[0]}x{b.shape[1]})"
+            f"{name}: mat1 and mat2 shapes cannot be multiplied ({a.shape[0]}x{a.shape[1]} and {b.shape[0]}x{b.shape[1]})"
         )
     if a.dtype is not b.dtype:
-        raise RuntimeError(f"{said}: expected both matrices to have the same dtype, but got: {a.dtype} != {b.dtype}")
+        raise RuntimeError(f"{name}: expected both matrices to have the same dtype, but got: {a.dtype} != {b.dtype}")
 
 
 def matrix_product(a: Tensor, b: Tensor) -> Tensor:
@@ -851,12 +852,12 @@ def scale_in_place(op: Any) -> Any:
         from .answer import store
 
         if not is_sparse(input):
-            return store(op.said, input, op.by_kind["sparse"](input, *rest))
+            return store(op.public_name, input, op.by_kind["sparse"](input, *rest))
         if _number(rest[0]) and not _state.grad_enabled() and op.name != "floor_divide":
             getattr(input._array.values, f"{op.name}_")(*rest)
             bump(input)
             return input
-        return store(op.said, input, op.by_kind["sparse"](input, *rest))
+        return store(op.public_name, input, op.by_kind["sparse"](input, *rest))
 
     return scale
 

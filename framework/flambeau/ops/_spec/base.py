@@ -6,7 +6,7 @@ import functools
 import sys
 import types
 from types import CodeType
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -39,6 +39,35 @@ EXACTLY, NEVER = "exactly", "never"
 Autocast = str | tuple[str | None, str | None] | None
 Overlap = str | tuple[str | None, str | None] | dict[str, str] | None  # of all operands, of the first and the others, or by name
 
+
+
+class Facts(TypedDict, total=False):
+    """What the declaration of an op of any kind may say beside what its kind asks for: keywords of `@elementwise`, `@composite` ...
+
+    Each is an attribute of the op. What is not said has the value of `Op`.
+    """
+
+    # The name in messages, where users reach the op through another: "linalg.inv" of `inverse_of`. Its own name by default.
+    public_name: str
+    # Orders of positional arguments that PyTorch's programs of old use; see `by_older_signature`.
+    older: tuple[tuple[str, ...], ...]
+    deprecation: str  # what the first call warns of
+
+    # Whether it draws random numbers; or the parameters that all have to be true for that, as ("training",) of dropout. Calls of
+    # such an op differ though they look alike: graphs do not merge them, and `vmap` asks for its `randomness`.
+    random: bool | tuple[str, ...]
+    dynamic_shape: bool  # whether the shape of results depends on values, as that of `nonzero`, so that `vmap` refuses it
+    # How it runs on all examples of a `vmap` at once: one of the rules of `ops/_batching.py`; `@op.batch` gives it one of its own.
+    batch_rule: Any
+    float8: bool  # of elementwise ops: whether it moves values or changes their sign alone, so that float8, a format to store, is taken
+
+    # Of ``out``.
+    exact_out: bool  # whether it has to have the dtype of the result; else the result is converted, where promotion allows it
+    other_dtype: str  # the message for an ``out`` of another dtype, where PyTorch has one for this op; {} is that dtype
+    cast_error: type[Exception]  # raised where the result cannot be stored in an ``out`` of its dtype; RuntimeError by default
+    dtype_of_out: bool  # whether the dtype of an ``out`` is what the parameter `dtype` stands for
+    may_write_expanded: bool  # whether elements of the target of the in-place form may share a place, as in an expanded tensor
+    refuses_expanded_out: bool  # whether that is refused also for an ``out`` of another shape, which others resize
 
 
 class Registry(dict):
@@ -74,10 +103,27 @@ class Op:
     # Calls to try it with, see `samples.py`; of elementwise ops also the bounds of their numbers.
     samples: Any = ""
 
+    # Of `Facts`.
+    older: tuple[tuple[str, ...], ...] = ()
+    deprecation = ""
+    random: bool | tuple[str, ...] = False
+    dynamic_shape = False
+    batch_rule: Any = None
+    # ``fn(level, args)``: the operands of this op on the whole batch, with which it runs in place too.
+    batch_operands: Any = None
+    float8 = False
+    exact_out = False
+    other_dtype = ""
+    cast_error: type[Exception] = RuntimeError
+    dtype_of_out = False
+    may_write_expanded = False
+    refuses_expanded_out = False
+
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: tuple[str, ...], autocast: Autocast) -> None:
         code: CodeType = fn.__code__
         self.fn = fn
         self.name = fn.__name__.rstrip("_") if fn.__name__.endswith("__") else fn.__name__
+        self.public_name = self.name
         self.doc = fn.__doc__ or ""
         self.surface = surface
         self.namespace = namespace
@@ -95,20 +141,12 @@ class Op:
         self.defaults.update(fn.__kwdefaults__ or {})
         self.node_class: Any = type(title_of(self.name), (self.node_base,), {"op": self, "title": title_of(self.name), "__slots__": ()})
         self.spread: str | None = None  # the parameter that may be given as several arguments
-        # Orders of positional arguments that PyTorch's programs of old use; see `by_older_signature`.
-        self.older: tuple[tuple[str, ...], ...] = ()
         # The operator of `torch.ops.aten` it is, where that is not the one of its name: "slice(input, dim, start, stop, step)", and
         # others after "|"; "" for none. A composition that names one is seen as a whole by dispatch modes.
         self.operator: str | None = None
         self.whole = False
         self.in_parts: Any = None  # ``fn(*args)``: the same by ops that are operators; what dispatch modes see in its place
-        self.other_dtype = ""  # what is said of an ``out`` of another dtype, where PyTorch has words for this op; {} is that dtype
-        self.cast_error: type[Exception] = RuntimeError  # raised where the result cannot be stored in an ``out`` of its dtype
-        self.dtype_of_out = False  # whether the dtype of an ``out`` is what `dtype` stands for
-        self.deprecation = ""  # what the first call warns of
         self.overlap: dict[str, str] = {}
-        self.may_write_expanded = False               # the in-place form: elements of the target may share a place
-        self.refuses_expanded_out = False             # also one of another shape, which others resize
         self.fast_rule: Any = None
         # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op fails neither by values nor has it side effects.
         self.in_rows: Any = None
@@ -121,6 +159,13 @@ class Op:
         if self.public:
             register(self)
 
+    def state(self, facts: Any) -> None:
+        """Take over what a declaration says. Raises: TypeError for a word that is none of `Facts`."""
+        for name, value in facts.items():
+            if name not in Facts.__annotations__:
+                raise TypeError(f"{self.name}: a declaration has no keyword {name!r}; it has {', '.join(Facts.__annotations__)}")
+            setattr(self, name, value)
+
     def fast(self, fn: Any) -> Any:
         """Give the op a short cut: ``fn(*args)`` answers the common small case, or returns None for the general path."""
         self.fast_rule = fn
@@ -128,7 +173,15 @@ class Op:
 
     def of_rows(self, args: Any, out: Any, moments: Any, how: Any) -> Any:
         """The result `out`, which a stage of `in_rows` has computed, as a Tensor with its history."""
-        raise NotImplementedError(f"{self.said}: it does not work by rows")
+        raise NotImplementedError(f"{self.public_name}: it does not work by rows")
+
+    def batch(self, fn: Any) -> Any:
+        """Say how the op runs on all examples of a `vmap` at once: ``fn(level, op, args)``, see `ops/_batching.py`.
+
+        A composition with such a rule is not taken apart: what it checks of values, it checks of the whole batch.
+        """
+        self.batch_rule = fn
+        return fn
 
     def by_rows(self, fn: Any) -> Any:
         """Say how the op works by rows: ``fn(*looks)`` is an `InRows`, or None."""
@@ -163,13 +216,6 @@ class Op:
         return [f"made = fast({given})", "if made is not None:", "    return made"]
 
     node_base: type[Node] = Node
-
-    @property
-    def said(self) -> str:
-        """The name that errors say: the public one, where users reach this op through another."""
-        from .._names import SAID
-
-        return SAID.get(self.name) or self.name
 
     @property
     def qualified(self) -> str:
@@ -236,7 +282,7 @@ class Op:
         result = self.enter_among_others(args)
         if isinstance(result, tuple):
             if not isinstance(out, (tuple, list)) or len(out) != len(result):
-                raise TypeError(f"{self.said}(): out must be a tuple of {len(result)} Tensors")
+                raise TypeError(f"{self.public_name}(): out must be a tuple of {len(result)} Tensors")
             for target, value in zip(out, result, strict=True):
                 write_out(self, target, value, args)
             return type(result)(out) if hasattr(result, "_fields") else tuple(out)

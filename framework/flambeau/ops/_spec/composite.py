@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Unpack
 
 import flambeau_kernels as kernels
 
 from ... import _state
 from ...autograd import engine
 from ...tensor import Tensor, bump, wrap
-from .base import FUNCTION, OPS, Autocast, Op, Overlap
+from .base import FUNCTION, OPS, Autocast, Facts, Op, Overlap
 from .history import rebase
 from .overlap import refuse_shared
 from .region import Region
@@ -114,6 +114,7 @@ def composite(
     operator: str | None = None,
     whole: bool = False,
     samples: str = "",
+    **facts: Unpack[Facts],
 ) -> Callable[[Any], CompositeOp]:
     """Declare an op made of other ops; the decorated function is its definition.
 
@@ -125,6 +126,7 @@ def composite(
         whole: whether its rules read its arguments and results alone, so that dispatch modes may see it as one operator also where
             a history is recorded.
         samples: calls to try it with, see `samples.py`.
+        facts: as for every kind, see `Facts`.
     """
 
     def declare(fn: Any) -> CompositeOp:
@@ -134,6 +136,7 @@ def composite(
         if numpy_names is not None:
             op.numpy_names = numpy_names
         op.operator, op.whole, op.samples = operator, whole, samples
+        op.state(facts)
         return op
 
     return declare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -20,13 +20,12 @@ from ...autograd.tape import Node, Overwritten
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, device_of, wrap
 from .._promote import NUMBERS, Rule, common
-from .base import EVERYWHERE, OPS, Autocast, Op
+from .base import EVERYWHERE, OPS, Autocast, Facts, Op
 from .history import check_versions, named_tensors, rebase
 from .overlap import refuse_partly_shared
 from .shapes import broadcast_shapes, common_device, describe, elsewhere, sum_tensor_to, sum_to
 from .short import compiled, indented
 from .writing import (
-    OF_ITS_DTYPE,
     cannot_be_cast,
     check_out,
     check_view,
@@ -145,15 +144,15 @@ class ElementwiseOp(Op):
         """Check operands; returns ``(args, compute, result, shape, place)``."""
         first = args[0]
         if not isinstance(first, Tensor) and not (self.scalar_first and any(isinstance(a, Tensor) for a in args)):
-            raise TypeError(f"{self.said}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(first).__name__}")
+            raise TypeError(f"{self.public_name}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(first).__name__}")
         for name, a in zip(self.params, args, strict=True):
             if not isinstance(a, Tensor) and not isinstance(a, NUMBERS):
                 what = "numpy.ndarray; make it a Tensor with from_numpy()" if isinstance(a, np.ndarray) else type(a).__name__
-                raise TypeError(f"{self.said}(): argument '{name}' must be Tensor or Number, not {what}")
+                raise TypeError(f"{self.public_name}(): argument '{name}' must be Tensor or Number, not {what}")
         if self.check is not None:
             self.check(self, *args)
         compute, result = self.dtype_rule(self, args[: len(self.positional)])
-        if result.itemsize == 1 and result.category == FLOATING and self.name not in MOVES:
+        if result.itemsize == 1 and result.category == FLOATING and not self.float8:
             refuse_float8(self.name, result)
         return args, compute, result, broadcast_shapes(self, args), common_device(self, args)
 
@@ -228,7 +227,7 @@ class ElementwiseOp(Op):
 
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):
-            raise TypeError(f"{self.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
+            raise TypeError(f"{self.public_name}(): argument 'out' must be Tensor, not {type(out).__name__}")
         answer = elsewhere(self, args, out)
         if answer is not NotImplemented:
             return answer
@@ -236,7 +235,7 @@ class ElementwiseOp(Op):
         with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._node is not None for a in args)
         check_out(self, out, result, device_of(out._array) if place == "cpu" and not out._lacks_values else place_of(place), with_grad)
         check_writable(self, out, out._array.shape != shape)
-        if out.dtype is not result and self.qualified in OF_ITS_DTYPE:
+        if out.dtype is not result and self.exact_out:
             raise_other_dtype(self, result, out)
         refuse_partly_shared(self, out, args)
         if out._array.shape != shape:
@@ -289,11 +288,11 @@ class ElementwiseOp(Op):
         args, compute, result, shape, _ = self.prepare((target, *args))
         if shape != target._array.shape:
             raise RuntimeError(
-                f"{self.said}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}\n"
+                f"{self.public_name}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}\n"
                 f"{describe(**dict(zip(self.params, args, strict=True)))}"
             )
         if not dtypes.can_cast(result, target.dtype):
-            raise RuntimeError(f"{self.said}_: {cannot_be_cast(result, target.dtype)}")
+            raise RuntimeError(f"{self.public_name}_: {cannot_be_cast(result, target.dtype)}")
         records = target.dtype.category >= FLOATING and _state.grad_enabled()
         if records and not self.differentiable and target._node is not None:
             OPS["Tensor.overwrite"].run_inplace(target, self.run(*args))
@@ -442,7 +441,7 @@ class ElementwiseOp(Op):
             return Formula(given, f"{self.name}_grad_{name}"), tuple(order.index(r) for r in reads), None
         partial = (self.partials or {}).get(name)
         if partial is None:
-            raise NotImplementedError(f"the derivative for '{self.said}{f': {name}' if self.partials else ''}' is not implemented.")
+            raise NotImplementedError(f"the derivative for '{self.public_name}{f': {name}' if self.partials else ''}' is not implemented.")
         reads = partial.__code__.co_varnames[: partial.__code__.co_argcount]
         if not reads:
             constant = partial()
@@ -547,9 +546,6 @@ def _as_floats(values: list[Any], grad: Tensor) -> list[Any]:
     if grad.dtype not in (dtypes.float64, dtypes.complex128):
         return values
     return [v.double() if isinstance(v, Tensor) and v._array.dtype.kind in "iu" else v for v in values]
-
-
-MOVES = frozenset(("abs", "choose", "overwrite", "positive", "identity", "piecewise_constant"))
 
 
 def refuse_float8(name: str, d: Any) -> None:
@@ -687,6 +683,7 @@ def elementwise(
     title: str | None = None,
     numpy_names: bool | None = None,
     operator: str | None = None,
+    **facts: Unpack[Facts],
 ) -> Callable[[Any], ElementwiseOp]:
     """Declare an elementwise op; the decorated function is its scalar formula.
 
@@ -702,6 +699,7 @@ def elementwise(
         samples: the bounds of numbers to try it with, (low, high), by default (-3, 3); or calls, see `samples.py`.
         title: name autograd nodes show, where it is not made from the op's.
         numpy_names, operator: as for `composite`.
+        facts: as for every kind, see `Facts`.
     """
 
     def declare(fn: Any) -> ElementwiseOp:
@@ -711,6 +709,7 @@ def elementwise(
         if numpy_names is not None:
             op.numpy_names = numpy_names
         op.operator = operator
+        op.state(facts)
         return op
 
     return declare

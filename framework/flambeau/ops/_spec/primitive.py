@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap
 from . import short
-from .base import FUNCTION, Autocast, Op, Overlap
+from .base import FUNCTION, Autocast, Facts, Op, Overlap
 from .history import check_versions
 from .memory import LIKE, in_memory_order, placed
 from .shapes import common_device, elsewhere
@@ -158,7 +158,6 @@ class PrimitiveOp(Op):
         self.raw_rule: Any = None
         self.raw_of_first = self.raw_of_all = False
         self.jvp_rule: Any = None
-        self.batch_rule: Any = None
         self.short_rule: Any = None
         self.store_rule: Any = None
         self.inplace_rule: Any = None
@@ -210,10 +209,6 @@ class PrimitiveOp(Op):
 
     def jvp(self, fn: Any) -> Any:
         self.jvp_rule = fn
-        return fn
-
-    def batch(self, fn: Any) -> Any:
-        self.batch_rule = fn
         return fn
 
     def short(self, fn: Any = None, *, wraps: str | None = None) -> Any:
@@ -359,18 +354,18 @@ class PrimitiveOp(Op):
                     for i, x in enumerate(a):
                         if x is not None and not isinstance(x, Tensor):
                             raise TypeError(
-                                f"{self.said}(): expected Tensor as element {i} in argument '{name}', got {type(x).__name__}"
+                                f"{self.public_name}(): expected Tensor as element {i} in argument '{name}', got {type(x).__name__}"
                             )
                 elif a is not None or name not in self.defaults:
                     at = self.params.index(name) + 1
-                    raise TypeError(f"{self.said}(): argument '{name}' (position {at}) must be Tensor, not {type(a).__name__}")
+                    raise TypeError(f"{self.public_name}(): argument '{name}' (position {at}) must be Tensor, not {type(a).__name__}")
         common_device(self, [a for a in args if isinstance(a, Tensor)])
         return args
 
     def on_meta(self, args: Any) -> Any:
         """What the kernel would give, by the shape rule."""
         if self.shape_rule is None:
-            raise NotImplementedError(f"{self.said}: no rule says the shape of its result, so it does not take meta tensors")
+            raise NotImplementedError(f"{self.public_name}: no rule says the shape of its result, so it does not take meta tensors")
         made = self.shape_rule(*args)
         if isinstance(made, list):
             return tuple(self._of_spec(i, args, *each) for i, each in enumerate(made))
@@ -593,6 +588,7 @@ def primitive(
     operator: str | None = None,
     turns: tuple[str, ...] | None = None,
     samples: str = "",
+    **facts: Unpack[Facts],
 ) -> Callable[[Any], PrimitiveOp]:
     """Declare an op with its own kernel; the decorated function gives signature and documentation, its body is unused.
 
@@ -604,7 +600,7 @@ def primitive(
         spread: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
         index_tensors: the parameter that is a tuple of index tensors (or None): overwriting one before backward is noticed.
         keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
-        numpy_names, overlap, operator, samples: as for `composite`.
+        numpy_names, overlap, operator, samples, facts: as for `composite`.
         memory: the order of memory of results, on every device: ROWS, LIKE or CHANNELS of `memory.py`; a tuple of orders, one for
             each result, where some are another than row-major for row-major operands, such as COLUMNS.
         ordering: the tensor parameters whose order it follows; all of them by default.
@@ -621,6 +617,7 @@ def primitive(
         op.index_tensors = index_tensors
         op.memory, op.ordering = memory, op.tensor_params if ordering is None else ordering
         op.operator, op.samples = operator, samples
+        op.state(facts)
         if turns is not None:
             op.node_class.turns = tuple(op.tensor_params.index(name) for name in turns)
         return op

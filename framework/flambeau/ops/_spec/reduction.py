@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ...autograd import engine, tape
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, wrap, wrap_dim
-from .base import FUNCTION, METHOD, OUT, Autocast, Op
+from .base import FUNCTION, METHOD, OUT, Autocast, Facts, Op
 from .elementwise import refuse_float8, saved_tensor, tensor_words
 from .history import check_versions, named_tensors
 from .in_rows import InRows
@@ -177,7 +177,7 @@ class ReductionOp(Op):
 
     def run(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         if not isinstance(input, Tensor):
-            raise TypeError(f"{self.said}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+            raise TypeError(f"{self.public_name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         answer = NotImplemented if input._array.__class__ is ndarray else elsewhere(self, (input, dim, keepdim, dtype))
         if answer is not NotImplemented:
             return answer
@@ -353,7 +353,7 @@ def floating_dtype(op: Any, given: Any, dtype: Any) -> tuple[Any, Any]:
     if wanted.category < FLOATING:
         said = "Input" if dtype is None else "Optional"
         raise RuntimeError(
-            f"{op.said}(): could not infer output dtype. {said} dtype must be either a floating point or complex dtype. "
+            f"{op.public_name}(): could not infer output dtype. {said} dtype must be either a floating point or complex dtype. "
             f"Got: {dtypes.scalar_type(wanted)}. Give dtype=torch.float32"
         )
     return wanted, wanted
@@ -372,6 +372,7 @@ def reduction(
     aliases: tuple[str, ...] = (),
     autocast: Autocast = None,
     samples: str = "",
+    **facts: Unpack[Facts],
 ) -> Callable[[Any], ReductionOp]:
     """Declare a reduction over `dim`; the decorated function gives signature and documentation.
 
@@ -384,7 +385,12 @@ def reduction(
         partial: derivative with respect to an element, of the names it reads (`out`, `input`).
         vjp: the gradient as a Tensor expression of names among grad, out, input, shape, dims, keepdim.
         samples: calls to try it with, see `samples.py`.
+        facts: as for every kind, see `Facts`.
     """
-    return lambda fn: ReductionOp(
-        fn, surface, namespace, aliases, autocast, dtype, identity, map, combine, finish, partial, vjp, samples
-    )
+
+    def declare(fn: Any) -> ReductionOp:
+        op = ReductionOp(fn, surface, namespace, aliases, autocast, dtype, identity, map, combine, finish, partial, vjp, samples)
+        op.state(facts)
+        return op
+
+    return declare

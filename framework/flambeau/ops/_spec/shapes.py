@@ -138,7 +138,7 @@ def broadcast_shapes(op: Any, args: Any, names: Any = None) -> tuple[int, ...]:
 def raise_not_broadcastable(op: Any, args: Any, names: Any, a: int, b: int, dim: int) -> None:
     given = dict(zip(names or op.params, args, strict=False))
     raise RuntimeError(
-        f"{op.said}: The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}; "
+        f"{op.public_name}: The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}; "
         f"sizes must be equal or 1 there\n{describe(**given)}"
     )
 
@@ -154,7 +154,7 @@ def common_device(op: Any, args: Any) -> Any:
                 found = (kind, a._array.ndim == 0)
             elif kind != found[0] and not (kind == "cpu" and a._array.ndim == 0):
                 raise RuntimeError(
-                    f"{op.said}: Expected all tensors to be on the same device, but found at least two devices, "
+                    f"{op.public_name}: Expected all tensors to be on the same device, but found at least two devices, "
                     f"{found[0]} and {kind}\n{describe(**dict(zip(op.params, args, strict=False)))}"
                 )
     return found[0] if found else "cpu"

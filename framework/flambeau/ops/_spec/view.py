@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..._inference import refuse_write
 from ...autograd import engine
 from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
 from ...tensor import Tensor, bump, storage_buffer
-from .base import VIEWED, Autocast
+from .base import VIEWED, Autocast, Facts
 from .history import register_view, renew_views
 from .primitive import PrimitiveNode, PrimitiveOp
 from .shapes import elsewhere
@@ -156,7 +156,7 @@ class ViewOp(PrimitiveOp):
             if answer is not NotImplemented:
                 return answer
         if not isinstance(args[0], Tensor):
-            raise TypeError(f"{self.said}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(args[0]).__name__}")
+            raise TypeError(f"{self.public_name}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(args[0]).__name__}")
         if self.check is not None:
             args = self.check(*args) or args
         return self.finish(args, self.kernel_rule(args[0]._array, *args[1:]))
@@ -292,6 +292,7 @@ def view(
     several: bool = False,
     operator: str | None = None,
     samples: str = "",
+    **facts: Unpack[Facts],
 ) -> Callable[[Any], ViewOp]:
     """Declare an op that returns a view, or `several`; its kernel maps the array (and the other arguments) to views of it."""
 
@@ -300,6 +301,7 @@ def view(
         op.spread = spread
         op.several = several
         op.operator, op.samples = operator, samples
+        op.state(facts)
         return op
 
     return declare

@@ -24,7 +24,7 @@ from .overlap import refuse_shared
 def check_writable(op: Any, target: Any, resized: bool = False) -> None:
     """Raise as PyTorch does for in-place writes that autograd or the memory layout forbids; the latter unless it is `resized` first."""
     if not isinstance(target, Tensor):
-        raise TypeError(f"{op.said}_(): argument 'input' must be Tensor, not {type(target).__name__}")
+        raise TypeError(f"{op.public_name}_(): argument 'input' must be Tensor, not {type(target).__name__}")
     if _state.MARKED:
         refuse_write(target)
     unrecorded = target._node is None or is_of_nobody(target._node)
@@ -33,7 +33,7 @@ def check_writable(op: Any, target: Any, resized: bool = False) -> None:
     check_recorded(target)
     a = target._array
     if type(a) is ndarray and not a.flags.writeable:
-        raise RuntimeError(f"{op.said}_: the memory of this tensor is read-only; clone() it before writing")
+        raise RuntimeError(f"{op.public_name}_: the memory of this tensor is read-only; clone() it before writing")
     if not resized:
         check_apart(op, target)
 
@@ -46,9 +46,10 @@ def check_apart(op: Any, target: Tensor) -> None:
     if 0 in a.strides and any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)):
         if op.may_write_expanded:
             warn_once(
-                f"Use of {op.said}_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation. This "
-                f"also applies to advanced indexing e.g. tensor[{'mask] = scalar' if 'fill' in op.said else 'indices] = tensor'}",
-                about=op.said,
+                f"Use of {op.public_name}_ on expanded tensors is deprecated. Please clone() the tensor before performing this operation. "
+                "This also applies to advanced indexing e.g. "
+                f"tensor[{'mask] = scalar' if 'fill' in op.public_name else 'indices] = tensor'}",
+                about=op.public_name,
             )
             return
         raise RuntimeError(
@@ -67,25 +68,25 @@ def check_recorded(target: Tensor) -> None:
 
 
 class NamedOnly:
-    """Stands for an op where only its name is said."""
+    """Stands for an op in checks that read its name alone."""
 
     may_write_expanded = False
 
-    def __init__(self, said: str) -> None:
-        self.said = said
+    def __init__(self, name: str) -> None:
+        self.public_name = name
 
 
-def check_moved(said: str, target: Tensor) -> None:
-    """Raise RuntimeError if recording that `target` gets other memory is refused; `said` is the name of the operation."""
+def check_moved(name: str, target: Tensor) -> None:
+    """Raise RuntimeError if recording that `target` gets other memory is refused; `name` is the name of the operation."""
     check_recorded(target)
-    check_view(NamedOnly(said), target)
+    check_view(NamedOnly(name), target)
 
 
 def raise_ambiguous(op: Any, target: Tensor) -> None:
     inference = getattr(target._node, "made_in", None) == "inference"
     mode, where = ("inference mode", "in normal mode") if inference else ("no_grad mode", "with grad mode enabled")
     raise RuntimeError(
-        f"A view was created in {mode} and is being modified inplace {where}, by {op.said}_, while its base requires grad, so it is "
+        f"A view was created in {mode} and is being modified inplace {where}, by {op.public_name}_, while its base requires grad, so it is "
         f"unclear whether to record it. Put both inside the {'inference_mode' if inference else 'no_grad'} block, or both outside"
     )
 
@@ -99,7 +100,7 @@ def check_view(op: Any, target: Tensor) -> None:
         refusal = getattr(link[1], "refusal", None)
         if refusal is not None:
             raise RuntimeError(
-                f"{op.said}_: Output {link[1].index} of {link[1].maker} is a view and is being modified inplace. {refusal}"
+                f"{op.public_name}_: Output {link[1].index} of {link[1].maker} is a view and is being modified inplace. {refusal}"
             )
         link = link[3]
     if not any(ref() is target for ref in reversed(target._storage[tape.VIEWS] or ())):
@@ -115,28 +116,12 @@ def cannot_be_cast(result: Any, wanted: Any) -> str:
 def check_inplace(op: Any, target: Tensor, result: Tensor) -> None:
     if result._array.shape != target._array.shape:
         raise RuntimeError(
-            f"{op.said}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}"
+            f"{op.public_name}_: output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}"
         )
     if not dtypes.can_cast(result.dtype, target.dtype):
         raise RuntimeError(
-            f"{op.said}_: {cannot_be_cast(result.dtype, target.dtype)}"
+            f"{op.public_name}_: {cannot_be_cast(result.dtype, target.dtype)}"
         )
-
-
-# Ops whose ``out`` has to have the dtype of the result; others convert to that of `out`, where promotion allows it.
-OF_ITS_DTYPE = frozenset(
-    """
-    abs bitwise_not ceil clamp clamp_max clamp_min conj_physical floor frac isneginf isposinf nan_to_num neg round sgn sign
-    signbit trunc where
-    mm bmm dot vdot mv addmm addmv baddbmm addbmm matmul inner tensordot chain_matmul linalg.multi_dot index_select
-    take_along_dim argmax argmin sort msort topk kthvalue max min median nanmedian mode cummax cummin tril triu diag histc
-    bucketize isin nonzero quantile nanquantile norm linalg.norm linalg.vector_norm linalg.matrix_norm amax amin all any
-    logcumsumexp index_add index_copy index_reduce scatter scatter_add scatter_reduce renorm cross linalg.cross softmax
-    log_softmax linalg.inv inverse linalg.det linalg.solve linalg.cholesky linalg.qr linalg.eigh linalg.eigvalsh linalg.svdvals
-    linalg.matrix_power linalg.lu linalg.lu_factor linalg.slogdet slogdet linalg.vecdot qr svd triangular_solve lu_solve
-    frexp heaviside float_power narrow_copy unbind_copy view_copy nn.functional.avg_pool2d nn.functional.linear
-    """.split()  # noqa: SIM905  # a list of words reads better
-)
 
 
 def raise_other_dtype(op: Any, expected: Any, out: Tensor) -> None:
@@ -151,15 +136,15 @@ def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     Raises: TypeError, RuntimeError as PyTorch for a wrong dtype or device, a grad-requiring out, or memory shared with `args`.
     """
     if not isinstance(out, Tensor):
-        raise TypeError(f"{op.said}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        raise TypeError(f"{op.public_name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     check_out(op, out, result.dtype, device_of(result._array), result._node is not None and _state.grad_enabled())
     check_writable(op, out, out._array.shape != result._array.shape and not op.refuses_expanded_out)
-    if out.dtype is not result.dtype and op.qualified in OF_ITS_DTYPE:
+    if out.dtype is not result.dtype and op.exact_out:
         raise_other_dtype(op, result.dtype, out)
     if args:
         refuse_shared(op, out, result._array.shape, args)
     if isinstance(out._array, KindArray):
-        return out._array.store(op.said, out, result)
+        return out._array.store(op.public_name, out, result)
     if out._array.shape != result._array.shape:
         resize_out(op, out, result._array.shape)
     if type(out._array) is not MetaArray:
@@ -180,27 +165,27 @@ def with_dtype_of(op: Any, out: Tensor, args: Any) -> Any:
 
 def check_out(op: Any, out: Tensor, result: Any, place: Any, with_grad: bool) -> None:
     if with_grad:
-        raise_unrecorded(op.said)
-    check_unrecorded(op.said, out)
+        raise_unrecorded(op.public_name)
+    check_unrecorded(op.public_name, out)
     if not dtypes.can_cast(result, out.dtype):
-        raise op.cast_error(f"{op.said}: {cannot_be_cast(result, out.dtype)}")
+        raise op.cast_error(f"{op.public_name}: {cannot_be_cast(result, out.dtype)}")
     if device_of(out._array) != place:
-        raise RuntimeError(f"{op.said}: Expected out on device {place}, but it is on {out.device}")
+        raise RuntimeError(f"{op.public_name}: Expected out on device {place}, but it is on {out.device}")
 
 
-def check_unrecorded(said: str, out: Tensor) -> None:
+def check_unrecorded(name: str, out: Tensor) -> None:
     """Raise RuntimeError if `out` has a history, which functions that write it do not continue."""
     if out._node is not None and _state.grad_enabled():
-        raise_unrecorded(said)
+        raise_unrecorded(name)
 
 
-def raise_unrecorded(said: str) -> None:
+def raise_unrecorded(name: str) -> None:
     raise RuntimeError(
-        f"{said}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
+        f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
     )
 
 
-def out_of_shape(said: str, out: Any, shape: tuple[int, ...], dtype: Any = None, device: Any = None, fit: str = "shape") -> Tensor:
+def out_of_shape(name: str, out: Any, shape: tuple[int, ...], dtype: Any = None, device: Any = None, fit: str = "shape") -> Tensor:
     """`out`, which a function without tensor operands is about to write, with `shape`.
 
     Args:
@@ -210,23 +195,23 @@ def out_of_shape(said: str, out: Any, shape: tuple[int, ...], dtype: Any = None,
     Raises: TypeError, RuntimeError before anything has changed.
     """
     if not isinstance(out, Tensor):
-        raise TypeError(f"{said}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if dtype is not None and dtypes.as_dtype(dtype) is not out.dtype:
         wanted, given = dtypes.scalar_type(dtypes.as_dtype(dtype)), dtypes.scalar_type(out.dtype)
-        raise RuntimeError(f"{said}: dtype {wanted} does not match dtype of out parameter ({given})")
+        raise RuntimeError(f"{name}: dtype {wanted} does not match dtype of out parameter ({given})")
     if device is not None and devices.device(device).type != out.device.type:
-        raise RuntimeError(f"{said}: device type {devices.device(device).type} does not match device type of out parameter ({out.device})")
-    check_unrecorded(said, out)
+        raise RuntimeError(f"{name}: device type {devices.device(device).type} does not match device type of out parameter ({out.device})")
+    check_unrecorded(name, out)
     from ...storage import give_shape
 
     count = math.prod(shape)
     fits = out._array.shape == shape if fit == "shape" else out._array.size == count
-    check_writable(NamedOnly(said), out, True)
+    check_writable(NamedOnly(name), out, True)
     if not fits:
         if fit == "range" and out._array.size:
             warn(
                 f"The number of elements in the out tensor of shape {list(out.shape)} is {out._array.size} which does not match the "
-                f"computed number of elements {count}. {said} resizes it to one dimension. Rounding may be "
+                f"computed number of elements {count}. {name} resizes it to one dimension. Rounding may be "
                 "why; give an out of that size, or an empty one."
             )
         give_shape(out, shape)
@@ -254,7 +239,7 @@ def resize_out(op: Any, out: Tensor, shape: tuple[int, ...]) -> None:
     if out._array.size:
         warnings.warn(
             f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
-            f"the required output shape {list(shape)}. Give {op.said} an out of that shape, or an empty one.",
+            f"the required output shape {list(shape)}. Give {op.public_name} an out of that shape, or an empty one.",
             stacklevel=4,
         )
     give_shape(out, shape)
