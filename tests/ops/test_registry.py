@@ -270,3 +270,13 @@ def test_errors_inside_say_the_public_name(call, words):
     named = str(caught.value)
     assert words in named
     assert not any(private in named for private in ("gelu_exact", "squared_error", "logaddexp_real", "clamp_both"))
+
+
+def test_kernels_for_cuda_that_declarations_name_are_there():
+    from flambeau.cuda.kernels import find
+
+    _derive.load_all()
+    named = [op for op in _spec.OPS.values() if op.cuda]
+
+    assert len(named) > 60
+    assert all(callable(find(op)) for op in named)

@@ -422,6 +422,7 @@ def _check_softmax(input, dim):
     samples="x(2, 3), 1",
     public_name="softmax",
     batch_rule=along,
+    cuda="rows.softmax",
 )
 def softmax_along(input, dim):
     """``exp(input)`` over its sum along `dim`."""
@@ -485,6 +486,7 @@ def _softmax_raw(grad, out, dim):
     samples="x(2, 3), 1",
     public_name="log_softmax",
     batch_rule=along,
+    cuda="rows.log_softmax",
 )
 def log_softmax_along(input, dim):
     """``input - log(sum(exp(input)))`` along `dim`."""
@@ -583,7 +585,7 @@ def _log_softmax_short(input, dim, dtype):
     return log_softmax_along.fast_rule(input, dim) if dtype is None else None
 
 
-@primitive(surface=0, tensors=("input",), samples="x(2, 3), (0, 1), True", public_name="logsumexp", batch_rule=along)
+@primitive(surface=0, tensors=("input",), samples="x(2, 3), (0, 1), True", public_name="logsumexp", batch_rule=along, cuda="sums.logsumexp")
 def logsumexp_over(input, dims, keepdim):
     """``log(sum(exp(input)))`` over the dimensions `dims`."""
 

@@ -61,6 +61,7 @@ def _composed(query: Tensor, mask: Any, dropout_p: float) -> bool:
     surface=0, tensors=("query", "key", "value", "mask"), keeps=True,
     samples="of nn.functional.scaled_dot_product_attention",
     public_name="scaled_dot_product_attention",
+    cuda="rows.attend",
 )
 def attend(query, key, value, mask=None, scale=1.0, causal=False):
     """``softmax(scale * query @ key.T + mask) @ value``: ``(B, H, L, E), (B, G, S, E), (B, G, S, V) -> (B, H, L, V)``.

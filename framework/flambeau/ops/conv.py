@@ -221,6 +221,7 @@ def transposed_size(
         "x(1, 2, 6), x(3, 2, 3), x(3); x(1, 2, 5, 5), x(2, 2, 3, 3), x(2), (2, 1), (1, 0), (1, 1); "
         "x(1, 4, 5), x(4, 1, 3), None, 1, 0, 1, True, 0, 4"
     ),
+    cuda="windows.convolution",
 )
 def convolution(
     input, weight, bias=None, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1
@@ -341,7 +342,7 @@ def _convolution_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(made.reshape(made.shape[0], n, -1, *made.shape[2:]), 1)
 
 
-@primitive(surface=0, tensors=("grad_output", "input", "weight"), samples="of convolution")
+@primitive(surface=0, tensors=("grad_output", "input", "weight"), samples="of convolution", cuda="windows.convolution_bias")
 def convolution_bias(grad_output, input, weight):
     """What the bias receives: the sum of ``(N, O, *)`` over all but channels.
 
@@ -366,7 +367,10 @@ def _convolution_bias_vjp(grad, grad_output_shape):
     return grad.reshape(-1, *(1,) * (len(grad_output_shape) - 2)).expand(grad_output_shape), None, None
 
 
-@primitive(surface=0, tensors=("input", "grad_output"), linear_in=("input", "grad_output"), samples="of convolution")
+@primitive(
+    surface=0, tensors=("input", "grad_output"), linear_in=("input", "grad_output"), samples="of convolution",
+    cuda="windows.convolution_weight",
+)
 def convolution_weight(input, grad_output, kernel, stride, padding, dilation, groups):
     """What the weight of a convolution of `input` receives from the gradient of its output; linear in
     both."""

@@ -60,7 +60,7 @@ def _order_of(a: Any, format: memory_format | None) -> list[int] | None:
     return list(reversed(order))
 
 
-@primitive(surface=FUNCTION | METHOD, samples="x(2, 3)")
+@primitive(surface=FUNCTION | METHOD, samples="x(2, 3)", cuda="moves.clone")
 def clone(input, *, memory_format=None):
     """A copy in new memory, through which gradients pass.
 
@@ -104,6 +104,7 @@ def _clone_raw(grad):
     surface=0, operator="_to_copy(input, dtype=dtype, device=place, memory_format=memory_format)",
     samples="of type_as",
     public_name="to",
+    cuda="moves.to_copy",
 )
 def to_copy(input, dtype, place, memory_format):
     """`input` copied to another dtype, device or memory layout."""

@@ -24,7 +24,7 @@ F = "nn.functional"
 # -- norms along one dimension -------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=ROWS, samples="of nn.functional.pairwise_distance")
+@primitive(surface=0, memory=ROWS, samples="of nn.functional.pairwise_distance", cuda="sums.length")
 def length_along(input, p, dim, shared):
     """The norm of order `p` along `dim`, kept as size 1.
 

@@ -30,6 +30,7 @@ F = "nn.functional"
 @primitive(
     surface=0, tensors=("weight", "indices"), operator="embedding(weight, indices, padding_idx, scale_grad_by_freq)",
     samples="of nn.functional.embedding",
+    cuda="moves.rows_at",
 )
 def rows_at(weight, indices, padding_idx, scale_grad_by_freq):
     """``weight[indices]``; the gradient leaves out `padding_idx` and may be divided by how often an index occurs."""
@@ -107,7 +108,7 @@ def _rows_at_sparsely_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight
     return coo(wrap(flat.astype(np.int64).reshape(1, -1)), rows, weight_shape), None
 
 
-@primitive(surface=0, tensors=("values", "indices"), samples="of nn.functional.embedding", public_name="index_add")
+@primitive(surface=0, tensors=("values", "indices"), samples="of nn.functional.embedding", public_name="index_add", cuda="moves.rows_added")
 def rows_added(values, indices, rows, padding_idx, scale_grad_by_freq):
     """The transpose of `rows_at`: a table of `rows` rows in which the `values` of each index are added up."""
 

@@ -416,7 +416,7 @@ def split_key(self: Tensor, key: tuple[Any, ...], count: int | None = None) -> t
 # -- picking -------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, index_tensors="indices", samples="x(4, 3), (i(4, 5), i(3, 5)); x(4, 3), (None, i(3, 2))")
+@primitive(surface=0, index_tensors="indices", samples="x(4, 3), (i(4, 5), i(3, 5)); x(4, 3), (None, i(3, 2))", cuda="moves.index")
 def index(input, indices):
     """The elements of `input` at `indices`, one index tensor (or None for all) per dimension."""
 
@@ -592,6 +592,7 @@ def _check_put(input, indices, values, accumulate):
     ordering=("input",),
     samples="x(4, 3), (fb.tensor([0, 2]),), x(2, 3); x(4, 3), (i(4, 5), i(3, 5)), x(5), True",
     may_write_expanded=True,
+    cuda="moves.index_put",
 )
 def index_put(input, indices, values, accumulate=False):
     """`input` with `values` (broadcast) stored at `indices`, or added there if `accumulate`.

@@ -81,6 +81,7 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
     surface=FUNCTION | OUT, aliases=("concat", "concatenate"), check=_check_cat, autocast="widest", overlap=NEVER, memory=CHANNELS_OF_ALL,
     samples="(x(2, 3), x(1, 3)); (x(2, 3), x(2, 1)), 1",
     cast_error=TypeError,
+    cuda="moves.cat",
 )
 def cat(tensors, dim=0):
     """The `tensors` one after another along `dim`; other dimensions must agree.

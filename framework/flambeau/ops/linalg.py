@@ -92,6 +92,7 @@ def _check_mm(input, mat2):
     memory=ROWS,
     samples="x(2, 3), x(3, 4)",
     exact_out=True,
+    cuda="matrices.product",
 )  # fmt: skip
 def mm(input, mat2):
     """Matrix product ``(n, k), (k, m) -> (n, m)``; no broadcasting, one dtype for both.
@@ -193,6 +194,7 @@ def _check_bmm(input, mat2):
     memory=ROWS,
     samples="x(2, 3, 4), x(2, 4, 2)",
     exact_out=True,
+    cuda="matrices.product",
 )  # fmt: skip
 def bmm(input, mat2):
     """Matrix products of two batches ``(b, n, k), (b, k, m) -> (b, n, m)``; no broadcasting, one dtype for both.
@@ -265,7 +267,7 @@ def _batch_product(a: Any, b: Any) -> Any:
     return product(a, b) if made is None else made
 
 
-@primitive(surface=0, tensors=("input", "mat2"), linear_in=("input", "mat2"), memory=ROWS, samples="of matmul")
+@primitive(surface=0, tensors=("input", "mat2"), linear_in=("input", "mat2"), memory=ROWS, samples="of matmul", cuda="matrices.product")
 def products(input, mat2):
     """Matrix products ``(*, n, k) @ (*, k, m) -> (*, n, m)`` over several equal leading dimensions, of any strides."""
 
@@ -318,6 +320,7 @@ def _check_mv(input, vec):
     surface=FUNCTION | METHOD | OUT, tensors=("input", "vec"), linear_in=("input", "vec"), check=_check_mv, autocast=(None, "lower"),
     samples="x(2, 3), x(3)",
     exact_out=True,
+    cuda="matrices.product",
 )
 def mv(input, vec):
     """Matrix times vector, ``(n, m) @ (m,) -> (n,)``."""
@@ -362,6 +365,7 @@ def _check_dot(input, tensor):
     surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast=(None, "lower"),
     samples="x(3), x(3)",
     exact_out=True,
+    cuda="matrices.dot",
 )
 def dot(input, tensor):
     """The sum of products of two vectors ``(n), (n) -> ()``; see `vdot` for conjugation.
@@ -718,6 +722,7 @@ def _check_linear(input, weight, bias):
     numpy_names=True, turns=("bias", "input", "weight"),
     samples="x(2, 3), x(4, 3), x(4); x(2, 2, 3), x(4, 3)",
     exact_out=True,
+    cuda="matrices.linear",
 )  # fmt: skip
 def linear(input, weight, bias=None):
     """``input @ weight.T + bias`` over the last dimension: ``(*, in), (out, in), (out) -> (*, out)``.

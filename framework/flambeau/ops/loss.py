@@ -69,6 +69,7 @@ def warn_sizes(name: str, input: Tensor, target: Tensor) -> None:
     surface=0, tensors=("input", "target", "weight"), keeps=True, operator="nll_loss_nd(input, target, weight, reduction, ignore_index)",
     samples="of nn.functional.nll_loss",
     public_name="nll_loss",
+    cuda="rows.nll",
 )
 def nll(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """``-weight[target] * input[target]`` of log probabilities ``(N, C, *)`` and classes ``(N, *)``."""
@@ -622,6 +623,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     surface=0, tensors=("input", "target"), operator="mse_loss(input, target)",
     samples="of nn.functional.mse_loss",
     public_name="mse_loss",
+    cuda="sums.mean_squared_error",
 )
 def mean_squared_error(input, target):
     """The mean of ``(input - target) ** 2`` over all elements of two arrays of one shape."""
@@ -876,7 +878,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
-@primitive(surface=0, samples="of nn.functional.gaussian_nll_loss", public_name="float_power", batch_rule=leading)
+@primitive(surface=0, samples="of nn.functional.gaussian_nll_loss", public_name="float_power", batch_rule=leading, cuda="rows.raise_to")
 def raise_to(input, low):
     """``max(input, low)``, but the gradient passes as if `input` had not been raised."""
 

@@ -69,6 +69,7 @@ def _filled_shape(input, mask, value):
     samples="x(2, 3), b(2, 3), 1.5",
     public_name="masked_fill",
     may_write_expanded=True,
+    cuda="moves.masked_fill",
 )
 def masked_fill_number(input, mask, value):
     """`input` with the number `value` wherever `mask` holds."""
@@ -151,6 +152,7 @@ def _masked_fill_number_batch(level: Any, op: Any, args: Any) -> Any:
     samples="x(2, 3), b(2, 3), x()",
     public_name="masked_fill",
     may_write_expanded=True,
+    cuda="moves.masked_fill",
 )
 def masked_fill_tensor(input, mask, value):
     """`input` with the 0-d Tensor `value` wherever `mask` holds."""
@@ -224,6 +226,7 @@ def _check_masked_select(input, mask):
     surface=FUNCTION | METHOD | OUT, tensors=("input", "mask"), check=_check_masked_select, overlap=NEVER,
     samples="x(2, 3), b(2, 3); x(2, 3), b(3)",
     dynamic_shape=True,
+    cuda="moves.masked_select",
 )
 def masked_select(input, mask):
     """The elements of `input` where `mask` (bool, broadcast) holds, as a vector in row-major order.
@@ -291,6 +294,7 @@ def _check_masked_scatter(input, mask, source):
 @primitive(
     surface=FUNCTION | METHOD | INPLACE, tensors=("input", "mask", "source"), check=_check_masked_scatter,
     samples="x(2, 3), b(2, 3), x(6)",
+    cuda="moves.masked_scatter",
 )
 def masked_scatter(input, mask, source):
     """`input` with the elements of `source`, in row-major order, put where `mask` (bool, broadcast) holds.
@@ -349,7 +353,7 @@ def _no_meta(name: str, input: Tensor) -> None:
         raise ShapeCannotBeKnown(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
 
 
-@primitive(surface=0, samples="b(2, 3)", public_name="nonzero", dynamic_shape=True)
+@primitive(surface=0, samples="b(2, 3)", public_name="nonzero", dynamic_shape=True, cuda="moves.nonzero_rows")
 def nonzero_rows(input):
     """The places of the non-zero elements, one a row."""
 

@@ -40,7 +40,7 @@ def _moments() -> Moments:
     return Moments()
 
 
-@primitive(surface=0, tensors=("value", "other"), samples="of where")
+@primitive(surface=0, tensors=("value", "other"), samples="of where", cuda="rows.link")
 def link(value, other):
     """`value`, which requires grad also where `other` does, though it does not depend on it.
 
@@ -133,6 +133,7 @@ def _check_layer(input, normalized_shape, weight, bias, eps, keep):
     surface=0, tensors=("input", "weight", "bias"), check=_check_layer, autocast=(None, "float32"),
     samples="of nn.functional.layer_norm",
     public_name="layer_norm",
+    cuda="rows.normalize_trailing",
 )
 def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5, keep=None):
     """`layer_norm`; `keep` receives the moments it found."""
@@ -349,6 +350,7 @@ def _check_rms(input, normalized_shape, weight, eps, keep):
     surface=0, tensors=("input", "weight"), check=_check_rms, autocast=(None, "float32"), memory=CHANNELS, ordering=("input",),
     samples="of rms_norm",
     public_name="rms_norm",
+    cuda="rows.scale_trailing",
 )
 def scale_trailing(input, normalized_shape, weight=None, eps=None, keep=None):
     """`rms_norm`; `keep` receives the root mean squares."""
@@ -491,6 +493,7 @@ def _check_channels(input, weight, bias, eps, keep):
     surface=0, tensors=("input", "weight", "bias"), check=_check_channels, memory=CHANNELS_OF_DENSE, ordering=("input",),
     samples="of nn.functional.batch_norm",
     public_name="batch_norm",
+    cuda="rows.normalize_channels",
 )
 def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
     """Batch normalization by the statistics of the batch; `keep` receives them."""
@@ -574,6 +577,7 @@ def _check_by_running(input, mean, variance, weight, bias, eps):
     ordering=("input",),
     samples="of nn.functional.batch_norm",
     public_name="batch_norm",
+    cuda="rows.normalize_by_running",
 )  # fmt: skip
 def normalize_by_running(input, mean, variance, weight=None, bias=None, eps=1e-5):
     """Batch normalization by given statistics."""
@@ -938,6 +942,7 @@ def _check_groups(input, num_groups, weight, bias, eps, keep):
     surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast=(None, "float32"), memory=CHANNELS, ordering=("input",),
     samples="of nn.functional.group_norm",
     public_name="group_norm",
+    cuda="rows.normalize_groups",
 )
 def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=None):
     """`group_norm`; `keep` receives the moments of each group of each image."""

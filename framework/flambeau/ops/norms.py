@@ -39,7 +39,7 @@ BOTH = FUNCTION | OUT
 # -- vectors ---------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, samples="of linalg.vector_norm", public_name="norm")
+@primitive(surface=0, samples="of linalg.vector_norm", public_name="norm", cuda="sums.norm")
 def norm_over(input, order, dims, keepdim):
     """The norm of real order over `dims`."""
 

@@ -147,6 +147,7 @@ def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:
 @primitive(
     surface=0, linear_in=("input",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.avg_pool2d", public_name="avg_pool",
     batch_rule=folded,
+    cuda="windows.window_mean",
 )
 def window_mean(input, windows, include_padding, divisor):
     """The sum of each window over `divisor`, or over the number of elements it has."""
@@ -201,7 +202,10 @@ def _window_mean_raw(grad, windows, include_padding, divisor):
     return _spread_mean(grad, windows, include_padding, divisor)
 
 
-@primitive(surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.avg_pool2d", batch_rule=folded)
+@primitive(
+    surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.avg_pool2d", batch_rule=folded,
+    cuda="windows.spread_mean",
+)
 def spread_mean(grad, windows, include_padding, divisor):
     """The transpose of `window_mean`."""
 
@@ -431,7 +435,9 @@ class Kept:
         self.indices: Any = None
 
 
-@primitive(surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d", public_name="max_pool", batch_rule=folded)
+@primitive(
+    surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d", public_name="max_pool", batch_rule=folded, cuda="windows.window_max",
+)
 def window_max(input, windows, keep):
     """The maximum of each window."""
 
@@ -479,7 +485,10 @@ def _window_max_raw(grad, input, windows, keep):
     return _put_plane(grad, at, input, len(windows))
 
 
-@primitive(surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d_with_indices", public_name="max_pool", batch_rule=folded)
+@primitive(
+    surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d_with_indices", public_name="max_pool", batch_rule=folded,
+    cuda="windows.max_with_indices",
+)
 def window_max_with_indices(input, windows):
     """The maximum of each window, and its index in the plane of the pooled dimensions."""
 
@@ -501,6 +510,7 @@ def _window_max_with_indices_vjp(grad, input, out1, windows):
 @primitive(
     surface=0, tensors=("grad", "indices", "input"), memory=CHANNELS, ordering=("input",),
     samples="of nn.functional.max_pool2d_with_indices",
+    cuda="windows.put_plane",
 )
 def put_plane(grad, indices, input, n):
     """Zeros shaped as `input` with `grad` added at `indices` of the plane of its last `n` dimensions."""
@@ -526,7 +536,7 @@ def _put_plane_vjp(grad, indices, n):
     return take_plane(grad, indices, n), None, None
 
 
-@primitive(surface=0, tensors=("input", "indices"), samples="of nn.functional.max_pool2d_with_indices")
+@primitive(surface=0, tensors=("input", "indices"), samples="of nn.functional.max_pool2d_with_indices", cuda="windows.take_plane")
 def take_plane(input, indices, n):
     """Elements `indices` of the plane of the last `n` dimensions."""
 

@@ -61,6 +61,7 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_fr
     surface=0, linear_in=("input",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d",
     public_name="adaptive_avg_pool",
     batch_rule=folded,
+    cuda="windows.adaptive_mean",
 )
 def adaptive_mean(input, sizes):
     """The mean over `sizes` ranges along each of the last dimensions."""
@@ -98,7 +99,10 @@ def _adaptive_mean_raw(grad, input_shape, sizes):
     return _adaptive_spread(grad, input_shape[len(input_shape) - len(sizes) :])
 
 
-@primitive(surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d", batch_rule=folded)
+@primitive(
+    surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d", batch_rule=folded,
+    cuda="windows.adaptive_spread",
+)
 def adaptive_spread(grad, sizes):
     """The transpose of `adaptive_mean` of an input with last dimensions `sizes`."""
 

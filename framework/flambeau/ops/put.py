@@ -42,6 +42,7 @@ def _check_flat(name: str, input: Tensor, index: Tensor) -> None:
     surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), overlap=NEVER,
     check=lambda input, index: _check_flat("take", input, index),
     samples="x(2, 3), i(6, 2, 2)",
+    cuda="moves.take",
 )
 def take(input, index):
     """The elements at `index` (int64, may be negative) of `input` seen as a vector, in the shape of `index`.
@@ -103,6 +104,7 @@ def _check_flat_put(input, index, source, accumulate):
 @primitive(
     surface=FUNCTION | METHOD | INPLACE, tensors=("input", "index", "source"), check=_check_flat_put, overlap=(EXACTLY, NEVER),
     samples="x(2, 3), fb.tensor([1, 4]), x(2); x(2, 3), i(6, 4), x(4), True",
+    cuda="moves.put",
 )
 def put(input, index, source, accumulate=False):
     """`input` with the elements of `source` stored at the flat positions `index`, or added there if `accumulate`."""
@@ -195,6 +197,7 @@ def _check_select_scatter(input, src, dim, index):
 @primitive(
     surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_select_scatter, memory=KEPT, ordering=("input",),
     samples="x(2, 3), x(2), 1, 0",
+    cuda="moves.select_scatter",
 )
 def select_scatter(input, src, dim, index):
     """A copy of `input` whose slice ``select(dim, index)`` is `src`."""
@@ -251,6 +254,7 @@ def _check_slice_scatter(input, src, dim, start, end, step):
 @primitive(
     surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_slice_scatter, memory=KEPT, ordering=("input",),
     samples="x(4, 3), x(2, 3), 0, 1, 3; x(4, 5), x(4, 2), 1, 0, 4, 2",
+    cuda="moves.slice_scatter",
 )
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     """A copy of `input` whose part ``[start:end:step]`` along `dim` is `src`.
@@ -306,6 +310,7 @@ def _check_diagonal_scatter(input, src, offset, dim1, dim2):
 @primitive(
     surface=FUNCTION | METHOD | OUT, tensors=("input", "src"), check=_check_diagonal_scatter, memory=KEPT, ordering=("input",),
     samples="x(3, 4), x(3); x(3, 4), x(3), 1",
+    cuda="moves.diagonal_scatter",
 )
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     """A copy of `input` whose ``diagonal(offset, dim1, dim2)`` is `src`."""

@@ -298,6 +298,7 @@ def _index_short(along: Along) -> Any:
 @primitive(
     surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmax"), samples="d(2, 3); d(2, 3), 1, True", exact_out=True,
     batch_rule=along,
+    cuda="sums.argmax",
 )
 def argmax(input, dim=None, keepdim=False):
     """The index of the largest value along `dim`, the first of several, int64; nan counts as largest.
@@ -319,6 +320,7 @@ argmax.fast(_index_short(Along("extremes", True, False, dims=ALL)))
 @primitive(
     surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmin"), samples="d(2, 3); d(2, 3), 1", exact_out=True,
     batch_rule=along,
+    cuda="sums.argmin",
 )
 def argmin(input, dim=None, keepdim=False):
     """The index of the smallest value along `dim`, the first of several, int64; nan counts as smallest.
@@ -357,6 +359,7 @@ def _extreme_shape(input, dim, keepdim):
 
 @primitive(
     surface=0, returns=("values", "indices"), check=_check_index_reduction("max"), samples="of max", public_name="max", batch_rule=along,
+    cuda="sums.max_along",
 )
 def max_along(input, dim, keepdim):
     """The largest values along `dim` and their places."""
@@ -364,6 +367,7 @@ def max_along(input, dim, keepdim):
 
 @primitive(
     surface=0, returns=("values", "indices"), check=_check_index_reduction("min"), samples="of min", public_name="min", batch_rule=along,
+    cuda="sums.min_along",
 )
 def min_along(input, dim, keepdim):
     """The smallest values along `dim` and their places."""
@@ -442,6 +446,7 @@ def _check_var(input, dims, correction, keepdim):
     samples="of var",
     public_name="var",
     batch_rule=along,
+    cuda="sums.variance",
 )
 def variance(input, dims, correction, keepdim):
     """The variance over `dims` with ``count - correction`` in the denominator."""
@@ -564,6 +569,7 @@ var.fast(_spread_short(variance, False, False))
     surface=0, check=_check_var, operator="std(input, dims, correction=correction, keepdim=keepdim)",
     samples="of std",
     public_name="std",
+    cuda="sums.deviation",
 )
 def deviation(input, dims, correction, keepdim):
     """The root of `variance`."""

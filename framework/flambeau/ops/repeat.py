@@ -85,7 +85,7 @@ def _tile_fast(input, dims):
     return _repeat_fast(input, (1,) * (input.ndim - len(counts)) + counts) if isinstance(input, Tensor) else None
 
 
-@primitive(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (0,); x(2, 3), (0, 1)", batch_rule=along)
+@primitive(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (0,); x(2, 3), (0, 1)", batch_rule=along, cuda="moves.flip")
 def flip(input, dims):
     """`input` reversed along `dims`, in new memory; numpy would give a view, which has no negative strides here."""
 
@@ -183,6 +183,7 @@ def _check_roll(input, shifts, dims):
 @primitive(
     surface=FUNCTION | METHOD, check=_check_roll, memory=CHANNELS,
     samples="x(2, 3), 1; x(2, 3), (1, -1), (0, 1)",
+    cuda="moves.roll",
 )
 def roll(input, shifts, dims=None):
     """`input` with its elements moved by `shifts` along `dims`, coming back in at the other end.

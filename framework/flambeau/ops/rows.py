@@ -63,6 +63,7 @@ def _check_index_select(input, dim, index):
     samples="x(4, 3), 0, i(4, 5); x(2, 3), 1, fb.tensor([2, 0])",
     exact_out=True,
     refuses_expanded_out=True,
+    cuda="moves.index_select",
 )
 def index_select(input, dim, index):
     """The slices of `input` at `index`, a vector of int64 or int32, along `dim`. Raises: IndexError out of range.
@@ -155,6 +156,7 @@ def _check_index_add(input, dim, index, source, alpha):
     surface=EVERY, tensors=("input", "index", "source"), check=_check_index_add, overlap=(EXACTLY, NEVER),
     samples="x(4, 3), 0, i(4, 5), x(5, 3); x(2, 3), 1, fb.tensor([2, 0]), x(2, 2), alpha=2",
     exact_out=True,
+    cuda="moves.index_add",
 )
 def index_add(input, dim, index, source, *, alpha=1):
     """`input` with the slices of ``alpha * source`` added at `index` along `dim`, one after the other.
@@ -302,6 +304,7 @@ def _check_index_copy(input, dim, index, source):
     surface=EVERY, tensors=("input", "index", "source"), check=_check_index_copy, overlap=(EXACTLY, NEVER), autocast=("widest", None),
     samples="x(4, 3), 0, fb.tensor([2, 0]), x(2, 3); x(2, 3), 1, fb.tensor([2, 0]), x(2, 2)",
     exact_out=True,
+    cuda="moves.index_copy",
 )
 def index_copy(input, dim, index, source):
     """`input` with the slices of `source` stored at `index` along `dim`; of repeated places the last stays."""
@@ -373,6 +376,7 @@ def _check_index_fill(input, dim, index, value):
     samples="of index_fill",
     public_name="index_fill",
     may_write_expanded=True,
+    cuda="moves.index_fill",
 )
 def index_fill_number(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with `value`."""
@@ -423,6 +427,7 @@ def _index_fill_number_batch(level: Any, op: Any, args: Any) -> Any:
     operator="index_fill(input, dim, index, value)",
     samples="of index_fill",
     public_name="index_fill",
+    cuda="moves.index_fill",
 )
 def index_fill_tensor(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with the 0-d Tensor `value`."""

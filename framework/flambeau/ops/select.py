@@ -165,6 +165,7 @@ def _check_gather(input, dim, index, sparse_grad):
     surface=FUNCTION | METHOD | OUT, tensors=("input", "index"), check=_check_gather, overlap=(NEVER, EXACTLY),
     samples="x(3, 4), 1, i(4, 3, 2); x(3, 4), 0, i(3, 2, 4)",
     batch_rule=along,
+    cuda="moves.gather",
 )
 def gather(input, dim, index, *, sparse_grad=False):
     """The elements of `input` at the places `index` names along `dim`.
@@ -264,6 +265,7 @@ def _check_put(input, dim, index, src):
     samples="of scatter",
     public_name="scatter",
     batch_rule=along,
+    cuda="moves.scatter_src",
 )
 def scatter_src(input, dim, index, src):
     """`input` with the elements of `src` stored at the places `index` names along `dim`."""
@@ -328,6 +330,7 @@ def _check_fill_along(input, dim, index, value):
     samples="of scatter",
     public_name="scatter",
     batch_rule=along,
+    cuda="moves.scatter_value",
 )
 def scatter_value(input, dim, index, value):
     """`input` with `value` stored at the places `index` names along `dim`."""
@@ -437,6 +440,7 @@ def _check_scatter_add(input, dim, index, src):
     samples="x(3, 4), 1, i(4, 3, 5), x(3, 5); x(3, 4), 0, i(3, 2, 4), x(2, 4)",
     exact_out=True,
     batch_rule=along,
+    cuda="moves.scatter_add",
 )
 def scatter_add(input, dim, index, src):
     """`input` with the elements of `src` added at the places `index` names along `dim`, one after the other.
@@ -480,7 +484,10 @@ def _scatter_add_short(a, dim, at, src):
 REDUCES = ("sum", "prod", "mean", "amax", "amin")
 
 
-@primitive(surface=0, tensors=("input", "index", "src"), samples="of scatter_reduce", public_name="scatter_reduce", batch_rule=along)
+@primitive(
+    surface=0, tensors=("input", "index", "src"), samples="of scatter_reduce", public_name="scatter_reduce", batch_rule=along,
+    cuda="moves.scatter_combine",
+)
 def scatter_combine(input, dim, index, src, reduce, include_self):
     """`input` with the elements of `src` combined into the places `index` names along `dim`."""
 

@@ -48,7 +48,10 @@ def _check_sort(input, dim, descending):
     return input, wrap_dim(dim, input.ndim), descending
 
 
-@primitive(surface=0, returns=PAIR, check=_check_sort, memory=LIKE, samples="of sort", public_name="sort", batch_rule=along_dim)
+@primitive(
+    surface=0, returns=PAIR, check=_check_sort, memory=LIKE, samples="of sort", public_name="sort", batch_rule=along_dim,
+    cuda="sums.sort_pair",
+)
 def sort_pair(input, dim, descending):
     """The elements in order along `dim`, equal ones in the order they had, and where they were."""
 
@@ -126,7 +129,7 @@ def _check_topk(input, k, dim, largest):
     return input, int(k), d, largest
 
 
-@primitive(surface=0, returns=PAIR, check=_check_topk, samples="of topk", public_name="topk", batch_rule=along_dim)
+@primitive(surface=0, returns=PAIR, check=_check_topk, samples="of topk", public_name="topk", batch_rule=along_dim, cuda="sums.topk_pair")
 def topk_pair(input, k, dim, largest):
     """The `k` largest or smallest elements along `dim`, and where they are."""
 

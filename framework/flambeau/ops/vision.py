@@ -57,7 +57,10 @@ def constant_pad_nd(input, pad, value=0):
     return pad_constant(input, _pairs("constant_pad_nd", input, pad), value)
 
 
-@primitive(surface=0, linear_in=(), memory=CHANNELS, samples="of nn.functional.pad", public_name="pad", batch_rule=leading)
+@primitive(
+    surface=0, linear_in=(), memory=CHANNELS, samples="of nn.functional.pad", public_name="pad", batch_rule=leading,
+    cuda="moves.pad_constant",
+)
 def pad_constant(input, pairs, value):
     """`input` with ``(before, after)`` elements of `value` around its last dimensions."""
 
@@ -1098,7 +1101,10 @@ def _columns_settings(op: str, kernel_size: Any, dilation: Any, padding: Any, st
     return made
 
 
-@primitive(surface=0, linear_in=("input",), samples="of nn.functional.unfold", public_name="unfold", batch_rule=folded)
+@primitive(
+    surface=0, linear_in=("input",), samples="of nn.functional.unfold", public_name="unfold", batch_rule=folded,
+    cuda="windows.gather_columns",
+)
 def gather_columns(input, kernel, dilation, padding, stride):
     """Windows of ``(N, C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
 
@@ -1122,7 +1128,9 @@ def _gather_columns_vjp(grad, input_shape, kernel, dilation, padding, stride):
     return fold_columns(grad, tuple(input_shape[2:]), kernel, dilation, padding, stride)
 
 
-@primitive(surface=0, linear_in=("input",), samples="of nn.functional.fold", public_name="fold", batch_rule=folded)
+@primitive(
+    surface=0, linear_in=("input",), samples="of nn.functional.fold", public_name="fold", batch_rule=folded, cuda="windows.fold_columns",
+)
 def fold_columns(input, extents, kernel, dilation, padding, stride):
     """Columns ``(N, C * KH * KW, L)`` added up where they came from in ``(N, C, *extents)``."""
 

@@ -1,4 +1,4 @@
-"""Kernels of primitive ops on CUDA arrays, by the op's name: what `PrimitiveOp.cuda_kernel` looks up when it is first asked.
+"""Kernels of primitive ops on CUDA arrays, which declarations name: ``cuda="moves.gather"``. `PrimitiveOp.cuda_kernel` asks for them.
 
 Each takes the arrays and arguments that the op's kernel takes on the CPU. Those that have no kernel of their own are written
 with the operations of tensors, which end in the formulas, reductions and matrix products that have one.
@@ -6,6 +6,7 @@ with the operations of tensors, which end in the formulas, reductions and matrix
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,30 +15,15 @@ from ..._arrays import is_c_contiguous, is_dense, permutation
 from ...tensor import channels_last_order
 from .. import arrays
 
-__all__ = ["KERNELS", "empty_arranged", "find", "on_cuda"]
-
-KERNELS: dict[str, Callable[..., Any]] = {}
-
-
-def on_cuda(*names: str) -> Callable[[Any], Any]:
-    """Decorator: the kernel of the ops `names`, by qualified name."""
-
-    def keep(fn: Any) -> Any:
-        for name in names:
-            KERNELS[name] = fn
-        return fn
-
-    return keep
+__all__ = ["empty_arranged", "find"]
 
 
 def find(op: Any) -> Callable[..., Any]:
-    """The kernel of `op`. Raises: NotImplementedError naming it if there is none."""
-    if not KERNELS:
-        from . import matrices, moves, rows, sums, windows  # noqa: F401  # they fill the table
-    found = KERNELS.get(op.qualified) or KERNELS.get(op.name)
-    if found is None:
+    """The kernel that the declaration of `op` names. Raises: NotImplementedError naming the op if it names none."""
+    if not op.cuda:
         raise NotImplementedError(f"{op.public_name}: not built for device cuda yet. Compute it on the CPU and move the result: x.cpu()")
-    return found
+    module, _, name = op.cuda.partition(".")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 def empty_arranged(a: Any, target: Any, format: Any) -> Any:

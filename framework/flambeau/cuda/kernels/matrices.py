@@ -10,12 +10,10 @@ from flambeau_kernels.cuda import launch
 
 from ...tensor import wrap
 from .. import arrays
-from . import on_cuda
 
 _MULTIPLIED = frozenset(map(np.dtype, (np.float16, np.float32, np.float64, np.complex64, np.complex128)))
 
 
-@on_cuda("mm", "bmm", "mv", "products")
 def product(a: Any, b: Any) -> Any:
     """``a @ b``, bfloat16 in float32 and integers and truth values in their own arithmetic."""
     dtype = a.dtype
@@ -27,12 +25,10 @@ def product(a: Any, b: Any) -> Any:
     return launch.cast(arrays.library().matmul(launch.cast(a, wide), launch.cast(b, wide)), dtype)
 
 
-@on_cuda("dot")
 def dot(a: Any, b: Any) -> Any:
     return product(a.reshape(1, -1), b.reshape(-1, 1)).reshape(())
 
 
-@on_cuda("nn.functional.linear", "linear")
 def linear(a: Any, w: Any, b: Any) -> Any:
     if w.ndim == 1:
         made = product(a, w)

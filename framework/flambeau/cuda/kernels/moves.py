@@ -15,17 +15,15 @@ from ...ops.select import as_element
 from ...tensor import wrap, wrap_dim
 from .. import arrays
 from ..arrays import bits, contiguous, is_on_device
-from . import empty_arranged, on_cuda
+from . import empty_arranged
 
 
-@on_cuda("clone")
 def clone(a: Any, format: Any) -> Any:
     made = empty_arranged(a, a.dtype, format)
     launch.copy(made, a)
     return made
 
 
-@on_cuda("to_copy")
 def to_copy(a: Any, dtype: Any, place: Any, format: Any) -> Any:
     from ...ops.convert import _to_copy
 
@@ -43,7 +41,6 @@ def to_copy(a: Any, dtype: Any, place: Any, format: Any) -> Any:
     return to_device(made, place)
 
 
-@on_cuda("cat")
 def cat(parts: Any, dim: int) -> Any:
     for a in parts:
         if not is_on_device(a):
@@ -69,7 +66,6 @@ def _copied(a: Any) -> Any:
     return made
 
 
-@on_cuda("flip")
 def flip(a: Any, dims: Any) -> Any:
     made = a.__class__(a.shape, a.dtype)
     axes = {wrap_dim(d, a.ndim) for d in dims}
@@ -78,7 +74,6 @@ def flip(a: Any, dims: Any) -> Any:
     return made
 
 
-@on_cuda("roll")
 def roll(a: Any, shifts: Any, dims: Any) -> Any:
     moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     if dims is None or dims == ():
@@ -97,7 +92,6 @@ def roll(a: Any, shifts: Any, dims: Any) -> Any:
     return a
 
 
-@on_cuda("pad_constant")
 def pad_constant(x: Any, pairs: Any, value: Any) -> Any:
     lead = x.ndim - len(pairs)
     shape = (*x.shape[:lead], *(n + a + b for n, (a, b) in zip(x.shape[lead:], pairs, strict=True)))
@@ -123,8 +117,7 @@ def _triangle(upper: bool) -> Any:
     return kernel
 
 
-on_cuda("tril")(_triangle(False))
-on_cuda("triu")(_triangle(True))
+tril, triu = _triangle(False), _triangle(True)
 
 
 # -- picking ---------------------------------------------------------------------------------------------------------------
@@ -141,12 +134,10 @@ def _taken(a: Any, key: Any) -> Any:
     return made if made.dtype == a.dtype else made.view(a.dtype)
 
 
-@on_cuda("index")
 def index(a: Any, indices: Any) -> Any:
     return _taken(a, tuple(slice(None) if k is None else _index(k) for k in indices))
 
 
-@on_cuda("index_put")
 def index_put(a: Any, indices: Any, values: Any, accumulate: Any) -> Any:
     made = _copied(a)
     places = [None if k is None else _index(k) for k in indices]
@@ -178,19 +169,16 @@ def put_in_place(target: Any, indices: Any, values: Any, accumulate: bool) -> No
     put_at(target, [None if k is None else _index(k) for k in indices], values, accumulate)
 
 
-@on_cuda("index_select")
 def index_select(a: Any, dim: int, at: Any) -> Any:
     if not a.ndim:
         return _copied(a)
     return _taken(a, (slice(None),) * wrap_dim(dim, a.ndim) + (_index(at).reshape(-1),))
 
 
-@on_cuda("rows_at")
 def rows_at(table: Any, indices: Any, padding_idx: Any, scale_grad_by_freq: Any) -> Any:
     return _taken(table, _index(indices))
 
 
-@on_cuda("rows_added")
 def rows_added(values: Any, indices: Any, rows: int, padding_idx: Any, scale_grad_by_freq: Any) -> Any:
     if scale_grad_by_freq:
         raise NotImplementedError("embedding(scale_grad_by_freq=True): its gradient is not built for device cuda yet")
@@ -222,7 +210,6 @@ def _along(a: Any, dim: int, at: Any) -> Any:
     return _taken(corner, key)
 
 
-@on_cuda("gather")
 def gather(a: Any, dim: int, at: Any, sparse_grad: Any) -> Any:
     if not at.size or not a.ndim:
         return a.__class__(at.shape, a.dtype) if not at.size else wrap(a).expand(at.shape).clone()._array
@@ -252,22 +239,18 @@ def _scattered(a: Any, dim: int, at: Any, src: Any, how: str) -> Any:
     return made
 
 
-@on_cuda("scatter_src")
 def scatter_src(a: Any, dim: int, at: Any, src: Any) -> Any:
     return _scattered(a, dim, at, src, "last")
 
 
-@on_cuda("scatter_value")
 def scatter_value(a: Any, dim: int, at: Any, value: Any) -> Any:
     return _scattered(a, dim, at, as_element(value, a.dtype), "last")
 
 
-@on_cuda("scatter_add")
 def scatter_add(a: Any, dim: int, at: Any, src: Any) -> Any:
     return _scattered(a, dim, at, src, "sum")
 
 
-@on_cuda("scatter_combine")
 def scatter_combine(a: Any, dim: int, at: Any, src: Any, reduce: str, include_self: bool) -> Any:
     if reduce == "mean" or not include_self:
         raise NotImplementedError(f"scatter_reduce({reduce!r}, include_self={include_self}): not built for device cuda yet")
@@ -281,7 +264,6 @@ def _as_rows(a: Any, dim: int, at: Any, source: Any) -> Any:
     return _spread(_index(at).reshape([-1 if e == d else 1 for e in range(a.ndim)]), shape), source
 
 
-@on_cuda("index_add")
 def index_add(a: Any, dim: int, at: Any, source: Any, alpha: Any) -> Any:
     if not a.ndim or not at.size:
         return (wrap(a) + wrap(source).reshape(()) * alpha)._array if at.size else _copied(a)
@@ -291,7 +273,6 @@ def index_add(a: Any, dim: int, at: Any, source: Any, alpha: Any) -> Any:
     return _scattered(a, dim, rows, source, "sum")
 
 
-@on_cuda("index_copy")
 def index_copy(a: Any, dim: int, at: Any, source: Any) -> Any:
     if not at.size:
         return _copied(a)
@@ -301,7 +282,6 @@ def index_copy(a: Any, dim: int, at: Any, source: Any) -> Any:
     return _scattered(a, dim, rows, source, "last")
 
 
-@on_cuda("index_fill_number", "index_fill_tensor")
 def index_fill(a: Any, dim: int, at: Any, value: Any) -> Any:
     value = value if is_on_device(value) else as_element(value, a.dtype)
     if not at.size:
@@ -313,12 +293,10 @@ def index_fill(a: Any, dim: int, at: Any, value: Any) -> Any:
     return _scattered(made, dim, rows, filled, "last").reshape(a.shape)
 
 
-@on_cuda("take")
 def take(a: Any, at: Any) -> Any:
     return _taken(contiguous(a).reshape(-1), _index(at))
 
 
-@on_cuda("put")
 def put(a: Any, at: Any, source: Any, accumulate: bool) -> Any:
     if not at.size:
         return _copied(a)
@@ -330,7 +308,6 @@ def put(a: Any, at: Any, source: Any, accumulate: bool) -> Any:
 # -- masks -----------------------------------------------------------------------------------------------------------------
 
 
-@on_cuda("masked_fill_number", "masked_fill_tensor")
 def masked_fill(a: Any, mask: Any, value: Any) -> Any:
     shape = np.broadcast_shapes(a.shape, mask.shape)
     made = arrays.empty_like_layout(shape, a.dtype, [a])
@@ -346,20 +323,17 @@ def _choose(a, mask, value):
 _CHOOSE = Formula(_choose, "masked_fill")
 
 
-@on_cuda("nonzero_rows")
 def nonzero_rows(a: Any) -> Any:
     xp = arrays.library()
     found = xp.nonzero(wrap(a).ne(0)._array.reshape(a.shape or (1,)))
     return xp.stack(found[: a.ndim], 1) if a.ndim else xp.zeros((len(found[0]), 0), np.int64)
 
 
-@on_cuda("masked_select")
 def masked_select(a: Any, mask: Any) -> Any:
     shape = np.broadcast_shapes(a.shape, mask.shape)
     return _taken(contiguous(_spread(a, shape)).reshape(-1), contiguous(_spread(mask, shape)).reshape(-1))
 
 
-@on_cuda("masked_scatter")
 def masked_scatter(a: Any, mask: Any, source: Any) -> Any:
     shape = np.broadcast_shapes(a.shape, mask.shape)
     made = _copied(_spread(a, shape)).reshape(-1)
@@ -374,18 +348,15 @@ def _into_view(a: Any, src: Any, view: Any) -> Any:
     return made._array
 
 
-@on_cuda("select_scatter")
 def select_scatter(a: Any, src: Any, dim: int, at: int) -> Any:
     return _into_view(a, src, lambda x: x.select(dim, at))
 
 
-@on_cuda("slice_scatter")
 def slice_scatter(a: Any, src: Any, dim: int, start: Any, end: Any, step: int) -> Any:
     from ...ops.put import _sliced
 
     return _into_view(a, src, lambda x: _sliced(x, dim, start, end, step))
 
 
-@on_cuda("diagonal_scatter")
 def diagonal_scatter(a: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any:
     return _into_view(a, src, lambda x: x.diagonal(offset, dim1, dim2))

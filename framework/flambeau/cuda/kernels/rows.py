@@ -6,7 +6,6 @@ from math import prod
 from typing import Any
 
 from ...tensor import Tensor, wrap
-from . import on_cuda
 
 
 def _wide(a: Any) -> Tensor:
@@ -21,7 +20,6 @@ def _shifted(a: Any, dim: int) -> tuple[Tensor, Tensor]:
     return shifted, shifted.exp()
 
 
-@on_cuda("softmax_along")
 def softmax(a: Any, dim: int) -> Any:
     if not a.size:
         return wrap(a).clone()._array
@@ -29,7 +27,6 @@ def softmax(a: Any, dim: int) -> Any:
     return (powers / (powers.sum(dim, True) if a.ndim else powers)).to(wrap(a).dtype)._array
 
 
-@on_cuda("log_softmax_along")
 def log_softmax(a: Any, dim: int) -> Any:
     if not a.size:
         return wrap(a).clone()._array
@@ -37,7 +34,6 @@ def log_softmax(a: Any, dim: int) -> Any:
     return (shifted - (powers.sum(dim, True) if a.ndim else powers).log()).to(wrap(a).dtype)._array
 
 
-@on_cuda("attend")
 def attend(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool) -> Any:
     from ...ops.attention import _repeated, _weights
 
@@ -56,7 +52,6 @@ class Picked:
         self.picked = picked
 
 
-@on_cuda("nll")
 def nll(a: Any, target: Any, weight: Any, ignored: int, reduction: str) -> Any:
     scores, classes = wrap(a), wrap(target).long()
     one = scores.unsqueeze(0) if a.ndim == 1 else scores
@@ -95,7 +90,6 @@ def _scaled(x: Tensor, weight: Any, bias: Any, shape: Any) -> Tensor:
     return x if bias is None else x + _wide(bias).reshape(shape)
 
 
-@on_cuda("normalize_trailing")
 def normalize_trailing(a: Any, shape: Any, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
     if not a.size:
         return wrap(a).clone()._array
@@ -105,7 +99,6 @@ def normalize_trailing(a: Any, shape: Any, weight: Any, bias: Any, eps: float, k
     return made.to(wrap(a).dtype)._array
 
 
-@on_cuda("scale_trailing")
 def scale_trailing(a: Any, shape: Any, weight: Any, eps: Any, keep: Any) -> Any:
     x = _wide(a)
     dims = tuple(range(a.ndim - len(shape), a.ndim))
@@ -117,7 +110,6 @@ def _channels(x: Any) -> tuple[int, ...]:
     return (1, -1, *(1,) * (x.ndim - 2))
 
 
-@on_cuda("normalize_channels")
 def normalize_channels(a: Any, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
     if not a.size:
         return wrap(a).clone()._array
@@ -126,14 +118,12 @@ def normalize_channels(a: Any, weight: Any, bias: Any, eps: float, keep: Any) ->
     return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._array
 
 
-@on_cuda("normalize_by_running")
 def normalize_by_running(a: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Any:
     shape = _channels(a)
     made = (_wide(a) - _wide(mean).reshape(shape)) * (_wide(variance) + eps).rsqrt().reshape(shape)
     return _scaled(made, weight, bias, shape).to(wrap(a).dtype)._array
 
 
-@on_cuda("normalize_groups")
 def normalize_groups(a: Any, groups: int, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
     if not a.size:
         return wrap(a).clone()._array
@@ -142,11 +132,9 @@ def normalize_groups(a: Any, groups: int, weight: Any, bias: Any, eps: float, ke
     return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._array
 
 
-@on_cuda("link")
 def link(value: Any, other: Any) -> Any:
     return value
 
 
-@on_cuda("raise_to")
 def raise_to(value: Any, low: Any) -> Any:
     return wrap(value).clamp(min=low)._array

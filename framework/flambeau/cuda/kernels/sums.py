@@ -11,7 +11,6 @@ from flambeau_kernels.cuda import reduce
 
 from ...tensor import wrap, wrap_dim
 from .. import arrays
-from . import on_cuda
 
 _I8 = np.dtype(np.int64)
 
@@ -36,13 +35,10 @@ def _argument(largest: bool) -> Any:
     return kernel
 
 
-on_cuda("max")(_extreme(True))
-on_cuda("min")(_extreme(False))
-on_cuda("argmax")(_argument(True))
-on_cuda("argmin")(_argument(False))
+max_along, min_along = _extreme(True), _extreme(False)
+argmax, argmin = _argument(True), _argument(False)
 
 
-@on_cuda("variance")
 def variance(a: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
     if a.dtype.kind == "c":
         x = wrap(a)
@@ -53,12 +49,10 @@ def variance(a: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
     return reduce.fold(reduce.variance_fold(a.dtype, correction), a, tuple(dims), keepdim, a.dtype, (a.dtype,))[0]
 
 
-@on_cuda("deviation")
 def deviation(a: Any, dims: Any, correction: Any, keepdim: bool) -> Any:
     return wrap(variance(a, dims, correction, keepdim)).sqrt()._array
 
 
-@on_cuda("norm_over")
 def norm(a: Any, order: Any, dims: Any, keepdim: bool) -> Any:
     x = wrap(a)
     wide = x.float() if a.dtype.itemsize == 2 else x
@@ -76,14 +70,12 @@ def norm(a: Any, order: Any, dims: Any, keepdim: bool) -> Any:
     return made.to(x.dtype.to_real())._array
 
 
-@on_cuda("length_along")
 def length(a: Any, p: float, dim: int, shared: bool) -> Any:
     if not a.ndim or not a.size:
         return (wrap(a).abs() if not a.ndim else wrap(a).abs().sum(dim, True))._array
     return norm(a, inf if p == inf else p, (wrap_dim(dim, a.ndim),), True)
 
 
-@on_cuda("logsumexp_over")
 def logsumexp(a: Any, dims: Any, keepdim: bool) -> Any:
     x = wrap(a)
     wide = x.float() if x.dtype.is_floating_point and a.dtype.itemsize == 2 else x if x.dtype.is_floating_point else x.to(_default())
@@ -104,7 +96,6 @@ def _default() -> Any:
     return dtypes.get_default_dtype()
 
 
-@on_cuda("mean_squared_error")
 def mean_squared_error(a: Any, b: Any) -> Any:
     apart = wrap(a) - wrap(b)
     return (apart * apart).mean()._array
@@ -129,14 +120,12 @@ def _scan(name: str) -> Any:
     return kernel
 
 
-on_cuda("cumsum")(_scan("cumsum"))
-on_cuda("cumprod")(_scan("cumprod"))
+cumsum, cumprod = _scan("cumsum"), _scan("cumprod")
 
 
 # -- order ------------------------------------------------------------------------------------------------------------------
 
 
-@on_cuda("sort")
 def sort_pair(a: Any, dim: int, descending: bool) -> Any:
     x = wrap(a)
     if not a.ndim:
@@ -168,7 +157,6 @@ def _i64() -> Any:
     return dtypes.int64
 
 
-@on_cuda("topk")
 def topk_pair(a: Any, k: int, dim: int, largest: bool) -> Any:
     if not a.ndim:
         return sort_pair(a, 0, largest)

@@ -15,7 +15,6 @@ from flambeau_kernels.formula import Formula
 from ...tensor import Tensor, wrap
 from .. import arrays
 from ..arrays import contiguous
-from . import on_cuda
 from .matrices import product
 from .moves import pad_constant
 
@@ -74,7 +73,6 @@ def _counts(spatial: Any, kernel: Any, stride: Any, padding: Any, dilation: Any)
 # -- convolution -----------------------------------------------------------------------------------------------------------
 
 
-@on_cuda("convolution")
 def convolution(x: Any, w: Any, b: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: int) -> Any:
     n, kernel = x.shape[0], w.shape[2:]
     taps = prod(kernel)
@@ -97,7 +95,6 @@ def convolution(x: Any, w: Any, b: Any, stride: Any, padding: Any, dilation: Any
     return made
 
 
-@on_cuda("convolution_weight")
 def convolution_weight(x: Any, y: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
     n, outs, counts = x.shape[0], y.shape[1], y.shape[2:]
     each = x.shape[1] // groups * prod(kernel)
@@ -108,18 +105,15 @@ def convolution_weight(x: Any, y: Any, kernel: Any, stride: Any, padding: Any, d
     return made.reshape(outs, x.shape[1] // groups, *kernel)
 
 
-@on_cuda("convolution_bias")
 def convolution_bias(grad: Any, x: Any, w: Any) -> Any:
     return wrap(grad).sum((0, *range(2, grad.ndim)))._array
 
 
-@on_cuda("gather_columns")
 def gather_columns(x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     counts = _counts(x.shape[2:], kernel, stride, padding, dilation)
     return _columns(x, kernel, stride, padding, dilation, counts).reshape(x.shape[0], x.shape[1] * prod(kernel), prod(counts))
 
 
-@on_cuda("fold_columns")
 def fold_columns(x: Any, extents: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     counts = _counts(extents, kernel, stride, padding, dilation)
     columns = contiguous(x).reshape(x.shape[0], x.shape[1] // prod(kernel), *kernel, *counts)
@@ -147,7 +141,6 @@ def _lowest(dtype: np.dtype) -> Any:
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
 
 
-@on_cuda("window_max_with_indices")
 def max_with_indices(x: Any, windows: Any) -> Any:
     n = len(windows)
     lead = x.ndim - n
@@ -168,7 +161,6 @@ def max_with_indices(x: Any, windows: Any) -> Any:
     return values, place._array
 
 
-@on_cuda("window_max")
 def window_max(x: Any, windows: Any, keep: Any) -> Any:
     if keep.wanted:
         values, keep.indices = max_with_indices(x, windows)
@@ -187,7 +179,6 @@ def _divisor(windows: Any, include_padding: bool, divisor: Any) -> Any:
     return wrap(arrays.from_host(counts.astype(np.float32)))
 
 
-@on_cuda("window_mean")
 def window_mean(x: Any, windows: Any, include_padding: bool, divisor: Any) -> Any:
     lead = x.ndim - len(windows)
     total = _wide(wrap(_viewed(x, windows, 0))).sum(tuple(range(lead, lead + len(windows))))
@@ -201,7 +192,6 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype.is_floating_point and x.dtype.itemsize == 2 else x
 
 
-@on_cuda("spread_mean")
 def spread_mean(grad: Any, windows: Any, include_padding: bool, divisor: Any) -> Any:
     kernel, stride, padding, dilation, counts = _parts(windows)
     each = _wide(wrap(grad)) / _divisor(windows, include_padding, divisor)
@@ -218,17 +208,14 @@ def _even(name: str, spatial: Any, sizes: Any) -> tuple[Window, ...]:
     return tuple(Window(size, size // m, size // m, 0, 1, m) for size, m in zip(spatial, sizes, strict=True))
 
 
-@on_cuda("adaptive_mean")
 def adaptive_mean(x: Any, sizes: Any) -> Any:
     return window_mean(x, _even("adaptive_avg_pool", x.shape[x.ndim - len(sizes) :], sizes), True, None)
 
 
-@on_cuda("adaptive_spread")
 def adaptive_spread(grad: Any, sizes: Any) -> Any:
     return spread_mean(grad, _even("adaptive_avg_pool", sizes, grad.shape[grad.ndim - len(sizes) :]), True, None)
 
 
-@on_cuda("put_plane")
 def put_plane(grad: Any, at: Any, x: Any, n: int) -> Any:
     planes, size, count = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :]), prod(grad.shape[grad.ndim - n :])
     made = arrays.filled((planes, size, 1), grad.dtype, 0)
@@ -236,7 +223,6 @@ def put_plane(grad: Any, at: Any, x: Any, n: int) -> Any:
     return made.reshape(x.shape)
 
 
-@on_cuda("take_plane")
 def take_plane(x: Any, at: Any, n: int) -> Any:
     planes, size = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
     picked = wrap(contiguous(x).reshape(planes, size)).gather(1, wrap(contiguous(at).reshape(planes, -1)))

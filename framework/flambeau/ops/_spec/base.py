@@ -59,6 +59,7 @@ class Facts(TypedDict, total=False):
     dynamic_shape: bool  # whether the shape of results depends on values, as that of `nonzero`, so that `vmap` refuses it
     # How it runs on all examples of a `vmap` at once: one of the rules of `ops/_batching.py`; `@op.batch` gives it one of its own.
     batch_rule: Any
+    cuda: str  # of primitives: the kernel for CUDA arrays, a function of a module in `flambeau/cuda/kernels`: "moves.gather"
     float8: bool  # of elementwise ops: whether it moves values or changes their sign alone, so that float8, a format to store, is taken
 
     # Of ``out``.
@@ -111,6 +112,7 @@ class Op:
     batch_rule: Any = None
     # ``fn(level, args)``: the operands of this op on the whole batch, with which it runs in place too.
     batch_operands: Any = None
+    cuda = ""
     float8 = False
     exact_out = False
     other_dtype = ""
