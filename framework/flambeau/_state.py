@@ -20,6 +20,9 @@ GRAD = True
 PLACED = False
 MARKING = False
 MARKED = False
+# One object, another one whenever a thread has changed what decides, beside its arguments, what an operation gives: whether gradients are
+# recorded, inference mode, hooks of saved tensors, the default dtype. It is kept while `INTERPRETED`.
+AMBIENT: list[object] = [object()]
 _interpreters = 0                                     # interpreters and modes in force, in all threads
 _overriding = False                                   # whether there has been an operand whose class overrides functions
 _grad_off = 0
@@ -134,12 +137,19 @@ def grad_enabled() -> bool:
     return GRAD or local.grad
 
 
+def note_ambient() -> None:
+    """Note that something has changed that `AMBIENT` stands for."""
+    if INTERPRETED:
+        AMBIENT[0] = object()
+
+
 def set_grad(mode: bool) -> bool:
     """Switch recording for this thread; returns the previous setting. Inference mode keeps it off."""
     before = local.asked
     if before is not mode:
         local.asked = mode
         _settle_grad()
+        note_ambient()
     return before
 
 
@@ -168,6 +178,7 @@ def set_inference(mode: bool) -> bool:
     if before is not mode:
         local.inference = mode
         _settle_grad()
+        note_ambient()
         with _lock:
             _inferring += 1 if mode else -1
             if (_inferring > 0) is not MARKING:

@@ -9,6 +9,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 
+from . import _state
 from ._symbolic import SymBool, SymInt
 
 BOOL, INTEGER, FLOATING, COMPLEX = range(4)
@@ -175,6 +176,7 @@ def set_default_dtype(d: dtype) -> None:
     if d is not _default:
         _default = d
         kernels.forget_plans()
+        _state.note_ambient()
 
 
 def default_complex() -> dtype:

@@ -135,11 +135,13 @@ def _packed(value: Any, record: Any, pack: Any, unpack: Any) -> Any:
 def _quiet() -> Iterator[None]:
     """No recording, and no hooks on what is done inside."""
     hooks, _local.saved_hooks = _local.saved_hooks, []
+    _state.note_ambient()
     grad = _state.set_grad(False)
     try:
         yield
     finally:
         _local.saved_hooks = hooks
+        _state.note_ambient()
         _state.set_grad(grad)
 
 
@@ -230,11 +232,13 @@ class saved_tensors_hooks:  # PyTorch's name
             raise RuntimeError(forbidden)
         self.packing = _Packing(self.pack_hook, self.unpack_hook)
         _local.saved_hooks.append(self.packing.hooks)
+        _state.note_ambient()
         _dispatch.push(self.packing)
 
     def __exit__(self, *_: object) -> None:
         _dispatch.pop(self.packing)
         _local.saved_hooks.pop()
+        _state.note_ambient()
 
 
 class save_on_cpu(saved_tensors_hooks):  # PyTorch's name

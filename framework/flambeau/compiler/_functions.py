@@ -190,6 +190,7 @@ def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     finally:
         pop(recorder)
         recorder.flush("the end of the function", ends=True)
+        recorder.close()
     return result
 
 

@@ -14,14 +14,18 @@ A program that writes to the memory of an operand without any operation, through
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
 import weakref
 from collections.abc import Callable
 from time import perf_counter
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from flambeau_kernels.engine import follow
 
 from .. import _state, _warn, dtypes
 from .._arrays import MetaArray, ndarray
@@ -41,6 +45,7 @@ _ref = weakref.ref
 _PLAIN = {int, bool, str, type(None), dtype, device, memory_format, layout, Size, complex, type(...)}
 _SLOTS = {name: Tensor.__dict__[name] for name in ("_array", "_node", "_storage", "_view_of", "_gradient")}
 _set_pending = _SLOTS["_gradient"].__set__
+_IDENTIFIED = _PLAIN | {float}                        # constants that are what they were as long as they are the same object
 _MISSING: Any = object()
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
 SMALL = 1 << 15                                       # elements; with fewer, computing at once costs less than recording
@@ -51,20 +56,38 @@ class Step:
 
     `refs` are its arguments: ints for tensors, the value of that number or, below zero, input ``-1 - ref``; other arguments are in
     a `Constant`, lists in a list. `looks` are the arguments with meta tensors for tensors, and `twins` its results on the meta device.
-    A step whose `same` is a ref returned that operand.
+    A step whose `same` is a ref returned that operand. `node` is what `flambeau_kernels.engine.follow` calls a node, and the step.
     """
 
-    __slots__ = ("op", "refs", "looks", "parent", "first", "twins", "several", "same", "after", "programs", "where")
+    __slots__ = ("op", "refs", "looks", "parent", "first", "twins", "several", "same", "after", "programs", "where", "node", "numbered")
 
     def __init__(self, op: Any, refs: Any, looks: tuple[Any, ...], parent: Step | None) -> None:
         self.op, self.refs, self.looks, self.parent = op, refs, looks, parent
         self.first = 0 if parent is None else parent.first + len(parent.twins)
         self.twins: tuple[Any, ...] = ()
+        self.numbered: tuple[tuple[int, Any], ...] = ()  # the numbers of results, and these
         self.several: Any = None
         self.same: int | None = None
         self.after: dict[Any, Step | None] = {}       # None: an operation that is not recorded
         self.programs: dict[Any, Any] = {}            # by the values that are asked for
         self.where = tape.users_place()               # of the call that was recorded
+        self.node: list[Any] = [None, self]
+
+    def expect(self, after: Step, known: int) -> None:
+        """Let `after` be what is looked at first when this step has been followed, with `known` inputs."""
+        likely = self.node[0]
+        if (likely is None or likely[-1] is not after.node) and after.several is None and after.same is None:
+            pattern: list[Any] = []
+            for look, ref in zip(after.looks, after.refs, strict=True):
+                if ref.__class__ is int:
+                    is_new = -ref > known
+                    known += is_new
+                    pattern += (_looks_of(look), -1 - ref) if is_new else (True, ref) if ref >= 0 else (False, -1 - ref)
+                elif _is_constant(ref):
+                    pattern += (None, _constant(ref))
+                else:
+                    return                            # lists of tensors, and what may be changed
+            self.node[0] = (after.op, tuple(pattern), after.first, after.twins[0], after.node)
 
     def path(self) -> list[Step]:
         """The steps from the first one to this one."""
@@ -78,6 +101,23 @@ class Step:
     def count_programs(self) -> int:
         """Of this step and of all that have followed it."""
         return len(self.programs) + sum(after.count_programs() for after in self.after.values() if after is not None)
+
+
+def _is_constant(ref: Any) -> bool:
+    if ref.__class__ is Constant:
+        return ref.value.__class__ in _IDENTIFIED
+    return (ref.__class__ is list or ref.__class__ is tuple) and all(map(_is_constant, ref))
+
+
+def _constant(ref: Any) -> Any:
+    """The value of a constant, or of a list or tuple of such."""
+    return ref.value if ref.__class__ is Constant else type(ref)(map(_constant, ref))
+
+
+def _looks_of(look: Tensor) -> Any:
+    """What `flambeau_kernels.engine.follow` compares a new input with."""
+    array = look._array
+    return np.array([*array.shape, *array.strides], np.int64).tobytes(), np.dtype(look.dtype.numpy), look.requires_grad
 
 
 class Constant:
@@ -209,7 +249,7 @@ def become(made: Any, result: Tensor) -> None:
 
 def _ambient() -> tuple[Any, ...]:
     """What decides, beside its arguments, what an operation gives."""
-    return (_local.asked, _local.inference, dtypes.get_default_dtype())
+    return (_local.asked, _local.inference, dtypes._default)
 
 
 class _as_before:  # a context manager
@@ -262,6 +302,7 @@ class Recorder(Interpreter):
     """
 
     kind = "compile"
+    runs_whole = True
 
     def __init__(
         self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], whole: bool, on_ask: Any = None, title: str = "",
@@ -275,50 +316,31 @@ class Recorder(Interpreter):
         self.breaks: list[str] = []                   # why each flush was
         self.ran: list[Any] = []                      # the programs of all of them
         self._lock = threading.RLock()
+        # What `flambeau_kernels.engine.follow` calls a path.
+        self._path: list[Any] = []
+        native = follow.builtin()
+        self.quick = None if native is None else MethodType(native, self._path)
         self._restart()
 
     def _restart(self) -> None:
-        self.step: Step = self.root
         self.inputs: list[Tensor] = []
         self._counts: list[int] = []                  # of writes to inputs
         self._numbers: dict[int, int] = {}            # id of an input -> its number
         self._made: list[Any] = []                    # weak references to the Deferreds, by value
         self._ambient: Any = None                     # see `_ambient`
+        self._path[:] = (self.root.node, self, self._made, self.inputs, self._counts, Deferred, Parameter, None, _state.AMBIENT)
+
+    def close(self) -> None:
+        """Let go of what refers to the recorder, once nothing more is recorded."""
+        self.quick = None
+        self._path[1] = None
+
+    @property
+    def step(self) -> Step:
+        """The last one that was recorded, or followed."""
+        return self._path[0][1]
 
     # -- operations
-
-    def quick(self, op: Any, args: tuple[Any, ...]) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]  # None where there is none
-        """The result of an operation that has been recorded here before, of tensors that are known."""
-        local, step = _local, self.step
-        if step is self.root or local.saved_hooks or self._ambient != (local.asked, local.inference, dtypes._default):
-            return NotImplemented
-        key: list[Any] = [op]
-        for a in args:
-            kind = a.__class__
-            if kind is Deferred:
-                pending = _pending(a)
-                if pending[0] is not self:
-                    return NotImplemented
-                key.append(pending[1])
-            elif kind is Tensor or kind is Parameter:
-                number = self._numbers.get(id(a))
-                if number is None:
-                    return NotImplemented
-                key.append(-1 - number)
-            elif kind is float:
-                key += kind, a if a else str(a)       # zeros of both signs are equal
-            elif kind in _PLAIN:
-                key += kind, a
-            else:
-                return NotImplemented
-        found = step.after.get(tuple(key))
-        if found is None or found.same is not None or found.several is not None:
-            return NotImplemented
-        self.step = found
-        one: Any = _new(Deferred)
-        _set_pending(one, (self, found.first, found.twins[0]))
-        self._made.append(_ref(one))
-        return one
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         if out is None and not _local.saved_hooks:    # hooks of what is saved are told of one operation after the other
@@ -363,6 +385,7 @@ class Recorder(Interpreter):
 
     def _deferred(self, op: Any, args: tuple[Any, ...]) -> Any:
         """The result of `op` as a Deferred, or several; NotImplemented if it is not recorded."""
+        token = _state.AMBIENT[0]
         ambient = (_local.asked, _local.inference, dtypes._default)
         if ambient != self._ambient:
             if self._ambient is not None:
@@ -372,6 +395,8 @@ class Recorder(Interpreter):
         # The first step of a path is for what decides over all results.
         key: list[Any] = [op] if step is not self.root else [op, ambient]
         mark = len(self.inputs)
+        if len(self._numbers) != mark:                # what followed has listed some
+            self._numbers = {id(x): number for number, x in enumerate(self.inputs)}
         if not self._named(args, key):
             self._forget(mark)
             return NotImplemented
@@ -382,27 +407,36 @@ class Recorder(Interpreter):
             found = None
         if found is _MISSING:
             if self._is_worth(args) and len(step.after) < _MOST_BRANCHES:
-                found = step.after[name] = self._recorded(op, self._refs(args), args)
+                with _no_collection():
+                    if self.step is step:
+                        found = step.after[name] = self._recorded(op, self._refs(args), args)
             else:
                 found = None
         if found is None:
             self._forget(mark)
             return NotImplemented
+        path = self._path
+        made: list[Any] = []
+        refs: list[Any] = []
+        if found is not _MISSING and found.same is None:
+            made = [self._pending_at(number, twin) for number, twin in found.numbered]
+            refs = [_ref(one) for one in made]
+        if path[0] is not step.node:
+            # The garbage collector may have run, and with it a finalizer, which has asked for values or computed with them.
+            self.flush("something else ran in the midst of an operation")
+            return self._deferred(op, args)
         if found.same is not None:
             return self._value(found.same)
-        self.step = found
-        if found.several is None:
-            one: Any = _new(Deferred)
-            _set_pending(one, (self, found.first, found.twins[0]))
-            self._made.append(_ref(one))
-            return one
-        made = []
-        for number, twin in enumerate(found.twins, found.first):
-            one = _new(Deferred)
-            _set_pending(one, (self, number, twin))
-            self._made.append(_ref(one))
-            made.append(one)
-        return found.several(made)
+        path[0], path[7] = found.node, token
+        self._made += refs
+        if step is not self.root:
+            step.expect(found, mark)
+        return made[0] if found.several is None else found.several(made)
+
+    def _pending_at(self, number: int, twin: Tensor) -> Any:
+        one = _new(Deferred)
+        _set_pending(one, (self, number, twin))
+        return one
 
     def _is_worth(self, args: Any) -> bool:
         """Whether an operation that has not been met here is to be recorded."""
@@ -512,6 +546,7 @@ class Recorder(Interpreter):
         elif any(r is found for r in results for found in twins.values()):
             return None
         step.twins = results
+        step.numbered = ((step.first, results[0]),) if len(results) == 1 else tuple(enumerate(results, step.first))
         if several:
             kind: Any = type(result)
             step.several = getattr(kind, "_make", kind)
@@ -529,28 +564,36 @@ class Recorder(Interpreter):
                     self._restart()
                 return
             self.breaks.append(why)
-            alive = [one for ref in made if (one := ref()) is not None]
-            written = [x for x, count in zip(inputs, self._counts, strict=True) if x._storage[tape.COUNT] != count]
+            alive = {_pending(one)[1]: one for ref in made if (one := ref()) is not None}
+            counts = self._counts
             self._restart()
-            if written:
-                raise RuntimeError(
-                    f"compile: a tensor of shape {tuple(written[0].shape)} was written to by no operation while results that read it "
-                    "were pending; call torch._dynamo.graph_break() before that"
-                )
-            wanted = tuple([_pending(one)[1] for one in alive])
+            for x, count in zip(inputs, counts, strict=True):
+                if x._storage[tape.COUNT] != count:
+                    raise RuntimeError(
+                        f"compile: a tensor of shape {tuple(x.shape)} was written to by no operation while results that read it "
+                        "were pending; call torch._dynamo.graph_break() before that"
+                    )
+            wanted = tuple(alive)
             program = step.programs.get(wanted)
-            with below(self), _as_before(ambient):
-                if program is None:
-                    program = step.programs[wanted] = self.program(step, wanted, inputs)
-                    _explain.note(self, step, program, why)
-                began = perf_counter()
-                program(inputs, dict(zip(wanted, alive, strict=True)))
-                program.seconds = perf_counter() - began
+            if program is None or _local.calls.interpreters or _ambient() != ambient:
+                with below(self), _as_before(ambient):
+                    if program is None:
+                        program = step.programs[wanted] = self.program(step, wanted, inputs)
+                        _explain.note(self, step, program, why)
+                    self._compute(program, inputs, alive)
+            else:
+                self._compute(program, inputs, alive)
             self.ran.append(program)
             if self.notes_events:
-                self.story.append(Segment(program, inputs, [(number, _ref(one)) for number, one in zip(wanted, alive, strict=True)]))
+                self.story.append(Segment(program, inputs, [(number, _ref(one)) for number, one in alive.items()]))
         if asked and self.on_ask is not None:
             self.on_ask(why)
+
+    @staticmethod
+    def _compute(program: Any, inputs: list[Tensor], alive: dict[int, Any]) -> None:
+        began = perf_counter()
+        program(inputs, alive)
+        program.seconds = perf_counter() - began
 
 
 def _largest(args: Any) -> int:
@@ -644,6 +687,18 @@ def _twin_of(a: Any) -> Any:
     if isinstance(a, Tensor):
         return _meta(_pending(a)[2] if a.__class__ is Deferred else a)
     return type(a)([_twin_of(x) for x in a]) if a.__class__ in (list, tuple) else a
+
+
+class _no_collection:  # a context manager
+    """The garbage collector does not run."""
+
+    def __enter__(self) -> None:
+        self.ran = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self.ran:
+            gc.enable()
 
 
 class _looking:  # a context manager

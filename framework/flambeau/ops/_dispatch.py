@@ -77,8 +77,10 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
             continue
         if out is None and interpreter.quick is not None:
             result = interpreter.quick(op, args)
-            if result is not NotImplemented:
+            if result is not None:
                 return result
+        if interpreter.runs_whole and not untouched and op.kind == "composite":
+            continue
         calls.interpreters = stack[:depth]
         try:
             result = interpreter.run(op, args, out, inplace)

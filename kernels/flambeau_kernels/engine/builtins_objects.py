@@ -11,7 +11,7 @@ from flambeau_kernels.engine.fastcall import Code, Module
 MOST_VIEWS = 32                                       # of one storage; the caller looks after more of them
 
 
-class _Code(Code):
+class ObjectCode(Code):
     """A builtin with the longer table."""
 
     def slot(self, name: str) -> str:
@@ -54,7 +54,7 @@ class _Code(Code):
 
 def over(module: Module, name: str) -> None:
     """Add the builtin ``(array) -> object``: a new one with a record of its own, and neither node nor link nor grad."""
-    code = _Code(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
+    code = ObjectCode(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
     (array,) = code.start(1)
     code.require(code.let(f"icmp eq ptr {code.field(array, pyabi.TYPE, 'ptr')}, {code.slot('ndarray')}"))
     record = code.let(f"call ptr {code.slot('new_list')}(i64 4)")
@@ -78,7 +78,7 @@ def view_of(module: Module, name: str) -> None:
     Its link is ``(base, op, rest, link of the source)``, where a source without a link is the base itself. If `registered` is
     True the record's fourth item, a list or None, gets a weak reference to it. Arrays without elements are left to the caller.
     """
-    code = _Code(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
+    code = ObjectCode(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
     base = code.let("alloca ptr")
     source, array, op, rest, registered = code.start(5)
     code.require_object(source)
@@ -139,7 +139,7 @@ def view_of(module: Module, name: str) -> None:
     module.functions.append(code.text())
 
 
-def _require_elements(code: _Code, array: str) -> None:
+def _require_elements(code: ObjectCode, array: str) -> None:
     """No dimension of `array` may be 0, if it is an array of numpy's."""
     code.branch(code.let(f"icmp eq ptr {code.field(array, pyabi.TYPE, 'ptr')}, {code.slot('ndarray')}"), "shaped", "filled")
     code.label("shaped")
@@ -162,7 +162,7 @@ def sizes_of(module: Module, name: str) -> None:
 
     What it was not made for, `other_sizes` answers.
     """
-    code = _Code(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
+    code = ObjectCode(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
     (item,) = code.start(1)
     kind = code.field(item, pyabi.TYPE, "ptr")
     code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('class')}"), "own", "other")

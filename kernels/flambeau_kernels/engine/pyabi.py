@@ -18,7 +18,7 @@ from flambeau_kernels.engine.lasting import lasting
 # Byte offsets in CPython's objects, without debug builds and free threading, and in numpy 2's PyArrayObject.
 TYPE = 8
 FLOAT_VALUE = 16
-LENGTH, LIST_ITEMS, TUPLE_ITEMS = 16, 24, 24          # a list has the address of its items there, a tuple the items
+LENGTH, LIST_ITEMS, TUPLE_ITEMS, BYTES_ITEMS = 16, 24, 24, 32  # a list has the address of its items there, a tuple the items
 DATA, NDIM, SHAPE, STRIDES, DTYPE, FLAGS = 16, 24, 32, 40, 56, 64
 ITEM_SIZE = 40                                        # in a dtype
 
@@ -152,6 +152,9 @@ def _wrong_offset() -> str | None:
     listed, held = [1.5, None, "a"], (None, 2.5)
     if not _holds(listed, _pointer(listed, LIST_ITEMS)) or not _holds(held, id(held) + TUPLE_ITEMS):
         return "Python lists and tuples are laid out differently"
+    text = b"ab\0c"
+    if ctypes.string_at(id(text) + BYTES_ITEMS, len(text) + 1) != text + b"\0":
+        return "Python bytes are laid out differently"
     base = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     frozen = np.zeros(3)
     frozen.flags.writeable = False

@@ -1,0 +1,234 @@
+"""Following a recording by native code: what it takes for the same as before, and what it leaves to be looked at."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import weakref
+from typing import Any
+
+import pytest
+
+import flambeau as fb
+from flambeau.compiler import _programs, _recorder
+from flambeau_kernels.engine import follow
+
+pytestmark = pytest.mark.skipif(follow.builtin() is None, reason="native code does not read objects here")
+
+
+@pytest.fixture(autouse=True)
+def _small_programs_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_recorder, "SMALL", 1)
+    monkeypatch.setattr(_programs, "FUSED_FROM", 1)
+    monkeypatch.setattr(_programs, "WORTH", 0)
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operations that were not followed by native code."""
+    found: list[str] = []
+    plain = _recorder.Recorder._deferred
+
+    def deferred(self: Any, op: Any, args: Any) -> Any:
+        found.append(op.name)
+        return plain(self, op, args)
+
+    monkeypatch.setattr(_recorder.Recorder, "_deferred", deferred)
+    return found
+
+
+def test_all_operations_but_the_first_are_followed_natively(looked_at: list[str]) -> None:
+    w = fb.nn.Parameter(fb.randn(4, 6), requires_grad=False)
+
+    @fb.compile
+    def f(x: fb.Tensor, n: int) -> fb.Tensor:
+        y = x * 0.5 + w
+        return (y.view(6 * n).view(n, 6).tanh() * (0.1 + 0.2) - x).clamp(-1000, 1000)
+
+    x = fb.randn(4, 6)
+    for _ in range(3):
+        f(x, 4)
+    looked_at.clear()
+    result = f(x, 4)
+
+    assert looked_at == ["mul"]
+    assert fb.equal(result, ((x * 0.5 + w).tanh() * (0.1 + 0.2) - x).clamp(-1000, 1000))
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(0.0, -0.0), (1, True), (1, 1.0), (2, 3), (0.5, 0.25), (1 << 70, 1 << 71), (300, 301), (math.nan, 1.0), (2.0, math.inf)],
+)
+def test_constants_that_are_equal_to_python_are_told_apart(first: Any, then: Any) -> None:
+    def divided(x: fb.Tensor, c: Any) -> fb.Tensor:
+        y = x * 2.0
+        return (y * c + y).copysign(y * c)
+
+    f, x = fb.compile(divided), fb.tensor([1.0, -2.0, 3.0])
+    for c in (first, then, first, then, then, first):
+        results = [fb.tensor(0)] * 2
+        for at, run in enumerate((f, divided)):
+            try:
+                results[at] = run(x, c)
+            except (RuntimeError, OverflowError) as error:
+                results[at] = fb.tensor([len(str(error))])
+
+        assert results[0].dtype is results[1].dtype
+        assert fb.equal(results[0].nan_to_num(7.0), results[1].nan_to_num(7.0))
+
+
+def test_shapes_strides_dtypes_and_histories_of_new_inputs_are_told_apart() -> None:
+    def f(x: fb.Tensor, w: fb.Tensor) -> fb.Tensor:
+        return (x + 1.0) * w
+
+    compiled, x = fb.compile(f), fb.randn(3, 3)
+    others = [fb.randn(3, 3), fb.randn(3), fb.randn(3, 3).t(), fb.randn(3, 3).double(), fb.randn(3, 1).expand(3, 3),
+              fb.randn(3, 3, requires_grad=True), fb.nn.Parameter(fb.randn(3, 3)), fb.tensor(2.0)]  # fmt: skip
+    for _ in range(3):
+        for w in others:
+            made, expected = compiled(x, w), f(x, w)
+
+            assert (made.dtype, made.stride(), made.requires_grad) == (expected.dtype, expected.stride(), expected.requires_grad)
+            assert fb.equal(made, expected)
+
+
+def test_an_input_that_is_given_twice_is_one() -> None:
+    def f(x: fb.Tensor, a: fb.Tensor, b: fb.Tensor) -> fb.Tensor:
+        return fb.addcmul(x * 2.0, a, b) + a
+
+    compiled, x, a, b = fb.compile(f), fb.randn(4), fb.randn(4), fb.randn(4)
+    for pair in [(a, b), (a, a), (a, b), (b, b), (x, a), (x, x)] * 2:
+        assert fb.equal(compiled(x, *pair), f(x, *pair))
+
+
+@pytest.mark.parametrize("what", ["no_grad", "inference", "default dtype", "saved tensors", "autocast"])
+def test_what_changes_results_in_the_midst_of_a_function_is_seen(what: str) -> None:
+    packed: list[int] = []
+
+    def changed() -> Any:
+        if what == "saved tensors":
+            return fb.autograd.graph.saved_tensors_hooks(lambda t: (packed.append(1), t)[1], lambda t: t)
+        if what == "autocast":
+            return fb.autocast("cpu", fb.bfloat16)
+        return fb.no_grad() if what == "no_grad" else fb.inference_mode()
+
+    def f(x: fb.Tensor, switched: bool) -> fb.Tensor:
+        y = x * 2.0
+        if not switched:
+            return (y * 0.5).exp() @ y
+        if what == "default dtype":
+            fb.set_default_dtype(fb.float64)
+            try:
+                return (y * 0.5).exp() * fb.tensor(1.0)
+            finally:
+                fb.set_default_dtype(fb.float32)
+        with changed():
+            return (y * 0.5).exp() @ y
+
+    compiled, x = fb.compile(f), fb.randn(4, 4, requires_grad=True)
+    for switched in (False, False, True, False, True, True, False):
+        expected, before = f(x, switched), len(packed)
+        made = compiled(x, switched)
+
+        assert (made.dtype, made.requires_grad, len(packed)) == (expected.dtype, expected.requires_grad, 2 * before)
+        assert fb.equal(made, expected)
+        packed.clear()
+
+
+COMPOSITIONS: dict[str, Any] = {
+    "einsum": lambda y, w: fb.einsum("ij,jk->ik", y, w),
+    "tensordot": lambda y, w: fb.tensordot(y, w, 1),
+    "attention": lambda y, w: fb.nn.functional.scaled_dot_product_attention(y[None], w[None], w[None]),
+    "chain": lambda y, w: fb.linalg.multi_dot([y, w, y]),
+    "bilinear": lambda y, w: fb.nn.functional.bilinear(y, y, w[None]),
+    "cosine": lambda y, w: fb.nn.functional.cosine_similarity(y, w),
+    "norm": lambda y, w: fb.nn.functional.layer_norm(y, (4,), w[0]),
+    "cell": lambda y, w: fb.gru_cell(y, y, w.repeat(3, 1), w.repeat(3, 1)),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_autocast_within_a_function_reaches_what_compositions_are_made_of(name: str) -> None:
+    def f(x: fb.Tensor, w: fb.Tensor) -> fb.Tensor:
+        y = x * 2.0
+        with fb.autocast("cpu", fb.bfloat16):
+            return COMPOSITIONS[name](y, w)
+
+    compiled, x, w = fb.compile(f), fb.randn(4, 4), fb.randn(4, 4)
+    for _ in range(4):
+        made, expected = compiled(x, w), f(x, w)
+
+        assert made.dtype is expected.dtype
+        assert fb.equal(made, expected)
+
+
+def test_references_are_given_back() -> None:
+    w, c = fb.randn(5), 0.1 + 0.2
+
+    @fb.compile
+    def f(x: fb.Tensor) -> fb.Tensor:
+        return ((x + 1.0) * w).sin() * c
+
+    x = fb.randn(5)
+    for _ in range(5):
+        f(x)
+    gc.collect()
+    before = [sys.getrefcount(one) for one in (x, w, c, w._storage[0], _recorder.Deferred)]
+    for _ in range(100):
+        f(x)
+    gc.collect()
+
+    after = [sys.getrefcount(one) for one in (x, w, c, w._storage[0], _recorder.Deferred)]
+    assert all(abs(a - b) < 50 for a, b in zip(before, after, strict=True))
+
+
+def test_a_call_leaves_nothing_for_the_garbage_collector() -> None:
+    @fb.compile
+    def f(x: fb.Tensor) -> fb.Tensor:
+        return (x + 1.0).sin() * 2.0
+
+    x = fb.randn(5)
+    for _ in range(4):
+        f(x)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            result = weakref.ref(f(x))
+            assert result() is None
+
+        assert sum(type(one) is _recorder.Recorder for one in gc.get_objects()) == 0
+    finally:
+        gc.enable()
+
+
+def test_a_finalizer_that_asks_for_a_value_does_not_disturb_the_path() -> None:
+    latest: list[fb.Tensor] = []
+    asked: list[float] = []
+
+    class Asks:
+        itself: Any = None
+
+        def __del__(self) -> None:
+            asked.extend([one.sum().item() for one in latest[-1:]])
+
+    def f(x: fb.Tensor) -> fb.Tensor:
+        y = x + 1.0
+        for k in range(200):
+            y = y * 1.01
+            latest[:] = [y]
+            if k % 20 == 0:
+                one = Asks()
+                one.itself = one
+        latest.clear()
+        return y
+
+    compiled, x, before = fb.compile(f), fb.randn(5), gc.get_threshold()
+    gc.set_threshold(40)
+    try:
+        for _ in range(20):
+            assert fb.equal(compiled(x), f(x))
+    finally:
+        gc.set_threshold(*before)
+    assert asked
