@@ -16,17 +16,19 @@ class Engine:
         compiles: formulas and kernels of the kernel language run as machine code.
         launches: small calls are answered by builtins of generated text, without Python between.
         multiplies: matrix products run on generated microkernels where these are faster than BLAS.
+        jits_for_devices: formulas and kernels for CUDA are functions that numba.cuda compiles, where it can.
     """
 
     name: str
     compiles: bool
     launches: bool
     multiplies: bool
+    jits_for_devices: bool = False
 
 
 ENGINES = {
     "llvm": Engine("llvm", compiles=True, launches=True, multiplies=True),
-    "numba": Engine("numba", compiles=True, launches=False, multiplies=False),
+    "numba": Engine("numba", compiles=True, launches=False, multiplies=False, jits_for_devices=True),
     "numpy": Engine("numpy", compiles=False, launches=False, multiplies=False),
 }
 

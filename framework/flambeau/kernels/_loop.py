@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import engines
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.engine.language import Kernel
 
-from .._arrays import ndarray
 from ..tensor import Tensor, bump
 from ._memory import lack_values, memory_of
 
@@ -49,7 +49,8 @@ class Loop:
             constants: what the kernel takes by keyword.
         Raises: TypeError for other arguments, and for what the kernel language does not have; RuntimeError for tensors that require
             grad while gradients are recorded, that are written and not contiguous, or that share memory with one that is written;
-            NotImplementedError for tensors of other devices than the CPU.
+            NotImplementedError for tensors of other devices than the CPU; those of CUDA it takes with ``FLAMBEAU_BACKEND=numba``,
+            all of one device, a thread for each chunk.
         """
         if len(args) != len(self.names):
             raise TypeError(f"{self.__name__}: takes the number of chunks and {', '.join(self.names)}; got {len(args)} of these")
@@ -64,7 +65,9 @@ class Loop:
         self._check_apart(arrays)
         if chunks:
             constants = {**self.defaults, **constants}
-            if tier.compiles():
+            if any(_is_of_a_device(a) for a in arrays.values()):
+                self._run_on_device(chunks, arrays, constants)
+            elif tier.compiles():
                 self.kernel.run(chunks, *arrays.values(), release=True, **constants)
             else:
                 from flambeau_kernels.engine import interpret
@@ -76,7 +79,7 @@ class Loop:
     def _array(self, name: str, a: Any) -> Any:
         """The argument of parameter `name` as the kernel takes it."""
         if isinstance(a, Tensor):
-            array = memory_of(self.__name__, name, a)
+            array = memory_of(self.__name__, name, a, devices=engines.chosen().jits_for_devices)
             if array.flags.c_contiguous:
                 return array
             if name in self.written:
@@ -84,7 +87,7 @@ class Loop:
                     f"{self.__name__}: argument {name!r} is written and not contiguous: shape {tuple(a.shape)}, strides {a.stride()}; "
                     "write a contiguous tensor and copy it"
                 )
-            return np.ascontiguousarray(array)
+            return a.contiguous()._array if _is_of_a_device(array) else np.ascontiguousarray(array)
         if name in self.written:
             raise TypeError(f"{self.__name__}: argument {name!r} is written, so it must be Tensor, not {type(a).__name__}")
         if isinstance(a, (bool, int, np.integer, np.bool_)):
@@ -98,11 +101,38 @@ class Loop:
             return
         for name in self.written:
             for other, a in arrays.items():
-                if other != name and isinstance(a, ndarray) and np.may_share_memory(a, arrays[name]):
+                if other != name and _share_memory(a, arrays[name]):
                     raise RuntimeError(
                         f"{self.__name__}: {name!r}, which is written, shares memory with {other!r}; give a clone, or declare the loop "
                         "with aliased=True"
                     )
+
+
+    def _run_on_device(self, chunks: int, arrays: dict[str, Any], constants: dict[str, Any]) -> None:
+        from flambeau_kernels.numba_engine import device
+
+        hosted = [name for name, a in arrays.items() if isinstance(a, np.ndarray)]
+        if hosted:
+            raise RuntimeError(f"{self.__name__}: {hosted[0]!r} is on the CPU beside tensors of CUDA; move it with .to('cuda')")
+        if device.why_none():
+            raise NotImplementedError(f"{self.__name__}: loops run on CUDA by numba.cuda alone, and {device.why_none()}")
+        from flambeau_kernels.numba_engine import device_kernels
+
+        device_kernels.run(self.kernel.function, chunks, arrays, constants)
+
+
+def _is_of_a_device(a: Any) -> bool:
+    return not isinstance(a, np.ndarray) and hasattr(a, "strides")
+
+
+def _share_memory(a: Any, b: Any) -> bool:
+    """Whether two contiguous arrays, of the host or of a device, lie over each other in part."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.may_share_memory(a, b)
+    if not _is_of_a_device(a) or not _is_of_a_device(b):
+        return False
+    first, second = (getattr(x, "__cuda_array_interface__")["data"][0] for x in (a, b))  # noqa: B009  # the host's arrays have none
+    return first < second + b.nbytes and second < first + a.nbytes
 
 
 def _counted(name: str, chunks: Any) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import flambeau_kernels
+from flambeau_kernels import engines
 from flambeau_kernels.engine import llvm, plan
 from flambeau_kernels.engine.loops import Operand
 from flambeau_kernels.formula import Formula
@@ -90,6 +92,10 @@ def _prepare(formula: Formula, inputs: Any, outs: Any, compute: np.dtype) -> Any
     reason = llvm.available()
     if reason is not None:
         return reason
+    if engines.chosen().jits_for_devices:
+        by_numba = _by_numba(formula, inputs, outs, compute)
+        if by_numba is not None:
+            return by_numba
     try:
         program, constants, numbers = _program(formula, inputs, outs, compute)
     except Unsupported as unsupported:
@@ -135,36 +141,99 @@ class _Number:
         return self.dtype.itemsize
 
 
-def _program(formula: Formula, inputs: Any, outs: Any, compute: np.dtype) -> tuple[Program, list[int], list[np.dtype | None]]:
-    """The kernel, its constant arguments, and for each input the dtype it is given in if it is a number."""
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """What a kernel of some arrays depends on, and the merged dimensions that it goes along.
+
+    Attributes:
+        numbers: for each input the dtype that it is given in if it is a number.
+        access: as that of `Walk`.
+    """
+
+    inputs: tuple[Operand, ...]
+    outs: tuple[Operand, ...]
+    kind: str
+    dims: Sequence[tuple[int, tuple[int, ...]]]
+    access: str
+    numbers: list[np.dtype | None]
+
+    @property
+    def walk(self) -> Walk:
+        return Walk(len(self.dims) if "g" in self.access else 1, width(self.dims), self.access)
+
+
+def _walked(inputs: Any, outs: Any, compute: np.dtype) -> _Walked:
     wide = flambeau_kernels._WIDE.get(compute, compute)
     on_device = [_on_device(x) for x in inputs]
     numbers: list[np.dtype | None] = [None if there else wide for there in on_device]
     stand_ins: list[Any] = [x if there else _Number(wide) for x, there in zip(inputs, on_device, strict=True)]
     where = plan.layout(outs[0].shape, stand_ins, list(outs))
-    arrays = [*stand_ins, *outs]
-    dims = where.dims
     access = "".join(
-        "n" if k < len(numbers) and numbers[k] is not None else "w" if len(dims) == 1 and a == "c" else "g"
+        "n" if k < len(numbers) and numbers[k] is not None else "w" if len(where.dims) == 1 and a == "c" else "g"
         for k, a in enumerate(where.access)
     )
-    walk = Walk(len(dims) if "g" in access else 1, width(dims), access)
-    operands = tuple(Operand(a.dtype.name, "g") for a in arrays)
+    operands = tuple(Operand(a.dtype.name, "g") for a in (*stand_ins, *outs))
     kind = "float32" if compute.name in _HALF else wide.name
-    key = (formula.key, formula.name, operands, len(inputs), kind, walk)
-    program = _kernels.get(key)
-    if program is None:
-        count = len(inputs)
+    return _Walked(operands[: len(inputs)], operands[len(inputs) :], kind, where.dims, access, numbers)
+
+
+def _made_once(formula: Formula, walked: _Walked, how: str, make: Callable[[Callable[..., object]], Any]) -> Any:
+    """What ``make(bound formula)`` has made for operands and a walk like these."""
+    key = (how, formula.key, formula.name, walked.inputs, walked.outs, walked.kind, walked.walk)
+    made = _kernels.get(key)
+    if made is None:
         try:
-            program = loops.kernel(formula.name, formula.bind(READING), operands[:count], operands[count:], kind, walk)
+            made = _kernels[key] = make(formula.bind(READING))
         except (TypeError, AttributeError) as error:  # a formula that calls numpy itself, say
             raise Unsupported(f"a formula that is not plain arithmetic ({error})") from error
-        _kernels[key] = program
+    return made
+
+
+def _program(formula: Formula, inputs: Any, outs: Any, compute: np.dtype) -> tuple[Program, list[int], list[np.dtype | None]]:
+    """The kernel, its constant arguments, and for each input the dtype it is given in if it is a number."""
+    walked = _walked(inputs, outs, compute)
+    program = _made_once(formula, walked, "llvm", lambda bound: loops.kernel(
+        formula.name, bound, walked.inputs, walked.outs, walked.kind, walked.walk))  # fmt: skip
     constants = [int(outs[0].size)]
-    if "g" in access:
-        constants += [n for n, _ in dims[1:]]
-        constants += [steps[k] for k, a in enumerate(access) if a == "g" for _, steps in dims]
-    return program, constants, numbers
+    if "g" in walked.access:
+        constants += [n for n, _ in walked.dims[1:]]
+        constants += [steps[k] for k, a in enumerate(walked.access) if a == "g" for _, steps in walked.dims]
+    return program, constants, walked.numbers
+
+
+def _by_numba(formula: Formula, inputs: Any, outs: Any, compute: np.dtype) -> Callable[..., None] | None:
+    """A callable on ``(inputs, outs)`` that runs what numba.cuda compiles; None where it can compile nothing, or not this."""
+    from flambeau_kernels.numba_engine import device as by_numba
+
+    if by_numba.why_none():
+        return None
+    walked = _walked(inputs, outs, compute)
+    try:
+        kernel: by_numba.Kernel = _made_once(formula, walked, "numba", lambda bound: by_numba.formula_kernel(
+            formula.name, bound, walked.inputs, walked.outs, walked.kind, walked.walk.dims, walked.access))  # fmt: skip
+    except Unsupported:
+        return None
+    size, access, dims = int(outs[0].size), walked.access, walked.dims
+    units = [np.dtype(by_numba.NUMPY[o.llvm]).itemsize for o in (*walked.inputs, *walked.outs)]
+    counts = [
+        by_numba.count_of(size, [(n, steps[k] // units[k]) for n, steps in dims] if access[k] == "g" else None, operand.parts)
+        for k, operand in enumerate((*walked.inputs, *walked.outs))
+    ]
+    constants = [np.int64(n) for n, _ in dims[1:]] if "g" in access else []
+    constants += [np.int64(steps[k] // units[k]) for k, a in enumerate(access) if a == "g" for _, steps in dims]
+
+    def run(inputs: Any, outs: Any) -> None:
+        arguments: list[Any] = []
+        for k, (x, operand) in enumerate(zip((*inputs, *outs), (*walked.inputs, *walked.outs), strict=True)):
+            if access[k] == "n":
+                number = walked.numbers[k]
+                assert number is not None
+                arguments += by_numba.numbers_of(flambeau_kernels.cast(np.asarray(x), number), operand)
+            else:
+                arguments.append(by_numba.Memory(x.data.ptr, counts[k], operand.llvm))
+        kernel(size, [*arguments, *constants], MOST_BLOCKS)
+
+    return run
 
 
 def width(dims: Sequence[tuple[int, tuple[int, ...]]]) -> bool:

@@ -126,6 +126,11 @@ class ndarray:  # cupy's name
     def device(self) -> Any:
         return _Device(0)
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        own = self._host.__array_interface__
+        return {**{name: own[name] for name in ("shape", "typestr", "data", "strides")}, "version": 3, "stream": None}
+
     shape = property(lambda self: self._host.shape)
     dtype = property(lambda self: self._host.dtype)
     strides = property(lambda self: self._host.strides)

@@ -55,6 +55,11 @@ class Operand:
         return _STORED[self.dtype]
 
     @property
+    def parts(self) -> int:
+        """How many numbers an element is: two if it is a complex one."""
+        return 2 if self.dtype in PARTS else 1
+
+    @property
     def element(self) -> str:
         """The type of a whole element."""
         return f"[2 x {self.llvm}]" if self.dtype in PARTS else self.llvm

@@ -23,7 +23,7 @@ from flambeau_kernels.numba_engine.blocks import intrinsic
 from flambeau_kernels.numba_engine.functions import Function
 from flambeau_kernels.scalar.symbols import BOOL, F64, I64, Kind, Symbol
 
-__all__ = ["address", "function"]
+__all__ = ["PythonCode", "PythonLowering", "Run", "address", "function"]
 
 
 def address(kernel: FunctionType, symbol: str, types: dict[str, Any], constants: dict[str, Any]) -> int:
@@ -37,8 +37,8 @@ def address(kernel: FunctionType, symbol: str, types: dict[str, Any], constants:
 def function(kernel: FunctionType, symbol: str, types: dict[str, Any], constants: dict[str, Any]) -> Function:
     """The kernel as Python, for arguments of `types` (as `engine.lower.module_text` takes them) in slots of eight bytes."""
     machine = llvm.machine()
-    code = _Code(machine.scales)
-    lowering = _Lowering(code, kernel, machine.register_bits)
+    code = PythonCode(machine.scales)
+    lowering = PythonLowering(code, kernel, machine.register_bits)
     scope: dict[str, Any] = dict(constants)
     first, *_ = inspect.signature(kernel).parameters
     lowering.bind(scope, first, Symbol(code, "%chunk", I64))
@@ -52,7 +52,7 @@ def function(kernel: FunctionType, symbol: str, types: dict[str, Any], constants
 
 
 @dataclass
-class _Run:
+class Run:
     """Instructions that run one after the other, and where their call stands in the text.
 
     Attributes:
@@ -71,14 +71,14 @@ class _Run:
 _NAME = re.compile(r"%[A-Za-z_][\w.]*")
 
 
-class _Code(Code):
+class PythonCode(Code):
     """A function for numba in the making: the text of its statements, and runs of instructions between them."""
 
     def __init__(self, scales: bool) -> None:
         super().__init__(scales)
         self.indent = 1
-        self.run = _Run(1)
-        self.text: list[_Run | tuple[int, str]] = [self.run]
+        self.run = Run(1)
+        self.text: list[Run | tuple[int, str]] = [self.run]
         self.asked: set[str] = set()                  # names of values that statements read
         self.kinds: dict[str, str] = {"%chunk": "i64", "%arguments": "ptr"}
         self.memory: list[str] = []
@@ -146,13 +146,13 @@ class _Code(Code):
         return value.name[1:]
 
     def _begin(self) -> None:
-        self.run = _Run(self.indent)
+        self.run = Run(self.indent)
         self.text.append(self.run)
         self._written.clear()
 
     def function(self, symbol: str) -> Function:
         """The whole text, once every run knows which of its values others read."""
-        runs = [one for one in self.text if isinstance(one, _Run)]
+        runs = [one for one in self.text if isinstance(one, Run)]
         read = {id(run): {name for line in run.lines for name in _NAME.findall(line)} | {n for n in run.sets.values() if n[0] == "%"}
                 for run in runs}  # fmt: skip
         outside = set(self.asked)
@@ -167,13 +167,13 @@ class _Code(Code):
             lines.append(f"    {', '.join(a[1:] for a in arrays)} = memory()")
             said += ["# memory()", *(f"# {line}" for line in self.memory), ""]
         for one in self.text:
-            if isinstance(one, _Run):
+            if isinstance(one, Run):
                 self._call(one, read[id(one)], outside, intrinsics, lines, said)
             else:
                 lines.append("    " * one[0] + one[1])
         return Function(symbol, "\n".join(lines) + "\n", intrinsics, "\n".join(said))
 
-    def _call(self, run: _Run, read: set[str], outside: set[str], intrinsics: dict[str, Any], lines: list[str], said: list[str]) -> None:
+    def _call(self, run: Run, read: set[str], outside: set[str], intrinsics: dict[str, Any], lines: list[str], said: list[str]) -> None:
         """Write the call of what has the instructions of `run`."""
         held = {name: slot for slot, name in run.reads.items()}
         inputs = sorted(n for n in read | (held.keys() & outside) if n not in run.made or n in held)
@@ -202,10 +202,10 @@ class _Code(Code):
         said += [head, *(f"# {line}" for line in body), ""]
 
 
-class _Lowering(Lowering):
+class PythonLowering(Lowering):
     """As `Lowering`, with Python's conditions, loops and variables."""
 
-    code: _Code
+    code: PythonCode
 
     # Values
     def set(self, variable: Variable, value: Any, name: str) -> None:
@@ -271,11 +271,15 @@ class _Lowering(Lowering):
         assert isinstance(s.target, ast.Name)
         counter = Variable(code.slot("i64"), I64, None)
         code.statement(f"for {counter.slot} in range({', '.join(code.name_of(b.to(I64)) for b in bounds)}):", 1)
+        self.after_for(counter.slot)
         self.scope[s.target.id] = counter
         self.loops.append(("continue", "break"))
         self.statements(s.body)
         self.loops.pop()
         code.end()
+
+    def after_for(self, counter: str) -> None:
+        """What stands first in a loop."""
 
     def enter_group(self, how: Construct | None) -> str:
         return ""
