@@ -47,12 +47,23 @@ def tags(name: str, overload: str) -> list[Tag]:
 @functools.cache
 def is_pointwise(op: Any) -> bool:
     """Whether each element of what the op makes depends on one element of each operand alone, as they broadcast."""
-    if op.kind == "elementwise":
-        return True
+    if op.elements:
+        return op.elements == "mapped"
     name = name_of(op)
     # Of `max` some overloads are; `equal` is so on the way to its answer.
     kinds = [tags(name, overload) for overload in index()[name] if not overload.endswith("out")] if name is not None else []
     return bool(kinds) and all(Tag.pointwise in kind and Tag.data_dependent_output not in kind for kind in kinds)
+
+
+@functools.cache
+def random_names() -> frozenset[str]:
+    """Names of all functions and operators that draw random numbers: by their declaration, or the tag of the operator."""
+    from .ops import _derive
+    from .ops._spec import OPS
+
+    _derive.load_all()
+    tagged = {full.partition(".")[0].removesuffix("_") for full in _tagged()[Tag.nondeterministic_seeded.name]}
+    return frozenset({op.name for op in OPS.values() if op.random} | tagged)
 
 
 @functools.cache

@@ -301,3 +301,12 @@ def test_operators_of_elements_run_on_nested_and_masked_tensors(run):
     masked = run(fb.masked.masked_tensor(rows[1], mask))
     assert masked.get_mask().equal(mask)
     assert masked.get_data()[mask].equal(run(rows[1])[mask])
+
+
+@pytest.mark.parametrize("name", ["nansum", "nanmean", "count_nonzero"])
+def test_any_reduction_goes_part_by_part(name):
+    nt = fb.nested.nested_tensor([fb.tensor([[1.0, 0.0]]), fb.tensor([[0.0, 2.0], [3.0, 0.0]])], layout=fb.jagged)
+    reduce = getattr(fb, name)
+
+    assert reduce(nt, 1).tolist() == [reduce(part, 0).tolist() for part in nt.unbind()]
+    assert reduce(nt).tolist() == reduce(fb.cat(nt.unbind())).tolist()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .._ops import OpOverload, OpOverloadPacket
+from .._tags import Tag
 
 __all__ = [
     "core_aten_decompositions", "decomposition_table", "get_decompositions", "global_decomposition_table", "register_decomposition",
@@ -14,10 +15,6 @@ __all__ = [
 ]  # fmt: skip
 
 _KINDS = ("post_autograd", "pre_autograd", "meta")
-# The operators that PyTorch's smallest set of operators goes without; the others of the table are kept there.
-_KEPT = (
-    "native_layer_norm", "_softmax", "_log_softmax", "relu", "addmm", "gelu", "leaky_relu", "hardtanh", "elu", "sigmoid",
-)  # fmt: skip
 
 global_decomposition_table: dict[str, dict[Any, Callable[..., Any]]] = {kind: {} for kind in _KINDS}
 decomposition_table = global_decomposition_table["post_autograd"]
@@ -80,7 +77,7 @@ def get_decompositions(aten_ops: Iterable[Any], type: str = "post_autograd") -> 
 
 def core_aten_decompositions() -> dict[Any, Callable[..., Any]]:
     """The decompositions, without those of operators that belong to PyTorch's core set."""
-    return {op: f for op, f in _loaded().items() if op._opname not in _KEPT}
+    return {op: f for op, f in _loaded().items() if Tag.core not in op.tags}
 
 
 def remove_decompositions(decompositions: dict[Any, Callable[..., Any]], aten_ops: Iterable[Any]) -> None:

@@ -6,6 +6,7 @@ import math
 import operator
 from typing import Any
 
+from .._aten import random_names
 from ..compiler._cut import Flow
 from ..fx.graph import Graph
 from ..fx.graph_module import GraphModule
@@ -13,13 +14,11 @@ from ..fx.node import Node
 
 __all__ = ["default_partition", "draw_graph", "min_cut_rematerialization_partition"]
 
-# Operators that are not computed a second time: products, convolutions, orders, and those that draw random numbers.
-_KEPT = frozenset((
+# Operators that are not computed a second time, beside those that draw random numbers: products, convolutions and orders.
+_COSTLY = frozenset((
     "mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "convolution", "_convolution", "einsum", "sort", "topk", "cholesky",
-    "linalg_qr", "_linalg_svd", "linalg_solve_ex", "scaled_dot_product_attention", "native_layer_norm", "native_batch_norm",
-    "_native_batch_norm_legit_functional", "native_group_norm", "embedding", "gather", "index", "cumsum", "cumprod",
-    "native_dropout", "bernoulli", "rand", "rand_like", "randn", "randn_like", "randint", "randperm", "multinomial", "uniform", "normal",
-    "normal_functional", "exponential", "geometric", "cauchy", "log_normal", "random", "poisson", "binomial",
+    "linalg_qr", "_linalg_svd", "linalg_solve_ex", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit_functional",
+    "native_group_norm", "embedding", "gather", "index", "cumsum", "cumprod",
 ))  # fmt: skip
 
 
@@ -125,7 +124,8 @@ def min_cut_rematerialization_partition(
         if node.op == "get_attr":
             continue
         flow.add((node, 0), (node, 1), _bytes(node))
-        if node.op == "placeholder" or getattr(node.target, "_opname", getattr(node.target, "__name__", "")) in _KEPT:
+        name = getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
+        if node.op == "placeholder" or name in _COSTLY or name in random_names():
             flow.add("start", (node, 0), math.inf)
         for user in node.users:
             if user in known:

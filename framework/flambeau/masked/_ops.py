@@ -55,15 +55,23 @@ def _input_mask(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return mask if mask.dtype is fb.bool else mask.to(fb.bool)
 
 
-_REDUCTIONS = frozenset("sum prod amax amin argmax argmin mean median norm var std logsumexp".split())  # noqa: SIM905  # reads better
+def _masked_function(identity: Any, *, reduces: bool = False) -> Callable[[Any], Any]:
+    """Declare a masked function: the number that changes no result, or ``fn(dtype, *args)`` giving it, and whether it reduces `dim`."""
+
+    def declare(fn: Any) -> Any:
+        fn._identity, fn._reduces = identity, reduces
+        return fn
+
+    return declare
 
 
 def _output_mask(op: Callable[..., Any], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Which elements of ``op(input, ..., mask=mask)`` come from an element that counts. Raises: ValueError for other functions."""
-    if op.__name__ not in _REDUCTIONS:
-        if op.__name__ in ("softmax", "log_softmax", "softmin", "normalize", "cumsum", "cumprod"):
-            return _input_mask(input, **kwargs)
+    declared = getattr(globals().get(op.__name__), "_reduces", None)
+    if declared is None or op.__name__ == "logaddexp":
         raise ValueError(f"_output_mask: expected a masked function, got {op.__name__}")
+    if not declared:
+        return _input_mask(input, **kwargs)
     at = 1 if op.__name__ == "norm" else 0            # after the order
     dim = args[at] if len(args) > at else kwargs.get("dim")
     if op.__name__ == "median" and dim is None:
@@ -99,22 +107,27 @@ def _identity(name: str, input: Tensor, *args: Any) -> Tensor:
 
     Raises: NotImplementedError for dtypes that have none.
     """
-    d = input.dtype
-    if name in ("sum", "cumsum", "mean", "var", "std"):
-        value: Any = 0
-    elif name in ("prod", "cumprod"):
-        value = 1
-    elif name in ("amax", "argmax", "logsumexp", "logaddexp", "softmax", "log_softmax"):
-        value = _extreme(name, d, -1)
-    elif name in ("amin", "argmin", "softmin"):
-        value = _extreme(name, d, 1)
-    elif name == "median":
-        value = math.nan if d.is_floating_point else _extreme(name, d, 1)
-    elif name in ("norm", "normalize"):
-        value = _INFINITE if args and args[0] == -_INFINITE else 0
-    else:
+    value = getattr(globals().get(name), "_identity", None)
+    if value is None:
         raise NotImplementedError(f"identity of {name}: it is no masked function")
-    return input.new_full((), value)
+    return input.new_full((), value(name, input.dtype, *args) if callable(value) else value)
+
+
+def _smallest(name: str, d: DType, *_: Any) -> float | int:
+    return _extreme(name, d, -1)
+
+
+def _largest(name: str, d: DType, *_: Any) -> float | int:
+    return _extreme(name, d, 1)
+
+
+def _nan_or_largest(name: str, d: DType, *_: Any) -> float | int:
+    return math.nan if d.is_floating_point else _extreme(name, d, 1)
+
+
+def _zero_or_largest(name: str, d: DType, order: Any = None, *_: Any) -> float | int:
+    """Of norms: the identity of the smallest magnitude, whose order is -inf, or of a sum."""
+    return _INFINITE if order == -_INFINITE else 0
 
 
 def _extreme(name: str, d: DType, sign: int) -> float | int:
@@ -148,6 +161,7 @@ def _summed_in(input: Any, dtype: DType | None) -> DType | None:
 # -- reductions --------------------------------------------------------------------------------------------------------------
 
 
+@_masked_function(0, reduces=True)
 def sum(
     input: Tensor | MaskedTensor, dim: Any = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -167,6 +181,7 @@ def sum(
     return x.sum(_dims(dim, x.ndim), keepdim=keepdim)
 
 
+@_masked_function(1, reduces=True)
 def prod(
     input: Tensor | MaskedTensor, dim: Any = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -179,6 +194,7 @@ def prod(
     return made
 
 
+@_masked_function(_smallest, reduces=True)
 def amax(
     input: Tensor | MaskedTensor, dim: Any = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -187,6 +203,7 @@ def amax(
     return x.amax(_dims(dim, x.ndim), keepdim=keepdim)
 
 
+@_masked_function(_largest, reduces=True)
 def amin(
     input: Tensor | MaskedTensor, dim: Any = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -195,6 +212,7 @@ def amin(
     return x.amin(_dims(dim, x.ndim), keepdim=keepdim)
 
 
+@_masked_function(_smallest, reduces=True)
 def argmax(
     input: Tensor | MaskedTensor, dim: int | None = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -203,6 +221,7 @@ def argmax(
     return x.argmax(dim, keepdim).to(x.dtype)
 
 
+@_masked_function(_largest, reduces=True)
 def argmin(
     input: Tensor | MaskedTensor, dim: int | None = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -211,6 +230,7 @@ def argmin(
     return x.argmin(dim, keepdim).to(x.dtype)
 
 
+@_masked_function(0, reduces=True)
 def mean(
     input: Tensor | MaskedTensor, dim: Any = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -230,6 +250,7 @@ def mean(
     return sum(input, dim, keepdim=keepdim, dtype=dtype, mask=mask) / chosen.sum(dims, keepdim=keepdim)
 
 
+@_masked_function(_nan_or_largest, reduces=True)
 def median(
     input: Tensor | MaskedTensor, dim: int = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -249,6 +270,7 @@ def median(
     return wide.nanmedian(dim, keepdim).values.to(data.dtype)
 
 
+@_masked_function(_zero_or_largest, reduces=True)
 def norm(
     input: Tensor | MaskedTensor, ord: float = 2.0, dim: Any = None, *, keepdim: bool = False, dtype: DType | None = None,
     mask: Tensor | None = None,
@@ -266,6 +288,7 @@ def _correction(unbiased: bool | None, correction: float | None) -> float:
     return 1 if unbiased is None else int(unbiased)
 
 
+@_masked_function(0, reduces=True)
 def var(
     input: Tensor | MaskedTensor, dim: Any = None, unbiased: bool | None = None, *, correction: float | None = None,
     keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None,
@@ -293,6 +316,7 @@ def var(
     return total / (count - less).clamp(min=0)
 
 
+@_masked_function(0, reduces=True)
 def std(
     input: Tensor | MaskedTensor, dim: Any = None, unbiased: bool | None = None, *, correction: float | None = None,
     keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None,
@@ -301,6 +325,7 @@ def std(
     return var(input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask).sqrt()
 
 
+@_masked_function(_smallest, reduces=True)
 def logsumexp(
     input: Tensor | MaskedTensor, dim: Any = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -312,33 +337,39 @@ def logsumexp(
 # -- along a dimension -------------------------------------------------------------------------------------------------------
 
 
+@_masked_function(0)
 def cumsum(input: Tensor | MaskedTensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """Sums of the elements up to each place along `dim` that `mask` selects, in the dtype of `input`; see `sum`."""
     x = _filled("cumsum", input, mask, dtype)
     return x.cumsum(dim).to(x.dtype)
 
 
+@_masked_function(1)
 def cumprod(input: Tensor | MaskedTensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """Products of the elements up to each place along `dim` that `mask` selects, in the dtype of `input`; see `sum`."""
     x = _filled("cumprod", input, mask, dtype)
     return x.cumprod(dim).to(x.dtype)
 
 
+@_masked_function(_smallest)
 def softmax(input: Tensor | MaskedTensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """The softmax along `dim` of the elements that `mask` selects, 0 at the others, nan where it selects none; see `sum`."""
     return fb.softmax(_filled("softmax", input, mask, dtype), dim)
 
 
+@_masked_function(_smallest)
 def log_softmax(input: Tensor | MaskedTensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """The logarithm of `softmax`, -inf at elements that `mask` does not select."""
     return fb.log_softmax(_filled("log_softmax", input, mask, dtype), dim)
 
 
+@_masked_function(_largest)
 def softmin(input: Tensor | MaskedTensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """`softmax` of the negative input."""
     return fb.nn.functional.softmin(_filled("softmin", input, mask, dtype), dim)
 
 
+@_masked_function(_zero_or_largest)
 def normalize(
     input: Tensor | MaskedTensor, ord: float, dim: int, *, eps: float = 1e-12, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -350,6 +381,7 @@ def normalize(
     return divided if chosen is None else fb.where(chosen, divided, 0)
 
 
+@_masked_function(_smallest)
 def logaddexp(
     input: Tensor | MaskedTensor, other: Tensor | MaskedTensor, *, dtype: DType | None = None, input_mask: Tensor | None = None,
     other_mask: Tensor | None = None,

@@ -18,17 +18,12 @@ from ._nested_tensor import NestedInt, NestedTensor
 
 Answer = Callable[[Any, Any, Any], Any]
 
-# What treats every element alike and is no operator of elements: it makes tensors like others, or is made of such operators.
+# Methods and functions that are no operations, which treat every element alike.
 _ELEMENTS = frozenset(
     """
-    alpha_dropout bfloat16 bool contiguous cpu cuda detach double dropout empty_like feature_alpha_dropout float full_like half
-    hardswish int isclose long ones_like prelu rand_like randn_like rsub short softsign tanhshrink threshold to type type_as where
-    zeros_like
+    bfloat16 bool double empty_like float full_like half int long ones_like rand_like randn_like short to type zeros_like
     """.split()  # noqa: SIM905  # a list of words reads better
 )
-_REDUCTIONS = frozenset("sum mean prod amax amin max min any all argmax argmin var std norm logsumexp median".split())  # noqa: SIM905
-_ALONG_ONE = frozenset("softmax log_softmax softmin cumsum cumprod".split())  # noqa: SIM905
-_LAST = frozenset("layer_norm rms_norm".split())  # noqa: SIM905
 
 
 @functools.cache
@@ -40,15 +35,9 @@ def answer_of(func: Any) -> Answer | None:
     bare = name.rstrip("_") if not name.startswith("__") else name
     if bare in _NAMED:
         return _NAMED[bare]
-    if bare in _REDUCTIONS:
-        return functools.partial(_reduced, bare)
-    if bare in _ALONG_ONE:
-        return functools.partial(_along_one, bare)
-    if bare in _LAST:
-        return functools.partial(_over_last, bare)
     if bare in _ELEMENTS or op is not None and is_pointwise(op):
         return functools.partial(_elementwise, bare)
-    return None
+    return functools.partial(_BY_ELEMENTS[op.elements], bare) if op is not None and op.elements in _BY_ELEMENTS else None
 
 
 def _nested(args: Any, kwargs: Any) -> list[NestedTensor]:
@@ -155,6 +144,8 @@ def _reduced(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     if dim is None or dim == ():
         values = nt._elements if nt._lengths is None else nt.contiguous()._elements
         return func(values, *rest, **given)
+    if keepdim:
+        given["keepdim"] = True                       # which not every reduction takes
     several = isinstance(dim, (tuple, list))
     dims = sorted({d % nt.ndim if -nt.ndim <= d < nt.ndim else _dim(nt, d, name) for d in (dim if several else (dim,))})
     at = nt._ragged_idx
@@ -165,17 +156,17 @@ def _reduced(name: str, func: Any, args: Any, kwargs: Any) -> Any:
                 "tensors"
             )
         values = nt._elements if nt._lengths is None else nt.contiguous()._elements
-        made = func(values, dim=tuple(d - 1 for d in dims if d), keepdim=keepdim, **given)
+        made = func(values, dim=tuple(d - 1 for d in dims if d), **given)
         return made.unsqueeze(0) if keepdim else made
     if at in dims:
         if len(dims) > 1:
             raise RuntimeError(f"{name}(): reducing along a ragged and non-batch dimension is not supported for nested tensors")
-        made = [func(part, *rest, dim=at - 1, keepdim=keepdim, **given) for part in nt._parts()]
+        made = [func(part, *rest, dim=at - 1, **given) for part in nt._parts()]
         if isinstance(made[0], tuple):
             return type(made[0])([fb.stack(column) for column in zip(*made, strict=True)])
         return fb.stack(made)
     inner = [d - 1 for d in dims]
-    made = func(nt._elements, *rest, dim=tuple(inner) if several else inner[0], keepdim=keepdim, **given)
+    made = func(nt._elements, *rest, dim=tuple(inner) if several else inner[0], **given)
     ragged = at if keepdim else at - sum(d < at for d in dims)
     if isinstance(made, tuple):
         return type(made)([_wrapped(nt, x, ragged) for x in made])
@@ -437,8 +428,12 @@ _NAMED: dict[str, Answer] = {
     "__iter__": _iterated, "__getitem__": _item, "bmm": _matmul, "cat": functools.partial(_joined, "cat"), "chunk": _chunk,
     "contiguous": _contiguous, "copy": _copy, "embedding": _embedding, "expand": _expand, "flatten": _flatten, "linear": _linear,
     "matmul": _matmul, "narrow": functools.partial(_within, "narrow"), "permute": _permute, "reshape": _view,
+    "layer_norm": functools.partial(_over_last, "layer_norm"), "rms_norm": functools.partial(_over_last, "rms_norm"),
     "scaled_dot_product_attention": _attention, "select": functools.partial(_within, "select"),
     "split": functools.partial(_within, "split"), "split_with_sizes": functools.partial(_within, "split_with_sizes"), "squeeze": _squeeze,
     "stack": functools.partial(_joined, "stack"), "to_padded_tensor": _padded, "transpose": _transpose, "unbind": _unbind,
     "unflatten": _unflatten, "unsqueeze": _unsqueeze, "view": _view, "__matmul__": _matmul,
 }  # fmt: skip
+
+# By what a declaration says of elements.
+_BY_ELEMENTS = {"reduced": _reduced, "along": _along_one}

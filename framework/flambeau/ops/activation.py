@@ -70,6 +70,7 @@ inexact_input = only("floating", "complex")(like_input)
     surface=FUNCTION | METHOD | INPLACE,
     dtype=real_input,
     vjp={"input": lambda grad, out: where(out <= 0, 0, grad)},  # of nan it is grad
+    quantized="as_operand",
 )
 def relu(input):
     """``max(input, 0)``, elementwise; the derivative at 0 is 0. Raises: RuntimeError for bool and complex."""
@@ -80,6 +81,7 @@ def relu(input):
     surface=0,
     dtype=floating_input,
     vjp={"input": lambda grad, input, slope: where(input > 0, grad, grad * slope)},
+    quantized="as_operand",
 )
 def leaky_relu(input, slope):
     """`input` where positive, ``slope * input`` elsewhere."""
@@ -104,6 +106,7 @@ def prelu_kernel(input, weight):
 @composite(
     surface=FUNCTION | METHOD, aliases=("nn.functional.prelu",), operator="prelu", autocast=("lower", None),
     samples="x(2, 3, 4), x(3); x(5), x(1)",
+    elements="mapped",
 )
 def prelu(input, weight):
     """`input` where positive, ``weight * input`` elsewhere.
@@ -200,6 +203,7 @@ def threshold(input, threshold, value):
     surface=0,
     dtype=real_input,
     vjp={"input": lambda grad, input, min_val, max_val: where((input <= min_val) | (input >= max_val), 0, grad)},
+    quantized="as_operand",
 )
 def hardtanh(input, min_val, max_val):
     """`input` limited to ``[min_val, max_val]``; the derivative at either end is 0."""
@@ -379,13 +383,13 @@ def softshrink(input, lambd=0.5):
     return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0))
 
 
-@composite(namespace=F, samples="x(2, 3)")
+@composite(namespace=F, samples="x(2, 3)", elements="mapped")
 def tanhshrink(input):
     """``input - tanh(input)``."""
     return input - input.tanh()
 
 
-@composite(namespace=F, samples="x(2, 3)")
+@composite(namespace=F, samples="x(2, 3)", elements="mapped")
 def softsign(input):
     """``input / (1 + |input|)``, in (-1, 1); integers give the default floating dtype."""
     return input / (input.abs() + 1)
@@ -547,6 +551,7 @@ def _converted(name: str, input: Any, dtype: Any) -> Tensor:
 @composite(
     surface=FUNCTION | METHOD | OUT, aliases=("special.softmax",), exact_out=True,
     samples="x(2, 3), 1; x(2, 3, 4), 0; x(2, 3), -1, dtype=fb.float64",
+    elements="along",
 )
 def softmax(input, dim, dtype=None):
     """``exp(input)`` over its sum along `dim`, without overflow: positive, adding up to 1.
@@ -569,6 +574,7 @@ def _softmax_short(input, dim, dtype):
 @composite(
     surface=FUNCTION | METHOD | OUT, aliases=("special.log_softmax",), exact_out=True,
     samples="x(2, 3), 1; x(2, 3, 4), 0; x(2, 3), -1, dtype=fb.float64",
+    elements="along",
 )
 def log_softmax(input, dim, dtype=None):
     """``log(softmax(input))`` along `dim`, without the overflow of computing it that way.
@@ -639,6 +645,7 @@ def _logsumexp_vjp(grad, out, input, dims, keepdim):
 @composite(
     surface=FUNCTION | METHOD | OUT, aliases=("special.logsumexp",),
     samples="x(2, 3), 1; x(2, 3, 4), (0, 2), keepdim=True",
+    elements="reduced",
 )
 def logsumexp(input, dim, keepdim=False):
     """``log(sum(exp(input)))`` over `dim` (an int or several), without overflow.

@@ -314,13 +314,13 @@ def piecewise_constant(input, of):
 COMPARED = METHOD | FUNCTION | OUT | INPLACE
 
 
-@elementwise(surface=COMPARED, dtype=to_bool, ufunc=np.equal)
+@elementwise(surface=COMPARED, dtype=to_bool, ufunc=np.equal, quantized="numbers")
 def eq(input, other):
     """Whether ``input == other``, elementwise."""
     return input == other
 
 
-@elementwise(surface=COMPARED, dtype=to_bool, ufunc=np.not_equal, aliases=("not_equal",))
+@elementwise(surface=COMPARED, dtype=to_bool, ufunc=np.not_equal, aliases=("not_equal",), quantized="numbers")
 def ne(input, other):
     """Whether ``input != other``, elementwise."""
     return input != other
@@ -330,25 +330,25 @@ ordered = refuse("complex")(to_bool)
 ordered.__name__ = "to_bool"
 
 
-@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.less, aliases=("less",))
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.less, aliases=("less",), quantized="numbers")
 def lt(input, other):
     """Whether ``input < other``, elementwise."""
     return input < other
 
 
-@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.less_equal, aliases=("less_equal",))
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.less_equal, aliases=("less_equal",), quantized="numbers")
 def le(input, other):
     """Whether ``input <= other``, elementwise."""
     return input <= other
 
 
-@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.greater, aliases=("greater",))
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.greater, aliases=("greater",), quantized="numbers")
 def gt(input, other):
     """Whether ``input > other``, elementwise."""
     return input > other
 
 
-@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.greater_equal, aliases=("greater_equal",))
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.greater_equal, aliases=("greater_equal",), quantized="numbers")
 def ge(input, other):
     """Whether ``input >= other``, elementwise."""
     return input >= other
@@ -723,7 +723,7 @@ def lcm(input, other):
     return lcm(input, other)
 
 
-@composite(surface=FUNCTION, samples="x(2, 3), x(3); x(2, 3), 2, alpha=3")
+@composite(surface=FUNCTION, samples="x(2, 3), x(3); x(2, 3), 2, alpha=3", elements="mapped")
 def rsub(input, other, *, alpha=1):
     """``other - alpha * input``. Raises: TypeError for an `input` that is no Tensor."""
     if not isinstance(input, Tensor):

@@ -25,7 +25,7 @@ def _need_tensors(name: str, **operands: Any) -> None:
             raise TypeError(f"{name}(): argument '{label}' (position {i}) must be Tensor, not {type(x).__name__}")
 
 
-@composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3); x(2, 3), x(3), rtol=0.5")
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3); x(2, 3), x(3), rtol=0.5", elements="mapped")
 def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether ``|input - other| <= atol + rtol * |other|``, elementwise; equal infinities are close, nan only if `equal_nan`.
 

@@ -349,6 +349,7 @@ def _vector_norm(x: Tensor, p: Any, dim: Any, keepdim: bool, dtype: Any = None) 
     surface=FUNCTION | METHOD | OUT, numpy_names=False, operator="",
     samples="x(2, 3); x(2, 3), 1, 0; x(2, 3), 3.0, (0, 1), True",
     exact_out=True,
+    elements="reduced",
 )
 def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
     """The `p`-norm over `dim` (or of all elements), or the Frobenius ('fro') or nuclear ('nuc') norm of matrices.

@@ -60,7 +60,7 @@ def _order_of(a: Any, format: memory_format | None) -> list[int] | None:
     return list(reversed(order))
 
 
-@primitive(surface=FUNCTION | METHOD, samples="x(2, 3)", cuda="moves.clone")
+@primitive(surface=FUNCTION | METHOD, samples="x(2, 3)", cuda="moves.clone", elements="mapped")
 def clone(input, *, memory_format=None):
     """A copy in new memory, through which gradients pass.
 
@@ -352,19 +352,19 @@ def _install() -> None:
 _install()
 
 
-@composite(surface=METHOD, samples="x(2, 3), i(4, 2)")
+@composite(surface=METHOD, samples="x(2, 3), i(4, 2)", elements="mapped")
 def type_as(self, other):
     """`self` with the dtype of `other`."""
     return self.to(other.dtype)
 
 
-@composite(surface=METHOD, samples="x(2, 3)")
+@composite(surface=METHOD, samples="x(2, 3)", elements="mapped")
 def cpu(self, memory_format=None):
     """`self` in host memory."""
     return self.to("cpu", memory_format=memory_format)
 
 
-@composite(surface=METHOD, samples="x(2, 3)")
+@composite(surface=METHOD, samples="x(2, 3)", elements="mapped")
 def cuda(self, device=None, non_blocking=False, memory_format=None):
     """`self` on a CUDA device.
 
@@ -376,7 +376,7 @@ def cuda(self, device=None, non_blocking=False, memory_format=None):
     return self.to("cuda" if device is None else device, memory_format=memory_format)
 
 
-@composite(surface=METHOD, samples="x(2, 3); x(2, 3, 4, 5), memory_format=fb.channels_last")
+@composite(surface=METHOD, samples="x(2, 3); x(2, 3, 4, 5), memory_format=fb.channels_last", elements="mapped")
 def contiguous(self, memory_format=devices.contiguous_format):
     """`self` if its elements already lie in the order of `memory_format`, else a copy that does."""
     if memory_format is devices.preserve_format:
@@ -459,7 +459,7 @@ def detach_copy(input):
     return input.detach().clone()
 
 
-@composite(surface=FUNCTION, namespace="", whole=True, samples="x(2, 3)")
+@composite(surface=FUNCTION, namespace="", whole=True, samples="x(2, 3)", elements="mapped")
 def detach(input):
     """`input` without history, over the same memory: changes in place are seen by both."""
     return without_history(input)

@@ -135,7 +135,7 @@ def mish(input, inplace=False):
     return _apply(act.mish, inplace, input)
 
 
-@composite(namespace=F, samples="x(2, 3)")
+@composite(namespace=F, samples="x(2, 3)", elements="mapped")
 def hardswish(input, inplace=False):
     """0 up to -3, `input` from 3 on, and ``input * (input + 3) / 6`` between; floating dtypes only.
 
@@ -173,7 +173,7 @@ def hardtanh_(input, min_val=-1.0, max_val=1.0):
     return _apply(act.hardtanh, True, input, min_val, max_val)
 
 
-@composite(namespace=F, samples="x(2, 3), 0.1, -2.0")
+@composite(namespace=F, samples="x(2, 3), 0.1, -2.0", elements="mapped")
 def threshold(input, threshold, value, inplace=False):
     """`input` where it exceeds `threshold`, `value` elsewhere; see `relu`, which has 0 for both."""
     return _apply(act.threshold, inplace, input, threshold, value)
@@ -200,7 +200,7 @@ def _implicit_dim(name: str, dim: Any, ndim: int) -> int:
     return 0 if ndim in (0, 1, 3) else 1
 
 
-@composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0")
+@composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0", elements="along")
 def softmax(input, dim=None, _stacklevel=3, dtype=None):
     """``exp(input)`` over its sum along `dim`; `input` is converted to `dtype` first.
 
@@ -214,7 +214,7 @@ def _softmax_short(input, dim, stacklevel, dtype):
     return act.softmax_along.fast_rule(input, dim) if dtype is None and dim is not None else None
 
 
-@composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0")
+@composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0", elements="along")
 def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """``log(softmax(input))`` along `dim`, without overflow; `input` is converted to `dtype` first.
 
@@ -228,7 +228,7 @@ def _log_softmax_short(input, dim, stacklevel, dtype):
     return act.log_softmax_along.fast_rule(input, dim) if dtype is None and dim is not None else None
 
 
-@composite(namespace=F, samples="x(2, 3), 1")
+@composite(namespace=F, samples="x(2, 3), 1", elements="along")
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
     """``softmax(-input)`` along `dim`; `input` is converted to `dtype` first."""
     return act.softmax.function(-input, _implicit_dim("softmin", dim, input.ndim), dtype)
@@ -339,7 +339,10 @@ def _check_p(p: float, kind: type[Exception] = ValueError) -> None:
         raise kind(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-@composite(namespace=F, operator="dropout(input, p, training)", samples="x(2, 3), 0.3; x(2, 3), 0.3, False", random=("training",))
+@composite(
+    namespace=F, operator="dropout(input, p, training)", samples="x(2, 3), 0.3; x(2, 3), 0.3, False", random=("training",),
+    elements="mapped",
+)
 def dropout(input, p=0.5, training=True, inplace=False):
     """Zero each element with probability `p` and divide the others by ``1 - p``; outside training `input` itself.
 
@@ -379,7 +382,7 @@ def _scale(p: float) -> float:
     return float(np.float32(1) / np.float32(1 - p))
 
 
-@composite(namespace=F, samples="x(2, 3), 0.3, True", random=("training",))
+@composite(namespace=F, samples="x(2, 3), 0.3, True", random=("training",), elements="mapped")
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Dropout that keeps mean 0 and variance 1, for networks of `selu` units.
 
@@ -400,7 +403,7 @@ def _feature_forms(name: str, doc: str, drop: Any, training: bool, samples: str)
 
     form.__name__ = name
     form.__doc__ = doc
-    composite(namespace=F, samples=samples, random=("training",))(form)
+    composite(namespace=F, samples=samples, random=("training",), elements="mapped")(form)
 
 
 def _dropout1d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
@@ -474,7 +477,7 @@ def _package_forms(name: str, doc: str, drop: Any) -> None:
     form.__name__, form_.__name__ = name, f"{name}_"
     form.__doc__, form_.__doc__ = doc, f"In-place form of `{name}`: each has probability `p`, if `train`."
     for fn in (form, form_):
-        composite(surface=FUNCTION, samples="x(2, 3, 2), 0.3, True", random=("train",))(fn)
+        composite(surface=FUNCTION, samples="x(2, 3, 2), 0.3, True", random=("train",), elements="mapped")(fn)
 
 
 def _by_channel(drop: Any) -> Any:

@@ -51,7 +51,7 @@ def _grids(tensors: Any, indexing: str) -> tuple[Tensor, ...]:
     return tuple(made)
 
 
-@composite(surface=FUNCTION, spread="tensors", samples="x(2), x(3); x(2), x(3), indexing='xy'")
+@composite(surface=FUNCTION, spread="tensors", samples="x(2), x(3); x(2), x(3), indexing='xy'", elements="moved")
 def meshgrid(tensors, *, indexing=None):
     """For each vector a view of it over the grid they span together, as a tuple.
 

@@ -82,6 +82,7 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
     samples="(x(2, 3), x(1, 3)); (x(2, 3), x(2, 1)), 1",
     cast_error=TypeError,
     cuda="moves.cat",
+    elements="moved",
 )
 def cat(tensors, dim=0):
     """The `tensors` one after another along `dim`; other dimensions must agree.
@@ -255,6 +256,7 @@ def _check_same_shapes(name: str, tensors: Any) -> None:
 @composite(
     surface=FUNCTION | OUT, overlap=NEVER, autocast=("widest", None), samples="(x(2, 3), x(2, 3)); (x(2, 3), x(2, 3)), -1",
     cast_error=TypeError,
+    elements="moved",
 )
 def stack(tensors, dim=0):
     """The `tensors`, all of one shape, along a new dimension `dim`. Raises: RuntimeError for shapes that differ.
@@ -329,7 +331,7 @@ def _rows_joined(arrays: Any, n: int, shape: tuple[int, ...], d: np.dtype) -> An
     return made
 
 
-@composite(surface=FUNCTION | OUT, aliases=("row_stack",), overlap=NEVER, samples="(x(3), x(2, 3))", cast_error=TypeError)
+@composite(surface=FUNCTION | OUT, aliases=("row_stack",), overlap=NEVER, samples="(x(3), x(2, 3))", cast_error=TypeError, elements="moved")
 def vstack(tensors):
     """The `tensors` one below another; vectors count as rows.
 
@@ -359,7 +361,7 @@ def _matrices_fast(tensors: Any, dim: int) -> Any:
     return _cat_fast(tensors, dim)
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(2)); (x(2, 3), x(2, 1))", cast_error=TypeError)
+@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(2)); (x(2, 3), x(2, 1))", cast_error=TypeError, elements="moved")
 def hstack(tensors):
     """The `tensors` one beside another: along dimension 1, of vectors along 0.
 
@@ -382,7 +384,7 @@ def _hstack_fast(tensors):
     return _cat_fast(tensors, 0 if ndim == 1 else 1) if ndim else None
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3)); (x(2, 3), x(2, 3))", cast_error=TypeError)
+@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3)); (x(2, 3), x(2, 3))", cast_error=TypeError, elements="moved")
 def dstack(tensors):
     """The `tensors` one behind another, along the third dimension."""
     _check_list("dstack", tensors)
@@ -391,7 +393,7 @@ def dstack(tensors):
 
 
 
-@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3, 2))", cast_error=TypeError)
+@composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3, 2))", cast_error=TypeError, elements="moved")
 def column_stack(tensors):
     """The `tensors` as columns; matrices contribute all of theirs.
 
@@ -480,7 +482,7 @@ _last_split: Any = (), (0,)
 split_sizes.vjp(lambda grad: grad)  # each piece has its own history
 
 
-@composite(surface=FUNCTION | METHOD, numpy_names=False, samples="x(5, 2), 2; x(2, 5), (1, 4), 1")
+@composite(surface=FUNCTION | METHOD, numpy_names=False, samples="x(5, 2), 2; x(2, 5), (1, 4), 1", elements="moved")
 def split(tensor, split_size_or_sections, dim=0):
     """Views of `tensor` cut along `dim`, as a tuple.
 
@@ -534,13 +536,13 @@ def _split_fast(tensor, split_size_or_sections, dim):
     return split_sizes.pieces(tensor, _split(a, sizes, d), (sizes, d))
 
 
-@composite(surface=FUNCTION | METHOD, samples="x(5, 2), (2, 3); x(2, 5), (1, 4), 1")
+@composite(surface=FUNCTION | METHOD, samples="x(5, 2), (2, 3); x(2, 5), (1, 4), 1", elements="moved")
 def split_with_sizes(input, split_sizes, dim=0):
     """Views of `input` cut along `dim` into pieces of the sizes `split_sizes`, which add up to the dimension."""
     return split(input, split_sizes, dim)
 
 
-@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), 2, 1")
+@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), 2, 1", elements="moved")
 def chunk(input, chunks, dim=0):
     """Views of `input` cut along `dim` into at most `chunks` pieces of equal size, the last possibly smaller.
 
@@ -567,7 +569,7 @@ def _chunk_fast(input, chunks, dim):
         return None
 
 
-@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), (1, 3), 1")
+@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), (1, 3), 1", elements="moved")
 def tensor_split(input, indices_or_sections, dim=0):
     """Views of `input` cut along `dim`, as a tuple.
 
@@ -640,14 +642,14 @@ def _split_at(name: str, smallest: int, samples: str) -> Any:
 
     cut.__name__ = name
     cut.__doc__ = f"`tensor_split` along the dimension numpy's {name} uses."
-    return composite(surface=FUNCTION | METHOD, samples=samples)(cut)
+    return composite(surface=FUNCTION | METHOD, samples=samples, elements="moved")(cut)
 
 
 hsplit = _split_at("hsplit", 1, "x(4, 6), 3; x(6), (2, 3)")
 vsplit, dsplit = _split_at("vsplit", 2, "x(4, 6), 2"), _split_at("dsplit", 3, "x(2, 3, 4), 2")
 
 
-@view(surface=FUNCTION | METHOD, several=True, samples="x(3, 2); x(2, 3), 1")
+@view(surface=FUNCTION | METHOD, several=True, samples="x(3, 2); x(2, 3), 1", elements="moved")
 def unbind(input, dim=0):
     """The slices of `input` along `dim`, which they lack, as a tuple of views."""
 

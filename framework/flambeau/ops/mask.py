@@ -227,6 +227,7 @@ def _check_masked_select(input, mask):
     samples="x(2, 3), b(2, 3); x(2, 3), b(3)",
     dynamic_shape=True,
     cuda="moves.masked_select",
+    elements="moved",
 )
 def masked_select(input, mask):
     """The elements of `input` where `mask` (bool, broadcast) holds, as a vector in row-major order.

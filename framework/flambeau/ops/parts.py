@@ -33,7 +33,7 @@ INTERPRETED = _state.INTERPRETED
 _state.share(globals())                               # keeps it as it is there
 
 
-@view(surface=FUNCTION | METHOD, samples="x(3, 4); x(2, 3, 4), 1, 0, 2")
+@view(surface=FUNCTION | METHOD, samples="x(3, 4); x(2, 3, 4), 1, 0, 2", elements="moved")
 def diagonal(input, offset=0, dim1=0, dim2=1):
     """A view of the diagonal over `dim1` and `dim2`, as the last dimension.
 
@@ -84,7 +84,7 @@ def _diagonal_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, level.front(x), offset, shifted(x, dim1), shifted(x, dim2)))
 
 
-@view(surface=METHOD, samples="x(5), 0, 3, 1; x(2, 6), 1, 2, 2")
+@view(surface=METHOD, samples="x(5), 0, 3, 1; x(2, 6), 1, 2, 2", elements="moved")
 def unfold(self, dimension, size, step):
     """A view of all windows of `size` elements, `step` apart, along `dimension`; the windows become the last dimension.
 

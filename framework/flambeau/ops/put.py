@@ -43,6 +43,7 @@ def _check_flat(name: str, input: Tensor, index: Tensor) -> None:
     check=lambda input, index: _check_flat("take", input, index),
     samples="x(2, 3), i(6, 2, 2)",
     cuda="moves.take",
+    elements="moved",
 )
 def take(input, index):
     """The elements at `index` (int64, may be negative) of `input` seen as a vector, in the shape of `index`.

@@ -79,7 +79,7 @@ def _average(total, n):
 
 @reduction(dtype=floating_dtype, identity=0, combine="add", finish=_average,
            vjp=lambda grad, shape, dims, keepdim: spread_dims(grad, shape, dims, keepdim) / count_of(shape, dims),
-           samples="x(2, 3); x(2, 3), 1; x(2, 3, 4), (0, 2), True")  # fmt: skip
+           samples="x(2, 3); x(2, 3), 1; x(2, 3, 4), (0, 2), True", quantized="as_operand")  # fmt: skip
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean over `dim`; nan when there is nothing.
 
@@ -94,7 +94,7 @@ def _mean_raw(grad, out, input, count):
     return grad / count
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1")
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1", elements="reduced")
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean over `dim` of the elements that are not nan."""
     if not input.dtype.category >= dtypes.FLOATING:
@@ -165,7 +165,10 @@ def _ordered(op: Any, given: Any, dtype: Any) -> Any:
     return given, given
 
 
-@reduction(dtype=_ordered, combine="max", vjp=_share, samples="d(2, 3); d(2, 3), 1; d(2, 3, 4), (0, 2), True", exact_out=True)
+@reduction(
+    dtype=_ordered, combine="max", vjp=_share, samples="d(2, 3); d(2, 3), 1; d(2, 3, 4), (0, 2), True", exact_out=True,
+    quantized="as_operand",
+)
 def amax(input, dim=(), keepdim=False):
     """The largest value over `dim`; nan wins. Tied values share the gradient equally.
 
@@ -173,7 +176,10 @@ def amax(input, dim=(), keepdim=False):
     """
 
 
-@reduction(dtype=_ordered, combine="min", vjp=_share, samples="d(2, 3); d(2, 3), 1; d(2, 3, 4), (0, 2), True", exact_out=True)
+@reduction(
+    dtype=_ordered, combine="min", vjp=_share, samples="d(2, 3); d(2, 3), 1; d(2, 3, 4), (0, 2), True", exact_out=True,
+    quantized="as_operand",
+)
 def amin(input, dim=(), keepdim=False):
     """The smallest value over `dim`; nan wins. Tied values share the gradient equally.
 
@@ -299,6 +305,7 @@ def _index_short(along: Along) -> Any:
     surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmax"), samples="d(2, 3); d(2, 3), 1, True", exact_out=True,
     batch_rule=along,
     cuda="sums.argmax",
+    elements="reduced",
 )
 def argmax(input, dim=None, keepdim=False):
     """The index of the largest value along `dim`, the first of several, int64; nan counts as largest.
@@ -321,6 +328,7 @@ argmax.fast(_index_short(Along("extremes", True, False, dims=ALL)))
     surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmin"), samples="d(2, 3); d(2, 3), 1", exact_out=True,
     batch_rule=along,
     cuda="sums.argmin",
+    elements="reduced",
 )
 def argmin(input, dim=None, keepdim=False):
     """The index of the smallest value along `dim`, the first of several, int64; nan counts as smallest.
@@ -360,6 +368,7 @@ def _extreme_shape(input, dim, keepdim):
 @primitive(
     surface=0, returns=("values", "indices"), check=_check_index_reduction("max"), samples="of max", public_name="max", batch_rule=along,
     cuda="sums.max_along",
+    quantized="integers",
 )
 def max_along(input, dim, keepdim):
     """The largest values along `dim` and their places."""
@@ -368,6 +377,7 @@ def max_along(input, dim, keepdim):
 @primitive(
     surface=0, returns=("values", "indices"), check=_check_index_reduction("min"), samples="of min", public_name="min", batch_rule=along,
     cuda="sums.min_along",
+    quantized="integers",
 )
 def min_along(input, dim, keepdim):
     """The smallest values along `dim` and their places."""
@@ -401,7 +411,7 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
     extreme.__name__, extreme.__doc__ = name, doc
     op = composite(
         surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 1; d(2, 3), 0, True; d(2, 3), other=x(3)",
-        exact_out=True,
+        exact_out=True, elements="reduced",
     )(extreme)
 
     @op.fast
@@ -526,7 +536,7 @@ def _parse_var(name: str, input: Any, dim: Any, unbiased: Any, keepdim: Any, cor
     return dims, correction, keepdim
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True")
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced")
 def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """The variance over `dim`, the sum of squared deviations over ``count - correction``.
 
@@ -604,7 +614,7 @@ def where_tensor(condition: Tensor, x: Any, y: Any) -> Tensor:
 _spread_of(deviation, True)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True")
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced")
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     """The standard deviation over `dim`: the root of `var`.
 

@@ -19,7 +19,7 @@ from ._spec import CHANNELS, FUNCTION, METHOD, composite, int_list, need_int, pr
 from .shape import _contiguous_format
 
 
-@composite(surface=METHOD, spread="repeats", samples="x(2, 3), (2, 1); x(3), (2, 2)")
+@composite(surface=METHOD, spread="repeats", samples="x(2, 3), (2, 1); x(3), (2, 2)", elements="moved")
 def repeat(self, repeats):
     """`self` tiled: copied `repeats` times along each dimension, new ones in front. For views see `expand`.
 
@@ -67,7 +67,7 @@ def _repeat_fast(self, repeats):
     return small.over(made)
 
 
-@composite(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (2,); x(3), (2, 2)")
+@composite(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (2,); x(3), (2, 2)", elements="moved")
 def tile(input, dims):
     """`input` repeated `dims` times along each dimension; missing leading dimensions count 1.
 
@@ -85,7 +85,10 @@ def _tile_fast(input, dims):
     return _repeat_fast(input, (1,) * (input.ndim - len(counts)) + counts) if isinstance(input, Tensor) else None
 
 
-@primitive(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (0,); x(2, 3), (0, 1)", batch_rule=along, cuda="moves.flip")
+@primitive(
+    surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (0,); x(2, 3), (0, 1)", batch_rule=along, cuda="moves.flip",
+    elements="moved",
+)
 def flip(input, dims):
     """`input` reversed along `dims`, in new memory; numpy would give a view, which has no negative strides here."""
 
@@ -129,7 +132,7 @@ def _flip_vjp(grad, dims):
     return (grad.flip(dims),)
 
 
-@composite(surface=FUNCTION | METHOD, samples="x(2, 3)")
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3)", elements="moved")
 def fliplr(input):
     """`input` reversed along its second dimension."""
     if input.ndim < 2:
@@ -137,7 +140,7 @@ def fliplr(input):
     return input.flip(1)
 
 
-@composite(surface=FUNCTION | METHOD, samples="x(2, 3)")
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3)", elements="moved")
 def flipud(input):
     """`input` reversed along its first dimension."""
     if input.ndim < 1:
@@ -145,7 +148,7 @@ def flipud(input):
     return input.flip(0)
 
 
-@composite(surface=FUNCTION | METHOD, samples="x(2, 3); x(2, 3), 2, (1, 0)")
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3); x(2, 3), 2, (1, 0)", elements="moved")
 def rot90(input, k=1, dims=(0, 1)):
     """`input` turned by 90 degrees `k` times, from the first of `dims` towards the second.
 
@@ -184,6 +187,7 @@ def _check_roll(input, shifts, dims):
     surface=FUNCTION | METHOD, check=_check_roll, memory=CHANNELS,
     samples="x(2, 3), 1; x(2, 3), (1, -1), (0, 1)",
     cuda="moves.roll",
+    elements="moved",
 )
 def roll(input, shifts, dims=None):
     """`input` with its elements moved by `shifts` along `dims`, coming back in at the other end.

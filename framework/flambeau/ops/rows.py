@@ -64,6 +64,7 @@ def _check_index_select(input, dim, index):
     exact_out=True,
     refuses_expanded_out=True,
     cuda="moves.index_select",
+    elements="moved",
 )
 def index_select(input, dim, index):
     """The slices of `input` at `index`, a vector of int64 or int32, along `dim`. Raises: IndexError out of range.

@@ -166,6 +166,7 @@ def _check_gather(input, dim, index, sparse_grad):
     samples="x(3, 4), 1, i(4, 3, 2); x(3, 4), 0, i(3, 2, 4)",
     batch_rule=along,
     cuda="moves.gather",
+    elements="moved",
 )
 def gather(input, dim, index, *, sparse_grad=False):
     """The elements of `input` at the places `index` names along `dim`.
@@ -630,7 +631,9 @@ def _scatter_reduce_fast(input, dim, index, src, reduce, *, include_self):
     return scatter_combine.fast_rule(input, dim, index, src, reduce, include_self) if reduce in REDUCES else None
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="x(3, 4), i(4, 3, 2), 1; x(3, 4), i(12, 5)", exact_out=True)
+@composite(
+    surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="x(3, 4), i(4, 3, 2), 1; x(3, 4), i(12, 5)", exact_out=True, elements="moved",
+)
 def take_along_dim(input, indices, dim=None):
     """`gather` along `dim` where `input` and `indices` broadcast elsewhere; of the flattened input without `dim`.
 

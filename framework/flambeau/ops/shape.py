@@ -307,7 +307,7 @@ def _expand_shape_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, value, (level.size, *shape)))
 
 
-@composite(surface=METHOD, spread="size", samples="x(1, 3), (2, 3); x(3), (2, -1)")
+@composite(surface=METHOD, spread="size", samples="x(1, 3), (2, 3); x(3), (2, -1)", elements="moved")
 def expand(self, size, *, implicit=False):
     """A view of `self` with dimensions of size 1 repeated without copying.
 
@@ -336,7 +336,7 @@ def _expand_fast_of_tuple(input, size):
     return _expand_fast(input, size) if size.__class__ in (tuple, Size) else None
 
 
-@composite(surface=METHOD, samples="x(1, 3), x(2, 3)")
+@composite(surface=METHOD, samples="x(1, 3), x(2, 3)", elements="moved")
 def expand_as(self, other):
     """`self` expanded to the shape of `other`."""
     return self.expand(other.shape)
@@ -347,7 +347,7 @@ def _expand_as_fast(self, other):
     return _expand_fast(self, other._array.shape) if isinstance(other, Tensor) else None
 
 
-@view(surface=METHOD | FUNCTION, spread="dims", samples="x(2, 3, 4), (2, 0, 1)")
+@view(surface=METHOD | FUNCTION, spread="dims", samples="x(2, 3, 4), (2, 0, 1)", elements="moved")
 def permute(input, dims):
     """A view of `input` with its dimensions in the order `dims`, each named once.
 
@@ -408,7 +408,7 @@ def _inverse(dims: Any, ndim: int) -> list[int]:
     return back
 
 
-@view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapdims",), samples="x(2, 3, 4), 0, 2")
+@view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapdims",), samples="x(2, 3, 4), 0, 2", elements="moved")
 def transpose(input, dim0, dim1):
     """A view of `input` with the dimensions `dim0` and `dim1` exchanged."""
 
@@ -448,7 +448,7 @@ def _transpose_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, value, i + 1, j + 1) if x.ndim else value.view(value.shape))
 
 
-@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3, 4), 0, 2")
+@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3, 4), 0, 2", elements="moved")
 def swapaxes(input, axis0, axis1):
     """`transpose`, which calls `axis0` and `axis1` dim0 and dim1."""
     return transpose.function(input, axis0, axis1)
@@ -468,7 +468,7 @@ def _check_matrix(input: Any) -> None:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
 
 
-@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3); x(3)")
+@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3); x(3)", elements="moved")
 def t(input):
     """A view of the transpose of a matrix; a vector or scalar as it is. Raises: RuntimeError for more dimensions."""
     _check_matrix(input)
@@ -491,7 +491,7 @@ def _t_fast(input):
 t.inplace_view = _transpose_in_place
 
 
-@composite(surface=METHOD | FUNCTION, samples="x(2, 3); c(2, 2, 3)")
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3); c(2, 2, 3)", elements="moved")
 def adjoint(input):
     """The conjugate transpose of the last two dimensions, also ``.mH``; of real tensors a view."""
     if input.ndim < 2:
@@ -505,7 +505,7 @@ def adjoint(input):
     return swapped.conj() if input.is_complex() else swapped
 
 
-@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4), 0, 2; x(2, 3, 4), (0, 1), (1, 2)")
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4), 0, 2; x(2, 3, 4), (0, 1), (1, 2)", elements="moved")
 def movedim(input, source, destination):
     """A view of `input` with the dimensions `source` moved to the places `destination`; the others keep their order.
 
@@ -547,7 +547,7 @@ def _movedim_fast(input, source, destination):
     return permute.of(input, a.transpose(order), (order,))
 
 
-@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4), 0, 2")
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4), 0, 2", elements="moved")
 def moveaxis(input, source, destination):
     """Another name of `movedim`."""
     return movedim(input, source, destination)
@@ -556,7 +556,7 @@ def moveaxis(input, source, destination):
 moveaxis.fast(_movedim_fast)
 
 
-@view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), 1; x(2, 3), -1")
+@view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), 1; x(2, 3), -1", elements="moved")
 def unsqueeze(input, dim):
     """A view of `input` with a dimension of size 1 inserted at `dim`, which may be -1 for the end."""
 
@@ -623,7 +623,7 @@ def _squeeze_dims_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, level.front(x), tuple(d + 1 for d in dims)))
 
 
-@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 1, 3, 1); x(2, 1, 3), 1; x(1, 2, 1), (0, 2)")
+@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 1, 3, 1); x(2, 1, 3), 1; x(1, 2, 1), (0, 2)", elements="moved")
 def squeeze(input, dim=None):
     """A view of `input` without its dimensions of size 1, or without those of `dim` (an int or tuple) that have size 1.
 
@@ -673,7 +673,7 @@ def _with_number(input, dim, start, length):
     return input, dim, start.item(), length
 
 
-@view(surface=METHOD | FUNCTION, check=_with_number, samples="x(2, 5), 1, 1, 3")
+@view(surface=METHOD | FUNCTION, check=_with_number, samples="x(2, 5), 1, 1, 3", elements="moved")
 def narrow(input, dim, start, length):
     """A view of the part of `input` from `start` on along `dim`, `length` long.
 
@@ -734,7 +734,7 @@ def sliced(a: Any, d: int, start: int, stop: int, step: int) -> Any:
     return a[(*_BEFORE[d], slice(start, stop, step))] if d else a[start:stop:step]
 
 
-@view(surface=METHOD | FUNCTION, samples="x(2, 3), 1, 2; x(2, 3), 0, -1")
+@view(surface=METHOD | FUNCTION, samples="x(2, 3), 1, 2; x(2, 3), 0, -1", elements="moved")
 def select(input, dim, index):
     """A view of the slice at `index` along `dim`, without that dimension. Raises: IndexError out of range."""
 
@@ -943,7 +943,7 @@ def positions(geometry: Geometry, first: int) -> Any:
 # -- reshaping -----------------------------------------------------------------------------------------------------------
 
 
-@composite(surface=METHOD | FUNCTION, spread="shape", samples="x(2, 3), (3, 2); x(2, 3), (-1,)")
+@composite(surface=METHOD | FUNCTION, spread="shape", samples="x(2, 3), (3, 2); x(2, 3), (-1,)", elements="moved")
 def reshape(input, shape):
     """`input` with another shape: a view where the strides allow it, else a copy.
 
@@ -998,7 +998,7 @@ def _contiguous_format() -> Any:
     return contiguous_format
 
 
-@composite(surface=METHOD, samples="x(2, 3), x(3, 2)")
+@composite(surface=METHOD, samples="x(2, 3), x(3, 2)", elements="moved")
 def reshape_as(self, other):
     """`self` reshaped to the shape of `other`."""
     return self.reshape(other.shape)
@@ -1009,7 +1009,7 @@ def _reshape_as_fast(self, other):
     return _reshape_fast(self, other._array.shape) if isinstance(other, Tensor) else None
 
 
-@composite(surface=METHOD, samples="x(2, 3), x(3, 2)")
+@composite(surface=METHOD, samples="x(2, 3), x(3, 2)", elements="moved")
 def view_as(self, other):
     """`self` viewed with the shape of `other`."""
     return self.view(other.shape)
@@ -1024,7 +1024,7 @@ def _view_as_fast(self, other):
     return None if made is None else view_shape.of(self, made, (size,))
 
 
-@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4); x(2, 3, 4), 1")
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4); x(2, 3, 4), 1", elements="moved")
 def flatten(input, start_dim=0, end_dim=-1):
     """`input` with the dimensions from `start_dim` to `end_dim` merged into one; a view where it can be."""
     start, end = wrap_dim(start_dim, input.ndim), wrap_dim(end_dim, input.ndim)
@@ -1053,7 +1053,7 @@ def _flatten_fast(input, start_dim, end_dim):
     return _reshape_fast(input, size) if made is None else view_shape.of(input, made, (size,))
 
 
-@composite(surface=METHOD | FUNCTION, samples="x(2, 3)")
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3)", elements="moved")
 def ravel(input):
     """`input` as a contiguous one-dimensional tensor."""
     return input.contiguous().view(-1)
@@ -1065,7 +1065,7 @@ def _ravel_fast(input):
     return None if made is None else view_shape.of(input, made, ((-1,),))
 
 
-@composite(surface=METHOD | FUNCTION, samples="x(2, 6), 1, (2, 3)")
+@composite(surface=METHOD | FUNCTION, samples="x(2, 6), 1, (2, 3)", elements="moved")
 def unflatten(input, dim, sizes):
     """A view of `input` with dimension `dim` split into `sizes`, one of which may be -1.
 
@@ -1102,7 +1102,7 @@ def _unflatten_fast(input, dim, sizes):
     return None if made is None else view_shape.of(input, made, (size,))
 
 
-@composite(surface=FUNCTION, samples="x(1, 3), (2, 3)")
+@composite(surface=FUNCTION, samples="x(1, 3), (2, 3)", elements="moved")
 def broadcast_to(input, size):
     """`input` expanded to `size`."""
     if isinstance(size, (int, np.integer, Tensor)):
@@ -1121,7 +1121,7 @@ broadcast_to.fast(_expand_fast_of_tuple)
 _method.fast(_expand_fast)
 
 
-@composite(surface=FUNCTION, spread="tensors", samples="x(1, 3), x(2, 1)")
+@composite(surface=FUNCTION, spread="tensors", samples="x(1, 3), x(2, 1)", elements="moved")
 def broadcast_tensors(tensors):
     """All `tensors` expanded to the shape they broadcast to."""
     from ._spec import broadcast_shapes as shape_of

@@ -51,6 +51,7 @@ def _check_sort(input, dim, descending):
 @primitive(
     surface=0, returns=PAIR, check=_check_sort, memory=LIKE, samples="of sort", public_name="sort", batch_rule=along_dim,
     cuda="sums.sort_pair",
+    quantized="integers",
 )
 def sort_pair(input, dim, descending):
     """The elements in order along `dim`, equal ones in the order they had, and where they were."""
@@ -129,7 +130,10 @@ def _check_topk(input, k, dim, largest):
     return input, int(k), d, largest
 
 
-@primitive(surface=0, returns=PAIR, check=_check_topk, samples="of topk", public_name="topk", batch_rule=along_dim, cuda="sums.topk_pair")
+@primitive(
+    surface=0, returns=PAIR, check=_check_topk, samples="of topk", public_name="topk", batch_rule=along_dim, cuda="sums.topk_pair",
+    quantized="integers",
+)
 def topk_pair(input, k, dim, largest):
     """The `k` largest or smallest elements along `dim`, and where they are."""
 
@@ -299,7 +303,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         return single.function(input)
 
     public.__name__, public.__doc__ = name, doc
-    op = composite(surface=EVERY, samples="d(2, 3); d(2, 5), 1; d(4, 2), 0, True", exact_out=True)(public)
+    op = composite(surface=EVERY, samples="d(2, 3); d(2, 5), 1; d(4, 2), 0, True", exact_out=True, elements="reduced")(public)
 
     @single.raw
     def _whole_raw(grad, out, input):

@@ -353,7 +353,7 @@ def row_indices(self: Tensor) -> Tensor:
 # -- conversions ----------------------------------------------------------------------------------------------------------
 
 
-@composite(surface=METHOD, samples="fb.eye(3).to_sparse()")
+@composite(surface=METHOD, samples="fb.eye(3).to_sparse()", elements="mapped")
 def to_dense(self, dtype=None, *, masked_grad=True):
     """The tensor in strided memory; itself, if that is what it is.
 

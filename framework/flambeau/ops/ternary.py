@@ -94,7 +94,9 @@ def choose(condition, input, other):
     return where(condition != 0, input, other)
 
 
-@composite(surface=FUNCTION | OUT, overlap=EXACTLY, samples="b(2, 3), x(2, 3), x(3); b(2, 3), 1.0, x(2, 3)", exact_out=True)
+@composite(
+    surface=FUNCTION | OUT, overlap=EXACTLY, samples="b(2, 3), x(2, 3), x(3); b(2, 3), 1.0, x(2, 3)", exact_out=True, elements="mapped",
+)
 def where(condition, input=None, other=None):
     """`input` where `condition` holds and `other` elsewhere; with `condition` alone, its non-zero places per dimension.
 
@@ -223,6 +225,7 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
     },
     operator="clamp(input, min, max)",
     public_name="clamp",
+    quantized="as_operand",
 )  # fmt: skip
 def clamp_both(input, min, max):
     """`input`, not below `min` and not above `max`."""
@@ -237,6 +240,7 @@ def clamp_both(input, min, max):
     },
     operator="clamp_min(input, min)",
     public_name="clamp",
+    quantized="as_operand",
 )  # fmt: skip
 def clamp_below(input, min):
     """`input`, not below `min`."""
@@ -251,6 +255,7 @@ def clamp_below(input, min):
     },
     operator="clamp_max(input, max)",
     public_name="clamp",
+    quantized="as_operand",
 )  # fmt: skip
 def clamp_above(input, max):
     """`input`, not above `max`."""
@@ -321,7 +326,10 @@ def replace_nonfinite(input, nan, posinf, neginf):
     return where(isinf(kept) & (kept > 0), posinf, where(isinf(kept) & (kept < 0), neginf, kept))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3); x(2, 3), 1.0, 2.0, 3.0", exact_out=True)
+@composite(
+    surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3); x(2, 3), 1.0, 2.0, 3.0", exact_out=True,
+    elements="mapped",
+)
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     """`input` with nan replaced by `nan`, infinities by `posinf` and `neginf`.
 

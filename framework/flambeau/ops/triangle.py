@@ -157,7 +157,7 @@ def _diag_embed_fast(input, offset, dim1, dim2):
     return tensor_over(made)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(3); x(3, 4), 1", exact_out=True)
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(3); x(3, 4), 1", exact_out=True, elements="moved")
 def diag(input, diagonal=0):
     """A vector as the diagonal of a matrix of zeros, or a copy of the diagonal of a matrix.
 

@@ -17,50 +17,39 @@ from .core import MaskedTensor
 
 Answer = Callable[[Any, Any, Any], Any]
 
-# What runs on the elements and on the mask alike: it moves elements, or leaves some out.
-_ON_BOTH = frozenset(
-    """
-    atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to cat chunk column_stack concat concatenate dsplit dstack expand
-    expand_as flatten flip fliplr flipud gather hsplit hstack index_select kron masked_select meshgrid moveaxis movedim narrow
-    permute ravel repeat reshape reshape_as roll row_stack rot90 select split split_with_sizes squeeze stack swapaxes swapdims t
-    take take_along_dim tensor_split tile transpose unbind unflatten unfold unsqueeze view view_as vsplit vstack diagonal diag
-    __getitem__ adjoint T mT H mH
-    """.split()  # noqa: SIM905  # a list of words reads better
-)
-# What runs on the elements and leaves the mask as it is.
+# Functions and methods that are no operations, which run on the elements and on the mask alike.
+_ON_BOTH = frozenset(("atleast_1d", "atleast_2d", "atleast_3d", "view", "__getitem__", "T", "mT", "H", "mH"))
+# Those which run on the elements and leave the mask as it is.
 _ON_ELEMENTS = frozenset(
     """
-    clone contiguous detach to type float double half bfloat16 int long short bool cpu cuda ones_like zeros_like full_like
-    empty_like rand_like randn_like type_as dropout nan_to_num to_dense
+    to type float double half bfloat16 int long short bool ones_like zeros_like full_like empty_like rand_like randn_like
     """.split()  # noqa: SIM905  # a list of words reads better
 )
-_REDUCTIONS = frozenset("sum mean amin amax argmin argmax prod norm var std logsumexp median".split())  # noqa: SIM905
-_ALONG = frozenset("softmax log_softmax softmin cumsum cumprod".split())  # noqa: SIM905
 
 
 @functools.cache
 def answer_of(func: Any) -> Answer | None:
     """How the public function or method `func` is answered; None for what is no operation, or not one of those."""
+    from .. import _ops
+
     op = getattr(func, "flambeau_op", None)
     called = (resolve_name(func) or getattr(func, "__name__", "")).removesuffix(".__get__")
     name = op.name if op is not None else called.rpartition(".")[2]
     bare = name.rstrip("_") if not name.startswith("__") else name
-    named = {
-        "all": _all, "any": _any, "__iter__": _iterated, "where": _where, "copy": _copy, "__setitem__": _set, "rsub": _elementwise,
-    }.get(bare)  # fmt: skip
-    if named is not None:
-        return named
+    if bare in _BY_NAME:
+        return _BY_NAME[bare]
     if bare in _ON_BOTH:
         return _on_both
     if bare in _ON_ELEMENTS:
         return _on_elements
-    if bare in _REDUCTIONS:
-        return functools.partial(_reduced, bare)
-    if bare in _ALONG:
-        return functools.partial(_along, bare)
-    if op is not None and is_pointwise(op):
-        return _elementwise
-    return None
+    if op is None:
+        return None
+    if op.elements == "moved":
+        return _on_both
+    if op.elements in ("reduced", "along"):
+        known = hasattr(_ops, bare)
+        return functools.partial(_reduced if op.elements == "reduced" else _along, bare) if known else None
+    return _elementwise if is_pointwise(op) else None
 
 
 def _mask(x: Any) -> Any:
@@ -182,3 +171,9 @@ def _set(func: Any, args: Any, kwargs: Any) -> Any:
         raise TypeError("a MaskedTensor cannot be stored in a Tensor, which has no mask; use to_tensor(value)")
     target._elements[elements_of(key)] = elements_of(value)
     target._masked_mask[elements_of(key)] = value._masked_mask if isinstance(value, MaskedTensor) else True
+
+
+# Operations in which masks meet in a way of their own.
+_BY_NAME = {
+    "all": _all, "any": _any, "__iter__": _iterated, "where": _where, "copy": _copy, "__setitem__": _set, "kron": _on_both,
+}  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ def answer(op: Any, args: tuple[Any, ...], target: Any = None, inplace: bool = F
         stores = op.by_kind.get("quantized_")
         if stores is not None:
             return stores(*args)
-    kernel = op.by_kind.get("quantized")
+    kernel = op.by_kind.get("quantized") or _kernel_for(op)
     if kernel is None and op.kind == "view":
         kernel = _viewed(op)
     if kernel is None:
@@ -96,39 +97,40 @@ def _cat(tensors, dim=0):
     return tensors[0]._array.over(OPS["cat"].function([t._array.integers for t in tensors], dim))
 
 
-def _again(op: Any, quantizer: Quantizer | None = None) -> None:
-    """Give `op` the kernel that computes of numbers and quantizes as its operand is, or by `quantizer`."""
+@functools.cache
+def _kernel_for(op: Any) -> Any:
+    """The kernel that follows from the declaration of `op`; None if it says nothing of quantized tensors."""
+    make = {"as_operand": _again, "numbers": _of_numbers, "integers": _ordered}.get(op.quantized)
+    return None if make is None else make(op)
+
+
+def _again(op: Any, quantizer: Quantizer | None = None) -> Any:
+    """A kernel that computes of numbers and quantizes as the operand is, or by `quantizer`."""
 
     def compute(input, *rest):
         made = _dispatch.interpret(op, (_numbers(input), *map(_number, rest[: len(op.params) - 1])))
         q = quantizer if quantizer is None or input._array.type.name == "quint8" else None
         return quantize(made, input._array.type, q or input._array.quantizer)
 
-    op.kernel_of("quantized")(compute)
+    return compute
 
 
 def _number(x: Any) -> Any:
     return _numbers(x) if isinstance(x, Tensor) else x
 
 
-for _name in ("relu", "clamp_both", "clamp_above", "clamp_below", "hardtanh", "leaky_relu", "amax", "amin", "mean"):
-    _again(OPS[_name])
 for _name in ("max_pool1d", "max_pool2d"):
     OPS[f"nn.functional.{_name}"].kernel_of("quantized")(
         lambda input, size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False, name=f"quantized_{_name}":
             OPS[name].function(input, size, () if stride is None else stride, padding, dilation, ceil_mode)
     )  # fmt: skip
 # Their results have a range that is known.
-_again(OPS["sigmoid"], Quantizer(1 / 256, 0))
-_again(OPS["tanh"], Quantizer(2 / 256, 128))
+OPS["sigmoid"].kernel_of("quantized")(_again(OPS["sigmoid"], Quantizer(1 / 256, 0)))
+OPS["tanh"].kernel_of("quantized")(_again(OPS["tanh"], Quantizer(2 / 256, 128)))
 
 
-def _compare(op: Any) -> None:
-    op.kernel_of("quantized")(lambda *args: _dispatch.interpret(op, tuple(map(_number, args))))
-
-
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _compare(OPS[_name])
+def _of_numbers(op: Any) -> Any:
+    return lambda *args: _dispatch.interpret(op, tuple(map(_number, args)))
 
 
 @OPS["equal"].kernel_of("quantized")
@@ -140,7 +142,7 @@ def _equal(input, other):
     return same and bool(a.integers.equal(b.integers))
 
 
-def _ordered(op: Any) -> None:
+def _ordered(op: Any) -> Any:
     """Values in the order of their integers, and where they were."""
 
     def compute(input, *rest):
@@ -148,11 +150,7 @@ def _ordered(op: Any) -> None:
         values, at = _dispatch.interpret(op, (array.integers, *rest))
         return op.named((array.over(values), at)) if getattr(op, "returns", None) else (array.over(values), at)
 
-    op.kernel_of("quantized")(compute)
-
-
-for _name in ("sort_pair", "topk_pair", "max_along", "min_along"):
-    _ordered(OPS[_name])
+    return compute
 
 
 __all__ = ["QuantizedArray", "answer", "store"]

@@ -57,9 +57,17 @@ class Facts(TypedDict, total=False):
     # such an op differ though they look alike: graphs do not merge them, and `vmap` asks for its `randomness`.
     random: bool | tuple[str, ...]
     dynamic_shape: bool  # whether the shape of results depends on values, as that of `nonzero`, so that `vmap` refuses it
+    # How elements of the result come from those of the operands: "mapped", each from those in its place, as they broadcast (of
+    # elementwise ops this is known); "reduced", each from all along `dim` (of reductions too); "along", each from a line along `dim`,
+    # which stays as long, as in softmax; "moved", each is one of them, as in permute, cat and gather. Or "", any other way.
+    elements: str
     # How it runs on all examples of a `vmap` at once: one of the rules of `ops/_batching.py`; `@op.batch` gives it one of its own.
     batch_rule: Any
     cuda: str  # of primitives: the kernel for CUDA arrays, a function of a module in `flambeau/cuda/kernels`: "moves.gather"
+    # What it computes of a quantized tensor: "as_operand", of its numbers, and the result is quantized as it is; "numbers", of its
+    # numbers, a result that is no quantized tensor; "integers", the values of these in another order, and places. "": nothing, unless
+    # `kernel_of("quantized")` says what.
+    quantized: str
     float8: bool  # of elementwise ops: whether it moves values or changes their sign alone, so that float8, a format to store, is taken
 
     # Of ``out``.
@@ -109,10 +117,12 @@ class Op:
     deprecation = ""
     random: bool | tuple[str, ...] = False
     dynamic_shape = False
+    elements = ""
     batch_rule: Any = None
     # ``fn(level, args)``: the operands of this op on the whole batch, with which it runs in place too.
     batch_operands: Any = None
     cuda = ""
+    quantized = ""
     float8 = False
     exact_out = False
     other_dtype = ""

@@ -90,6 +90,7 @@ class ElementwiseOp(Op):
     """A straight-line scalar formula over broadcast operands."""
 
     kind = "elementwise"
+    elements = "mapped"
     node_base = ElementwiseNode
 
     def __init__(

@@ -83,6 +83,7 @@ class ReductionOp(Op):
     """Map each element, combine the results over some dimensions, finish."""
 
     kind = "reduction"
+    elements = "reduced"
     node_base = ReductionNode
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, dtype: Any, identity: Any,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..... import _aten
 from ....graph import Graph
 from ....graph_module import GraphModule
 from ....node import Node, _writes
@@ -11,17 +12,10 @@ from ...infra.pass_base import PassBase, PassResult
 
 __all__ = ["CSEPass", "get_CSE_banned_ops"]
 
-# Functions whose calls differ though they look alike, by the names of ops.
-_RANDOM = frozenset((
-    "alpha_dropout", "bernoulli", "dropout", "dropout1d", "dropout2d", "dropout3d", "empty", "empty_like", "feature_alpha_dropout",
-    "fractional_max_pool2d", "fractional_max_pool3d", "gumbel_softmax", "multinomial", "normal", "poisson", "rand", "rand_like",
-    "randint", "randint_like", "randn", "randn_like", "randperm", "rrelu", "scaled_dot_product_attention", "binomial",
-))  # fmt: skip
-
 
 def get_CSE_banned_ops() -> set[Any]:
     """Names of functions whose calls are never taken for the same: those that draw random numbers or leave memory as it is."""
-    return set(_RANDOM)
+    return {*_aten.random_names(), "empty", "empty_like"}
 
 
 class CSEPass(PassBase):
