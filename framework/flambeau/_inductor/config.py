@@ -1,12 +1,13 @@
 """Settings of PyTorch's code generator that programs change. All are kept as set; docs/compile.md says which of them mean something here.
 
 `trace.enabled` and `debug` write the debug folder, below `trace.debug_dir`; `triton.cudagraphs` is the mode "reduce-overhead" of what is
-compiled while it is set; `freezing` is not built and warns. Nothing reads the others.
+compiled while it is set; with `compile_threads` 1 calls wait for kernels; `freezing` is not built and warns. Nothing reads the others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ conv_1x1_as_mm = False
 split_reductions = True
 fallback_random = False
 shape_padding = True
-compile_threads = 1
+compile_threads = int(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", 2))
 triton = SimpleNamespace(cudagraphs=False, cudagraph_trees=True, unique_kernel_names=True, cudagraph_skip_dynamic_graphs=False)
 cpp = SimpleNamespace(threads=-1, simdlen=None, enable_kernel_profile=False)
 trace = SimpleNamespace(enabled=False, debug_dir=None, fx_graph=True, fx_graph_transformed=True, output_code=True, graph_diagram=False)
@@ -70,5 +71,5 @@ def _exchange(name: str, value: Any) -> Any:
     return before
 
 
-_OTHERS = ("annotations", "contextlib", "Iterator", "SimpleNamespace", "Any", "patch", "is_setting")
+_OTHERS = ("annotations", "contextlib", "os", "Iterator", "SimpleNamespace", "Any", "patch", "is_setting")
 _SETTINGS = frozenset(name for name in globals() if name[0] != "_" and name not in _OTHERS)

@@ -25,12 +25,13 @@ import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
 
 from .. import _state
-from .._arrays import contiguous_strides, is_c_contiguous, like_strides, ndarray
+from .._arrays import MetaArray, contiguous_strides, is_c_contiguous, like_strides, ndarray
 from ..autograd import tape
 from ..autograd.engine import FREED, arrive
 from ..ops._spec.elementwise import ElementwiseNode
 from ..ops._spec.shapes import sum_to
 from ..tensor import Tensor, wrap
+from ._background import Kernel, stand_in
 from ._cut import Flow
 from ._formulas import Text, is_real
 
@@ -190,9 +191,10 @@ class Group:
     """The nodes of one call of a chain, by place; None for operations without a history.
 
     `arrays` has what the derivatives read, or what that is computed from; `records` the storage records of what programs can write to.
+    `is_early` says that its kernel was not there yet.
     """
 
-    __slots__ = ("arrays", "history", "nodes", "records", "waiting")
+    __slots__ = ("arrays", "history", "is_early", "nodes", "records", "waiting")
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -200,6 +202,7 @@ class Group:
         self.arrays: dict[int, Any] = {}
         self.records: dict[int, Any] = {}
         self.waiting = 0                              # nodes that have not been freed
+        self.is_early = False
 
     def note_freed(self) -> None:
         """A node has let go of what it saved."""
@@ -260,6 +263,8 @@ class Group:
         The others are those of the engine's loop: gradients that wait at their nodes, the order of nodes, those whose gradient
         is an array of their own, and what backward was asked for.
         """
+        if self.is_early:
+            return False
         history, nodes = self.history, self.nodes
         wanted, places = call.wanted, call.places
         arriving = {node.at: grad}
@@ -303,6 +308,9 @@ class Group:
             if record is not None and record[1] > runs[-1].seq:
                 return False
         results = kernel(arriving, have, self.arrays)
+        if results is None:                           # it is being compiled, and no other ones are to be, for what is left of it
+            self.is_early = True
+            return False
         gone = {nodes[k] for k in arriving if k != node.at}
         if gone:
             for other in gone:
@@ -427,7 +435,8 @@ class GradientKernel:
         self.outputs = tuple(outputs)
         self.operands = text.operands
         self.passed = {name: operand for operand, name in text.names.items() if operand[0] != "number"}
-        self.formula = text.formula(self.outputs) if self.outputs else None
+        self.formula: Any = text.formula(self.outputs) if self.outputs else None
+        self._kernel: Kernel | None = None
         self.text = text.shown(self.outputs) if self.outputs else ""
 
     def _piece(self, text: Text, saver: Saver, step: Any, i: int, grad: str, value: Any) -> str:
@@ -441,17 +450,33 @@ class GradientKernel:
             [grad, *[value(r) if r.__class__ is int else text.constant(r.value, formula, at, refs) for at, r in enumerate(refs) if at]],
         )
 
-    def __call__(self, arriving: dict[int, Any], have: Any, values: dict[int, Any]) -> list[Any]:
-        """For what arrives outside, in order: the number of the node, whether the array is all that has arrived there, the array."""
+    def _ready(self, operands: list[Any]) -> bool:
+        """Whether the kernel for such operands is compiled; else it is about to be."""
+        if self._kernel is None:
+            history, formula = self.history, self.formula
+            out = stand_in(MetaArray(history.shape, history.dtype))
+            given = tuple([stand_in(x) if x.__class__ is ndarray else np.asarray(x) for x in operands])
+            self._kernel = Kernel(lambda: kernels.planned(formula, given, (out,) * len(self.outputs), history.dtype))
+        return self._kernel.ready()
+
+    def __call__(self, arriving: dict[int, Any], have: Any, values: dict[int, Any]) -> list[Any] | None:
+        """For what arrives outside, in order: the number of the node, whether the array is all that has arrived there, the array.
+
+        None while the kernel is being compiled.
+        """
         history = self.history
 
         def found(operand: Any) -> Any:
             kind, key = operand
             return arriving[key] if kind == "grad" else have[key] if kind == "have" else values[key] if kind == "value" else key.value
 
-        outs = tuple([np.empty(history.shape, history.dtype) for _ in self.outputs])
+        outs: tuple[Any, ...] = ()
         if self.formula is not None:
-            kernels.launch(self.formula, tuple([found(operand) for operand in self.operands]), outs, history.dtype)
+            operands = [found(operand) for operand in self.operands]
+            if not self._ready(operands):
+                return None
+            outs = tuple([np.empty(history.shape, history.dtype) for _ in self.outputs])
+            kernels.launch(self.formula, tuple(operands), outs, history.dtype)
         arrays = dict(zip(self.outputs, outs, strict=True))
         made = []
         for slot, is_sum, piece in self.results:

@@ -91,7 +91,7 @@ class Function:
             return self.fn(*args, **kwargs)
         replay = self.replays.get(signature)
         verifies = False
-        if replay is not None and replay.seen >= _replay.STABLE_AFTER and replay.still_holds():
+        if replay is not None and replay.seen >= _replay.STABLE_AFTER and replay.still_holds() and replay.ready():
             verifies = backend.verify_every > 0 and replay.replayed % backend.verify_every == backend.verify_every - 1
             if not verifies:
                 return replay(leaves)

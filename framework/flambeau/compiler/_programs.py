@@ -20,6 +20,7 @@ from .._arrays import is_c_contiguous
 from .._inference import is_inference
 from ..tensor import Tensor, wrap
 from . import _rows
+from ._background import Kernel, stand_in
 from ._backward import History, has_gradients
 from ._recorder import SMALL, Constant, Step, become
 from ._refs import GroupFormula, decoded, read_by
@@ -46,6 +47,14 @@ class Chain(NamedTuple):
     steps: tuple[Step, ...]
     history: History | None
     text: str
+    looks: tuple[Any, ...]                            # of the operands: tensors of the same looks, and numbers
+
+    def prepare(self) -> None:
+        """Compile the kernel."""
+        kept = () if self.history is None else self.history.kept
+        out = stand_in(self.steps[0].twins[0])
+        outs = (out,) * (len(self.values) + len(kept))
+        kernels.planned(self.formula, tuple([stand_in(look) for look in self.looks]), outs, self.dtype)
 
     def run(self, operands: list[Any]) -> list[Tensor]:
         """The values that are asked for; `operands` are tensors and numbers."""
@@ -106,10 +115,15 @@ class Program:
             if sum(part.saved() for part in fused if not isinstance(part, Step)) >= WORTH:
                 self.fused = fused
         self.chains: list[Chain | Rows] = [part for part in self.fused or () if not isinstance(part, Step)]
+        self.kernels = [Kernel(chain.prepare) for chain in self.chains]
 
     def parts(self) -> list[Any]:
         """What is computed one after the other: steps and chains."""
-        return self.fused if self.fused is not None and self.chains and self.calls > FUSED_AFTER else self.steps
+        return self.fused if self.fused is not None and self.chains and self.calls > FUSED_AFTER and self.ready() else self.steps
+
+    def ready(self) -> bool:
+        """Whether kernels of chains are compiled; they are going to be."""
+        return not [kernel for kernel in self.kernels if not kernel.ready()]
 
     def __call__(self, inputs: list[Tensor], made: dict[int, Any]) -> None:
         """Compute; the Deferreds `made`, by number, become tensors."""
@@ -232,4 +246,7 @@ def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -
     history = History(group, values) if any(step.twins[0].requires_grad for step in group) else None
     made = GroupFormula(group, (*values, *(history.kept if history is not None else ())))
     looks = group[0].twins[0]
-    return Chain(made.formula, made.operands, values, looks._array.shape, looks.dtype.numpy, tuple(group), history, made.text)
+    shape, dtype = looks._array.shape, looks.dtype.numpy
+    known = {ref: look for step in group for look, ref in zip(step.looks, step.refs, strict=True) if ref.__class__ is int}
+    operands = tuple([known[ref] if ref.__class__ is int else ref for ref in made.operands])
+    return Chain(made.formula, made.operands, values, shape, dtype, tuple(group), history, made.text, operands)

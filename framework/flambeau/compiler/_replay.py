@@ -73,6 +73,10 @@ class Replay:
                 return False
         return True
 
+    def ready(self) -> bool:
+        """Whether its kernels are compiled; they are going to be."""
+        return not [part for part in self.parts if isinstance(part, Run) and not part.program.ready()]
+
     def written(self) -> tuple[list[Tensor], list[Tensor]]:
         """The tensors whose gradients the call adds to, and those that it writes to: parameters, and the state of optimizers."""
         if not self.has_effects:

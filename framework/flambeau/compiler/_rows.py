@@ -131,6 +131,10 @@ class Rows:
             raise ValueError("threads would have nothing to share")
         return grid
 
+    def prepare(self) -> None:
+        """Compile the kernel."""
+        self.program.prepare()
+
     def run(self, operands: list[Any]) -> list[Tensor]:
         """The values that are asked for; `operands` are tensors and numbers."""
         known: dict[Any, Any] = dict(zip(self.operands, operands, strict=True))

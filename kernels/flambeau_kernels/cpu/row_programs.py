@@ -161,6 +161,11 @@ class RowProgram:
         """Whether totals of pieces are added in float64."""
         return self.totals[name].combine == "add"
 
+    def prepare(self) -> None:
+        """Compile the kernel, if it is not yet."""
+        if self._form is None:
+            self._form = self._kernel.form(self._types, self._constants)
+
     def __call__(self, operands: list[Any]) -> dict[Any, ndarray]:
         """The values that are kept, by name: arrays ``(rows, length)`` or ``(rows,)``. `operands` in the order of `places`."""
         grid = self.grid
@@ -168,8 +173,7 @@ class RowProgram:
             np.empty((grid.rows, grid.length) if name in self.full else self.items, dtype)
             for name, dtype in zip(self.kept, self.out_dtypes, strict=True)
         ]
-        if self._form is None:
-            self._form = self._kernel.form(self._types, self._constants)
+        self.prepare()
         self._form(self.chunks, True, *operands, *made, *self.numbers)
         found = dict(zip(self.kept, made, strict=True))
         for name, how in self.totals.items():
