@@ -9,26 +9,8 @@ from . import _derive
 from ._spec import FOREACH, OPS
 
 _PREFIX = "_foreach_"
-# Reductions and fills that have a list form although they are no elementwise ops.
-_OTHERS = frozenset(
-    (
-        "norm",
-        "max",
-        "zero",
-        "copy",
-        "lerp",
-        "addcdiv",
-        "addcmul",
-        "pow",
-        "maximum",
-        "minimum",
-        "clamp_min",
-        "clamp_max",
-        "clone",
-        "mm",
-        "powsum",
-    )
-)
+# List forms of what is no op that programs call.
+_OTHERS = ("copy", "zero", "powsum")
 
 
 def function(name: str) -> Any:

@@ -31,6 +31,7 @@ from ._promote import (
 from ._spec import (
     EVERYWHERE,
     EXACTLY,
+    FOREACH,
     FUNCTION,
     INPLACE,
     METHOD,
@@ -513,7 +514,7 @@ def atan2(input, other):
 
 @elementwise(
     check=check_tensors,
-    surface=METHOD | FUNCTION | OUT,
+    surface=METHOD | FUNCTION | OUT | FOREACH,
     dtype=real_common,
     ufunc=np.maximum,
     vjp={
@@ -529,7 +530,7 @@ def maximum(input, other):
 
 @elementwise(
     check=check_tensors,
-    surface=METHOD | FUNCTION | OUT,
+    surface=METHOD | FUNCTION | OUT | FOREACH,
     dtype=real_common,
     ufunc=np.minimum,
     vjp={

@@ -17,6 +17,7 @@ from ._batching import along
 from ._einsum import evaluate
 from ._spec import (
     EXACTLY,
+    FOREACH,
     FUNCTION,
     INPLACE,
     METHOD,
@@ -346,7 +347,7 @@ def _vector_norm(x: Tensor, p: Any, dim: Any, keepdim: bool, dtype: Any = None) 
 
 
 @composite(
-    surface=FUNCTION | METHOD | OUT, numpy_names=False, operator="",
+    surface=FUNCTION | METHOD | OUT | FOREACH, numpy_names=False, operator="",
     samples="x(2, 3); x(2, 3), 1, 0; x(2, 3), 3.0, (0, 1), True",
     exact_out=True,
     elements="reduced",

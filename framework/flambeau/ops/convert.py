@@ -19,7 +19,7 @@ from ..dtypes import dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, channels_last_order, device_of, without_history, wrap
 from . import _dispatch
 from ._batching import run
-from ._spec import FUNCTION, INPLACE, METHOD, OPS, composite, describe, primitive
+from ._spec import FOREACH, FUNCTION, INPLACE, METHOD, OPS, composite, describe, primitive
 
 
 def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
@@ -60,7 +60,7 @@ def _order_of(a: Any, format: memory_format | None) -> list[int] | None:
     return list(reversed(order))
 
 
-@primitive(surface=FUNCTION | METHOD, samples="x(2, 3)", cuda="moves.clone", elements="mapped")
+@primitive(surface=FUNCTION | METHOD | FOREACH, samples="x(2, 3)", cuda="moves.clone", elements="mapped")
 def clone(input, *, memory_format=None):
     """A copy in new memory, through which gradients pass.
 

@@ -17,7 +17,20 @@ from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from ._batching import check_examples, run
 from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
-from ._spec import EXACTLY, FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, arrays_of, composite, describe, primitive
+from ._spec import (
+    EXACTLY,
+    FOREACH,
+    FUNCTION,
+    METHOD,
+    NEVER,
+    OPS,
+    OUT,
+    ROWS,
+    arrays_of,
+    composite,
+    describe,
+    primitive,
+)
 
 _new = object.__new__
 
@@ -88,7 +101,7 @@ def _check_mm(input, mat2):
 
 
 @primitive(
-    surface=FUNCTION | METHOD | OUT, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_mm, autocast="lower",
+    surface=FUNCTION | METHOD | OUT | FOREACH, tensors=("input", "mat2"), linear_in=("input", "mat2"), check=_check_mm, autocast="lower",
     memory=ROWS,
     samples="x(2, 3), x(3, 4)",
     exact_out=True,

@@ -21,6 +21,7 @@ from ._batching import along
 from ._picked import need_tensor, picked, picks, unrecorded
 from ._spec import (
     EXACTLY,
+    FOREACH,
     FUNCTION,
     METHOD,
     OPS,
@@ -410,7 +411,7 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
 
     extreme.__name__, extreme.__doc__ = name, doc
     op = composite(
-        surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 1; d(2, 3), 0, True; d(2, 3), other=x(3)",
+        surface=FUNCTION | METHOD | OUT | FOREACH, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 1; d(2, 3), 0, True; d(2, 3), other=x(3)",
         exact_out=True, elements="reduced",
     )(extreme)
 

@@ -11,7 +11,18 @@ from .._arrays import address, ndarray
 from .._warn import warn_once
 from ..tensor import Tensor
 from ._promote import common, like_input, real_common, refuse, result_type
-from ._spec import EVERYWHERE, EXACTLY, FUNCTION, INPLACE, METHOD, OUT, composite, elementwise, looks_at
+from ._spec import (
+    EVERYWHERE,
+    EXACTLY,
+    FOREACH,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OUT,
+    composite,
+    elementwise,
+    looks_at,
+)
 
 NO_FOREACH = EVERYWHERE & ~16
 
@@ -142,7 +153,7 @@ def interpolate_between(input, end, weight):
 
 
 @composite(
-    surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY,
+    surface=FUNCTION | METHOD | INPLACE | OUT | FOREACH, overlap=EXACTLY,
     samples="x(2, 3), x(2, 3), 0.3; x(2, 3), x(3), u(2, 3)",
 )
 def lerp(input, end, weight):
@@ -296,7 +307,7 @@ def _clamp_in_place(input, min, max):
     return (clamp_above, (input, max)) if max is not None else None if min is None else (clamp_below, (input, min))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)", exact_out=True)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT | FOREACH, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)", exact_out=True)
 def clamp_min(input, min):
     """`input`, not below `min`."""
     return clamp_below.function(input, min)
@@ -305,7 +316,7 @@ def clamp_min(input, min):
 clamp_min.in_place(lambda input, min: None if isinstance(min, Tensor) else (clamp_below, (input, min)))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)", exact_out=True)
+@composite(surface=FUNCTION | METHOD | INPLACE | OUT | FOREACH, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)", exact_out=True)
 def clamp_max(input, max):
     """`input`, not above `max`."""
     return clamp_above.function(input, max)
