@@ -14,8 +14,7 @@ def _gradient(dims: int, of: str, input: Any, weight: Any, grad_output: Any, set
     recording = fb.is_grad_enabled()
     with fb.enable_grad():
         operands = {"input": input, "weight": weight}
-        conv = (fb.conv1d, fb.conv2d, fb.conv3d)[dims - 1]
-        out = conv(**operands, **settings)
+        out = getattr(fb, f"conv{dims}d")(**operands, **settings)
         return fb.autograd.grad(out, operands[of], grad_output, create_graph=recording)[0]
 
 

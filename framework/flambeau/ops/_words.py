@@ -9,10 +9,8 @@ import numpy as np
 from ..tensor import Tensor
 from ._spec import OPS
 
-OTHER_NAMES = {
-    "nearbyint": "round", "igamma": "special.gammainc", "igammac": "special.gammaincc", "lgamma": "lgamma", "bit_not": "bitwise_not",
-    "ndtr": "special.ndtr", "ndtr_near": "special.ndtr",
-}  # fmt: skip
+# Words whose op has another name.
+OTHER_NAMES = {"nearbyint": "round", "bit_not": "bitwise_not", "ndtr": "special.ndtr", "ndtr_near": "special.ndtr"}
 
 
 def fill_tensor_words(words: dict[str, Any]) -> None:
