@@ -1,9 +1,10 @@
-"""The fastest register tiles of matrix products: ``python bench/search_tiles.py [--dtype float32] [--sizes 256 512] [--rounds 5]``.
+"""The fastest register tiles of a kernel: ``python bench/search_tiles.py [--of products] [--dtype float32] [--rounds 5]``.
 
-A tile is some rows of A by some vectors of B, whose sums stay in registers. Every tile whose sums, a row of B and an element of A
-fit the registers, and which fills at least half of them, multiplies square matrices on one thread, in a process of its own; by
-turns, so that what else the machine does meets all of them. Prints GFLOP/s of each, the fastest first: the first row belongs into
-`TILES` of `flambeau_kernels/cpu/gemm/tiles.py`. ``FLAMBEAU_CPU=x86-64-v3`` searches for a processor with shorter vectors.
+A tile is so many sums that stay in registers. Every tile whose sums, a row of the right side and an element of the left one
+fit the registers, and which fills a third of them at least, computes two cases on one thread, in a process of its own; by
+turns, so that what else the machine does meets all of them. Prints GFLOP/s of each, the fastest first: the first row belongs
+into the table of that name in `flambeau_kernels/cpu/register_tiles.py`, which says what the two numbers of a tile are.
+``FLAMBEAU_CPU=x86-64-v3`` searches for a processor with shorter vectors.
 """
 
 from __future__ import annotations
@@ -17,72 +18,102 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = os.pathsep.join([str(ROOT / "framework"), str(ROOT / "kernels")])
-REGISTERS = {64: 32, 32: 16, 16: 32}                  # by the bytes of one
+# Two cases of each: of products n, of convolutions shapes of x and w and the step, of recurrent layers steps, batch, inputs and states.
+CASES = {
+    "products": [256, 512],
+    "convolutions": [[[4, 256, 28, 28], [128, 256, 1, 1], 1], [[2, 3, 112, 112], [64, 3, 7, 7], 2]],
+    "winograd": [[[4, 64, 56, 56], [64, 64, 3, 3], 1], [[2, 128, 28, 28], [128, 128, 3, 3], 1]],
+    "weights": [[[4, 256, 28, 28], [128, 256, 1, 1], 1], [[8, 32, 64], [48, 32, 5], 1]],
+    "recurrent": [[32, 32, 256, 256], [32, 8, 64, 128]],
+}
 WORKER = """
 import json, sys, time
 import numpy as np
 from flambeau_kernels import engine
-from flambeau_kernels.cpu import matmul
-from flambeau_kernels.cpu.gemm import tiles
+from flambeau_kernels.cpu import register_tiles
 
-engine.set_num_threads(1)
-tile, dtype, sizes = json.loads(sys.argv[1])
+name, tile, dtype, cases = json.loads(sys.argv[1])
 if tile is None:
-    print(json.dumps(tiles.machine().vector if tiles.machine() else 0))
+    print(json.dumps(register_tiles.registers()))
     raise SystemExit
-tiles.TILES[tiles.machine().vector] = tuple(tile)
-tiles.machine.cache_clear()
-matmul.set_invariant(True)                            # every product by our own kernels
+engine.set_num_threads(1)
+register_tiles.TILES[name][register_tiles.registers()] = tuple(tile)
+draw = np.random.default_rng(0).standard_normal
+
+
+def work(case):
+    if name == "products":
+        from flambeau_kernels.cpu import matmul
+        matmul.set_invariant(True)                    # every product by our own kernels
+        a, b = (draw((case, case)).astype(dtype) for _ in range(2))
+        return lambda: matmul.matmul(a, b), case**3
+    if name == "recurrent":
+        from flambeau_kernels.cpu import recurrent
+        steps, batch, inputs, hidden = case
+        x, h, c = (draw(s).astype(dtype) for s in ((steps, batch, inputs), (batch, hidden), (batch, hidden)))
+        w, u = (0.1 * draw((4 * hidden, n)).astype(dtype) for n in (inputs, hidden))
+        return lambda: recurrent.run(x, h, c, w, u, None, None, None, "LSTM", False, False), steps * batch * (w.size + u.size)
+    from flambeau_kernels.cpu import conv
+    shape, kernel, step = case
+    x, w = (draw(s).astype(dtype) for s in (shape, kernel))
+    stride, padding, ones = ((n,) * (len(shape) - 2) for n in (step, kernel[-1] // 2, 1))
+    y = conv.convolve(x, w, stride, padding, ones, 1)
+    work = y.size * w.size // len(w)
+    if name == "weights":
+        return lambda: conv.convolve_weight(x, y, tuple(kernel[2:]), stride, padding, ones, 1), work
+    return lambda: conv.convolve(x, w, stride, padding, ones, 1), work
+
+
 best = []
-for n in sizes:
-    a, b = (np.random.default_rng(i).standard_normal((n, n)).astype(dtype) for i in (0, 1))
+for case in cases:
+    run, multiplications = work(case)
     times = []
     for _ in range(12):
         start = time.perf_counter()
-        matmul.matmul(a, b)
+        run()
         times.append(time.perf_counter() - start)
-    best.append(2e-9 * n**3 / min(times))
+    best.append(2e-9 * multiplications / min(times))
 print(json.dumps(best))
 """
 
 
-def measured(*what: object) -> list[float] | int:
-    """What the worker says of a tile, or of the vectors of this processor."""
+def measured(*what: object) -> list[float]:
+    """What the worker says of a kernel's tile, a dtype and cases: GFLOP/s; without a tile, the registers of this processor."""
     env = {**os.environ, "PYTHONPATH": PATHS}
     made = subprocess.run([sys.executable, "-c", WORKER, json.dumps(what)], env=env, capture_output=True, text=True, check=False)
     if made.returncode:
-        raise SystemExit(f"tile {what[0]}: {made.stderr.strip().splitlines()[-1]}")
+        raise SystemExit(f"tile {what[1]} of {what[0]}: {made.stderr.strip().splitlines()[-1]}")
     return json.loads(made.stdout)
 
 
-def candidates(registers: int) -> list[tuple[int, int]]:
-    """Tiles of `rows` by `vectors` that fit so many registers and fill half of them."""
+def candidates(registers: int, name: str) -> list[tuple[int, int]]:
+    """Tiles that fit so many registers and fill a third of them."""
+    if name == "recurrent":                           # panels of two vectors, and as many rows as halve to 1
+        return [(rows, 2) for rows in (8, 4, 2)]
     return [
         (rows, vectors) for vectors in range(1, 7) for rows in range(2, 31)
-        if registers // 2 <= rows * vectors and rows * vectors + vectors + 1 <= registers
+        if registers // 3 <= rows * vectors and rows * vectors + min(rows, vectors) + 1 <= registers
     ]  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--of", default="products", choices=CASES)
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64"))
-    parser.add_argument("--sizes", type=int, nargs="+", default=(256, 512))
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    vector = measured(None, options.dtype, options.sizes)
-    if vector not in REGISTERS:
-        raise SystemExit("there are no matrix products of our own for this processor")
+    name, cases = options.of, CASES[options.of]
+    width, count = (int(n) for n in measured(name, None, options.dtype, cases))
     found: dict[tuple[int, int], list[float]] = {}
-    tiles = candidates(REGISTERS[vector])
+    tiles = candidates(count, name)
     for _ in range(options.rounds):
         for tile in tiles:
-            speed = measured(tile, options.dtype, options.sizes)
-            assert isinstance(speed, list)
+            speed = measured(name, tile, options.dtype, cases)
             found[tile] = [max(pair) for pair in zip(speed, found.get(tile, speed), strict=True)]
         tiles = sorted(tiles, key=lambda t: -sum(found[t]))[: max(8, len(tiles) // 2)]   # the slow half is not worth another round
-    print(f"vectors of {vector} bytes, {options.dtype}; GFLOP/s for n of {', '.join(map(str, options.sizes))}")
+    print(f"{name}: {count} registers of {width} bytes, {options.dtype}; GFLOP/s of {' and '.join(map(str, cases))}")
     for tile in tiles:
-        print(f"{tile[0]:3d} rows x {tile[1]} vectors  {'  '.join(f'{x:8.1f}' for x in found[tile])}")
+        print(f"({tile[0]:2d}, {tile[1]})  {'  '.join(f'{x:8.1f}' for x in found[tile])}")
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def test_it_runs_beside_pytorch() -> None:
 
 
 def test_the_search_for_tiles_tries_those_of_the_table_and_multiplies_with_them() -> None:
-    from flambeau_kernels.cpu.gemm import tiles
+    from flambeau_kernels.cpu import register_tiles
     from flambeau_kernels.cpu.tier import compiles
 
     spec = importlib.util.spec_from_file_location("search_tiles", BENCH / "search_tiles.py")
@@ -87,10 +87,14 @@ def test_the_search_for_tiles_tries_those_of_the_table_and_multiplies_with_them(
     search = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(search)
 
-    for vector, tile in tiles.TILES.items():
-        assert tile in search.candidates(search.REGISTERS[vector])
-    if not compiles() or tiles.machine() is None:
-        pytest.skip("no products of our own here")
-    assert search.measured(None, "float32", [64]) in search.REGISTERS
-    (speed,) = search.measured((4, 2), "float32", [64])
-    assert speed > 0
+    assert list(search.CASES) == list(register_tiles.TILES)
+    for name, table in register_tiles.TILES.items():
+        for (_, count), tile in table.items():
+            assert tile in search.candidates(count, name), (name, tile)
+    if not compiles():
+        pytest.skip("nothing is compiled here")
+    assert tuple(search.measured("products", None, "float32", [])) == register_tiles.registers()
+    small = {"products": 64, "recurrent": [2, 3, 4, 5], "convolutions": [[1, 3, 8, 8], [4, 3, 3, 3], 1]}
+    for name, case in small.items():
+        (speed,) = search.measured(name, (4, 2), "float32", [case])
+        assert speed > 0

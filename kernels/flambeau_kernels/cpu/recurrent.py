@@ -16,6 +16,7 @@ import numpy as np
 
 from . import tier
 from .matmul import matmul
+from .register_tiles import tile
 from .softmax import narrow, widen
 
 __all__ = ["fits", "run", "run_grad"]
@@ -91,7 +92,7 @@ def run(
     steps.advance.run(
         -(-places.batch // group), pre, panels, h, c, bias, out, before, second, scratch, places.offsets, places.sizes, group,
         *_order(places, backwards), places.row_step, hidden, columns, wide, made_row, int(once), release=long, MODE=mode,
-        KEEP=bool(keep), WHOLE=hidden % (width // 2) == 0,
+        KEEP=bool(keep), WHOLE=hidden % (width // 2) == 0, HEIGHTS=_heights(),
     )  # fmt: skip
     states = (h,) if c0 is None else (h, c)
     ends = tuple(np.array(s[:, :hidden], dtype) for s in states)
@@ -133,7 +134,7 @@ def run_grad(
     steps.retreat.run(
         -(-places.batch // group), gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, places.offsets,
         places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, wide, slopes_row, int(once),
-        release=long, MODE=mode, WHOLE=hidden % (width // 2) == 0,
+        release=long, MODE=mode, WHOLE=hidden % (width // 2) == 0, HEIGHTS=_heights(),
     )  # fmt: skip
     if once:
         matmul(dmade, w_hh, dh[:, :hidden], accumulate=mode == "GRU")
@@ -225,6 +226,12 @@ def _group(batch: int, products: int) -> tuple[int, bool]:
     if products < SHARED_FROM and batch <= MOST_ROWS:
         return batch, False
     return min(max(-(-batch // 2), FEWEST_ROWS), MOST_ROWS), True
+
+
+def _heights() -> tuple[int, ...]:
+    """Rows of the register tiles of the steps' products, falling to 1."""
+    rows = tile("recurrent")[0]
+    return (rows, *(h for h in (8, 4, 2, 1) if h < rows))
 
 
 @functools.cache

@@ -134,12 +134,13 @@ def pack(chunk, weights, panels, columns, depth, column_step, depth_step, *, WID
             to[k * WIDE + c] = KIND(0)
 
 
-def product(a, a_row, panels, c, c_row, rows, columns, depth, add):
-    """``C = A @ B`` of a few rows, or added to C if `add`; B in `panels`, and `columns` of C for whole ones."""
+def product(a, a_row, panels, c, c_row, rows, columns, depth, add, HEIGHTS):
+    """``C = A @ B`` of a few rows, or added to C if `add`; B in `panels`, and `columns` of C for whole ones.
+
+    Args: HEIGHTS: rows of the register tiles there are, falling to 1.
+    """
     KIND = widened(c)
     WIDE = 2 * lanes(KIND)
-    # Sums, two vectors of B and a broadcast number must fit into 16 registers, or into 32.
-    HEIGHTS = (4, 2, 1) if lanes(float32) == 8 else (8, 4, 2, 1)
     for j in rolled(range(0, columns, WIDE)):
         panel = panels + j * depth
         i = 0
@@ -243,7 +244,7 @@ def plain_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, 
 
 @kernel(in_vectors=True)
 def advance(chunk, x, panels, h, c, bias, out, before, second, scratch, offsets, sizes, group, steps, first, step, row_step,
-            hidden, columns, wide, made_row, once, *, MODE, KEEP, WHOLE):  # fmt: skip
+            hidden, columns, wide, made_row, once, *, MODE, KEEP, WHOLE, HEIGHTS):  # fmt: skip
     """Take a group of rows through all steps.
 
     Args:
@@ -267,7 +268,7 @@ def advance(chunk, x, panels, h, c, bias, out, before, second, scratch, offsets,
         if rows > 0:
             place = offsets[t] + begin * row_step
             if once == 0:
-                apart(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False)
+                apart(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False, HEIGHTS)
             x_here, x_row, at = x + place * columns, row_step * columns, place * hidden
             if MODE == "LSTM":
                 apart(lstm_step)(x_here, x_row, made, made_row, h_here, c_here, wide, bias, out + at, before + at, second + at,
@@ -356,7 +357,7 @@ def plain_slopes(gates, grad, dh, wide, dx, slopes, slopes_row, x_row, row, rows
 
 @kernel(in_vectors=True)
 def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, offsets, sizes, group, steps, first, step,
-            row_step, hidden, columns, wide, slopes_row, once, *, MODE, WHOLE):  # fmt: skip
+            row_step, hidden, columns, wide, slopes_row, once, *, MODE, WHOLE, HEIGHTS):  # fmt: skip
     """Take a group of rows back through all steps, from the last to the first.
 
     Args:
@@ -390,4 +391,4 @@ def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scrat
                 apart(plain_slopes)(gates + x_at, grad + at, dh_here, wide, dx + x_at, slopes, slopes_row, x_row, row, rows,
                                     hidden, MODE == "RNN_RELU", WHOLE)  # fmt: skip
             if once == 0:                             # what a GRU's state hands on directly is there already
-                apart(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU")
+                apart(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU", HEIGHTS)

@@ -257,6 +257,7 @@ class Machine:
         self.scales = "+avx512f" in self.features
         # Of the widest vector register.
         self.register_bits = 512 if self.scales else 256 if "+avx2" in self.features else 128
+        self.registers = 32 if self.scales or self.triple.startswith(("aarch64", "arm64")) else 16
         self._new_target_machine = functools.partial(
             target.create_target_machine, cpu=self.cpu, features=self.features, jit=True)
         # One for each level, which is that of code generation too.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..register_tiles import tile
 from . import planes, product
 from .walk import Ints, Walk, walk
 
@@ -66,7 +67,7 @@ class Direct:
         tables = walk(transposed, x.shape[2:], made, w.shape[2:], stride, padding, dilation, c // groups, channel)
         self.kind = wide_kind(x.dtype)
         self.shape, self.dtype = (n, groups * outputs, *made), x.dtype
-        rows, vectors = product.tile()
+        rows, vectors = tile("convolutions")
         tiles = -(-outputs // rows)
         self.constants = np.zeros((groups, tiles * rows), self.kind)
         self.whole = tiles * rows == outputs

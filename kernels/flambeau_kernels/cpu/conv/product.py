@@ -10,7 +10,6 @@ stride or dilation, and halves are rounded once.
 
 from __future__ import annotations
 
-import functools
 from math import prod
 
 import numpy as np
@@ -31,9 +30,10 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import fma
 
+from ..register_tiles import tile
 from .walk import Ints, Pass
 
-# Taps of a panel, and output channels of a block.
+# Taps of a panel, and output channels of a block, rounded up to whole tiles.
 DEPTH, MOST = 160, 128
 # Floating-point operations of a chunk: some 30 microseconds.
 CHUNK = 3_000_000
@@ -43,14 +43,6 @@ CHUNK = 3_000_000
 # Slots of the table of weights: output channels of a group, elements from the weights of one group and one output channel to
 # the next, tiles of a group and of all; then for each pass its taps, and where its places and its packed weights begin.
 PER_GROUP, WEIGHT_GROUP, WEIGHT_OUTPUT, GROUP_TILES, ALL_TILES, PASSES = range(6)
-
-
-@functools.cache
-def tile() -> tuple[int, int]:
-    """Rows and vectors of the register tile: sums, a row of windows and a weight fill the registers."""
-    machine = llvm.machine()
-    many = machine.register_bits == 512 or machine.triple.startswith(("aarch64", "arm64"))
-    return (8, 3) if many else (4, 3)
 
 
 @kernel(in_vectors=True)
@@ -199,13 +191,14 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
     LANES = lanes(KIND)
     WIDTH = LANES * VECTORS
     panel = local(KIND, DEPTH * WIDTH)
-    sums = local(KIND, MOST * WIDTH + WIDTH)
+    BLOCK = -(-MOST // ROWS) * ROWS
+    sums = local(KIND, BLOCK * WIDTH)
     taps, blocks = geometry[TAPS], geometry[OUTPUT_BLOCKS]
     rest = chunk // blocks
-    first = (chunk - rest * blocks) * MOST
+    first = (chunk - rest * blocks) * BLOCK
     group = rest // geometry[SPANS]
     span = rest - group * geometry[SPANS]
-    outputs = min(MOST, geometry[OUTPUTS] - first)
+    outputs = min(BLOCK, geometry[OUTPUTS] - first)
     source = planes + group * geometry[GROUP]
     weights = packed + (geometry[WEIGHTS] + (group * geometry[TILES] * ROWS + first) * taps)
     constant = bias + (group * geometry[TILES] * ROWS + first)
@@ -267,11 +260,11 @@ def prepare(step: Pass, layout: Layout, images: int, groups: int, outputs: int, 
     Args:
         weights, first: elements before the pass's packed weights and before its first result.
     """
-    rows, vectors = tile()
+    rows, vectors = tile("convolutions")
     width = vectors * (llvm.machine().register_bits // (8 * kind.itemsize))
     at = layout.joined()
     taps, positions = len(step.source), images * prod(at.counts)
-    blocks = -(-outputs // MOST)
+    blocks = -(-outputs // (-(-MOST // rows) * rows))
     panels = -(-positions // width)
     span = max(1, CHUNK // (2 * taps * width * min(outputs, MOST)))
     spans = -(-panels // span)

@@ -30,8 +30,9 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import fma
 
+from ..register_tiles import tile
 from .direct import Source, source_layout
-from .product import Layout, row_start, tile
+from .product import Layout, row_start
 from .walk import Ints, walk
 
 # Rows gathered at a time: taps, output channels; and vectors of positions in a row.
@@ -47,7 +48,7 @@ def tile_shape(outputs: int) -> tuple[int, int]:
     """Output channels and taps of a register tile."""
     if outputs == 1:
         return 1, 12
-    return (4, 6) if tile()[0] == 8 else (3, 4)
+    return tile("weights")
 
 
 def gather_rows(rows, planes, places, count, position, length, geometry, LANES):

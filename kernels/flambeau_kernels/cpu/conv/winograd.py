@@ -31,11 +31,12 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 
+from ..register_tiles import tile
 from . import planes as laying
-from .product import multiply, tile
+from .product import multiply
 from .walk import Axis, Ints
 
-# Input and output channels of a block.
+# Input channels of a block, and output channels, rounded up to whole tiles.
 CHANNELS, MOST = 32, 128
 (INPUTS, OUTPUTS, OUTPUT_BLOCKS, TILES, ACROSS, TILE_ROWS, SLICES, GROUP, IMAGE, SLICE, ROW, HALF, WEIGHT_TILES,
  OUT_IMAGE, OUT_CHANNEL, OUT_SLICE, OUT_ROW, HEIGHT, WIDTH, BLOCKS) = range(20)  # fmt: skip
@@ -144,17 +145,18 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels,
     LANES = lanes(KIND)
     COUNT = LANES * VECTORS
     # An odd number of cache lines from one place to the next, or all 16 would fall into the same set.
-    PANEL, PART = (CHANNELS * VECTORS | 1) * LANES, (MOST * VECTORS | 1) * LANES
+    BLOCK = -(-MOST // ROWS) * ROWS
+    PANEL, PART = (CHANNELS * VECTORS | 1) * LANES, (BLOCK * VECTORS | 1) * LANES
     panels = local(KIND, 16 * PANEL)
     sums = local(KIND, 16 * PART)
     upper, lower = local(KIND, 2 * COUNT + LANES), local(KIND, 2 * COUNT + LANES)
     inputs, across = geometry[INPUTS], geometry[ACROSS]
     rest = chunk // geometry[OUTPUT_BLOCKS]
-    first_output = (chunk - rest * geometry[OUTPUT_BLOCKS]) * MOST
+    first_output = (chunk - rest * geometry[OUTPUT_BLOCKS]) * BLOCK
     group = rest // geometry[BLOCKS]
     first = (rest - group * geometry[BLOCKS]) * COUNT
     count = min(COUNT, geometry[TILES] - first)
-    outputs = min(MOST, geometry[OUTPUTS] - first_output)
+    outputs = min(BLOCK, geometry[OUTPUTS] - first_output)
     source = planes + group * geometry[GROUP]
     step = geometry[WEIGHT_TILES] * inputs * ROWS
     transformed = weights + (group * 16 * step + first_output * inputs)
@@ -246,7 +248,7 @@ class Plan:
 
     def weights(self, w: Any, kind: np.dtype) -> np.ndarray:
         """The transformed weights."""
-        rows = tile()[0]
+        rows = tile("winograd")[0]
         tiles = -(-self.outputs // rows)
         made = np.empty(self.groups * 16 * tiles * self.inputs * rows, kind)
         transform_weights.run(self.groups * tiles, w, made, self.places, self.weight_channels, self.outputs, self.inputs,
@@ -258,9 +260,9 @@ class Plan:
         tile."""
         kind = transformed.dtype
         source = laying.planes_of(x, self.axes, self.plane, kind, self.prepared)
-        rows, vectors = tile()
+        rows, vectors = tile("winograd")
         lane_count = llvm.machine().register_bits // (8 * kind.itemsize)
-        tiles, output_blocks = len(x) * self.slices * self.down * self.across, -(-self.outputs // MOST)
+        tiles, output_blocks = len(x) * self.slices * self.down * self.across, -(-self.outputs // (-(-MOST // rows) * rows))
         blocks = -(-tiles // (vectors * lane_count))
         image, channel, *steps = (s // out.itemsize for s in out.strides)
         geometry = np.array([

@@ -5,17 +5,13 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from flambeau_kernels.cpu.register_tiles import tile
 from flambeau_kernels.engine import llvm
 
 # How elements of the operands are stored in LLVM's types; halves and small integers are widened when they are packed.
 _STORED = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "i16", "int8": "i8", "uint8": "i8",
            "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64"}  # fmt: skip
 _BYTES = {"float": 4, "double": 8, "half": 2, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
-
-
-# Rows and vectors of a register tile, by the bytes of a vector: what ``python bench/search_tiles.py`` found fastest, for 32
-# registers of 64 bytes, 16 of 32 and 32 of 16.
-TILES = {64: (14, 2), 32: (6, 2), 16: (6, 4)}
 
 
 @dataclass(frozen=True)
@@ -118,11 +114,11 @@ def machine() -> Machine | None:
     target = llvm.machine()
     features = set(target.features.split(","))
     if "+avx512f" in features and "+avx512bw" in features and "+avx512dq" in features and "+avx512vl" in features:
-        return Machine(64, *TILES[64], pairs="+avx512bf16" in features)
+        return Machine(64, *tile("products"), pairs="+avx512bf16" in features)
     if "+avx2" in features and "+fma" in features and "+f16c" in features:
-        return Machine(32, *TILES[32])
+        return Machine(32, *tile("products"))
     if target.triple.startswith(("aarch64", "arm64")):
-        return Machine(16, *TILES[16])
+        return Machine(16, *tile("products"))
     return None
 
 
