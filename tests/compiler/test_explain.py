@@ -172,3 +172,13 @@ def test_two_models_are_compared_with_their_gradients() -> None:
     assert not debug_utils.same_two_models(gm, lambda x: (x.detach().sin() + x.sin()).sum(), x)
     assert debug_utils.same_two_models(gm, lambda x: (x.detach().sin() + x.sin()).sum(), x, only_fwd=True)
     assert not debug_utils.backend_accuracy_fails(gm, x, lambda graph, inputs: graph.forward)
+
+
+def test_a_function_with_a_backend_of_its_own_is_explained() -> None:
+    f = fb.compile(lambda x: (x * 2).relu(), backend=lambda graph, examples: graph.forward)
+    for _ in range(3):
+        f(fb.ones(3))
+
+    found = f.explain()
+    assert [(segment.calls, len(segment.operations), segment.bytes_at_most) for segment in found.segments] == [(3, 2, None)]
+    assert "bytes at a time" not in str(found) + found.html()

@@ -22,7 +22,8 @@ class Segment(NamedTuple):
     """Operations that were recorded one after the other and computed at once.
 
     `why` they were computed then, and `line` of the program; `operations` are their calls as text, `kernels` those of chains. Bytes
-    of the results that are asked for and of those that fused kernels do not write; seconds of the last call.
+    of the results that are asked for, of those that fused kernels do not write, and of the most that is held at a time, results included,
+    which is None for the function of a backend; seconds of the last call.
     """
 
     why: str
@@ -32,6 +33,7 @@ class Segment(NamedTuple):
     calls: int
     bytes: int
     bytes_saved: int
+    bytes_at_most: int | None
     seconds: float
 
 
@@ -75,7 +77,8 @@ class Explanation:
             lines += [
                 f"{at}. ended because: {segment.why} ({segment.line})",
                 f"   {len(segment.operations)} operations, {segment.calls} calls, {segment.seconds * 1e6:.0f} us in the last, "
-                f"results of {segment.bytes} bytes, {segment.bytes_saved} bytes not written",
+                f"results of {segment.bytes} bytes, {segment.bytes_saved} bytes not written"
+                + (f", {segment.bytes_at_most} bytes at a time" if segment.bytes_at_most is not None else ""),
                 *[f"   {line}" for line in segment.operations],
                 *[f"   | {line}" for kernel in segment.kernels for line in kernel.splitlines()],
             ]
@@ -109,6 +112,8 @@ def _row(at: int, s: Segment, most: float) -> str:
     e = html.escape
     facts = [f"{len(s.operations)} operations", f"{s.calls} calls", f"{s.seconds * 1e6:.0f} µs in the last",
              f"{s.bytes:,} bytes of results", f"{s.bytes_saved:,} bytes not written"]  # fmt: skip
+    if s.bytes_at_most is not None:
+        facts.append(f"{s.bytes_at_most:,} bytes at a time")
     kernels = "".join(f"<pre class=k>{e(kernel)}</pre>" for kernel in s.kernels) or "<p>no fused kernel</p>"
     bar = f"<div class=bar style='width:{max(s.seconds / most, 0.01):.0%}'></div>"
     operations = e("\n".join(s.operations))
@@ -173,7 +178,7 @@ def _segment(step: Any, program: Any) -> Segment:
     twins = {s.first + i: twin for s in path for i, twin in enumerate(s.twins)}
     size = sum(twins[number]._array.nbytes for number in program.wanted)
     saved = sum(chain.saved() * chain.itemsize for chain in program.chains)
-    return Segment(why, line, operations_of(path), kernels_of(program), program.calls, size, saved, program.seconds)
+    return Segment(why, line, operations_of(path), kernels_of(program), program.calls, size, saved, program.bytes_at_most, program.seconds)
 
 
 def _change(earlier: list[Any], later: Any) -> Change:

@@ -26,11 +26,14 @@ class Compiled:
 
     chains = ()
     seconds = 0.0
+    bytes_at_most = None
 
     def __init__(self, graph: fx.GraphModule, call: Callable[..., Any], used: list[int], wanted: tuple[int, ...]) -> None:
         self.graph, self.call, self.used, self.wanted = graph, call, used, wanted
+        self.calls = 0
 
     def __call__(self, inputs: list[Tensor], made: dict[int, Any]) -> None:
+        self.calls += 1
         results = self.call(*[inputs[at] for at in self.used])
         if isinstance(results, Tensor):
             results = (results,)

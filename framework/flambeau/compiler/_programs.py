@@ -22,6 +22,7 @@ from ..tensor import Tensor, wrap
 from . import _rows
 from ._background import Kernel, stand_in
 from ._backward import History, has_gradients
+from ._memory import Plan, is_ours_alone
 from ._recorder import SMALL, Constant, Step, become
 from ._refs import GroupFormula, decoded, read_by
 from ._rows import Rows
@@ -56,19 +57,36 @@ class Chain(NamedTuple):
         outs = (out,) * (len(self.values) + len(kept))
         kernels.planned(self.formula, tuple([stand_in(look) for look in self.looks]), outs, self.dtype)
 
-    def run(self, operands: list[Any]) -> list[Tensor]:
-        """The values that are asked for; `operands` are tensors and numbers."""
+    @property
+    def writes_over(self) -> bool:
+        """Whether results may take the places of operands: where nothing is saved."""
+        return self.history is None
+
+    def run(self, operands: list[Any], spare: tuple[int, ...] = ()) -> list[Tensor]:
+        """The values that are asked for; `operands` are tensors and numbers.
+
+        Those at the places `spare` are needed by nobody else, unless the counts of references say so, and may be written over.
+        """
         history = self.history
         if history is not None and _state.MARKED and any(isinstance(a, Tensor) and is_inference(a) for a in operands):
             return self._one_by_one(operands)         # one of the operations says what it may not save
         kept = () if history is None else history.kept
-        outs = tuple([np.empty(self.shape, self.dtype) for _ in range(len(self.values) + len(kept))])
+        count = len(self.values) + len(kept)
+        over = [a for k in spare[:count] if (a := self._over(operands, k)) is not None]
+        outs = (*over, *[np.empty(self.shape, self.dtype) for _ in range(count - len(over))])
         kernels.launch(self.formula, tuple([a._array if isinstance(a, Tensor) else a for a in operands]), outs, self.dtype)
         results = [wrap(out) for out in outs[: len(self.values)]]
         if history is not None:
             tensors = {ref: a for ref, a in zip(self.operands, operands, strict=True) if ref.__class__ is int}
             history.record(tensors, dict(zip(self.values, results, strict=True)), dict(zip(kept, outs[len(results) :], strict=True)))
         return results
+
+    def _over(self, operands: list[Any], k: int) -> Any:
+        """The array of an operand, if results may be written there."""
+        if not is_ours_alone(operands, k):
+            return None
+        array = operands[k]._array
+        return array if array.shape == self.shape and array.dtype == self.dtype and array.flags.c_contiguous else None
 
     def _one_by_one(self, operands: list[Any]) -> list[Tensor]:
         known = {ref: a for ref, a in zip(self.operands, operands, strict=True) if ref.__class__ is int}
@@ -116,10 +134,31 @@ class Program:
                 self.fused = fused
         self.chains: list[Chain | Rows] = [part for part in self.fused or () if not isinstance(part, Step)]
         self.kernels = [Kernel(chain.prepare) for chain in self.chains]
+        self._first: Plan | None = None               # of the operations, while kernels of chains are not there
+        self._final: Plan | None = None
 
     def parts(self) -> list[Any]:
         """What is computed one after the other: steps and chains."""
         return self.fused if self.fused is not None and self.chains and self.calls > FUSED_AFTER and self.ready() else self.steps
+
+    def plan(self) -> Plan:
+        """The parts that are computed, and what ends with each of them."""
+        if self._final is not None:
+            return self._final
+        parts = self.parts()
+        if self._first is None or parts is not self.steps:
+            found = Plan(parts, self.wanted)
+            if parts is self.steps and self.chains:
+                self._first = found
+            else:
+                self._final = found
+            return found
+        return self._first
+
+    @property
+    def bytes_at_most(self) -> int:
+        """What values take at a time."""
+        return self.plan().peak
 
     def ready(self) -> bool:
         """Whether kernels of chains are compiled; they are going to be."""
@@ -129,19 +168,28 @@ class Program:
         """Compute; the Deferreds `made`, by number, become tensors."""
         self.calls += 1
         values: list[Any] = [None] * self.count
-        for part in self.parts():
+        for part, numbers, ends, spare in self.plan().parts:
             if part.__class__ is not Step:
-                results: Any = part.run([decoded(ref, values, inputs) for ref in part.operands])
-                numbers: Any = part.values
+                operands = [decoded(ref, values, inputs) for ref in part.operands]
+                if spare:
+                    for number in ends:
+                        values[number] = None
+                    results: Any = part.run(operands, spare)
+                else:
+                    results = part.run(operands)
+                operands = None
             else:
-                result = part.op.enter(*[decoded(ref, values, inputs) for ref in part.refs])
-                results = (result,) if part.several is None else result
-                numbers = range(part.first, part.first + len(part.twins))
+                results = part.op.enter(*[decoded(ref, values, inputs) for ref in part.refs])
+                if part.several is None:
+                    results = (results,)
             for number, one in zip(numbers, results, strict=True):
                 deferred = made.get(number)
                 if deferred is not None:
                     become(deferred, one)
                 values[number] = one if deferred is None else deferred
+            results = one = deferred = None
+            for number in ends:
+                values[number] = None
 
 
 def _needed(steps: list[Step], wanted: frozenset[int]) -> list[Step]:

@@ -21,6 +21,7 @@ from ..tensor import Tensor, wrap
 from ..utils import _pytree as pytree
 from ._formulas import Number
 from ._graphs import is_default
+from ._memory import Plan
 from ._recorder import Constant, Recorder, Segment, Step
 from ._scheduled import ArrayStep, ScheduledBackward
 
@@ -183,10 +184,16 @@ def _lines_of(program: Any, made: str, inputs: list[str], held: Any) -> list[str
         return f"[{within}]" if isinstance(ref, list) else f"({within},)" if within else "()"
 
     lines = []
-    for part in program.fused or program.steps:
+    for part, _, ends, spare in Plan(program.fused or program.steps, program.wanted).parts:
+        drop = [f"    {made}{number} = None" for number in ends]
         if not isinstance(part, Step):
             results = "".join(f"{made}{v}, " for v in part.values)
-            lines.append(f"    {results} = {held(part.run)}([{', '.join(map(name_of, part.operands))}])")
+            given = f"[{', '.join(map(name_of, part.operands))}]"
+            if spare:                                 # nothing but the list is to hold what may be written over
+                lines += [f"    given = {given}", *drop, f"    {results} = {held(part.run)}(given, {spare})", "    given = None"]
+            else:
+                lines.append(f"    {results} = {held(part.run)}({given})")
+            lines += drop
             continue
         op, refs = part.op, list(part.refs)
         count = len(op.positional)
@@ -197,7 +204,7 @@ def _lines_of(program: Any, made: str, inputs: list[str], held: Any) -> list[str
         while refs and op.positional[len(refs) - 1] in op.defaults and _is_default(op, op.positional[len(refs) - 1], refs[-1]):
             refs.pop()
         results = f"{made}{part.first}" if part.several is None else "".join(f"{made}{part.first + i}, " for i in range(len(part.twins)))
-        lines.append(f"    {results} = {held(public_function(op))}({', '.join([*map(name_of, refs), *named])})")
+        lines += [f"    {results} = {held(public_function(op))}({', '.join([*map(name_of, refs), *named])})", *drop]
     return lines
 
 

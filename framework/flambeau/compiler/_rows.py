@@ -131,6 +131,8 @@ class Rows:
             raise ValueError("threads would have nothing to share")
         return grid
 
+    writes_over = False                               # an operand may be read again when a part of the result is there
+
     def prepare(self) -> None:
         """Compile the kernel."""
         self.program.prepare()
