@@ -171,7 +171,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     elif name in _SUBMODULES and find_spec(f"{__name__}.{name}") is not None:
         found = import_module(f".{name}", __name__)
-    elif name.endswith("Storage") and not name.startswith(("Q", "Un", "Typed")):
+    elif name.endswith("Storage") and not name.startswith(("Un", "Typed")):
         found = getattr(import_module(".storage", __name__), name)
     elif name in _HOME and find_spec(f"{__name__}.{_HOME[name]}") is not None:
         found = getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -101,6 +101,10 @@ class KindArray:
         """Where the first element lies. Raises: RuntimeError as `stride`."""
         raise RuntimeError(f"storage_offset(): {self.shown} has no storage")
 
+    def memory(self) -> Any:
+        """The tensor whose storage holds the elements. Raises: NotImplementedError where no single one does."""
+        raise NotImplementedError(f"Cannot access storage of {self.shown}; its parts have one")
+
     def is_contiguous(self, memory_format: Any) -> bool:
         """Whether elements lie in memory in the order of `memory_format`."""
         return False

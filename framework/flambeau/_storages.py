@@ -31,6 +31,8 @@ STORAGE_NAMES = {
     dtypes.int16: "ShortStorage", dtypes.int8: "CharStorage", dtypes.uint8: "ByteStorage",
     dtypes.bool: "BoolStorage",
     dtypes.complex64: "ComplexFloatStorage", dtypes.complex128: "ComplexDoubleStorage",
+    dtypes.quint8: "QUInt8Storage", dtypes.qint8: "QInt8Storage", dtypes.qint32: "QInt32Storage",
+    dtypes.quint4x2: "QUInt4x2Storage", dtypes.quint2x4: "QUInt2x4Storage",
 }
 
 
@@ -127,7 +129,11 @@ class LoadedStorage:
         return made
 
     def tensor(self, dtype: Any, offset: Any, size: Any, stride: Any) -> Any:
-        """A tensor of this memory. Raises: RuntimeError if any of its elements is outside the memory."""
+        """A tensor of this memory; of the integers, for a quantized `dtype`.
+
+        Raises: RuntimeError if any of its elements is outside the memory.
+        """
+        dtype = dtypes.stored_as(dtype)
         size, stride = _extents("size", size), _extents("stride", stride)
         if type(offset) is not int or offset < 0 or len(size) != len(stride):
             raise RuntimeError(

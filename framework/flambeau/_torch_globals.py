@@ -108,6 +108,21 @@ def _rebuild_sparse_tensor(layout: Any, data: Any) -> Any:
     return fb.sparse_compressed_tensor(compressed, plain, values, size, layout=layout, check_invariants=True)
 
 
+def _rebuild_qtensor(
+    storage: Any, offset: Any, size: Any, stride: Any, quantizer: Any, requires_grad: Any, hooks: Any,
+) -> Any:
+    from flambeau.ops._quantized.arrays import from_file
+
+    storage = _storage(storage)
+    if storage.kind is None or storage.kind.category != dtypes.QUANTIZED:
+        raise UnpicklingError(f"load: a quantized tensor must be made of a storage of a quantized dtype, got {storage.kind or 'bytes'}")
+    integers = storage.tensor(storage.kind, offset, size, stride)
+    try:
+        return from_file(integers, storage.kind, *_checked(quantizer, tuple))
+    except (TypeError, ValueError, IndexError) as error:
+        raise UnpicklingError(f"load: the quantizer {quantizer!r} of a tensor of {storage.kind} is malformed: {error}") from None
+
+
 def _not_built(feature: str) -> Callable[..., Any]:
     def refuse(*args: Any) -> Any:
         raise NotImplementedError(f"load: the file holds {feature}, which are not supported yet")
@@ -294,6 +309,7 @@ class StorageType(NamedTuple):
 def _known() -> dict[str, Known]:
     known = {f"torch.{dtype.name}": Known(dtype) for dtype in dtypes.ALL}
     known.update({f"torch.{name}": Known(StorageType(dtype)) for dtype, name in STORAGE_NAMES.items()})
+    known.update({f"torch.{value.name}": Known(value) for value in vars(devices).values() if isinstance(value, devices.qscheme)})
     known["torch.UntypedStorage"] = known["torch.storage.UntypedStorage"] = Known(StorageType(None))
     known.update(_known_torch())
     known.update(_known_python())
@@ -313,7 +329,7 @@ def _known_torch() -> dict[str, Known]:
         "_rebuild_sparse_tensor": _rebuild_sparse_tensor,
         "_rebuild_sparse_csr_tensor": _rebuild_sparse_tensor,
         "_rebuild_nested_tensor": _not_built("nested tensors"),
-        "_rebuild_qtensor": _not_built("quantized tensors"),
+        "_rebuild_qtensor": _rebuild_qtensor,
     }
     return {
         **{f"torch._utils.{name}": Known(function, function) for name, function in functions.items()},
@@ -370,9 +386,6 @@ def is_known(name: str) -> bool:
     return name in _known()
 
 
-_QUANTIZED = frozenset(f"torch.{name}Storage" for name in ("QInt8", "QInt32", "QUInt8", "QUInt4x2", "QUInt2x4"))
-
-
 class TorchPolicy(Policy):
     """Finds and calls what is in the list above or among `allowed`, and nothing else.
 
@@ -396,8 +409,6 @@ class TorchPolicy(Policy):
         known = _known().get(full)
         if known is not None:
             return known.value
-        if full in _QUANTIZED:
-            raise NotImplementedError(f"load: the file holds a {full}; quantized tensors are not supported yet")
         raise UnpicklingError(
             f"load: the file names {full}, which is not known to be plain data, so nothing of it was run. If you trust it, "
             f"import it and allow it: flambeau.serialization.add_safe_globals([{name}]); "

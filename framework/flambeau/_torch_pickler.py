@@ -127,6 +127,12 @@ class _TorchPickler(_Pickler):
         if tensor.layout is not fb.strided:
             return _utils("_rebuild_sparse_tensor"), (tensor.layout, _sparse_parts(tensor))
         size, stride = tuple(tensor.shape), tensor.stride()
+        if tensor.is_quantized:
+            from flambeau.ops._quantized.arrays import quantizer_in_files
+
+            storage = self._storage(tensor._array.memory(), tensor.dtype)
+            quantizer = quantizer_in_files(tensor)
+            return _utils("_rebuild_qtensor"), (storage, tensor.storage_offset(), size, stride, quantizer, False, OrderedDict())
         if tensor.is_meta:
             place = (tensor.dtype, size, stride, tensor.requires_grad)
             return _utils("_rebuild_meta_tensor_no_storage"), place
@@ -189,7 +195,7 @@ def _torch_classes() -> dict[Any, _Name]:
 
 def _torch_name(obj: Any) -> _Name | None:
     """What PyTorch calls `obj`, for the few objects that both have and `load` knows."""
-    if isinstance(obj, (dtypes.dtype, fb.memory_format)):
+    if isinstance(obj, (dtypes.dtype, fb.memory_format, fb.qscheme)):
         return _name("torch", obj.name)
     return _torch_classes().get(obj) if isinstance(obj, type) else None
 

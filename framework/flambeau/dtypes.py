@@ -156,6 +156,11 @@ def from_numpy_dtype(array_dtype: np.dtype) -> dtype:
     return found
 
 
+def stored_as(kind: dtype) -> dtype:
+    """The dtype of what memory holds for elements of `kind`: of the integers of a quantized dtype, itself of any other."""
+    return _OF_NUMPY[kind.mark[0]] if isinstance(kind, _Quantized) else kind
+
+
 def scalar_type(kind: dtype) -> str:
     """What PyTorch's errors call `kind`: ``Long`` for int64."""
     if kind.category == QUANTIZED:

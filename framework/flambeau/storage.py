@@ -454,10 +454,10 @@ class TypedStorage:
         return self._untyped
 
     def _elements(self) -> Any:
-        raw = self._untyped._bytes
+        raw, kind = self._untyped._bytes, dtypes.stored_as(self.dtype).numpy
         if self._untyped._is_meta:
-            return MetaArray((self.size(),), self.dtype.numpy)
-        return raw[: len(raw) // self.dtype.itemsize * self.dtype.itemsize].view(self.dtype.numpy)
+            return MetaArray((self.size(),), kind)
+        return raw[: len(raw) // kind.itemsize * kind.itemsize].view(kind)
 
     def untyped(self) -> UntypedStorage:
         """The bytes."""
@@ -618,6 +618,7 @@ class TypedStorage:
 _NAMES = {
     "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
     "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
+    "QUInt8": "quint8", "QInt8": "qint8", "QInt32": "qint32", "QUInt4x2": "quint4x2", "QUInt2x4": "quint2x4",
 }  # fmt: skip
 STORAGE_DTYPES = {f"{name}Storage": getattr(dtypes, d) for name, d in _NAMES.items()}
 _CONVERSIONS = {
@@ -661,7 +662,7 @@ def _untyped_for(data: Any, d: dtype, device: Any) -> UntypedStorage:
         raise TypeError(f"TypedStorage takes a size, a sequence of numbers or wrap_storage=, got a {type(data).__name__}")
     from .ops.create import tensor
 
-    return UntypedStorage._of(tensor(data if isinstance(data, str) else list(data), dtype=d, device=device))
+    return UntypedStorage._of(tensor(data if isinstance(data, str) else list(data), dtype=dtypes.stored_as(d), device=device))
 
 
 def storage_class(d: dtype) -> Any:

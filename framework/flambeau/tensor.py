@@ -907,8 +907,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         from .storage import UntypedStorage
 
         if isinstance(self._array, KindArray):
-            raise NotImplementedError(f"Cannot access storage of {self._array.shown}; its parts have one")
-
+            return self._array.memory().untyped_storage()
         if INTERPRETED:
             _state.settle()
         return UntypedStorage._of(self)
@@ -918,7 +917,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         from .storage import TypedStorage
 
         if isinstance(self._array, KindArray):
-            raise NotImplementedError(f"Cannot access storage of {self._array.shown}; its parts have one")
+            return TypedStorage._wrap(self._array.memory().untyped_storage(), self.dtype)
         if INTERPRETED:
             _state.settle()
         return TypedStorage._of(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 from typing import Any
 
@@ -107,6 +108,64 @@ def test_copies_and_pickles_keep_how_they_are_quantized():
             assert repr(made) != repr(q)
 
 
+def saved(save: Any, value: Any, **how: Any) -> io.BytesIO:
+    file = io.BytesIO()
+    save(value, file, **how)
+    file.seek(0)
+    return file
+
+
+IN_FILES = ("unsigned", "signed", "wide", "channels", "columns", "transposed", "column")
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "older format"])
+@pytest.mark.parametrize("name", IN_FILES)
+def test_files_go_both_ways(name, zipped, oracle):
+    ours, theirs = (QUANTIZED[name](Operands(lib)) for lib in (fb, oracle))
+
+    read = fb.load(saved(oracle.save, theirs, _use_new_zipfile_serialization=zipped))
+    assert (repr(read), read.stride(), read.storage_offset()) == (repr(ours), ours.stride(), ours.storage_offset())
+    read = oracle.load(saved(fb.save, ours, _use_new_zipfile_serialization=zipped))
+    assert (repr(read), read.stride(), read.storage_offset()) == (repr(theirs), theirs.stride(), theirs.storage_offset())
+
+
+def test_tensors_of_a_file_share_the_memory_they_shared():
+    q = Operands(fb).q
+
+    whole, row = fb.load(saved(fb.save, [q, q[1]]))
+    row.fill_(1)
+
+    assert whole.dequantize()[1].tolist() == [1, 1, 1]
+
+
+def test_a_damaged_quantizer_in_a_file_is_refused():
+    channels = Operands(fb).channels
+    channels._array.quantizer = channels._array.quantizer._replace(axis=5)
+
+    with pytest.raises(pickle.UnpicklingError, match=r"is malformed: there is no dimension 5 in a tensor of shape \(2, 3\)"):
+        fb.load(saved(fb.save, channels))
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+@pytest.mark.parametrize("name", ["QUInt8Storage", "QInt8Storage", "QInt32Storage", "QUInt4x2Storage", "QUInt2x4Storage"])
+def test_storages_of_quantized_dtypes_hold_integers(name, oracle):
+    ours, theirs = (getattr(lib, name)([1, 2, 100]) for lib in (fb, oracle))
+
+    assert (ours.tolist(), ours.nbytes(), repr(ours)) == (theirs.tolist(), theirs.nbytes(), repr(theirs))
+
+
+def test_a_quantized_tensor_has_the_storage_of_its_integers():
+    q = Operands(fb).q
+
+    assert q.storage().tolist() == q.int_repr().flatten().tolist()
+    assert q.storage_type() is fb.QUInt8Storage
+    q.untyped_storage()[0] = 11
+    assert q[0, 0].item() == pytest.approx(0.1)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -122,7 +181,6 @@ def test_copies_and_pickles_keep_how_they_are_quantized():
         (lambda o: o.q + o.q, NotImplementedError, "add: not built for quantized tensors"),
         (lambda o: o.q.float(), NotImplementedError, "dequantize"),
         (lambda o: o.q.numpy(), TypeError, "dequantize"),
-        (lambda o: o.q.untyped_storage(), NotImplementedError, "storage"),
         (lambda o: o.q.requires_grad_(), RuntimeError, "floating point"),
         (lambda o: fb.zeros(2, dtype=fb.quint8), RuntimeError, "quantize_per_tensor"),
         (lambda o: fb.cat((o.q, o.signed)), RuntimeError, "one scale"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from importlib import import_module
+from typing import Any
 
 from .. import _missing
 
-__all__: list[str] = []
+__all__ = ["quantization"]
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> Any:
+    if name in __all__:                               # on first use, as in PyTorch
+        return import_module(f".{name}", __name__)
     raise _missing.attribute_error(__name__, name)

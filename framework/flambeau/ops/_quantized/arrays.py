@@ -6,6 +6,7 @@ integers are a dense tensor, so views of a quantized tensor are views of that.
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,6 +92,9 @@ class QuantizedArray(KindArray):
     def storage_offset(self) -> int:
         return self.integers.storage_offset()
 
+    def memory(self) -> Tensor:
+        return self.integers
+
     def is_contiguous(self, memory_format: Any) -> bool:
         return self.integers.is_contiguous() if memory_format is None else self.integers.is_contiguous(memory_format)
 
@@ -131,6 +135,29 @@ class QuantizedArray(KindArray):
 def rebuilt(integers: Tensor, type: Any, quantizer: Any) -> Tensor:
     """A tensor of what `QuantizedArray.rebuilding` gave."""
     return wrap(QuantizedArray(integers, type, Quantizer(*quantizer)))
+
+
+def quantizer_in_files(x: Tensor) -> tuple[Any, ...]:
+    """The scheme of the quantized tensor `x` and its numbers, as files keep them."""
+    q = x._array.quantizer
+    if q.axis is None:
+        return q.scheme, float(q.scale), int(q.zero_point)
+    return q.scheme, wrap(q.scale), wrap(q.zero_point), int(q.axis)
+
+
+def from_file(integers: Tensor, type: Any, scheme: Any, scale: Any, zero_point: Any, axis: Any = None) -> Tensor:
+    """What `quantizer_in_files` gave, as a tensor again. Raises: ValueError or TypeError for what fits no tensor."""
+    if scheme is devices.per_tensor_affine and axis is None:
+        return wrap(QuantizedArray(integers, type, Quantizer(float(scale), int(zero_point))))
+    if scheme is not devices.per_channel_affine:
+        raise no_kernel(f"quantized tensors of the scheme {scheme} are not built")
+    if not 0 <= operator.index(axis) < integers.ndim:
+        raise ValueError(f"there is no dimension {axis} in a tensor of shape {tuple(integers.shape)}")
+    count = integers.shape[axis]
+    if not all(isinstance(t, Tensor) and tuple(t.shape) == (count,) for t in (scale, zero_point)):
+        raise ValueError(f"scales and zero points must be vectors of {count} numbers")
+    quantizer = Quantizer(np.array(scale._array, np.float64), np.array(zero_point._array, np.int64), axis)
+    return wrap(QuantizedArray(integers, type, quantizer))
 
 
 def is_quantized(x: Any) -> bool:

@@ -1,0 +1,130 @@
+"""CPU seconds of whole programs under Flambeau in the name of torch, beside PyTorch's: ``python bench/programs.py [--runs 11] [words]``.
+
+The programs are those of `tests/programs` and those over other people's packages in `tests/packages`, as far as the packages are
+installed; with words, those whose names contain one. Each program runs once to import and compile, and then `--runs` times on both sides
+by turns, each side in a process of its own with one thread. The quickest run of each counts. The last line is the geometric mean of
+the ratios (PyTorch's time over Flambeau's) and how many are below 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Reads paths of programs, a line each, and answers each with the CPU seconds and what was printed.
+WORKER = """
+import contextlib, io, json, os, runpy, sys, time
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+for line in sys.stdin:
+    out = io.StringIO()
+    started = time.process_time()
+    with contextlib.redirect_stdout(out):
+        runpy.run_path(line.strip(), run_name="__main__")
+    print(json.dumps([time.process_time() - started, out.getvalue()]), file=answers, flush=True)
+"""
+
+
+def programs() -> dict[str, tuple[str, str]]:
+    """The text of each program by its name, and what PyTorch's side runs before it the first time."""
+    spec: Any = importlib.util.spec_from_file_location("packages", ROOT / "tests" / "packages" / "test_packages.py")
+    packages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(packages)
+    files = sorted((ROOT / "tests" / "programs").glob("*.py"))
+    texts = {path.stem: (path.read_text(), "") for path in files if not path.stem.startswith("test_")}
+    for name, text in packages.PROGRAMS.items():
+        package = name.partition(".")[0]
+        if all(importlib.util.find_spec(needed) for needed in (package, *packages.NEEDS.get(package, ()))):
+            texts[name] = text, packages.DECLARE_OPERATORS if name in ("torchvision", "timm") else ""
+    return texts
+
+
+class Side:
+    """A process that runs programs, under Flambeau if `flags` say so."""
+
+    def __init__(self, folder: str, *flags: str) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FLAMBEAU_AS")}
+        environment |= {"OMP_NUM_THREADS": "1", "FLAMBEAU_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+        environment["PYTHONPATH"] = os.pathsep.join(
+            (str(ROOT / "framework"), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", ""))
+        )
+        command = [sys.executable, *flags, "-c", WORKER]
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by `close`
+        self._process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+
+    def run(self, path: str) -> tuple[float, str]:
+        """CPU seconds of a run of the program at `path`, and what it prints. Raises: RuntimeError if it fails."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(path, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            self._process.wait()
+            self._errors.seek(0)
+            raise RuntimeError(self._errors.read()[-2000:])
+        seconds, printed = json.loads(answer)
+        return seconds, printed
+
+    def close(self) -> None:
+        self._process.communicate()
+        self._errors.close()
+
+
+def measure(text: str, before: str, runs: int) -> tuple[float, float, bool]:
+    """CPU seconds of the quickest of `runs` of Flambeau and PyTorch, and whether their numbers are equal to 1e-4."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, "ours.py"), os.path.join(folder, "theirs.py")]
+        for path, program in zip(paths, (text, before + text), strict=True):
+            Path(path).write_text(program)
+        sides = [Side(folder, "-m", "flambeau"), Side(folder)]
+        try:
+            first = [side.run(path)[1] for side, path in zip(sides, paths, strict=True)]
+            Path(paths[1]).write_text(text)
+            best = [math.inf, math.inf]
+            for _ in range(runs):
+                for i, side in enumerate(sides):
+                    best[i] = min(best[i], side.run(paths[i])[0])
+        finally:
+            for side in sides:
+                side.close()
+    numbers = [[float(word) for word in printed.split()] for printed in first]
+    same = len(numbers[0]) == len(numbers[1])
+    return best[0], best[1], same and all(math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5) for a, b in zip(*numbers, strict=True))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--runs", type=int, default=11)
+    given = parser.parse_args()
+    chosen = {n: t for n, t in programs().items() if not given.words or any(w in n for w in given.words)}
+    ratios, failed = [], 0
+    for name, (text, before) in chosen.items():
+        try:
+            ours, theirs, same = measure(text, before, given.runs)
+        except RuntimeError as error:
+            failed += 1
+            print(f"{name:28} failed: {error}", flush=True)
+            continue
+        failed += not same
+        ratios.append(theirs / ours)
+        print(f"{name:28} {ours:8.4f} {theirs:8.4f} {theirs / ours:6.2f}x{'' if same else '  other numbers'}", flush=True)
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+    print(f"programs: geometric mean {mean:.2f}x over {len(ratios)}, {sum(r < 1 for r in ratios)} behind, {failed} failed or differ")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
