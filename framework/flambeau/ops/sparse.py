@@ -727,17 +727,14 @@ def _softmax(name: str, input: Tensor, dim: int, dtype: Any, logarithm: bool) ->
         return with_values(x, getattr(values, name)(dim - n + 1))
     where = np.delete(host(name, array.indices)[0], dim, axis=0)
     flat = flat_places(name, where, tuple(s for d, s in enumerate(array.shape[:n]) if d != dim))
-    groups = np.unique(flat, return_inverse=True)[1]
-    at = wrap(np.ascontiguousarray(groups.reshape(-1)))
+    if len(flat) and (flat[1:] >= flat[:-1]).all():  # along the last dimension
+        groups = np.zeros(len(flat), np.int64)
+        np.cumsum(flat[1:] > flat[:-1], out=groups[1:])
+    else:
+        groups = np.unique(flat, return_inverse=True)[1].reshape(-1)
     count = int(groups.max()) + 1 if len(flat) else 0
-    top = np.full((count, *values.shape[1:]), -np.inf, values._array.dtype)
-    np.maximum.at(top, at._array, values._array)
-    top[np.isinf(top)] = 0
-    shifted = values - wrap(top).index_select(0, at)
-    total = values.new_zeros(top.shape).index_add(0, at, shifted.exp())
-    if logarithm:
-        return with_values(x, shifted - total.log().index_select(0, at))
-    return with_values(x, shifted.exp() / total.index_select(0, at))
+    made = OPS["log_softmax_of_groups" if logarithm else "softmax_of_groups"].function(values, wrap(np.ascontiguousarray(groups)), count)
+    return with_values(x, made)
 
 
 def _spdiags(diagonals: Tensor, offsets: Any, shape: Any, layout: Any) -> Tensor:

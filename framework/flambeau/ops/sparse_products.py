@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.rows import weighted_bags
+from flambeau_kernels.cpu import scatter
+from flambeau_kernels.cpu.rows import add_rows, weighted_bags
+from flambeau_kernels.cpu.softmax import narrow, widen
 
 from ..dtypes import from_numpy_dtype
 from ..tensor import Tensor
 from ._spec import primitive
 
 _MOST = 1 << 22                                       # elements of an intermediate
+_SMALL = 1 << 15                                      # products that are computed before they are added up
 
 
 @primitive(surface=0, tensors=("values", "rows", "columns", "dense"), samples="of sparse.mm")
@@ -30,7 +33,7 @@ def _product(values, rows, columns, dense, count):
         return np.zeros((count, dense.shape[1]), dense.dtype)
     # Nobody has checked the indices of a sparse tensor, and compiled loops read where they say.
     for name, at, n in (("row", rows, count), ("column", columns, dense.shape[0])):
-        if at.min() < 0 or at.max() >= n:
+        if not scatter.in_range(at, 0, n):
             wrong = at[(at < 0) | (at >= n)][0]
             raise RuntimeError(
                 f"product of a sparse matrix: {name} index {wrong} is out of range for {n} {name}s; make it with check_invariants=True"
@@ -39,6 +42,8 @@ def _product(values, rows, columns, dense, count):
         made = weighted_bags(dense, columns, values, _starts(rows, count, np.int64))
         if made is not None:
             return made
+    if len(rows) * dense.shape[1] <= _SMALL and kind == dense.dtype:
+        return add_rows(values[:, None] * dense.take(columns, 0), rows, count)
     matrix = _matrix(values.astype(kind, copy=False), rows, columns, (count, dense.shape[0]))
     return np.ascontiguousarray(matrix @ np.ascontiguousarray(dense, kind)).astype(dense.dtype, copy=False)
 
@@ -87,6 +92,18 @@ def _product_vjp(grad, values, rows, columns, dense, dense_shape):
     )
 
 
+@sparse_dense_product.raw
+def _product_raw(grad, values, rows, columns, dense, dense_shape, needs_values, needs_dense):
+    if values.dtype.kind == "c":                      # conjugates are made by the rule on tensors
+        return None
+    return (
+        _products_at(grad, rows, dense, columns) if needs_values else None,
+        None,
+        None,
+        _product(values, columns, rows, grad, dense_shape[0]) if needs_dense else None,
+    )
+
+
 @primitive(surface=0, tensors=("left", "rows", "right", "columns"), samples="of sparse.sampled_addmm")
 def products_at(left, rows, right, columns):
     """``(left[rows[k]] * right[columns[k]]).sum()`` for each k: ``(n, j), (k), (m, j), (k) -> (k)``."""
@@ -96,6 +113,8 @@ def products_at(left, rows, right, columns):
 def _products_at(left, rows, right, columns):
     made = np.empty(len(rows), left.dtype)
     kind = _computed(left.dtype)
+    if left.size and right.size and len(rows) * left.shape[1] <= _SMALL and kind == left.dtype:
+        return np.einsum("kj,kj->k", left.take(rows, 0), right.take(columns, 0))
     step = max(1, _MOST // max(1, left.shape[1]))
     for at in range(0, len(rows), step):              # pieces of rows, whatever the number of threads
         a, b = left[rows[at : at + step]], right[columns[at : at + step]]
@@ -116,6 +135,86 @@ def _products_at_vjp(grad, left, rows, right, columns, left_shape, right_shape):
         lambda: sparse_dense_product.function(grad, columns, rows, left.conj(), right_shape[0]),
         None,
     )
+
+
+# -- softmax within groups of elements -----------------------------------------------------------------------------------
+
+
+@primitive(surface=0, tensors=("values", "groups"), samples="of sparse.softmax")
+def softmax_of_groups(values, groups, count):
+    """The softmax of the `values` of each of `count` groups: ``(n, *), (n) -> (n, *)``; groups are numbered from 0."""
+
+
+@primitive(surface=0, tensors=("values", "groups"), samples="of sparse.log_softmax")
+def log_softmax_of_groups(values, groups, count):
+    """The logarithm of `softmax_of_groups`."""
+
+
+def _sums(values: Any, groups: Any, count: int) -> Any:
+    """The sum of each group, at each of its elements."""
+    return add_rows(values, groups, count).take(groups, 0)
+
+
+def _below_largest(values: Any, groups: Any, count: int) -> Any:
+    """`values`, in float32 at least, less the largest of their group; less 0 where that is infinite."""
+    wide = widen(values)
+    top = np.full((count, *values.shape[1:]), -np.inf, wide.dtype)
+    if len(groups) and (groups[1:] >= groups[:-1]).all():
+        starts = np.searchsorted(groups, np.arange(count))
+        np.maximum.reduceat(wide, starts, out=top)    # no group is empty
+    else:
+        np.maximum.at(top, groups, wide)
+    top[np.isinf(top)] = 0
+    return wide - top.take(groups, 0)
+
+
+@softmax_of_groups.kernel
+def _softmax_of_groups(values, groups, count):
+    if not len(values):
+        return values.copy()
+    shares = np.exp(_below_largest(values, groups, count))
+    return narrow(shares / _sums(shares, groups, count), values.dtype)
+
+
+@log_softmax_of_groups.kernel
+def _log_softmax_of_groups(values, groups, count):
+    if not len(values):
+        return values.copy()
+    shifted = _below_largest(values, groups, count)
+    return narrow(shifted - np.log(_sums(np.exp(shifted), groups, count)), values.dtype)
+
+
+@softmax_of_groups.shape
+@log_softmax_of_groups.shape
+def _of_groups_shape(values, groups, count):
+    return values.shape, values.dtype
+
+
+def _group_sums(values: Tensor, groups: Tensor, count: int) -> Any:
+    return values.new_zeros((count, *values.shape[1:])).index_add(0, groups, values).index_select(0, groups)  # pyright: ignore[reportAttributeAccessIssue]  # made on first use
+
+
+@softmax_of_groups.vjp
+def _softmax_of_groups_vjp(grad, out, groups, count):
+    weighted = grad * out
+    return weighted - out * _group_sums(weighted, groups, count), None
+
+
+@softmax_of_groups.raw
+def _softmax_of_groups_raw(grad, out, groups, count):
+    weighted = widen(grad) * widen(out)
+    return narrow(weighted - out * _sums(weighted, groups, count), grad.dtype), None
+
+
+@log_softmax_of_groups.vjp
+def _log_softmax_of_groups_vjp(grad, out, groups, count):
+    return grad - out.exp() * _group_sums(grad, groups, count), None
+
+
+@log_softmax_of_groups.raw
+def _log_softmax_of_groups_raw(grad, out, groups, count):
+    wide = widen(grad)
+    return narrow(wide - np.exp(widen(out)) * _sums(wide, groups, count), grad.dtype), None
 
 
 def dense_product(values: Tensor, rows: Tensor, columns: Tensor, dense: Tensor, count: int) -> Tensor:

@@ -7,15 +7,16 @@ sparse tensor that was made of values. The gradient of a sparse tensor is one of
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from ... import _state, devices
 from ..._kinds import KindArray
-from ...autograd import tape
+from ...autograd import engine, tape
 from ...autograd.tape import Node
-from ...tensor import Tensor, without_history, wrap
+from ...tensor import Tensor, ndarray, without_history, wrap
 from .._spec.shapes import host_only
 
 __all__ = [
@@ -159,6 +160,12 @@ class _Values(Node):
 
     __slots__ = ()
     title = "ValuesBackward0"
+    has_raw = True
+
+    def raw(self, grad: Any) -> Any:
+        if grad.__class__ is not ndarray:
+            return engine.through_tensors(self, grad)
+        return (self.saved[0].over(wrap(grad)),)
 
     def vjp(self, grad: Any) -> Any:
         return (_made(self.saved[0].over(without_history(grad)), grad),)
@@ -169,6 +176,13 @@ class _Made(Node):
 
     __slots__ = ()
     title = "SparseTensorBackward0"
+    has_raw = True
+
+    def raw(self, grad: Any) -> Any:
+        pattern = self.saved[0]
+        if isinstance(grad, SparseArray) and all(map(operator.is_, grad.parts[:-1], pattern.parts[:-1])):
+            return (grad.values._array,)
+        return engine.through_tensors(self, grad)
 
     def vjp(self, grad: Any) -> Any:
         from .layouts import values_at

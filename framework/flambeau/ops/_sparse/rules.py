@@ -689,6 +689,9 @@ def _elements(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     array = pattern_of(x)
     if isinstance(array, CooArray) and array.sparse_dim != 2 or values_of(x).ndim != 1 + 2 * bool(getattr(array, "block", ())):
         raise no_kernel(f"a product of a hybrid sparse matrix is not built: {array.layout} {tuple(array.shape)}; use to_dense() first")
+    if isinstance(array, CooArray):
+        rows, columns = places(array)
+        return values_of(x), wrap(np.ascontiguousarray(rows)), wrap(np.ascontiguousarray(columns))
     rows, columns = (np.ascontiguousarray(p).reshape(-1) for p in np.broadcast_arrays(*places(array)))
     return values_of(x).reshape(-1), wrap(rows), wrap(columns)
 
