@@ -135,6 +135,20 @@ def test_install_imports_nothing(tiny):
     assert told(tiny, "import sys; said = [m for m in sys.modules if m.startswith(('torch', 'tiny'))]") == []
 
 
+def test_names_that_are_not_there_are_searched_for_once(tiny):
+    said = told(
+        tiny,
+        """
+        import importlib.util, torch.nn.modules
+        searched, find_spec = [], importlib.util.find_spec
+        importlib.util.find_spec = lambda name: searched.append(name) or find_spec(name)
+        said = [[hasattr(torch.nn.modules, "swish") for _ in range(3)], searched]
+        """,
+    )
+
+    assert said == [[False, False, False], ["tiny.nn.modules.swish"]]
+
+
 def test_names_loaded_on_first_use_are_looked_up_once(tiny):
     said = told(
         tiny,

@@ -51,6 +51,8 @@ class Asked(NamedTuple):
 
 # A dict for its order: the first time a line asks is the one that counts.
 _asked: dict[Asked, None] = {}
+# What was said to each place that asked for an attribute.
+_said: dict[Any, str] = {}
 
 
 def noted() -> list[Asked]:
@@ -72,15 +74,27 @@ def attribute_error(owner: str, name: str, obj: Any = None) -> AttributeError:
         name: the attribute asked for.
         obj: what was asked, from which Python makes its "Did you mean" suggestion.
     """
+    frame = _asking_frame(sys._getframe(1))
+    # Packages ask for the same names again for every model they make.
+    place = None if frame is None else (owner, name, frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
+    said = None if place is None else _said.get(place)
+    if said is None:
+        said = _why_missing(owner, name, obj, frame)
+        if place is not None:
+            _said[place] = said
+    return AttributeError(said, name=name, obj=obj)
+
+
+def _why_missing(owner: str, name: str, obj: Any, frame: FrameType | None) -> str:
     feature = f"{_torch_name(owner)}.{name}"
     if _is_dunder(name) and not is_public(feature):
         # Probes of Python's own protocols are questions about the language, not about PyTorch.
-        return AttributeError(f"{owner} has no attribute {name!r}", name=name, obj=obj)
+        return f"{owner} has no attribute {name!r}"
     if _is_submodule(obj if isinstance(obj, ModuleType) else sys.modules.get(owner), name):
         # Python asks a package for an attribute before it imports the submodule of that name, which is there.
-        return AttributeError(f"module {owner!r} has not imported its submodule {name!r} yet", name=name, obj=obj)
-    _note(feature, "looked for" if _is_look(_asking_frame(sys._getframe(1))) else "used")
-    return AttributeError(_explain(feature), name=name, obj=obj)
+        return f"module {owner!r} has not imported its submodule {name!r} yet"
+    _note(feature, "looked for" if _is_look(frame) else "used", frame)
+    return _explain(feature)
 
 
 def module_error(module: str, looked: bool = False) -> ModuleNotFoundError:
@@ -91,7 +105,7 @@ def module_error(module: str, looked: bool = False) -> ModuleNotFoundError:
         looked: whether the program only asked if the module is there.
     """
     feature = _torch_name(module)
-    _note(feature, "looked for" if looked else "used")
+    _note(feature, "looked for" if looked else "used", _asking_frame(sys._getframe(1)))
     return ModuleNotFoundError(f"No module named {module!r}: {_explain(feature)}", name=module)
 
 
@@ -103,7 +117,7 @@ def not_built(feature: str, advice: str) -> NotImplementedError:
         advice: what to do instead, a sentence without a full stop.
     """
     full = "torch." + feature
-    _note(full, "used")
+    _note(full, "used", _asking_frame(sys._getframe(1)))
     return NotImplementedError(f"{feature} is not built yet: {advice} (PyTorch docs page {_page_of(full)})")
 
 
@@ -111,7 +125,7 @@ def note_eager(feature: str) -> None:
     """Note that the program asked for `feature` and goes on in eager mode; each feature is noted once."""
     full = "torch." + feature
     if not any(asked.feature == full and asked.how == "runs eagerly" for asked in _asked):
-        _note(full, "runs eagerly")
+        _note(full, "runs eagerly", _asking_frame(sys._getframe(1)))
 
 
 def _is_submodule(package: Any, name: str) -> bool:
@@ -186,8 +200,7 @@ def _explain(feature: str) -> str:
     return f"{feature} is not in PyTorch {API_VERSION}'s public API (nearest: {page})"
 
 
-def _note(feature: str, how: str) -> None:
-    frame = _asking_frame(sys._getframe(2))
+def _note(feature: str, how: str, frame: FrameType | None) -> None:
     file, line = ("<unknown>", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
     _asked.setdefault(Asked(feature, _page_of(feature), file, line, how))
 

@@ -218,11 +218,16 @@ class Alias(MetaPathFinder):
     def getattr_for(self, module: ModuleType, alias: str, own: _Getattr | None) -> _Getattr:
         """The `__getattr__` of what the program calls `alias`: its own answer, a submodule, or an error."""
 
+        # Where packages look again and again for what is not there, looking through folders would take most of the time.
+        absent: set[str] = set()
+
         def __getattr__(name: str) -> Any:
             value = _ask(own, name) if own is not None else _ABSENT
-            if value is _ABSENT:
+            if value is _ABSENT and name not in absent:
                 value = self._submodule_or_home(alias, name)
             if value is _ABSENT:
+                if not getattr(module.__spec__, "_initializing", False):
+                    absent.add(name)
                 raise _missing.attribute_error("torch" + alias[len(self.name) :], name, module)
             if isinstance(value, ModuleType) and value.__name__.startswith(self.package + "."):
                 self.adopt(value)
