@@ -121,3 +121,48 @@ def test_any_number_of_threads_gives_the_same_bits():
         fb.set_num_threads(before)
 
     assert all(np.array_equal(x, y) for one in made[1:] for x, y in zip(made[0], one, strict=True))
+
+
+def _symmetric(n, dtype, scale=1.0):
+    a = np.random.default_rng(n).standard_normal((n, n)).astype(dtype)
+    return (a + a.T) * dtype(scale)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("uplo", ["L", "U"])
+@pytest.mark.parametrize("n", [48, 65, 200])
+def test_eigenvectors_of_large_matrices_are_those_of_one_triangle(n, uplo, dtype):
+    a = _symmetric(n, dtype)
+    triangle = np.tril(a) if uplo == "L" else np.triu(a)
+
+    values, vectors = (x.numpy() for x in fb.linalg.eigh(fb.from_numpy(triangle), UPLO=uplo))
+
+    eps = np.finfo(dtype).eps
+    assert np.abs(a @ vectors - vectors * values).max() < 40 * eps * np.abs(values).max()
+    assert np.abs(vectors.T @ vectors - np.eye(n)).max() < 40 * eps
+    assert (np.diff(values) >= 0).all()
+    assert vectors.T.flags.c_contiguous
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 0.0])
+def test_eigenvalues_of_matrices_whose_squares_leave_the_range(scale):
+    a = _symmetric(64, np.float32, scale)
+
+    values, vectors = (x.numpy() for x in fb.linalg.eigh(fb.from_numpy(a)))
+
+    wanted = np.linalg.eigvalsh(a.astype(np.float64))
+    np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-6 * max(np.abs(wanted).max(), 1e-44))
+    assert np.abs(vectors.T @ vectors - np.eye(64)).max() < 1e-5
+
+
+def test_eigenvectors_have_the_same_bits_on_any_number_of_threads():
+    a, threads = fb.from_numpy(_symmetric(200, np.float32)), fb.get_num_threads()
+    try:
+        made = []
+        for count in (1, 3):
+            fb.set_num_threads(count)
+            made.append(fb.linalg.eigh(a).eigenvectors.numpy().tobytes())
+    finally:
+        fb.set_num_threads(threads)
+
+    assert made[0] == made[1]

@@ -173,7 +173,11 @@ def _square_sum(a: Any) -> Any:
 
 def all_finite(a: Any) -> bool:
     """Whether no element is infinite or nan."""
-    return cmath.isfinite(_square_sum(a)) or bool(np.isfinite(a).all())
+    token = hush()                                    # squares may overflow, and then the elements themselves are looked at
+    try:
+        return cmath.isfinite(_square_sum(a)) or bool(np.isfinite(a).all())
+    finally:
+        unhush(token)
 
 
 def _tried(loop: Any, *args: Any) -> Any:
@@ -501,12 +505,51 @@ def eigh(name: str, a: Any, uplo: str, vectors: bool) -> Any:
     if not all_finite(a):                             # of the other triangle nothing is read
         a = np.triu(a) if uplo == "U" else np.tril(a)
     a, infinite = _without_infinities(name, a)
-    made = lane_rotations.eigh(a, uplo == "U", vectors) if lane_rotations.takes(a) else None
-    if made is None:
-        made = _tried(_EIGH[uplo, vectors], a)
+    made = _eigh_of_some(a, uplo, vectors)
     if made is None:
         made = _converging(name, np.linalg.eigh if vectors else np.linalg.eigvalsh, a, uplo)
     return _nan_for(infinite, made)
+
+
+def _eigh_of_some(a: Any, uplo: str, vectors: bool) -> Any:
+    """`eigh` of finite matrices: many small ones in lanes, large ones in steps of LAPACK's, others by numpy's loop; None if that fails."""
+    if lane_rotations.takes(a):
+        return lane_rotations.eigh(a, uplo == "U", vectors)
+    if vectors and a.shape[-1] >= IN_STEPS_FROM and reflectors.takes(a):
+        made = [_eigh_in_steps(one, uplo == "U") for (one,) in each(a)]
+        if all(one is not None for one in made):
+            if a.ndim == 2:
+                return made[0]
+            return np.stack([w for w, _ in made]).reshape(a.shape[:-1]), _columns_of([v for _, v in made], a.shape)
+    return _tried(_EIGH[uplo, vectors], a)
+
+
+def _columns_of(parts: list[Any], shape: Any) -> Any:
+    """Matrices that lie by columns, as one array of which each does."""
+    return np.stack([v.T for v in parts]).reshape(shape).swapaxes(-1, -2)
+
+
+# Rows from which LAPACK's three steps are called one by one, the last of which is a kernel of ours in a third of the time.
+IN_STEPS_FROM = 48
+# What the largest number of a tridiagonal matrix is between, so that squares neither overflow nor vanish.
+_IN_RANGE = {"f": (1e-12, 1e12), "d": (1e-120, 1e120)}
+
+
+def _eigh_in_steps(a: Any, upper: bool) -> Any:
+    """Eigenvalues and eigenvectors of one symmetric matrix by its tridiagonal form; None where numpy's loop has to scale it first."""
+    n, char = len(a), a.dtype.char
+    factors, d, e, shares, info = routine("sytrd", a)(a.T if upper else a, lower=1, lwork=_room_of_sytrd(n, char))
+    largest = max(d.max(), -d.min(), e.max(), -e.min())
+    low, high = _IN_RANGE[char]
+    if info or not low < largest < high:
+        return None
+    values, vectors, info = routine("stevd", a)(d, e)
+    return None if info else (values, reflectors.turned_back(factors, shares, vectors))
+
+
+@functools.cache
+def _room_of_sytrd(n: int, char: str) -> int:
+    return int(routine("sytrd_lwork", np.empty(0, char))(n, lower=1)[0])
 
 
 def eig(name: str, a: Any, vectors: bool) -> Any:
@@ -616,8 +659,7 @@ def solve_now(a: Any, b: Any) -> Any:
 def eigh_now(a: Any, uplo: Any, vectors: bool) -> Any:
     if not all_finite(a):
         return None
-    made = lane_rotations.eigh(a, uplo == "U", vectors) if uplo in ("L", "U") and lane_rotations.takes(a) else None
-    return _tried(_EIGH[uplo, vectors], a) if made is None else made
+    return _eigh_of_some(a, uplo, vectors) if uplo in ("L", "U") else None
 
 
 def triangular_now(a: Any, b: Any, upper: Any, unit: Any) -> Any:

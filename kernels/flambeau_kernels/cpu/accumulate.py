@@ -158,7 +158,7 @@ def sum_part(chunk: Any, index: Any, values: Any, sums: Any, n: Any, m: Any, eac
 def add_parts(chunk: Any, target: Any, sums: Any, n: Any, step: Any) -> Any:
     for i in independent(range(chunk * WORK, min(n, chunk * WORK + WORK))):
         total = target[i * step]
-        for part in range(PARTS):
+        for part in unroll(range(PARTS)):
             total += sums[part * n + i]
         target[i * step] = total
 

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from .. import plans_kept_elsewhere
-from ..engine.language import broadcast, float64, kernel, lane_sum, lanes, load, rolled, store, widened
+from ..engine.language import apart, broadcast, float64, kernel, lane_sum, lanes, load, rolled, store, widened
 from ..vocabulary import fma, sqrt, where
 from .few_rows import of_matrices
 from .matmul import matmul
 from .sums import lanes_of, wide
 from .tier import compiles
 
-__all__ = ["qr", "takes"]
+__all__ = ["qr", "takes", "turned_back"]
 
 BLOCK = 32                                            # columns of a block
 BLOCKED_FROM = 256                                    # of the smaller side of a matrix
@@ -156,6 +156,36 @@ def _panel(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return made, joined
 
 
+def turned_back(factors: np.ndarray, shares: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The eigenvectors of a matrix of those of its tridiagonal form, ``Q @ vectors``, on all threads.
+
+    Args:
+        factors: what LAPACK's ``sytrd`` has made of the lower triangle, by columns; it is written in.
+        shares: its ``tau``.
+        vectors: by columns, as the result.
+    """
+    n, dtype = len(vectors), vectors.dtype
+    lines, rows = factors.T, vectors.T                # in C order
+    lines.reshape(-1)[1 :: n + 1] = 1                 # a reflector begins with a one, where the other diagonal was
+    strip = 4 * _lanes(dtype)
+    chunks = -(-n // strip)
+    out, work = np.empty((n, n), dtype), np.empty(chunks * (n + 2) * strip, dtype)
+    _turned_form(dtype)(chunks, True, rows, lines, shares, out, work, n)
+    return out.T
+
+
+@functools.cache
+def _turned_form(dtype: np.dtype) -> Any:
+    return turned_rows.form((dtype,) * 5 + (int,), {})
+
+
+def _lanes(dtype: np.dtype) -> int:
+    """Numbers of a register."""
+    from ..engine import llvm
+
+    return llvm.machine().register_bits // (8 * dtype.itemsize)
+
+
 # -- kernels -----------------------------------------------------------------------------------------------------------------
 
 
@@ -262,7 +292,7 @@ def factored(work, padded, m, n, reflectors, long, shares, rows, none, KIND):
     # Nothing is taken yet; the rows are only added up.
     for j in rolled(range(0, padded, N)):
         store(products, j, broadcast(KIND(0), N))
-    reflected(work, padded, none, 0, m, 0, padded, products, following, reflectors, KIND)
+    apart(reflected)(work, padded, none, 0, m, 0, padded, products, following, reflectors, KIND)
     for k in rolled(range(most)):
         line = reflectors + k * long
         shares[k] = share
@@ -278,9 +308,9 @@ def factored(work, padded, m, n, reflectors, long, shares, rows, none, KIND):
                 after[i] = KIND(0)
             brought_up_to_date(work, padded, k + 1, after, line, products, m, KIND)
             value, share = made_reflector(after, k + 1, m, KIND)
-            reflected(work, padded, line, k + 1, m, (k + 1) // N * N, padded, products, following, after, KIND)
+            apart(reflected)(work, padded, line, k + 1, m, (k + 1) // N * N, padded, products, following, after, KIND)
         else:
-            reflected(work, padded, line, k + 1, m, (k + 1) // N * N, padded, products, following, none, KIND)
+            apart(reflected)(work, padded, line, k + 1, m, (k + 1) // N * N, padded, products, following, none, KIND)
 
 
 @kernel(in_vectors=True)
@@ -358,7 +388,7 @@ def spread_out(made, square, shares, reflectors, long, rows, m, most, columns, K
             store(products, j, load(following, j, N) * share)
         before = max(k - 1, 0)
         other = reflectors + before * long
-        reflected(made, square, line, k, m, start, square, products, following, other, KIND)
+        apart(reflected)(made, square, line, k, m, start, square, products, following, other, KIND)
         # The row above, which is the identity's.
         if before // N * N < start:
             for j in rolled(range(before // N * N, start)):
@@ -396,3 +426,42 @@ def joined_rows(chunk, products, shares, out, n, size):
             for k in rolled(range(j, i)):
                 total = fma(out[j * size + k], products[k * size + i], total)
             out[j * size + i] = -share * total
+
+
+@kernel(in_vectors=True)
+def turned_rows(chunk, vectors, lines, shares, out, work, n):
+    """A strip of columns of the product of reflectors, a row of `lines` each, with the matrix whose columns are the rows of `vectors`."""
+    KIND = widened(out)
+    N = lanes(KIND)
+    strip = 4 * N
+    first = chunk * strip
+    width = min(strip, n - first)
+    rows = work + chunk * (n + 2) * strip
+    products = rows + n * strip
+    following = products + strip
+    for j in rolled(range(strip)):
+        if j < width:
+            line = vectors + (first + j) * n
+            for i in rolled(range(n)):
+                rows[i * strip + j] = line[i]
+        else:
+            for i in rolled(range(n)):
+                rows[i * strip + j] = KIND(0)
+    # No reflector reaches the first row.
+    left, m = rows + strip, n - 1
+    for j in rolled(range(0, strip, N)):
+        store(following, j, load(left + (m - 1) * strip, j, N))
+    for back in rolled(range(m)):
+        k = m - 1 - back
+        share = broadcast(shares[k], N)
+        for j in rolled(range(0, strip, N)):
+            store(products, j, load(following, j, N) * share)
+        before = max(k - 1, 0)
+        apart(reflected)(left, strip, lines + k * n + 1, k, m, 0, strip, products, following, lines + before * n + 1, KIND)
+        # The row above has not been among these.
+        for j in rolled(range(0, strip, N)):
+            store(following, j, load(following, j, N) + load(left + before * strip, j, N))
+    for j in rolled(range(width)):
+        to = out + (first + j) * n
+        for i in rolled(range(n)):
+            to[i] = rows[i * strip + j]

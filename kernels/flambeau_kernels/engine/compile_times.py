@@ -2,7 +2,7 @@
 
 The program runs with the object cache off, so that each of its kernels is compiled; afterwards a table says, for
 every object, how many milliseconds of a processor its lowering to LLVM IR, LLVM's optimisation and its code
-generation took.
+generation took; the last words of a line say where loops that were to be vectors are none.
 ``-m module`` runs a module (``-m pytest tests/kernels/test_matmul.py`` compiles what those tests need) and
 ``-c text`` runs text.
 """
@@ -21,7 +21,7 @@ def table(compiled: Sequence[llvm.Compiled]) -> str:
     head = f"{'ms':>7} {'write':>7} {'opt':>7} {'codegen':>7} {'IR KB':>7} {'obj KB':>7}  kernel"
     total = llvm.Compiled(
         f"{len(compiled)} objects", sum(c.writing for c in compiled), sum(c.optimising for c in compiled),
-        sum(c.emitting for c in compiled), sum(c.text_bytes for c in compiled), sum(c.object_bytes for c in compiled))
+        sum(c.emitting for c in compiled), sum(c.text_bytes for c in compiled), sum(c.object_bytes for c in compiled), sum(c.scalar for c in compiled))
     return "\n".join([head, *map(_line, sorted(compiled, key=_seconds, reverse=True)), _line(total)])
 
 
@@ -31,13 +31,14 @@ def _seconds(c: llvm.Compiled) -> float:
 
 def _line(c: llvm.Compiled) -> str:
     times = " ".join(f"{1e3 * t:7.1f}" for t in (_seconds(c), c.writing, c.optimising, c.emitting))
-    return f"{times} {c.text_bytes / 1024:7.1f} {c.object_bytes / 1024:7.1f}  {c.name}"
+    return f"{times} {c.text_bytes / 1024:7.1f} {c.object_bytes / 1024:7.1f}  {c.name}{f', {c.scalar} loops in no vectors' if c.scalar else ''}"
 
 
 def main(arguments: list[str]) -> None:
     os.environ["FLAMBEAU_CACHE"] = "off"
     if not arguments:
         raise SystemExit(__doc__)
+    llvm.watch_loops = True
     how, rest = (arguments[0], arguments[1:]) if arguments[0] in ("-m", "-c") else ("", arguments)
     sys.argv = rest
     try:

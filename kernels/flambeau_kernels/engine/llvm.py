@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import itertools
 import os
+import re
 import sys
 import threading
 import time
@@ -46,7 +47,10 @@ counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command 
 
 
 class Compiled(NamedTuple):
-    """What making one object took: seconds of a processor for the lowering to text, optimisation and code generation."""
+    """What making one object took: seconds of a processor for the lowering to text, optimisation and code generation.
+
+    `scalar` says how many loops that were to be vectors are none, about which LLVM prints a warning; found where `watch_loops` is set.
+    """
 
     name: str
     writing: float
@@ -54,8 +58,10 @@ class Compiled(NamedTuple):
     emitting: float
     text_bytes: int
     object_bytes: int
+    scalar: int = 0
 
 
+watch_loops = False                                   # set by `compile_times.py`: to look at loops takes milliseconds
 compiled: list[Compiled] = []                         # in this process, in order; see `compile_times.py`
 
 
@@ -159,8 +165,10 @@ def _load_from_disk(body: bytes, symbols: tuple[str, ...]) -> dict[str, int] | N
         return None
 
 
-def _record(name: str, writing: float, text_bytes: int, optimising: float, emitting: float, object_bytes: int) -> None:
-    compiled.append(Compiled(name, writing, optimising, emitting, text_bytes, object_bytes))
+def _record(
+    name: str, writing: float, text_bytes: int, optimising: float, emitting: float, object_bytes: int, scalar: int
+) -> None:
+    compiled.append(Compiled(name, writing, optimising, emitting, text_bytes, object_bytes, scalar))
 
 
 def is_shown(name: str) -> bool:
@@ -271,7 +279,7 @@ class Machine:
         # The JIT takes possession of its target machine, so it gets one of its own.
         return lasting(self._llvm.create_lljit_compiler(self._new_target_machine(opt=3)))
 
-    def emit_object(self, text: str, level: int = EVERYTHING, record: Callable[[float, float, int], None] | None = None) -> bytes:
+    def emit_object(self, text: str, level: int = EVERYTHING, record: Callable[[float, float, int, int], None] | None = None) -> bytes:
         """Object file for `text`, optimised at a level.
 
         WRITTEN only brings variables into registers. PLAIN vectorises and repeats no loops but those that ask for it;
@@ -279,7 +287,7 @@ class Machine:
         code two or three times as long and as slow to compile: EVERYTHING is for texts of a line or two, and where it
         was found to pay.
 
-        `record` is told the seconds of optimisation and of code generation, and the size of the object.
+        `record` is told the seconds of optimisation and of code generation, the size of the object, and how many loops are no vectors.
         """
         target = self._target_machine(level)
         start = time.thread_time()
@@ -287,7 +295,7 @@ class Machine:
         between = time.thread_time()
         body = target.emit_object(module)
         if record is not None:
-            record(between - start, time.thread_time() - between, len(body))
+            record(between - start, time.thread_time() - between, len(body), _loops_refused(str(module)) if watch_loops else 0)
         return body
 
     def emit_assembly(self, text: str, level: int = EVERYTHING) -> str:
@@ -334,6 +342,12 @@ class Machine:
             if symbol not in symbols and symbol.encode() in body:
                 library.import_symbol(symbol, compile_symbols(soft_halves.TEXT, soft_halves.SYMBOLS, WRITTEN)[symbol])
         return library.link(self.jit, name)
+
+
+def _loops_refused(optimised: str) -> int:
+    """How many loops of a module still ask to be made vectors, once that has been tried."""
+    marks = re.findall(r'^(!\d+) = !\{!"llvm.loop.vectorize.enable", i1 true\}', optimised, re.MULTILINE)
+    return sum(len(re.findall(rf"^!\d+ = distinct .*{mark}\b", optimised, re.MULTILINE)) for mark in marks)
 
 
 def _load(body: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
