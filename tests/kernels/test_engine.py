@@ -493,11 +493,24 @@ def test_compile_times_lists_every_object_and_their_total(fresh_python):
     assert emitting > 0
 
 
+def test_compile_times_says_which_loops_are_no_vectors(fresh_python, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy as np\nfrom flambeau_kernels.engine.language import independent, kernel\n"
+        "@kernel\ndef tangled(chunk, a, n):\n    for i in independent(range(n)):\n        while a[i] > 1:\n            a[i] = a[i] / 2\n"
+        "tangled.run(1, np.full(9, 5.0), 9)\n"
+    )
+    made = fresh_python("-m", "flambeau_kernels.engine.compile_times", program)
+
+    assert "kernel_tangled, 1 loops in no vectors" in made
+
+
 def test_compiling_prints_nothing(tmp_path):
     # Loops around calls of the C library are no vector code, about which LLVM used to complain on stderr.
     program = (
         "import flambeau as fb\nfrom flambeau.ops._spec import OPS\nfb.randn(5000), fb.randn(5000, dtype=fb.float64)\n"
-        "fb.polygamma(1, fb.ones(5000))\nOPS['polygamma_of'].run(fb.ones(5000), fb.ones(5000))"
+        "fb.polygamma(1, fb.ones(5000))\nOPS['polygamma_of'].run(fb.ones(5000), fb.ones(5000))\n"
+        "fb.zeros(100000).scatter_add(0, fb.randint(0, 100000, (400000,)), fb.ones(400000))"
     )
     done = run_python(program, FLAMBEAU_CACHE=str(tmp_path), FLAMBEAU_BACKEND="llvm")
 

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms of lengths whose prime factors are 2, 3, 5 and 7, compiled.
+"""Discrete Fourier transforms of lengths whose prime factors are at most `LARGEST_PRIME`, compiled.
 
 `planned` checks a transform once for a shape; what it returns allocates and runs kernels of `fourier_lines.py`, one for each
 dimension. Only sums of elements along a line enter a value: it does not depend on threads or neighbours.
@@ -21,6 +21,7 @@ from flambeau_kernels.engine.language import float32, float64
 
 from . import fourier_lines
 from .fourier_lines import COMPLEX, FROM_REAL, TO_REAL
+from .fourier_passes import LARGEST_PRIME, PRIME
 from .move import in_rows
 from .tier import compiles
 
@@ -78,8 +79,10 @@ def planned(kind: int, shape: tuple[int, ...], char: str, dims: tuple[int, ...],
 def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:
     """The same for one dimension, whose real or complex values are `n`."""
     inner, outer = prod(shape[d + 1 :]), prod(shape[:d])
-    if kind != COMPLEX and (n % 2 or inner > 1):
+    if kind != COMPLEX and inner > 1:
         return None
+    if kind != COMPLEX and n % 2:
+        return _odd(kind, shape, char, d, scale, inverse, n)
     m = n if kind == COMPLEX else n // 2
     if not _is_smooth(m):
         return None
@@ -104,6 +107,28 @@ def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, in
     return run_on_stack if numbers <= fourier_lines.SMALL else run
 
 
+def _odd(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:
+    """Transforms of an odd number of real values, which make no half line: those of complex ones."""
+    dtype, half = _COMPLEX[char], n // 2 + 1
+    whole = _step(COMPLEX, (*shape[:d], n), char, d, scale, inverse or kind == TO_REAL, n)
+    if whole is None:
+        return None
+
+    def from_real(a: np.ndarray) -> np.ndarray:
+        made = np.ascontiguousarray(whole(a.astype(dtype))[..., :half])
+        made[..., 0].imag = 0                         # also where a value is infinite
+        return made
+
+    def to_real(a: np.ndarray) -> np.ndarray:
+        lines = np.empty((*a.shape[:-1], n), dtype)
+        lines[..., :half] = a
+        lines[..., 0].imag = 0                        # whatever is given
+        np.conjugate(a[..., :0:-1], out=lines[..., half:])
+        return np.ascontiguousarray(np.real(whole(lines)))
+
+    return from_real if kind == FROM_REAL else to_real
+
+
 def _lanes(char: str) -> int:
     from flambeau_kernels.engine import llvm
 
@@ -116,7 +141,7 @@ def _up(n: int, lanes: int) -> int:
 
 def _form(kernel: Any, char: str, radices: tuple[int, ...], kind: int | None) -> Any:
     real = np.dtype(char)
-    constants: dict[str, Any] = {"RADICES": tuple(sorted({*radices}))}
+    constants: dict[str, Any] = {"RADICES": tuple(sorted({PRIME if r > 8 else r for r in radices}))}
     if kind is not None:
         constants["KIND_OF"] = kind
     return kernel.form((real, real, real, real, np.dtype(np.int64), np.dtype(np.int64)), constants)
@@ -189,18 +214,21 @@ flambeau_kernels.plans_kept_elsewhere.append(_forget)     # another engine compi
 
 @functools.lru_cache(1024)
 def _radices(n: int) -> tuple[int, ...]:
-    """The radix of each pass, for a product of 2, 3, 5 and 7."""
+    """The radix of each pass, for a product of primes up to `LARGEST_PRIME`."""
     twos, left = 0, n
     while left % 2 == 0:
         twos, left = twos + 1, left // 2
     found = {1: [2], 4: [4, 4]}.get(twos, [8] * (twos // 3) + [4] * (twos % 3 // 2) + [2] * (twos % 3 % 2))
     if twos % 3 == 1 and twos > 4:
         found = [8] * (twos // 3 - 1) + [4, 4]
-    for radix in (7, 5, 3):
+    for radix in _ODD_PRIMES:
         while left % radix == 0:
             found.append(radix)
             left //= radix
     return tuple(found)
+
+
+_ODD_PRIMES = [p for p in range(LARGEST_PRIME, 2, -1) if all(p % k for k in range(2, p))]
 
 
 def _is_smooth(n: int) -> bool:
@@ -213,6 +241,9 @@ def _turns_of_passes(n: int, radices: tuple[int, ...]) -> np.ndarray:
     for radix in radices:
         angles = np.outer(np.arange(1, radix), np.arange(left // radix)) * (-2 * pi / left)
         rows += [np.cos(angles).ravel(), np.sin(angles).ravel()]
+        if radix > 8:
+            roots = np.arange(radix) * (2 * pi / radix)
+            rows += [np.cos(roots), np.sin(roots)]
         left //= radix
     return np.concatenate(rows)
 
@@ -231,7 +262,8 @@ def _sides(n: int, lanes: int) -> tuple[int, int]:
 
     def work(n1: int) -> tuple[float, int]:
         n2 = n // n1
-        return _up(n1, lanes) * _up(n2, lanes) * (len(_radices(n1)) + len(_radices(n2)) + 2.0), abs(n1 - n2)
+        passes = sum(max(1.0, r / 8) for side in (n1, n2) for r in _radices(side))
+        return _up(n1, lanes) * _up(n2, lanes) * (passes + 2.0), abs(n1 - n2)
 
     n1 = min((h for h in range(1, n + 1) if n % h == 0), key=work)
     return n1, n // n1

@@ -25,11 +25,13 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 
-__all__ = ["EVENS", "MIXED", "ODDS", "REVERSED", "all_passes"]
+__all__ = ["EVENS", "LARGEST_PRIME", "MIXED", "ODDS", "PRIME", "REVERSED", "all_passes"]
 
 C1, C2, S1, S2, S3 = cos(2 * pi / 5), cos(4 * pi / 5), sin(2 * pi / 5), sin(4 * pi / 5), sin(pi / 3)
 SEVENTHS = [(cos(2 * pi * k / 7), sin(2 * pi * k / 7)) for k in range(7)]
 
+LARGEST_PRIME = 61                                    # that is a radix; from 11 on all have one text, which `PRIME` stands for
+PRIME = 0
 
 _LANES = (2, 4, 8, 16)
 # For vectors of each length: the even and the odd lanes of two, both results of mixing two, and one from behind.
@@ -72,7 +74,7 @@ def taken(a, at, step, size, R):
     return re, im
 
 
-def two(a, to, at, put_at, size, m, s, w, p):
+def two(a, to, at, put_at, size, m, s, w, p, r):
     N = lanes(widened(a))
     ar, ai = load(a, at, N), load(a, at + size, N)
     br, bi = load(a, at + s * m, N), load(a, at + s * m + size, N)
@@ -80,7 +82,7 @@ def two(a, to, at, put_at, size, m, s, w, p):
     put_turned(to, put_at + s, size, ar - br, ai - bi, w, p, m)
 
 
-def three(a, to, at, put_at, size, m, s, w, p):
+def three(a, to, at, put_at, size, m, s, w, p, r):
     KIND = widened(a)
     N = lanes(KIND)
     re, im = taken(a, at, s * m, size, 3)
@@ -93,7 +95,7 @@ def three(a, to, at, put_at, size, m, s, w, p):
     put_turned(to, put_at + 2 * s, size, mr - ni, mi + nr, w, m + p, 2 * m)
 
 
-def four(a, to, at, put_at, size, m, s, w, p):
+def four(a, to, at, put_at, size, m, s, w, p, r):
     re, im = taken(a, at, s * m, size, 4)
     x0, y0, x1, y1, x2, y2, x3, y3 = four_of(re[0], im[0], re[1], im[1], re[2], im[2], re[3], im[3])
     put(to, put_at, size, x0, y0)
@@ -102,7 +104,7 @@ def four(a, to, at, put_at, size, m, s, w, p):
     put_turned(to, put_at + 3 * s, size, x3, y3, w, 2 * m + p, 3 * m)
 
 
-def five(a, to, at, put_at, size, m, s, w, p):
+def five(a, to, at, put_at, size, m, s, w, p, r):
     KIND = widened(a)
     N = lanes(KIND)
     re, im = taken(a, at, s * m, size, 5)
@@ -121,7 +123,7 @@ def five(a, to, at, put_at, size, m, s, w, p):
     put_turned(to, put_at + 3 * s, size, kr - li, ki + lr, w, 2 * m + p, 4 * m)
 
 
-def seven(a, to, at, put_at, size, m, s, w, p):
+def seven(a, to, at, put_at, size, m, s, w, p, r):
     """By the symmetry of the sines and cosines: sums and differences of the values that mirror each other."""
     KIND = widened(a)
     N = lanes(KIND)
@@ -144,7 +146,7 @@ def seven(a, to, at, put_at, size, m, s, w, p):
         put_turned(to, put_at + (7 - K) * s, size, mr - ni, mi + nr, w, (6 - K) * m + p, 6 * m)
 
 
-def eight(a, to, at, put_at, size, m, s, w, p):
+def eight(a, to, at, put_at, size, m, s, w, p, r):
     KIND = widened(a)
     re, im = taken(a, at, s * m, size, 8)
     half = broadcast(KIND(0.5**0.5), lanes(KIND))
@@ -162,7 +164,38 @@ def eight(a, to, at, put_at, size, m, s, w, p):
     put_turned(to, put_at + 7 * s, size, x3 - u3, y3 - v3, w, 6 * m + p, 7 * m)
 
 
-BUTTERFLIES = {2: two, 3: three, 4: four, 5: five, 7: seven, 8: eight}
+def prime(a, to, at, put_at, size, m, s, w, p, r):
+    """As `seven`, for any odd `r`; the cosines and the sines of ``k / r`` of a circle lie behind the turns of the pass."""
+    KIND = widened(a)
+    N = lanes(KIND)
+    re, im = local(vector(KIND, N), LARGEST_PRIME), local(vector(KIND, N), LARGEST_PRIME)
+    roots, half = w + 2 * (r - 1) * m, (r - 1) // 2
+    first_re, first_im = load(a, at, N), load(a, at + size, N)
+    sum_re, sum_im = first_re, first_im
+    for k in rolled(range(1, half + 1)):
+        near, far = at + k * s * m, at + (r - k) * s * m
+        x, y, u, v = load(a, near, N), load(a, near + size, N), load(a, far, N), load(a, far + size, N)
+        re[k] = x + u
+        im[k] = y + v
+        re[r - k] = x - u
+        im[r - k] = y - v
+        sum_re, sum_im = sum_re + (x + u), sum_im + (y + v)
+    put(to, put_at, size, sum_re, sum_im)
+    for k in rolled(range(1, half + 1)):
+        mr, mi = first_re, first_im
+        nr, ni = broadcast(KIND(0), N), broadcast(KIND(0), N)
+        place = 0
+        for j in rolled(range(1, half + 1)):
+            place = place + k
+            place = place - r if place >= r else place
+            c, d = broadcast(roots[place], N), broadcast(roots[place + r], N)
+            mr, mi = mr + c * re[j], mi + c * im[j]
+            nr, ni = nr + d * re[r - j], ni + d * im[r - j]
+        put_turned(to, put_at + k * s, size, mr + ni, mi - nr, w, (k - 1) * m + p, (r - 1) * m)
+        put_turned(to, put_at + (r - k) * s, size, mr - ni, mi + nr, w, (r - k - 1) * m + p, (r - 1) * m)
+
+
+BUTTERFLIES = {2: two, 3: three, 4: four, 5: five, 7: seven, 8: eight, PRIME: prime}
 
 
 # -- passes --------------------------------------------------------------------------------------------------------------------
@@ -173,7 +206,7 @@ def one_pass(a, to, size, m, s, w, r, *, BUTTERFLY):
     with flags("contract"):
         for p in rolled(range(m)):
             for q in rolled(range(0, s, lanes(widened(a)))):
-                BUTTERFLY(a, to, q + s * p, q + s * r * p, size, m, s, w, p)
+                BUTTERFLY(a, to, q + s * p, q + s * r * p, size, m, s, w, p, r)
 
 
 def all_passes(room, size, whole, s, radices, first, end, w, n, odd, *, RADICES):
@@ -191,8 +224,10 @@ def all_passes(room, size, whole, s, radices, first, end, w, n, odd, *, RADICES)
         at = (odd + t - first) % 2 * (2 * whole)
         a, to = room + at, room + (2 * whole - at)
         for R in unroll(RADICES):
-            if r == R:
+            if r > 8 if R == PRIME else r == R:
                 apart(one_pass)(a, to, size, m, s, w, r, BUTTERFLY=BUTTERFLIES[R])
         w += 2 * (r - 1) * m
+        if PRIME in RADICES:
+            w += 2 * r if r > 8 else 0
         left = m
         s = s * r

@@ -21,7 +21,8 @@ def table(compiled: Sequence[llvm.Compiled]) -> str:
     head = f"{'ms':>7} {'write':>7} {'opt':>7} {'codegen':>7} {'IR KB':>7} {'obj KB':>7}  kernel"
     total = llvm.Compiled(
         f"{len(compiled)} objects", sum(c.writing for c in compiled), sum(c.optimising for c in compiled),
-        sum(c.emitting for c in compiled), sum(c.text_bytes for c in compiled), sum(c.object_bytes for c in compiled), sum(c.scalar for c in compiled))
+        sum(c.emitting for c in compiled), sum(c.text_bytes for c in compiled), sum(c.object_bytes for c in compiled),
+        sum(c.scalar for c in compiled))
     return "\n".join([head, *map(_line, sorted(compiled, key=_seconds, reverse=True)), _line(total)])
 
 
@@ -30,8 +31,9 @@ def _seconds(c: llvm.Compiled) -> float:
 
 
 def _line(c: llvm.Compiled) -> str:
+    refused = f", {c.scalar} loops in no vectors" if c.scalar else ""
     times = " ".join(f"{1e3 * t:7.1f}" for t in (_seconds(c), c.writing, c.optimising, c.emitting))
-    return f"{times} {c.text_bytes / 1024:7.1f} {c.object_bytes / 1024:7.1f}  {c.name}{f', {c.scalar} loops in no vectors' if c.scalar else ''}"
+    return f"{times} {c.text_bytes / 1024:7.1f} {c.object_bytes / 1024:7.1f}  {c.name}{refused}"
 
 
 def main(arguments: list[str]) -> None:
