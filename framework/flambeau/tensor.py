@@ -457,9 +457,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         elif node is None or tape.is_of_nobody(node):
             _inference.refuse_grad(self)
             if from_numpy_dtype(self._array.dtype).category < dtypes.FLOATING:
-                raise RuntimeError(
-                    f"only Tensors of floating point and complex dtype can require gradients, got {self.dtype}"
-                )
+                raise RuntimeError(f"only Tensors of floating point dtype can require gradients, got {self.dtype}")
             self._node = tape.leaf_node(self) if self._leaf is None else self._leaf
             self._gradient = getattr(self, "_gradient", None)
             for ref in self._storage[tape.VIEWS] or ():

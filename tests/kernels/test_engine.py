@@ -1,6 +1,7 @@
 """The compiled tier against the numpy tier, which reads the same formulas."""
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -355,6 +356,17 @@ def test_without_llvmlite_nothing_is_taken_and_the_reason_is_told():
     run_python("import sys\nsys.modules['llvmlite'] = None\n" + LAUNCH +
                "assert not go() and not o.any()\n"
                "assert 'llvmlite' in engine.explain(f, (x, 1.0), (o,), np.dtype('float32'))")
+
+
+@pytest.mark.parametrize("body", ["raise ValueError('mine')", "import flambeau as fb; fb.ones(3000).exp()"])
+def test_a_file_beside_the_program_that_hides_a_module_of_python_is_named_when_it_keeps_the_compiler_off(body, tmp_path):
+    (tmp_path / "nt.py").write_text(body)
+    (tmp_path / "program.py").write_text("import flambeau as fb; fb.ones(3000).exp()")
+    run = subprocess.run([sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, check=True,
+                         env={**os.environ, "FLAMBEAU_BACKEND": "llvm"})
+
+    assert run.stderr.count("UserWarning: llvmlite does not work here") == 1
+    assert f"{tmp_path / 'nt.py'} was imported as Python's own module 'nt'" in run.stderr
 
 
 def test_struct_mismatch_falls_back_to_ctypes_calls():

@@ -863,7 +863,7 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
         if copy is False and isinstance(obj, np.generic):
             raise RuntimeError("can't alias NumPy scalars. Either remove copy=False or transform it in a ndarray.")
         if copy is False:
-            raise ValueError(f"can't alias arbitrary sequence into a tensor, and a {type(obj).__name__} was given with copy=False")
+            raise ValueError(f"can't alias arbitrary sequence into a tensor. A {type(obj).__name__} was given with copy=False")
         return tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
     made = shared.to(dtype=dtype, device=device)
     if copy is False and made is not shared:

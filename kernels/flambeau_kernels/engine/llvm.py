@@ -370,8 +370,30 @@ def _llvmlite():
         llvm.initialize_native_asmprinter()
     # A broken install fails in many ways: ImportError, OSError, RuntimeError.
     except Exception as error:
-        raise Unavailable(f"llvmlite does not work here: {type(error).__name__}: {error}") from error
+        why = f"llvmlite does not work here: {type(error).__name__}: {error}"
+        if not isinstance(error, ModuleNotFoundError) or error.name != "llvmlite":
+            _warn_once(why + _shadowing(error))
+        raise Unavailable(why) from error
     return llvm
+
+
+@functools.cache
+def _warn_once(why: str) -> None:
+    warnings.warn(f"{why}; kernels of numpy run instead, which are slower", UserWarning, stacklevel=2)
+
+
+def _shadowing(error: BaseException) -> str:
+    """Which file of the program was imported in the place of a module of Python's own, if that is where `error` comes from."""
+    import sysconfig
+    import traceback
+
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)] + [frame for frame, _ in traceback.walk_stack(None)]
+    of_python = {os.path.realpath(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib")}
+    for frame in frames:
+        name, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+        if name in sys.stdlib_module_names and os.path.dirname(os.path.realpath(file)) not in of_python and os.path.isfile(file):
+            return f". {file} was imported as Python's own module {name!r}, which it hides; give it another name"
+    return ""
 
 
 def _renew_lock() -> None:

@@ -168,9 +168,9 @@ def _look_closer(node: Node, record: Any) -> None:
             if tape.was_detached(r, value, node):
                 where = node.made_at()
                 raise RuntimeError(
-                    f"Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(): {node.name()} saved it"
+                    "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_().This is not supported, please "
+                    f"use out-of-place `.detach()` instead\n{node.name()} saved it"
                     + (f" at {tape.shown_line(where)}" if where else "")
-                    + ". Use out-of-place .detach() instead"
                 )
         if tape.written_at(r) > seq:
             raise_overwritten(node, record)

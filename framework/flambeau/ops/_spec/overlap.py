@@ -60,6 +60,7 @@ def refuse(op: Any, name: str, operand: Tensor, out: Tensor, shape: tuple[int, .
 
 def raise_shared(op: Any, name: str, operand: Tensor, out: Tensor) -> NoReturn:
     raise RuntimeError(
-        f"{op.public_name}(): unsupported operation: some elements of the operand '{name}' and of what is written refer to a single memory "
-        f"location; clone() the operand, or give another out: {name} has shape {list(operand.shape)}, what is written {list(out.shape)}"
+        "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please "
+        f"clone() the tensor before performing the operation.\n{op.public_name}(): '{name}' has shape {list(operand.shape)}, what is "
+        f"written {list(out.shape)}"
     )

@@ -98,10 +98,12 @@ class ViewOp(PrimitiveOp):
         made = small.view_of(source, array, self, rest, registered)
         if made is None:
             made = _view_of(source, array, self, rest, registered)
-        if node is not None:
+        if self.vjp_rule is None:
+            made._view_of = None                          # no view to autograd, nor to PyTorch: to write to it is not recorded
+        elif node is not None:
             if recorded:
                 self.record_view(made, source, rest)
-            elif self.vjp_rule is not None:
+            else:
                 made._node = leaf_of_nobody()
         return made
 
@@ -115,7 +117,7 @@ class ViewOp(PrimitiveOp):
             node.saved = (source._array.shape, *rest)
             node.versions = ()
             node.shape = 0
-        elif self.vjp_rule is not None:
+        else:
             self.record((made,), (source, *rest), False)
 
     def part(self, index: int) -> _Part:
@@ -224,8 +226,8 @@ class _Part:
 
     @property
     def maker(self) -> str:
-        """The name of the node that several views would share."""
-        return self.whole.node_class.title
+        """What makes the views, as errors name it: the node that they would share without its ``Backward0``."""
+        return self.whole.node_class.title.removesuffix("Backward0")
 
     def run(self, tensor: Tensor, *args: Any) -> Tensor:
         return (self.whole.interpreted if _state.INTERPRETED and _state.interpreted() else self.whole.run)(tensor, *args)[self.index]

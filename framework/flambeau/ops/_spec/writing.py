@@ -100,7 +100,7 @@ def check_view(op: Any, target: Tensor) -> None:
         refusal = getattr(link[1], "refusal", None)
         if refusal is not None:
             raise RuntimeError(
-                f"{op.public_name}_: Output {link[1].index} of {link[1].maker} is a view and is being modified inplace. {refusal}"
+                f"Output {link[1].index} of {link[1].maker} is a view and is being modified inplace. {refusal} (here {op.public_name}_)"
             )
         link = link[3]
     if not any(ref() is target for ref in reversed(target._storage[tape.VIEWS] or ())):
