@@ -30,6 +30,7 @@ class Interpreter:
     observes = False
     keeps_results = False  # whether kernels of operators that programs have defined are run through `run_backend`
     notes_events = False  # whether it is told of backwards and steps of optimizers, through `run_event`
+    is_transparent = False  # whether operations give just what they do without it: code may go the way it goes then, once it has settled
     runs_whole = False  # whether it runs compositions itself, and so is not asked for those that one inside it wants taken apart
     sees_makers = False  # whether it is asked by functions that make tensors, or fill them with numbers, through `run_maker`
 

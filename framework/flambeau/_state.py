@@ -110,6 +110,20 @@ def transformed() -> bool:
     return bool(calls.modes) or len(stack) > (bool(stack) and stack[0].observes)
 
 
+def left_alone() -> bool:
+    """Whether kernels may be run on arrays here, for nobody answers calls. Interpreters that change nothing do what they have put off."""
+    if not INTERPRETED:
+        return True
+    calls = local.calls
+    stack = calls.interpreters
+    stack = stack[bool(stack) and stack[0].observes :]
+    if calls.modes or not all(interpreter.is_transparent for interpreter in stack):
+        return False
+    for interpreter in stack:
+        interpreter.settle()
+    return True
+
+
 def settle() -> None:
     """Let this thread's interpreters do what they have put off: what no operation shows is about to be read, written or drawn."""
     if INTERPRETED:

@@ -83,7 +83,8 @@ def _exported_functions(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         what = "_dynamo.export(aten_graph=False) of sizes that mark_dynamic names"
         raise _missing.not_built(what, "give aten_graph=True, which has symbols")
     recorder = Recorder(
-        Step(None, [], (), None), lambda step, wanted, _: Program(step, wanted, False), True, _functions._refuse, tells=True
+        Step(None, [], (), None), lambda step, wanted, _: Program(step, wanted, False), True, _functions._refuse, tells=True,
+        is_transparent=False,
     )
     result = _functions._recorded(recorder, f, args, kwargs)
     parts, out_spec = pytree.tree_flatten(result)

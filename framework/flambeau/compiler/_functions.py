@@ -133,7 +133,7 @@ class Function:
             self.compiled += 1
             return _graphs.compiled(step, wanted, inputs, names, backend)
 
-        recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn))
+        recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), is_transparent=False)
         self.breaks = recorder.breaks
         return _recorded(recorder, self.fn, args, kwargs)
 

@@ -298,6 +298,7 @@ class Recorder(Interpreter):
         whole: record every operation that has no side effect; else only those that fuse, none of which can fail.
         on_ask: called with the reason when Python asks for a value.
         title: what the function is called, for messages.
+        is_transparent: code that has kernels of its own for arrays may use them; else it goes by operations, which are recorded.
         tells: keep a `story` of the call, a `Segment` for each program that ran and an `Event` for each backward and step of an optimizer.
     """
 
@@ -306,8 +307,9 @@ class Recorder(Interpreter):
 
     def __init__(
         self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], whole: bool, on_ask: Any = None, title: str = "",
-        tells: bool = False,
+        tells: bool = False, is_transparent: bool = True,
     ) -> None:  # fmt: skip
+        self.is_transparent = is_transparent
         self.root, self.title = root, title
         self.story: list[Segment | Event] = []
         self.notes_events = tells

@@ -57,7 +57,7 @@ def run_direction(
 def step(mode: str, input: Tensor, state: State, w: Weights) -> State:
     """The state after one more `input` (batch, input). Raises: RuntimeError as `run_direction`."""
     _check_layer(mode, input, input.shape[0], state, w)
-    made = None if _state.transformed() else _as_one_op(mode, input, input.shape[:1], state, w, False)
+    made = _as_one_op(mode, input, input.shape[:1], state, w, False) if _state.left_alone() else None
     if made is None:
         return STEPS[mode](_linear(input, w.w_ih, w.b_ih), state, w)
     return (made[0], *made[2:])  # the output is the new h
@@ -128,12 +128,15 @@ def _as_one_op(
 
 
 def _is_plain(given: Any) -> bool:
-    """Whether nothing but autocast is in force for operands like these in this thread."""
-    local = _state.local
-    if local.calls.modes or any(x.kind not in ("autocast", "profiler") for x in local.calls.interpreters):
+    """Whether nothing but autocast is in force for operands like these in this thread, and what others change nothing of."""
+    calls = _state.local.calls
+    others = [x for x in calls.interpreters if x.kind not in ("autocast", "profiler")]
+    if calls.modes or not all(x.is_transparent for x in others):
         return False
     from ._dispatch import overriding_classes
 
+    for interpreter in others:
+        interpreter.settle()
     return not overriding_classes([t for t in given if t is not None])
 
 

@@ -53,9 +53,9 @@ def plan(query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: 
 
     Raises: Unfused where plain ops are to compute it, with the reason.
     """
-    arrays: Any = [x._array if type(x) in (Tensor, fb.nn.Parameter) else None for x in (query, key, value)]
-    if _state.transformed():
+    if not _state.left_alone():
         raise Unfused("a transform, a mode or autocast watches the ops of this call")
+    arrays: Any = [x._array if type(x) in (Tensor, fb.nn.Parameter) else None for x in (query, key, value)]
     if any(a.__class__ is not ndarray for a in arrays):
         raise Unfused("query, key and value are not all plain tensors on the CPU")
     if not query.dtype is key.dtype is value.dtype:

@@ -91,7 +91,7 @@ class LinearCrossEntropyLoss(Module):
         weight, bias = self.linear.weight, self.linear.bias
         rows = input.shape[0] if input.ndim == 2 else 1
         size = self._chunk_rows()
-        if input.ndim == 1 or rows <= size or _state.transformed():
+        if input.ndim == 1 or rows <= size or not _state.left_alone():
             return self._composed(input, weight, bias, target, self.reduction)
         return _LinearCrossEntropy.apply(self, size, self._divisor(target), input, weight, bias, target)
 

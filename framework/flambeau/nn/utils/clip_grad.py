@@ -96,7 +96,7 @@ def _scaled_at_once(grads: list[Tensor], factor: Tensor) -> bool:
 
 def _pieces(tensors: list[Tensor]) -> Any:
     """The memory of `tensors` for one pass over all of it; None where each is better handled on its own."""
-    if _state.transformed() or not tensors or not compiles():
+    if not tensors or not compiles() or not _state.left_alone():
         return None
     arrays, count, dtype = [], 0, tensors[0]._array.dtype
     for tensor in tensors:
@@ -168,8 +168,10 @@ def clip_grad_value_(
 
 def _clamped(grad: Tensor, most: float) -> bool:
     """Whether the few elements of `grad` were clamped as they lie; anything unusual is left to `clamp_`."""
+    if not _state.left_alone():
+        return False
     a = grad._array
-    if type(grad) is not Tensor or type(a) is not np.ndarray or _state.transformed() or grad._node is not None or grad._view_of is not None:
+    if type(grad) is not Tensor or type(a) is not np.ndarray or grad._node is not None or grad._view_of is not None:
         return False
     if a.dtype not in _REALS or a.size >= _FROM or not a.flags.carray or not most >= 0:
         return False
