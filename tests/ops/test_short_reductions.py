@@ -157,3 +157,40 @@ def test_a_transposed_matrix_is_reduced_along_the_same_dimensions_however_often(
         again = reduce() if dim is None else reduce(dim)
         assert again.shape == first.shape
         assert fb.equal(again, first)
+
+
+@pytest.mark.parametrize("dim", [None, 0, -1, 3])
+@pytest.mark.parametrize("name", ["sum", "mean", "amax"])
+def test_a_large_array_is_reduced_in_the_same_way_and_refused_with_the_same_words_however_often(name, dim):
+    def told():
+        x = fb.linspace(-1, 2, 120 * 130, dtype=fb.float32).reshape(120, 130).requires_grad_()
+        try:
+            made = getattr(x, name)(keepdim=True) if dim is None else getattr(x, name)(dim, True)
+        except (IndexError, TypeError) as error:
+            return type(error), str(error)
+        made.sum().backward()
+        return made.detach().numpy().tobytes(), made.shape, x.grad.numpy().tobytes()
+
+    first = told()
+
+    assert [told() for _ in range(3)] == [first] * 3
+    assert isinstance(first[0], type) == (dim == 3)
+
+
+def test_large_arrays_met_before_are_reduced_by_the_backend_in_force():
+    from flambeau_kernels import backend, set_backend
+    from flambeau_kernels.cpu import reduce
+
+    x, before = fb.rand(100_003, generator=fb.Generator().manual_seed(0)), backend()
+    made = [x.sum(), x.sum()]
+    try:
+        set_backend("numpy")
+        made += [x.sum(), x.sum()]
+    finally:
+        set_backend(before)
+    made.append(x.sum())
+
+    a = x.numpy()
+    by_numpy = reduce.reduce_by_numpy(reduce.Reduction("total", "add"), a, (0,), False, a.dtype, a.dtype)
+    assert [m.item() for m in made[2:4]] == [by_numpy.item()] * 2
+    assert len({m.item() for m in made[:2] + made[4:]}) == 1

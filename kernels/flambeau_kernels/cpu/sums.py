@@ -17,9 +17,11 @@ from flambeau_kernels.engine.language import (
     lane_sum,
     lanes,
     load,
+    prefetch,
     rolled,
     shuffle,
     store,
+    unroll,
     vector,
     widened,
 )
@@ -30,6 +32,8 @@ __all__ = ["BLOCK", "ROWS", "add_row", "clear_row", "lanes_of", "merged", "momen
 BLOCK = 1024  # elements added up in vectors of their own kind
 CACHED = 4096  # elements whose mean and squares are found together: 16 KiB of float32 stay in a first-level cache
 ROWS = 64  # rows added up in their own kind
+# Cache lines that are asked for before they are added: processors foresee fewer, and none across pages (15 % of a sum of 64 MB).
+AHEAD = 256
 
 
 def lanes_of(KIND):
@@ -58,12 +62,13 @@ def pair(p, i, level, TERM, CENTRED, N):
     return term_of(load(p, i, N), level, TERM, CENTRED) + term_of(load(p, i + N, N), level, TERM, CENTRED)
 
 
-def sum_of(p, n, centre, TERM, CENTRED, KIND):
+def sum_of(p, n, centre, TERM, CENTRED, KIND, LINE=0):
     """The sum in float64 of ``TERM(p[i] - centre)``, or of ``p[i] - centre`` if TERM is None.
 
     Args:
         TERM: of a vector; 0 for 0.
         CENTRED: whether `centre`, a number of KIND, is taken off.
+        LINE: elements of a cache line, of arrays that no core's cache holds; 0 of others.
     """
     N = lanes_of(KIND)
     level = broadcast(centre, N)
@@ -72,6 +77,9 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND):
     if n >= 8 * N:
         total = broadcast(0.0, N)
         while i + 8 * N <= n:
+            if LINE:
+                for k in unroll(range(0, 8 * N, LINE)):
+                    prefetch(p + (i + (AHEAD * LINE + k)))
             a = pair(p, i, level, TERM, CENTRED, N) + pair(p, i + 2 * N, level, TERM, CENTRED, N)
             b = pair(p, i + 4 * N, level, TERM, CENTRED, N) + pair(p, i + 6 * N, level, TERM, CENTRED, N)
             total = total + wide(a + b, KIND)

@@ -8,8 +8,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
+import flambeau_kernels as kernels
 from flambeau_kernels.cpu.along import MOST, SEVERAL, Along
-from flambeau_kernels.cpu.reduce import Reduction, count_of, reduce
+from flambeau_kernels.cpu.reduce import NUMPY_UP_TO, Reduction, count_of, reduce
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import hush, unhush
 
@@ -30,6 +31,7 @@ from .writing import with_dtype_of
 _new = object.__new__
 _FLOATS = (dtypes.float32, dtypes.float64)
 _OF_MATRIX = (-2, -1, 0, 1)
+MOST_KNOWN = 256                                      # layouts of large arrays that an op keeps
 
 
 def _of_transposed(dim: Any) -> Any:
@@ -103,6 +105,9 @@ class ReductionOp(Op):
         self.reads = rule.__code__.co_varnames[: rule.__code__.co_argcount] if rule else ()
         self.saved_names = self.reads
         self.in_rows = self.rows_of
+        # What runs on large arrays of a layout, dim and keepdim that were met before.
+        self.known: dict[Any, Any] = {}
+        kernels.plans_kept_elsewhere.append(self.known.clear)
         self.fast_rule = self._short_way(Along("fold", self.rule, self.kinds, dims=SEVERAL))
 
     def raw(self, fn: Any) -> Any:
@@ -153,6 +158,10 @@ class ReductionOp(Op):
             if dtype not in _FLOATS or a.dtype.kind not in "fiub" or a.size > MOST:
                 return None
             return along(a.astype(dtype.numpy), dim, keepdim)
+        if a.size > NUMPY_UP_TO and (dim is None or dim.__class__ is int) and keepdim.__class__ is bool:
+            run = self.known.get((a.shape, a.strides, a.dtype, dim, keepdim))
+            if run is not None:
+                return run(a)
         found = along.learn(a, dim, keepdim)
         if found is None and a.ndim == 2 and keepdim is False and a.flags.f_contiguous:
             # A transposed matrix, which numpy adds up in the order of its memory too.
@@ -193,10 +202,20 @@ class ReductionOp(Op):
             out: Any = MetaArray(reduced_shape(a.shape, axes, keepdim), result.numpy)
         else:
             out = self.compute(a, axes, keepdim, accumulate.numpy, result.numpy)
+            if a.__class__ is ndarray and a.size > NUMPY_UP_TO and dtype is None and (dim is None or dim.__class__ is int):
+                self._know(a, dim, axes, keepdim, accumulate.numpy, result.numpy)
         made = wrap(out)
         if input._node is not None:
             self.record(made, input, axes, keepdim)
         return made
+
+    def _know(self, a: ndarray, dim: int | None, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> None:
+        """Let the next call on an array like `a` go to its kernel without looking at anything else."""
+        run = self.rule.plans.find(a, self.rule, axes, keepdim, accumulate, result)
+        if run is not None and len(axes) in (1, a.ndim) and a.flags.c_contiguous:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            self.known[a.shape, a.strides, a.dtype, dim, keepdim] = run
 
     def record(self, made: Tensor, input: Tensor, axes: tuple[int, ...], keepdim: bool) -> None:
         """Give `made`, the reduction of `input`, its history, if it is to have one."""
