@@ -51,6 +51,9 @@ def sort_rows(a: np.ndarray, descending: bool) -> tuple[np.ndarray, np.ndarray]:
     each = max(1, WORK // n)
     chunks = -(-rows // each)
     wide = is_wide(a.dtype)
+    if n <= FEW:
+        sort_shortest.run(chunks, a, raw(a), raw(values), places, n, rows, each, flip, WIDE=wide)
+        return values, places
     words = np.empty(chunks * 2 * n, np.uint64)
     origins = np.empty(chunks * 2 * n if wide else 0, np.uint32)
     sort_short.run(chunks, a, raw(a), raw(values), places, words, origins, n, rows, each, flip,
@@ -93,28 +96,34 @@ def sort_short(chunk: Any, a: Any, bits: Any, values: Any, places: Any, words: A
         x = a + row * n
         source, target = words + chunk * 2 * n, words + (chunk * 2 + 1) * n
         source_origins, target_origins = origins + chunk * 2 * n, origins + (chunk * 2 + 1) * n
-        if n <= FEW:
-            sort_few(x, bits + row * n, values + row * n, places + row * n, n, flip, int64 if WIDE else int32)
+        count_digits(x, source, source_origins, counts, n, flip, WIDE, BITS)
+        if WIDE:
+            # Eight passes by the same code; of four or less each has its own, where shifts are constant.
+            for d in rolled(range(PASSES[WIDE, BITS])):
+                slots, shift = counts + (d << BITS), uint64(d * BITS)
+                if int64(slots[int64(digit_of(source[0], shift, BITS))]) != n:
+                    apart(deal_row)(source, source_origins, target, target_origins, slots, n, shift, BITS, WIDE)
+                    source, target = target, source
+                    source_origins, target_origins = target_origins, source_origins
         else:
-            count_digits(x, source, source_origins, counts, n, flip, WIDE, BITS)
-            if WIDE:
-                # Eight passes by the same code; of four or less each has its own, where shifts are constant.
-                for d in rolled(range(PASSES[WIDE, BITS])):
-                    slots, shift = counts + (d << BITS), uint64(d * BITS)
-                    if int64(slots[int64(digit_of(source[0], shift, BITS))]) != n:
-                        apart(deal_row)(source, source_origins, target, target_origins, slots, n, shift, BITS, WIDE)
-                        source, target = target, source
-                        source_origins, target_origins = target_origins, source_origins
-            else:
-                for d in unroll(range(PASSES[WIDE, BITS])):
-                    slots, SHIFT = counts + (d << BITS), BITS * d + 32
-                    if int64(slots[int64(digit_of(source[0], SHIFT, BITS))]) != n:
-                        deal_row(source, source_origins, target, target_origins, slots, n, SHIFT, BITS, WIDE)
-                        source, target = target, source
-            finish(source, source_origins, bits + row * n, values + row * n, places + row * n, 0, n, WIDE)
+            for d in unroll(range(PASSES[WIDE, BITS])):
+                slots, SHIFT = counts + (d << BITS), BITS * d + 32
+                if int64(slots[int64(digit_of(source[0], SHIFT, BITS))]) != n:
+                    deal_row(source, source_origins, target, target_origins, slots, n, SHIFT, BITS, WIDE)
+                    source, target = target, source
+        finish(source, source_origins, bits + row * n, values + row * n, places + row * n, 0, n, WIDE)
 
 
 PASSES = {(False, 8): 4, (False, 11): 3, (True, 8): 8, (True, 11): 6}
+
+
+@kernel
+def sort_shortest(chunk: Any, a: Any, bits: Any, values: Any, places: Any, n: Any, rows: Any, each: Any, flip: Any, *,
+                  WIDE: bool = False) -> Any:  # fmt: skip
+    """Sort some rows of `FEW` elements or less; a kernel of its own, for each of the two takes as long to compile."""
+    for row in range(chunk * each, min(rows, chunk * each + each)):
+        at = row * n
+        sort_few(a + at, bits + at, values + at, places + at, n, flip, int64 if WIDE else int32)
 
 
 def sort_few(x: Any, bits: Any, values: Any, places: Any, n: Any, flip: Any, KEY: Any) -> Any:
@@ -122,7 +131,7 @@ def sort_few(x: Any, bits: Any, values: Any, places: Any, n: Any, flip: Any, KEY
     keys, ranks = local(KEY, FEW), local(int32, FEW)
     keys_of(x, 1, n, keys, KEY(flip))
     order_of(keys, n, ranks, places, KEY)
-    for i in range(n):
+    for i in rolled(range(n)):
         values[i] = bits[places[i]]
 
 
@@ -130,7 +139,7 @@ def count_digits(x: Any, words: Any, origins: Any, counts: Any, n: Any, flip: An
     """Make the words of a row, and count how often each digit occurs at each position."""
     for b in range(PASSES[WIDE, BITS] << BITS):
         counts[b] = uint32(0)
-    for i in range(n):
+    for i in rolled(range(n)):
         word = word_at(x, i, flip, WIDE)
         words[i] = word
         if WIDE:
@@ -157,7 +166,7 @@ def deal_row(source: Any, source_origins: Any, target: Any, target_origins: Any,
              WIDE: Any) -> Any:  # fmt: skip
     """Deal a whole row by one digit; `slots` hold how often each of its values occurs."""
     total = uint32(0)
-    for b in range(1 << BITS):
+    for b in rolled(range(1 << BITS)):
         count = slots[b]
         slots[b] = total
         total += count

@@ -130,9 +130,10 @@ def _rows_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, co
 
 
 def _columns_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Any:
-    """The kernel of columns; in float64 costly terms are made by one copy of their formula, which is faster there too."""
-    costly = how.costly and constants["BLOCK_KIND"] is float64
-    return columns.form((dtype, result, *[int] * (len(found.cut.numbers) + 1)), {**constants, "COSTLY": costly})
+    """The kernel of columns; in float64 costly terms are made by one copy of their formula, which is faster there too, else by four."""
+    wide = constants["BLOCK_KIND"] is float64
+    costly = {"COSTLY": how.costly and wide, "FOURS": how.costly and not wide}
+    return columns.form((dtype, result, *[int] * (len(found.cut.numbers) + 1)), {**constants, **costly})
 
 
 def _columns_in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
@@ -279,7 +280,7 @@ def pieces_of_rows(chunk, parts, out, results, pieces, count, *, COMBINE, FINISH
 
 @kernel
 def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, count, *,
-            COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, COSTLY):  # fmt: skip
+            COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, COSTLY, FOURS):  # fmt: skip
     totals = local(TOTAL_KIND, STRIP)
     if BLOCK_KIND is TOTAL_KIND:
         sums = totals
@@ -288,6 +289,8 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
     terms = sums
     if COSTLY:
         terms = local(BLOCK_KIND, 8 * TILE)
+    if FOURS:
+        terms = local(BLOCK_KIND, 2 * STRIP)
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
@@ -334,8 +337,16 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                     eights = 0
         else:
             while left >= 8:
-                for c in independent(range(wide)):
-                    sums[c] = joined(sums[c], eight_of(p + c, far, TERM, BLOCK_KIND, COMBINE), COMBINE)
+                if FOURS:
+                    for half in rolled(range(2)):
+                        q, made = p + half * 4 * far, terms + half * STRIP
+                        for c in independent(range(wide)):
+                            made[c] = four_of(q + c, far, TERM, BLOCK_KIND, COMBINE)
+                    for c in independent(range(wide)):
+                        sums[c] = joined(sums[c], joined(terms[c], terms[STRIP + c], COMBINE), COMBINE)
+                else:
+                    for c in independent(range(wide)):
+                        sums[c] = joined(sums[c], eight_of(p + c, far, TERM, BLOCK_KIND, COMBINE), COMBINE)
                 p = p + 8 * far
                 left -= 8
                 eights += 1
@@ -365,8 +376,10 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
 
 def eight_of(q, far, TERM, KIND, COMBINE):
     """The terms of eight elements that lie `far` apart, combined in pairs."""
+    return joined(four_of(q, far, TERM, KIND, COMBINE), four_of(q + 4 * far, far, TERM, KIND, COMBINE), COMBINE)
+
+
+def four_of(q, far, TERM, KIND, COMBINE):
     a = joined(term_of(q[0], TERM, KIND), term_of(q[far], TERM, KIND), COMBINE)
     b = joined(term_of(q[2 * far], TERM, KIND), term_of(q[3 * far], TERM, KIND), COMBINE)
-    d = joined(term_of(q[4 * far], TERM, KIND), term_of(q[5 * far], TERM, KIND), COMBINE)
-    e = joined(term_of(q[6 * far], TERM, KIND), term_of(q[7 * far], TERM, KIND), COMBINE)
-    return joined(joined(a, b, COMBINE), joined(d, e, COMBINE), COMBINE)
+    return joined(a, b, COMBINE)
