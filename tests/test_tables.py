@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import re
 import sys
@@ -111,10 +112,11 @@ def tables_in(text: str, known: frozenset[str]) -> list[tuple[int, list[str]]]:
         named = [named_by(e, None if id(node) in inside else own) for e in elements]
         ops = sorted({n for n in named if n in known})
         if len(ops) >= SIZE and 2 * len(ops) >= len(elements):
-            found.append((node.lineno, ops))
+            found.append((getattr(node, "lineno", 0), ops))
     return found
 
 
+@functools.cache
 def tables(root: Path = ROOT) -> dict[str, list[tuple[int, list[str]]]]:
     """By module what `tables_in` finds; without the index of declarations, which is generated from them."""
     known = names_of_ops()
