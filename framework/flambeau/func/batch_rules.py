@@ -9,6 +9,7 @@ from ..ops import _dispatch
 from ..ops._batching import aligned, logical, run
 from ..ops._spec import wrap_dims
 from ..tensor import Tensor
+from .batching import BatchedTensor
 
 
 @functools.cache
@@ -36,9 +37,9 @@ def _of_one_rank(level: Any, args: Any) -> tuple[Any, ...] | None:
     ndim = 0
     for a in args:
         if isinstance(a, Tensor):
-            if not level.has(a) or a._bdim:  # type: ignore[attr-defined]  # a batched Tensor
+            if a.__class__ is not BatchedTensor or a._level is not level or a._bdim:
                 return None
-            a = a._value  # type: ignore[attr-defined]
+            a = a._value
             if ndim != a._array.ndim:
                 if ndim:
                     return None
