@@ -109,3 +109,33 @@ def test_operators_have_the_tags_of_pytorch(oracle):
             assert sorted(tag.name for tag in found) == sorted(tag.name for tag in theirs), (name, overload)
     assert fb.Tag.pointwise in fb.ops.aten.sin.default.tags
     assert fb.Tag.core not in fb.ops.aten.sin_.default.tags
+
+
+def test_every_op_is_an_operator_with_a_schema():
+    from flambeau import _aten
+    from flambeau.ops import _derive, _spec
+
+    _derive.load_all()
+    for op in dict.fromkeys(_spec.OPS.values()):
+        name = _aten.name_of(op)
+        if name is not None and _aten.index()[name]:
+            packet = getattr(fb.ops.aten, name)
+            assert all(getattr(packet, overload)._schema.name == f"aten::{name}" for overload in packet.overloads()), op
+        else:
+            packet = getattr(fb.ops.prims, op.name)
+            assert packet.default._schema.name == f"prims::{op.name}", op
+            assert [a.name for a in packet.default._schema.arguments] == list(op.params), op
+            if op.surface & _spec.OUT:
+                assert packet.out._schema.arguments[-1].is_out, op
+
+
+def test_a_recorded_graph_reaches_operators_of_prims():
+    x = fb.randn(3, 4)
+    recorded = fb.fx.experimental.proxy_tensor.make_fx(lambda x: fb.cdist(x, x))(x)
+    (target,) = (n.target for n in recorded.graph.nodes if str(n.target).startswith("prims."))
+
+    assert f"torch.ops.{target}(" in recorded.code
+    assert getattr(fb.ops.prims, target._opname).default == target == pickle.loads(pickle.dumps(target))
+    assert fb.equal(recorded(x), fb.cdist(x, x))
+    with pytest.raises(AttributeError, match="has no overload name 'out'"):
+        _ = fb.ops.prims.length_along.out

@@ -10,6 +10,7 @@ import ast
 import functools
 import inspect
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -75,6 +76,49 @@ def schema(name: str, overload: str) -> Any:
     if not text:
         raise AttributeError(f"aten.{name}.{overload} has no schema", name="_schema")
     return parse_schema(f"aten::{name}{'' if overload == 'default' else '.' + overload}{text}")
+
+
+@functools.cache
+def op_named(name: str) -> Any:
+    """The op that is called `name`: the private one, where several are called so; None if there is none."""
+    from .ops import _derive
+    from .ops._spec import OPS
+
+    _derive.load_all()
+    found = [op for op in dict.fromkeys(OPS.values()) if op.name == name]
+    return min(found, key=lambda op: (bool(op.surface), bool(op.namespace)), default=None)
+
+
+@functools.cache
+def schema_of(op: Any, inplace: bool = False, out: bool = False) -> Any:
+    """The schema of an op as ``prims::<name>``, from its declaration: the types of arguments as far as that says them, else `Any`."""
+    from .library._schema import parse_schema
+
+    given = [_declared(op, name) for name in op.positional]
+    if inplace:
+        given[0] = given[0].replace("Tensor ", "Tensor(a!) ", 1)
+    named = [_declared(op, name) for name in op.keyword_only] + (["Tensor(a!) out"] if out else [])
+    result = "Tensor" if op.kind in ("elementwise", "reduction") or op.kind == "view" and not op.several else "Any"
+    if getattr(op, "returns", None):
+        result = "(" + ", ".join(f"Tensor {field}" for field in op.returns) + ")"
+    arguments = ", ".join(given + (["*", *named] if named else []))
+    text = f"prims::{op.name}{'_' if inplace else ''}{'.out' if out else ''}({arguments}) -> {'Tensor(a!)' if inplace or out else result}"
+    return parse_schema(text)
+
+
+def _declared(op: Any, name: str) -> str:
+    """The parameter of a declaration as a schema has it."""
+    default = op.defaults.get(name, _REQUIRED)
+    name = f"{name}_" if name in ("from", "as") else name
+    tensors = getattr(op, "tensor_params", None) or (op.positional if op.kind == "elementwise" else op.positional[:1])
+    if name in tensors:
+        return f"Tensor {name}" if default is _REQUIRED else f"Tensor? {name}=None"
+    if default is _REQUIRED:
+        return f"Any {name}"
+    kind = {bool: "bool", int: "int", float: "float", str: "str"}.get(type(default))
+    if kind is None or default != default or default in (math.inf, -math.inf):
+        return f"Any? {name}=None"
+    return f"{kind} {name}=" + (f'"{default}"' if kind == "str" else repr(default))
 
 
 def is_composition(name: str, overload: str) -> bool:

@@ -193,6 +193,12 @@ class _OpNamespace(ModuleType):
         overloads: tuple[str, ...] = tuple(registered.get(name, ()))
         if self.__dict__.get("name") == "aten":
             overloads = tuple(_aten.index().get(name, ())) + overloads
+        if not overloads and self.__dict__.get("name") == "prims" and not name.startswith("__"):
+            from .utils._python_dispatch import prims_packet
+
+            packet = prims_packet(name)
+            if packet is not None:
+                return packet
         if not overloads:
             raise AttributeError(f"'_OpNamespace' {self.__dict__.get('name')!r} object has no attribute {name!r}", name=name, obj=self)
         made = OpOverloadPacket(self.name, name, overloads, registered.get(name, {}))

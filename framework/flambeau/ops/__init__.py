@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
     """The operators of a namespace: ``fb.ops.mylib.f`` is what programs for PyTorch call ``torch.ops.mylib.f``."""
     from .. import _ops
 
-    if name == "aten" or _ops.has_namespace(name):
+    if name in ("aten", "prims") or _ops.has_namespace(name):
         return getattr(_ops.ops, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}: nothing is defined in an operators' namespace of that name")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from .. import _aten, _state
 from .._interpreters import DECOMPOSE, Interpreter
 from ..ops import _dispatch
-from ..ops._spec import OPS, Op
+from ..ops._spec import OPS, OUT, Op
 from ..tensor import Tensor
 from ._pytree import tree_leaves
 
@@ -21,14 +22,22 @@ class OpOverload:
 
     namespace = "prims"
 
-    def __init__(self, op: Op, inplace: bool, out: bool) -> None:
+    def __init__(self, op: Op, inplace: bool, out: bool) -> None:  # by `overload_of`
         self.op, self.inplace, self.out = op, inplace, out
         self._opname, self._overloadname = f"{op.name}{'_' if inplace else ''}", "out" if out else "default"
-        self.__name__ = f"{self._opname}.{self._overloadname}"
+        self.__name__ = self.__qualname__ = f"{self._opname}.{self._overloadname}"
 
     @property
-    def overloadpacket(self) -> OpOverload:
-        return self
+    def overloadpacket(self) -> PrimsPacket:
+        return PrimsPacket(self.op, self.inplace)
+
+    @property
+    def tags(self) -> list[Any]:
+        return [_aten.Tag.nondeterministic_seeded] if self.op.random else []
+
+    @property
+    def _schema(self) -> Any:
+        return _aten.schema_of(self.op, self.inplace, self.out)
 
     def name(self) -> str:
         return f"prims::{self._opname}" + (".out" if self.out else "")
@@ -45,19 +54,69 @@ class OpOverload:
     def __str__(self) -> str:
         return f"prims.{self.__name__}"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpOverload) and (self.op, self.inplace, self.out) == (other.op, other.inplace, other.out)
-
-    def __hash__(self) -> int:
-        return hash((self.op, self.inplace, self.out))
+    def __deepcopy__(self, memo: Any) -> OpOverload:
+        return self
 
     def __reduce__(self) -> Any:
         return _overload, (self.op.qualified, self.inplace, self.out)
 
 
+@functools.cache
+def overload_of(op: Op, inplace: bool, out: bool) -> OpOverload:
+    """The overload of `op` that stores in its first argument, writes to ``out``, or does neither. There is one of each."""
+    return OpOverload(op, inplace, out)
+
+
+class PrimsPacket:
+    """The overloads of one op that has no counterpart among PyTorch's operators: ``torch.ops.prims.<name>``."""
+
+    def __init__(self, op: Op, inplace: bool = False) -> None:
+        self.op, self.inplace = op, inplace
+        self.__name__ = self.__qualname__ = f"{op.name}{'_' if inplace else ''}"
+        self._qualified_op_name = f"prims::{self.__name__}"
+
+    @property
+    def default(self) -> OpOverload:
+        return overload_of(self.op, self.inplace, False)
+
+    @property
+    def out(self) -> OpOverload:
+        if self.inplace or not self.op.surface & OUT:
+            raise AttributeError(f"The underlying op of 'prims.{self.__name__}' has no overload name 'out'", name="out", obj=self)
+        return overload_of(self.op, False, True)
+
+    def overloads(self) -> list[str]:
+        """The names of the overloads."""
+        return ["default", "out"] if not self.inplace and self.op.surface & OUT else ["default"]
+
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        return (self.default if out is None else self.out)(*args, out=out, **kwargs)
+
+    def __str__(self) -> str:
+        return f"prims.{self.__name__}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverloadPacket(op='prims.{self.__name__}')>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PrimsPacket) and (self.op, self.inplace) == (other.op, other.inplace)
+
+    def __hash__(self) -> int:
+        return hash((self.op, self.inplace))
+
+
+def prims_packet(name: str) -> PrimsPacket | None:
+    """What ``torch.ops.prims.<name>`` is; None if no op has that name."""
+    op = _aten.op_named(name)
+    if op is not None:
+        return PrimsPacket(op)
+    op = _aten.op_named(name[:-1]) if name.endswith("_") else None
+    return None if op is None else PrimsPacket(op, True)
+
+
 def _overload(name: str, inplace: bool, out: bool) -> OpOverload:
     """What `OpOverload` is pickled as."""
-    return OpOverload(OPS[name], inplace, out)
+    return overload_of(OPS[name], inplace, out)
 
 
 def seen_as(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -70,7 +129,7 @@ def seen_as(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fals
     if op.kind == "composite":
         return None, args, {}
     kwargs = {} if out is None or inplace else {"out": out}
-    return OpOverload(op, inplace, bool(kwargs)), args, kwargs
+    return overload_of(op, inplace, bool(kwargs)), args, kwargs
 
 
 def _is_recorded(args: tuple[Any, ...]) -> bool:

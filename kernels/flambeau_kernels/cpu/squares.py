@@ -23,7 +23,7 @@ __all__ = ["squares_in", "squares_out", "transpose"]
 
 _LANES = (2, 4, 8, 16)
 # Steps of a transposition. Pairs of lanes: two neighbours with two of another vector, within each 128 bits.
-APART = {n: [tuple(4 * (k // 4) + h + k // 2 % 2 + k % 2 * n for k in range(n)) for h in (0, 2)] for n in _LANES}
+INTERLEAVED = {n: [tuple(4 * (k // 4) + h + k // 2 % 2 + k % 2 * n for k in range(n)) for h in (0, 2)] for n in _LANES}
 PAIRS = {n: [tuple(4 * (k // 4) + h + k % 2 + k // 2 % 2 * n for k in range(n)) for h in (0, 2)] for n in _LANES}
 # Exchanges of pieces of d lanes: d, both results, and the first of the vectors that lie d apart.
 EXCHANGES = {
@@ -43,8 +43,8 @@ def transpose(v, KIND):
     if KIND is float32:
         # Both steps within 128 bits by instructions that take no table of lanes.
         for B in unroll(range(0, N, 4)):
-            a, b = shuffle(v[B], v[B + 1], APART[N][0]), shuffle(v[B], v[B + 1], APART[N][1])
-            c, d = shuffle(v[B + 2], v[B + 3], APART[N][0]), shuffle(v[B + 2], v[B + 3], APART[N][1])
+            a, b = shuffle(v[B], v[B + 1], INTERLEAVED[N][0]), shuffle(v[B], v[B + 1], INTERLEAVED[N][1])
+            c, d = shuffle(v[B + 2], v[B + 3], INTERLEAVED[N][0]), shuffle(v[B + 2], v[B + 3], INTERLEAVED[N][1])
             v[B] = shuffle(a, c, PAIRS[N][0])
             v[B + 1] = shuffle(a, c, PAIRS[N][1])
             v[B + 2] = shuffle(b, d, PAIRS[N][0])

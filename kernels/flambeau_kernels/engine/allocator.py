@@ -20,7 +20,7 @@ import threading
 from typing import Any
 
 from flambeau_kernels.engine import guard, llvm, pyabi
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 from flambeau_kernels.engine.pyabi import address_of
 
 # Slots of the record, eight bytes each.
@@ -112,7 +112,7 @@ def block_size(size: int) -> int:
 
 @functools.cache
 def _record() -> Any:
-    slots = lasting((ctypes.c_int64 * (BINS + CLASSES))())
+    slots = never_freed((ctypes.c_int64 * (BINS + CLASSES))())
     slots[LIMIT] = limit_from_environment()
     usual = _usual_handler()
     slots[CONTEXT], slots[MALLOC], slots[CALLOC] = usual.context or 0, usual.malloc, usual.calloc
@@ -135,7 +135,7 @@ def _guarding() -> Any:
         return None
     symbols = tuple(f"flambeau_guarded_{n}" for n in _FUNCTIONS)
     code = llvm.compile_symbols(guard.TEXT, symbols)
-    return _made(lasting(_Handler()), b"flambeau_guard", None, {n: code[s] for n, s in zip(_FUNCTIONS, symbols, strict=True)})
+    return _made(never_freed(_Handler()), b"flambeau_guard", None, {n: code[s] for n, s in zip(_FUNCTIONS, symbols, strict=True)})
 
 
 def _made(handler: _Handler, name: bytes, context: int | None, code: dict[str, int]) -> Any:
@@ -148,7 +148,7 @@ def _made(handler: _Handler, name: bytes, context: int | None, code: dict[str, i
 
 @functools.cache
 def _handler() -> _Handler:
-    return lasting(_Handler())                        # numpy keeps its address
+    return never_freed(_Handler())                        # numpy keeps its address
 
 
 @functools.cache

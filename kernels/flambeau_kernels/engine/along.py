@@ -21,7 +21,7 @@ import numpy as np
 from flambeau_kernels.engine import call, fastcall, journal, llvm, native, pyabi
 from flambeau_kernels.engine.fastcall import at, field, of_table
 from flambeau_kernels.engine.language import Kernel
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 
 MOST_ENTRIES = 12                                     # dtypes a builtin answers for
 MOST_DIMS = 32                                        # so that a mask of dimensions fits a word
@@ -91,7 +91,7 @@ def types_of(dtype: np.dtype, task: Task, with_array: bool) -> dict[str, Any]:
 def _method() -> Any:
     code = llvm.compile_symbols(_text(), ("flambeau_along",), llvm.PLAIN)
     fastcall_convention = 0x80
-    return lasting(native.MethodDef(b"along", code["flambeau_along"], fastcall_convention, None))
+    return never_freed(native.MethodDef(b"along", code["flambeau_along"], fastcall_convention, None))
 
 
 def _text() -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from flambeau_kernels import engines
 from flambeau_kernels.engine import journal, llvm, native, pool
 from flambeau_kernels.engine.language import Kernel
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 from flambeau_kernels.formula import Formula
 
 # Slots of the table behind a builtin.
@@ -157,7 +157,7 @@ def _process_addresses() -> tuple[tuple[int, int], ...]:
 
 @functools.cache
 def _method() -> native.MethodDef:
-    return lasting(native.MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",), llvm.WRITTEN)["run"], 0x80, None))
+    return never_freed(native.MethodDef(b"run_kernel", llvm.compile_symbols(_TEXT, ("run",), llvm.WRITTEN)["run"], 0x80, None))
 
 
 def _run_by_ctypes(table: np.ndarray, chunks: int, release: bool, *args: Any) -> None:

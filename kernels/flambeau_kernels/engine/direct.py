@@ -65,7 +65,7 @@ from flambeau_kernels.engine.direct_layout import (
     TABLE,
 )
 from flambeau_kernels.engine.fastcall import at, field, of_table
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 from flambeau_kernels.formula import Formula, refuse
 from flambeau_kernels.scalar.symbols import Unsupported
 
@@ -248,7 +248,7 @@ def _methods() -> Any:
     names = ("direct", "direct_")
     code = llvm.compile_symbols(_text(), tuple(f"flambeau_{name}" for name in names), llvm.PLAIN)
     fastcall = 0x80
-    return lasting((native.MethodDef * len(names))(*((name.encode(), code[f"flambeau_{name}"], fastcall, None) for name in names)))
+    return never_freed((native.MethodDef * len(names))(*((name.encode(), code[f"flambeau_{name}"], fastcall, None) for name in names)))
 
 
 def _text() -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 
 LENGTH = 64                                           # entries of the ring; a power of two
 # The record: how many notes there were, then the address of the plan and the number of chunks for each entry.
@@ -22,7 +22,7 @@ _names: dict[int, tuple[weakref.ref[np.ndarray], Callable[[], str]]] = {}
 @functools.cache
 def record() -> ctypes.Array[ctypes.c_int64]:
     """The record, which lives as long as the process."""
-    return lasting((ctypes.c_int64 * (1 + 2 * LENGTH))())
+    return never_freed((ctypes.c_int64 * (1 + 2 * LENGTH))())
 
 
 def address() -> int:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from flambeau_kernels.engine import elf, processors, soft_halves
 from flambeau_kernels.engine.cache import ObjectCache, default_folder
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 from flambeau_kernels.scalar.library import ADDRESSES
 
 # Part of every key: raise it when the pass pipeline below changes.
@@ -277,7 +277,7 @@ class Machine:
     @functools.cached_property
     def jit(self):
         # The JIT takes possession of its target machine, so it gets one of its own.
-        return lasting(self._llvm.create_lljit_compiler(self._new_target_machine(opt=3)))
+        return never_freed(self._llvm.create_lljit_compiler(self._new_target_machine(opt=3)))
 
     def emit_object(self, text: str, level: int = EVERYTHING, record: Callable[[float, float, int, int], None] | None = None) -> bytes:
         """Object file for `text`, optimised at a level.
@@ -352,7 +352,7 @@ def _loops_refused(optimised: str) -> int:
 
 def _load(body: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
     resources = machine().load(body, symbols, new_library())
-    _loaded.append(lasting(resources))
+    _loaded.append(never_freed(resources))
     counts["loaded"] += 1
     return {symbol: resources[symbol] for symbol in symbols}
 

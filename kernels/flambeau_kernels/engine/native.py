@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flambeau_kernels.engine import journal, llvm, pool
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 
 # Slots of a plan. Rows are all dimensions but the innermost, merged to n1 (fastest) times the outer ones.
 (KERNEL, OPERANDS, N0, N1, OUTER, ROWS, COLUMN_GRAIN, ROW_GRAIN, COLUMN_CHUNKS, CHUNKS, RELEASE,
@@ -89,7 +89,7 @@ class MethodDef(ctypes.Structure):
 @functools.cache
 def _method() -> MethodDef:
     fastcall = 0x80
-    return lasting(MethodDef(b"run_plan", _code()["run"], fastcall, None))
+    return never_freed(MethodDef(b"run_plan", _code()["run"], fastcall, None))
 
 
 @functools.cache

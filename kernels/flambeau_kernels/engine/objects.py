@@ -17,7 +17,7 @@ import numpy as np
 from flambeau_kernels import small
 from flambeau_kernels.engine import fastcall, llvm, native, pyabi
 from flambeau_kernels.engine.fastcall import at, field
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 
 # What the code around needs, in this order: offsets of slots, then objects and functions. `USABLE` is 0 where the framework
 # makes objects itself, because it marks them.
@@ -28,7 +28,7 @@ _NAMES = ("array", "record", "node", "link", "grad", "class", "zero", "True", "n
 @functools.cache
 def _table() -> np.ndarray:
     small.objects_changed.append(adopt)
-    return lasting(np.zeros(USABLE + 1, np.uint64))
+    return never_freed(np.zeros(USABLE + 1, np.uint64))
 
 
 def address() -> int:
@@ -77,7 +77,7 @@ class _Head(np.ndarray):
 @functools.cache
 def _method() -> Any:
     code = llvm.compile_symbols(_text(), ("flambeau_enter",), llvm.PLAIN)
-    return lasting(native.MethodDef(b"enter", code["flambeau_enter"], 0x80, None))
+    return never_freed(native.MethodDef(b"enter", code["flambeau_enter"], 0x80, None))
 
 
 def _text() -> str:

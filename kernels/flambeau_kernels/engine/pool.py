@@ -19,7 +19,7 @@ import platform
 import sys
 
 from flambeau_kernels.engine import llvm
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 
 _MACHINE = platform.machine().lower()
 # Number of the futex system call, and the instruction that tells the core it is spinning.
@@ -83,7 +83,7 @@ def parallel(function: int, data: int, chunks: int) -> None:
 def record() -> int:
     """Address of the pool's record, made on first use and kept for the life of the process."""
     if _settings.record is None:
-        raw = lasting(ctypes.create_string_buffer(SIZE + 64))
+        raw = never_freed(ctypes.create_string_buffer(SIZE + 64))
         _settings.memory, _settings.record = raw, (ctypes.addressof(raw) + 63) // 64 * 64
         _reset()
     return _settings.record
@@ -93,7 +93,7 @@ def alone() -> int:
     """Address of the record of a pool of one thread, for plans too small to share: regions run in the
     caller."""
     if _settings.alone is None:
-        _settings.alone = lasting(ctypes.create_string_buffer(SIZE))
+        _settings.alone = never_freed(ctypes.create_string_buffer(SIZE))
     return ctypes.addressof(_settings.alone)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 
 # Byte offsets in CPython's objects, without debug builds and free threading, and in numpy 2's PyArrayObject.
 TYPE = 8
@@ -115,7 +115,7 @@ def new_builtins(functions: Mapping[str, int], self_object: Any) -> dict[str, Ca
     fastcall = 0x80
     found = (_MethodDef * len(functions))(
         *(_MethodDef(name.encode(), address, fastcall, None) for name, address in functions.items()))
-    lasting(found)                                    # builtins point into it for as long as they live
+    never_freed(found)                                    # builtins point into it for as long as they live
     new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
         address_of(ctypes.pythonapi.PyCFunction_NewEx))
     size = ctypes.sizeof(_MethodDef)

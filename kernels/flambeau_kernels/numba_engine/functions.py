@@ -14,7 +14,7 @@ import numba
 from numba import types
 
 from flambeau_kernels.engine import call, llvm
-from flambeau_kernels.engine.lasting import lasting
+from flambeau_kernels.engine.never_freed import never_freed
 
 __all__ = ["LOOP", "TASK", "Function", "compiled"]
 
@@ -59,7 +59,7 @@ def _compile(function: Function, signature: Any, digest: str) -> int:
     made = numba.cfunc(signature, cache=path is not None, error_model="numpy")(scope[function.name])
     llvm.counts["compiled"] += not made.cache_hits
     llvm.counts["loaded"] += 1
-    lasting(made)
+    never_freed(made)
     address = made.address
     assert address is not None                        # it is compiled
     return address

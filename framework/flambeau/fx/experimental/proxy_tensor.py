@@ -38,7 +38,7 @@ from ...overrides import TorchFunctionMode
 from ...random import fork_rng
 from ...tensor import Tensor
 from ...utils import _pytree as pytree
-from ...utils._python_dispatch import OpOverload, TorchDispatchMode, seen_as
+from ...utils._python_dispatch import OpOverload, TorchDispatchMode, overload_of, seen_as
 from .._symbolic_trace import PH, Tracer, _Patcher
 from ..graph_module import GraphModule
 from ..node import Node, has_side_effect
@@ -529,7 +529,7 @@ def _call_of(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> tuple[An
 
 @functools.cache
 def _overload(op: Op, inplace: bool, out: bool) -> OpOverload:
-    return OpOverload(op, inplace, out)
+    return overload_of(op, inplace, out)
 
 
 def _memory(tensor: Tensor) -> Any:

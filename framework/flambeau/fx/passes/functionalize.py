@@ -9,6 +9,7 @@ from typing import Any
 from ... import _ops
 from ...tensor import Tensor
 from ...utils._python_dispatch import OpOverload as Primitive
+from ...utils._python_dispatch import overload_of
 from ..graph import Graph
 from ..graph_module import GraphModule
 from ..node import Node, map_arg
@@ -226,7 +227,7 @@ class _Functional:
         return self._store(node, outs, new)
 
     def _written_primitive(self, node: Node, target: Primitive) -> Any:
-        functional = Primitive(target.op, False, False)
+        functional = overload_of(target.op, False, False)
         kwargs = {k: v for k, v in node.kwargs.items() if k != "out"}
         out = node.kwargs.get("out") if target.out else node.args[0]
         outs = [self.env[n] for n in (out if isinstance(out, (list, tuple)) else [out])]  # type: ignore[index]

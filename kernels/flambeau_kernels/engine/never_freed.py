@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def lasting(thing: T) -> T:
+def never_freed(thing: T) -> T:
     """`thing`, which from now on outlives the interpreter."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
     return thing
