@@ -1,10 +1,9 @@
-"""FLAMBEAU_STRICT=1: a broken short way is an error; without the variable it is slower, and arguments it refuses never show."""
+"""FLAMBEAU_STRICT=1: a broken plan is an error; without the variable it is slower, and arguments it refuses never show."""
 
 import pytest
 
 BROKEN = """
 import flambeau as fb
-from flambeau.ops import _plans
 from flambeau.ops._spec import OPS
 
 def broken(*args):
@@ -19,11 +18,12 @@ try:
 except AssertionError as error:
     print(type(error).__name__, str(error).split(";")[0], "|", type(error.__cause__).__name__)
 """
-RULE, STORE = "OP.short_rule = broken", "OP.store_rule = broken"
 CASES = {
-    "a rule": ("gather", RULE, "x.gather(0, places)"),
-    "a rule of the in-place form": ("index_add", STORE, "x.index_add_(0, fb.tensor([0]), fb.ones(1, 4))"),
-    "a plan": ("gather", "_plans.planned(OP, ('input', 'index'))(broken)", "x.gather(0, places)"),
+    "a plan that computes": ("gather", "OP.plan(broken)", "x.gather(0, places)"),
+    "a plan that stores": ("index_add", "OP.plan(broken, stores=True)", "x.index_add_(0, fb.tensor([0]), fb.ones(1, 4))"),
+    "a plan of few elements": ("kron", "OP.plan(broken, tensors=('input', 'other'), few=64)", "fb.kron(x, x)"),
+    "a plan for each shape": ("gather", "OP.plan(broken, by='shape', tensors=('input', 'index'))", "x.gather(0, places)"),
+    "what forwards": ("scatter_reduce", "OP.forwards(broken)", "x.scatter_reduce(0, places, x, 'sum')"),
 }
 
 
@@ -33,19 +33,11 @@ def script(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_short_way_that_is_broken_is_an_error_of_strict_processes_alone(case, fresh_python):
+def test_a_plan_that_is_broken_is_an_error_of_strict_processes_alone(case, fresh_python):
     said = fresh_python("-c", script(case), FLAMBEAU_STRICT="1")
-    assert said.startswith("BrokenShortWay ")
-    assert f"{CASES[case][0]}: its short way raised ValueError: a bug of the rule | ValueError" in said
+    assert said.startswith("BrokenPlan ")
+    assert "its plan raised ValueError: a bug of the rule | ValueError" in said
     assert fresh_python("-c", script(case), FLAMBEAU_STRICT="0").strip() == "answered"
-
-
-def test_a_rule_of_few_elements_that_is_broken_raises_in_every_process(fresh_python):
-    breaking = "from flambeau.ops import distance\n_plans.few(distance.cosine_similarity, 'x1', 'x2')(broken)"
-    call = "fb.cosine_similarity(x, x)\nexcept ValueError as error:\n    print(error)\ntry:\n    pass"
-    text = BROKEN.format(op="None", breaking=breaking, call=call)
-
-    assert fresh_python("-c", text, FLAMBEAU_STRICT="0").splitlines()[0] == "a bug of the rule"
 
 
 REFUSED = """

@@ -24,8 +24,8 @@ from ..autograd import tape
 from ..tensor import Tensor, wrap
 from . import _dispatch, _parameters, _spec
 from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
-from ._spec import FUNCTION, METHOD, OPS, OUT, ElementwiseOp, Op
-from ._spec.short import indented
+from ._spec import FUNCTION, METHOD, OPS, OUT, ElementwiseOp, Op, plans, strict
+from ._spec.nodes import indented
 
 _scope: dict[str, Any] = {
     "__name__": "flambeau.ops._generated", "Tensor": Tensor, "integer": np.integer, "ndarray": ndarray, "asarray": np.asarray, "wrap": wrap,
@@ -77,6 +77,7 @@ _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpre
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
 _scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, unknown=_dispatch.unknown, warn_once=warn_once)
 _scope["NUMBERS"] = frozenset((int, float))
+_scope.update(REFUSED=plans.REFUSED, check_refused=strict.check_refused)
 
 
 def _by_older_signature(op: Op, values: tuple[Any, ...], options: dict[str, Any], in_place: bool) -> Any:
@@ -140,7 +141,7 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     body = [*aged, *read_older(op, form, with_out), *read_names(op, form)]
     refuse = refuse_missing(op, form)
     body += _look_closer(op, f"return call(OP, {args}, {out})", f"return interpret(OP, {args})", refuse, with_out)
-    short = _answer_shortly(op, _is_tensor)
+    short = _answered(op, _is_tensor)
     if not isinstance(op, ElementwiseOp) and short and refuse:
         # Most of the time nothing is missing, and a `try` costs nothing; but a flag that is missing looks as if it were set.
         if any(name not in op.defaults for name in op.keyword_only):
@@ -167,7 +168,7 @@ def make_enter(op: Op) -> Any:
     """``enter(*args)``: how the function of `op` answers when modes, classes and interpreters have left the call to it."""
     constants: dict[str, Any] = {}
     last = f"return {'fn' if isinstance(op, _spec.CompositeOp) else 'run'}({_given(op)})"
-    body = [*_answer_shortly(op, lambda name: f"isinstance({name}, Tensor)"), last]
+    body = [*_answered(op, lambda name: f"isinstance({name}, Tensor)"), last]
     return compile_text(_entry_text(op, "enter", ", ".join(op.params), body, constants), f"{op.qualified} enter", constants)
 
 
@@ -184,10 +185,16 @@ def make_enter_inplace(op: Op) -> Any:
 def _entry_text(op: Op, name: str, params: str, body: list[str], constants: dict[str, Any]) -> str:
     """The text of an entry point, and the `constants` it refers to."""
     constants.setdefault("run", op.run)
-    constants.update(OP=op, fn=op.fn, fast=op.fast_rule, Node=op.node_class)
+    constants.update(OP=op, fn=op.fn, Node=op.node_class)
+    constants.update(_answers(op))
     constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
     constants.update(_of_elementwise(op))
     return f"def make({', '.join(constants)}):\n    def {name}({params}):\n{_text(body)}    return {name}\n"
+
+
+def _answers(op: Op) -> dict[str, Any]:
+    """What the text of `Op.asking` refers to."""
+    return {f"answer{i}": fn for i, fn in enumerate(op.answers)}
 
 
 def _given(op: Op) -> str:
@@ -197,9 +204,9 @@ def _given(op: Op) -> str:
     return ", ".join(op.params)
 
 
-def _answer_shortly(op: Op, is_tensor: Any) -> list[str]:
+def _answered(op: Op, is_tensor: Any) -> list[str]:
     """Lines that return the result of a usual call, or go on."""
-    return _enter(op) if isinstance(op, ElementwiseOp) else op.short_way(_given(op), is_tensor)
+    return _enter(op) if isinstance(op, ElementwiseOp) else op.answering(is_tensor)
 
 
 def _operands(op: Op) -> tuple[str, ...]:
@@ -452,11 +459,10 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
                 f"        return interpret(OP, ({whole},))"]  # fmt: skip
         fast = [in_force, *seen, "else:", *indented(_tried(fast))]
-    if op.fast_rule is not None and len(op.params) == 2:
-        constants["fast"] = op.fast_rule
+    if op.answers and len(op.params) == 2:
+        constants.update(_answers(op))
         plain = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
-        tried = [f"made = fast({args})", "if made is not None:", "    return made"]
-        fast = [f"if not INTERPRETED or not ({_IN_FORCE}) and {plain}:", *indented(_tried(tried))]
+        fast = [f"if not INTERPRETED or not ({_IN_FORCE}) and {plain}:", *indented(_tried(op.asking(params)))]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
     theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
     lines = [*fast, "try:", f"    return fn({args})", "except TypeError:", f"    if isinstance({params[1]}, ndarray):",

@@ -16,7 +16,7 @@ from flambeau_kernels.quiet import hush, unhush
 
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor
 from ._spec import check_room, describe, placed
 
 
@@ -584,34 +584,30 @@ def _converging(name: str, rule: Any, *args: Any) -> Any:
 # -- short ways ------------------------------------------------------------------------------------------------------------
 
 
-def plain(x: Any, square: bool = False) -> Any:
-    """The array of a Tensor without history that holds matrices LAPACK works on, of at least one element; None for others."""
-    a = x._array
-    if x._node is not None or a.__class__ is not ndarray or a.ndim < 2 or not a.size or a.dtype.char not in "fdFD":
-        return None
-    return None if square and a.shape[-1] != a.shape[-2] else a
+def is_plain(a: Any, square: bool = False) -> bool:
+    """Whether an array of the host holds matrices LAPACK works on, of at least one element."""
+    return a.ndim >= 2 and bool(a.size) and a.dtype.char in "fdFD" and (not square or a.shape[-1] == a.shape[-2])
 
 
-def short_way(compute: Any, square: bool = False, returns: Any = None, order: Any = None) -> Any:
-    """The short way of an op of matrices whose result ``compute(array, *options)`` is without history.
+def on_matrices(compute: Any, square: bool = False, order: Any = None) -> Any:
+    """The plan of an op of matrices that LAPACK works on, of at least one element: ``compute(array, *arguments)``.
 
-    `compute` returns an array, a tuple of them for `returns`, or None where the general way is better. `order` is how the result
-    lies in memory, one for each of several; None: as it is.
+    `compute` returns an array, a tuple of them, or None where the general way is better. `order` is how the result lies in memory,
+    one for each of several; None: as it is.
     """
 
-    def run(A: Any, *options: Any, **named: Any) -> Any:
+    def rule(a: Any, *args: Any) -> Any:
+        if not is_plain(a, square):
+            return None
         try:
-            a = plain(A, square)
-            made = None if a is None else compute(a, *options, **named)
-        except (AttributeError, TypeError, ValueError, KeyError, RuntimeError):  # the general way says what is wrong
+            made = compute(a, *args)
+        except LinAlgError:  # of which the general way says more
             return None
-        if made is None:
-            return None
-        if returns is None:
-            return wrap(made if order is None else placed(made, order))
-        return returns([wrap(x) for x in (made if order is None else map(placed, made, order))])
+        if made is None or order is None:
+            return made
+        return (*map(placed, made, order),) if made.__class__ is tuple else placed(made, order)
 
-    return run
+    return rule
 
 
 def inverse_now(a: Any) -> Any:

@@ -1,26 +1,20 @@
-"""What ops share that pick elements along a dimension and say where they were: their gradient, and their short way.
+"""What ops share that pick elements along a dimension and say where they were: their gradient.
 
 Their results are ``(values, indices)``. The gradient of the values goes back to where they came from.
 """
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import numpy as np
 
-from .. import _state
-from ..autograd import tape
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor
 from ._spec import PrimitiveOp
 
 _new = object.__new__
 
 
-def unrecorded(input: Any) -> bool:
-    """Whether `input` is a Tensor that operations of this thread do not record a history for."""
-    return isinstance(input, Tensor) and (input._node is None or not (_state.GRAD or _state.local.grad))
 
 
 def need_tensor(name: str, input: Any) -> None:
@@ -79,35 +73,5 @@ def picks(op: PrimitiveOp) -> None:
     op.raw(_raw_reduced if reduced else _raw_along, only_first=True)
 
 
-def picked(op: PrimitiveOp, found: tuple[np.ndarray, np.ndarray], input: Tensor, dim: int, keepdim: bool = True) -> Any:
-    """The named result of `op` for what a kernel has found, with the history that the general way records."""
-    values, places = wrap(found[0]), wrap(found[1])
-    if input._node is not None and (_state.GRAD or _state.local.grad):
-        shape = input._array.shape
-        node = _new(op.node_class)
-        node.seq = _state.next_seq()
-        node.where = tape.users_place()
-        node.parents = (input._node,)
-        node.hooks = None
-        node.shape = 2
-        dim %= len(shape)
-        if len(op.saved_names) == 3:
-            node.saved, node.versions = (found[1], shape, dim), (places._storage, None, None)
-        else:
-            node.saved, node.versions = (found[1], shape, dim, keepdim), (places._storage, None, None, None)
-        output = values._node = _new(tape.OutputNode)
-        output.seq, output.parents, output.hooks, output.index = _state.next_seq(), (node,), None, 0
-        there = found[0].shape
-        node.__dict__ = {"outputs": [weakref.ref(output), None], "metas": [(there, found[0].dtype), (there, found[1].dtype)]}
-    kind = op.return_type
-    return op.named((values, places)) if kind is None else tuple.__new__(kind, (values, places))
 
 
-def recorded_plainly(op: Any, array: np.ndarray, input: Tensor, *saved: Any) -> Tensor:
-    """The result of a kernel, with the history of an op of `input` that keeps `saved`, which are no arrays."""
-    made = wrap(array)
-    if input._node is not None and (_state.GRAD or _state.local.grad):
-        node = made._node = _new(op.node_class)
-        node.seq, node.parents, node.hooks, node.shape = _state.next_seq(), (input._node,), None, 0
-        node.saved, node.versions = saved, ()
-    return made

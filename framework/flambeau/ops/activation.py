@@ -25,10 +25,9 @@ from flambeau_kernels.vocabulary import (
     where,
 )
 
-from .. import _state, dtypes
-from .._arrays import ndarray
+from .. import dtypes
 from ..dtypes import F4, F8
-from ..tensor import Tensor, wrap, wrap_dim
+from ..tensor import Tensor, wrap_dim
 from ._batching import along
 from ._promote import like_input, only, refuse
 from ._spec import (
@@ -440,33 +439,11 @@ def _softmax_kernel(a, dim):
     return softmax_kernels.softmax(a, dim)
 
 
-def _small_along(op: Any, along: Any, compute: Any) -> Any:
-    """The short cut of `op` for few elements of one floating dtype: by the kernel `along`, or by what `compute` does."""
-
-    def fast(input, dim):
-        try:
-            made = along.enter(input, dim)
-            if made is None:
-                a = input._array
-                d, n = a.dtype, a.ndim
-                if (d is not F4 and d is not F8) or not -n <= dim < n or not 0 < a.size < _SMALL or type(a) is not ndarray:
-                    return None
-                made = wrap(compute(a, dim))
-            elif made._node is None:
-                return made
-        except (AttributeError, TypeError, RuntimeWarning):  # no tensor, no dimension; not finite, with warnings as errors
-            return None
-        made._node = None
-        if input._node is not None and (_state.GRAD or _state.local.grad):
-            op.history(made, None, input, dim % input._array.ndim)
-        return made
-
-    return op.fast(fast)
 
 
-_SMALL = 1 << 15  # elements; beyond, the calls saved do not show
+_MOST_PLANNED = (1 << 15) - 1  # elements; beyond, the calls saved do not show
 
-_small_along(softmax_along, softmax_kernels.shares, softmax_kernels.softmax)
+softmax_along.plan(softmax_kernels.softmax, native=softmax_kernels.shares, wraps="dim", dtypes="fd", most=_MOST_PLANNED)
 
 
 @softmax_along.shape
@@ -504,7 +481,7 @@ def _log_softmax_kernel(a, dim):
     return softmax_kernels.log_softmax(a, dim)
 
 
-_small_along(log_softmax_along, softmax_kernels.log_shares, softmax_kernels.log_softmax)
+log_softmax_along.plan(softmax_kernels.log_softmax, native=softmax_kernels.log_shares, wraps="dim", dtypes="fd", most=_MOST_PLANNED)
 
 
 @log_softmax_along.shape
@@ -566,9 +543,9 @@ def softmax(input, dim, dtype=None):
     return softmax_along.function(_converted("softmax", input, dtype), dim)
 
 
-@softmax.fast
-def _softmax_short(input, dim, dtype):
-    return softmax_along.fast_rule(input, dim) if dtype is None else None
+@softmax.forwards
+def _softmax_along(input, dim, dtype):
+    return softmax_along.answer(input, dim) if dtype is None else None
 
 
 @composite(
@@ -586,9 +563,9 @@ def log_softmax(input, dim, dtype=None):
     return log_softmax_along.function(_converted("log_softmax", input, dtype), dim)
 
 
-@log_softmax.fast
-def _log_softmax_short(input, dim, dtype):
-    return log_softmax_along.fast_rule(input, dim) if dtype is None else None
+@log_softmax.forwards
+def _log_softmax_along(input, dim, dtype):
+    return log_softmax_along.answer(input, dim) if dtype is None else None
 
 
 @primitive(surface=0, tensors=("input",), samples="x(2, 3), (0, 1), True", public_name="logsumexp", batch_rule=along, cuda="sums.logsumexp")
@@ -609,15 +586,9 @@ def _logsumexp_shape(input, dims, keepdim):
     return reduced_shape(tuple(input.shape), dims, keepdim), input.dtype
 
 
-@logsumexp_over.fast
-def _logsumexp_short(input, dims, keepdim):
-    found = softmax_kernels.small_logsumexp(input._array, dims, keepdim) if isinstance(input, Tensor) else None
-    if found is None:
-        return None
-    made = wrap(found)
-    if input._node is not None:
-        logsumexp_over.history(made, None, input, wrap_dims("logsumexp", dims, input._array.ndim), keepdim)
-    return made
+@logsumexp_over.plan(dims="dims")
+def _few_sums(a, dims, keepdim):
+    return softmax_kernels.small_logsumexp(a, dims, keepdim)
 
 
 @logsumexp_over.raw
@@ -660,4 +631,4 @@ def logsumexp(input, dim, keepdim=False):
     return logsumexp_over.function(input, wrap_dims("logsumexp", dim, input.ndim), keepdim)
 
 
-logsumexp.fast(_logsumexp_short)
+logsumexp.forwards(logsumexp_over)

@@ -13,8 +13,8 @@ from flambeau_kernels.cpu import attention as kernels
 from .. import dtypes
 from ..tensor import Tensor
 from ._batching import run
-from ._plans import Plan, planned
 from ._spec import composite, describe, primitive, sum_tensor_to
+from ._spec.plans import Plan
 
 F = "nn.functional"
 
@@ -228,7 +228,7 @@ def _heads_fit(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> b
     return bool(fit and query.shape[2] and key.shape[2])
 
 
-@planned(scaled_dot_product_attention, ("query", "key", "value"), strided=True)
+@scaled_dot_product_attention.plan(by="strides", tensors=("query", "key", "value"))
 def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
     _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
     if attn_mask is not None or dropout_p or not query.shape[-1] or not _allowed["flash"] or not _heads_fit(query, key, value, enable_gqa):

@@ -15,7 +15,7 @@ from flambeau_kernels.vocabulary import floor, isnan, log, real, sqrt, trunc, wh
 from .. import dtypes
 from .._arrays import ndarray
 from ..dtypes import F4, F8
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor
 from ._promote import (
     common,
     floating,
@@ -239,13 +239,11 @@ _BOOL = np.dtype(bool)
 
 
 def _by_integers(op: ElementwiseOp) -> Any:
-    """Give `op`, whose formula has no value for a divisor of 0, a short way for integers: it looks at the divisor first."""
+    """Give `op`, whose formula has no value for a divisor of 0, a plan for integers: it looks at the divisor first."""
     formula = Formula(op.fn, f"{op.name}_by_integers")
 
-    def fast(input: Any, other: Any) -> Tensor | None:
-        if input.__class__ is not Tensor or input._array.dtype.kind not in "iu":
-            return None
-        a = input._array
+    @op.plan(tensors=("input",), dtypes="bhilqBHILQ")
+    def plan(a: Any, other: Any) -> Any:
         if other.__class__ is Tensor:
             b = other._array
             if b.dtype is not a.dtype or b.__class__ is not ndarray:
@@ -258,23 +256,22 @@ def _by_integers(op: ElementwiseOp) -> Any:
         else:
             return None
         made = formula.direct(a, b)
-        if made is None and a.__class__ is ndarray:
+        if made is None:
             made = np.empty(np.broadcast_shapes(a.shape, np.shape(b)), a.dtype)
             kernels.launch(formula, (a, b), (made,), a.dtype)
             op.learn(formula, (a, b), made, a.dtype)
-        return None if made is None else wrap(made)
+        return made
 
-    op.fast(fast)
-    return fast
+    return op
 
 
 _BY_INTEGERS = {"floor": _by_integers(floor_divide), "trunc": _by_integers(trunc_quotient_of_integers)}
 
 
-@div.fast
-def _div_fast(input: Any, other: Any, *, rounding_mode: Any = None) -> Tensor | None:
+@div.forwards
+def _quotient_of_integers(input: Any, other: Any, rounding_mode: Any) -> Any:
     by_integers = _BY_INTEGERS.get(rounding_mode) if rounding_mode.__class__ is str else None
-    return None if by_integers is None else by_integers(input, other)
+    return None if by_integers is None else by_integers.answer(input, other)
 
 
 @elementwise(
@@ -460,26 +457,22 @@ def _record_pow(made: Tensor, *args: Any) -> None:
 pow.record = _record_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op records
 
 
-@pow.fast
-def _pow_fast(input: Any, exponent: Any) -> Any:
+@pow.forwards
+def _power_by_number(input: Any, exponent: Any) -> Any:
     """Powers of floating tensors by a number, and of integers; squares and cubes have short derivatives too."""
-    if (exponent.__class__ is not int and exponent.__class__ is not float) or not isinstance(input, Tensor):
+    if exponent.__class__ is not int and exponent.__class__ is not float:
         return None
-    a = input._array
-    if a.dtype is not F4 and a.dtype is not F8:
-        if a.dtype.kind not in "iu" or exponent.__class__ is not int or exponent < 0:
+    dtype = input._array.dtype
+    if dtype is not F4 and dtype is not F8:
+        if dtype.kind not in "iu" or exponent.__class__ is not int or exponent < 0:
             return None
-        short = _SHORT_POWERS.get(exponent) if exponent > 1 else None
-        made = _POWER_BY_NUMBER.direct(a, exponent) if short is None else short.direct(a)
-        return None if made is None else wrap(made)
-    if exponent in (2, 3):
+        power = _SHORT_POWERS.get(exponent) if exponent > 1 else None
+    elif exponent in (2, 3):
         return (OPS["square"] if exponent == 2 else cube).function(input)
-    short = _SHORT_POWERS.get(exponent)
-    made = _POWER_BY_NUMBER.direct(a, exponent) if short is None else short.direct(a)
-    if made is None:
-        return None
-    made = wrap(made)
-    if input._node is not None:
+    else:
+        power = _SHORT_POWERS.get(exponent)
+    made = _POWER_BY_NUMBER.enter(input, exponent) if power is None else power.enter(input)
+    if made is not None and made._node is not None:
         pow.record(made, input, exponent)
     return made
 

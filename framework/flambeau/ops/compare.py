@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import COMPILED_FROM, small
+from flambeau_kernels import COMPILED_FROM
 from flambeau_kernels.cpu.along import ALL, Along
 from flambeau_kernels.cpu.softmax import widen
 from flambeau_kernels.quiet import hush, unhush
 
 from .. import dtypes
-from .._arrays import MetaArray, ndarray
+from .._arrays import MetaArray
 from .._errors import ValuesCannotBeRead
 from ..tensor import Tensor, wrap
 from ._batching import leading
@@ -60,13 +60,10 @@ _EXACT = frozenset(np.dtype(name) for name in ("bool", "int8", "uint8", "int16",
 _COMPARED = _EXACT | {np.dtype(np.float32), np.dtype(np.float64)}
 
 
-def _few_close(input: Any, other: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
+@isclose.plan(tensors=("input", "other"), discrete=True)
+def _few_close(a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
     """The array that is `isclose` of few numbers of one dtype and shape, by numpy; None for all others."""
-    try:
-        a, b = input._array, other._array
-    except AttributeError:
-        return None
-    if a.__class__ is not ndarray or b.__class__ is not ndarray or rtol.__class__ is not float or atol.__class__ is not float:
+    if rtol.__class__ is not float or atol.__class__ is not float:
         return None
     d = a.dtype
     if d is not b.dtype or a.shape != b.shape or a.size >= COMPILED_FROM or not a.ndim or d not in _COMPARED or equal_nan:
@@ -89,10 +86,6 @@ def _few_close(input: Any, other: Any, rtol: Any, atol: Any, equal_nan: Any) -> 
     return close
 
 
-@isclose.fast
-def _isclose_fast(input, other, rtol, atol, equal_nan):
-    close = _few_close(input, other, rtol, atol, equal_nan)
-    return None if close is None else wrap(close)
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3); x(2, 3), x(3), rtol=0.5")
@@ -101,9 +94,9 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     return bool(isclose(input, other, rtol, atol, equal_nan).all().item())
 
 
-@allclose.fast
-def _allclose_fast(input, other, rtol, atol, equal_nan):
-    close = _few_close(input, other, rtol, atol, equal_nan)
+@allclose.plan(tensors=("input", "other"), discrete=True)
+def _are_few_close(a, b, rtol, atol, equal_nan):
+    close = _few_close(a, b, rtol, atol, equal_nan)
     return None if close is None else 0 not in close.tobytes()
 
 
@@ -122,21 +115,14 @@ def equal(input, other):
     return bool((input == other).all().item())
 
 
-@equal.fast
-def _equal_fast(input, other):
-    try:
-        a, b = input._array, other._array
-        same = small.same(a, b)
-        if same is not None:
-            return same == 1
-        d = a.dtype
-        if a.__class__ is not ndarray or b.__class__ is not ndarray or b.dtype is not d or a.shape != b.shape:
-            return None
-        if d in _EXACT:
-            return a.tobytes() == b.tobytes() if a.size < COMPILED_FROM else None
-        return 0 not in np.equal(a, b).tobytes() if a.size < COMPILED_FROM else None
-    except (AttributeError, RuntimeWarning):
+@equal.plan(
+    tensors=("input", "other"), discrete=True, builtin="SAID[small.same(a_input, a_other)]", names={"SAID": {None: None, 0: False, 1: True}}
+)  # fmt: skip
+def _are_equal(a, b):
+    d = a.dtype
+    if b.dtype is not d or a.shape != b.shape or a.size >= COMPILED_FROM:
         return None
+    return a.tobytes() == b.tobytes() if d in _EXACT else 0 not in np.equal(a, b).tobytes()
 
 
 @primitive(surface=0, tensors=("elements", "test_elements"), samples="i(4, 2, 3), i(4, 3), False", public_name="isin", batch_rule=leading)
@@ -182,17 +168,15 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
 _MEMBERS = {invert: Along("members", invert, dims=ALL, takes_array=True, most_beside=64) for invert in (False, True)}
 
 
-@isin.fast
-def _isin_short(elements, test_elements, assume_unique, invert):
-    if invert.__class__ is not bool or not isinstance(elements, Tensor):
+@isin.plan(discrete=True)
+def _among(a, test_elements, assume_unique, invert):
+    if invert.__class__ is not bool:
         return None
-    a = elements._array
     if isinstance(test_elements, Tensor):
         among = test_elements._array
-    elif test_elements.__class__ is int and a.__class__ is np.ndarray and a.dtype.char == "l":
+    elif test_elements.__class__ is int and a.dtype.char == "l":
         among = np.array(test_elements)
     else:
         return None
-    found = _MEMBERS[invert](a, None, False, among)
-    return None if found is None else wrap(found)
+    return _MEMBERS[invert](a, None, False, among)
 

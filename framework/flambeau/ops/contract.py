@@ -12,7 +12,7 @@ from flambeau_kernels.cpu.softmax import widen
 
 from .. import dtypes
 from .._warn import warn_once
-from ..tensor import Tensor, wrap, wrap_dim
+from ..tensor import Tensor, wrap_dim
 from ._batching import along
 from ._einsum import evaluate
 from ._spec import (
@@ -24,7 +24,6 @@ from ._spec import (
     NEVER,
     OPS,
     OUT,
-    arrays_of,
     broadcast_shapes,
     composite,
     describe,
@@ -125,18 +124,8 @@ def _laid_out(x: Tensor, order: list[int], shape: tuple[int, ...]) -> Tensor:
     return x if x._array.shape == shape else x.reshape(shape)
 
 
-def _inner_fast(input, other):
-    """Vectors; matrices of one dtype, without history."""
-    try:
-        if input._array.ndim == 1 == other._array.ndim:
-            return dot.fast_rule(input, other)
-        arrays = arrays_of("fdil", input, other)
-        if arrays is None or arrays[0].ndim != 2 or arrays[1].ndim != 2:
-            return None
-        made = small(arrays[0], arrays[1].T)
-    except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
-        return None
-    return None if made is None else wrap(made)
+def _inner_of_vectors(input, other):
+    return dot.answer(input, other) if input._array.ndim == 1 == other._array.ndim else None
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3), x(4, 3); x(3), x(3)", exact_out=True)
@@ -155,7 +144,12 @@ def inner(input, other):
     return tensordot(input, other, [[-1], [-1]])
 
 
-inner.fast(_inner_fast)
+inner.forwards(_inner_of_vectors)
+
+
+@inner.plan(tensors=("input", "other"), dtypes="fdil")
+def _inner_of_matrices(a, b):
+    return small(a, b.T) if a.ndim == 2 == b.ndim else None
 
 
 def _check_cross(input, other, dim):
@@ -198,8 +192,8 @@ def _cross(a, b, dim):
 _NEXT, _LAST = np.array([1, 2, 0]), np.array([2, 0, 1])  # the other two of three coordinates
 
 
-@cross_along.short
-def _cross_short(a, b, dim):
+@cross_along.plan
+def _cross_planned(a, b, dim):
     if dim.__class__ is not int or not -a.ndim <= dim < 0 or a.shape != b.shape or a.shape[dim] != 3 or b.dtype is not a.dtype:
         return None
     if a.dtype.char not in "fdil":
@@ -243,16 +237,11 @@ def cross(input, other, dim=None):
     return cross_along.function(input, other, dim)
 
 
-@cross.fast
-def _cross_fast(input, other, dim):
-    """The dimension counted from the end."""
-    try:
-        if dim is None:                               # deprecated, and slower
-            return None
-        shape = input._array.shape
-        return cross_along.fast_rule(input, other, dim - len(shape) if dim >= 0 else dim)
-    except (AttributeError, TypeError, ValueError):  # said better by the checks
+@cross.forwards
+def _cross_from_the_end(input, other, dim):
+    if dim is None:                                   # deprecated, and slower
         return None
+    return cross_along.answer(input, other, dim - input._array.ndim if dim >= 0 else dim)
 
 
 # -- covariance ----------------------------------------------------------------------------------------------------------------
@@ -373,11 +362,11 @@ def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
     return _vector_norm(input, 2 if p is None else p, dims, keepdim, dtype)
 
 
-@norm.fast
-def _norm_short(input, p, dim, keepdim, dtype):
+@norm.forwards
+def _norm_over(input, p, dim, keepdim, dtype):
     if dtype is not None or p.__class__ is str and (p != "fro" or not (dim is None or dim.__class__ is int)):
         return None
-    return OPS["norm_over"].fast_rule(input, 2.0 if p is None or p.__class__ is str else p, dim, keepdim)
+    return OPS["norm_over"].answer(input, 2.0 if p is None or p.__class__ is str else p, dim, keepdim)
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3); x(2, 3), x(3), 1.0")

@@ -10,8 +10,8 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from ._batching import run
-from ._plans import Plan, planned
 from ._spec import CHANNELS, FUNCTION, OPS, check_room, composite, describe, need_int, primitive
+from ._spec.plans import Plan
 
 Ints = tuple[int, ...]
 
@@ -621,7 +621,7 @@ def _planned_transposed(op, n, input, weight, bias, stride, padding, output_padd
 
 for _n, _ops in enumerate(((conv1d, conv_transpose1d), (conv2d, conv_transpose2d), (conv3d, conv_transpose3d)), 1):
     for _op, _plan in zip(_ops, (_planned_convolution, _planned_transposed), strict=True):
-        planned(_op, ("input", "weight", "bias"))(partial(_plan, _op.name, _n))
+        _op.plan(partial(_plan, _op.name, _n), by="shape", tensors=("input", "weight", "bias"))
 
 
 @composite(

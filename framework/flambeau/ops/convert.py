@@ -74,8 +74,8 @@ def _clone(a, format):
     return _arranged(a, a.dtype, format)
 
 
-@clone.short
-def _clone_short(a, format):
+@clone.plan
+def _clone_planned(a, format):
     if format is devices.contiguous_format:
         return move.in_rows(a)
     if format is not None and format is not devices.preserve_format:
@@ -386,12 +386,11 @@ def contiguous(self, memory_format=devices.contiguous_format):
     return self if self.is_contiguous(memory_format=memory_format) else clone(self, memory_format=memory_format)
 
 
-@contiguous.fast
-def _contiguous_fast(self, memory_format):
-    a = getattr(self, "_array", None)
-    if a.__class__ is not ndarray or memory_format is not _ROWS:
+@contiguous.forwards
+def _contiguous_rows(self, memory_format):
+    if memory_format is not _ROWS or self._array.__class__ is not ndarray:
         return None
-    return self if a.flags.c_contiguous else clone.fast_rule(self, _ROWS)
+    return self if self._array.flags.c_contiguous else clone.answer(self, _ROWS)
 
 
 _ROWS = devices.contiguous_format

@@ -124,20 +124,17 @@ _SORTED = Along("ordered", False, True, True, most_along=96)
 def _first_of_runs(a: np.ndarray, with_counts: bool) -> Any:
     """The first of each run of equal neighbours in a vector, and how long the runs are."""
     if not with_counts:
-        return wrap(kernel.first_of_runs(a, True))
+        return kernel.first_of_runs(a, True)
     first = kernel.first_of_runs(a, False)
     counts = np.empty(first.size, np.int64)
     np.subtract(first[1:], first[:-1], counts[:-1])
     counts[-1] = a.size - first[-1]
-    return wrap(a[first]), wrap(counts)
+    return a[first], counts
 
 
-@unique.fast
-def _unique_short(input, sorted, return_inverse, return_counts, dim):
-    if dim is not None or return_counts.__class__ is not bool or not isinstance(input, Tensor) or input._node is not None:
-        return None
-    a = input._array
-    if a.__class__ is not np.ndarray or not a.flags.c_contiguous:
+@unique.plan(rows=True)
+def _few_distinct(a, sorted, return_inverse, return_counts, dim):
+    if dim is not None or return_counts.__class__ is not bool:
         return None
     found = _SORTED(a.reshape(-1), 0)
     if found is None:
@@ -149,8 +146,8 @@ def _unique_short(input, sorted, return_inverse, return_counts, dim):
     run, inverse = np.zeros(a.size, np.int64), np.empty(a.size, np.int64)
     run[first[1:]] = 1
     inverse[order] = np.add.accumulate(run)
-    made = wrap(values[first]), wrap(inverse.reshape(a.shape))
-    return (*made, wrap(np.diff(first, append=a.size))) if return_counts else made
+    made = values[first], inverse.reshape(a.shape)
+    return (*made, np.diff(first, append=a.size)) if return_counts else made
 
 
 @composite(surface=FUNCTION | METHOD, numpy_names=False, samples="i(2, 7); i(2, 7), True, True; i(2, 4, 2), dim=0", dynamic_shape=True)
@@ -159,14 +156,9 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     return _distinct_results(input, True, return_inverse, return_counts, dim)
 
 
-@unique_consecutive.fast
-def _consecutive_short(input, return_inverse, return_counts, dim):
-    if dim is not None or return_inverse is not False or return_counts.__class__ is not bool or not isinstance(input, Tensor):
-        return None
-    if input._node is not None:
-        return None
-    a = input._array
-    if a.__class__ is not np.ndarray or a.dtype.char not in "fdlib" or not a.size or not a.flags.c_contiguous:
+@unique_consecutive.plan(rows=True, dtypes="fdlib")
+def _runs(a, return_inverse, return_counts, dim):
+    if dim is not None or return_inverse is not False or return_counts.__class__ is not bool or not a.size:
         return None
     return _first_of_runs(a.reshape(-1), return_counts)
 
@@ -268,12 +260,9 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 _SEARCHES = {right: Along("places_in_sorted", right, dims=ALL, takes_array=True) for right in (False, True)}
 
 
-def _search_short(sequence, values, out_int32, right):
+def _few_places(s, values, out_int32, right):
     """Places of a few values, or one number, in a sorted vector."""
-    if out_int32 is not False or right.__class__ is not bool or not isinstance(sequence, Tensor):
-        return None
-    s = sequence._array
-    if s.ndim != 1 or s.__class__ is not np.ndarray:
+    if out_int32 is not False or right.__class__ is not bool or s.ndim != 1:
         return None
     if isinstance(values, Tensor):
         a = values._array
@@ -283,15 +272,12 @@ def _search_short(sequence, values, out_int32, right):
         a = np.array(values)
     else:
         return None
-    found = _SEARCHES[right](a, None, False, s)
-    return None if found is None else wrap(found)
+    return _SEARCHES[right](a, None, False, s)
 
 
-@searchsorted.fast
-def _searchsorted_short(sorted_sequence, input, out_int32, right, side, sorter):
-    if side is not None or sorter is not None:
-        return None
-    return _search_short(sorted_sequence, input, out_int32, right)
+@searchsorted.plan(discrete=True)
+def _plan_of_searchsorted(s, input, out_int32, right, side, sorter):
+    return _few_places(s, input, out_int32, right) if side is None and sorter is None else None
 
 
 _general_search = searchsorted.run_out
@@ -324,9 +310,9 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
     return places_in_sorted.function(boundaries.detach(), _value_tensor(input, boundaries), out_int32, bool(right), None)
 
 
-@bucketize.fast
-def _bucketize_short(input, boundaries, out_int32, right):
-    return _search_short(boundaries, input, out_int32, right)
+@bucketize.plan(tensors=("boundaries",), discrete=True)
+def _plan_of_bucketize(input, s, out_int32, right):
+    return _few_places(s, input, out_int32, right)
 
 
 # -- histograms ----------------------------------------------------------------------------------------------------------------
@@ -375,23 +361,20 @@ def bincount(input, weights=None, minlength=0):
 bincount.shape(lambda input, weights, minlength: _needs_values("bincount", input))
 
 
-@bincount.fast
-def _bincount_short(input, weights, minlength):
-    if not isinstance(input, Tensor) or minlength.__class__ is not int or minlength < 0:
-        return None
-    a = input._array
-    if a.__class__ is not np.ndarray or a.dtype.char != "l" or a.ndim != 1 or not a.size:
+@bincount.plan(dtypes="l", discrete=True)
+def _few_counts(a, weights, minlength):
+    if minlength.__class__ is not int or minlength < 0 or a.ndim != 1 or not a.size:
         return None
     made = counting.few_counts(a, minlength) if weights is None and a.size < counting.SHARED and a.flags.c_contiguous else None
     if made is not None:
-        return wrap(made)
+        return made
     if weights is not None or a.size >= kernel.COMPILED_FROM:
         return _counted_many(a, weights, minlength)
     # numpy counts up to the largest plus 1, which may wrap around.
     if np.maximum.reduce(a) >= _MANY:
         return None
     try:
-        return wrap(np.bincount(a, None, minlength))
+        return np.bincount(a, None, minlength)
     except ValueError:  # a negative number, of which the general way says more
         return None
 
@@ -500,17 +483,14 @@ def histc(input, bins=100, min=0, max=0):  # PyTorch's names
 _BINS = Along("bins", dims=ALL, takes_array=True)
 
 
-@histc.fast
-def _histc_short(input, bins, min, max):
-    if bins.__class__ is not int or not isinstance(input, Tensor) or not (min.__class__ in _PLAIN and max.__class__ in _PLAIN):
+@histc.plan(dtypes="fd")
+def _few_bins(a, bins, min, max):
+    if bins.__class__ is not int or not (min.__class__ in _PLAIN and max.__class__ in _PLAIN):
         return None
-    a = input._array
     if not (0 < bins <= _MOST_KEPT and -math.inf < min < max < math.inf) or _state.default_device() is not None:
         return None
-    if a.__class__ is not np.ndarray or a.dtype.char not in "fd":
-        return None
     found = _BINS(a, None, False, _known_edges(float(min), float(max), bins, a.dtype))
-    return None if found is None else wrap(np.bincount(found.reshape(-1), None, bins + 1)[:bins].astype(a.dtype))
+    return None if found is None else np.bincount(found.reshape(-1), None, bins + 1)[:bins].astype(a.dtype)
 
 
 _PLAIN = (int, float)

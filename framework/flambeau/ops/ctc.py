@@ -160,26 +160,20 @@ _REDUCED = {"none": 0, "sum": 1, "mean": 2}
 _FEW = 1 << 14  # elements that one thread soon goes through
 
 
-@ctc_loss.fast
-def _ctc_short(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity):
-    """A few samples ``(T, N, C)`` with padded targets, all in host memory, without history; whatever is wrong is said above."""
-    try:
-        logs, labels, how = log_probs._array, targets._array, _REDUCED[reduction]
-        if log_probs._node is not None or logs.dtype.char not in "fd" or logs.ndim != 3 or labels.ndim != 2:
-            return None
-        steps, batch, classes = logs.shape
-        if not 0 < logs.size <= _FEW or labels.size * steps > _FEW or batch > kernels.MOST_SAMPLES or labels.shape[0] != batch:
-            return None
-        inputs = input_lengths._array if input_lengths.__class__ is Tensor else np.array(input_lengths)
-        lengths = target_lengths._array if target_lengths.__class__ is Tensor else np.array(target_lengths)
-        for a in (labels, inputs, lengths):
-            if a.dtype.char != "l" or a.__class__ is not np.ndarray or not a.flags.c_contiguous:
-                return None
-        if inputs.shape != (batch,) or lengths.shape != (batch,) or not logs.flags.c_contiguous:
-            return None
-        if blank.__class__ is not int or not 0 <= blank < classes:
-            return None
-        made = kernels.few_losses(logs, labels, inputs, lengths, blank, how, bool(zero_infinity))
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+@ctc_loss.plan(tensors=("log_probs",), beside=("targets",), dtypes="fd", rows=True)
+def _few_samples(logs, labels, input_lengths, target_lengths, blank, reduction, zero_infinity):
+    """A few samples ``(T, N, C)`` with padded targets, all in host memory; whatever is wrong is said above."""
+    how = _REDUCED.get(reduction)
+    if logs.ndim != 3 or labels.ndim != 2 or how is None:
         return None
-    return None if made is None else wrap(made)
+    steps, batch, classes = logs.shape
+    if not 0 < logs.size <= _FEW or labels.size * steps > _FEW or batch > kernels.MOST_SAMPLES or labels.shape[0] != batch:
+        return None
+    inputs = input_lengths._array if input_lengths.__class__ is Tensor else np.array(input_lengths)
+    lengths = target_lengths._array if target_lengths.__class__ is Tensor else np.array(target_lengths)
+    for a in (labels, inputs, lengths):
+        if a.dtype.char != "l" or a.__class__ is not np.ndarray or not a.flags.c_contiguous:
+            return None
+    if inputs.shape != (batch,) or lengths.shape != (batch,) or blank.__class__ is not int or not 0 <= blank < classes:
+        return None
+    return kernels.few_losses(logs, labels, inputs, lengths, blank, how, bool(zero_infinity))

@@ -13,7 +13,7 @@ import numpy as np
 from flambeau_kernels.cpu.gemm.blas import single_threaded
 
 from .. import dtypes
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor
 from . import _lapack
 from ._batching import leading
 from ._lapack import check_floating, check_matrix, check_square, raise_singular
@@ -29,7 +29,6 @@ from ._spec import (
     composite,
     describe,
     host_only,
-    placed,
     primitive,
 )
 from .solve import solve_triangle
@@ -115,7 +114,7 @@ def cholesky(input, *, upper=False):
     return _cholesky("linalg.cholesky", input, upper)
 
 
-cholesky.fast(_lapack.short_way(lambda a, *, upper: _lapack.cholesky_now(a, upper), square=True, order=COLUMNS))
+cholesky.plan(_lapack.on_matrices(_lapack.cholesky_now, square=True, order=COLUMNS))
 
 
 def _old_cholesky(input, upper=False):
@@ -127,7 +126,7 @@ def _old_cholesky(input, upper=False):
 
 _old_cholesky.__name__ = "cholesky"
 _declared = composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="spd(3); spd(2, 3), True")(_old_cholesky)
-_declared.fast(_lapack.short_way(_lapack.cholesky_now, square=True, order=COLUMNS))
+_declared.plan(_lapack.on_matrices(_lapack.cholesky_now, square=True, order=COLUMNS))
 _declared.deprecation = (
     "torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future PyTorch release.\n"
     "U = torch.cholesky(A, upper=True)\nshould be replaced with\nU = torch.linalg.cholesky(A).mH"
@@ -207,7 +206,7 @@ def _qr_now(a: Any, mode: Any) -> Any:
     return _lapack.qr(a, mode) if mode in ("reduced", "complete") else None
 
 
-qr.fast(_lapack.short_way(_qr_now, returns=Qr, order=(COLUMNS, COLUMNS)))
+qr.plan(_lapack.on_matrices(_qr_now, order=(COLUMNS, COLUMNS)), returns=Qr)
 
 
 def _old_qr(input, some=True):
@@ -219,8 +218,8 @@ _old_qr.__name__ = "qr"
 _declared = composite(
     surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); x(4, 2), True", exact_out=True,
 )(_old_qr)
-_declared.fast(
-    _lapack.short_way(lambda a, some: _lapack.qr(a, "reduced" if some else "complete"), returns=OldQr, order=(COLUMNS, COLUMNS))
+_declared.plan(
+    _lapack.on_matrices(lambda a, some: _lapack.qr(a, "reduced" if some else "complete"), order=(COLUMNS, COLUMNS)), returns=OldQr
 )
 _declared.deprecation = (
     "torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch release.\n"
@@ -309,21 +308,20 @@ def householder_product(input, tau):
     return _householder("torch.linalg.householder_product", input, tau)
 
 
-def _householder_fast(input: Any, tau: Any) -> Any:
+def _householder_now(a: Any, t: Any) -> Any:
     """One real matrix, by LAPACK's routine."""
-    try:
-        a, t = _lapack.plain(input), tau._array
-        if a is None or tau._node is not None or a.ndim != 2 or t.ndim != 1 or t.dtype is not a.dtype or a.dtype.char not in "fd":
-            return None
-        if a.shape[0] < a.shape[1] or not 0 < t.size <= a.shape[1]:
-            return None
-        made, _, info = _lapack.routine("orgqr", a)(a, t)
-    except (AttributeError, TypeError, ValueError):  # said better by the general way
+    if a.ndim != 2 or t.ndim != 1 or t.dtype is not a.dtype or a.dtype.char not in "fd":
         return None
-    return wrap(placed(made, COLUMNS)) if info == 0 else None
+    if a.shape[0] < a.shape[1] or not 0 < t.size <= a.shape[1]:
+        return None
+    made, _, info = _lapack.routine("orgqr", a)(a, t)
+    return made if info == 0 else None
 
 
-householder_product.fast(_householder_fast)
+_plan_of_reflectors = _lapack.on_matrices(_householder_now, order=COLUMNS)
+
+
+householder_product.plan(_plan_of_reflectors, tensors=("input", "tau"))
 
 
 @composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="x(4, 2), u(2)")
@@ -332,7 +330,7 @@ def orgqr(input, tau):
     return _householder("torch.linalg.householder_product", input, tau)
 
 
-orgqr.fast(_householder_fast)
+orgqr.plan(_plan_of_reflectors, tensors=("input", "tau"))
 
 
 @composite(

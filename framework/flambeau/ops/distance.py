@@ -15,8 +15,8 @@ from .. import dtypes
 from ..tensor import Tensor, wrap, wrap_dim
 from . import _promote
 from ._batching import run, shifted
-from ._plans import Plan, few, planned
-from ._spec import FUNCTION, ROWS, arrays_of, broadcast_shapes, composite, describe, need_number, primitive
+from ._spec import FUNCTION, ROWS, broadcast_shapes, composite, describe, need_number, primitive
+from ._spec.plans import MOST_FEW, Plan
 
 F = "nn.functional"
 
@@ -121,7 +121,7 @@ def distances(a: Any, b: Any, p: float, eps: float, keepdim: bool = False) -> An
     return made if keepdim else made[..., 0]
 
 
-@few(pairwise_distance, "x1", "x2")
+@pairwise_distance.plan(tensors=("x1", "x2"), few=MOST_FEW)
 def _few_distances(a, b, p, eps, keepdim):
     return distances(a, b, p, eps, keepdim) if p in (1, 2) and a.shape == b.shape and a.ndim > 1 else None
 
@@ -165,7 +165,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     return (_directed(x1, at, eps) * _directed(x2, at, eps)).sum(at if shape else None)
 
 
-@few(cosine_similarity, "x1", "x2", most=4096)      # up to which sums are added up in numpy's order
+@cosine_similarity.plan(tensors=("x1", "x2"), few=4096)      # up to which sums are added up in numpy's order
 def _few_cosines(a, b, dim, eps):
     return cosines(a, b, dim, eps) if a.shape == b.shape and a.ndim > 1 and -a.ndim <= dim < a.ndim else None
 
@@ -218,7 +218,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     return length_along.function(difference, p, difference.ndim - 1, False).squeeze(-1)
 
 
-@planned(cdist, ("x1", "x2"))
+@cdist.plan(by="shape", tensors=("x1", "x2"))
 def _planned_cdist(x1, x2, p, compute_mode):
     """A few rows of one real dtype."""
     a, b = x1._array, x2._array
@@ -233,12 +233,12 @@ def _planned_cdist(x1, x2, p, compute_mode):
     return Plan(distance_rows.planned(a.shape, b.shape, a.dtype, p == 2))
 
 
-def _lengths_of(a: Any, p: Any, differences: Any) -> Tensor | None:
+def _lengths_of(a: Any, p: Any, differences: Any) -> Any:
     """The lengths of order 1 or 2 of the few vectors that ``differences()`` is; None for those of many elements, or none."""
     if not 0 < a.size < 1024 or p not in (1, 2):
         return None
     d = differences()
-    return wrap(np.sqrt(np.add.reduce(d * d, -1)) if p == 2 else np.add.reduce(np.abs(d), -1))
+    return np.sqrt(np.add.reduce(d * d, -1)) if p == 2 else np.add.reduce(np.abs(d), -1)
 
 
 def _euclidean(x1: Tensor, x2: Tensor) -> Tensor:
@@ -284,18 +284,13 @@ def _pairs(n: int) -> Any:
     return np.triu_indices(n, 1)
 
 
-@pdist.fast
-def _pdist_fast(input, p):
-    """A few rows of a real dtype, without history."""
-    try:
-        arrays = arrays_of("fd", input)
-        if arrays is None or input.ndim != 2 or input._array.shape[0] > 25:
-            return None
-        (a,) = arrays
-        first, second = _pairs(a.shape[0])
-        return _lengths_of(a, p, lambda: a.take(first, 0) - a.take(second, 0)) if first.size else None
-    except (AttributeError, TypeError, RuntimeWarning):  # said better by the checks
+@pdist.plan(dtypes="fd")
+def _few_pairs(a, p):
+    """A few rows of a real dtype."""
+    if a.ndim != 2 or a.shape[0] > 25:
         return None
+    first, second = _pairs(a.shape[0])
+    return _lengths_of(a, p, lambda: a.take(first, 0) - a.take(second, 0)) if first.size else None
 
 
 # -- bilinear ------------------------------------------------------------------------------------------------------------
@@ -327,21 +322,14 @@ def bilinear(input1, input2, weight, bias=None):
     return made.reshape(*input1.shape[:-1], outputs)
 
 
-@bilinear.fast
-def _bilinear_fast(input1, input2, weight, bias):
-    """A few rows of one real dtype, without history."""
-    try:
-        arrays = arrays_of("fd", input1, input2, weight, *(() if bias is None else (bias,)))
-        if arrays is None:
-            return None
-        a, b, w, *c = arrays
-        (count, left), (same, right), (outputs, i, j) = a.shape, b.shape, w.shape
-        if same != count or i != left or j != right or not 0 < count * w.size < 4096 or c and c[0].shape != (outputs,):
-            return None
-        forms = matmul.small(a, w.transpose(1, 0, 2).reshape(left, outputs * right)).reshape(count, outputs, right)
-        made = matmul.small_batch(forms, b[:, :, None])[..., 0]
-        return wrap(np.add(made, c[0], made) if c else made)
-    except (AttributeError, TypeError, ValueError, RuntimeWarning):  # said better by the checks
+@bilinear.plan(tensors=("input1", "input2", "weight", "bias"), dtypes="fd")
+def _few_forms(a, b, w, c):
+    """A few rows of one real dtype."""
+    (count, left), (same, right), (outputs, i, j) = a.shape, b.shape, w.shape
+    if same != count or i != left or j != right or not 0 < count * w.size < 4096 or c is not None and c.shape != (outputs,):
         return None
+    forms = matmul.small(a, w.transpose(1, 0, 2).reshape(left, outputs * right)).reshape(count, outputs, right)
+    made = matmul.small_batch(forms, b[:, :, None])[..., 0]
+    return made if c is None else np.add(made, c, made)
 
 

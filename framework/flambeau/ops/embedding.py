@@ -13,12 +13,10 @@ from flambeau_kernels.cpu import scatter
 from flambeau_kernels.cpu.softmax import widen
 
 from .. import dtypes
-from .._arrays import ndarray
 from .._errors import ShapeDependsOnValues
 from ..tensor import Tensor, bump, wrap
 from ._batching import leading, run
 from ._spec import FUNCTION, OPS, composite, describe, host_only, need_bools, need_int, need_number, primitive
-from .index import recorded
 from .select import I8, has_negative
 
 F = "nn.functional"
@@ -232,22 +230,18 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     return (rows_at_sparsely if sparse else rows_at).function(weight, input, padding, scale_grad_by_freq)
 
 
-@embedding.fast
-def _embedding_fast(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse):
-    """A table on the CPU that stays as it is."""
-    try:
-        table, at = weight._array, input._array
-        if max_norm is not None or sparse or at.dtype is not I8 or table.ndim != 2 or table.__class__ is not ndarray:
-            return None
-        if scale_grad_by_freq.__class__ is not bool:
-            return None
-        padding = _padding("embedding", padding_idx, table.shape[0], AssertionError)
-    except (AttributeError, TypeError):  # not tensors
+@embedding.forwards
+def _embedding_of_rows(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse):
+    """A table that stays as it is."""
+    if max_norm is not None or sparse or scale_grad_by_freq.__class__ is not bool or weight._array.ndim != 2:
         return None
-    made = kernels.take_rows(table, at)
-    if weight._node is None:
-        return wrap(made)
-    return recorded(rows_at, made, (weight._node, None), (at, padding, scale_grad_by_freq, table.shape), (input._storage, None, None, None))
+    padding = -1 if padding_idx is None else _padding("embedding", padding_idx, weight._array.shape[0], ValueError)
+    return rows_at.answer(weight, input, padding, scale_grad_by_freq)
+
+
+@rows_at.plan
+def _rows_of_table(table, at, padding_idx, scale_grad_by_freq):
+    return kernels.take_rows(table, at) if at.dtype is I8 else None
 
 
 def _package_embedding() -> None:
@@ -396,63 +390,58 @@ def embedding_bag(
     return made / _sizes(made, starts) if mode == "mean" else made
 
 
-@embedding_bag.fast
-def _embedding_bag_fast(
-    input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
+@embedding_bag.plan(tensors=("weight",), beside=("input",), dtypes="fd")
+def _few_bags(
+    at, table, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
 ):  # fmt: skip
-    """Sums of the bags that are the rows of a matrix, of a table on the CPU that stays as it is; a few rows without history."""
+    """The bags of a few indices, if none is empty: a row each, or from one offset to the next."""
     if max_norm is not None or per_sample_weights is not None or padding_idx is not None:
         return None
-    if weight.__class__ is Tensor and weight._node is None and not (sparse or include_last_offset or scale_grad_by_freq):
-        made = _few_bags(input, weight._array, offsets, mode)
-        if made is not None:
-            return made
-    if mode != "sum" or offsets is not None:
+    if sparse or include_last_offset or scale_grad_by_freq:
         return None
-    try:
-        table, at = weight._array, input._array
-        if sparse or at.dtype is not I8 or at.ndim != 2 or not at.size or table.ndim != 2 or table.__class__ is not ndarray:
+    if at.dtype is not I8 or table.ndim != 2 or not at.size:
+        return None
+    if at.size > 64 or mode not in _ALONG or has_negative(at):
+        whole = mode == "sum" and offsets is None and at.ndim == 2
+        return kernels.add_bags(table, at.reshape(-1), _equal_bags(*at.shape)) if whole else None
+    picked = table.take(at, 0)
+    if at.ndim == 2 and offsets is None:
+        made = _ALONG[mode].reduce(picked, 1)
+        count: Any = at.shape[1]
+    else:
+        starts = offsets._array
+        bounds = [*starts.tolist(), at.size]
+        if at.ndim != 1 or starts.dtype is not I8 or starts.ndim != 1 or bounds[0] or mode == "max":
             return None
-    except AttributeError:  # not tensors
+        sizes = [b - a for a, b in itertools.pairwise(bounds)]
+        if min(sizes) < 1:
+            return None
+        made = np.add.reduceat(picked, starts, 0)
+        count = np.array(sizes, table.dtype)[:, None] if mode == "mean" else 1
+    return np.divide(made, count, made) if mode == "mean" else made
+
+
+@embedding_bag.forwards
+def _bags_of_equal_length(
+    input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
+):  # fmt: skip
+    """Sums of the bags that are the rows of a matrix, of a table that stays as it is."""
+    if max_norm is not None or per_sample_weights is not None or padding_idx is not None or mode != "sum" or offsets is not None or sparse:
         return None
-    if table.dtype.char not in "fd":
+    at = input._array
+    if weight._node is None or at.dtype is not I8 or at.ndim != 2 or not at.size:
         return None
-    flat, starts = at.reshape(-1), _equal_bags(*at.shape)
-    made = kernels.add_bags(table, flat, starts)
-    if weight._node is None:
-        return wrap(made)
-    saved = (flat, starts, scale_grad_by_freq, table.shape)
-    return recorded(bags_of_rows, made, (weight._node, None, None), saved, (input._storage, wrap(starts)._storage, None, None))
+    return bags_of_rows.answer(weight, input.reshape(-1), wrap(_equal_bags(*at.shape)), scale_grad_by_freq)
+
+
+@bags_of_rows.plan
+def _added_bags(table, at, starts, scale_grad_by_freq):
+    return kernels.add_bags(table, at, starts) if table.ndim == 2 and table.dtype.char in "fd" else None
 
 
 _ALONG = {"sum": np.add, "mean": np.add, "max": np.maximum}
 
 
-def _few_bags(input: Any, table: Any, offsets: Any, mode: str) -> Tensor | None:
-    """The bags of a few indices, if none is empty: a row each, or from one offset to the next."""
-    try:
-        at = input._array
-        if at.dtype is not I8 or at.size > 64 or table.ndim != 2 or table.dtype.char not in "fd" or has_negative(at):
-            return None
-        picked = table.take(at, 0)
-        if at.ndim == 2 and offsets is None:
-            made = _ALONG[mode].reduce(picked, 1)
-            count: Any = at.shape[1]
-        else:
-            starts = offsets._array
-            bounds = [*starts.tolist(), at.size]
-            if at.ndim != 1 or starts.dtype is not I8 or starts.ndim != 1 or bounds[0] or mode == "max":
-                return None
-            sizes = [b - a for a, b in itertools.pairwise(bounds)]
-            if min(sizes) < 1:
-                return None
-            if mode not in _ALONG:
-                return None
-            made = np.add.reduceat(picked, starts, 0)
-            count = np.array(sizes, table.dtype)[:, None] if mode == "mean" else 1
-    except (AttributeError, IndexError, KeyError, TypeError, RuntimeWarning):  # said better by the general way
-        return None
-    return wrap(np.divide(made, count, made) if mode == "mean" else made)
 
 
 @functools.lru_cache(maxsize=64)
@@ -532,19 +521,15 @@ def one_hot(tensor, num_classes=-1):
     return wrap((classes[..., None] == np.arange(num_classes)).astype(np.int64, "C"))
 
 
-@one_hot.fast
-def _one_hot_fast(tensor, num_classes):
+@one_hot.plan(discrete=True)
+def _few_hot(at, num_classes):
     """A few classes of which none is negative."""
-    try:
-        at = tensor._array
-        if at.dtype is not I8 or at.__class__ is not ndarray or at.size > 64 or has_negative(at):
-            return None
-        if num_classes == -1:
-            num_classes = max(at.reshape(-1).tolist()) + 1
-        rows = _hot_rows(num_classes) if num_classes.__class__ is int and 0 < num_classes <= 64 else None
-        return None if rows is None else wrap(rows.take(at, 0))
-    except (AttributeError, IndexError):  # said better by the checks
+    if at.dtype is not I8 or at.size > 64 or has_negative(at):
         return None
+    if num_classes == -1:
+        num_classes = max(at.reshape(-1).tolist()) + 1
+    rows = _hot_rows(num_classes) if num_classes.__class__ is int and 0 < num_classes <= 64 else None
+    return None if rows is None else rows.take(at, 0)
 
 
 @one_hot.batch

@@ -19,9 +19,9 @@ from .. import dtypes
 from .._arrays import is_c_contiguous, strides_in
 from ..tensor import Tensor, wrap, wrap_dim
 from ._batching import along
-from ._plans import Plan, planned
 from ._refusal import refusing
 from ._spec import FUNCTION, OPS, OUT, composite, describe, int_list, need_int, out_of_shape, primitive
+from ._spec.plans import Plan
 
 BOTH = FUNCTION | OUT
 
@@ -420,7 +420,7 @@ def _declare(stem: str) -> None:
         # The transforms of Hermitian signals along several dimensions are on none of PyTorch's lists.
         cast = ("float32", None) if fn is one or stem not in ("hfft", "ihfft") else None
         op = composite(surface=BOTH, namespace="fft", operator=f"fft_{name}", autocast=cast, samples=_SAMPLES[name])(fn)
-        planned(op)(partial(_plan_one if fn is one else _plan_several, rule, name, inverse))
+        op.plan(partial(_plan_one if fn is one else _plan_several, rule, name, inverse), by="shape")
 
 
 def _plan_one(rule: Any, name: str, inverse: bool, input: Tensor, n: Any, dim: Any, norm: Any) -> Plan | None:

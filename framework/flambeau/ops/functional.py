@@ -209,9 +209,9 @@ def softmax(input, dim=None, _stacklevel=3, dtype=None):
     return act.softmax.function(input, _implicit_dim("softmax", dim, input.ndim), dtype)
 
 
-@softmax.fast
-def _softmax_short(input, dim, stacklevel, dtype):
-    return act.softmax_along.fast_rule(input, dim) if dtype is None and dim is not None else None
+@softmax.forwards
+def _softmax_along(input, dim, stacklevel, dtype):
+    return act.softmax_along.answer(input, dim) if dtype is None and dim is not None else None
 
 
 @composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0", elements="along")
@@ -223,9 +223,9 @@ def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     return act.log_softmax.function(input, _implicit_dim("log_softmax", dim, input.ndim), dtype)
 
 
-@log_softmax.fast
-def _log_softmax_short(input, dim, stacklevel, dtype):
-    return act.log_softmax_along.fast_rule(input, dim) if dtype is None and dim is not None else None
+@log_softmax.forwards
+def _log_softmax_along(input, dim, stacklevel, dtype):
+    return act.log_softmax_along.answer(input, dim) if dtype is None and dim is not None else None
 
 
 @composite(namespace=F, samples="x(2, 3), 1", elements="along")
@@ -359,8 +359,8 @@ def dropout(input, p=0.5, training=True, inplace=False):
     return _drop(input, p, training, inplace)
 
 
-@dropout.fast
-def _dropout_short(input, p, training, inplace=False):
+@dropout.forwards
+def _multiplied_by_mask(input, p, training, inplace=False):
     """In training, of host tensors in C order: `_drop` without its questions."""
     a: Any = getattr(input, "_array", None)
     if a.__class__ is not np.ndarray or training is not True or inplace is not False or p.__class__ is not float or not 0 < p < 1:
@@ -485,7 +485,7 @@ def _by_channel(drop: Any) -> Any:
 
 
 _package_forms("dropout", "Zero elements with probability `p` and divide the others by ``1 - p``, if `train`.", _drop)
-OPS["dropout"].fast(_dropout_short)  # pyright: ignore[reportAttributeAccessIssue]  # a composite
+OPS["dropout"].forwards(_multiplied_by_mask)  # pyright: ignore[reportAttributeAccessIssue]  # a composite
 _package_forms("alpha_dropout", "Dropout with probability `p` that keeps mean 0 and variance 1, if `train`.", _alpha_drop)
 _package_forms("feature_dropout", "Zero whole channels with probability `p` if `train`.", _by_channel(_drop))
 _package_forms("feature_alpha_dropout", "`alpha_dropout` of whole channels with probability `p`, if `train`.", _by_channel(_alpha_drop))

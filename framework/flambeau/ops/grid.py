@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
-
 from .. import dtypes
 from .._errors import ShapeDependsOnValues
 from .._warn import warn_once
 from ..tensor import Tensor, wrap, wrap_dim
-from ._spec import FUNCTION, METHOD, NEVER, OUT, arrays_of, check_room, composite, host_only, need_int
+from ._spec import FUNCTION, METHOD, NEVER, OUT, check_room, composite, host_only, need_int
 from .join import cat, stack
 
 
@@ -213,17 +211,13 @@ def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
     return x.index_select(d, _beside(x, at))
 
 
-@repeat_interleave.fast
-def _repeat_interleave_fast(input, repeats, dim, output_size):
-    """As often each, of host tensors that nothing is recorded of."""
-    a = getattr(input, "_array", None)
-    if a.__class__ is not np.ndarray or not a.ndim or input._node is not None or repeats.__class__ is not int or repeats < 0:
+@repeat_interleave.plan
+def _as_often_each(a, repeats, dim, output_size):
+    if not a.ndim or repeats.__class__ is not int or repeats < 0:
         return None
     if output_size is not None or dim is not None and (dim.__class__ is not int or not -a.ndim <= dim < a.ndim):
         return None
-    if max(a.size, *a.shape) * repeats >= 1 << 31:    # checked below
-        return None
-    return small.over(a.repeat(repeats, dim))
+    return a.repeat(repeats, dim) if max(a.size, *a.shape) * repeats < 1 << 31 else None  # which the general way checks
 
 
 # -- matrices made of a vector -------------------------------------------------------------------------------------------------
@@ -259,19 +253,12 @@ def kron(input, other):
     return blocks.reshape([n * m for n, m in zip(a, b, strict=True)])
 
 
-@kron.fast
-def _kron_fast(input, other):
-    """Small vectors or matrices of one real dtype, without history."""
-    try:
-        arrays = arrays_of("fdil", input, other)
-        if arrays is None:
-            return None
-        a, b = arrays
-        if a.ndim != b.ndim or a.ndim not in (1, 2) or a.size * b.size > 4096 or not (a.flags.c_contiguous and b.flags.c_contiguous):
-            return None
-        if a.ndim == 1:
-            return wrap(np.multiply(a[:, None], b).reshape(-1))
-        (m, n), (i, j) = a.shape, b.shape
-        return wrap(np.multiply(a[:, None, :, None], b[:, None]).reshape(m * i, n * j))
-    except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
+@kron.plan(tensors=("input", "other"), dtypes="fdil", rows=True)
+def _few_products(a, b):
+    """Small vectors or matrices of one real dtype."""
+    if a.ndim != b.ndim or a.ndim not in (1, 2) or a.size * b.size > 4096:
         return None
+    if a.ndim == 1:
+        return np.multiply(a[:, None], b).reshape(-1)
+    (m, n), (i, j) = a.shape, b.shape
+    return np.multiply(a[:, None, :, None], b[:, None]).reshape(m * i, n * j)

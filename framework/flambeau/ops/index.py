@@ -13,7 +13,6 @@ from flambeau_kernels.cpu.softmax import widen
 
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, address, ndarray
-from .._inference import refuse_saving
 from .._kinds import KindArray
 from .._symbolic import SymInt, slice_bounds
 from ..autograd import tape
@@ -52,6 +51,7 @@ from ._spec import (
     sum_tensor_to,
     view,
 )
+from ._spec.nodes import record_as
 from .shape import broadcast_shapes, restrided, select, slice_dim, unsqueeze, view_shape
 
 _new = object.__new__
@@ -285,19 +285,10 @@ def getitem(self: Tensor, key: Any) -> Tensor:
 
 
 def recorded(op: Any, array: Any, parents: Any, saved: Any, versions: Any = ()) -> Tensor:
-    """The result of a short cut with the node that `op` would record: `saved` is what its rules read, in their order."""
+    """The result whose history is that of `op`, as `record_as` says."""
     made = wrap(array)
     if _state.GRAD or _state.local.grad:
-        node = made._node = _new(op.node_class)
-        node.seq = _state.next_seq()
-        node.where = tape.users_place()
-        node.parents = parents
-        node.hooks = None
-        node.saved = saved
-        node.versions = versions
-        if _state.MARKED:
-            refuse_saving(node)
-        node.shape = 0
+        record_as(op, made, parents, saved, versions)
     return made
 
 
@@ -685,8 +676,8 @@ def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = Fals
 index_put.inplace_rule = _put_in_place
 
 
-@index_put.stores
-def _index_put_short(a, indices, values, accumulate):
+@index_put.plan(stores=True)
+def _index_put_planned(a, indices, values, accumulate):
     if indices.__class__ is not tuple or values.dtype is not a.dtype:
         return False
     key = tuple([k._array for k in indices])

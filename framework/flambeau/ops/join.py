@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
 from flambeau_kernels.cpu.layout import is_ordered_last
 
 from .. import _state, dtypes
 from .._arrays import MetaArray, ndarray
 from .._symbolic import SymInt
 from ..dtypes import F4, F8
-from ..tensor import Tensor, wrap, wrap_dim
+from ..tensor import Tensor, wrap_dim
 from ._batching import run, shifted
 from ._refusal import refusing
 from ._spec import (
@@ -99,52 +98,26 @@ def cat(tensors, dim=0):
 
 
 
-@cat.fast
-def _cat_fast(tensors, dim):
-    """Plain tensors whose floating dtype is what numpy makes of them as well."""
-    arrays, recorded = [], False
-    try:
-        for x in tensors:
-            if x.__class__ is not Tensor and not isinstance(x, Tensor):
-                return None
-            if x._node is not None:
-                recorded = True
-            arrays.append(x._array)
-        if tensors.__class__ is Tensor:
-            return None
-        made = small.cat(arrays, dim)
-        if made is None:
-            first = arrays[0]
-            if dim.__class__ is not int or first.__class__ is not ndarray:
-                return None
-            made = _joined_at_once(arrays, dim) if first.size >= _LARGE and first.flags.c_contiguous else None
-            if made is None:
-                made = _concatenate(arrays, dim)
-                if not made.flags.c_contiguous:  # in the order of the arguments' memory, where it should be row-major
-                    return None
-                if made.ndim > 3 and not first.flags.c_contiguous and is_ordered_last(first):
-                    return None                       # perhaps channels last
-                d = made.dtype
-                # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
-                # And int16 with float16 is float32 to it, so the first has to be what numpy makes.
-                if first.dtype is not d or (d is not F4 and d is not F8 and any([a.dtype is not d for a in arrays])):  # noqa: C419
-                    return None
-    # not tensors; no arrays; none at all; 1-d empties, shapes or dims that do not fit
-    except (AttributeError, ValueError, TypeError, IndexError):
+@cat.plan(lists=True, wraps="dim", builtin="small.cat(a_tensors, dim)")
+def _joined_arrays(arrays, dim):
+    """Arrays whose floating dtype is what numpy makes of them as well."""
+    if dim.__class__ is not int or set(map(type, arrays)) != {ndarray}:
         return None
-    joined = small.over(made)
-    if recorded and (GRAD or _local.grad):
-        if made.dtype.kind not in "fc":
-            return None
-        node = joined._node = _new(cat.node_class)
-        node.seq = _next_seq()
-        node.parents = tuple([x._node for x in tensors])
-        node.hooks = None
-        node.saved = ([a.shape for a in arrays], dim % made.ndim)
-        node.versions = ()
-        node.shape = 0
-        node.lengths = {"tensors": len(arrays)}
-    return joined
+    first = arrays[0]
+    made = _joined_at_once(arrays, dim) if first.size >= _LARGE and first.flags.c_contiguous else None
+    if made is not None:
+        return made
+    made = _concatenate(arrays, dim)
+    if not made.flags.c_contiguous:                   # in the order of the arguments' memory, where it should be row-major
+        return None
+    if made.ndim > 3 and not first.flags.c_contiguous and is_ordered_last(first):
+        return None                                   # perhaps channels last
+    d = made.dtype
+    # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
+    # And int16 with float16 is float32 to it, so the first has to be what numpy makes.
+    if first.dtype is not d or (d is not F4 and d is not F8 and any([a.dtype is not d for a in arrays])):  # noqa: C419
+        return None
+    return made
 
 
 @cat.batch
@@ -281,47 +254,36 @@ def stack(tensors, dim=0):
 
 
 
-@stack.fast
-def _stack_fast(tensors, dim):
-    """Plain tensors of one shape and dtype, none of them recorded, joined without a view of each."""
-    arrays = []
-    try:
-        first = tensors[0]._array
-        for x in tensors:
-            if x._node is not None or x.__class__ is not Tensor and not isinstance(x, Tensor):
-                return None
-            arrays.append(x._array)
-        if tensors.__class__ is Tensor:
-            return None
-        made = small.stack(arrays, dim)
-        if made is not None:
-            return wrap(made)
-        shape, d = first.shape, first.dtype
-        for a in arrays:
-            if a.shape != shape or a.dtype is not d:
-                return None
-        if len(shape) in (4, 5) and not first.flags.c_contiguous:
-            return None                               # channels may be last
-    except (AttributeError, TypeError, IndexError, KeyError):  # not tensors, or none at all
+@stack.plan(lists=True, builtin="small.stack(a_tensors, dim)")
+def _stacked(arrays, dim):
+    """Arrays of one shape and dtype, joined without a view of each."""
+    if set(map(type, arrays)) != {ndarray}:
         return None
-    if first.__class__ is not ndarray or dim.__class__ is not int or d.isbuiltin != 1:
+    first = arrays[0]
+    shape, d = first.shape, first.dtype
+    for a in arrays:
+        if a.shape != shape or a.dtype is not d:
+            return None
+    if len(shape) in (4, 5) and not first.flags.c_contiguous:
+        return None                                   # channels may be last
+    if dim.__class__ is not int or d.isbuiltin != 1:
         return None
     n, ndim = len(arrays), len(shape)
     if not -1 - ndim <= dim <= ndim:
         return None
     if not ndim:
-        return wrap(np.array(arrays, d))
+        return np.array(arrays, d)
     dim %= ndim + 1
     if first.nbytes * n >= _MOST_BYTES and first.size >= _SEVERAL:
         outer = math.prod(shape[:dim])
         made = _run_together(arrays, (*shape[:dim], n, *shape[dim:]), (first.nbytes // outer,) * n, outer)
         if made is not None:
-            return wrap(made)
+            return made
     if dim == 0:
-        return wrap(_rows_joined(arrays, n, shape, d))
+        return _rows_joined(arrays, n, shape, d)
     made = np.empty((*shape[:dim], n, *shape[dim:]), d)
     _concatenate([a.reshape(*shape[:dim], 1, *shape[dim:]) for a in arrays], dim, made)
-    return wrap(made)
+    return made
 
 
 def _rows_joined(arrays: Any, n: int, shape: tuple[int, ...], d: np.dtype) -> Any:
@@ -346,19 +308,19 @@ def vstack(tensors):
 
 
 
-@vstack.fast
-def _vstack_fast(tensors):
-    return _matrices_fast(tensors, 0)
+@vstack.forwards
+def _matrices_below(tensors):
+    return _joined_matrices(tensors, 0)
 
 
-def _matrices_fast(tensors: Any, dim: int) -> Any:
+def _joined_matrices(tensors: Any, dim: int) -> Any:
     """What has two dimensions or more, one after another along `dim`; None for everything else."""
     if tensors.__class__ is not list and tensors.__class__ is not tuple:
         return None
     for x in tensors:
         if not isinstance(x, Tensor) or x._array.ndim < 2:
             return None
-    return _cat_fast(tensors, dim)
+    return cat.answer(tensors, dim)
 
 
 @composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(2)); (x(2, 3), x(2, 1))", cast_error=TypeError, elements="moved")
@@ -376,12 +338,12 @@ def hstack(tensors):
 
 
 
-@hstack.fast
-def _hstack_fast(tensors):
+@hstack.forwards
+def _one_beside_another(tensors):
     if (tensors.__class__ is not list and tensors.__class__ is not tuple) or not tensors or not isinstance(tensors[0], Tensor):
         return None
     ndim = tensors[0]._array.ndim
-    return _cat_fast(tensors, 0 if ndim == 1 else 1) if ndim else None
+    return cat.answer(tensors, 0 if ndim == 1 else 1) if ndim else None
 
 
 @composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3)); (x(2, 3), x(2, 3))", cast_error=TypeError, elements="moved")
@@ -407,9 +369,9 @@ def column_stack(tensors):
 
 
 
-@column_stack.fast
-def _column_stack_fast(tensors):
-    return _matrices_fast(tensors, 1)
+@column_stack.forwards
+def _matrices_beside(tensors):
+    return _joined_matrices(tensors, 1)
 
 
 def _at_least(x: Tensor, ndim: int) -> Tensor:
@@ -517,9 +479,9 @@ def split(tensor, split_size_or_sections, dim=0):
     return split_sizes.function(tensor, tuple(sizes), d)
 
 
-@split.fast
-def _split_fast(tensor, split_size_or_sections, dim):
-    a, size = getattr(tensor, "_array", None), split_size_or_sections
+@split.forwards
+def _split_pieces(tensor, split_size_or_sections, dim):
+    a, size = tensor._array, split_size_or_sections
     if a.__class__ is not ndarray or dim.__class__ is not int:
         return None
     d = dim if dim >= 0 else dim + a.ndim
@@ -563,13 +525,9 @@ def chunk(input, chunks, dim=0):
     return split(input, [0] * chunks, dim) if size == 0 else split(input, size, dim)
 
 
-@chunk.fast
-def _chunk_fast(input, chunks, dim):
-    try:
-        n = input._array.shape[dim]
-        return _split_fast(input, -(-n // chunks), dim) if chunks > 0 else None
-    except (AttributeError, IndexError, TypeError):  # no tensor; no such dimension; no int
-        return None
+@chunk.forwards
+def _split_into(input, chunks, dim):
+    return split.answer(input, -(-input._array.shape[dim] // chunks), dim) if chunks > 0 else None
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), (1, 3), 1", elements="moved")
@@ -612,9 +570,9 @@ _BYTES_OF_A_VIEW = 1000
 _MOST_AT_ONCE = 1 << 16
 
 
-@tensor_split.fast
-def _tensor_split_fast(input, indices_or_sections, dim):
-    a, at = getattr(input, "_array", None), indices_or_sections
+@tensor_split.forwards
+def _even_pieces(input, indices_or_sections, dim):
+    a, at = input._array, indices_or_sections
     if a.__class__ is not ndarray or dim.__class__ is not int or at.__class__ is not int or not 0 < at <= _MOST_AT_ONCE:
         return None
     d = dim if dim >= 0 else dim + a.ndim

@@ -14,7 +14,7 @@ from flambeau_kernels.cpu import matmul as kernel
 from .. import dtypes
 from .._arrays import ndarray
 from ..dtypes import F4, F8
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor
 from ._batching import check_examples, run
 from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
 from ._spec import (
@@ -26,7 +26,6 @@ from ._spec import (
     OPS,
     OUT,
     ROWS,
-    arrays_of,
     composite,
     describe,
     primitive,
@@ -117,41 +116,19 @@ def mm(input, mat2):
 mm.kernel(product)
 
 
-def _matrices_fast(otherwise: Any) -> Any:
-    """The short way of a product of matrices; operands of other ranks go on `otherwise`."""
-
-    def run(input: Any, mat2: Any) -> Tensor | None:
-        """Two matrices of one floating dtype."""
-        made = small.enter_matmul(input, mat2)
-        if made is not None:
-            if made._node is not None:
-                made._node = None
-                mm.history(made, None, input, mat2)
-            return made
-        try:
-            a, b = input._array, mat2._array
-            o = small.matmul(a, b)
-            if o is None:
-                if a.ndim != 2 or b.ndim != 2:
-                    return otherwise(input, mat2)
-                if a.__class__ is not ndarray or b.__class__ is not ndarray:
-                    return None
-                o = kernel.small(a, b)
-                if o is None:
-                    o = large(a, b)
-                    if o is None:
-                        return None
-        except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
-            return None
-        made = small.over(o)
-        if input._node is not None or mat2._node is not None:
-            mm.history(made, None, input, mat2)
-        return made
-
-    return run
+@mm.plan(native="small.enter_matmul(input, mat2)")
+def _product_of_matrices(a: Any, b: Any) -> Any:
+    """Two matrices of one floating dtype."""
+    if a.ndim != 2 or b.ndim != 2:
+        return None
+    made = small.matmul(a, b)
+    if made is None:
+        made = kernel.small(a, b)
+        if made is None:
+            made = large(a, b)
+    return made
 
 
-mm.fast(_matrices_fast(lambda input, mat2: None))
 
 
 @mm.shape
@@ -219,39 +196,19 @@ def bmm(input, mat2):
 bmm.kernel(product)
 
 
-def _batches_fast(op: Any) -> Any:
-    def run(input: Any, mat2: Any) -> Tensor | None:
-        """Two batches of matrices of one floating dtype."""
-        made = small.enter_bmm(input, mat2)
-        if made is not None:
-            if made._node is not None:
-                made._node = None
-                op.history(made, None, input, mat2)
-            return made
-        try:
-            a, b = input._array, mat2._array
-            o = small.bmm(a, b)
-            if o is None:
-                if type(a) is not ndarray or type(b) is not ndarray:
-                    return None
-                d = a.dtype
-                if (d is not F4 and d is not F8) or b.dtype is not d or a.ndim < 3:
-                    return None
-                shape, other = a.shape, b.shape
-                if shape[:-2] != other[:-2] or shape[-1] != other[-2] or op is bmm and a.ndim != 3:
-                    return None
-                o = kernel.small_batch(a, b)
-            made = small.over(kernel.matmul(a, b) if o is None else o)
-        except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
-            return None
-        if input._node is not None or mat2._node is not None:
-            op.history(made, None, input, mat2)
+def _product_of_batches(a: Any, b: Any) -> Any:
+    """Two batches of matrices of one floating dtype."""
+    made = small.bmm(a, b)
+    if made is not None:
         return made
+    d = a.dtype
+    if (d is not F4 and d is not F8) or b.dtype is not d or a.ndim < 3 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        return None
+    made = kernel.small_batch(a, b)
+    return kernel.matmul(a, b) if made is None else made
 
-    return run
 
-
-bmm.fast(_batches_fast(bmm))
+bmm.plan(_product_of_batches, native="small.enter_bmm(input, mat2)")
 
 
 @bmm.shape
@@ -295,7 +252,7 @@ def _product_parts(input: Tensor, mat2: Tensor) -> Tensor:
 
 products.node_class.title = "BmmBackward0"
 products.kernel(product)
-products.fast(_batches_fast(products))
+products.plan(_product_of_batches, native="small.enter_bmm(input, mat2)")
 
 
 @products.shape
@@ -343,7 +300,7 @@ mv.kernel(product)
 mv.shape(lambda input, vec: (input.shape[:1], input.dtype))
 
 
-mv.short(kernel.small_vector)
+mv.plan(kernel.small_vector)
 
 
 @mv.raw
@@ -392,7 +349,7 @@ def _dot(a, b):
     return np.asarray(product(a, b))
 
 
-dot.short(kernel.small_dot)
+dot.plan(kernel.small_dot)
 dot.shape(lambda input, tensor: ((), input.dtype))
 
 
@@ -421,13 +378,9 @@ def vdot(input, other):
     return dot(input.conj(), other)
 
 
-@vdot.fast
-def _vdot_fast(input, other):
-    """Real vectors, which are their own conjugates."""
-    try:
-        return dot.fast_rule(input, other) if input._array.dtype.kind != "c" else None
-    except AttributeError:  # not tensors
-        return None
+@vdot.forwards
+def _dot_of_real_vectors(input, other):
+    return dot.answer(input, other) if input._array.dtype.kind != "c" else None
 
 
 @composite(surface=FUNCTION | METHOD | OUT, aliases=("ger",), overlap=NEVER, samples="x(2), x(3)")
@@ -438,23 +391,11 @@ def outer(input, vec2):
     return input.unsqueeze(1) * vec2
 
 
-@outer.fast
-def _outer_fast(input, vec2):
-    """Vectors of one real dtype, without history."""
-    try:
-        arrays = arrays_of("fdil", input, vec2)
-        if arrays is None:
-            return None
-        a, b = arrays
-        if a.ndim == b.ndim == 1 and a.size * b.size >= COMPILED_FROM:
-            made = OPS["mul"].formula.direct(a[:, None], b)
-            return None if made is None else wrap(made)
-        made = small.outer(a, b)
-        if made is not None:
-            return wrap(made)
-        return wrap(np.multiply(a[:, None], b)) if a.ndim == 1 == b.ndim else None
-    except (AttributeError, RuntimeWarning):  # not tensors; a warning that the user made an error
-        return None
+@outer.plan(tensors=("input", "vec2"), dtypes="fdil", builtin="small.outer(a_input, a_vec2)")
+def _outer_of_vectors(a, b):
+    if a.ndim == b.ndim == 1 and a.size * b.size >= COMPILED_FROM:
+        return OPS["mul"].formula.direct(a[:, None], b)
+    return np.multiply(a[:, None], b) if a.ndim == 1 == b.ndim else None
 
 
 @composite(
@@ -494,35 +435,30 @@ def matmul(input, other):
     return _batched(input, other)
 
 
-def _other_ranks_fast(input: Any, other: Any) -> Tensor | None:
-    """Whatever the short ways of the products it comes to answer for."""
+def _by_rank(input: Any, other: Any) -> Tensor | None:
+    """The product that operands of other ranks than two come to."""
     n, m = input._array.ndim, other._array.ndim
     if m == 1 and n <= 2:
-        return (mv if n == 2 else dot).fast_rule(input, other)
+        return (mv if n == 2 else dot).answer(input, other)
     if n == m > 2 and input._array.shape[:-2] == other._array.shape[:-2]:
-        return (bmm if n == 3 else products).fast_rule(input, other)
-    return _stretched_fast(input, other) if input._node is None and other._node is None and n and m else None
+        return (bmm if n == 3 else products).answer(input, other)
+    return None
 
 
-matmul.fast(_matrices_fast(_other_ranks_fast))
+matmul.forwards(mm, _by_rank)
 
 
-def _stretched_fast(input: Any, other: Any) -> Tensor | None:
-    """A vector or batches on one side, without history."""
-    a, b = input._array, other._array
-    if a.__class__ is not ndarray or b.__class__ is not ndarray or not a.size:
+@matmul.plan(tensors=("input", "other"))
+def _stretched(a: Any, b: Any) -> Any:
+    """A vector or batches on one side."""
+    if not a.ndim or not b.ndim or not a.size:
         return None
-    try:
-        if b.ndim > 2:
-            made = kernel.small_batch(a, b)
-        elif a.ndim > 2:
-            made = kernel.small(a.reshape(-1, a.shape[-1]), b)
-            made = None if made is None else made.reshape(*a.shape[:-1], *b.shape[1:])
-        else:
-            made = kernel.small(a, b)
-    except (ValueError, RuntimeWarning):  # some that do not fit; a warning that the user made an error
-        return None
-    return None if made is None else wrap(made)
+    if b.ndim > 2:
+        return kernel.small_batch(a, b)
+    if a.ndim > 2:
+        made = kernel.small(a.reshape(-1, a.shape[-1]), b)
+        return None if made is None else made.reshape(*a.shape[:-1], *b.shape[1:])
+    return kernel.small(a, b)
 
 
 def _batched(input: Tensor, other: Tensor) -> Tensor:
@@ -565,27 +501,19 @@ def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Te
 
 
 def _plus(multiply: Any) -> Any:
-    """The short way of ``beta * input + alpha * multiply(a, b)`` for arrays of one real floating dtype, without history."""
+    """The plan of ``beta * input + alpha * multiply(a, b)`` for arrays of one real floating dtype."""
 
-    def run(input: Any, first: Any, second: Any, *, beta: Any, alpha: Any) -> Tensor | None:
-        try:
-            if input._node is not None or first._node is not None or second._node is not None or beta == 0:
-                return None
-            c, a = input._array, first._array
-            if a.dtype.char not in "fd" or c.dtype is not a.dtype or a.__class__ is not ndarray:
-                return None
-            made = multiply(a, second._array)              # which looks at the dtype of the second
-            if made is None:
-                return None
-            if alpha != 1:
-                np.multiply(made, alpha, made)
-            if beta == 1 and c.shape == made.shape:
-                return wrap(PLUS(c, made))
-            return wrap(np.add(c if beta == 1 else c * beta, made, made))  # which refuses what is larger than the product
-        except (AttributeError, TypeError, ValueError, IndexError, RuntimeWarning):  # said better by the general way
+    def rule(c: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
+        made = multiply(a, b) if beta != 0 else None
+        if made is None:
             return None
+        if alpha != 1:
+            np.multiply(made, alpha, made)
+        if beta == 1 and c.shape == made.shape:
+            return PLUS(c, made)
+        return np.add(c if beta == 1 else c * beta, made, made)  # which refuses what is larger than the product
 
-    return run
+    return rule
 
 
 def _two_matrices(a: Any, b: Any) -> Any:
@@ -615,7 +543,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     return _scaled("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
-addmm.fast(_plus(_two_matrices))
+addmm.plan(_plus(_two_matrices), tensors=("input", "mat1", "mat2"), dtypes="fd")
 
 
 @composite(
@@ -629,7 +557,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     return _scaled("addmv", input, mv(mat, vec), beta, alpha)
 
 
-addmv.fast(_plus(kernel.small_vector))
+addmv.plan(_plus(kernel.small_vector), tensors=("input", "mat", "vec"), dtypes="fd")
 
 
 @composite(
@@ -658,7 +586,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     return _scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
-baddbmm.fast(_plus(_two_batches))
+baddbmm.plan(_plus(_two_batches), tensors=("input", "batch1", "batch2"), dtypes="fd")
 
 
 @composite(
@@ -769,7 +697,8 @@ def _large_linear(a: Any, w: Any, b: Any) -> Any:
     return None
 
 
-def _linear_on_arrays(a: Any, w: Any, b: Any) -> Any:
+@linear.plan(native="small.enter_matmul_nt(input, weight) if bias is None else small.enter_linear(input, weight, bias)")
+def _rows_through_weights(a: Any, w: Any, b: Any) -> Any:
     """Rows of one floating dtype through a weight matrix, or None."""
     rows = a
     if a.ndim != 2:
@@ -791,28 +720,8 @@ def _linear_on_arrays(a: Any, w: Any, b: Any) -> Any:
     return o if o is None or rows is a else o.reshape(*a.shape[:-1], o.shape[1])
 
 
-linear.on_arrays = _linear_on_arrays
 
 
-@linear.fast
-def _linear_fast(input, weight, bias):
-    """Rows of one floating dtype through a weight matrix."""
-    made = small.enter_matmul_nt(input, weight) if bias is None else small.enter_linear(input, weight, bias)
-    if made is not None:
-        if made._node is not None:
-            made._node = None
-            linear.history(made, None, input, weight, bias)
-        return made
-    try:
-        o = _linear_on_arrays(input._array, weight._array, None if bias is None else bias._array)
-        if o is None:
-            return None
-    except (AttributeError, IndexError, ValueError):  # not tensors, or some that do not fit
-        return None
-    made = small.over(o)
-    if input._node is not None or weight._node is not None or bias is not None and bias._node is not None:
-        linear.history(made, None, input, weight, bias)
-    return made
 
 
 @linear.shape

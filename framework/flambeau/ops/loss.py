@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
 from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
 
-from .. import _state, dtypes
-from ..autograd.tape import users_place
+from .. import dtypes
 from ..dtypes import F4, F8
 from ..tensor import Tensor, wrap
 from . import _dispatch
 from ._batching import leading, run
 from ._promote import common, only
 from ._spec import composite, constant_along, describe, elementwise, need_number, primitive
+from ._spec.nodes import record_as
 
 _new = object.__new__
 
@@ -222,39 +221,25 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     return _likelihood("nll_loss", input, target, weight, ignore_index, reduction_of(reduction, size_average, reduce))
 
 
-@nll_loss.fast
-def _nll_fast(input, target, weight, size_average, ignore_index, reduce, reduction):
-    """Few rows or images of float log probabilities, or one row."""
-    if ignore_index.__class__ is not int:
+@nll_loss.forwards
+def _nll_of_classes(input, target, weight, size_average, ignore_index, reduce, reduction):
+    if ignore_index.__class__ is not int or size_average is not None or reduce is not None or reduction not in _REDUCTIONS:
         return None
-    if size_average is not None or reduce is not None or reduction not in ("mean", "sum", "none"):
+    if input._array.ndim == 1 and input._node is not None:
         return None
-    try:
-        w = None if weight is None else weight._array
-        taped = (input._node is not None or weight is not None and weight._node is not None) and (_state.GRAD or _state.local.grad)
-        if taped and input._array.ndim == 1:
-            return None
-        found = kernels.few_picked(input._array, target._array, w, ignore_index, reduction, taped)
-    except AttributeError:
-        return None
-    if found is None:
-        return None
-    result, kept = found
-    made = small.over(result)
-    if taped:
-        nll.history(made, kept, input, target, weight, ignore_index, reduction)
-    return made
+    return nll.answer(input, target, weight, ignore_index, reduction)
 
 
-def _few_rows(input: Tensor, target: Tensor, weight: Any, ignored: int) -> tuple[Any, Any, Any] | None:
+nll.plan(kernels.few_picked)
+
+
+_REDUCTIONS = frozenset(("mean", "sum", "none"))
+
+
+def _few_rows(x: Any, t: Any, w: Any, ignored: int) -> tuple[Any, Any, Any] | None:
     """Contiguous rows of few scores ``(N, C)``, their targets and the weights of classes, if all is as usual and all targets count."""
-    x, t = input._array, target._array
-    d = x.dtype
-    if (d is not F4 and d is not F8) or t.dtype.char != "l" or x.__class__ is not np.ndarray or t.__class__ is not np.ndarray:
-        return None
     if not 0 < x.size < _SMALL or not x.flags.c_contiguous:
         return None
-    w = None
     if x.ndim == 2:
         classes = x.shape[1]
         if t.ndim != 1 or t.shape[0] != x.shape[0]:
@@ -264,10 +249,8 @@ def _few_rows(input: Tensor, target: Tensor, weight: Any, ignored: int) -> tuple
         x, t = x.reshape(1, classes), t.reshape(1)
     else:
         return None
-    if weight is not None:
-        w = weight._array
-        if w.dtype is not d or w.shape != (classes,) or w.__class__ is not np.ndarray:
-            return None
+    if w is not None and (w.dtype is not x.dtype or w.shape != (classes,)):
+        return None
     return (x, t, w) if kernels.all_count(t, classes, ignored) else None
 
 
@@ -452,89 +435,74 @@ _FEW_TARGETS = 1 << 13  # of images, which are added up in one thread
 _SMALL = 1 << 15  # elements; beyond, what the numpy tier records here would weigh more than the calls it saves
 
 
-@cross_entropy.fast
-def _cross_entropy_fast(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
-    if ignore_index.__class__ is not int:
+@cross_entropy.forwards
+def _cross_entropy_of_images(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
+    """A few images, whose likelihood of classes is taken."""
+    x, t = input._array, target._array
+    if x.ndim <= 2 or x.dtype.char not in "fd" or t.dtype.char != "l" or x.__class__ is not np.ndarray or t.__class__ is not np.ndarray:
         return None
-    if size_average is not None or reduce is not None or reduction not in ("mean", "sum", "none"):
+    if label_smoothing or t.shape == x.shape or not 0 < t.size <= _FEW_TARGETS or not x.flags.c_contiguous:
         return None
-    try:
-        x, t = input._array, target._array
-        d = x.dtype
-        if (d is not F4 and d is not F8) or t.dtype.char != "l":
-            return None
-        if type(x) is not np.ndarray or type(t) is not np.ndarray:
-            return None
-        if x.ndim > 2:
-            if label_smoothing or target.shape == input.shape or not 0 < t.size <= _FEW_TARGETS or not x.flags.c_contiguous:
-                return None
-            return _nll_fast(input.log_softmax(1), target, weight, None, ignore_index, None, reduction)
-        parent = input._node
-        taped = parent is not None and (_state.GRAD or _state.local.grad)
-        if x.ndim == 2 and t.ndim == 1 and t.shape[0] == x.shape[0]:
-            compiled = kernels.likelihood_rows(x)
-            if compiled is not None:
-                found = _compiled_rows(compiled, x, t, weight, ignore_index, reduction, label_smoothing, taped)
-            else:
-                found = _small_rows(input, target, weight, ignore_index, reduction, label_smoothing, taped)
-        elif taped:
-            return None
-        elif x.ndim == 1 and not t.ndim and kernels.likelihood_rows(x.reshape(1, -1)) is not None:
-            row, compiled = x.reshape(1, -1), kernels.compiled_rows()
-            found = _compiled_rows(compiled, row, t.reshape(1), weight, ignore_index, reduction, label_smoothing, False)
-            if found is not None:
-                found = found[0].reshape(()), *found[1:]
-        else:
-            found = _small_rows(input, target, weight, ignore_index, reduction, label_smoothing, False)
-        if found is None:
-            return None
-        result, saved, kept = found
-        made = small.over(result)
-    except (AttributeError, RuntimeWarning):  # not tensors; not finite, with warnings as errors
+    if size_average is not None or reduce is not None or reduction not in _REDUCTIONS or ignore_index.__class__ is not int:
         return None
-    if taped:
-        node = made._node = _new(cross_entropy_rows.node_class)
-        node.seq = _state.next_seq()
-        node.where = users_place()
-        node.parents = (parent,)
-        node.hooks = None
-        node.saved = (saved, kept)
-        node.versions = ([0, 0, None, None], (target._storage, None if weight is None else weight._storage))
-        node.shape = 0
-    return made
+    return nll.answer(input.log_softmax(1), target, weight, ignore_index, reduction)
+
+
+def _record_rows(made, kept, input, target, weight):
+    """Record `cross_entropy_rows`, which keeps the scores shifted."""
+    versions = [0, 0, None, None], (target._storage, None if weight is None else weight._storage)
+    record_as(cross_entropy_rows, made, (input._node,), kept, versions)
+
+
+@cross_entropy.plan(tensors=("input",), beside=("target", "weight"), constant=("weight",), dtypes="fd", record=_record_rows)
+def _cross_entropy_of_rows(x, t, w, size_average, ignore_index, reduce, reduction, label_smoothing, recorded):
+    """Rows of scores with a class each, or one of them."""
+    if size_average is not None or reduce is not None or reduction not in _REDUCTIONS or ignore_index.__class__ is not int:
+        return None
+    if t.dtype.char != "l" or x.ndim > 2 or not 0.0 <= label_smoothing <= 1.0:
+        return None
+    if x.ndim == 2 and t.ndim == 1 and t.shape[0] == x.shape[0]:
+        compiled = kernels.likelihood_rows(x)
+        if compiled is not None:
+            return _compiled_rows(compiled, x, t, w, ignore_index, reduction, label_smoothing, recorded)
+        return _small_rows(x, t, w, ignore_index, reduction, label_smoothing, recorded)
+    if recorded:
+        return None
+    if x.ndim == 1 and not t.ndim and kernels.likelihood_rows(x.reshape(1, -1)) is not None:
+        row, compiled = x.reshape(1, -1), kernels.compiled_rows()
+        found = _compiled_rows(compiled, row, t.reshape(1), w, ignore_index, reduction, label_smoothing, False)
+        return None if found is None else (found[0].reshape(()), None)
+    return _small_rows(x, t, w, ignore_index, reduction, label_smoothing, False)
 
 
 def _compiled_rows(
-    compiled: Any, x: Any, t: Any, weight: Any, ignored: int, reduction: str, smoothing: float, taped: bool
-) -> tuple[Any, Any, RowsKept | None] | None:
-    """Result and, if `taped`, shifted scores and the rest, by compiled loops; None for what the general path answers or refuses."""
-    classes = x.shape[1]
-    if not 0.0 <= smoothing <= 1.0:
-        return None
-    w = None
-    if weight is not None:
-        if weight._node is not None or weight._array.dtype is not x.dtype or weight._array.shape != (classes,):
+    compiled: Any, x: Any, t: Any, w: Any, ignored: int, reduction: str, smoothing: float, recorded: bool
+) -> tuple[Any, tuple[Any, RowsKept] | None] | None:
+    """Result and, if `recorded`, shifted scores and the rest, by compiled loops; None for what the general path answers or refuses."""
+    if w is not None:
+        if w.dtype is not x.dtype or w.shape != x.shape[1:]:
             return None
-        w = np.ascontiguousarray(weight._array)
+        w = np.ascontiguousarray(w)
     if not t.flags.c_contiguous:
         t = np.ascontiguousarray(t)
     how = compiled.HOW[reduction]
-    result, shifted, inverse, chosen, counted = compiled.forward(x, t, w, float(smoothing), ignored, how, taped)
+    result, shifted, inverse, chosen, counted = compiled.forward(x, t, w, float(smoothing), ignored, how, recorded)
     if result is None:
         return None
-    if not taped:
-        return result, None, None
+    if not recorded:
+        return result, None
     if not counted:
         return None
-    return result, shifted, RowsKept(chosen, w, float(smoothing), 1.0 / counted if reduction == "mean" else 1.0, not how, inverse)
+    rows = RowsKept(chosen, w, float(smoothing), 1.0 / counted if reduction == "mean" else 1.0, not how, inverse)
+    return result, (shifted, rows)
 
 
 def _small_rows(
-    input: Tensor, target: Tensor, weight: Any, ignored: int, reduction: str, smoothing: float, taped: bool
-) -> tuple[Any, Any, RowsKept] | None:
+    x: Any, t: Any, w: Any, ignored: int, reduction: str, smoothing: float, recorded: bool
+) -> tuple[Any, tuple[Any, RowsKept] | None] | None:
     """The same for few rows whose targets all count, by numpy."""
-    rows = _few_rows(input, target, weight, ignored)
-    if rows is None or not 0.0 <= smoothing <= 1.0 or weight is not None and weight._node is not None:
+    rows, single = _few_rows(x, t, w, ignored), not t.ndim
+    if rows is None:
         return None
     x, t, w = rows
     (n, classes), d = x.shape, x.dtype
@@ -557,11 +525,12 @@ def _small_rows(
     else:
         result, _, total = kernels.few_losses(picked, t, w, reduction)
     factor = 1.0 / float(total) if reduction == "mean" else 1.0
-    if taped:
-        logs -= sums[:, None]
-    if not target._array.ndim:
+    if single:
         result = result.reshape(())
-    return result, logs, RowsKept(t, w, smoothing, factor, reduction == "none", None)
+    if not recorded:
+        return result, None
+    logs -= sums[:, None]
+    return result, (logs, RowsKept(t, w, smoothing, factor, reduction == "none", None))
 
 
 # -- regression ----------------------------------------------------------------------------------------------------------
@@ -653,9 +622,6 @@ def _mse_raw(grad, input, target):
     return slope, lambda: np.asarray(-slope)
 
 
-mean_squared_error.on_arrays = _mse
-
-
 def _mse_answer(input: Any, target: Any, size_average: Any, reduce: Any, reduction: Any, weight: Any) -> Any:
     """The op that answers the usual call, and its arguments."""
     if weight is not None or reduction != "mean" or size_average is not None or reduce is not None:
@@ -670,23 +636,18 @@ def _mse_answer(input: Any, target: Any, size_average: Any, reduce: Any, reducti
 mse_loss.answered_by = _mse_answer
 
 
-@mse_loss.fast
-def _mse_fast(input, target, size_average, reduce, reduction, weight):
+@mse_loss.forwards
+def _mean_of_squares(input, target, size_average, reduce, reduction, weight):
     if weight is not None or reduction != "mean" or size_average is not None or reduce is not None:
         return None
-    try:
-        a, b = input._array, target._array
-        d = a.dtype
-        if (d is not F4 and d is not F8) or b.dtype is not d or a.shape != b.shape or not a.size:
-            return None
-        if type(a) is not np.ndarray or type(b) is not np.ndarray:
-            return None
-        made = wrap(_mse(a, b))
-    except (AttributeError, RuntimeWarning):
-        return None
-    if input._node is not None or target._node is not None:
-        mean_squared_error.history(made, None, input, target)
-    return made
+    return mean_squared_error.answer(input, target)
+
+
+@mean_squared_error.plan
+def _mean_squares(a, b):
+    """Of one floating dtype and shape."""
+    d = a.dtype
+    return _mse(a, b) if (d is F4 or d is F8) and b.dtype is d and a.shape == b.shape and a.size else None
 
 
 def _clipped_slope(error, beta):

@@ -140,7 +140,7 @@ def lu_factor(A, *, pivot=True):
     return LuFactor(_lu_factor(A, pivot))
 
 
-lu_factor.fast(_lapack.short_way(lambda a, *, pivot: _lapack.lu_now(a) if pivot else None, returns=LuFactor, order=(COLUMNS, ROWS)))
+lu_factor.plan(_lapack.on_matrices(lambda a, pivot: _lapack.lu_now(a) if pivot else None, order=(COLUMNS, ROWS)), returns=LuFactor)
 
 
 @composite(surface=BOTH, namespace="linalg", samples="sq(3); x(3, 4)", exact_out=True)
@@ -162,7 +162,7 @@ def _lu_now(a: Any, pivot: Any) -> Any:
     return np.ascontiguousarray(p), _lapack.unit_below(made[0][:, :k]), _lapack.above(made[0][:k])
 
 
-lu.fast(_lapack.short_way(lambda a, *, pivot: _lu_now(a, pivot), returns=Lu))
+lu.plan(_lapack.on_matrices(_lu_now), returns=Lu)
 
 
 def _unpacked(packed: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:

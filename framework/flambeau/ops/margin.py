@@ -10,8 +10,8 @@ from flambeau_kernels.cpu.losses import all_count, all_equal, row_starts
 
 from .. import dtypes
 from ..tensor import Tensor, wrap
-from ._plans import few
 from ._spec import composite, describe, host_only
+from ._spec.plans import MOST_FEW
 from .loss import reduced, reduction_of
 from .ranges import arange
 
@@ -50,7 +50,7 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
     return reduced(near + input.where(target != -1, 0), reduction)
 
 
-@few(hinge_embedding_loss, "input", "target")
+@hinge_embedding_loss.plan(tensors=("input", "target"), few=MOST_FEW)
 def _few_hinges(a, target, margin, size_average, reduce, reduction):
     near = np.maximum(np.subtract(margin, a, dtype=a.dtype), 0)
     losses = np.where(target != 1, near, 0) + np.where(target != -1, a, 0)
@@ -102,7 +102,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, r
     return reduced((1 - cosine).where(target == 1, 0) + apart, reduction)
 
 
-@few(cosine_embedding_loss, "input1", "input2", "target")
+@cosine_embedding_loss.plan(tensors=("input1", "input2", "target"), few=MOST_FEW)
 def _few_cosines(a, b, target, margin, size_average, reduce, reduction):
     if a.ndim != 2 or a.shape != b.shape or target.shape != a.shape[:1]:
         return None
@@ -158,7 +158,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     return reduced(loss if target.ndim else loss.reshape(()), reduction)
 
 
-@few(multi_margin_loss, "input", beside=("target",), most=8192)
+@multi_margin_loss.plan(tensors=("input",), beside=("target",), few=8192)
 def _few_margins(a, t, p, margin, weight, size_average, reduce, reduction):
     if a.ndim != 2 or t.shape != a.shape[:1] or t.dtype.char != "l" or p not in (1, 2) or weight is not None:
         return None
@@ -246,7 +246,7 @@ def triplet_margin_loss(
     )
 
 
-@few(triplet_margin_loss, "anchor", "positive", "negative")
+@triplet_margin_loss.plan(tensors=("anchor", "positive", "negative"), few=MOST_FEW)
 def _few_triplets(anchor, positive, negative, margin, p, eps, swap, size_average, reduce, reduction):
     from .distance import distances
 

@@ -89,8 +89,8 @@ def _copied_where(a: Any, value: Any, mask: Any) -> bool:
     return True
 
 
-@masked_fill_number.stores
-def _masked_number_short(a, mask, value):
+@masked_fill_number.plan(stores=True)
+def _masked_number_planned(a, mask, value):
     if mask.dtype is not B1:
         return False
     if not plain_number(value, a.dtype):
@@ -106,7 +106,7 @@ def _masked_number_short(a, mask, value):
     return True
 
 
-@masked_fill_number.short
+@masked_fill_number.plan
 def _masked_number_copied(a, mask, value):
     kind, dtype = value.__class__, a.dtype
     fits = (kind is float or kind is int) and (dtype is F4 or dtype is F8) and mask.dtype is B1 and a.shape == mask.shape
@@ -117,7 +117,7 @@ def _masked_number_copied(a, mask, value):
     if a.size >= kernel.COMPILED_FROM and a.shape == mask.shape:
         return kernel.fill_masked(a, mask, a.dtype.type(value)) if mask.dtype is B1 and plain_number(value, a.dtype) else None
     made = a.copy()
-    return made if _masked_number_short(made, mask, value) else None
+    return made if _masked_number_planned(made, mask, value) else None
 
 
 @masked_fill_number.vjp
@@ -163,8 +163,8 @@ masked_fill_tensor.kernel(_filled)
 masked_fill_tensor.shape(_filled_shape)
 
 
-@masked_fill_tensor.stores
-def _masked_tensor_short(a, mask, value):
+@masked_fill_tensor.plan(stores=True)
+def _masked_tensor_planned(a, mask, value):
     if mask.dtype is not B1 or value.dtype is not a.dtype or value.ndim:
         return False
     return _copied_where(a, value, mask)
@@ -199,12 +199,11 @@ def masked_fill(input, mask, value):
     return fill.function(input, mask, value)
 
 
-@masked_fill.fast
-def _masked_fill_fast(input, mask, value):
-    """Numbers and Tensors have an op each."""
-    if value.__class__ is float:
-        return masked_fill_number.fast_rule(input, mask, value)
-    return (masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number).fast_rule(input, mask, value)
+@masked_fill.forwards
+def _filled_by_kind(input, mask, value):
+    if value.__class__ is float:                      # which most are
+        return masked_fill_number.answer(input, mask, value)
+    return (masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number).answer(input, mask, value)
 
 
 
@@ -252,8 +251,8 @@ def _masked_select(a, mask):
     return kernel.masked(np.broadcast_to(a, shape), np.broadcast_to(mask, shape))
 
 
-@masked_select.short
-def _masked_select_short(a, mask):
+@masked_select.plan
+def _masked_select_planned(a, mask):
     if mask.dtype is not B1:
         return None
     return kernel.masked(a, mask if mask.shape == a.shape else stretched(mask, a.shape))
@@ -310,8 +309,8 @@ def _masked_scatter(a, mask, source):
     return kernel.put_masked(np.broadcast_to(a, shape), np.broadcast_to(mask, shape), source.reshape(-1))
 
 
-@masked_scatter.stores
-def _masked_scatter_short(a, mask, source):
+@masked_scatter.plan(stores=True)
+def _masked_scatter_planned(a, mask, source):
     if mask.dtype is not B1 or mask.shape != a.shape or source.dtype is not a.dtype or not source.size:
         return False
     if a.size >= kernel.COMPILED_FROM:
@@ -373,8 +372,8 @@ def _nonzero_shape(input):
     return (count, input.ndim), dtypes.int64, (8, sym_max(count, 1) * 8)
 
 
-@nonzero_rows.short
-def _nonzero_short(a):
+@nonzero_rows.plan
+def _nonzero_planned(a):
     if not a.ndim > 0 or a.dtype.isbuiltin != 1:
         return None
     return (np.array(a.nonzero()) if a.size < kernel.COMPILED_FROM else kernel.nonzero(a)).T

@@ -9,13 +9,13 @@ import numpy as np
 from flambeau_kernels.cpu import few_lanes
 
 from .. import devices, dtypes
-from ..tensor import Tensor, wrap, wrap_dim
+from ..tensor import Tensor, wrap_dim
 from . import _lapack
 from ._batching import leading
 from ._lapack import check_floating, check_square, raise_not_square
 from ._matrices import adjoint, identity_like, matmul
 from ._results import return_type
-from ._spec import FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, arrays_of, composite, describe, primitive
+from ._spec import FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, composite, describe, primitive
 from .solve import inverse_of
 from .spectral import svd_of
 
@@ -156,7 +156,7 @@ def _logdet_now(a: Any) -> Any:
     return made
 
 
-logdet.fast(_lapack.short_way(_logdet_now, square=True, order=ROWS))
+logdet.plan(_lapack.on_matrices(_logdet_now, square=True, order=ROWS))
 
 
 # -- powers and the exponential ------------------------------------------------------------------------------------------------
@@ -313,8 +313,8 @@ def multi_dot(tensors):
     return made.squeeze(-1) if tail else made
 
 
-@multi_dot.fast
-def _multi_dot_fast(tensors):
+@multi_dot.forwards
+def _cheaper_order(tensors):
     """Three matrices: the cheaper of two orders."""
     try:
         first, second, third = tensors
@@ -341,17 +341,9 @@ def vecdot(x, y, *, dim=-1):
     return product.sum(dim).contiguous()
 
 
-@vecdot.fast
-def _vecdot_fast(x, y, *, dim):
-    """Small real arrays of one dtype and shape, without history."""
-    try:
-        arrays = arrays_of("fd", x, y)
-        if arrays is None:
-            return None
-        a, b = arrays
-        return wrap(np.add.reduce(a * b, dim)) if a.shape == b.shape and 0 < a.size < 1024 and a.ndim > 1 and a.flags.c_contiguous else None
-    except (AttributeError, TypeError, ValueError, RuntimeWarning):  # said better by the general way
-        return None
+@vecdot.plan(tensors=("x", "y"), few=1023)
+def _few_dotted(a, b, dim):
+    return np.add.reduce(a * b, dim) if a.shape == b.shape and a.ndim > 1 else None
 
 
 @composite(surface=BOTH, namespace="linalg", overlap=NEVER, samples="x(2, 3), x(2, 3); x(3, 2), x(3, 2), dim=0", exact_out=True)

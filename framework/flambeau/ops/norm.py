@@ -14,7 +14,6 @@ from .._arrays import MetaArray
 from ..dtypes import F4, F8
 from ..tensor import Tensor, bump, wrap
 from ._batching import as_channels, run, scaled, unfolded
-from ._plans import Plan, few, planned
 from ._spec import (
     CHANNELS,
     CHANNELS_OF_DENSE,
@@ -30,6 +29,7 @@ from ._spec import (
     primitive,
 )
 from ._spec.memory import in_memory_order
+from ._spec.plans import Plan
 
 Moments = Any  # flambeau_kernels.cpu.norm.Moments
 
@@ -294,7 +294,7 @@ def _plan_of_rows(input: Tensor, shape: tuple[int, ...], eps: float, centred: bo
     return Plan(result, taped, record)
 
 
-@planned(layer_norm, ("input", "weight", "bias"))
+@layer_norm.plan(by="shape", tensors=("input", "weight", "bias"))
 def _planned_layer_norm(input, normalized_shape, weight, bias, eps):
     _, shape, weight, bias, eps, _ = _check_layer(input, normalized_shape, weight, bias, eps, None)
 
@@ -445,7 +445,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     return scale_trailing(input, normalized_shape, weight, eps)
 
 
-@planned(rms_norm, ("input", "weight"))
+@rms_norm.plan(by="shape", tensors=("input", "weight"))
 def _planned_rms_norm(input, normalized_shape, weight, eps):
     check_floating("rms_norm", input=input, weight=weight)
     _, shape, weight, eps, _ = _check_rms(input, normalized_shape, weight, eps, None)
@@ -740,7 +740,7 @@ def _check_batch(input: Tensor, training: bool, eps: float) -> None:
         )
 
 
-@planned(batch_norm, ("input", "running_mean", "running_var", "weight", "bias"), optional=("running_mean", "running_var"))
+@batch_norm.plan(by="shape", tensors=("input", "running_mean", "running_var", "weight", "bias"), optional=("running_mean", "running_var"))
 def _planned_batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
     from flambeau_kernels.cpu.norm import planned_channels, planned_given
 
@@ -1049,7 +1049,7 @@ def _plan_of_groups(input: Tensor, count: int, weight: Any, bias: Any, eps: floa
     return Plan(lambda *arrays: run(*arrays)[0], taped, record)
 
 
-@planned(group_norm, ("input", "weight", "bias"))
+@group_norm.plan(by="shape", tensors=("input", "weight", "bias"))
 def _planned_group_norm(input, num_groups, weight, bias, eps):
     _check_several(input, num_groups)
     _check_groups(input, num_groups, weight, bias, eps, None)
@@ -1132,7 +1132,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
     return input / length.clamp_min(eps).expand_as(input)
 
 
-@few(normalize, "input", most=4096)                  # up to which lengths are added up in numpy's order
+@normalize.plan(tensors=("input",), few=4096)                  # up to which lengths are added up in numpy's order
 def _few_directed(a, p, dim, eps):
     from .distance import directed
 

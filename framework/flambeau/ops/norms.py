@@ -70,20 +70,14 @@ def _own(dtype: np.dtype) -> Any:
     return None if dtype.kind in "iubc" else (dtype, dtype)
 
 
+_NUMBERS = frozenset((int, float))
 _NORMS = {order: Along("fold", how, _own, dims=SEVERAL) for order, how in moments.usual().items()} | moments.frequent
 
 
-@norm_over.fast
-def norm_short(input, order, dims, keepdim):
-    """The norm of a small tensor over `dims` in any form; None for what the general ways are for."""
-    along = _NORMS.get(order) if order.__class__ in (int, float) else None
-    found = along(input._array, dims, keepdim) if along is not None and isinstance(input, Tensor) else None
-    if found is None:
-        return None
-    made = wrap(found)
-    if input._node is not None:
-        norm_over.history(made, None, input, float(order), wrap_dims("norm", dims, input._array.ndim), keepdim)
-    return made
+@norm_over.plan(dims="dims", native="LINES[order].enter(input, dims, keepdim) if order in LINES else None", names={"LINES": _NORMS})
+def _few_norms(a, order, dims, keepdim):
+    along = _NORMS.get(order) if order.__class__ in _NUMBERS else None
+    return None if along is None else along(a, dims, keepdim)
 
 
 @norm_over.by_rows
@@ -180,9 +174,9 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     return norm_over(_check_norm_dtype(name, x, dtype), order, dims, bool(keepdim))
 
 
-@vector_norm.fast
-def _vector_norm_short(x, ord, dim, keepdim, dtype):
-    return norm_short(x, ord, dim, keepdim) if dtype is None else None
+@vector_norm.forwards
+def _vector_norm_over(x, ord, dim, keepdim, dtype):
+    return norm_over.answer(x, float(ord), dim, keepdim) if dtype is None and ord.__class__ in _NUMBERS else None
 
 
 def _check_not_empty(name: str, x: Tensor, dims: Any, whole: bool, order: float) -> None:
@@ -270,10 +264,10 @@ def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     return _matrix_norm(input, ord, dim, keepdim, dtype)
 
 
-@matrix_norm.fast
-def _matrix_norm_short(input, ord, dim, keepdim, dtype):
+@matrix_norm.forwards
+def _frobenius_over(input, ord, dim, keepdim, dtype):
     plain = dtype is None and ord == "fro" and dim.__class__ is tuple and len(dim) == 2
-    return norm_short(input, 2.0, dim, keepdim) if plain else None
+    return norm_over.answer(input, 2.0, dim, keepdim) if plain else None
 
 
 @composite(surface=BOTH, namespace="linalg", samples="x(2, 3); sq(3), 'fro'; x(2, 3), 3.0, 1", exact_out=True)
@@ -303,13 +297,13 @@ def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
     return vector_norm(input, 2 if ord is None else ord, dims or None, keepdim, dtype=dtype)
 
 
-@norm.fast
-def _norm_of_few(input, ord, dim, keepdim, dtype):
+@norm.forwards
+def _norm_over(input, ord, dim, keepdim, dtype):
     if dtype is not None or not (dim is None or dim.__class__ is int):
         return None
     if ord is None:
-        return norm_short(input, 2.0, dim, keepdim)
-    return norm_short(input, ord, dim, keepdim) if dim is not None else None
+        return norm_over.answer(input, 2.0, dim, keepdim)
+    return norm_over.answer(input, float(ord), dim, keepdim) if dim is not None and ord.__class__ in _NUMBERS else None
 
 
 # -- condition and rank ----------------------------------------------------------------------------------------------------

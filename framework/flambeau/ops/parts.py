@@ -267,19 +267,16 @@ def complex(real, imag):  # PyTorch's name
 _COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
 
 
-@complex.fast
-def _complex_fast(real, imag):
-    """Of host tensors of one shape and dtype, neither of them recorded."""
-    if real.__class__ is not Tensor or imag.__class__ is not Tensor or real._node is not None or imag._node is not None:
+@complex.plan(tensors=("real", "imag"), dtypes="efd")
+def _complex_of_parts(a, b):
+    """Of one shape and dtype."""
+    if a.shape != b.shape:
         return None
-    a, b = real._array, imag._array
-    wanted = _COMPLEX.get(a.dtype)
-    if a.__class__ is not ndarray or b.__class__ is not ndarray or wanted is None or b.dtype is not a.dtype or a.shape != b.shape:
-        return None
+    wanted = _COMPLEX[a.dtype]
     plain = a.flags.c_contiguous and b.flags.c_contiguous
     made = np.empty(a.shape, wanted) if plain else empty_like_layout(a.shape, wanted, (a, b))
     made.real, made.imag = a, b
-    return small.over(made)
+    return made
 
 
 refuse_other_dtype_out(complex, lambda real: real.dtype.to_complex())

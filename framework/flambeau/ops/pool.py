@@ -12,7 +12,6 @@ from .. import _state, dtypes
 from ..tensor import Tensor, wrap
 from . import _dispatch
 from ._batching import folded
-from ._plans import Plan, planned
 from ._spec import (
     CHANNELS,
     CHANNELS_OF_IMAGES,
@@ -24,6 +23,7 @@ from ._spec import (
     need_number,
     primitive,
 )
+from ._spec.plans import Plan
 from .conv import as_ints
 from .norm import link
 
@@ -350,7 +350,7 @@ def avg_pool3d(
 
 
 for _n, _op in enumerate((avg_pool1d, avg_pool2d, avg_pool3d), 1):
-    planned(_op)(partial(_planned_mean, _op.name, _n))
+    _op.plan(partial(_planned_mean, _op.name, _n), by="shape")
 
 
 def running_mean(input: Tensor, kernel: Ints) -> Tensor:
@@ -667,7 +667,7 @@ def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 
 for _n, _op in enumerate((max_pool1d, max_pool2d, max_pool3d), 1):
-    planned(_op)(partial(_planned_max, _op.name, _n))
+    _op.plan(partial(_planned_max, _op.name, _n), by="shape")
 
 
 _SAMPLES = {1: "d(2, 3, 7), 3", 2: "d(2, 3, 5, 5), 2", 3: "d(1, 2, 4, 4, 3), 2"}

@@ -11,8 +11,8 @@ import numpy as np
 from .. import dtypes
 from ..tensor import Tensor
 from ._batching import folded
-from ._plans import Plan, planned
 from ._spec import CHANNELS_OF_IMAGES, FUNCTION, OUT, check_room, composite, describe, primitive
+from ._spec.plans import Plan
 from .conv import as_ints
 from .norm import link
 from .pool import (
@@ -219,7 +219,7 @@ def planned_area(input: Tensor, sizes: Ints) -> Plan | None:
 
 
 for _n, _op in enumerate((adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d), 1):
-    planned(_op)(partial(_planned_adaptive_mean, _op.name, _n))
+    _op.plan(partial(_planned_adaptive_mean, _op.name, _n), by="shape")
 
 
 def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:
@@ -282,7 +282,7 @@ def _planned_adaptive_max(op: str, n: int, input: Any, output_size: Any, return_
 
 
 for _n, _op in enumerate((adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d), 1):
-    planned(_op)(partial(_planned_adaptive_max, _op.name, _n))
+    _op.plan(partial(_planned_adaptive_max, _op.name, _n), by="shape")
 
 
 @composite(surface=FUNCTION, samples="d(2, 3, 7), 3")

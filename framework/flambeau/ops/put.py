@@ -63,8 +63,8 @@ def _take(a, index):
     return kernel.take_rows(np.ascontiguousarray(a).reshape(-1), 0, index.reshape(-1)).reshape(index.shape)
 
 
-@take.short
-def _take_short(a, at):
+@take.plan
+def _take_planned(a, at):
     made = small.pick_slices(a if a.ndim == 1 else a.reshape(-1), 0, at)
     if made is not None:
         return made
@@ -121,8 +121,8 @@ def _put(a, index, source, accumulate):
     return kernel.put(a.reshape(-1), at, values).reshape(a.shape)
 
 
-@put.stores
-def _put_short(a, at, source, accumulate):
+@put.plan(stores=True)
+def _put_planned(a, at, source, accumulate):
     if _state.DETERMINISTIC:
         return False
     if at.dtype is not I8 or source.dtype is not a.dtype or not at.size or at.size != source.size:
@@ -209,8 +209,8 @@ def _select_scatter(a, src, dim, index):
     return _put_view(a, src, lambda x: x.select(dim, index))
 
 
-@select_scatter.short(wraps="dim")
-def _select_scatter_short(a, src, dim, index):
+@select_scatter.plan(wraps="dim")
+def _select_scatter_planned(a, src, dim, index):
     if src.dtype is not a.dtype or index.__class__ is not int or src.shape != a.shape[:dim] + a.shape[dim + 1 :]:
         return None
     made = a.copy()
@@ -270,8 +270,8 @@ def _slice_scatter(a, src, dim, start, end, step):
     return _put_view(a, src, lambda x: _sliced(x, dim, start, end, step))
 
 
-@slice_scatter.short(wraps="dim")
-def _slice_scatter_short(a, src, dim, start, end, step):
+@slice_scatter.plan(wraps="dim")
+def _slice_scatter_planned(a, src, dim, start, end, step):
     if src.dtype is not a.dtype or step <= 0:
         return None
     made = a.copy()
@@ -322,8 +322,8 @@ def _diagonal_scatter(a, src, offset, dim1, dim2):
     return _put_view(a, src, lambda x: x.diagonal(offset, dim1, dim2))
 
 
-@diagonal_scatter.short
-def _diagonal_scatter_short(a, src, offset, dim1, dim2):
+@diagonal_scatter.plan
+def _diagonal_scatter_planned(a, src, offset, dim1, dim2):
     made = a.copy()
     part = _writable_diagonal(made) if a.ndim == 2 and not offset and dim1 == 0 and dim2 == 1 else src
     if src.dtype is not a.dtype or part.shape != src.shape or part is src:

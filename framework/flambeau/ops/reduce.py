@@ -16,9 +16,9 @@ from flambeau_kernels.vocabulary import isnan, where
 
 from .. import dtypes
 from .._warn import warn
-from ..tensor import Tensor, wrap, wrap_dim
+from ..tensor import Tensor, wrap_dim
 from ._batching import along
-from ._picked import need_tensor, picked, picks, unrecorded
+from ._picked import need_tensor, picks
 from ._spec import (
     EXACTLY,
     FOREACH,
@@ -217,10 +217,7 @@ def aminmax(input, *, dim=None, keepdim=False):
 _BOUNDS = Along("bounds", dims=ALL)
 
 
-@aminmax.fast
-def _aminmax_short(input, dim, keepdim):
-    found = _BOUNDS(input._array, dim, keepdim) if unrecorded(input) else None
-    return None if found is None else _pair_type()((wrap(found[0]), wrap(found[1])))
+aminmax.plan(_BOUNDS, returns=lambda bounds: _pair_type()(bounds))
 
 
 @functools.cache
@@ -294,12 +291,6 @@ def _index_shape(input, dim, keepdim):
     return reduced_shape(tuple(input.shape), axes, keepdim), dtypes.int64
 
 
-def _index_short(along: Along) -> Any:
-    def short(input, dim, keepdim):
-        found = along(input._array, dim, keepdim) if isinstance(input, Tensor) else None
-        return None if found is None else wrap(found)
-
-    return short
 
 
 @primitive(
@@ -322,7 +313,7 @@ def _argmax(a, dim, keepdim):
 
 
 argmax.shape(_index_shape)
-argmax.fast(_index_short(Along("extremes", True, False, dims=ALL)))
+argmax.plan(Along("extremes", True, False, dims=ALL))
 
 
 @primitive(
@@ -345,7 +336,7 @@ def _argmin(a, dim, keepdim):
 
 
 argmin.shape(_index_shape)
-argmin.fast(_index_short(Along("extremes", False, False, dims=ALL)))
+argmin.plan(Along("extremes", False, False, dims=ALL))
 argmax.not_differentiable = argmin.not_differentiable = "an index is piecewise constant"
 
 
@@ -353,12 +344,6 @@ def _extreme(largest: bool) -> Any:
     return lambda a, dim, keepdim: extremes.extreme(a, dim, keepdim, largest)
 
 
-def _extreme_short(op: Any, along: Along) -> Any:
-    def short(input, dim, keepdim):
-        found = along(input._array, dim, keepdim) if isinstance(input, Tensor) else None
-        return None if found is None else picked(op, found, input, dim, keepdim)
-
-    return short
 
 
 def _extreme_shape(input, dim, keepdim):
@@ -388,7 +373,7 @@ for _op, _name, _largest in ((max_along, "max", True), (min_along, "min", False)
     _op.kernel(_extreme(_largest))
     _op.shape(_extreme_shape)
     picks(_op)
-    _op.fast(_extreme_short(_op, Along("extremes", _largest, True)))
+    _op.plan(Along("extremes", _largest, True), wraps="dim")
     _op.name = _name
     _op.node_class.title = f"{_name.title()}Backward0"
 
@@ -415,11 +400,11 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
         exact_out=True, elements="reduced",
     )(extreme)
 
-    @op.fast
-    def _short(input, dim, keepdim, other):
+    @op.forwards
+    def _of_one(input, dim, keepdim, other):
         if dim is None and other is None:
-            return reduce.fast_rule(input, None)
-        return along.fast_rule(input, dim, keepdim) if dim.__class__ is int and other is None else None
+            return reduce.answer(input, None)
+        return along.answer(input, dim, keepdim) if dim.__class__ is int and other is None else None
 
     return op
 
@@ -483,21 +468,18 @@ _SPREADS = {
 }  # fmt: skip
 
 
-def _spread_of(op: Any, root: bool) -> Any:
-    def short(input, dims, correction, keepdim):
-        along = _SPREADS.get((correction, root, False)) if correction.__class__ is int else None
-        found = along(input._array, dims, keepdim) if along is not None and isinstance(input, Tensor) else None
-        if found is None:
-            return None
-        made = wrap(found)
-        if input._node is not None:
-            op.history(made, None, input, wrap_dims("var", dims, input._array.ndim), correction, keepdim)
-        return made
+def _plan_spread(op: Any, root: bool) -> None:
+    lines = {less: _SPREADS[less, root, False] for less in (0, 1)}
 
-    return op.fast(short)
+    def rule(a, dims, correction, keepdim):
+        along = lines.get(correction) if correction.__class__ is int else None
+        return None if along is None else along(a, dims, keepdim)
+
+    native = "LINES[correction].enter(input, dims, keepdim) if correction.__class__ is int and correction in LINES else None"
+    op.plan(rule, dims="dims", native=native, names={"LINES": lines})
 
 
-_spread_of(variance, False)
+_plan_spread(variance, False)
 
 
 @variance.raw
@@ -553,27 +535,35 @@ def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     return variance.function(input, *_parse_var("var", input, dim, unbiased, keepdim, correction))
 
 
-def _spread_short(of: Any, root: bool, mean: bool) -> Any:
-    """The short way of a variance or deviation: that of the op `of`, or without history for both and the mean."""
-
-    def short(input, dim, unbiased, keepdim, correction):
-        if correction is None:
-            correction = 1 if unbiased is None else int(unbiased) if unbiased.__class__ is bool else -1
-        elif unbiased is not None or correction.__class__ is not int:
-            return None
-        shape = getattr(input, "shape", ())
-        if correction > 1 or not shape or 0 in shape or 1 in shape and correction:
-            return None                               # there may be nothing left to divide by, which is warned of
-        if not mean:
-            return of.fast_rule(input, dim, correction, keepdim)
-        along = _SPREADS.get((correction, root, True))
-        found = along(input._array, dim, keepdim) if along is not None and unrecorded(input) else None
-        return None if found is None else (wrap(found[0]), wrap(found[1]))
-
-    return short
+def _usual_correction(shape: Any, unbiased: Any, correction: Any) -> int | None:
+    """What is taken off the count; None for what is unusual, or may leave nothing to divide by, which is warned of."""
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased) if unbiased.__class__ is bool else -1
+    elif unbiased is not None or correction.__class__ is not int:
+        return None
+    return None if correction > 1 or not shape or 0 in shape or 1 in shape and correction else correction
 
 
-var.fast(_spread_short(variance, False, False))
+def _spread_by(op: Any) -> Any:
+    """The variance or deviation that the op gives."""
+
+    def fn(input, dim, unbiased, keepdim, correction):
+        correction = _usual_correction(input._array.shape, unbiased, correction)
+        return None if correction is None else op.answer(input, dim, correction, keepdim)
+
+    return fn
+
+
+def _few_spread_and_mean(root: bool) -> Any:
+    def rule(a, dim, unbiased, keepdim, correction):
+        less = _usual_correction(a.shape, unbiased, correction)
+        along = None if less is None else _SPREADS.get((less, root, True))
+        return None if along is None else along(a, dim, keepdim)
+
+    return rule
+
+
+var.forwards(_spread_by(variance))
 
 
 @primitive(
@@ -612,7 +602,7 @@ def where_tensor(condition: Tensor, x: Any, y: Any) -> Tensor:
     return OPS["where"].function(condition, x, y)
 
 
-_spread_of(deviation, True)
+_plan_spread(deviation, True)
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced")
@@ -625,7 +615,7 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     return deviation.function(input, *_parse_var("std", input, dim, unbiased, keepdim, correction))
 
 
-std.fast(_spread_short(deviation, True, False))
+std.forwards(_spread_by(deviation))
 
 
 @composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
@@ -639,7 +629,7 @@ def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     return made, _mean_of(input, dim, keepdim)
 
 
-var_mean.fast(_spread_short(variance, False, True))
+var_mean.plan(_few_spread_and_mean(False))
 
 
 @composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
@@ -653,7 +643,7 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     return made, _mean_of(input, dim, keepdim)
 
 
-std_mean.fast(_spread_short(deviation, True, True))
+std_mean.plan(_few_spread_and_mean(True))
 
 
 def _mean_of(input: Tensor, dim: Any, keepdim: bool) -> Tensor:

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
-from flambeau_kernels import small
 from flambeau_kernels.cpu import move
 
-from .. import _arrays, _state
-from .._arrays import ndarray
+from .. import _arrays
 from .._symbolic import as_size
 from ..tensor import Tensor, wrap_dim
 from ._batching import along, run, shifted
@@ -43,11 +41,8 @@ def repeat(self, repeats):
     return made
 
 
-@repeat.fast
-def _repeat_fast(self, repeats):
-    a = getattr(self, "_array", None)
-    if a.__class__ is not ndarray or self._node is not None and _state.grad_enabled():
-        return None
+@repeat.plan
+def _repeated(a, repeats):
     counts, shape = tuple(repeats), a.shape
     extra = len(counts) - len(shape)
     if extra < 0 or not a.size:
@@ -64,7 +59,7 @@ def _repeat_fast(self, repeats):
     shaped, piece = made.reshape(wide), a.reshape(narrow)
     if made.size < move.FROM or not move.into(shaped, piece):
         shaped[...] = piece
-    return small.over(made)
+    return made
 
 
 @composite(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (2,); x(3), (2, 2)", elements="moved")
@@ -79,10 +74,10 @@ def tile(input, dims):
     return input.repeat((1,) * (input.ndim - len(counts)) + counts)
 
 
-@tile.fast
-def _tile_fast(input, dims):
+@tile.forwards
+def _tile_by_repeat(input, dims):
     counts = tuple(dims)
-    return _repeat_fast(input, (1,) * (input.ndim - len(counts)) + counts) if isinstance(input, Tensor) else None
+    return repeat.answer(input, (1,) * (input._array.ndim - len(counts)) + counts)
 
 
 @primitive(
@@ -110,8 +105,8 @@ def _flip_shape(input, dims):
     return input.shape, input.dtype, _arrays.like_strides(input.shape, input._array.itemsize, [input._array])
 
 
-@flip.short
-def _flip_short(a, dims):
+@flip.plan
+def _flip_planned(a, dims):
     if not a.ndim or not a.flags.c_contiguous:
         return None
     keys = [_WHOLE] * a.ndim
@@ -280,8 +275,8 @@ def _rolled(a, shifts, dims):
 _MOST_ROLLED = 3
 
 
-@roll.short
-def _roll_short(a, shifts, dims):
+@roll.plan
+def _roll_planned(a, shifts, dims):
     if shifts.__class__ is tuple and dims.__class__ is tuple and a.size and a.ndim:
         return _rolled(a, shifts, dims)
     if shifts.__class__ is not int or not a.size or not a.flags.c_contiguous:

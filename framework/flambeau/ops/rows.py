@@ -86,8 +86,8 @@ def _index_select_shape(input, dim, index):
     return (*input.shape[:dim], index.numel(), *input.shape[dim + 1 :]) if input.ndim else (), input.dtype
 
 
-@index_select.short(wraps="dim")
-def _index_select_short(a, dim, at):
+@index_select.plan(wraps="dim")
+def _index_select_planned(a, dim, at):
     if at.dtype is not I8 or at.ndim != 1:
         return None
     made = small.pick_slices(a, dim, at)
@@ -182,8 +182,8 @@ def _add_in_place(a: Any, dim: int, index: Any, source: Any, alpha: Any) -> bool
 index_add.inplace_rule = writes_straight(index_add, _add_in_place)
 
 
-@index_add.stores(wraps="dim")
-def _index_add_short(a, dim, at, source, alpha):
+@index_add.plan(stores=True, wraps="dim")
+def _index_add_planned(a, dim, at, source, alpha):
     if alpha.__class__ is int and alpha == 1 and small.add_slices(a, dim, at, source) is not None:
         return True
     key = kernel.few_slices(a.shape, dim, at, source.shape)
@@ -230,8 +230,8 @@ def _index_combine(a, dim, index, source, reduce, include_self):
     return _rows_reduced(a, dim, index, source, reduce, include_self)
 
 
-@index_combine.short(wraps="dim")
-def _index_combine_short(a, dim, at, source, reduce, include_self):
+@index_combine.plan(wraps="dim")
+def _index_combine_planned(a, dim, at, source, reduce, include_self):
     key = kernel.few_slices(a.shape, dim, at, source.shape)
     if key is None or has_negative(at) or source.dtype is not a.dtype:
         return None
@@ -271,10 +271,9 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     return index_combine.function(input, dim, index, source, reduce, include_self)
 
 
-@index_reduce.fast
-def _index_reduce_fast(input, dim, index, source, reduce, *, include_self):
-    """The op of its slices."""
-    return index_combine.fast_rule(input, dim, index, source, reduce, include_self) if reduce in REDUCES[1:] else None
+@index_reduce.forwards
+def _reduced_by_slices(input, dim, index, source, reduce, include_self):
+    return index_combine.answer(input, dim, index, source, reduce, include_self) if reduce in REDUCES[1:] else None
 
 
 def _check_index_copy(input, dim, index, source):
@@ -324,8 +323,8 @@ def _index_copy(a, dim, index, source):
     return kernel.put(a, _row_key(dim, index), source)
 
 
-@index_copy.stores(wraps="dim")
-def _index_copy_short(a, dim, at, source):
+@index_copy.plan(stores=True, wraps="dim")
+def _index_copy_planned(a, dim, at, source):
     if small.put_slices(a, dim, at, source) is not None:
         return True
     key = kernel.few_slices(a.shape, dim, at, source.shape)
@@ -394,13 +393,13 @@ def _index_fill(a, dim, index, value):
     return kernel.put(a, _row_key(dim, index), value) if a.ndim else np.full((), value, a.dtype)
 
 
-@index_fill_number.stores(wraps="dim")
-def _index_fill_short(a, dim, at, value):
+@index_fill_number.plan(stores=True, wraps="dim")
+def _index_fill_planned(a, dim, at, value):
     if not plain_number(value, a.dtype):
         return False
     key = kernel.few_slices(a.shape, dim, at)
     if key is None:
-        return a.ndim == 1 and at.ndim == 1 and _index_copy_short(a, 0, at, np.full(at.shape, value, a.dtype))
+        return a.ndim == 1 and at.ndim == 1 and _index_copy_planned(a, 0, at, np.full(at.shape, value, a.dtype))
     a[key] = value
     return True
 
@@ -456,10 +455,9 @@ def index_fill(input, dim, index, value):
     return fill.function(input, dim, index, value)
 
 
-@index_fill.fast
-def _index_fill_fast(input, dim, index, value):
-    """Numbers go to the op for them."""
-    return None if isinstance(value, Tensor) else index_fill_number.fast_rule(input, dim, index, value)
+@index_fill.forwards
+def _filled_with_number(input, dim, index, value):
+    return None if isinstance(value, Tensor) else index_fill_number.answer(input, dim, index, value)
 
 
 

@@ -12,9 +12,8 @@ from flambeau_kernels.cpu.along import Along
 
 from .. import _state, dtypes
 from ..dtypes import FLOATING, from_numpy_dtype
-from ..tensor import Tensor, wrap, wrap_dim
+from ..tensor import Tensor, wrap_dim
 from ._batching import along
-from ._picked import picked, recorded_plainly
 from ._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, ROWS, composite, int_list, primitive
 from .join import cat
 from .shape import narrow
@@ -65,28 +64,20 @@ def _cumsum(a, dim, dtype):
 cumsum.shape(_total_shape)
 
 
-def _running_short(along: Along, finish: Any) -> Any:
-    """The short way of a scan along `dim`: ``finish(found, input, dim)`` wraps and records what the kernel found."""
+def _few_running(along: Along) -> Any:
+    """The plan of a scan along `dim`."""
 
-    def short(input, dim, dtype=None):
-        found = along(input._array, dim) if dtype is None and isinstance(input, Tensor) else None
-        return None if found is None else finish(found, input, dim)
+    def rule(a, dim, dtype=None):
+        return along(a, dim) if dtype is None else None
 
-    return short
-
-
-def _sum_of(found, input, dim):
-    return recorded_plainly(cumsum, found, input, from_numpy_dtype(input._array.dtype), dim % found.ndim)
+    return rule
 
 
-def _product_of(found, input, dim):
-    made = wrap(found)
-    if input._node is not None:
-        cumprod.history(made, None, input, dim % found.ndim, None)
-    return made
 
 
-cumsum.fast(_running_short(Along("running", "add"), _sum_of))
+
+
+cumsum.plan(_few_running(Along("running", "add")), wraps="dim")
 
 
 def reverse_cumsum(x: Tensor, dim: int) -> Tensor:
@@ -131,7 +122,7 @@ def _cumprod(a, dim, dtype):
 cumprod.shape(_total_shape)
 
 
-cumprod.fast(_running_short(Along("running", "mul"), _product_of))
+cumprod.plan(_few_running(Along("running", "mul")), wraps="dim")
 
 
 @cumprod.vjp
@@ -194,7 +185,7 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])
     op.vjp(_extreme_vjp)
     op.raw(_extreme_raw, only_first=True)
-    op.fast(_running_short(Along("running_extremes", largest), lambda found, input, dim: picked(op, found, input, dim)))
+    op.plan(_few_running(Along("running_extremes", largest)), wraps="dim")
     return op
 
 
@@ -237,15 +228,7 @@ def _logcumsumexp(a, dim):
     return kernel.logcumsumexp(a, dim)
 
 
-@logcumsumexp.fast
-def _logcumsumexp_short(input, dim):
-    found = kernel.logs(input._array, dim) if isinstance(input, Tensor) else None
-    if found is None:
-        return None
-    made = wrap(found)
-    if input._node is not None:
-        logcumsumexp.history(made, None, input, dim % found.ndim)
-    return made
+logcumsumexp.plan(kernel.logs, wraps="dim")
 
 
 @logcumsumexp.shape
@@ -364,15 +347,16 @@ def _differences_raw(grad, input_shape, dim):
 _DIFFERENCES = Along("differences", takes_k=True)
 
 
-@diff.fast
-def _diff_short(input, n, dim, prepend, append):
-    if n != 1 or prepend is not None or append is not None or dim.__class__ is not int or not isinstance(input, Tensor):
-        return None
-    shape = input._array.shape
-    if not -len(shape) <= dim < len(shape):
-        return None
-    found = _DIFFERENCES(input._array, dim, False, shape[dim] - 1)
-    return None if found is None else recorded_plainly(differences, found, input, dim % len(shape), shape)
+@diff.forwards
+def _first_differences(input, n, dim, prepend, append):
+    return differences.answer(input, dim) if n == 1 and prepend is None and append is None and dim.__class__ is int else None
+
+
+@differences.plan(
+    wraps="dim", native="LINES.enter(input, dim, False, input._array.shape[dim] - 1)", names={"LINES": _DIFFERENCES}
+)  # fmt: skip
+def _few_differences(a, dim):
+    return _DIFFERENCES(a, dim, False, a.shape[dim] - 1)
 
 
 def _segments(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Tensor:

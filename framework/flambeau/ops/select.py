@@ -200,8 +200,8 @@ def _gather_shape(input, dim, index, sparse_grad):
     return index.shape, input.dtype
 
 
-@gather.short(wraps="dim")
-def _gather_short(a, dim, at, sparse_grad):
+@gather.plan(wraps="dim")
+def _gather_planned(a, dim, at, sparse_grad):
     made = small.pick_along(a, dim, at)
     if made is not None:
         return made
@@ -280,8 +280,8 @@ def _scatter_src(a, dim, index, src):
     return kernel.put_along(a, dim, index, src) if index.size else a.copy()
 
 
-@scatter_src.stores(wraps="dim")
-def _scatter_src_short(a, dim, at, src):
+@scatter_src.plan(stores=True, wraps="dim")
+def _scatter_src_planned(a, dim, at, src):
     if small.put_along(a, dim, at, src) is not None:
         return True
     key = kernel.few_along(a.shape, dim, at)
@@ -345,13 +345,13 @@ def _scatter_value(a, dim, index, value):
     return kernel.put_along(a, dim, index, as_element(value, a.dtype)) if index.size else a.copy()
 
 
-@scatter_value.stores(wraps="dim")
-def _scatter_value_short(a, dim, at, value):
+@scatter_value.plan(stores=True, wraps="dim")
+def _scatter_value_planned(a, dim, at, value):
     if not plain_number(value, a.dtype):
         return False
     values = np.empty(at.shape, a.dtype)
     values.fill(value)
-    return _scatter_src_short(a, dim, at, values)
+    return _scatter_src_planned(a, dim, at, values)
 
 
 @scatter_value.shape
@@ -399,13 +399,12 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     return scatter_value.function(input, dim, index, fill_number("scatter", input, given))
 
 
-@scatter.fast
-def _scatter_fast(input, dim, index, src, *, value, reduce):
-    """What is stored goes to the op for it."""
+@scatter.forwards
+def _scattered_by_kind(input, dim, index, src, value, reduce):
     if reduce is not None:
         return None
     given = src if value is None else value
-    return (scatter_src if isinstance(given, Tensor) else scatter_value).fast_rule(input, dim, index, given)
+    return (scatter_src if isinstance(given, Tensor) else scatter_value).answer(input, dim, index, given)
 
 
 def _store_values(a: Any, dim: int, index: Any, values: Any) -> bool:
@@ -472,8 +471,8 @@ def _scatter_add_vjp(grad, dim, index, src_shape):
 scatter_add.inplace_rule = writes_straight(scatter_add, kernel.sum_along_into)
 
 
-@scatter_add.stores(wraps="dim")
-def _scatter_add_short(a, dim, at, src):
+@scatter_add.plan(stores=True, wraps="dim")
+def _scatter_add_planned(a, dim, at, src):
     if small.add_along(a, dim, at, src) is not None:
         return True
     key = kernel.few_along(a.shape, dim, at)
@@ -501,8 +500,8 @@ def _scatter_combine(a, dim, index, src, reduce, include_self):
     return kernel.reduce_along(a, dim, index, src, reduce, include_self) if index.size else a.copy()
 
 
-@scatter_combine.short(wraps="dim")
-def _scatter_combine_short(a, dim, at, src, reduce, include_self):
+@scatter_combine.plan(wraps="dim")
+def _scatter_combine_planned(a, dim, at, src, reduce, include_self):
     if reduce in ("sum", "mean"):
         made = kernel.summed_along(a, dim, at, src, reduce == "mean", include_self)
         if made is not None:
@@ -623,12 +622,11 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     return scatter_combine.function(input, d, index, src, reduce, include_self)
 
 
-@scatter_reduce.fast
-def _scatter_reduce_fast(input, dim, index, src, reduce, *, include_self):
-    """Sums go to `scatter_add`."""
+@scatter_reduce.forwards
+def _combined_by_kind(input, dim, index, src, reduce, include_self):
     if reduce == "sum" and include_self is True:
-        return scatter_add.fast_rule(input, dim, index, src)
-    return scatter_combine.fast_rule(input, dim, index, src, reduce, include_self) if reduce in REDUCES else None
+        return scatter_add.answer(input, dim, index, src)
+    return scatter_combine.answer(input, dim, index, src, reduce, include_self) if reduce in REDUCES else None
 
 
 @composite(
@@ -665,22 +663,24 @@ def take_along_dim(input, indices, dim=None):
     return gather(x, d, where_negative(at, n))
 
 
-@take_along_dim.fast
-def _take_along_dim_fast(input, indices, dim):
+@take_along_dim.forwards
+def _gathered_places(input, indices, dim):
     """Places that need no stretching."""
-    try:
-        a, at = input._array, indices._array
-        if dim is None:
-            if input._node is not None:
-                return None
-            made = small.pick_slices(a.reshape(-1), 0, at.reshape(-1))
-            if made is None and at.dtype is I8 and not has_negative(at):
-                made = a.reshape(-1)[at.reshape(-1)]
-            return None if made is None else wrap(made)
-        own, shape, d = at.shape, a.shape, dim % a.ndim
-        return gather.fast_rule(input, dim, indices, False) if own[:d] == shape[:d] and own[d + 1 :] == shape[d + 1 :] else None
-    except (AttributeError, TypeError, IndexError, ZeroDivisionError):  # said better by the checks
+    if dim is None:
         return None
+    own, shape = indices._array.shape, input._array.shape
+    d = dim % len(shape)
+    return gather.answer(input, dim, indices, False) if own[:d] == shape[:d] and own[d + 1 :] == shape[d + 1 :] else None
+
+
+@take_along_dim.plan(tensors=("input",), beside=("indices",))
+def _taken_of_all(a, at, dim):
+    if dim is not None:
+        return None
+    made = small.pick_slices(a.reshape(-1), 0, at.reshape(-1))
+    if made is None and at.dtype is I8 and not has_negative(at):
+        made = a.reshape(-1)[at.reshape(-1)]
+    return made
 
 
 def where_negative(index: Tensor, n: int) -> Tensor:

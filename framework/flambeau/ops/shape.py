@@ -323,8 +323,8 @@ def expand(self, size, *, implicit=False):
     return expand_shape.function(self, shape=size)
 
 
-@expand.fast
-def _expand_fast(self, size, implicit=False):
+@expand.forwards
+def _expanded(self, size, implicit=False):
     try:
         made = small.expand(self._array, size if size.__class__ is tuple else tuple(size))
     except (AttributeError, TypeError):  # no tensor, no sizes
@@ -332,8 +332,8 @@ def _expand_fast(self, size, implicit=False):
     return None if made is None else expand_shape.of(self, made, (size,))
 
 
-def _expand_fast_of_tuple(input, size):
-    return _expand_fast(input, size) if size.__class__ in (tuple, Size) else None
+def _expanded_to_tuple(input, size):
+    return _expanded(input, size) if size.__class__ in (tuple, Size) else None
 
 
 @composite(surface=METHOD, samples="x(1, 3), x(2, 3)", elements="moved")
@@ -342,9 +342,9 @@ def expand_as(self, other):
     return self.expand(other.shape)
 
 
-@expand_as.fast
-def _expand_as_fast(self, other):
-    return _expand_fast(self, other._array.shape) if isinstance(other, Tensor) else None
+@expand_as.forwards
+def _expanded_as(self, other):
+    return _expanded(self, other._array.shape) if isinstance(other, Tensor) else None
 
 
 @view(surface=METHOD | FUNCTION, spread="dims", samples="x(2, 3, 4), (2, 0, 1)", elements="moved")
@@ -457,8 +457,8 @@ def swapaxes(input, axis0, axis1):
 swapaxes.inplace_view = transpose.run_inplace
 
 
-@swapaxes.fast
-def _swapaxes_fast(input, axis0, axis1):
+@swapaxes.forwards
+def _transposed_axes(input, axis0, axis1):
     a = getattr(input, "_array", None)
     return transpose.of(input, _transpose(a, axis0, axis1), (axis0, axis1)) if a.__class__ is ndarray else None
 
@@ -482,8 +482,8 @@ def _transpose_in_place(target: Tensor) -> Tensor:
     return view_shape.run_inplace(target, target._array.shape)
 
 
-@t.fast
-def _t_fast(input):
+@t.forwards
+def _transposed(input):
     a = getattr(input, "_array", None)
     return transpose.of(input, a.T, (0, 1)) if a.__class__ is ndarray and a.ndim == 2 else None
 
@@ -534,8 +534,8 @@ def movedim(input, source, destination):
     return input.permute([next(rest) if d is None else d for d in order])
 
 
-@movedim.fast
-def _movedim_fast(input, source, destination):
+@movedim.forwards
+def _moved(input, source, destination):
     a = getattr(input, "_array", None)
     if a.__class__ is not ndarray or source.__class__ is not int or destination.__class__ is not int:
         return None
@@ -553,7 +553,7 @@ def moveaxis(input, source, destination):
     return movedim(input, source, destination)
 
 
-moveaxis.fast(_movedim_fast)
+moveaxis.forwards(_moved)
 
 
 @view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), 1; x(2, 3), -1", elements="moved")
@@ -633,8 +633,8 @@ def squeeze(input, dim=None):
     return squeeze_dims.function(input, _squeezed(input, dim))
 
 
-@squeeze.fast
-def _squeeze_fast(input, dim):
+@squeeze.forwards
+def _view_without_ones(input, dim):
     try:
         a = input._array
         if a.__class__ is not ndarray:
@@ -868,8 +868,8 @@ def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = No
 as_strided.run = _run_as_strided  # type: ignore[method-assign]
 
 
-@as_strided.fast
-def _as_strided_fast(input, size, stride, storage_offset):
+@as_strided.forwards
+def _restrided(input, size, stride, storage_offset):
     """A part of rows in host memory that nothing is recorded of."""
     a = getattr(input, "_array", None)
     if a.__class__ is not ndarray or input._node is not None or size.__class__ is not tuple or stride.__class__ is not tuple:
@@ -963,8 +963,8 @@ def reshape(input, shape):
     return made
 
 
-@reshape.fast
-def _reshape_fast(input, shape):
+@reshape.forwards
+def _reshaped(input, shape):
     try:
         a = input._array
         made = small.view(a, shape)
@@ -1004,9 +1004,9 @@ def reshape_as(self, other):
     return self.reshape(other.shape)
 
 
-@reshape_as.fast
-def _reshape_as_fast(self, other):
-    return _reshape_fast(self, other._array.shape) if isinstance(other, Tensor) else None
+@reshape_as.forwards
+def _reshaped_as(self, other):
+    return _reshaped(self, other._array.shape) if isinstance(other, Tensor) else None
 
 
 @composite(surface=METHOD, samples="x(2, 3), x(3, 2)", elements="moved")
@@ -1015,8 +1015,8 @@ def view_as(self, other):
     return self.view(other.shape)
 
 
-@view_as.fast
-def _view_as_fast(self, other):
+@view_as.forwards
+def _viewed_as(self, other):
     if not isinstance(other, Tensor):
         return None
     size = other._array.shape
@@ -1038,8 +1038,8 @@ def flatten(input, start_dim=0, end_dim=-1):
     return input.reshape((*shape[:start], shape[start : end + 1].numel(), *shape[end + 1 :]))
 
 
-@flatten.fast
-def _flatten_fast(input, start_dim, end_dim):
+@flatten.forwards
+def _flattened(input, start_dim, end_dim):
     a = getattr(input, "_array", None)
     if a.__class__ is not ndarray or start_dim.__class__ is not int or end_dim.__class__ is not int:
         return None
@@ -1050,7 +1050,7 @@ def _flatten_fast(input, start_dim, end_dim):
     shape = a.shape
     size = (-1,) if end - start == ndim - 1 else (*shape[:start], -1, *shape[end + 1 :])
     made = small.view(a, size)
-    return _reshape_fast(input, size) if made is None else view_shape.of(input, made, (size,))
+    return _reshaped(input, size) if made is None else view_shape.of(input, made, (size,))
 
 
 @composite(surface=METHOD | FUNCTION, samples="x(2, 3)", elements="moved")
@@ -1059,8 +1059,8 @@ def ravel(input):
     return input.contiguous().view(-1)
 
 
-@ravel.fast
-def _ravel_fast(input):
+@ravel.forwards
+def _raveled(input):
     made = small.view(getattr(input, "_array", None), (-1,))
     return None if made is None else view_shape.of(input, made, ((-1,),))
 
@@ -1089,8 +1089,8 @@ def unflatten(input, dim, sizes):
     return input.view(input.shape[:d] + infer_shape("unflatten", sizes, input.shape[d]) + input.shape[d + 1 :])
 
 
-@unflatten.fast
-def _unflatten_fast(input, dim, sizes):
+@unflatten.forwards
+def _unflattened(input, dim, sizes):
     a = getattr(input, "_array", None)
     if a.__class__ is not ndarray or dim.__class__ is not int or not sizes:
         return None
@@ -1117,8 +1117,8 @@ def _broadcast_to(input, size):
 
 _broadcast_to.__name__ = "broadcast_to"
 _method = composite(surface=METHOD, spread="size", namespace="Tensor", samples="x(1, 3), (2, 3)")(_broadcast_to)
-broadcast_to.fast(_expand_fast_of_tuple)
-_method.fast(_expand_fast)
+broadcast_to.forwards(_expanded_to_tuple)
+_method.forwards(_expanded)
 
 
 @composite(surface=FUNCTION, spread="tensors", samples="x(1, 3), x(2, 1)", elements="moved")

@@ -12,8 +12,8 @@ from flambeau_kernels.cpu import few_rows, reflectors
 from flambeau_kernels.cpu.gemm.blas import single_threaded
 
 from .. import dtypes
-from .._arrays import contiguous_strides, ndarray
-from ..tensor import Tensor, wrap
+from .._arrays import contiguous_strides
+from ..tensor import Tensor
 from . import _lapack
 from ._batching import leading, leading_of_two
 from ._lapack import LinAlgError, check_floating, check_matrix, check_square, raise_singular
@@ -102,7 +102,7 @@ def inv(A):
     return _inverse(A)
 
 
-inv.fast(_lapack.short_way(_lapack.inverse_now, square=True, order=COLUMNS))
+inv.plan(_lapack.on_matrices(_lapack.inverse_now, square=True, order=COLUMNS))
 
 
 @composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); sq(2, 3)", exact_out=True)
@@ -111,7 +111,7 @@ def inverse(input):
     return _inverse(input)
 
 
-inverse.fast(_lapack.short_way(_lapack.inverse_now, square=True, order=COLUMNS))
+inverse.plan(_lapack.on_matrices(_lapack.inverse_now, square=True, order=COLUMNS))
 
 
 # -- square systems --------------------------------------------------------------------------------------------------------
@@ -215,15 +215,11 @@ def solve(A, B, *, left=True):
     return made
 
 
-def _other(B: Any) -> Any:
-    """The array of the right-hand side of an equation, a Tensor without history. Raises: ValueError if it is not."""
-    if B._node is not None or B._array.__class__ is not ndarray:
-        raise ValueError
-    return B._array
 
 
-solve.fast(
-    _lapack.short_way(lambda a, B, *, left: _lapack.solve_now(a, _other(B)) if left is True else None, square=True, order=COLUMNS)
+solve.plan(
+    _lapack.on_matrices(lambda a, b, left: _lapack.solve_now(a, b) if left is True else None, square=True, order=COLUMNS),
+    tensors=("A", "B"),
 )
 
 
@@ -280,15 +276,13 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     return solve_triangle(input, B, upper, left, unitriangular)
 
 
-@solve_triangular.fast
-def _solve_triangular_fast(input, B, *, upper, left, unitriangular):
+@solve_triangular.plan(tensors=("input", "B"))
+def _plan_of_triangular(a, b, upper, left, unitriangular):
     """One matrix, on the left."""
-    return _triangular(input, B, upper, unitriangular) if left is True and upper.__class__ is unitriangular.__class__ is bool else None
+    return _triangular(a, b, upper, unitriangular) if left is True and upper.__class__ is unitriangular.__class__ is bool else None
 
 
-_triangular = _lapack.short_way(
-    lambda a, B, upper, unit: _lapack.triangular_now(a, _other(B), upper, unit), square=True, order=COLUMNS
-)
+_triangular = _lapack.on_matrices(_lapack.triangular_now, square=True, order=COLUMNS)
 
 
 @composite(
@@ -319,12 +313,12 @@ triangular_solve.deprecation = (
 )
 
 
-@triangular_solve.fast
-def _triangular_solve_fast(b, A, upper, transpose, unitriangular):
+@triangular_solve.plan(tensors=("b", "A"), returns=TriangularSolution)
+def _plan_of_older_triangular(b, a, upper, transpose, unitriangular):
     """One matrix, as it is."""
     usual = transpose is False and upper.__class__ is unitriangular.__class__ is bool
-    made = _triangular(A, b, upper, unitriangular) if usual else None
-    return None if made is None else TriangularSolution((made, wrap(A._array.copy("F"))))
+    made = _triangular(a, b, upper, unitriangular) if usual else None
+    return None if made is None else (made, a.copy("F"))
 
 
 # -- systems with a known factor ------------------------------------------------------------------------------------------
@@ -411,13 +405,13 @@ def _cholesky_solve_now(L: Any, b: Any, upper: Any) -> Any:
     return made if info == 0 else None
 
 
-@cholesky_solve.fast
-def _cholesky_solve_fast(B, L, upper):
+@cholesky_solve.plan(tensors=("B", "L"))
+def _plan_of_cholesky(b, L, upper):
     """One matrix."""
-    return _cholesky_solve(L, B, upper)
+    return _cholesky_solve(L, b, upper)
 
 
-_cholesky_solve = _lapack.short_way(lambda a, B, upper: _cholesky_solve_now(a, _other(B), upper), square=True, order=COLUMNS)
+_cholesky_solve = _lapack.on_matrices(_cholesky_solve_now, square=True, order=COLUMNS)
 
 
 @composite(
@@ -442,7 +436,7 @@ def _cholesky_inverse_now(a: Any, upper: Any) -> Any:
         return made.dot(made.conj().T) if upper else made.conj().T.dot(made)
 
 
-cholesky_inverse.fast(_lapack.short_way(_cholesky_inverse_now, square=True, order=COLUMNS))
+cholesky_inverse.plan(_lapack.on_matrices(_cholesky_inverse_now, square=True, order=COLUMNS))
 
 
 # -- systems whose unknown is a tensor ---------------------------------------------------------------------------------------
@@ -746,20 +740,18 @@ def lstsq(input, b, rcond=None, *, driver=None):
     return LeastSquares((solution.squeeze(-1) if vector else solution, residuals, rank, values.detach()))
 
 
-@lstsq.fast
-def _lstsq_short(input, b, rcond, *, driver):
-    """One system of finite numbers, without history."""
-    if driver is not None and driver != "gelsy" or not isinstance(input, Tensor) or not isinstance(b, Tensor):
+@lstsq.plan(tensors=("input", "b"), returns=LeastSquares)
+def _plan_of_lstsq(a, y, rcond, driver):
+    """One system of finite numbers."""
+    if driver is not None and driver != "gelsy":
         return None
-    a, y = _lapack.plain(input), b._array
-    if a is None or b._node is not None or y.__class__ is not np.ndarray or a.ndim != 2 or y.dtype is not a.dtype or not y.size:
+    if not _lapack.is_plain(a) or a.ndim != 2 or y.dtype is not a.dtype or not y.size:
         return None
     (m, n), vector = a.shape, y.ndim == 1
     if m < n or y.ndim > 2 or y.shape[0] != m or not _lapack.all_finite(a) or not _lapack.all_finite(y):
         return None
     limit = float(np.finfo(a.dtype).eps) * m if rcond is None else float(rcond)
     real = a.dtype.char.lower()
-    empty = np.empty(0, real)
     made, rank = _complete_orthogonal(a, y[:, None] if vector else y, limit)
-    return LeastSquares((wrap(made[:n, 0] if vector else made[:n]), wrap(empty), wrap(np.array(rank)), wrap(np.empty(0, real))))
+    return made[:n, 0] if vector else made[:n], np.empty(0, real), np.array(rank), np.empty(0, real)
 

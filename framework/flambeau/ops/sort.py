@@ -10,9 +10,9 @@ from flambeau_kernels.cpu import sort as kernel
 from flambeau_kernels.cpu.along import ALL, MOST, Along
 
 from .. import dtypes
-from ..tensor import Tensor, wrap, wrap_dim
+from ..tensor import Tensor, wrap_dim
 from ._batching import along as along_dim
-from ._picked import need_tensor, picked, picks, unrecorded
+from ._picked import need_tensor, picks
 from ._spec import (
     EXACTLY,
     FUNCTION,
@@ -70,10 +70,9 @@ _PLACES = {down: Along("ordered", down, True, False, most_along=MOST_SORTED) for
 _FIRST = {down: Along("ordered", down, False, True, most_along=MOST_SORTED, takes_k=True) for down in (False, True)}
 
 
-@sort_pair.fast
-def _sort_short(input, dim, descending):
-    found = _ORDERS[descending](input._array, dim) if isinstance(input, Tensor) else None
-    return None if found is None else picked(sort_pair, found, input, dim)
+@sort_pair.plan(wraps="dim", native="LINES[descending].enter(input, dim)", names={"LINES": _ORDERS})
+def _few_in_order(a, dim, descending):
+    return _ORDERS[descending](a, dim)
 
 
 
@@ -91,10 +90,9 @@ def sort(input, dim=-1, descending=False, *, stable=False):
     return sort_pair.function(input, dim, bool(descending))
 
 
-@sort.fast
-def _stable_short(input, dim, descending, stable):
-    found = _ORDERS[descending](input._array, dim) if descending.__class__ is bool and isinstance(input, Tensor) else None
-    return None if found is None else picked(sort_pair, found, input, dim)
+@sort.forwards
+def _sorted_pair(input, dim, descending, stable):
+    return sort_pair.answer(input, dim, descending) if descending.__class__ is bool else None
 
 
 @composite(surface=EVERY, samples="d(2, 3); d(2, 3), 0, True")
@@ -108,10 +106,11 @@ def argsort(input, dim=-1, descending=False, *, stable=False):
     return sort_pair.function(input.detach(), dim, bool(descending))[1]
 
 
-@argsort.fast
-def _argsort_short(input, dim, descending, stable):
-    found = _PLACES[descending](input._array, dim) if descending.__class__ is bool and isinstance(input, Tensor) else None
-    return None if found is None else wrap(found)
+@argsort.plan(
+    discrete=True, native="LINES[descending].enter(input, dim) if descending.__class__ is bool else None", names={"LINES": _PLACES}
+)  # fmt: skip
+def _few_places(a, dim, descending, stable):
+    return _PLACES[descending](a, dim) if descending.__class__ is bool else None
 
 
 @composite(surface=EVERY, overlap=EXACTLY, samples="d(4, 2)", exact_out=True)
@@ -144,10 +143,9 @@ topk_pair.kernel(lambda a, k, dim, largest: kernel.topk(a, k, dim, largest))
 picks(topk_pair)
 
 
-@topk_pair.fast
-def _topk_short(input, k, dim, largest):
-    found = _FIRST[largest](input._array, dim, False, k) if isinstance(input, Tensor) else None
-    return None if found is None else picked(topk_pair, found, input, dim)
+@topk_pair.plan(wraps="dim", native="LINES[largest].enter(input, dim, False, k)", names={"LINES": _FIRST})
+def _few_best(a, k, dim, largest):
+    return _FIRST[largest](a, dim, False, k)
 
 
 
@@ -171,10 +169,9 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     return topk_pair.function(input, k, dim, bool(largest))
 
 
-@topk.fast
-def _topk_of(input, k, dim, largest, sorted):
-    found = _FIRST[largest](input._array, dim, False, k) if largest.__class__ is bool and isinstance(input, Tensor) else None
-    return None if found is None else picked(topk_pair, found, input, dim)
+@topk.forwards
+def _best_pair(input, k, dim, largest, sorted):
+    return topk_pair.answer(input, k, dim, largest) if largest.__class__ is bool else None
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------------
@@ -223,10 +220,9 @@ picks(kthvalue)
 _KTH = Along("ranked", "kth", takes_k=True)
 
 
-@kthvalue.fast
-def _kth_short(input, k, dim, keepdim):
-    found = _KTH(input._array, dim, keepdim, k) if isinstance(input, Tensor) else None
-    return None if found is None else picked(kthvalue, found, input, dim, keepdim)
+@kthvalue.plan(wraps="dim", native="LINES.enter(input, dim, keepdim, k)", names={"LINES": _KTH})
+def _few_kth(a, k, dim, keepdim):
+    return _KTH(a, dim, keepdim, k)
 
 
 
@@ -310,19 +306,18 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         at = (input == out) | ((input != input) & (out != out))
         return (np.where(at, grad / max(1, int(at.sum())), grad.dtype.type(0)),)
 
-    @op.fast
-    def _short(input, dim, keepdim):
-        if dim is not None and dim.__class__ is not int or not isinstance(input, Tensor):
-            return None
-        found = ranked(input._array, dim, False if dim is None else keepdim)
-        if found is None:
-            return None
-        if dim is not None:
-            return picked(pair, found, input, dim, keepdim)
-        made = wrap(found[0])
-        if input._node is not None:
-            single.history(made, None, input)
-        return made
+    pair.plan(ranked, wraps="dim")
+
+    @single.plan(native="(LINES.enter(input, None, False) or NOTHING)[0]", names={"LINES": ranked, "NOTHING": (None,)})
+    def _few_ranked(a):
+        found = ranked(a, None, False)
+        return None if found is None else found[0]
+
+    @op.forwards
+    def _by_dim(input, dim, keepdim):
+        if dim is None:
+            return single.answer(input)
+        return pair.answer(input, dim, keepdim) if dim.__class__ is int else None
 
     return op
 
@@ -361,10 +356,7 @@ picks(mode)
 _MODES = Along("ranked", "mode", most_along=MOST_SORTED)
 
 
-@mode.fast
-def _mode_short(input, dim, keepdim):
-    found = _MODES(input._array, dim, keepdim) if isinstance(input, Tensor) else None
-    return None if found is None else picked(mode, found, input, dim, keepdim)
+mode.plan(_MODES, wraps="dim")
 
 
 
@@ -426,19 +418,15 @@ def _at_places(values: Tensor, places: Tensor, interpolation: str) -> Tensor:
     return low.lerp(high, weight)
 
 
-def _quantile_short(along: Along) -> Any:
-    """One quantile of lines of a small tensor without history."""
+def _few_quantiles(along: Along) -> Any:
+    """One quantile of lines of a small array."""
 
-    def short(input, q, dim, keepdim, interpolation):
-        if interpolation != "linear" or q.__class__ is not float or not 0 <= q <= 1 or not unrecorded(input):
+    def rule(a, q, dim, keepdim, interpolation):
+        if interpolation != "linear" or q.__class__ is not float or not 0 <= q <= 1 or dim is None and a.size > MOST_SORTED:
             return None
-        a = input._array
-        if a.__class__ is not np.ndarray or not 0 < a.size <= MOST or dim is None and a.size > MOST_SORTED:
-            return None
-        found = along(a, dim, keepdim, np.array(q, a.dtype))
-        return None if found is None else wrap(found)
+        return along(a, dim, keepdim, np.array(q, a.dtype))
 
-    return short
+    return rule
 
 
 @composite(
@@ -460,7 +448,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
-quantile.fast(_quantile_short(Along("quantiles", False, dims=ALL, most_along=MOST_SORTED, takes_array=True)))
+quantile.plan(_few_quantiles(Along("quantiles", False, dims=ALL, most_along=MOST_SORTED, takes_array=True)), most=MOST)
 
 
 @composite(
@@ -471,4 +459,4 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
 
 
-nanquantile.fast(_quantile_short(Along("quantiles", True, dims=ALL, most_along=MOST_SORTED, takes_array=True)))
+nanquantile.plan(_few_quantiles(Along("quantiles", True, dims=ALL, most_along=MOST_SORTED, takes_array=True)), most=MOST)

@@ -43,7 +43,7 @@ from flambeau_kernels.vocabulary import (
 )  # fmt: skip
 
 from .. import dtypes
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor
 from ._promote import common, floating, only, refuse
 from ._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, check_room, composite, elementwise, looks_at
 
@@ -394,12 +394,8 @@ def _spare_closed_form(op: Any, recurrence: Any) -> None:
         kernels.launch(formula, arrays, (out,), compute)
         op.learn(formula, arrays, out, compute)
 
-    def fast(input: Any, n: Any) -> Tensor | None:
-        made = low.direct(input._array, n) if is_low(n) and input.__class__ is Tensor else None
-        return None if made is None else wrap(made)
-
     op.launch = launch
-    op.fast(fast)
+    op.plan(lambda a, n: low.direct(a, n) if is_low(n) else None, tensors=("input",))
 
 
 _chebyshev_polynomials("t", 1, 0, _inside_t, _ends_t, "The Chebyshev polynomial of the first kind")

@@ -102,7 +102,7 @@ def eigh(input, UPLO="L"):
     return Eigh(eigh_of(input, _check_uplo("linalg.eigh", input, UPLO)))
 
 
-eigh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, True), square=True, returns=Eigh, order=(ROWS, COLUMNS)))
+eigh.plan(_lapack.on_matrices(lambda a, UPLO: _lapack.eigh_now(a, UPLO, True), square=True, order=(ROWS, COLUMNS)), returns=Eigh)
 
 
 @primitive(surface=0, memory=(ROWS,), samples="of linalg.eigvalsh", public_name="linalg.eigvalsh", batch_rule=leading)
@@ -136,7 +136,7 @@ def eigvalsh(input, UPLO="L"):
     return eigh_of(input, uplo)[0] if needs_vectors(input) else eigvalsh_of(input, uplo)
 
 
-eigvalsh.fast(_lapack.short_way(lambda a, UPLO: _lapack.eigh_now(a, UPLO, False), square=True, order=ROWS))
+eigvalsh.plan(_lapack.on_matrices(lambda a, UPLO: _lapack.eigh_now(a, UPLO, False), square=True, order=ROWS))
 
 
 # -- eigenvalues of any square matrix ------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def _svd_now(a: Any, full_matrices: Any, driver: Any) -> Any:
     return _lapack.svd("linalg.svd", a, bool(full_matrices), True) if driver is None else None
 
 
-svd.fast(_lapack.short_way(lambda a, full, *, driver: _svd_now(a, full, driver), returns=Svd, order=(COLUMNS, ROWS, COLUMNS)))
+svd.plan(_lapack.on_matrices(_svd_now, order=(COLUMNS, ROWS, COLUMNS)), returns=Svd)
 
 
 def _check_driver(name: str, driver: Any) -> None:
@@ -358,8 +358,8 @@ def svdvals(A, *, driver=None):
     return singular_values(A)
 
 
-svdvals.fast(
-    _lapack.short_way(lambda a, *, driver: _lapack.svd("linalg.svd", a, False, False) if driver is None else None, order=ROWS)
+svdvals.plan(
+    _lapack.on_matrices(lambda a, driver: _lapack.svd("linalg.svd", a, False, False) if driver is None else None, order=ROWS)
 )
 
 

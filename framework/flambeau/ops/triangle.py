@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
 from flambeau_kernels.cpu import triangle as kernels
 from flambeau_kernels.cpu.along import SEVERAL, Along
 from flambeau_kernels.cpu.reduce import Reduction, reduce
@@ -15,7 +14,6 @@ from .. import dtypes
 from ..tensor import Tensor, wrap_dim
 from ..tensor import wrap as tensor_over
 from ._batching import run
-from ._picked import recorded_plainly
 from ._spec import FUNCTION, INPLACE, METHOD, OUT, check_room, composite, need_int, primitive
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
@@ -41,7 +39,7 @@ def tril(input, diagonal=0):
 
 
 tril.kernel(kernels.tril)
-tril.short(lambda a, diagonal: kernels.shortly(a, diagonal, False))
+tril.plan(lambda a, diagonal: kernels.shortly(a, diagonal, False))
 tril.shape(lambda input, diagonal: (input.shape, input.dtype))
 tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
 tril.raw(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
@@ -58,7 +56,7 @@ def triu(input, diagonal=0):
 
 
 triu.kernel(kernels.triu)
-triu.short(lambda a, diagonal: kernels.shortly(a, diagonal, True))
+triu.plan(lambda a, diagonal: kernels.shortly(a, diagonal, True))
 triu.shape(lambda input, diagonal: (input.shape, input.dtype))
 triu.vjp(lambda grad, diagonal: (grad.triu(diagonal),))
 triu.raw(lambda grad, diagonal: (kernels.triu(grad, diagonal),))
@@ -96,10 +94,9 @@ _DIAGONAL_SUM = Reduction("trace", "add")
 _TRACE = Along("trace", dims=SEVERAL)
 
 
-@trace.fast
-def _trace_short(input):
-    found = _TRACE(input._array, 0) if isinstance(input, Tensor) and input._array.ndim == 2 else None
-    return None if found is None else recorded_plainly(trace, found, input, input._array.shape)
+@trace.plan
+def _few_traced(a):
+    return _TRACE(a, 0) if a.ndim == 2 else None
 
 
 @trace.kernel(device="cuda")
@@ -139,11 +136,9 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     return input.new_zeros(shape).diagonal_scatter(input, offset, i, j)
 
 
-@diag_embed.fast
-def _diag_embed_fast(input, offset, dim1, dim2):
-    """Without history, which passes through `diagonal_scatter`."""
-    a = getattr(input, "_array", None)
-    if a.__class__ is not np.ndarray or input._node is not None or offset.__class__ is not int or not a.ndim:
+@diag_embed.plan
+def _embedded(a, offset, dim1, dim2):
+    if offset.__class__ is not int or not a.ndim:
         return None
     ndim, n = a.ndim + 1, a.shape[-1] + abs(offset)
     i, j = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
@@ -154,7 +149,7 @@ def _diag_embed_fast(input, offset, dim1, dim2):
     seen = made.diagonal(offset, i, j)
     seen.flags.writeable = True                       # numpy's diagonals are not, for a time, though they are views
     seen[...] = a
-    return tensor_over(made)
+    return made
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(3); x(3, 4), 1", exact_out=True, elements="moved")
@@ -190,16 +185,15 @@ def fill_diagonal(input, fill_value, wrap=False):
     return input.put(tensor_over(places).to(input.device), input.new_full(places.shape, fill_value))
 
 
-@diag.fast
-def _diag_fast(input, diagonal):
-    """A vector that is not recorded as the main diagonal of a matrix."""
-    a = getattr(input, "_array", None)
-    if a.__class__ is not np.ndarray or a.ndim != 1 or diagonal.__class__ is not int or diagonal or input._node is not None:
+@diag.plan
+def _diagonal_of_vector(a, diagonal):
+    """A vector as the main diagonal of a matrix."""
+    if a.ndim != 1 or diagonal.__class__ is not int or diagonal:
         return None
     n = a.size
     made = np.zeros((n, n), a.dtype)
     made.ravel()[:: n + 1] = a
-    return small.over(made)
+    return made
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(2, 2); x(3), -1")

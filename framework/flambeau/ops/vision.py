@@ -19,8 +19,8 @@ from ..devices import contiguous_format
 from ..tensor import Tensor, wrap
 from . import pool_adaptive
 from ._batching import folded, leading
-from ._plans import Plan, moves, planned
 from ._spec import CHANNELS, FUNCTION, check_room, composite, describe, need_int, primitive
+from ._spec.plans import Plan, moves
 from .conv import as_ints
 
 Pairs = tuple[tuple[int, int], ...]
@@ -231,7 +231,7 @@ def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
     return pairs
 
 
-@planned(pad)
+@pad.plan(by="shape")
 def _planned_pad(input, pad, mode, value):
     from flambeau_kernels.cpu.layout import is_last
     from flambeau_kernels.cpu.pad import planned_constant, planned_mode
@@ -500,7 +500,7 @@ def _checked_sizes(
     return sizes, factors
 
 
-@planned(interpolate)
+@interpolate.plan(by="shape")
 def _planned_interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias):
     from flambeau_kernels.cpu.layout import is_last
     from flambeau_kernels.cpu.resample import planned_maps
@@ -706,7 +706,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     return _grid_sample("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
 
 
-@planned(grid_sample, ("input", "grid"))
+@grid_sample.plan(by="shape", tensors=("input", "grid"))
 def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
     """Images of one float dtype, by compiled loops whose results are those of the general way to the last bit."""
     if align_corners is None:
@@ -1077,7 +1077,7 @@ def channel_shuffle(input, groups):
 
 
 for _op in (pixel_shuffle, pixel_unshuffle, channel_shuffle):
-    planned(_op)(functools.partial(moves, _op))
+    _op.plan(functools.partial(moves, _op), by="shape")
 
 
 # -- windows as columns --------------------------------------------------------------------------------------
@@ -1197,7 +1197,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     return made if input.ndim == 4 else made.squeeze(0)
 
 
-planned(unfold)(functools.partial(moves, unfold))
+unfold.plan(functools.partial(moves, unfold), by="shape")
 
 
 @composite(namespace="nn.functional", samples="x(1, 8, 12), (4, 5), 2; x(1, 4, 9), (5, 5), 2, 1, 1, 2")

@@ -35,12 +35,12 @@ def likelihood_rows(x: np.ndarray) -> Any:
     return compiled_rows()
 
 
-def few_picked(x: Any, target: Any, weight: Any, ignored: int, reduction: str, stored: bool) -> Any:
+def few_picked(x: Any, target: Any, weight: Any, ignored: int, reduction: str, recorded: bool) -> Any:
     """`nll` of few float elements by a compiled loop, `likelihood_rows.picked`; None where that has no answer."""
     if not engines.chosen().compiles:
         return None
     rows = compiled_rows()
-    return None if rows is None else rows.picked(x, target, weight, ignored, reduction, stored)
+    return None if rows is None else rows.picked(x, target, weight, ignored, reduction, recorded)
 
 
 _DIFFERENCE = Formula(lambda a, b, scale: (a - b) * scale, "scaled_difference")

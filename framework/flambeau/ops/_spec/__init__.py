@@ -48,7 +48,6 @@ from .shapes import (
     sum_tensor_to,
     sum_to,
 )
-from .short import arrays_of
 from .view import view
 from .writing import (
     NamedOnly,
@@ -86,7 +85,6 @@ __all__ = [
     "ROWS",
     "Region",
     "aligned",
-    "arrays_of",
     "bool_dtype",
     "broadcast_shapes",
     "check_inplace",

@@ -16,6 +16,7 @@ from ... import _state
 from ..._arrays import MetaArray, ndarray
 from ...autograd.tape import Node
 from ...tensor import Tensor, bump
+from . import plans
 from .history import rebase
 from .overlap import refuse_shared
 from .shapes import elsewhere
@@ -159,11 +160,10 @@ class Op:
         self.whole = False
         self.in_parts: Any = None  # ``fn(*args)``: the same by ops that are operators; what dispatch modes see in its place
         self.overlap: dict[str, str] = {}
-        self.fast_rule: Any = None
+        self.planned: Any = None  # what the declaration says of its plans, see `plans.py`
+        self.forwarded: tuple[Any, ...] = ()  # what answers before these
         # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op fails neither by values nor has it side effects.
         self.in_rows: Any = None
-        # ``fn(*args with arrays)``: the array of the result for usual arguments, or None having done nothing; with the bits of the op.
-        self.on_arrays: Any = None
         self.answered_by: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None
@@ -178,10 +178,68 @@ class Op:
                 raise TypeError(f"{self.name}: a declaration has no keyword {name!r}; it has {', '.join(Facts.__annotations__)}")
             setattr(self, name, value)
 
-    def fast(self, fn: Any) -> Any:
-        """Give the op a short cut: ``fn(*args)`` answers the common small case, or returns None for the general path."""
-        self.fast_rule = fn
-        return fn
+    def plan(
+        self, rule: Any = None, *, by: str | None = None, tensors: tuple[str, ...] = (), beside: tuple[str, ...] = (),
+        optional: tuple[str, ...] = (), few: int = 0, **conditions: Any,
+    ) -> Any:  # fmt: skip
+        """Say how usual calls are answered: ``rule(*args)``, with arrays for the Tensors, is an array, several, or None for `run`.
+
+        Args:
+            by: None where `rule` computes. 'shape' where it finds a `Plan`, of the arguments as they are, for each kind of contiguous
+                arrays and of plain arguments; 'strides' where there is one for each order of memory as well.
+            tensors: the parameters that are Tensors. By default those of the declaration, of a composition the first one.
+            beside: others of them, of which `dtypes` and `most` say nothing.
+            optional: those that may be None, beside those that are it by default.
+            few: elements up to which a few passes of numpy's over contiguous arrays of one floating dtype are taken.
+            conditions: fields of `Planned`. `wraps` is the parameter that is a dimension of the first tensor, counted from the front for
+                `rule`; `dims` one that is several, counted so for the history. `dtypes` are numpy's characters, one of which all arrays
+                have; `most` elements have they at most, and at least one; `rows` wants them contiguous. `constant` tensors have no
+                history. `quiet` ignores floating-point errors. `discrete` results have no history. `lists`: the tensor is a list of them.
+                `returns` makes the result of several. `record` makes the history ``(made, kept, *tensors)`` of a composition, for which
+                `rule` returns the result and what is kept if it is ``recorded``. `native` is asked first: text of the call of a builtin
+                that takes and makes Tensors, where `names` have what it refers to, or an object with a builtin ``enter``. `builtin` is text
+                of such a call on arrays, ``a_input`` and so on, before that of `rule`.
+        """
+        if rule is None:
+            return functools.partial(self.plan, by=by, tensors=tensors, beside=beside, optional=optional, few=few, **conditions)
+        if few:
+            conditions = {"dtypes": "fd", "most": few, "rows": True, "quiet": True} | conditions
+        names = tensors or tuple(n for n in self.params if n in getattr(self, "tensor_params", self.params[:1]))
+        may_lack = frozenset(n for n in (*names, *beside) if n in optional or n in self.defaults)
+        if by is None and "native" not in conditions and hasattr(rule, "enter"):
+            conditions["native"] = rule               # an `Along`, which takes Tensors as well
+        self.planned = plans.Planned(rule, by, names, beside, may_lack, **conditions)
+        self.__dict__.pop("answer", None)
+        return rule
+
+    def forwards(self, *ways: Any) -> Any:
+        """Say which ops answer usual calls, before a plan does.
+
+        Args:
+            ways: ``fn(*args)``, the result of another op or None; or an op of the same arguments.
+        """
+        self.forwarded = ways
+        self.__dict__.pop("answer", None)
+        return ways[0]
+
+    @property
+    def answers(self) -> tuple[Any, ...]:
+        """Functions ``fn(*args)`` of which the first that is not None is the result of a usual call; they have done nothing otherwise."""
+        found = [way.answer if isinstance(way, Op) else way for way in self.forwarded]
+        return (*found, plans.answer(self, self.planned)) if self.planned is not None else tuple(found)
+
+    @functools.cached_property
+    def answer(self) -> Any:
+        """``answer(*args)``: the result of a usual call, or None having done nothing. None where there is no such function."""
+        found = self.answers
+        return found[0] if len(found) == 1 else plans.first_of(found) if found else None
+
+    @property
+    def on_arrays(self) -> Any:
+        """``fn(*args with arrays)``: the array of the result for usual arguments, or None; None where a plan asks for more than arrays."""
+        planned = self.planned
+        return planned.rule if planned is not None and planned == plans.Planned(planned.rule, None, planned.tensors, (), planned.optional,
+                                                                                native=planned.native) else None  # fmt: skip
 
     def of_rows(self, args: Any, out: Any, moments: Any, how: Any) -> Any:
         """The result `out`, which a stage of `in_rows` has computed, as a Tensor with its history."""
@@ -217,15 +275,23 @@ class Op:
         self.in_parts = fn
         return fn
 
-    def short_way(self, given: str, is_tensor: Any) -> list[str]:
-        """Lines of the public function that come before the general way, for the arguments `given`.
+    def answering(self, is_tensor: Any) -> list[str]:
+        """Lines of the public function that return the answer to a usual call, or go on.
 
         Args:
             is_tensor: text that tests whether the parameter of a name is a plain Tensor.
         """
-        if self.fast_rule is None:
-            return []
-        return [f"made = fast({given})", "if made is not None:", "    return made"]
+        return self.asking(self.params)
+
+    def asking(self, params: tuple[str, ...]) -> list[str]:
+        """Lines that return what the first of `answers` that has one says to `params`, or go on."""
+        lines: list[str] = []
+        for i in range(len(self.answers)):
+            call = [f"made = answer{i}({', '.join(params)})"]
+            if i < len(self.forwarded) and not isinstance(self.forwarded[i], Op):
+                call = plans.guarded(self, call[0])
+            lines += [*call, "if made is not None:", "    return made"]
+        return lines
 
     node_base: type[Node] = Node
 

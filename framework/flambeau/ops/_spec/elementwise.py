@@ -22,9 +22,9 @@ from ...tensor import Tensor, bump, device_of, wrap
 from .._promote import NUMBERS, Rule, common
 from .base import EVERYWHERE, OPS, Autocast, Facts, Op
 from .history import check_versions, named_tensors, rebase
+from .nodes import indented, written
 from .overlap import refuse_partly_shared
 from .shapes import broadcast_shapes, common_device, describe, elsewhere, sum_tensor_to, sum_to
-from .short import compiled, indented
 from .writing import (
     cannot_be_cast,
     check_out,
@@ -324,7 +324,7 @@ class ElementwiseOp(Op):
     @functools.cached_property
     def written_record(self) -> Any:
         """`record` as it is written for each op."""
-        return compiled(self, "record", self.record_text())
+        return written(self, "record", self.record_text())
 
     def record_text(self) -> list[str]:
         """The lines of `record`."""

@@ -19,10 +19,10 @@ from ...autograd import engine, tape
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap
-from . import short
+from . import nodes, plans
 from .base import FUNCTION, Autocast, Facts, Op, Overlap
 from .history import check_versions
-from .memory import LIKE, in_memory_order, placed
+from .memory import in_memory_order, placed
 from .shapes import common_device, elsewhere
 
 _new = object.__new__
@@ -35,15 +35,15 @@ class PrimitiveNode(Node):
     lengths: Any = None  # where arguments are lists of tensors: how many each has
 
     def raw(self, grad: Any) -> Any:
-        # The first backward of each op writes what calls its rule, see `short.py`.
+        # The first backward of each op writes what calls its rule, see `nodes.py`.
         cls = type(self)
-        cls.raw = short.raw(self.op, cls.raw_general)
+        cls.raw = nodes.raw(self.op, cls.raw_general)
         return cls.raw(self, grad)
 
     def raw_general(self, grad: Any) -> Any:
         op = self.op
         first = grad[0] if self.shape and op.raw_of_first else grad
-        if not (short.are_arrays(grad) if op.raw_of_all else first.__class__ is ndarray):  # raw rules are for the host
+        if not (nodes.are_arrays(grad) if op.raw_of_all else first.__class__ is ndarray):  # raw rules are for the host
             return engine.through_tensors(self, grad)
         check_versions(self)
         saved = self.saved
@@ -158,10 +158,8 @@ class PrimitiveOp(Op):
         self.raw_rule: Any = None
         self.raw_of_first = self.raw_of_all = False
         self.jvp_rule: Any = None
-        self.short_rule: Any = None
-        self.store_rule: Any = None
+        self.stored: Any = None  # the plan that stores in the first argument
         self.inplace_rule: Any = None
-        self.wraps: str | None = None
         self.not_differentiable = ""  # why there is no vjp, where there is none
         self.vjp_names: tuple[str, ...] = ()
         self.raw_names: tuple[str, ...] = ()
@@ -211,63 +209,33 @@ class PrimitiveOp(Op):
         self.jvp_rule = fn
         return fn
 
-    def short(self, fn: Any = None, *, wraps: str | None = None) -> Any:
-        """Give the short way of usual arguments, ``fn(*args with arrays) -> array or None``; see `short.py`.
+    def plan(self, rule: Any = None, *, stores: bool = False, **conditions: Any) -> Any:
+        """`Op.plan`; with `stores`, ``rule(array, *args with arrays)`` stores in its first argument and says whether it did.
 
-        Args:
-            wraps: the parameter that is a dimension of the first tensor; `fn` gets it counted from the front.
+        That answers the in-place form as well; a second plan may answer the other form.
         """
-        if fn is None:
-            return functools.partial(self.short, wraps=wraps)
-        self.short_rule, self.wraps = fn, wraps
-        return fn
-
-    def stores(self, fn: Any = None, *, wraps: str | None = None) -> Any:
-        """Give the short way of an op whose result is its first argument with other values in some places.
-
-        ``fn(array, *args with arrays)`` stores them in the array and says whether it did.
-
-        Args:
-            wraps: as for `short`.
-        """
-        if fn is None:
-            return functools.partial(self.stores, wraps=wraps)
-
-        order = "K" if self.memory is LIKE else "C"
-
-        def copied(a: Any, *args: Any) -> Any:
-            made = a.copy(order)
-            return made if fn(made, *args) else None
-
-        self.store_rule = fn
-        self.short(copied, wraps=wraps)
-        return fn
-
-    @property
-    def fast_rule(self) -> Any:
-        """The short way, written when it is first asked for."""
-        if self._fast is None and self.short_rule is not None:
-            self._fast = short.on_arrays(self, self.short_rule, self.wraps)
-        return self._fast
-
-    @fast_rule.setter
-    def fast_rule(self, rule: Any) -> None:
-        self._fast = rule
+        if rule is None:
+            return functools.partial(self.plan, stores=stores, **conditions)
+        if not stores:
+            return super().plan(rule, **conditions)
+        super().plan(rule, **conditions)
+        self.stored, self.planned = self.planned, self.planned._replace(rule=plans.copying(self, rule))
+        return rule
 
     @functools.cached_property
     def run_inplace(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # written when it is first asked for
         general = self.inplace_rule or functools.partial(Op.run_inplace, self)
-        return general if self.store_rule is None else short.short_in_place(self, self.store_rule, self.wraps, general)
+        return general if self.stored is None else plans.answer_in_place(self, self.stored, general)
 
     @functools.cached_property
     def histories(self) -> Any:
         """``fn(outs, kept, *args)``, which records several results of single tensors."""
-        return short.histories(self)
+        return nodes.histories(self)
 
     @functools.cached_property
     def history(self) -> Any:
         """``fn(made, kept, *args)``, which records one result of single tensors."""
-        return short.history(self)
+        return nodes.history(self)
 
     def _collect(self) -> None:
         names = dict.fromkeys((*self.vjp_names, *self.raw_names))

@@ -108,7 +108,7 @@ class ReductionOp(Op):
         # What runs on large arrays of a layout, dim and keepdim that were met before.
         self.known: dict[Any, Any] = {}
         kernels.plans_kept_elsewhere.append(self.known.clear)
-        self.fast_rule = self._short_way(Along("fold", self.rule, self.kinds, dims=SEVERAL))
+        self.forwards(self._answered_by(Along("fold", self.rule, self.kinds, dims=SEVERAL)))
 
     def raw(self, fn: Any) -> Any:
         """The vjp on arrays: ``fn(grad, out, input, count)``.
@@ -127,10 +127,10 @@ class ReductionOp(Op):
             return None
         return accumulate.numpy, result.numpy
 
-    def _short_way(self, along: Along) -> Any:
-        """The way of small arrays in C order, where a kernel is made for them."""
+    def _answered_by(self, along: Along) -> Any:
+        """The answer for small arrays in C order, where a kernel is made for them."""
 
-        def short(input, dim=None, keepdim=False, dtype=None):
+        def answer(input, dim=None, keepdim=False, dtype=None):
             made = along.enter(input, dim, keepdim) if dtype is None else None
             if made is None:
                 found = self._found_by(along, input, dim, keepdim, dtype)
@@ -145,7 +145,7 @@ class ReductionOp(Op):
                 self.record(made, input, axes, keepdim)
             return made
 
-        return short
+        return answer
 
     def _found_by(self, along: Along, input: Any, dim: Any, keepdim: Any, dtype: Any) -> Any:
         """What `along` makes of the array of `input` where it had no answer at first, or None."""
@@ -176,7 +176,7 @@ class ReductionOp(Op):
             refuse_write(out)
         plain = out.__class__ is Tensor and out._node is None and out._view_of is None
         if plain and isinstance(input, Tensor) and out._storage is not input._storage:
-            made = self.fast_rule(*args)
+            made = self.answer(*args)
             if made is not None and made._node is None:
                 a, to = made._array, out._array
                 if to.__class__ is ndarray and to.dtype is a.dtype and to.shape == a.shape and to.flags.carray:

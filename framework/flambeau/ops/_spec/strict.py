@@ -1,8 +1,8 @@
-"""FLAMBEAU_STRICT=1: a short way that fails on arguments which the general way answers says so.
+"""FLAMBEAU_STRICT=1: a plan that fails on arguments which the general way answers says so.
 
-Short ways leave bad arguments to the general way, which finds the words for them, and so take an exception for "not for me".
-A short way that is broken raises too, and would only be slow. With the variable set when flambeau is imported, the text of short
-ways is another: it asks the general way at once, and raises `BrokenShortWay` if that has an answer. Without it nothing is added.
+Plans leave bad arguments to the general way, which finds the words for them, and so take an exception for "not for me".
+A plan that is broken raises too, and would only be slow. With the variable set when flambeau is imported, the text around plans
+is another: it asks the general way at once, and raises `BrokenPlan` if that has an answer. Without it nothing is added.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from ..._kinds import NoStrides
 from ...dtypes import dtype
 from ...tensor import Tensor
 
-__all__ = ["STRICT", "BrokenShortWay", "check_refused", "store_refused"]
+__all__ = ["STRICT", "BrokenPlan", "check_refused", "store_refused"]
 
 STRICT = os.environ.get("FLAMBEAU_STRICT", "").strip() not in ("", "0")
 
 _PLAIN = (int, float, complex, bool, str, type(None), dtype)
 
 
-class BrokenShortWay(AssertionError):
-    """A short way raised where the general way has an answer; the cause is what it raised."""
+class BrokenPlan(AssertionError):
+    """A plan raised where the general way has an answer; the cause is what it raised."""
 
 
 def check_refused(op: Any, operands: Collection[str], args: tuple[Any, ...], error: Exception) -> None:
-    """Raise BrokenShortWay if `error`, which the short way of `op` raised, is none of the refusals that are allowed.
+    """Raise BrokenPlan if `error`, which the plan of `op` raised, is none of the refusals that are allowed.
 
-    Those are: arguments of kinds that short ways are not made for (a list or a number for a Tensor, a Tensor or numpy's
+    Those are: arguments of kinds that plans are not made for (a list or a number for a Tensor, a Tensor or numpy's
     number for a size), a warning that the program made an error, and whatever the general way refuses as well.
 
     Args:
@@ -44,7 +44,7 @@ def check_refused(op: Any, operands: Collection[str], args: tuple[Any, ...], err
 
 
 def store_refused(op: Any, operands: Collection[str], args: tuple[Any, ...], error: Exception, general: Any) -> Any:
-    """What ``general(*args)`` returns, after the short way of the in-place form raised `error`; as `check_refused` otherwise."""
+    """What ``general(*args)`` returns, after the plan of the in-place form raised `error`; as `check_refused` otherwise."""
     result = general(*args)
     if not _is_refusal(op, operands, args, error):
         _raise_broken(op, error)
@@ -52,9 +52,9 @@ def store_refused(op: Any, operands: Collection[str], args: tuple[Any, ...], err
 
 
 def _raise_broken(op: Any, error: Exception) -> None:
-    raise BrokenShortWay(
-        f"{op.qualified}: its short way raised {type(error).__name__}: {error}; the general way answers these arguments. "
-        f"Mend the short way, or let it return None for them"
+    raise BrokenPlan(
+        f"{op.qualified}: its plan raised {type(error).__name__}: {error}; the general way answers these arguments. "
+        f"Mend the plan, or let it return None for them"
     ) from error
 
 
@@ -68,6 +68,6 @@ def _is_usual(op: Any, operands: Collection[str], name: str, value: Any) -> bool
         return isinstance(value, Tensor) or value is None and name in op.defaults
     if isinstance(value, (tuple, list)):
         return all(type(v) in _PLAIN or isinstance(v, Tensor) and name in operands for v in value)
-    if isinstance(value, Tensor):  # of a composition whose short way gets it as it is
+    if isinstance(value, Tensor):  # of a composition whose plan gets it as it is
         return op.kind == "composite" and name in op.positional and name not in op.defaults
     return type(value) in _PLAIN

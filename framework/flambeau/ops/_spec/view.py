@@ -70,10 +70,10 @@ class ViewOp(PrimitiveOp):
         self.piece_rule = fn
         return fn
 
-    def short_way(self, given: str, is_tensor: Any) -> list[str]:
+    def answering(self, is_tensor: Any) -> list[str]:
         """`run`, written out where it makes one view of a plain Tensor: the calls would be a third of the time."""
-        if self.fast_rule is not None or self.check is not None and not self.may_be_tensor or "run" in self.__dict__:
-            return super().short_way(given, is_tensor)
+        if self.forwarded or self.planned or self.check is not None and not self.may_be_tensor or "run" in self.__dict__:
+            return super().answering(is_tensor)
         first, *rest = self.params
         arguments = "".join(f", {name}" for name in rest)
         made = f"kernel({first}._array{arguments})"
