@@ -1,4 +1,4 @@
-"""The short ways through dispatch and the backward engine: they do what the general ways do, and lose nothing."""
+"""The plans through dispatch and the backward engine: they do what the general ways do, and lose nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def same(found, expected):
 
 
 def general(name, *args):
-    """The op without its short cut."""
+    """The op without its plan."""
     op = OPS[name]
     return op.run(*args, *(op.defaults[n] for n in op.params[len(args) :]))
 

@@ -18,7 +18,7 @@ _EXACT_WORDS = frozenset((
 
 
 def refuse(*operands: Any) -> None:
-    """The answer to operands that a short way was not made for: None."""
+    """The answer to operands that a builtin was not made for: None."""
 
 
 class Formula:

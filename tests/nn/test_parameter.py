@@ -133,14 +133,14 @@ def test_lazy_modules_copy():
     assert tuple(m(fb.ones(2, 4)).shape) == (2, 3)
 
 
-def test_operations_on_parameters_take_the_short_ways_of_tensors():
+def test_operations_on_parameters_take_the_plans_of_tensors():
     from flambeau.ops import _entry, join
 
     p = nn.Parameter(fb.ones(2))
 
     assert _entry._scope["Parameter"] is nn.Parameter
     assert nn.Parameter in _entry._scope["PLAIN"]
-    assert join._cat_fast([p, p], 0).tolist() == [1.0] * 4
+    assert join.cat.answer([p, p], 0).tolist() == [1.0] * 4
     assert type(p * p) is type(p + 1) is type(fb.cat([p, p])) is fb.Tensor
     (p * p + fb.cat([p, p])[1:3]).sum().backward()
     assert p.grad.tolist() == [3.0, 3.0]

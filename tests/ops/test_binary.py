@@ -1,4 +1,4 @@
-"""Operations of two operands where they take short ways: small powers, numbers before tensors, repeated operands."""
+"""Operations of two operands where they take plans: small powers, numbers before tensors, repeated operands."""
 
 from __future__ import annotations
 

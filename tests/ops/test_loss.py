@@ -117,7 +117,7 @@ def test_cross_entropy_is_the_log_likelihood_of_softmax() -> None:
 
 def test_the_gradient_of_cross_entropy_is_softmax_less_the_target() -> None:
     expected = (special.softmax(A, 1) - np.eye(3)[CLASSES]) / 4
-    for ignore_index in (-100, 7):  # the short cut, and the general path
+    for ignore_index in (-100, 7):  # the plan, and the general path
         x = fb.tensor(A, requires_grad=True)
         F.cross_entropy(x, fb.tensor(CLASSES), ignore_index=ignore_index).backward()
         np.testing.assert_allclose(x.grad.numpy(), expected, atol=1e-12)

@@ -1,5 +1,7 @@
-"""Short ways of primitive ops give what the general way gives: values, dtype, strides, history, gradients and errors."""
+"""Plans of primitive ops give what the general way gives: values, dtype, strides, history, gradients and errors."""
 
+import ast
+import inspect
 import itertools
 import math
 import operator
@@ -23,7 +25,7 @@ def numbers(*shape, dtype=fb.float32, by=7):
 
 
 def cases(dtype):
-    """Op, and arguments in order: what each short way is for."""
+    """Op, and arguments in order: what each plan is for."""
     x, y, v = numbers(3, 4, dtype=dtype), numbers(3, 4, dtype=dtype, by=5), numbers(4, dtype=dtype)
     cube, strided = numbers(3, 2, 4, dtype=dtype), numbers(4, 3, dtype=dtype).t()
     number = 2 if dtype is not fb.bool else True
@@ -100,7 +102,7 @@ ALWAYS = (fb.float32, fb.float64, fb.int64)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_short_way_gives_what_the_general_way_gives(dtype):
+def test_a_plan_gives_what_the_general_way_gives(dtype):
     taken = set()
     for name, args in cases(dtype):
         op = OPS[name]
@@ -121,7 +123,7 @@ def test_a_short_way_gives_what_the_general_way_gives(dtype):
 
 
 @pytest.mark.parametrize("dtype", [fb.float32, fb.float64], ids=str)
-def test_a_short_way_records_what_the_general_way_records(dtype):
+def test_a_plan_records_what_the_general_way_records(dtype):
     for name, args in cases(dtype):
         op = OPS[name]
         if op.vjp_rule is None:
@@ -145,7 +147,7 @@ def test_a_short_way_records_what_the_general_way_records(dtype):
             assert op.answer(*leaves).grad_fn is None
 
 
-def test_what_a_short_way_saved_may_not_be_overwritten():
+def test_what_a_plan_saved_may_not_be_overwritten():
     x, at, y = numbers(3, 4).requires_grad_(), PLACES.clone(), numbers(3, 4)
     made = x.gather(0, at)
     at.add_(0)
@@ -161,7 +163,7 @@ IN_PLACE = ["scatter_src", "scatter_value", "scatter_add", "index_add", "index_c
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_an_in_place_short_way_stores_what_the_general_way_stores(dtype):
+def test_an_in_place_plan_stores_what_the_general_way_stores(dtype):
     for name, args in cases(dtype):
         if name not in IN_PLACE:
             continue
@@ -390,10 +392,10 @@ MATRICES = [
 @pytest.mark.filterwarnings("ignore:torch.*is deprecated in favor of")
 @pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.complex128], ids=str)
 @pytest.mark.parametrize("call", MATRICES)
-def test_short_ways_of_matrices_agree_with_what_gradients_are_taken_of(call, dtype):
+def test_plans_of_matrices_agree_with_what_gradients_are_taken_of(call, dtype):
     x, b = square(dtype), numbers(4, 3, dtype=dtype, by=5)
     made = call(x, b)
-    expected = call(x.clone().requires_grad_(), b.clone().requires_grad_())  # with history nothing takes a short way
+    expected = call(x.clone().requires_grad_(), b.clone().requires_grad_())  # with history nothing takes a plan
     assert type(made) is type(expected)
     for one, two in zip(made if isinstance(made, tuple) else [made], expected if isinstance(expected, tuple) else [expected], strict=True):
         assert one.dtype in (dtype, x.abs().dtype, fb.int32)
@@ -486,3 +488,23 @@ def test_the_order_of_a_result_is_that_of_the_first_operand_however_often_it_was
     for _ in range(100):
         assert op(rows, columns).stride() == (4, 1)
         assert op(columns, rows).stride() == (1, 3)
+
+
+def test_bmm_refuses_batches_of_batches_on_every_way():
+    x = fb.ones(1, 2, 3, 3)
+    for product in (fb.bmm, OPS["bmm"].run):
+        with pytest.raises(RuntimeError, match="must be a 3D tensor"):
+            product(x, x)
+
+
+def test_functions_that_forward_make_no_results_themselves():
+    makers = {"wrap", "over", "history", "record_as", "recorded", "tensor_over"}
+    # The mask that dropout multiplies by, and where equal bags begin, are operands.
+    allowed = {"_multiplied_by_mask", "_bags_of_equal_length", "_reshaped"}
+    for op in {id(op): op for op in OPS.values()}.values():
+        for way in op.forwarded:
+            if isinstance(way, Op) or op.kind == "reduction" or way.__name__ in allowed:
+                continue
+            tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(way)) if way.__name__ != "<lambda>" else "0")
+            called = {getattr(n.func, "attr", getattr(n.func, "id", "")) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+            assert not called & makers, (op.qualified, way.__name__)

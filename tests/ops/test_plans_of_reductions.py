@@ -97,7 +97,7 @@ def assert_same(found, expected, what):
     assert len(found) == len(expected), (what, found, expected)
     for one, other in zip(found, expected, strict=True):
         if isinstance(one, np.ndarray):
-            # The short way's derivative rules are on arrays, the general way's perhaps on tensors.
+            # The plan's derivative rules are on arrays, the general way's perhaps on tensors.
             np.testing.assert_allclose(one, other, rtol=2e-2 if "bfloat16" in what else 1e-5, atol=1e-6, err_msg=what)
         else:
             assert one == other, what
@@ -126,7 +126,7 @@ def compare(texts, dtype, with_grad, monkeypatch):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("family", [*DIFFERENTIABLE, *OTHERS])
-def test_the_short_way_is_the_general_way(family, dtype, monkeypatch):
+def test_the_plan_is_the_general_way(family, dtype, monkeypatch):
     compare((DIFFERENTIABLE | OTHERS)[family], dtype, False, monkeypatch)
 
 

@@ -57,7 +57,7 @@ for call in (larger, beyond, lambda: x.gather(5, places), lambda: x.gather(0, [[
 """
 
 
-def test_arguments_that_short_ways_refuse_have_the_same_answers_and_errors_in_strict_processes(fresh_python):
+def test_arguments_that_plans_refuse_have_the_same_answers_and_errors_in_strict_processes(fresh_python):
     usual = fresh_python("-c", REFUSED, FLAMBEAU_STRICT="0")
     assert usual.count("Error") >= 4
     assert usual.startswith("[[1.0, 1.0]] 0.0")

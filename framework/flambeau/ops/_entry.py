@@ -141,13 +141,13 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     body = [*aged, *read_older(op, form, with_out), *read_names(op, form)]
     refuse = refuse_missing(op, form)
     body += _look_closer(op, f"return call(OP, {args}, {out})", f"return interpret(OP, {args})", refuse, with_out)
-    short = _answered(op, _is_tensor)
-    if not isinstance(op, ElementwiseOp) and short and refuse:
+    answered = _answered(op, _is_tensor)
+    if not isinstance(op, ElementwiseOp) and answered and refuse:
         # Most of the time nothing is missing, and a `try` costs nothing; but a flag that is missing looks as if it were set.
         if any(name not in op.defaults for name in op.keyword_only):
-            short = [*refuse, *short]
-        short = ["try:", *indented(short), "except TypeError:", *indented(refuse), "    raise"]
-    body += [*short, *refuse]
+            answered = [*refuse, *answered]
+        answered = ["try:", *indented(answered), "except TypeError:", *indented(refuse), "    raise"]
+    body += [*answered, *refuse]
     if isinstance(op, _spec.CompositeOp):
         # What is no Tensor may want a say too; of a composition, before it is taken apart.
         strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in _operands(op))

@@ -581,7 +581,7 @@ def _converging(name: str, rule: Any, *args: Any) -> Any:
         raise LinAlgError(f"{name}: The algorithm failed to converge: {error}") from None
 
 
-# -- short ways ------------------------------------------------------------------------------------------------------------
+# -- plans ------------------------------------------------------------------------------------------------------------------
 
 
 def is_plain(a: Any, square: bool = False) -> bool:

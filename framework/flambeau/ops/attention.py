@@ -33,7 +33,7 @@ def allowed(way: str) -> bool:
 def allow(**ways: bool) -> None:
     """Allow or forbid ways for the whole process, as ``allow(math=False)``."""
     _allowed.update({way: bool(yes) for way, yes in ways.items()})
-    _planned_attention.forget()
+    scaled_dot_product_attention.plans.clear()
 
 
 def _composed(query: Tensor, mask: Any, dropout_p: float) -> bool:

@@ -413,10 +413,10 @@ _POWER_BY_NUMBER = Formula(lambda input, exponent: pow(input, exponent), "pow_by
 
 def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
     input, exponent = arrays
-    short_way = compute is F4 or compute is F8 or compute.kind in "iu"
+    usual = compute is F4 or compute is F8 or compute.kind in "iu"
     if exponent.__class__ not in (int, float):
         ElementwiseOp.launch(pow, arrays, out, compute)
-        if input.__class__ in (int, float) and short_way:
+        if input.__class__ in (int, float) and usual:
             pow.learn(pow.formula, arrays, out, compute)
         return
     if compute.kind == "c" and exponent == 0:             # also of 0, unlike an exponent that is an array of zeros
@@ -428,7 +428,7 @@ def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
     formula, operands = (_POWER_BY_NUMBER, arrays) if formula is None else (formula, (input,))
     kernels.launch(formula, operands, (out,), compute)
     # Integers to a floating power are computed in floating numbers by the formula that integers to a whole power have.
-    if short_way and getattr(input, "dtype", compute) == compute:
+    if usual and getattr(input, "dtype", compute) == compute:
         pow.learn(formula, operands, out, compute)
 
 

@@ -325,6 +325,8 @@ def bilinear(input1, input2, weight, bias=None):
 @bilinear.plan(tensors=("input1", "input2", "weight", "bias"), dtypes="fd")
 def _few_forms(a, b, w, c):
     """A few rows of one real dtype."""
+    if a.ndim != 2 or b.ndim != 2 or w.ndim != 3:
+        return None
     (count, left), (same, right), (outputs, i, j) = a.shape, b.shape, w.shape
     if same != count or i != left or j != right or not 0 < count * w.size < 4096 or c is not None and c.shape != (outputs,):
         return None

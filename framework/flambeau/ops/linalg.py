@@ -208,7 +208,11 @@ def _product_of_batches(a: Any, b: Any) -> Any:
     return kernel.matmul(a, b) if made is None else made
 
 
-bmm.plan(_product_of_batches, native="small.enter_bmm(input, mat2)")
+
+@bmm.plan(native="small.enter_bmm(input, mat2)")
+def _product_of_two_batches(a: Any, b: Any) -> Any:
+    return _product_of_batches(a, b) if a.ndim == 3 else None
+
 
 
 @bmm.shape

@@ -237,7 +237,7 @@ def _planned_pad(input, pad, mode, value):
     from flambeau_kernels.cpu.pad import planned_constant, planned_mode
 
     pairs = _checked_pairs(input, pad, mode, value)
-    if is_last(input._array):
+    if is_last(input._array) or value.__class__ is int and not -1 << 63 <= value < 1 << 63:
         return None
     if mode == "constant":
         value = 0 if value is None else value

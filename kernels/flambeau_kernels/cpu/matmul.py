@@ -196,7 +196,10 @@ def small_batch(a: Any, b: Any) -> Any:
         return None
     if a.ndim > 3:
         x, y = _one_batch(a, b)
-        return np.matmul(x, y, order="C").reshape(*a.shape[:-1], columns)
+        made = np.matmul(x, y, order="C")
+        if x is a:
+            return made if made.shape[:-2] == a.shape[:-2] else None
+        return made.reshape(*a.shape[:-1], columns)
     return np.matmul(a, b, order="C")                  # ValueError if they do not fit
 
 

@@ -50,7 +50,7 @@ def in_range(index: np.ndarray, low: int, high: int) -> bool:
 
 
 def has_negative(index: np.ndarray) -> bool:
-    """Whether a short cut has to leave the int64 `index` to the checks: some element is negative, or it has none."""
+    """Whether a plan has to leave the int64 `index` to the checks: some element is negative, or it has none."""
     if index.size <= COMPILED_FROM and _LITTLE:
         # The sign of each element is in its last byte; to look at these is quicker than a reduction.
         return not (index.size and index.tobytes()[7::8].isascii())

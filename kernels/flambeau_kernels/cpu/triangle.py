@@ -32,7 +32,7 @@ def triu(a: np.ndarray, diagonal: int = 0) -> np.ndarray:
 
 
 def shortly(a: np.ndarray, diagonal: int, upper: bool) -> np.ndarray | None:
-    """The triangle of a few elements, by a kept mask of those that become zero, or of many; None where there is no short way."""
+    """The triangle of a few elements, by a kept mask of those that become zero, or of many; None where there is no such kernel."""
     if a.ndim < 2 or diagonal.__class__ is not int:
         return None
     if a.size > MOST_FEW:

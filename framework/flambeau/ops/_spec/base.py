@@ -161,6 +161,7 @@ class Op:
         self.in_parts: Any = None  # ``fn(*args)``: the same by ops that are operators; what dispatch modes see in its place
         self.overlap: dict[str, str] = {}
         self.planned: Any = None  # what the declaration says of its plans, see `plans.py`
+        self.plans: dict[Any, Any] = {}  # those that were found, which settings may have to clear
         self.forwarded: tuple[Any, ...] = ()  # what answers before these
         # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op fails neither by values nor has it side effects.
         self.in_rows: Any = None

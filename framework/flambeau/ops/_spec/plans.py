@@ -369,9 +369,8 @@ def answer_in_place(op: Any, planned: Planned, general: Any) -> Any:
 
 def _looked_up(op: Any, planned: Planned) -> Any:
     """`answer` by plans that ``rule(*args) -> Plan or None`` finds, and the text finds again by shapes, dtypes and plain arguments."""
-    plans: dict[Any, Plan | None] = {}
+    plans: dict[Any, Plan | None] = op.plans
     rule, tensors, optional = planned.rule, planned.every, planned.optional
-    rule.__dict__["forget"] = plans.clear  # for a setting that the plans depend on
     kernels.plans_kept_elsewhere.append(plans.clear)
 
     def learn(key: Any, *args: Any) -> Plan | None:

@@ -31,7 +31,7 @@ _PROGRAMS = ("valgrind", "callgrind_annotate")
 _REQUEST = bytes.fromhex("4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3".replace(" ", ""))
 _CALLGRIND = ord("C") << 24 | ord("T") << 16
 _DUMP, _START, _STOP = _CALLGRIND, _CALLGRIND + 4, _CALLGRIND + 5
-_WARM_UP = 300  # runs after which kernels are compiled, and short ways are there
+_WARM_UP = 300  # runs after which kernels are compiled, and builtins are there
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _baselines: dict[Any, tuple[FunctionCounts, FunctionCounts]] = {}
 
