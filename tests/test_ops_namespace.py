@@ -130,8 +130,10 @@ def test_every_op_is_an_operator_with_a_schema():
 
 
 def test_a_recorded_graph_reaches_operators_of_prims():
+    from flambeau.fx.experimental.proxy_tensor import make_fx
+
     x = fb.randn(3, 4)
-    recorded = fb.fx.experimental.proxy_tensor.make_fx(lambda x: fb.cdist(x, x))(x)
+    recorded = make_fx(lambda x: fb.cdist(x, x))(x)
     (target,) = (n.target for n in recorded.graph.nodes if str(n.target).startswith("prims."))
 
     assert f"torch.ops.{target}(" in recorded.code
