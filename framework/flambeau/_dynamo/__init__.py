@@ -18,17 +18,18 @@ from ..compiler import (
     set_stance,
     substitute_in_graph,
 )
-from . import backends, config, eval_frame, exc
+from . import backends, config, eval_frame, exc, utils
 from ._explain import explain
 from ._export import ExportResult, export
+from .backends.registry import lookup_backend, register_backend
 from .eval_frame import OptimizedModule, is_dynamo_supported, is_inductor_supported
 
 __all__ = [
     "ExportResult", "OptimizedModule",
     "allow_in_graph", "assume_constant_result", "backends", "config", "disable", "disallow_in_graph", "eval_frame",
     "exc", "explain", "export", "forbid_in_graph", "graph_break", "is_compiling", "is_dynamo_supported", "is_inductor_supported",
-    "list_backends", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "optimize",
-    "optimize_assert", "reset", "run", "set_stance", "skip_frame", "substitute_in_graph",
+    "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace",
+    "optimize", "optimize_assert", "register_backend", "reset", "run", "set_stance", "skip_frame", "substitute_in_graph", "utils",
 ]  # fmt: skip
 
 

@@ -73,8 +73,8 @@ class _Compiled:
             tangents = [y.detach().clone() for y, back in zip(seen, self.comes_back, strict=True) if back]
             joint, self.written = self._graph(self._joint(flat, len(fakes)), fakes, tangents, table, "primals")
             first, second = partition(joint, [*fakes, *tangents], num_fwd_outputs=len(self.written) + len(seen))
-            self.backward = (bw or fw)(second, [n.meta.get("val") for n in second.graph.nodes if n.op == "placeholder"])
             self.forward = fw(first, fakes)
+            self.backward = (bw or fw)(second, [n.meta.get("val") for n in second.graph.nodes if n.op == "placeholder"])
         self.count = len(self.written) + len(seen)
         self._refuse_shared(leaves)
         self.function = self._function()

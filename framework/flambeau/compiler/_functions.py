@@ -135,7 +135,19 @@ class Function:
 
         recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), is_transparent=False)
         self.breaks = recorder.breaks
-        return _recorded(recorder, self.fn, args, kwargs)
+        before = self.compiled
+        result = _recorded(recorder, self.fn, args, kwargs)
+        if self.compiled > before:
+            self._count(recorder.breaks[:-1])
+        return result
+
+    def _count(self, breaks: list[str]) -> None:
+        """Note in `_dynamo.utils.counters` a call that graphs were compiled for."""
+        from .._dynamo.utils import counters
+
+        counters["frames"]["total"] += 1
+        counters["frames"]["ok"] += 1
+        counters["graph_break"].update(breaks)
 
 
 _functions: weakref.WeakSet[Function] = weakref.WeakSet()

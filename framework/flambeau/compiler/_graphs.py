@@ -53,11 +53,13 @@ def compiled(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], names: A
 
     Raises: `BackendCompilerFailed` when it raises, or gives what cannot be called.
     """
-    from .._dynamo import config, exc
+    from .._dynamo import config, exc, utils
 
     graph, used = graph_of(step, wanted, inputs, names)
     examples = [inputs[at] for at in used]
     _graph_code.debug("TRACED GRAPH\n%s", graph.code)
+    utils.counters["stats"]["unique_graphs"] += 1
+    utils.counters["stats"]["calls_captured"] += sum("call" in node.op for node in graph.graph.nodes)
     original = copy.deepcopy(graph) if config.repro_after is not None else graph  # backends change what they are given
     try:
         call = backend.maker(graph, examples)  # type: ignore[misc]  # one without a function is not asked for graphs

@@ -1,5 +1,5 @@
 """Backends of `compile`, under the names that programs import them by."""
 
-from . import registry
+from . import common, registry
 
-__all__ = ["registry"]
+__all__ = ["common", "registry"]
