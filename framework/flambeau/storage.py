@@ -673,6 +673,8 @@ def storage_class(d: dtype) -> Any:
 def __getattr__(name: str) -> Any:
     if name in _CLASSES:
         return _CLASSES[name]
+    if name == "__path__":                            # which every ``from .storage import`` asks for
+        raise AttributeError("flambeau.storage is not a package", name=name)
     from . import _missing
 
     raise _missing.attribute_error(__name__, name)

@@ -140,3 +140,25 @@ def test_gradients_of_large_joined_tensors_are_their_parts():
     for p, expected in zip(parts, (seed[:200], seed[200:]), strict=True):
         assert p.grad is not None
         np.testing.assert_array_equal(p.grad.numpy(), expected.numpy())
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("grad", [False, True])
+def test_an_empty_vector_before_heads_and_rows_turned_round_is_skipped(oracle, grad):
+    made = []
+    for lib in (fb, oracle):
+        x = lib.arange(24.0).view(2, 3, 2, 2).requires_grad_(grad)
+        turned = x.transpose(1, 2)
+        joined = lib.cat([lib.tensor([]), turned, turned], dim=-2)
+        if grad:
+            (joined * joined).sum().backward()
+        made.append((joined.tolist(), joined.stride(), x.grad.tolist() if grad else None))
+
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("exponent", [2.0, 3.0, 0.5, 2.5])
+def test_powers_by_a_number_have_the_bits_of_the_operator_however_often_they_are_called(exponent):
+    x = fb.rand(5)
+
+    assert all(fb.equal(fb.pow(x, exponent), x**exponent) for _ in range(3))

@@ -103,15 +103,16 @@ def _joined_arrays(arrays, dim):
     """Arrays whose floating dtype is what numpy makes of them as well."""
     if dim.__class__ is not int or set(map(type, arrays)) != {ndarray}:
         return None
+    arrays = [a for a in arrays if a.shape != (0,)] or arrays
     first = arrays[0]
     made = _joined_at_once(arrays, dim) if first.size >= _LARGE and first.flags.c_contiguous else None
     if made is not None:
         return made
+    if first.ndim > 3 and not first.flags.c_contiguous and is_ordered_last(first):
+        return None                                   # perhaps channels last
     made = _concatenate(arrays, dim)
     if not made.flags.c_contiguous:                   # in the order of the arguments' memory, where it should be row-major
-        return None
-    if made.ndim > 3 and not first.flags.c_contiguous and is_ordered_last(first):
-        return None                                   # perhaps channels last
+        made = np.ascontiguousarray(made)
     d = made.dtype
     # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
     # And int16 with float16 is float32 to it, so the first has to be what numpy makes.

@@ -222,6 +222,8 @@ class Alias(MetaPathFinder):
         absent: set[str] = set()
 
         def __getattr__(name: str) -> Any:
+            if name == "__path__":                    # which every ``from module import name`` asks for, also within functions
+                raise AttributeError(f"module {alias!r} is not a package", name=name, obj=module)
             value = _ask(own, name) if own is not None else _ABSENT
             if value is _ABSENT and name not in absent:
                 value = self._submodule_or_home(alias, name)

@@ -43,8 +43,10 @@ QUERIES = 32
 KEYS = 64
 # The widest heads; local buffers have one of these widths.
 WIDTHS = (64, 128, 256)
-# Fewer queries than this leave most of a vector idle.
+# Fewer queries than this leave most of a vector idle, which matters where there is more to do than this many multiplications, those of
+# idle lanes among them: the numpy tier takes 100 microseconds for its calls, in which a core does as many.
 FEWEST_QUERIES = 8
+IDLE_WORK = 4_000_000
 # Multiplications of a chunk: 20 microseconds of one core, at 50 a nanosecond.
 CHUNK_WORK = 1_000_000
 # Parts of the keys of a head, so that a single head still occupies several threads.
@@ -299,8 +301,8 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
 def fits(q: np.ndarray, v: np.ndarray) -> bool:
     """Whether the compiled kernels take ``q (B, H, L, E)`` and ``v (B, G, S, V)``."""
     return (
-        q.shape[2] >= FEWEST_QUERIES
-        and v.size > 0
+        v.size > 0
+        and (q.shape[2] >= FEWEST_QUERIES or q.shape[0] * q.shape[1] * QUERIES * v.shape[2] * (q.shape[3] + v.shape[3]) <= IDLE_WORK)
         and 0 < q.shape[3] <= WIDTHS[-1]
         and v.shape[3] <= WIDTHS[-1]
         and q.size > 0
