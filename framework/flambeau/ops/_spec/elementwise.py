@@ -166,10 +166,6 @@ class ElementwiseOp(Op):
             if self.records:
                 self.record(made, *args)
             return made
-        if self.fast_rule is not None:                # what its builtin does not take, such as a power that a number says
-            made = self.fast_rule(*args)
-            if made is not None:
-                return made
         answer = elsewhere(self, args)
         if answer is not NotImplemented:
             return answer
