@@ -248,7 +248,7 @@ class _Machine:
 _PYTHON_2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 _U1, _U2, _U4, _U8 = struct.Struct("<B"), struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
-_I4, _F8 = struct.Struct("<i"), struct.Struct(">d")
+_I4, _FLOAT64 = struct.Struct("<i"), struct.Struct(">d")
 
 
 def _push(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
@@ -288,7 +288,7 @@ _STEPS: dict[int, Callable[[_Machine], None]] = {
         "M": _push(lambda m: m.number(_U2)),
         "\x8a": _push(_long(_U1)),
         "\x8b": _push(_long(_U4)),
-        "G": _push(lambda m: m.number(_F8)),
+        "G": _push(lambda m: m.number(_FLOAT64)),
         "X": _push(_text(_U4)),
         "\x8c": _push(_text(_U1)),
         "\x8d": _push(_text(_U8)),

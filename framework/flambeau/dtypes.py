@@ -139,7 +139,7 @@ qint32: dtype = _quantized("qint32", np.int32, True)
 quint4x2: dtype = _quantized("quint4x2", np.uint8, False)
 quint2x4: dtype = _quantized("quint2x4", np.uint8, False)
 
-F4, F8 = float32.numpy, float64.numpy
+FLOAT32, FLOAT64 = float32.numpy, float64.numpy
 
 _default = float32
 

@@ -250,10 +250,10 @@ def _parameters(op: Any) -> tuple[str, dict[str, Any]]:
         return [f"{name}=_{name}" if name in op.defaults else name for name in names]
 
     positional, keyword_only = [*op.positional], [*op.keyword_only]
-    if op.spread is not None:                        # it may be given as several arguments; what follows is given by keyword
-        at = positional.index(op.spread)
+    if op.variadic is not None:                        # it may be given as several arguments; what follows is given by keyword
+        at = positional.index(op.variadic)
         keyword_only = positional[at + 1 :] + keyword_only
-        parts = [*listed(positional[:at]), f"*{op.spread}", *listed(keyword_only)]
+        parts = [*listed(positional[:at]), f"*{op.variadic}", *listed(keyword_only)]
     else:
         parts = [*listed(positional), *(["*"] if keyword_only else ()), *listed(keyword_only)]
     if op.surface & OUT:

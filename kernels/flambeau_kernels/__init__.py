@@ -31,7 +31,7 @@ COMPILED_FROM = 1024
 SEVERAL_COMPILED_FROM = 256
 # How often something is done on small operands before it is compiled for them, if the numpy tier gives the same bits: an operation,
 # and what takes longer.
-CALLS_TAUGHT_AFTER, TAUGHT_AFTER = 300, 24
+CALLS_SPECIALISED_AFTER, SPECIALISED_AFTER = 300, 24
 
 _COMPLEX32 = np.dtype(ml_dtypes.complex32)
 
@@ -203,16 +203,16 @@ def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
     return None if plan is None else plan(formula, inputs, outs, compute)
 
 
-def teach(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
+def specialise(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
     """Let `formula.direct` answer for operands like `inputs`, if the compiled tier takes them. They just ran on it.
 
     Args:
         inputs: arrays and numbers, as for `launch`.
         out: an array of the result's dtype, which like `compute` must follow from the formula and the dtypes of `inputs`.
     """
-    teach_it = getattr(_compiled or _load_compiled(), "teach", None)
-    if teach_it is not None:
-        teach_it(formula, inputs, out, compute)
+    specialise_it = getattr(_compiled or _load_compiled(), "specialise", None)
+    if specialise_it is not None:
+        specialise_it(formula, inputs, out, compute)
 
 
 def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
@@ -250,11 +250,11 @@ def cast(x: Any, dtype: np.dtype) -> Any:
         array = _into_float8(array, dtype.name)
     if dtype.kind not in "iu" or array.dtype.kind in "biu":
         return array.astype(dtype)
-    token = quiet.hush()                                  # PyTorch says nothing about nan or what is too large
+    token = quiet.ignore_fp_flags()                                  # PyTorch says nothing about nan or what is too large
     try:
         return array.astype(dtype)
     finally:
-        quiet.unhush(token)
+        quiet.restore_fp_flags(token)
 
 
 def store(out: Any, a: Any) -> None:
@@ -273,7 +273,7 @@ def store(out: Any, a: Any) -> None:
             run = _compiled or _load_compiled()
             if run(_SAME, (a,), (out,), compute):
                 if a.dtype != out.dtype:
-                    teach(conversion(out.dtype), (a,), out, compute)
+                    specialise(conversion(out.dtype), (a,), out, compute)
                 return
     if out.__class__ is not np.ndarray and hasattr(out, "get"):
         from .cuda.launch import copy as copy_on_device
@@ -293,7 +293,7 @@ def recast(a: Any, dtype: np.dtype) -> Any:
     made = (conversion(dtype)).direct(a)
     if made is None:
         made = a.astype(dtype)
-        if next(_recasts) > TAUGHT_AFTER:
+        if next(_recasts) > SPECIALISED_AFTER:
             learn_conversion(a, made)
     return made
 
@@ -312,15 +312,15 @@ def learn_conversion(a: Any, made: Any) -> None:
         return
     if new in _HALVES and old != np.float32 or old.kind == "V" and old not in _HALVES or new.kind == "V" and new not in _HALVES:
         return                                            # rounding twice is not rounding once
-    teach(conversion(new), (a,), made, np.dtype(np.float32) if new in _HALVES else new)
+    specialise(conversion(new), (a,), made, np.dtype(np.float32) if new in _HALVES else new)
 
 
 @functools.cache
 def _cuts_as_kernels_do() -> bool:
     """Whether numpy makes the lowest integer of what no integer stands for, which the processor decides."""
-    token = quiet.hush()
+    token = quiet.ignore_fp_flags()
     made = np.array([np.nan, 1e30, -1e30] * 8).astype(np.int64)
-    quiet.unhush(token)
+    quiet.restore_fp_flags(token)
     return bool((made == np.iinfo(np.int64).min).all())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import TAUGHT_AFTER, teach
+from . import SPECIALISED_AFTER, specialise
 from .formula import Formula
 
 __all__ = ["PLUS", "TIMES", "Arithmetic"]
@@ -43,8 +43,8 @@ class Arithmetic:
     def _learn(self, a: Any, b: Any, made: Any) -> None:
         if a.dtype.kind == "f" and made.dtype == a.dtype and getattr(b, "dtype", a.dtype) == a.dtype:
             self._calls += 1
-            if self._calls > TAUGHT_AFTER:
-                teach(self.formula, (a, b), made, a.dtype)
+            if self._calls > SPECIALISED_AFTER:
+                specialise(self.formula, (a, b), made, a.dtype)
 
 
 PLUS = Arithmetic(lambda a, b: a + b, np.add)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["hush", "unhush"]
+__all__ = ["ignore_fp_flags", "restore_fp_flags"]
 
 
 def _ignoring() -> tuple[Any, Any]:
@@ -37,6 +37,6 @@ def _leave(state: Any) -> None:
     state.__exit__(None, None, None)
 
 
-# ``token = hush()`` ignores floating-point errors on this thread until ``unhush(token)``.
-hush = _enter if _variable is None else partial(_variable.set, _value)
-unhush = _leave if _variable is None else _variable.reset
+# ``token = ignore_fp_flags()`` ignores floating-point errors on this thread until ``restore_fp_flags(token)``.
+ignore_fp_flags = _enter if _variable is None else partial(_variable.set, _value)
+restore_fp_flags = _leave if _variable is None else _variable.reset

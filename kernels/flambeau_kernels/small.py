@@ -24,7 +24,7 @@ import numpy as np
 from . import COMPILED_FROM
 
 ndarray = np.ndarray
-F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 Call = Callable[..., Any]
 
 # Multiplications of the largest product of matrices computed here, and of a matrix and a vector: up to them OpenBLAS works on
@@ -44,7 +44,7 @@ def _two_matrices(a: Any, b: Any) -> bool:
     if a.__class__ is not ndarray or b.__class__ is not ndarray:
         return False
     d = a.dtype
-    return (d is F4 or d is F8) and b.dtype is d and a.ndim == 2 and b.ndim == 2
+    return (d is FLOAT32 or d is FLOAT64) and b.dtype is d and a.ndim == 2 and b.ndim == 2
 
 
 def _small_product(rows: int, inner: int, columns: int) -> bool:
@@ -87,7 +87,7 @@ def numpy_linear(x: Any, weight: Any, bias: Any) -> Any:
 
 def numpy_sum(a: Any) -> Any:
     """The sum of all elements, 0-d."""
-    if a.__class__ is not ndarray or (a.dtype is not F4 and a.dtype is not F8) or a.size >= COMPILED_FROM:
+    if a.__class__ is not ndarray or (a.dtype is not FLOAT32 and a.dtype is not FLOAT64) or a.size >= COMPILED_FROM:
         return None
     try:
         return np.asarray(np.add.reduce(a, None))

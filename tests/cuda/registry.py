@@ -134,8 +134,8 @@ def _run(op: Op, kinds: dict[str, str], device: str) -> Any:
     values = {name: _placed(KINDS[kind](), device) for name, kind in kinds.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if op.spread in values:
-            spread = values.pop(op.spread)
+        if op.variadic in values:
+            spread = values.pop(op.variadic)
             return op.function(
                 *values.values(), *(spread if isinstance(spread, (tuple, list)) else (spread,))
             )

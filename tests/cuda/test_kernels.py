@@ -14,10 +14,10 @@ from flambeau_kernels.cpu.reduce import Reduction, reduce_by_numpy
 from flambeau_kernels.cuda import launch, reduce
 from flambeau_kernels.vocabulary import cos, fmod, igamma, isnan, sin, tan, where
 
-F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
-def run(xp: Any, fn: Any, *operands: Any, compute: Any = F4, out: Any = None) -> tuple[np.ndarray, np.ndarray]:
+def run(xp: Any, fn: Any, *operands: Any, compute: Any = FLOAT32, out: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """What the kernel and the reference make of `operands`."""
     formula, compute = Formula(fn), np.dtype(compute)
     shape = np.broadcast_shapes(*map(np.shape, operands))
@@ -62,38 +62,38 @@ def test_truth_values(xp: Any) -> None:
 
 @pytest.mark.parametrize("number", [3.5, np.float64(3.5), np.array(3.5), 7])
 def test_numbers_are_arguments_of_the_kernel(xp: Any, number: Any) -> None:
-    made, expected = run(xp, line, np.arange(1000, dtype=F4), number)
+    made, expected = run(xp, line, np.arange(1000, dtype=FLOAT32), number)
 
     assert (made == expected).all()
 
 
 def test_layouts_transposed_strided_broadcast_and_empty(xp: Any) -> None:
-    base = np.arange(2 * 5 * 6, dtype=F4).reshape(2, 5, 6)
+    base = np.arange(2 * 5 * 6, dtype=FLOAT32).reshape(2, 5, 6)
     for view in (lambda a: a.transpose(2, 0, 1), lambda a: a[:, ::2, 1:], lambda a: a[:, :1], lambda a: a[:0]):
         a = view(xp.asarray(base))
-        b = xp.asarray(np.arange(a.shape[-1], dtype=F4))
-        out = xp.empty(a.shape, F4)
+        b = xp.asarray(np.arange(a.shape[-1], dtype=FLOAT32))
+        out = xp.empty(a.shape, FLOAT32)
 
-        launch.launch(Formula(line), (a, b), (out,), F4)
+        launch.launch(Formula(line), (a, b), (out,), FLOAT32)
 
         assert (out.get() == view(base) * 2 + np.arange(a.shape[-1])).all()
 
 
 def test_an_output_may_be_an_input_and_strided(xp: Any) -> None:
-    a = xp.asarray(np.arange(40, dtype=F4).reshape(5, 8))
+    a = xp.asarray(np.arange(40, dtype=FLOAT32).reshape(5, 8))
 
-    launch.launch(Formula(line), (a[:, ::2], a[:, ::2]), (a[:, ::2],), F4)
+    launch.launch(Formula(line), (a[:, ::2], a[:, ::2]), (a[:, ::2],), FLOAT32)
 
-    expected = np.arange(40, dtype=F4).reshape(5, 8)
+    expected = np.arange(40, dtype=FLOAT32).reshape(5, 8)
     expected[:, ::2] *= 3
     assert (a.get() == expected).all()
 
 
 def test_several_outputs(xp: Any) -> None:
-    a = xp.asarray(np.arange(10, dtype=F4))
-    up, down = xp.empty(10, F4), xp.empty(10, F8)
+    a = xp.asarray(np.arange(10, dtype=FLOAT32))
+    up, down = xp.empty(10, FLOAT32), xp.empty(10, FLOAT64)
 
-    launch.launch(Formula(lambda x: (x + 1, x - 1)), (a,), (up, down), F4)
+    launch.launch(Formula(lambda x: (x + 1, x - 1)), (a,), (up, down), FLOAT32)
 
     assert (up.get() == np.arange(1, 11)).all()
     assert (down.get() == np.arange(-1, 9)).all()
@@ -102,24 +102,24 @@ def test_several_outputs(xp: Any) -> None:
 @pytest.mark.parametrize(
     ("formula", "fn"), [(lambda x: sin(x), np.sin), (lambda x: cos(x), np.cos), (lambda x: tan(x), np.tan)], ids=["sin", "cos", "tan"]
 )
-@pytest.mark.parametrize("dtype", [F4, F8])
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
 def test_huge_angles(xp: Any, formula: Any, fn: Any, dtype: Any) -> None:
     r = np.random.default_rng(0)
-    top = 38 if dtype == F4 else 300
+    top = 38 if dtype == FLOAT32 else 300
     x = (r.standard_normal(2000) * 10.0 ** r.integers(0, top, 2000)).astype(dtype)
     x[:3] = 2.0**100, -(2.0**100), 5e8
 
     made, _ = run(xp, formula, x, compute=dtype)
 
-    expected = fn(x.astype(F8))
+    expected = fn(x.astype(FLOAT64))
     ulp = np.abs(made - expected) / np.spacing(np.abs(expected).astype(dtype))
-    assert ulp.max() <= (1 if dtype == F4 else 2)
+    assert ulp.max() <= (1 if dtype == FLOAT32 else 2)
 
 
-@pytest.mark.parametrize("dtype", [F4, F8])
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
 def test_fmod_is_exact(xp: Any, dtype: Any) -> None:
     r = np.random.default_rng(0)
-    top = 30 if dtype == F4 else 200
+    top = 30 if dtype == FLOAT32 else 200
     x, y = ((r.standard_normal(2000) * 10.0 ** r.integers(-top, top, 2000)).astype(dtype) for _ in range(2))
     x[:6] = 5.5, -5.5, np.inf, 1.0, np.nan, 0.0
     y[:6] = 2.0, 2.0, 2.0, np.inf, 2.0, 0.0
@@ -130,9 +130,9 @@ def test_fmod_is_exact(xp: Any, dtype: Any) -> None:
 
 
 def test_what_has_no_code_says_so(xp: Any) -> None:
-    out = xp.empty(3, F4)
+    out = xp.empty(3, FLOAT32)
     with pytest.raises(NotImplementedError, match="gamma: no kernel for CUDA"):
-        launch.launch(Formula(lambda x: igamma(x, x), "gamma"), (xp.ones(3, F4),), (out,), F4)
+        launch.launch(Formula(lambda x: igamma(x, x), "gamma"), (xp.ones(3, FLOAT32),), (out,), FLOAT32)
 
 
 # -- reductions ----------------------------------------------------------------------------------------------------------
@@ -158,18 +158,18 @@ RULES = {
 @pytest.mark.parametrize(("shape", "axes"), SHAPES)
 def test_reductions(xp: Any, rule: str, shape: Any, axes: Any) -> None:
     a = np.random.default_rng(0).standard_normal(shape)
-    for dtype in (F4, F8):
+    for dtype in (FLOAT32, FLOAT64):
         x = np.asarray(a, dtype)
         for keepdim in (False, True):
             made = reduce.reduce(RULES[rule], xp.asarray(x), axes, keepdim, dtype, dtype).get()
-            expected = reduce_by_numpy(RULES[rule], x.astype(F8), axes, keepdim, F8, F8)
+            expected = reduce_by_numpy(RULES[rule], x.astype(FLOAT64), axes, keepdim, FLOAT64, FLOAT64)
             assert made.shape == expected.shape
-            assert np.allclose(made, expected, rtol=1e-5 if dtype == F4 else 1e-12, atol=1e-4 if dtype == F4 else 1e-10)
+            assert np.allclose(made, expected, rtol=1e-5 if dtype == FLOAT32 else 1e-12, atol=1e-4 if dtype == FLOAT32 else 1e-10)
 
 
 def test_nan_wins_and_comes_first(xp: Any) -> None:
     a = np.array([[1.0, np.nan, 9.0, np.nan], [4.0, 7.0, 7.0, -np.inf]], np.float32)
-    values, places = reduce.fold(reduce.extreme_fold(True, F4), xp.asarray(a), (1,), False, F4, (F4, np.dtype(np.int64)))
+    values, places = reduce.fold(reduce.extreme_fold(True, FLOAT32), xp.asarray(a), (1,), False, FLOAT32, (FLOAT32, np.dtype(np.int64)))
 
     assert np.array_equal(values.get(), [np.nan, 7.0], equal_nan=True)
     assert places.get().tolist() == [1, 1]
@@ -185,15 +185,15 @@ def test_ties_go_to_the_first(xp: Any, length: int) -> None:
 
 @pytest.mark.parametrize(("shape", "axes"), SHAPES[:-1])
 def test_variance_far_from_zero(xp: Any, shape: Any, axes: Any) -> None:
-    a = (np.random.default_rng(0).standard_normal(shape) + 1000).astype(F4)
+    a = (np.random.default_rng(0).standard_normal(shape) + 1000).astype(FLOAT32)
 
-    (made,) = reduce.fold(reduce.variance_fold(F4, 1), xp.asarray(a), axes, False, F4, (F4,))
+    (made,) = reduce.fold(reduce.variance_fold(FLOAT32, 1), xp.asarray(a), axes, False, FLOAT32, (FLOAT32,))
 
-    assert np.allclose(made.get(), a.astype(F8).var(axes, ddof=1), rtol=1e-3)
+    assert np.allclose(made.get(), a.astype(FLOAT64).var(axes, ddof=1), rtol=1e-3)
 
 
 def test_an_empty_reduction_is_the_identity(xp: Any) -> None:
-    made = reduce.reduce(RULES["sum"], xp.empty((0, 3), F4), (0,), False, F4, F4)
+    made = reduce.reduce(RULES["sum"], xp.empty((0, 3), FLOAT32), (0,), False, FLOAT32, FLOAT32)
 
     assert made.get().tolist() == [0, 0, 0]
 

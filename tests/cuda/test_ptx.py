@@ -16,7 +16,7 @@ from flambeau_kernels.cuda import launch, program, ptx, reduce, simulator
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.vocabulary import exp, maximum, sin
 
-F4, F8, I8, B1 = (np.dtype(t) for t in (np.float32, np.float64, np.int64, np.bool_))
+FLOAT32, FLOAT64, INT64, B1 = (np.dtype(t) for t in (np.float32, np.float64, np.int64, np.bool_))
 
 
 def assemble(text: str, capability: str = "sm_80") -> None:
@@ -55,8 +55,8 @@ def test_every_formula_becomes_ptx_that_assembles(dtype: str) -> None:
 
 def test_arithmetic_is_rounded_as_written() -> None:
     """No fused multiply-adds that the formula does not ask for, and divisions that round to nearest."""
-    a = simulator.ndarray(8, F4)
-    made = launch.planned_kernel(Formula(lambda x, y: (x * y + x) / y, "mixed"), (a, a), (a,), F4)
+    a = simulator.ndarray(8, FLOAT32)
+    made = launch.planned_kernel(Formula(lambda x, y: (x * y + x) / y, "mixed"), (a, a), (a,), FLOAT32)
     text = ptx.compile_ptx(program.device_text(made))
 
     for instruction in ("mul.rn.f32", "add.rn.f32", "div.rn.f32"):
@@ -65,8 +65,8 @@ def test_arithmetic_is_rounded_as_written() -> None:
 
 
 def test_loads_are_whole_and_global() -> None:
-    a = simulator.ndarray(8, F4)
-    text = ptx.compile_ptx(program.device_text(launch.planned_kernel(Formula(lambda x: x + x, "twice"), (a,), (a,), F4)))
+    a = simulator.ndarray(8, FLOAT32)
+    text = ptx.compile_ptx(program.device_text(launch.planned_kernel(Formula(lambda x: x + x, "twice"), (a,), (a,), FLOAT32)))
 
     assert "ld.global.b32" in text
     assert "st.global.b32" in text
@@ -74,8 +74,8 @@ def test_loads_are_whole_and_global() -> None:
 
 
 FOLDS = [
-    (reduce.extreme_fold(True, F4), F4, (F4, I8)), (reduce.argument_fold(False, F8), F8, (I8,)),
-    (reduce.variance_fold(F4, 1.0), F4, (F4,)), (reduce.extreme_fold(True, B1), B1, (B1, I8)),
+    (reduce.extreme_fold(True, FLOAT32), FLOAT32, (FLOAT32, INT64)), (reduce.argument_fold(False, FLOAT64), FLOAT64, (INT64,)),
+    (reduce.variance_fold(FLOAT32, 1.0), FLOAT32, (FLOAT32,)), (reduce.extreme_fold(True, B1), B1, (B1, INT64)),
 ]  # fmt: skip
 
 
@@ -104,8 +104,8 @@ def test_code_is_made_for_the_newest_capability_that_fits() -> None:
 
 @pytest.mark.parametrize("capability", ptx.CAPABILITIES)
 def test_every_capability_compiles(capability: tuple[int, int]) -> None:
-    a = simulator.ndarray(8, F4)
-    made = launch.planned_kernel(Formula(lambda x: maximum(exp(x), sin(x)), "several"), (a,), (a,), F4)
+    a = simulator.ndarray(8, FLOAT32)
+    made = launch.planned_kernel(Formula(lambda x: maximum(exp(x), sin(x)), "several"), (a,), (a,), FLOAT32)
 
     text = ptx.compile_ptx(program.device_text(made), capability)
 

@@ -14,7 +14,7 @@ from flambeau_kernels.cpu import move
 @pytest.mark.parametrize("shape", [(1, 24, 1), (24, 1), (1, 5, 1, 3), (3, 1, 4), (30, 1, 2), (1, 1), (1, 4, 1, 5, 1)])
 def test_a_copy_in_rows_of_a_view_that_runs_backward_has_row_major_strides(shape):
     turned = np.zeros((5, 7), np.float32).T
-    kernels.teach(move._COPIED, (turned,), turned, turned.dtype)
+    kernels.specialise(move._COPIED, (turned,), turned, turned.dtype)
     a = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
     for keys in itertools.product((slice(None), slice(None, None, -1)), repeat=len(shape)):

@@ -26,13 +26,13 @@ def array(dtype, seed=0, shape=(N,)):
     return values.astype(dtype)
 
 
-def taught(fn, inputs, result, compute):
+def specialised(fn, inputs, result, compute):
     """A formula that has run on `inputs` once."""
     formula = Formula(fn)
     shape = next(a.shape for a in inputs if isinstance(a, np.ndarray))
     out, compute = np.empty(shape, result), np.dtype(compute)
     kernels.launch(formula, inputs, (out,), compute)
-    kernels.teach(formula, inputs, out, compute)
+    kernels.specialise(formula, inputs, out, compute)
     return formula, out
 
 
@@ -51,7 +51,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_answer_is_that_of_a_launch_with_any_number_of_threads(case):
     fn, inputs, result, compute = CASES[case]
-    formula, out = taught(fn, inputs, result, compute)
+    formula, out = specialised(fn, inputs, result, compute)
     before = fb.get_num_threads()
     try:
         for threads in (1, 2, 4):
@@ -64,20 +64,20 @@ def test_the_answer_is_that_of_a_launch_with_any_number_of_threads(case):
 
 
 def test_shapes_are_kept_and_sizes_need_not_be_those_it_was_taught_with():
-    formula, _ = taught(lambda a, b: a - b, (array("float32"), array("float32", 1)), "float32", "float32")
+    formula, _ = specialised(lambda a, b: a - b, (array("float32"), array("float32", 1)), "float32", "float32")
     for shape in [(300,), (257, 3, 100), (1, 1_000_003), (2, 500_000)]:
         a, b = array("float32", 2, shape), array("float32", 3, shape)
         np.testing.assert_array_equal(formula.direct(a, b), a - b)
 
 
 def test_what_it_was_not_taught_is_refused():
-    formula, _ = taught(lambda a, b: a - b, (array("int64"), 3), "int64", "int64")
+    formula, _ = specialised(lambda a, b: a - b, (array("int64"), 3), "int64", "int64")
     a = array("int64")
     assert formula.direct(a, 5) is not None
     refused = [(a,), (a, 5, 5), (a, a), (a, 5.0), (a, True), (a, 1 << 60), (a, -(1 << 70)), (a, "5"), (a, np.int64(5)), (5, a),
                (a.astype("int32"), 5), (a[:0], 5), (a.view(type("Sub", (np.ndarray,), {})), 5), (fb.from_numpy(a), 5), ()]  # fmt: skip
     assert [args for args in refused if formula.direct(*args) is not None] == []
-    two, _ = taught(lambda a, b: a - b, (a, a), "int64", "int64")
+    two, _ = specialised(lambda a, b: a - b, (a, a), "int64", "int64")
     assert two.direct(a, a[1:]) is two.direct(a[:70_000], a[:70_000].reshape(7, -1)) is None
 
 
@@ -96,9 +96,9 @@ def shapes_that_broadcast(r):
 
 
 def test_small_operands_of_any_strides_are_broadcast():
-    formula, _ = taught(lambda a, b: a * b + a, (array("float32", 0, (4, 4)), array("float32", 1, (4,))), "float32", "float32")
+    formula, _ = specialised(lambda a, b: a * b + a, (array("float32", 0, (4, 4)), array("float32", 1, (4,))), "float32", "float32")
     out = np.empty((4, 2), "float32")
-    kernels.teach(formula, (array("float32", 0, (4, 4))[:, ::2],) * 2, out, np.dtype("float32"))
+    kernels.specialise(formula, (array("float32", 0, (4, 4))[:, ::2],) * 2, out, np.dtype("float32"))
     r, taken = np.random.default_rng(0), 0
     for _ in range(4000):
         a, b = shapes_that_broadcast(r)
@@ -125,15 +125,15 @@ def test_small_operands_of_any_strides_are_broadcast():
 def test_a_column_of_a_matrix_is_answered_once_it_was_seen(n):
     column = array("float32", shape=(n, 2))[:, 1:]
     other = array("float32", 1, (n, 1))
-    formula, out = taught(lambda a, b: a * b - a, (column, other), "float32", "float32")
+    formula, out = specialised(lambda a, b: a * b - a, (column, other), "float32", "float32")
 
     assert formula.direct(column, other).tobytes() == out.tobytes()
     assert formula.direct(other, column).tobytes() == (other * column - other).tobytes()
 
 
 def test_what_overlaps_in_part_is_not_written():
-    formula, _ = taught(lambda a, b: a + b, (array("float32", 0, (4, 4)), array("float32", 1, (4,))), "float32", "float32")
-    kernels.teach(formula, (array("float32", 0, (4, 4))[:, ::2],) * 2, np.empty((4, 2), "float32"), np.dtype("float32"))
+    formula, _ = specialised(lambda a, b: a + b, (array("float32", 0, (4, 4)), array("float32", 1, (4,))), "float32", "float32")
+    kernels.specialise(formula, (array("float32", 0, (4, 4))[:, ::2],) * 2, np.empty((4, 2), "float32"), np.dtype("float32"))
     a = np.arange(64, dtype="float32").reshape(8, 8)
     assert formula.direct_(a[:, ::2], a[:, ::2]) is not None
     before = a.copy()
@@ -149,8 +149,8 @@ def test_what_overlaps_in_part_is_not_written():
 
 
 def test_dtypes_are_promoted_only_where_all_have_dimensions_or_none():
-    formula, _ = taught(lambda a, b: a + b, (array("float32", 0, (4, 4)), array("float64", 0, (4, 4))), "float64", "float64")
-    kernels.teach(formula, (array("float32", 0, (4, 4)), array("float64", 0, (4,))), np.empty((4, 4)), np.dtype("float64"))
+    formula, _ = specialised(lambda a, b: a + b, (array("float32", 0, (4, 4)), array("float64", 0, (4, 4))), "float64", "float64")
+    kernels.specialise(formula, (array("float32", 0, (4, 4)), array("float64", 0, (4,))), np.empty((4, 4)), np.dtype("float64"))
     a = array("float32", 0, (4, 4))
     assert formula.direct(a, array("float64", 0, (4,))).dtype == "float64"
     assert formula.direct(a, np.array(2.0)) is formula.direct(np.array(1, "float32"), np.ones(3)) is None
@@ -158,7 +158,7 @@ def test_dtypes_are_promoted_only_where_all_have_dimensions_or_none():
 
 
 def test_in_place_it_refuses_what_must_not_be_written_and_overlaps():
-    formula, _ = taught(lambda a, b: a - b, (array("float32"), array("float32")), "float32", "float32")
+    formula, _ = specialised(lambda a, b: a - b, (array("float32"), array("float32")), "float32", "float32")
     a, b = array("float32"), array("float32", 1)
     expected = a - b
     assert formula.direct_(a, b) is a
@@ -168,12 +168,12 @@ def test_in_place_it_refuses_what_must_not_be_written_and_overlaps():
     assert formula.direct_(b[1:], b[:-1]) is formula.direct_(b[:-1], b[1:]) is None
     a.flags.writeable = False
     assert formula.direct_(a, b) is None
-    greater, _ = taught(lambda a, b: a > b, (b, b), "bool", "float32")
+    greater, _ = specialised(lambda a, b: a > b, (b, b), "bool", "float32")
     assert greater.direct_(b, b) is None              # the result has another dtype
 
 
 def test_references_are_counted():
-    formula, _ = taught(lambda a, b: a - b, (array("float32"), array("float32")), "float32", "float32")
+    formula, _ = specialised(lambda a, b: a - b, (array("float32"), array("float32")), "float32", "float32")
     a, b = array("float32"), array("float32", 1)
     counted = (a, b, a.dtype)
     before = [sys.getrefcount(x) for x in counted]
@@ -187,7 +187,7 @@ def test_references_are_counted():
 
 
 def test_another_backend_forgets():
-    formula, _ = taught(lambda a, b: a - b, (array("float32"), 1.0), "float32", "float32")
+    formula, _ = specialised(lambda a, b: a - b, (array("float32"), 1.0), "float32", "float32")
     a, builtin, before = array("float32"), formula.direct, kernels.backend()
     assert builtin(a, 1.0) is not None
     try:
@@ -307,7 +307,7 @@ def test_formulas_that_are_said_to_have_one_answer_have_the_bits_of_the_numpy_ti
     assert kernels.has_one_answer(formula, compute.numpy)
     expected, out = np.empty(300, result.numpy), np.empty(300, result.numpy)
     kernels.reference_launch(formula, arrays, (expected,), compute.numpy)
-    kernels.teach(formula, arrays, out, compute.numpy)
+    kernels.specialise(formula, arrays, out, compute.numpy)
     made = formula.direct(*arrays)
     if made is None:
         pytest.skip("the numpy tier computes it")

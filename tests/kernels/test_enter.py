@@ -22,23 +22,23 @@ def array(*shape, dtype="float32", seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def taught(fn, *inputs):
+def specialised(fn, *inputs):
     """A formula that knows operands like `inputs`, arrays of one dtype and numbers."""
     formula = Formula(fn)
     first = next(a for a in inputs if isinstance(a, np.ndarray))
     out = np.empty(np.broadcast_shapes(*(np.shape(a) for a in inputs)), first.dtype)
     kernels.launch(formula, inputs, (out,), first.dtype)
-    kernels.teach(formula, inputs, out, first.dtype)
+    kernels.specialise(formula, inputs, out, first.dtype)
     return formula
 
 
 def difference():
-    return taught(lambda a, b: a - b, array(3, 4), array(3, 4))
+    return specialised(lambda a, b: a - b, array(3, 4), array(3, 4))
 
 
 @pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 3, 4), (3, 4)), ((300, 400), (300, 400))], ids=str)
 def test_the_new_tensor_has_a_record_of_its_own_and_the_bits_of_the_builtin_of_arrays(shapes):
-    formula = taught(lambda a, b: a - b, array(3, 4), array(4))
+    formula = specialised(lambda a, b: a - b, array(3, 4), array(4))
     a, b = (array(*shape, seed=i) for i, shape in enumerate(shapes))
     made = formula.enter(wrap(a), wrap(b))
 
@@ -87,7 +87,7 @@ def test_in_inference_mode_tensors_are_made_by_the_framework_which_marks_them():
 
 def test_a_result_of_recorded_operands_is_not_left_with_the_mark():
     x = fb.ones(3, 4, requires_grad=True)
-    for _ in range(kernels.CALLS_TAUGHT_AFTER + 2):
+    for _ in range(kernels.CALLS_SPECIALISED_AFTER + 2):
         recorded = x - x
     with fb.no_grad():
         assert (x - x)._node is None
@@ -124,7 +124,7 @@ def test_results_are_freed():
 
 
 def test_an_operand_that_gets_another_array_meanwhile_keeps_the_one_it_had_until_the_end():
-    formula = taught(lambda a, b: a - b, array(1000, 1000), array(1000, 1000))
+    formula = specialised(lambda a, b: a - b, array(1000, 1000), array(1000, 1000))
     big, ones = wrap(array(1000, 1000)), wrap(np.ones((1000, 1000), np.float32))
     stop = threading.Event()
 

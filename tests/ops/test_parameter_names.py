@@ -135,7 +135,7 @@ def test_what_is_given_by_position_comes_before_what_must_be_named(oracle: Any) 
 @pytest.mark.parametrize("given", [fb.ones(3, 3), fb.ones(40, 40), (fb.ones(3), fb.ones(3))], ids=["few", "many", "list"])
 def test_required_arguments_that_are_missing_are_named(given: Any) -> None:
     for op in dict.fromkeys(_spec.OPS.values()):
-        required = [name for name in op.positional if name not in op.defaults and name != op.spread]
+        required = [name for name in op.positional if name not in op.defaults and name != op.variadic]
         for count in range(len(required) * bool(op.surface & (_spec.FUNCTION | _spec.METHOD))):
             with pytest.raises(TypeError, match=f"missing.*'{required[count]}'"):
                 op.function(*(given, 1, 1, 1, 1, 1)[:count])

@@ -74,7 +74,7 @@ def test_an_op_is_documented_and_its_function_has_the_declared_parameters(op: An
     names = [p for p in inspect.signature(op.function).parameters if p != "out" and not p.endswith("_")]
 
     assert op.doc.strip()
-    assert [n for n in op.params if n != op.spread] == [n for n in names if n != op.spread]
+    assert [n for n in op.params if n != op.variadic] == [n for n in names if n != op.variadic]
 
 
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=name_of)

@@ -64,9 +64,9 @@ CALLS = {
 def short(op, x, args):
     """The public call."""
     given = dict(zip(op.params[1:], args, strict=False))
-    if op.spread:
+    if op.variadic:
         (sizes,) = args
-        return op.function(x, **{op.spread: sizes})
+        return op.function(x, **{op.variadic: sizes})
     return op.function(x, **given)
 
 

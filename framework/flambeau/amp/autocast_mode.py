@@ -17,7 +17,7 @@ from .._arrays import ndarray
 from .._interpreters import Interpreter
 from ..autograd.tape import Leaf
 from ..devices import device
-from ..dtypes import F4, FLOATING, bfloat16, dtype, float16, float32, float64
+from ..dtypes import FLOAT32, FLOATING, bfloat16, dtype, float16, float32, float64
 from ..ops import _dispatch
 from ..ops._spec import INPLACE, OUT
 from ..tensor import Tensor
@@ -89,7 +89,7 @@ class _Caster(Interpreter):
         cast = kernels.conversion(target.numpy).enter
         for x in args:
             if x.__class__ is Tensor:
-                given = cast(x) if x._node is None and x._array.dtype is F4 else None
+                given = cast(x) if x._node is None and x._array.dtype is FLOAT32 else None
                 made.append(self._cast(x, target, place) if given is None else given)
             else:
                 plain = plain and x.__class__ in _dispatch.SINGLE

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.arithmetic import PLUS
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from .. import _state
 from .._arrays import HeldArray, contiguous_strides, is_dense
@@ -98,7 +98,7 @@ def run_backward(
     call = _TO_LEAVES[create_graph + as_tensors] if targets is None else _Call(roots, targets, accumulate, create_graph, as_tensors)
     before = local.asked, local.wanted, local.roots, local.nested
     local.wanted, local.roots, local.nested = call.wanted, roots, before[3] + 1
-    quiet = hush()                                    # gradients may be infinite, and sums of them nan
+    quiet = ignore_fp_flags()                                    # gradients may be infinite, and sums of them nan
     try:
         _run(roots, call, keep_graph, observer)
         if local.at_end and not before[3]:
@@ -106,7 +106,7 @@ def run_backward(
     except MemoryError as error:
         raise RuntimeError(f"backward: can't allocate memory for a gradient: {error}") from error
     finally:
-        unhush(quiet)
+        restore_fp_flags(quiet)
         local.wanted, local.roots, local.nested = before[1:]
         if local.at_end and not before[3]:            # it failed
             local.at_end = ()

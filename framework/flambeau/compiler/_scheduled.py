@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.formula import Formula
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from .. import _state, dtypes
 from .._arrays import ndarray
@@ -83,7 +83,8 @@ class _Writing:
 
     def __init__(self, root: Tensor) -> None:
         self.scope: dict[str, Any] = {
-            "ndarray": ndarray, "empty": np.empty, "hush": hush, "unhush": unhush, "plus": engine.PLUS, "into": engine.PLUS.into,
+            "ndarray": ndarray, "empty": np.empty, "ignore_fp_flags": ignore_fp_flags,
+            "restore_fp_flags": restore_fp_flags, "plus": engine.PLUS, "into": engine.PLUS.into,
             "FREED": engine.FREED, "accumulate": engine.accumulate_grad, "call": engine._TO_LEAVES[0], "set_grad": _state.set_grad,
             "local": _state.local, "shape": root._array.shape, "dtype": root._array.dtype,
         }  # fmt: skip
@@ -105,7 +106,7 @@ class _Writing:
         heap: list[tuple[int, Any]] = [(-root.seq, root)]
         at_leaves: list[tuple[Any, str]] = []
         count = 1
-        quiet = hush()
+        quiet = ignore_fp_flags()
         before = _state.local.asked
         try:
             while heap:
@@ -145,7 +146,7 @@ class _Writing:
                         self.lines.append(f"{have} = plus({have}, a[{place}])")
                         arrays[parent] = engine.PLUS(arrays[parent], grad)
         finally:
-            unhush(quiet)
+            restore_fp_flags(quiet)
             _state.set_grad(before)
         self.lines.append("a = None")
         self.ends = [line for leaf, gradient in at_leaves for line in
@@ -172,8 +173,8 @@ class _Writing:
         """Lines that run the nodes, and then give leaves their gradients; `before` come first."""
         lines = [*before, "g0 = empty(shape, dtype)", "g0[...] = 1", *self.lines, *self.free, *self.ends]
         return [
-            "before = local.asked", "quiet = hush()", "try:", *[f"    {line}" for line in lines],
-            "finally:", "    unhush(quiet)", "    set_grad(before)",
+            "before = local.asked", "quiet = ignore_fp_flags()", "try:", *[f"    {line}" for line in lines],
+            "finally:", "    restore_fp_flags(quiet)", "    set_grad(before)",
         ]  # fmt: skip
 
     def function(self) -> Any:

@@ -21,7 +21,7 @@ from . import arrays
 
 __all__ = ["DeviceStream", "default_stream", "seed_all"]
 
-_U8, _F4, _F8 = np.dtype(np.uint64), np.dtype(np.float32), np.dtype(np.float64)
+_U8, _FLOAT32, _FLOAT64 = np.dtype(np.uint64), np.dtype(np.float32), np.dtype(np.float64)
 _LOW = 0xFFFFFFFF
 
 
@@ -144,7 +144,7 @@ def _drawn(formula: Formula, stream: DeviceStream, shape: tuple[int, ...], dtype
 def _unit(stream: Any, a: Any) -> Any:
     """Uniform numbers in [0, 1) like `a`, as a Tensor in float32 or float64."""
     name = a.dtype.name
-    return wrap(_drawn(_UNIT.get(name, _UNIT32), _stream_for(stream, a), a.shape, _F8 if name == "float64" else _F4))
+    return wrap(_drawn(_UNIT.get(name, _UNIT32), _stream_for(stream, a), a.shape, _FLOAT64 if name == "float64" else _FLOAT32))
 
 
 def _put(a: Any, values: Any) -> Any:
@@ -165,19 +165,19 @@ def uniform(stream: Any, a: Any, low: float = 0.0, high: float = 1.0) -> Any:
 def normal(stream: Any, a: Any, mean: float = 0.0, std: float = 1.0) -> Any:
     if a.dtype.kind == "c":
         raise NotImplementedError("randn: complex numbers are not drawn on device cuda yet")
-    wide = a.dtype == _F8
-    z = wrap(_drawn(_NORMAL53 if wide else _NORMAL32, _stream_for(stream, a), a.shape, _F8 if wide else _F4))
+    wide = a.dtype == _FLOAT64
+    z = wrap(_drawn(_NORMAL53 if wide else _NORMAL32, _stream_for(stream, a), a.shape, _FLOAT64 if wide else _FLOAT32))
     return _put(a, z if (mean, std) == (0, 1) else z * std + mean)
 
 
 def log_normal(stream: Any, a: Any, mean: float, std: float) -> Any:
-    wide = a.dtype == _F8
-    z = wrap(_drawn(_NORMAL53 if wide else _NORMAL32, _stream_for(stream, a), a.shape, _F8 if wide else _F4))
+    wide = a.dtype == _FLOAT64
+    z = wrap(_drawn(_NORMAL53 if wide else _NORMAL32, _stream_for(stream, a), a.shape, _FLOAT64 if wide else _FLOAT32))
     return _put(a, (z * std + mean).exp())
 
 
 def bernoulli(stream: Any, a: Any, p: Any) -> Any:
-    u = wrap(_drawn(_UNIT["float64"], _stream_for(stream, a), a.shape, _F8))
+    u = wrap(_drawn(_UNIT["float64"], _stream_for(stream, a), a.shape, _FLOAT64))
     return _put(a, u < (wrap(p).double() if hasattr(p, "shape") else p))
 
 

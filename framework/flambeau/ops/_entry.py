@@ -215,7 +215,7 @@ def _operands(op: Op) -> tuple[str, ...]:
         return op.positional
     if isinstance(op, _spec.PrimitiveOp):
         return tuple(n for n in op.params if n in op.tensor_params)
-    return tuple(n for n in op.positional if op.defaults.get(n) is None and n != op.spread)
+    return tuple(n for n in op.positional if op.defaults.get(n) is None and n != op.variadic)
 
 
 _IN_FORCE = "(calls := local.calls).interpreters or calls.modes"
@@ -225,7 +225,7 @@ _HAVE_A_SAY = "(stack := calls.interpreters) and (len(stack) > 1 or OP not in st
 
 def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out: bool = False) -> list[str]:
     """Lines that go on with `call` if modes or classes of operands may have a say, with `interpret` if only interpreters have."""
-    operands = (*_operands(op), *([op.spread] if op.spread else ()))
+    operands = (*_operands(op), *([op.variadic] if op.variadic else ()))
     unknown = " or ".join([f"{n}.__class__ not in SINGLE and unknown({n})" for n in operands] or ["False"])
     out = "out is not None or " * with_out
     # What a composition is made of is asked for in turn, whoever has declined the whole.

@@ -15,7 +15,7 @@ from .._symbolic import SymInt, fresh
 from .._warn import warn
 from ..tensor import Tensor, wrap
 
-I8, I4, B1 = np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.bool_)
+INT64, INT32, BOOL = np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.bool_)
 ALL = slice(None)
 INTEGERS = (dtypes.int64, dtypes.int32)
 SMALL = 1024                                         # elements up to which numpy answers soonest
@@ -57,9 +57,9 @@ def plain_key(key: tuple[Any, ...]) -> tuple[Any, Any, int] | None:
             array = k._array
             if array.__class__ is not ndarray:
                 return None
-            if array.dtype is I4 and array.ndim:
-                array = array.astype(I8)
-            if array.dtype is I8:
+            if array.dtype is INT32 and array.ndim:
+                array = array.astype(INT64)
+            if array.dtype is INT64:
                 if array.ndim:
                     indexed = True
                     basic.append(ALL)
@@ -67,7 +67,7 @@ def plain_key(key: tuple[Any, ...]) -> tuple[Any, Any, int] | None:
                 else:
                     basic.append(array.item())
                     whole = False
-            elif array.dtype is B1 and array.size and array.ndim:  # numpy lets an empty mask fit anything
+            elif array.dtype is BOOL and array.size and array.ndim:  # numpy lets an empty mask fit anything
                 indexed = True
                 basic += (ALL,) * array.ndim
                 rest.append(array)
@@ -103,7 +103,7 @@ def list_index(values: list[Any]) -> Any:
     if kinds != {int} and kinds != {bool}:
         return values
     try:
-        return wrap(np.array(values, I8 if int in kinds else B1))
+        return wrap(np.array(values, INT64 if int in kinds else BOOL))
     except OverflowError:
         return values                                 # which `normalize` refuses
 
@@ -114,7 +114,7 @@ def places_of(there: tuple[Any, ...], dots: int, ndim: int) -> list[Any]:
     for k in there:
         if k.__class__ is slice:
             made.append(None)
-        elif k is Ellipsis or k.dtype is I8:
+        elif k is Ellipsis or k.dtype is INT64:
             made.append(k)
         else:
             made.extend(k.nonzero() if k.size < SMALL else scatter.nonzero(k))

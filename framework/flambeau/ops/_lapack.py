@@ -12,7 +12,7 @@ import numpy as np
 from flambeau_kernels.cpu import few_lanes, few_rows, lane_rotations, reflectors
 from flambeau_kernels.cpu.gemm.blas import one_thread, scipy_one_thread, single_threaded
 from flambeau_kernels.loading import scipy_module
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
@@ -173,18 +173,18 @@ def _square_sum(a: Any) -> Any:
 
 def all_finite(a: Any) -> bool:
     """Whether no element is infinite or nan."""
-    token = hush()                                    # squares may overflow, and then the elements themselves are looked at
+    token = ignore_fp_flags()                                    # squares may overflow, and then the elements themselves are looked at
     try:
         return cmath.isfinite(_square_sum(a)) or bool(np.isfinite(a).all())
     finally:
-        unhush(token)
+        restore_fp_flags(token)
 
 
 def _tried(loop: Any, *args: Any) -> Any:
     """What a loop makes of its arguments, or None where it failed: numpy tells of failures by nan."""
     if loop is None or not args[0].size or args[0].dtype.char not in "fdFD":
         return None
-    token = hush()
+    token = ignore_fp_flags()
     try:
         if one_thread is None or args[0].shape[-1] < THREADED_FROM:
             made = loop(*args)
@@ -196,7 +196,7 @@ def _tried(loop: Any, *args: Any) -> Any:
         if s != s:
             return None
     finally:
-        unhush(token)
+        restore_fp_flags(token)
     return made
 
 
@@ -236,19 +236,19 @@ def slogdet(a: Any) -> tuple[Any, Any]:
     """Sign and logarithm of the magnitude of determinants."""
     made = few_lanes.diagonals_of_factors(a) if few_lanes.takes(a) and a.dtype.kind == "f" else None
     if made is not None:
-        token = hush()
+        token = ignore_fp_flags()
         try:
             return made[0], np.add.reduce(np.log(made[1]), -1)
         finally:
-            unhush(token)
+            restore_fp_flags(token)
     factors = _factors_of_many(a)
     if factors is not None:
-        token = hush()
+        token = ignore_fp_flags()
         try:
             diagonal, sign = factors
             return np.multiply.reduce(np.sign(diagonal), -1) * sign, np.add.reduce(np.log(np.abs(diagonal)), -1)
         finally:
-            unhush(token)
+            restore_fp_flags(token)
     sign, log = _tried(_SLOGDET, a) or np.linalg.slogdet(a)
     return np.asarray(sign, a.dtype), np.asarray(log, a.real.dtype)
 
@@ -268,7 +268,7 @@ def qr(a: Any, mode: Any) -> tuple[Any, Any]:
             q, r = np.linalg.qr(a, mode=mode)
         return q, r
     m, n = a.shape
-    token = hush()
+    token = ignore_fp_flags()
     try:
         # Below `LARGE`, so on one thread.
         packed = a.astype(_DOUBLE[a.dtype.char])       # the only precision that these loops have
@@ -279,7 +279,7 @@ def qr(a: Any, mode: Any) -> tuple[Any, Any]:
             k = min(m, n)
             q = reduced(packed, tau)
     finally:
-        unhush(token)
+        restore_fp_flags(token)
     r = packed[:k]
     np.putmask(r, _below(k, n), 0)
     return q.astype(a.dtype, copy=False), r.astype(a.dtype, copy=False)

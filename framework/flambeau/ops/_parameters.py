@@ -35,7 +35,7 @@ def signature(op: Op, out: bool, form: int = FUNCTION) -> tuple[str, dict[str, A
     renamed = other_names(op, form)
     parts: list[str] = []
     for name in op.positional:
-        if name != op.spread:
+        if name != op.variadic:
             parts.append(_parameter(op, name, constants, name in renamed or any("=" in p for p in parts)))
         elif renamed:
             return ", ".join([*parts, f"*{name}_", "**named"]), constants
@@ -45,7 +45,7 @@ def signature(op: Op, out: bool, form: int = FUNCTION) -> tuple[str, dict[str, A
     if out:
         keyword_only.append("out=None")
     keyword_only += [f"{other}={_not_given(op, name)}" for name, others in renamed.items() for other in others]
-    if keyword_only and not op.spread:
+    if keyword_only and not op.variadic:
         parts.append("_=..." if renamed else "*older_" if op.older else "*")
     return ", ".join(parts + keyword_only), constants
 
@@ -55,10 +55,10 @@ def declared_signature(op: Op, out: bool) -> inspect.Signature:
     kinds = inspect.Parameter
     found = []
     for name in op.positional:
-        if name == op.spread:
+        if name == op.variadic:
             found.append(kinds(f"{name}_", kinds.VAR_POSITIONAL))
-        kind = kinds.KEYWORD_ONLY if op.spread and found and found[-1].kind >= kinds.VAR_POSITIONAL else kinds.POSITIONAL_OR_KEYWORD
-        found.append(kinds(name, kind, default=None if name == op.spread else op.defaults.get(name, kinds.empty)))
+        kind = kinds.KEYWORD_ONLY if op.variadic and found and found[-1].kind >= kinds.VAR_POSITIONAL else kinds.POSITIONAL_OR_KEYWORD
+        found.append(kinds(name, kind, default=None if name == op.variadic else op.defaults.get(name, kinds.empty)))
     found += [kinds(name, kinds.KEYWORD_ONLY, default=op.defaults.get(name, kinds.empty)) for name in op.keyword_only]
     if out:
         found.append(kinds("out", kinds.KEYWORD_ONLY, default=None))
@@ -83,8 +83,8 @@ def _not_given(op: Op, name: str) -> str:
 def read_names(op: Op, form: int = FUNCTION) -> list[str]:
     """Lines that make one sequence of the spread parameter and read what was given by numpy's names."""
     renamed = other_names(op, form)
-    if op.spread:
-        name, first = op.spread, op.positional[0]
+    if op.variadic:
+        name, first = op.variadic, op.positional[0]
         several = f"{name}_[0] if len({name}_) == 1 and not isinstance({name}_[0], (int, Tensor, integer)) else {name}_"
         if not renamed:
             return [f"if {name} is None:", f"    {name} = {several}"]
@@ -113,7 +113,7 @@ def read_older(op: Op, form: int, out: bool = False, in_place: bool = False) -> 
 def refuse_missing(op: Op, form: int = FUNCTION) -> list[str]:
     """Lines that raise when an argument is missing that the list of parameters lets a call leave out."""
     first = next((i for i, name in enumerate(op.params) if name in other_names(op, form)), len(op.params))
-    required = [name for name in op.params[first:] if name not in op.defaults and name != op.spread]
+    required = [name for name in op.params[first:] if name not in op.defaults and name != op.variadic]
     if not required:
         return []
     return [f"if {' or '.join(f'{name} is ...' for name in required)}:", f"    missing(OP, ({', '.join(op.params)},))"]

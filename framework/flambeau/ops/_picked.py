@@ -66,7 +66,7 @@ def _raw_along(grad, out1, input_shape, dim):
     return (_put_along(grad, out1, input_shape, dim, True),)
 
 
-def picks(op: PrimitiveOp) -> None:
+def values_and_indices(op: PrimitiveOp) -> None:
     """Give `op`, of one input with ``(values, indices)`` along a parameter `dim`, its rules of differentiation."""
     reduced = "keepdim" in op.params
     op.vjp(_vjp_reduced if reduced else _vjp_along)

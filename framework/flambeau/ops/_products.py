@@ -10,7 +10,7 @@ from flambeau_kernels import small
 from flambeau_kernels.cpu import matmul as kernel
 
 from .._arrays import ndarray
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 
 
 def product(a: Any, b: Any) -> Any:
@@ -44,7 +44,7 @@ def large(a: Any, b: Any) -> Any:
     if type(a) is not ndarray or type(b) is not ndarray:
         return None
     d = a.dtype
-    if (d is F4 or d is F8) and b.dtype is d and a.ndim == 2 and b.ndim == 2 and a.shape[1] == b.shape[0]:
+    if (d is FLOAT32 or d is FLOAT64) and b.dtype is d and a.ndim == 2 and b.ndim == 2 and a.shape[1] == b.shape[0]:
         return kernel.matmul(a, b)
     return None
 

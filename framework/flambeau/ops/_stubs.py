@@ -26,17 +26,17 @@ def parameters(op: Op, method: bool, out: bool) -> str:
     for i, name in enumerate(op.positional):
         if method and i == 0:
             parts.append("self")
-        elif name == op.spread:
+        elif name == op.variadic:
             parts += [f"*{name}_: Any", f"{name}: Any = ..."]
         else:
             parts.append(_parameter(op, name, i))
-    if op.spread:
-        at = parts.index(f"*{op.spread}_: Any")
+    if op.variadic:
+        at = parts.index(f"*{op.variadic}_: Any")
         parts[at:] = [parts[at], *(p if "=" in p else f"{p} = ..." for p in parts[at + 1 :])]
     named = [_parameter(op, name, len(op.positional)) for name in op.keyword_only]
     if out:
         named.append("out: Any = ...")
-    if named and not op.spread:
+    if named and not op.variadic:
         parts.append("*")
     return ", ".join(parts + named)
 

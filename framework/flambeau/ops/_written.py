@@ -49,7 +49,7 @@ def _as_python_functions_do(op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, .
     positional: list[Any] = []
     by_name = {}
     for name, value in zip(op.params, args, strict=True):
-        if name == op.spread:
+        if name == op.variadic:
             positional.extend(value)
         elif name in op.defaults:
             by_name[name] = value
@@ -117,7 +117,7 @@ def _way(func: Any, op: Op, count: int, named: tuple[str, ...]) -> Any:
     defaults = dict(zip(parameters[code.co_argcount - len(positional) :], positional, strict=False))
     defaults.update(func.__kwdefaults__ or {})
     told = {*given, *named}
-    others = [n for n in parameters if n not in told and n != op.spread and not told & set(_NUMPY_NAMES.get(n, ()))]
+    others = [n for n in parameters if n not in told and n != op.variadic and not told & set(_NUMPY_NAMES.get(n, ()))]
     if not defaults.keys() >= set(others):
         return None
     read = None

@@ -11,7 +11,7 @@ import numpy as np
 
 from flambeau_kernels.cpu import moments
 from flambeau_kernels.cpu import softmax as softmax_kernels
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 from flambeau_kernels.vocabulary import (
     exp,
     expm1,
@@ -26,7 +26,7 @@ from flambeau_kernels.vocabulary import (
 )
 
 from .. import dtypes
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor, wrap_dim
 from ._batching import along
 from ._promote import like_input, only, refuse
@@ -593,13 +593,13 @@ def _few_sums(a, dims, keepdim):
 
 @logsumexp_over.raw
 def _logsumexp_raw(grad, out, input, dims, keepdim):
-    if input.dtype is not F4 and input.dtype is not F8:
+    if input.dtype is not FLOAT32 and input.dtype is not FLOAT64:
         return None
     top = aligned(out, input.shape, dims, keepdim)
-    token = hush()
+    token = ignore_fp_flags()
     made = np.asarray(np.exp(input - np.where(top == -np.inf, 0, top)))
     made *= aligned(grad, input.shape, dims, keepdim)
-    unhush(token)
+    restore_fp_flags(token)
     return (made,)
 
 

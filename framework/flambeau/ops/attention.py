@@ -21,7 +21,7 @@ F = "nn.functional"
 
 # -- which ways of computing it are allowed ---------------------------------------------------------------------------------
 
-# On the CPU "flash" is `attend`, which never holds all scores, and "math" a composition of plain ops. The others are CUDA's.
+# On the CPU "flash" is `attention`, which never holds all scores, and "math" a composition of plain ops. The others are CUDA's.
 _allowed = {"flash": True, "efficient": True, "math": True, "cudnn": True}
 
 
@@ -61,9 +61,9 @@ def _composed(query: Tensor, mask: Any, dropout_p: float) -> bool:
     surface=0, tensors=("query", "key", "value", "mask"), keeps=True,
     samples="of nn.functional.scaled_dot_product_attention",
     public_name="scaled_dot_product_attention",
-    cuda="rows.attend",
+    cuda="rows.attention",
 )
-def attend(query, key, value, mask=None, scale=1.0, causal=False):
+def attention(query, key, value, mask=None, scale=1.0, causal=False):
     """``softmax(scale * query @ key.T + mask) @ value``: ``(B, H, L, E), (B, G, S, E), (B, G, S, V) -> (B, H, L, V)``.
 
     Each of the G heads of key and value serves H / G heads of query. The ``L x S`` scores are never held at once, unless a
@@ -71,20 +71,20 @@ def attend(query, key, value, mask=None, scale=1.0, causal=False):
     """
 
 
-attend.node_class.title = "ScaledDotProductFlashAttentionForCpuBackward0"
+attention.node_class.title = "ScaledDotProductFlashAttentionForCpuBackward0"
 
 
-@attend.kernel
+@attention.kernel
 def _attend(q, k, v, mask, scale, causal):
     return kernels.attend(q, k, v, mask, scale, causal)
 
 
-@attend.shape
+@attention.shape
 def _attend_shape(query, key, value, mask, scale, causal):
     return (*query.shape[:-1], value.shape[-1]), query.dtype
 
 
-@attend.vjp
+@attention.vjp
 def _attend_vjp(grad, out, query, key, value, mask, scale, causal):
     heads = query.shape[1]
     keys, values = _repeated(key, heads), _repeated(value, heads)
@@ -99,13 +99,13 @@ def _attend_vjp(grad, out, query, key, value, mask, scale, causal):
     )
 
 
-@attend.raw
+@attention.raw
 def _attend_raw(grad, out, query, key, value, mask, scale, causal, kept, needs_mask):
     return kernels.attend_grad(grad, query, key, value, mask, out, kept, scale, causal, needs_mask)
 
 
-@attend.batch
-def _attend_batch(level: Any, op: Any, args: Any) -> Any:
+@attention.batch
+def _attention_batch(level: Any, op: Any, args: Any) -> Any:
     *operands, mask, scale, causal = args
     if any(x.ndim != 4 for x in operands) or not level.size or not all(x.shape[0] for x in operands):
         return NotImplemented
@@ -215,12 +215,12 @@ def scaled_dot_product_attention(
         )
     if dropout_p == 0 and not composed and _heads_fit(query, key, value, enable_gqa):
         mask = attn_mask if attn_mask is None else _whole_mask(attn_mask, query, key)
-        return attend.function(query, key, value, mask, scale, is_causal)
+        return attention.function(query, key, value, mask, scale, is_causal)
     return _of_any_shape(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, composed)
 
 
 def _heads_fit(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> bool:
-    """Whether these are batches of heads that `attend` takes as they are."""
+    """Whether these are batches of heads that `attention` takes as they are."""
     if not query.ndim == key.ndim == value.ndim == 4 or not query.shape[0] == key.shape[0] == value.shape[0]:
         return False
     heads, groups = query.shape[1], key.shape[1]
@@ -240,7 +240,7 @@ def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale
     return Plan(
         lambda q, k, v: run(q, k, v, None)[0],
         lambda q, k, v: run(q, k, v, None),
-        lambda made, logs, q, k, v: attend.history(made, logs, q, k, v, None, scale, is_causal),
+        lambda made, logs, q, k, v: attention.history(made, logs, q, k, v, None, scale, is_causal),
     )
 
 
@@ -268,7 +268,7 @@ def _of_any_shape(
     elif composed:
         made = _weights(q, k, mask, scale, is_causal) @ v
     else:
-        made = attend.function(q, k, v, mask, scale, is_causal)
+        made = attention.function(q, k, v, mask, scale, is_causal)
     return made.reshape(*batch, length, out_width)
 
 

@@ -14,7 +14,7 @@ from flambeau_kernels.vocabulary import floor, isnan, log, real, sqrt, trunc, wh
 
 from .. import dtypes
 from .._arrays import ndarray
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor
 from ._promote import (
     common,
@@ -413,7 +413,7 @@ _POWER_BY_NUMBER = Formula(lambda input, exponent: pow(input, exponent), "pow_by
 
 def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
     input, exponent = arrays
-    usual = compute is F4 or compute is F8 or compute.kind in "iu"
+    usual = compute is FLOAT32 or compute is FLOAT64 or compute.kind in "iu"
     if exponent.__class__ not in (int, float):
         ElementwiseOp.launch(pow, arrays, out, compute)
         if input.__class__ in (int, float) and usual:
@@ -437,7 +437,7 @@ pow.launch = _launch_pow  # pyright: ignore[reportAttributeAccessIssue]  # how t
 
 def _short_power(input: Any, exponent: Any) -> Any:
     """The op that answers squares and cubes, and its argument; None for other powers."""
-    if exponent.__class__ in (int, float) and exponent in (2, 3) and isinstance(input, Tensor) and input.dtype.numpy in (F4, F8):
+    if exponent.__class__ in (int, float) and exponent in (2, 3) and isinstance(input, Tensor) and input.dtype.numpy in (FLOAT32, FLOAT64):
         return OPS["square"] if exponent == 2 else cube, (input,)
     return None
 
@@ -463,7 +463,7 @@ def _power_by_number(input: Any, exponent: Any) -> Any:
     if exponent.__class__ is not int and exponent.__class__ is not float:
         return None
     dtype = input._array.dtype
-    if dtype is not F4 and dtype is not F8:
+    if dtype is not FLOAT32 and dtype is not FLOAT64:
         if dtype.kind not in "iu" or exponent.__class__ is not int or exponent < 0:
             return None
         power = _SHORT_POWERS.get(exponent) if exponent > 1 else None

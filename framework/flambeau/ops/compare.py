@@ -9,7 +9,7 @@ import numpy as np
 from flambeau_kernels import COMPILED_FROM
 from flambeau_kernels.cpu.along import ALL, Along
 from flambeau_kernels.cpu.softmax import widen
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from .. import dtypes
 from .._arrays import MetaArray
@@ -72,7 +72,7 @@ def _few_close(a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
         return None
     if d in _EXACT:
         a, b = a.astype(np.float64), b.astype(np.float64)
-    token = hush()
+    token = ignore_fp_flags()
     try:
         error = np.subtract(a, b)
         np.abs(error, error)
@@ -82,7 +82,7 @@ def _few_close(a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
         close &= np.isfinite(error)
         close |= a == b
     finally:
-        unhush(token)
+        restore_fp_flags(token)
     return close
 
 

@@ -37,7 +37,7 @@ from .linalg import dot, mm
 
 
 @composite(
-    surface=FUNCTION, spread="operands", autocast=(None, "lower"),
+    surface=FUNCTION, variadic="operands", autocast=(None, "lower"),
     samples="'ij,jk->ik', x(2, 3), x(3, 4); 'bij,bjk->b', x(2, 3, 2), x(2, 2, 4); 'ii->i', x(3, 3)",
 )
 def einsum(equation, operands):

@@ -220,7 +220,7 @@ def _converted(input: Tensor, d: dtype) -> Tensor:
     if made is None:
         made = _arranged(a, target, None)
         # numpy gives the same bits: only programs that convert often load a compiler for it.
-        if next(_conversions) > kernels.TAUGHT_AFTER:
+        if next(_conversions) > kernels.SPECIALISED_AFTER:
             kernels.learn_conversion(a, made)
     if input._node is None:
         return wrap(made)

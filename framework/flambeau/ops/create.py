@@ -12,7 +12,7 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels import small
 from flambeau_kernels.cpu import fill as kernel
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from .. import _arrays, _state, devices, dtypes
 from .._arrays import HeldArray, MetaArray, ndarray
@@ -21,7 +21,7 @@ from .._state import interpreted
 from .._symbolic import SymInt
 from .._warn import warn, warn_once
 from ..devices import device
-from ..dtypes import F4, F8, dtype, from_numpy_dtype
+from ..dtypes import FLOAT32, FLOAT64, dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, wrap
 from . import _dispatch
 from ._parameters import input_of
@@ -338,13 +338,13 @@ def _fits_plainly(value: Any, d: np.dtype) -> bool:
     """Whether `value`, of exactly Python's float, int or bool, can be stored as `d` without a question."""
     kind = value.__class__
     if kind is float:
-        return (d is F4 and -1e38 < value < 1e38) or d is F8
+        return (d is FLOAT32 and -1e38 < value < 1e38) or d is FLOAT64
     if kind is int:
-        return (d is _I8 and -_HALF_RANGE < value < _HALF_RANGE) or ((d is F4 or d is F8) and -16777216 <= value <= 16777216)
+        return (d is _INT64 and -_HALF_RANGE < value < _HALF_RANGE) or ((d is FLOAT32 or d is FLOAT64) and -16777216 <= value <= 16777216)
     return kind is bool and d is _B1
 
 
-_I8, _B1 = np.dtype(np.int64), np.dtype(np.bool_)
+_INT64, _B1 = np.dtype(np.int64), np.dtype(np.bool_)
 
 
 def _filled_quickly(size: Any, value: Any, d: Any) -> Tensor | None:
@@ -354,7 +354,7 @@ def _filled_quickly(size: Any, value: Any, d: Any) -> Tensor | None:
     kind = value.__class__
     try:
         if d is None:
-            array = np.empty(size, dtypes._default.numpy if kind is float else _I8 if kind is int else _B1)
+            array = np.empty(size, dtypes._default.numpy if kind is float else _INT64 if kind is int else _B1)
         else:
             array = np.empty(size, d.numpy)
     except (TypeError, ValueError, AttributeError, MemoryError):
@@ -718,13 +718,13 @@ def _of_plain_numbers(data: Any, d: Any) -> ndarray | None:
     wanted = d or _OF_KIND.get(kind) or (dtypes._default if kind is float else None)
     if wanted is None or (kind, wanted) not in _UNCONVERTED:
         return None
-    token = hush()
+    token = ignore_fp_flags()
     try:
         made = np.array(level, wanted.numpy)
     except OverflowError:
         return None
     finally:
-        unhush(token)
+        restore_fp_flags(token)
     return made if len(shape) == 1 else made.reshape(shape)
 
 

@@ -17,7 +17,7 @@ from .._errors import ShapeDependsOnValues
 from ..tensor import Tensor, bump, wrap
 from ._batching import leading, run
 from ._spec import FUNCTION, OPS, composite, describe, host_only, need_bools, need_int, need_number, primitive
-from .select import I8, has_negative
+from .select import INT64, has_negative
 
 F = "nn.functional"
 
@@ -241,7 +241,7 @@ def _embedding_of_rows(input, weight, padding_idx, max_norm, norm_type, scale_gr
 
 @rows_at.plan
 def _rows_of_table(table, at, padding_idx, scale_grad_by_freq):
-    return kernels.take_rows(table, at) if at.dtype is I8 else None
+    return kernels.take_rows(table, at) if at.dtype is INT64 else None
 
 
 def _package_embedding() -> None:
@@ -399,7 +399,7 @@ def _few_bags(
         return None
     if sparse or include_last_offset or scale_grad_by_freq:
         return None
-    if at.dtype is not I8 or table.ndim != 2 or not at.size:
+    if at.dtype is not INT64 or table.ndim != 2 or not at.size:
         return None
     if at.size > 64 or mode not in _ALONG or has_negative(at):
         whole = mode == "sum" and offsets is None and at.ndim == 2
@@ -411,7 +411,7 @@ def _few_bags(
     else:
         starts = offsets._array
         bounds = [*starts.tolist(), at.size]
-        if at.ndim != 1 or starts.dtype is not I8 or starts.ndim != 1 or bounds[0] or mode == "max":
+        if at.ndim != 1 or starts.dtype is not INT64 or starts.ndim != 1 or bounds[0] or mode == "max":
             return None
         sizes = [b - a for a, b in itertools.pairwise(bounds)]
         if min(sizes) < 1:
@@ -429,7 +429,7 @@ def _bags_of_equal_length(
     if max_norm is not None or per_sample_weights is not None or padding_idx is not None or mode != "sum" or offsets is not None or sparse:
         return None
     at = input._array
-    if weight._node is None or at.dtype is not I8 or at.ndim != 2 or not at.size:
+    if weight._node is None or at.dtype is not INT64 or at.ndim != 2 or not at.size:
         return None
     return bags_of_rows.answer(weight, input.reshape(-1), wrap(_equal_bags(*at.shape)), scale_grad_by_freq)
 
@@ -524,7 +524,7 @@ def one_hot(tensor, num_classes=-1):
 @one_hot.plan(discrete=True)
 def _few_hot(at, num_classes):
     """A few classes of which none is negative."""
-    if at.dtype is not I8 or at.size > 64 or has_negative(at):
+    if at.dtype is not INT64 or at.size > 64 or has_negative(at):
         return None
     if num_classes == -1:
         num_classes = max(at.reshape(-1).tolist()) + 1

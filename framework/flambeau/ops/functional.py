@@ -16,7 +16,7 @@ from flambeau_kernels.arithmetic import TIMES
 from flambeau_kernels.cpu import random as draws
 
 from .. import _arrays, dtypes
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor, wrap
 from . import _dispatch
 from . import activation as act
@@ -366,12 +366,12 @@ def _multiplied_by_mask(input, p, training, inplace=False):
     if a.__class__ is not np.ndarray or training is not True or inplace is not False or p.__class__ is not float or not 0 < p < 1:
         return None
     dtype = a.dtype
-    if not a.size or (dtype is not F4 and dtype is not F8) or not a.flags.c_contiguous:
+    if not a.size or (dtype is not FLOAT32 and dtype is not FLOAT64) or not a.flags.c_contiguous:
         return None
     noise = draws.coins(stream(), a.shape, a, 1 - p)
     if noise is None:
         noise = draws.bernoulli(stream(), np.empty(a.shape, dtype), 1 - p)
-    kept = 1 / (1 - p) if dtype is F8 else _scale(p)
+    kept = 1 / (1 - p) if dtype is FLOAT64 else _scale(p)
     TIMES.into(noise, kept)
     return input * small.over(noise)
 

@@ -11,7 +11,7 @@ from flambeau_kernels.cpu import matmul as kernel
 
 from .. import _state, dtypes
 from .._arrays import ndarray
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor, wrap
 from . import activation as act
 from . import unary
@@ -57,7 +57,7 @@ def _in_one_pass(input: Tensor, weight: Tensor, bias: Any, activation: str | Non
         return None
     a, w = input._array, weight._array
     d = a.dtype
-    if not (d is F4 or d is F8 or d in _HALVES) or any(type(x._array) is not ndarray or x._array.dtype != d for x in operands):
+    if not (d is FLOAT32 or d is FLOAT64 or d in _HALVES) or any(type(x._array) is not ndarray or x._array.dtype != d for x in operands):
         return None
     if w.ndim != 2 or not a.ndim or a.shape[-1] != w.shape[1] or bias is not None and bias._array.shape != w.shape[:1]:
         return None

@@ -49,7 +49,7 @@ def _grids(tensors: Any, indexing: str) -> tuple[Tensor, ...]:
     return tuple(made)
 
 
-@composite(surface=FUNCTION, spread="tensors", samples="x(2), x(3); x(2), x(3), indexing='xy'", elements="moved")
+@composite(surface=FUNCTION, variadic="tensors", samples="x(2), x(3); x(2), x(3), indexing='xy'", elements="moved")
 def meshgrid(tensors, *, indexing=None):
     """For each vector a view of it over the grid they span together, as a tuple.
 
@@ -66,7 +66,7 @@ def meshgrid(tensors, *, indexing=None):
     return _grids(tuple(tensors), "ij" if indexing is None else indexing)
 
 
-@composite(surface=FUNCTION, spread="tensors", samples="x(2), x(3)")
+@composite(surface=FUNCTION, variadic="tensors", samples="x(2), x(3)")
 def cartesian_prod(tensors):
     """All combinations of one element from each vector, one a row, the last running fastest; of one vector, itself.
 

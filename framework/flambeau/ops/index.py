@@ -20,8 +20,8 @@ from ..tensor import Tensor, bump, one_memory, wrap
 from . import _dispatch
 from ._batching import numbers, run
 from ._keys import (
-    B1,
-    I8,
+    BOOL,
+    INT64,
     SMALL,
     array_key,
     basic_key,
@@ -268,7 +268,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
                 return basic_index.of(self, self._array[key, ...], ((key,),))
             if key is None:
                 return self.unsqueeze(0)
-            if kind is Tensor and not key._array.ndim and key._array.dtype is I8 and key._array.__class__ is ndarray:
+            if kind is Tensor and not key._array.ndim and key._array.dtype is INT64 and key._array.__class__ is ndarray:
                 key = key._array.item()
                 return basic_index.of(self, self._array[key, ...], ((key,),))
             keys = key if kind is tuple else (list_index(key) if kind is list else key,)
@@ -297,7 +297,7 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
     recording = self._node is not None and (_state.GRAD or _state.local.grad)
     if len(key) == 1 and key[0].__class__ is Tensor:
         k = key[0]._array
-        if k.__class__ is ndarray and k.ndim and (k.dtype is I8 or k.dtype is B1 and k.size and not recording):
+        if k.__class__ is ndarray and k.ndim and (k.dtype is INT64 or k.dtype is BOOL and k.size and not recording):
             made = _pick(self._array, (k,))
             return recorded(index, made, (self._node,), (self._array.shape, key), (None, (key[0]._storage,))) if recording else wrap(made)
     if len(key) == 2 and not recording and key[0].__class__ is Tensor is key[1].__class__:
@@ -468,7 +468,7 @@ def _pick(a: Any, key: Any) -> Any:
         elif k.__class__ is not ndarray:
             places.append(None)
         else:
-            places += k.nonzero() if k.dtype is B1 else [k]
+            places += k.nonzero() if k.dtype is BOOL else [k]
     places += [None] * (a.ndim - len(places))
     joint = np.broadcast_shapes(*[k.shape for k in places if k is not None])
     _, operands = _spread(a, places, joint)
@@ -531,7 +531,7 @@ def add_at(target: Any, key: Any, values: Any) -> None:
         target[...] = wide.astype(target.dtype)
         return
     # One-dimensional accumulation is several times faster: the same sums at the same places, numbered.
-    if len(key) == target.ndim and all(type(k) is np.ndarray and k.dtype is I8 for k in key):
+    if len(key) == target.ndim and all(type(k) is np.ndarray and k.dtype is INT64 for k in key):
         places = _numbered(target.shape, key)
     else:
         places = np.arange(target.size).reshape(target.shape)[key]
@@ -681,10 +681,10 @@ def _index_put_planned(a, indices, values, accumulate):
     if indices.__class__ is not tuple or values.dtype is not a.dtype:
         return False
     key = tuple([k._array for k in indices])
-    if a.dtype is I8 and any(np.may_share_memory(a, k) for k in key):
+    if a.dtype is INT64 and any(np.may_share_memory(a, k) for k in key):
         return False                                   # which is refused elsewhere
     for k in key:
-        if k.dtype is not I8 or k.size >= SMALL:
+        if k.dtype is not INT64 or k.size >= SMALL:
             return accumulate and len(key) == 1 and a.ndim == 1 and scatter.combine_along(a, 0, key[0], values, "sum")
     if accumulate:
         if len(key) == 1:
@@ -771,7 +771,7 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
                 a = a[(*basic, ...) if dots < 0 else basic]
     if not a.flags.writeable or 0 in a.strides:
         return False
-    if (related or d is I8 or d is B1) and _overlap(a, there, value):  # which is told elsewhere
+    if (related or d is INT64 or d is BOOL) and _overlap(a, there, value):  # which is told elsewhere
         return False
     if (value.__class__ is not ndarray or not value.ndim) and _is_whole_mask(there, a):
         if a.size >= SMALL:
@@ -788,7 +788,7 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
 
 def _is_array_key(k: Any) -> bool:
     """Whether numpy reads the array of a key as PyTorch reads the tensor: positions, or a mask of some elements."""
-    return k.__class__ is ndarray and k.ndim > 0 and (k.dtype is I8 or k.dtype is B1 and k.size > 0)
+    return k.__class__ is ndarray and k.ndim > 0 and (k.dtype is INT64 or k.dtype is BOOL and k.size > 0)
 
 
 def _overlap(a: Any, there: Any, value: Any) -> bool:
@@ -806,7 +806,7 @@ _STORED_AS = frozenset({("f", "d"), ("d", "f"), ("l", "d"), ("l", "f"), ("i", "l
 
 def _is_whole_mask(key: Any, a: Any) -> bool:
     """Whether the numpy key is one mask of the shape of `a`."""
-    return len(key) == 1 and key[0].__class__ is ndarray and key[0].dtype is B1 and key[0].shape == a.shape
+    return len(key) == 1 and key[0].__class__ is ndarray and key[0].dtype is BOOL and key[0].shape == a.shape
 
 
 def _setitem(self: Tensor, key: Any, value: Any) -> None:

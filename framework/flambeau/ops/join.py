@@ -14,7 +14,7 @@ from flambeau_kernels.cpu.layout import is_ordered_last
 from .. import _state, dtypes
 from .._arrays import MetaArray, ndarray
 from .._symbolic import SymInt
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor, wrap_dim
 from ._batching import run, shifted
 from ._refusal import refusing
@@ -116,7 +116,7 @@ def _joined_arrays(arrays, dim):
     d = made.dtype
     # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
     # And int16 with float16 is float32 to it, so the first has to be what numpy makes.
-    if first.dtype is not d or (d is not F4 and d is not F8 and any([a.dtype is not d for a in arrays])):  # noqa: C419
+    if first.dtype is not d or (d is not FLOAT32 and d is not FLOAT64 and any([a.dtype is not d for a in arrays])):  # noqa: C419
         return None
     return made
 

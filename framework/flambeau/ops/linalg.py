@@ -13,7 +13,7 @@ from flambeau_kernels.cpu import matmul as kernel
 
 from .. import dtypes
 from .._arrays import ndarray
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor
 from ._batching import check_examples, run
 from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
@@ -144,8 +144,8 @@ def _mm_vjp(grad, input, mat2):
 @mm.raw
 def _mm_raw(grad, input, mat2, needs_input, needs_mat2):
     return (
-        None if not needs_input else product_nt(mat2, grad).T if _lies_turned(input) else product_nt(grad, mat2),
-        None if not needs_mat2 else product_tn(grad, input).T if _lies_turned(mat2) else product_tn(input, grad),
+        None if not needs_input else product_nt(mat2, grad).T if is_column_major(input) else product_nt(grad, mat2),
+        None if not needs_mat2 else product_tn(grad, input).T if is_column_major(mat2) else product_tn(input, grad),
     )
 
 
@@ -155,7 +155,7 @@ def _mm_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(OPS["matmul"].function(*map(level.front, args)))
 
 
-def _lies_turned(x: Any) -> bool:
+def is_column_major(x: Any) -> bool:
     """Whether a real matrix has contiguous columns: so should its gradient, which a transpose then turns into rows."""
     return x.strides[0] < x.strides[1] and x.dtype.kind == "f" and x.strides[0] == x.itemsize
 
@@ -202,7 +202,9 @@ def _product_of_batches(a: Any, b: Any) -> Any:
     if made is not None:
         return made
     d = a.dtype
-    if (d is not F4 and d is not F8) or b.dtype is not d or a.ndim < 3 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+    if d is not FLOAT32 and d is not FLOAT64 or b.dtype is not d or a.ndim < 3:
+        return None
+    if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         return None
     made = kernel.small_batch(a, b)
     return kernel.matmul(a, b) if made is None else made
@@ -616,7 +618,7 @@ def _check_factors(name: str, result: Any, **factors: Any) -> None:
             raise RuntimeError(f"{name}: For non-complex input tensors, argument {key} must not be a complex number.")
 
 
-@composite(surface=FUNCTION | OUT, spread="matrices", samples="x(2, 3), x(3, 4), x(4, 2)", exact_out=True)
+@composite(surface=FUNCTION | OUT, variadic="matrices", samples="x(2, 3), x(3, 4), x(4, 2)", exact_out=True)
 def chain_matmul(matrices):
     """The product of one or more matrices, given one by one, in the cheapest order; see `linalg.multi_dot`."""
     from .matrix import multi_dot
@@ -696,7 +698,7 @@ def _large_linear(a: Any, w: Any, b: Any) -> Any:
     if type(a) is not ndarray or type(w) is not ndarray or type(b) is not ndarray or w.ndim != 2:
         return None
     d = a.dtype
-    if (d is F4 or d is F8) and w.dtype is d and b.dtype is d and a.shape[1] == w.shape[1] and b.shape == w.shape[:1]:
+    if (d is FLOAT32 or d is FLOAT64) and w.dtype is d and b.dtype is d and a.shape[1] == w.shape[1] and b.shape == w.shape[:1]:
         return kernel.matmul(a, w.T, bias=b)
     return None
 

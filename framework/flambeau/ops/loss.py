@@ -12,7 +12,7 @@ from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
 
 from .. import dtypes
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor, wrap
 from . import _dispatch
 from ._batching import leading, run
@@ -628,7 +628,7 @@ def _mse_answer(input: Any, target: Any, size_average: Any, reduce: Any, reducti
         return None
     if not (isinstance(input, Tensor) and isinstance(target, Tensor)) or input.dtype is not target.dtype:
         return None
-    if input.dtype.numpy not in (F4, F8) or input.shape != target.shape or not input.numel():
+    if input.dtype.numpy not in (FLOAT32, FLOAT64) or input.shape != target.shape or not input.numel():
         return None
     return mean_squared_error, (input, target)
 
@@ -647,7 +647,7 @@ def _mean_of_squares(input, target, size_average, reduce, reduction, weight):
 def _mean_squares(a, b):
     """Of one floating dtype and shape."""
     d = a.dtype
-    return _mse(a, b) if (d is F4 or d is F8) and b.dtype is d and a.shape == b.shape and a.size else None
+    return _mse(a, b) if (d is FLOAT32 or d is FLOAT64) and b.dtype is d and a.shape == b.shape and a.size else None
 
 
 def _clipped_slope(error, beta):

@@ -13,7 +13,7 @@ from .. import dtypes
 from .._arrays import MetaArray, ndarray
 from .._errors import ShapeCannotBeKnown
 from .._symbolic import fresh, sym_max
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor, wrap
 from ._batching import aligned, logical, run
 from ._spec import (
@@ -34,7 +34,7 @@ from ._spec import (
 )  # fmt: skip
 from .select import as_element, check_same_dtype, converted_back, fill_number, padded, plain_number
 
-B1 = np.dtype(np.bool_)
+BOOL = np.dtype(np.bool_)
 
 
 def _bool_mask(name: str, mask: Tensor) -> None:
@@ -91,7 +91,7 @@ def _copied_where(a: Any, value: Any, mask: Any) -> bool:
 
 @masked_fill_number.plan(stores=True)
 def _masked_number_planned(a, mask, value):
-    if mask.dtype is not B1:
+    if mask.dtype is not BOOL:
         return False
     if not plain_number(value, a.dtype):
         if value.__class__ is not float and value.__class__ is not int or a.dtype.char not in "eE":
@@ -109,13 +109,13 @@ def _masked_number_planned(a, mask, value):
 @masked_fill_number.plan
 def _masked_number_copied(a, mask, value):
     kind, dtype = value.__class__, a.dtype
-    fits = (kind is float or kind is int) and (dtype is F4 or dtype is F8) and mask.dtype is B1 and a.shape == mask.shape
+    fits = (kind is float or kind is int) and (dtype is FLOAT32 or dtype is FLOAT64) and mask.dtype is BOOL and a.shape == mask.shape
     if fits and a.size < kernel.COMPILED_FROM:          # most calls, in the fewest steps
         made = a.copy()
         np.putmask(made, mask, value)
         return made
     if a.size >= kernel.COMPILED_FROM and a.shape == mask.shape:
-        return kernel.fill_masked(a, mask, a.dtype.type(value)) if mask.dtype is B1 and plain_number(value, a.dtype) else None
+        return kernel.fill_masked(a, mask, a.dtype.type(value)) if mask.dtype is BOOL and plain_number(value, a.dtype) else None
     made = a.copy()
     return made if _masked_number_planned(made, mask, value) else None
 
@@ -165,7 +165,7 @@ masked_fill_tensor.shape(_filled_shape)
 
 @masked_fill_tensor.plan(stores=True)
 def _masked_tensor_planned(a, mask, value):
-    if mask.dtype is not B1 or value.dtype is not a.dtype or value.ndim:
+    if mask.dtype is not BOOL or value.dtype is not a.dtype or value.ndim:
         return False
     return _copied_where(a, value, mask)
 
@@ -253,14 +253,14 @@ def _masked_select(a, mask):
 
 @masked_select.plan
 def _masked_select_planned(a, mask):
-    if mask.dtype is not B1:
+    if mask.dtype is not BOOL:
         return None
     return kernel.masked(a, mask if mask.shape == a.shape else stretched(mask, a.shape))
 
 
 def stretched(mask: Any, shape: Any) -> Any:
     """A copy of `mask` that is stretched to `shape`. Raises: ValueError if it does not fit."""
-    made = np.empty(shape, B1)
+    made = np.empty(shape, BOOL)
     made[...] = mask
     return made
 
@@ -311,7 +311,7 @@ def _masked_scatter(a, mask, source):
 
 @masked_scatter.plan(stores=True)
 def _masked_scatter_planned(a, mask, source):
-    if mask.dtype is not B1 or mask.shape != a.shape or source.dtype is not a.dtype or not source.size:
+    if mask.dtype is not BOOL or mask.shape != a.shape or source.dtype is not a.dtype or not source.size:
         return False
     if a.size >= kernel.COMPILED_FROM:
         return kernel.put_masked_into(a, mask, source)

@@ -29,7 +29,7 @@ from ._spec import (
 )
 
 
-@composite(surface=METHOD, spread="size", samples="x(2, 3), (1, 3); x(2, 3), (3,)")
+@composite(surface=METHOD, variadic="size", samples="x(2, 3), (1, 3); x(2, 3), (3,)")
 def sum_to_size(self, size):
     """`self` summed over what broadcasting from `size` would have repeated. Raises: RuntimeError if it would not."""
     shape = tuple(size)
@@ -88,9 +88,9 @@ def _copy_form(name: str, view: Any, samples: str, *, several: bool = False, exa
 
 def _caller(source: Any) -> Any:
     """The public function of `source`, taking what it spreads over several arguments as one sequence."""
-    if source.spread is None:
+    if source.variadic is None:
         return source.function
-    return lambda input, sizes: source.function(input, **{source.spread: sizes})
+    return lambda input, sizes: source.function(input, **{source.variadic: sizes})
 
 
 def _copy(x: Tensor) -> Tensor:

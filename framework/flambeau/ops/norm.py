@@ -11,7 +11,7 @@ import flambeau_kernels as kernels
 
 from .. import _state, dtypes
 from .._arrays import MetaArray
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor, bump, wrap
 from ._batching import as_channels, run, scaled, unfolded
 from ._spec import (
@@ -40,8 +40,8 @@ def _moments() -> Moments:
     return Moments()
 
 
-@primitive(surface=0, tensors=("value", "other"), samples="of where", cuda="rows.link")
-def link(value, other):
+@primitive(surface=0, tensors=("value", "other"), samples="of where", cuda="rows.depends_on")
+def depends_on(value, other):
     """`value`, which requires grad also where `other` does, though it does not depend on it.
 
     PyTorch computes the gradients of a layer's operands in one function, so each of them counts as depending
@@ -49,15 +49,15 @@ def link(value, other):
     """
 
 
-@link.kernel
+@depends_on.kernel
 def _link(value, other):
     return value
 
 
-link.shape(lambda value, other: (value.shape, value.dtype, value._array.strides))
+depends_on.shape(lambda value, other: (value.shape, value.dtype, value._array.strides))
 
 
-@link.vjp
+@depends_on.vjp
 def _link_vjp(grad):
     return grad, None
 
@@ -67,7 +67,7 @@ def check_floating(op: str, **operands: Any) -> None:
     inputs."""
     input = operands["input"]  # the public name
     d = input._array.dtype
-    if (d is F4 or d is F8) and all([x is None or x._array.dtype is d for x in operands.values()]):  # noqa: C419  # sooner than a generator
+    if (d is FLOAT32 or d is FLOAT64) and all([x is None or x._array.dtype is d for x in operands.values()]):  # noqa: C419  # sooner than a generator
         return
     if input.dtype.category != dtypes.FLOATING:
         raise RuntimeError(
@@ -174,7 +174,7 @@ def _normalize_trailing_vjp(grad, input, normalized_shape, weight, bias, eps):
     return (
         lambda: to_input.to(input.dtype),
         lambda: _like(_sum_over(_wide(grad) * unit, lead), weight),
-        lambda: link(_like(_sum_over(_wide(grad), lead), bias), input),
+        lambda: depends_on(_like(_sum_over(_wide(grad), lead), bias), input),
     )
 
 
@@ -522,7 +522,7 @@ def _normalize_channels_vjp(grad, input, weight, bias, eps):
     return (
         lambda: to_input.to(input.dtype),
         lambda: _like((_wide(grad) * unit).sum(dims), weight),
-        lambda: link(_like(_wide(grad).sum(dims), bias), input),
+        lambda: depends_on(_like(_wide(grad).sum(dims), bias), input),
     )
 
 
@@ -612,11 +612,11 @@ def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias, eps):
         return (_wide(input) - _along_channels(_wide(mean), input)) * inverse
 
     return (
-        lambda: link((_wide(grad) * scale).to(input.dtype), input),
+        lambda: depends_on((_wide(grad) * scale).to(input.dtype), input),
         None,
         None,
         lambda: _like((_wide(grad) * unit()).sum(dims), weight),
-        lambda: link(_like(_wide(grad).sum(dims), bias), input),
+        lambda: depends_on(_like(_wide(grad).sum(dims), bias), input),
     )
 
 
@@ -970,7 +970,7 @@ def _normalize_groups_vjp(grad, input, num_groups, weight, bias, eps):
     return (
         lambda: to_input.reshape(input.shape).to(input.dtype),
         lambda: _like((g * unit).sum([0, 3]).reshape(c), weight),
-        lambda: link(_like(g.sum([0, 3]).reshape(c), bias), input),
+        lambda: depends_on(_like(g.sum([0, 3]).reshape(c), bias), input),
     )
 
 

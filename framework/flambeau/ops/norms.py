@@ -9,10 +9,10 @@ import numpy as np
 
 from flambeau_kernels.cpu import moments
 from flambeau_kernels.cpu.along import SEVERAL, Along
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from .. import dtypes
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor, wrap, wrap_dim
 from ._batching import run
 from ._lapack import check_floating, check_matrix, check_square
@@ -92,15 +92,15 @@ def _norm_rows(input, order, dims, keepdim):
 
 @norm_over.raw
 def _norm_raw(grad, input, out, order, dims, keepdim):
-    if order not in (1, 2) or input.dtype is not F4 and input.dtype is not F8:
+    if order not in (1, 2) or input.dtype is not FLOAT32 and input.dtype is not FLOAT64:
         return None
     grad = aligned(grad, input.shape, dims, keepdim)
     if order == 1:
         return (np.asarray(np.sign(input) * grad),)
     norm = aligned(out, input.shape, dims, keepdim)
-    token = hush()
+    token = ignore_fp_flags()
     made = np.asarray(input * np.where(norm == 0, 0, grad / norm))
-    unhush(token)
+    restore_fp_flags(token)
     return (made,)
 
 

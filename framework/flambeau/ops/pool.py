@@ -25,7 +25,7 @@ from ._spec import (
 )
 from ._spec.plans import Plan
 from .conv import as_ints
-from .norm import link
+from .norm import depends_on
 
 Ints = tuple[int, ...]
 Windows = Any  # a tuple of flambeau_kernels.cpu.pool.Window, one for each pooled dimension
@@ -194,7 +194,7 @@ def _window_mean_shape(input, windows, include_padding, divisor):
 
 @window_mean.vjp
 def _window_mean_vjp(grad, input, windows, include_padding, divisor):
-    return link(spread_mean(grad, windows, include_padding, divisor), input)
+    return depends_on(spread_mean(grad, windows, include_padding, divisor), input)
 
 
 @window_mean.raw

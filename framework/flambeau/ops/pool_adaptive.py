@@ -14,7 +14,7 @@ from ._batching import folded
 from ._spec import CHANNELS_OF_IMAGES, FUNCTION, OUT, check_room, composite, describe, primitive
 from ._spec.plans import Plan
 from .conv import as_ints
-from .norm import link
+from .norm import depends_on
 from .pool import (
     Ints,
     as_planes,
@@ -91,7 +91,7 @@ def _adaptive_mean_shape(input, sizes):
 
 @adaptive_mean.vjp
 def _adaptive_mean_vjp(grad, input, sizes):
-    return link(adaptive_spread(grad, tuple(input.shape[input.ndim - len(sizes) :])), input)
+    return depends_on(adaptive_spread(grad, tuple(input.shape[input.ndim - len(sizes) :])), input)
 
 
 @adaptive_mean.raw

@@ -26,7 +26,7 @@ from ._spec import (
     primitive,
     refuse_other_dtype_out,
 )
-from .select import I8, check_bounds, check_same_dtype, converted_back, long_index
+from .select import INT64, check_bounds, check_same_dtype, converted_back, long_index
 
 FEW = kernel.COMPILED_FROM                           # places that are looked at by numpy
 
@@ -68,7 +68,7 @@ def _take_planned(a, at):
     made = small.pick_slices(a if a.ndim == 1 else a.reshape(-1), 0, at)
     if made is not None:
         return made
-    return a.take(at) if at.dtype is I8 and 0 < at.size < FEW else None
+    return a.take(at) if at.dtype is INT64 and 0 < at.size < FEW else None
 
 
 @take.raw
@@ -125,7 +125,7 @@ def _put(a, index, source, accumulate):
 def _put_planned(a, at, source, accumulate):
     if _state.DETERMINISTIC:
         return False
-    if at.dtype is not I8 or source.dtype is not a.dtype or not at.size or at.size != source.size:
+    if at.dtype is not INT64 or source.dtype is not a.dtype or not at.size or at.size != source.size:
         return False
     flat = a.reshape(-1), 0, at.reshape(-1), source.reshape(-1)
     if (small.add_along if accumulate else small.put_along)(*flat) is not None:

@@ -14,7 +14,7 @@ from .. import _state, devices, dtypes
 from .._arrays import HeldArray, MetaArray, ndarray
 from .._state import interpreted
 from .._warn import warn
-from ..dtypes import F4, F8
+from ..dtypes import FLOAT32, FLOAT64
 from ..tensor import Tensor, bump, wrap
 from . import _dispatch
 from ._parameters import input_of
@@ -174,7 +174,7 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
         return self
     low = named.pop("from", from_) if named else from_
     d = self._array.dtype
-    if (d is F4 or d is F8) and -1e38 < low <= to < 1e38:
+    if (d is FLOAT32 or d is FLOAT64) and -1e38 < low <= to < 1e38:
         if _is_free(self):
             _cpu_kernels().uniform(_stream(generator), self._array, low, to)
             bump(self)
@@ -202,7 +202,7 @@ def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = N
         return self
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    if self._array.dtype is F4 and _is_free(self):
+    if self._array.dtype is FLOAT32 and _is_free(self):
         _cpu_kernels().normal(_stream(generator), self._array, mean, std)
         bump(self)
         return self
@@ -373,7 +373,7 @@ def _in_short(draw: Any, sizes: tuple[Any, ...], d: Any, generator: Any, require
         return None
     try:
         plain = dtypes._default.numpy if d is None else d.numpy
-        if plain is not F4 and plain is not F8:
+        if plain is not FLOAT32 and plain is not FLOAT64:
             return None
         array = np.empty(sizes if len(sizes) != 1 else sizes[0], plain)
     except (TypeError, ValueError, AttributeError, MemoryError):
@@ -509,15 +509,15 @@ def _integers_in_short(args: tuple[Any, ...]) -> Tensor | None:
     if array is not None:
         return small.over(array)
     try:
-        array = np.empty(size, _I8)
+        array = np.empty(size, _INT64)
     except (TypeError, ValueError, MemoryError):
         return None
     _cpu_kernels().randint(_stream(None), array, low, high)
     return small.over(array)
 
 
-_I8 = np.dtype(np.int64)
-_SINGLE = np.empty(0, F4)
+_INT64 = np.dtype(np.int64)
+_SINGLE = np.empty(0, FLOAT32)
 
 
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -532,7 +532,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     if isinstance(out, Tensor) and out._lacks_values:
         return out_of_shape("randperm", out, (int(n),), dtype, device)
     if out is layout is device is dtype is None and not (PLACED or requires_grad) and n.__class__ is int:
-        return small.over(_cpu_kernels().randperm(_stream(generator), n, _I8))
+        return small.over(_cpu_kernels().randperm(_stream(generator), n, _INT64))
     if out is not None:
         asked, dtype = dtype, dtype or getattr(out, "dtype", None)
         out_of_shape("randperm", out, (int(n),), asked, device)
@@ -565,7 +565,7 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
         plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
         if plainly and not (INTERPRETED and interpreted()):
             a = input._array
-            if a.__class__ is ndarray and (a.dtype is F4 or a.dtype is F8) and a.flags.c_contiguous:
+            if a.__class__ is ndarray and (a.dtype is FLOAT32 or a.dtype is FLOAT64) and a.flags.c_contiguous:
                 array = made_by(generator, a) if made_by is not None else None
                 if array is None:
                     array = np.empty(a.shape, a.dtype)
@@ -717,7 +717,7 @@ def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
     a = input._array
     if p is not None or INTERPRETED and interpreted() or input._node is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
         return None
-    if a.dtype is not F4 and a.dtype is not F8:
+    if a.dtype is not FLOAT32 and a.dtype is not FLOAT64:
         return None
     array = np.empty(a.shape, a.dtype)
     try:

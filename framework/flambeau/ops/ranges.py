@@ -19,7 +19,7 @@ from .._arrays import ndarray
 from .._state import interpreted
 from .._symbolic import SymInt
 from .._warn import warn
-from ..dtypes import F4, F8, dtype
+from ..dtypes import FLOAT32, FLOAT64, dtype
 from ..tensor import Tensor
 from . import _dispatch
 from ._refusal import refusing
@@ -128,10 +128,10 @@ def _counted(start: Any, end: Any, step: Any, d: Any) -> Tensor | None:
         if not step or (end - start) * step < 0 or not -_EXACT < start < _EXACT or not -_EXACT < end < _EXACT:
             return None
         if d is None or d is dtypes.int64:
-            return small.over(np.arange(start, end, step, dtype=_I8)) if (end - start) // step < kernel.COUNTED_FROM else None
+            return small.over(np.arange(start, end, step, dtype=_INT64)) if (end - start) // step < kernel.COUNTED_FROM else None
         # Whole numbers up to 2**24 are float32.
         if d is dtypes.float32 and (end - start) // step < kernel.COUNTED_FROM:
-            return small.over(np.arange(start, end, step, dtype=F4))
+            return small.over(np.arange(start, end, step, dtype=FLOAT32))
         return None
     for x in (start, end, step):
         if x.__class__ is not float and x.__class__ is not int or not -_EXACT < x < _EXACT:
@@ -142,17 +142,17 @@ def _counted(start: Any, end: Any, step: Any, d: Any) -> Tensor | None:
         return None
     plain = (dtypes._default if d is None else d).numpy
     count = math.ceil((end - start) / step)
-    if count >= kernel.COUNTED_FROM or plain is not F4 and plain is not F8:
+    if count >= kernel.COUNTED_FROM or plain is not FLOAT32 and plain is not FLOAT64:
         return None
     if count <= _FEW:
         return small.over(np.array([i * step + start for i in range(count)], plain))
-    values = np.arange(count, dtype=F8)
+    values = np.arange(count, dtype=FLOAT64)
     values *= step
     values += start
-    return small.over(values if plain is F8 else values.astype(plain))
+    return small.over(values if plain is FLOAT64 else values.astype(plain))
 
 
-_I8 = np.dtype(np.int64)
+_INT64 = np.dtype(np.int64)
 _EXACT = 1 << 24
 
 
@@ -245,7 +245,7 @@ def _few_between(d: np.dtype) -> Any:
     def by_numpy(start: Any, end: Any, steps: int) -> Any:
         return (_between(start, end, steps, d),)
 
-    return twin(by_numpy, spaced, (d, float, float, int), {"SINGLE": d is F4}, around)
+    return twin(by_numpy, spaced, (d, float, float, int), {"SINGLE": d is FLOAT32}, around)
 
 
 kernels.plans_kept_elsewhere.append(_few_between.cache_clear)
@@ -255,7 +255,7 @@ _REAL = frozenset((int, float))
 
 def _between(start: Any, end: Any, steps: int, d: np.dtype) -> ndarray:
     """`_spaced` of float32 or float64: how many steps each number is from the end that is nearer to it is kept."""
-    if d is F4:
+    if d is FLOAT32:
         start, end = _single(start), _single(end)
         step = _single(_single(end - start) / (steps - 1))
     else:
@@ -277,7 +277,7 @@ def _between(start: Any, end: Any, steps: int, d: np.dtype) -> ndarray:
     first, last = values[:half], values[half:]
     first += start
     last += end
-    return values.astype(F4) if d is F4 else values
+    return values.astype(FLOAT32) if d is FLOAT32 else values
 
 
 _away: dict[int, ndarray] = {}

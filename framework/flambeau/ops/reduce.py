@@ -11,14 +11,14 @@ from flambeau_kernels.cpu import extremes, moments
 from flambeau_kernels.cpu.along import ALL, SEVERAL, Along
 from flambeau_kernels.cpu.reduce import count_of
 from flambeau_kernels.cpu.softmax import narrow, widen
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 from flambeau_kernels.vocabulary import isnan, where
 
 from .. import dtypes
 from .._warn import warn
 from ..tensor import Tensor, wrap_dim
 from ._batching import along
-from ._picked import need_tensor, picks
+from ._picked import need_tensor, values_and_indices
 from ._spec import (
     EXACTLY,
     FOREACH,
@@ -372,7 +372,7 @@ def min_along(input, dim, keepdim):
 for _op, _name, _largest in ((max_along, "max", True), (min_along, "min", False)):
     _op.kernel(_extreme(_largest))
     _op.shape(_extreme_shape)
-    picks(_op)
+    values_and_indices(_op)
     _op.plan(Along("extremes", _largest, True), wraps="dim")
     _op.name = _name
     _op.node_class.title = f"{_name.title()}Backward0"
@@ -488,10 +488,10 @@ def _variance_raw(grad, input, dims, correction, keepdim):
     free = n - correction
     if not x.size or free <= 0:
         return None
-    token = hush()
+    token = ignore_fp_flags()
     off = np.asarray(x - np.add.reduce(x, dims, keepdims=True) / n)
     off *= aligned(grad, input.shape, dims, keepdim) * (2 / free)
-    unhush(token)
+    restore_fp_flags(token)
     return (narrow(off, input.dtype),)
 
 

@@ -17,7 +17,7 @@ from ._spec import CHANNELS, FUNCTION, METHOD, composite, int_list, need_int, pr
 from .shape import _contiguous_format
 
 
-@composite(surface=METHOD, spread="repeats", samples="x(2, 3), (2, 1); x(3), (2, 2)", elements="moved")
+@composite(surface=METHOD, variadic="repeats", samples="x(2, 3), (2, 1); x(3), (2, 2)", elements="moved")
 def repeat(self, repeats):
     """`self` tiled: copied `repeats` times along each dimension, new ones in front. For views see `expand`.
 
@@ -62,7 +62,7 @@ def _repeated(a, repeats):
     return made
 
 
-@composite(surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (2,); x(3), (2, 2)", elements="moved")
+@composite(surface=FUNCTION | METHOD, variadic="dims", samples="x(2, 3), (2,); x(3), (2, 2)", elements="moved")
 def tile(input, dims):
     """`input` repeated `dims` times along each dimension; missing leading dimensions count 1.
 
@@ -81,7 +81,7 @@ def _tile_by_repeat(input, dims):
 
 
 @primitive(
-    surface=FUNCTION | METHOD, spread="dims", samples="x(2, 3), (0,); x(2, 3), (0, 1)", batch_rule=along, cuda="moves.flip",
+    surface=FUNCTION | METHOD, variadic="dims", samples="x(2, 3), (0,); x(2, 3), (0, 1)", batch_rule=along, cuda="moves.flip",
     elements="moved",
 )
 def flip(input, dims):

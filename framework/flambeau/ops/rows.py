@@ -15,7 +15,7 @@ from ._batching import run, shifted
 from ._spec import EXACTLY, FUNCTION, INPLACE, LIKE, METHOD, NEVER, OUT, composite, describe, primitive
 from .select import (
     EVERY,
-    I8,
+    INT64,
     REDUCES,
     Along,
     as_element,
@@ -88,7 +88,7 @@ def _index_select_shape(input, dim, index):
 
 @index_select.plan(wraps="dim")
 def _index_select_planned(a, dim, at):
-    if at.dtype is not I8 or at.ndim != 1:
+    if at.dtype is not INT64 or at.ndim != 1:
         return None
     made = small.pick_slices(a, dim, at)
     if made is not None:

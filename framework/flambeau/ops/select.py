@@ -32,7 +32,7 @@ from ._spec import (
 )
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
-I8 = np.dtype(np.int64)
+INT64 = np.dtype(np.int64)
 
 
 # -- checks --------------------------------------------------------------------------------------------------------------
@@ -678,7 +678,7 @@ def _taken_of_all(a, at, dim):
     if dim is not None:
         return None
     made = small.pick_slices(a.reshape(-1), 0, at.reshape(-1))
-    if made is None and at.dtype is I8 and not has_negative(at):
+    if made is None and at.dtype is INT64 and not has_negative(at):
         made = a.reshape(-1)[at.reshape(-1)]
     return made
 

@@ -142,7 +142,7 @@ def infer_shape(name: str, shape: Any, numel: int) -> tuple[int, ...]:
 # -- views ---------------------------------------------------------------------------------------------------------------
 
 
-@view(surface=0, spread="size", operator="view(self, size)", samples="of view_as", public_name="view")
+@view(surface=0, variadic="size", operator="view(self, size)", samples="of view_as", public_name="view")
 def view_shape(self, size):
     """`self` with another shape, over the same memory. Raises: RuntimeError if the strides do not allow it."""
 
@@ -245,7 +245,7 @@ def _view_dtype(a, dtype):
     return a.view(dtype.numpy)
 
 
-@view(spread="shape", surface=0, operator="expand(self, shape)", samples="of expand", public_name="expand")
+@view(variadic="shape", surface=0, operator="expand(self, shape)", samples="of expand", public_name="expand")
 def expand_shape(self, shape):
     """`self` with dimensions of size 1 repeated without copying."""
 
@@ -307,7 +307,7 @@ def _expand_shape_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, value, (level.size, *shape)))
 
 
-@composite(surface=METHOD, spread="size", samples="x(1, 3), (2, 3); x(3), (2, -1)", elements="moved")
+@composite(surface=METHOD, variadic="size", samples="x(1, 3), (2, 3); x(3), (2, -1)", elements="moved")
 def expand(self, size, *, implicit=False):
     """A view of `self` with dimensions of size 1 repeated without copying.
 
@@ -347,7 +347,7 @@ def _expanded_as(self, other):
     return _expanded(self, other._array.shape) if isinstance(other, Tensor) else None
 
 
-@view(surface=METHOD | FUNCTION, spread="dims", samples="x(2, 3, 4), (2, 0, 1)", elements="moved")
+@view(surface=METHOD | FUNCTION, variadic="dims", samples="x(2, 3, 4), (2, 0, 1)", elements="moved")
 def permute(input, dims):
     """A view of `input` with its dimensions in the order `dims`, each named once.
 
@@ -943,7 +943,7 @@ def positions(geometry: Geometry, first: int) -> Any:
 # -- reshaping -----------------------------------------------------------------------------------------------------------
 
 
-@composite(surface=METHOD | FUNCTION, spread="shape", samples="x(2, 3), (3, 2); x(2, 3), (-1,)", elements="moved")
+@composite(surface=METHOD | FUNCTION, variadic="shape", samples="x(2, 3), (3, 2); x(2, 3), (-1,)", elements="moved")
 def reshape(input, shape):
     """`input` with another shape: a view where the strides allow it, else a copy.
 
@@ -1116,12 +1116,12 @@ def _broadcast_to(input, size):
 
 
 _broadcast_to.__name__ = "broadcast_to"
-_method = composite(surface=METHOD, spread="size", namespace="Tensor", samples="x(1, 3), (2, 3)")(_broadcast_to)
+_method = composite(surface=METHOD, variadic="size", namespace="Tensor", samples="x(1, 3), (2, 3)")(_broadcast_to)
 broadcast_to.forwards(_expanded_to_tuple)
 _method.forwards(_expanded)
 
 
-@composite(surface=FUNCTION, spread="tensors", samples="x(1, 3), x(2, 1)", elements="moved")
+@composite(surface=FUNCTION, variadic="tensors", samples="x(1, 3), x(2, 1)", elements="moved")
 def broadcast_tensors(tensors):
     """All `tensors` expanded to the shape they broadcast to."""
     from ._spec import broadcast_shapes as shape_of

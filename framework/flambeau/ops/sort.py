@@ -12,7 +12,7 @@ from flambeau_kernels.cpu.along import ALL, MOST, Along
 from .. import dtypes
 from ..tensor import Tensor, wrap_dim
 from ._batching import along as along_dim
-from ._picked import need_tensor, picks
+from ._picked import need_tensor, values_and_indices
 from ._spec import (
     EXACTLY,
     FUNCTION,
@@ -61,7 +61,7 @@ sort_pair.name = "sort"
 sort_pair.node_class.title = "SortBackward0"
 sort_pair.kernel(lambda a, dim, descending: kernel.sort(a, dim, descending))
 sort_pair.shape(lambda input, dim, descending: _pair_shape(input.shape, input))
-picks(sort_pair)
+values_and_indices(sort_pair)
 
 # Longer lines than these are sorted by the general way.
 MOST_SORTED = 96
@@ -140,7 +140,7 @@ def topk_pair(input, k, dim, largest):
 topk_pair.name = "topk"
 topk_pair.node_class.title = "TopkBackward0"
 topk_pair.kernel(lambda a, k, dim, largest: kernel.topk(a, k, dim, largest))
-picks(topk_pair)
+values_and_indices(topk_pair)
 
 
 @topk_pair.plan(wraps="dim", native="LINES[largest].enter(input, dim, False, k)", names={"LINES": _FIRST})
@@ -216,7 +216,7 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 
 kthvalue.kernel(lambda a, k, dim, keepdim: _ranked(a, k - 1, dim, keepdim))
 kthvalue.shape(lambda input, k, dim, keepdim: _reduced_shape(input, dim, keepdim))
-picks(kthvalue)
+values_and_indices(kthvalue)
 _KTH = Along("ranked", "kth", takes_k=True)
 
 
@@ -259,7 +259,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     pair.node_class.title = f"{name.title()}Backward1"
     pair.kernel(_median_kernel(skip_nan))
     pair.shape(lambda input, dim, keepdim: _reduced_shape(input, dim, keepdim))
-    picks(pair)
+    values_and_indices(pair)
     ranked = Along("ranked", name, dims=ALL)
 
     def whole(input):
@@ -352,7 +352,7 @@ def _mode(a, dim, keepdim):
 
 
 mode.shape(lambda input, dim, keepdim: _reduced_shape(input, dim, keepdim))
-picks(mode)
+values_and_indices(mode)
 _MODES = Along("ranked", "mode", most_along=MOST_SORTED)
 
 

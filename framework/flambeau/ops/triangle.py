@@ -202,7 +202,7 @@ def diagflat(input, offset=0):
     return diag_embed(input.reshape(-1), offset)
 
 
-@composite(surface=FUNCTION, spread="tensors", samples="x(2, 3), x(1), x(2, 2)")
+@composite(surface=FUNCTION, variadic="tensors", samples="x(2, 3), x(1), x(2, 2)")
 def block_diag(tensors):
     """The matrices (vectors count as rows) along the diagonal of one matrix of zeros.
 

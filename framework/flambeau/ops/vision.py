@@ -857,28 +857,28 @@ def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, 
     if not grid.shape[0]:
         return input.new_zeros((0, input.shape[1], *grid.shape[1:-1]))
     if mode == "nearest":
-        total = without_slope(total, grid)
+        total = stop_gradient(total, grid)
     return total.view(*input.shape[:2], *grid.shape[1:-1])
 
 
 @primitive(surface=0, tensors=("value", "other"), samples="of nn.functional.grid_sample")
-def without_slope(value, other):
+def stop_gradient(value, other):
     """`value`, as a function of `other` whose derivative is zero."""
 
 
-@without_slope.kernel
-def _without_slope(value, other):
+@stop_gradient.kernel
+def _stop_gradient(value, other):
     return value
 
 
-without_slope.shape(lambda value, other: (value.shape, value.dtype, value._array.strides))
+stop_gradient.shape(lambda value, other: (value.shape, value.dtype, value._array.strides))
 
 
-@without_slope.vjp
-def _without_slope_vjp(grad, other):
-    from .norm import link
+@stop_gradient.vjp
+def _stop_gradient_vjp(grad, other):
+    from .norm import depends_on
 
-    return grad, lambda: link(other.new_zeros(other.shape), other)
+    return grad, lambda: depends_on(other.new_zeros(other.shape), other)
 
 
 def _product(weights: list[Tensor]) -> Tensor | None:

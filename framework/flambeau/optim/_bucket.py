@@ -146,7 +146,7 @@ class Bucket:
         if not plan:
             inputs = (self.param, self.grad, *self.flat_state, *map(self.number, numbers))
             kernels.launch(formula, inputs, (self.param, *self.flat_state), self.dtype)
-            if plan is None and self.steps > kernels.TAUGHT_AFTER and self.flat_state:
+            if plan is None and self.steps > kernels.SPECIALISED_AFTER and self.flat_state:
                 self.plans[formula, engine] = self._planned(formula, len(numbers))
         else:
             run, given, operands = plan
@@ -155,8 +155,8 @@ class Bucket:
         for target, source in zip(self.targets, self.sources, strict=True):
             target[:] = source
         self.steps += 1
-        if self.steps == kernels.TAUGHT_AFTER and not self.flat_state:
-            kernels.teach(formula, (self.param, self.grad, *map(plain, numbers)), self.param, self.dtype)
+        if self.steps == kernels.SPECIALISED_AFTER and not self.flat_state:
+            kernels.specialise(formula, (self.param, self.grad, *map(plain, numbers)), self.param, self.dtype)
 
     def _planned(self, formula: Any, count: int) -> Any:
         """What runs `formula` on the flat arrays with `count` numbers, the array of these, and all operands; False if nothing does."""

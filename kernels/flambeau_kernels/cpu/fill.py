@@ -55,7 +55,7 @@ def _filled_at_once(a: np.ndarray, value: Any) -> bool:
     if _FILLED.direct_(a, number) is None:
         if not repays(a.size, COMPILED_FROM):
             return False
-        flambeau_kernels.teach(_FILLED, (a, number), a, a.dtype)
+        flambeau_kernels.specialise(_FILLED, (a, number), a, a.dtype)
         return _FILLED.direct_(a, number) is not None
     return True
 

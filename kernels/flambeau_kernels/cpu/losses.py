@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import TAUGHT_AFTER, engines, has_one_answer, launch, teach
+from .. import SPECIALISED_AFTER, engines, has_one_answer, launch, specialise
 from ..formula import Formula
-from ..quiet import hush, unhush
+from ..quiet import ignore_fp_flags, restore_fp_flags
 from .softmax import compiled_module, narrow, widen
 
 __all__ = [
@@ -63,8 +63,8 @@ _calls = itertools.count(1).__next__
 
 def _note(a: np.ndarray, b: np.ndarray, scale: np.ndarray, made: np.ndarray) -> None:
     """Teach the formula what often comes to numpy."""
-    if _calls() > TAUGHT_AFTER and made.dtype == a.dtype == b.dtype == scale.dtype and has_one_answer(_DIFFERENCE, a.dtype):
-        teach(_DIFFERENCE, (a, b, scale), made, a.dtype)
+    if _calls() > SPECIALISED_AFTER and made.dtype == a.dtype == b.dtype == scale.dtype and has_one_answer(_DIFFERENCE, a.dtype):
+        specialise(_DIFFERENCE, (a, b, scale), made, a.dtype)
 
 
 def scaled_difference(a: np.ndarray, b: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -184,9 +184,9 @@ def picked_weights(shape: tuple[int, ...], dtype: Any, kept: Any) -> np.ndarray:
     chosen, weights, total = kept
     made = np.zeros(shape, weights.dtype)
     if shape[1]:
-        token = hush()                                    # where no target counts, the total is zero
+        token = ignore_fp_flags()                                    # where no target counts, the total is zero
         shares = weights / total
-        unhush(token)
+        restore_fp_flags(token)
         np.put_along_axis(made, np.expand_dims(chosen, 1), np.expand_dims(shares, 1), 1)
     return narrow(made, dtype)
 
@@ -194,11 +194,11 @@ def picked_weights(shape: tuple[int, ...], dtype: Any, kept: Any) -> np.ndarray:
 def nll_grad(grad: np.ndarray, shape: tuple[int, ...], kept: Any, target: np.ndarray, ignored: int) -> np.ndarray:
     """The gradient of `nll` at its input of `shape`, which is zero where `target` is `ignored`."""
     chosen, weights, total = kept
-    token = hush()                                        # where no target counts, the total is zero
+    token = ignore_fp_flags()                                        # where no target counts, the total is zero
     values = -widen(grad) * (weights / total)
     if not total or grad.ndim or not math.isfinite(grad):
         values = np.where(target == ignored, values.dtype.type(0), values)
-    unhush(token)
+    restore_fp_flags(token)
     made = np.zeros(shape, grad.dtype)
     if len(shape) == 2 and shape[1]:
         made.reshape(-1)[chosen + row_starts(*shape)] = values

@@ -110,8 +110,8 @@ def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: boo
     return out
 
 
-F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
-_WIDENED = flambeau_kernels.conversion(F4)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_WIDENED = flambeau_kernels.conversion(FLOAT32)
 _ROUNDED = {d: flambeau_kernels.conversion(d) for d in map(np.dtype, (np.float16, ml_dtypes.bfloat16))}
 _BY_BLAS, _INTEGERS, _HALVES = frozenset("fdFD"), frozenset("bBhHiIlLqQ"), frozenset("eE")
 
@@ -151,13 +151,13 @@ def _small_halves(a: Any, b: Any) -> Any:
     """The product in float32, rounded once."""
     wide = _WIDENED.direct(a)
     if wide is None:
-        wide = flambeau_kernels.recast(a, F4)
+        wide = flambeau_kernels.recast(a, FLOAT32)
     also = _WIDENED.direct(b)
     if also is None:
-        also = flambeau_kernels.recast(b, F4)
+        also = flambeau_kernels.recast(b, FLOAT32)
     made = flambeau_kernels.small.matmul(wide, also)
     if made is None:
-        made = np.asarray(wide.dot(also), F4)
+        made = np.asarray(wide.dot(also), FLOAT32)
     d = a.dtype
     rounded = _ROUNDED[d].direct(made)
     return flambeau_kernels.recast(made, d) if rounded is None else rounded
@@ -168,7 +168,7 @@ def small_vector(a: Any, v: Any) -> Any:
     d = a.dtype
     if a.ndim != 2 or v.ndim != 1:
         return None
-    if (d is F4 or d is F8) and v.dtype is d and a.size <= SMALL_VECTOR and not _invariant:
+    if (d is FLOAT32 or d is FLOAT64) and v.dtype is d and a.size <= SMALL_VECTOR and not _invariant:
         return a.dot(v)                                # ValueError if they do not fit
     return small(a, v)
 
@@ -178,7 +178,7 @@ def small_dot(a: Any, b: Any) -> Any:
     d = a.dtype
     if a.ndim != 1 or b.ndim != 1:
         return None
-    if (d is F4 or d is F8) and b.dtype is d and a.size <= SMALL_VECTOR:
+    if (d is FLOAT32 or d is FLOAT64) and b.dtype is d and a.size <= SMALL_VECTOR:
         return np.asarray(a.dot(b))
     return small(a, b)
 

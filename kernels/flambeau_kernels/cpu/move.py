@@ -38,7 +38,7 @@ def into(out: np.ndarray, a: np.ndarray) -> bool:
     plain = out.flags.c_contiguous and a.flags.c_contiguous
     if a.dtype != out.dtype or not repays(out.size, PLAIN_FROM if plain else FROM):
         return False
-    flambeau_kernels.teach(_STORED, (out, a), out, out.dtype)
+    flambeau_kernels.specialise(_STORED, (out, a), out, out.dtype)
     if _STORED.direct_(out, a) is not None:
         return True
     if out.size <= MOST or np.may_share_memory(out, a) or not out.flags.writeable:
@@ -64,7 +64,7 @@ def like(a: np.ndarray) -> np.ndarray:
 def repays(size: int, least: int) -> bool:
     """Whether a loop is to be loaded or compiled for `size` elements: for `least`, or for fewer of which there are many calls."""
     global _smaller
-    if size < least and _smaller <= flambeau_kernels.TAUGHT_AFTER:
+    if size < least and _smaller <= flambeau_kernels.SPECIALISED_AFTER:
         _smaller += size >= _MANY
         return False
     return compiles()
@@ -80,7 +80,7 @@ def _copied(a: np.ndarray, order: Any) -> np.ndarray:
         made = _COPIED.direct(seen)
         known = bits is not None or a.dtype in _AS_THEY_ARE
         if made is None and known and repays(a.size, PLAIN_FROM if a.flags.c_contiguous else FROM):
-            flambeau_kernels.teach(_COPIED, (seen,), seen, seen.dtype)
+            flambeau_kernels.specialise(_COPIED, (seen,), seen, seen.dtype)
             made = _COPIED.direct(seen)
         if made is not None and (order == "K" or made.flags.c_contiguous):
             return made if bits is None else made.view(a.dtype)

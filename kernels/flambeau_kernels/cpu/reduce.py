@@ -15,7 +15,7 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels import engines
 from flambeau_kernels.formula import Formula
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 from flambeau_kernels.reference import WORDS_READ
 from flambeau_kernels.vocabulary import abs
 
@@ -111,7 +111,7 @@ def reduce_by_numpy(
 ) -> np.ndarray:
     """`reduce` by ufuncs."""
     wide = kernels._WIDE.get(accumulate, accumulate)
-    token = hush()
+    token = ignore_fp_flags()
     try:
         x: Any = a if a.dtype is wide else kernels.cast(a, wide)
         if how.term is not None:
@@ -125,7 +125,7 @@ def reduce_by_numpy(
         if x.__class__ is not ndarray or x.dtype is not result:
             x = kernels.cast(np.asarray(x), result)
     finally:
-        unhush(token)
+        restore_fp_flags(token)
     # numpy's result lies as its operand does; ours is row-major whatever that is.
     return x if x.base is None and x is not a and x.flags.c_contiguous else x.copy()
 

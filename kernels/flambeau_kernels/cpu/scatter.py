@@ -26,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 _ATS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
-_I8, _B1, _ALL = np.dtype(np.int64), np.dtype(np.bool_), slice(None)
+_INT64, _B1, _ALL = np.dtype(np.int64), np.dtype(np.bool_), slice(None)
 _NATIVE = frozenset("bBhHiIlLqQfdFD")                # dtypes that ufuncs add up in, one element after the other
 _LITTLE = sys.byteorder == "little"
 _CACHED = 4096
@@ -81,7 +81,7 @@ def few_along(shape: tuple[int, ...], dim: int, index: np.ndarray, most: int = F
     None if there are more than `most` places, or none, a negative one, or more than the array has in another dimension.
     """
     own = index.shape
-    if len(own) != len(shape) or index.dtype is not _I8 or index.size > most or has_negative(index):
+    if len(own) != len(shape) or index.dtype is not _INT64 or index.size > most or has_negative(index):
         return None
     if own != shape and any(n > m and d != dim for d, (n, m) in enumerate(zip(own, shape, strict=True))):
         return None
@@ -96,7 +96,7 @@ def few_slices(shape: tuple[int, ...], dim: int, index: np.ndarray, source: tupl
 
     None if there are many places, or none, or slices of the shape `source` do not fit them.
     """
-    if index.ndim != 1 or index.dtype is not _I8 or not 0 < index.size <= FEW:
+    if index.ndim != 1 or index.dtype is not _INT64 or not 0 < index.size <= FEW:
         return None
     if source is not None and source != (*shape[:dim], index.size, *shape[dim + 1 :]):
         return None
@@ -163,7 +163,7 @@ def combine_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray
 
 def combined_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool) -> np.ndarray | None:
     """A copy of `a` with `values` combined into it, as by `reduce_along`; None where `combine_along` refuses."""
-    if index.dtype is not _I8 or index.ndim != a.ndim or not _pays(index.size):
+    if index.dtype is not _INT64 or index.ndim != a.ndim or not _pays(index.size):
         return None
     made = np.array(a, order="C")
     if not include_self and not combine_along(made, dim, index, np.full(index.shape, identity_of(reduce, a.dtype), a.dtype), "put"):
@@ -288,7 +288,7 @@ def _pick_one(a: np.ndarray, key: Any) -> np.ndarray | None:
         return None
     if index.__class__ is not np.ndarray or a.ndim <= dim or not index.ndim:
         return None
-    if index.dtype is _I8:
+    if index.dtype is _INT64:
         made = small.pick_slices(a, dim, index)
         if made is not None:
             return made

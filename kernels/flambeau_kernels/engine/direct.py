@@ -93,7 +93,7 @@ class _Taught:
 _taught: weakref.WeakKeyDictionary[Formula, _Taught] = weakref.WeakKeyDictionary()
 
 
-def teach(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype) -> None:
+def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype) -> None:
     """Let ``formula.direct`` answer for operands of the dtypes of `inputs`, with results as `out` is.
 
     `compute` and the dtype of `out` must follow from the formula and the dtypes. Operands that it never answers for are

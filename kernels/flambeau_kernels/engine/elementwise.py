@@ -69,15 +69,15 @@ def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
     return None if type(found) is str else found
 
 
-def teach(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype) -> None:
-    """As `flambeau_kernels.teach`."""
+def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype) -> None:
+    """As `flambeau_kernels.specialise`."""
     from flambeau_kernels.engine import direct
 
-    direct.teach(formula, inputs, out, compute)
+    direct.specialise(formula, inputs, out, compute)
 
 
 # What a backend's launch may offer.
-launch.planned, launch.teach = planned, teach  # type: ignore[attr-defined]
+launch.planned, launch.specialise = planned, specialise  # type: ignore[attr-defined]
 
 
 class _Made:

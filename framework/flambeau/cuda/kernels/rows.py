@@ -34,7 +34,7 @@ def log_softmax(a: Any, dim: int) -> Any:
     return (shifted - (powers.sum(dim, True) if a.ndim else powers).log()).to(wrap(a).dtype)._array
 
 
-def attend(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool) -> Any:
+def attention(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool) -> Any:
     from ...ops.attention import _repeated, _weights
 
     query, heads = wrap(q), q.shape[1]
@@ -132,7 +132,7 @@ def normalize_groups(a: Any, groups: int, weight: Any, bias: Any, eps: float, ke
     return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._array
 
 
-def link(value: Any, other: Any) -> Any:
+def depends_on(value: Any, other: Any) -> Any:
     return value
 
 

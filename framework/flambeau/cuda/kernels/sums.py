@@ -12,15 +12,15 @@ from flambeau_kernels.cuda import reduce
 from ...tensor import wrap, wrap_dim
 from .. import arrays
 
-_I8 = np.dtype(np.int64)
+_INT64 = np.dtype(np.int64)
 
 
 def _extreme(largest: bool) -> Any:
     def kernel(a: Any, dim: int, keepdim: bool) -> Any:
         if not a.ndim:
-            return wrap(a).clone()._array, arrays.filled((), _I8, 0)
+            return wrap(a).clone()._array, arrays.filled((), _INT64, 0)
         axes = (wrap_dim(dim, a.ndim),)
-        return tuple(reduce.fold(reduce.extreme_fold(largest, a.dtype), a, axes, keepdim, a.dtype, (a.dtype, _I8)))
+        return tuple(reduce.fold(reduce.extreme_fold(largest, a.dtype), a, axes, keepdim, a.dtype, (a.dtype, _INT64)))
 
     return kernel
 
@@ -28,9 +28,9 @@ def _extreme(largest: bool) -> Any:
 def _argument(largest: bool) -> Any:
     def kernel(a: Any, dim: Any, keepdim: bool) -> Any:
         if not a.ndim:
-            return arrays.filled((), _I8, 0)
+            return arrays.filled((), _INT64, 0)
         axes = tuple(range(a.ndim)) if dim is None else (wrap_dim(dim, a.ndim),)
-        return reduce.fold(reduce.argument_fold(largest, a.dtype), a, axes, keepdim, a.dtype, (_I8,))[0]
+        return reduce.fold(reduce.argument_fold(largest, a.dtype), a, axes, keepdim, a.dtype, (_INT64,))[0]
 
     return kernel
 
@@ -129,7 +129,7 @@ cumsum, cumprod = _scan("cumsum"), _scan("cumprod")
 def sort_pair(a: Any, dim: int, descending: bool) -> Any:
     x = wrap(a)
     if not a.ndim:
-        return x.clone()._array, arrays.filled((), _I8, 0)
+        return x.clone()._array, arrays.filled((), _INT64, 0)
     if a.dtype.kind not in "fiub" or a.dtype.itemsize == 1 and a.dtype.kind == "b":
         x = x.to(_small_int())
     d = wrap_dim(dim, a.ndim)

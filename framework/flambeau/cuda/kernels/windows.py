@@ -18,7 +18,7 @@ from ..arrays import contiguous
 from .matrices import product
 from .moves import pad_constant
 
-_I8 = np.dtype(np.int64)
+_INT64 = np.dtype(np.int64)
 
 
 def _windows(x: Any, kernel: Any, stride: Any, dilation: Any, counts: Any) -> Any:
@@ -146,7 +146,7 @@ def max_with_indices(x: Any, windows: Any) -> Any:
     lead = x.ndim - n
     seen = _viewed(x, windows, _lowest(x.dtype))
     axes = tuple(range(lead, lead + n))
-    values, at = reduce.fold(reduce.extreme_fold(True, x.dtype), seen, axes, False, x.dtype, (x.dtype, _I8))
+    values, at = reduce.fold(reduce.extreme_fold(True, x.dtype), seen, axes, False, x.dtype, (x.dtype, _INT64))
     rest, size = wrap(at), 1
     place: Any = 0
     xp = arrays.library()

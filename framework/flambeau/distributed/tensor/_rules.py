@@ -182,7 +182,7 @@ def _convolution(asked: Asked) -> list[Way]:
     return [Way((R, *others), R), Way((Shard(0), *others), Shard(0))]
 
 
-@_rule("scaled_dot_product_attention", "attend")
+@_rule("scaled_dot_product_attention", "attention")
 def _attention(asked: Asked) -> list[Way]:
     count = len(asked.shapes)
     if count != 3 or len({shape[:2] for shape in asked.shapes}) != 1:

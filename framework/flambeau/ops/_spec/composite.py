@@ -108,7 +108,7 @@ def composite(
     namespace: str = "",
     aliases: tuple[str, ...] = (),
     autocast: Autocast = None,
-    spread: str | None = None,
+    variadic: str | None = None,
     numpy_names: bool | None = None,
     overlap: Overlap = None,
     operator: str | None = None,
@@ -131,7 +131,7 @@ def composite(
 
     def declare(fn: Any) -> CompositeOp:
         op = CompositeOp(fn, surface, namespace, aliases, autocast)
-        op.spread = spread
+        op.variadic = variadic
         op.set_overlap(overlap)
         if numpy_names is not None:
             op.numpy_names = numpy_names

@@ -222,9 +222,9 @@ class ElementwiseOp(Op):
         """
         if kernels.has_one_answer(formula, compute) and kernels.is_left_to_numpy(formula, operands, out, compute):
             self._calls += 1
-            if self._calls <= kernels.CALLS_TAUGHT_AFTER:
+            if self._calls <= kernels.CALLS_SPECIALISED_AFTER:
                 return
-        kernels.teach(formula, operands, out, compute)
+        kernels.specialise(formula, operands, out, compute)
 
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):

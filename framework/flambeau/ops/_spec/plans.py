@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import flambeau_kernels as kernels
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ...devices import Size
-from ...dtypes import F4, F8
+from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import one_memory, wrap
 from .memory import in_memory_order
 from .nodes import indented, record, tensor_names, written
@@ -113,8 +113,10 @@ def _computed(op: Any, planned: Planned) -> Any:
 
     return written(
         op, "answer", [f"def answer({', '.join(op.params)}):", *indented(body)], rule=rule, NATIVE=planned.native,
-        MEMORY=getattr(op, "memory", None), in_memory_order=in_memory_order, hush=hush, unhush=unhush, wrap=wrap, wrap_dims=wrap_dims,
-        RECORD=planned.record, RETURNS=planned.returns, NAMED=_named(op), new_tuple=tuple.__new__, F4=F4, F8=F8, REFUSED=REFUSED,
+        MEMORY=getattr(op, "memory", None), in_memory_order=in_memory_order,
+        ignore_fp_flags=ignore_fp_flags, restore_fp_flags=restore_fp_flags, wrap=wrap, wrap_dims=wrap_dims,
+        RECORD=planned.record, RETURNS=planned.returns, NAMED=_named(op), new_tuple=tuple.__new__, FLOAT32=FLOAT32,
+        FLOAT64=FLOAT64, REFUSED=REFUSED,
         check_refused=check_refused, **planned.names,
     )  # fmt: skip
 
@@ -125,7 +127,7 @@ def _run(op: Any, planned: Planned, call: str, several: bool) -> list[str]:
     if planned.builtin:
         lines = [f"_o = {planned.builtin}", "if _o is None:", *indented(lines)]
     if planned.quiet:
-        lines = ["_token = hush()", "try:", *indented(lines), "finally:", "    unhush(_token)"]
+        lines = ["_token = ignore_fp_flags()", "try:", *indented(lines), "finally:", "    restore_fp_flags(_token)"]
     if getattr(op, "keeps", False) or planned.record is not None:
         lines += ["if _o is None:", "    return None", "_o, _kept = _o"]
     if several:
@@ -291,7 +293,7 @@ def _conditions(planned: Planned) -> list[str]:
     lines: list[str] = []
     if planned.dtypes:
         lines.append(f"_d = {first}.dtype")
-        tests.append("_d is not F4 and _d is not F8" if planned.dtypes == "fd" else f"_d.char not in {planned.dtypes!r}")
+        tests.append("_d is not FLOAT32 and _d is not FLOAT64" if planned.dtypes == "fd" else f"_d.char not in {planned.dtypes!r}")
         tests += [f"{missing.get(a, '')}{a}.dtype is not _d" for a in others]
     if planned.most is not None:
         tests.append(f"not 0 < {first}.size <= {planned.most}")

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from flambeau_kernels.quiet import hush, unhush
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import _arrays, _state
 from ..._arrays import MetaArray, ndarray
@@ -266,11 +266,11 @@ class PrimitiveOp(Op):
             result = self.on_meta(args)
         else:
             rule = self.kernel_rule if place == "cpu" else self.cuda_kernel()
-            token = hush()
+            token = ignore_fp_flags()
             try:
                 result = rule(*arrays)
             finally:
-                unhush(token)
+                restore_fp_flags(token)
             if self.keeps:
                 result, kept = result
                 if self.memory is not None and place == "cpu":
@@ -546,7 +546,7 @@ def primitive(
     tensors: tuple[str, ...] | None = None,
     autocast: Autocast = None,
     check: Any = None,
-    spread: str | None = None,
+    variadic: str | None = None,
     keeps: bool = False,
     numpy_names: bool | None = None,
     overlap: Overlap = None,
@@ -565,7 +565,7 @@ def primitive(
         linear_in: parameters the op is linear in, so that forward mode is the op itself.
         returns: field names when several results come as a named tuple.
         check: ``check(*args) -> args or None`` on Tensors, before the kernel.
-        spread: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
+        variadic: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
         index_tensors: the parameter that is a tuple of index tensors (or None): overwriting one before backward is noticed.
         keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
         numpy_names, overlap, operator, samples, facts: as for `composite`.
@@ -577,7 +577,7 @@ def primitive(
 
     def declare(fn: Any) -> PrimitiveOp:
         op = PrimitiveOp(fn, surface, namespace, aliases, autocast, linear_in, returns, tensors, check)
-        op.spread = spread
+        op.variadic = variadic
         op.keeps = keeps
         op.set_overlap(overlap)
         if numpy_names is not None:

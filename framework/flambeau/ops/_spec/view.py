@@ -290,7 +290,7 @@ def view(
     aliases: tuple[str, ...] = (),
     check: Any = None,
     autocast: Autocast = None,
-    spread: str | None = None,
+    variadic: str | None = None,
     several: bool = False,
     operator: str | None = None,
     samples: str = "",
@@ -300,7 +300,7 @@ def view(
 
     def declare(fn: Any) -> ViewOp:
         op = ViewOp(fn, surface, namespace, aliases, autocast, (fn.__code__.co_varnames[0],), None, None, check)
-        op.spread = spread
+        op.variadic = variadic
         op.several = several
         op.operator, op.samples = operator, samples
         op.state(facts)
