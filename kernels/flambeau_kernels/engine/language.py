@@ -22,6 +22,9 @@ one meaning in machine code:
   memory where it writes. ``//`` and ``%`` are for non-negative integers;
 - functions of `math` are the C library's in float64, to the last bit; elementary functions that vectorise are words; a
   `Formula` is called on numbers like a word;
+- vectors (`load`, `broadcast`, `vector`) of integers have ``+ - * & | ^ << >>``, `minimum`, `maximum` and `abs`, those of floats
+  ``+ - * /`` and what is one instruction; kinds convert them. `dot_bfloat16` and `dot_int8` are the processor's own instructions
+  where it has them (AVX512_BF16, AVX512_VNNI, AVX_VNNI), and elsewhere some instructions with the same bits;
 - ``with flags("reassoc"):`` lets LLVM reorder the sums written inside, so that it can vectorise them.
 
 The first parameter of a kernel is the number of its chunk. Chunks run on the threads of the pool in any
@@ -38,9 +41,12 @@ from numpy import ndarray
 import flambeau_kernels
 from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
 
-__all__ = ["Kernel", "apart", "bool8", "bitcast", "brief", "broadcast", "flags", "float32", "float64", "independent", "int8",
-           "int16", "int32", "int64", "kernel", "lane_sum", "lanes", "load", "local", "pointer",
-           "prefetch", "repeated", "rolled", "shuffle", "store", "uint8", "uint16", "uint32", "uint64", "unroll", "vector", "widened"]
+__all__ = [
+    "apart", "bitcast", "bool8", "brief", "broadcast", "dot_bfloat16", "dot_int8", "flags", "float32", "float64",
+    "independent", "int16", "int32", "int64", "int8", "kernel", "lane_sum", "lanes", "load", "local", "pointer",
+    "prefetch", "repeated", "rolled", "shuffle", "store", "uint16", "uint32", "uint64", "uint8", "unroll", "vector",
+    "widened", "Kernel",
+]  # fmt: skip
 
 # Any: kernels call them, to convert.
 bool8: Any = BOOL
@@ -86,6 +92,10 @@ shuffle: Any = Construct("shuffle", "``shuffle(a, b, (0, 8, 1, 9))``: lanes of t
 broadcast: Any = Construct("broadcast", "``broadcast(x, lanes)``: a vector with `x` in every lane.")
 vector: Any = Construct("vector", "``vector(kind, lanes)``: the kind of a vector.")
 lanes: Any = Construct("lanes", "``lanes(kind)``: how many fit into the machine's widest register.")
+dot_bfloat16: Any = Construct("dot_bfloat16", "``dot_bfloat16(a, b, c)``: `c`, float32, and the products of pairs of bfloat16, two to a "
+                              "lane of int32: the second of a pair is added first. Subnormal numbers may be taken for 0.")
+dot_int8: Any = Construct("dot_int8", "``dot_int8(a, b, c)``: `c`, int32, and the products of four uint8 in a lane of `a` with the four "
+                          "int8 in one of `b`, both int32; exact, and wraps around as integers do.")
 lane_sum: Any = Construct("lane_sum", "The sum of a vector's lanes, added in pairs.")
 widened: Any = Construct("widened", "``widened(p)``: the kind an element of `p` has once loaded.")
 pointer: Any = Construct("pointer", "``pointer(address, kind)``: the pointer an int64 holds.")

@@ -405,7 +405,8 @@ class Lowering(Words):
         if isinstance(node.op, ast.Not):
             return ~self.truth(value) if isinstance(value, Symbol) else not value
         if isinstance(value, Symbol) and isinstance(value.kind, VectorKind) and isinstance(node.op, ast.USub):
-            return self.code.emit(value.kind, f"fneg {value.kind.llvm} {value.name}")
+            text = f"fneg {value.kind.llvm}" if value.kind.family == "f" else f"sub {value.kind.llvm} zeroinitializer,"
+            return self.code.emit(value.kind, f"{text} {value.name}")
         return {ast.USub: operator.neg, ast.Invert: operator.invert, ast.UAdd: operator.pos}[type(node.op)](value)
 
     def of_BinOp(self, node: ast.BinOp) -> Any:

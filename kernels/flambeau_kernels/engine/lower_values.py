@@ -25,6 +25,12 @@ _PREDICATES = {"==": ("oeq", "eq"), "!=": ("une", "ne"), "<": ("olt", "slt"), "<
                ">": ("ogt", "sgt"), ">=": ("oge", "sge")}
 
 
+# Instructions for vectors; a shift to the right is an arithmetic one for signed integers.
+_OF_FLOATS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
+_OF_TRUTHS = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}
+_OF_INTEGERS = {**_OF_TRUTHS, ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.LShift: "shl", ast.RShift: "lshr"}
+
+
 class Values:
     """What can be done with values, written into `code`."""
 
@@ -98,14 +104,11 @@ class Values:
             self.refuse("pointers can only be moved by + and -")
         if any(isinstance(v, Symbol) and isinstance(v.kind, VectorKind) for v in (a, b)):
             a, b = self.as_vectors(a, b)
-            name = {ast.BitAnd: "and", ast.BitOr: "or"}.get(type(op))
-            if name is not None and a.kind.family != "f":
-                return self.code.emit(a.kind, f"{name} {a.kind.llvm} {a.name}, {b.name}")
-            name = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}.get(type(op))
+            name = (_OF_FLOATS if a.kind.family == "f" else _OF_TRUTHS if a.kind.family == "b" else _OF_INTEGERS).get(type(op))
             if name is None:
-                self.refuse("vectors have + - * /, those of integers and truth values also & |")
-            prefix = "f" if a.kind.family == "f" else ""
-            return self.code.emit(a.kind, f"{prefix}{name} {a.kind.llvm} {a.name}, {b.name}")
+                self.refuse("vectors have + - *, those of floats also /, of integers & | ^ << >>, of truth values only & | ^")
+            name = "ashr" if name == "lshr" and a.kind.family == "i" else name
+            return self.code.emit(a.kind, f"{name} {a.kind.llvm} {a.name}, {b.name}")
         whole = isinstance(op, (ast.FloorDiv, ast.Mod)) and any(isinstance(v, Symbol) for v in (a, b))
         if whole:
             a, b = sy.pair(a, b)
@@ -139,6 +142,7 @@ class Values:
             a, b = self.as_vectors(a, b)
             word = "fcmp" if a.kind.family == "f" else "icmp"
             predicate = _PREDICATES[sign][word == "icmp"]
+            predicate = predicate.replace("s", "u") if a.kind.family == "u" else predicate
             return self.code.emit(vector_kind(BOOL, a.kind.count),
                                   f"{word} {predicate} {a.kind.llvm} {a.name}, {b.name}")
         return plain(a, b)
@@ -176,11 +180,13 @@ class Values:
         if old.family == new.family == "f":
             word = "fpext" if new.bits > old.bits else "fptrunc"
         elif new.family == "f":
-            word = "sitofp"
+            word = "sitofp" if old.family == "i" else "uitofp"
         elif old.family == "f":
-            word = "fptosi"
+            word = "fptosi" if new.family == "i" else "fptoui"
+        elif new.bits == old.bits:                    # the same bits, read otherwise
+            return Symbol(self.code, value.name, kind)
         else:
-            word = "trunc" if new.bits < old.bits else "sext"
+            word = "trunc" if new.bits < old.bits else "sext" if old.family == "i" else "zext"
         return self.code.emit(kind, f"{word} {value.kind.llvm} {value.name} to {kind.llvm}")
 
     def word(self, name: str, args: list[Any]) -> Any:
@@ -201,15 +207,31 @@ class Values:
             yes, no = self.as_vectors(args[1], args[2])
             text = f"select {args[0].kind.llvm} {args[0].name}, {yes.kind.llvm} {yes.name}, {no.kind.llvm} {no.name}"
             return self.code.emit(yes.kind, text)
+        kind: Any = next(a.kind for a in args if isinstance(a, Symbol) and isinstance(a.kind, VectorKind))
+        if kind.family in "iu":
+            return self.integer_word(name, kind, args)
         found = {"fma": "fma", "minimum": "minimum", "maximum": "maximum", "fmin": "minnum", "fmax": "maxnum",
                  "abs": "fabs", "sqrt": "sqrt", "floor": "floor", "nearbyint": "nearbyint"}.get(name)
         if found is None:
             self.refuse(f"{name} of vectors")
         values = self.as_vectors(*args)
-        kind: Any = values[0].kind
         full = f"@llvm.{found}.v{kind.count}f{kind.bits}"
         self.code.needs.add(f"declare {kind.llvm} {full}({', '.join([kind.llvm] * len(values))})")
         return self.code.emit(kind, f"call {kind.llvm} {full}({', '.join(f'{kind.llvm} {v.name}' for v in values)})")
+
+    def integer_word(self, name: str, kind: Any, args: list[Any]) -> Symbol:
+        """`minimum`, `maximum` and `abs` of vectors of integers."""
+        sign = "s" if kind.family == "i" else "u"
+        found = {"minimum": f"{sign}min", "maximum": f"{sign}max", "abs": "abs"}.get(name)
+        if found is None:
+            self.refuse(f"{name} of vectors of integers")
+        if name == "abs" and sign == "u":
+            return args[0]
+        values = self.as_vectors(*args)
+        given = ", ".join([f"{kind.llvm} {v.name}" for v in values] + ["i1 false"] * (name == "abs"))
+        full = f"@llvm.{found}.v{kind.count}i{kind.bits}"
+        self.code.needs.add(f"declare {kind.llvm} {full}({', '.join([kind.llvm] * len(values) + ['i1'] * (name == 'abs'))})")
+        return self.code.emit(kind, f"call {kind.llvm} {full}({given})")
 
     def number(self, value: Any) -> Symbol:
         """A Python number as a value of the kernel; values stay as they are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import VectorKind, vector_kind
 from flambeau_kernels.engine.lower_code import HALVES, PTR, Pointer, say
 from flambeau_kernels.engine.lower_values import Values
@@ -146,6 +147,60 @@ class Words(Values):
                            f"{whole.llvm} {rounded.name}")
         return code.emit(half, f"trunc {whole.llvm} {chosen.name} to {half.llvm}")
 
+    def call_dot_bfloat16(self, a: Symbol, b: Symbol, total: Symbol) -> Symbol:
+        kind, count, code = total.kind, self.dot_lanes("dot_bfloat16", a, b, total, "float32"), self.code
+        width = self.of_processor(count, "avx512bf16", "avx512bf16")
+        if width:
+            halves = f"<{2 * count} x bfloat>"
+            pairs = [code.emit(Kind("raw", halves, 16, "f"), f"bitcast {v.kind.llvm} {v.name} to {halves}") for v in (a, b)]
+            name = f"@llvm.x86.avx512bf16.dpbf16ps.{width}"
+            code.needs.add(f"declare {kind.llvm} {name}({kind.llvm}, {halves}, {halves})")
+            return code.emit(kind, f"call {kind.llvm} {name}({kind.llvm} {total.name}, {halves} {pairs[0].name}, {halves} {pairs[1].name})")
+        # Products of two bfloat16 are exact in float32, so it makes no difference whether they are fused with the sum.
+        whole = vector_kind(INT[32], count)
+        name = f"@llvm.fmuladd.v{count}f32"
+        code.needs.add(f"declare {kind.llvm} {name}({', '.join([kind.llvm] * 3)})")
+        for operation, other in (("and", -65536), ("shl", 16)):
+            parts = [code.emit(whole, f"{operation} {whole.llvm} {v.name}, {self.constant(other, whole).name}") for v in (a, b)]
+            x, y = (code.emit(kind, f"bitcast {whole.llvm} {part.name} to {kind.llvm}") for part in parts)
+            total = code.emit(kind, f"call {kind.llvm} {name}({', '.join(f'{kind.llvm} {v.name}' for v in (x, y, total))})")
+        return total
+
+    def call_dot_int8(self, a: Symbol, b: Symbol, total: Symbol) -> Symbol:
+        kind, count, code = total.kind, self.dot_lanes("dot_int8", a, b, total, "int32"), self.code
+        width = self.of_processor(count, "avx512vnni", "avxvnni")
+        if width:
+            bytes_ = f"<{4 * count} x i8>"
+            fours = [code.emit(Kind("raw", bytes_, 8, "i"), f"bitcast {kind.llvm} {v.name} to {bytes_}") for v in (a, b)]
+            name = f"@llvm.x86.avx512.vpdpbusd.{width}"
+            code.needs.add(f"declare {kind.llvm} {name}({kind.llvm}, {bytes_}, {bytes_})")
+            return code.emit(kind, f"call {kind.llvm} {name}({kind.llvm} {total.name}, {bytes_} {fours[0].name}, {bytes_} {fours[1].name})")
+
+        def step(operation: str, v: Symbol, by: Symbol | int) -> Symbol:
+            other = self.constant(by, kind) if isinstance(by, int) else by
+            return code.emit(kind, f"{operation} {kind.llvm} {v.name}, {other.name}")
+
+        for place in range(0, 32, 8):
+            x = step("and", step("lshr", a, place), 255)
+            y = step("ashr", step("shl", b, 24 - place), 24)
+            total = step("add", total, step("mul", x, y))
+        return total
+
+    def dot_lanes(self, word: str, a: Any, b: Any, total: Any, kind: str) -> int:
+        """Lanes of the operands of a dot product."""
+        vectors = all(isinstance(v, Symbol) and isinstance(v.kind, VectorKind) for v in (a, b, total))
+        if not vectors or a.kind != b.kind or a.kind.of is not INT[32] or total.kind.of.name != kind or a.kind.count != total.kind.count:
+            self.refuse(f"{word} takes two vectors of int32 and one of {kind} of as many lanes, got {say(a)}, {say(b)}, {say(total)}")
+        return a.kind.count
+
+    def of_processor(self, count: int, wide: str, narrow: str) -> int:
+        """The bits of the processor's own dot products of `count` lanes, which it has with `wide` or, below 512, `narrow`; else 0."""
+        features, bits = llvm.machine().features.split(","), 32 * count
+        if bits not in (128, 256, 512):
+            return 0
+        short = f"+{wide}" in features and "+avx512vl" in features or f"+{narrow}" in features and narrow != wide
+        return bits if (f"+{wide}" in features if bits == 512 else short) else 0
+
     def call_lane_sum(self, value: Symbol) -> Symbol:
         kind = value.kind
         assert isinstance(kind, VectorKind)
@@ -158,10 +213,10 @@ class Words(Values):
             text = "shufflevector {0} {1}, {0} poison, <{2} x i32> <{3}>"
             upper = code.emit(half, text.format(value.kind.llvm, value.name, count, mask))
             lower = code.emit(half, text.format(value.kind.llvm, value.name, count, low))
-            value = code.emit(half, f"fadd {half.llvm} {lower.name}, {upper.name}")
+            value = code.emit(half, f"{'fadd' if kind.family == 'f' else 'add'} {half.llvm} {lower.name}, {upper.name}")
         return code.emit(kind.of, f"extractelement {value.kind.llvm} {value.name}, i64 0")
 
 
-def suffix(llvm: str) -> str:
+def suffix(name: str) -> str:
     """How the names of overloaded intrinsics spell an LLVM type."""
-    return {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(llvm, llvm)
+    return {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(name, name)

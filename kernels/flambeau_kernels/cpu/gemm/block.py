@@ -22,6 +22,7 @@ from flambeau_kernels.engine.caches import caches
 
 # Places along k that are summed before sums are written: so few that a panel of A stays in the first cache, and whole vectors.
 MOST_DEPTH, DEPTH_UNIT = 384, 16
+MOST_PAIRS = 512                                      # the same of pairs, which are read where they lie
 PAGE = 4096                                           # lines a page apart share as many places of a first cache as it has ways
 READ_ONCE = 4                                         # rows for which packing B costs more than it spares
 A_DIRECT, B_DIRECT = 1, 2                             # flags of DIRECT: operands that are not packed
@@ -35,7 +36,7 @@ def block(kind: Kind) -> int:
 
 def depth(kind: Kind, k: int) -> int:
     """Places along k that are summed up before sums are written; a function of `k` alone, for they decide the bits."""
-    pieces = -(-k // (MOST_DEPTH * kind.step))
+    pieces = -(-k // (MOST_PAIRS * kind.step if kind.pairs else MOST_DEPTH))
     unit = DEPTH_UNIT * kind.step
     return -(-k // (pieces * unit)) * unit if pieces > 1 else max(k, 1)
 
