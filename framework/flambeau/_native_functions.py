@@ -511,7 +511,7 @@ def _rounding() -> Any:
 
         @staticmethod
         def forward(ctx: Any, input: Any, scale: Any, zero_point: Any, low: int, high: int) -> Any:
-            steps = fb.round(input * (1 / scale) + zero_point) if isinstance(scale, fb.Tensor) else _steps(input, scale, zero_point)
+            steps = _steps(input, scale, zero_point)
             ctx.save_for_backward((steps >= low) & (steps <= high))
             # nan rounds to the lowest step.
             return (fb.nan_to_num(steps, nan=low).clamp(low, high) - zero_point) * scale
@@ -524,9 +524,11 @@ def _rounding() -> Any:
     return FakeQuantize
 
 
-def _steps(input: Any, scale: float, zero_point: int) -> Any:
-    inverse = fb.tensor(1.0) / fb.tensor(scale, dtype=fb.float32)
-    return fb.round(input * inverse + zero_point)
+def _steps(input: Any, scale: Any, zero_point: Any) -> Any:
+    inverse = 1 / scale if isinstance(scale, fb.Tensor) else fb.tensor(1.0) / fb.tensor(scale, dtype=fb.float32)
+    if isinstance(zero_point, fb.Tensor) and zero_point.is_floating_point():
+        return fb.round(input * inverse + zero_point)
+    return fb.round(input * inverse) + zero_point     # so halves go to the even number of steps from the zero point
 
 
 def fake_quantize_per_tensor_affine(input: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Any:

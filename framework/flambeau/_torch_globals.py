@@ -307,7 +307,7 @@ class StorageType(NamedTuple):
 
 @functools.cache
 def _known() -> dict[str, Known]:
-    known = {f"torch.{dtype.name}": Known(dtype) for dtype in dtypes.ALL}
+    known = {f"torch.{dtype.name}": Known(dtype) for dtype in (*dtypes.ALL, *dtypes.OF_QUANTIZED)}
     known.update({f"torch.{name}": Known(StorageType(dtype)) for dtype, name in STORAGE_NAMES.items()})
     known.update({f"torch.{value.name}": Known(value) for value in vars(devices).values() if isinstance(value, devices.qscheme)})
     known["torch.UntypedStorage"] = known["torch.storage.UntypedStorage"] = Known(StorageType(None))

@@ -138,6 +138,7 @@ qint8: dtype = _quantized("qint8", np.int8, True)
 qint32: dtype = _quantized("qint32", np.int32, True)
 quint4x2: dtype = _quantized("quint4x2", np.uint8, False)
 quint2x4: dtype = _quantized("quint2x4", np.uint8, False)
+OF_QUANTIZED = (quint8, qint8, qint32, quint4x2, quint2x4)
 
 FLOAT32, FLOAT64 = float32.numpy, float64.numpy
 

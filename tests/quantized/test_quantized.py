@@ -189,3 +189,14 @@ def test_a_quantized_tensor_has_the_storage_of_its_integers():
 def test_what_is_refused_says_why(call, error, words):
     with pytest.raises(error, match=words):
         call(Operands(fb))
+
+
+def test_fake_quantization_rounds_halves_to_an_even_number_of_steps():
+    torch = pytest.importorskip("torch")
+    halves = [0.5, 1.5, 2.5, -0.5, -1.5]
+
+    for zero in (0, 1, 2):
+        got = fb.fake_quantize_per_tensor_affine(fb.tensor(halves), 1.0, zero, -128, 127)
+        want = torch.fake_quantize_per_tensor_affine(torch.tensor(halves), 1.0, zero, -128, 127)
+        assert got.tolist() == want.tolist() == [0, 2, 2, 0, -2]
+        assert not fb.signbit(got[3])

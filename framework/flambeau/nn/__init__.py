@@ -34,7 +34,7 @@ def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("attention", "common_types", "grad", "parallel", "quantized", "qat", "intrinsic"):
+    if name in ("attention", "common_types", "grad", "parallel", "quantized", "quantizable", "qat", "intrinsic"):
         from importlib.util import find_spec
 
         if find_spec(f"{__name__}.{name}") is not None:

@@ -57,7 +57,8 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
     """`quantize_per_tensor` with a scale and a zero point for each index of dimension `axis`.
 
     Args:
-        scales, zero_points: vectors of as many numbers as `input` has indices along `axis`.
+        scales, zero_points: vectors of as many numbers as `input` has indices along `axis`. Zero points that are floating numbers may be
+            between integers and beyond the range of `dtype`, which is quint8 then.
     Raises: RuntimeError for other dtypes or lengths.
     """
     _check("quantize_per_channel", input, dtype)
@@ -68,8 +69,11 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
             f"quantize_per_channel: number of elements in scales ({scales.numel()}) and zero_points ({zero_points.numel()}) must be that "
             f"of channels, {n} along axis {axis}"
         )
-    zero = zero_points._array.astype(np.int64)
-    _check_zero("quantize_per_channel", zero, dtype)
+    if zero_points.dtype.is_floating_point:
+        zero = zero_points._array.astype(np.float32)
+    else:
+        zero = zero_points._array.astype(np.int64)
+        _check_zero("quantize_per_channel", zero, dtype)
     return quantize(input.detach(), dtype, Quantizer(scales._array.astype(np.float64), zero, axis))
 
 

@@ -1,47 +1,201 @@
-"""The modules that a model marks its quantized part with; quantizing is not built and says so."""
+"""Quantization of models: observers, fake quantization, QConfigs, and the flows that put integers in place of numbers."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ... import _missing
-from ...nn import Module
+from .fake_quantize import (
+    FakeQuantize,
+    FakeQuantizeBase,
+    FixedQParamsFakeQuantize,
+    FusedMovingAvgObsFakeQuantize,
+    default_affine_fixed_qparams_fake_quant,
+    default_dynamic_fake_quant,
+    default_embedding_fake_quant,
+    default_embedding_fake_quant_4bit,
+    default_fake_quant,
+    default_fixed_qparams_range_0to1_fake_quant,
+    default_fixed_qparams_range_neg1to1_fake_quant,
+    default_fused_act_fake_quant,
+    default_fused_per_channel_wt_fake_quant,
+    default_fused_wt_fake_quant,
+    default_histogram_fake_quant,
+    default_per_channel_weight_fake_quant,
+    default_symmetric_fixed_qparams_fake_quant,
+    default_weight_fake_quant,
+    disable_fake_quant,
+    disable_observer,
+    enable_fake_quant,
+    enable_observer,
+    fused_per_channel_wt_fake_quant_range_neg_127_to_127,
+    fused_wt_fake_quant_range_neg_127_to_127,
+)
+from .fuse_modules import fuse_modules, fuse_modules_qat
+from .fuser_method_mappings import (
+    fuse_conv_bn,
+    fuse_conv_bn_relu,
+    fuse_convtranspose_bn,
+    fuse_linear_bn,
+    get_fuser_method,
+    get_fuser_method_new,
+)
+from .observer import (
+    AffineQuantizedObserverBase,
+    FixedQParamsObserver,
+    Granularity,
+    HistogramObserver,
+    MappingType,
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    NoopObserver,
+    ObserverBase,
+    PerAxis,
+    PerBlock,
+    PerChannelMinMaxObserver,
+    PerGroup,
+    PerRow,
+    PerTensor,
+    PerToken,
+    PlaceholderObserver,
+    RecordingObserver,
+    ReuseInputObserver,
+    TorchAODType,
+    UniformQuantizationObserverBase,
+    ZeroPointDomain,
+    default_affine_fixed_qparams_observer,
+    default_debug_observer,
+    default_dynamic_quant_observer,
+    default_fixed_qparams_range_0to1_observer,
+    default_fixed_qparams_range_neg1to1_observer,
+    default_float_qparams_observer,
+    default_float_qparams_observer_4bit,
+    default_histogram_observer,
+    default_observer,
+    default_per_channel_weight_observer,
+    default_placeholder_observer,
+    default_reuse_input_observer,
+    default_symmetric_fixed_qparams_observer,
+    default_weight_observer,
+    get_block_size,
+    get_observer_state_dict,
+    load_observer_state_dict,
+    per_channel_weight_observer_range_neg_127_to_127,
+    weight_observer_range_neg_127_to_127,
+)
+from .qconfig import (
+    QConfig,
+    QConfigAny,
+    QConfigDynamic,
+    default_activation_only_qconfig,
+    default_debug_qconfig,
+    default_dynamic_qat_qconfig,
+    default_dynamic_qconfig,
+    default_embedding_qat_qconfig,
+    default_embedding_qat_qconfig_4bit,
+    default_per_channel_qconfig,
+    default_per_channel_symmetric_qnnpack_qat_qconfig,
+    default_per_channel_symmetric_qnnpack_qconfig,
+    default_qat_qconfig,
+    default_qat_qconfig_v2,
+    default_qconfig,
+    default_quint8_weight_qconfig,
+    default_reuse_input_qconfig,
+    default_symmetric_qnnpack_qat_qconfig,
+    default_symmetric_qnnpack_qconfig,
+    default_weight_only_qconfig,
+    float16_dynamic_qconfig,
+    float16_static_qconfig,
+    float_qparams_weight_only_qconfig,
+    float_qparams_weight_only_qconfig_4bit,
+    get_default_qat_qconfig,
+    get_default_qat_qconfig_dict,
+    get_default_qconfig,
+    get_default_qconfig_dict,
+    per_channel_dynamic_qconfig,
+    qconfig_equals,
+)
+from .qconfig_mapping import (
+    QConfigMapping,
+    get_default_qat_qconfig_mapping,
+    get_default_qconfig_mapping,
+)
+from .quantization_mappings import (
+    DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS,
+    DEFAULT_FLOAT_TO_QUANTIZED_OPERATOR_MAPPINGS,
+    DEFAULT_MODULE_TO_ACT_POST_PROCESS,
+    DEFAULT_QAT_MODULE_MAPPINGS,
+    DEFAULT_STATIC_QUANT_MODULE_MAPPINGS,
+    get_default_compare_output_module_list,
+    get_default_dynamic_quant_module_mappings,
+    get_default_float_to_quantized_operator_mappings,
+    get_default_qat_module_mappings,
+    get_default_qconfig_propagation_list,
+    get_default_static_quant_module_mappings,
+    get_dynamic_quant_module_class,
+    get_embedding_qat_module_mappings,
+    get_embedding_static_quant_module_mappings,
+    get_quantized_operator,
+    get_static_quant_module_class,
+    no_observer_set,
+)
+from .quantize import (
+    add_quant_dequant,
+    convert,
+    default_eval_fn,
+    get_default_custom_config_dict,
+    prepare,
+    prepare_qat,
+    propagate_qconfig_,
+    quantize,
+    quantize_dynamic,
+    quantize_qat,
+    swap_module,
+)
+from .stubs import (
+    DeQuantStub,
+    QuantStub,
+    QuantWrapper,
+)
+from .utils import QuantType
 
-__all__ = ["DeQuantStub", "QuantStub"]
-
-
-class QuantStub(Module):
-    """Where a model's quantized part begins: the identity, as in PyTorch until the model is converted.
-
-    Args:
-        qconfig: kept as an attribute for the conversion.
-    """
-
-    def __init__(self, qconfig: Any = None) -> None:
-        super().__init__()
-        if qconfig:
-            self.qconfig = qconfig
-
-    def forward(self, x: Any) -> Any:
-        """`x` itself."""
-        return x
-
-
-class DeQuantStub(Module):
-    """Where a model's quantized part ends: the identity, as in PyTorch until the model is converted.
-
-    Args:
-        qconfig: kept as an attribute for the conversion.
-    """
-
-    def __init__(self, qconfig: Any = None) -> None:
-        super().__init__()
-        if qconfig:
-            self.qconfig = qconfig
-
-    def forward(self, x: Any) -> Any:
-        """`x` itself."""
-        return x
+__all__ = [
+    "AffineQuantizedObserverBase", "DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS", "DEFAULT_FLOAT_TO_QUANTIZED_OPERATOR_MAPPINGS",
+    "DEFAULT_MODULE_TO_ACT_POST_PROCESS", "DEFAULT_QAT_MODULE_MAPPINGS", "DEFAULT_STATIC_QUANT_MODULE_MAPPINGS", "DeQuantStub",
+    "FakeQuantize", "FakeQuantizeBase", "FixedQParamsFakeQuantize", "FixedQParamsObserver", "FusedMovingAvgObsFakeQuantize",
+    "Granularity", "HistogramObserver", "MappingType", "MinMaxObserver", "MovingAverageMinMaxObserver",
+    "MovingAveragePerChannelMinMaxObserver", "NoopObserver", "ObserverBase", "PerAxis", "PerBlock", "PerChannelMinMaxObserver",
+    "PerGroup", "PerRow", "PerTensor", "PerToken", "PlaceholderObserver", "QConfig", "QConfigAny", "QConfigDynamic", "QConfigMapping",
+    "QuantStub", "QuantType", "QuantWrapper", "RecordingObserver", "ReuseInputObserver", "TorchAODType",
+    "UniformQuantizationObserverBase", "ZeroPointDomain", "add_quant_dequant", "convert", "default_activation_only_qconfig",
+    "default_affine_fixed_qparams_fake_quant", "default_affine_fixed_qparams_observer", "default_debug_observer", "default_debug_qconfig",
+    "default_dynamic_fake_quant", "default_dynamic_qat_qconfig", "default_dynamic_qconfig", "default_dynamic_quant_observer",
+    "default_embedding_fake_quant", "default_embedding_fake_quant_4bit", "default_embedding_qat_qconfig",
+    "default_embedding_qat_qconfig_4bit", "default_eval_fn", "default_fake_quant", "default_fixed_qparams_range_0to1_fake_quant",
+    "default_fixed_qparams_range_0to1_observer", "default_fixed_qparams_range_neg1to1_fake_quant",
+    "default_fixed_qparams_range_neg1to1_observer", "default_float_qparams_observer", "default_float_qparams_observer_4bit",
+    "default_fused_act_fake_quant", "default_fused_per_channel_wt_fake_quant", "default_fused_wt_fake_quant",
+    "default_histogram_fake_quant", "default_histogram_observer", "default_observer", "default_per_channel_qconfig",
+    "default_per_channel_symmetric_qnnpack_qat_qconfig", "default_per_channel_symmetric_qnnpack_qconfig",
+    "default_per_channel_weight_fake_quant", "default_per_channel_weight_observer", "default_placeholder_observer", "default_qat_qconfig",
+    "default_qat_qconfig_v2", "default_qconfig", "default_quint8_weight_qconfig", "default_reuse_input_observer",
+    "default_reuse_input_qconfig", "default_symmetric_fixed_qparams_fake_quant", "default_symmetric_fixed_qparams_observer",
+    "default_symmetric_qnnpack_qat_qconfig", "default_symmetric_qnnpack_qconfig", "default_weight_fake_quant", "default_weight_observer",
+    "default_weight_only_qconfig", "disable_fake_quant", "disable_observer", "enable_fake_quant", "enable_observer",
+    "float16_dynamic_qconfig", "float16_static_qconfig", "float_qparams_weight_only_qconfig", "float_qparams_weight_only_qconfig_4bit",
+    "fuse_conv_bn", "fuse_conv_bn_relu", "fuse_convtranspose_bn", "fuse_linear_bn", "fuse_modules", "fuse_modules_qat",
+    "fused_per_channel_wt_fake_quant_range_neg_127_to_127", "fused_wt_fake_quant_range_neg_127_to_127", "get_block_size",
+    "get_default_compare_output_module_list", "get_default_custom_config_dict", "get_default_dynamic_quant_module_mappings",
+    "get_default_float_to_quantized_operator_mappings", "get_default_qat_module_mappings", "get_default_qat_qconfig",
+    "get_default_qat_qconfig_dict", "get_default_qat_qconfig_mapping", "get_default_qconfig", "get_default_qconfig_dict",
+    "get_default_qconfig_mapping", "get_default_qconfig_propagation_list", "get_default_static_quant_module_mappings",
+    "get_dynamic_quant_module_class", "get_embedding_qat_module_mappings", "get_embedding_static_quant_module_mappings",
+    "get_fuser_method", "get_fuser_method_new", "get_observer_state_dict", "get_quantized_operator", "get_static_quant_module_class",
+    "load_observer_state_dict", "no_observer_set", "per_channel_dynamic_qconfig", "per_channel_weight_observer_range_neg_127_to_127",
+    "prepare", "prepare_qat", "propagate_qconfig_", "qconfig_equals", "quantize", "quantize_dynamic", "quantize_qat", "swap_module",
+    "weight_observer_range_neg_127_to_127"
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -25,12 +25,14 @@ class Quantizer(NamedTuple):
     """How numbers follow from integers: one `scale` and `zero_point`, or with an `axis`, arrays of one for each of its indices."""
 
     scale: Any                                        # a Python float, or an array of float64
-    zero_point: Any                                   # an int, or an array of int64
+    zero_point: Any                                   # an int, or an array of int64, or of float32 for zeros between integers
     axis: int | None = None
 
     @property
     def scheme(self) -> Any:
-        return devices.per_tensor_affine if self.axis is None else devices.per_channel_affine
+        if self.axis is None:
+            return devices.per_tensor_affine
+        return devices.per_channel_affine if self.zero_point.dtype.kind == "i" else devices.per_channel_affine_float_qparams
 
     def along(self, ndim: int) -> tuple[Any, Any]:
         """Scale in float32 and zero point, of shapes that broadcast to a tensor of `ndim` dimensions."""
@@ -50,7 +52,8 @@ class Quantizer(NamedTuple):
     def numbers(self, integers: Any) -> Any:
         """What `integers` stand for, in float32."""
         scale, zero = self.along(integers.ndim)
-        return ((integers.astype(np.int64) - zero).astype(np.float32) * scale).astype(np.float32, copy=False)
+        apart = integers.astype(np.int64 if np.asarray(zero).dtype.kind == "i" else np.float32) - zero
+        return (apart.astype(np.float32) * scale).astype(np.float32, copy=False)
 
 
 class QuantizedArray(KindArray):
@@ -149,14 +152,15 @@ def from_file(integers: Tensor, type: Any, scheme: Any, scale: Any, zero_point: 
     """What `quantizer_in_files` gave, as a tensor again. Raises: ValueError or TypeError for what fits no tensor."""
     if scheme is devices.per_tensor_affine and axis is None:
         return wrap(QuantizedArray(integers, type, Quantizer(float(scale), int(zero_point))))
-    if scheme is not devices.per_channel_affine:
+    if scheme not in (devices.per_channel_affine, devices.per_channel_affine_float_qparams):
         raise no_kernel(f"quantized tensors of the scheme {scheme} are not built")
     if not 0 <= operator.index(axis) < integers.ndim:
         raise ValueError(f"there is no dimension {axis} in a tensor of shape {tuple(integers.shape)}")
     count = integers.shape[axis]
     if not all(isinstance(t, Tensor) and tuple(t.shape) == (count,) for t in (scale, zero_point)):
         raise ValueError(f"scales and zero points must be vectors of {count} numbers")
-    quantizer = Quantizer(np.array(scale._array, np.float64), np.array(zero_point._array, np.int64), axis)
+    zeros = np.int64 if scheme is devices.per_channel_affine else np.float32
+    quantizer = Quantizer(np.array(scale._array, np.float64), np.array(zero_point._array, zeros), axis)
     return wrap(QuantizedArray(integers, type, quantizer))
 
 

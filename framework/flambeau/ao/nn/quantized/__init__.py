@@ -1,0 +1,45 @@
+"""Modules that compute with integers: results of observed modules by `torch.ao.quantization.convert`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from .... import _missing
+from ._conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from ._embedding import Embedding, EmbeddingBag
+from ._functional_modules import FloatFunctional, FXFloatFunctional, QFunctional
+from ._layers import (
+    ELU,
+    BatchNorm2d,
+    BatchNorm3d,
+    DeQuantize,
+    Dropout,
+    GroupNorm,
+    Hardswish,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    LeakyReLU,
+    MaxPool2d,
+    PReLU,
+    Quantize,
+    ReLU6,
+    Sigmoid,
+    Softmax,
+)
+from ._linear import Linear
+
+__all__ = [
+    "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "DeQuantize",
+    "Dropout", "ELU", "Embedding", "EmbeddingBag", "FXFloatFunctional", "FloatFunctional", "GroupNorm", "Hardswish", "InstanceNorm1d",
+    "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "PReLU", "QFunctional", "Quantize", "ReLU6",
+    "Sigmoid", "Softmax",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("dynamic", "functional"):
+        return importlib.import_module("." + name, __name__)
+    raise _missing.attribute_error(__name__, name)

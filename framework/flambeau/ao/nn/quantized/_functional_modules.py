@@ -1,0 +1,196 @@
+"""Operations as modules: what a quantized model calls in place of ``+``, ``*`` and ``cat``, so that results can be observed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flambeau as fb
+
+from ....nn import Identity, Module
+from ....nn import functional as F
+from ....ops._quantized.arrays import QuantizedArray, Quantizer
+from ....ops._quantized.layers import computed, need_quantized
+from ....tensor import Tensor, wrap
+from ._base import output_scale
+
+__all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]
+
+
+class FloatFunctional(Module):
+    """Operations on dense tensors whose results an observer looks at; `convert` makes a `QFunctional` of it.
+
+    >>> fb.ao.nn.quantized.FloatFunctional().add(fb.tensor(3.0), fb.tensor(4.0))
+    tensor(7.)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.activation_post_process = Identity()
+
+    def forward(self, x: Any) -> Any:
+        raise RuntimeError("FloatFunctional is not intended to use the 'forward'. Please use the underlying operation")
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """``x + y``."""
+        return self.activation_post_process(fb.add(x, y))
+
+    def add_scalar(self, x: Tensor, y: float) -> Tensor:
+        """``x + y`` with a number."""
+        return fb.add(x, y)
+
+    def mul(self, x: Tensor, y: Tensor) -> Tensor:
+        """``x * y``."""
+        return self.activation_post_process(fb.mul(x, y))
+
+    def mul_scalar(self, x: Tensor, y: float) -> Tensor:
+        """``x * y`` with a number."""
+        return fb.mul(x, y)
+
+    def cat(self, x: list[Tensor], dim: int = 0) -> Tensor:
+        """The tensors one after the other along `dim`."""
+        return self.activation_post_process(fb.cat(x, dim=dim))
+
+    def add_relu(self, x: Tensor, y: Tensor) -> Tensor:
+        """``relu(x + y)``."""
+        return self.activation_post_process(F.relu(fb.add(x, y)))
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        """``x @ y``."""
+        return self.activation_post_process(fb.matmul(x, y))
+
+
+class FXFloatFunctional(Module):
+    """The same operations without an observer, for models that are traced."""
+
+    def forward(self, x: Any) -> Any:
+        raise RuntimeError("FloatFunctional is not intended to use the 'forward'. Please use the underlying operation")
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """``x + y``."""
+        return fb.add(x, y)
+
+    def add_scalar(self, x: Tensor, y: float) -> Tensor:
+        """``x + y`` with a number."""
+        return fb.add(x, y)
+
+    def mul(self, x: Tensor, y: Tensor) -> Tensor:
+        """``x * y``."""
+        return fb.mul(x, y)
+
+    def mul_scalar(self, x: Tensor, y: float) -> Tensor:
+        """``x * y`` with a number."""
+        return fb.mul(x, y)
+
+    def cat(self, x: list[Tensor], dim: int = 0) -> Tensor:
+        """The tensors one after the other along `dim`."""
+        return fb.cat(x, dim=dim)
+
+    def add_relu(self, x: Tensor, y: Tensor) -> Tensor:
+        """``relu(x + y)``."""
+        return F.relu(fb.add(x, y))
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        """``x @ y``."""
+        return fb.matmul(x, y)
+
+
+class QFunctional(Module):
+    """Operations on quantized tensors, quantized with the module's `scale` and `zero_point`.
+
+    >>> q = fb.quantize_per_tensor(fb.tensor([3.0]), 1.0, 0, fb.quint8)
+    >>> fb.ao.nn.quantized.QFunctional().add(q, q).dequantize()
+    tensor([6.])
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.zero_point = 1.0, 0
+        self.activation_post_process = Identity()
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "scale"] = fb.tensor(self.scale)
+        destination[prefix + "zero_point"] = fb.tensor(self.zero_point)
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: Any, unexpected_keys: Any, error_msgs: Any
+    ) -> None:
+        for name, kind in (("scale", float), ("zero_point", int)):
+            if prefix + name in state_dict:
+                setattr(self, name, kind(state_dict[prefix + name]))
+            elif strict:
+                missing_keys.append(prefix + name)
+
+    def _get_name(self) -> str:
+        return "QFunctional"
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale}, zero_point={self.zero_point}"
+
+    def forward(self, x: Any) -> Any:
+        raise RuntimeError("Functional is not intended to use the 'forward'. Please use the underlying operation")
+
+    def _done(self, said: str, function: Any, operands: list[Tensor]) -> Tensor:
+        return self.activation_post_process(computed(said, function, operands, self.scale, self.zero_point))
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """``x + y``."""
+        return self._done("add", fb.add, [x, y])
+
+    def add_scalar(self, x: Tensor, y: float) -> Tensor:
+        """``x + y`` with a number: the same integers, as far as a zero point for the sum is one of the dtype's."""
+        need_quantized("add_scalar", x=x)
+        array: Any = x._array
+        q = array.quantizer
+        limits = fb.iinfo(array.integers.dtype)
+        moved = q.zero_point - round(y / q.scale)
+        if limits.min <= moved <= limits.max:
+            made = wrap(QuantizedArray(array.integers.clone(), array.type, Quantizer(q.scale, moved)))
+        else:                                         # 0 at the end of the integers, and all numbers that there were
+            steps, zero = (limits.max - moved, limits.min) if moved < limits.min else (moved - limits.min, limits.max)
+            made = computed("add_scalar", lambda t: t + y, [x], q.scale * steps / (limits.max - limits.min), zero)
+        return self.activation_post_process(made)
+
+    def mul(self, x: Tensor, y: Tensor) -> Tensor:
+        """``x * y``."""
+        return self._done("mul", fb.mul, [x, y])
+
+    def mul_scalar(self, x: Tensor, y: float) -> Tensor:
+        """``x * y`` with a number: the same integers, in the other direction for a negative one."""
+        need_quantized("mul_scalar", x=x)
+        array: Any = x._array
+        q = array.quantizer
+        limits = fb.iinfo(array.integers.dtype)
+        if y == 0:
+            made = wrap(QuantizedArray(fb.zeros_like(array.integers), array.type, Quantizer(1.0, 0)))
+        elif y > 0:
+            made = wrap(QuantizedArray(array.integers.clone(), array.type, Quantizer(q.scale * y, q.zero_point)))
+        else:
+            turned = (limits.min + limits.max) - array.integers.to(fb.int32)
+            made = wrap(
+                QuantizedArray(
+                    turned.to(array.integers.dtype), array.type, Quantizer(q.scale * -y, limits.min + limits.max - q.zero_point)
+                )
+            )
+        return self.activation_post_process(made)
+
+    def cat(self, x: list[Tensor], dim: int = 0) -> Tensor:
+        """The tensors one after the other along `dim`."""
+        return self._done("cat", lambda *parts: fb.cat(parts, dim=dim), list(x))
+
+    def add_relu(self, x: Tensor, y: Tensor) -> Tensor:
+        """``relu(x + y)``."""
+        return self._done("add_relu", lambda a, b: F.relu(a + b), [x, y])
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        """``x @ y``."""
+        return self._done("matmul", fb.matmul, [x, y])
+
+    @classmethod
+    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> QFunctional:
+        """The quantized module of an observed `FloatFunctional`."""
+        if type(mod) is not FloatFunctional:
+            raise AssertionError(f"QFunctional.from_float expects an instance of FloatFunctional, got {type(mod).__name__}")
+        made = cls()
+        made.scale, made.zero_point = output_scale(mod.activation_post_process)
+        return made

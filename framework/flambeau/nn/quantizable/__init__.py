@@ -1,0 +1,12 @@
+"""The older name of `ao.nn.quantizable`, which programs still use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ao.nn import quantizable as _new
+from ...ao.nn.quantizable import *  # noqa: F403  # the same names
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_new, name)
