@@ -6,6 +6,7 @@ kept on the class.
 
 from __future__ import annotations
 
+import functools
 import sys
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any
@@ -902,13 +903,11 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def untyped_storage(self) -> Any:
         """The bytes this tensor and its views share. Raises: NotImplementedError where there are none, as for sparse tensors."""
-        from .storage import UntypedStorage
-
         if isinstance(self._array, KindArray):
             return self._array.memory().untyped_storage()
         if INTERPRETED:
             _state.settle()
-        return UntypedStorage._of(self)
+        return _storages().UntypedStorage._of(self)
 
     def storage(self) -> Any:
         """The shared memory seen as elements of this tensor's dtype; deprecated in PyTorch."""
@@ -1134,6 +1133,14 @@ def channels_last_order(memory_format: Any, ndim: int) -> tuple[int, ...] | None
     if memory_format.name == "channels_last_3d":
         return (1, 4, 3, 2, 0) if ndim == 5 else None
     raise RuntimeError(f"unsupported memory format {memory_format}")
+
+
+@functools.cache
+def _storages() -> Any:
+    """The module `storage`: files ask for the storage of every tensor, and an import within a function takes longer than that."""
+    from . import storage
+
+    return storage
 
 
 def storage_buffer(tensor: Tensor) -> Any:

@@ -178,5 +178,5 @@ def _among(a, test_elements, assume_unique, invert):
         among = np.array(test_elements)
     else:
         return None
-    return _MEMBERS[invert](a, None, False, among)
+    return _MEMBERS[invert](a if a.flags.c_contiguous else a.copy(), None, False, among)
 
