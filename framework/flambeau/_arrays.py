@@ -54,6 +54,10 @@ class MetaArray:
         return self.size * self.itemsize
 
 
+class NoValues(AttributeError, TypeError):
+    """Raised where the elements of a wrapper's tensor are asked for, which only its class knows."""
+
+
 class HeldArray(MetaArray):
     """What a wrapper subclass has for an array: its shape and dtype, and in the place of memory its class and attributes."""
 
@@ -62,6 +66,17 @@ class HeldArray(MetaArray):
     def __init__(self, shape: Any, dtype: np.dtype, strides: Any, offset: int, cls: type, attributes: dict[str, Any], place: Any) -> None:
         super().__init__(shape, dtype, strides, offset)
         self.cls, self.attributes, self.place = cls, attributes, place
+
+    def __getattr__(self, name: str) -> Any:
+        self._refuse(f"{name}: ")
+
+    def _refuse(self, what: Any = "", *_: Any) -> Any:
+        about = what if isinstance(what, str) else ""
+        raise NoValues(f"{about}a {self.cls.__name__} has no elements of its own, and these are read here; call it with what is wrapped")
+
+    __array__ = __getitem__ = __setitem__ = __iter__ = __len__ = __int__ = __float__ = __index__ = __abs__ = __neg__ = __invert__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __matmul__ = _refuse
+    __and__ = __or__ = _refuse
 
 
 @contextmanager

@@ -33,12 +33,13 @@ _namespaces: list[dict[str, Any]] = [globals()]
 class Calls:
     """How calls of one thread are answered; see `ops/_dispatch.py`. Both stacks have the outermost first."""
 
-    __slots__ = ("classes_off", "interpreters", "modes")
+    __slots__ = ("classes_off", "composing", "interpreters", "modes")
 
     def __init__(self) -> None:
         self.interpreters: tuple[Any, ...] = ()
         self.modes: tuple[Any, ...] = ()              # of functions: `overrides.TorchFunctionMode`
         self.classes_off = 0                          # regions in which operands' classes are not asked
+        self.composing = 0                            # compositions around a call whose operands' class answers ops
 
 
 class _Local(threading.local):

@@ -114,6 +114,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     _asks = False  # whether instances of a subclass want a say in every operation, by `__torch_function__`
     _leaf: Any = None  # the node of a leaf that requires no gradient for now
     __torch_dispatch__ = staticmethod(no_torch_dispatch)
+    _answerer: Any = None  # what answers ops themselves for a wrapper's class, in place of operators; see `_dispatch.answered_by`
     names_ = None
     is_nested = False
     is_mkldnn = False

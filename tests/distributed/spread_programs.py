@@ -66,6 +66,36 @@ F.scaled_dot_product_attention(b[:, None], b[:, None], b[:, None])
 F.cross_entropy(x, i)
 x.sort(0)[0]
 x.tril()
+x.max(1)[0]
+x.argmax()
+x.squeeze().cumprod(0)
+x.prod(1)
+x.amax()
+(x > 0).all(0)
+(x * x).sum(0, keepdim=True).sqrt() + x
+x[i, 1:]
+x.index_select(1, i[:2])
+x.gather(1, i[:, None])
+x.roll(1, 1)
+F.pad(x, (1, 2))
+F.avg_pool1d(b, 2)
+F.max_pool1d(b, 2)
+F.conv1d(b, w[None, :3, :1].expand(2, 3, 1).repeat(1, 2, 1))
+F.one_hot(i, 5)
+F.binary_cross_entropy(x.sigmoid(), y.sigmoid())
+F.nll_loss(F.log_softmax(x, 1), i, reduction="sum")
+F.group_norm(b, 3)
+F.batch_norm(b, None, None, training=True)
+F.rms_norm(x, (4,), y[0])
+F.dropout(x, 0.5)
+torch.linalg.det(b[:, :4])
+torch.linalg.eigvalsh(x.t() @ x)
+torch.fft.rfft(b, dim=1).abs()
+torch.einsum("bij,kj->bik", b, w)
+torch.quantile(x, 0.5)
+torch.cov(x)
+x.where(x > 0, y).logsumexp(0)
+x.median()
 """
 
 
@@ -108,7 +138,9 @@ def operation(mesh, program, at):
         options = layouts(mesh, value.ndim)
         made = distribute_tensor(value, mesh, options[at % len(options)])
         spread[name] = made.requires_grad_(value.is_floating_point())
+    fb.manual_seed(0)
     expected = eval(program, {"torch": fb, "F": F, **whole})
+    fb.manual_seed(0)
     found = eval(program, {"torch": fb, "F": F, **spread})
     assert isinstance(found, DTensor)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
@@ -151,6 +183,56 @@ def redistribution():
         assert "got mixed torch.Tensor and DTensor" in str(error)
     else:
         raise AssertionError("a plain tensor was taken")
+    dist.destroy_process_group()
+
+
+def stores():
+    """Operations in place, into an ``out``, and functions that make tensors beside spread ones, also where histories are recorded."""
+    mesh = start()
+    x, y = arrays()["x"], arrays()["y"]
+    for place in (Shard(0), Shard(1), Replicate()):
+        wx, sx = x.clone().requires_grad_(), distribute_tensor(x, mesh, [place]).requires_grad_()
+        wy, sy = y.clone(), distribute_tensor(y, mesh, [Shard(0)])
+        for a, b in ((wx, wy), (sx, sy)):
+            made = a * 2
+            made += b                                 # residual connections
+            made.mul_(b).relu_()
+            other = a * 3
+            other.fill_(2.0)
+            (made.cos().sum() + (other * a).sum()).backward()
+        fb.testing.assert_close(sx.grad.full_tensor(), wx.grad, rtol=1e-5, atol=1e-6)
+        out = distribute_tensor(fb.zeros(6, 4), mesh, [Replicate()])
+        assert fb.add(sx.detach(), sy, out=out) is out
+        assert fb.equal(out.full_tensor(), x + y)
+        with pytest.raises(RuntimeError, match="`out` is a plain tensor"):
+            fb.add(sx.detach(), sy, out=fb.zeros(6, 4))
+        with pytest.raises(RuntimeError, match="leaf"):
+            sx.add_(1)
+        rooms = sx.detach().new_empty_strided((6, 4), (4, 1)), sx.new_zeros(3), fb.full_like(sx, 2.0), fb.rand_like(sx)
+        assert [type(t) for t in rooms] == [DTensor] * 4
+        assert rooms[0].placements == (place,) and rooms[1].placements == (Replicate(),)
+        fb.manual_seed(1)
+        drawn = fb.poisson(sx.detach().abs()).full_tensor()
+        fb.manual_seed(1)
+        assert fb.equal(drawn, fb.poisson(x.abs()))
+    norm, spread = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+    for name in ("running_mean", "running_var"):
+        setattr(spread, name, distribute_tensor(getattr(spread, name), mesh, [Replicate()]))
+    for name, value in list(spread.named_parameters()):
+        spread.register_parameter(name, nn.Parameter(distribute_tensor(value.detach(), mesh, [Replicate()])))
+    spread.num_batches_tracked = None
+    norm.num_batches_tracked = None
+    norm.momentum = spread.momentum = 0.1
+    for place in (Shard(0), Shard(1)):                # channels that are divided have their own statistics, which are put together
+        given = distribute_tensor(x, mesh, [place])
+        fb.testing.assert_close(spread(given).full_tensor(), norm(x), rtol=1e-5, atol=1e-6)
+        fb.testing.assert_close(spread.running_var.full_tensor(), norm.running_var, rtol=1e-5, atol=1e-6)
+    for call, words in (
+        (lambda: distribute_tensor(fb.eye(3).to_sparse(), mesh, [Shard(0)]), "layout torch.sparse_coo"),
+        (lambda: sx.detach().to_sparse(), "to_sparse.*layout torch.sparse_coo"),
+    ):  # fmt: skip
+        with pytest.raises(NotImplementedError, match=words):
+            call()
     dist.destroy_process_group()
 
 

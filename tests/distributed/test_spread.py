@@ -10,6 +10,10 @@ def test_operations_and_gradients_are_those_of_whole_tensors(ranks, size):
     ranks("spread_programs.operations", size, limit=110)
 
 
+def test_operations_in_place_and_into_an_out_keep_their_histories(ranks):
+    ranks("spread_programs.stores", 2)
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_pieces_are_redistributed(ranks, size):
     ranks("spread_programs.redistribution", size)

@@ -261,7 +261,12 @@ def _turn_at(node: Node, leaf: Any) -> float:
 
 def _by_rule_on_tensors(node: Node, grad: Any, call: _Call, observer: Any) -> Any:
     _state.set_grad(call.create_graph)
-    return node.vjp(grad)
+    calls = _state.local.calls
+    calls.composing += 1                              # what a rule makes on its way is of the class of its operands
+    try:
+        return node.vjp(grad)
+    finally:
+        calls.composing -= 1
 
 
 def _by_observed_rule(node: Node, grad: Any, call: _Call, observer: Any) -> Any:

@@ -12,13 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _aten, _state
-from .._arrays import HeldArray
+from .._arrays import HeldArray, NoValues
 from .._interpreters import DECOMPOSE, UNTOUCHED, below, pop, push
 from ..devices import Size, device
 from ..dtypes import dtype
 from ..tensor import Tensor, TensorMeta, bump, no_torch_dispatch, wrap
-from ._spec import OPS, Op, check_inplace
+from ._spec import OPS, Op, check_inplace, check_writable, rebase
 from ._spec.reduction import wrap_dims
+from ._spec.writing import check_view, forget_overwritten, refresh_saved_output
 from ._written import written
 
 _local = _state.local
@@ -222,6 +223,9 @@ def _by_class(classes: list[type], op: Op, args: tuple[Any, ...], out: Any, inpl
     """The answer of an operand's class to `op`, with its history. Compositions that are recorded, or no operators, are taken apart."""
     from ..utils._python_dispatch import seen_as
 
+    answerer = classes[0]._answerer  # type: ignore[attr-defined]  # Tensor has it
+    if answerer is not None:
+        return answered_by(answerer, op, args, out, inplace)
     if op.in_parts is not None and out is None:
         return op.in_parts(*args)
     recorded = _state.grad_enabled() and any(isinstance(x, Tensor) and x._node is not None for x in _flat(args))
@@ -241,6 +245,72 @@ def _by_class(classes: list[type], op: Op, args: tuple[Any, ...], out: Any, inpl
     if recorded and out is None:
         result = _recorded(op, args, result)
     return result
+
+
+def answered_by(answerer: Any, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+    """The answer to `op` of a class that answers ops themselves, not operators, with its history.
+
+    Its `answerer` has these methods: ``taken(op, args, within)`` gives the arguments that it works with, also what compositions
+    (`within`) have made on their way; ``composed(op, args)`` the result of a composition as a whole, or NotImplemented; ``answer(op, args,
+    inplace)`` that of any other op, without history; ``whole(op, args)`` that of an op that reads elements on its way, with its history;
+    ``store(target, value)`` puts values into an operand.
+    """
+    calls = _local.calls
+    args = answerer.taken(op, args, calls.composing > 0)
+    recorded = _state.grad_enabled() and any(isinstance(x, Tensor) and x._node is not None for x in _flat(args))
+    if inplace and (recorded or op.kind == "composite") or out is not None and not inplace:
+        return _answered_into(answerer, op, args, args[0] if inplace else out)
+    if op.kind == "composite" or op.in_parts is not None:
+        result = answerer.composed(op, args) if op.kind == "composite" else NotImplemented
+        if result is NotImplemented:
+            calls.composing += 1
+            try:
+                result = op.in_parts(*args) if op.in_parts is not None else op.run(*args)
+            except NoValues:
+                result = answerer.whole(op, args)
+            finally:
+                calls.composing -= 1
+        return result
+    check = getattr(op, "check", None)
+    if recorded and check is not None and op.kind != "elementwise":
+        try:
+            args = check(*args) or args
+        except NoValues:
+            return answerer.whole(op, args)
+    before = _state.set_grad(False)
+    try:
+        result = answerer.answer(op, args, inplace)
+    finally:
+        _state.set_grad(before)
+    if inplace:
+        bump(args[0])
+        return args[0]
+    return _recorded(op, args, result) if recorded else result
+
+
+def _answered_into(answerer: Any, op: Op, args: tuple[Any, ...], targets: Any) -> Any:
+    """The answer to `op`, stored in operands of the class, which take over its history."""
+    result = answered_by(answerer, op, args, None, False)
+    several = isinstance(targets, (list, tuple))
+    for target, made in zip(targets if several else (targets,), result if several else (result,), strict=True):
+        if not isinstance(target, Tensor) or target._array.__class__ is not HeldArray:
+            raise RuntimeError(f"{op.public_name}: `out` is a plain tensor, and an operand is none; give an `out` of its class, or none")
+        if target is made:
+            continue
+        if tuple(target.shape) != tuple(made.shape):
+            raise RuntimeError(f"{op.public_name}: the result has shape {tuple(made.shape)}, and the tensor that takes it {tuple(target.shape)}")
+        check_writable(op, target)
+        node = made._node
+        if node is not None and _state.grad_enabled():
+            check_view(op, target)
+            forget_overwritten(node, target)
+        answerer.store(target, made)
+        bump(target)
+        if node is not None:
+            node.seq = _state.next_seq()
+            refresh_saved_output(node, made, target)
+            rebase(target, node)
+    return targets
 
 
 def ask_classes(classes: list[type], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

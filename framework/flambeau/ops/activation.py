@@ -431,6 +431,9 @@ def softmax_along(input, dim):
     """``exp(input)`` over its sum along `dim`."""
 
 
+softmax_along.in_pieces(along="dim")
+
+
 softmax_along.node_class.title = "SoftmaxBackward0"
 
 
@@ -471,6 +474,9 @@ def _softmax_raw(grad, out, dim):
 )
 def log_softmax_along(input, dim):
     """``input - log(sum(exp(input)))`` along `dim`."""
+
+
+log_softmax_along.in_pieces(along="dim")
 
 
 log_softmax_along.node_class.title = "LogSoftmaxBackward0"
@@ -571,6 +577,9 @@ def _log_softmax_along(input, dim, dtype):
 @primitive(surface=0, tensors=("input",), samples="x(2, 3), (0, 1), True", public_name="logsumexp", batch_rule=along, cuda="sums.logsumexp")
 def logsumexp_over(input, dims, keepdim):
     """``log(sum(exp(input)))`` over the dimensions `dims`."""
+
+
+logsumexp_over.in_pieces(along="dims")
 
 
 logsumexp_over.node_class.title = "LogsumexpBackward0"

@@ -71,6 +71,12 @@ def attention(query, key, value, mask=None, scale=1.0, causal=False):
     """
 
 
+@attention.in_pieces
+def _attention_pieces(asked):
+    rows = "_" if asked["causal"] else "q"
+    return f"...{rows}_,...__,...__,...{rows}_->...{rows}_"
+
+
 attention.node_class.title = "ScaledDotProductFlashAttentionForCpuBackward0"
 
 

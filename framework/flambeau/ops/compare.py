@@ -130,6 +130,9 @@ def is_member(elements, test_elements, invert):
     """Whether each of `elements` is among `test_elements`."""
 
 
+is_member.in_pieces("...,*->...")
+
+
 is_member.not_differentiable = "its result is bools"
 
 

@@ -240,6 +240,12 @@ def convolution(
     """
 
 
+@convolution.in_pieces
+def _convolution_pieces(asked):
+    weight = "co*" if asked["transposed"] else "oc*"
+    return f"nc*,{weight},+o->no*" if asked["groups"] == 1 else "n_*,__*,_->n_*"
+
+
 @convolution.kernel
 def _convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups):
     from flambeau_kernels.cpu import conv as kernels
@@ -350,6 +356,9 @@ def convolution_bias(grad_output, input, weight):
     """
 
 
+convolution_bias.in_pieces("nc*,?,?->c")
+
+
 @convolution_bias.kernel
 def _convolution_bias(grad, input, weight):
     from flambeau_kernels.cpu.conv import channel_sum
@@ -374,6 +383,11 @@ def _convolution_bias_vjp(grad, grad_output_shape):
 def convolution_weight(input, grad_output, kernel, stride, padding, dilation, groups):
     """What the weight of a convolution of `input` receives from the gradient of its output; linear in
     both."""
+
+
+@convolution_weight.in_pieces
+def _convolution_weight_pieces(asked):
+    return "nc*,no*->oc*" if asked["groups"] == 1 else "n_*,n_*->__*"
 
 
 @convolution_weight.kernel

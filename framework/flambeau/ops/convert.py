@@ -15,11 +15,12 @@ from .. import _arrays, _state, devices, dtypes
 from .._arrays import MetaArray, ndarray
 from .._warn import warn_once
 from ..devices import device, memory_format
-from ..dtypes import dtype, from_numpy_dtype
+from ..dtypes import FLOATING, dtype, from_numpy_dtype
 from ..tensor import Tensor, bump, channels_last_order, device_of, without_history, wrap
 from . import _dispatch
 from ._batching import run
 from ._spec import FOREACH, FUNCTION, INPLACE, METHOD, OPS, composite, describe, primitive
+from ._spec.pieces import everywhere
 
 
 def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
@@ -69,6 +70,11 @@ def clone(input, *, memory_format=None):
     """
 
 
+@clone.in_pieces
+def _clone_pieces(asked):
+    return [*everywhere(asked), asked.way({0: "sum"}, "sum")]
+
+
 @clone.kernel
 def _clone(a, format):
     return _arranged(a, a.dtype, format)
@@ -108,6 +114,14 @@ def _clone_raw(grad):
 )
 def to_copy(input, dtype, place, memory_format):
     """`input` copied to another dtype, device or memory layout."""
+
+
+@to_copy.in_pieces
+def _to_copy_pieces(asked):
+    # A sum of numbers that have lost their fractions is not the sum without its fraction.
+    before, after = asked["input"].dtype, asked.results[0].dtype
+    sums = before.category <= after.category >= FLOATING
+    return [*everywhere(asked), *([asked.way({0: "sum"}, "sum")] if sums else [])]
 
 
 @to_copy.kernel

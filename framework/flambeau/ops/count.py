@@ -198,6 +198,11 @@ def places_in_sorted(sequence, values, out_int32, right, sorter=None):
     """Where each of `values` belongs in the sorted last dimension of `sequence`."""
 
 
+@places_in_sorted.in_pieces
+def _places_in_sorted_pieces(asked):
+    return "_,...,_->..." if asked["sequence"].ndim == 1 else "..._,...v,..._->...v"
+
+
 places_in_sorted.not_differentiable = "its result is places"
 
 
@@ -478,6 +483,12 @@ def histc(input, bins=100, min=0, max=0):  # PyTorch's names
 
     Without a range, that of the elements is taken. Elements outside it, and nan, are not counted.
     """
+
+
+@histc.in_pieces
+def _histc_pieces(asked):
+    # Without bounds these are found among the elements.
+    return [] if asked["min"] == asked["max"] else [asked.way({0: d}, "sum") for d in range(asked.operands[0].ndim)]
 
 
 _BINS = Along("bins", dims=ALL, takes_array=True)

@@ -526,9 +526,10 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
             options.setdefault("layout", self.layout)
         if "size" in options:
             size = (options.pop("size"), *size)
-        if (INTERPRETED and interpreted() or self._array.__class__ is HeldArray) and make is not None:
-            given = {"self": self, "size": _sizes(size), "dtype": dtype, "layout": options.get("layout"), "device": device}
-            given["pin_memory"] = False
+        held = self._array.__class__ is HeldArray
+        if (INTERPRETED and interpreted() or held) and make is not None or held and len(size) == 2:
+            sizes = {"size": _sizes(size)} if make is not None else {"size": list(size[0]), "stride": list(size[1])}
+            given = {"self": self, **sizes, "dtype": dtype, "layout": options.get("layout"), "device": device, "pin_memory": False}
             if (seen := _dispatch.made(name, given, options.get("requires_grad", False))) is not None:
                 return seen
         return fn(*size, dtype=dtype or self.dtype, device=self.device if device is None else device, **options)
@@ -1090,7 +1091,9 @@ def _written_directly(self: Tensor) -> bool:
 
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+    # Where the class answers ops, what was recorded of the elements is forgotten by `copy_`.
+    told = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray and told:
         made = _dispatch.made("fill_", {"self": self, "value": value})
         if made is not None:
             return made
@@ -1120,7 +1123,8 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+    told = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
+    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray and told:
         made = _dispatch.made("zero_", {"self": self})
         if made is not None:
             return made

@@ -53,6 +53,9 @@ def cholesky_of(A, upper):
     """The Cholesky factors, and for each the order of the first leading minor that is not positive, or 0."""
 
 
+cholesky_of.in_pieces("...__->...__,...")
+
+
 cholesky_of.node_class.title = "LinalgCholeskyExBackward0"
 cholesky_of.kernel(_lapack.cholesky)
 
@@ -114,6 +117,9 @@ def cholesky(input, *, upper=False):
     return _cholesky("linalg.cholesky", input, upper)
 
 
+cholesky.in_pieces("...__->...__")
+
+
 cholesky.plan(_lapack.on_matrices(_lapack.cholesky_now, square=True, order=COLUMNS))
 
 
@@ -139,6 +145,9 @@ _declared.deprecation = (
 @primitive(surface=0, memory=(COLUMNS, COLUMNS), samples="of linalg.qr", public_name="linalg.qr", batch_rule=leading)
 def qr_of(A, mode):
     """``Q, R`` with ``A == Q @ R``, Q unitary and R upper triangular; mode 'r' leaves Q empty."""
+
+
+qr_of.in_pieces("...__->...__,...__")
 
 
 qr_of.node_class.title = "LinalgQrBackward0"
@@ -233,6 +242,9 @@ _declared.deprecation = (
 @primitive(surface=0, memory=(COLUMNS, ROWS), samples="of geqrf", public_name="geqrf", batch_rule=leading)
 def geqrf_of(A):
     """QR as LAPACK packs it: R above, reflectors below the diagonal, and their factors."""
+
+
+geqrf_of.in_pieces("...__->...__,..._")
 
 
 @geqrf_of.kernel

@@ -33,6 +33,9 @@ def length_along(input, p, dim, shared):
     """
 
 
+length_along.in_pieces(along="dim")
+
+
 @length_along.kernel
 def _length(a, p, dim, shared):
     x = np.abs(widen(a))

@@ -34,6 +34,9 @@ def rows_at(weight, indices, padding_idx, scale_grad_by_freq):
     """``weight[indices]``; the gradient leaves out `padding_idx` and may be divided by how often an index occurs."""
 
 
+rows_at.in_pieces("_k,...->...k")
+
+
 rows_at.node_class.title = "EmbeddingBackward0"
 
 
@@ -86,6 +89,9 @@ def rows_at_sparsely(weight, indices, padding_idx, scale_grad_by_freq):
     """`rows_at` whose gradient is sparse: a row for each index, in their order."""
 
 
+rows_at_sparsely.in_pieces("_k,...->...k")
+
+
 rows_at_sparsely.node_class.title = "EmbeddingBackward0"
 rows_at_sparsely.kernel(_rows_at)
 rows_at_sparsely.shape(_rows_at_shape)
@@ -109,6 +115,11 @@ def _rows_at_sparsely_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight
 @primitive(surface=0, tensors=("values", "indices"), samples="of nn.functional.embedding", public_name="index_add", cuda="moves.rows_added")
 def rows_added(values, indices, rows, padding_idx, scale_grad_by_freq):
     """The transpose of `rows_at`: a table of `rows` rows in which the `values` of each index are added up."""
+
+
+@rows_added.in_pieces
+def _rows_added_pieces(asked):
+    return "*k,*->_k" if asked["scale_grad_by_freq"] else "...k,...->_k"
 
 
 @rows_added.kernel
@@ -136,6 +147,9 @@ def _rows_added_vjp(grad, indices, padding_idx, scale_grad_by_freq):
 @primitive(surface=0, tensors=("weight", "indices", "starts"), samples="of nn.functional.embedding_bag", public_name="embedding_bag")
 def bags_of_rows(weight, indices, starts, scale_grad_by_freq):
     """The sum of the rows of `weight` that each bag ``indices[starts[i] : starts[i + 1]]`` names."""
+
+
+bags_of_rows.in_pieces("_k,_,_->_k")
 
 
 bags_of_rows.node_class.title = "EmbeddingBagBackward0"
@@ -390,6 +404,12 @@ def embedding_bag(
     return made / _sizes(made, starts) if mode == "mean" else made
 
 
+@embedding_bag.in_pieces
+def _embedding_bag_pieces(asked):
+    # Rows whose norm is bounded are changed first, as a whole.
+    return [asked.way({asked.names.index("weight"): 1}, 1)] if asked["max_norm"] is None else []
+
+
 @embedding_bag.plan(tensors=("weight",), beside=("input",), dtypes="fd")
 def _few_bags(
     at, table, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
@@ -519,6 +539,9 @@ def one_hot(tensor, num_classes=-1):
     elif classes.max() >= num_classes:
         raise RuntimeError(f"one_hot: Class values must be smaller than num_classes, got {classes.max()} for {num_classes} classes")
     return wrap((classes[..., None] == np.arange(num_classes)).astype(np.int64, "C"))
+
+
+one_hot.in_pieces("...->..._")
 
 
 @one_hot.plan(discrete=True)

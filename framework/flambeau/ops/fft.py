@@ -85,6 +85,9 @@ def transform(input, dims, scale, inverse):
     """The complex transform of complex `input` over `dims`, with exponent sign + if `inverse`, times `scale`."""
 
 
+transform.in_pieces(along="dims")
+
+
 transform.node_class.title = "FftC2CBackward0"
 
 
@@ -133,6 +136,9 @@ def real_transform(input, dims, scale):
     """The transform of real `input` over `dims`, only the first ``n // 2 + 1`` values along the last of them."""
 
 
+real_transform.in_pieces(along="dims")
+
+
 real_transform.node_class.title = "FftR2CBackward0"
 
 
@@ -167,6 +173,9 @@ def _real_transform_vjp(grad, input_shape, dims, scale):
 @primitive(surface=0, linear_in=("input",), samples="of fft.irfft", batch_rule=along)
 def inverse_to_real(input, dims, n, scale):
     """Real values of length `n` along the last of `dims`, whose transform begins with `input`; not normalised."""
+
+
+inverse_to_real.in_pieces(along="dims")
 
 
 inverse_to_real.node_class.title = "FftC2RBackward0"

@@ -45,6 +45,9 @@ def gamma_slope(input, drawn):
     """How gamma numbers `drawn` move with their shape parameters `input` at a fixed probability. It has no derivative."""
 
 
+gamma_slope.in_pieces("...,...->...")
+
+
 @gamma_slope.kernel
 def _gamma_slope(a, z):
     return implicit.gamma_slope(a, z).astype(a.dtype)
@@ -86,6 +89,9 @@ def _dirichlet_vjp(grad, out, input, generator):
 @primitive(surface=0, samples="of dirichlet_numbers")
 def dirichlet_slope(drawn, input):
     """How each coordinate of `drawn` moves with its own concentration at a fixed probability. It has no derivative."""
+
+
+dirichlet_slope.in_pieces("..._,..._->..._")
 
 
 @dirichlet_slope.kernel

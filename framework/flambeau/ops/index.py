@@ -412,6 +412,31 @@ def index(input, indices):
     """The elements of `input` at `indices`, one index tensor (or None for all) per dimension."""
 
 
+@index.in_pieces
+def _index_pieces(asked):
+    """Divided along what is not indexed, or along places."""
+    keys = [*asked["indices"], *[None] * (asked["input"].ndim - len(asked["indices"]))]
+    given = [k for k in keys if k is not None]
+    wide, first, at = max([k.ndim for k in given], default=0), _place_of_indexed(keys), asked.names.index
+    places = [i for i, name in enumerate(asked.names) if name == "indices"]
+    ways = []
+    for d, key in enumerate(keys):
+        if key is None:
+            before = sum(k is None for k in keys[:d])
+            ways.append(asked.way({at("input"): d}, before + (wide if before >= first else 0)))
+    for d in range(wide):
+        cut = {i: d - (wide - k.ndim) for i, k in zip(places, given, strict=True) if k.ndim >= wide - d and k.shape[d - wide] != 1}
+        if cut and all(k.dtype.name != "bool" for k in given):
+            ways.append(asked.way(cut, first + d))
+    return ways
+
+
+def _place_of_indexed(keys: Any) -> int:
+    """Where the dimensions of places come in the result: at the first of them, or in front if others lie between."""
+    at = [d for d, k in enumerate(keys) if k is not None]
+    return at[0] if at and at[-1] - at[0] + 1 == len(at) else 0
+
+
 @index.kernel
 def _index(a, indices):
     try:
@@ -591,6 +616,26 @@ def index_put(input, indices, values, accumulate=False):
     Args:
         indices: a tuple with one index tensor or mask per dimension, from the first on; None takes all of a dimension.
     """
+
+
+@index_put.in_pieces
+def _index_put_pieces(asked):
+    """Divided along what is not indexed."""
+    keys = [*asked["indices"], *[None] * (asked["input"].ndim - len(asked["indices"]))]
+    wide, first = max([k.ndim for k in keys if k is not None], default=0), _place_of_indexed(keys)
+    shape, values = asked["input"].shape, asked["values"]
+    ndim = sum(k is None for k in keys) + wide
+    ways = []
+    for d, key in enumerate(keys):
+        if key is not None:
+            continue
+        before = sum(k is None for k in keys[:d])
+        own = before + (wide if before >= first else 0) - (ndim - values.ndim)
+        cut = {0: d}
+        if own >= 0 and values.shape[own] == shape[d] != 1:
+            cut[asked.names.index("values")] = own
+        ways.append(asked.way(cut, d))
+    return ways
 
 
 def _store(target: Any, indices: Any, values: Any, accumulate: bool) -> None:

@@ -98,6 +98,16 @@ def cat(tensors, dim=0):
 
 
 
+@cat.in_pieces
+def _cat_pieces(asked):
+    shape = max((tuple(x.shape) for x in asked.operands), key=len)
+    at = asked["dim"] % max(len(shape), 1)
+    # An empty vector takes part wherever it is put.
+    there = {i for i, x in enumerate(asked.operands) if x.ndim == len(shape)}
+    parts = [asked.way(dict.fromkeys(range(len(asked.operands)), "sum"), "sum")]
+    return parts + [asked.way(dict.fromkeys(there, d), d) for d in range(len(shape)) if d != at]
+
+
 @cat.plan(lists=True, wraps="dim", builtin="small.cat(a_tensors, dim)")
 def _joined_arrays(arrays, dim):
     """Arrays whose floating dtype is what numpy makes of them as well."""

@@ -113,6 +113,9 @@ def mm(input, mat2):
     """
 
 
+mm.in_pieces("ik,kj->ij")
+
+
 mm.kernel(product)
 
 
@@ -193,6 +196,9 @@ def bmm(input, mat2):
     """
 
 
+bmm.in_pieces("bik,bkj->bij")
+
+
 bmm.kernel(product)
 
 
@@ -246,6 +252,9 @@ def _batch_product(a: Any, b: Any) -> Any:
 @primitive(surface=0, tensors=("input", "mat2"), linear_in=("input", "mat2"), memory=ROWS, samples="of matmul", cuda="matrices.product")
 def products(input, mat2):
     """Matrix products ``(*, n, k) @ (*, k, m) -> (*, n, m)`` over several equal leading dimensions, of any strides."""
+
+
+products.in_pieces("...ik,...kj->...ij")
 
 
 @products.decomposition
@@ -302,6 +311,9 @@ def mv(input, vec):
     """Matrix times vector, ``(n, m) @ (m,) -> (n,)``."""
 
 
+mv.in_pieces("ik,k->i")
+
+
 mv.kernel(product)
 mv.shape(lambda input, vec: (input.shape[:1], input.dtype))
 
@@ -348,6 +360,9 @@ def dot(input, tensor):
 
     Raises: RuntimeError unless both are vectors of one length and dtype.
     """
+
+
+dot.in_pieces("k,k->")
 
 
 @dot.kernel
@@ -681,6 +696,9 @@ def linear(input, weight, bias=None):
     """
 
 
+linear.in_pieces("...k,nk,+n->...n")
+
+
 @linear.kernel
 def _linear(a, w, b):
     if w.ndim == 1:
@@ -798,6 +816,9 @@ def _linear_batch(level: Any, op: Any, args: Any) -> Any:
 )  # fmt: skip
 def linear_of_each(input, weight, bias=None):
     """`linear` of each example by a weight of its own: ``(b, *, in), (b, out, in), (b, out) -> (b, *, out)``."""
+
+
+linear_of_each.in_pieces("b...k,bnk,+bn->b...n")
 
 
 @linear_of_each.kernel

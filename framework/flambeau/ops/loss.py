@@ -74,6 +74,13 @@ def nll(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """``-weight[target] * input[target]`` of log probabilities ``(N, C, *)`` and classes ``(N, *)``."""
 
 
+@nll.in_pieces
+def _nll_pieces(asked):
+    if asked["input"].ndim == 1:
+        return "_,,_->"
+    return {"none": "n_*,n*,_->n*", "sum": "n_*,n*,_->"}.get(asked["reduction"], "*,*,_->")
+
+
 nll.node_class.title = "NllLossBackward0"
 
 
@@ -598,6 +605,13 @@ def mean_squared_error(input, target):
     """The mean of ``(input - target) ** 2`` over all elements of two arrays of one shape."""
 
 
+@mean_squared_error.in_pieces
+def _mse_pieces(asked):
+    first, second = asked.operands
+    alike = first.shape == second.shape
+    return [asked.way({0: d, 1: d}, "avg") for d, n in enumerate(first.shape) if alike and n % asked.count == 0]
+
+
 mean_squared_error.node_class.title = "MseLossBackward0"
 
 
@@ -844,6 +858,9 @@ def raise_to(input, low):
     """``max(input, low)``, but the gradient passes as if `input` had not been raised."""
 
 
+raise_to.in_pieces("...->...")
+
+
 @raise_to.kernel
 def _raise_to(a, low):
     return np.maximum(a, a.dtype.type(low))
@@ -906,6 +923,28 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
         raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
     loss = binary_entropy.function(input, target)
     return reduced(loss if weight is None else loss * weight, reduction)
+
+
+@binary_cross_entropy.in_pieces
+def _binary_cross_entropy_pieces(asked):
+    if asked["size_average"] is not None or asked["reduce"] is not None or len({tuple(x.shape) for x in asked.operands}) > 1:
+        return []
+    every, sizes = range(len(asked.operands)), enumerate(asked["input"].shape)
+    return reduced_pieces(asked, [(dict.fromkeys(every, d), d, size) for d, size in sizes])
+
+
+def reduced_pieces(asked: Any, cuts: list[tuple[dict[int, int], int, int]]) -> list[Any]:
+    """The ways of a loss by its `reduction`.
+
+    Args:
+        cuts: which dimension of each operand is divided, which of the losses that is, and its size.
+    """
+    how = asked["reduction"]
+    return [
+        asked.way(cut, to if how == "none" else "sum" if how == "sum" else "avg")
+        for cut, to, size in cuts
+        if how != "mean" or size % asked.count == 0
+    ]
 
 
 def _softplus(x):

@@ -37,6 +37,9 @@ def lu_of(A):
     """Packed LU factors, row exchanges (from 1) and the first zero pivot, or 0."""
 
 
+lu_of.in_pieces("...__->...__,..._,...")
+
+
 lu_of.node_class.title = "LinalgLuFactorExBackward0"
 lu_of.kernel(_lapack.lu)
 
@@ -115,6 +118,9 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
     return LuFactorInfo(made)
 
 
+lu_factor_ex.in_pieces("...__->...__,..._,...")
+
+
 def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
     _check_pivot("linalg.lu_factor", A, pivot)
     packed, pivots, info = lu_of(A)
@@ -140,6 +146,9 @@ def lu_factor(A, *, pivot=True):
     return LuFactor(_lu_factor(A, pivot))
 
 
+lu_factor.in_pieces("...__->...__,..._")
+
+
 lu_factor.plan(_lapack.on_matrices(lambda a, pivot: _lapack.lu_now(a) if pivot else None, order=(COLUMNS, ROWS)), returns=LuFactor)
 
 
@@ -149,6 +158,9 @@ def lu(A, *, pivot=True):
     _check_pivot("linalg.lu", A, pivot)
     packed, pivots, _ = lu_of(A)
     return Lu(_unpacked(packed, pivots))
+
+
+lu.in_pieces("...__->...__,...__,...__")
 
 
 def _lu_now(a: Any, pivot: Any) -> Any:
@@ -211,6 +223,11 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     k = min(LU_data.shape[-2:])
     L = triangle(LU_data[..., :, :k], False, strict=True) + identity_like(LU_data[..., :, :k])
     return LuUnpacked((P, L, triangle(LU_data[..., :k, :], True)))
+
+
+@lu_unpack.in_pieces
+def _lu_unpack_pieces(asked):
+    return "...__,..._->...__,...__,...__" if asked["unpack_data"] and asked["unpack_pivots"] else []
 
 
 def _check_pivots(op: str, name: str, pivots: Tensor, LU: Tensor, shape: tuple[int, ...]) -> None:
@@ -284,6 +301,9 @@ def ldl_of(A, hermitian):
     """Packed LDL factors, pivots and the first zero block of D, or 0; of the lower triangle."""
 
 
+ldl_of.in_pieces("...__->...__,..._,...")
+
+
 @ldl_of.kernel
 def _ldl(a, hermitian):
     batch, n = a.shape[:-2], a.shape[-1]
@@ -338,9 +358,15 @@ def ldl_factor(input, *, hermitian=False):
     return Ldl((packed, pivots))
 
 
+ldl_factor.in_pieces("...__->...__,..._")
+
+
 @primitive(surface=0, tensors=("LD", "pivots", "B"), memory=(COLUMNS,), samples="of linalg.ldl_solve", public_name="linalg.ldl_solve")
 def ldl_solution(LD, pivots, B, hermitian):
     """``X`` with ``A @ X == B`` for `A` given by its packed LDL factorization, batches alike."""
+
+
+ldl_solution.in_pieces("...__,..._,..._k->..._k")
 
 
 @ldl_solution.kernel
@@ -420,3 +446,6 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
         raise RuntimeError(f"{name}: Incompatible shapes of LD {tuple(LD.shape)} and B {tuple(B.shape)}")
     LD, B = lined_up(LD, B)
     return ldl_solution(LD, pivots.expand(LD.shape[:-1]), B, bool(hermitian) and LD.is_complex())
+
+
+ldl_solve.in_pieces("...__,..._,..._k->..._k")

@@ -12,7 +12,7 @@ from .. import dtypes
 from ..tensor import Tensor, wrap
 from ._spec import composite, describe, host_only
 from ._spec.plans import MOST_FEW
-from .loss import reduced, reduction_of
+from .loss import reduced, reduced_pieces, reduction_of
 from .ranges import arange
 
 F = "nn.functional"
@@ -158,6 +158,13 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     return reduced(loss if target.ndim else loss.reshape(()), reduction)
 
 
+@multi_margin_loss.in_pieces
+def _multi_margin_loss_pieces(asked):
+    if asked["size_average"] is not None or asked["reduce"] is not None or asked["input"].ndim != 2:
+        return []
+    return reduced_pieces(asked, [({0: 0, 1: 0}, 0, asked["input"].shape[0])])
+
+
 @multi_margin_loss.plan(tensors=("input",), beside=("target",), few=8192)
 def _few_margins(a, t, p, margin, weight, size_average, reduce, reduction):
     if a.ndim != 2 or t.shape != a.shape[:1] or t.dtype.char != "l" or p not in (1, 2) or weight is not None:
@@ -211,6 +218,13 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     over = over.where((over > 0) & wrap(listed[:, :, None] & ~belongs[:, None, :]), 0)
     loss = over.sum([1, 2]) / count
     return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
+
+
+@multilabel_margin_loss.in_pieces
+def _multilabel_margin_loss_pieces(asked):
+    if asked["size_average"] is not None or asked["reduce"] is not None or asked["input"].ndim != 2:
+        return []
+    return reduced_pieces(asked, [({0: 0, 1: 0}, 0, asked["input"].shape[0])])
 
 
 # -- distances as losses -------------------------------------------------------------------------------------------------

@@ -75,6 +75,9 @@ def masked_fill_number(input, mask, value):
     """`input` with the number `value` wherever `mask` holds."""
 
 
+masked_fill_number.in_pieces("...,...->...")
+
+
 masked_fill_number.node_class.title = "MaskedFillBackward0"
 masked_fill_number.kernel(_filled)
 masked_fill_number.shape(_filled_shape)
@@ -156,6 +159,9 @@ def _masked_fill_number_batch(level: Any, op: Any, args: Any) -> Any:
 )
 def masked_fill_tensor(input, mask, value):
     """`input` with the 0-d Tensor `value` wherever `mask` holds."""
+
+
+masked_fill_tensor.in_pieces("...,...,->...")
 
 
 masked_fill_tensor.node_class.title = "MaskedFillBackward1"

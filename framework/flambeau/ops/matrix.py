@@ -32,6 +32,9 @@ def det_of(A):
     """The determinants of square matrices."""
 
 
+det_of.in_pieces("...__->...")
+
+
 det_of.node_class.title = "LinalgDetBackward0"
 
 
@@ -83,6 +86,9 @@ def det(A):
     return det_of(A)
 
 
+det.in_pieces("...__->...")
+
+
 def _old_det(input):
     """The determinant of each square matrix."""
     check_square("linalg.det", input)
@@ -90,12 +96,15 @@ def _old_det(input):
 
 
 _old_det.__name__ = "det"
-composite(surface=FUNCTION | METHOD, samples="sq(3); sq(2, 3)")(_old_det)
+composite(surface=FUNCTION | METHOD, samples="sq(3); sq(2, 3)")(_old_det).in_pieces("...__->...")
 
 
 @primitive(surface=0, memory=(ROWS, ROWS), samples="of linalg.slogdet", public_name="linalg.slogdet", batch_rule=leading)
 def slogdet_of(A):
     """Sign (or phase) and logarithm of the magnitude of the determinants."""
+
+
+slogdet_of.in_pieces("...__->...,...")
 
 
 slogdet_of.node_class.title = "LinalgSlogdetBackward0"
@@ -218,6 +227,9 @@ def matrix_exp(input):
     Source: Al-Mohy and Higham 2009, "A New Scaling and Squaring Algorithm for the Matrix Exponential", SIAM
         J. Matrix Anal. 31.
     """
+
+
+matrix_exp.in_pieces("...__->...__")
 
 
 matrix_exp.node_class.title = "LinalgMatrixExpBackward0"

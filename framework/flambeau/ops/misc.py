@@ -175,6 +175,9 @@ def frexp(input):
     """
 
 
+frexp.in_pieces("...->...,...")
+
+
 @frexp.kernel
 def _frexp(a):
     mantissa, exponent = np.frexp(a.astype(np.float32) if a.dtype.isbuiltin != 1 else a)

@@ -49,6 +49,9 @@ def depends_on(value, other):
     """
 
 
+depends_on.in_pieces("...,?->...")
+
+
 @depends_on.kernel
 def _link(value, other):
     return value
@@ -137,6 +140,12 @@ def _check_layer(input, normalized_shape, weight, bias, eps, keep):
 )
 def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5, keep=None):
     """`layer_norm`; `keep` receives the moments it found."""
+
+
+@normalize_trailing.in_pieces
+def _normalize_trailing_pieces(asked):
+    row = "_" * len(asked["normalized_shape"])
+    return f"...{row},{row},{row}->...{row}"
 
 
 def _as_rows(x: Any, rows: int, columns: int) -> Any:
@@ -356,6 +365,12 @@ def scale_trailing(input, normalized_shape, weight=None, eps=None, keep=None):
     """`rms_norm`; `keep` receives the root mean squares."""
 
 
+@scale_trailing.in_pieces
+def _scale_trailing_pieces(asked):
+    row = "_" * len(asked["normalized_shape"])
+    return f"...{row},{row}->...{row}"
+
+
 @scale_trailing.kernel
 def _scale_trailing(x, shape, weight, eps, keep):
     from flambeau_kernels.cpu.norm import row_normalize
@@ -499,6 +514,9 @@ def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
     """Batch normalization by the statistics of the batch; `keep` receives them."""
 
 
+normalize_channels.in_pieces("_c*,c,c->_c*")
+
+
 @normalize_channels.kernel
 def _normalize_channels(x, weight, bias, eps, keep):
     from flambeau_kernels.cpu.norm import channel_normalize
@@ -581,6 +599,9 @@ def _check_by_running(input, mean, variance, weight, bias, eps):
 )  # fmt: skip
 def normalize_by_running(input, mean, variance, weight=None, bias=None, eps=1e-5):
     """Batch normalization by given statistics."""
+
+
+normalize_by_running.in_pieces("nc*,c,c,c,c->nc*")
 
 
 def _given(mean: Any, variance: Any, eps: float) -> tuple[Any, Any]:
@@ -725,6 +746,11 @@ def batch_norm(
     """
     _check_batch(input, training, eps)
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
+
+
+@batch_norm.in_pieces
+def _batch_norm_pieces(asked):
+    return "_c*,c,c,c,c->_c*" if asked["training"] else "nc*,c,c,c,c->nc*"
 
 
 def _check_batch(input: Tensor, training: bool, eps: float) -> None:
@@ -946,6 +972,9 @@ def _check_groups(input, num_groups, weight, bias, eps, keep):
 )
 def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=None):
     """`group_norm`; `keep` receives the moments of each group of each image."""
+
+
+normalize_groups.in_pieces("n_*,_,_->n_*")
 
 
 @normalize_groups.kernel

@@ -44,6 +44,9 @@ def norm_over(input, order, dims, keepdim):
     """The norm of real order over `dims`."""
 
 
+norm_over.in_pieces(along="dims")
+
+
 norm_over.node_class.title = "LinalgVectorNormBackward0"
 
 
@@ -334,6 +337,9 @@ def cond(input, p=None):
         inverse = OPS["where"].function((info == 0).unsqueeze(-1).unsqueeze(-1), inverse, inf)
     made = _matrix_norm(input, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
     return OPS["where"].function(info == 0, made, inf) if singular and p != "nuc" else made
+
+
+cond.in_pieces("...__->...")
 
 
 @composite(surface=BOTH, namespace="linalg", operator="linalg_matrix_rank", autocast=("float32", None), samples="sq(3); sq(2, 3), atol=0.1")

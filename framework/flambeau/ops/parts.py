@@ -141,6 +141,9 @@ def view_as_real(input):
     """
 
 
+view_as_real.in_pieces("...->..._")
+
+
 @view_as_real.kernel
 def _view_as_real(a):
     d = dtypes.from_numpy_dtype(a.dtype)
@@ -175,6 +178,9 @@ def view_as_complex(input):
 
     Raises: RuntimeError for other sizes, dtypes, or strides that do not pair the parts.
     """
+
+
+view_as_complex.in_pieces("..._->...")
 
 
 @view_as_complex.kernel
@@ -217,6 +223,9 @@ def real_part(input):
     """The real part of a complex tensor, a view."""
 
 
+real_part.in_pieces("...->...")
+
+
 real_part.kernel(_part(0))
 
 
@@ -228,6 +237,9 @@ def _real_vjp(grad):
 @view(surface=0, samples="of imag", public_name="imag", batch_rule=same_dims)
 def imag_part(input):
     """The imaginary part of a complex tensor, a view."""
+
+
+imag_part.in_pieces("...->...")
 
 
 imag_part.kernel(_part(1))

@@ -23,6 +23,7 @@ from ._spec import (
     need_number,
     primitive,
 )
+from ._spec.pieces import batches_of
 from ._spec.plans import Plan
 from .conv import as_ints
 from .norm import depends_on
@@ -153,6 +154,9 @@ def window_mean(input, windows, include_padding, divisor):
     """The sum of each window over `divisor`, or over the number of elements it has."""
 
 
+window_mean.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 1))
+
+
 def _divisor(windows: Windows, include_padding: bool, divisor: Any, kind: np.dtype) -> Any:
     from flambeau_kernels.cpu.pool import window_counts
 
@@ -208,6 +212,9 @@ def _window_mean_raw(grad, windows, include_padding, divisor):
 )
 def spread_mean(grad, windows, include_padding, divisor):
     """The transpose of `window_mean`."""
+
+
+spread_mean.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 1))
 
 
 @spread_mean.kernel
@@ -442,6 +449,9 @@ def window_max(input, windows, keep):
     """The maximum of each window."""
 
 
+window_max.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 1))
+
+
 def _max_with_indices(x: Any, windows: Windows) -> tuple[Any, Any]:
     """Values and indices; `windows` are regular ones, ranges, or arrays that list the members of each."""
     from flambeau_kernels.cpu import pool as kernels
@@ -493,6 +503,9 @@ def window_max_with_indices(input, windows):
     """The maximum of each window, and its index in the plane of the pooled dimensions."""
 
 
+window_max_with_indices.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 2))
+
+
 window_max_with_indices.kernel(_max_with_indices)
 
 
@@ -514,6 +527,9 @@ def _window_max_with_indices_vjp(grad, input, out1, windows):
 )
 def put_plane(grad, indices, input, n):
     """Zeros shaped as `input` with `grad` added at `indices` of the plane of its last `n` dimensions."""
+
+
+put_plane.in_pieces(lambda asked: batches_of(asked["n"], 3, 1))
 
 
 @put_plane.kernel
@@ -539,6 +555,9 @@ def _put_plane_vjp(grad, indices, n):
 @primitive(surface=0, tensors=("input", "indices"), samples="of nn.functional.max_pool2d_with_indices", cuda="windows.take_plane")
 def take_plane(input, indices, n):
     """Elements `indices` of the plane of the last `n` dimensions."""
+
+
+take_plane.in_pieces(lambda asked: batches_of(asked["n"], 2, 1))
 
 
 @take_plane.kernel
@@ -715,6 +734,9 @@ def unpool(input, indices, sizes):
     """Zeros with last dimensions `sizes` and `input` at `indices` of their plane."""
 
 
+unpool.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 2, 1))
+
+
 @unpool.kernel
 def _unpool(x, at, sizes):
     from flambeau_kernels.cpu.pool import put_plane as kernel
@@ -816,6 +838,9 @@ def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_siz
     return _max_unpool("max_unpool1d", 1, input, indices, kernel_size, stride, padding, output_size)
 
 
+max_unpool1d.in_pieces(batches_of(1, 2, 1))
+
+
 @composite(
     namespace="nn.functional", autocast=("float32", None),
     samples="x(2, 3, 2, 2), fb.tensor([[0, 2], [9, 15]]).expand(2, 3, 2, 2), 2",
@@ -828,6 +853,9 @@ def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_siz
     return _max_unpool("max_unpool2d", 2, input, indices, kernel_size, stride, padding, output_size)
 
 
+max_unpool2d.in_pieces(batches_of(2, 2, 1))
+
+
 @composite(
     namespace="nn.functional", autocast=("float32", None),
     samples="x(1, 2, 1, 2, 2), fb.tensor([[[0, 2], [9, 31]]]).expand(1, 2, 1, 2, 2), 2",
@@ -838,3 +866,6 @@ def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_siz
     N may be left out. Arguments as for `max_unpool1d`, ints or triples.
     """
     return _max_unpool("max_unpool3d", 3, input, indices, kernel_size, stride, padding, output_size)
+
+
+max_unpool3d.in_pieces(batches_of(3, 2, 1))

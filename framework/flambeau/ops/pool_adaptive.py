@@ -12,6 +12,7 @@ from .. import dtypes
 from ..tensor import Tensor
 from ._batching import folded
 from ._spec import CHANNELS_OF_IMAGES, FUNCTION, OUT, check_room, composite, describe, primitive
+from ._spec.pieces import batches_of
 from ._spec.plans import Plan
 from .conv import as_ints
 from .norm import depends_on
@@ -67,6 +68,9 @@ def adaptive_mean(input, sizes):
     """The mean over `sizes` ranges along each of the last dimensions."""
 
 
+adaptive_mean.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 1, 1))
+
+
 @adaptive_mean.kernel
 def _adaptive_mean(x, sizes):
     from flambeau_kernels.cpu import pool as kernels
@@ -105,6 +109,9 @@ def _adaptive_mean_raw(grad, input_shape, sizes):
 )
 def adaptive_spread(grad, sizes):
     """The transpose of `adaptive_mean` of an input with last dimensions `sizes`."""
+
+
+adaptive_spread.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 1, 1))
 
 
 @adaptive_spread.kernel

@@ -53,6 +53,9 @@ def take(input, index):
     """
 
 
+take.in_pieces("*,...->...")
+
+
 refuse_other_dtype_out(take)
 
 
@@ -204,6 +207,12 @@ def select_scatter(input, src, dim, index):
     """A copy of `input` whose slice ``select(dim, index)`` is `src`."""
 
 
+@select_scatter.in_pieces
+def _select_scatter_pieces(asked):
+    at, ndim = asked["dim"] % asked["input"].ndim, asked["input"].ndim
+    return [asked.way({0: d, 1: d - (d > at)}, d) for d in range(ndim) if d != at]
+
+
 @select_scatter.kernel
 def _select_scatter(a, src, dim, index):
     return _put_view(a, src, lambda x: x.select(dim, index))
@@ -263,6 +272,9 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     >>> fb.slice_scatter(fb.zeros(4), fb.ones(2), start=1, end=3)
     tensor([0., 1., 1., 0.])
     """
+
+
+slice_scatter.in_pieces(along="dim")
 
 
 @slice_scatter.kernel

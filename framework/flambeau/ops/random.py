@@ -675,8 +675,7 @@ def _from_chances(name: str, doc: str) -> Any:
     def draw(input, generator=None):
         if type(input._array) is MetaArray:
             return _constant_in(input, wrap(MetaArray(tuple(input.shape), input.dtype.numpy)))
-        if type(input._array) is not np.ndarray:
-            raise NotImplementedError(f"{name}: not drawn on device cuda yet. Draw on the CPU and move the result: .cuda()")
+        host_only(name, input)
         return _constant_in(input, wrap(getattr(_kernels(), name)(_stream(generator), input._array)))
 
     draw.__name__, draw.__doc__ = name, doc

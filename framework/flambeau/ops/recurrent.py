@@ -13,6 +13,7 @@ from flambeau_kernels.cpu import recurrent as kernels
 
 from .. import _state
 from ..tensor import Tensor, wrap
+from . import _dispatch
 from ._spec import OPS, describe, primitive
 
 __all__ = ["Weights", "run_direction", "step"]
@@ -181,6 +182,15 @@ def recurrent_layer(
     """
 
 
+@recurrent_layer.in_pieces
+def _layer_pieces(asked):
+    """Sequences of equal length are independent; of packed ones the rows of a step lie among those of others."""
+    if asked["batch_sizes"] is not None:
+        return []
+    steps, cell = "_b_,b_,__,__,b_,_,_", asked["c"] is not None
+    return f"{steps}->_b_,b_{',b_' if cell else ''}"
+
+
 @recurrent_layer.kernel
 def _layer(x, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, keep):
     return kernels.run(x, h, c, w_ih, w_hh, b_ih, b_hh, batch_sizes, mode, backwards, keep)
@@ -199,7 +209,7 @@ def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, bac
     if input._lacks_values:
         given, wanted = (input, h, w_ih, w_hh, c, b_ih, b_hh), (needs_input, True, needs_w_ih, needs_w_hh, True, needs_b_ih, needs_b_hh)
         return [t.new_empty(t.shape) if t is not None and need else None for t, need in zip(given, wanted, strict=True)]
-    if _state.grad_enabled() or _state.INTERPRETED and not _is_plain(grad):
+    if _state.grad_enabled() or _dispatch.is_seen(input) or _state.INTERPRETED and not _is_plain(grad):
         return _layer_vjp_by_steps(grad, (input, h, w_ih, w_hh, c, b_ih, b_hh), batch_sizes, mode, backwards)
     found = kernels.run_grad(
         [g._array for g in grad], input._array, w_ih._array, w_hh._array, batch_sizes, mode, backwards, kept,

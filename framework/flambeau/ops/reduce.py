@@ -306,6 +306,9 @@ def argmax(input, dim=None, keepdim=False):
     """
 
 
+argmax.in_pieces(along="dim")
+
+
 @argmax.kernel
 def _argmax(a, dim, keepdim):
     return extremes.argument(a, dim, keepdim, largest=True)
@@ -327,6 +330,9 @@ def argmin(input, dim=None, keepdim=False):
 
     Without `dim`, of the flattened input. Raises: IndexError where there is nothing.
     """
+
+
+argmin.in_pieces(along="dim")
 
 
 @argmin.kernel
@@ -360,6 +366,9 @@ def max_along(input, dim, keepdim):
     """The largest values along `dim` and their places."""
 
 
+max_along.in_pieces(along="dim")
+
+
 @primitive(
     surface=0, returns=("values", "indices"), check=_check_index_reduction("min"), samples="of min", public_name="min", batch_rule=along,
     cuda="sums.min_along",
@@ -367,6 +376,9 @@ def max_along(input, dim, keepdim):
 )
 def min_along(input, dim, keepdim):
     """The smallest values along `dim` and their places."""
+
+
+min_along.in_pieces(along="dim")
 
 
 for _op, _name, _largest in ((max_along, "max", True), (min_along, "min", False)):
@@ -446,6 +458,9 @@ def _check_var(input, dims, correction, keepdim):
 )
 def variance(input, dims, correction, keepdim):
     """The variance over `dims` with ``count - correction`` in the denominator."""
+
+
+variance.in_pieces(along="dims")
 
 
 variance.node_class.title = "VarBackward0"
@@ -574,6 +589,9 @@ var.forwards(_spread_by(variance))
 )
 def deviation(input, dims, correction, keepdim):
     """The root of `variance`."""
+
+
+deviation.in_pieces(along="dims")
 
 
 deviation.node_class.title = "StdBackward0"

@@ -88,6 +88,9 @@ def flip(input, dims):
     """`input` reversed along `dims`, in new memory; numpy would give a view, which has no negative strides here."""
 
 
+flip.in_pieces(along="dims")
+
+
 @flip.kernel
 def _flip(a, dims):
     axes = wrap_dims("flip", list(dims), a.ndim) if len(dims) else ()
@@ -192,6 +195,9 @@ def roll(input, shifts, dims=None):
     >>> fb.roll(fb.tensor([1, 2, 3]), 1)
     tensor([3, 1, 2])
     """
+
+
+roll.in_pieces(along="dims")
 
 
 def _moves(ndim: int, shifts: Any, dims: Any) -> tuple[Any, tuple[int, ...] | None]:

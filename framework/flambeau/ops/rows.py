@@ -76,6 +76,18 @@ def index_select(input, dim, index):
 
 
 
+@index_select.in_pieces
+def _index_select_pieces(asked):
+    return _apart_from_rows(asked) + [asked.way({1: 0}, asked.dims("dim")[0])] * (asked["index"].ndim == 1 and asked["input"].ndim > 0)
+
+
+def _apart_from_rows(asked: Any) -> list[Any]:
+    """The ways of ops that take or store rows along a dimension, which is `dim`: divided along the others, with `index` whole."""
+    ndim = asked["input"].ndim
+    rows = {i for i, x in enumerate(asked.operands) if x.ndim == ndim and asked.names[i] != "index"} if ndim else set()
+    return [asked.way(dict.fromkeys(rows, d), d) for d in range(ndim) if d not in asked.dims("dim")]
+
+
 @index_select.kernel
 def _index_select(a, dim, index):
     return kernel.take_rows(a, dim, index.reshape(-1)) if a.ndim else a.copy()
@@ -167,6 +179,9 @@ def index_add(input, dim, index, source, *, alpha=1):
     """
 
 
+index_add.in_pieces(_apart_from_rows)
+
+
 @index_add.kernel
 def _index_add(a, dim, index, source, alpha):
     if alpha != 1:
@@ -220,6 +235,9 @@ def _check_index_combine(input, dim, index, source, reduce, include_self):
 @primitive(surface=0, tensors=("input", "index", "source"), check=_check_index_combine, samples="of index_reduce")
 def index_combine(input, dim, index, source, reduce, include_self):
     """`input` with the slices of `source` combined into those at `index` along `dim`."""
+
+
+index_combine.in_pieces(_apart_from_rows)
 
 
 index_combine.node_class.title = "IndexReduceBackward0"
@@ -310,6 +328,9 @@ def index_copy(input, dim, index, source):
     """`input` with the slices of `source` stored at `index` along `dim`; of repeated places the last stays."""
 
 
+index_copy.in_pieces(_apart_from_rows)
+
+
 def _row_key(dim: int, index: Any) -> Any:
     return (slice(None),) * dim + (index.reshape(-1),)
 
@@ -382,6 +403,9 @@ def index_fill_number(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with `value`."""
 
 
+index_fill_number.in_pieces(_apart_from_rows)
+
+
 index_fill_number.node_class.title = "IndexFillBackward0"
 
 
@@ -431,6 +455,9 @@ def _index_fill_number_batch(level: Any, op: Any, args: Any) -> Any:
 )
 def index_fill_tensor(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with the 0-d Tensor `value`."""
+
+
+index_fill_tensor.in_pieces(_apart_from_rows)
 
 
 index_fill_tensor.node_class.title = "IndexFillBackward1"

@@ -56,6 +56,9 @@ def cumsum(input, dim, *, dtype=None):
     """
 
 
+cumsum.in_pieces(along="dim")
+
+
 @cumsum.kernel
 def _cumsum(a, dim, dtype):
     return kernel.cumsum(a, dim, _dtype_of_total(from_numpy_dtype(a.dtype), dtype).numpy)
@@ -114,6 +117,9 @@ def cumprod(input, dim, *, dtype=None):
     """
 
 
+cumprod.in_pieces(along="dim")
+
+
 @cumprod.kernel
 def _cumprod(a, dim, dtype):
     return kernel.cumprod(a, dim, _dtype_of_total(from_numpy_dtype(a.dtype), dtype).numpy)
@@ -132,7 +138,7 @@ def _cumprod_vjp(grad, out, input, dim, dtype):
     x = input if input.dtype is grad.dtype else input.to(grad.dtype)
     if not x.ndim:
         made = grad
-    elif x._lacks_values or (x._array != 0).all():
+    elif x._lacks_values or bool((x != 0).all()):
         made = reverse_cumsum(grad * out.conj(), dim) / x.conj()
     elif _state.grad_enabled():
         made = _cumprod_grad_exact(grad, x, dim)
@@ -181,6 +187,7 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
         surface=FUNCTION | METHOD | OUT, returns=("values", "indices"), check=check, memory=ROWS, samples="d(2, 3), 1; d(2, 3), 0",
         exact_out=True, batch_rule=along,
     )(declared)
+    op.in_pieces(along="dim")
     op.kernel(lambda a, dim: kernel.cumextreme(a, dim, largest))
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])
     op.vjp(_extreme_vjp)
@@ -221,6 +228,9 @@ def _check_logcumsumexp(input, dim):
 )
 def logcumsumexp(input, dim):
     """``log(cumsum(exp(input)))`` along `dim`, computed without overflow."""
+
+
+logcumsumexp.in_pieces(along="dim")
 
 
 @logcumsumexp.kernel
@@ -304,6 +314,9 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
 @primitive(surface=0, samples="of diff")
 def differences(input, dim):
     """``input[i + 1] - input[i]`` along `dim`: what `diff` records for small tensors."""
+
+
+differences.in_pieces(along="dim")
 
 
 differences.node_class.title = "SubBackward0"

@@ -185,6 +185,9 @@ def gather(input, dim, index, *, sparse_grad=False):
     """
 
 
+gather.in_pieces(along="dim")
+
+
 refuse_other_dtype_out(gather)
 
 
@@ -272,6 +275,9 @@ def scatter_src(input, dim, index, src):
     """`input` with the elements of `src` stored at the places `index` names along `dim`."""
 
 
+scatter_src.in_pieces(along="dim")
+
+
 scatter_src.node_class.title = "ScatterBackward0"
 
 
@@ -335,6 +341,9 @@ def _check_fill_along(input, dim, index, value):
 )
 def scatter_value(input, dim, index, value):
     """`input` with `value` stored at the places `index` names along `dim`."""
+
+
+scatter_value.in_pieces(along="dim")
 
 
 scatter_value.node_class.title = "ScatterBackward1"
@@ -453,6 +462,9 @@ def scatter_add(input, dim, index, src):
     """
 
 
+scatter_add.in_pieces(along="dim")
+
+
 @scatter_add.kernel
 def _scatter_add(a, dim, index, src):
     return kernel.reduce_along(a, dim, index, src, "sum", True) if index.size else a.copy()
@@ -490,6 +502,9 @@ REDUCES = ("sum", "prod", "mean", "amax", "amin")
 )
 def scatter_combine(input, dim, index, src, reduce, include_self):
     """`input` with the elements of `src` combined into the places `index` names along `dim`."""
+
+
+scatter_combine.in_pieces(along="dim")
 
 
 scatter_combine.node_class.title = "ScatterReduceBackward0"

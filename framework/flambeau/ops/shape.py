@@ -147,6 +147,9 @@ def view_shape(self, size):
     """`self` with another shape, over the same memory. Raises: RuntimeError if the strides do not allow it."""
 
 
+view_shape.sized_by = "size"
+
+
 view_shape.node_class.title = "ViewBackward0"
 
 
@@ -222,6 +225,12 @@ def view_dtype(self, dtype):
     """The bytes of `self` as another dtype."""
 
 
+@view_dtype.in_pieces
+def _view_dtype_pieces(asked):
+    same = asked["dtype"].itemsize == asked["self"].dtype.itemsize
+    return "...->..." if same else "..._->..._"
+
+
 view_dtype.not_differentiable = "bytes have no derivative"
 
 
@@ -248,6 +257,9 @@ def _view_dtype(a, dtype):
 @view(variadic="shape", surface=0, operator="expand(self, shape)", samples="of expand", public_name="expand")
 def expand_shape(self, shape):
     """`self` with dimensions of size 1 repeated without copying."""
+
+
+expand_shape.sized_by = "shape"
 
 
 @expand_shape.kernel
@@ -592,6 +604,10 @@ def squeeze_dims(input, dims):
     """`input` without those of `dims` that have size 1."""
 
 
+# A piece may have size 1 where the whole has not.
+squeeze_dims.for_pieces = lambda input, dims: (input, tuple([d for d in dims if input.shape[d] == 1]))
+
+
 def _squeezed_saved(node: Any) -> dict[str, Any]:
     shape, dims = node.saved
     return {"input_shape": shape, "dim": dims[0] if len(dims) == 1 else dims}
@@ -892,6 +908,8 @@ def _restrided(input, size, stride, storage_offset):
 @as_strided.vjp
 def _as_strided_vjp(grad, input, size, stride, storage_offset):
     own, part = input, Geometry(size, stride, storage_offset)
+    if isinstance(own, Tensor):                       # a wrapper's, whose place in memory is its class's affair
+        raise NotImplementedError(f"as_strided: the gradient of a {type(own).__name__} is not built; use views by dimensions")
     if not grad.numel():                              # nothing was read, from wherever it would have been
         return (grad.new_zeros(own.shape),)
     first = min(own.offset, storage_offset)

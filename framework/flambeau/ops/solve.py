@@ -53,6 +53,9 @@ def inverse_of(A):
     """The inverses of square matrices, and for each the first zero pivot, or 0."""
 
 
+inverse_of.in_pieces("...__->...__,...")
+
+
 inverse_of.node_class.title = "LinalgInvExBackward0"
 inverse_of.kernel(_lapack.inverse)
 
@@ -102,6 +105,9 @@ def inv(A):
     return _inverse(A)
 
 
+inv.in_pieces("...__->...__")
+
+
 inv.plan(_lapack.on_matrices(_lapack.inverse_now, square=True, order=COLUMNS))
 
 
@@ -109,6 +115,9 @@ inv.plan(_lapack.on_matrices(_lapack.inverse_now, square=True, order=COLUMNS))
 def inverse(input):
     """The inverse of each square matrix. Raises: LinAlgError for a singular one."""
     return _inverse(input)
+
+
+inverse.in_pieces("...__->...__")
 
 
 inverse.plan(_lapack.on_matrices(_lapack.inverse_now, square=True, order=COLUMNS))
@@ -122,6 +131,9 @@ inverse.plan(_lapack.on_matrices(_lapack.inverse_now, square=True, order=COLUMNS
 )
 def solution_of(A, B):
     """``X`` with ``A @ X == B``, batches alike, and for each matrix the first zero pivot, or 0."""
+
+
+solution_of.in_pieces("...__,..._k->..._k,...")
 
 
 solution_of.node_class.title = "LinalgSolveExBackward0"
@@ -217,6 +229,14 @@ def solve(A, B, *, left=True):
 
 
 
+@solve.in_pieces
+def _solve_pieces(asked):
+    A, B = asked.operands
+    if is_vector(A, B):
+        return "...__,..._->..._"
+    return "...__,..._k->..._k" if asked["left"] else "...__,...k_->...k_"
+
+
 solve.plan(
     _lapack.on_matrices(lambda a, b, left: _lapack.solve_now(a, b) if left is True else None, square=True, order=COLUMNS),
     tensors=("A", "B"),
@@ -232,6 +252,9 @@ solve.plan(
 )
 def triangular_solution(A, B, upper, unitriangular):
     """``X`` with ``A @ X == B``, where of `A` only a triangle is read; batches alike."""
+
+
+triangular_solution.in_pieces("...__,..._k->..._k")
 
 
 triangular_solution.node_class.title = "LinalgSolveTriangularBackward0"
@@ -330,6 +353,9 @@ def cholesky_solution(L, B, upper):
     """``X`` with ``L @ L.mH @ X == B``, or ``L.mH @ L @ X == B`` if `upper`; batches alike."""
 
 
+cholesky_solution.in_pieces("...__,..._k->..._k")
+
+
 cholesky_solution.node_class.title = "CholeskySolveBackward0"
 
 
@@ -360,6 +386,9 @@ def _of_factor(grad: Tensor, L: Tensor, upper: Any) -> Tensor:
 @primitive(surface=0, memory=(COLUMNS,), samples="of cholesky_inverse")
 def inverse_by_factor(L, upper):
     """The inverses of ``L @ L.mH``, or of ``L.mH @ L`` if `upper`."""
+
+
+inverse_by_factor.in_pieces("...__->...__")
 
 
 inverse_by_factor.node_class.title = "CholeskyInverseBackward0"
@@ -428,6 +457,9 @@ def cholesky_inverse(L, upper=False):
     return inverse_by_factor(L, bool(upper))
 
 
+cholesky_inverse.in_pieces("...__->...__")
+
+
 def _cholesky_inverse_now(a: Any, upper: Any) -> Any:
     made = _lapack.triangular_now(a, _lapack.identity(a.shape[-1], a.dtype.char), upper, False) if a.ndim == 2 else None
     if made is None:
@@ -485,6 +517,9 @@ def tensorsolve(input, other, dims=None):
 @primitive(surface=0, memory=(ROWS,), samples="of linalg.pinv", public_name="linalg.pinv", batch_rule=leading)
 def pseudo_inverse(A, atol, rtol, hermitian):
     """The Moore-Penrose inverses; singular values up to ``max(atol, rtol * largest)`` count as 0."""
+
+
+pseudo_inverse.in_pieces("...__->...__")
 
 
 pseudo_inverse.node_class.title = "LinalgPinvBackward0"
@@ -590,6 +625,9 @@ def _BESIDE_ROOM(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int,
 @primitive(surface=0, tensors=("A", "B"), samples="of linalg.lstsq", public_name="linalg.lstsq", batch_rule=leading_of_two)
 def least_squares(A, B, rcond, driver):
     """The least-squares solutions, ranks and singular values of ``A @ X == B``, batches alike."""
+
+
+least_squares.in_pieces("...__,...__->...__,...,..._")
 
 
 least_squares.node_class.title = "LinalgLstsqBackward0"

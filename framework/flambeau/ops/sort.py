@@ -57,6 +57,9 @@ def sort_pair(input, dim, descending):
     """The elements in order along `dim`, equal ones in the order they had, and where they were."""
 
 
+sort_pair.in_pieces(along="dim")
+
+
 sort_pair.name = "sort"
 sort_pair.node_class.title = "SortBackward0"
 sort_pair.kernel(lambda a, dim, descending: kernel.sort(a, dim, descending))
@@ -137,6 +140,9 @@ def topk_pair(input, k, dim, largest):
     """The `k` largest or smallest elements along `dim`, and where they are."""
 
 
+topk_pair.in_pieces(along="dim")
+
+
 topk_pair.name = "topk"
 topk_pair.node_class.title = "TopkBackward0"
 topk_pair.kernel(lambda a, k, dim, largest: kernel.topk(a, k, dim, largest))
@@ -214,6 +220,9 @@ def kthvalue(input, k, dim=-1, keepdim=False):
     """
 
 
+kthvalue.in_pieces(along="dim")
+
+
 kthvalue.kernel(lambda a, k, dim, keepdim: _ranked(a, k - 1, dim, keepdim))
 kthvalue.shape(lambda input, k, dim, keepdim: _reduced_shape(input, dim, keepdim))
 values_and_indices(kthvalue)
@@ -257,6 +266,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     )(along)
     pair.name = name
     pair.node_class.title = f"{name.title()}Backward1"
+    pair.in_pieces(along="dim")
     pair.kernel(_median_kernel(skip_nan))
     pair.shape(lambda input, dim, keepdim: _reduced_shape(input, dim, keepdim))
     values_and_indices(pair)
@@ -342,6 +352,9 @@ def _check_mode(input, dim, keepdim):
 )
 def mode(input, dim=-1, keepdim=False):
     """``(values, indices)``: the most frequent element along `dim`, the smallest of several, and its last place."""
+
+
+mode.in_pieces(along="dim")
 
 
 @mode.kernel

@@ -35,6 +35,9 @@ def eigh_of(A, uplo):
     """Eigenvalues, ascending, and eigenvectors of Hermitian matrices."""
 
 
+eigh_of.in_pieces("...__->..._,...__")
+
+
 eigh_of.node_class.title = "LinalgEighBackward0"
 
 
@@ -102,12 +105,18 @@ def eigh(input, UPLO="L"):
     return Eigh(eigh_of(input, _check_uplo("linalg.eigh", input, UPLO)))
 
 
+eigh.in_pieces("...__->..._,...__")
+
+
 eigh.plan(_lapack.on_matrices(lambda a, UPLO: _lapack.eigh_now(a, UPLO, True), square=True, order=(ROWS, COLUMNS)), returns=Eigh)
 
 
 @primitive(surface=0, memory=(ROWS,), samples="of linalg.eigvalsh", public_name="linalg.eigvalsh", batch_rule=leading)
 def eigvalsh_of(A, uplo):
     """Eigenvalues, ascending, of Hermitian matrices."""
+
+
+eigvalsh_of.in_pieces("...__->..._")
 
 
 @eigvalsh_of.kernel
@@ -136,6 +145,9 @@ def eigvalsh(input, UPLO="L"):
     return eigh_of(input, uplo)[0] if needs_vectors(input) else eigvalsh_of(input, uplo)
 
 
+eigvalsh.in_pieces("...__->..._")
+
+
 eigvalsh.plan(_lapack.on_matrices(lambda a, UPLO: _lapack.eigh_now(a, UPLO, False), square=True, order=ROWS))
 
 
@@ -145,6 +157,9 @@ eigvalsh.plan(_lapack.on_matrices(lambda a, UPLO: _lapack.eigh_now(a, UPLO, Fals
 @primitive(surface=0, memory=(ROWS, COLUMNS), samples="of linalg.eig", public_name="linalg.eig", batch_rule=leading)
 def eig_of(A):
     """Eigenvalues and eigenvectors of square matrices, complex."""
+
+
+eig_of.in_pieces("...__->..._,...__")
 
 
 eig_of.node_class.title = "LinalgEigBackward0"
@@ -191,6 +206,9 @@ def eigvals_of(A):
     """Eigenvalues of square matrices, complex."""
 
 
+eigvals_of.in_pieces("...__->..._")
+
+
 @eigvals_of.kernel
 def _eigvals(a):
     return _lapack.eig("torch.linalg.eigvals", a, False)
@@ -221,6 +239,9 @@ def eigvals(input):
 @primitive(surface=0, memory=(COLUMNS, ROWS, COLUMNS), samples="of linalg.svd", public_name="linalg.svd", batch_rule=leading)
 def svd_of(A, full_matrices):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``."""
+
+
+svd_of.in_pieces("...__->...__,..._,...__")
 
 
 svd_of.node_class.title = "LinalgSvdBackward0"
@@ -307,6 +328,9 @@ def svd(A, full_matrices=True, *, driver=None):
     return Svd(svd_of(A, bool(full_matrices)))
 
 
+svd.in_pieces("...__->...__,..._,...__")
+
+
 def _svd_now(a: Any, full_matrices: Any, driver: Any) -> Any:
     return _lapack.svd("linalg.svd", a, bool(full_matrices), True) if driver is None else None
 
@@ -322,6 +346,9 @@ def _check_driver(name: str, driver: Any) -> None:
 @primitive(surface=0, memory=(ROWS,), samples="of linalg.svdvals", public_name="linalg.svdvals", batch_rule=leading)
 def svdvals_of(A):
     """Singular values, descending."""
+
+
+svdvals_of.in_pieces("...__->..._")
 
 
 @svdvals_of.kernel
@@ -358,6 +385,9 @@ def svdvals(A, *, driver=None):
     return singular_values(A)
 
 
+svdvals.in_pieces("...__->..._")
+
+
 svdvals.plan(
     _lapack.on_matrices(lambda a, driver: _lapack.svd("linalg.svd", a, False, False) if driver is None else None, order=ROWS)
 )
@@ -379,7 +409,9 @@ def _old_svd(input, some=True, compute_uv=True):
 
 
 _old_svd.__name__ = "svd"
-composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); x(4, 3)", exact_out=True)(_old_svd)
+composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="sq(3); x(4, 3)", exact_out=True)(_old_svd).in_pieces(
+    "...__->...__,..._,...__"
+)
 
 
 # -- low rank --------------------------------------------------------------------------------------------------------------------

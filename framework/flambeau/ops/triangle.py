@@ -38,6 +38,9 @@ def tril(input, diagonal=0):
     """
 
 
+tril.in_pieces("...__->...__")
+
+
 tril.kernel(kernels.tril)
 tril.plan(lambda a, diagonal: kernels.shortly(a, diagonal, False))
 tril.shape(lambda input, diagonal: (input.shape, input.dtype))
@@ -53,6 +56,9 @@ def triu(input, diagonal=0):
     tensor([[1., 1., 1.],
             [0., 1., 1.]])
     """
+
+
+triu.in_pieces("...__->...__")
 
 
 triu.kernel(kernels.triu)

@@ -13,6 +13,7 @@ import numpy as np
 from flambeau_kernels.cpu.layout import is_ordered_last
 
 from .. import _state, dtypes
+from .._arrays import MetaArray
 from .._symbolic import SymInt
 from .._warn import warn
 from ..devices import contiguous_format
@@ -20,6 +21,7 @@ from ..tensor import Tensor, wrap
 from . import pool_adaptive
 from ._batching import folded, leading
 from ._spec import CHANNELS, FUNCTION, check_room, composite, describe, need_int, primitive
+from ._spec.pieces import batches_of
 from ._spec.plans import Plan, moves
 from .conv import as_ints
 
@@ -65,6 +67,13 @@ def pad_constant(input, pairs, value):
     """`input` with ``(before, after)`` elements of `value` around its last dimensions."""
 
 
+@pad_constant.in_pieces
+def _pad_constant_pieces(asked):
+    first = asked.operands[0].ndim - len(asked["pairs"])
+    kept = [*range(first), *[first + i for i, pair in enumerate(asked["pairs"]) if tuple(pair) == (0, 0)]]
+    return [asked.way(dict.fromkeys(range(len(asked.operands)), d), d) for d in kept]
+
+
 @pad_constant.kernel
 def _pad_constant(x, pairs, value):
     from flambeau_kernels.cpu.layout import alike, planar
@@ -100,6 +109,9 @@ def pad_mode(input, pairs, mode):
     """`input` padded from its own elements: 'reflect', 'replicate' or 'circular'."""
 
 
+pad_mode.in_pieces(lambda asked: batches_of(len(asked["pairs"]), 1, 1))
+
+
 @pad_mode.kernel
 def _pad_mode(x, pairs, mode):
     from flambeau_kernels.cpu.layout import alike, planar
@@ -130,6 +142,9 @@ def _pad_mode_raw(grad, input, pairs, mode):
 @primitive(surface=0, tensors=("grad", "input"), memory=CHANNELS, ordering=("grad",), samples="of nn.functional.pad")
 def fold_pad(grad, input, pairs, mode):
     """The transpose of `pad_mode` of `input`."""
+
+
+fold_pad.in_pieces(lambda asked: batches_of(len(asked["pairs"]), 2, 1))
 
 
 @fold_pad.kernel
@@ -291,6 +306,9 @@ class _Sizes(NamedTuple):
 )
 def resample(input, maps, transposed):
     """One `AxisMap` applied along each of the last dimensions, or its transpose."""
+
+
+resample.in_pieces(lambda asked: batches_of(len(asked["maps"]), 1, 1))
 
 
 @resample.kernel
@@ -639,10 +657,10 @@ def affine_grid(theta, size, align_corners=None):
             f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}"
         )
     check_room("affine_grid", (sizes[0], *sizes[2:], n + 1), theta._array.itemsize, theta._lacks_values)
-    if theta._lacks_values:
+    if type(theta._array) is MetaArray:
         points = theta.detach().new_empty((prod(sizes[2:]), n + 1))
     else:
-        kind = theta._array.dtype if theta.is_cpu else np.dtype(np.float32)
+        kind = theta.dtype.numpy if theta.is_cpu else np.dtype(np.float32)
         points = wrap(_base_grid(sizes[2:], bool(align_corners), kind))
     made = points.to(theta.device, theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
     return made.view(sizes[0], *sizes[2:], n)
@@ -706,6 +724,9 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     return _grid_sample("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
 
 
+grid_sample.in_pieces("nc*,n*->nc*")
+
+
 @grid_sample.plan(by="shape", tensors=("input", "grid"))
 def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
     """Images of one float dtype, by compiled loops whose results are those of the general way to the last bit."""
@@ -733,6 +754,9 @@ def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
 @primitive(surface=0, tensors=("input", "grid"), samples="of nn.functional.grid_sample")
 def looked_up(input, grid, mode, padding, align):
     """`nn.functional.grid_sample` of images, the modes by number."""
+
+
+looked_up.in_pieces("nc*,n*->nc*")
 
 
 looked_up.node_class.title = "GridSampler2DBackward0"
@@ -797,16 +821,25 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     return _by_number("grid_sampler", input, grid, interpolation_mode, padding_mode, align_corners)
 
 
+grid_sampler.in_pieces("nc*,n*->nc*")
+
+
 @composite(surface=FUNCTION, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False")
 def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
     """`nn.functional.grid_sample` of images with modes by number; see `grid_sampler`."""
     return _by_number("grid_sampler_2d", input, grid, interpolation_mode, padding_mode, align_corners)
 
 
+grid_sampler_2d.in_pieces("nc*,n*->nc*")
+
+
 @composite(surface=FUNCTION, samples="x(1, 1, 3, 4, 3), x(1, 2, 2, 1, 3, low=-0.9, high=0.9), 0, 0, True")
 def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
     """`nn.functional.grid_sample` of volumes with modes by number; see `grid_sampler`."""
     return _by_number("grid_sampler_3d", input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+grid_sampler_3d.in_pieces("nc*,n*->nc*")
 
 
 def _check_grid(op: str, input: Tensor, grid: Tensor, mode: str) -> None:
@@ -864,6 +897,9 @@ def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, 
 @primitive(surface=0, tensors=("value", "other"), samples="of nn.functional.grid_sample")
 def stop_gradient(value, other):
     """`value`, as a function of `other` whose derivative is zero."""
+
+
+stop_gradient.in_pieces("...,?->...")
 
 
 @stop_gradient.kernel
@@ -1109,6 +1145,9 @@ def gather_columns(input, kernel, dilation, padding, stride):
     """Windows of ``(N, C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
 
 
+gather_columns.in_pieces("n_*->n__")
+
+
 @gather_columns.kernel
 def _gather_columns(x, kernel, dilation, padding, stride):
     from flambeau_kernels.cpu.conv import gather_windows
@@ -1133,6 +1172,9 @@ def _gather_columns_vjp(grad, input_shape, kernel, dilation, padding, stride):
 )
 def fold_columns(input, extents, kernel, dilation, padding, stride):
     """Columns ``(N, C * KH * KW, L)`` added up where they came from in ``(N, C, *extents)``."""
+
+
+fold_columns.in_pieces("n__->n_*")
 
 
 @fold_columns.kernel

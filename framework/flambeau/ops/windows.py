@@ -393,6 +393,9 @@ def overlap_add(frames, hop):
     """The sum of frames that start `hop` apart: ``(..., count, n) -> (..., (count - 1) * hop + n)``."""
 
 
+overlap_add.in_pieces("...__->..._")
+
+
 @overlap_add.kernel
 def _overlap_add(a, hop):
     count, n = a.shape[-2:]
@@ -452,6 +455,9 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     frames = _frames_of(spectra, n_fft, norm, half, return_complex)
     made = _overlapped(frames, _centred(window, n_fft, win, input), hop, n_fft // 2 if center else 0, center, length)
     return made.squeeze(0) if input.ndim == 2 else made
+
+
+istft.in_pieces("...__,_->..._")
 
 
 def _frames_of(spectra: Tensor, n_fft: int, norm: Any, half: bool, return_complex: bool) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import flambeau as fb
 
+from ..._interpreters import pop, push
 from ...autograd import Function
 from ...ops._dispatch import _disabled
 from ...tensor import Tensor
@@ -61,7 +62,19 @@ class DTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _rules.run(DTensor, func, args, kwargs or {})
+        if func._opname == "_local_scalar_dense":
+            return func(args[0].full_tensor())
+        spread = _rules.Spread(DTensor)
+        push(spread)
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            pop(spread)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__torch_dispatch__" in cls.__dict__:  # which is asked for operators, and may go on to ours
+            cls._answerer = None
 
     def __repr__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # nothing else to show
         return f"DTensor(local_tensor={self._local_tensor}, device_mesh={self.device_mesh}, placements={self.placements})"
@@ -181,6 +194,9 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(made))
 
 
+DTensor._answerer = _rules.Spread(DTensor)
+
+
 class _FromLocal(Function):
     @staticmethod
     def forward(ctx: Any, local: Any, mesh: Any, placements: Any, run_check: bool, shape: Any, stride: Any) -> Any:
@@ -259,6 +275,9 @@ def distribute_tensor(
     mesh = _mesh(device_mesh)
     if not tensor.is_leaf:
         raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
+    if tensor.layout != fb.strided or tensor.is_quantized:
+        what = "quantized tensors" if tensor.is_quantized else f"tensors of the layout {tensor.layout}"
+        raise NotImplementedError(f"distribute_tensor: no DTensor of {what} is built")
     wanted = normalized(placements, mesh, tensor.ndim, "distribute_tensor")
     if isinstance(tensor, DTensor):
         if tensor.device_mesh != mesh or tensor.placements != wanted:

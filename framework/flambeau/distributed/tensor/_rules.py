@@ -1,7 +1,7 @@
-"""Which placements operators take and give, and how they run on the pieces.
+"""How operations on spread tensors run: each process runs them on its pieces, placed in the way that moves the fewest bytes.
 
-A rule is asked for each dimension of the mesh alone, and lists ways: a placement for each spread operand, and that of the results. The
-way that moves the fewest bytes is taken. What has no rule runs on whole tensors.
+Which ways there are is a fact of each op (`ops/_spec/pieces.py`), asked for each dimension of the mesh alone. What has no rule runs on
+whole tensors; compositions without one are taken apart.
 """
 
 from __future__ import annotations
@@ -12,417 +12,275 @@ from typing import Any, NamedTuple
 
 import flambeau as fb
 
+from ... import _aten
 from ..._arrays import unseen
+from ..._interpreters import Interpreter
+from ..._tags import Tag
 from ..._warn import warn_once
-from ...ops._spec import OPS
+from ...ops import _dispatch
+from ...ops._spec import pieces
+from ...ops._spec.pieces import Asked, Place, Way
+from ...tensor import Tensor
 from ...utils import _pytree as pytree
+from ...utils._python_dispatch import seen_as
 from ._redistribute import local_part, redistributed
 from .placement_types import Partial, Placement, Replicate, Shard, _StridedShard
 
-__all__ = ["run"]
+__all__ = ["Spread", "place_of", "ways_of"]
 
 R, P = Replicate(), Partial()
-
-
-class Way(NamedTuple):
-    """A way to run on pieces: the placement of each operand along one dimension of the mesh, and that of the results."""
-
-    operands: tuple[Placement, ...]
-    result: Placement
-
-
-class Asked(NamedTuple):
-    """A call as rules see it: operands are the spread tensors in their order, by their whole shapes."""
-
-    name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    shapes: list[tuple[int, ...]]
-    result: tuple[int, ...] | None  # the shape of the first result
-    count: int  # of pieces that a dimension may be divided into
-
-    def argument(self, at: int, name: str, default: Any = None) -> Any:
-        return self.args[at] if len(self.args) > at else self.kwargs.get(name, default)
-
-
-ran: list[Callable[[Any, Any, Any, Any], None]] = []  # told of each operation on pieces: ``(operator, args, kwargs, result)``
-Rule = Callable[[Asked], list[Way]]
-RULES: dict[str, Rule] = {}
-REGISTERED: dict[str, Rule] = {}                      # by programs
-
-
-def _rule(*names: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, rule))
-        return rule
-
-    return register
-
-
-# -- elementwise ---------------------------------------------------------------------------------------------------------
-
-_SUMS = frozenset(("add", "sub"))
-_SCALED = frozenset(("mul", "div"))
-_LINEAR = frozenset(("neg", "clone", "_to_copy", "detach", "alias", "conj_physical", "copy"))
-_POINTWISE = frozenset((
-    "add", "sub", "mul", "div", "rsub", "copy", "clone", "_to_copy", "detach", "alias", "where", "gelu", "clamp", "clamp_min",
-    "clamp_max", "masked_fill", "lerp", "addcmul", "addcdiv", "silu", "elu", "hardtanh", "leaky_relu", "softplus", "square", "pow", "logit",
-    "nan_to_num", "true_divide", "conj_physical", "isclose", "threshold",
-))  # fmt: skip
-
-
-def _is_pointwise(name: str) -> bool:
-    if name in _POINTWISE:
-        return True
-    op = OPS.get(name) or OPS.get(name.replace("special_", "special.", 1))
-    return op is not None and op.kind == "elementwise"
-
-
-def _pointwise(asked: Asked) -> list[Way]:
-    result = asked.result or ()
-    ways = []
-    for dim in range(len(result)):
-        placements = []
-        for shape in asked.shapes:
-            own = dim - (len(result) - len(shape))
-            placements.append(Shard(own) if own >= 0 and shape[own] != 1 else R)
-        if result[dim] != 1 and any(isinstance(p, Shard) for p in placements):
-            ways.append(Way(tuple(placements), Shard(dim)))
-    ways.append(Way((R,) * len(asked.shapes), R))
-    tensors = len(asked.shapes)
-    numbers = any(isinstance(a, (int, float, complex)) and not isinstance(a, bool) for a in asked.args)
-    if asked.name in _LINEAR or asked.name in _SUMS and not numbers or asked.name in _SCALED and tensors == 1:
-        ways.append(Way((P,) * tensors, P))
-    if asked.name == "mul" and tensors == 2:
-        ways += [Way((P, R), P), Way((R, P), P)]
-    if asked.name == "div" and tensors == 2:
-        ways.append(Way((P, R), P))
-    return ways
-
-
-# -- reductions, and what goes along a dimension ---------------------------------------------------------------------------
-
-_REDUCED_BY = {"sum": "sum", "amax": "max", "amin": "min", "prod": "product", "mean": "avg"}
-
-
-def _dims(value: Any, ndim: int) -> tuple[int, ...]:
-    if value is None or value == []:
-        return tuple(range(ndim))
-    return tuple(d % ndim for d in (value if isinstance(value, (list, tuple)) else (value,))) if ndim else ()
-
-
-@_rule("sum", "mean", "amax", "amin", "prod", "var", "std", "any", "all", "linalg_vector_norm", "logsumexp")
-def _reduction(asked: Asked) -> list[Way]:
-    shape = asked.shapes[0]
-    at = 2 if asked.name == "linalg_vector_norm" else 1
-    dims = _dims(asked.argument(at, "dim"), len(shape))
-    keepdim = bool(asked.argument(at + 1, "keepdim", False))
-    ways = []
-    for d in range(len(shape)):
-        if d not in dims:
-            ways.append(Way((Shard(d),), Shard(d if keepdim else d - sum(x < d for x in dims))))
-        elif asked.name in _REDUCED_BY and (asked.name != "mean" or shape[d] % asked.count == 0) and shape[d] >= asked.count:
-            ways.append(Way((Shard(d),), Partial(_REDUCED_BY[asked.name])))
-    if asked.name in ("sum", "mean"):
-        ways.append(Way((P,), P))
-    return [*ways, Way((R,), R)]
-
-
-@_rule("_softmax", "_log_softmax", "cumsum", "cumprod", "sort", "topk", "flip", "argmax", "argmin")
-def _along(asked: Asked) -> list[Way]:
-    shape = asked.shapes[0]
-    at = 2 if asked.name == "topk" else 1
-    given = asked.argument(at, "dim", asked.argument(1, "dims", -1) if asked.name == "flip" else -1)
-    if given is None:
-        return [Way((R,), R)]
-    dims = _dims(given, len(shape))
-    keeps = asked.name not in ("argmax", "argmin") or bool(asked.argument(2, "keepdim", False))
-    others = [d for d in range(len(shape)) if d not in dims]
-    return [Way((Shard(d),), Shard(d if keeps else d - sum(x < d for x in dims))) for d in others] + [Way((R,), R)]
-
-
-# -- products ------------------------------------------------------------------------------------------------------------
-
-
-@_rule("mm")
-def _mm(asked: Asked) -> list[Way]:
-    return [Way((R, R), R), Way((Shard(0), R), Shard(0)), Way((R, Shard(1)), Shard(1)), Way((Shard(1), Shard(0)), P),
-            Way((P, R), P), Way((R, P), P)]  # fmt: skip
-
-
-@_rule("bmm")
-def _bmm(asked: Asked) -> list[Way]:
-    return [Way((R, R), R), Way((Shard(0), Shard(0)), Shard(0)), Way((Shard(1), R), Shard(1)), Way((R, Shard(2)), Shard(2)),
-            Way((Shard(2), Shard(1)), P)]  # fmt: skip
-
-
-@_rule("addmm")
-def _addmm(asked: Asked) -> list[Way]:
-    if len(asked.shapes) != 3:
-        return []
-    flat = len(asked.shapes[0]) == 1
-    ways = [Way((R, R, R), R), Way((R if flat else Shard(0), Shard(0), R), Shard(0)), Way((Shard(0 if flat else 1), R, Shard(1)), Shard(1))]
-    return [*ways, Way((P, Shard(1), Shard(0)), P)]
-
-
-@_rule("linear")
-def _linear(asked: Asked) -> list[Way]:
-    last, biased = len(asked.shapes[0]) - 1, len(asked.shapes) == 3
-
-    def way(x: Placement, weight: Placement, bias: Placement, result: Placement) -> Way:
-        return Way((x, weight, bias) if biased else (x, weight), result)
-
-    rows = [way(Shard(d), R, R, Shard(d)) for d in range(last)]
-    return [way(R, R, R, R), *rows, way(R, Shard(0), Shard(0), Shard(last)), way(Shard(last), Shard(1), P, P)]
-
-
-@_rule("convolution", "conv1d", "conv2d", "conv3d")
-def _convolution(asked: Asked) -> list[Way]:
-    others = (R,) * (len(asked.shapes) - 1)
-    return [Way((R, *others), R), Way((Shard(0), *others), Shard(0))]
-
-
-@_rule("scaled_dot_product_attention", "attention")
-def _attention(asked: Asked) -> list[Way]:
-    count = len(asked.shapes)
-    if count != 3 or len({shape[:2] for shape in asked.shapes}) != 1:
-        return []
-    return [Way((R,) * 3, R), Way((Shard(0),) * 3, Shard(0)), Way((Shard(1),) * 3, Shard(1))]
-
-
-@_rule("embedding")
-def _embedding(asked: Asked) -> list[Way]:
-    if len(asked.shapes) != 2:
-        return []
-    places = len(asked.shapes[1])
-    return [Way((R, R), R), Way((Shard(1), R), Shard(places)), *(Way((R, Shard(d)), Shard(d)) for d in range(places))]
-
-
-@_rule("normalize_trailing", "scale_trailing", "layer_norm", "rms_norm")
-def _trailing(asked: Asked) -> list[Way]:
-    leading = len(asked.shapes[0]) - len(asked.args[1])
-    others = (R,) * (len(asked.shapes) - 1)
-    return [Way((R, *others), R), *(Way((Shard(d), *others), Shard(d)) for d in range(leading))]
-
-
-# -- views and shapes ----------------------------------------------------------------------------------------------------
-
-
-def _mapped(asked: Asked, target: Callable[[int], int | None]) -> list[Way]:
-    """Ways of a view in which dimension d becomes ``target(d)``; None where it may not be divided."""
-    places = [(d, target(d)) for d in range(len(asked.shapes[0]))]
-    return [*(Way((Shard(d),), Shard(t)) for d, t in places if t is not None), Way((P,), P), Way((R,), R)]
-
-
-@_rule("t")
-def _t(asked: Asked) -> list[Way]:
-    return _mapped(asked, (lambda d: 1 - d) if len(asked.shapes[0]) == 2 else (lambda d: d))
-
-
-@_rule("transpose")
-def _transpose(asked: Asked) -> list[Way]:
-    ndim = len(asked.shapes[0])
-    a, b = asked.args[1] % ndim, asked.args[2] % ndim
-    return _mapped(asked, lambda d: b if d == a else a if d == b else d)
-
-
-@_rule("permute")
-def _permute(asked: Asked) -> list[Way]:
-    dims = _dims(asked.args[1], len(asked.shapes[0]))
-    return _mapped(asked, dims.index)
-
-
-@_rule("unsqueeze")
-def _unsqueeze(asked: Asked) -> list[Way]:
-    at = asked.args[1] % (len(asked.shapes[0]) + 1)
-    return _mapped(asked, lambda d: d + (d >= at))
-
-
-@_rule("squeeze")
-def _squeeze(asked: Asked) -> list[Way]:
-    shape = asked.shapes[0]
-    gone = {d for d in _dims(asked.argument(1, "dim"), len(shape)) if shape[d] == 1}
-    return _mapped(asked, lambda d: None if d in gone else d - sum(x < d for x in gone))
-
-
-@_rule("select")
-def _select(asked: Asked) -> list[Way]:
-    at = asked.args[1] % len(asked.shapes[0])
-    return _mapped(asked, lambda d: None if d == at else d - (d > at))
-
-
-@_rule("slice", "narrow", "split_with_sizes")
-def _slice(asked: Asked) -> list[Way]:
-    at = asked.argument(2 if asked.name == "split_with_sizes" else 1, "dim", 0) % len(asked.shapes[0])
-    return _mapped(asked, lambda d: None if d == at else d)
-
-
-@_rule("cat", "stack")
-def _cat(asked: Asked) -> list[Way]:
-    shape, count = asked.shapes[0], len(asked.shapes)
-    ndim = len(shape) + (asked.name == "stack")
-    at = asked.argument(1, "dim", 0) % ndim
-    if asked.name == "stack":
-        ways = [Way((Shard(d),) * count, Shard(d + (d >= at))) for d in range(len(shape))]
-    else:
-        ways = [Way((Shard(d),) * count, Shard(d)) for d in range(len(shape)) if d != at]
-    return [*ways, Way((P,) * count, P), Way((R,) * count, R)]
-
-
-@_rule("view", "reshape", "_unsafe_view")
-def _view(asked: Asked) -> list[Way]:
-    if asked.result is None or not isinstance(asked.args[1], (list, tuple)):
-        return []
-    into = _groups(asked.shapes[0], asked.result)
-
-    def target(d: int) -> int | None:
-        to = into.get(d)
-        if to is None or asked.shapes[0][d] % asked.count or asked.result[to] % asked.count:  # type: ignore[index]
-            return None
-        return to
-
-    return _mapped(asked, target)
-
-
-@_rule("expand")
-def _expand(asked: Asked) -> list[Way]:
-    shape, more = asked.shapes[0], len(asked.args[1]) - len(asked.shapes[0])
-    return _mapped(asked, lambda d: None if shape[d] == 1 else d + more)
-
-
-def _groups(before: Sequence[int], after: Sequence[int]) -> dict[int, int]:
-    """Of dimensions of `before` that begin a run of equal size in both, the first dimension of the run in `after`."""
-    found: dict[int, int] = {}
-    i = j = 0
-    while i < len(before) and j < len(after):
-        if before[i] == 1 or after[j] == 1:           # belongs to no run
-            i, j = i + (before[i] == 1), j + (before[i] != 1)
-            continue
-        begin = i, j
-        a, b = before[i], after[j]
-        i, j = i + 1, j + 1
-        while a != b and (i < len(before) or j < len(after)):
-            if a < b and i < len(before):
-                a, i = a * before[i], i + 1
-            elif j < len(after):
-                b, j = b * after[j], j + 1
-            else:
-                break
-        if a == b:
-            found[begin[0]] = begin[1]
-    return found
-
-
-# -- running -------------------------------------------------------------------------------------------------------------
-
-_LIKE = frozenset(("zeros_like", "ones_like", "empty_like", "full_like"))
-_NEW = frozenset(("new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided"))
-_DRAWS = frozenset((
-    "normal_", "uniform_", "bernoulli_", "exponential_", "random_", "cauchy_", "log_normal_", "geometric_", "rand_like", "randn_like",
-    "randint_like", "dropout", "native_dropout",
-))  # fmt: skip
-
-
-def run(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of an operator with spread operands, spread.
-
-    Raises: RuntimeError where plain tensors of several elements are mixed with spread ones, or tensors of different meshes.
-    """
-    name = func._opname
-    leaves, structure = pytree.tree_flatten((args, kwargs))
-    spread = [x for x in leaves if isinstance(x, cls)]
-    mesh = spread[0].device_mesh
-    for x in leaves:
-        if isinstance(x, cls) and x.device_mesh != mesh:
-            raise RuntimeError(f"{func}: DTensors of different device meshes: {x.device_mesh} and {mesh}; redistribute one of them")
-        if isinstance(x, fb.Tensor) and not isinstance(x, cls) and x.numel() != 1:
-            raise RuntimeError(
-                f"{func}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed "
-                f"operators! The plain one has shape {tuple(x.shape)}; use distribute_tensor or DTensor.from_local"
+Placements = tuple[Placement, ...]
+
+ran: list[
+    Callable[[Any, Any, Any, Any], None]
+] = []  # told of each operation on pieces: ``(operator, args, kwargs, result)``
+REGISTERED: dict[
+    str, Callable[[Any, Any], list[Way]]
+] = {}  # by programs: ``rule(args, kwargs)`` of an operator of this name
+
+
+def _placement(place: Place, have: Placement = R) -> Placement:
+    """What a rule says of an operand, or result, that lies as `have`."""
+    if place == "any":
+        return have
+    return R if place is None else Shard(place) if isinstance(place, int) else Partial(place)
+
+
+def place_of(placement: Placement) -> Place:
+    """`placement` in the words of rules."""
+    return (
+        placement.dim
+        if isinstance(placement, Shard)
+        else placement.reduce_op
+        if isinstance(placement, Partial)
+        else None
+    )
+
+
+class Spread(Interpreter):
+    """What answers operations with DTensors among their operands, in the place of their kernels."""
+
+    kind = "spread"
+    sees_makers = True
+
+    def __init__(self, cls: Any) -> None:
+        self.cls = cls
+
+    def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        return _dispatch.answered_by(self, op, args, out, inplace)
+
+    def run_maker(self, call: Any) -> Any:
+        return _made(self.cls, *call)
+
+    # -- what `_dispatch` asks of a class that answers ops
+
+    def taken(self, op: Any, args: tuple[Any, ...], within: bool) -> tuple[Any, ...]:
+        """`args` with all their tensors spread over one mesh: those of one element are whole, and all that compositions make.
+
+        Raises: RuntimeError where a program mixes plain tensors of several elements with spread ones, or tensors of different meshes.
+        """
+        cls = self.cls
+        leaves = _tensors(args)
+        mesh = next(x.device_mesh for x in leaves if isinstance(x, cls))
+        for x in leaves:
+            if isinstance(x, cls) and x.device_mesh != mesh:
+                raise RuntimeError(
+                    f"{op.public_name}: DTensors of different device meshes: {x.device_mesh} and {mesh}; redistribute one of them"
+                )
+            if not isinstance(x, cls) and x.numel() != 1 and not within:
+                raise RuntimeError(
+                    f"{op.public_name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling "
+                    f"distributed operators! The plain one has shape {tuple(x.shape)}; use distribute_tensor or DTensor.from_local"
+                )
+        if all(isinstance(x, cls) for x in leaves):
+            return args
+        return _mapped(args, lambda x: x if isinstance(x, cls) else cls.from_local(x, mesh, [R] * mesh.ndim))
+
+    def composed(self, op: Any, args: tuple[Any, ...]) -> Any:
+        """The result of a composition that has a rule, with its history; NotImplemented for others, which are taken apart."""
+        if op.pieces_rule is None:
+            return NotImplemented
+        known = _known(op, args)
+        return self._locally(op, args, known, _chosen(op, args, known, False))
+
+    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
+        """The result of an op that reads elements on its way, with its history: of whole tensors, on every rank."""
+        mesh = _tensors(args)[0].device_mesh
+        _warn_of_whole(op, _tensors(args))
+        everywhere = [(R,) * mesh.ndim] * len(_tensors(args))
+        return self._locally(op, args, None, _Chosen(everywhere, [], [Way((None,) * len(everywhere), ())] * mesh.ndim))
+
+    def _locally(self, op: Any, args: tuple[Any, ...], known: list[Any] | None, chosen: _Chosen) -> Any:
+        operands, results, per_dim = chosen
+        mesh = _tensors(args)[0].device_mesh
+        slopes = [tuple([_slope(way, i) for way in per_dim]) for i in range(len(operands))]
+        given = zip(_tensors(args), operands, slopes, strict=True)
+        pieces = [x.redistribute(placements=p).to_local(grad_placements=s) for x, p, s in given]
+        versions, local = [x._version for x in pieces], iter(pieces)
+        given, count = _mapped(args, lambda _: next(local)), len(op.positional)
+        made = op.function(*given[:count], **dict(zip(op.keyword_only, given[count:], strict=True)))
+        for x, piece, version, place in zip(_tensors(args), pieces, versions, operands, strict=True):
+            if piece._version != version and place != tuple(x.placements):  # statistics, say
+                self.store(x, self.cls._of(piece.detach(), mesh, place, x.shape, x.stride()))
+        place, like = iter(results), iter(known or ())
+
+        def spread(x: Any) -> Any:
+            if not isinstance(x, Tensor):
+                return x
+            if x.layout != fb.strided:
+                raise NotImplementedError(f"{op.public_name}: its result has the layout {x.layout}, of which no DTensor is built; use to_local()")
+            whole, placed = next(like, x), list(next(place, (R,) * mesh.ndim))
+            for at, p in enumerate(placed):
+                if p.is_partial("avg"):               # so that gradients are those of parts of a sum
+                    x, placed[at] = x / mesh.size(at), P
+            return self.cls.from_local(x, mesh, placed, shape=tuple(whole.shape), stride=tuple(whole.stride()))
+
+        return pytree.tree_map(spread, made)
+
+    def answer(self, op: Any, args: tuple[Any, ...], inplace: bool) -> Any:
+        """The result of an op that is no composition, without history; `taken` has seen to its arguments."""
+        spread = _tensors(args)
+        if "generator" in op.params:
+            return _drawn(
+                self.cls,
+                spread[0],
+                inplace,
+                _dispatch.interpret(op, _mapped(args, lambda x: x.full_tensor().clone())),
             )
-    if name == "_local_scalar_dense":
-        return func(spread[0].full_tensor())
-    if name in _DRAWS:
-        return _drawn(cls, func, leaves, structure, spread)
-    with unseen():
-        whole = pytree.tree_map(lambda x: _on_meta(x) if isinstance(x, fb.Tensor) else x, (args, kwargs))
-        try:
-            known = func(*whole[0], **whole[1])
-        except (NotImplementedError, RuntimeError, TypeError):
-            known = None                              # what depends on values has no shape beforehand
-    inplace = name.endswith("_") and not name.endswith("__")
-    plain_name = name.removesuffix("_") if inplace else name
-    first = next((x for x in pytree.tree_leaves(known) if isinstance(x, fb.Tensor)), None)
-    if name in _LIKE or name in _NEW:
-        source = spread[0]
-        kept = name in _LIKE or first is not None and tuple(first.shape) == tuple(source.shape)
-        result = tuple(R if not kept or isinstance(p, Partial) else p for p in source.placements)
-        operands = [result if kept else (R,) * mesh.ndim]
-    else:
-        shape = None if first is None else tuple(first.shape)
-        operands, result = _chosen(plain_name, args, kwargs, spread, mesh, shape, known, inplace)
-    parts = iter([x._local_as(p) for x, p in zip(spread, operands, strict=True)])
-    locally = [next(parts) if isinstance(x, cls) else x for x in leaves]
-    local_args, local_kwargs = pytree.tree_unflatten(locally, structure)
-    if inplace:
-        return _stored(func, spread[0], local_args, local_kwargs, operands[0])
-    if name in ("view", "reshape", "_unsafe_view", "expand", *_NEW) and first is not None:
-        local_args = (local_args[0], list(_local_shape(first.shape, result, mesh)), *local_args[2:])
-    made = func(*local_args, **local_kwargs)
-    for listener in ran:
-        listener(func, local_args, local_kwargs, made)
-    shapes = iter(x for x in pytree.tree_leaves(known) if isinstance(x, fb.Tensor)) if known is not None else None
+        known = _known(op, args)
+        operands, results, _ = _chosen(op, args, known, inplace)
+        local = iter([x._local_as(p) for x, p in zip(spread, operands, strict=True)])
+        given = _mapped(args if op.for_pieces is None else op.for_pieces(*args), lambda _: next(local))
+        mesh = spread[0].device_mesh
+        if inplace:
+            return _stored(op, spread[0], given, operands[0])
+        sized = getattr(op, "sized_by", "")
+        if sized and known:
+            at = op.params.index(sized)
+            given = (*given[:at], _local_shape(known[0].shape, results[0], mesh), *given[at + 1 :])
+        made = _dispatch.interpret(op, given)
+        _tell(op, given, made, False)
+        place, like = iter(results), iter(known or ())
 
-    def wrapped(x: Any) -> Any:
-        if not isinstance(x, fb.Tensor):
-            return x
-        like = x if shapes is None else next(shapes)
-        return cls._of(x, mesh, result, tuple(like.shape), tuple(like.stride()))
+        def wrapped(x: Any) -> Any:
+            if not isinstance(x, Tensor):
+                return x
+            whole = next(like, x)
+            return self.cls._of(
+                x, mesh, next(place, (R,) * mesh.ndim), tuple(whole.shape), tuple(whole.stride())
+            )
 
-    return pytree.tree_map(wrapped, made)
+        return pytree.tree_map(wrapped, made)
+
+    def store(self, target: Any, value: Any) -> None:
+        """Put the values of `value`, spread in any way, into the pieces of `target`."""
+        target._local_tensor.copy_(value.detach()._local_as(target.placements))
+
+
+def _tensors(args: Any) -> list[Any]:
+    return [x for a in args for x in (a if isinstance(a, (list, tuple)) else (a,)) if isinstance(x, Tensor)]
+
+
+def _mapped(args: tuple[Any, ...], fn: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """`args` with `fn` of their tensors, also of those in lists."""
+
+    def one(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            return fn(a)
+        if isinstance(a, (list, tuple)) and any(isinstance(x, Tensor) for x in a):
+            return type(a)([fn(x) if isinstance(x, Tensor) else x for x in a])
+        return a
+
+    return tuple([one(a) for a in args])
 
 
 def _on_meta(x: Any) -> Any:
     return fb.empty_strided(tuple(x.shape), tuple(x.stride()), dtype=x.dtype, device="meta")
 
 
+def _known(op: Any, args: tuple[Any, ...]) -> list[Any] | None:
+    """What the results of a call on whole tensors look like; None where that depends on values."""
+    with unseen(), fb.no_grad():
+        try:
+            made = _dispatch.interpret(op, _mapped(args, _on_meta))
+        except NotImplementedError:
+            return None
+    return [x for x in pytree.tree_leaves(made) if isinstance(x, Tensor)]
+
+
 def _local_shape(shape: Sequence[int], placements: Sequence[Placement], mesh: Any) -> tuple[int, ...]:
     from ._utils import compute_local_shape_and_global_offset
 
-    return compute_local_shape_and_global_offset(tuple(shape), mesh, placements, True)[0]
+    return tuple(compute_local_shape_and_global_offset(tuple(shape), mesh, placements, True)[0])
 
 
-def _chosen(
-    name: str, args: Any, kwargs: Any, spread: list[Any], mesh: Any, shape: Any, known: Any, inplace: bool
-) -> tuple[list[tuple[Placement, ...]], tuple[Placement, ...]]:
+# -- choosing ------------------------------------------------------------------------------------------------------------------
+
+
+def ways_of(asked: Asked) -> list[Way] | None:
+    """The ways to run a call, by its declaration or kind or a rule of the program's; None if there is no rule."""
+    op = asked.op
+    if REGISTERED:
+        func, args, kwargs = seen_as(op, asked.args)
+        rule = REGISTERED.get(getattr(func, "_opname", ""))
+        if rule is not None:
+            return rule(args, kwargs)
+    found = op.ways(asked)
+    return pieces.everywhere(asked) if found is None and _aten.is_pointwise(op) else found
+
+
+class _Chosen(NamedTuple):
+    operands: list[Placements]
+    results: list[Placements]
+    per_dim: list[Way]
+
+
+def _chosen(op: Any, args: tuple[Any, ...], known: list[Any] | None, inplace: bool) -> _Chosen:
     """The placements of operands and results that move the fewest bytes; all whole if there is no rule."""
-    rule = REGISTERED.get(name) or RULES.get(name) or (_pointwise if _is_pointwise(name) else None)
-    shapes = [tuple(x.shape) for x in spread]
+    spread = _tensors(args)
+    mesh = spread[0].device_mesh
     per_dim: list[Way] = []
+    strided: dict[int, Placement] = {}
     for at in range(mesh.ndim):
         # Another dimension of the mesh may divide the same dimension: then its pieces are to be equal too.
-        count = mesh.size(at) if mesh.ndim == 1 else mesh.size()
-        ways = [] if rule is None or known is None else rule(Asked(name, args, kwargs, shapes, shape, count))
-        if rule is _pointwise:
-            ways += _strided_way(spread, shapes, shape or (), at)
-        ways = [w for w in ways if len(w.operands) == len(spread)]
+        asked = Asked(op, args, known or (), mesh.size(at) if mesh.ndim == 1 else mesh.size())
+        ways = None if known is None else ways_of(asked)
+        if ways is None:
+            _warn_of_whole(op, spread)
+            ways = [asked.whole()]
         if inplace:
-            ways = [w for w in ways if w.result == w.operands[0]]
-        if not ways:
-            if rule is None and any(not p.is_replicate() for x in spread for p in x.placements):
-                warn_once(f"DTensor: {name} has no sharding rule; it runs on whole tensors on every rank")
-            ways = [Way((R,) * len(spread), R)]
-        per_dim.append(min(ways, key=lambda w: sum(_cost(x, at, p) for x, p in zip(spread, w.operands, strict=True))))
-    operands = [tuple(w.operands[i] for w in per_dim) for i in range(len(spread))]
-    return operands, tuple(w.result for w in per_dim)
+            ways = [w for w in ways if w.results[:1] == w.operands[:1]] or [asked.whole()]
+        best = min(
+            ways,
+            key=lambda w: sum(_cost(x, at, _placement(p, x.placements[at])) for x, p in zip(spread, w.operands, strict=True)),
+        )
+        apart = _strided(op, spread, known, at)
+        if apart is not None:
+            strided[at] = apart
+            best = asked.whole()
+        per_dim.append(best)
+
+    def placed(places: Sequence[Place], x: Any, have: Placements) -> Placements:
+        whole = known and tuple(x.shape) == tuple(known[0].shape)
+        return tuple([strided[i] if i in strided and whole else _placement(p, have[i]) for i, p in enumerate(places)])
+
+    operands = [placed([w.operands[i] for w in per_dim], x, x.placements) for i, x in enumerate(spread)]
+    results = [placed([w.results[i] for w in per_dim], x, (R,) * mesh.ndim) for i, x in enumerate(known or ())]
+    return _Chosen(operands, results, per_dim)
 
 
-def _strided_way(spread: list[Any], shapes: list[tuple[int, ...]], result: tuple[int, ...], at: int) -> list[Way]:
-    """The way of strided pieces that an operand has, if the others can be divided so."""
+def _warn_of_whole(op: Any, spread: list[Any]) -> None:
+    if any(not p.is_replicate() for x in spread for p in x.placements):
+        warn_once(f"DTensor: {op.public_name} has no sharding rule; it runs on whole tensors on every rank")
+
+
+def _strided(op: Any, spread: list[Any], known: list[Any] | None, at: int) -> Placement | None:
+    """The strided pieces that an operand of an elementwise operation has, if the others can be divided so."""
     found = next((x.placements[at] for x in spread if isinstance(x.placements[at], _StridedShard)), None)
-    if found is None or any(shape != result and math.prod(shape) != 1 for shape in shapes):
-        return []
-    return [Way(tuple(found if shape == result else R for shape in shapes), found)]
+    if found is None or not known or not (op.kind == "elementwise" or _aten.is_pointwise(op)):
+        return None
+    result = tuple(known[0].shape)
+    return None if any(tuple(x.shape) != result and x.numel() != 1 for x in spread) else found
 
 
 def _cost(x: Any, at: int, wanted: Placement) -> float:
@@ -431,38 +289,89 @@ def _cost(x: Any, at: int, wanted: Placement) -> float:
     if have == wanted:
         return 0.0
     if isinstance(have, Replicate):
-        return 0.001 * size if isinstance(wanted, (Shard, _StridedShard)) else 0.002 * size if wanted == P else math.inf
+        return (
+            0.001 * size
+            if isinstance(wanted, (Shard, _StridedShard))
+            else 0.002 * size
+            if wanted == P
+            else math.inf
+        )
     if isinstance(wanted, Partial):
         return math.inf
     return size * (2.0 if isinstance(have, Partial) and isinstance(wanted, Replicate) else 1.0)
 
 
-def _stored(func: Any, target: Any, args: Any, kwargs: Any, placements: Any) -> Any:
-    """`target` after an operator in place, whose placements it keeps."""
-    if tuple(placements) == tuple(target.placements):
-        func(target._local_tensor, *args[1:], **kwargs)
+def _slope(way: Way, i: int) -> Placement:
+    """How the gradient of operand `i` lies that each process has computed from its pieces."""
+    place = way.operands[i]
+    if isinstance(place, int):
+        return Shard(place)
+    others = (*way.operands[:i], *way.operands[i + 1 :])
+    return P if place is None and any(p not in (None, "any") for p in others) else R
+
+
+# -- storing, making, drawing ----------------------------------------------------------------------------------------------------
+
+
+def _tell(op: Any, args: tuple[Any, ...], made: Any, inplace: bool) -> None:
+    if ran:
+        func, given, kwargs = seen_as(op, args, args[0] if inplace else None, inplace)
         for listener in ran:
-            listener(func, args, kwargs, target._local_tensor)
+            listener(func, given, kwargs, made)
+
+
+def _stored(op: Any, target: Any, args: tuple[Any, ...], placements: Placements) -> Any:
+    """`target` after an op in place, whose placements it keeps."""
+    if placements == tuple(target.placements):
+        _dispatch.interpret(op, (target._local_tensor, *args[1:]), target._local_tensor, True)
+        _tell(op, args, target._local_tensor, True)
         return target
-    made = func(args[0].clone(), *args[1:], **kwargs)
-    target._local_tensor.copy_(redistributed(made, tuple(target.shape), target.device_mesh, placements, target.placements))
+    made = _dispatch.interpret(op, args)
+    target._local_tensor.copy_(
+        redistributed(made, tuple(target.shape), target.device_mesh, placements, target.placements)
+    )
     return target
 
 
-def _drawn(cls: Any, func: Any, leaves: list[Any], structure: Any, spread: list[Any]) -> Any:
-    """Draws are those of one process: every rank draws for the whole tensor, and keeps its piece."""
-    target = spread[0]
-    mesh, shape = target.device_mesh, tuple(target.shape)
-    kept = tuple(R if isinstance(p, Partial) else p for p in target.placements)
-    whole = [x.full_tensor().clone() if isinstance(x, cls) else x for x in leaves]
-    args, kwargs = pytree.tree_unflatten(whole, structure)
-    made = func(*args, **kwargs)
-    piece = made
-    where = mesh.get_coordinate()
+def _made(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function that makes or fills a tensor gives beside a spread one: spread as that, if it has its shape, else whole."""
+    source = next(x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, cls))
+    if Tag.nondeterministic_seeded in func.tags:
+        whole = pytree.tree_map(
+            lambda x: x.full_tensor().clone() if isinstance(x, cls) else x, (args, kwargs)
+        )
+        return _drawn(cls, source, func._opname.endswith("_"), func(*whole[0], **whole[1]))
+    mesh = source.device_mesh
+    with unseen():
+        like = pytree.tree_map(lambda x: _on_meta(x) if isinstance(x, Tensor) else x, (args, kwargs))
+        known = func(*like[0], **like[1])
+    shape = tuple(known.shape)
+    placed = tuple(
+        [R if isinstance(p, Partial) or shape != tuple(source.shape) else p for p in source.placements]
+    )
+    named = dict(zip([a.name for a in func._schema.arguments], args, strict=False)) | kwargs
+    local = {k: x._local_tensor if isinstance(x, cls) else x for k, x in named.items()}
+    if "size" in local:
+        local["size"] = list(_local_shape(shape, placed, mesh))
+    if "stride" in local:
+        local["stride"] = [math.prod(local["size"][d + 1 :]) for d in range(len(shape))]
+    made = func(**local)
+    if func._opname.endswith("_"):
+        return source
+    return cls._of(made, mesh, placed, shape, tuple(known.stride()))
+
+
+def _drawn(cls: Any, source: Any, inplace: bool, made: Any) -> Any:
+    """Draws are those of one process: every rank has drawn `made`, for the whole tensor, and keeps its piece."""
+    mesh = source.device_mesh
+    kept = tuple(
+        [R if isinstance(p, Partial) or made.shape != source.shape else p for p in source.placements]
+    )
+    piece, where = made, mesh.get_coordinate()
     for at, placement in enumerate(kept):
         if isinstance(placement, Shard):
             piece = local_part(piece, placement.dim, mesh.size(at), where[at])
-    if func._opname.endswith("_"):
-        target._local_tensor.copy_(piece)
-        return target
-    return cls._of(piece, mesh, kept, shape, tuple(made.stride()))
+    if inplace:
+        source._local_tensor.copy_(piece)
+        return source
+    return cls._of(piece, mesh, kept, tuple(made.shape), tuple(made.stride()))

@@ -16,7 +16,7 @@ from ... import _state
 from ..._arrays import MetaArray, ndarray
 from ...autograd.tape import Node
 from ...tensor import Tensor, bump
-from . import plans
+from . import pieces, plans
 from .history import rebase
 from .overlap import refuse_shared
 from .shapes import elsewhere
@@ -165,6 +165,8 @@ class Op:
         self.forwarded: tuple[Any, ...] = ()  # what answers before these
         # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op fails neither by values nor has it side effects.
         self.in_rows: Any = None
+        self.for_pieces: Any = None  # ``fn(*args)``: the arguments for pieces, where some say another thing about these
+        self.pieces_rule: Any = None  # ``fn(asked)``: the ways to run on pieces, see `pieces.py`
         self.answered_by: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None
@@ -270,6 +272,18 @@ class Op:
             return fn
 
         return declare
+
+    def in_pieces(self, rule: Any = "", *, along: str = "") -> Any:
+        """Say how the op runs on pieces of its operands: by a text, by the parameter whose dimensions it goes along, or by a function.
+
+        The function, ``fn(asked)``, gives such a text or a list of ways; see `pieces.py`.
+        """
+        self.pieces_rule = pieces.along(along) if along else pieces.of_text(rule) if isinstance(rule, str) else pieces.of_function(rule)
+        return rule
+
+    def ways(self, asked: Any) -> list[Any] | None:
+        """The ways to run a call on pieces of its operands, the whole among them; None if nothing is known of the op."""
+        return None if self.pieces_rule is None else list(self.pieces_rule(asked))
 
     def decomposition(self, fn: Any) -> Any:
         """Say which operators give the same: ``fn(*args)`` calls their public functions."""

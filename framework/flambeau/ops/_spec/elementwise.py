@@ -20,6 +20,7 @@ from ...autograd.tape import Node, Overwritten
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, device_of, wrap
 from .._promote import NUMBERS, Rule, common
+from . import pieces
 from .base import EVERYWHERE, OPS, Autocast, Facts, Op
 from .history import check_versions, named_tensors, rebase
 from .nodes import indented, written
@@ -111,6 +112,7 @@ class ElementwiseOp(Op):
             self.node_class.title = title
         self._calls = 0
         self._grads: dict[int, Any] = {}
+        self._linear: dict[tuple[Any, ...], list[tuple[str, ...]]] = {}
         self._tensor_partials: dict[int, Any] = {}
         self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
         self.reads = frozenset(name for p in self.params for name in self.reads_of(p))
@@ -128,6 +130,48 @@ class ElementwiseOp(Op):
             return ()
         names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
         return names[1:] if name in self.vjps else names
+
+    def ways(self, asked: Any) -> list[Any]:
+        found = super().ways(asked)
+        if found is not None:
+            return found
+        ways = pieces.everywhere(asked)
+        for names in self.linear_together(tuple([... if isinstance(a, Tensor) else a for a in asked.args])):
+            given = {i: "sum" for i, name in enumerate(asked.names) if name in names}
+            ways.append(asked.way(given, "sum"))
+        return ways
+
+    def linear_together(self, numbers: tuple[Any, ...]) -> list[tuple[str, ...]]:
+        """The sets of operands in which the formula is linear together: their partials read none of them, and it adds up at some points.
+
+        Args:
+            numbers: the arguments, ``...`` for tensors.
+        """
+        found = self._linear.get(numbers)
+        if found is None:
+            tensors = [name for name, value in zip(self.params, numbers, strict=True) if value is ...]
+            found = [names for names in pieces.subsets(tensors) if self._is_linear(names, tensors, numbers)]
+            if len(self._linear) < 1000:
+                self._linear[numbers] = found
+        return found
+
+    def _is_linear(self, names: tuple[str, ...], tensors: list[str], numbers: tuple[Any, ...]) -> bool:
+        if any(not self.has_gradient(name) or {"out", *names} & set(self.reads_of(name)) for name in names):
+            return False
+        others = [name for name in tensors if name not in names]
+        rng = np.random.default_rng(0)
+        u, v = rng.standard_normal((2, len(names), 64)) * 3
+        u[:, :8] = v[:, :8] = 0.0                     # where nothing is left but what is added
+        fixed = dict(zip(others, rng.choice([0.0, 1.0, -1.5, 2.0], (len(others), 64)), strict=True))
+
+        def at(values: Any) -> Any:
+            given = fixed | dict(zip(names, values, strict=True))
+            out = np.empty(64)
+            self.launch(tuple([given[n] if a is ... else a for n, a in zip(self.params, numbers, strict=True)]), out, out.dtype)
+            return out
+
+        with np.errstate(all="ignore"):
+            return bool(np.allclose(at(u) + at(v), at(u + v), rtol=1e-12, atol=0, equal_nan=True))
 
     # -- forward
 

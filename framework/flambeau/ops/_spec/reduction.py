@@ -34,6 +34,10 @@ _OF_MATRIX = (-2, -1, 0, 1)
 MOST_KNOWN = 256                                      # layouts of large arrays that an op keeps
 
 
+# What pieces of a reduced dimension give parts of.
+_PARTS = {"add": "sum", "mul": "product", "max": "max", "min": "min", "and": "min", "or": "max"}
+
+
 def _of_transposed(dim: Any) -> Any:
     """The dimensions of the transposed matrix that `dim` of a matrix are; what is none of them stays, to be refused."""
     if dim.__class__ is tuple or dim.__class__ is list:
@@ -118,6 +122,23 @@ class ReductionOp(Op):
         """
         self.raw_rule = fn
         return fn
+
+    def ways(self, asked: Any) -> list[Any]:
+        found = super().ways(asked)
+        if found is not None:
+            return found
+        (x,), dims, rule = asked.operands, asked.dims("dim"), self.rule
+        ways, kept = [asked.whole()], bool(asked.named.get("keepdim", False))
+        averages = rule.finish is not None and rule.finish(6.0, 3) == 2.0
+        parts = _PARTS[rule.combine] if rule.finish is None else "avg" if averages else None
+        for d, size in enumerate(x.shape):
+            if d not in dims:
+                ways.append(asked.way({0: d}, d if kept else d - sum(other < d for other in dims)))
+            elif parts is not None and (size % asked.count == 0 if averages else asked.pieces_are_full(size)):
+                ways.append(asked.way({0: d}, parts))
+        if rule.combine == "add" and rule.term is None and (rule.finish is None or averages):
+            ways.append(asked.way({0: "sum"}, "sum"))
+        return ways
 
     def kinds(self, dtype: np.dtype) -> tuple[np.dtype, np.dtype] | None:
         """The dtypes that elements of `dtype` are accumulated in and that the result has; None if they are refused."""

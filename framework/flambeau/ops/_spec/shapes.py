@@ -11,7 +11,7 @@ import numpy as np
 from flambeau_kernels.cpu.along import SEVERAL, Along
 from flambeau_kernels.cpu.reduce import Reduction
 
-from ..._arrays import HeldArray, ndarray
+from ..._arrays import HeldArray, NoValues, ndarray
 from ..._kinds import KindArray
 from ..._symbolic import SymFloat, SymInt
 from ...tensor import Tensor, device_of
@@ -163,6 +163,8 @@ def common_device(op: Any, args: Any) -> Any:
 def host_only(name: str, *tensors: Any) -> None:
     """Raise NotImplementedError if one of `tensors` is on a device that the op `name`, a composite over arrays, has no code for."""
     for t in tensors:
+        if isinstance(t, Tensor) and t._array.__class__ is HeldArray:
+            raise NoValues(f"{name}: reads elements of its operand, a {type(t).__name__}, which has none of its own")
         if isinstance(t, Tensor) and t.is_cuda:
             raise NotImplementedError(f"{name}: not built for device {t.device} yet. Compute it on the CPU and move the result: x.cpu()")
 

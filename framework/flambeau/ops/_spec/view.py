@@ -18,6 +18,7 @@ from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
 from ...tensor import Tensor, bump, storage_buffer
 from .base import VIEWED, Autocast, Facts
 from .history import register_view, renew_views
+from .pieces import view_ways
 from .primitive import PrimitiveNode, PrimitiveOp
 from .shapes import elsewhere
 from .writing import check_recorded, check_view
@@ -63,6 +64,7 @@ class ViewOp(PrimitiveOp):
     is_view = True
     several = False  # whether the kernel gives several views
     may_be_tensor = ""  # the parameter whose Tensors `check` makes numbers of; it does nothing else
+    sized_by = ""  # the parameter that is the shape of the result
     piece_rule: Any = None  # ``fn(index, ndim, *args) -> op, args``: which view is one of several
 
     def piece(self, fn: Any) -> Any:
@@ -79,6 +81,9 @@ class ViewOp(PrimitiveOp):
         made = f"kernel({first}._array{arguments})"
         plain = f" and {self.may_be_tensor}.__class__ is int" if self.may_be_tensor else ""
         return [f"if {is_tensor(first)}{plain}:", f"    return of({first}, {made}, ({''.join(f'{name}, ' for name in rest)}))"]
+
+    def ways(self, asked: Any) -> list[Any]:
+        return super().ways(asked) or view_ways(asked)
 
     def shows_part(self) -> None:
         """Say that the view shows some elements, each once: its gradient lies in zeros of the whole, where the view would be."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....ops._spec.pieces import Way
+from ....utils._pytree import tree_map
 from .. import _rules
 from .._dtensor import DTensor
 
@@ -21,15 +23,12 @@ def register_sharding(op: Any) -> Callable[[Callable[..., Any]], Callable[..., A
     """
 
     def register(rule: Callable[..., Any]) -> Callable[..., Any]:
-        def ways(asked: Any) -> list[Any]:
-            args = [x._spec if isinstance(x, DTensor) else x for x in asked.args]
-            kwargs = {name: x._spec if isinstance(x, DTensor) else x for name, x in asked.kwargs.items()}
-            found = []
-            for results, operands in rule(*args, **kwargs):
-                if len({str(r) for r in results}) != 1:
-                    raise NotImplementedError(f"register_sharding: results of {asked.name} with different placements are not built yet")
-                found.append(_rules.Way(tuple(p for p in operands if p is not None), results[0]))
-            return found
+        def ways(args: Any, kwargs: Any) -> list[Way]:
+            args, kwargs = tree_map(lambda x: x._spec if isinstance(x, DTensor) else x, (args, kwargs))
+            return [
+                Way(tuple([_rules.place_of(p) for p in operands if p is not None]), tuple([_rules.place_of(p) for p in results]))
+                for results, operands in rule(*args, **kwargs)
+            ]
 
         for one in op if isinstance(op, (list, tuple)) else [op]:
             _rules.REGISTERED[getattr(one, "_opname", None) or str(one).split(".")[1]] = ways
