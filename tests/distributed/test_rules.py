@@ -101,7 +101,7 @@ def check_ways(op, args, count):
     whole = tensors_in(_dispatch.interpret(op, args))
     for way in ways:
         operands = Asked(op, args, results, count).operands
-        assert len(way.operands) == len(operands) and len(way.results) == len(results), way
+        assert (len(way.operands), len(way.results)) == (len(operands), len(results)), way
         if any(p == "sum" and x.dtype is fb.bool for p, x in zip(way.operands, operands, strict=True)):
             continue                                  # which have no sums
         pieces = [[piece_of(x, p, count, at) for x, p in zip(operands, way.operands, strict=True)] for at in range(count)]
