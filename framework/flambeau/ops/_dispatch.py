@@ -298,7 +298,8 @@ def _answered_into(answerer: Any, op: Op, args: tuple[Any, ...], targets: Any) -
         if target is made:
             continue
         if tuple(target.shape) != tuple(made.shape):
-            raise RuntimeError(f"{op.public_name}: the result has shape {tuple(made.shape)}, and the tensor that takes it {tuple(target.shape)}")
+            shapes = f"{tuple(made.shape)}, and the tensor that takes it {tuple(target.shape)}"
+            raise RuntimeError(f"{op.public_name}: the result has shape {shapes}")
         check_writable(op, target)
         node = made._node
         if node is not None and _state.grad_enabled():

@@ -128,7 +128,8 @@ class Spread(Interpreter):
             if not isinstance(x, Tensor):
                 return x
             if x.layout != fb.strided:
-                raise NotImplementedError(f"{op.public_name}: its result has the layout {x.layout}, of which no DTensor is built; use to_local()")
+                kind = x.layout
+                raise NotImplementedError(f"{op.public_name}: the result has layout {kind}, of which there are no DTensors; use to_local()")
             whole, placed = next(like, x), list(next(place, (R,) * mesh.ndim))
             for at, p in enumerate(placed):
                 if p.is_partial("avg"):               # so that gradients are those of parts of a sum
