@@ -131,6 +131,12 @@ def test_dtypes(mode, dtype):
     check(mode, arrays(mode, 4, 5, 6, 24, dtype))
 
 
+@pytest.mark.parametrize("shape", [(5, 9, 4, 32), (3, 17, 3, 33), (2, 2, 3, 70)])
+@pytest.mark.parametrize("mode", MODES)
+def test_bfloat16_meets_weights_in_pairs_of_states_or_one_by_one(mode, shape):
+    check(mode, arrays(mode, *shape, ml_dtypes.bfloat16), backwards=True)
+
+
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("sizes", [[1], [3, 3, 2, 1], [12, 12, 5, 5, 1], [4, 4]])
 @pytest.mark.parametrize("mode", MODES)

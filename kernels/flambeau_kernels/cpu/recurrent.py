@@ -2,7 +2,8 @@
 
 What the inputs bring to the gates of all steps is one product; the steps follow each other in compiled code
 (`recurrent_steps.py`), one call for the whole sequence; the gradients at the weights are products over all steps again.
-Half types are computed in float32 and rounded at the end. `fits` says which sequences are taken; the others, and everything
+Half types are computed in float32 and rounded at the end, but for bfloat16 on processors that multiply pairs of it: there the states
+that meet the weights are rounded in each step. `fits` says which sequences are taken; the others, and everything
 where nothing is compiled, are composed of single operations by the caller.
 """
 
@@ -70,29 +71,31 @@ def run(
     dtype = x.dtype
     rows, places = _lay_out(x, batch_sizes)
     columns, hidden = w_hh.shape
-    w_hh = widen(w_hh)
-    pre = np.empty((len(rows), columns), w_hh.dtype)
+    once = len(places.sizes) == 1                     # for which packing weights costs more than it spares
+    pairs = not once and _in_pairs(w_hh)
+    given, w_hh = w_hh, w_hh if pairs else widen(w_hh)
+    pre = np.empty((len(rows), columns), np.float32 if pairs else w_hh.dtype)
     matmul(rows, w_ih.T, pre, bias=_input_bias(b_ih, b_hh, mode, hidden))
     wide = _wide(hidden, pre.dtype)
     h, c = (_states(s, wide) for s in (h0, h0 if c0 is None else c0))
     bias = np.zeros(wide, pre.dtype)
     if mode == "GRU" and b_hh is not None:
         bias[:hidden] = b_hh[2 * hidden :]
-    out = np.empty((len(rows), hidden), pre.dtype)
-    before = np.empty_like(out) if keep else out
-    second = np.empty_like(out) if keep and not mode.startswith("RNN") else out
+    # What only leaves the steps, or meets weights again, is rounded there.
+    out = np.empty((len(rows), hidden), dtype if pairs else pre.dtype)
+    before = np.empty(out.shape, pre.dtype if mode == "GRU" else out.dtype) if keep else out
+    second = np.empty(out.shape, pre.dtype) if keep and not mode.startswith("RNN") else out
     width = _panel_width(pre.dtype)
     group, long = _group(places.batch, len(rows) * w_hh.size)
     made_row = -(-columns // width) * width + width // 2
     scratch = np.empty((places.batch, made_row), pre.dtype)
-    once = len(places.sizes) == 1                     # for which packing weights costs more than it spares
     if once:
         matmul(h[:, :hidden], w_hh.T, scratch[:, :columns])
-    panels = w_hh if once else _panels(w_hh, columns, hidden, True)
+    panels = w_hh if once else _pair_panels(given, True) if pairs else _panels(w_hh, columns, hidden, True)
     steps.advance.run(
-        -(-places.batch // group), pre, panels, h, c, bias, out, before, second, scratch, places.offsets, places.sizes, group,
-        *_order(places, backwards), places.row_step, hidden, columns, wide, made_row, int(once), release=long, MODE=mode,
-        KEEP=bool(keep), WHOLE=hidden % (width // 2) == 0, HEIGHTS=_heights(),
+        -(-places.batch // group), pre, panels, h, narrow(h, dtype) if pairs else h, c, bias, out, before, second, scratch,
+        places.offsets, places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, wide, made_row, int(once),
+        release=long, MODE=mode, KEEP=bool(keep), WHOLE=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
     )  # fmt: skip
     states = (h,) if c0 is None else (h, c)
     ends = tuple(np.array(s[:, :hidden], dtype) for s in states)
@@ -117,24 +120,26 @@ def run_grad(
     gates, before, second = kept
     rows, places = _lay_out(x, batch_sizes)
     columns, hidden = w_hh.shape
-    w_hh = widen(w_hh)
+    once = len(places.sizes) == 1
+    pairs = not once and _in_pairs(w_hh)
+    w_hh = w_hh if pairs else widen(w_hh)
     if grads[0] is None:
         grad = np.zeros((len(rows), hidden), gates.dtype)
     else:
-        grad = widen(_lay_out(grads[0], batch_sizes, _lies_by_batch(x, batch_sizes))[0])
+        grad = _lay_out(grads[0], batch_sizes, _lies_by_batch(x, batch_sizes))[0]
+        grad = grad if pairs else widen(grad)
     wide, width = _wide(hidden, gates.dtype), _panel_width(gates.dtype)
     dh, dc = (np.zeros((places.batch, wide), gates.dtype) if g is None else _states(g, wide) for g in (grads[1], grads[-1]))
-    dx = np.empty_like(gates)
-    dmade = np.empty_like(gates) if mode == "GRU" else dx
+    dx = np.empty(gates.shape, dtype if pairs else gates.dtype)
+    dmade = np.empty_like(dx) if mode == "GRU" else dx
     group, long = _group(places.batch, len(rows) * w_hh.size)
     slopes_row = columns + width
-    scratch = np.empty((places.batch, slopes_row), gates.dtype)
-    once = len(places.sizes) == 1
-    panels = w_hh if once else _panels(w_hh, hidden, columns, False)
+    scratch = np.empty((places.batch, slopes_row), dtype if pairs else gates.dtype)
+    panels = w_hh if once else _pair_panels(w_hh, False) if pairs else _panels(w_hh, hidden, columns, False)
     steps.retreat.run(
         -(-places.batch // group), gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, places.offsets,
         places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, wide, slopes_row, int(once),
-        release=long, MODE=mode, WHOLE=hidden % (width // 2) == 0, HEIGHTS=_heights(),
+        release=long, MODE=mode, WHOLE=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
     )  # fmt: skip
     if once:
         matmul(dmade, w_hh, dh[:, :hidden], accumulate=mode == "GRU")
@@ -265,6 +270,23 @@ def _panels(weights: ndarray, columns: int, depth: int, turned: bool) -> ndarray
     row, column = (s // weights.itemsize for s in weights.strides)
     steps.pack.run(count, weights, panels, columns, depth, *((row, column) if turned else (column, row)), WIDE=width)
     return panels
+
+
+def _in_pairs(weights: ndarray) -> bool:
+    """Whether states meet these recurrent weights as bfloat16, two at a time: where the processor multiplies pairs."""
+    from .gemm import tiles
+
+    machine = tiles.machine()
+    return weights.dtype.name == "bfloat16" and weights.shape[1] % 2 == 0 and machine is not None and machine.pairs
+
+
+def _pair_panels(weights: ndarray, turned: bool) -> ndarray:
+    """`_panels` of ``(G H, H)`` in bfloat16: int32, each of which holds two weights that follow each other along the sum."""
+    columns, hidden = weights.shape
+    if turned:
+        return _panels(np.ascontiguousarray(weights).view(np.int32), columns, hidden // 2, True)
+    two = np.ascontiguousarray(weights.reshape(columns // 2, 2, hidden).swapaxes(1, 2))
+    return _panels(two.view(np.int32)[..., 0], hidden, columns // 2, False)
 
 
 def _column_sums(a: ndarray) -> ndarray:

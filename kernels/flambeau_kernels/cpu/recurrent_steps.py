@@ -20,8 +20,11 @@ from __future__ import annotations
 from flambeau_kernels.cpu.lanes import exp_lanes, zero_lanes
 from flambeau_kernels.engine.language import (
     apart,
+    bitcast,
     broadcast,
+    dot_bfloat16,
     float32,
+    int32,
     kernel,
     lanes,
     load,
@@ -134,10 +137,12 @@ def pack(chunk, weights, panels, columns, depth, column_step, depth_step, *, WID
             to[k * WIDE + c] = KIND(0)
 
 
-def product(a, a_row, panels, c, c_row, rows, columns, depth, add, HEIGHTS):
+def product(a, a_row, panels, c, c_row, rows, columns, depth, add, HEIGHTS, PAIRS):
     """``C = A @ B`` of a few rows, or added to C if `add`; B in `panels`, and `columns` of C for whole ones.
 
-    Args: HEIGHTS: rows of the register tiles there are, falling to 1.
+    Args:
+        HEIGHTS: rows of the register tiles there are, falling to 1.
+        PAIRS: whether A and B are int32 that hold two bfloat16 each, which follow each other along the sum.
     """
     KIND = widened(c)
     WIDE = 2 * lanes(KIND)
@@ -146,11 +151,15 @@ def product(a, a_row, panels, c, c_row, rows, columns, depth, add, HEIGHTS):
         i = 0
         for TALL in unroll(HEIGHTS):
             while i + TALL <= rows:
-                tile(a + i * a_row, a_row, panel, c + (i * c_row + j), c_row, depth, add, KIND, TALL)
+                tile(a + i * a_row, a_row, panel, c + (i * c_row + j), c_row, depth, add, KIND, TALL, PAIRS)
                 i += TALL
 
 
-def tile(a, a_row, panel, c, c_row, depth, add, KIND, TALL):
+def multiply_add(x, y, total, PAIRS):
+    return dot_bfloat16(x, y, total) if PAIRS else fma(x, y, total)
+
+
+def tile(a, a_row, panel, c, c_row, depth, add, KIND, TALL, PAIRS):
     N = lanes(KIND)
     sums = local(vector(KIND, N), 2 * TALL)
     for R in unroll(range(2 * TALL)):
@@ -164,8 +173,8 @@ def tile(a, a_row, panel, c, c_row, depth, add, KIND, TALL):
         first, second = load(right, 0, N), load(right, N, N)
         for R in unroll(range(TALL)):
             x = broadcast(left[R * a_row], N)
-            sums[2 * R] = fma(x, first, sums[2 * R])
-            sums[2 * R + 1] = fma(x, second, sums[2 * R + 1])
+            sums[2 * R] = multiply_add(x, first, sums[2 * R], PAIRS)
+            sums[2 * R + 1] = multiply_add(x, second, sums[2 * R + 1], PAIRS)
         left += 1
         right += 2 * N
     for R in unroll(range(TALL)):
@@ -176,7 +185,7 @@ def tile(a, a_row, panel, c, c_row, depth, add, KIND, TALL):
 # -- one step forwards -------------------------------------------------------------------------------------------------------
 
 
-def lstm_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, row, rows, hidden, KEEP, WHOLE):
+def lstm_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, second, row, rows, hidden, KEEP, WHOLE, PAIRS):
     KIND = widened(out)
     N = lanes(KIND)
     for r in rolled(range(rows)):
@@ -200,10 +209,12 @@ def lstm_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, r
                 put(gates, o_at, leave, left, WHOLE)
             store(c, r * wide + j, cell)
             store(h, r * wide + j, state)
+            if PAIRS:
+                store(low, r * wide + j, state)
             put(out, at + j, state, left, WHOLE)
 
 
-def gru_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, row, rows, hidden, KEEP, WHOLE):
+def gru_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, second, row, rows, hidden, KEEP, WHOLE, PAIRS):
     KIND = widened(out)
     N = lanes(KIND)
     for r in rolled(range(rows)):
@@ -224,10 +235,12 @@ def gru_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, ro
                 put(gates, z_at, update, left, WHOLE)
                 put(gates, n_at, new, left, WHOLE)
             store(h, r * wide + j, state)
+            if PAIRS:
+                store(low, r * wide + j, state)
             put(out, at + j, state, left, WHOLE)
 
 
-def plain_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, row, rows, hidden, RELU, KEEP, WHOLE):
+def plain_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, second, row, rows, hidden, RELU, KEEP, WHOLE, PAIRS):
     KIND = widened(out)
     N = lanes(KIND)
     for r in rolled(range(rows)):
@@ -239,17 +252,20 @@ def plain_step(x, x_row, made, made_row, h, c, wide, bias, out, before, second, 
                 put(before, r * row + j, load(h, r * wide + j, N), left, WHOLE)
                 put(x, r * x_row + j, state, left, WHOLE)
             store(h, r * wide + j, state)
+            if PAIRS:
+                store(low, r * wide + j, state)
             put(out, r * row + j, state, left, WHOLE)
 
 
 @kernel(in_vectors=True)
-def advance(chunk, x, panels, h, c, bias, out, before, second, scratch, offsets, sizes, group, steps, first, step, row_step,
-            hidden, columns, wide, made_row, once, *, MODE, KEEP, WHOLE, HEIGHTS):  # fmt: skip
+def advance(chunk, x, panels, h, low, c, bias, out, before, second, scratch, offsets, sizes, group, steps, first, step, row_step,
+            hidden, columns, wide, made_row, once, *, MODE, KEEP, WHOLE, HEIGHTS, PAIRS):  # fmt: skip
     """Take a group of rows through all steps.
 
     Args:
         x: by position, what the inputs bring to the gates; with KEEP the gates take its place.
         h, c: the states, from the first to the last.
+        low: with PAIRS the states h in bfloat16, which meet the weights; else anything.
         bias: of a GRU, what is added to the recurrent part of `new`.
         out: by position, the new h. With KEEP also `before`, the h before it, and `second`: of an LSTM the c before it, of
             a GRU the recurrent part of `new`.
@@ -258,7 +274,7 @@ def advance(chunk, x, panels, h, c, bias, out, before, second, scratch, offsets,
     """
     begin = chunk * group
     made = scratch + begin * made_row
-    h_here, c_here = h + begin * wide, c + begin * wide
+    h_here, c_here, low_here = h + begin * wide, c + begin * wide, low + begin * wide
     N = lanes(widened(out))
     padded = (columns + 2 * N - 1) // (2 * N) * (2 * N)
     row = row_step * hidden
@@ -268,17 +284,21 @@ def advance(chunk, x, panels, h, c, bias, out, before, second, scratch, offsets,
         if rows > 0:
             place = offsets[t] + begin * row_step
             if once == 0:
-                apart(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False, HEIGHTS)
+                if PAIRS:
+                    apart(product)(bitcast(low_here, int32), wide // 2, panels, made, made_row, rows, padded, hidden // 2, False,
+                                   HEIGHTS, True)  # fmt: skip
+                else:
+                    apart(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False, HEIGHTS, False)
             x_here, x_row, at = x + place * columns, row_step * columns, place * hidden
             if MODE == "LSTM":
-                apart(lstm_step)(x_here, x_row, made, made_row, h_here, c_here, wide, bias, out + at, before + at, second + at,
-                                 row, rows, hidden, KEEP, WHOLE)  # fmt: skip
+                apart(lstm_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at, second + at,
+                                 row, rows, hidden, KEEP, WHOLE, PAIRS)  # fmt: skip
             elif MODE == "GRU":
-                apart(gru_step)(x_here, x_row, made, made_row, h_here, c_here, wide, bias, out + at, before + at, second + at,
-                                row, rows, hidden, KEEP, WHOLE)  # fmt: skip
+                apart(gru_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at, second + at,
+                                row, rows, hidden, KEEP, WHOLE, PAIRS)  # fmt: skip
             else:
-                apart(plain_step)(x_here, x_row, made, made_row, h_here, c_here, wide, bias, out + at, before + at, second + at,
-                                  row, rows, hidden, MODE == "RNN_RELU", KEEP, WHOLE)  # fmt: skip
+                apart(plain_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at, second + at,
+                                  row, rows, hidden, MODE == "RNN_RELU", KEEP, WHOLE, PAIRS)  # fmt: skip
 
 
 # -- one step backwards ------------------------------------------------------------------------------------------------------
@@ -357,7 +377,7 @@ def plain_slopes(gates, grad, dh, wide, dx, slopes, slopes_row, x_row, row, rows
 
 @kernel(in_vectors=True)
 def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, offsets, sizes, group, steps, first, step,
-            row_step, hidden, columns, wide, slopes_row, once, *, MODE, WHOLE, HEIGHTS):  # fmt: skip
+            row_step, hidden, columns, wide, slopes_row, once, *, MODE, WHOLE, HEIGHTS, PAIRS):  # fmt: skip
     """Take a group of rows back through all steps, from the last to the first.
 
     Args:
@@ -365,7 +385,7 @@ def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scrat
         grad: by position, the gradient at h.
         dh, dc: the gradients at the states, from the last to the first.
         dx: by position, the gradient at what the inputs brought to the gates; of a GRU, `dmade` at what the states brought.
-        scratch: a row of `slopes_row` for each row of the batch.
+        scratch: a row of `slopes_row` for each row of the batch, in bfloat16 with PAIRS.
         once: whether there is one step only, whose product with the weights is left to the caller.
         The rest is as for `advance`.
     """
@@ -391,4 +411,8 @@ def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scrat
                 apart(plain_slopes)(gates + x_at, grad + at, dh_here, wide, dx + x_at, slopes, slopes_row, x_row, row, rows,
                                     hidden, MODE == "RNN_RELU", WHOLE)  # fmt: skip
             if once == 0:                             # what a GRU's state hands on directly is there already
-                apart(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU", HEIGHTS)
+                if PAIRS:
+                    apart(product)(bitcast(slopes, int32), slopes_row // 2, panels, dh_here, wide, rows, padded, columns // 2,
+                                   MODE == "GRU", HEIGHTS, True)  # fmt: skip
+                else:
+                    apart(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU", HEIGHTS, False)
