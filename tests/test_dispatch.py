@@ -13,7 +13,7 @@ import flambeau as fb
 from flambeau import _state
 from flambeau.autograd import engine
 from flambeau.ops._spec import OPS
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 
 BINARY = ["add", "sub", "mul", "div", "maximum", "atan2", "pow", "eq", "lt"]
 UNARY = ["neg", "sqrt", "tanh", "exp", "sigmoid", "relu", "sin"]
@@ -33,8 +33,8 @@ def tier(request, monkeypatch):
         found = launchers.load()
         if not found:
             pytest.skip(launchers.available()[1])
-    for name, by_numpy in small._BY_NUMPY.items():
-        monkeypatch.setattr(small, name, found.get(name, by_numpy))
+    for name, by_numpy in hot_calls._BY_NUMPY.items():
+        monkeypatch.setattr(hot_calls, name, found.get(name, by_numpy))
 
 
 def array(shape, dtype=np.float32, seed=0, low=0.1):
@@ -370,8 +370,8 @@ def test_a_graph_is_used_up_unless_kept():
 def test_only_what_was_asked_for_is_computed(monkeypatch):
     x, w = fb.ones(3, 3, requires_grad=True), fb.ones(3, 3, requires_grad=True)
     calls = []
-    monkeypatch.setattr(small, "matmul_nt", lambda a, b: calls.append("input") or a.dot(b.T))
-    monkeypatch.setattr(small, "matmul_tn", lambda a, b: calls.append("mat2") or a.T.dot(b))
+    monkeypatch.setattr(hot_calls, "matmul_nt", lambda a, b: calls.append("input") or a.dot(b.T))
+    monkeypatch.setattr(hot_calls, "matmul_tn", lambda a, b: calls.append("mat2") or a.T.dot(b))
     (g,) = fb.autograd.grad((x @ w).sum(), w)
     assert calls == ["mat2"]
     assert g.tolist() == [[3.0] * 3] * 3
@@ -446,10 +446,10 @@ def test_methods_are_made_once_and_unknown_names_are_named():
 
 _COUNT = """
 import sys, flambeau as fb
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 x = fb.ones(3)
 for _ in range({calls}): x = x.view(3)
-print("llvmlite" in sys.modules, type(small.view).__name__)
+print("llvmlite" in sys.modules, type(hot_calls.view).__name__)
 """
 
 
@@ -457,7 +457,7 @@ def test_launchers_come_after_some_calls_from_the_cache_only(tmp_path, tier, fre
     def loaded_after(calls, **environment):
         return fresh_python("-c", _COUNT.format(calls=calls), **environment).split()
 
-    few, many = small.LOAD_AFTER - 50, small.LOAD_AFTER + 50
+    few, many = hot_calls.LOAD_AFTER - 50, hot_calls.LOAD_AFTER + 50
     assert loaded_after(few) == ["False", "function"]
     assert loaded_after(many, FLAMBEAU_LAUNCHERS="0") == ["False", "function"]
     assert loaded_after(many, FLAMBEAU_BACKEND="numpy") == ["False", "function"]
@@ -474,8 +474,8 @@ def test_a_long_process_compiles_launchers_for_the_next(tmp_path, tier, fresh_py
     if not launchers.load():
         pytest.skip(launchers.available()[1])
     cache = str(tmp_path / "cache")
-    assert fresh_python("-c", _COUNT.format(calls=small.COMPILE_AFTER + 50), FLAMBEAU_CACHE=cache).split()[0] == "True"
-    assert fresh_python("-c", _COUNT.format(calls=small.LOAD_AFTER + 50), FLAMBEAU_CACHE=cache).split()[1] == (
+    assert fresh_python("-c", _COUNT.format(calls=hot_calls.COMPILE_AFTER + 50), FLAMBEAU_CACHE=cache).split()[0] == "True"
+    assert fresh_python("-c", _COUNT.format(calls=hot_calls.LOAD_AFTER + 50), FLAMBEAU_CACHE=cache).split()[1] == (
         "builtin_function_or_method"
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 
 from . import _arrays, _inference, _state, _warn, devices, dtypes
 from ._arrays import HeldArray, MetaArray
@@ -294,7 +294,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
                 raise TypeError("stride() takes one dimension, but both dim and axis were given")
             dim = axis
         a = self._array
-        strides = small.steps(a)
+        strides = hot_calls.steps(a)
         if strides is None and isinstance(a, KindArray):
             strides = a.stride()
         if strides is None:
@@ -316,7 +316,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         buffer = self._storage[tape.BUFFER]
         if not a.size and not len(storage_buffer(self)):
             return 0
-        return (small.address(a) - small.address(buffer if buffer.__class__ is ndarray else storage_buffer(self))) // a.itemsize
+        return (hot_calls.address(a) - hot_calls.address(buffer if buffer.__class__ is ndarray else storage_buffer(self))) // a.itemsize
 
     def data_ptr(self) -> int:
         """Address of the first element, in bytes."""
@@ -325,7 +325,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         a = self._array
         if isinstance(a, KindArray):
             raise RuntimeError(f"data_ptr(): Cannot access data pointer of Tensor that doesn't have storage; it is {a.shown}")
-        return (small.address(a) if a.__class__ is ndarray else _arrays.address(a)) if a.size else 0
+        return (hot_calls.address(a) if a.__class__ is ndarray else _arrays.address(a)) if a.size else 0
 
     def numel(self) -> int:
         """Number of elements."""
@@ -1036,7 +1036,7 @@ def wrap(array: Any, node: Any = None) -> Tensor:
 
 
 _state.share(globals())
-_state.on_marking = small.objects_by_caller
+_state.on_marking = hot_calls.objects_by_caller
 engine._wrap = wrap
 
 
@@ -1052,11 +1052,11 @@ def _bind() -> None:
     """
     if "flambeau._subclass" in sys.modules or "flambeau.overrides" in sys.modules:
         return
-    Tensor.shape = property(small.sizes_of, doc=_shape.__doc__)  # pyright: ignore[reportAttributeAccessIssue]  # made here
+    Tensor.shape = property(hot_calls.sizes_of, doc=_shape.__doc__)  # pyright: ignore[reportAttributeAccessIssue]  # made here
 
 
-small.of_class(
-    small.Objects(
+hot_calls.of_class(
+    hot_calls.Objects(
         Tensor,
         {"array": "_array", "record": "_storage", "node": "_node", "link": "_view_of", "grad": "_gradient"},
         Size, _shape, _bind,

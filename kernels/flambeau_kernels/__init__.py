@@ -18,7 +18,7 @@ from . import engines, quiet
 from .formula import Formula
 from .reference import WORDS_READ
 
-__all__ = ["Formula", "backend", "cpu_backend", "launch", "set_backend", "small"]
+__all__ = ["Formula", "backend", "cpu_backend", "hot_calls", "launch", "set_backend"]
 
 # What narrow types compute in; keyed by dtype, whose hash is cheap where its name is not.
 _WIDE = {np.dtype(narrow): np.dtype(np.float32) for narrow in (
@@ -67,7 +67,7 @@ def set_backend(name: str) -> None:
     _backend, _compiled = _checked_name(name), None
     _chosen = name
     engines.choose(engines.ENGINES.get(_backend) or engines.of_plug_in())
-    small.start_over()
+    hot_calls.start_over()
     forget_plans()
 
 
@@ -361,7 +361,7 @@ def _into_float8(array: Any, name: str) -> Any:
 _backend = _checked_name(_chosen)
 engines.choose(engines.ENGINES.get(_backend) or engines.of_plug_in())
 
-from . import small  # noqa: E402  # needs the names above
+from . import hot_calls  # noqa: E402  # needs the names above
 
 if os.environ.get("FLAMBEAU_CPU"):
     from .engine import processors

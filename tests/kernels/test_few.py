@@ -9,7 +9,7 @@ import pytest
 
 import flambeau as fb
 from flambeau.ops import ranges, vision
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import ctc, distance_rows, twins
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine import launchers
@@ -118,8 +118,8 @@ def test_draws_in_place_are_the_same_with_and_without_launchers(dtype, name, mon
         x = fb.empty(shape, dtype=dtype)
         getattr(x, name)()                            # by which the kernel is there
         found = []
-        for redraws in (launchers.load()["redraws"], small.refuse):
-            monkeypatch.setattr(small, "redraws", redraws)
+        for redraws in (launchers.load()["redraws"], hot_calls.refuse):
+            monkeypatch.setattr(hot_calls, "redraws", redraws)
             fb.manual_seed(3)
             version = x._version
             found.append([getattr(x, name)().numpy().tobytes() for _ in range(60)])
@@ -131,7 +131,7 @@ def test_draws_in_place_are_the_same_with_and_without_launchers(dtype, name, mon
 def test_draws_in_place_go_to_memory_that_may_be_written_alone(monkeypatch):
     if not launchers.load():
         pytest.skip("no launchers here")
-    monkeypatch.setattr(small, "redraws", launchers.load()["redraws"])
+    monkeypatch.setattr(hot_calls, "redraws", launchers.load()["redraws"])
     x = fb.zeros(4, 4)
     x[:, 1].uniform_()
     x.t()[2:].uniform_()

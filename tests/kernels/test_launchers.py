@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import flambeau  # noqa: F401  # says which class objects are of
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import random_sample, random_stream, random_uniform
 from flambeau_kernels.engine import builtins_objects, builtins_picks, launchers, llvm, pyabi
 
@@ -47,7 +47,7 @@ def random(*shape, dtype=np.float32, seed=0):
 
 
 def test_every_launcher_has_a_name_that_calls_reach_it_by():
-    assert set(CALL) == set(small._BY_NUMPY)
+    assert set(CALL) == set(hot_calls._BY_NUMPY)
 
 
 # --- results ------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_steps_and_addresses_are_those_of_the_array(dtype):
     whole = np.arange(24).astype(dtype).reshape(4, 6)
     for a in (whole, whole.T, whole[1:, ::2], whole[2, 3, ...], np.broadcast_to(whole, (2, 4, 6))):
         assert CALL["steps"](a) == tuple(s // a.itemsize for s in a.strides)
-        assert CALL["address"](a) == a.ctypes.data == small.numpy_address(a)
+        assert CALL["address"](a) == a.ctypes.data == hot_calls.numpy_address(a)
     assert CALL["steps"](whole[:0]) is CALL["steps"]([1]) is CALL["address"](whole.view(Subclass)) is None
 
 
@@ -368,9 +368,9 @@ def test_what_picking_and_storing_refuse():
 
 @pytest.fixture
 def of_objects():
-    if small.objects is None:
+    if hot_calls.objects is None:
         pytest.skip("nobody said which class objects are of")
-    return small.objects.cls, *(CALL[name] for name in launchers._OF_OBJECTS)
+    return hot_calls.objects.cls, *(CALL[name] for name in launchers._OF_OBJECTS)
 
 
 def test_an_object_over_an_array_has_a_record_of_its_own(of_objects):
@@ -383,7 +383,7 @@ def test_an_object_over_an_array_has_a_record_of_its_own(of_objects):
     assert made._storage == [0, 0, None, None]
     assert made._node is made._view_of is None
     assert over(None) is over([a]) is over(a.view(Subclass)) is over() is None
-    assert (type(sizes_of(made)), sizes_of(made)) == (small.objects.sizes, (2, 3))
+    assert (type(sizes_of(made)), sizes_of(made)) == (hot_calls.objects.sizes, (2, 3))
     assert sizes_of(over(np.array(1.0))) == ()
 
 
@@ -406,13 +406,13 @@ def test_objects_are_freed(of_objects):
     _, over, view_of, sizes_of = of_objects
     a, op = random(2, 3), object()
     base = over(a)
-    before = [sys.getrefcount(item) for item in (a, op, base, small.objects.sizes, small.objects.cls, 0, None, True)]
+    before = [sys.getrefcount(item) for item in (a, op, base, hot_calls.objects.sizes, hot_calls.objects.cls, 0, None, True)]
     for _ in range(20_000):
         view_of(base, a, op, (1,), True)
         view_of(view_of(base, a, op, (), False), a, op, (), False)
         sizes_of(over(a))
         base._storage[3] = None
-    after = [sys.getrefcount(item) for item in (a, op, base, small.objects.sizes, small.objects.cls, 0, None, True)]
+    after = [sys.getrefcount(item) for item in (a, op, base, hot_calls.objects.sizes, hot_calls.objects.cls, 0, None, True)]
 
     assert all(abs(m - n) < 50 for m, n in zip(after, before, strict=True)), (before, after)
 
@@ -429,7 +429,7 @@ def test_a_view_keeps_its_memory():
 def stream(monkeypatch):
     made = random_stream.MT19937Stream(5)
     made.clone().few_normals(np.empty(16, np.float32))  # the kernel's table is there from the first draw on
-    monkeypatch.setattr(small, "normals", CALL["normals"])
+    monkeypatch.setattr(hot_calls, "normals", CALL["normals"])
     return made
 
 
@@ -486,7 +486,7 @@ def draws(monkeypatch):
     for _, fill in DRAWS.values():
         fill(random_stream.MT19937Stream(5), (2,))       # a kernel's table is there from the first draw on
     random_sample.randperm(random_stream.MT19937Stream(5), 3)
-    monkeypatch.setattr(small, "draws", CALL["draws"])
+    monkeypatch.setattr(hot_calls, "draws", CALL["draws"])
 
 
 @pytest.mark.parametrize("name", DRAWS)
@@ -525,7 +525,7 @@ def test_permutations_are_the_same_with_and_without_launchers(draws, monkeypatch
     lengths = (1, 2, 3, 10, 1024, 625, 624, 1, 2, 1025)
     stream, other = random_stream.MT19937Stream(5), random_stream.MT19937Stream(5)
     made = [random_sample.randperm(stream, n) for n in lengths]
-    monkeypatch.setattr(small, "draws", small.refuse)
+    monkeypatch.setattr(hot_calls, "draws", hot_calls.refuse)
 
     for n, order in zip(lengths, made, strict=True):
         np.testing.assert_array_equal(order, random_sample.randperm(other, n))

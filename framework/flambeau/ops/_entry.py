@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 
 from .. import _aten, _inference, _state
 from .._arrays import ndarray
@@ -29,7 +29,7 @@ from ._spec.nodes import indented
 
 _scope: dict[str, Any] = {
     "__name__": "flambeau.ops._generated", "Tensor": Tensor, "integer": np.integer, "ndarray": ndarray, "asarray": np.asarray, "wrap": wrap,
-    "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "small": small,
+    "new": object.__new__, "next_seq": _state.next_seq, "local": _state.local, "hot_calls": hot_calls,
     "getframe": sys._getframe, "OWN_FILES": tape.OWN_FILES, "users_place": tape.users_place,
     "new_record": _inference.new_record, "refuse_saving": _inference.refuse_saving,
 }  # fmt: skip
@@ -40,7 +40,7 @@ _state.share(_scope)
 def accept_on_fast_path(parameter_class: type) -> None:
     """Let the generated entry points treat `parameter_class` as they treat Tensor."""
     _scope["Parameter"] = parameter_class
-    small.take_as_object(parameter_class)
+    hot_calls.take_as_object(parameter_class)
     _dispatch.take_for_plain(parameter_class)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import matmul as kernel
 
 from .._arrays import ndarray
@@ -17,9 +17,9 @@ def product(a: Any, b: Any) -> Any:
     """``a @ b`` on arrays, vectors included; halves accumulate in float32 and are rounded once."""
     if type(a) is not ndarray or type(b) is not ndarray or a.dtype.kind == "b":
         return _product_elsewhere(a, b)
-    made = small.matmul(a, b)
+    made = hot_calls.matmul(a, b)
     if made is None and a.ndim and b.ndim <= 2:
-        made = kernel.small(a, b)
+        made = kernel.small_product(a, b)
     if made is not None:
         return made
     if a.ndim == 1 and b.ndim == 1:
@@ -51,13 +51,13 @@ def large(a: Any, b: Any) -> Any:
 
 def product_nt(a: Any, b: Any) -> Any:
     """``a @ b.mH`` of matrices."""
-    made = small.matmul_nt(a, b)
+    made = hot_calls.matmul_nt(a, b)
     return product(a, transposed(b)) if made is None else made
 
 
 def product_tn(a: Any, b: Any) -> Any:
     """``a.mH @ b`` of matrices."""
-    made = small.matmul_tn(a, b)
+    made = hot_calls.matmul_tn(a, b)
     return product(transposed(a), b) if made is None else made
 
 

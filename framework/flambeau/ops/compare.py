@@ -116,7 +116,8 @@ def equal(input, other):
 
 
 @equal.plan(
-    tensors=("input", "other"), discrete=True, builtin="SAID[small.same(a_input, a_other)]", names={"SAID": {None: None, 0: False, 1: True}}
+    tensors=("input", "other"), discrete=True, builtin="ANSWERS[hot_calls.same(a_input, a_other)]",
+    names={"ANSWERS": {None: None, 0: False, 1: True}}
 )  # fmt: skip
 def _are_equal(a, b):
     d = a.dtype

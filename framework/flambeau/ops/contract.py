@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.matmul import small
+from flambeau_kernels.cpu.matmul import small_product
 from flambeau_kernels.cpu.softmax import widen
 
 from .. import dtypes
@@ -149,7 +149,7 @@ inner.forwards(_inner_of_vectors)
 
 @inner.plan(tensors=("input", "other"), dtypes="fdil")
 def _inner_of_matrices(a, b):
-    return small(a, b.T) if a.ndim == 2 == b.ndim else None
+    return small_product(a, b.T) if a.ndim == 2 == b.ndim else None
 
 
 def _check_cross(input, other, dim):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import counting, scatter
 from flambeau_kernels.cpu import sort as kernel
 from flambeau_kernels.cpu.along import ALL, Along
@@ -401,7 +401,7 @@ def _counted_many(a: np.ndarray, weights: Any, minlength: int) -> Any:
     if w.__class__ is not np.ndarray or w.shape != a.shape or w.dtype.char not in "fd":
         return None
     made = np.zeros(count, w.dtype)
-    return wrap(made) if small.add_along(made, 0, a, w) is not None or scatter.combine_along(made, 0, a, w, "sum") else None
+    return wrap(made) if hot_calls.add_along(made, 0, a, w) is not None or scatter.combine_along(made, 0, a, w, "sum") else None
 
 
 @bincount.vjp

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import fill as kernel
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
@@ -152,7 +152,7 @@ def _quickly(make: Any, sizes: tuple[Any, ...], d: Any, otherwise: Any = None) -
         return None
     try:
         plain = d.numpy if d is not None else otherwise or dtypes._default.numpy
-        return small.over(make(sizes if len(sizes) != 1 else sizes[0], plain))
+        return hot_calls.over(make(sizes if len(sizes) != 1 else sizes[0], plain))
     except (TypeError, ValueError, AttributeError, MemoryError):
         return None                                   # the general way says what is wrong
 
@@ -362,7 +362,7 @@ def _filled_quickly(size: Any, value: Any, d: Any) -> Tensor | None:
     if not _fits_plainly(value, array.dtype):
         return None
     kernel.refill(array, value)
-    return small.over(array)
+    return hot_calls.over(array)
 
 
 def _fill_number(name: str, value: Any) -> Any:
@@ -406,7 +406,7 @@ def _like(make: Any) -> Any:
         if memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (INTERPRETED and interpreted()):
             array = input._array
             if dtype is None and array.__class__ is ndarray and array.flags.c_contiguous:
-                made = small.over(make(array.shape, array.dtype))
+                made = hot_calls.over(make(array.shape, array.dtype))
             else:
                 made = _like_quickly(make, array, dtype)
             if made is not None:
@@ -428,9 +428,9 @@ def _like_quickly(make: Any, a: Any, d: Any) -> Tensor | None:
     if a.__class__ is not ndarray or d is not None and d.__class__ is not dtype:
         return None
     if a.flags.c_contiguous:
-        return small.over(make(a.shape, a.dtype if d is None else d.numpy))
+        return hot_calls.over(make(a.shape, a.dtype if d is None else d.numpy))
     if a.ndim == 2 and a.flags.f_contiguous:
-        return small.over(make(a.shape[::-1], a.dtype if d is None else d.numpy).T)
+        return hot_calls.over(make(a.shape[::-1], a.dtype if d is None else d.numpy).T)
     return None
 
 
@@ -582,7 +582,7 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
     if _state.FILL_EMPTY:
         kernel.fill_unset(base)
     strides = tuple([s * d.itemsize for s in steps])
-    array = small.restrided(base, shape, strides, 0) if base.size else None
+    array = hot_calls.restrided(base, shape, strides, 0) if base.size else None
     if array is None:
         array = _arrays.restride(base, shape, strides, 0, base.view(np.uint8))
     return finish(array, requires_grad, place)
@@ -631,13 +631,13 @@ def _of_values(data: Any, d: dtype | None) -> Tensor | None:
         data, kind = list(data), list
     if kind is list or kind is tuple:
         if not data:
-            return small.over(np.empty(0, (d or dtypes._default).numpy))
+            return hot_calls.over(np.empty(0, (d or dtypes._default).numpy))
         array = _of_plain_numbers(data, d)
-        return None if array is None else small.over(array)
+        return None if array is None else hot_calls.over(array)
     if kind is not float and kind is not int and kind is not bool:
         return None
     plain = (d or _OF_KIND.get(kind) or dtypes._default).numpy
-    return small.over(np.array(data, plain)) if _fits_plainly(data, plain) else None
+    return hot_calls.over(np.array(data, plain)) if _fits_plainly(data, plain) else None
 
 
 def array_of(data: Any, d: Any) -> ndarray:
@@ -909,7 +909,7 @@ def from_numpy(array: Any) -> Tensor:
         if flags.c_contiguous and flags.writeable and array.size and 1 not in array.shape:
             # A view, because the caller may set the shape or the flags of what is his.
             view = array.view()
-            made = small.over(view)
+            made = hot_calls.over(view)
             if array.base is not None:
                 made._storage[2] = (view,)  # the storage begins where the given array does
             return made

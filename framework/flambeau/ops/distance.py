@@ -333,7 +333,7 @@ def _few_forms(a, b, w, c):
     (count, left), (same, right), (outputs, i, j) = a.shape, b.shape, w.shape
     if same != count or i != left or j != right or not 0 < count * w.size < 4096 or c is not None and c.shape != (outputs,):
         return None
-    forms = matmul.small(a, w.transpose(1, 0, 2).reshape(left, outputs * right)).reshape(count, outputs, right)
+    forms = matmul.small_product(a, w.transpose(1, 0, 2).reshape(left, outputs * right)).reshape(count, outputs, right)
     made = matmul.small_batch(forms, b[:, :, None])[..., 0]
     return made if c is None else np.add(made, c, made)
 

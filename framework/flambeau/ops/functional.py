@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import cast, small
+from flambeau_kernels import cast, hot_calls
 from flambeau_kernels.arithmetic import TIMES
 from flambeau_kernels.cpu import random as draws
 
@@ -373,7 +373,7 @@ def _multiplied_by_mask(input, p, training, inplace=False):
         noise = draws.bernoulli(stream(), np.empty(a.shape, dtype), 1 - p)
     kept = 1 / (1 - p) if dtype is FLOAT64 else _scale(p)
     TIMES.into(noise, kept)
-    return input * small.over(noise)
+    return input * hot_calls.over(noise)
 
 
 @lru_cache(64)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import scatter
 from flambeau_kernels.cpu.softmax import widen
 
@@ -301,7 +301,7 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
             made = _pick(self._array, (k,))
             return recorded(index, made, (self._node,), (self._array.shape, key), (None, (key[0]._storage,))) if recording else wrap(made)
     if len(key) == 2 and not recording and key[0].__class__ is Tensor is key[1].__class__:
-        made = small.pick_pairs(self._array, key[0]._array, key[1]._array)
+        made = hot_calls.pick_pairs(self._array, key[0]._array, key[1]._array)
         if made is not None:
             return wrap(made)
     split = plain_key(key)
@@ -733,7 +733,7 @@ def _index_put_planned(a, indices, values, accumulate):
             return accumulate and len(key) == 1 and a.ndim == 1 and scatter.combine_along(a, 0, key[0], values, "sum")
     if accumulate:
         if len(key) == 1:
-            if small.add_slices(a, 0, key[0], values) is not None:
+            if hot_calls.add_slices(a, 0, key[0], values) is not None:
                 return True
             if _fits_rows(a, key[0], values) and scatter.sum_rows_into(a, 0, key[0], values):
                 return True

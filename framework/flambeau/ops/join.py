@@ -108,7 +108,7 @@ def _cat_pieces(asked):
     return parts + [asked.way(dict.fromkeys(there, d), d) for d in range(len(shape)) if d != at]
 
 
-@cat.plan(lists=True, wraps="dim", builtin="small.cat(a_tensors, dim)")
+@cat.plan(lists=True, wraps="dim", builtin="hot_calls.cat(a_tensors, dim)")
 def _joined_arrays(arrays, dim):
     """Arrays whose floating dtype is what numpy makes of them as well."""
     if dim.__class__ is not int or set(map(type, arrays)) != {ndarray}:
@@ -265,7 +265,7 @@ def stack(tensors, dim=0):
 
 
 
-@stack.plan(lists=True, builtin="small.stack(a_tensors, dim)")
+@stack.plan(lists=True, builtin="hot_calls.stack(a_tensors, dim)")
 def _stacked(arrays, dim):
     """Arrays of one shape and dtype, joined without a view of each."""
     if set(map(type, arrays)) != {ndarray}:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import COMPILED_FROM, small
+from flambeau_kernels import COMPILED_FROM, hot_calls
 from flambeau_kernels.arithmetic import PLUS
 from flambeau_kernels.cpu import matmul as kernel
 
@@ -119,14 +119,14 @@ mm.in_pieces("ik,kj->ij")
 mm.kernel(product)
 
 
-@mm.plan(native="small.enter_matmul(input, mat2)")
+@mm.plan(native="hot_calls.enter_matmul(input, mat2)")
 def _product_of_matrices(a: Any, b: Any) -> Any:
     """Two matrices of one floating dtype."""
     if a.ndim != 2 or b.ndim != 2:
         return None
-    made = small.matmul(a, b)
+    made = hot_calls.matmul(a, b)
     if made is None:
-        made = kernel.small(a, b)
+        made = kernel.small_product(a, b)
         if made is None:
             made = large(a, b)
     return made
@@ -204,7 +204,7 @@ bmm.kernel(product)
 
 def _product_of_batches(a: Any, b: Any) -> Any:
     """Two batches of matrices of one floating dtype."""
-    made = small.bmm(a, b)
+    made = hot_calls.bmm(a, b)
     if made is not None:
         return made
     d = a.dtype
@@ -217,7 +217,7 @@ def _product_of_batches(a: Any, b: Any) -> Any:
 
 
 
-@bmm.plan(native="small.enter_bmm(input, mat2)")
+@bmm.plan(native="hot_calls.enter_bmm(input, mat2)")
 def _product_of_two_batches(a: Any, b: Any) -> Any:
     return _product_of_batches(a, b) if a.ndim == 3 else None
 
@@ -267,7 +267,7 @@ def _product_parts(input: Tensor, mat2: Tensor) -> Tensor:
 
 products.node_class.title = "BmmBackward0"
 products.kernel(product)
-products.plan(_product_of_batches, native="small.enter_bmm(input, mat2)")
+products.plan(_product_of_batches, native="hot_calls.enter_bmm(input, mat2)")
 
 
 @products.shape
@@ -412,7 +412,7 @@ def outer(input, vec2):
     return input.unsqueeze(1) * vec2
 
 
-@outer.plan(tensors=("input", "vec2"), dtypes="fdil", builtin="small.outer(a_input, a_vec2)")
+@outer.plan(tensors=("input", "vec2"), dtypes="fdil", builtin="hot_calls.outer(a_input, a_vec2)")
 def _outer_of_vectors(a, b):
     if a.ndim == b.ndim == 1 and a.size * b.size >= COMPILED_FROM:
         return OPS["mul"].formula.direct(a[:, None], b)
@@ -477,9 +477,9 @@ def _stretched(a: Any, b: Any) -> Any:
     if b.ndim > 2:
         return kernel.small_batch(a, b)
     if a.ndim > 2:
-        made = kernel.small(a.reshape(-1, a.shape[-1]), b)
+        made = kernel.small_product(a.reshape(-1, a.shape[-1]), b)
         return None if made is None else made.reshape(*a.shape[:-1], *b.shape[1:])
-    return kernel.small(a, b)
+    return kernel.small_product(a, b)
 
 
 def _batched(input: Tensor, other: Tensor) -> Tensor:
@@ -538,7 +538,7 @@ def _plus(multiply: Any) -> Any:
 
 
 def _two_matrices(a: Any, b: Any) -> Any:
-    return kernel.small(a, b) if a.ndim == 2 == b.ndim else None
+    return kernel.small_product(a, b) if a.ndim == 2 == b.ndim else None
 
 
 def _two_batches(a: Any, b: Any) -> Any:
@@ -721,7 +721,7 @@ def _large_linear(a: Any, w: Any, b: Any) -> Any:
     return None
 
 
-@linear.plan(native="small.enter_matmul_nt(input, weight) if bias is None else small.enter_linear(input, weight, bias)")
+@linear.plan(native="hot_calls.enter_matmul_nt(input, weight) if bias is None else hot_calls.enter_linear(input, weight, bias)")
 def _rows_through_weights(a: Any, w: Any, b: Any) -> Any:
     """Rows of one floating dtype through a weight matrix, or None."""
     rows = a
@@ -730,15 +730,15 @@ def _rows_through_weights(a: Any, w: Any, b: Any) -> Any:
             return None
         rows = a.reshape(-1, a.shape[-1])
     if b is None:
-        o = small.matmul_nt(rows, w)
+        o = hot_calls.matmul_nt(rows, w)
         if o is None:
-            o = small.numpy_matmul_nt(rows, w)
+            o = hot_calls.numpy_matmul_nt(rows, w)
             if o is None and w.ndim == 2:
                 o = large(rows, w.T)
     else:
-        o = small.linear(rows, w, b)
+        o = hot_calls.linear(rows, w, b)
         if o is None:
-            o = small.numpy_linear(rows, w, b)
+            o = hot_calls.numpy_linear(rows, w, b)
             if o is None:
                 o = _large_linear(rows, w, b)
     return o if o is None or rows is a else o.reshape(*a.shape[:-1], o.shape[1])

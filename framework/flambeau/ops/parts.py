@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 
 from .. import _state, dtypes
 from .._arrays import MetaArray, empty_like_layout, ndarray, permutation
@@ -46,7 +46,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
 def _diagonal(a, offset, dim1, dim2):
     if a.__class__ is ndarray:
         if offset == 0 and dim1 == 0 and dim2 == 1 and a.ndim == 2:
-            made = small.restrided(a, (min(a.shape),), (sum(a.strides),), 0)
+            made = hot_calls.restrided(a, (min(a.shape),), (sum(a.strides),), 0)
             if made is not None:
                 return made
         try:

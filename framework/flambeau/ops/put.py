@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import scatter as kernel
 
 from .. import _state, dtypes
@@ -68,7 +68,7 @@ def _take(a, index):
 
 @take.plan
 def _take_planned(a, at):
-    made = small.pick_slices(a if a.ndim == 1 else a.reshape(-1), 0, at)
+    made = hot_calls.pick_slices(a if a.ndim == 1 else a.reshape(-1), 0, at)
     if made is not None:
         return made
     return a.take(at) if at.dtype is INT64 and 0 < at.size < FEW else None
@@ -131,7 +131,7 @@ def _put_planned(a, at, source, accumulate):
     if at.dtype is not INT64 or source.dtype is not a.dtype or not at.size or at.size != source.size:
         return False
     flat = a.reshape(-1), 0, at.reshape(-1), source.reshape(-1)
-    if (small.add_along if accumulate else small.put_along)(*flat) is not None:
+    if (hot_calls.add_along if accumulate else hot_calls.put_along)(*flat) is not None:
         return True
     if at.size >= FEW:
         return kernel.combine_along(*flat, "sum" if accumulate else "put")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 
 from .. import _state, devices, dtypes
 from .._arrays import HeldArray, MetaArray, ndarray
@@ -379,7 +379,7 @@ def _in_short(draw: Any, sizes: tuple[Any, ...], d: Any, generator: Any, require
     except (TypeError, ValueError, AttributeError, MemoryError):
         return None
     draw(_stream(generator), array)
-    made = small.over(array)
+    made = hot_calls.over(array)
     return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
 
@@ -408,7 +408,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
             whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
             array = _cpu_kernels().uniforms((_default or _default_generator())._stream, whole, _SINGLE)
             if array is not None:
-                return small.over(array)
+                return hot_calls.over(array)
         made = _in_short(_cpu_kernels().uniform, sizes, dtype, generator, requires_grad)
         if made is not None:
             return made
@@ -440,7 +440,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
             whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
             array = (_default or _default_generator())._stream.normals(whole)
             if array is not None:
-                return small.over(array)
+                return hot_calls.over(array)
         made = _in_short(_cpu_kernels().normal, sizes, dtype, generator, requires_grad)
         if made is not None:
             return made
@@ -507,13 +507,13 @@ def _integers_in_short(args: tuple[Any, ...]) -> Tensor | None:
         return None
     array = _cpu_kernels().integers(_stream(None), size, low, high)
     if array is not None:
-        return small.over(array)
+        return hot_calls.over(array)
     try:
         array = np.empty(size, _INT64)
     except (TypeError, ValueError, MemoryError):
         return None
     _cpu_kernels().randint(_stream(None), array, low, high)
-    return small.over(array)
+    return hot_calls.over(array)
 
 
 _INT64 = np.dtype(np.int64)
@@ -532,7 +532,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     if isinstance(out, Tensor) and out._lacks_values:
         return out_of_shape("randperm", out, (int(n),), dtype, device)
     if out is layout is device is dtype is None and not (PLACED or requires_grad) and n.__class__ is int:
-        return small.over(_cpu_kernels().randperm(_stream(generator), n, _INT64))
+        return hot_calls.over(_cpu_kernels().randperm(_stream(generator), n, _INT64))
     if out is not None:
         asked, dtype = dtype, dtype or getattr(out, "dtype", None)
         out_of_shape("randperm", out, (int(n),), asked, device)
@@ -570,7 +570,7 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
                 if array is None:
                     array = np.empty(a.shape, a.dtype)
                     getattr(_cpu_kernels(), draw_name)(_stream(generator), array)
-                made = small.over(array)
+                made = hot_calls.over(array)
                 return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
         made = like_tensor(lambda s, d: np.empty(s, d), input, dtype, device, False, memory_format, layout)
         fill_in_place(made, name, lambda a: getattr(_kernels(), draw_name)(_stream(generator), a))
@@ -608,7 +608,7 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
     if plainly and not (INTERPRETED and interpreted()):
         a = input._array
         if a.__class__ is ndarray and a.flags.c_contiguous:
-            made = small.over(np.empty(a.shape, a.dtype))
+            made = hot_calls.over(np.empty(a.shape, a.dtype))
             _cpu_kernels().randint(_stream(generator), made._array, low, high)
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     made = like_tensor(lambda s, d: np.empty(s, d), input, dtype, device, False, memory_format, layout)
@@ -723,7 +723,7 @@ def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
         _cpu_kernels().bernoulli(_stream(generator), array, a)
     except RuntimeError:  # a chance that is none, said in other words below
         return None
-    return small.over(array)
+    return hot_calls.over(array)
 
 
 @composite(surface=FUNCTION, samples="p(2, 3).round() + 3, u(2, 3)", random=True)

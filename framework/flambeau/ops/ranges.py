@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import fill as kernel
 from flambeau_kernels.cpu.twins import twin
 
@@ -128,10 +128,10 @@ def _counted(start: Any, end: Any, step: Any, d: Any) -> Tensor | None:
         if not step or (end - start) * step < 0 or not -_EXACT < start < _EXACT or not -_EXACT < end < _EXACT:
             return None
         if d is None or d is dtypes.int64:
-            return small.over(np.arange(start, end, step, dtype=_INT64)) if (end - start) // step < kernel.COUNTED_FROM else None
+            return hot_calls.over(np.arange(start, end, step, dtype=_INT64)) if (end - start) // step < kernel.COUNTED_FROM else None
         # Whole numbers up to 2**24 are float32.
         if d is dtypes.float32 and (end - start) // step < kernel.COUNTED_FROM:
-            return small.over(np.arange(start, end, step, dtype=FLOAT32))
+            return hot_calls.over(np.arange(start, end, step, dtype=FLOAT32))
         return None
     for x in (start, end, step):
         if x.__class__ is not float and x.__class__ is not int or not -_EXACT < x < _EXACT:
@@ -145,11 +145,11 @@ def _counted(start: Any, end: Any, step: Any, d: Any) -> Tensor | None:
     if count >= kernel.COUNTED_FROM or plain is not FLOAT32 and plain is not FLOAT64:
         return None
     if count <= _FEW:
-        return small.over(np.array([i * step + start for i in range(count)], plain))
+        return hot_calls.over(np.array([i * step + start for i in range(count)], plain))
     values = np.arange(count, dtype=FLOAT64)
     values *= step
     values += start
-    return small.over(values if plain is FLOAT64 else values.astype(plain))
+    return hot_calls.over(values if plain is FLOAT64 else values.astype(plain))
 
 
 _INT64 = np.dtype(np.int64)
@@ -205,8 +205,8 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
         if d is dtypes.float32 or d is dtypes.float64:
             try:
                 if -1e38 < start < 1e38 and -1e38 < end < 1e38:
-                    return small.over(_few_between(d.numpy)(start, end, steps)[0])
-                return small.over(_between(start, end, steps, d.numpy))
+                    return hot_calls.over(_few_between(d.numpy)(start, end, steps)[0])
+                return hot_calls.over(_between(start, end, steps, d.numpy))
             except OverflowError:  # no float32
                 pass
     return _linspace(start, end, steps, out, dtype, device, requires_grad)
@@ -388,7 +388,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
     d = dtype or (out.dtype if out is not None else None)
     kind = _dtype(d)
     if layout is None is out and (device is None or device.__class__ is str and device == "cpu") and not (PLACED or pin_memory):
-        made = small.over(_diagonal(n, n if m is None else m, kind))
+        made = hot_calls.over(_diagonal(n, n if m is None else m, kind))
         return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     made = made_at(
         _place(device), (n, n if m is None else m), kind,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import scatter as kernel
 
 from .. import dtypes
@@ -102,7 +102,7 @@ def _index_select_shape(input, dim, index):
 def _index_select_planned(a, dim, at):
     if at.dtype is not INT64 or at.ndim != 1:
         return None
-    made = small.pick_slices(a, dim, at)
+    made = hot_calls.pick_slices(a, dim, at)
     if made is not None:
         return made
     if at.size > 64:
@@ -199,7 +199,7 @@ index_add.inplace_rule = writes_straight(index_add, _add_in_place)
 
 @index_add.plan(stores=True, wraps="dim")
 def _index_add_planned(a, dim, at, source, alpha):
-    if alpha.__class__ is int and alpha == 1 and small.add_slices(a, dim, at, source) is not None:
+    if alpha.__class__ is int and alpha == 1 and hot_calls.add_slices(a, dim, at, source) is not None:
         return True
     key = kernel.few_slices(a.shape, dim, at, source.shape)
     if key is None:
@@ -346,7 +346,7 @@ def _index_copy(a, dim, index, source):
 
 @index_copy.plan(stores=True, wraps="dim")
 def _index_copy_planned(a, dim, at, source):
-    if small.put_slices(a, dim, at, source) is not None:
+    if hot_calls.put_slices(a, dim, at, source) is not None:
         return True
     key = kernel.few_slices(a.shape, dim, at, source.shape)
     if key is None:

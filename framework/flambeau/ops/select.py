@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import scatter as kernel
 from flambeau_kernels.cpu.scatter import has_negative
 
@@ -205,7 +205,7 @@ def _gather_shape(input, dim, index, sparse_grad):
 
 @gather.plan(wraps="dim")
 def _gather_planned(a, dim, at, sparse_grad):
-    made = small.pick_along(a, dim, at)
+    made = hot_calls.pick_along(a, dim, at)
     if made is not None:
         return made
     if at.size > 1024 and dim == a.ndim - 1:
@@ -221,7 +221,7 @@ def _gather_raw(grad, input_shape, dim, index, sparse_grad):
     if sparse_grad:
         return None
     whole = np.zeros(input_shape, grad.dtype)
-    if not index.size or small.add_along(whole, dim, index, grad) is not None:
+    if not index.size or hot_calls.add_along(whole, dim, index, grad) is not None:
         return (whole, None)
     return (kernel.reduce_along(whole, dim, index, grad, "sum", True), None)
 
@@ -288,7 +288,7 @@ def _scatter_src(a, dim, index, src):
 
 @scatter_src.plan(stores=True, wraps="dim")
 def _scatter_src_planned(a, dim, at, src):
-    if small.put_along(a, dim, at, src) is not None:
+    if hot_calls.put_along(a, dim, at, src) is not None:
         return True
     key = kernel.few_along(a.shape, dim, at)
     if key is None:
@@ -485,7 +485,7 @@ scatter_add.inplace_rule = writes_straight(scatter_add, kernel.sum_along_into)
 
 @scatter_add.plan(stores=True, wraps="dim")
 def _scatter_add_planned(a, dim, at, src):
-    if small.add_along(a, dim, at, src) is not None:
+    if hot_calls.add_along(a, dim, at, src) is not None:
         return True
     key = kernel.few_along(a.shape, dim, at)
     if key is None:
@@ -692,7 +692,7 @@ def _gathered_places(input, indices, dim):
 def _taken_of_all(a, at, dim):
     if dim is not None:
         return None
-    made = small.pick_slices(a.reshape(-1), 0, at.reshape(-1))
+    made = hot_calls.pick_slices(a.reshape(-1), 0, at.reshape(-1))
     if made is None and at.dtype is INT64 and not has_negative(at):
         made = a.reshape(-1)[at.reshape(-1)]
     return made

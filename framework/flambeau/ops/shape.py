@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 
 from .. import _arrays, _state, dtypes
 from .._arrays import MetaArray, ndarray
@@ -42,7 +42,7 @@ _state.share(globals())                               # keeps it as it is there
 def restrided(a: Any, shape: Any, strides: Any, skip: int = 0) -> Any:
     """A view of `a` with byte `strides`, starting `skip` bytes after its first element."""
     if a.__class__ is ndarray:
-        made = small.restrided(a, shape, strides, skip)
+        made = hot_calls.restrided(a, shape, strides, skip)
         return _restrided_by_numpy(a, tuple(shape), tuple(strides), skip) if made is None else made
     if isinstance(a, MetaArray):
         made = MetaArray(tuple(shape), _arrays.plain_dtype(a.dtype), tuple(strides), a.offset + skip)
@@ -197,13 +197,13 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """`self` with another shape (sizes, one of them possibly -1) or, given a dtype, its bytes as that dtype."""
     if dtype is None and not (INTERPRETED and interpreted()):
         a = self._array
-        made = small.view(a, size)                    # `view(2, 8)` first
+        made = hot_calls.view(a, size)                    # `view(2, 8)` first
         if made is not None:
             return view_shape.of(self, made, (size,))
         if len(size) == 1 and size[0].__class__ is not int:
             if size[0].__class__ is dtypes.dtype and a.__class__ is ndarray and a.itemsize == size[0].itemsize:
                 return view_dtype.of(self, a.view(size[0].numpy), size)
-            made = small.view(a, size[0])
+            made = hot_calls.view(a, size[0])
             if made is not None:
                 return view_shape.of(self, made, size)
     if dtype is None and size and isinstance(size[0], (dtypes.dtype, type)):
@@ -264,7 +264,7 @@ expand_shape.sized_by = "shape"
 
 @expand_shape.kernel
 def _expand(a, size):
-    made = small.expand(a, size)
+    made = hot_calls.expand(a, size)
     if made is not None:
         return made
     sizes = [as_size(n) for n in size]
@@ -338,7 +338,7 @@ def expand(self, size, *, implicit=False):
 @expand.forwards
 def _expanded(self, size, implicit=False):
     try:
-        made = small.expand(self._array, size if size.__class__ is tuple else tuple(size))
+        made = hot_calls.expand(self._array, size if size.__class__ is tuple else tuple(size))
     except (AttributeError, TypeError):  # no tensor, no sizes
         return None
     return None if made is None else expand_shape.of(self, made, (size,))
@@ -575,7 +575,7 @@ def unsqueeze(input, dim):
 
 @unsqueeze.kernel
 def _unsqueeze(a, dim):
-    made = small.unsqueeze(a, dim)
+    made = hot_calls.unsqueeze(a, dim)
     if made is not None:
         return made
     at = wrap_dim(dim, a.ndim + 1)
@@ -901,7 +901,7 @@ def _restrided(input, size, stride, storage_offset):
         last += (n - 1) * s
     if (last + 1) * step > len(storage_buffer(input)):
         return None
-    made = small.restrided(a, size, tuple([s * step for s in stride]), (offset - own) * step)
+    made = hot_calls.restrided(a, size, tuple([s * step for s in stride]), (offset - own) * step)
     return None if made is None else as_strided.of(input, made, (size, stride, offset))
 
 
@@ -985,7 +985,7 @@ def reshape(input, shape):
 def _reshaped(input, shape):
     try:
         a = input._array
-        made = small.view(a, shape)
+        made = hot_calls.view(a, shape)
         if made is not None:
             return view_shape.of(input, made, (shape,))
         if a.__class__ is not ndarray or shape.__class__ is int:
@@ -999,7 +999,7 @@ def _reshaped(input, shape):
     base = made.base
     if base is a or base is not None and base is a.base:
         return view_shape.of(input, made, (shape,))
-    return small.over(made) if input._node is None else None
+    return hot_calls.over(made) if input._node is None else None
 
 
 @view_shape.batch
@@ -1038,7 +1038,7 @@ def _viewed_as(self, other):
     if not isinstance(other, Tensor):
         return None
     size = other._array.shape
-    made = small.view(self._array, size)
+    made = hot_calls.view(self._array, size)
     return None if made is None else view_shape.of(self, made, (size,))
 
 
@@ -1067,7 +1067,7 @@ def _flattened(input, start_dim, end_dim):
         return None
     shape = a.shape
     size = (-1,) if end - start == ndim - 1 else (*shape[:start], -1, *shape[end + 1 :])
-    made = small.view(a, size)
+    made = hot_calls.view(a, size)
     return _reshaped(input, size) if made is None else view_shape.of(input, made, (size,))
 
 
@@ -1079,7 +1079,7 @@ def ravel(input):
 
 @ravel.forwards
 def _raveled(input):
-    made = small.view(getattr(input, "_array", None), (-1,))
+    made = hot_calls.view(getattr(input, "_array", None), (-1,))
     return None if made is None else view_shape.of(input, made, ((-1,),))
 
 
@@ -1116,7 +1116,7 @@ def _unflattened(input, dim, sizes):
     if not 0 <= d < a.ndim:
         return None
     size = (*a.shape[:d], *sizes, *a.shape[d + 1 :])
-    made = small.view(a, size)
+    made = hot_calls.view(a, size)
     return None if made is None else view_shape.of(input, made, (size,))
 
 

@@ -42,15 +42,15 @@ import flambeau_kernels.memory
 from flambeau_kernels import Formula, engines
 from flambeau_kernels.vocabulary import where
 
-__all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "set_invariant", "small", "small_batch",
+__all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "set_invariant", "small_product", "small_batch",
            "small_dot", "small_vector"]  # fmt: skip
 
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
-SMALL, SMALL_VECTOR = flambeau_kernels.small.MOST_PRODUCTS, flambeau_kernels.small.MOST_THIN_PRODUCTS
+SMALL, SMALL_VECTOR = flambeau_kernels.hot_calls.MOST_PRODUCTS, flambeau_kernels.hot_calls.MOST_THIN_PRODUCTS
 # The same for dtypes that numpy multiplies without BLAS, and for products of a column and a row.
 SMALL_WITHOUT_BLAS = 1 << 11
 # Multiplications of one of several matrices from which numpy's calls of BLAS cost more than our loop.
-SMALL_OF_MANY = flambeau_kernels.small.MOST_PRODUCTS_OF_MANY
+SMALL_OF_MANY = flambeau_kernels.hot_calls.MOST_PRODUCTS_OF_MANY
 # Multiplications that are worth a chunk of their own (some 5 microseconds), that the work on one matrix is cut into at most, and
 # above which the interpreter lock is released. An item's own cost counts as multiplications too.
 CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 64, 1 << 21, 1 << 12
@@ -80,7 +80,7 @@ def set_invariant(on: bool) -> None:
     global _invariant
     _invariant = bool(on)
     _plans.clear()
-    flambeau_kernels.small.refuse_products(on)
+    flambeau_kernels.hot_calls.refuse_products(on)
 
 
 def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: bool = False) -> Any:
@@ -116,7 +116,7 @@ _ROUNDED = {d: flambeau_kernels.conversion(d) for d in map(np.dtype, (np.float16
 _BY_BLAS, _INTEGERS, _HALVES = frozenset("fdFD"), frozenset("bBhHiIlLqQ"), frozenset("eE")
 
 
-def small(a: Any, b: Any) -> Any:
+def small_product(a: Any, b: Any) -> Any:
     """``a @ b`` of vectors and matrices of one dtype that fit, where one call of numpy costs least; None for others.
 
     It is the call that `matmul` and `dot` would come to.
@@ -155,7 +155,7 @@ def _small_halves(a: Any, b: Any) -> Any:
     also = _WIDENED.direct(b)
     if also is None:
         also = flambeau_kernels.recast(b, FLOAT32)
-    made = flambeau_kernels.small.matmul(wide, also)
+    made = flambeau_kernels.hot_calls.matmul(wide, also)
     if made is None:
         made = np.asarray(wide.dot(also), FLOAT32)
     d = a.dtype
@@ -164,28 +164,28 @@ def _small_halves(a: Any, b: Any) -> Any:
 
 
 def small_vector(a: Any, v: Any) -> Any:
-    """`small` for a matrix and a vector."""
+    """`small_product` for a matrix and a vector."""
     d = a.dtype
     if a.ndim != 2 or v.ndim != 1:
         return None
     if (d is FLOAT32 or d is FLOAT64) and v.dtype is d and a.size <= SMALL_VECTOR and not _invariant:
         return a.dot(v)                                # ValueError if they do not fit
-    return small(a, v)
+    return small_product(a, v)
 
 
 def small_dot(a: Any, b: Any) -> Any:
-    """`small` for two vectors."""
+    """`small_product` for two vectors."""
     d = a.dtype
     if a.ndim != 1 or b.ndim != 1:
         return None
     if (d is FLOAT32 or d is FLOAT64) and b.dtype is d and a.size <= SMALL_VECTOR:
         return np.asarray(a.dot(b))
-    return small(a, b)
+    return small_product(a, b)
 
 
 def small_batch(a: Any, b: Any) -> Any:
     """``a @ b`` of two batches of small matrices, or a vector and one, by numpy's one call; None for others, and empty ones."""
-    made = flambeau_kernels.small.bmm(a, b)
+    made = flambeau_kernels.hot_calls.bmm(a, b)
     if made is not None:
         return made
     columns = b.shape[-1]

@@ -22,7 +22,7 @@ import numpy as np
 
 from flambeau_kernels import engines
 
-from .. import small
+from .. import hot_calls
 from .tier import compiles
 
 __all__ = ["DEFAULT_SEED", "MT19937Stream", "STATE_BYTES", "fill"]
@@ -150,7 +150,7 @@ class MT19937Stream:
         lock = self._lock                             # `with` would take as long again
         lock.acquire()
         try:
-            made = small.normals(_table, self._state, self._position, sizes)
+            made = hot_calls.normals(_table, self._state, self._position, sizes)
             if made is not None:
                 position = self._position + made.size
                 self._position = position if position <= BLOCK else (position - 1) % BLOCK + 1
@@ -169,7 +169,7 @@ class MT19937Stream:
         lock = self._lock                             # `with` would take as long again
         lock.acquire()
         try:
-            made = small.draws(table, self._state, self._position, sizes, like, numbers)
+            made = hot_calls.draws(table, self._state, self._position, sizes, like, numbers)
             if made is not None:
                 position = self._position + made.size * each - less
                 self._position = position if position <= BLOCK else (position - 1) % BLOCK + 1
@@ -187,7 +187,7 @@ class MT19937Stream:
         lock = self._lock                             # `with` would take as long again
         lock.acquire()
         try:
-            if small.redraws(table, self._state, self._position, out, numbers) is None:
+            if hot_calls.redraws(table, self._state, self._position, out, numbers) is None:
                 return False
             position = self._position + out.size * each
             self._position = position if position <= BLOCK else (position - 1) % BLOCK + 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import small
+from .. import hot_calls
 from . import scatter
 from .softmax import narrow, widen
 from .tier import compiles
@@ -28,7 +28,7 @@ def check_indices(indices: np.ndarray, count: int) -> None:
 
 def take_rows(table: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """``table[indices]``: ``(rows, width), (*) -> (*, width)``."""
-    made = small.pick_slices(table, 0, indices)
+    made = hot_calls.pick_slices(table, 0, indices)
     if made is not None:
         return made
     if indices.size <= FEW and indices.dtype.char == "l" and not scatter.has_negative(indices):
@@ -55,7 +55,7 @@ def add_rows(values: np.ndarray, indices: np.ndarray, rows: int, means: bool = F
             return _add_rows_compiled(wide, np.ascontiguousarray(indices), rows, means).astype(values.dtype, copy=False)
     wide = widen(values)
     made = np.zeros((rows, *values.shape[1:]), wide.dtype)
-    if indices.size and small.add_slices(made, 0, indices, wide) is None:
+    if indices.size and hot_calls.add_slices(made, 0, indices, wide) is None:
         np.add.at(made, indices, wide)
     if means:
         _divide_by_counts(made, indices)

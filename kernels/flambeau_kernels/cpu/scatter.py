@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import small
+from .. import hot_calls
 from .softmax import widen
 from .tier import compiles
 
@@ -180,13 +180,13 @@ def combined_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarra
 def summed_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, mean: bool, include_self: bool) -> np.ndarray | None:
     """`combined_along` of sums and means by native launchers; None where they refuse."""
     made = a.copy()
-    if not include_self and small.put_along(made, dim, index, np.zeros(index.shape, a.dtype)) is None:
+    if not include_self and hot_calls.put_along(made, dim, index, np.zeros(index.shape, a.dtype)) is None:
         return None
-    if small.add_along(made, dim, index, values) is None:
+    if hot_calls.add_along(made, dim, index, values) is None:
         return None
     if mean:
         count = np.zeros(a.shape, np.int64)
-        if small.add_along(count, dim, index, np.ones(index.shape, np.int64)) is None:
+        if hot_calls.add_along(count, dim, index, np.ones(index.shape, np.int64)) is None:
             return None
         _average(made, count, include_self)
     return made
@@ -240,7 +240,7 @@ def take_rows(a: np.ndarray, dim: int, index: np.ndarray, negative: bool = True)
     Args:
         negative: whether those below zero count from the end.
     """
-    made = small.pick_slices(a, dim, index)
+    made = hot_calls.pick_slices(a, dim, index)
     if made is not None:
         return made
     n = a.shape[dim]
@@ -280,7 +280,7 @@ def _pick_one(a: np.ndarray, key: Any) -> np.ndarray | None:
         index, dim = key[0], 0
     elif len(key) == 2:
         if key[0].__class__ is np.ndarray:
-            return small.pick_pairs(a, key[0], key[1])
+            return hot_calls.pick_pairs(a, key[0], key[1])
         index, dim = key[1], -1 if key[0] is Ellipsis else 1
         if dim == 1 and key[0] != _ALL:
             return None
@@ -289,7 +289,7 @@ def _pick_one(a: np.ndarray, key: Any) -> np.ndarray | None:
     if index.__class__ is not np.ndarray or a.ndim <= dim or not index.ndim:
         return None
     if index.dtype is _INT64:
-        made = small.pick_slices(a, dim, index)
+        made = hot_calls.pick_slices(a, dim, index)
         if made is not None:
             return made
         return a.take(index, dim) if 0 < index.size * (a.size // (a.shape[dim] or 1)) < COMPILED_FROM else None

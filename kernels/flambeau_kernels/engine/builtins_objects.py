@@ -1,6 +1,6 @@
 """Builtins that make and read objects of one class with slots, which hold an array and what is known of it.
 
-The framework says which class that is (`small.of_class`), and which of its slots are meant; nothing here knows what
+The framework says which class that is (`hot_calls.of_class`), and which of its slots are meant; nothing here knows what
 they are for. These builtins have a table of their own, `pyabi.object_table`.
 """
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.engine import pyabi
 from flambeau_kernels.engine.builtins_shapes import loop
 from flambeau_kernels.engine.fastcall import (
@@ -119,11 +119,11 @@ def _batches_part(name: str, real: Real) -> str:
     of, by = code.data(a), code.data(b)
     code.require(code.let(f"icmp ne ptr {of}, {by}"))
     for length, least in ((count, 1), (rows, 2), (inner, 2), (columns, 2)):
-        code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {length}, {least}')}, {small.MOST_THIN_PRODUCTS}"))
+        code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {length}, {least}')}, {hot_calls.MOST_THIN_PRODUCTS}"))
     sizes = [code.let(f"mul i64 {p}, {q}") for p, q in ((rows, inner), (inner, columns), (rows, columns))]
     each = code.let(f"mul i64 {sizes[0]}, {columns}")
-    code.require(code.let(f"icmp ult i64 {each}, {small.MOST_PRODUCTS_OF_MANY}"))
-    code.require(code.let(f"icmp ule i64 {code.let(f'mul i64 {each}, {count}')}, {small.MOST_THIN_PRODUCTS}"))
+    code.require(code.let(f"icmp ult i64 {each}, {hot_calls.MOST_PRODUCTS_OF_MANY}"))
+    code.require(code.let(f"icmp ule i64 {code.let(f'mul i64 {each}, {count}')}, {hot_calls.MOST_THIN_PRODUCTS}"))
     for k, length in enumerate((count, rows, columns)):
         code.do(f"store i64 {length}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 {k}')}")
     made = code.new_array(3, shape)

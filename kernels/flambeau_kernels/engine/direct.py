@@ -3,7 +3,7 @@
 Looking up a plan and allocating the result in Python takes as long as adding fifty thousand numbers. So a formula that
 has run on some dtypes gets three builtins, which check their operands, cut the work and run the loop in native code:
 `direct` returns a new array, `direct_` stores the result in its first operand, and `enter` takes objects that hold arrays
-(`small.of_class`) and returns a new object. Contiguous arrays of one shape may have any size; others may have any strides
+(`hot_calls.of_class`) and returns a new object. Contiguous arrays of one shape may have any size; others may have any strides
 and be broadcast (`direct_layout`). All answer None, before having written anything, for operands they were not taught.
 The caller then goes its general way. Work is cut, and the tier chosen, as `plan` and `elementwise` do it for such operands.
 """
@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 import flambeau_kernels
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.engine import (
     direct_layout,
     elementwise,
@@ -128,7 +128,7 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
         known.head[COUNT] += 1
     if made and formula.direct is refuse:
         formula.direct, formula.direct_, formula.enter = _builtins(known.head)
-        small.engine_is_in_use()
+        hot_calls.engine_is_in_use()
 
 
 _WAYS = IN_ROWS, PACKED, STRIDED_WAY = "in rows", "packed", "strided"

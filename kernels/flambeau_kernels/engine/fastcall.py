@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.engine import pyabi
 from flambeau_kernels.scalar.symbols import F32, F64, Kind
 
 # Larger arrays repay the compiled tier with its threads, and should not be worked on while holding the lock.
 MOST_ELEMENTS = 65536
 # Multiplications in one matrix product: up to this many OpenBLAS works on one thread.
-MOST_PRODUCTS = small.MOST_PRODUCTS
+MOST_PRODUCTS = hot_calls.MOST_PRODUCTS
 C_ORDER = pyabi.C_CONTIGUOUS | pyabi.ALIGNED
 
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.engine import fastcall, launchers, llvm, pyabi
 from flambeau_kernels.engine.builtins_objects import ObjectCode
 
@@ -27,10 +27,10 @@ LIKELY = ("op", "pattern", "number", "look", "node")
 @functools.cache
 def builtin() -> Callable[..., Any] | None:
     """The builtin; None where native code cannot read this interpreter's objects, or no class has been named yet."""
-    if not launchers.available()[0] or small.objects is None:
+    if not launchers.available()[0] or hot_calls.objects is None:
         return None
     code = llvm.compile_symbols(_text(), ("fb_follow",), llvm.PLAIN)
-    return pyabi.new_builtins({"follow": code["fb_follow"]}, pyabi.object_table(small.objects))["follow"]
+    return pyabi.new_builtins({"follow": code["fb_follow"]}, pyabi.object_table(hot_calls.objects))["follow"]
 
 
 def _text() -> str:

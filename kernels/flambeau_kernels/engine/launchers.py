@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels
-from flambeau_kernels import engines, small
+from flambeau_kernels import engines, hot_calls
 from flambeau_kernels.engine import llvm, pyabi
 
 __all__ = ["available", "compile_ahead", "load", "module_text"]
@@ -46,7 +46,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         (array), of its first element.
         pick_along pick_slices put_along add_along put_slices add_slices pick_pairs, by places: `builtins_picks`.
         same (array, array): 1 if all their elements are equal, else 0.
-        over view_of sizes_of, for objects of the class that `small.of_class` was given: `builtins_objects`.
+        over view_of sizes_of, for objects of the class that `hot_calls.of_class` was given: `builtins_objects`.
         normals (a kernel's table, state, position, tuple of sizes), draws (those, an array of the dtype, words for the
         kernel) and redraws (an array to fill in place of sizes and dtype) for `cpu.random_stream`.
     All have the bits of numpy's functions.
@@ -164,8 +164,8 @@ def _builtins(body: bytes) -> dict[str, Callable[..., Any]]:
     code = llvm.machine().load(body, tuple(f"fb_{name}" for name in (*names, *_OF_OBJECTS)), llvm.new_library())
     _code.append(code)
     made = pyabi.new_builtins({name: code[f"fb_{name}"] for name in names}, pyabi.table())
-    if small.objects is not None:
-        table = pyabi.object_table(small.objects)
+    if hot_calls.objects is not None:
+        table = pyabi.object_table(hot_calls.objects)
         made.update(pyabi.new_builtins({name: code[f"fb_{name}"] for name in _OF_OBJECTS}, table))
     return made
 
@@ -262,7 +262,7 @@ def _objects_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> b
         return False
     if any(v is None or (v.shape, v.strides) != (shape, strides) for v, shape, strides in views) or expand(a, (2, 4)) is not None:
         return False
-    of = small.objects
+    of = hot_calls.objects
     if of is None:
         return True
     over, view_of, sizes_of = (launchers[name] for name in _OF_OBJECTS)

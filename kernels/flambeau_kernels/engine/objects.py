@@ -1,4 +1,4 @@
-"""Builtins of arrays, called with the objects of the framework that hold them: what `small.of_class` says of their class.
+"""Builtins of arrays, called with the objects of the framework that hold them: what `hot_calls.of_class` says of their class.
 
 `entering` makes a builtin around another one. It takes objects of that class and of subclasses, brings them down to their
 arrays, calls the builtin of arrays and holds its result, or each of several, in a new object. An object that keeps its
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 from flambeau_kernels.engine import fastcall, llvm, native, pyabi
 from flambeau_kernels.engine.fastcall import at, field
 from flambeau_kernels.engine.never_freed import never_freed
@@ -27,7 +27,7 @@ _NAMES = ("array", "record", "node", "link", "grad", "class", "zero", "True", "n
 
 @functools.cache
 def _table() -> np.ndarray:
-    small.objects_changed.append(adopt)
+    hot_calls.objects_changed.append(adopt)
     return never_freed(np.zeros(USABLE + 1, np.uint64))
 
 
@@ -40,13 +40,13 @@ def address() -> int:
 def adopt() -> None:
     """Take over what `small` knows of the framework's objects now."""
     table = _table()
-    known = small.objects
-    if known is None or small.marks_objects():
+    known = hot_calls.objects
+    if known is None or hot_calls.marks_objects():
         table[USABLE] = 0
         return
     of = dict(zip((*pyabi.SLOTS, *pyabi.OBJECT_SLOTS), pyabi.object_table(known), strict=True))
     table[: len(_NAMES)] = [of[name] for name in _NAMES]
-    table[STAND_IN] = id(small.stand_in or known.cls)
+    table[STAND_IN] = id(hot_calls.stand_in or known.cls)
     table[USABLE] = 1
 
 

@@ -68,7 +68,7 @@ OBJECT_SLOTS = ("array", "record", "node", "link", "grad", "class", "sizes", "ot
 
 
 def object_table(of: Any) -> np.ndarray:
-    """`table` and the addresses of `OBJECT_SLOTS`, for what `small.of_class` was given. Raises: LookupError."""
+    """`table` and the addresses of `OBJECT_SLOTS`, for what `hot_calls.of_class` was given. Raises: LookupError."""
     python = ctypes.pythonapi
     addresses = {
         **{name: _slot_offset(of.cls, slot) for name, slot in of.slots.items()},

@@ -187,7 +187,7 @@ def _several(op: Any) -> list[str]:
 
 def _made(array: str) -> list[str]:
     """Lines that make the Tensor `made` of an array."""
-    return [f"made = small.over({array})"]
+    return [f"made = hot_calls.over({array})"]
 
 
 def _noded(planned: Planned) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from flambeau_kernels import small
+from flambeau_kernels import hot_calls
 
 from ... import _state
 from ..._arrays import MetaArray, contiguous_strides, ndarray, restride
@@ -100,7 +100,7 @@ class ViewOp(PrimitiveOp):
         node = source._node
         recorded = GRAD or _local.grad
         registered = recorded and not is_of_nobody(node)
-        made = small.view_of(source, array, self, rest, registered)
+        made = hot_calls.view_of(source, array, self, rest, registered)
         if made is None:
             made = _view_of(source, array, self, rest, registered)
         if self.vjp_rule is None:
@@ -140,7 +140,7 @@ class ViewOp(PrimitiveOp):
         for i in range(len(parts), len(arrays)):
             parts.append(_Part(self, i))
         for array, part in zip(arrays, parts, strict=False):
-            view = small.view_of(source, array, part, rest, registered)
+            view = hot_calls.view_of(source, array, part, rest, registered)
             if view is None:
                 view = _view_of(source, array, part, rest, registered)
             made.append(view)
@@ -195,7 +195,7 @@ class ViewOp(PrimitiveOp):
 
 
 def _view_of(source: Tensor, array: Any, op: Any, rest: Any, registered: bool) -> Tensor:
-    """What `small.view_of` makes: a view without a node, which the storage knows of if it is to be `registered`."""
+    """What `hot_calls.view_of` makes: a view without a node, which the storage knows of if it is to be `registered`."""
     made = _new(Tensor)
     made._array = array if array.__class__ is not ndarray or array.size else _placed(source, array, op, rest)
     made._storage = source._storage

@@ -1,13 +1,13 @@
 """The operations that dispatch is made of, on small float32 and float64 arrays, as fast as Python can call them.
 
 Each function answers for the arguments it was made for and returns None for all others, before having written anything;
-the caller then takes its general way. At first they are numpy's functions; after a few hundred calls the native launchers
+the caller then computes otherwise. At first they are numpy's functions; after a few hundred calls the native launchers
 of the engine take their names, if a cache has them (otherwise they are compiled in the background once a process has
 proved to be a long one). Launchers have numpy's bits, so which of the two answers makes no difference but to time.
 
-Use them as attributes of this module (``small.matmul(a, b)``): names are rebound when launchers arrive. A launcher takes
+Use them as attributes of this module (``hot_calls.matmul(a, b)``): names are rebound when launchers arrive. A launcher takes
 C-contiguous operands; ``numpy_matmul`` and so on stay, for what launchers refuse. Elementwise operations have builtins of
-their own, which formulas are taught (`engine/direct.py`).
+their own, made for the operands they meet (`engine/direct.py`).
 """
 
 from __future__ import annotations
