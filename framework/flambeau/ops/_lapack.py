@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu import few_lanes, few_rows, lane_rotations, reflectors
-from flambeau_kernels.cpu.gemm.blas import one_thread, scipy_one_thread, single_threaded
-from flambeau_kernels.loading import scipy_module
+from flambeau_kernels.cpu.gemm.blas import one_thread, single_threaded
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from .. import dtypes
 from .._arrays import MetaArray, ndarray
 from ..tensor import Tensor
+from . import _blocks
+from ._routines import blas_routine, routine
 from ._spec import check_room, describe, placed
 
 
@@ -108,38 +109,6 @@ def stacked(parts: list[Any], batch: Any, shape: Any, dtype: Any) -> Any:
     if not batch:
         return np.asarray(parts[0], dtype, order="C").reshape(shape)
     return np.stack(parts).reshape((*batch, *shape)).astype(dtype, copy=False)
-
-
-def routine(name: str, a: Any) -> Any:
-    """scipy's wrapper of the LAPACK routine `name` in the precision of `a`, on one thread."""
-    return _routine(name, a.dtype.char)
-
-
-@functools.cache
-def _routine(name: str, char: str) -> Any:
-    return _on_one_thread(scipy_module("linalg").get_lapack_funcs((name,), (np.empty(0, char),))[0])
-
-
-@functools.cache
-def of_scipy(name: str) -> Any:
-    """The function ``scipy.linalg.<name>``, on one thread."""
-    return _on_one_thread(getattr(scipy_module("linalg"), name))
-
-
-def _on_one_thread(function: Any) -> Any:
-    """`function` of scipy, whose LAPACK is kept from threads of its own: its results would depend on their number."""
-    guard = scipy_one_thread()
-
-    def run(*args: Any, **named: Any) -> Any:
-        with guard:
-            return function(*args, **named)
-
-    return run
-
-
-@functools.cache
-def _blas_routine(name: str, char: str) -> Any:
-    return _on_one_thread(scipy_module("linalg").get_blas_funcs((name,), (np.empty(0, char),))[0])
 
 
 # -- numpy's loops -----------------------------------------------------------------------------------------------------------
@@ -336,7 +305,7 @@ def lu(a: Any) -> tuple[Any, Any, Any]:
         return np.empty_like(a), np.zeros((*batch, k), np.int32), _no_infos(a)
     packed, pivots, infos = [], [], []
     for (x,) in each(a):
-        made = routine("getrf", a)(x)
+        made = _getrf(x)
         packed.append(made[0])
         pivots.append(made[1] + 1)
         infos.append(made[2])
@@ -345,6 +314,11 @@ def lu(a: Any) -> tuple[Any, Any, Any]:
         stacked(pivots, batch, (k,), np.int32),
         stacked(infos, batch, (), np.int32),
     )
+
+
+def _getrf(a: Any) -> tuple[Any, Any, int]:
+    """LAPACK's: packed factors, rows exchanged (from 0), and the first zero on the diagonal of U, or 0."""
+    return _blocks.lu(a) if _blocks.takes(a, _blocks.LU_FROM) else routine("getrf", a)(a)
 
 
 def _no_infos(a: Any) -> Any:
@@ -387,6 +361,10 @@ def cholesky(a: Any, upper: bool) -> tuple[Any, Any]:
 
 def _cholesky_one(x: Any, upper: Any) -> tuple[Any, int]:
     """`cholesky` of one matrix. LAPACK goes by columns: a matrix is to it its transpose, and has the other triangle."""
+    if _blocks.takes(x, _blocks.CHOLESKY_FROM):
+        c = _blocks.cholesky(x, bool(upper))
+        if c is not None:
+            return c, 0
     c, info = routine("potrf", x)(x.T, lower=bool(upper), clean=1)
     if not info and not cmath.isfinite(c.trace()):       # LAPACK goes on after a nan, which is not positive
         wrong = np.isnan(c.diagonal())
@@ -402,13 +380,24 @@ def _are_many(a: Any, b: Any) -> bool:
     )  # fmt: skip
 
 
+def _solve_some(a: Any, b: Any) -> Any:
+    """``X`` with ``a @ X == b``: of a large matrix by blocks, of others by numpy's loop; None where that fails, or a value is not finite."""
+    if a.ndim == 2 and _blocks.takes(a, _blocks.LU_FROM) and b.size:
+        packed, pivots, info = _blocks.lu(a)
+        if not info:
+            made, _ = routine("getrs", a)(packed, pivots, b)
+            if all_finite(made):
+                return np.ascontiguousarray(made)
+    return _tried(_SOLVE, a, b)
+
+
 def solve(a: Any, b: Any) -> tuple[Any, Any]:
     """``(X, info)`` with ``a @ X == b``; info is the first zero pivot, or 0."""
     if not a.size:
         return np.zeros_like(b), _no_infos(a)
     made = _solve_many(a, b) if _are_many(a, b) else None
     if made is None:
-        made = _tried(_SOLVE, a, b) if a.dtype is b.dtype and b.ndim == a.ndim else None
+        made = _solve_some(a, b) if a.dtype is b.dtype and b.ndim == a.ndim else None
     if made is not None:
         return made, np.zeros(a.shape[:-2], np.int32)
     with single_threaded():
@@ -450,7 +439,7 @@ def _solve_one(a: Any, b: Any, upper: Any, unit: Any) -> Any:
 
     BLAS takes rows for columns, so no operand is copied but `b`. LAPACK's trtrs starts threads for the smallest matrices.
     """
-    solve_by_blas = _blas_routine("trsm", a.dtype.char)
+    solve_by_blas = blas_routine("trsm", a.dtype.char)
     if a.flags.f_contiguous:
         return solve_by_blas(1.0, a, b, lower=not upper, diag=bool(unit))
     return solve_by_blas(1.0, a.T, b, lower=bool(upper), trans_a=1, diag=bool(unit))
@@ -645,11 +634,11 @@ def solve_now(a: Any, b: Any) -> Any:
     if b.dtype is not a.dtype:
         return None
     if b.ndim == 1 and a.ndim == 2:
-        made = _tried(_SOLVE, a, b[:, None])
+        made = _solve_some(a, b[:, None])
         return None if made is None else made[:, 0]
     if _are_many(a, b):
         return _solve_many(a, b)
-    return _tried(_SOLVE, a, b) if b.ndim == a.ndim and b.shape[:-1] == a.shape[:-1] and b.size else None
+    return _solve_some(a, b) if b.ndim == a.ndim and b.shape[:-1] == a.shape[:-1] and b.size else None
 
 
 def eigh_now(a: Any, uplo: Any, vectors: bool) -> Any:
@@ -669,7 +658,7 @@ def lu_now(a: Any) -> Any:
     """``(LU, pivots)`` of one matrix that is not singular; or None."""
     if a.ndim != 2:
         return None
-    packed, pivots, info = routine("getrf", a)(a)
+    packed, pivots, info = _getrf(a)
     return (packed, (pivots + 1).astype(np.int32, copy=False)) if info == 0 else None
 
 
