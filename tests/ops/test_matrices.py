@@ -543,7 +543,7 @@ def test_gradients_of_lobpcg_pass_gradcheck(second, method):
 
 def test_lapack_takes_no_threads_of_its_own():
     """Its results would depend on their number, and its threads wait for each other by spinning."""
-    from flambeau.ops import _lapack
+    from flambeau.ops import _routines
     from flambeau_kernels.cpu.gemm import blas
 
     guards: Any = blas.one_thread, blas.scipy_one_thread()
@@ -558,7 +558,7 @@ def test_lapack_takes_no_threads_of_its_own():
         seen.append(guards[1]._get())
         return args
 
-    assert _lapack._on_one_thread(looked)(1, 2) == (1, 2)
+    assert _routines._on_one_thread(looked)(1, 2) == (1, 2)
     assert seen == [1, 1, 1]
 
 

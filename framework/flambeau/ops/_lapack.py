@@ -381,7 +381,7 @@ def _are_many(a: Any, b: Any) -> bool:
 
 
 def _solve_some(a: Any, b: Any) -> Any:
-    """``X`` with ``a @ X == b``: of a large matrix by blocks, of others by numpy's loop; None where that fails, or a value is not finite."""
+    """``X`` with ``a @ X == b``: of a large matrix by blocks, of others by numpy's loop; None where that fails or is not finite."""
     if a.ndim == 2 and _blocks.takes(a, _blocks.LU_FROM) and b.size:
         packed, pivots, info = _blocks.lu(a)
         if not info:

@@ -10,7 +10,7 @@ from flambeau_kernels.cpu import few_lanes
 
 from .. import devices, dtypes
 from ..tensor import Tensor, wrap_dim
-from . import _lapack
+from . import _lapack, _routines
 from ._batching import leading
 from ._lapack import check_floating, check_square, raise_not_square
 from ._matrices import adjoint, identity_like, matmul
@@ -243,7 +243,7 @@ def _matrix_exp(a):
     many = few_lanes.exponentials(wide) if few_lanes.takes(wide, few_lanes.MOST_EXP) else None
     if many is not None:
         return many.astype(a.dtype, copy=False)
-    return np.asarray(_lapack.of_scipy("expm")(wide)).astype(a.dtype, copy=False)
+    return np.asarray(_routines.of_scipy("expm")(wide)).astype(a.dtype, copy=False)
 
 
 @matrix_exp.shape

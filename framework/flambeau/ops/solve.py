@@ -14,7 +14,7 @@ from flambeau_kernels.cpu.gemm.blas import single_threaded
 from .. import dtypes
 from .._arrays import contiguous_strides
 from ..tensor import Tensor
-from . import _lapack
+from . import _lapack, _routines
 from ._batching import leading, leading_of_two
 from ._lapack import LinAlgError, check_floating, check_matrix, check_square, raise_singular
 from ._matrices import adjoint, by_columns, matmul, triangle
@@ -685,7 +685,7 @@ def _least_squares_of_one(x: Any, y: Any, rcond: float, driver: str) -> Any:
     if finite and driver == "gelsy" and x.shape[0] >= x.shape[1]:
         made, rank = _complete_orthogonal(x, y, rcond)
         return made[: x.shape[1]], None, rank, None
-    made = _lapack.of_scipy("lstsq")(
+    made = _routines.of_scipy("lstsq")(
         x, y if finite else np.zeros_like(y), cond=rcond, lapack_driver="gelsd" if driver == "gels" else driver, check_finite=False
     )
     return made if finite else (np.full_like(made[0], np.nan), *made[1:])
