@@ -376,3 +376,36 @@ def test_an_error_in_an_overriding_class_is_handed_on_as_it_is():
     for call in (lambda x: fb.linalg.solve(x, fb.ones(2)), fb.sum, fb.linalg.eigh, fb.logdet, lambda x: fb.add(fb.ones(2), x)):
         with pytest.raises(AttributeError, match="no_such_name"):
             call(Lazy())
+
+
+def test_creation_and_indexing_beside_a_subclass_still_ask_it():
+    class Asked(fb.Tensor):
+        seen = []
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            cls.seen.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = fb.arange(6).reshape(2, 3).as_subclass(Asked)
+    Asked.seen.clear()
+
+    assert type(x[1]) is Asked
+    assert fb.arange(6).reshape(2, 3)[x[1, 0] - 3].tolist() == [0, 1, 2]
+    assert fb.zeros_like(x).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert fb.zeros(2, out=fb.empty(2).as_subclass(Asked)).tolist() == [0, 0]
+    assert Asked.seen.count("__getitem__") + Asked.seen.count("getitem") == 3
+    assert {"zeros_like", "zeros"} <= set(Asked.seen)
+
+
+def test_an_autocast_product_has_the_bits_of_the_casted_one_whatever_ran_before():
+    a, b = fb.rand(4, 4), fb.rand(4, 4)
+    expected = a.bfloat16() @ b.bfloat16()
+    for dtype, other in ((fb.bfloat16, expected), (fb.float16, a.half() @ b.half()), (fb.bfloat16, expected)):
+        with fb.autocast("cpu", dtype=dtype):
+            made = [a @ b for _ in range(3)]
+            with fb.autocast("cpu", enabled=False):
+                assert (a @ b).dtype is fb.float32
+            made.append(a @ b)
+
+        assert all(m.dtype is dtype and m.equal(other) for m in made)

@@ -2,9 +2,9 @@
 
 Generated entry points read two plain globals, which only spare a look at the thread: `INTERPRETED` (some thread has
 interpreters or modes in force, or a class of operands overrides functions: look at this thread and these operands) and `GRAD`
-(no thread has switched recording off). Functions that make tensors read `PLACED` (some thread has a default device) and `MARKING`
-(some thread is in inference mode); those that save or overwrite tensors read `MARKED` (some thread has been). `share` gives a
-namespace its copy of all of them.
+(no thread has switched recording off). Functions without operands read `IN_FORCE` (some thread has interpreters or modes in force);
+those that make tensors also `PLACED` (some thread has a default device) and `MARKING` (some thread is in inference mode); those that
+save or overwrite tensors read `MARKED` (some thread has been). `share` gives a namespace its copy of all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 next_seq = count(1).__next__
 
 INTERPRETED = False
+IN_FORCE = False
 GRAD = True
 PLACED = False
 MARKING = False
@@ -65,8 +66,8 @@ local = _Local()
 
 
 def share(namespace: dict[str, Any]) -> None:
-    """Keep `INTERPRETED`, `GRAD`, `PLACED`, `MARKING` and `MARKED` in `namespace` equal to the flags here."""
-    namespace["INTERPRETED"], namespace["GRAD"], namespace["PLACED"] = INTERPRETED, GRAD, PLACED
+    """Keep `INTERPRETED`, `IN_FORCE`, `GRAD`, `PLACED`, `MARKING` and `MARKED` in `namespace` equal to the flags here."""
+    namespace["INTERPRETED"], namespace["IN_FORCE"], namespace["GRAD"], namespace["PLACED"] = INTERPRETED, IN_FORCE, GRAD, PLACED
     namespace["MARKING"], namespace["MARKED"] = MARKING, MARKED
     _namespaces.append(namespace)
 
@@ -81,6 +82,8 @@ def count_interpreters(change: int) -> None:
     global _interpreters
     with _lock:
         _interpreters += change
+        if (_interpreters > 0) is not IN_FORCE:
+            _publish("IN_FORCE", not IN_FORCE)
         if (_overriding or _interpreters > 0) is not INTERPRETED:
             _publish("INTERPRETED", not INTERPRETED)
 
@@ -96,7 +99,7 @@ def note_overriding() -> None:
 
 def interpreted() -> bool:
     """Whether this thread has interpreters or modes in force."""
-    if not INTERPRETED:
+    if not IN_FORCE:
         return False
     calls = local.calls
     return bool(calls.interpreters or calls.modes)

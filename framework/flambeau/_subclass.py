@@ -15,6 +15,8 @@ from . import _state
 from .tensor import Tensor
 
 _local = _state.local
+INTERPRETED, IN_FORCE = _state.INTERPRETED, _state.IN_FORCE
+_state.share(globals())                               # keeps both as they are there
 
 # What makes instances, or belongs to the class and not to the values.
 _NOT_OVERRIDABLE = frozenset(
@@ -129,7 +131,7 @@ def _asking_function(fn: Any, creates: bool) -> Any:
 
     @functools.wraps(fn)
     def asking(*args: Any, **kwargs: Any) -> Any:
-        if not _state.INTERPRETED:
+        if not INTERPRETED or not IN_FORCE and not kwargs and plain(map(type, args)):
             try:
                 return fn(*args, **kwargs)
             except (TypeError, AttributeError):

@@ -188,6 +188,7 @@ class VmapLevel(Interpreter):
     """The interpreter of one running `vmap`, over `size` examples."""
 
     kind = "vmap"
+    answers_wrapped = True
 
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
@@ -201,13 +202,15 @@ class VmapLevel(Interpreter):
 
     def front(self, x: Any) -> Any:
         """The tensor with all examples of `x`, which are numbered by its first dimension; `x` itself if it is no batch."""
-        if not self.has(x):
+        if x.__class__ is not BatchedTensor or x._level is not self:
             return x
         return x._value if x._bdim == 0 else x._value.movedim(x._bdim, 0)
 
     def full(self, x: Tensor) -> Tensor:
         """As `front`; what is not batched is repeated for every example, without copying."""
-        return self.front(x) if self.has(x) else x.unsqueeze(0).expand(self.size, *x.shape)
+        if x.__class__ is BatchedTensor and x._level is self:
+            return x._value if x._bdim == 0 else x._value.movedim(x._bdim, 0)
+        return x.expand(self.size, *x.shape)
 
     def wrap(self, value: Any, bdim: int = 0) -> Any:
         """Results of an op on the whole batch as batched tensors."""

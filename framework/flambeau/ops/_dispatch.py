@@ -73,6 +73,11 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
     while depth > lowest:
         depth -= 1
         interpreter = stack[depth]
+        if (
+            interpreter.answers_wrapped and args and args[0].__class__ in SINGLE and out is None
+            and not op.random and SINGLE.issuperset(map(type, args))
+        ):  # fmt: skip
+            continue
         if op in interpreter.declines:
             untouched = False
             continue

@@ -453,16 +453,16 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     constants = {"fn": fn, "operand": _is_operand, "OP": op, **_of_elementwise(op)}
     if isinstance(op, ElementwiseOp) and len(op.positional) == 2:
         fast = _enter(op, {n: repr(op.defaults[n]) for n in op.keyword_only})
+    elif op.answers and len(op.params) == 2:
+        constants.update(_answers(op))
+        fast = op.asking(params)
+    if fast:
         whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
         known = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
-        in_force = f"if INTERPRETED and ((calls := local.calls).modes or {_HAVE_A_SAY} or not ({known})):"
+        say = f"(calls := local.calls).modes or {'calls.interpreters' if op.kind == 'composite' else _HAVE_A_SAY}"
         seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
                 f"        return interpret(OP, ({whole},))"]  # fmt: skip
-        fast = [in_force, *seen, "else:", *indented(_tried(fast))]
-    if op.answers and len(op.params) == 2:
-        constants.update(_answers(op))
-        plain = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
-        fast = [f"if not INTERPRETED or not ({_IN_FORCE}) and {plain}:", *indented(_tried(op.asking(params)))]
+        fast = [f"if INTERPRETED and ({say} or not ({known})):", *seen, "else:", *indented(_tried(fast))]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
     theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
     lines = [*fast, "try:", f"    return fn({args})", "except TypeError:", f"    if isinstance({params[1]}, ndarray):",

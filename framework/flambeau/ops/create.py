@@ -39,7 +39,7 @@ from ._spec import (
     refuse_other_dtype_out,
 )
 
-INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
+INTERPRETED, IN_FORCE, PLACED = _state.INTERPRETED, _state.IN_FORCE, _state.PLACED
 _state.share(globals())                               # keeps both as they are there
 
 
@@ -209,7 +209,7 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {
             "size": _sizes(sizes, size), "out": out, "dtype": dtype,
             "layout": layout, "device": device, "pin_memory": pin_memory, "memory_format": memory_format,
@@ -248,7 +248,7 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("zeros", given, requires_grad)) is not None:
             return made
@@ -279,7 +279,7 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("ones", given, requires_grad)) is not None:
             return made
@@ -301,7 +301,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
 
     A bool gives bool, an int int64, a float the default dtype, a complex number the complex of it.
     """
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {
             "size": size, "fill_value": fill_value, "out": out,
             "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
@@ -398,12 +398,12 @@ def _like(make: Any) -> Any:
              x1: Any = None) -> Tensor:  # fmt: skip
         if _ is not ... or x is not None or a is not None or x1 is not None or input is ...:
             input = input_of(like.__name__, input, {"x": x, "a": a, "x1": x1}, _)
-        if INTERPRETED and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
+        if IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
             given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(like.__name__, given, requires_grad)) is not None:
                 return seen
-        if memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (INTERPRETED and interpreted()):
+        if memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (IN_FORCE and interpreted()):
             array = input._array
             if dtype is None and array.__class__ is ndarray and array.flags.c_contiguous:
                 made = hot_calls.over(make(array.shape, array.dtype))
@@ -499,13 +499,13 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
         input = input_of("full_like", input, named)
         if fill_value is ...:
             raise TypeError("full_like() missing 1 required positional argument: 'fill_value'")
-    if INTERPRETED and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
+    if IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
         given = {"self": input, "fill_value": fill_value, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
         given["memory_format"] = None if memory_format is _PRESERVE else memory_format
         if (seen := _dispatch.made("full_like", given, requires_grad)) is not None:
             return seen
     if (
-        memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (INTERPRETED and interpreted())
+        memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (IN_FORCE and interpreted())
         and _fits_plainly(fill_value, input._array.dtype if dtype is None else dtype.numpy)
     ):  # fmt: skip
         made = _like_quickly(np.empty, input._array, dtype)
@@ -518,7 +518,7 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
 
 def _new_method(fn: Any, name: str, make: Any) -> Any:
     def new(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
-        if device is None and not options and make is not None and not (INTERPRETED and interpreted()) and self._array.__class__ is ndarray:
+        if device is None and not options and make is not None and not (IN_FORCE and interpreted()) and self._array.__class__ is ndarray:
             made = _quickly(make, size, dtype, self._array.dtype)
             if made is not None:
                 return made
@@ -527,7 +527,7 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
         if "size" in options:
             size = (options.pop("size"), *size)
         held = self._array.__class__ is HeldArray
-        if (INTERPRETED and interpreted() or held) and make is not None or held and len(size) == 2:
+        if (IN_FORCE and interpreted() or held) and make is not None or held and len(size) == 2:
             sizes = {"size": _sizes(size)} if make is not None else {"size": list(size[0]), "stride": list(size[1])}
             given = {"self": self, **sizes, "dtype": dtype, "layout": options.get("layout"), "device": device, "pin_memory": False}
             if (seen := _dispatch.made(name, given, options.get("requires_grad", False))) is not None:
@@ -541,11 +541,11 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
 
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     """A tensor of `size` filled with `fill_value`, with this tensor's dtype and device by default. See `full`."""
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "size": size, "fill_value": fill_value, "dtype": dtype, "device": device, "pin_memory": False}
         if (seen := _dispatch.made("new_full", given, options.get("requires_grad", False))) is not None:
             return seen
-    if device is None and not options and not (INTERPRETED and interpreted()) and self._array.__class__ is ndarray:
+    if device is None and not options and not (IN_FORCE and interpreted()) and self._array.__class__ is ndarray:
         made = _filled_quickly(size, fill_value, self.dtype if dtype is None else dtype)
         if made is not None:
             return made
@@ -562,7 +562,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
                   requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Uninitialised memory seen with the given size and stride."""
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {"size": size, "stride": stride, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("empty_strided", given, requires_grad)) is not None:
             return made
@@ -1034,7 +1034,7 @@ def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """A 0-d tensor of the default dtype holding `s`."""
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {"s": s, "dtype": dtype, "device": device}
         if (made := _dispatch.made_there("scalar_tensor", given, requires_grad)) is not None:
             return made
@@ -1082,7 +1082,7 @@ def _written_directly(self: Tensor) -> bool:
     """Whether filling `self` needs neither recording nor a check."""
     if self._array.__class__ is not ndarray or not self._array.flags.writeable:
         return False
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         return False
     if _state.MARKED and self._storage[0].__class__ is not int:
         return False
@@ -1093,7 +1093,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     """Set every element to `value`, a number or 0-d tensor."""
     # Where the class answers ops, what was recorded of the elements is forgotten by `copy_`.
     told = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray and told:
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray and told:
         made = _dispatch.made("fill_", {"self": self, "value": value})
         if made is not None:
             return made
@@ -1124,7 +1124,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
     told = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray and told:
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray and told:
         made = _dispatch.made("zero_", {"self": self})
         if made is not None:
             return made

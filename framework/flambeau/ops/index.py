@@ -19,6 +19,7 @@ from ..autograd import tape
 from ..tensor import Tensor, bump, one_memory, wrap
 from . import _dispatch
 from ._batching import numbers, run
+from ._dispatch import SINGLE, may_override
 from ._keys import (
     BOOL,
     INT64,
@@ -259,7 +260,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
 
     Raises: IndexError out of range, for too many indices and for masks that do not fit.
     """
-    if _state.INTERPRETED and _dispatch.may_override(self, key):
+    if _state.INTERPRETED and (_state.IN_FORCE or not (self.__class__ in SINGLE and key.__class__ in SINGLE)) and may_override(self, key):
         return _dispatch.call(getitem_op, (self, key))
     kind = key.__class__
     if self._array.__class__ is ndarray:

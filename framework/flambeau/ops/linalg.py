@@ -823,8 +823,11 @@ linear_of_each.in_pieces("b...k,bnk,+bn->b...n")
 
 @linear_of_each.kernel
 def _linear_of_each(a, w, b):
-    rows = a.reshape(a.shape[0], prod(a.shape[1:-1]), a.shape[-1])
-    made = product(rows, w.swapaxes(1, 2))
+    count = prod(a.shape[1:-1])
+    if not w.strides[0] and a.shape[0] > 1:               # the weight is one for all
+        made = product(a.reshape(a.shape[0] * count, a.shape[-1]), w[0].T).reshape(a.shape[0], count, w.shape[1])
+    else:
+        made = product(a.reshape(a.shape[0], count, a.shape[-1]), w.swapaxes(1, 2))
     if b is not None:
         made += b[:, None, :]
     return made.reshape(*a.shape[:-1], w.shape[1])
@@ -842,6 +845,10 @@ def _linear_of_each_parts(input: Tensor, weight: Tensor, bias: Tensor | None) ->
     return made.reshape(*input.shape[:-1], weight.shape[1])
 
 
+def _conjugate(x: Tensor) -> Tensor:
+    return x.conj() if x.dtype.is_complex else x
+
+
 def _rows_of_each(x: Tensor) -> Tensor:
     return x if x.ndim == 3 else x.unsqueeze(1) if x.ndim == 2 else x.reshape(x.shape[0], prod(x.shape[1:-1]), x.shape[-1])
 
@@ -850,8 +857,8 @@ def _rows_of_each(x: Tensor) -> Tensor:
 def _linear_of_each_vjp(grad, input, weight):
     rows = _rows_of_each(grad)
     return (
-        lambda: bmm(rows, weight.conj()).reshape(input.shape),
-        lambda: bmm(rows.transpose(1, 2), _rows_of_each(input).conj()),
+        lambda: bmm(rows, _conjugate(weight)).reshape(input.shape),
+        lambda: bmm(rows.transpose(1, 2), _conjugate(_rows_of_each(input))),
         lambda: grad if grad.ndim == 2 else rows.sum(1),
     )
 

@@ -8,7 +8,6 @@ bits of the general way, so which of the two answers makes no difference but to 
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
@@ -19,6 +18,8 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels import engines
 
+from .tier import due
+
 __all__ = ["ALL", "ONE", "SEVERAL", "Along"]
 
 ndarray = np.ndarray
@@ -27,9 +28,6 @@ ONE, ALL, SEVERAL = range(3)
 NUMBER, ARRAY = 1, 2
 # Elements up to which numpy does the work, and small kernels do the same.
 MOST = 4096
-# Calls, for a dtype, after which a cached kernel is loaded in half a millisecond if LLVM's library is there, that library is
-# loaded as well in 35, and a missing kernel is compiled in some 30.
-LOAD_AFTER, LIBRARY_AFTER, COMPILE_AFTER = 32, 300, 1000
 _NEVER = 1 << 62
 
 _made: list[Along] = []
@@ -78,9 +76,9 @@ class Along:
         dtype = a.dtype
         count = self._counts.get(dtype, 0) + 1
         self._counts[dtype] = count
-        cheap = count == LOAD_AFTER and "llvmlite.binding" in sys.modules
-        if self._at_once and count > 0 or cheap or count in (LIBRARY_AFTER, COMPILE_AFTER):
-            self._teach(dtype, self._at_once or count == COMPILE_AFTER)
+        compile = (count > 0 or None) if self._at_once else due(count - 1, count)
+        if compile is not None:
+            self._teach(dtype, compile)
             return self.call(a, *args)
         return None
 

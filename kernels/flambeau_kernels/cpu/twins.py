@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .tier import compiles
+from .tier import compiles, due
 
 __all__ = ["late", "twin"]
-
-# Calls after which a cached kernel is loaded, and after which a missing one is compiled (30 ms).
-LOAD_AFTER, COMPILE_AFTER = 300, 1000
-
 
 def twin(by_numpy: Callable[..., Any], kernel: Any, types: tuple[Any, ...], constants: dict[str, Any], around: Any) -> Callable[..., Any]:
     """`by_numpy` at first, then ``around(form)`` of the form of `kernel` for `types` and `constants`.
@@ -26,8 +22,9 @@ def twin(by_numpy: Callable[..., Any], kernel: Any, types: tuple[Any, ...], cons
             return native(*args)
         calls += 1
         made = by_numpy(*args)
-        if calls in (LOAD_AFTER, COMPILE_AFTER):
-            candidate = _loaded(kernel, types, constants, around, calls == COMPILE_AFTER)
+        compile = due(calls - 1, calls)
+        if compile is not None:
+            candidate = _loaded(kernel, types, constants, around, compile)
             if candidate is not None and _same(candidate(*args), made):
                 native = candidate
         return made
@@ -41,17 +38,17 @@ def late(kernel: Any, types: tuple[Any, ...], constants: dict[str, Any], around:
     Args:
         cost: of a call of the general way, beside that of one with few elements.
     """
-    spent, native, tried = 0.0, None, 0
+    spent, native = 0.0, None
 
     def run(*args: Any) -> Any:
-        nonlocal spent, native, tried
+        nonlocal spent, native
         if native is not None:
             return native(*args)
-        spent += cost
-        if spent < (LOAD_AFTER, COMPILE_AFTER)[tried]:
+        before, spent = spent, spent + cost
+        compile = due(before, spent)
+        if compile is None:
             return None
-        native = _loaded(kernel, types, constants, around, tried == 1)
-        tried = 1
+        native = _loaded(kernel, types, constants, around, compile)
         return native and native(*args)
 
     return run

@@ -99,7 +99,7 @@ class ViewOp(PrimitiveOp):
             return self.pieces(source, array, rest)
         node = source._node
         recorded = GRAD or _local.grad
-        registered = recorded and not is_of_nobody(node)
+        registered = recorded and (node is None or not is_of_nobody(node))
         made = hot_calls.view_of(source, array, self, rest, registered)
         if made is None:
             made = _view_of(source, array, self, rest, registered)
@@ -135,7 +135,7 @@ class ViewOp(PrimitiveOp):
         """`of` for several views."""
         node = source._node
         recorded = GRAD or _local.grad
-        registered = recorded and not is_of_nobody(node)
+        registered = recorded and (node is None or not is_of_nobody(node))
         parts, made = self.parts, []
         for i in range(len(parts), len(arrays)):
             parts.append(_Part(self, i))
