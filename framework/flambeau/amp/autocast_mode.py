@@ -67,7 +67,7 @@ class _Caster(Interpreter):
             return None
         made = []
         for x in args:
-            if x.__class__ is not Tensor or x._node is not None or x._array.dtype is not F4:
+            if x.__class__ is not Tensor or x._node is not None or x._array.dtype is not FLOAT32:
                 return None
             given = convert.enter(x)
             if given is None:
