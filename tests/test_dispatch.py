@@ -1,4 +1,4 @@
-"""The plans through dispatch and the backward engine: they do what the general ways do, and lose nothing."""
+"""The plans through dispatch and the backward engine: they do what the fallbacks do, and lose nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Sums and products of two arrays for those who compute below the operations: the tape, linear algebra, dropout.
 
-They have the bits of numpy's functions, which answer until the formula has been taught.
+They have the bits of numpy's functions, which answer until the formula has been specialised.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def refuse(*operands: Any) -> None:
 class Formula:
     """A straight-line Python function over the scalar vocabulary.
 
-    `direct` computes it on operands of dtypes it was taught (`flambeau_kernels.specialise`), arrays of shapes that broadcast and
+    `direct` computes it on operands of dtypes it was specialised for (`flambeau_kernels.specialise`), arrays of shapes that broadcast and
     numbers, and returns a new array; `direct_` stores the result in its first operand; `enter` takes objects that hold arrays
     and returns a new one. None: the caller goes its own way.
 

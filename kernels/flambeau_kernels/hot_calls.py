@@ -254,7 +254,7 @@ def start_over() -> None:
 
 
 def refuse_products(on: bool) -> None:
-    """Leave all matrix products to the general way, or stop doing so."""
+    """Leave all matrix products to the fallback, or stop doing so."""
     global _refused
     own = {name: fn for name, fn in _refused.items() if name == "over"}
     _refused = own | (dict.fromkeys((*_PRODUCTS, "matmul", "matmul_nt", "matmul_tn", "linear", "bmm"), refuse) if on else {})

@@ -1,4 +1,4 @@
-"""Plans of primitive ops give what the general way gives: values, dtype, strides, history, gradients and errors."""
+"""Plans of primitive ops give what the fallback gives: values, dtype, strides, history, gradients and errors."""
 
 import ast
 import inspect
@@ -97,7 +97,7 @@ def same_saved(a, b):
         assert a == b
 
 
-# Of these dtypes a rule leaves some arguments to the general way.
+# Of these dtypes a rule leaves some arguments to the fallback.
 ALWAYS = (fb.float32, fb.float64, fb.int64)
 
 

@@ -1,4 +1,4 @@
-"""Short ways of comparisons, losses, layers and pools: the general way's results, dtypes, strides, history and errors."""
+"""Short ways of comparisons, losses, layers and pools: the fallback's results, dtypes, strides, history and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOLERANCES = {fb.float16: 2e-3, fb.bfloat16: 2e-2, fb.float32: 3e-6, fb.float64
 
 
 def general(op: str, args: tuple) -> object:
-    """What the general way makes of `args`, or the error it raises."""
+    """What the fallback makes of `args`, or the error it raises."""
     record = OPS[op]
     given = dict(zip(record.params, args, strict=False))
     return record.run(*(given.get(name, record.defaults.get(name)) for name in record.params))
@@ -50,7 +50,7 @@ def same(made: object, expected: object) -> None:
 
 
 def agree(op: str, *args: object) -> None:
-    """The public function of `op` does as the general way, and passes the same gradients."""
+    """The public function of `op` does as the fallback, and passes the same gradients."""
     record, expected = OPS[op], outcome(general, op, args)
     count = len(record.positional)
     named = dict(zip(record.keyword_only, args[count:], strict=False))

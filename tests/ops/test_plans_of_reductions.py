@@ -1,4 +1,4 @@
-"""Reductions, scans and orders of small tensors answer the same by their native builtins as by the general way."""
+"""Reductions, scans and orders of small tensors answer the same by their native builtins as by the fallback."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def assert_same(found, expected, what):
     assert len(found) == len(expected), (what, found, expected)
     for one, other in zip(found, expected, strict=True):
         if isinstance(one, np.ndarray):
-            # The plan's derivative rules are on arrays, the general way's perhaps on tensors.
+            # The plan's derivative rules are on arrays, the fallback's perhaps on tensors.
             np.testing.assert_allclose(one, other, rtol=2e-2 if "bfloat16" in what else 1e-5, atol=1e-6, err_msg=what)
         else:
             assert one == other, what

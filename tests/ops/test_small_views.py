@@ -1,4 +1,4 @@
-"""Short ways of views, joins and copies: what the general way makes, its memory, history and errors included."""
+"""Short ways of views, joins and copies: what the fallback makes, its memory, history and errors included."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def short(op, x, args):
 
 
 def general(op, x, args):
-    """The general way, which every argument can take."""
+    """The fallback, which every argument can take."""
     return op.run(x, *args, *[op.defaults[n] for n in op.params[1 + len(args) :]])
 
 

@@ -233,7 +233,7 @@ def _route(equation: str, ndims: tuple[int, ...], ones: frozenset[tuple[int, int
         terms, output, _ = _read_arguments(equation, ndims)
         widest = _expand_ellipsis(terms, [_Dims(n) for n in ndims])
         wanted = _output_labels(output, terms, widest)
-    except (RuntimeError, ValueError):                # said again where the operands are known
+    except (RuntimeError, ValueError):                # raised again where the operands are known
         return None
     if any(len(set(labels)) != len(labels) for labels in terms):
         return None
@@ -327,7 +327,7 @@ def _look(equation: str, ndim: int) -> _Look | None:
     try:
         terms, output, _ = _read_arguments(equation, (ndim,))
         wanted = _output_labels(output, terms, _expand_ellipsis(terms, [_Dims(ndim)]))
-    except (RuntimeError, ValueError):                # said again where the operand is known
+    except (RuntimeError, ValueError):                # raised again where the operand is known
         return None
     labels, diagonals = terms[0], []
     for label in dict.fromkeys(labels):

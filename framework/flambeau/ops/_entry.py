@@ -1,8 +1,8 @@
 """Entry points: the text of functions, methods, in-place forms and operators, written for each operation.
 
 An entry point first lets modes, interpreters and classes of operands have their say, if there are any (`_dispatch.py`). Then it
-asks what the operation has been taught to answer: a builtin that takes the arguments as they are, computes and makes the
-result. What that refuses goes to `Op.run`, which checks, computes, and teaches. Texts are made the first time a name is used
+asks what the operation has been specialised for: a builtin that takes the arguments as they are, computes and makes the
+result. What that refuses goes to `Op.run`, which checks, computes, and specialises. Texts are made the first time a name is used
 and registered with `linecache`, so tracebacks and debuggers show them.
 """
 
@@ -241,7 +241,7 @@ def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out:
 
 
 def _enter(op: ElementwiseOp, fixed: dict[str, str] | None = None) -> list[str]:
-    """Lines that answer what the formula has been taught to take.
+    """Lines that answer what the formula has been specialised for.
 
     The builtin `Formula.enter` checks, computes and makes the new Tensor; where an operand has a history, that is recorded here.
 
@@ -297,7 +297,7 @@ def _of_elementwise(op: Op) -> dict[str, Any]:
 
 
 def make_raw(op: ElementwiseOp, general: Any) -> Any:
-    """The gradient rule of `op` on arrays of one dtype whose formulas were taught; `general` answers everything else."""
+    """The gradient rule of `op` on arrays of one dtype whose formulas were specialised for it; `general` answers everything else."""
     names = ("out", *op.params)
     constants: dict[str, Any] = {"general": general, "sum_to": _spec.sum_to, "zeros": np.zeros, "zeros_like": np.zeros_like}
     lines = [
@@ -390,7 +390,7 @@ def _fast_inplace(op: Op, is_tensor: Any) -> list[str]:
         f"        a = {first}._array",
     ]
     for letter, n in zip(letters, rest, strict=True):
-        # What is neither, such as an array of numpy, is no operand, whatever the builtin has been taught.
+        # What is neither, such as an array of numpy, is no operand, whatever the builtin has been specialised for.
         other = f"{n} if {n}.__class__ in NUMBERS else None"
         lines.append(f"        {letter} = {n}._array if {is_tensor(n)} and (quiet or {n}._node is None) else {other}")
     lines += [

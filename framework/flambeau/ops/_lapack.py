@@ -87,6 +87,11 @@ def raise_singular(name: str, info: Any, what: str, error: type[RuntimeError] = 
         raise error(f"{name}:{where} {what.format(abs(int(flat[bad[0]])))}")
 
 
+def check_singular(name: str, info: Any, what: str) -> None:
+    """`raise_singular` of a Tensor `info`, at whose values it looks."""
+    raise_singular(name, info._array, what)
+
+
 # -- batches ---------------------------------------------------------------------------------------------------------------
 
 
@@ -581,7 +586,7 @@ def is_plain(a: Any, square: bool = False) -> bool:
 def on_matrices(compute: Any, square: bool = False, order: Any = None) -> Any:
     """The plan of an op of matrices that LAPACK works on, of at least one element: ``compute(array, *arguments)``.
 
-    `compute` returns an array, a tuple of them, or None where the general way is better. `order` is how the result lies in memory,
+    `compute` returns an array, a tuple of them, or None where the fallback is better. `order` is how the result lies in memory,
     one for each of several; None: as it is.
     """
 
@@ -590,7 +595,7 @@ def on_matrices(compute: Any, square: bool = False, order: Any = None) -> Any:
             return None
         try:
             made = compute(a, *args)
-        except LinAlgError:  # of which the general way says more
+        except LinAlgError:  # which the fallback explains better
             return None
         if made is None or order is None:
             return made

@@ -451,7 +451,7 @@ def _convolve(
 def _padding_of(
     op: str, padding: str, x: Tensor, kernel: Ints, stride: Ints, dilation: Ints
 ) -> tuple[Tensor, Ints]:
-    """The amounts the words 'valid' and 'same' stand for; what is odd about 'same' is put on `x` at the
+    """The amounts the words 'valid' and 'same' stand for; an amount that 'same' cannot halve is put on `x` at the
     high end."""
     if padding == "valid":
         return x, (0,) * len(kernel)

@@ -380,11 +380,11 @@ def _few_counts(a, weights, minlength):
         return None
     try:
         return np.bincount(a, None, minlength)
-    except ValueError:  # a negative number, of which the general way says more
+    except ValueError:  # a negative number, which the fallback explains better
         return None
 
 
-_MANY = 1 << 24                                       # of which the general way sees whether memory holds the counts
+_MANY = 1 << 24                                       # of which the fallback sees whether memory holds the counts
 
 
 def _counted_many(a: np.ndarray, weights: Any, minlength: int) -> Any:

@@ -154,7 +154,7 @@ def _quickly(make: Any, sizes: tuple[Any, ...], d: Any, otherwise: Any = None) -
         plain = d.numpy if d is not None else otherwise or dtypes._default.numpy
         return hot_calls.over(make(sizes if len(sizes) != 1 else sizes[0], plain))
     except (TypeError, ValueError, AttributeError, MemoryError):
-        return None                                   # the general way says what is wrong
+        return None                                   # the fallback raises the error
 
 
 def _check_layout(layout: Any) -> None:

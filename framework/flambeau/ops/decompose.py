@@ -16,7 +16,7 @@ from .. import dtypes
 from ..tensor import Tensor
 from . import _lapack
 from ._batching import leading
-from ._lapack import check_floating, check_matrix, check_square, raise_singular
+from ._lapack import check_floating, check_matrix, check_singular, check_square
 from ._matrices import adjoint, by_columns, diagonal, diagonal_matrix, identity_like, matmul, triangle
 from ._results import return_type
 from ._spec import (
@@ -88,14 +88,14 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
     check_square("linalg.cholesky", input)
     made = cholesky_of(input, bool(upper))
     if check_errors:
-        raise_singular("linalg.cholesky_ex", made[1]._array, NOT_POSITIVE)
+        check_singular("linalg.cholesky_ex", made[1], NOT_POSITIVE)
     return CholeskyInfo(made)
 
 
 def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
     check_square(name, input)
     made, info = cholesky_of(input, bool(upper))
-    raise_singular(name, info._array, NOT_POSITIVE)
+    check_singular(name, info, NOT_POSITIVE)
     return made
 
 

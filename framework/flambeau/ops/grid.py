@@ -217,7 +217,7 @@ def _as_often_each(a, repeats, dim, output_size):
         return None
     if output_size is not None or dim is not None and (dim.__class__ is not int or not -a.ndim <= dim < a.ndim):
         return None
-    return a.repeat(repeats, dim) if max(a.size, *a.shape) * repeats < 1 << 31 else None  # which the general way checks
+    return a.repeat(repeats, dim) if max(a.size, *a.shape) * repeats < 1 << 31 else None  # which the fallback checks
 
 
 # -- matrices made of a vector -------------------------------------------------------------------------------------------------

@@ -281,7 +281,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
             if made is not None:
                 return made
         except (IndexError, OverflowError):
-            pass  # said better below
+            pass  # the checks below raise an error that names the op
     return _getitem(self, key)
 
 
@@ -770,7 +770,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
             if _stored(self, key, value):
                 return
         except (IndexError, ValueError, TypeError, OverflowError):
-            pass  # said better below
+            pass  # the checks below raise an error that names the op
     _setitem(self, key, value)
 
 

@@ -14,7 +14,7 @@ from .. import dtypes
 from ..tensor import Tensor, wrap
 from . import _lapack
 from ._batching import leading
-from ._lapack import check_floating, check_matrix, check_square, raise_singular
+from ._lapack import check_floating, check_matrix, check_singular, check_square
 from ._matrices import adjoint, by_columns, identity_like, matmul, triangle
 from ._results import return_type
 from ._spec import COLUMNS, FUNCTION, METHOD, OPS, OUT, ROWS, composite, primitive
@@ -111,8 +111,8 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False):
     _check_pivot("linalg.lu_factor", A, pivot)
     made = lu_of(A)
     if check_errors:
-        raise_singular(
-            "torch.linalg.lu_factor_ex", made[2]._array, "U[{0},{0}] is zero and "
+        check_singular(
+            "torch.linalg.lu_factor_ex", made[2], "U[{0},{0}] is zero and "
             "using it on lu_solve would result in a division by zero."
         )
     return LuFactorInfo(made)
@@ -124,8 +124,8 @@ lu_factor_ex.in_pieces("...__->...__,..._,...")
 def _lu_factor(A: Any, pivot: bool) -> tuple[Tensor, Tensor]:
     _check_pivot("linalg.lu_factor", A, pivot)
     packed, pivots, info = lu_of(A)
-    raise_singular(
-        "torch.linalg.lu_factor", info._array, "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. "
+    check_singular(
+        "torch.linalg.lu_factor", info, "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. "
         "If you still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
         RuntimeError,
     )  # fmt: skip
@@ -342,7 +342,7 @@ def ldl_factor_ex(input, *, hermitian=False, check_errors=False):
     check_square("torch.linalg.ldl_factor_ex", input)
     made = ldl_of(input, bool(hermitian))
     if check_errors:
-        raise_singular("torch.linalg.ldl_factor_ex", made[2]._array, "block {} of D is zero")
+        check_singular("torch.linalg.ldl_factor_ex", made[2], "block {} of D is zero")
     return LdlInfo(made)
 
 
@@ -354,7 +354,7 @@ def ldl_factor(input, *, hermitian=False):
     """
     check_square("torch.linalg.ldl_factor", input)
     packed, pivots, info = ldl_of(input, bool(hermitian))
-    raise_singular("torch.linalg.ldl_factor", info._array, "block {} of D is zero; use ldl_factor_ex to go on nevertheless")
+    check_singular("torch.linalg.ldl_factor", info, "block {} of D is zero; use ldl_factor_ex to go on nevertheless")
     return Ldl((packed, pivots))
 
 

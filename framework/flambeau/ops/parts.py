@@ -54,7 +54,7 @@ def _diagonal(a, offset, dim1, dim2):
             if a.flags.writeable:
                 made.flags.writeable = True
             return made
-        except (ValueError, TypeError):  # dims that do not fit, said better below
+        except (ValueError, TypeError):  # dims that do not fit: `np.transpose` does not name the op, the checks below do
             pass
     i, j = wrap_dim(dim1, a.ndim), wrap_dim(dim2, a.ndim)
     if i == j:

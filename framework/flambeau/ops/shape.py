@@ -374,7 +374,7 @@ def _permute(a, dims):
         try:
             if dims in _orders:                       # numpy would take 2**32 for 0
                 return a.transpose(dims)
-        except (ValueError, TypeError):  # said better below
+        except (ValueError, TypeError):  # the checks below raise an error that names the op
             pass
     order = [wrap_dim(as_index(d), a.ndim) for d in (dims if isinstance(dims, (tuple, list)) else (dims,))]
     if len(order) != a.ndim:
@@ -430,7 +430,7 @@ def _transpose(a, dim0, dim1):
     if a.__class__ is ndarray:
         try:
             return a.swapaxes(dim0, dim1)
-        except (ValueError, TypeError):  # dims out of range, said better below; or 0-d, which counts as 1-d
+        except (ValueError, TypeError):  # dims out of range, for which the checks below raise; or 0-d, which counts as 1-d
             pass
     ndim = a.ndim
     i, j = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
@@ -762,7 +762,7 @@ def _select(a, dim, index):
         try:
             if 0 <= d < a.ndim:
                 return a[(*_BEFORE[d], index, ...)] if d else a[index, ...]
-        except IndexError:  # said better below
+        except IndexError:  # the checks below raise an error that names the op
             pass
     if a.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")

@@ -16,7 +16,7 @@ from .._arrays import contiguous_strides
 from ..tensor import Tensor
 from . import _lapack, _routines
 from ._batching import leading, leading_of_two
-from ._lapack import LinAlgError, check_floating, check_matrix, check_square, raise_singular
+from ._lapack import LinAlgError, check_floating, check_matrix, check_singular, check_square, raise_singular
 from ._matrices import adjoint, by_columns, matmul, triangle
 from ._results import return_type
 from ._spec import (
@@ -82,14 +82,14 @@ def inv_ex(A, *, check_errors=False):
     check_square("linalg.inv", A)
     made = inverse_of(A)
     if check_errors:
-        raise_singular("linalg.inv_ex", made[1]._array, SINGULAR)
+        check_singular("linalg.inv_ex", made[1], SINGULAR)
     return InverseInfo(made)
 
 
 def _inverse(A: Any) -> Tensor:
     check_square("linalg.inv", A)
     made, info = inverse_of(A)
-    raise_singular("linalg.inv", info._array, SINGULAR)
+    check_singular("linalg.inv", info, SINGULAR)
     return made
 
 
@@ -203,7 +203,7 @@ def solve_ex(A, B, *, left=True, check_errors=False):
     """
     made = _solve("linalg.solve_ex", A, B, left)
     if check_errors:
-        raise_singular("torch.linalg.solve_ex", made[1]._array, "The solver failed because the input matrix is singular. Pivot {} is zero.")
+        check_singular("torch.linalg.solve_ex", made[1], "The solver failed because the input matrix is singular. Pivot {} is zero.")
     return SolveInfo(made)
 
 
@@ -223,7 +223,7 @@ def solve(A, B, *, left=True):
     tensor([1., 2.])
     """
     made, info = _solve("linalg.solve", A, B, left)
-    raise_singular("torch.linalg.solve", info._array, "The solver failed because the input matrix is singular. Pivot {} is zero.")
+    check_singular("torch.linalg.solve", info, "The solver failed because the input matrix is singular. Pivot {} is zero.")
     return made
 
 

@@ -66,7 +66,7 @@ sort_pair.kernel(lambda a, dim, descending: kernel.sort(a, dim, descending))
 sort_pair.shape(lambda input, dim, descending: _pair_shape(input.shape, input))
 values_and_indices(sort_pair)
 
-# Longer lines than these are sorted by the general way.
+# Longer lines than these are sorted by the fallback.
 MOST_SORTED = 96
 _ORDERS = {down: Along("ordered", down, True, True, most_along=MOST_SORTED) for down in (False, True)}
 _PLACES = {down: Along("ordered", down, True, False, most_along=MOST_SORTED) for down in (False, True)}

@@ -729,7 +729,7 @@ grid_sample.in_pieces("nc*,n*->nc*")
 
 @grid_sample.plan(by="shape", tensors=("input", "grid"))
 def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
-    """Images of one float dtype, by compiled loops whose results are those of the general way to the last bit."""
+    """Images of one float dtype, by compiled loops whose results are those of the fallback to the last bit."""
     if align_corners is None:
         return None
     _check_grid("grid_sample", input, grid, mode)

@@ -1,8 +1,8 @@
 """Operations along dimensions of small arrays, answered by a native builtin once a program has proved to call them often.
 
 ``sums.call(a, dim, keepdim)`` is None until then, and for every argument the builtin was not made for; the caller then asks
-``sums.learn(a, dim, keepdim)``, which counts, and goes its general way if that has no answer either. The builtins have the
-bits of the general way, so which of the two answers makes no difference but to time. ``sums.enter(object, dim, keepdim)`` is
+``sums.learn(a, dim, keepdim)``, which counts, and takes the fallback if that has no answer either. The builtins have the
+bits of the fallback, so which of the two answers makes no difference but to time. ``sums.enter(object, dim, keepdim)`` is
 `call` for an object that holds an array, and makes objects (`engine/objects.py`).
 """
 
@@ -65,7 +65,7 @@ class Along:
         _made.append(self)
 
     def __call__(self, a: Any, *args: Any) -> Any:
-        """The result, or None if the general way is to find it."""
+        """The result, or None if the fallback is to find it."""
         found = self.call(a, *args)
         return self.learn(a, *args) if found is None else found
 
@@ -109,7 +109,7 @@ class Along:
             self.call, self.enter = self._head.builtin, objects.entering(self._head.builtin)
 
     def forget(self) -> None:
-        """Go the general way again."""
+        """Take the fallback again."""
         self.call = self.enter = refuse
         self._head = None
         self._counts.clear()

@@ -1,4 +1,4 @@
-"""Images looked up at points, compiled: each step rounded as the general way's numpy rounds it."""
+"""Images looked up at points, compiled: each step rounded as the numpy of the fallback rounds it."""
 
 from __future__ import annotations
 
@@ -343,6 +343,6 @@ def planned(
 
         return run
 
-    # The general way takes as long with 5000 elements as it does for its calls of numpy.
+    # The fallback takes as long with 5000 elements as it does for its calls of numpy.
     taps = 16 if mode == BICUBIC else 1
     return late(chosen, (dtype, dtype, dtype, *(int,) * 6), constants, around, taps * (1 + points * channels / 5000))

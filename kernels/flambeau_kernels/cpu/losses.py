@@ -70,7 +70,7 @@ def _note(a: np.ndarray, b: np.ndarray, scale: np.ndarray, made: np.ndarray) -> 
 def scaled_difference(a: np.ndarray, b: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """``(a - b) * scale`` for a single number `scale`."""
     if a.size < SUMS_COMPILED_FROM:
-        made = _DIFFERENCE.direct(a, b, scale)        # which rounds as numpy does, and is taught by calls
+        made = _DIFFERENCE.direct(a, b, scale)        # which rounds as numpy does, and is specialised by calls
         if made is None:
             made = np.asarray((a - b) * scale)
             _note(a, b, scale, made)

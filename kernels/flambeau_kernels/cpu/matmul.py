@@ -62,7 +62,7 @@ RECTIFIED = Formula(lambda made: where(made < 0, 0, made), "relu")
 
 Run = Callable[..., None]                              # of a, b, out and bias
 _plans: dict[Any, Run] = {}
-# Rows for which it pays to leave the other operand, contiguous along k, as it lies; fewer where pairs are multiplied twice as fast.
+# Rows for which it pays to leave the other operand, contiguous along k, strided; fewer where pairs are multiplied twice as fast.
 FEW, FEW_PAIRS = 48, 12
 # Columns (or rows) of the other operand for which it pays to copy a matrix whose rows are whole pages apart.
 SPREAD_FOR = 96

@@ -35,7 +35,7 @@ def take_rows(table: np.ndarray, indices: np.ndarray) -> np.ndarray:
         try:
             return table.take(indices, 0)
         except IndexError:
-            pass                                     # said better below
+            pass                                     # the checks below raise an error that names the op
     if table.size and indices.size:
         made = scatter.take_rows(table, 0, indices.reshape(-1), False)
         if made is not None:

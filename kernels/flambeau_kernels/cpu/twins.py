@@ -33,10 +33,10 @@ def twin(by_numpy: Callable[..., Any], kernel: Any, types: tuple[Any, ...], cons
 
 
 def late(kernel: Any, types: tuple[Any, ...], constants: dict[str, Any], around: Any, cost: float = 1) -> Callable[..., Any]:
-    """``around(form)`` of the form of `kernel`, whose bits are the general way's, once calls of it repay; until then a call is None.
+    """``around(form)`` of the form of `kernel`, whose bits are those of the fallback, once calls of it repay; until then a call is None.
 
     Args:
-        cost: of a call of the general way, beside that of one with few elements.
+        cost: of a call of the fallback, beside that of one with few elements.
     """
     spent, native = 0.0, None
 

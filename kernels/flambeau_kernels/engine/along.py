@@ -2,7 +2,7 @@
 
 A reduction of sixteen numbers takes numpy a microsecond and a half, most of it spent on finding out what to do. The builtins
 made here look at their arguments, allocate the results and run a kernel of the kernel language in a tenth of that. They
-answer None, before having written anything, for whatever they were not made for, and the caller goes its general way. In the
+answer None, before having written anything, for whatever they were not made for, and the caller takes the fallback. In the
 place of `k` there may be another array of the same dtype.
 
 An array in C order is seen as ``(outer, n, inner)``, where `n` counts the dimensions meant, which must lie side by side

@@ -1,6 +1,6 @@
 """Builtins that pick, store or add elements of small arrays at places that an array of int64 names.
 
-Places are all looked at before anything is written, and one out of range is refused, so that the general way says what is
+Places are all looked at before anything is written, and one out of range is refused, so that the fallback says what is
 wrong. An array counts as ``(outer, n, inner)``, `n` being the length of the dimension that is indexed.
 """
 from __future__ import annotations

@@ -4,8 +4,8 @@ Looking up a plan and allocating the result in Python takes as long as adding fi
 has run on some dtypes gets three builtins, which check their operands, cut the work and run the loop in native code:
 `direct` returns a new array, `direct_` stores the result in its first operand, and `enter` takes objects that hold arrays
 (`hot_calls.of_class`) and returns a new object. Contiguous arrays of one shape may have any size; others may have any strides
-and be broadcast (`direct_layout`). All answer None, before having written anything, for operands they were not taught.
-The caller then goes its general way. Work is cut, and the tier chosen, as `plan` and `elementwise` do it for such operands.
+and be broadcast (`direct_layout`). All answer None, before having written anything, for other operands.
+The caller then takes the fallback. Work is cut, and the tier chosen, as `plan` and `elementwise` do it for such operands.
 """
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _add_loop(entry: np.ndarray, formula: Formula, inputs: tuple[Any, ...], out:
     try:
         kernel = elementwise._kernel(formula, where, arrays, [out], compute)
         address = elementwise.compiled(kernel)
-    except (Unsupported, RuntimeError):               # which the general way says
+    except (Unsupported, RuntimeError):               # which the fallback explains
         return False
     entry[STRIDED if way is STRIDED_WAY else KERNEL] = address
     if way is PACKED:

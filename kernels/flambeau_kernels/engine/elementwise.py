@@ -169,8 +169,8 @@ def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndar
         return "outputs of different shapes"
     least = flambeau_kernels.smallest_compiled(formula, compute)
     if outs[0].size < least and not pays:
-        taught = flambeau_kernels.has_one_answer(formula, compute)
-        later = "; later calls of an op that is called often are compiled, to the same bits" if taught else ""
+        specialised = flambeau_kernels.has_one_answer(formula, compute)
+        later = "; later calls of an op that is called often are compiled, to the same bits" if specialised else ""
         return f"{outs[0].size} elements; the compiled tier pays from {least}{later}"
     for a in inputs:
         lengths = zip(a.shape[::-1], shape[::-1], strict=False)

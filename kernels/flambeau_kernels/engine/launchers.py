@@ -1,7 +1,7 @@
 """Native launchers: Python builtins for the hottest operations on small arrays, without a ufunc's overhead.
 
 `load()["sum"](a)` takes an exact float32 or float64 ndarray, C-contiguous, of few elements, and
-returns a new array; for any other argument it returns None and the caller takes the general way. Nothing
+returns a new array; for any other argument it returns None and the caller takes the fallback. Nothing
 raises but a failed allocation. All launchers are one object file: compiling it takes two seconds, loading it
 from the cache four milliseconds.
 """

@@ -59,7 +59,7 @@ class ElementwiseNode(Node):
     has_raw = True
 
     def raw(self, grad: Any) -> Any:
-        # The first backward of each op writes its rule, which calls `raw_general` for what its formulas were not taught.
+        # The first backward of each op writes its rule, which calls `raw_general` for what its formulas were not specialised for.
         from .. import _entry
 
         cls = type(self)

@@ -42,7 +42,7 @@ REFUSED = (AttributeError, TypeError, ValueError, IndexError, KeyError, Overflow
 class Plan(NamedTuple):
     """How calls with arrays of certain shapes are answered."""
 
-    run: Callable[..., Any]  # of the arrays: the array of the result, several of them, or None for the general way
+    run: Callable[..., Any]  # of the arrays: the array of the result, several of them, or None for the fallback
     taped: Callable[..., Any] | None = None  # of the arrays, for one result with history: it, and what `record` is to keep
     record: Callable[..., None] | None = None  # of the result, what is kept and the Tensors, for that history
     after: Callable[..., None] | None = None  # of the Tensors, once `run` or `taped` have written to some of them
@@ -221,7 +221,7 @@ def first_of(answers: tuple[Any, ...]) -> Any:
 
 
 def refused(op: Any, operands: tuple[str, ...], errors: str = "REFUSED") -> list[str]:
-    """Lines that leave a call whose plan raised to the general way, which says what is wrong."""
+    """Lines that leave a call whose plan raised to the fallback, which says what is wrong."""
     if not STRICT:
         return [f"except {errors}:", "    return None"]
     given = ", ".join(op.params)
@@ -378,7 +378,7 @@ def _looked_up(op: Any, planned: Planned) -> Any:
     def learn(key: Any, *args: Any) -> Plan | None:
         try:
             made = rule(*args)
-        except Exception as error:  # the general way meets it too, and says what is wrong
+        except Exception as error:  # the fallback meets it too, and says what is wrong
             if STRICT:
                 check_refused(op, tensors, args, error)
             return None

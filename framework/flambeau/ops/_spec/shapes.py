@@ -67,7 +67,7 @@ def _as_int(op: str, name: str, value: Any) -> int:
         if not isinstance(value, bool):
             return as_index(value)
     except TypeError:
-        pass                                          # said below
+        pass                                          # the checks below raise an error that names the op
     raise TypeError(f"{op}(): argument '{name}' must be int, not {type(value).__name__}")
 
 

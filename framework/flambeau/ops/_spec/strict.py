@@ -1,8 +1,8 @@
-"""FLAMBEAU_STRICT=1: a plan that fails on arguments which the general way answers says so.
+"""FLAMBEAU_STRICT=1: a plan that fails on arguments which the fallback answers says so.
 
-Plans leave bad arguments to the general way, which finds the words for them, and so take an exception for "not for me".
+Plans leave bad arguments to the fallback, which finds the words for them, and so take an exception for "not for me".
 A plan that is broken raises too, and would only be slow. With the variable set when flambeau is imported, the text around plans
-is another: it asks the general way at once, and raises `BrokenPlan` if that has an answer. Without it nothing is added.
+is another: it asks the fallback at once, and raises `BrokenPlan` if that has an answer. Without it nothing is added.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PLAIN = (int, float, complex, bool, str, type(None), dtype)
 
 
 class BrokenPlan(AssertionError):
-    """A plan raised where the general way has an answer; the cause is what it raised."""
+    """A plan raised where the fallback has an answer; the cause is what it raised."""
 
 
 def check_refused(op: Any, operands: Collection[str], args: tuple[Any, ...], error: Exception) -> None:
     """Raise BrokenPlan if `error`, which the plan of `op` raised, is none of the refusals that are allowed.
 
     Those are: arguments of kinds that plans are not made for (a list or a number for a Tensor, a Tensor or numpy's
-    number for a size), a warning that the program made an error, and whatever the general way refuses as well.
+    number for a size), a warning that the program made an error, and whatever the fallback refuses as well.
 
     Args:
         operands: parameters whose arguments are Tensors.
@@ -38,7 +38,7 @@ def check_refused(op: Any, operands: Collection[str], args: tuple[Any, ...], err
     if not _is_refusal(op, operands, args, error):
         try:
             op.run(*args)
-        except Exception:  # the caller asks the general way again, which raises this where it is explained
+        except Exception:  # the caller asks the fallback again, which raises this where it is explained
             return
         _raise_broken(op, error)
 
@@ -53,7 +53,7 @@ def store_refused(op: Any, operands: Collection[str], args: tuple[Any, ...], err
 
 def _raise_broken(op: Any, error: Exception) -> None:
     raise BrokenPlan(
-        f"{op.qualified}: its plan raised {type(error).__name__}: {error}; the general way answers these arguments. "
+        f"{op.qualified}: its plan raised {type(error).__name__}: {error}; the fallback answers these arguments. "
         f"Mend the plan, or let it return None for them"
     ) from error
 
