@@ -106,7 +106,9 @@ def folds(formula: Formula, numbers: tuple[bool, ...]) -> bool:
             if e.operands[0] in known:
                 fixed.add(e)
         elif all(not isinstance(x, expression.Expression) or x in fixed for x in e.operands):
-            return True
+            if e.word != "*" or not any(x.__class__ is int and x == 1 for x in e.operands):
+                return True
+            fixed.add(e)                              # a number times 1 is that number
     return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 from .. import _state
@@ -17,6 +18,25 @@ from ._recorder import Deferred, Recorder, Step
 
 _local = _state.local
 _MOST_SIGNATURES = 256                                # of calls, that a function remembers
+TRIALS = 3                                            # calls that are timed with and without fused kernels; 0: all are fused
+
+
+class Trial:
+    """Seconds of calls with fused kernels and as they are without `compile`, which give the same bits: the faster one stays."""
+
+    __slots__ = ("fused", "plain")
+
+    def __init__(self) -> None:
+        self.fused: list[float] = []
+        self.plain: list[float] = []
+
+    def is_plain_next(self) -> bool:
+        """Whether the next call is to be timed as it is."""
+        return len(self.plain) < min(TRIALS, len(self.fused))
+
+    def is_lost(self) -> bool:
+        """Whether fused kernels have been found to be no faster."""
+        return len(self.plain) == TRIALS > 0 and min(self.plain) <= min(self.fused)
 
 
 class Function:
@@ -37,6 +57,7 @@ class Function:
         """Forget all recordings."""
         self.root = Step(None, [], (), None)
         self.plain: set[Any] = set()                  # signatures of calls that nothing is gained for
+        self.trials: dict[Any, Trial] = {}            # by signature
         self.replays: dict[Any, Any] = {}             # by signature: a `Replay`, or None for calls that cannot be replayed
         self.compiled = 0
         self.breaks: list[str] = []                   # why the graphs of the last call end
@@ -68,18 +89,41 @@ class Function:
             _local.compiling = before
 
     def _fused(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result with chains of elementwise operations fused. Calls without one are plain from then on."""
+        """The result with chains of elementwise operations fused. Calls without one, and those that it makes no faster, are plain later."""
         whole = self.fullgraph
+        trial = self.trials.get(signature)
+        if trial is not None and trial.is_plain_next():
+            began = perf_counter()
+            result = self.fn(*args, **kwargs)
+            trial.plain.append(perf_counter() - began)
+            if trial.is_lost():
+                self._leave(signature)
+            return result
         root = Step(None, [], (), None) if whole else self.root
         recorder = Recorder(root, _program(not whole), whole, _refuse if whole else None, _title(self.fn))
+        began = perf_counter()
         result = _recorded(recorder, self.fn, args, kwargs)
+        seconds = perf_counter() - began
+        fused = [program for program in recorder.ran if program.chains]
         if whole:
             self.fullgraph = False                    # of the first call; the next ones fuse
-        elif not any(program.chains for program in recorder.ran):
-            if len(self.plain) >= _MOST_SIGNATURES:
-                self.plain.clear()
-            self.plain.add(signature)
+        elif not fused:
+            self._leave(signature)
+        elif (trial is None or len(trial.fused) < TRIALS) and all(program.is_final() for program in fused):
+            # Of what backward will take, a call says nothing.
+            if trial is None and not any(chain.histories for program in fused for chain in program.chains):
+                if len(self.trials) >= _MOST_SIGNATURES:
+                    self.trials.clear()
+                trial = self.trials[signature] = Trial()
+            if trial is not None:
+                trial.fused.append(seconds)
         return result
+
+    def _leave(self, signature: Any) -> None:
+        """Run calls like this one as they are."""
+        if len(self.plain) >= _MOST_SIGNATURES:
+            self.plain.clear()
+        self.plain.add(signature)
 
     def _replayed(self, backend: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result by the program of earlier calls that were alike, or of this one, recorded as a whole."""

@@ -19,7 +19,7 @@ from .. import _state
 from .._arrays import is_c_contiguous
 from .._inference import is_inference
 from ..tensor import Tensor, wrap
-from . import _rows
+from . import _products, _rows
 from ._background import Kernel, stand_in
 from ._backward import History, has_gradients
 from ._memory import Plan, is_ours_alone
@@ -155,6 +155,10 @@ class Program:
             return found
         return self._first
 
+    def is_final(self) -> bool:
+        """Whether chains run as kernels, if there are any."""
+        return self._final is not None
+
     @property
     def bytes_at_most(self) -> int:
         """What values take at a time."""
@@ -209,7 +213,7 @@ def _chained(steps: list[Step], wanted: frozenset[int]) -> list[Any]:
         for value in read_by(step.refs):
             readers[value] = readers.get(value, 0) + 1
     parts: list[Any] = []
-    for item in _rows.joined(_grouped(steps), wanted):
+    for item in _products.joined(_rows.joined(_grouped(steps), wanted), wanted):
         if isinstance(item, list):
             parts.extend([_chain(item, readers, wanted)] if len(item) > 1 else item)
         else:

@@ -349,7 +349,7 @@ class Recorder(Interpreter):
             if op.answered_by is not None and (self.notes_events or not self.whole):
                 op, args = op.answered_by(*args) or (op, args)
             kind = op.kind
-            if kind == "elementwise" or kind == "view" or self.whole or op.in_rows is not None:
+            if kind == "elementwise" or kind == "view" or self.whole or op.in_rows is not None or self._is_product(op, args):
                 found = self._deferred(op, args)
                 if found is not NotImplemented:
                     return found
@@ -439,6 +439,10 @@ class Recorder(Interpreter):
         one = _new(Deferred)
         _set_pending(one, (self, number, twin))
         return one
+
+    def _is_product(self, op: Any, args: tuple[Any, ...]) -> bool:
+        """Whether `op` is a product that what follows could be computed with, which saves nothing."""
+        return op.finished_by is not None and not (_local.grad and _has_history(args))
 
     def _is_worth(self, args: Any) -> bool:
         """Whether an operation that has not been met here is to be recorded."""
@@ -626,21 +630,25 @@ class _Kinds(Interpreter):
     kind = "compile"
 
     def __init__(self) -> None:
-        self.formulas = self.rows = self.others = 0
+        self.formulas = self.rows = self.products = self.others = 0
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        if out is not None or op.kind not in ("elementwise", "view", "composite") and op.in_rows is None:
+        if out is None and op.finished_by is not None:
+            self.products += 1
+        elif out is not None or op.kind not in ("elementwise", "view", "composite") and op.in_rows is None:
             self.others += 1
         self.formulas += op.kind == "elementwise"
         self.rows += op.in_rows is not None
         return NotImplemented
 
-    def are_recorded(self) -> bool:
-        """Whether a composition is the same taken apart: of elementwise operations and views, or another name for what works by rows.
+    def are_recorded(self, op: Any) -> bool:
+        """Whether `op`, a composition of these, is the same taken apart: elementwise operations and views, or another name for a row's.
 
-        Others have kernels of their own, which may round otherwise than what they are made of.
+        Others have kernels of their own, which may round otherwise than what they are made of, unless they say that they do not.
         """
-        return not self.others and (not self.rows or self.rows == 1 and not self.formulas)
+        if self.others or self.products and not op.rounds_as_its_parts:
+            return False
+        return not self.rows or self.rows == 1 and not self.formulas
 
 
 _elementwise: dict[Any, bool] = {}                    # of compositions, by dtypes of operands and by constants
@@ -681,7 +689,7 @@ def _made_of_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
             _dispatch._composed(op, tuple(twins), None, False)
     except Exception:  # it reads values, or the operands are wrong, which it says itself
         return False
-    return kinds.are_recorded()
+    return kinds.are_recorded(op)
 
 
 def _twin_of(a: Any) -> Any:

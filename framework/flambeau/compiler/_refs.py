@@ -35,11 +35,16 @@ def tensors_in(refs: Any) -> list[int]:
 
 
 class GroupFormula:
-    """The elementwise steps of `group` as one formula of `operands`, which gives the values `results`; `text` shows it."""
+    """The elementwise steps of `group` as one formula of `operands`, which gives the values `results`; `text` shows it.
 
-    def __init__(self, group: list[Step], results: tuple[int, ...]) -> None:
+    The value `first`, if one is given, is the first operand.
+    """
+
+    def __init__(self, group: list[Step], results: tuple[int, ...], first: int | None = None) -> None:
         own = {step.first for step in group}
         text = Text("_".join(["fused", *dict.fromkeys(step.op.name for step in group)])[:60])
+        if first is not None:
+            text.operand(("value", first))
         names: dict[int, str] = {}
         for step in group:
             formula, refs = formula_of(step)

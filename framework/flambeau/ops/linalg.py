@@ -134,6 +134,18 @@ def _product_of_matrices(a: Any, b: Any) -> Any:
 
 
 
+def _product_then(a: Any, b: Any, then: Any, beside: Any) -> Any:
+    """A product, and a formula of its elements, where our own kernels or the pass after them compute both; None for small products."""
+    if a.__class__ is not ndarray or b.__class__ is not ndarray or a.shape[-2] == 1 or b.shape[-1] == 1:
+        return None
+    if a.dtype.char not in "fd" or a.size * b.shape[-1] <= kernel.SMALL * (prod(a.shape[:-2]) if a.ndim > 2 else 1):
+        return None                                   # which numpy computes, in an order of its own
+    return kernel.matmul_then(a, b, then, beside=beside)
+
+
+mm.finished_by = _product_then
+
+
 @mm.shape
 def _mm_shape(input, mat2):
     return (input.shape[0], mat2.shape[1]), input.dtype
@@ -200,6 +212,7 @@ bmm.in_pieces("bik,bkj->bij")
 
 
 bmm.kernel(product)
+bmm.finished_by = _product_then
 
 
 def _product_of_batches(a: Any, b: Any) -> Any:
@@ -469,6 +482,16 @@ def _by_rank(input: Any, other: Any) -> Tensor | None:
 matmul.forwards(mm, _by_rank)
 
 
+def _matmul_answer(input: Any, other: Any) -> Any:
+    """Two matrices, or batches of equal numbers of them, have an op of their own."""
+    if not isinstance(input, Tensor) or not isinstance(other, Tensor) or input.ndim != other.ndim or input.ndim not in (2, 3):
+        return None
+    return (mm if input.ndim == 2 else bmm, (input, other)) if input.shape[:-2] == other.shape[:-2] else None
+
+
+matmul.answered_by = _matmul_answer
+
+
 @matmul.plan(tensors=("input", "other"))
 def _stretched(a: Any, b: Any) -> Any:
     """A vector or batches on one side."""
@@ -504,18 +527,19 @@ def _batched(input: Tensor, other: Tensor) -> Tensor:
 
 def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Tensor:
     """``beta * input + alpha * made``; a zero `beta` ignores `input`, nan and all."""
-    if made._array.dtype.kind == "b":
+    kind = np.dtype(made.dtype.numpy).kind            # looks alone, which are known of results that are not computed yet
+    if kind == "b":
         return (input.expand(made.shape) & bool(beta)) | (made & bool(alpha))
-    if made._array.dtype.kind in "iu":
+    if kind in "iu":
         beta, alpha = int(beta), int(alpha)
-    if input._array.dtype is not made._array.dtype and input.dtype is not made.dtype:
+    if input.dtype is not made.dtype:
         raise RuntimeError(f"{name}: expected input and the products to have the same dtype, but got: {input.dtype} != {made.dtype}")
     if alpha != 1:
         made = made * alpha
-    shape = made._array.shape
+    shape = made.shape
     if beta == 0:
         return OPS["piecewise_constant"].function(made, input) if input.requires_grad else made
-    own = input._array.shape
+    own = input.shape
     if own != shape and own != shape[len(shape) - len(own) :]:  # sums stretch the others themselves
         input = input.expand(shape)
     return input + made if beta == 1 else input * beta + made
@@ -564,6 +588,9 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     return _scaled("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
+addmm.rounds_as_its_parts = True
+
+
 addmm.plan(_plus(_two_matrices), tensors=("input", "mat1", "mat2"), dtypes="fd")
 
 
@@ -605,6 +632,9 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (b, n, m)``; see `addmm`."""
     return _scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+baddbmm.rounds_as_its_parts = True
 
 
 baddbmm.plan(_plus(_two_batches), tensors=("input", "batch1", "batch2"), dtypes="fd")
@@ -746,6 +776,21 @@ def _rows_through_weights(a: Any, w: Any, b: Any) -> Any:
 
 
 
+
+
+def _linear_then(a: Any, w: Any, b: Any, then: Any, beside: Any) -> Any:
+    """Rows through a weight matrix, and a formula of the result's elements; None for small products and what is no matrix."""
+    if a.__class__ is not ndarray or w.__class__ is not ndarray or w.ndim != 2 or b is not None and b.shape != w.shape[:1]:
+        return None
+    rows = a.reshape(-1, a.shape[-1])
+    if a.dtype.char not in "fd" or rows.shape[0] == 1 or w.shape[0] == 1 or rows.size * w.shape[0] <= kernel.SMALL:
+        return None
+    if beside is not None:
+        beside = beside.reshape(-1, w.shape[0])
+    return kernel.matmul_then(rows, w.T, then, bias=b, beside=beside).reshape(*a.shape[:-1], w.shape[0])
+
+
+linear.finished_by = _linear_then
 
 
 @linear.shape

@@ -42,7 +42,7 @@ import flambeau_kernels.memory
 from flambeau_kernels import Formula, engines
 from flambeau_kernels.vocabulary import where
 
-__all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "set_invariant", "small_product", "small_batch",
+__all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "prepare_then", "set_invariant", "small_product", "small_batch",
            "small_dot", "small_vector"]  # fmt: skip
 
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
@@ -212,7 +212,7 @@ def _one_batch(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any = None, spread: bool = False) -> Any:
-    """``then(a @ b + bias)`` or ``then(a @ b + bias, beside)`` of matrices, elementwise, in a new array.
+    """``then(a @ b + bias)`` or ``then(a @ b + bias, beside)`` of matrices, or batches of as many, elementwise, in a new array.
 
     The bits are those of the product followed by the formula, but blocks of the product go through the formula as soon as they
     are finished, while they are in the cache.
@@ -223,8 +223,8 @@ def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any 
         spread: leave gaps between rows that would lie whole pages apart, which a product that reads them would have to copy.
     """
     shape = _result_shape(a.shape, b.shape)
-    gap = LINE // a.itemsize if spread and shape[1] * a.itemsize % PAGE == 0 else 0
-    out = np.empty((shape[0], shape[1] + gap), a.dtype)[:, : shape[1]]
+    gap = LINE // a.itemsize if spread and shape[-1] * a.itemsize % PAGE == 0 else 0
+    out = np.empty((*shape[:-1], shape[-1] + gap), a.dtype)[..., : shape[-1]]
     key = (then, a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, gap, None if bias is None else bias.shape,
            None if beside is None else (beside.dtype, beside.shape, beside.strides), flambeau_kernels._backend)  # fmt: skip
     run = _plans.get(key)
@@ -236,6 +236,13 @@ def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any 
             _plans[key] = run
     run(a, b, out, bias, beside)
     return out
+
+
+def prepare_then(then: Formula, dtype: np.dtype, has_beside: bool) -> None:
+    """Compile what `matmul_then` sends results through."""
+    from flambeau_kernels.engine import elementwise
+
+    elementwise.row_loop(then, (dtype.name,) * (1 + has_beside), dtype.name, dtype)
 
 
 def dot(a: Any, b: Any) -> Any:
@@ -316,8 +323,11 @@ class _Then:
         from .gemm import driver
 
         beside = out if self.beside is None else self.beside
-        rows = beside.ndim == 2 and beside.shape == out.shape and beside.dtype == out.dtype and beside.strides[1] == out.itemsize
-        if out.ndim != 2 or not rows or not _plain(beside) or out.size < flambeau_kernels.COMPILED_FROM:
+        rows = beside.shape == out.shape and beside.dtype == out.dtype and beside.strides[-1] == out.itemsize
+        if not rows or not _plain(beside) or out.size < flambeau_kernels.COMPILED_FROM:
+            return
+        # The matrices of a batch are found in both by the same strides.
+        if out.ndim > 2 and beside.strides != out.strides:
             return
         # Halves are rounded first: what vanishes then keeps its sign.
         if self.formula is RECTIFIED and written_as_summed and out.dtype.kind == "f":
@@ -327,7 +337,7 @@ class _Then:
         inputs = (out.dtype.name,) * (1 if self.beside is None else 2)
         loop = elementwise.row_loop(self.formula, inputs, out.dtype.name, out.dtype)
         if loop is not None:
-            driver.set_then(plan, loop, beside.strides[0], out.itemsize)
+            driver.set_then(plan, loop, beside.strides[-2], out.itemsize)
             self.attached = True
 
 

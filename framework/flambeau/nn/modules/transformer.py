@@ -102,7 +102,7 @@ class _Layer(Module):
 
     def _is_plain(self) -> bool:
         """Whether the feed-forward network is in evaluation and just what its constructor made it, without hooks."""
-        if self.training or _state.transformed() or _state.grad_enabled() or modules._watching_all:
+        if self.training or _state.grad_enabled() or modules._watching_all or not _state.left_alone():
             return False
         for method, own in ((self._ff_block, _Layer._ff_block), (self._feed, _Layer._feed)):
             if getattr(method, "__func__", None) is not own:

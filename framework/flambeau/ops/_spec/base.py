@@ -163,10 +163,14 @@ class Op:
         self.planned: Any = None  # what the declaration says of its plans, see `plans.py`
         self.plans: dict[Any, Any] = {}  # those that were found, which settings may have to clear
         self.forwarded: tuple[Any, ...] = ()  # what answers before these
-        # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op fails neither by values nor has it side effects.
+        # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op neither fails by values nor has side effects.
         self.in_rows: Any = None
         self.for_pieces: Any = None  # ``fn(*args)``: the arguments for pieces, where some say another thing about these
         self.pieces_rule: Any = None  # ``fn(asked)``: the ways to run on pieces, see `pieces.py`
+        # ``fn(*arrays, then, beside)``: `then` of each element of the result and of `beside`, an array of the result's shape or None, in
+        # one pass and with the bits of two; None for calls that it does not take. Such an op neither fails by values nor has side effects.
+        self.finished_by: Any = None
+        self.rounds_as_its_parts = False  # whether a composition has the bits of what it is made of, an op with `finished_by` among it
         self.answered_by: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None

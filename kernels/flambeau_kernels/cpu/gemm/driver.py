@@ -147,7 +147,9 @@ def _item() -> Function:
     m = f.least(rows, f.sub(f.field("%plan", M), row))
     n = f.least(columns, f.sub(f.field("%plan", N), column))
     right, down = f.field("%plan", THEN_STRIDES + 2), f.field("%plan", THEN_STRIDES + 3)
-    beside = f.at(f.field("%pointers", 4, "ptr"), f.add(f.mul(row, down), f.mul(column, right)))
+    # In a batch, the matrices of `beside` lie as those of C do.
+    far = f.sub(f.load("i64", offsets[2]), starts[2])
+    beside = f.at(f.field("%pointers", 4, "ptr"), f.add(far, f.add(f.mul(row, down), f.mul(column, right))))
     block = f.field("%plan", BLOCK, "ptr")
     f.do(f"call void {block}(ptr %plan, ptr {a}, ptr {b}, ptr {c}, ptr {bias}, ptr {beside}, i64 {m}, i64 {n}, ptr %scratch)",
          "ret void")  # fmt: skip
