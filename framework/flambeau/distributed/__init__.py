@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._debug import DebugLevel as DebugLevel
+from ._debug import get_debug_level as get_debug_level
+from ._debug import set_debug_level as set_debug_level
+from ._debug import set_debug_level_from_env as set_debug_level_from_env
 from .distributed_c10d import *  # noqa: F403  # the public names, all of them listed there
 from .distributed_c10d import __all__ as __all__
 from .distributed_c10d import _coalescing_manager as _coalescing_manager

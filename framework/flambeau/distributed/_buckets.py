@@ -28,11 +28,11 @@ class GradBucket:
         """The flat tensor."""
         return self._buffer
 
-    def set_buffer(self, tensor: Any) -> None:
-        """Take `tensor`, of the same size, as the flat tensor."""
-        if tensor.numel() != self._buffer.numel():
-            raise RuntimeError(f"GradBucket.set_buffer: {tensor.numel()} elements for a bucket of {self._buffer.numel()}")
-        self._buffer = tensor
+    def set_buffer(self, buffer: Any) -> None:
+        """Take `buffer`, of the same size, as the flat tensor."""
+        if buffer.numel() != self._buffer.numel():
+            raise RuntimeError(f"GradBucket.set_buffer: {buffer.numel()} elements for a bucket of {self._buffer.numel()}")
+        self._buffer = buffer
 
     def gradients(self) -> list[Any]:
         """Views into the flat tensor, in the shapes of the parameters."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -503,8 +505,25 @@ def _engine_name(backend: Any) -> str:
 
 
 def _address_here(store: Store) -> str:
-    """Where this process listens: what the environment says, else loopback."""
-    return os.environ.get("FLAMBEAU_BIND", "127.0.0.1")
+    """Where this process listens: what the environment says, by address or by the name of an interface, else loopback."""
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
+    given = os.environ.get("FLAMBEAU_BIND")
+    return _address_of_interface(interface) if interface and given is None else given or "127.0.0.1"
+
+
+def _address_of_interface(name: str) -> str:
+    """The IPv4 address of the network interface `name`. Raises: ValueError if it has none."""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            found = fcntl.ioctl(asking.fileno(), 0x8915, struct.pack("256s", name.encode()[:15]))  # SIOCGIFADDR
+        except OSError as error:
+            known = ", ".join(interface for _, interface in socket.if_nameindex())
+            raise ValueError(
+                f"GLOO_SOCKET_IFNAME: the interface {name!r} has no IPv4 address ({error.strerror}); there are {known}"
+            ) from None
+    return socket.inet_ntoa(found[20:24])
 
 
 def _make(engine: str, store: Store, rank: int, size: int, timeout: timedelta) -> ProcessGroup:

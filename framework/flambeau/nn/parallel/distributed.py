@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +12,11 @@ from typing import Any
 import flambeau as fb
 
 from ...autograd.engine import queue_callback
+from ...distributed import _debug
 from ...distributed import distributed_c10d as c10d
 from ...distributed._buckets import GradBucket
 from ...distributed.algorithms.join import Join, Joinable, JoinHook
+from ...dtypes import scalar_type
 from ...utils import _pytree as pytree
 from ..modules.module import Module
 
@@ -233,6 +237,14 @@ class DistributedDataParallel(Module, Joinable):
         self._divides_by_all = True
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._arrived)
+        self._iteration = 0
+        self._times = [0.0] * 4                           # seconds in all: forward, backward, exchange, and exchange beside backward
+        self._measured = 0
+        self._began = self._sent_at = self._forward_took = 0.0
+        if _debug.get_debug_level() is not _debug.DebugLevel.OFF:
+            facts = self._get_ddp_logging_data()
+            lines = "\n".join(f"{name}: {value}" for name, value in facts.items() if name in _TOLD_AT_START)
+            _debug.note(f"[Rank {facts['rank']}]: DDP Initialized with:\n{lines}")
         if param_to_hook_all_reduce is not None:
             # The order in which gradients come is the engine's affair: they are exchanged when backward ends.
             param_to_hook_all_reduce.register_post_accumulate_grad_hook(lambda _: queue_callback(self._exchange_delayed))
@@ -250,12 +262,39 @@ class DistributedDataParallel(Module, Joinable):
             self._divisor = self._ranks_with_inputs(Join.notify_join_context(self))
         if self.require_forward_param_sync and self.broadcast_buffers and self._buffers_to_sync:
             self._give(self._buffers_to_sync, 0)
+        begin = time.perf_counter()
         output = self._computed(inputs, kwargs)
         if syncs:
             self._prepare(output)
+            self._begins_backward(begin)
         # After no_sync the buffers are those of rank 0 until gradients are exchanged again.
         self.require_forward_param_sync = syncs or not fb.is_grad_enabled() and self.require_forward_param_sync
         return output
+
+    def _begins_backward(self, begin: float) -> None:
+        self._began = time.perf_counter()
+        self._forward_took, self._sent_at = self._began - begin, 0.0
+        self._iteration += 1
+
+    def _ends_iteration(self, sent: float, gradients: float) -> None:
+        """Add up what the iteration took, and tell it now and then.
+
+        Args:
+            sent, gradients: when the first bucket was sent, and when the last gradient was there.
+        """
+        end = time.perf_counter()
+        for at, took in enumerate((self._forward_took, end - self._began, end - sent, max(0.0, gradients - sent))):
+            self._times[at] += took
+        self._measured += 1
+        if _debug.get_debug_level() is _debug.DebugLevel.DETAIL and (self._iteration <= 10 or self._iteration % 100 == 0):
+            facts = self._get_ddp_logging_data()
+            _debug.note(
+                f"[Rank {facts['rank']} / {facts['world_size']}] Training {facts['module_name']} "
+                f"unused_parameter_size={facts['unused_parameter_size']}\n Avg forward compute time: {facts['avg_forward_compute_time']}\n "
+                f"Avg backward compute time: {facts['avg_backward_compute_time']}\n"
+                f"Avg backward comm. time: {facts['avg_backward_comm_time']}\n "
+                f"Avg backward comm/comp overlap time: {facts['avg_backward_compute_comm_overlap_time']}"
+            )
 
     def _computed(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         precision = self.mixed_precision
@@ -330,6 +369,7 @@ class DistributedDataParallel(Module, Joinable):
         """Send the buckets that are full, in order; finish after the last."""
         while self._next_bucket < len(self._buckets) and not self._buckets[self._next_bucket].pending:
             bucket = self._buckets[self._next_bucket]
+            self._sent_at = self._sent_at or time.perf_counter()
             bucket.future = self._send(self._next_bucket, bucket.flat_gradients())
             self._next_bucket += 1
         if self._next_bucket == len(self._buckets):
@@ -347,6 +387,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def _finish(self) -> None:
         self._waiting = False
+        gradients = time.perf_counter()
         if self._used is not None:
             self.process_group.all_reduce([self._used], c10d.ReduceOp.MAX, False)
         used = None if self._used is None else dict(zip((id(p) for _, p in self._named), self._used.tolist(), strict=True))
@@ -356,6 +397,7 @@ class DistributedDataParallel(Module, Joinable):
                 flat = reduced[0] if isinstance(reduced, list | tuple) else reduced
                 self._store(bucket, flat, used)
                 bucket.future = None
+        self._ends_iteration(self._sent_at or gradients, gradients)
 
     def _store(self, bucket: _Bucket, flat: Any, used: dict[int, int] | None) -> None:
         at = 0
@@ -395,11 +437,25 @@ class DistributedDataParallel(Module, Joinable):
         self._hook, self._hook_state = hook, state
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """What is known of it, by PyTorch's names: sizes in bytes, times in nanoseconds, on the mean over its iterations."""
+        parameters = [p for _, p in self._named]
+        sizes = [p.numel() * p.element_size() for p in parameters]
+        unused = 0 if self._used is None else sum(n for n, used in zip(sizes, self._used.tolist(), strict=True) if not used)
+        hook = getattr(self._hook, "__name__", "")
+        mean = [int(1e9 * total / max(1, self._measured)) for total in self._times]
         return {
-            "world_size": self.process_group.size(), "rank": self.process_group.rank(), "backend_name": self.process_group.name(),
-            "module_name": type(self.module).__name__, "num_parameter_tensors": len(self._named),
+            "broadcast_buffers": int(self.broadcast_buffers), "bucket_cap_bytes": self.bucket_bytes_cap,
+            "find_unused_parameters": int(self.find_unused_parameters), "gradient_as_bucket_view": int(self.gradient_as_bucket_view),
+            "static_graph": int(self.static_graph), "is_multi_device_module": 0, "iteration": self._iteration,
+            "num_parameter_tensors": len(parameters), "output_device": -1, "rank": self.process_group.rank(),
+            "total_parameter_size_bytes": sum(sizes), "world_size": self.process_group.size(), "backend_name": self.process_group.name(),
             "bucket_sizes": ", ".join(str(b.size * b.parameters[0].element_size()) for b in self._buckets),
-            "find_unused_parameters": int(self.find_unused_parameters), "bucket_cap_bytes": self.bucket_bytes_cap,
+            "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES", "N/A"), "device_ids": "",
+            "dtypes": ", ".join(dict.fromkeys(scalar_type(p.dtype).lower() for p in parameters)),
+            "master_addr": os.environ.get("MASTER_ADDR", "N/A"), "master_port": os.environ.get("MASTER_PORT", "N/A"),
+            "module_name": type(self.module).__name__, "torch_distributed_debug": _debug.debug_level_name(), "comm_hook": hook,
+            "unused_parameter_size": unused, "avg_forward_compute_time": mean[0], "avg_backward_compute_time": mean[1],
+            "avg_backward_comm_time": mean[2], "avg_backward_compute_comm_overlap_time": mean[3],
         }  # fmt: skip
 
     # Uneven inputs
@@ -430,6 +486,14 @@ class DistributedDataParallel(Module, Joinable):
     def join_process_group(self) -> Any:
         """The ranks it runs on."""
         return self.process_group
+
+
+# Of the logging data, what is told when one is made; the rest is known later.
+_TOLD_AT_START = frozenset((
+    "broadcast_buffers", "bucket_cap_bytes", "find_unused_parameters", "gradient_as_bucket_view", "is_multi_device_module", "iteration",
+    "num_parameter_tensors", "output_device", "rank", "total_parameter_size_bytes", "world_size", "backend_name", "bucket_sizes",
+    "cuda_visible_devices", "device_ids", "dtypes", "master_addr", "master_port", "module_name", "torch_distributed_debug",
+))  # fmt: skip
 
 
 class _ShadowIteration(JoinHook):
