@@ -166,6 +166,7 @@ def prepare_model_with_stubs(
 
     Args:
         module_swap_list: the classes of the dense modules.
+        logger_cls: makes the logger of each.
     """
     dense = dict(float_module.named_children())
     swapped = {}
@@ -184,7 +185,7 @@ def prepare_model_with_stubs(
 def compare_model_stub(
     float_model: Module, q_model: Module, module_swap_list: Any, *data: Any, logger_cls: Callable[[], Any] = ShadowLogger
 ) -> dict[str, dict[str, Any]]:
-    """Run `q_model` on `data` with the dense counterpart beside each quantized module, and give what both made.
+    """Run `q_model` on `data`, beside each quantized module its counterpart of `float_model`, and give what both made.
 
     Args:
         module_swap_list: the classes of the dense modules.
@@ -198,7 +199,7 @@ def compare_model_stub(
 def prepare_model_outputs(
     float_module: Module, q_module: Module, logger_cls: Callable[[], Any] = OutputLogger, allow_list: Any = None
 ) -> None:
-    """Put loggers of results into both models, in place of observers.
+    """Put loggers of results into `float_module` and `q_module`, in place of observers.
 
     Args:
         logger_cls: makes each.
@@ -235,7 +236,7 @@ def get_matching_activations(float_module: Module, q_module: Module) -> dict[str
 def compare_model_outputs(
     float_model: Module, q_model: Module, *data: Any, logger_cls: Callable[[], Any] = OutputLogger, allow_list: Any = None
 ) -> dict[str, dict[str, Any]]:
-    """Run both models on `data` and give the results of modules that both have; see `prepare_model_outputs`."""
+    """Run `float_model` and `q_model` on `data` and give the results of modules that both have; see `prepare_model_outputs`."""
     prepare_model_outputs(float_model, q_model, logger_cls, allow_list)
     float_model(*data)
     q_model(*data)
