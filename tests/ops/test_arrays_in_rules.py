@@ -66,7 +66,7 @@ def touches(function: ast.FunctionDef) -> bool:
             if isinstance(called, ast.Name) and called.id == "wrap":
                 return True
             of_numpy = isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "np"
-            if of_numpy and called.attr not in OF_NUMBERS:
+            if of_numpy and getattr(called, "attr", "") not in OF_NUMBERS:
                 return True
     return False
 

@@ -87,9 +87,9 @@ def raise_singular(name: str, info: Any, what: str, error: type[RuntimeError] = 
         raise error(f"{name}:{where} {what.format(abs(int(flat[bad[0]])))}")
 
 
-def check_singular(name: str, info: Any, what: str) -> None:
+def check_singular(name: str, info: Any, what: str, error: type[RuntimeError] = LinAlgError) -> None:
     """`raise_singular` of a Tensor `info`, at whose values it looks."""
-    raise_singular(name, info._array, what)
+    raise_singular(name, info._array, what, error)
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------------
