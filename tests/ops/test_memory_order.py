@@ -875,3 +875,13 @@ def test_results_of_linear_algebra_lie_in_memory_as_pytorchs(oracle: Any, batch:
     ]
 
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", ["dropout1d", "dropout2d", "feature_alpha_dropout"])
+def test_channels_of_one_place_are_dropped_in_the_order_of_channels_whatever_the_memory(name, oracle):
+    def dropped(lib):
+        lib.manual_seed(0)
+        shape = (4, 5, 1, 1) if name == "dropout2d" else (4, 5, 1)
+        return getattr(lib.nn.functional, name)(lib.ones(shape).transpose(0, 1), 0.5, True).flatten().tolist()
+
+    assert dropped(fb) == pytest.approx(dropped(oracle))

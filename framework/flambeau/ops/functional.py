@@ -271,22 +271,22 @@ def _generator() -> Any:
     return default_generator
 
 
-def _noise(input: Tensor, shape: tuple[int, ...], p: float) -> np.ndarray:
-    """An array of `shape` in the dtype and memory order of `input`: 0 with probability `p`, else 1."""
+def _noise(input: Tensor, shape: tuple[int, ...] | None, p: float) -> np.ndarray:
+    """An array of the dtype of `input`, 0 with probability `p`, else 1: of `shape`, or if None of its shape and memory order."""
     if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
         raise RuntimeError(f"dropout: {cannot_be_cast(dtypes.float32, input.dtype)}; use a floating dtype")
     a = input._array
-    noise = _arrays.empty_like_layout(shape, a.dtype, [a] if a.shape == shape else [])
+    # Numbers are drawn in the order of memory, which noise of a shape of its own does not have from the input, even if it is its shape.
+    noise = np.empty(shape, a.dtype) if shape is not None else _arrays.empty_like_layout(a.shape, a.dtype, [a])
     return draws.bernoulli(stream(), noise, 1 - p)
 
 
-def _noise_on_device(input: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
+def _noise_on_device(input: Tensor, shape: tuple[int, ...] | None, p: float) -> Tensor:
     """`_noise` by ops: from the generator of a CUDA device, on meta, or where modes look."""
     if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
         raise RuntimeError(f"dropout: {cannot_be_cast(dtypes.float32, input.dtype)}; use a floating dtype")
     plain = input.detach()
-    # Numbers are drawn in the order of memory, which whole noise has from the input.
-    empty = empty_like(plain) if shape == tuple(input.shape) else plain.new_empty(shape)
+    empty = empty_like(plain) if shape is None else plain.new_empty(shape)
     return empty.bernoulli_(1 - p)
 
 
@@ -301,9 +301,9 @@ def _drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int,
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
     if input.is_cuda or input._lacks_values or _dispatch.is_seen():
-        noise = _noise_on_device(input, tuple(input.shape) if shape is None else shape, p).div_(1 - p)
+        noise = _noise_on_device(input, shape, p).div_(1 - p)
         return input.mul_(noise) if inplace else input * noise
-    noise = _noise(input, tuple(input.shape) if shape is None else shape, p)
+    noise = _noise(input, shape, p)
     kept = cast(np.float32(1) / np.float32(1 - p) if noise.dtype.itemsize < 8 else np.asarray(1 / (1 - p)), noise.dtype)
     return _product(input, np.multiply(noise, kept, out=noise), inplace)
 
@@ -318,9 +318,8 @@ def _alpha_drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tupl
         return input
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
-    whole = tuple(input.shape) if shape is None else shape
     on_device = input.is_cuda or input._lacks_values or _dispatch.is_seen()
-    noise = _noise_on_device(input, whole, p) if on_device else wrap(_noise(input, whole, p))
+    noise = _noise_on_device(input, shape, p) if on_device else wrap(_noise(input, shape, p))
     scale = 1 / ((ALPHA_DROP * ALPHA_DROP * p + 1) * (1 - p)) ** 0.5
     shift = noise.sub(1).mul_(ALPHA_DROP * scale).add_(ALPHA_DROP * scale * p)
     noise.mul_(scale)
