@@ -14,6 +14,7 @@ import flambeau as fb
 
 from . import _missing
 from ._symbolic import SymBool, SymInt
+from .ops import activation
 
 __all__ = [
     "bilinear", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "ctc_loss",
@@ -57,17 +58,12 @@ def _int_mm(self: Any, mat2: Any) -> Any:
 
 def _softmax_backward_data(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
     """The gradient of the argument of a softmax along `dim` from that of its result `output`; float16 if `input_dtype` is."""
-    weighted = grad_output * output
-    return _in_half(weighted - output * weighted.sum(dim, keepdim=True), input_dtype)
+    return activation._softmax_backward_data.function(grad_output, output, dim, input_dtype)
 
 
 def _log_softmax_backward_data(grad_output: Any, output: Any, dim: int, input_dtype: Any) -> Any:
     """The gradient of the argument of a log_softmax along `dim` from that of its result `output`; float16 if `input_dtype` is."""
-    return _in_half(grad_output - output.exp() * grad_output.sum(dim, keepdim=True), input_dtype)
-
-
-def _in_half(x: Any, dtype: Any) -> Any:
-    return x.to(dtype) if dtype is fb.float16 else x
+    return activation._log_softmax_backward_data.function(grad_output, output, dim, input_dtype)
 
 
 def _convert_indices_from_coo_to_csr(self: Any, size: int, *, out_int32: bool = False) -> Any:

@@ -109,9 +109,9 @@ def test_compiled_rows_in_float32_and_for_any_number_of_threads():
     try:
         for threads in (1, 2, 4):
             pool.set_num_threads(threads)
-            loss, shifted, inverse, chosen, _ = likelihood_rows.forward(scores, target, weight, 0.1, -1, likelihood_rows.NONE, True)
+            loss, shifted, logarithms, chosen, _ = likelihood_rows.forward(scores, target, weight, 0.1, -1, likelihood_rows.NONE, True)
             mean, *_ = likelihood_rows.forward(scores, target, weight, 0.1, -1, likelihood_rows.MEAN, False)
-            found.append((loss, likelihood_rows.backward(shifted, chosen, weight, 0.1, inverse, scales), mean))
+            found.append((loss, likelihood_rows.backward(shifted, chosen, weight, 0.1, logarithms, scales, 1.0), mean))
     finally:
         pool.set_num_threads(before)
 

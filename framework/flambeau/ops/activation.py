@@ -456,8 +456,53 @@ def _softmax_shape(input, dim):
 
 @softmax_along.vjp
 def _softmax_vjp(grad, out, dim):
+    if type(out) is Tensor and out._array.__class__ is np.ndarray:
+        return (_softmax_backward_data.function(grad, out, dim, out.dtype),)
     weighted = grad * out
     return (weighted - out * weighted.sum(dim, keepdim=True) if out.ndim else weighted - out * weighted,)
+
+
+def _check_slope(grad_output, output, dim, input_dtype):
+    if output.dtype.category != dtypes.FLOATING or grad_output.dtype is not output.dtype or grad_output.shape != output.shape:
+        raise RuntimeError(
+            "softmax backward: the gradient and the result of a softmax have one shape and floating dtype, but they are "
+            f"{list(grad_output.shape)} {grad_output.dtype} and {list(output.shape)} {output.dtype}"
+        )
+    return grad_output, output, wrap_dim(dim, output.ndim), input_dtype
+
+
+def _slope_shape(grad_output, output, dim, input_dtype):
+    return output.shape, dtypes.float16 if input_dtype is dtypes.float16 else output.dtype
+
+
+def _in_half(a, dtype):
+    return a.astype(np.float16) if dtype is dtypes.float16 and a.dtype != np.float16 else a
+
+
+@primitive(
+    surface=0, tensors=("grad_output", "output"), check=_check_slope, samples="x(2, 3), x(2, 3), 1, fb.float64", batch_rule=along,
+)
+def _softmax_backward_data(grad_output, output, dim, input_dtype):
+    """The gradient of the input of a softmax along `dim` from that of its result `output`; float16 if `input_dtype` is."""
+
+
+@_softmax_backward_data.kernel
+def _softmax_slope_kernel(grad, out, dim, input_dtype):
+    return _in_half(softmax_kernels.softmax_grad(grad, out, dim), input_dtype)
+
+
+_softmax_backward_data.shape(_slope_shape)
+
+
+@_softmax_backward_data.vjp
+def _softmax_slope_vjp(grad, grad_output, output, dim):
+    # y = output * (grad_output - s), where s is the sum of output * grad_output
+    def total(x):
+        return x.sum(dim, keepdim=True) if x.ndim else x
+
+    grad = grad.to(output.dtype)
+    crossed = total(grad * output)
+    return output * (grad - crossed), lambda: grad * (grad_output - total(output * grad_output)) - grad_output * crossed, None
 
 
 @softmax_along.raw
@@ -497,12 +542,40 @@ def _log_softmax_shape(input, dim):
 
 @log_softmax_along.vjp
 def _log_softmax_vjp(grad, out, dim):
+    if type(out) is Tensor and out._array.__class__ is np.ndarray:
+        return (_log_softmax_backward_data.function(grad, out, dim, out.dtype),)
     return (grad - out.exp() * (grad.sum(dim, keepdim=True) if out.ndim else grad),)
 
 
 @log_softmax_along.raw
 def _log_softmax_raw(grad, out, dim):
     return (softmax_kernels.log_softmax_grad(grad, out, dim),)
+
+
+@primitive(
+    surface=0, tensors=("grad_output", "output"), check=_check_slope, samples="x(2, 3), x(2, 3), 1, fb.float64", batch_rule=along,
+)
+def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
+    """The gradient of the input of a log_softmax along `dim` from that of its result `output`; float16 if `input_dtype` is."""
+
+
+@_log_softmax_backward_data.kernel
+def _log_softmax_slope_kernel(grad, out, dim, input_dtype):
+    return _in_half(softmax_kernels.log_softmax_grad(grad, out, dim), input_dtype)
+
+
+_log_softmax_backward_data.shape(_slope_shape)
+
+
+@_log_softmax_backward_data.vjp
+def _log_softmax_slope_vjp(grad, grad_output, output, dim):
+    # y = grad_output - exp(output) * s, where s is the sum of grad_output
+    def total(x):
+        return x.sum(dim, keepdim=True) if x.ndim else x
+
+    grad = grad.to(output.dtype)
+    weighted = grad * output.exp()
+    return grad - total(weighted), lambda: -weighted * total(grad_output), None
 
 
 def _rows_of(logs: bool) -> Any:

@@ -243,24 +243,6 @@ nll.plan(kernels.few_picked)
 _REDUCTIONS = frozenset(("mean", "sum", "none"))
 
 
-def _few_rows(x: Any, t: Any, w: Any, ignored: int) -> tuple[Any, Any, Any] | None:
-    """Contiguous rows of few scores ``(N, C)``, their targets and the weights of classes, if all is as usual and all targets count."""
-    if not 0 < x.size < _SMALL or not x.flags.c_contiguous:
-        return None
-    if x.ndim == 2:
-        classes = x.shape[1]
-        if t.ndim != 1 or t.shape[0] != x.shape[0]:
-            return None
-    elif x.ndim == 1 and not t.ndim:
-        classes = x.shape[0]
-        x, t = x.reshape(1, classes), t.reshape(1)
-    else:
-        return None
-    if w is not None and (w.dtype is not x.dtype or w.shape != (classes,)):
-        return None
-    return (x, t, w) if kernels.all_count(t, classes, ignored) else None
-
-
 @composite(
     namespace=F, autocast="float32",
     samples="x(3, 4), i(4, 3); x(2, 3, 2), i(3, 2, 2), k(3), label_smoothing=0.2; x(3, 4), u(3, 4), reduction='none'",
@@ -370,16 +352,16 @@ class RowsKept:
         target: classes, -1 where a row does not count.
         weight: of the classes, or None.
         smoothing: as in `cross_entropy`.
-        factor: of each loss in the result.
+        divisor: of each loss in the result.
         each: whether the result is all losses, and not their sum.
-        inverse: 1 over the sums of exp, for shifted scores; None where numpy computed the logarithms themselves.
+        logarithms: of the sums of exp, for shifted scores.
     """
 
-    __slots__ = ("each", "factor", "inverse", "smoothing", "target", "weight")
+    __slots__ = ("divisor", "each", "logarithms", "smoothing", "target", "weight")
 
-    def __init__(self, target: Any, weight: Any, smoothing: float, factor: float, each: bool, inverse: Any):
+    def __init__(self, target: Any, weight: Any, smoothing: float, divisor: float, each: bool, logarithms: Any):
         self.target, self.weight, self.smoothing = target, weight, smoothing
-        self.factor, self.each, self.inverse = factor, each, inverse
+        self.divisor, self.each, self.logarithms = divisor, each, logarithms
 
     def slopes(self, classes: int, dtype: Any) -> tuple[Any, Any]:
         """``(N, 1)`` and ``(N, C)`` arrays a, b for which ``softmax * a - b`` is the gradient of each loss."""
@@ -397,7 +379,7 @@ def _rows(scores, kept):
     _, picked = kept.slopes(scores.shape[1], scores.dtype)
     logs = scores - _largest(scores, 1, None, None, True)
     logs -= _log(_total(_exp(logs), 1, None, None, True))
-    losses = -_total(logs * picked, 1) * kept.factor
+    losses = -_total(logs * picked, 1) / kept.divisor
     return losses if kept.each else np.asarray(_total(losses), scores.dtype)
 
 
@@ -409,37 +391,21 @@ def _rows_shape(input, kept):
 @cross_entropy_rows.vjp
 def _rows_vjp(grad, input, kept):
     slope, picked = kept.slopes(input.shape[1], input._array.dtype)
-    each = (grad.unsqueeze(1) if kept.each else grad) * kept.factor
-    if not math.isfinite(kept.factor):                # the mean of nothing; what is ignored gets no gradient
-        each = each.where(wrap(kept.target[:, None] >= 0), 0)
+    each = (grad.unsqueeze(1) if kept.each else grad) / kept.divisor
     return ((input.softmax(1) * wrap(slope) - wrap(picked)) * each,)
 
 
 @cross_entropy_rows.raw
 def _rows_raw(grad, input, kept):
-    if kept.inverse is not None:
-        scales = np.asarray(grad * kept.factor, input.dtype)
-        rows = kernels.compiled_rows()
-        return (rows.backward(input, kept.target, kept.weight, kept.smoothing, kept.inverse, scales),)
-    made = np.exp(input)                                  # few rows, whose logarithms numpy has found, and which all count
-    if kept.weight is not None or kept.smoothing or kept.each:
-        slope, picked = kept.slopes(made.shape[1], made.dtype)
-        made *= slope
-        made -= picked
-        made *= (grad[:, None] if kept.each else grad) * made.dtype.type(kept.factor)
-        return (made,)
-    made.reshape(-1)[kept.target + kernels.row_starts(*made.shape)] -= 1
-    made *= grad * kept.factor
-    return (made,)
+    rows = kernels.compiled_rows()
+    return (rows.backward(input, kept.target, kept.weight, kept.smoothing, kept.logarithms, grad, kept.divisor),)
 
 
 # Any, because numpy's stubs know no positional `keepdims` of `reduce`.
 _largest: Any = np.maximum.reduce
 _total: Any = np.add.reduce
 _exp, _log = np.exp, np.log
-_MOST_DOTTED = 64  # losses that BLAS adds up sooner than numpy
 _FEW_TARGETS = 1 << 13  # of images, which are added up in one thread
-_SMALL = 1 << 15  # elements; beyond, what the numpy tier records here would weigh more than the calls it saves
 
 
 @cross_entropy.forwards
@@ -470,16 +436,14 @@ def _cross_entropy_of_rows(x, t, w, size_average, ignore_index, reduce, reductio
         return None
     if x.ndim == 2 and t.ndim == 1 and t.shape[0] == x.shape[0]:
         compiled = kernels.likelihood_rows(x)
-        if compiled is not None:
-            return _compiled_rows(compiled, x, t, w, ignore_index, reduction, label_smoothing, recorded)
-        return _small_rows(x, t, w, ignore_index, reduction, label_smoothing, recorded)
-    if recorded:
-        return None
-    if x.ndim == 1 and not t.ndim and kernels.likelihood_rows(x.reshape(1, -1)) is not None:
+        if compiled is None:
+            return None
+        return _compiled_rows(compiled, x, t, w, ignore_index, reduction, label_smoothing, recorded)
+    if not recorded and x.ndim == 1 and not t.ndim and kernels.likelihood_rows(x.reshape(1, -1)) is not None:
         row, compiled = x.reshape(1, -1), kernels.compiled_rows()
         found = _compiled_rows(compiled, row, t.reshape(1), w, ignore_index, reduction, label_smoothing, False)
         return None if found is None else (found[0].reshape(()), None)
-    return _small_rows(x, t, w, ignore_index, reduction, label_smoothing, False)
+    return None
 
 
 def _compiled_rows(
@@ -493,51 +457,15 @@ def _compiled_rows(
     if not t.flags.c_contiguous:
         t = np.ascontiguousarray(t)
     how = compiled.HOW[reduction]
-    result, shifted, inverse, chosen, counted = compiled.forward(x, t, w, float(smoothing), ignored, how, recorded)
+    result, shifted, logarithms, chosen, counted = compiled.forward(x, t, w, float(smoothing), ignored, how, recorded)
     if result is None:
         return None
     if not recorded:
         return result, None
     if not counted:
         return None
-    rows = RowsKept(chosen, w, float(smoothing), 1.0 / counted if reduction == "mean" else 1.0, not how, inverse)
+    rows = RowsKept(chosen, w, float(smoothing), counted if reduction == "mean" else 1.0, not how, logarithms)
     return result, (shifted, rows)
-
-
-def _small_rows(
-    x: Any, t: Any, w: Any, ignored: int, reduction: str, smoothing: float, recorded: bool
-) -> tuple[Any, tuple[Any, RowsKept] | None] | None:
-    """The same for few rows whose targets all count, by numpy."""
-    rows, single = _few_rows(x, t, w, ignored), not t.ndim
-    if rows is None:
-        return None
-    x, t, w = rows
-    (n, classes), d = x.shape, x.dtype
-    logs = x - _largest(x, 1, None, None, True)
-    sums = _log(_exp(logs).dot(kernels.all_equal(classes, 1.0, d)))
-    picked = logs.take(t + kernels.row_starts(n, classes))
-    picked -= sums
-    if smoothing:
-        # Of all classes alike, then with their weights: sum over c of w[c] * log p[c].
-        each = kernels.all_equal(classes, 1.0, d) if w is None else w
-        level = (logs.dot(each) - sums * _total(each)) * (smoothing / classes)
-        picked *= 1 - smoothing
-        losses, weights, total = kernels.few_losses(picked, t, w, "none")
-        losses -= level
-        if reduction == "none":
-            result = losses
-        else:
-            total = n if weights is None else _total(weights)
-            result = np.asarray(_total(losses) / (total if reduction == "mean" else 1), d)
-    else:
-        result, _, total = kernels.few_losses(picked, t, w, reduction)
-    factor = 1.0 / float(total) if reduction == "mean" else 1.0
-    if single:
-        result = result.reshape(())
-    if not recorded:
-        return result, None
-    logs -= sums[:, None]
-    return result, (logs, RowsKept(t, w, smoothing, factor, reduction == "none", None))
 
 
 # -- regression ----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from .keys import has_keys, is_wide, key_at
 from .ranks import FEW, ROOM, keys_of, median_rank, order_of, place_at
 from .reduce import PARTS
 from .reduce_loops import finished, identity_of, joined, term_of
+from .softmax_loops import softmax_row
 
 __all__ = ["TASKS"]
 
@@ -644,15 +645,13 @@ def shares(chunk, x, out, second, outer, n, inner, k, *, LOG):
     for o in range(outer):
         p, q = x + o * n * inner, out + o * n * inner
         if inner == 1:
-            top = extreme_of(p, n, kind, -INF, True, False)
-            for j in independent(range(n)):
-                totals[j] = exp(p[j] - top)
-            total = sum_of(totals, n, kind)
             if LOG:
-                less = log(total)
-                for j in independent(range(n)):
-                    q[j] = (p[j] - top) - less
+                softmax_row(p, q, n, kind, True, False)  # as large ones, and as the cross entropy of rows
             else:
+                top = extreme_of(p, n, kind, -INF, True, False)
+                for j in independent(range(n)):
+                    totals[j] = exp(p[j] - top)
+                total = sum_of(totals, n, kind)
                 for j in independent(range(n)):
                     q[j] = totals[j] / total
         else:

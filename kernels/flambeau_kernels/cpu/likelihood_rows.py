@@ -2,6 +2,9 @@
 
 Forward a row is read twice from a first-level cache, for its maximum and for the sum of exp, and left behind shifted by
 its maximum; backward these scores become the gradient in one pass more. Nothing else of the size of the scores exists.
+
+Rounds as the operations do that this stands for, log_softmax and nll_loss, forward and backward: a program that takes them apart gets
+the same bits. (Smoothed ones do so to the last bits only.)
 """
 
 from __future__ import annotations
@@ -11,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.along import MOST
+from flambeau_kernels.cpu.along_loops import sum_of
 from flambeau_kernels.cpu.lanes import exp_lanes
+from flambeau_kernels.cpu.reduce import total
 from flambeau_kernels.cpu.softmax_loops import row_top
 from flambeau_kernels.cpu.sums import BLOCK, lanes_of, wide, zeros
 from flambeau_kernels.engine.language import (
@@ -37,8 +43,8 @@ HOW = {"none": NONE, "sum": SUM, "mean": MEAN}
 
 
 @kernel(in_vectors=True)
-def likelihood_rows(chunk, x, target, weight, shifted, losses, inverse, chosen, out, sums, rows, n, per, ignored, how, weights, smoothing,
-                    *, WEIGHT, SMOOTH, STORED):  # fmt: skip
+def likelihood_rows(chunk, x, target, weight, shifted, losses, logarithms, chosen, factors, out, sums, rows, n, per, ignored, how, weights,
+                    smoothing, *, WEIGHT, SMOOTH, STORED):  # fmt: skip
     KIND = widened(losses)
     N = lanes_of(KIND)
     whole = n // N * N
@@ -66,25 +72,29 @@ def likelihood_rows(chunk, x, target, weight, shifted, losses, inverse, chosen, 
             if SMOOTH:
                 s = load(a, whole, N, n - whole, top) - top
                 level = level + wide(s * load(weight, whole, N, n - whole) if WEIGHT else s, KIND)
-        sum_of_exp = KIND(lane_sum(total))
+        logarithm = log(KIND(lane_sum(total)))
         t = target[row]
-        loss = KIND(0)
+        loss, factor = KIND(0), KIND(0)
         counts = (t >= 0) & (t < n) & (t != ignored)
         if counts:
-            counted = counted + (float64(weight[t]) if WEIGHT else 1.0)
-            logarithm = log(sum_of_exp)
+            counted = counted + 1.0
+            factor = weight[t] if WEIGHT else KIND(1)
             loss = logarithm - (a[t] - top)
             if WEIGHT:
-                loss = loss * weight[t]
+                loss = loss * factor
             if SMOOTH:
                 loss = loss * KIND(1 - smoothing) + spread * (KIND(weights) * logarithm - KIND(lane_sum(level)))
         wrong = wrong if counts | (t == ignored) else 1.0
         lost = lost + float64(loss)
         if how == NONE:
             losses[row] = loss
+        if WEIGHT:
+            factors[row] = factor
         if STORED:
-            inverse[row] = KIND(1) / sum_of_exp
+            logarithms[row] = logarithm
             chosen[row] = t if counts else -1
+    if WEIGHT and rows <= min(per, MOST):
+        counted = float64(sum_of(factors, rows, KIND))
     conclude(out, sums + 3 * chunk, lost, counted, wrong, how if rows <= per else NONE)
 
 
@@ -101,10 +111,10 @@ def conclude(out, sums, lost, counted, wrong, how):
 
 
 @kernel
-def picked_rows(chunk, x, target, weight, losses, chosen, weights, out, sums, rows, n, step, ignored, how, *, WEIGHT, STORED):
+def picked_rows(chunk, x, target, weight, losses, chosen, weights, out, sums, rows, n, per, step, ignored, how, *, WEIGHT, STORED):
     KIND = widened(out)
     lost, counted, wrong = 0.0, 0.0, 0.0
-    for row in rolled(range(rows)):
+    for row in rolled(range(chunk * per, min(rows, chunk * per + per))):
         t = target[row]
         loss, factor, at = KIND(0), KIND(0), 0
         counts = (t >= 0) & (t < n) & (t != ignored)
@@ -113,24 +123,27 @@ def picked_rows(chunk, x, target, weight, losses, chosen, weights, out, sums, ro
             factor = weight[t] if WEIGHT else KIND(1)
             loss = KIND(0) - x[row // step * (n * step) + t * step + row % step] * factor
         wrong = wrong if counts | (t == ignored) else 1.0
-        lost, counted = lost + float64(loss), counted + float64(factor)
+        lost, counted = lost + float64(loss), counted + (1.0 if counts else 0.0)
         if how == NONE:
             losses[row] = loss
         if STORED:
             chosen[row] = at
+        if STORED or WEIGHT:
             weights[row] = factor
-    conclude(out, sums, lost, counted, wrong, how)
+    if WEIGHT and rows <= min(per, MOST):
+        counted = float64(sum_of(weights, rows, KIND))
+    conclude(out, sums + 3 * chunk, lost, counted, wrong, how if rows <= per else NONE)
 
 
-def slope_lanes(s, weight, i, left, factor, shift, KIND, WEIGHT, SMOOTH):
-    e = exp_lanes(s, KIND) * factor
-    return (e - load(weight, i, lanes(KIND), left) * shift if WEIGHT else e - shift) if SMOOTH else e
+def slope_lanes(s, weight, i, left, logarithm, factor, shift, KIND, WEIGHT, SMOOTH):
+    e = exp_lanes(s - logarithm, KIND) * factor
+    return (e - load(weight, i, lanes(KIND), left) * shift if WEIGHT else e - shift) if SMOOTH else KIND(0) - e
 
 
 @kernel(in_vectors=True)
-def likelihood_rows_grad(chunk, shifted, target, weight, inverse, scales, out, rows, n, per, scale_step, weights, smoothing,
+def likelihood_rows_grad(chunk, shifted, target, weight, logarithms, scales, out, rows, n, per, scale_step, weights, smoothing, divisor,
                          *, WEIGHT, SMOOTH):  # fmt: skip
-    KIND = widened(inverse)
+    KIND = widened(logarithms)
     N = lanes(KIND)
     whole = n // N * N
     for row in range(chunk * per, min(rows, chunk * per + per)):
@@ -140,17 +153,17 @@ def likelihood_rows_grad(chunk, shifted, target, weight, inverse, scales, out, r
             for i in rolled(range(n)):
                 to[i] = KIND(0)
             continue
-        scale = scales[row * scale_step]
-        picked = scale * KIND(1 - smoothing)
-        if WEIGHT:
-            picked = picked * weight[t]
-        shift = scale * (KIND(smoothing) / KIND(n))
-        factor = (picked + shift * KIND(weights) if SMOOTH else picked) * inverse[row]
+        scale, logarithm = scales[row * scale_step], logarithms[row]
+        picked = scale * ((weight[t] if WEIGHT else KIND(1)) / KIND(divisor))
+        if SMOOTH:
+            picked = picked * KIND(1 - smoothing)
+        shift = scale / KIND(divisor) * (KIND(smoothing) / KIND(n))
+        factor = picked + shift * KIND(weights) if SMOOTH else KIND(0) - picked
         for i in rolled(range(0, whole, N)):
-            store(to, i, slope_lanes(load(a, i, N), weight, i, N, factor, shift, KIND, WEIGHT, SMOOTH))
+            store(to, i, slope_lanes(load(a, i, N), weight, i, N, logarithm, factor, shift, KIND, WEIGHT, SMOOTH))
         if whole < n:
             left = n - whole
-            last = slope_lanes(load(a, whole, N, left), weight, whole, left, factor, shift, KIND, WEIGHT, SMOOTH)
+            last = slope_lanes(load(a, whole, N, left), weight, whole, left, logarithm, factor, shift, KIND, WEIGHT, SMOOTH)
             store(to, whole, last, left)
         to[t] = to[t] - picked
 
@@ -164,7 +177,7 @@ _INT, _WIDE = np.dtype(np.int64), np.dtype(np.float64)
 
 def _form(key: tuple[Any, ...]) -> Any:
     dtype, weighted, smooth, stored = key
-    kinds = (dtype, _INT, dtype, dtype, dtype, dtype, _INT, dtype, _WIDE, *(int,) * 5, float, float)
+    kinds = (dtype, _INT, dtype, dtype, dtype, dtype, _INT, dtype, dtype, _WIDE, *(int,) * 5, float, float)
     made = _forms[key] = likelihood_rows.form(kinds, {"WEIGHT": weighted, "SMOOTH": smooth, "STORED": stored})
     return made
 
@@ -174,8 +187,8 @@ def forward(
 ) -> tuple[Any, Any, Any, Any, float]:
     """The losses of rows of scores ``(rows, n)``, their sum or their mean; None where a class does not exist.
 
-    Then, if `stored`, the scores less their maxima, 1 over the sums of exp, and the classes, -1 where a row does not count; at last
-    the weights that count, in all.
+    Then, if `stored`, the scores less their maxima, the logarithms of the sums of exp, and the classes, -1 where a row does not count; at
+    last the weights that count, in all.
 
     Args:
         target: classes, int64; a row whose class is `ignored` does not count, and its loss is 0.
@@ -188,20 +201,29 @@ def forward(
     per = max(1, CHUNK // n)
     chunks = 1 if rows <= per else -(-rows // per)
     out, sums = np.empty((rows,) if how == NONE else (), dtype), np.empty((chunks, 3))
-    shifted, inverse, chosen = (np.empty(x.shape, dtype), np.empty(rows, dtype), np.empty(rows, _INT)) if stored else (None, None, None)
+    shifted, logarithms, chosen = (np.empty(x.shape, dtype), np.empty(rows, dtype), np.empty(rows, _INT)) if stored else (None, None, None)
+    factors = None if weight is None else np.empty(rows, dtype)
     key = (dtype, weight is not None, smoothing != 0, stored)
     (_forms.get(key) or _form(key))(
         chunks, False, x, target, x if weight is None else weight, x if shifted is None else shifted, out,
-        x if inverse is None else inverse, target if chosen is None else chosen, out, sums, rows, n, per, ignored, how,
-        float(weight.sum()) if smoothing and weight is not None else float(n), smoothing,
+        x if logarithms is None else logarithms, target if chosen is None else chosen, out if factors is None else factors, out, sums,
+        rows, n, per, ignored, how, float(weight.sum()) if smoothing and weight is not None else float(n), smoothing,
     )  # fmt: skip
-    if chunks == 1:
-        counted, wrong = sums.item(1), sums.item(2)
-    else:
-        lost, counted, wrong = sums.sum(0).tolist()
-        if how != NONE:
-            out[()] = lost if how == SUM else lost / counted if counted else math.nan
-    return None if wrong else out, shifted, inverse, chosen, counted
+    counted, wrong = _concluded(out, sums, how, factors)
+    return None if wrong else out, shifted, logarithms, chosen, counted
+
+
+def _concluded(out: np.ndarray, sums: np.ndarray, how: int, factors: Any) -> tuple[float, float]:
+    """Leave the result where a kernel did not, from the sums of its chunks; what a mean is over, and whether a class does not exist."""
+    whole = len(sums) == 1
+    if whole and (factors is None or how != MEAN or factors.size <= MOST):
+        return sums.item(1), sums.item(2)
+    lost, counted, wrong = (sums if whole else sums.sum(0)).ravel().tolist()
+    if factors is not None and how == MEAN:
+        counted = total(factors, (0,)).item()         # as `weight[target].sum()` adds them up
+    if how != NONE:
+        out[()] = lost if how == SUM else lost / counted if counted else math.nan
+    return counted, wrong
 
 
 FEW, FEW_TARGETS = 1 << 15, 1 << 13  # elements and targets, which one thread goes through
@@ -209,9 +231,9 @@ _picked_forms: dict[tuple[Any, ...], Any] = {}
 
 
 def picked(
-    x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction: str, stored: bool
+    x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction: str, stored: bool, few: bool = True
 ) -> tuple[np.ndarray, tuple[Any, Any, float] | None] | None:
-    """``-weight[target] * x[target]`` along dimension 1 of few float elements; all of them, their sum or their mean.
+    """``-weight[target] * x[target]`` along dimension 1 of float elements; all of them, their sum or their mean.
 
     Then, if `stored`, the classes, 0 where a target does not count, their weights, 0 there, and what the result is divided by.
     None for arrays that are not contiguous or do not go together, and where a class does not exist.
@@ -219,11 +241,12 @@ def picked(
     Args:
         x: log probabilities ``(N, C, *)``, or ``(C)`` with one target.
         target: classes ``(N, *)``, int64, of which `ignored` does not count.
+        few: refuse more than some thousand.
     """
     dtype, shape, several = x.dtype, x.shape, target.shape
     form = _picked_forms.get((dtype, target.dtype, weight is None, stored)) or _picked_form(dtype, target.dtype, weight is None, stored)
     size, rows, ndim = x.size, target.size, len(shape)
-    if form is None or not ndim or not 0 < size <= FEW or not 0 < rows <= FEW_TARGETS:
+    if form is None or not ndim or not size or not rows or few and (size > FEW or rows > FEW_TARGETS):
         return None
     if several != (shape[:1] if ndim == 2 else () if ndim == 1 else shape[:1] + shape[2:]):
         return None
@@ -237,34 +260,37 @@ def picked(
         if w.dtype != dtype or w.shape != (classes,) or not w.flags.c_contiguous:
             return None
     how = HOW[reduction]
-    out, sums = np.empty(() if how else several, dtype), np.empty(3)
+    per = max(1, CHUNK // classes)
+    chunks = 1 if rows <= per else -(-rows // per)
+    out, sums = np.empty(() if how else several, dtype), np.empty((chunks, 3))
     step = 1 if ndim < 3 else rows // shape[0]
-    if not stored:
-        form(1, False, x, target, w, out, target, x, out, sums, rows, classes, step, ignored, how)
-        return None if sums.item(2) else (out, None)
-    chosen, weights = np.empty(several, _INT), np.empty(several, dtype)
-    form(1, False, x, target, w, out, chosen, weights, out, sums, rows, classes, step, ignored, how)
-    return None if sums.item(2) else (out, (chosen, weights, sums.item(1) if how == MEAN else 1))
+    chosen = np.empty(several, _INT) if stored else target
+    weights = np.empty(several, dtype) if stored or weight is not None else x
+    form(chunks, False, x, target, w, out, chosen, weights, out, sums, rows, classes, per, step, ignored, how)
+    counted, wrong = _concluded(out, sums, how, None if weight is None else weights.reshape(-1))
+    if wrong:
+        return None
+    return out, (chosen, weights, counted if how == MEAN else 1) if stored else None
 
 
 def _picked_form(dtype: np.dtype, of_target: np.dtype, plain: bool, stored: bool) -> Any:
     if dtype.char not in "fd" or of_target != _INT:
         return None
-    kinds = (dtype, _INT, dtype, dtype, _INT, dtype, dtype, _WIDE, *(int,) * 5)
+    kinds = (dtype, _INT, dtype, dtype, _INT, dtype, dtype, _WIDE, *(int,) * 6)
     made = _picked_forms[dtype, of_target, plain, stored] = picked_rows.form(kinds, {"WEIGHT": not plain, "STORED": stored})
     return made
 
 
 def backward(
-    shifted: np.ndarray, target: np.ndarray, weight: Any, smoothing: float, inverse: np.ndarray, scales: np.ndarray
+    shifted: np.ndarray, target: np.ndarray, weight: Any, smoothing: float, logarithms: np.ndarray, scales: np.ndarray, divisor: float
 ) -> np.ndarray:
-    """The gradient at the scores; `scales` is that at the losses, one for each row or a single one."""
+    """The gradient at the scores; `scales` is that at the losses, one for each row or a single one, which are divided by `divisor`."""
     rows, n = shifted.shape
     out = np.empty(shifted.shape, shifted.dtype)
     per = max(1, CHUNK // n)
     likelihood_rows_grad.run(
-        -(-rows // per), shifted, target, inverse if weight is None else weight, inverse, scales, out, rows, n, per,
-        0 if scales.size == 1 else 1, float(n if weight is None else weight.sum()), smoothing,
+        -(-rows // per), shifted, target, logarithms if weight is None else weight, logarithms, scales, out, rows, n, per,
+        0 if scales.size == 1 else 1, float(n if weight is None else weight.sum()), smoothing, divisor,
         WEIGHT=weight is not None, SMOOTH=smoothing != 0,
     )  # fmt: skip
     return out

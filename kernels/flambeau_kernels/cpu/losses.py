@@ -14,10 +14,11 @@ import numpy as np
 from .. import SPECIALISED_AFTER, engines, has_one_answer, launch, specialise
 from ..formula import Formula
 from ..quiet import ignore_fp_flags, restore_fp_flags
+from .reduce import total
 from .softmax import compiled_module, narrow, widen
 
 __all__ = [
-    "all_count", "all_equal", "compiled_rows", "few_losses", "few_picked", "likelihood_rows", "nll", "nll_grad",
+    "all_count", "all_equal", "compiled_rows", "few_picked", "likelihood_rows", "nll", "nll_grad",
     "picked_weights", "places_in_images", "row_starts", "scaled_difference", "squared_error_sum",
 ]  # fmt: skip
 
@@ -119,24 +120,6 @@ def all_equal(count: int, value: float, dtype: np.dtype) -> np.ndarray:
     return np.full(count, value, dtype)
 
 
-def few_losses(picked: np.ndarray, target: np.ndarray, weight: np.ndarray | None, reduction: str) -> tuple[Any, Any, Any]:
-    """Losses of the likelihoods `picked` at targets that all count, each times its weight: reduced, the weights and their sum."""
-    dtype = picked.dtype
-    if weight is None:
-        weights, total = None, picked.size
-    else:
-        weights = weight.take(target)
-        picked = picked * weights
-        total = weights.dot(all_equal(picked.size, 1.0, dtype)) if reduction == "mean" else 1
-    if reduction == "none":
-        return np.negative(picked), weights, 1
-    if reduction == "sum":
-        total = 1
-    if weight is None:
-        return np.asarray(picked.dot(all_equal(picked.size, -1.0 / total, dtype))), None, total
-    return np.asarray(picked.dot(all_equal(picked.size, -1.0, dtype)) / total, dtype), weights, total
-
-
 def element_weights(target: np.ndarray, classes: int, weight: np.ndarray | None, ignored: int, dtype: Any) -> Any:
     """For each target: whether it counts, the class to look up (0 where it does not), and its weight.
 
@@ -163,9 +146,12 @@ def nll(x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction:
         target: classes ``(N, *)``.
         reduction: 'none', 'sum', or 'mean', which divides by the sum of the weights that count.
     """
-    found = few_picked(x, target, weight, ignored, reduction, True)
-    if found is not None:
-        return found
+    compiled = compiled_rows() if engines.chosen().compiles else None
+    if compiled is not None:
+        scores, classes = np.ascontiguousarray(x), np.ascontiguousarray(target)
+        found = compiled.picked(scores, classes, None if weight is None else np.ascontiguousarray(weight), ignored, reduction, True, False)
+        if found is not None:
+            return found
     wide = widen(x)
     counts, chosen, weights = element_weights(target, x.shape[1], None if weight is None else widen(weight), ignored, wide.dtype)
     if x.shape[1]:
@@ -173,10 +159,12 @@ def nll(x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction:
     else:
         picked = np.zeros(target.shape, wide.dtype)  # no classes, so every target is an ignored one
     made = np.where(counts, -picked * weights, 0).astype(wide.dtype, copy=False)
-    total = weights.sum() if reduction == "mean" else 1
+    divisor = total(weights, tuple(range(weights.ndim))).item() if reduction == "mean" else 1
     if reduction != "none":
-        made = made.sum() / total
-    return narrow(np.asarray(made, wide.dtype), x.dtype), (chosen, weights, total)
+        token = ignore_fp_flags()                                    # where no target counts, the divisor is zero
+        made = total(made, tuple(range(made.ndim))) / divisor
+        restore_fp_flags(token)
+    return narrow(np.asarray(made, wide.dtype), x.dtype), (chosen, weights, divisor)
 
 
 def picked_weights(shape: tuple[int, ...], dtype: Any, kept: Any) -> np.ndarray:
@@ -194,8 +182,8 @@ def picked_weights(shape: tuple[int, ...], dtype: Any, kept: Any) -> np.ndarray:
 def nll_grad(grad: np.ndarray, shape: tuple[int, ...], kept: Any, target: np.ndarray, ignored: int) -> np.ndarray:
     """The gradient of `nll` at its input of `shape`, which is zero where `target` is `ignored`."""
     chosen, weights, total = kept
-    token = ignore_fp_flags()                                        # where no target counts, the total is zero
-    values = -widen(grad) * (weights / total)
+    token = ignore_fp_flags()                             # where no target counts, the total is zero
+    values = 0.0 - widen(grad) * (weights / total)        # what is ignored gets 0, not -0
     if not total or grad.ndim or not math.isfinite(grad):
         values = np.where(target == ignored, values.dtype.type(0), values)
     restore_fp_flags(token)

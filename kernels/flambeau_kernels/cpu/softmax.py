@@ -41,9 +41,9 @@ def compiled_module(name: str) -> Any:
     return None if llvm.available() is not None else import_module("." + name, __package__)
 
 
-def _compiled(a: np.ndarray) -> Any:
-    """The compiled loops, where they take `a`."""
-    if a.size < COMPILED_FROM or not engines.chosen().compiles or (a.dtype.char not in "fde" and a.dtype.name != "bfloat16"):
+def _compiled(a: np.ndarray, least: int = COMPILED_FROM) -> Any:
+    """The compiled loops, where they take `a`, of at least so many elements."""
+    if a.size < least or not engines.chosen().compiles or (a.dtype.char not in "fde" and a.dtype.name != "bfloat16"):
         return None
     return compiled_module("softmax_loops")
 
@@ -112,7 +112,7 @@ def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
 
 def log_softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     """The gradient of `log_softmax` at the input whose result is `out`."""
-    loops = _compiled(out)
+    loops = _compiled(out, 1)                             # few elements too, as the gradient of the cross entropy of rows
     if loops is not None:
         return loops.along_grad(grad, out, dim, True)
     g = widen(np.asarray(grad, order="C"))
