@@ -10,6 +10,7 @@ from scipy import special
 
 import flambeau as fb
 import flambeau.nn.functional as F
+from flambeau.utils._python_dispatch import TorchDispatchMode
 from flambeau_kernels.cpu import likelihood_rows
 from flambeau_kernels.engine import llvm, pool
 
@@ -154,3 +155,45 @@ def test_picked_likelihoods_refuse_what_is_not_theirs():
     assert likelihood_rows.picked(x.T, target, None, -100, "mean", False) is None
     assert likelihood_rows.picked(x, target.astype(np.int32), None, -100, "mean", False) is None
     assert likelihood_rows.picked(x, target, np.ones(3), -100, "mean", False) is None
+
+
+class Seen(TorchDispatchMode):
+    """Looks at operators, so that what a function is made of runs."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", [(5, 10), (64, 10), (9, 1000), (300, 17), (5000, 3), (3, 17, 5, 5), (10, 20, 20, 20)])
+def test_cross_entropy_has_the_bits_of_its_parts_under_dispatch_modes(shape, reduction, dtype):
+    fb.manual_seed(0)
+    kind = getattr(fb, dtype)
+    scores, target, weight = fb.randn(shape, dtype=kind), fb.randint(0, shape[1], shape[:1] + shape[2:]), fb.rand(shape[1], dtype=kind)
+
+    def bits(weight, ignored):
+        x = scores.clone().requires_grad_()
+        loss = F.cross_entropy(x, target, weight, reduction=reduction, ignore_index=ignored)
+        (loss * fb.arange(1, 1 + loss.numel(), dtype=kind).reshape(loss.shape)).sum().backward()
+        return loss.detach().numpy().tobytes(), x.grad.numpy().tobytes()
+
+    for given in itertools.product((None, weight), (-100, 1)):
+        plain = bits(*given)
+        with Seen():
+            assert bits(*given) == plain
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("shape", [(3, 4), (40, 33), (7, 5003)])
+def test_gradients_of_softmax_have_the_same_bits_under_dispatch_modes(name, shape):
+    scores, grad = fb.randn(shape, generator=fb.Generator().manual_seed(0)), fb.linspace(-1, 1, shape[0] * shape[1]).reshape(shape)
+
+    def bits():
+        x = scores.clone().requires_grad_()
+        getattr(F, name)(x, 1).backward(grad)
+        return x.grad.numpy().tobytes()
+
+    plain = bits()
+    with Seen():
+        assert bits() == plain

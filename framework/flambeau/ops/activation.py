@@ -502,7 +502,7 @@ def _softmax_slope_vjp(grad, grad_output, output, dim):
 
     grad = grad.to(output.dtype)
     crossed = total(grad * output)
-    return output * (grad - crossed), lambda: grad * (grad_output - total(output * grad_output)) - grad_output * crossed, None
+    return output * (grad - crossed), lambda: grad * (grad_output - total(output * grad_output)) - grad_output * crossed
 
 
 @softmax_along.raw
@@ -575,7 +575,7 @@ def _log_softmax_slope_vjp(grad, grad_output, output, dim):
 
     grad = grad.to(output.dtype)
     weighted = grad * output.exp()
-    return grad - total(weighted), lambda: -weighted * total(grad_output), None
+    return grad - total(weighted), lambda: -weighted * total(grad_output)
 
 
 def _rows_of(logs: bool) -> Any:

@@ -614,7 +614,8 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
             "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor)."
         )
-        made = data.detach().clone().to(device=device or data.device, dtype=data.dtype if dtype is None else dtypes.as_dtype(dtype))
+        device = data.device if device is None else device
+        made = data.detach().clone().to(device=device, dtype=data.dtype if dtype is None else dtypes.as_dtype(dtype))
         return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     return finish(array_of(data, dtype), requires_grad, _place(device))
 
