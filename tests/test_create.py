@@ -502,5 +502,5 @@ def test_ranges_are_written_into_views_and_nowhere_else(oracle):
 
 
 def test_an_array_for_a_device_is_refused_as_such():
-    with pytest.raises(TypeError, match="must be torch"):
+    with pytest.warns(UserWarning, match="copy construct"), pytest.raises(TypeError, match="must be torch"):
         fb.ones(2).new_tensor(fb.ones(2), device=np.ones(3))
