@@ -123,13 +123,44 @@ def test_the_setting_cudagraphs_replays_what_is_compiled_while_it_is_on() -> Non
         assert len(calls) == expected
 
 
-def test_freezing_says_that_it_is_not_built() -> None:
-    net = fb.nn.Linear(3, 3)
-    with fb._inductor.config.patch("freezing", True), pytest.warns(UserWarning, match="freezing is not built"):
-        compiled = fb.compile(net)
-    with pytest.warns(UserWarning, match="freezing is not built"):
-        fb.compile(net, options={"freezing": True})
+@pytest.mark.parametrize("how", ["setting", "option"])
+def test_frozen_programs_compute_what_follows_from_parameters_once(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    w, b = fb.nn.Parameter(fb.randn(8, 8)), fb.randn(8)
 
+    def f(x: fb.Tensor) -> fb.Tensor:
+        return x @ (w.t().contiguous() * 2.0).softmax(-1) + (b + 1.0).exp() * x.sum()
+
+    if how == "setting":
+        with fb._inductor.config.patch("freezing", True):
+            compiled = fb.compile(f)
+    else:
+        compiled = fb.compile(f, options={"freezing": True})
+    x, y = fb.randn(3, 8), fb.randn(3, 8)
     with fb.no_grad():
-        net.weight.zero_()
-        assert fb.equal(compiled(fb.ones(2, 3)), net(fb.ones(2, 3)))
+        expected = f(y)
+        for _ in range(5):
+            compiled(x)
+        assert fb.equal(compiled(y), expected)
+        w.mul_(3.0)
+        b.mul_(3.0)
+        assert fb.equal(compiled(y), expected)        # as is said of freezing
+        fb.compiler.reset()
+        assert fb.equal(compiled(y), f(y))
+    for _ in range(5):                                # with gradients nothing is frozen
+        made = compiled(x)
+    w.data.mul_(2.0)
+    made = compiled(x)
+    assert made.requires_grad
+    assert fb.equal(made, f(x))
+
+
+def test_frozen_programs_are_checked() -> None:
+    w = fb.randn(4)
+    compiled = fb.compile(lambda x: x * (w * 2.0), options={"freezing": True, "verify_every": 2})
+    with fb.no_grad():
+        for _ in range(5):                            # three are recorded, and two replayed
+            compiled(fb.ones(4))
+        w.mul_(2.0)
+
+        with pytest.raises(RuntimeError, match="is another than its recording gives"):
+            [compiled(fb.ones(4)) for _ in range(2)]

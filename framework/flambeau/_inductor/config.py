@@ -1,7 +1,8 @@
 """Settings of PyTorch's code generator that programs change. All are kept as set; docs/compile.md says which of them mean something here.
 
 `trace.enabled` and `debug` write the debug folder, below `trace.debug_dir`; `triton.cudagraphs` is the mode "reduce-overhead" of what is
-compiled while it is set; with `compile_threads` 1 calls wait for kernels; `freezing` is not built and warns. Nothing reads the others.
+compiled while it is set; with `compile_threads` 1 calls wait for kernels; `freezing` computes once what follows from parameters. Nothing
+reads the others.
 """
 
 from __future__ import annotations

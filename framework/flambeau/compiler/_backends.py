@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -13,13 +12,15 @@ __all__ = ["Backend", "chosen", "lookup_backend", "names", "register_backend"]
 class Backend(NamedTuple):
     """A backend: `maker` makes a function of a GraphModule and example inputs; None for what this package computes itself.
 
-    Of the latter, `replays` says that programs run without the Python that recorded them, and `verify_every` how often that is checked.
+    Of the latter, `replays` says that programs run without the Python that recorded them, `verify_every` how often that is checked, and
+    `freezes` that what follows from tensors that are no arguments is computed once.
     """
 
     name: str
     maker: Callable[..., Any] | None
     replays: bool = False
     verify_every: int = 0
+    freezes: bool = False
 
 
 def _eager(gm: Any, example_inputs: Any, **settings: Any) -> Any:
@@ -99,7 +100,6 @@ def _own(name: str, mode: Any, options: dict[str, Any]) -> Backend:
     """A backend of this package with a mode, or with options.
 
     Raises: RuntimeError for options that are neither `verify_every` nor settings of `_inductor.config`.
-    Warns: UserWarning where `freezing` is asked for, which is not built.
     """
     from .._inductor import config
 
@@ -111,10 +111,6 @@ def _own(name: str, mode: Any, options: dict[str, Any]) -> Backend:
     every = options.get("verify_every", 0)
     if every.__class__ is not int or every < 0:
         raise RuntimeError(f"compile: options['verify_every'] must be a number of calls, 0 or more, got {every!r}")
-    if options.get("freezing", config.freezing):
-        warnings.warn(
-            "compile: freezing is not built; parameters are read in every call, and results are those of the function as it is",
-            stacklevel=5,
-        )
+    freezes = bool(options.get("freezing", config.freezing))
     replays = mode != "max-autotune-no-cudagraphs" and bool(options.get("triton.cudagraphs", config.triton.cudagraphs))
-    return Backend(name, None, mode == "reduce-overhead" or every > 0 or replays, every)
+    return Backend(name, None, mode == "reduce-overhead" or every > 0 or replays or freezes, every, freezes)

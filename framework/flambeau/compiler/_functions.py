@@ -152,6 +152,8 @@ class Function:
             replay.seen += 1
         elif found is None or len(self.replays) < _MOST_SIGNATURES:
             self.replays[signature] = found
+            if found is not None:
+                found.freezes = backend.freezes and not _local.asked
         return result
 
     def _through(self, backend: Backend, stance: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -23,6 +23,7 @@ from ._formulas import Number
 from ._graphs import is_default
 from ._memory import Plan
 from ._recorder import Constant, Recorder, Segment, Step
+from ._refs import decoded, tensors_in
 from ._scheduled import ArrayStep, ScheduledBackward
 
 STABLE_AFTER = 3                                      # calls that have been alike
@@ -58,6 +59,7 @@ class Replay:
         self.has_effects = any(isinstance(part, Act) for part in parts)
         self.seen = 1                                 # calls that were alike
         self.replayed = 0
+        self.freezes = False                          # whether what follows from `held` alone is computed once
         self.run: Any = None
 
     def is_as(self, other: Replay) -> bool:
@@ -142,7 +144,8 @@ def _written(replay: Replay) -> Any:
     for at, part in enumerate(replay.parts):
         if isinstance(part, Run):
             inputs = [source(x) for x in part.sources]
-            here = _lines_of(part.program, f"t{at}_", inputs, held)
+            fixed = {-1 - k: x for k, x in enumerate(part.sources) if isinstance(x, Tensor)} if replay.freezes else {}
+            here = _lines_of(part.program, f"t{at}_", inputs, held, fixed)
             if at in roots:
                 name = source(roots[at])
                 changing = [k for k, x in enumerate(part.sources) if not isinstance(x, Tensor)]
@@ -172,8 +175,11 @@ def _roots_alone(replay: Replay) -> dict[int, Value]:
     return {at: root for at, root in found.items() if at not in others}
 
 
-def _lines_of(program: Any, made: str, inputs: list[str], held: Any) -> list[str]:
-    """Calls of the public functions; values are named by their numbers after `made`."""
+def _lines_of(program: Any, made: str, inputs: list[str], held: Any, fixed: dict[int, Tensor]) -> list[str]:
+    """Calls of the public functions; values are named by their numbers after `made`.
+
+    What follows from the inputs `fixed`, tensors by their refs, is computed now.
+    """
 
     def name_of(ref: Any) -> str:
         if ref.__class__ is int:
@@ -186,6 +192,11 @@ def _lines_of(program: Any, made: str, inputs: list[str], held: Any) -> list[str
     lines = []
     for part, _, ends, spare in Plan(program.fused or program.steps, program.wanted).parts:
         drop = [f"    {made}{number} = None" for number in ends]
+        results = _fixed_results(part, fixed)
+        if results is not None:
+            lines += [f"    {made}{number} = {held(one)}" for number, one in results.items() if number not in ends]
+            fixed.update(results)
+            continue
         if not isinstance(part, Step):
             results = "".join(f"{made}{v}, " for v in part.values)
             given = f"[{', '.join(map(name_of, part.operands))}]"
@@ -206,6 +217,19 @@ def _lines_of(program: Any, made: str, inputs: list[str], held: Any) -> list[str
         results = f"{made}{part.first}" if part.several is None else "".join(f"{made}{part.first + i}, " for i in range(len(part.twins)))
         lines += [f"    {results} = {held(public_function(op))}({', '.join([*map(name_of, refs), *named])})", *drop]
     return lines
+
+
+def _fixed_results(part: Any, fixed: dict[int, Tensor]) -> dict[int, Tensor] | None:
+    """The results of a part that reads `fixed` tensors alone, by number; None for others."""
+    is_step = isinstance(part, Step)
+    refs = tensors_in(part.refs if is_step else [ref for ref in part.operands if ref.__class__ is int])
+    if not refs or not fixed.keys() >= set(refs):
+        return None
+    inputs = {-1 - ref: x for ref, x in fixed.items() if ref < 0}
+    if not is_step:
+        return dict(zip(part.values, part.run([decoded(ref, fixed, inputs) for ref in part.operands]), strict=True))
+    result = part.op.enter(*[decoded(ref, fixed, inputs) for ref in part.refs])
+    return dict(enumerate((result,) if part.several is None else result, part.first))
 
 
 def _is_default(op: Any, name: str, ref: Any) -> bool:
