@@ -326,6 +326,8 @@ def test_operators_under_private_names_compute_what_the_public_ones_do():
         fb.testing.assert_close(backward(grad, out, 1, fb.float32), fb.autograd.grad(out, x, grad)[0])
     a, b = fb.randint(-128, 128, (5, 40), dtype=fb.int8), fb.randint(-128, 128, (40, 3), dtype=fb.int8)
     assert fb.equal(fb._int_mm(a, b), a.int() @ b.int())
+    large, other = (fb.randint(-128, 128, size, dtype=fb.int8) for size in ((70, 90), (90, 50)))
+    assert fb.equal(fb._int_mm(large, other), large.int() @ other.int())
     with pytest.raises(RuntimeError, match=r"_int_mm.*float32"):
         fb._int_mm(a.float(), b)
     assert fb.equal(fb.dsmm(grad, grad.mT), grad @ grad.mT)

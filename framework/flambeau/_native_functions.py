@@ -13,8 +13,11 @@ from typing import Any
 import flambeau as fb
 
 from . import _missing
+from ._arrays import ndarray
+from ._state import left_alone
 from ._symbolic import SymBool, SymInt
 from .ops import activation
+from .tensor import wrap
 
 __all__ = [
     "bilinear", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "ctc_loss",
@@ -53,6 +56,12 @@ def _int_mm(self: Any, mat2: Any) -> Any:
     for x, dtypes in ((self, (fb.int8, fb.uint8)), (mat2, (fb.int8,))):
         if x.dtype not in dtypes:
             raise RuntimeError(f"_int_mm: expected int8 matrices, got {x.dtype.name}; convert with .to(torch.int8)")
+    a, b = self._array, mat2._array
+    if a.__class__ is ndarray and b.__class__ is ndarray and a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] and left_alone():
+        from flambeau_kernels.cpu import byte_products
+
+        if byte_products.pays(len(a), b.shape[1], len(b)):
+            return wrap(byte_products.product(a, b))
     return fb.mm(self.to(fb.int32), mat2.to(fb.int32))
 
 

@@ -4,6 +4,7 @@
 
 ==========================  ============================================================================================
 small products              numpy, whose call costs least; OpenBLAS computes them on one thread
+int8 and uint8              dot products of four (`byte_products.py`), where the processor has them
 float32, float64, halves    our own kernels (`gemm/block.py`), cut into blocks that run on the thread pool; halves are summed
 and integers                in float32 and rounded once
 one row or column           `gemm/vectors.py`, which reads the matrix once
@@ -292,6 +293,11 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         return general
     if a.dtype.kind == "c":
         return _by_blas(a, b, out, bias, accumulate) or general
+    if a.dtype.itemsize == 1 and a.ndim == b.ndim == 2 and bias is None and not accumulate:
+        from . import byte_products
+
+        if byte_products.pays(m, n, k):
+            return _by_bytes
     return _by_own(a, b, out, bias, accumulate, then) or _by_blas(a, b, out, bias, accumulate) or general
 
 
@@ -385,6 +391,13 @@ def _by_parts(accumulate: bool) -> Run:
         out[...] = made if bias is None else made + bias
 
     return run
+
+
+def _by_bytes(a: Any, b: Any, out: Any, bias: Any) -> None:
+    """Of bytes, whose last eight bits do not depend on whether they are read with a sign."""
+    from . import byte_products
+
+    np.copyto(out, byte_products.product(a.view(np.uint8), b.view(np.int8)), casting="unsafe")
 
 
 def _by_blas(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | None:
