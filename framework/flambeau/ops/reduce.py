@@ -415,7 +415,7 @@ def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
     @op.forwards
     def _of_one(input, dim, keepdim, other):
         if dim is None and other is None:
-            return reduce.answer(input, None)
+            return reduce.answer(input, None, False)
         return along.answer(input, dim, keepdim) if dim.__class__ is int and other is None else None
 
     return op

@@ -102,7 +102,9 @@ def _computed(op: Any, planned: Planned) -> Any:
     lines += _run(op, planned, f"rule({', '.join(given)})", several)
     compute = ["try:", *indented(lines), *refused(op, every), *(_several(op) if several else _made("_o"))]
     body = compute if planned.native is None else _native(op, planned, compute, several)
-    if getattr(op, "vjp_rule", None) is not None:
+    if op.kind == "reduction":
+        body += op.history_lines()
+    elif getattr(op, "vjp_rule", None) is not None:
         kept = [f"wrap_dims({op.name!r}, {n}, {planned.tensors[0]}._array.ndim)" if n == planned.dims else k
                 for n, k in zip(op.params, kept, strict=True)]  # fmt: skip
         body += record(op, kept, 2, several, planned.lists)

@@ -112,7 +112,9 @@ class ReductionOp(Op):
         # What runs on large arrays of a layout, dim and keepdim that were met before.
         self.known: dict[Any, Any] = {}
         kernels.plans_kept_elsewhere.append(self.known.clear)
-        self.forwards(self._answered_by(Along("fold", self.rule, self.kinds, dims=SEVERAL)))
+        along, (input, dim, *rest) = Along("fold", self.rule, self.kinds, dims=SEVERAL), self.params
+        call = f"ALONG.enter({input}, {dim}, {'keepdim' if 'keepdim' in rest else False})"
+        self.plan(self._found_by(along), native=f"{call} if dtype is None else None" if "dtype" in rest else call, names={"ALONG": along})
 
     def raw(self, fn: Any) -> Any:
         """The vjp on arrays: ``fn(grad, out, input, count)``.
@@ -148,46 +150,35 @@ class ReductionOp(Op):
             return None
         return accumulate.numpy, result.numpy
 
-    def _answered_by(self, along: Along) -> Any:
-        """The answer for small arrays in C order, where a kernel is made for them."""
+    def _found_by(self, along: Along) -> Any:
+        """The plan of arrays for which `along` had no answer at first: where a kernel is made for them, or was met before."""
 
-        def answer(input, dim=None, keepdim=False, dtype=None):
-            made = along.enter(input, dim, keepdim) if dtype is None else None
-            if made is None:
-                found = self._found_by(along, input, dim, keepdim, dtype)
-                if found is None:
+        def rule(a: Any, dim: Any, keepdim: Any = False, dtype: Any = None) -> Any:
+            if dtype is not None:
+                if dtype not in _FLOATS or a.dtype.kind not in "fiub" or a.size > MOST:
                     return None
-                made = wrap(found)
-            elif made._node is None:
-                return made
-            if input._node is not None:
-                ndim = input._array.ndim
-                axes = (dim % ndim,) if dim.__class__ is int and ndim else wrap_dims(self.name, dim, ndim)
-                self.record(made, input, axes, keepdim)
-            return made
+                return along(a.astype(dtype.numpy), dim, keepdim)
+            if a.size > NUMPY_UP_TO and (dim is None or dim.__class__ is int) and keepdim.__class__ is bool:
+                run = self.known.get((a.shape, a.strides, a.dtype, dim, keepdim))
+                if run is not None:
+                    return run(a)
+            found = along.learn(a, dim, keepdim)
+            if found is None and a.ndim == 2 and keepdim is False and a.flags.f_contiguous:
+                # A transposed matrix, which numpy adds up in the order of its memory too.
+                found = along.call(a.T, _of_transposed(dim), keepdim)
+            return found
 
-        return answer
+        return rule
 
-    def _found_by(self, along: Along, input: Any, dim: Any, keepdim: Any, dtype: Any) -> Any:
-        """What `along` makes of the array of `input` where it had no answer at first, or None."""
-        if not isinstance(input, Tensor):
-            return None
-        a = input._array
-        if a.__class__ is not ndarray:
-            return None
-        if dtype is not None:
-            if dtype not in _FLOATS or a.dtype.kind not in "fiub" or a.size > MOST:
-                return None
-            return along(a.astype(dtype.numpy), dim, keepdim)
-        if a.size > NUMPY_UP_TO and (dim is None or dim.__class__ is int) and keepdim.__class__ is bool:
-            run = self.known.get((a.shape, a.strides, a.dtype, dim, keepdim))
-            if run is not None:
-                return run(a)
-        found = along.learn(a, dim, keepdim)
-        if found is None and a.ndim == 2 and keepdim is False and a.flags.f_contiguous:
-            # A transposed matrix, which numpy adds up in the order of its memory too.
-            found = along.call(a.T, _of_transposed(dim), keepdim)
-        return found
+    def history_lines(self) -> list[str]:
+        """Lines of its answer that record the result `made`."""
+        input, dim, *rest = self.params
+        return [
+            f"if {input}._node is not None:",
+            f"    _ndim = {input}._array.ndim",
+            f"    _axes = ({dim} % _ndim,) if {dim}.__class__ is int and _ndim else wrap_dims({self.name!r}, {dim}, _ndim)",
+            f"    OP.record(made, {input}, _axes, {'keepdim' if 'keepdim' in rest else False})",
+        ]
 
     def run_out(self, out: Any, *args: Any) -> Any:
         input = args[0]
