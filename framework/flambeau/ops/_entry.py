@@ -451,11 +451,11 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     args = ", ".join(params)
     fast: list[str] = []
     constants = {"fn": fn, "operand": _is_operand, "OP": op, **_of_elementwise(op)}
-    if isinstance(op, ElementwiseOp) and len(op.positional) == 2:
-        fast = _enter(op, {n: repr(op.defaults[n]) for n in op.keyword_only})
-    elif op.answers and len(op.params) == 2:
+    if op.answers and len(op.params) == 2:
         constants.update(_answers(op))
         fast = op.asking(params)
+    elif isinstance(op, ElementwiseOp) and len(op.positional) == 2:
+        fast = _enter(op, {n: repr(op.defaults[n]) for n in op.keyword_only})
     if fast:
         whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
         known = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
