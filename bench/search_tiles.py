@@ -18,13 +18,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = os.pathsep.join([str(ROOT / "framework"), str(ROOT / "kernels")])
-# Two cases of each: of products n, of convolutions shapes of x and w and the step, of recurrent layers steps, batch, inputs and states.
+# Two cases of each: of products n, of convolutions shapes of x and w and the step, of recurrent layers steps, batch, inputs and states,
+# of attention heads, queries and the width of a head.
 CASES = {
     "products": [256, 512],
     "convolutions": [[[4, 256, 28, 28], [128, 256, 1, 1], 1], [[2, 3, 112, 112], [64, 3, 7, 7], 2]],
     "winograd": [[[4, 64, 56, 56], [64, 64, 3, 3], 1], [[2, 128, 28, 28], [128, 128, 3, 3], 1]],
     "weights": [[[4, 256, 28, 28], [128, 256, 1, 1], 1], [[8, 32, 64], [48, 32, 5], 1]],
     "recurrent": [[32, 32, 256, 256], [32, 8, 64, 128]],
+    "attention": [[8, 256, 64], [4, 512, 32]],
 }
 WORKER = """
 import json, sys, time
@@ -53,6 +55,11 @@ def work(case):
         x, h, c = (draw(s).astype(dtype) for s in ((steps, batch, inputs), (batch, hidden), (batch, hidden)))
         w, u = (0.1 * draw((4 * hidden, n)).astype(dtype) for n in (inputs, hidden))
         return lambda: recurrent.run(x, h, c, w, u, None, None, None, "LSTM", False, False), steps * batch * (w.size + u.size)
+    if name == "attention":
+        from flambeau_kernels.cpu import attention
+        heads, length, width = case
+        q, k, v = (draw((1, heads, length, width)).astype(dtype) for _ in range(3))
+        return lambda: attention.attend(q, k, v, None, width**-0.5, False), 2 * heads * length * length * width
     from flambeau_kernels.cpu import conv
     shape, kernel, step = case
     x, w = (draw(s).astype(dtype) for s in (shape, kernel))
@@ -90,6 +97,8 @@ def candidates(registers: int, name: str) -> list[tuple[int, int]]:
     """Tiles that fit so many registers and fill a third of them."""
     if name == "recurrent":                           # panels of two vectors, and as many rows as halve to 1
         return [(rows, 2) for rows in (8, 4, 2)]
+    if name == "attention":                           # strips of two vectors, and rows that divide a block of keys and one of queries
+        return [(rows, 2) for rows in (8, 4, 2) if 2 * rows + 3 <= registers]
     return [
         (rows, vectors) for vectors in range(1, 7) for rows in range(2, 31)
         if registers // 3 <= rows * vectors and rows * vectors + min(rows, vectors) + 1 <= registers

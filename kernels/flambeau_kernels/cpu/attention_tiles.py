@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu.lanes import clear, exp_lanes, multiply, zero_lanes
+from flambeau_kernels.cpu.register_tiles import tile
 from flambeau_kernels.engine.language import (
     apart,
     broadcast,
@@ -130,7 +131,7 @@ def weigh(scores, keys, top, total, shrink):
 @kernel(in_vectors=True)
 def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, group, rows, keys, width, out_width,
                  q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, o_batch, o_head, o_row,
-                 m_batch, m_head, m_row, m_key, scale, causal, *, WIDTH, COPY, MASK):  # fmt: skip
+                 m_batch, m_head, m_row, m_key, scale, causal, *, WIDTH, COPY, MASK, TALL):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor = KIND(scale)
@@ -160,9 +161,9 @@ def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, gro
             v_here = v + (b * v_batch + hk * v_head + key * v_row)
             if COPY:
                 apart(copy_block)(k_here, k_row, part, width, width, one, copied)
-                apart(multiply)(copied, width, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False)
+                apart(multiply)(copied, width, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
             else:
-                apart(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False)
+                apart(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
             m_here = mask + (b * m_batch + h * m_head + first * m_row + key * m_key)
             apart(mask_scores)(scores, m_here, m_row, m_key, count, part, first, key, causal, MASK)
             apart(weigh)(scores, part, top, total, shrink)
@@ -172,9 +173,9 @@ def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, gro
                     store(sums, r * wide + j, load(sums, r * wide + j, N) * less)
             if COPY:
                 apart(copy_block)(v_here, v_row, part, out_width, wide, one, copied)
-                apart(multiply)(scores, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True)
+                apart(multiply)(scores, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True, TALL)
             else:
-                apart(multiply)(scores, 1, QUERIES, v_here, v_row, sums, wide, count, wide, part, True)
+                apart(multiply)(scores, 1, QUERIES, v_here, v_row, sums, wide, count, wide, part, True, TALL)
         for r in range(count):
             blind = total[r] == 0
             inverse = one / where(blind, one, total[r])
@@ -214,7 +215,7 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                       heads, group, rows, keys, width, out_width, k_wide, v_wide,
                       g_batch, g_head, g_row, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
                       o_batch, o_head, o_row, dq_part, dq_batch, dq_head, dq_row, dk_batch, dk_head, dk_row,
-                      dv_batch, dv_head, dv_row, m_batch, m_head, m_row, m_key, scale, causal, *, WIDTH, COPY, MASK):  # fmt: skip
+                      dv_batch, dv_head, dv_row, m_batch, m_head, m_row, m_key, scale, causal, *, WIDTH, COPY, MASK, TALL):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor, one = KIND(scale), KIND(1)
@@ -272,21 +273,21 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                     if COPY:
                         apart(copy_block)(k_here, k_row, part, width, k_wide, one, k_copied)
                         apart(copy_block)(v_here, v_row, part, out_width, v_wide, one, v_copied)
-                        apart(multiply)(k_copied, k_wide, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False)
-                        apart(multiply)(v_copied, v_wide, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False)
+                        apart(multiply)(k_copied, k_wide, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
+                        apart(multiply)(v_copied, v_wide, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
                     else:
-                        apart(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False)
-                        apart(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False)
+                        apart(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
+                        apart(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
                     m_here = mask + (b * m_batch + h * m_head + first * m_row + key * m_key)
                     apart(mask_scores)(weights, m_here, m_row, m_key, count, part, first, key, causal, MASK)
                     apart(weights_again)(weights, part, level)
                     apart(slopes_of_scores)(slopes, weights, part, balance)
-                    apart(multiply)(weights, QUERIES, 1, gn, v_wide, v_total + key * v_step, v_step, part, v_wide, count, True)
-                    apart(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True)
+                    apart(multiply)(weights, QUERIES, 1, gn, v_wide, v_total + key * v_step, v_step, part, v_wide, count, True, TALL)
+                    apart(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True, TALL)
                     if COPY:
-                        apart(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True)
+                        apart(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True, TALL)
                     else:
-                        apart(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True)
+                        apart(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True, TALL)
                 for r in range(count):
                     write_row(sums + r * k_wide, width, factor, dq_here + (first + r) * dq_row)
         if COPY:
@@ -349,6 +350,7 @@ def _constants(q: np.ndarray, v: np.ndarray, mask: Any) -> tuple[int, dict[str, 
         # Keys and values are copied block by block where they must be widened or padded to whole vectors.
         "COPY": kind != q.dtype or q.shape[3] % step != 0 or v.shape[3] % step != 0,
         "MASK": "" if mask is None else "bool" if mask.dtype == bool else "added",
+        "TALL": tile("attention")[0],
     }
     return step, constants
 

@@ -106,7 +106,7 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
                per, units, blocks, tiles_of_block, q_block, kv_block, columns, full_columns,
                heads, group, rows, keys, width, out_width,
                q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, o_batch, o_head, o_row,
-               l_batch, l_head, f_batch, f_head, scale, *, WIDTH, COPY, WHOLE, MASKED):  # fmt: skip
+               l_batch, l_head, f_batch, f_head, scale, *, WIDTH, COPY, WHOLE, MASKED, TALL):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor, one = KIND(scale), KIND(1)
@@ -146,9 +146,9 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
                     v_here = v + (b * v_batch + hk * v_head + key * v_row)
                     if COPY:
                         apart(copy_block)(k_here, k_row, part, width, width, one, copied)
-                        apart(multiply)(copied, width, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False)
+                        apart(multiply)(copied, width, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
                     else:
-                        apart(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False)
+                        apart(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
                     if seen_whole:
                         if WHOLE is not None:
                             apart(WHOLE)(scores, shrink, table, b, h, first, key, count, part)
@@ -162,9 +162,9 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
                             store(sums, r * wide + j, load(sums, r * wide + j, N) * less)
                     if COPY:
                         apart(copy_block)(v_here, v_row, part, out_width, wide, one, copied)
-                        apart(multiply)(scores, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True)
+                        apart(multiply)(scores, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True, TALL)
                     else:
-                        apart(multiply)(scores, 1, QUERIES, v_here, v_row, sums, wide, count, wide, part, True)
+                        apart(multiply)(scores, 1, QUERIES, v_here, v_row, sums, wide, count, wide, part, True, TALL)
             for r in rolled(range(count)):
                 blind = total[r] == 0
                 inverse = one / where(blind, one, total[r])
@@ -183,7 +183,7 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                     g_batch, g_head, g_row, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
                     o_batch, o_head, o_row, dq_part, dq_batch, dq_head, dq_row, dk_batch, dk_head, dk_row,
                     dv_batch, dv_head, dv_row, l_batch, l_head, f_batch, f_head, scale,
-                    *, WIDTH, COPY, WHOLE, MASKED, FACTORS, SPREAD):  # fmt: skip
+                    *, WIDTH, COPY, WHOLE, MASKED, FACTORS, SPREAD, TALL):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor, one = KIND(scale), KIND(1)
@@ -251,11 +251,11 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                             if COPY:
                                 apart(copy_block)(k_here, k_row, part, width, k_wide, one, k_copied)
                                 apart(copy_block)(v_here, v_row, part, out_width, v_wide, one, v_copied)
-                                apart(multiply)(k_copied, k_wide, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False)
-                                apart(multiply)(v_copied, v_wide, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False)
+                                apart(multiply)(k_copied, k_wide, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
+                                apart(multiply)(v_copied, v_wide, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
                             else:
-                                apart(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False)
-                                apart(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False)
+                                apart(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
+                                apart(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
                             if SPREAD is not None:
                                 apart(copy_tile)(weights, given, part)
                             if seen_whole:
@@ -270,12 +270,12 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                                 apart(SPREAD)(given, slopes, table, spread_sums + unit * spread_size, b, h, first, key, count, part)
                             if FACTORS:
                                 apart(times_factors)(slopes, factors, part)
-                            apart(multiply)(weights, QUERIES, 1, gn, v_wide, v_total + key * v_step, v_step, part, v_wide, count, True)
-                            apart(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True)
+                            apart(multiply)(weights, QUERIES, 1, gn, v_wide, v_total + key * v_step, v_step, part, v_wide, count, True, TALL)
+                            apart(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True, TALL)
                             if COPY:
-                                apart(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True)
+                                apart(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True, TALL)
                             else:
-                                apart(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True)
+                                apart(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True, TALL)
                     for r in rolled(range(count)):
                         write_row(sums + r * k_wide, width, factor, dq_here + (first + r) * dq_row)
         if COPY:

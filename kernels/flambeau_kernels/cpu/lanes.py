@@ -85,17 +85,16 @@ def exp_lanes(x, KIND, COUNT=None):
     return where(x < LOW, 0.0, p * power)
 
 
-def multiply(a, a_row, a_step, b, b_step, c, c_row, m, n, count, add):
+def multiply(a, a_row, a_step, b, b_step, c, c_row, m, n, count, add, TALL):
     """``C[i, j] = sum over t of A[i, t] * B[t, j]`` for ``i < m``, ``j < n``; if `add`, it is added to C.
 
     Args:
         a, a_row, a_step: A, and elements from one row, and from one column, to the next.
         b, b_step, c, c_row: B and C, whose rows are contiguous, and elements from row to row.
         n: a multiple of two vectors.
+        TALL: rows of C whose sums, two vectors each, stay in registers beside two vectors of B and a number (`register_tiles.py`).
     """
     KIND = widened(c)
-    # Accumulators, two vectors of B and a broadcast number must fit into 16 registers, or into 32.
-    TALL = 4 if lanes(float32) == 8 else 8
     i = 0
     while i + TALL <= m:
         strip(a + i * a_row, a_row, a_step, b, b_step, c + i * c_row, c_row, n, count, add, KIND, TALL)

@@ -8,6 +8,7 @@ convolutions      output channels, and vectors of positions (`conv/product.py`)
 winograd          output channels, and vectors of tiles of results (`conv/winograd.py`)
 weights           output channels, and taps, of the gradient of the weight (`conv/weight.py`)
 recurrent         rows of the batch, and vectors of columns (`recurrent_steps.py`)
+attention         queries or keys, and vectors of the other ones or of a head (`attention_tiles.py`)
 ================  ===========================================================================================================
 """
 
@@ -25,6 +26,7 @@ TILES: dict[str, dict[Registers, Tile]] = {
     "winograd": {(64, 32): (8, 3), (32, 16): (4, 3), (16, 32): (8, 3), (16, 16): (4, 3)},
     "weights": {(64, 32): (4, 6), (32, 16): (3, 4), (16, 32): (4, 6), (16, 16): (3, 4)},
     "recurrent": {(64, 32): (8, 2), (32, 16): (4, 2), (16, 32): (8, 2), (16, 16): (8, 2)},
+    "attention": {(64, 32): (8, 2), (32, 16): (4, 2), (16, 32): (8, 2), (16, 16): (4, 2)},
 }
 
 
