@@ -270,7 +270,8 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                                 apart(SPREAD)(given, slopes, table, spread_sums + unit * spread_size, b, h, first, key, count, part)
                             if FACTORS:
                                 apart(times_factors)(slopes, factors, part)
-                            apart(multiply)(weights, QUERIES, 1, gn, v_wide, v_total + key * v_step, v_step, part, v_wide, count, True, TALL)
+                            v_sums = v_total + key * v_step
+                            apart(multiply)(weights, QUERIES, 1, gn, v_wide, v_sums, v_step, part, v_wide, count, True, TALL)
                             apart(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True, TALL)
                             if COPY:
                                 apart(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True, TALL)
