@@ -41,7 +41,9 @@ ALLOWED = {
     "ops/sparse.py": (1, "values of `reduce`"),
     # Names of attributes.
     "cuda/kernels/rows.py": (1, "moments of a normalization"),
-    "ops/norm.py": (4, "moments of a normalization"),
+    "ops/batch_norm.py": (1, "moments of a normalization"),
+    "ops/group_norm.py": (1, "moments of a normalization"),
+    "ops/norm.py": (2, "moments of a normalization"),
     # What a module hands on.
     "functional.py": (1, "functions that PyTorch has here too"),
     "nn/functional.py": (1, "functions that PyTorch has here too"),
@@ -50,7 +52,8 @@ ALLOWED = {
     "ops/fft.py": (2, "the transforms, which differ in sizes and signs alone"),
     "ops/join.py": (1, "the three splits"),
     "ops/pool.py": (1, "the pools of each number of dimensions"),
-    "ops/vision.py": (2, "the pools of each number of dimensions, and names of the shuffles"),
+    "ops/resampling.py": (1, "the pools of each number of dimensions"),
+    "ops/vision.py": (1, "names of the shuffles"),
     # What is still to go.
     "_functorch/partitioners.py": (1, "operators that cost more to compute than to keep: declarations know no cost"),
     "distributed/tensor/_rules.py": (7, "how results are placed: declarations do not say it yet"),

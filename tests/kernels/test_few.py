@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
-from flambeau.ops import ranges, vision
+from flambeau.ops import grid_sampling, ranges
 from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import ctc, distance_rows, tier
 from flambeau_kernels.cpu.tier import compiles
@@ -73,7 +73,7 @@ def test_images_looked_up_at_points(dtype, mode, padding, monkeypatch):
     for align, shape in itertools.product((True, False), ((1, 3, 7, 8), (2, 2, 5, 1))):
         x, grid = fb.randn(shape, dtype=dtype), fb.rand(shape[0], 3, 4, 2, dtype=dtype) * 3 - 1.5
         grid[0, 0, 0, 0] = float("nan")
-        expected = vision._grid_sample("grid_sample", x, grid, mode, padding, align)
+        expected = grid_sampling._grid_sample("grid_sample", x, grid, mode, padding, align)
 
         for _ in range(5):
             made = fb.nn.functional.grid_sample(x, grid, mode, padding, align)

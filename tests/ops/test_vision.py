@@ -268,7 +268,7 @@ def _images_and_points(dtype, special=False):
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("special", [False, True])
 def test_looked_up_points_and_their_gradients_are_the_compositions(dtype, mode, padding, align, special):
-    from flambeau.ops import vision
+    from flambeau.ops import grid_sampling
 
     images, points, grad = _images_and_points(dtype, special)
     made = []
@@ -276,7 +276,7 @@ def test_looked_up_points_and_their_gradients_are_the_compositions(dtype, mode, 
         x, at = fb.from_numpy(images.copy()).requires_grad_(), fb.from_numpy(points.copy()).requires_grad_()
         out = (
             fb.nn.functional.grid_sample(x, at, mode, padding, align) if way == "short"
-            else vision._grid_sample("grid_sample", x, at, mode, padding, align)
+            else grid_sampling._grid_sample("grid_sample", x, at, mode, padding, align)
         )  # fmt: skip
         out.backward(fb.from_numpy(grad))
         made.append((out.detach().numpy(), x.grad.numpy(), at.grad.numpy()))

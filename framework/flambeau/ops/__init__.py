@@ -8,9 +8,10 @@ from typing import Any
 FAMILIES = (
     "unary", "binary", "ternary", "reduce", "shape", "join", "repeat", "parts", "index", "linalg", "create", "ranges", "convert",
     "random", "activation", "fused", "attention", "recurrent", "embedding", "distance", "logarithm", "functional", "norm",
-    "loss", "margin", "ctc", "conv", "pool", "pool_adaptive", "vision", "select", "rows", "mask", "put", "scan",
-    "sort", "count", "triangle", "grid", "gamma_draws", "contract", "compare", "special", "fft", "matrix", "solve",
-    "decompose", "lu", "spectral", "norms", "windows", "misc", "sparse_products", "sparse", "quantize",
+    "batch_norm", "group_norm", "loss", "cross_entropy", "margin", "ctc", "conv", "pool", "pool_adaptive", "padding",
+    "resampling", "grid_sampling", "vision", "select", "rows", "mask", "put", "scan", "sort", "count", "triangle", "grid",
+    "gamma_draws", "contract", "compare", "special", "fft", "matrix", "solve", "decompose", "lu", "spectral", "norms", "windows",
+    "misc", "sparse_products", "sparse", "quantize",
 )  # fmt: skip
 
 

@@ -464,7 +464,7 @@ def _padding_of(
     total = tuple(d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
     odd = [t % 2 for t in total]
     if any(odd):
-        from .vision import constant_pad_nd
+        from .padding import constant_pad_nd
 
         x = constant_pad_nd(x, [v for o in reversed(odd) for v in (0, o)], 0)
     return x, tuple(t // 2 for t in total)
