@@ -9,15 +9,18 @@ from typing import Any, Unpack
 import numpy as np
 
 from flambeau_kernels import hot_calls
+from flambeau_kernels.cpu.layout import is_ordered_last
 
 from ... import _state
 from ..._arrays import MetaArray, contiguous_strides, ndarray, restride
 from ..._inference import refuse_write
 from ...autograd import engine
 from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
+from ...devices import channels_last, channels_last_3d
 from ...tensor import Tensor, bump, storage_buffer
 from .base import VIEWED, Autocast, Facts
 from .history import register_view, renew_views
+from .memory import CHANNELS, in_memory_order
 from .pieces import view_ways
 from .primitive import PrimitiveNode, PrimitiveOp
 from .shapes import elsewhere
@@ -264,6 +267,8 @@ class PartNode(Node):
             return engine.through_tensors(self, grad)
         part, args, shape = self.saved
         whole = np.zeros(shape, grad.dtype)
+        if grad.ndim == len(shape):                       # pieces that are joined again, in the order of their memory
+            whole = in_memory_order(whole, CHANNELS, (grad,))
         op, places = part.whole.piece_rule(part.index, len(shape), *args)
         op.kernel_rule(whole, *places)[...] = grad
         return (whole,)
@@ -284,6 +289,8 @@ class PartNode(Node):
     def vjp(self, grad: Tensor) -> Any:
         part, args, shape = self.saved
         whole = grad.new_zeros(shape)
+        if type(grad) is Tensor and len(shape) in (4, 5) and grad.ndim == len(shape) and is_ordered_last(grad._array):
+            whole = whole.contiguous(memory_format=channels_last if len(shape) == 4 else channels_last_3d)
         op, places = part.whole.piece_rule(part.index, len(shape), *args)
         (op.interpreted if _state.interpreted() else op.run)(whole, *places).copy_(grad)
         return (whole,)
