@@ -5,6 +5,7 @@ import inspect
 import itertools
 import math
 import operator
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import flambeau as fb
 from flambeau.nn import functional as F
 from flambeau.ops._spec import OPS, Op
+from flambeau_kernels import engines
 
 ROWS, COLUMN = fb.tensor([2, 0, 2]), fb.tensor([[1], [0], [2]])
 PLACES = fb.tensor([[0, 2, 1, 1], [1, 0, 0, 2]])
@@ -508,3 +510,31 @@ def test_functions_that_forward_make_no_results_themselves():
             tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(way)) if way.__name__ != "<lambda>" else "0")
             called = {getattr(n.func, "attr", getattr(n.func, "id", "")) for n in ast.walk(tree) if isinstance(n, ast.Call)}
             assert not called & makers, (op.qualified, way.__name__)
+
+
+FEW_CALLS = {
+    "a + b": 1, "a @ b": 2, "i // 2": 3, "a ** 0.5": 2, "a.sum()": 2, "a.max(0)": 4, "a.softmax(-1)": 3, "a.sort()": 3, "fb.cat([a, b])": 2,
+    "fb.stack([a, b])": 2, "fb.nn.functional.linear(a, b)": 2, "a.gather(0, i)": 3, "fb.logsumexp(a, -1)": 3,
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not engines.chosen().launches, reason="builtins are the native engine's")
+@pytest.mark.parametrize("text", FEW_CALLS)
+def test_a_usual_call_takes_few_calls_of_python(text):
+    names = {"fb": fb, "a": fb.rand(4, 4), "b": fb.rand(4, 4), "i": fb.arange(16).reshape(4, 4) % 4}
+    call = eval(f"lambda: {text}", names)
+    for _ in range(1200):
+        call()
+    made = []
+
+    def note(frame, event, arg):
+        if event == "call":
+            made.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+
+    assert len(made) - 1 <= FEW_CALLS[text], made

@@ -15,8 +15,6 @@ from ._spec import PrimitiveOp
 _new = object.__new__
 
 
-
-
 def need_tensor(name: str, input: Any) -> None:
     """Raise TypeError unless `input` of the op `name` is a Tensor."""
     if not isinstance(input, Tensor):
@@ -71,7 +69,5 @@ def values_and_indices(op: PrimitiveOp) -> None:
     reduced = "keepdim" in op.params
     op.vjp(_vjp_reduced if reduced else _vjp_along)
     op.raw(_raw_reduced if reduced else _raw_along, only_first=True)
-
-
 
 

@@ -442,8 +442,6 @@ def _softmax_kernel(a, dim):
     return softmax_kernels.softmax(a, dim)
 
 
-
-
 _MOST_PLANNED = (1 << 15) - 1  # elements; beyond, the calls saved do not show
 
 softmax_along.plan(softmax_kernels.softmax, native=softmax_kernels.shares, wraps="dim", dtypes="fd", most=_MOST_PLANNED)
@@ -668,9 +666,7 @@ def _logsumexp_shape(input, dims, keepdim):
     return reduced_shape(tuple(input.shape), dims, keepdim), input.dtype
 
 
-@logsumexp_over.plan(dims="dims")
-def _few_sums(a, dims, keepdim):
-    return softmax_kernels.small_logsumexp(a, dims, keepdim)
+logsumexp_over.plan(softmax_kernels.log_sums, dims="dims")
 
 
 @logsumexp_over.raw

@@ -92,8 +92,6 @@ def add(input, other, *, alpha=1):
     return input + other * alpha
 
 
-
-
 @elementwise(
     ufunc=np.subtract,
     scalar_first=True,
@@ -106,8 +104,6 @@ def add(input, other, *, alpha=1):
 def sub(input, other, *, alpha=1):
     """``input - alpha * other``, elementwise. Raises: RuntimeError for bools, which `logical_xor` subtracts."""
     return input - other * alpha
-
-
 
 
 @elementwise(

@@ -86,8 +86,6 @@ def _few_close(a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
     return close
 
 
-
-
 @composite(surface=FUNCTION | METHOD, samples="x(2, 3), x(2, 3); x(2, 3), x(3), rtol=0.5")
 def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether all elements are close, as `isclose` says: a Python bool."""

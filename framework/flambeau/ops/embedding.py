@@ -462,8 +462,6 @@ def _added_bags(table, at, starts, scale_grad_by_freq):
 _ALONG = {"sum": np.add, "mean": np.add, "max": np.maximum}
 
 
-
-
 @functools.lru_cache(maxsize=64)
 def _equal_bags(count: int, length: int) -> Any:
     """Where `count` bags of `length` > 0 begin, and the last one ends."""

@@ -657,8 +657,6 @@ def _index_put(a, indices, values, accumulate):
     return made
 
 
-
-
 @index_put.shape
 def _index_put_shape(input, indices, values, accumulate):
     return input.shape, input.dtype

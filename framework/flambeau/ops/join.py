@@ -96,8 +96,6 @@ def cat(tensors, dim=0):
     """
 
 
-
-
 @cat.in_pieces
 def _cat_pieces(asked):
     shape = max((tuple(x.shape) for x in asked.operands), key=len)
@@ -263,8 +261,6 @@ def stack(tensors, dim=0):
     return cat([x.unsqueeze(d) for x in tensors], d)
 
 
-
-
 @stack.plan(lists=True, builtin="hot_calls.stack(a_tensors, dim)")
 def _stacked(arrays, dim):
     """Arrays of one shape and dtype, joined without a view of each."""
@@ -317,8 +313,6 @@ def vstack(tensors):
     return cat([x.reshape(1, -1) if x.ndim < 2 else x for x in tensors], 0)
 
 
-
-
 @vstack.forwards
 def _matrices_below(tensors):
     return _joined_matrices(tensors, 0)
@@ -347,8 +341,6 @@ def hstack(tensors):
     return cat(pieces, 0 if pieces[0].ndim == 1 else 1)
 
 
-
-
 @hstack.forwards
 def _one_beside_another(tensors):
     if (tensors.__class__ is not list and tensors.__class__ is not tuple) or not tensors or not isinstance(tensors[0], Tensor):
@@ -364,8 +356,6 @@ def dstack(tensors):
     return cat([_at_least(x, 3) for x in tensors], 2)
 
 
-
-
 @composite(surface=FUNCTION | OUT, overlap=NEVER, samples="(x(3), x(3, 2))", cast_error=TypeError, elements="moved")
 def column_stack(tensors):
     """The `tensors` as columns; matrices contribute all of theirs.
@@ -376,8 +366,6 @@ def column_stack(tensors):
     """
     _check_list("column_stack", tensors)
     return cat([x.reshape(-1, 1) if x.ndim < 2 else x for x in tensors], 1)
-
-
 
 
 @column_stack.forwards

@@ -132,8 +132,6 @@ def _product_of_matrices(a: Any, b: Any) -> Any:
     return made
 
 
-
-
 def _product_then(a: Any, b: Any, then: Any, beside: Any) -> Any:
     """A product, and a formula of its elements, where our own kernels or the pass after them compute both; None for small products."""
     if a.__class__ is not ndarray or b.__class__ is not ndarray or a.shape[-2] == 1 or b.shape[-1] == 1:
@@ -229,11 +227,9 @@ def _product_of_batches(a: Any, b: Any) -> Any:
     return kernel.matmul(a, b) if made is None else made
 
 
-
 @bmm.plan(native="hot_calls.enter_bmm(input, mat2)")
 def _product_of_two_batches(a: Any, b: Any) -> Any:
     return _product_of_batches(a, b) if a.ndim == 3 else None
-
 
 
 @bmm.shape
@@ -772,10 +768,6 @@ def _rows_through_weights(a: Any, w: Any, b: Any) -> Any:
             if o is None:
                 o = _large_linear(rows, w, b)
     return o if o is None or rows is a else o.reshape(*a.shape[:-1], o.shape[1])
-
-
-
-
 
 
 def _linear_then(a: Any, w: Any, b: Any, then: Any, beside: Any) -> Any:

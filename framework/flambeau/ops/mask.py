@@ -212,8 +212,6 @@ def _filled_by_kind(input, mask, value):
     return (masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number).answer(input, mask, value)
 
 
-
-
 def _masked_fill_in_place(target: Any, mask: Any, value: Any) -> Tensor:
     return (masked_fill_tensor if isinstance(value, Tensor) else masked_fill_number).run_inplace(target, mask, value)
 
@@ -407,8 +405,6 @@ def nonzero(input, *, as_tuple=False):
             return tuple([wrap(x.copy()) for x in a.nonzero()])
         return tuple(map(wrap, kernel.nonzero(a)))
     return tuple(nonzero_rows.function(input.reshape(1) if input.ndim == 0 else input).unbind(1))
-
-
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="b(2, 3)", dynamic_shape=True)

@@ -703,7 +703,6 @@ def _with_indices(n: int, samples: str) -> Any:
     return composite(namespace="nn.functional", samples=samples)(pool)
 
 
-
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
     _with_indices(n, samples) for n, samples in _SAMPLES.items()
 )

@@ -143,8 +143,6 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
-
-
 @prod.raw
 def _prod_raw(grad, out, input, count):
     return (grad * out.conj()) / input.conj() if input.all() else None
@@ -291,8 +289,6 @@ def _index_shape(input, dim, keepdim):
     return reduced_shape(tuple(input.shape), axes, keepdim), dtypes.int64
 
 
-
-
 @primitive(
     surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmax"), samples="d(2, 3); d(2, 3), 1, True", exact_out=True,
     batch_rule=along,
@@ -312,7 +308,6 @@ argmax.in_pieces(along="dim")
 @argmax.kernel
 def _argmax(a, dim, keepdim):
     return extremes.argument(a, dim, keepdim, largest=True)
-
 
 
 argmax.shape(_index_shape)
@@ -340,7 +335,6 @@ def _argmin(a, dim, keepdim):
     return extremes.argument(a, dim, keepdim, largest=False)
 
 
-
 argmin.shape(_index_shape)
 argmin.plan(Along("extremes", False, False, dims=ALL))
 argmax.not_differentiable = argmin.not_differentiable = "an index is piecewise constant"
@@ -348,8 +342,6 @@ argmax.not_differentiable = argmin.not_differentiable = "an index is piecewise c
 
 def _extreme(largest: bool) -> Any:
     return lambda a, dim, keepdim: extremes.extreme(a, dim, keepdim, largest)
-
-
 
 
 def _extreme_shape(input, dim, keepdim):

@@ -74,8 +74,6 @@ def index_select(input, dim, index):
     """
 
 
-
-
 @index_select.in_pieces
 def _index_select_pieces(asked):
     return _apart_from_rows(asked) + [asked.way({1: 0}, asked.dims("dim")[0])] * (asked["index"].ndim == 1 and asked["input"].ndim > 0)
@@ -211,7 +209,6 @@ def _index_add_planned(a, dim, at, source, alpha):
             return False
         source = source * source.dtype.type(alpha)
     return kernel.combine_few(a, key, source, "sum")
-
 
 
 @index_add.shape
@@ -485,7 +482,6 @@ def index_fill(input, dim, index, value):
 @index_fill.forwards
 def _filled_with_number(input, dim, index, value):
     return None if isinstance(value, Tensor) else index_fill_number.answer(input, dim, index, value)
-
 
 
 _index_fill_copied = index_fill.run_inplace

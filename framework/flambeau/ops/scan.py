@@ -76,10 +76,6 @@ def _few_running(along: Along) -> Any:
     return rule
 
 
-
-
-
-
 cumsum.plan(_few_running(Along("running", "add")), wraps="dim")
 
 

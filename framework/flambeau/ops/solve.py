@@ -227,8 +227,6 @@ def solve(A, B, *, left=True):
     return made
 
 
-
-
 @solve.in_pieces
 def _solve_pieces(asked):
     A, B = asked.operands

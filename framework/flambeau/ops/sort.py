@@ -78,7 +78,6 @@ def _few_in_order(a, dim, descending):
     return _ORDERS[descending](a, dim)
 
 
-
 @composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 0, True; d(5), stable=True", exact_out=True)
 def sort(input, dim=-1, descending=False, *, stable=False):
     """``(values, indices)``: the elements in ascending (or `descending`) order along `dim`, and where they were.
@@ -152,7 +151,6 @@ values_and_indices(topk_pair)
 @topk_pair.plan(wraps="dim", native="LINES[largest].enter(input, dim, False, k)", names={"LINES": _FIRST})
 def _few_best(a, k, dim, largest):
     return _FIRST[largest](a, dim, False, k)
-
 
 
 @topk_pair.shape
@@ -232,7 +230,6 @@ _KTH = Along("ranked", "kth", takes_k=True)
 @kthvalue.plan(wraps="dim", native="LINES.enter(input, dim, keepdim, k)", names={"LINES": _KTH})
 def _few_kth(a, k, dim, keepdim):
     return _KTH(a, dim, keepdim, k)
-
 
 
 def _check_median(name: str) -> Any:
@@ -370,7 +367,6 @@ _MODES = Along("ranked", "mode", most_along=MOST_SORTED)
 
 
 mode.plan(_MODES, wraps="dim")
-
 
 
 # -- quantiles ---------------------------------------------------------------------------------------------------------------

@@ -199,8 +199,6 @@ def addcmul(input, tensor1, tensor2, *, value=1):
     return input + value * tensor1 * tensor2
 
 
-
-
 @looks_at("dtypes")
 def _refuse_integers(op: Any, *args: Any) -> None:
     if result_type(args[:3]).category < dtypes.FLOATING:
@@ -220,8 +218,6 @@ def _refuse_integers(op: Any, *args: Any) -> None:
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """``input + value * tensor1 / tensor2``, elementwise, for floating dtypes."""
     return input + value * (tensor1 / tensor2)
-
-
 
 
 # -- clamping ------------------------------------------------------------------------------------------------------------

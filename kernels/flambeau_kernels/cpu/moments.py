@@ -47,7 +47,7 @@ def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray
     run = _sums_of_exps.find(a, dims, keepdim)
     if run is not None:
         return run(a)
-    made = softmax.small_logsumexp(a if a.flags.c_contiguous else np.ascontiguousarray(a), dims, keepdim)
+    made = softmax.log_sums(a if a.flags.c_contiguous else np.ascontiguousarray(a), dims, keepdim)
     if made is not None:
         return made
     with np.errstate(all="ignore"):

@@ -17,7 +17,7 @@ from .reduce import summed_in
 
 __all__ = [
     "log_shares", "log_softmax", "log_softmax_grad", "logsumexp", "narrow",
-    "shares", "small_logsumexp", "softmax", "softmax_grad", "widen",
+    "shares", "log_sums", "softmax", "softmax_grad", "widen",
 ]  # fmt: skip
 
 # Any, because numpy's stubs know no positional `keepdims` of `reduce`.
@@ -26,7 +26,7 @@ _largest: Any = np.maximum.reduce
 _COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
 # The kernels of few elements in C order.
 shares, log_shares = Along("shares", False, at_once=True), Along("shares", True, at_once=True)
-_log_sums = Along("log_sums", dims=SEVERAL, at_once=True)
+log_sums = Along("log_sums", dims=SEVERAL, at_once=True)
 # From this many elements on arrays are worth a kernel that must be compiled or loaded first.
 COMPILED_FROM = 128
 
@@ -119,11 +119,6 @@ def log_softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     made = np.asarray(_exp(widen(np.asarray(out, order="C"))))
     made *= _total(g, dim) if g.ndim and g.size else g
     return narrow(np.asarray(np.subtract(g, made, out=made)), out.dtype)
-
-
-def small_logsumexp(a: np.ndarray, dims: Any, keepdims: bool) -> np.ndarray | None:
-    """`logsumexp` of few elements in C order, where `dims` may be given in any form; or None."""
-    return _log_sums(a, dims, keepdims)
 
 
 def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdims: bool) -> np.ndarray:

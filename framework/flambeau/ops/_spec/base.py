@@ -41,7 +41,6 @@ Autocast = str | tuple[str | None, str | None] | None
 Overlap = str | tuple[str | None, str | None] | dict[str, str] | None  # of all operands, of the first and the others, or by name
 
 
-
 class Facts(TypedDict, total=False):
     """What the declaration of an op of any kind may say beside what its kind asks for: keywords of `@elementwise`, `@composite` ...
 

@@ -110,8 +110,6 @@ def describe(**tensors: Any) -> str:
     return "\n".join(lines)
 
 
-
-
 def broadcast_shapes(op: Any, args: Any, names: Any = None) -> tuple[int, ...]:
     """The shape operands stretch to. Raises: RuntimeError naming every operand when they do not fit."""
     shapes = [a._array.shape for a in args if isinstance(a, Tensor)]
