@@ -9,9 +9,11 @@ from .decomp_utils import CustomDecompTable
 from .dynamic_shapes import AdditionalInputs, Constraint, Dim, ShapesCollection, dims
 from .exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature, default_decompositions
 from .graph_signature import ExportBackwardSignature, ExportGraphSignature
+from .unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
 
 __all__ = [
     "AdditionalInputs", "Constraint", "CustomDecompTable", "Dim", "ExportBackwardSignature", "ExportGraphSignature", "ExportedProgram",
-    "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection", "decomp_utils", "default_decompositions", "dims", "dynamic_shapes",
-    "export", "exported_program", "graph_signature", "load", "passes", "register_dataclass", "save",
+    "FlatArgsAdapter", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection", "UnflattenedModule", "decomp_utils",
+    "default_decompositions", "dims", "dynamic_shapes", "export", "exported_program", "graph_signature", "load", "passes",
+    "register_dataclass", "save", "unflatten",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ import math
 import operator
 import os
 import zipfile
+from collections import OrderedDict
 from typing import Any
 
 import flambeau as fb
@@ -30,7 +31,7 @@ from .graph_signature import (
     TensorArgument,
 )
 
-_VERSION = 1
+_VERSION = 2
 # Functions of Python that graphs call on sizes.
 _OF_NUMBERS = {
     fn.__name__: fn
@@ -65,7 +66,7 @@ def save(
         "outputs": [[s.kind.name, _argument_as_data(s.arg), s.target] for s in signature.output_specs],
         "in_spec": pytree.treespec_dumps(ep.call_spec.in_spec), "out_spec": pytree.treespec_dumps(ep.call_spec.out_spec),
         "forward_arg_names": ep.module_call_graph[0].signature.forward_arg_names,  # type: ignore[union-attr]  # the whole has one
-        "modules": [entry.fqn for entry in ep.module_call_graph],
+        "modules": [_entry_as_data(entry) for entry in ep.module_call_graph],
         "guards": [_guard_as_data(guard) for guard in ep._guards if isinstance(guard, Guard)],
         "relations": [dataclasses.astuple(relation) for relation in ep._guards if isinstance(relation, Relation)],
     }  # fmt: skip
@@ -121,9 +122,28 @@ def _guard_from_data(data: Any) -> Guard:
     return Guard(int(at), str(name), _from_data(value, {}), None if sizes is None else tuple(sizes), _from_data(kind, {}), given)
 
 
+def _entry_as_data(entry: ModuleCallEntry) -> list[Any]:
+    kept = entry.signature
+    if not entry.fqn or kept is None:                 # that of the whole is kept apart
+        return [entry.fqn, None]
+    specs = [pytree.treespec_dumps(spec) for spec in (kept.in_spec, kept.out_spec)]
+    return [entry.fqn, [*([_argument_as_data(a) for a in x] for x in (kept.inputs, kept.outputs)), *specs, kept.forward_arg_names]]
+
+
+def _entry_from_data(data: Any) -> ModuleCallEntry:
+    fqn, kept = data
+    if kept is None:
+        return ModuleCallEntry(str(fqn))
+    inputs, outputs = ([_argument_from_data(a) for a in x] for x in kept[:2])
+    in_spec, out_spec = map(pytree.treespec_loads, kept[2:4])
+    return ModuleCallEntry(str(fqn), ModuleCallSignature(inputs, outputs, in_spec, out_spec, kept[4]))
+
+
 def _node_as_data(node: Any) -> dict[str, Any]:
     target = _target_as_data(node.target) if node.op == "call_function" else node.target
-    return {"op": node.op, "name": node.name, "target": target, "args": _as_data(node.args), "kwargs": _as_data(dict(node.kwargs))}
+    calls = [[key, *call] for key, call in node.meta.get("nn_module_stack", {}).items()]
+    args, kwargs = _as_data(node.args), _as_data(dict(node.kwargs))
+    return {"op": node.op, "name": node.name, "target": target, "args": args, "kwargs": kwargs, "calls": calls}
 
 
 def _target_as_data(target: Any) -> list[str]:
@@ -237,12 +257,14 @@ def _restored(program: Any, values: Any) -> ExportedProgram:
             raise ValueError(f"{data['op']!r} is no node of an exported graph")
         node = nodes[data["name"]] = graph.create_node(data["op"], target, args, kwargs, data["name"])
         node.name = data["name"]                      # the signature knows it by this one
+        if data["calls"]:
+            node.meta["nn_module_stack"] = OrderedDict((str(key), (str(name), str(kind))) for key, name, kind in data["calls"])
     inputs = [InputSpec(InputKind[k], _argument_from_data(a), target, persistent) for k, a, target, persistent in program["inputs"]]
     outputs = [OutputSpec(OutputKind[k], _argument_from_data(a), target) for k, a, target in program["outputs"]]
     call = ModuleCallSignature(
         [], [], pytree.treespec_loads(program["in_spec"]), pytree.treespec_loads(program["out_spec"]), program["forward_arg_names"]
     )
-    modules = [ModuleCallEntry("", call), *(ModuleCallEntry(fqn) for fqn in program["modules"][1:])]
+    modules = [ModuleCallEntry("", call), *map(_entry_from_data, program["modules"][1:])]
     example = call.in_spec.unflatten(values["example"])
     made = ExportedProgram(
         Module(), graph, ExportGraphSignature(inputs, outputs), values["state"], {}, modules, example, values["constants"]

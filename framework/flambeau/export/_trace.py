@@ -12,6 +12,7 @@ from ..nn import Module
 from ..nn.utils.stateless import _reparametrize_module
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
+from ._calls import Call, Calls, real_path
 from ._open_sizes import OpenSizes
 from ._unlifted import Guard, Relation
 from .dynamic_shapes import _UNBOUNDED, AdditionalInputs, bound_inputs, sizes_of_inputs
@@ -41,7 +42,8 @@ def export(
         dynamic_shapes: which sizes are open, in a structure like the inputs': by name of parameter a dict from dimensions to `Dim`,
             or a list with one for each; `Dim.AUTO` leaves a size open where the program allows it. All others are constants.
         strict: accepted; the module runs as Python either way.
-        preserve_module_call_signature, prefer_deferred_runtime_asserts_over_guards: must be as they are by default.
+        preserve_module_call_signature: paths of modules that `unflatten` calls as `mod` does: others can take their places there.
+        prefer_deferred_runtime_asserts_over_guards: must be False.
     Raises: ValueError for what is no Module; UserError (``torch._dynamo.exc``) for inputs and sizes that do not fit, and where the
         program is for one size of a dimension that was to be open; GuardOnDataDependentSymNode if Python asks for a value.
 
@@ -55,25 +57,24 @@ def export(
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if not isinstance(args, tuple):
         raise UserError(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
-    for name, given in (
-        ("preserve_module_call_signature", preserve_module_call_signature),
-        ("prefer_deferred_runtime_asserts_over_guards", prefer_deferred_runtime_asserts_over_guards),
-    ):
-        if given:
-            raise _missing.not_built(f"export.export({name}=...)", "leave it as it is by default")
+    if prefer_deferred_runtime_asserts_over_guards:
+        raise _missing.not_built("export.export(prefer_deferred_runtime_asserts_over_guards=True)", "leave it as it is by default")
     kwargs = dict(kwargs or {})
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
     named = bound_inputs(mod.forward, args, kwargs)
     sizes = sizes_of_inputs(named, dynamic_shapes)
-    return _Exporter(mod, args, kwargs, named, sizes).program()
+    return _Exporter(mod, args, kwargs, named, sizes, preserve_module_call_signature).program()
 
 
 class _Exporter:
     """One run of `export`: the state, the inputs, and how they are called in the graph."""
 
-    def __init__(self, mod: Module, args: Any, kwargs: Any, named: dict[str, Any], sizes: dict[int, dict[int, Any]]) -> None:
+    def __init__(
+        self, mod: Module, args: Any, kwargs: Any, named: dict[str, Any], sizes: dict[int, dict[int, Any]], kept: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self.mod, self.args, self.kwargs = mod, args, kwargs
+        self.calls = Calls(mod, kept)
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
         self.state: dict[str, tuple[str, Tensor]] = {}    # by path: the letter of its kind, and the value
         for letter, found in (("p", mod.named_parameters()), ("b", mod.named_buffers())):
@@ -100,7 +101,9 @@ class _Exporter:
         results = [_argument(r) for r in output.args[0]]
         signature = ExportGraphSignature(specs, [OutputSpec(OutputKind.USER_OUTPUT, r, None) for r in results])
         call = ModuleCallSignature([], [], self.in_spec, self.out_spec, self._forward_names())
-        modules = [ModuleCallEntry("", call), *(ModuleCallEntry(path) for path, _ in self.mod.named_modules() if path)]
+        kept = {name: self._signature_of(name, each) for name, each in self.calls.signatures.items()}
+        paths = [path for path, _ in self.mod.named_modules() if path and path not in kept]
+        modules = [ModuleCallEntry("", call), *map(ModuleCallEntry, paths), *(ModuleCallEntry(*each) for each in kept.items())]
         state = {path: value for path, (_, value) in self.state.items() if path not in self._left_out()}
         program = ExportedProgram(gm, gm.graph, signature, state, _ranges(env, fakes, bounds), modules, (self.args, self.kwargs), constants)
         program._buffers_left_out = {path: self.state[path][1] for path in self._left_out() if path in self.state}
@@ -110,6 +113,7 @@ class _Exporter:
     def _flat(self, *tensors: Any) -> Any:
         """The module on Tensors alone: its state, then those among the inputs."""
         from .. import no_grad
+        from ..fx.experimental import proxy_tensor
 
         count = len(self.state)
         self.open.relate(tensors[count:])
@@ -120,13 +124,23 @@ class _Exporter:
         # What the module keeps under other names is the same Tensor.
         given = dict(zip(self.state, tensors[:count], strict=True))
         # Where no history is recorded, compositions are operators as a whole; running the graph records it again.
-        with no_grad(), _reparametrize_module(self.mod, given, tie_weights=True):
+        recorder = proxy_tensor.recording()
+        with no_grad(), _reparametrize_module(self.mod, given, tie_weights=True), self.calls.watched(recorder):
             result = self.mod(*args, **kwargs)
         found, self.out_spec = pytree.tree_flatten(result)
         for x in found:
             if not isinstance(x, (Tensor, int, float, bool, str, type(None))) and not hasattr(x, "node"):
                 raise UserError(f"export: results must be Tensors and constants in lists, tuples and dicts, got {type(x).__name__}")
         return tuple(found)
+
+    def _signature_of(self, name: str, call: Call) -> ModuleCallSignature:
+        module = self.mod.get_submodule(real_path(name))
+        given = list(inspect.signature(module.forward).parameters)
+        positional, keywords = call.in_spec.children_specs
+        names = [*given[: positional.num_children], *keywords.context]
+        return ModuleCallSignature(
+            list(map(_argument, call.inputs)), list(map(_argument, call.outputs)), call.in_spec, call.out_spec, names
+        )
 
     # -- names
 
@@ -315,8 +329,9 @@ def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgr
 
     def run(*tensors: Any) -> Any:
         given = iter(tensors)
+        inputs = [next(given) if tensor else s.arg.value for tensor, s in zip(free, signature.input_specs, strict=True)]
         with no_grad():
-            return code(*[next(given) if tensor else s.arg.value for tensor, s in zip(free, signature.input_specs, strict=True)])
+            return proxy_tensor.InCalls(code, proxy_tensor.recording().tracer).run(*inputs, enable_io_processing=False)
 
     table = {_ops.ops.aten.batch_norm.default: _batch_norm} | table
     gm = proxy_tensor.record_symbolically(functionalize(run), tuple(fakes), table, None, True)
@@ -355,8 +370,10 @@ def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgr
     outputs += [OutputSpec(OutputKind.USER_OUTPUT, _argument(r), None) for r in results]
     gm.graph.eliminate_dead_code()
     gm.recompile()
+    # Kept signatures are of nodes that are no longer there.
+    modules = [entry if not entry.fqn else ModuleCallEntry(entry.fqn) for entry in program.module_call_graph]
     fresh = ExportedProgram(
-        gm, gm.graph, ExportGraphSignature(specs, outputs), program.state_dict, program.range_constraints, program.module_call_graph,
+        gm, gm.graph, ExportGraphSignature(specs, outputs), program.state_dict, program.range_constraints, modules,
         program.example_inputs, program.constants,
     )  # fmt: skip
     fresh._guards, fresh._buffers_left_out = program._guards, program._buffers_left_out

@@ -14,6 +14,7 @@ import itertools
 import operator
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
@@ -41,6 +42,7 @@ from ...utils import _pytree as pytree
 from ...utils._python_dispatch import OpOverload, TorchDispatchMode, overload_of, seen_as
 from .._symbolic_trace import PH, Tracer, _Patcher
 from ..graph_module import GraphModule
+from ..interpreter import Interpreter
 from ..node import Node, has_side_effect
 from ..passes.functionalize import functionalize_graph
 from ..passes.shape_prop import _extract_tensor_metadata
@@ -90,6 +92,23 @@ class _Active(threading.local):
 
 
 _active = _Active()
+
+
+def recording() -> Any:
+    """What records this thread's operations now."""
+    return _active.recorder
+
+
+class InCalls(Interpreter):
+    """Runs a graph so that the nodes `tracer` makes of each of its nodes are part of the same calls of modules."""
+
+    def __init__(self, module: Module, tracer: Tracer) -> None:
+        super().__init__(module)
+        self.tracer = tracer
+
+    def run_node(self, n: Node) -> Any:
+        self.tracer.module_stack = OrderedDict(n.meta.get("nn_module_stack", ()))
+        return super().run_node(n)
 
 
 class PythonKeyTracer(Tracer):
@@ -340,7 +359,7 @@ class _Recorder(TorchDispatchMode):
                     _put_back(kept)
             graph = functionalize_graph(graph, tuple([x.detach().clone() for x in (*[leaves[i] for i in places], *closures)]), views=views)
         self.before.update({id(x): x for x in vars(graph)["_buffers"].values()})
-        result = graph(*[leaves[i] for i in places], *closures)
+        result = InCalls(graph, self.tracer).run(*[leaves[i] for i in places], *closures, enable_io_processing=False)
         return pytree.tree_unflatten(list(result), found[0])
 
     def _submodule(self, name: str, graph: GraphModule) -> str:

@@ -78,11 +78,13 @@ class _Functional:
         self.values: dict[Node, Any] = {}
         self.env: dict[Node, Any] = {}
         self.held: list[tuple[Node, _Place]] = []      # inputs and attributes
+        self.calls: dict[str, Any] = {}                   # what is known of the node that is taken over: the module calls it is part of
 
     def run(self, args: tuple[Any, ...]) -> GraphModule:
         given = iter(args)
         for node in self.gm.graph.nodes:
             if node.op == "output":
+                self.calls = {}
                 result = self._argument(node.args[0])
                 if self.written is not None:
                     inputs = [n for n in self.graph.nodes if n.op == "placeholder"]
@@ -94,6 +96,7 @@ class _Functional:
                         self._emit("call_function", _aten("copy_", "default"), (held, self._current(place)), {}, compute=False)
                 self.graph.output(result)
                 break
+            self.calls = node.meta
             self.env[node] = self._held(node, given) if node.op in ("placeholder", "get_attr") else self._called(node)
         made = GraphModule(self.gm, self.graph, type(self.gm).__name__)
         made.graph._codegen = self.gm.graph._codegen
@@ -114,6 +117,8 @@ class _Functional:
 
     def _emit(self, op: str, target: Any, args: Any, kwargs: Any, compute: bool = True) -> Node:
         node = self.graph.create_node(op, target, tuple(args), dict(kwargs))
+        if "nn_module_stack" in self.calls:
+            node.meta["nn_module_stack"] = self.calls["nn_module_stack"]
         if compute:
             args, kwargs = map_arg((tuple(args), dict(kwargs)), self.values.__getitem__)  # type: ignore[arg-type]
             value = getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
