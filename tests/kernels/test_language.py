@@ -28,6 +28,7 @@ from flambeau_kernels.engine.language import (
     lane_sum,
     load,
     local,
+    multiply_add,
     pointer,
     repeated,
     rolled,
@@ -135,6 +136,24 @@ def test_vectors(n):
     dot.run(1, a, b, out, n)
 
     assert out[0] == pytest.approx(a.astype(float) @ b.astype(float), rel=1e-5, abs=1e-5)
+
+
+@kernel
+def sums_of_products(chunk, a, b, c, out):
+    store(out, 0, multiply_add(load(a, 0, 8), load(b, 0, 8), load(c, 0, 8)))
+    store(out, 8, multiply_add(2.0, load(b, 0, 8), load(c, 0, 8)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_are_added_by_one_instruction_or_two(dtype):
+    a, b, c = np.random.default_rng(3).normal(size=(3, 8)).astype(dtype)
+    out = np.empty(16, dtype)
+
+    sums_of_products.run(1, a, b, c, out)
+
+    exact = np.concatenate([x * b.astype(np.longdouble) + c for x in (a.astype(np.longdouble), np.longdouble(2))])
+    once, twice = exact.astype(dtype), np.concatenate([a * b + c, 2 * b + c])
+    np.testing.assert_array_equal(out, once if "+fma" in llvm.machine().features.split(",") else twice)
 
 
 @kernel

@@ -19,6 +19,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    multiply_add,
     rolled,
     shuffle,
     store,
@@ -120,8 +121,8 @@ def strip(a, a_row, a_step, b, b_step, c, c_row, n, count, add, KIND, TALL):
             first, second = load(right, 0, N), load(right, N, N)
             for R in unroll(range(TALL)):
                 x = broadcast(left[R * a_row], N)
-                sums[2 * R] = fma(x, first, sums[2 * R])
-                sums[2 * R + 1] = fma(x, second, sums[2 * R + 1])
+                sums[2 * R] = multiply_add(x, first, sums[2 * R])
+                sums[2 * R + 1] = multiply_add(x, second, sums[2 * R + 1])
             left += a_step
             right += b_step
         for R in unroll(range(TALL)):

@@ -29,6 +29,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    multiply_add,
     rolled,
     shuffle,
     store,
@@ -155,8 +156,8 @@ def product(a, a_row, panels, c, c_row, rows, columns, depth, add, HEIGHTS, PAIR
                 i += TALL
 
 
-def multiply_add(x, y, total, PAIRS):
-    return dot_bfloat16(x, y, total) if PAIRS else fma(x, y, total)
+def joined(x, y, total, PAIRS):
+    return dot_bfloat16(x, y, total) if PAIRS else multiply_add(x, y, total)
 
 
 def tile(a, a_row, panel, c, c_row, depth, add, KIND, TALL, PAIRS):
@@ -173,8 +174,8 @@ def tile(a, a_row, panel, c, c_row, depth, add, KIND, TALL, PAIRS):
         first, second = load(right, 0, N), load(right, N, N)
         for R in unroll(range(TALL)):
             x = broadcast(left[R * a_row], N)
-            sums[2 * R] = multiply_add(x, first, sums[2 * R], PAIRS)
-            sums[2 * R + 1] = multiply_add(x, second, sums[2 * R + 1], PAIRS)
+            sums[2 * R] = joined(x, first, sums[2 * R], PAIRS)
+            sums[2 * R + 1] = joined(x, second, sums[2 * R + 1], PAIRS)
         left += 1
         right += 2 * N
     for R in unroll(range(TALL)):

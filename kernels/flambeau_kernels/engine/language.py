@@ -43,7 +43,7 @@ from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
 
 __all__ = [
     "apart", "bitcast", "bool8", "brief", "broadcast", "dot_bfloat16", "dot_int8", "flags", "float32", "float64",
-    "independent", "int16", "int32", "int64", "int8", "kernel", "lane_sum", "lanes", "load", "local", "pointer",
+    "independent", "int16", "int32", "int64", "int8", "kernel", "lane_sum", "lanes", "load", "local", "multiply_add", "pointer",
     "prefetch", "repeated", "rolled", "shuffle", "store", "uint16", "uint32", "uint64", "uint8", "unroll", "vector",
     "widened", "Kernel",
 ]  # fmt: skip
@@ -89,6 +89,8 @@ load: Any = Construct("load", "``load(p, i, lanes)``: a vector of consecutive el
                               "the first `n` and has zeros in the other lanes, or a number given after `n`.")
 store: Any = Construct("store", "``store(p, i, v)``: a vector to consecutive elements; ``store(p, i, v, n)`` writes the first `n`.")
 shuffle: Any = Construct("shuffle", "``shuffle(a, b, (0, 8, 1, 9))``: lanes of two vectors, those of `b` counted on from `a`'s.")
+multiply_add: Any = Construct("multiply_add", "``multiply_add(a, b, c)``: ``a * b + c`` of vectors, by one instruction where the "
+                              "processor has it. Others round twice, where `fma`, which rounds once, calls the C library.")
 broadcast: Any = Construct("broadcast", "``broadcast(x, lanes)``: a vector with `x` in every lane.")
 vector: Any = Construct("vector", "``vector(kind, lanes)``: the kind of a vector.")
 lanes: Any = Construct("lanes", "``lanes(kind)``: how many fit into the machine's widest register.")

@@ -147,6 +147,15 @@ class Words(Values):
                            f"{whole.llvm} {rounded.name}")
         return code.emit(half, f"trunc {whole.llvm} {chosen.name} to {half.llvm}")
 
+    def call_multiply_add(self, a: Any, b: Any, total: Any) -> Symbol:
+        if not any(isinstance(v, Symbol) and isinstance(v.kind, VectorKind) and v.kind.family == "f" for v in (a, b, total)):
+            self.refuse(f"multiply_add takes vectors of floats, got {say(a)}, {say(b)}, {say(total)}")
+        values = self.as_vectors(a, b, total)
+        kind: Any = values[0].kind
+        name = f"@llvm.fmuladd.v{kind.count}f{kind.bits}"
+        self.code.needs.add(f"declare {kind.llvm} {name}({', '.join([kind.llvm] * 3)})")
+        return self.code.emit(kind, f"call {kind.llvm} {name}({', '.join(f'{kind.llvm} {v.name}' for v in values)})")
+
     def call_dot_bfloat16(self, a: Symbol, b: Symbol, total: Symbol) -> Symbol:
         kind, count, code = total.kind, self.dot_lanes("dot_bfloat16", a, b, total, "float32"), self.code
         width = self.of_processor(count, "avx512bf16", "avx512bf16")
@@ -158,12 +167,10 @@ class Words(Values):
             return code.emit(kind, f"call {kind.llvm} {name}({kind.llvm} {total.name}, {halves} {pairs[0].name}, {halves} {pairs[1].name})")
         # Products of two bfloat16 are exact in float32, so it makes no difference whether they are fused with the sum.
         whole = vector_kind(INT[32], count)
-        name = f"@llvm.fmuladd.v{count}f32"
-        code.needs.add(f"declare {kind.llvm} {name}({', '.join([kind.llvm] * 3)})")
         for operation, other in (("and", -65536), ("shl", 16)):
             parts = [code.emit(whole, f"{operation} {whole.llvm} {v.name}, {self.constant(other, whole).name}") for v in (a, b)]
             x, y = (code.emit(kind, f"bitcast {whole.llvm} {part.name} to {kind.llvm}") for part in parts)
-            total = code.emit(kind, f"call {kind.llvm} {name}({', '.join(f'{kind.llvm} {v.name}' for v in (x, y, total))})")
+            total = self.call_multiply_add(x, y, total)
         return total
 
     def call_dot_int8(self, a: Symbol, b: Symbol, total: Symbol) -> Symbol:

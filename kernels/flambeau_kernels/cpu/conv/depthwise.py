@@ -16,10 +16,10 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    multiply_add,
     store,
     widened,
 )
-from flambeau_kernels.vocabulary import fma
 
 from .planes import copy_row, fill_row
 from .walk import Ints, forward_axis
@@ -68,7 +68,7 @@ def results(band, weight, bias, out, row, left, shifts, geometry, spill, LANES, 
     for r in range(geometry[TAP_ROWS]):
         line = band + r * geometry[DILATION] * row
         for s in range(geometry[TAPS]):
-            acc = fma(load(line, shifts[s], LANES), broadcast(weight[r * geometry[TAPS] + s], LANES), acc)
+            acc = multiply_add(load(line, shifts[s], LANES), broadcast(weight[r * geometry[TAPS] + s], LANES), acc)
     write(out, 0, acc, left, spill, LANES, WIDE)
 
 

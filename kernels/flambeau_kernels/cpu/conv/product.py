@@ -23,12 +23,12 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    multiply_add,
     store,
     unroll,
     vector,
     widened,
 )
-from flambeau_kernels.vocabulary import fma
 
 from ..register_tiles import tile
 from .walk import Ints, Pass
@@ -129,7 +129,7 @@ def multiply(panel, weights, sums, depth, fresh, bias, HEIGHT, ROWS, LANES, VECT
         for r in unroll(range(HEIGHT)):
             left = broadcast(weights[k * ROWS + r], LANES)
             for v in unroll(range(VECTORS)):
-                acc[r * VECTORS + v] = fma(left, right[v], acc[r * VECTORS + v])
+                acc[r * VECTORS + v] = multiply_add(left, right[v], acc[r * VECTORS + v])
     for r in unroll(range(HEIGHT)):
         for v in unroll(range(VECTORS)):
             store(sums, r * WIDTH + v * LANES, acc[r * VECTORS + v])

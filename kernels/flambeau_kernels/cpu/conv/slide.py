@@ -24,6 +24,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    multiply_add,
     prefetch,
     rolled,
     shuffle,
@@ -32,7 +33,6 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
-from flambeau_kernels.vocabulary import fma
 
 from ..layout import planar
 from .walk import Ints
@@ -118,7 +118,7 @@ def column(x, w, constant, out, i, first, last, geometry, EDGE, TAPS_Y, TAPS_X, 
                 for t in unroll(range(TAPS_Y)):
                     if t * DILATION % STEP_Y == q:
                         m = t * DILATION // STEP_Y
-                        acc[m] = fma(v[s], w[t * TAPS_X + s], acc[m])
+                        acc[m] = multiply_add(v[s], w[t * TAPS_X + s], acc[m])
             r += 1
         y = k - (DEEP - 1)
         if y >= first:
@@ -184,7 +184,7 @@ def parity_column(x, w, constant, out, i, first, last, geometry, EDGE, TAPS_Y, T
                     for p in unroll(range(2)):
                         for s in unroll(range(TAPS_X)):
                             if 0 <= d + PAD_Y - e * STEP_Y < TAPS_Y and (p + PAD - s) % 2 == 0:
-                                acc[2 * d + p] = fma(v[(p + PAD - s) // 2 - LOW],
+                                acc[2 * d + p] = multiply_add(v[(p + PAD - s) // 2 - LOW],
                                                      w[(d + PAD_Y - e * STEP_Y) * TAPS_X + s], acc[2 * d + p])  # fmt: skip
         for d in unroll(range(STEP_Y)):
             if k * STEP_Y + d < last:
@@ -266,7 +266,7 @@ def weight_column(x, y, sums, i, first, last, geometry, EDGE, TAPS_Y, TAPS_X, ST
                     m = t * DILATION // STEP_Y
                     if (k - m >= first) & (k - m < last):
                         for s in unroll(range(TAPS_X)):
-                            acc[t * TAPS_X + s] = fma(v[s], g[m], acc[t * TAPS_X + s])
+                            acc[t * TAPS_X + s] = multiply_add(v[s], g[m], acc[t * TAPS_X + s])
             r += 1
         for m in unroll(range(DEEP - 1, 0, -1)):
             g[m] = g[m - 1]

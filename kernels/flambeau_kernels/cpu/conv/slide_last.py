@@ -15,13 +15,13 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    multiply_add,
     rolled,
     store,
     unroll,
     vector,
     widened,
 )
-from flambeau_kernels.vocabulary import fma
 
 from ..layout import is_last
 from .slide import lane_count
@@ -59,7 +59,7 @@ def together(image, weight, bias, out, y, x, first, last, geometry, COUNT, TAPS,
             for s in rolled(range(geometry[TAPS_X])):
                 times = load(w, s * channels, N)
                 for B in unroll(range(COUNT)):
-                    acc[B] = fma(load(line, s * dilation + B * step, N), times, acc[B])
+                    acc[B] = multiply_add(load(line, s * dilation + B * step, N), times, acc[B])
         elif FLAT:
             # Each element is read once, for all the windows that it is in.
             held = local(vector(KIND, N), TAPS)
@@ -69,12 +69,12 @@ def together(image, weight, bias, out, y, x, first, last, geometry, COUNT, TAPS,
                 value = load(line, D * channels, N)
                 for S in unroll(range(TAPS)):
                     if D - S >= 0 and D - S < COUNT:
-                        acc[D - S] = fma(value, held[S], acc[D - S])
+                        acc[D - S] = multiply_add(value, held[S], acc[D - S])
         else:
             for S in unroll(range(TAPS)):
                 times = load(w, S * channels, N)
                 for B in unroll(range(COUNT)):
-                    acc[B] = fma(load(line, S * dilation + B * step, N), times, acc[B])
+                    acc[B] = multiply_add(load(line, S * dilation + B * step, N), times, acc[B])
     for B in unroll(range(COUNT)):
         store(out, B * channels, acc[B])
 
@@ -91,7 +91,7 @@ def at_the_edge(image, weight, bias, out, y, x, first, last, geometry):
         r = y * geometry[STEP_Y] + t * geometry[DILATION_Y] - geometry[PAD_Y]
         line, w = image + r * geometry[WIDTH] * channels, weight + t * geometry[TAPS_X] * channels
         for s in rolled(range(begin, end)):
-            acc = fma(load(line, (s * by - left) * channels, N), load(w, s * channels, N), acc)
+            acc = multiply_add(load(line, (s * by - left) * channels, N), load(w, s * channels, N), acc)
     store(out, 0, acc)
 
 

@@ -23,12 +23,12 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    multiply_add,
     store,
     unroll,
     vector,
     widened,
 )
-from flambeau_kernels.vocabulary import fma
 
 from ..register_tiles import tile
 from .direct import Source, source_layout
@@ -97,7 +97,7 @@ def multiply_rows(left, right, sums, vectors, fresh, ROWS, COLUMNS, LANES):
         for c in unroll(range(COLUMNS)):
             v = load(right, c * WIDTH + j, LANES)
             for r in unroll(range(ROWS)):
-                acc[r * COLUMNS + c] = fma(mine[r], v, acc[r * COLUMNS + c])
+                acc[r * COLUMNS + c] = multiply_add(mine[r], v, acc[r * COLUMNS + c])
     for t in unroll(range(ROWS * COLUMNS)):
         store(sums, t * LANES, acc[t])
 
