@@ -164,3 +164,19 @@ def test_frozen_programs_are_checked() -> None:
 
         with pytest.raises(RuntimeError, match="is another than its recording gives"):
             [compiled(fb.ones(4)) for _ in range(2)]
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_recording_may_be_longer_than_the_stack_of_python_is_deep(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flambeau.compiler import _recorder
+
+    monkeypatch.setattr(_recorder, "SMALL", 1)
+    def f(x: fb.Tensor, n: int) -> fb.Tensor:
+        for _ in range(n):
+            x = (x * 1.001).flip(0) + 0.001
+        return x
+
+    compiled, x = fb.compile(f, mode=mode), fb.randn(3)
+    for n in (700, 700, 701, 700, 700, 700):
+        assert fb.equal(compiled(x, n), f(x, n))
+    assert len(compiled.explain().segments[0].operations) == 3 * 700

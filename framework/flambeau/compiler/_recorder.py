@@ -100,7 +100,12 @@ class Step:
 
     def count_programs(self) -> int:
         """Of this step and of all that have followed it."""
-        return len(self.programs) + sum(after.count_programs() for after in self.after.values() if after is not None)
+        count, waiting = 0, [self]                    # paths may be longer than Python's stack is deep
+        while waiting:
+            step = waiting.pop()
+            count += len(step.programs)
+            waiting += [after for after in step.after.values() if after is not None]
+        return count
 
 
 def _is_constant(ref: Any) -> bool:
