@@ -197,3 +197,10 @@ def test_gradients_of_softmax_have_the_same_bits_under_dispatch_modes(name, shap
     plain = bits()
     with Seen():
         assert bits() == plain
+
+
+def test_log_softmax_of_a_number_has_a_gradient():
+    x = fb.tensor(3.0, requires_grad=True)
+    x.log_softmax(-1).backward()
+
+    assert x.grad.item() == 0.0

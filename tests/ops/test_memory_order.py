@@ -683,10 +683,6 @@ F.normalize(x)
 F.rms_norm(x, x.shape[3:])
 F.rms_norm(x, x.shape[3:], torch.ones(x.shape[3]))
 F.local_response_norm(x, 2)
-F.pixel_shuffle(x, 2)
-F.pixel_unshuffle(x, 2)
-F.pixel_unshuffle(x, 3)
-F.channel_shuffle(x, 2)
 torch.cat([x[:, :1], x], 1)
 torch.diag_embed(x)
 x.expand(2, *x.shape)
@@ -883,3 +879,13 @@ def test_channels_of_one_place_are_dropped_in_the_order_of_channels_whatever_the
         return getattr(lib.nn.functional, name)(lib.ones(shape).transpose(0, 1), 0.5, True).flatten().tolist()
 
     assert dropped(fb) == pytest.approx(dropped(oracle))
+
+
+@pytest.mark.parametrize("part", ["[:]", "[:, :, 1:5, 1:5]", "[:, ::2]"])
+def test_shuffled_pixels_of_channels_last_images_are_channels_last(part, oracle):
+    def strides_of(lib):
+        x = eval(f"lib.arange(2 * 16 * 6 * 6.).reshape(2, 16, 6, 6).contiguous(memory_format=lib.channels_last){part}", {"lib": lib})
+        made = [lib.pixel_shuffle(x, 2), lib.pixel_unshuffle(x, 2), lib.channel_shuffle(x, 2)]
+        return [(y.stride(), y.flatten().tolist()) for y in made]
+
+    assert strides_of(fb) == strides_of(oracle)

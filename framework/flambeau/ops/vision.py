@@ -44,6 +44,10 @@ def pixel_shuffle(input, upscale_factor):
             f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
             f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}"
         )
+    if is_ordered_last(input._array) and input.ndim == 4:
+        split = input.permute(0, 2, 3, 1).reshape(lead[0], h, w, c // (r * r), r, r)
+        last = split.permute(0, 1, 4, 2, 5, 3).clone(memory_format=contiguous_format)
+        return last.reshape(lead[0], h * r, w * r, c // (r * r)).permute(0, 3, 1, 2)
     split = input.reshape(*lead, c // (r * r), r, r, h, w)
     b = len(lead)
     return (
@@ -72,10 +76,11 @@ def pixel_unshuffle(input, downscale_factor):
         )
     if input.numel() == 0:
         return input.clone()
-    split = input.reshape(*lead, c, h // r, r, w // r, r)
     if is_ordered_last(input._array) and input.ndim == 4:
-        last = split.permute(0, 2, 4, 1, 3, 5).clone(memory_format=contiguous_format)
-        return last.reshape(*lead, h // r, w // r, c * r * r).permute(0, 3, 1, 2)
+        split = input.permute(0, 2, 3, 1).reshape(lead[0], h // r, r, w // r, r, c)
+        last = split.permute(0, 1, 3, 5, 2, 4).clone(memory_format=contiguous_format)
+        return last.reshape(lead[0], h // r, w // r, c * r * r).permute(0, 3, 1, 2)
+    split = input.reshape(*lead, c, h // r, r, w // r, r)
     b = len(lead)
     return (
         split.permute(*range(b), b, b + 2, b + 4, b + 1, b + 3)
@@ -118,8 +123,8 @@ def channel_shuffle(input, groups):
         return input.clone()
     if is_ordered_last(input._array):
         space, ndim = input.shape[2:], input.ndim
-        split = input.reshape(n, groups, c // groups, *space).permute(0, *range(3, ndim + 1), 2, 1)
-        last = split.clone(memory_format=contiguous_format).reshape(n, *space, c)
+        split = input.permute(0, *range(2, ndim), 1).reshape(n, *space, groups, c // groups)
+        last = split.transpose(-1, -2).clone(memory_format=contiguous_format).reshape(n, *space, c)
         return last.permute(0, ndim - 1, *range(1, ndim - 1))
     split = input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2)
     return split.clone(memory_format=contiguous_format).reshape(input.shape)

@@ -112,7 +112,7 @@ def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
 
 def log_softmax_grad(grad: np.ndarray, out: np.ndarray, dim: int) -> np.ndarray:
     """The gradient of `log_softmax` at the input whose result is `out`."""
-    loops = _compiled(out, 1)                             # few elements too, as the gradient of the cross entropy of rows
+    loops = _compiled(out, 1) if out.ndim else None       # few elements too, as the gradient of the cross entropy of rows
     if loops is not None:
         return loops.along_grad(grad, out, dim, True)
     g = widen(np.asarray(grad, order="C"))
