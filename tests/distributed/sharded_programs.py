@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import os
 
+import pytest
+
 import flambeau as fb
 import flambeau.distributed as dist
 from flambeau import nn
@@ -360,6 +362,24 @@ def wrapping() -> None:
     length = mine.numel()  # type: ignore[union-attr]
     fb.testing.assert_close(mine, flat[RANK * length : (RANK + 1) * length])
 
+    for options in ({}, {"sharding_strategy": ShardingStrategy.NO_SHARD}, {"use_orig_params": True}):
+        plain = nn.Linear(3, 2)
+        with fb.no_grad():
+            for p in plain.parameters():
+                p.copy_(fb.arange(p.numel()).reshape(p.shape) / 3)
+        exact = {name: p.detach().clone() for name, p in plain.named_parameters()}
+        low = Wrapper(plain, mixed_precision=MixedPrecision(param_dtype=fb.bfloat16, reduce_dtype=fb.float32), **options)
+        assert low(fb.ones(2, 3)).dtype is fb.bfloat16
+        with Wrapper.summon_full_params(low):        # kept afterwards, as they were
+            assert [p.dtype for p in low.parameters()] == [fb.float32] * 2
+        low(fb.ones(2, 3)).float().sum().backward()
+        found = low.state_dict()
+        assert {name: v.dtype for name, v in found.items()} == {"weight": fb.float32, "bias": fb.float32}
+        assert all(fb.equal(found[name], exact[name]) for name in exact), (options, found, exact)
+        low.load_state_dict(exact)
+        assert fb.equal(low.state_dict()["weight"], exact["weight"])
+    with pytest.raises(NotImplementedError, match="keep_low_precision_grads"):
+        Wrapper(nn.Linear(3, 2), mixed_precision=MixedPrecision(reduce_dtype=fb.bfloat16, keep_low_precision_grads=True))
     half = Wrapper(nn.Linear(3, 2), mixed_precision=MixedPrecision(param_dtype=fb.bfloat16, reduce_dtype=fb.float32))
     out = half(x)
     out.float().sum().backward()

@@ -129,6 +129,11 @@ class FullyShardedDataParallel(Module):
             raise ValueError("Cannot pass both process_group and device_mesh at the same time. Please just pass only one of them.")
         strategy = ShardingStrategy.FULL_SHARD if sharding_strategy is None else sharding_strategy
         precision = MixedPrecision() if mixed_precision is None else mixed_precision
+        if precision.keep_low_precision_grads and (precision.reduce_dtype or precision.param_dtype) is not None:
+            raise NotImplementedError(
+                "FullyShardedDataParallel: MixedPrecision(keep_low_precision_grads=True) is not built; without it gradients have the dtype "
+                "of their parameters"
+            )
         ignored = _ignored(ignored_modules or (), ignored_states or ())
         _materialize(module, param_init_fn, ignored)
         ranks = _Ranks(strategy, process_group, device_mesh)
@@ -301,26 +306,27 @@ class FullyShardedDataParallel(Module):
                 raise AssertionError("Cannot manually unshard parameters during forward/backward")
             if with_grads and not m._use_orig_params:
                 raise NotImplementedError("with_grads=True requires use_orig_params=True")
-        shown = []
+        shown, wholes = [], contextlib.ExitStack()
         for m in units:
             m._summoned = True
             if m._handle is not None:
                 handle, group = m._handle, m._fsdp_state.group
                 handle.collect_gradients()
-                group.wait()
+                wholes.enter_context(group.exactly())
                 gradients = None
                 if with_grads and handle.sharded.grad is not None:
                     with fb.no_grad():
                         gradients = gather([handle.sharded.grad], [handle.layout], group.group, handle.sharded.grad.dtype).wait()[0]
-                shown.append((handle, group, handle.show_parameters(gradients)))
+                shown.append((handle, handle.show_parameters(gradients)))
         try:
             yield
         finally:
-            for handle, group, parameters in shown:
-                if writeback:
-                    with fb.no_grad():
+            if writeback:
+                with fb.no_grad():
+                    for handle, parameters in shown:
                         handle.store(parameters)
-                group.reshard()
+            wholes.close()
+            for handle, _ in shown:
                 if handle.keeps_originals and handle.sharded.grad is not None:
                     handle._show_gradients()
             for m in units:

@@ -8,6 +8,7 @@ memory is free; backward gathers the parameters again when the first of these no
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -243,6 +244,29 @@ class ParameterGroup:
                 p.after_forward = None
                 p.show(p.whole)
         self.is_whole = True
+
+    @contextlib.contextmanager
+    def exactly(self) -> Iterator[None]:
+        """A region in which modules have the whole parameters in the dtype that they are kept in, whatever forward computes in."""
+        dtype = self.policy.param_dtype
+        lower = [] if dtype is None else [p for p in self.parameters if p.dtype != dtype]
+        if lower:
+            self.reshard()
+        wholes = [p.whole for p in lower]
+        for p in lower:
+            p.whole = None
+        policy = self.policy
+        self.policy = dataclasses.replace(policy, param_dtype=None)
+        try:
+            self.wait()
+        finally:
+            self.policy = policy
+        try:
+            yield
+        finally:
+            self.reshard()
+            for p, whole in zip(lower, wholes, strict=True):
+                p.whole = whole
 
     def reshard(self) -> None:
         """Let go of the whole parameters; the modules have the pieces."""
