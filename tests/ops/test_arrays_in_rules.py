@@ -112,7 +112,7 @@ def one(x): return first(x)
 def two(grad, x): return np.where(x._array > 0, 1, 0)
 @mm.vjp
 def three(grad, x): return grad * x._array.ndim
-@mm.raw
+@mm.vjp_on_arrays
 def four(grad): return np.zeros(3)
 """
 

@@ -58,7 +58,7 @@ def _through(node: Node, grad: Any, wanted: set[Node]) -> Any:
             return node.vjp(grad)
         arrays = [None if g is None else g._array for g in tensors]
         given = arrays if type(grad) is list else arrays[0]
-        return node.raw(given) if node.has_raw else through_tensors(node, given)
+        return node.vjp_on_arrays(given) if node.has_array_vjp else through_tensors(node, given)
     finally:
         if is_packed:
             _put_away(node)

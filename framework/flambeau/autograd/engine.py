@@ -205,8 +205,8 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
             raise_freed(node)
         if through is not None:
             grads = through(node, grad, call, observer)
-        elif node.has_raw:
-            grads = node.raw(grad)
+        elif node.has_array_vjp:
+            grads = node.vjp_on_arrays(grad)
         else:
             grads = through_tensors(node, grad)
         if node.hooks and "post" in node.hooks:
@@ -277,7 +277,7 @@ def _by_observed_rule(node: Node, grad: Any, call: _Call, observer: Any) -> Any:
         if call.as_tensors:
             grads = _by_rule_on_tensors(node, grad, call, observer)
         else:
-            grads = node.raw(grad) if node.has_raw else through_tensors(node, grad)
+            grads = node.vjp_on_arrays(grad) if node.has_array_vjp else through_tensors(node, grad)
     finally:
         observer.ends_node(node, grad, grads)
     return grads

@@ -72,7 +72,7 @@ class FunctionNode(Node):
     """The node of a custom operation; runs its `backward`. Attributes it lacks are those of the context, which it is in PyTorch."""
 
     __slots__ = ("ctx", "function", "places")
-    has_raw = False
+    has_array_vjp = False
 
     def name(self) -> str:
         return f"{self.function.__name__}Backward"

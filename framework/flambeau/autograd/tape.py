@@ -161,8 +161,8 @@ class _MethodOfTheClass:
 class Node:
     """One recorded operation.
 
-    `raw(grad)` maps an output gradient array to one per parent; `vjp(grad)` does the same on Tensors and is itself
-    differentiable. An op without a raw rule is differentiated through `vjp` with recording switched off.
+    `vjp_on_arrays(grad)` maps an output gradient array to one per parent; `vjp(grad)` does the same on Tensors and is itself
+    differentiable. An op without a rule on arrays is differentiated through `vjp` with recording switched off.
     `where` is the place in the user's program that recorded the node, for nodes that save something; read it by `made_at`.
     """
 
@@ -172,14 +172,14 @@ class Node:
     add_piece: Any = None
     turns: Any = None  # the places of parents in the order in which leaves among them get their gradients, if not their own
     title = "Node"
-    has_raw = False
+    has_array_vjp = False
     # Whether it is asked, before its rule runs, what it can do with what has arrived at other nodes: a view of a part, whose
     # `add_piece(whole, grad)` adds the gradient of that part to that of the whole; or one that has a `group`.
     looks_around = False
     group: Any = None  # of nodes that run at once, see `compiler/_backward.py`
 
-    def raw(self, grad: Any) -> Any:
-        raise NotImplementedError(f"{self.title} has no raw rule")
+    def vjp_on_arrays(self, grad: Any) -> Any:
+        raise NotImplementedError(f"{self.title} has no rule on arrays")
 
     def vjp(self, grad: Any) -> Any:
         raise NotImplementedError(f"the derivative for '{self.name()}' is not implemented")

@@ -342,7 +342,8 @@ def _in_rows(array: Any) -> bool:
 def has_gradients(step: Any) -> bool:
     """Whether the gradients of an elementwise operation are formulas, whose results lie in memory row by row if what arrives does."""
     op, looks = step.op, step.twins[0]._array
-    if op.node_class.raw_general is not ElementwiseNode.raw_general or not {"gradient", "grad_array"}.isdisjoint(op.__dict__):
+    general = op.node_class.general_vjp_on_arrays
+    if general is not ElementwiseNode.general_vjp_on_arrays or not {"gradient", "grad_array"}.isdisjoint(op.__dict__):
         return False
     if op.record is not op.written_record:
         return False

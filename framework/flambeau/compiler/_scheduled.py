@@ -68,7 +68,7 @@ def _is_plain(root: Any) -> bool:
                 return False
             continue
         # Rules of ops have no side effects; what programs have written may.
-        if node.looks_around or not isinstance(getattr(node, "op", None), Op) or not node.has_raw or node.saved is engine.FREED:
+        if node.looks_around or not isinstance(getattr(node, "op", None), Op) or not node.has_array_vjp or node.saved is engine.FREED:
             return False
         saved += sum(a.nbytes for a in node.saved or () if a.__class__ is ndarray)
         for parent in node.parents:
@@ -115,8 +115,8 @@ class _Writing:
                 if node.__class__ is tape.Leaf:
                     at_leaves.append((node, gradient))
                     continue
-                grads = list(node.raw(arrays.pop(node)))
-                self.lines += [f"a = {name}.raw({gradient})", f"{gradient} = None"]
+                grads = list(node.vjp_on_arrays(arrays.pop(node)))
+                self.lines += [f"a = {name}.vjp_on_arrays({gradient})", f"{gradient} = None"]
                 if node.versions:
                     self.free.append(f"{name}.saved = FREED")
                 for place, (parent, grad) in enumerate(zip(node.parents, grads, strict=False)):

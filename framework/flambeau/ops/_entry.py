@@ -296,7 +296,7 @@ def _of_elementwise(op: Op) -> dict[str, Any]:
     return {"FORMULA": op.short if op.keyword_only else op.formula, "WHOLE": op.formula, "record": op.record, "Node": op.node_class}
 
 
-def make_raw(op: ElementwiseOp, general: Any) -> Any:
+def make_array_vjp(op: ElementwiseOp, general: Any) -> Any:
     """The gradient rule of `op` on arrays of one dtype whose formulas were specialised for it; `general` answers everything else."""
     names = ("out", *op.params)
     constants: dict[str, Any] = {"general": general, "sum_to": _spec.sum_to, "zeros": np.zeros, "zeros_like": np.zeros_like}
@@ -316,7 +316,7 @@ def make_raw(op: ElementwiseOp, general: Any) -> Any:
     for i, name in enumerate(op.params):
         lines += _raw_of(op, i, name, names, constants)
     lines.append(f"return ({', '.join(f'g{i}' for i in range(len(op.params)))},)")
-    text = f"def make({', '.join(constants)}):\n    def raw(self, grad):\n{_text(lines)}    return raw\n"
+    text = f"def make({', '.join(constants)}):\n    def vjp_on_arrays(self, grad):\n{_text(lines)}    return vjp_on_arrays\n"
     return compile_text(text, f"{op.name}_backward", constants)
 
 

@@ -68,6 +68,6 @@ def values_and_indices(op: PrimitiveOp) -> None:
     """Give `op`, of one input with ``(values, indices)`` along a parameter `dim`, its rules of differentiation."""
     reduced = "keepdim" in op.params
     op.vjp(_vjp_reduced if reduced else _vjp_along)
-    op.raw(_raw_reduced if reduced else _raw_along, only_first=True)
+    op.vjp_on_arrays(_raw_reduced if reduced else _raw_along, only_first=True)
 
 

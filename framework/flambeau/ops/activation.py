@@ -503,7 +503,7 @@ def _softmax_slope_vjp(grad, grad_output, output, dim):
     return output * (grad - crossed), lambda: grad * (grad_output - total(output * grad_output)) - grad_output * crossed
 
 
-@softmax_along.raw
+@softmax_along.vjp_on_arrays
 def _softmax_raw(grad, out, dim):
     return (softmax_kernels.softmax_grad(grad, out, dim),)
 
@@ -545,7 +545,7 @@ def _log_softmax_vjp(grad, out, dim):
     return (grad - out.exp() * (grad.sum(dim, keepdim=True) if out.ndim else grad),)
 
 
-@log_softmax_along.raw
+@log_softmax_along.vjp_on_arrays
 def _log_softmax_raw(grad, out, dim):
     return (softmax_kernels.log_softmax_grad(grad, out, dim),)
 
@@ -669,7 +669,7 @@ def _logsumexp_shape(input, dims, keepdim):
 logsumexp_over.plan(softmax_kernels.log_sums, dims="dims")
 
 
-@logsumexp_over.raw
+@logsumexp_over.vjp_on_arrays
 def _logsumexp_raw(grad, out, input, dims, keepdim):
     if input.dtype is not FLOAT32 and input.dtype is not FLOAT64:
         return None

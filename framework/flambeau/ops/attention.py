@@ -105,7 +105,7 @@ def _attend_vjp(grad, out, query, key, value, mask, scale, causal):
     )
 
 
-@attention.raw
+@attention.vjp_on_arrays
 def _attend_raw(grad, out, query, key, value, mask, scale, causal, kept, needs_mask):
     return kernels.attend_grad(grad, query, key, value, mask, out, kept, scale, causal, needs_mask)
 

@@ -94,7 +94,7 @@ def _normalize_channels_vjp(grad, input, weight, bias, eps):
     )
 
 
-@normalize_channels.raw
+@normalize_channels.vjp_on_arrays
 def _normalize_channels_raw(grad, input, weight, bias, keep, needs_input, needs_weight, needs_bias):
     return _channels_backward(
         grad, input, weight, bias, keep.mean, keep.inverse, None, (needs_input, needs_weight, needs_bias)
@@ -191,7 +191,7 @@ def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias, eps):
     )
 
 
-@normalize_by_running.raw
+@normalize_by_running.vjp_on_arrays
 def _normalize_by_running_raw(
     grad, input, mean, variance, weight, bias, eps, needs_input, needs_weight, needs_bias
 ):

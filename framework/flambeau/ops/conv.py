@@ -310,7 +310,7 @@ def _crop(x: Tensor, spatial: Ints) -> Tensor:
     return x
 
 
-@convolution.raw
+@convolution.vjp_on_arrays
 def _convolution_raw(grad, input, weight, stride, padding, dilation, transposed, groups):
     from flambeau_kernels.cpu import conv as kernels
     from flambeau_kernels.cpu.layout import alike

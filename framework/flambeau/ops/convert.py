@@ -101,7 +101,7 @@ def _clone_vjp(grad):
     return (grad,)
 
 
-@clone.raw
+@clone.vjp_on_arrays
 def _clone_raw(grad):
     return (grad,)
 
@@ -155,7 +155,7 @@ def _to_copy_vjp(grad, input_dtype, input_device):
     return (grad.to(input_device, input_dtype),)
 
 
-@to_copy.raw
+@to_copy.vjp_on_arrays
 def _to_copy_raw(grad, input_dtype, input_device):
     if input_device is not devices.CPU:
         return (_to_copy(grad, input_dtype, input_device, None),)

@@ -76,7 +76,7 @@ def _picked_by_ops(input: Tensor, target: Tensor, weight: Any, ignore_index: int
     return input.new_zeros(input.shape).scatter(dim, classes.unsqueeze(dim), weights.unsqueeze(dim))
 
 
-@nll.raw
+@nll.vjp_on_arrays
 def _nll_raw(grad, kept, input_shape, target, ignore_index):
     return kernels.nll_grad(grad, input_shape, kept, target, ignore_index), None, None
 
@@ -351,7 +351,7 @@ def _rows_vjp(grad, input, kept):
     return ((input.softmax(1) * wrap(slope) - wrap(picked)) * each,)
 
 
-@cross_entropy_rows.raw
+@cross_entropy_rows.vjp_on_arrays
 def _rows_raw(grad, input, kept):
     rows = kernels.compiled_rows()
     return (rows.backward(input, kept.target, kept.weight, kept.smoothing, kept.logarithms, grad, kept.divisor),)

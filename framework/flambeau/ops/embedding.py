@@ -55,7 +55,7 @@ def _rows_at_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
     return rows_added.function(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq), None
 
 
-@rows_at.raw
+@rows_at.vjp_on_arrays
 def _rows_at_raw(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
     return _added(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq), None
 

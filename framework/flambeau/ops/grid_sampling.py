@@ -188,7 +188,7 @@ def _looked_up_vjp(grad, input, grid, mode, padding, align):
     return tuple(gradient(made, (image, points), grad, create_graph=again))
 
 
-@looked_up.raw
+@looked_up.vjp_on_arrays
 def _looked_up_raw(grad, input, grid, mode, padding, align, needs_input, needs_grid):
     from flambeau_kernels.cpu import grid_rows
 

@@ -183,7 +183,7 @@ def _normalize_groups_vjp(grad, input, num_groups, weight, bias, eps):
     )
 
 
-@normalize_groups.raw
+@normalize_groups.vjp_on_arrays
 def _normalize_groups_raw(grad, input, num_groups, weight, bias, keep, needs_input, needs_weight, needs_bias):
     return _channels_backward(
         grad,

@@ -185,7 +185,7 @@ def _basic_vjp(grad, input_shape, key):
     return (whole,)
 
 
-@basic_index.raw
+@basic_index.vjp_on_arrays
 def _basic_raw(grad, input_shape, key):
     back = _takes_away(key)
     if back is not None:
@@ -506,7 +506,7 @@ def _index_vjp(grad, input_shape, indices):
     return (index_put.function(grad.new_zeros(input_shape), indices, grad, True),)
 
 
-@index.raw
+@index.vjp_on_arrays
 def _index_raw(grad, input_shape, indices):
     whole = np.zeros(input_shape, grad.dtype)
     add_at(whole, array_key(indices), grad)

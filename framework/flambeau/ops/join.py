@@ -202,7 +202,7 @@ def _cat_vjp(grad, tensors_shape, dim):
     return (made,)
 
 
-@cat.raw
+@cat.vjp_on_arrays
 def _cat_raw(grad, tensors_shape, dim):
     made, at = [], 0
     for shape in tensors_shape:

@@ -154,7 +154,7 @@ def _mm_vjp(grad, input, mat2):
     return (lambda: mm(grad, adjoint(mat2)), lambda: mm(adjoint(input), grad))
 
 
-@mm.raw
+@mm.vjp_on_arrays
 def _mm_raw(grad, input, mat2, needs_input, needs_mat2):
     return (
         None if not needs_input else product_nt(mat2, grad).T if is_column_major(input) else product_nt(grad, mat2),
@@ -242,7 +242,7 @@ def _bmm_vjp(grad, input, mat2):
     return (lambda: bmm(grad, adjoint(mat2)), lambda: bmm(adjoint(input), grad))
 
 
-@bmm.raw
+@bmm.vjp_on_arrays
 def _bmm_raw(grad, input, mat2):
     return (lambda: _batch_product(grad, transposed_batch(mat2)), lambda: _batch_product(transposed_batch(input), grad))
 
@@ -289,7 +289,7 @@ def _products_vjp(grad, input, mat2):
     return (lambda: products(grad, adjoint(mat2)), lambda: products(adjoint(input), grad))
 
 
-products.raw(_bmm_raw)
+products.vjp_on_arrays(_bmm_raw)
 
 
 @products.batch
@@ -330,7 +330,7 @@ mv.shape(lambda input, vec: (input.shape[:1], input.dtype))
 mv.plan(kernel.small_vector)
 
 
-@mv.raw
+@mv.vjp_on_arrays
 def _mv_raw(grad, input, vec):
     return (lambda: grad[:, None] * (vec if vec.dtype.kind != "c" else vec.conj()), lambda: product(transposed(input), grad))
 
@@ -383,7 +383,7 @@ dot.plan(kernel.small_dot)
 dot.shape(lambda input, tensor: ((), input.dtype))
 
 
-@dot.raw
+@dot.vjp_on_arrays
 def _dot_raw(grad, input, tensor):
     if grad.dtype.kind == "c":
         input, tensor = input.conj(), tensor.conj()
@@ -813,7 +813,7 @@ def _bias_grad(grad: Tensor, shape: Any) -> Tensor:
     return sum_tensor_to(grad, shape)
 
 
-@linear.raw
+@linear.vjp_on_arrays
 def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, needs_bias):
     from ._spec import sum_to
 

@@ -128,7 +128,7 @@ def _masked_number_vjp(grad, input_shape, mask):
     return (lambda: sum_tensor_to(grad.masked_fill(mask, 0), input_shape), None)
 
 
-@masked_fill_number.raw
+@masked_fill_number.vjp_on_arrays
 def _masked_number_raw(grad, input_shape, mask):
     if grad.shape == mask.shape:
         made = kernel.fill_masked(grad, mask, grad.dtype.type(0))
@@ -269,7 +269,7 @@ def stretched(mask: Any, shape: Any) -> Any:
     return made
 
 
-@masked_select.raw
+@masked_select.vjp_on_arrays
 def _masked_select_raw(grad, input_shape, mask):
     shape = input_shape if mask.shape == input_shape else np.broadcast_shapes(input_shape, mask.shape)
     whole = np.zeros(shape, grad.dtype)

@@ -225,7 +225,7 @@ def _normalize_trailing_rows(input, normalized_shape, weight, bias, eps, keep):
     return _rows_of(input, shape, eps, True, {"weight": weight, "bias": bias})
 
 
-@normalize_trailing.raw
+@normalize_trailing.vjp_on_arrays
 def _normalize_trailing_raw(
     grad, input, weight, bias, normalized_shape, keep, needs_input, needs_weight, needs_bias
 ):
@@ -400,7 +400,7 @@ def _scale_trailing_rows(input, normalized_shape, weight, eps, keep):
     return _rows_of(input, shape, eps, False, {"weight": weight})
 
 
-@scale_trailing.raw
+@scale_trailing.vjp_on_arrays
 def _scale_trailing_raw(grad, input, weight, normalized_shape, keep, needs_input, needs_weight):
     from flambeau_kernels.cpu.norm import row_backward
 

@@ -93,7 +93,7 @@ def _norm_rows(input, order, dims, keepdim):
     return InRows(wrap_dims("norm", dims, input._array.ndim), lambda name, to, moments: Total(how, name("input"), to))
 
 
-@norm_over.raw
+@norm_over.vjp_on_arrays
 def _norm_raw(grad, input, out, order, dims, keepdim):
     if order not in (1, 2) or input.dtype is not FLOAT32 and input.dtype is not FLOAT64:
         return None

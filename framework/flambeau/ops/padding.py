@@ -79,7 +79,7 @@ def _pad_constant_vjp(grad, pairs):
     return pad_constant(grad, tuple((-a, -b) for a, b in pairs), 0)
 
 
-@pad_constant.raw(memory=CHANNELS)
+@pad_constant.vjp_on_arrays(memory=CHANNELS)
 def _pad_constant_raw(grad, pairs):
     from flambeau_kernels.cpu.pad import pad_constant as kernel
 
@@ -112,7 +112,7 @@ def _pad_mode_vjp(grad, input, pairs, mode):
     return fold_pad(grad, input, pairs, mode)
 
 
-@pad_mode.raw(memory=CHANNELS)
+@pad_mode.vjp_on_arrays(memory=CHANNELS)
 def _pad_mode_raw(grad, input, pairs, mode):
     return _fold_pad(grad, input, pairs, mode)
 

@@ -201,7 +201,7 @@ def _window_mean_vjp(grad, input, windows, include_padding, divisor):
     return depends_on(spread_mean(grad, windows, include_padding, divisor), input)
 
 
-@window_mean.raw
+@window_mean.vjp_on_arrays
 def _window_mean_raw(grad, windows, include_padding, divisor):
     return _spread_mean(grad, windows, include_padding, divisor)
 
@@ -489,7 +489,7 @@ def _window_max_vjp(grad, input, windows, keep):
     return put_plane(grad, at, input, len(windows))
 
 
-@window_max.raw
+@window_max.vjp_on_arrays
 def _window_max_raw(grad, input, windows, keep):
     at = keep.indices if keep.indices is not None else _max_with_indices(input, windows)[1]
     return _put_plane(grad, at, input, len(windows))

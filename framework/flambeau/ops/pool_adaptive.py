@@ -98,7 +98,7 @@ def _adaptive_mean_vjp(grad, input, sizes):
     return depends_on(adaptive_spread(grad, tuple(input.shape[input.ndim - len(sizes) :])), input)
 
 
-@adaptive_mean.raw
+@adaptive_mean.vjp_on_arrays
 def _adaptive_mean_raw(grad, input_shape, sizes):
     return _adaptive_spread(grad, input_shape[len(input_shape) - len(sizes) :])
 

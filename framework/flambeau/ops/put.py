@@ -74,7 +74,7 @@ def _take_planned(a, at):
     return a.take(at) if at.dtype is INT64 and 0 < at.size < FEW else None
 
 
-@take.raw
+@take.vjp_on_arrays
 def _take_raw(grad, input_shape, index):
     whole = np.zeros(input_shape, grad.dtype)
     return (kernel.reduce_at(whole, index.reshape(-1), grad.reshape(-1), "sum", True) if index.size else whole, None)

@@ -69,7 +69,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum over `dim` with nan counted as zero. An empty sum is 0."""
 
 
-@nansum.raw
+@nansum.vjp_on_arrays
 def _nansum_raw(grad, out, input, count):
     return grad * ~np.isnan(input)
 
@@ -90,7 +90,7 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
-@mean.raw
+@mean.vjp_on_arrays
 def _mean_raw(grad, out, input, count):
     return grad / count
 
@@ -143,7 +143,7 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
-@prod.raw
+@prod.vjp_on_arrays
 def _prod_raw(grad, out, input, count):
     return (grad * out.conj()) / input.conj() if input.all() else None
 
@@ -193,8 +193,8 @@ def _share_raw(grad, out, input, count):
     return np.where(at, grad / np.asarray(at.sum(axes, keepdims=True), grad.dtype), grad.dtype.type(0))
 
 
-amax.raw(_share_raw)
-amin.raw(_share_raw)
+amax.vjp_on_arrays(_share_raw)
+amin.vjp_on_arrays(_share_raw)
 
 
 @composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="d(2, 3); d(2, 3), dim=1, keepdim=True")
@@ -489,7 +489,7 @@ def _plan_spread(op: Any, root: bool) -> None:
 _plan_spread(variance, False)
 
 
-@variance.raw
+@variance.vjp_on_arrays
 def _variance_raw(grad, input, dims, correction, keepdim):
     n, x = count_of(input.shape, dims), widen(input)
     free = n - correction
@@ -602,7 +602,7 @@ def _deviation_vjp(grad, out, input, dims, correction, keepdim):
     return _variance_vjp(where_tensor(still, 0.0, grad / (2 * where_tensor(still, 1.0, out))), input, dims, correction, keepdim)
 
 
-@deviation.raw
+@deviation.vjp_on_arrays
 def _deviation_raw(grad, out, input, dims, correction, keepdim):
     still = out == 0
     return _variance_raw(np.where(still, 0, grad / (2 * np.where(still, 1, out))).astype(grad.dtype), input, dims, correction, keepdim)

@@ -120,7 +120,7 @@ def _flip_planned(a, dims):
     return move.in_rows(a[tuple(keys)])
 
 
-@flip.raw
+@flip.vjp_on_arrays
 def _flip_raw(grad, dims):
     return (_flip(grad, dims),)
 
@@ -300,7 +300,7 @@ def _roll_planned(a, shifts, dims):
     return _joined([a[(*before, slice(at, None))], a[(*before, slice(None, at))]], dims % a.ndim)
 
 
-@roll.raw(memory=CHANNELS)
+@roll.vjp_on_arrays(memory=CHANNELS)
 def _roll_raw(grad, shifts, dims):
     return _roll(grad, -shifts if isinstance(shifts, int) else tuple(-s for s in shifts), dims)
 

@@ -59,7 +59,7 @@ def _resample_vjp(grad, maps, transposed):
     return resample(grad, maps, not transposed)
 
 
-@resample.raw
+@resample.vjp_on_arrays
 def _resample_raw(grad, maps, transposed):
     return _resample(grad, maps, not transposed)
 

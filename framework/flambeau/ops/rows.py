@@ -113,7 +113,7 @@ def _index_select_vjp(grad, input_shape, dim, index):
     return (lambda: grad.new_zeros(input_shape).index_add(dim, index, grad), None)
 
 
-@index_select.raw
+@index_select.vjp_on_arrays
 def _index_select_raw(grad, input_shape, dim, index):
     if not input_shape:
         return (grad, None)

@@ -94,7 +94,7 @@ def _converted(grad: Tensor, dtype: Any) -> Tensor:
     return (grad.real if grad.is_complex() and not dtype.is_complex else grad).to(dtype)
 
 
-@cumsum.raw
+@cumsum.vjp_on_arrays
 def _cumsum_raw(grad, input_dtype, dim):
     return (kernels.cast(kernel.reverse_cumsum(grad, dim), input_dtype.numpy),)
 
@@ -187,7 +187,7 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
     op.kernel(lambda a, dim: kernel.cumextreme(a, dim, largest))
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])
     op.vjp(_extreme_vjp)
-    op.raw(_extreme_raw, only_first=True)
+    op.vjp_on_arrays(_extreme_raw, only_first=True)
     op.plan(_few_running(Along("running_extremes", largest)), wraps="dim")
     return op
 
@@ -344,7 +344,7 @@ def _differences_vjp(grad, dim):
     return (-differences(cat([edge, grad, edge], dim), dim),)
 
 
-@differences.raw
+@differences.vjp_on_arrays
 def _differences_raw(grad, input_shape, dim):
     made = np.zeros(input_shape, grad.dtype)
     later, earlier = _neighbours(made, dim)

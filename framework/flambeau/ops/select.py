@@ -216,7 +216,7 @@ def _gather_planned(a, dim, at, sparse_grad):
     return None if key is None else np.ascontiguousarray(a[key])
 
 
-@gather.raw
+@gather.vjp_on_arrays
 def _gather_raw(grad, input_shape, dim, index, sparse_grad):
     if sparse_grad:
         return None

@@ -188,7 +188,7 @@ def _view_vjp(grad, self_shape):
     return (grad.reshape(self_shape),)
 
 
-@view_shape.raw
+@view_shape.vjp_on_arrays
 def _view_raw(grad, self_shape):
     return (grad.reshape(self_shape),)
 
@@ -303,7 +303,7 @@ def _expand_vjp(grad, self_shape):
     return (sum_tensor_to(grad, self_shape),)
 
 
-@expand_shape.raw
+@expand_shape.vjp_on_arrays
 def _expand_raw(grad, self_shape):
     from ._spec import sum_to
 
@@ -408,7 +408,7 @@ def _permute_vjp(grad, dims):
     return (grad.permute(_inverse(dims, grad.dim())),)
 
 
-@permute.raw
+@permute.vjp_on_arrays
 def _permute_raw(grad, dims):
     return (grad.transpose(_inverse(dims, grad.ndim)),)
 
@@ -447,7 +447,7 @@ def _transpose_vjp(grad, dim0, dim1):
     return (grad.transpose(dim0, dim1),)
 
 
-@transpose.raw
+@transpose.vjp_on_arrays
 def _transpose_raw(grad, dim0, dim1):
     return (grad.swapaxes(dim0, dim1) if grad.ndim else grad,)
 
@@ -588,7 +588,7 @@ def _unsqueeze_vjp(grad, dim):
     return (grad.squeeze(dim),)
 
 
-@unsqueeze.raw
+@unsqueeze.vjp_on_arrays
 def _unsqueeze_raw(grad, dim):
     return (grad.squeeze(dim),)
 
@@ -628,7 +628,7 @@ def _squeeze_vjp(grad, input_shape):
     return (grad.reshape(input_shape),)
 
 
-@squeeze_dims.raw
+@squeeze_dims.vjp_on_arrays
 def _squeeze_raw(grad, input_shape):
     return (grad.reshape(input_shape),)
 
@@ -783,7 +783,7 @@ def _select_vjp(grad, input_shape, dim, index):
     return (whole,)
 
 
-@select.raw
+@select.vjp_on_arrays
 def _select_raw(grad, input_shape, dim, index):
     whole = np.zeros(input_shape, grad.dtype)
     whole[(slice(None),) * (dim % len(input_shape)) + (index,)] = grad
@@ -810,7 +810,7 @@ def _slice_vjp(grad, input_shape, dim, start, stop, step):
     return (whole,)
 
 
-@slice_dim.raw
+@slice_dim.vjp_on_arrays
 def _slice_raw(grad, input_shape, dim, start, stop, step):
     whole = np.zeros(input_shape, grad.dtype)
     whole[(slice(None),) * dim + (slice(start, stop, step),)] = grad
@@ -926,7 +926,7 @@ def _as_strided_vjp(grad, input, size, stride, storage_offset):
     return (flat.index_select(0, wrap_index(mine)).reshape(own.shape),)
 
 
-@as_strided.raw
+@as_strided.vjp_on_arrays
 def _as_strided_raw(grad, input, size, stride, storage_offset):
     own, part = input, Geometry(size, stride, storage_offset)
     if not grad.size:

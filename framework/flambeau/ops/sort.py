@@ -308,7 +308,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     public.__name__, public.__doc__ = name, doc
     op = composite(surface=EVERY, samples="d(2, 3); d(2, 5), 1; d(4, 2), 0, True", exact_out=True, elements="reduced")(public)
 
-    @single.raw
+    @single.vjp_on_arrays
     def _whole_raw(grad, out, input):
         at = (input == out) | ((input != input) & (out != out))
         return (np.where(at, grad / max(1, int(at.sum())), grad.dtype.type(0)),)

@@ -92,7 +92,7 @@ def _product_vjp(grad, values, rows, columns, dense, dense_shape):
     )
 
 
-@sparse_dense_product.raw
+@sparse_dense_product.vjp_on_arrays
 def _product_raw(grad, values, rows, columns, dense, dense_shape, needs_values, needs_dense):
     if values.dtype.kind == "c":                      # conjugates are made by the rule on tensors
         return None
@@ -200,7 +200,7 @@ def _softmax_of_groups_vjp(grad, out, groups, count):
     return weighted - out * _group_sums(weighted, groups, count), None
 
 
-@softmax_of_groups.raw
+@softmax_of_groups.vjp_on_arrays
 def _softmax_of_groups_raw(grad, out, groups, count):
     weighted = widen(grad) * widen(out)
     return narrow(weighted - out * _sums(weighted, groups, count), grad.dtype), None
@@ -211,7 +211,7 @@ def _log_softmax_of_groups_vjp(grad, out, groups, count):
     return grad - out.exp() * _group_sums(grad, groups, count), None
 
 
-@log_softmax_of_groups.raw
+@log_softmax_of_groups.vjp_on_arrays
 def _log_softmax_of_groups_raw(grad, out, groups, count):
     wide = widen(grad)
     return narrow(wide - np.exp(widen(out)) * _sums(wide, groups, count), grad.dtype), None

@@ -45,7 +45,7 @@ tril.kernel(kernels.tril)
 tril.plan(lambda a, diagonal: kernels.shortly(a, diagonal, False))
 tril.shape(lambda input, diagonal: (input.shape, input.dtype))
 tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
-tril.raw(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
+tril.vjp_on_arrays(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
 
 
 @primitive(surface=EVERY, check=_check_matrices("triu"), samples="x(3, 4); x(2, 3, 3), -1", exact_out=True, cuda="moves.triu")
@@ -65,7 +65,7 @@ triu.kernel(kernels.triu)
 triu.plan(lambda a, diagonal: kernels.shortly(a, diagonal, True))
 triu.shape(lambda input, diagonal: (input.shape, input.dtype))
 triu.vjp(lambda grad, diagonal: (grad.triu(diagonal),))
-triu.raw(lambda grad, diagonal: (kernels.triu(grad, diagonal),))
+triu.vjp_on_arrays(lambda grad, diagonal: (kernels.triu(grad, diagonal),))
 
 
 @tril.batch
@@ -118,7 +118,7 @@ def _trace_vjp(grad, input_shape):
     return (grad.new_zeros(input_shape).diagonal_scatter(grad.expand(min(input_shape)), 0),)
 
 
-@trace.raw
+@trace.vjp_on_arrays
 def _trace_raw(grad, input_shape):
     made = np.zeros(input_shape, grad.dtype)
     made.reshape(-1)[: min(input_shape) * input_shape[1] : input_shape[1] + 1] = grad

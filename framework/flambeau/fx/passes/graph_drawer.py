@@ -59,7 +59,7 @@ class DotGraph:
         return done.stdout
 
     def write(self, path: str | Path, format: str = "raw") -> None:
-        """Write the picture, or the text for ``raw``, to a file."""
+        """Write the picture, or the text for ``vjp_on_arrays``, to a file."""
         if format in ("raw", "dot"):
             self.write_raw(path)
         else:

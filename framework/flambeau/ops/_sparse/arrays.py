@@ -160,9 +160,9 @@ class _Values(Node):
 
     __slots__ = ()
     title = "ValuesBackward0"
-    has_raw = True
+    has_array_vjp = True
 
-    def raw(self, grad: Any) -> Any:
+    def vjp_on_arrays(self, grad: Any) -> Any:
         if grad.__class__ is not ndarray:
             return engine.through_tensors(self, grad)
         return (self.saved[0].over(wrap(grad)),)
@@ -176,9 +176,9 @@ class _Made(Node):
 
     __slots__ = ()
     title = "SparseTensorBackward0"
-    has_raw = True
+    has_array_vjp = True
 
-    def raw(self, grad: Any) -> Any:
+    def vjp_on_arrays(self, grad: Any) -> Any:
         pattern = self.saved[0]
         if isinstance(grad, SparseArray) and all(map(operator.is_, grad.parts[:-1], pattern.parts[:-1])):
             return (grad.values._array,)

@@ -56,17 +56,17 @@ class ElementwiseNode(Node):
     """Jacobian is diagonal: one gradient formula per argument serves both directions."""
 
     __slots__ = ()
-    has_raw = True
+    has_array_vjp = True
 
-    def raw(self, grad: Any) -> Any:
-        # The first backward of each op writes its rule, which calls `raw_general` for what its formulas were not specialised for.
+    def vjp_on_arrays(self, grad: Any) -> Any:
+        # The first backward of each op writes its rule, which calls `general_vjp_on_arrays` for what its formulas were not specialised for.
         from .. import _entry
 
         cls = type(self)
-        cls.raw = _entry.make_raw(self.op, cls.raw_general)
-        return cls.raw(self, grad)
+        cls.vjp_on_arrays = _entry.make_array_vjp(self.op, cls.general_vjp_on_arrays)
+        return cls.vjp_on_arrays(self, grad)
 
-    def raw_general(self, grad: Any) -> Any:
+    def general_vjp_on_arrays(self, grad: Any) -> Any:
         if grad.__class__ is MetaArray:
             return engine.through_tensors(self, grad)
         check_versions(self)

@@ -80,7 +80,7 @@ class CopySlices(Node):
 
     __slots__ = ()
     title = "CopySlices"
-    has_raw = True
+    has_array_vjp = True
 
     @staticmethod
     def make(region: Region, before: Node | None, node: Node) -> CopySlices:
@@ -96,13 +96,13 @@ class CopySlices(Node):
     def name(self) -> str:
         return self.title
 
-    def raw(self, grad: Any) -> Any:
+    def vjp_on_arrays(self, grad: Any) -> Any:
         region, node, through = self.saved
-        if grad.__class__ is not ndarray or not node.has_raw or _state.transformed():
+        if grad.__class__ is not ndarray or not node.has_array_vjp or _state.transformed():
             return engine.through_tensors(self, grad)
         whole, part = region.in_array(grad)
         with _everything_wanted():
-            inner = node.raw(np.array(part))
+            inner = node.vjp_on_arrays(np.array(part))
         part[...] = inner[0] if through and inner[0] is not None else 0
         return (whole, *inner[1:])
 

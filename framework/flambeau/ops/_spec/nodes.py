@@ -197,18 +197,19 @@ def are_arrays(grads: Any) -> bool:
     return all([g is None or g.__class__ is ndarray for g in grads])  # noqa: C419  # a generator takes three times as long
 
 
-def raw(op: Any, general: Any) -> Any:
+def vjp_on_arrays(op: Any, general: Any) -> Any:
     """``fn(node, grad) -> gradients of its parents`` by the rule on arrays; `general` answers for nodes with lists of tensors."""
     tensors = tensor_names(op)
     saved = [f"s{i}" for i in range(len(op.saved_names))]
     of_tensors = [s for s, name in zip(saved, op.saved_names, strict=True) if name in tensors or name[:3] == "out"]
     given = ", ".join(
-        "first" if at is None else f"s{at}" if at.__class__ is int else f"p{tensors.index(at[6:])} is not None" for at in op.raw_sources
+        "first" if at is None else f"s{at}" if at.__class__ is int else f"p{tensors.index(at[6:])} is not None"
+        for at in op.array_vjp_sources
     )
     found, parents = ([f"{kind}{i}" for i in range(len(tensors))] for kind in "gp")
     lines = [
-        f"first = {'grad[0] if node.shape else grad' if op.raw_of_first else 'grad'}",
-        f"if not ({'are_arrays(grad)' if op.raw_of_all else 'first.__class__ is ndarray'}) or node.lengths is not None:",
+        f"first = {'grad[0] if node.shape else grad' if op.array_vjp_of_first else 'grad'}",
+        f"if not ({'are_arrays(grad)' if op.array_vjp_of_all else 'first.__class__ is ndarray'}) or node.lengths is not None:",
         "    return general(node, grad)",
         "seq = node.seq",
         "for record in node.versions:",
@@ -230,9 +231,10 @@ def raw(op: Any, general: Any) -> Any:
     ]
     made = [f"None if {p} is None or {g} is None else {g}() if {g}.__class__ is FUNCTION else {g}, "
             for g, p in zip(found, parents, strict=True)]  # fmt: skip
-    body = ["def raw(node, grad):", *indented(lines), f"    return ({''.join(made)})"]
+    body = ["def vjp_on_arrays(node, grad):", *indented(lines), f"    return ({''.join(made)})"]
     return written(
-        op, "raw", body, rule=op.raw_rule, general=general, check_versions=check_versions, wanted_parents=engine.wanted_parents,
+        op, "vjp_on_arrays", body, rule=op.array_vjp_rule, general=general, check_versions=check_versions,
+        wanted_parents=engine.wanted_parents,
         through_tensors=engine.through_tensors, are_arrays=are_arrays, NoStrides=NoStrides, Overwritten=tape.Overwritten,
         FUNCTION=type(lambda: None),
     )  # fmt: skip

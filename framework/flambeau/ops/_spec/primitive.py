@@ -29,29 +29,29 @@ _new = object.__new__
 
 
 class PrimitiveNode(Node):
-    """A node whose rule is written on Tensors (`op.vjp_rule`), and perhaps on arrays too (`op.raw_rule`)."""
+    """A node whose rule is written on Tensors (`op.vjp_rule`), and perhaps on arrays too (`op.array_vjp_rule`)."""
 
     __slots__ = ()
     lengths: Any = None  # where arguments are lists of tensors: how many each has
 
-    def raw(self, grad: Any) -> Any:
+    def vjp_on_arrays(self, grad: Any) -> Any:
         # The first backward of each op writes what calls its rule, see `nodes.py`.
         cls = type(self)
-        cls.raw = nodes.raw(self.op, cls.raw_general)
-        return cls.raw(self, grad)
+        cls.vjp_on_arrays = nodes.vjp_on_arrays(self.op, cls.general_vjp_on_arrays)
+        return cls.vjp_on_arrays(self, grad)
 
-    def raw_general(self, grad: Any) -> Any:
+    def general_vjp_on_arrays(self, grad: Any) -> Any:
         op = self.op
-        first = grad[0] if self.shape and op.raw_of_first else grad
-        if not (nodes.are_arrays(grad) if op.raw_of_all else first.__class__ is ndarray):  # raw rules are for the host
+        first = grad[0] if self.shape and op.array_vjp_of_first else grad
+        if not (nodes.are_arrays(grad) if op.array_vjp_of_all else first.__class__ is ndarray):  # rules on arrays are for the host
             return engine.through_tensors(self, grad)
         check_versions(self)
         saved = self.saved
         values = [
-            first if at is None else saved[at] if at.__class__ is int else self._need(at) for at in op.raw_sources
+            first if at is None else saved[at] if at.__class__ is int else self._need(at) for at in op.array_vjp_sources
         ]
         try:
-            found = op.raw_rule(*values)
+            found = op.array_vjp_rule(*values)
         except NoStrides:                             # what was saved is of another kind
             found = None
         return engine.through_tensors(self, grad) if found is None else op.line_up(self, found)
@@ -110,7 +110,7 @@ class PrimitiveNode(Node):
 
 
 def _placed_as(fn: Any, memory: Any) -> Any:
-    """The raw rule `fn`, whose one gradient lies in memory as `memory` says of the gradient that arrives."""
+    """The rule on arrays `fn`, whose one gradient lies in memory as `memory` says of the gradient that arrives."""
 
     def rule(grad: Any, *args: Any) -> Any:
         made = fn(grad, *args)
@@ -131,7 +131,7 @@ class PrimitiveOp(Op):
     """An op with a kernel of its own.
 
     Rules are given by decorators on the op: `kernel` (arrays to array or tuple of arrays), `shape` (Tensors to
-    ``(shape, dtype)`` or ``(shape, dtype, byte strides)``, for meta; a list of these for several results), `vjp` and `raw`
+    ``(shape, dtype)`` or ``(shape, dtype, byte strides)``, for meta; a list of these for several results), `vjp` and `vjp_on_arrays`
     (gradient first, then the names they need: parameters, ``out``, ``<param>_shape``, ``needs_<param>``), `jvp`, `batch`.
     """
 
@@ -155,14 +155,14 @@ class PrimitiveOp(Op):
         self.cuda_rule: Any = None
         self.shape_rule: Any = None
         self.vjp_rule: Any = None
-        self.raw_rule: Any = None
-        self.raw_of_first = self.raw_of_all = False
+        self.array_vjp_rule: Any = None
+        self.array_vjp_of_first = self.array_vjp_of_all = False
         self.jvp_rule: Any = None
         self.stored: Any = None  # the plan that stores in the first argument
         self.inplace_rule: Any = None
         self.not_differentiable = ""  # why there is no vjp, where there is none
         self.vjp_names: tuple[str, ...] = ()
-        self.raw_names: tuple[str, ...] = ()
+        self.array_vjp_names: tuple[str, ...] = ()
         self.saved_names: tuple[str, ...] = ()
         self.return_type: Any = None
         super().__init__(fn, surface, namespace, aliases, autocast)
@@ -188,7 +188,7 @@ class PrimitiveOp(Op):
         self._collect()
         return fn
 
-    def raw(self, fn: Any = None, *, only_first: bool = False, of_all: bool = False, memory: Any = None) -> Any:
+    def vjp_on_arrays(self, fn: Any = None, *, only_first: bool = False, of_all: bool = False, memory: Any = None) -> Any:
         """The vjp on arrays, for first-order gradients of ops with one output; None from it leaves the gradient to the vjp.
 
         Args:
@@ -197,11 +197,11 @@ class PrimitiveOp(Op):
             memory: an order of `memory.py`, for the only gradient of a rule whose vjp leaves it so, by the gradient that arrives.
         """
         if fn is None:
-            return functools.partial(self.raw, only_first=only_first, of_all=of_all, memory=memory)
-        self.raw_rule = fn if memory is None else _placed_as(fn, memory)
-        self.raw_of_first, self.raw_of_all = only_first, of_all
-        self.raw_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
-        self.node_class.has_raw = True
+            return functools.partial(self.vjp_on_arrays, only_first=only_first, of_all=of_all, memory=memory)
+        self.array_vjp_rule = fn if memory is None else _placed_as(fn, memory)
+        self.array_vjp_of_first, self.array_vjp_of_all = only_first, of_all
+        self.array_vjp_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+        self.node_class.has_array_vjp = True
         self._collect()
         return fn
 
@@ -238,7 +238,7 @@ class PrimitiveOp(Op):
         return nodes.history(self)
 
     def _collect(self) -> None:
-        names = dict.fromkeys((*self.vjp_names, *self.raw_names))
+        names = dict.fromkeys((*self.vjp_names, *self.array_vjp_names))
         self.saved_names = tuple(n for n in names if n != "grad" and n[:6] != "needs_")
         # A view whose rules read nothing but its first argument's shape and plain arguments saves all of these, in order.
         plain = (self.params[0] + "_shape", *self.params[1:])
@@ -246,8 +246,8 @@ class PrimitiveOp(Op):
         if self.saves_plainly:
             self.saved_names = plain
         index = {n: i for i, n in enumerate(self.saved_names)}
-        # Where each argument of the raw rule comes from: None is the gradient, an int a saved value, a name a need.
-        self.raw_sources = [None if n == "grad" else index.get(n, n) for n in self.raw_names]
+        # Where each argument of the rule on arrays comes from: None is the gradient, an int a saved value, a name a need.
+        self.array_vjp_sources = [None if n == "grad" else index.get(n, n) for n in self.array_vjp_names]
 
     # -- forward
 

@@ -47,15 +47,15 @@ def _of_transposed(dim: Any) -> Any:
 
 class ReductionNode(Node):
     __slots__ = ()
-    has_raw = True
+    has_array_vjp = True
 
-    def raw(self, grad: Any) -> Any:
+    def vjp_on_arrays(self, grad: Any) -> Any:
         op = self.op
-        if grad.__class__ is not ndarray or grad.dtype is not self.dtype or not (op.spreads_only or op.raw_rule):
+        if grad.__class__ is not ndarray or grad.dtype is not self.dtype or not (op.spreads_only or op.array_vjp_rule):
             return engine.through_tensors(self, grad)
         shape, axes, keepdim = self.shape
         found = aligned(grad, shape, axes, keepdim)
-        if op.raw_rule is not None:
+        if op.array_vjp_rule is not None:
             if self.versions:
                 check_versions(self)
             out, input = self.saved
@@ -63,7 +63,7 @@ class ReductionNode(Node):
                 out = aligned(out, shape, axes, keepdim)
             token = ignore_fp_flags()
             try:
-                found = op.raw_rule(found, out, input, count_of(shape, axes))
+                found = op.array_vjp_rule(found, out, input, count_of(shape, axes))
             finally:
                 restore_fp_flags(token)
             if found is None:
@@ -103,7 +103,7 @@ class ReductionOp(Op):
         self.samples = samples
         self.differentiable = partial is not None or vjp is not None
         rule = partial or vjp
-        self.raw_rule: Any = None
+        self.array_vjp_rule: Any = None
         # The gradient of a plain sum is the incoming one, spread.
         self.spreads_only = partial is not None and not partial.__code__.co_argcount and partial() == 1
         self.reads = rule.__code__.co_varnames[: rule.__code__.co_argcount] if rule else ()
@@ -116,13 +116,13 @@ class ReductionOp(Op):
         call = f"ALONG.enter({input}, {dim}, {'keepdim' if 'keepdim' in rest else False})"
         self.plan(self._found_by(along), native=f"{call} if dtype is None else None" if "dtype" in rest else call, names={"ALONG": along})
 
-    def raw(self, fn: Any) -> Any:
+    def vjp_on_arrays(self, fn: Any) -> Any:
         """The vjp on arrays: ``fn(grad, out, input, count)``.
 
         `grad` and `out` broadcast against `input`; what the vjp does not read is None, and `count` elements were reduced to
         each. It returns the gradient, whole (a new array) or still to be spread; or None to leave it to the vjp.
         """
-        self.raw_rule = fn
+        self.array_vjp_rule = fn
         return fn
 
     def ways(self, asked: Any) -> list[Any]:

@@ -38,16 +38,16 @@ class ViewNode(PrimitiveNode):
 
     __slots__ = ()
 
-    def raw(self, grad: Any) -> Any:
+    def vjp_on_arrays(self, grad: Any) -> Any:
         if self.versions or grad.__class__ is not ndarray:
-            return self.raw_general(grad)
+            return self.general_vjp_on_arrays(grad)
         op = self.op
         saved = self.saved
-        if op.raw_rule is None:                       # a part, see `ViewOp.shows_part`
+        if op.array_vjp_rule is None:                       # a part, see `ViewOp.shows_part`
             whole = np.zeros(saved[0], grad.dtype)
             op.kernel_rule(whole, *saved[1:])[...] = grad
             return (whole,)
-        found = op.raw_rule(*[grad if at is None else saved[at] for at in op.raw_sources])
+        found = op.array_vjp_rule(*[grad if at is None else saved[at] for at in op.array_vjp_sources])
         return engine.through_tensors(self, grad) if found is None else found
 
     def add_piece(self, whole: Any, grad: Any) -> bool:
@@ -90,7 +90,7 @@ class ViewOp(PrimitiveOp):
 
     def shows_part(self) -> None:
         """Say that the view shows some elements, each once: its gradient lies in zeros of the whole, where the view would be."""
-        self.node_class.has_raw = self.node_class.looks_around = True
+        self.node_class.has_array_vjp = self.node_class.looks_around = True
 
     def finish(self, args: Any, result: Any) -> Any:
         source = args[0]
@@ -260,9 +260,9 @@ class PartNode(Node):
     """Puts the gradient of one piece back into zeros of the whole."""
 
     __slots__ = ()
-    has_raw = looks_around = True
+    has_array_vjp = looks_around = True
 
-    def raw(self, grad: Any) -> Any:
+    def vjp_on_arrays(self, grad: Any) -> Any:
         if grad.__class__ is not ndarray:
             return engine.through_tensors(self, grad)
         part, args, shape = self.saved
