@@ -162,7 +162,7 @@ for _ in range(4):
 if child:
     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    environment = {**os.environ, "FLAMBEAU_CACHE": "0"}
+    environment = {**os.environ, "FLAMBEAU_CACHE": "off"}
 
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)
 
