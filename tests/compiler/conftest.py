@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flambeau._inductor import config
-from flambeau.compiler import _functions
 
 
 @pytest.fixture(autouse=True)
 def _calls_wait_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "compile_threads", 1)
-    monkeypatch.setattr(_functions, "TRIALS", 0)

@@ -48,7 +48,7 @@ def chain(clock: Any) -> Any:
 def test_the_faster_way_stays(fused: float, stays: bool, clock: Any) -> None:
     clock["fused"] = fused
     f, x = chain(clock), fb.randn(64, 1024)
-    compiled, expected = fb.compile(f), f(x)
+    compiled, expected = fb.compile(f, mode="max-autotune"), f(x)
     for _ in range(_programs.FUSED_AFTER + 2 * 3):
         assert same(compiled(x), expected)
     assert clock["calls"] == 3                        # by turns with calls as they are
@@ -61,7 +61,7 @@ def test_the_faster_way_stays(fused: float, stays: bool, clock: Any) -> None:
 
 def test_other_looks_are_tried_by_themselves(clock: Any) -> None:
     clock["fused"] = 2.0
-    compiled = fb.compile(chain(clock))
+    compiled = fb.compile(chain(clock), mode="max-autotune")
     for x in (fb.randn(64, 1024), fb.randn(32, 1024)):
         clock["calls"] = 0
         for _ in range(12):
@@ -71,7 +71,7 @@ def test_other_looks_are_tried_by_themselves(clock: Any) -> None:
 
 def test_what_records_gradients_is_not_tried(clock: Any) -> None:
     clock["fused"] = 2.0
-    compiled, x = fb.compile(chain(clock)), fb.randn(64, 1024, requires_grad=True)
+    compiled, x = fb.compile(chain(clock), mode="max-autotune"), fb.randn(64, 1024, requires_grad=True)
     for _ in range(12):
         compiled(x)
 
@@ -81,7 +81,7 @@ def test_what_records_gradients_is_not_tried(clock: Any) -> None:
 def test_exceptions_and_side_effects_of_trials_are_those_of_calls(clock: Any) -> None:
     seen: list[int] = []
 
-    @fb.compile
+    @fb.compile(mode="max-autotune")
     def f(x: fb.Tensor, n: float) -> fb.Tensor:
         seen.append(1)
         y = (x * n).sin() + 1.0

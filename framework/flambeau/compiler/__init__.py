@@ -52,7 +52,7 @@ def compile(  # PyTorch's name
         backend: the name of a backend, see `list_backends`, or a function: ``backend(graph_module, example_inputs)`` returns a
             function of tensors like the example inputs, which returns the graph's results. Functions get `options` as a keyword.
         mode: "default"; "reduce-overhead", which replays a stable program without the Python that recorded it, see docs/compile.md;
-            "max-autotune" or "max-autotune-no-cudagraphs", which compile as the default does.
+            "max-autotune" or "max-autotune-no-cudagraphs", which time some calls with fused kernels and without, and stay with the faster.
         options: settings of the backend by name, instead of `mode`: those of `torch._inductor.config`, of which "triton.cudagraphs" is
             "reduce-overhead", and "verify_every", a number n: "reduce-overhead" with every n-th call looked at.
         disable: return `model` as it is.

@@ -12,8 +12,9 @@ __all__ = ["Backend", "chosen", "lookup_backend", "names", "register_backend"]
 class Backend(NamedTuple):
     """A backend: `maker` makes a function of a GraphModule and example inputs; None for what this package computes itself.
 
-    Of the latter, `replays` says that programs run without the Python that recorded them, `verify_every` how often that is checked, and
-    `freezes` that what follows from tensors that are no arguments is computed once.
+    Of the latter, `replays` says that programs run without the Python that recorded them, `verify_every` how often that is checked,
+    `freezes` that what follows from tensors that are no arguments is computed once, and `tunes` that calls are timed with fused kernels
+    and without.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Backend(NamedTuple):
     replays: bool = False
     verify_every: int = 0
     freezes: bool = False
+    tunes: bool = False
 
 
 def _eager(gm: Any, example_inputs: Any, **settings: Any) -> Any:
@@ -113,4 +115,5 @@ def _own(name: str, mode: Any, options: dict[str, Any]) -> Backend:
         raise RuntimeError(f"compile: options['verify_every'] must be a number of calls, 0 or more, got {every!r}")
     freezes = bool(options.get("freezing", config.freezing))
     replays = mode != "max-autotune-no-cudagraphs" and bool(options.get("triton.cudagraphs", config.triton.cudagraphs))
-    return Backend(name, None, mode == "reduce-overhead" or every > 0 or replays or freezes, every, freezes)
+    tunes = mode in ("max-autotune", "max-autotune-no-cudagraphs") or bool(options.get("max_autotune", config.max_autotune))
+    return Backend(name, None, mode == "reduce-overhead" or every > 0 or replays or freezes, every, freezes, tunes)

@@ -18,7 +18,7 @@ from ._recorder import Deferred, Recorder, Step
 
 _local = _state.local
 _MOST_SIGNATURES = 256                                # of calls, that a function remembers
-TRIALS = 3                                            # calls that are timed with and without fused kernels; 0: all are fused
+TRIALS = 3                                            # calls that are timed with and without fused kernels, where a backend tunes
 
 
 class Trial:
@@ -36,7 +36,7 @@ class Trial:
 
     def is_lost(self) -> bool:
         """Whether fused kernels have been found to be no faster."""
-        return len(self.plain) == TRIALS > 0 and min(self.plain) <= min(self.fused)
+        return len(self.plain) == TRIALS and min(self.plain) <= min(self.fused)
 
 
 class Function:
@@ -84,14 +84,14 @@ class Function:
             signature = (_local.asked, *map(_looks, args), *[(k, _looks(v)) for k, v in kwargs.items()])
             if signature in self.plain:
                 return self.fn(*args, **kwargs)
-            return self._fused(signature, args, kwargs)
+            return self._fused(signature, args, kwargs, backend.tunes)
         finally:
             _local.compiling = before
 
-    def _fused(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result with chains of elementwise operations fused. Calls without one, and those that it makes no faster, are plain later."""
+    def _fused(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tunes: bool) -> Any:
+        """The result with chains of elementwise operations fused. Calls without one are plain later; if it `tunes`, slower ones too."""
         whole = self.fullgraph
-        trial = self.trials.get(signature)
+        trial = self.trials.get(signature) if tunes else None
         if trial is not None and trial.is_plain_next():
             began = perf_counter()
             result = self.fn(*args, **kwargs)
@@ -109,7 +109,7 @@ class Function:
             self.fullgraph = False                    # of the first call; the next ones fuse
         elif not fused:
             self._leave(signature)
-        elif (trial is None or len(trial.fused) < TRIALS) and all(program.is_final() for program in fused):
+        elif tunes and (trial is None or len(trial.fused) < TRIALS) and all(program.is_final() for program in fused):
             # Of what backward will take, a call says nothing.
             if trial is None and not any(chain.histories for program in fused for chain in program.chains):
                 if len(self.trials) >= _MOST_SIGNATURES:
