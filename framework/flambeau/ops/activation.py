@@ -484,6 +484,9 @@ def _softmax_backward_data(grad_output, output, dim, input_dtype):
     """The gradient of the input of a softmax along `dim` from that of its result `output`; float16 if `input_dtype` is."""
 
 
+_softmax_backward_data.in_pieces(along="dim")
+
+
 @_softmax_backward_data.kernel
 def _softmax_slope_kernel(grad, out, dim, input_dtype):
     return _in_half(softmax_kernels.softmax_grad(grad, out, dim), input_dtype)
@@ -555,6 +558,9 @@ def _log_softmax_raw(grad, out, dim):
 )
 def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
     """The gradient of the input of a log_softmax along `dim` from that of its result `output`; float16 if `input_dtype` is."""
+
+
+_log_softmax_backward_data.in_pieces(along="dim")
 
 
 @_log_softmax_backward_data.kernel
