@@ -625,3 +625,9 @@ def test_a_tensor_of_the_cpu_has_no_cuda_array_interface():
     assert not hasattr(x, "__cuda_array_interface__")
     x._array = Memory()
     assert x.__cuda_array_interface__ == {"version": 3}
+
+
+@pytest.mark.parametrize("name", ["__add__", "__radd__", "__rmul__", "__rand__", "__ror__", "__rxor__", "__rdiv__", "__rpow__", "__eq__"])
+def test_operators_refuse_to_be_those_of_two_numbers(name: str) -> None:
+    with pytest.raises(TypeError, match="must be Tensor, not int"):
+        getattr(fb.Tensor, name)(2, 3)

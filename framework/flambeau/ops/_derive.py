@@ -191,7 +191,7 @@ def install_operator(name: str, op_name: str, swapped: bool = False, inplace: bo
 
     def first_use(self: Any, other: Any) -> Any:
         setattr(Tensor, name, _entry.make_operator(name, op_name, swapped, inplace))
-        return getattr(self, name)(other)
+        return getattr(Tensor, name)(self, other)
 
     first_use.__name__ = name
     setattr(Tensor, name, first_use)
@@ -215,7 +215,7 @@ def install_unary(name: str, op_name: str) -> None:
 
     def first_use(self: Any) -> Any:
         setattr(Tensor, name, OPS[op_name].method)
-        return getattr(self, name)()
+        return getattr(Tensor, name)(self)
 
     first_use.__name__ = name
     setattr(Tensor, name, first_use)

@@ -411,7 +411,7 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
     fn = make_inplace(op) if inplace else op.method
     if not swapped and not inplace:
         return _operator_with_fast_path(op, name, fn)
-    constants: dict[str, Any] = {"fn": fn, "operand": _is_operand}
+    constants: dict[str, Any] = {"fn": fn, "operand": _is_operand, "Tensor": Tensor}
     first, second = ("self", "other")
     fast, divides = "", swapped and op_name == "div"  # by which PyTorch multiplies
     if swapped:
@@ -428,6 +428,8 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
         "        try:\n"
         f"            return fn({first}, {second})\n"
         "        except TypeError:\n"
+        f"            if not isinstance({second if swapped else first}, Tensor):\n"
+        "                raise\n"
         f"            if isinstance({first if swapped else second}, ndarray):\n"
         f"                return {f'{second}.reciprocal() * {first}' if divides else 'NotImplemented'}\n"
         f"            if operand({first if swapped else second}):\n"
@@ -450,7 +452,7 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     params = op.positional[:2]
     args = ", ".join(params)
     fast: list[str] = []
-    constants = {"fn": fn, "operand": _is_operand, "OP": op, **_of_elementwise(op)}
+    constants = {"fn": fn, "operand": _is_operand, "OP": op, "Tensor": Tensor, **_of_elementwise(op)}
     if op.answers and len(op.params) == 2:
         constants.update(_answers(op))
         fast = op.asking(params)
@@ -465,7 +467,8 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         fast = [f"if INTERPRETED and ({say} or not ({known})):", *seen, "else:", *indented(_tried(fast))]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
     theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
-    lines = [*fast, "try:", f"    return fn({args})", "except TypeError:", f"    if isinstance({params[1]}, ndarray):",
+    lines = [*fast, "try:", f"    return fn({args})", "except TypeError:", f"    if not isinstance({params[0]}, Tensor):",
+             "        raise", f"    if isinstance({params[1]}, ndarray):",
              f"        return {theirs}", f"    if operand({params[1]}):", "        raise",
              "    return NotImplemented"]  # fmt: skip
     text = f"def make({', '.join(constants)}):\n    def {name}({args}):\n{_text(lines)}    return {name}\n"

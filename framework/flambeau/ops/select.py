@@ -684,6 +684,8 @@ def _gathered_places(input, indices, dim):
     if dim is None:
         return None
     own, shape = indices._array.shape, input._array.shape
+    if not shape:
+        return None
     d = dim % len(shape)
     return gather.answer(input, dim, indices, False) if own[:d] == shape[:d] and own[d + 1 :] == shape[d + 1 :] else None
 
