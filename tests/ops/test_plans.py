@@ -547,4 +547,6 @@ def test_a_usual_call_takes_few_calls_of_python(text):
     finally:
         sys.setprofile(None)
 
+    made = [name for name in made if name != "unknown"]  # asked once a class of operands overrides functions, as other tests' do
+
     assert len(made) - 1 <= FEW_CALLS[text], made

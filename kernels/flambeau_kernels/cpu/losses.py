@@ -188,7 +188,9 @@ def nll_grad(grad: np.ndarray, shape: tuple[int, ...], kept: Any, target: np.nda
         values = np.where(target == ignored, values.dtype.type(0), values)
     restore_fp_flags(token)
     made = np.zeros(shape, grad.dtype)
-    if len(shape) == 2 and shape[1]:
+    if len(shape) == 1:
+        made[chosen.reshape(-1)] = values.reshape(-1)
+    elif len(shape) == 2 and shape[1]:
         made.reshape(-1)[chosen + row_starts(*shape)] = values
     elif chosen.size and made.size < 1 << 15:
         made.reshape(-1)[places_in_images(chosen.reshape(-1), shape)] = values.reshape(-1)
