@@ -469,6 +469,11 @@ def _check_slope(grad_output, output, dim, input_dtype):
     return grad_output, output, wrap_dim(dim, output.ndim), input_dtype
 
 
+def _total(x, dim):
+    """The sum along `dim`, which stays; a number is its own."""
+    return x.sum(dim, keepdim=True) if x.ndim else x
+
+
 def _slope_shape(grad_output, output, dim, input_dtype):
     return output.shape, dtypes.float16 if input_dtype is dtypes.float16 else output.dtype
 
@@ -498,12 +503,9 @@ _softmax_backward_data.shape(_slope_shape)
 @_softmax_backward_data.vjp
 def _softmax_slope_vjp(grad, grad_output, output, dim):
     # y = output * (grad_output - s), where s is the sum of output * grad_output
-    def total(x):
-        return x.sum(dim, keepdim=True) if x.ndim else x
-
     grad = grad.to(output.dtype)
-    crossed = total(grad * output)
-    return output * (grad - crossed), lambda: grad * (grad_output - total(output * grad_output)) - grad_output * crossed
+    crossed = _total(grad * output, dim)
+    return output * (grad - crossed), lambda: grad * (grad_output - _total(output * grad_output, dim)) - grad_output * crossed
 
 
 @softmax_along.vjp_on_arrays
@@ -545,7 +547,7 @@ def _log_softmax_shape(input, dim):
 def _log_softmax_vjp(grad, out, dim):
     if type(out) is Tensor and out._array.__class__ is np.ndarray:
         return (_log_softmax_backward_data.function(grad, out, dim, out.dtype),)
-    return (grad - out.exp() * (grad.sum(dim, keepdim=True) if out.ndim else grad),)
+    return (grad - out.exp() * _total(grad, dim),)
 
 
 @log_softmax_along.vjp_on_arrays
@@ -574,12 +576,9 @@ _log_softmax_backward_data.shape(_slope_shape)
 @_log_softmax_backward_data.vjp
 def _log_softmax_slope_vjp(grad, grad_output, output, dim):
     # y = grad_output - exp(output) * s, where s is the sum of grad_output
-    def total(x):
-        return x.sum(dim, keepdim=True) if x.ndim else x
-
     grad = grad.to(output.dtype)
     weighted = grad * output.exp()
-    return grad - total(weighted), lambda: -weighted * total(grad_output)
+    return grad - _total(weighted, dim), lambda: -weighted * _total(grad_output, dim)
 
 
 def _rows_of(logs: bool) -> Any:

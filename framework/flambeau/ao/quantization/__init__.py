@@ -158,7 +158,6 @@ from .stubs import (
     QuantStub,
     QuantWrapper,
 )
-from .utils import QuantType
 
 __all__ = [
     "AffineQuantizedObserverBase", "DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS", "DEFAULT_FLOAT_TO_QUANTIZED_OPERATOR_MAPPINGS",
@@ -167,7 +166,7 @@ __all__ = [
     "Granularity", "HistogramObserver", "MappingType", "MinMaxObserver", "MovingAverageMinMaxObserver",
     "MovingAveragePerChannelMinMaxObserver", "NoopObserver", "ObserverBase", "PerAxis", "PerBlock", "PerChannelMinMaxObserver",
     "PerGroup", "PerRow", "PerTensor", "PerToken", "PlaceholderObserver", "QConfig", "QConfigAny", "QConfigDynamic", "QConfigMapping",
-    "QuantStub", "QuantType", "QuantWrapper", "RecordingObserver", "ReuseInputObserver", "TorchAODType",
+    "QuantStub", "QuantWrapper", "RecordingObserver", "ReuseInputObserver", "TorchAODType",
     "UniformQuantizationObserverBase", "ZeroPointDomain", "add_quant_dequant", "convert", "default_activation_only_qconfig",
     "default_affine_fixed_qparams_fake_quant", "default_affine_fixed_qparams_observer", "default_debug_observer", "default_debug_qconfig",
     "default_dynamic_fake_quant", "default_dynamic_qat_qconfig", "default_dynamic_qconfig", "default_dynamic_quant_observer",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -114,25 +113,6 @@ class QConfigMapping:
             for entry in qconfig_dict.get(key, []):
                 setter(*entry)
         return made
-
-    def of_module(self, name: str, kind: Any) -> QConfigAny:
-        """The QConfig of the module `name` of the class `kind`: see the class."""
-        parts = name.split(".") if name else []
-        for i in range(len(parts), 0, -1):             # itself, then what it is within
-            at = ".".join(parts[:i])
-            if at in self.module_name_qconfigs:
-                return self.module_name_qconfigs[at]
-        if "" in self.module_name_qconfigs:
-            return self.module_name_qconfigs[""]
-        for pattern, config in self.module_name_regex_qconfigs.items():
-            if re.match(pattern, name):
-                return config
-        return self.object_type_qconfigs.get(kind, self.global_qconfig)
-
-    def of_call(self, module: str, kind: Any, index: int) -> QConfigAny:
-        """The QConfig of the call number `index` of a function or method `kind` within the module `module`."""
-        config = self.module_name_object_type_order_qconfigs.get((module, kind, index), self)
-        return self.of_module(module, kind) if config is self else config  # type: ignore[return-value]
 
 
 # Functions and modules whose results have a range that is known.

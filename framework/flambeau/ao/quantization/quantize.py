@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import warnings
 from typing import Any
@@ -244,13 +245,9 @@ def swap_module(
     if type(mod) in custom_module_class_mapping:
         made = custom_module_class_mapping[type(mod)].from_observed(mod)
     elif type(mod) in mapping:
-        kind = mapping[type(mod)]
-        try:
-            made = kind.from_float(mod, use_precomputed_fake_quant=use_precomputed_fake_quant)
-        except TypeError as error:
-            if "use_precomputed_fake_quant" not in str(error):
-                raise
-            made = kind.from_float(mod)               # a class of the program's, which does not take it
+        make = mapping[type(mod)].from_float
+        taken = "use_precomputed_fake_quant" in inspect.signature(make).parameters  # not by each class of a program
+        made = make(mod, use_precomputed_fake_quant=use_precomputed_fake_quant) if taken else make(mod)
     if made is not mod:
         for hook in mod._forward_pre_hooks.values():
             made.register_forward_pre_hook(hook)

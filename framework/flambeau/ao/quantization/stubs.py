@@ -9,8 +9,8 @@ from ...nn import Module
 __all__ = ["DeQuantStub", "QuantStub", "QuantWrapper"]
 
 
-class QuantStub(Module):
-    """Where a model's quantized part begins: the identity until `convert` makes it quantize.
+class _Stub(Module):
+    """The identity until `convert` puts another module in its place.
 
     Args:
         qconfig: of this place; that of the model by default.
@@ -26,21 +26,12 @@ class QuantStub(Module):
         return x
 
 
-class DeQuantStub(Module):
-    """Where a model's quantized part ends: the identity until `convert` makes it dequantize.
+class QuantStub(_Stub):
+    """Where a model's quantized part begins: the identity until `convert` makes it quantize."""
 
-    Args:
-        qconfig: of this place; that of the model by default.
-    """
 
-    def __init__(self, qconfig: Any = None) -> None:
-        super().__init__()
-        if qconfig:
-            self.qconfig = qconfig
-
-    def forward(self, x: Any) -> Any:
-        """`x` itself."""
-        return x
+class DeQuantStub(_Stub):
+    """Where a model's quantized part ends: the identity until `convert` makes it dequantize."""
 
 
 class QuantWrapper(Module):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,7 @@ import flambeau as fb
 
 from ...tensor import Tensor
 
-__all__ = [
-    "SYMMETRIC", "QuantType", "activation_is_dynamically_quantized", "activation_is_statically_quantized", "check_min_max_valid",
-    "get_qconfig_dtypes", "get_quant_type", "is_per_channel", "is_per_tensor", "limits_of", "validate_qmin_qmax", "weight_is_quantized",
-]  # fmt: skip
+__all__ = ["SYMMETRIC", "check_min_max_valid", "is_per_channel", "is_per_tensor", "limits_of", "validate_qmin_qmax"]
 
 SYMMETRIC = (fb.per_tensor_symmetric, fb.per_channel_symmetric)
 
@@ -33,15 +29,6 @@ _LIMITS: dict[Any, tuple[int, int]] = {
     fb.float8_e5m2: (int(fb.finfo(fb.float8_e5m2).min), int(fb.finfo(fb.float8_e5m2).max)),
     fb.float8_e4m3fn: (int(fb.finfo(fb.float8_e4m3fn).min), int(fb.finfo(fb.float8_e4m3fn).max)),
 }  # fmt: skip
-
-
-class QuantType(IntEnum):
-    """When activations are quantized."""
-
-    DYNAMIC = 0
-    STATIC = 1
-    QAT = 2
-    WEIGHT_ONLY = 3
 
 
 def limits_of(dtype: Any, quant_min: int | None = None, quant_max: int | None = None, reduce_range: bool = False) -> tuple[int, int]:
@@ -84,39 +71,3 @@ def is_per_tensor(qscheme: Any) -> bool:
 def is_per_channel(qscheme: Any) -> bool:
     """Whether each channel has its scale."""
     return qscheme in (fb.per_channel_affine, fb.per_channel_affine_float_qparams, fb.per_channel_symmetric)
-
-
-def activation_is_dynamically_quantized(qconfig: Any) -> bool:
-    """Whether activations get their scale when the model runs."""
-    return get_qconfig_dtypes(qconfig)[2]
-
-
-def activation_is_statically_quantized(qconfig: Any) -> bool:
-    """Whether activations get integers whose scale is known before the model runs."""
-    kind, _, dynamic = get_qconfig_dtypes(qconfig)
-    return kind in _LIMITS and not dynamic
-
-
-def weight_is_quantized(qconfig: Any) -> bool:
-    """Whether weights get integers."""
-    return get_qconfig_dtypes(qconfig)[1] in _LIMITS
-
-
-def get_qconfig_dtypes(qconfig: Any) -> tuple[Any, Any, bool]:
-    """The dtypes of activations and weights in a QConfig, and whether activations are quantized when the model runs."""
-    if qconfig is None:
-        raise AssertionError("get_qconfig_dtypes: a QConfig is needed, got None")
-    activation, weight = qconfig.activation(), qconfig.weight()
-    return getattr(activation, "dtype", fb.float), getattr(weight, "dtype", fb.float), bool(getattr(activation, "is_dynamic", False))
-
-
-def get_quant_type(qconfig: Any) -> QuantType:
-    """When activations are quantized by `qconfig`."""
-    activation, weight, dynamic = get_qconfig_dtypes(qconfig)
-    if weight in _LIMITS or weight is fb.float16:
-        if dynamic:
-            return QuantType.DYNAMIC
-        return QuantType.STATIC if activation in _LIMITS else QuantType.WEIGHT_ONLY
-    if weight is fb.float and activation is not fb.float:
-        return QuantType.DYNAMIC if dynamic else QuantType.STATIC
-    raise Exception(f"Unrecognized dtype combination in get_quant_type: activation({activation}), weight({weight})")

@@ -9,7 +9,7 @@ import flambeau as fb
 from ....nn import Module
 from ....tensor import Tensor
 
-__all__ = ["WeightedQuantizedModule", "output_scale", "quantize_weight"]
+__all__ = ["ScaledModule", "WeightedQuantizedModule", "output_scale", "quantize_weight"]
 
 
 def quantize_weight(weight: Tensor, observer: Any) -> Tensor:
@@ -46,11 +46,36 @@ def output_scale(observer: Any) -> tuple[float, int]:
     return float(scale), int(zero)
 
 
-class WeightedQuantizedModule(Module):
-    """A module with a quantized weight, a scale and a zero point of its results; the last two are kept in `state_dict` as tensors."""
+class ScaledModule(Module):
+    """A module whose results have a scale and a zero point, Python numbers that `state_dict` keeps as tensors."""
 
     scale: float
     zero_point: int
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "scale"] = fb.tensor(self.scale)
+        destination[prefix + "zero_point"] = fb.tensor(self.zero_point)
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: Any, unexpected_keys: Any, error_msgs: Any
+    ) -> None:
+        for name, kind in (("scale", float), ("zero_point", int)):
+            if prefix + name in state_dict:
+                setattr(self, name, kind(state_dict[prefix + name]))
+            elif strict:
+                missing_keys.append(prefix + name)
+        own = {prefix + name for name in (*self._own_keys(), "scale", "zero_point")}
+        rest = {name: value for name, value in state_dict.items() if name not in own}
+        super()._load_from_state_dict(rest, prefix, local_metadata, False, missing_keys, unexpected_keys, error_msgs)
+
+    def _own_keys(self) -> tuple[str, ...]:
+        """Entries of `state_dict` that the class reads itself."""
+        return ()
+
+
+class WeightedQuantizedModule(ScaledModule):
+    """A `ScaledModule` with a quantized weight."""
 
     def _weight_bias(self) -> tuple[Tensor, Tensor | None]:
         """The quantized weight and the dense bias."""
@@ -67,24 +92,3 @@ class WeightedQuantizedModule(Module):
     def bias(self) -> Tensor | None:
         """The dense bias, or None."""
         return self._weight_bias()[1]
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "scale"] = fb.tensor(self.scale)
-        destination[prefix + "zero_point"] = fb.tensor(self.zero_point)
-
-    def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: Any, unexpected_keys: Any, error_msgs: Any
-    ) -> None:
-        for name, kind in (("scale", float), ("zero_point", int)):
-            if prefix + name in state_dict:
-                setattr(self, name, kind(state_dict[prefix + name]))
-            elif strict:
-                missing_keys.append(prefix + name)
-        own = [n for n in (*self._own_keys(), "scale", "zero_point") if prefix + n in state_dict]
-        rest = {k: v for k, v in state_dict.items() if k not in {prefix + n for n in own}}
-        super()._load_from_state_dict(rest, prefix, local_metadata, False, missing_keys, unexpected_keys, error_msgs)
-
-    def _own_keys(self) -> tuple[str, ...]:
-        """Entries of `state_dict` that the class reads itself."""
-        return ()

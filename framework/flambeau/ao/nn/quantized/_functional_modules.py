@@ -11,7 +11,7 @@ from ....nn import functional as F
 from ....ops._quantized.arrays import QuantizedArray, Quantizer
 from ....ops._quantized.layers import computed, need_quantized
 from ....tensor import Tensor, wrap
-from ._base import output_scale
+from ._base import ScaledModule, output_scale
 
 __all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]
 
@@ -94,7 +94,7 @@ class FXFloatFunctional(Module):
         return fb.matmul(x, y)
 
 
-class QFunctional(Module):
+class QFunctional(ScaledModule):
     """Operations on quantized tensors, quantized with the module's `scale` and `zero_point`.
 
     >>> q = fb.quantize_per_tensor(fb.tensor([3.0]), 1.0, 0, fb.quint8)
@@ -106,20 +106,6 @@ class QFunctional(Module):
         super().__init__()
         self.scale, self.zero_point = 1.0, 0
         self.activation_post_process = Identity()
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "scale"] = fb.tensor(self.scale)
-        destination[prefix + "zero_point"] = fb.tensor(self.zero_point)
-
-    def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: Any, unexpected_keys: Any, error_msgs: Any
-    ) -> None:
-        for name, kind in (("scale", float), ("zero_point", int)):
-            if prefix + name in state_dict:
-                setattr(self, name, kind(state_dict[prefix + name]))
-            elif strict:
-                missing_keys.append(prefix + name)
 
     def _get_name(self) -> str:
         return "QFunctional"
