@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import os
 
-import pytest
-
 import flambeau as fb
 import flambeau.distributed as dist
 from flambeau import nn
@@ -378,8 +376,17 @@ def wrapping() -> None:
         assert all(fb.equal(found[name], exact[name]) for name in exact), (options, found, exact)
         low.load_state_dict(exact)
         assert fb.equal(low.state_dict()["weight"], exact["weight"])
-    with pytest.raises(NotImplementedError, match="keep_low_precision_grads"):
-        Wrapper(nn.Linear(3, 2), mixed_precision=MixedPrecision(reduce_dtype=fb.bfloat16, keep_low_precision_grads=True))
+    for own in (False, True):
+        kept = MixedPrecision(reduce_dtype=fb.bfloat16, keep_low_precision_grads=True)
+        low = Wrapper(nn.Linear(3, 2), mixed_precision=kept, use_orig_params=own)
+        low(fb.ones(2, 3)).sum().backward()
+        grads = [p.grad for p in low.parameters() if p.grad is not None]
+        assert {p.dtype for p in low.parameters()} == {fb.float32} and {g.dtype for g in grads} == {fb.bfloat16}
+        total = fb.stack([g.float().square().sum() for g in grads]).sum()
+        dist.all_reduce(total)
+        assert total.item() == 2 * 2.0**2 * 4          # 8 gradients of the sum over two examples, each 2
+        assert abs(low.clip_grad_norm_(0.1).item() - 32**0.5) < 0.05
+        assert {p.grad.dtype for p in low.parameters() if p.grad is not None} == {fb.bfloat16}
     half = Wrapper(nn.Linear(3, 2), mixed_precision=MixedPrecision(param_dtype=fb.bfloat16, reduce_dtype=fb.float32))
     out = half(x)
     out.float().sum().backward()

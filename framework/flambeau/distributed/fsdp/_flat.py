@@ -51,6 +51,7 @@ class FlatHandle(ShardedParameter):
             begin += parameter.numel()
         self.name, self.places, self.owner = "_flat_param", [], owner
         self.keeps_originals, self.at, self.dtype = keeps_originals, at, named[0][2].dtype
+        self.gradient_dtype = self.dtype              # lower where gradients stay in the dtype of reductions
         self.layout = Layout((math.ceil(begin / count) * count,), 0, count)
         self.attributes: dict[str, Any] = {}
         self.whole: Any = None
@@ -75,7 +76,7 @@ class FlatHandle(ShardedParameter):
     def add_gradient(self, piece: Any) -> None:
         self.collect_gradients()
         if self.sharded.grad is None:
-            self.sharded.grad = piece
+            self.sharded._gradient = piece            # `grad` takes no other dtype than the parameter's
         else:
             self.sharded.grad.add_(piece)
         if self.keeps_originals:
@@ -91,7 +92,7 @@ class FlatHandle(ShardedParameter):
         for part in self.parts:
             begin, end = self.within(part)
             if part.parameter.requires_grad and begin < end:
-                part.parameter.grad = self.sharded.grad[begin:end]
+                part.parameter._gradient = self.sharded.grad[begin:end]
 
     def collect_gradients(self) -> None:
         """Take over what programs have done to the gradients of the parameters."""
@@ -112,7 +113,7 @@ class FlatHandle(ShardedParameter):
                     grad, part.parameter.grad = part.parameter.grad, None
                     part.parameter.data = self.sharded.detach()[begin:end]
                     if grad is not None and tuple(grad.shape) == tuple(part.parameter.shape):
-                        part.parameter.grad = grad
+                        part.parameter._gradient = grad
             for module, key in part.places:
                 if self.keeps_originals:
                     module._parameters[key] = part.parameter

@@ -129,11 +129,6 @@ class FullyShardedDataParallel(Module):
             raise ValueError("Cannot pass both process_group and device_mesh at the same time. Please just pass only one of them.")
         strategy = ShardingStrategy.FULL_SHARD if sharding_strategy is None else sharding_strategy
         precision = MixedPrecision() if mixed_precision is None else mixed_precision
-        if precision.keep_low_precision_grads and (precision.reduce_dtype or precision.param_dtype) is not None:
-            raise NotImplementedError(
-                "FullyShardedDataParallel: MixedPrecision(keep_low_precision_grads=True) is not built; without it gradients have the dtype "
-                "of their parameters"
-            )
         ignored = _ignored(ignored_modules or (), ignored_states or ())
         _materialize(module, param_init_fn, ignored)
         ranks = _Ranks(strategy, process_group, device_mesh)
@@ -170,6 +165,8 @@ class FullyShardedDataParallel(Module):
         if named:
             at, count = ranks.get_local_rank(ranks.ndim - 1), ranks.size(ranks.ndim - 1)
             self._handle = FlatHandle(named, at, count, use_orig_params, module)
+            if precision.keep_low_precision_grads:
+                self._handle.gradient_dtype = precision.reduce_dtype or precision.param_dtype or self._handle.dtype
         policy = MixedPrecisionPolicy(precision.param_dtype, precision.reduce_dtype, None, precision.cast_forward_inputs)
         reshards = strategy in (ShardingStrategy.FULL_SHARD, ShardingStrategy.HYBRID_SHARD)
         group = ParameterGroup([] if self._handle is None else [self._handle], ranks, reshards, policy)

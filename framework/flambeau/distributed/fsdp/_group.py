@@ -34,7 +34,7 @@ class ShardedParameter:
     def __init__(self, name: str, places: list[tuple[Any, str]], whole: Any, mesh: Any, dim: int) -> None:
         self.name, self.places = name, places
         self.mesh, self.at = mesh, mesh.get_local_rank(mesh.ndim - 1)
-        self.dtype = whole.dtype
+        self.dtype = self.gradient_dtype = whole.dtype
         self.layout = Layout(tuple(whole.shape), dim, mesh.size(mesh.ndim - 1))
         if dim and self.layout.shape[dim] % self.layout.count:
             raise NotImplementedError(
@@ -382,7 +382,7 @@ class ParameterGroup:
             self.hook(flat)
         begin = 0
         for p, _ in ready:
-            piece = p.layout.take(flat[begin : begin + p.layout.padded], p.at).to(p.dtype)
+            piece = p.layout.take(flat[begin : begin + p.layout.padded], p.at).to(p.gradient_dtype)
             begin += p.layout.padded
             p.add_gradient(piece)
 
@@ -390,11 +390,11 @@ class ParameterGroup:
         for p, grad in ready:
             if p.layout.count == 1:
                 self.comm_hook(grad)
-                p.add_gradient(grad.to(p.dtype))
+                p.add_gradient(grad.to(p.gradient_dtype))
             else:
                 piece = fb.empty(p.layout.step, dtype=grad.dtype, device=grad.device)
                 self.comm_hook(grad, piece)
-                p.add_gradient(piece.to(p.dtype))
+                p.add_gradient(piece.to(p.gradient_dtype))
 
     @contextlib.contextmanager
     def weights_backward(self) -> Iterator[None]:
