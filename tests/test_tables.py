@@ -31,29 +31,29 @@ ALLOWED = {
     "fx/experimental/sym_node.py": (3, "methods of symbols, by SymPy's functions"),
     "kernels/_derivative.py": (1, "words of formulas"),
     "kernels/_elementwise.py": (1, "words of formulas"),
-    "ops/_lapack.py": (1, "loops of numpy"),
+    "ops/linear_algebra/_lapack.py": (1, "loops of numpy"),
     # Values of a public parameter.
     "_native_functions.py": (2, "values of `reduce`"),
     "distributed/tensor/_redistribute.py": (1, "values of `reduce_op`"),
     "nn/init.py": (2, "values of `nonlinearity`"),
-    "ops/embedding.py": (2, "values of `mode`"),
-    "ops/select.py": (1, "values of `reduce`"),
-    "ops/sparse.py": (1, "values of `reduce`"),
+    "ops/layers/embedding.py": (2, "values of `mode`"),
+    "ops/indexing/select.py": (1, "values of `reduce`"),
+    "ops/kinds/sparse.py": (1, "values of `reduce`"),
     # Names of attributes.
     "cuda/kernels/rows.py": (1, "moments of a normalization"),
-    "ops/batch_norm.py": (1, "moments of a normalization"),
-    "ops/group_norm.py": (1, "moments of a normalization"),
-    "ops/norm.py": (2, "moments of a normalization"),
+    "ops/layers/batch_norm.py": (1, "moments of a normalization"),
+    "ops/layers/group_norm.py": (1, "moments of a normalization"),
+    "ops/layers/norm.py": (2, "moments of a normalization"),
     # What a module hands on.
     "functional.py": (1, "functions that PyTorch has here too"),
     "nn/functional.py": (1, "functions that PyTorch has here too"),
     "sparse/__init__.py": (1, "functions that PyTorch has here"),
     # Declarations of several ops by one text.
-    "ops/fft.py": (2, "the transforms, which differ in sizes and signs alone"),
-    "ops/join.py": (1, "the three splits"),
-    "ops/pool.py": (1, "the pools of each number of dimensions"),
-    "ops/resampling.py": (1, "the pools of each number of dimensions"),
-    "ops/vision.py": (1, "names of the shuffles"),
+    "ops/fourier/fft.py": (2, "the transforms, which differ in sizes and signs alone"),
+    "ops/shapes/join.py": (1, "the three splits"),
+    "ops/layers/pool.py": (1, "the pools of each number of dimensions"),
+    "ops/images/resampling.py": (1, "the pools of each number of dimensions"),
+    "ops/images/vision.py": (1, "names of the shuffles"),
     # What is still to go.
     "_functorch/partitioners.py": (1, "operators that cost more to compute than to keep: declarations know no cost"),
     "distributed/tensor/_rules.py": (7, "how results are placed: declarations do not say it yet"),
@@ -62,7 +62,7 @@ ALLOWED = {
     "masked/maskedtensor/_operations.py": (1, "operations in which masks meet in a way of their own"),
     "nested/_operations.py": (2, "operations that look at the ragged dimension in a way of their own"),
     "nn/modules/transformer.py": (1, "activations that go in one pass with the product before them"),
-    "ops/fused.py": (1, "activations that go in one pass with the product before them"),
+    "ops/layers/fused.py": (1, "activations that go in one pass with the product before them"),
 }
 
 

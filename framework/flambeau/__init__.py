@@ -180,7 +180,7 @@ def __getattr__(name: str) -> Any:
 
         found = _derive.public("", name)
         if found is None:
-            from .ops.convert import typed_tensor
+            from .ops.creation.convert import typed_tensor
 
             found = typed_tensor(name)
         if found is None:
@@ -213,7 +213,7 @@ def __dir__() -> list[str]:
 
 
 from .ops import install_operators as _install_operators  # noqa: E402  # below the names it may ask for
-from .ops.create import tensor  # noqa: E402  # takes the name from the module of the same name
+from .ops.creation.create import tensor  # noqa: E402  # takes the name from the module of the same name
 
 _install_operators()
 if _os.environ.get("TORCH_LOGS"):

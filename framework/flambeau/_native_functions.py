@@ -16,7 +16,7 @@ from . import _missing
 from ._arrays import ndarray
 from ._state import left_alone
 from ._symbolic import SymBool, SymInt
-from .ops import activation
+from .ops.pointwise import activation
 from .tensor import wrap
 
 __all__ = [
@@ -92,14 +92,14 @@ def _convert_indices_from_csr_to_coo(
 
 def _standard_gamma(self: Any, generator: Any = None) -> Any:
     """Numbers from Gamma distributions with the concentrations `self` and the rate 1, differentiable."""
-    from .ops.gamma_draws import gamma_numbers
+    from .ops.sampling.gamma_draws import gamma_numbers
 
     return gamma_numbers.function(self, generator)
 
 
 def _sample_dirichlet(self: Any, generator: Any = None) -> Any:
     """Points from Dirichlet distributions with the concentrations `self` along the last dimension, differentiable."""
-    from .ops.gamma_draws import dirichlet_numbers
+    from .ops.sampling.gamma_draws import dirichlet_numbers
 
     return dirichlet_numbers.function(self, generator)
 
@@ -304,7 +304,7 @@ def rnn_relu(input: Any, *args: Any) -> tuple[Any, Any]:
 
 
 def _cell(mode: str, input: Any, state: tuple[Any, ...], weights: tuple[Any, ...]) -> tuple[Any, ...]:
-    from .ops.recurrent import Weights, step
+    from .ops.layers.recurrent import Weights, step
 
     return step(mode, input, state, Weights(*weights))
 

@@ -158,7 +158,7 @@ def get_default_device() -> device:
 
 def set_default_tensor_type(t: Any) -> None:
     """Deprecated in PyTorch: 'torch.FloatTensor' and the like set the default dtype."""
-    from .ops.convert import _TYPE_NAMES
+    from .ops.creation.convert import _TYPE_NAMES
 
     _warn.warn_once(
         "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
@@ -274,7 +274,7 @@ def from_file(filename: str, shared: bool = False, size: int = 0, *, dtype: Any 
 
     d = dtype or dtypes.get_default_dtype()
     made = UntypedStorage.from_file(filename, shared, size * d.itemsize)
-    from .ops.create import empty
+    from .ops.creation.create import empty
 
     return empty(0, dtype=d, **options).set_(made, 0, (size,))
 

@@ -105,7 +105,9 @@ _QUESTIONS = (
 def creation_functions() -> dict[str, Any]:
     """The public functions of the package that are no ops, by name."""
     from . import _settings
-    from .ops import create, misc, random, ranges
+    from .ops.creation import create, ranges
+    from .ops.sampling import random
+    from .ops.shapes import misc
 
     questions = {name: getattr(_settings, name) for name in _QUESTIONS}
     return {**create.FUNCTIONS, **ranges.FUNCTIONS, **random.FUNCTIONS, **misc.FUNCTIONS, **questions}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ops.fft import fftfreq as fftfreq
-from .ops.fft import rfftfreq as rfftfreq
+from .ops.fourier.fft import fftfreq as fftfreq
+from .ops.fourier.fft import rfftfreq as rfftfreq
 
 
 def __getattr__(name: str) -> Any:

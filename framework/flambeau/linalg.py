@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ops._lapack import LinAlgError as LinAlgError
+from .ops.linear_algebra._lapack import LinAlgError as LinAlgError
 
 
 def __getattr__(name: str) -> Any:

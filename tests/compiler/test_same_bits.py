@@ -98,7 +98,7 @@ def test_compiled_and_eager_have_the_same_bits(name: str, gradients: bool, mode:
 @pytest.mark.skipif(not tier.compiles(), reason="nothing is compiled here")
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_recurrent_layers_run_their_kernel_in_compiled_functions(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flambeau.ops import recurrent
+    from flambeau.ops.layers import recurrent
 
     monkeypatch.setattr(recurrent, "_by_steps", None)
     net, x = fb.nn.LSTM(8, 16), fb.randn(5, 3, 8)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import flambeau as fb
-from flambeau.ops import grid_sampling, ranges
+from flambeau.ops.creation import ranges
+from flambeau.ops.images import grid_sampling
 from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import ctc, distance_rows, tier
 from flambeau_kernels.cpu.tier import compiles

@@ -10,8 +10,8 @@ import pytest
 import flambeau as fb
 import flambeau.nn.functional as F
 from flambeau import nn
-from flambeau.ops import fused
-from flambeau.ops.fused import linear_activation
+from flambeau.ops.layers import fused
+from flambeau.ops.layers.fused import linear_activation
 from flambeau_kernels.engine import llvm
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 import flambeau as fb
-from flambeau.ops import _blocks
+from flambeau.ops.linear_algebra import _blocks
 
 DTYPES = [np.float32, np.float64]
 

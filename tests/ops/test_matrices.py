@@ -543,7 +543,7 @@ def test_gradients_of_lobpcg_pass_gradcheck(second, method):
 
 def test_lapack_takes_no_threads_of_its_own():
     """Its results would depend on their number, and its threads wait for each other by spinning."""
-    from flambeau.ops import _routines
+    from flambeau.ops.linear_algebra import _routines
     from flambeau_kernels.cpu.gemm import blas
 
     guards: Any = blas.one_thread, blas.scipy_one_thread()

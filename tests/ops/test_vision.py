@@ -268,7 +268,7 @@ def _images_and_points(dtype, special=False):
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("special", [False, True])
 def test_looked_up_points_and_their_gradients_are_the_compositions(dtype, mode, padding, align, special):
-    from flambeau.ops import grid_sampling
+    from flambeau.ops.images import grid_sampling
 
     images, points, grad = _images_and_points(dtype, special)
     made = []

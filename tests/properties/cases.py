@@ -26,7 +26,7 @@ RANDOM = {
 
 
 # Ops that take or give sparse or quantized tensors: what is asked here is asked of strided memory. They have folders of tests of their own.
-OTHER_KINDS = "flambeau.ops.sparse", "flambeau.ops.quantize"
+OTHER_KINDS = "flambeau.ops.kinds.sparse", "flambeau.ops.kinds.quantize"
 
 
 class Case(NamedTuple):

@@ -23,8 +23,9 @@ from ..devices import CPU, META
 from ..devices import device as Device
 from ..dtypes import get_default_dtype
 from ..nn.parameter import Parameter
-from ..ops import _dispatch, convert
+from ..ops import _dispatch
 from ..ops._spec import Op
+from ..ops.creation import convert
 from ..overrides import TorchFunctionMode
 from ..tensor import Tensor, wrap
 from ..utils import _pytree as pytree

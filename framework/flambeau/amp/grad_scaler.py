@@ -10,7 +10,7 @@ from typing import Any
 from ..devices import device as device_of_name
 from ..dtypes import float16, float32
 from ..ops._spec import OPS
-from ..ops.create import full
+from ..ops.creation.create import full
 from ..tensor import Tensor
 
 __all__ = ["GradScaler", "OptState"]

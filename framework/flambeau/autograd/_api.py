@@ -158,7 +158,7 @@ def _fresh(g: Any, made: list[Any]) -> Tensor:
 
 
 def _zeros_like(x: Tensor) -> Tensor:
-    from ..ops.create import zeros_like
+    from ..ops.creation.create import zeros_like
 
     return zeros_like(x)
 
@@ -237,7 +237,7 @@ def initial_gradient(t: Tensor, g: Any, as_tensor: bool) -> Any:
 
 
 def _ones_like(t: Tensor) -> Tensor:
-    from ..ops.create import ones_like
+    from ..ops.creation.create import ones_like
 
     return ones_like(t)
 

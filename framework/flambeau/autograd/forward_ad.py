@@ -158,7 +158,7 @@ class ForwardLevel(Interpreter):
     def _tangent_in_place(self, target: Tensor) -> Tensor | None:
         """The tangent that an in-place operation writes into: that of `target`, or its part of its base's; None if there is none."""
         from ..ops._spec import Region
-        from ..ops.create import zeros_like
+        from ..ops.creation.create import zeros_like
 
         link, tangent = target._view_of, self.tangent_of(target)
         if link is None or tangent is not None:
@@ -345,7 +345,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     if tensor.shape != tangent.shape:
         raise RuntimeError(f"Expected tangent to have the shape of the tensor, {tuple(tensor.shape)}, but got {tuple(tangent.shape)}")
     if tangent.stride() != tensor.stride():           # what is written in place goes to both, so both lie alike
-        from ..ops.create import zeros_like
+        from ..ops.creation.create import zeros_like
 
         tangent = zeros_like(tensor.detach()).copy_(tangent)
     return opened.dual(tensor, tangent)

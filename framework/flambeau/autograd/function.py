@@ -394,7 +394,7 @@ def _forward_mode(cls: Any, ctx: _Context, args: Any, made: list[Any]) -> None:
     """Tangents by the user's `jvp`, when operands carry some."""
     if not _state.INTERPRETED:
         return
-    from ..ops.create import zeros_like
+    from ..ops.creation.create import zeros_like
     from . import forward_ad
 
     tangents = [forward_ad.tangent_of(a) for a in args]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ops._spec import OPS
-from ..ops.create import ones_like, zeros, zeros_like
+from ..ops.creation.create import ones_like, zeros, zeros_like
 from ..tensor import Tensor
 from . import grad as gradient
 from .forward_ad import unrecorded

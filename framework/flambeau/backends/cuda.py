@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .. import _warn
-from ..ops import attention as _attention
+from ..ops.layers import attention as _attention
 from ..tensor import Tensor
 
 

@@ -229,7 +229,7 @@ def load_cache_artifacts(serialized_artifacts: bytes) -> NoReturn:
 
 def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`fn`, which takes and returns numpy arrays, as a function of tensors."""
-    from ..ops.create import as_tensor
+    from ..ops.creation.create import as_tensor
     from ..tensor import Tensor
     from ..utils._pytree import tree_map
 

@@ -359,7 +359,7 @@ def __getattr__(name: str) -> Any:
     if name == "default_generators":
         return tuple(_generator_at(index) for index in range(device_count()))
     if name.endswith("Tensor"):
-        from ..ops.convert import CudaTensorMeta, typed_tensor
+        from ..ops.creation.convert import CudaTensorMeta, typed_tensor
 
         if (found := typed_tensor(name, CudaTensorMeta)) is not None:
             globals()[name] = found

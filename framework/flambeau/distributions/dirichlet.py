@@ -6,7 +6,7 @@ from typing import Any
 
 import flambeau as fb
 from flambeau import Size, Tensor
-from flambeau.ops.gamma_draws import dirichlet_numbers
+from flambeau.ops.sampling.gamma_draws import dirichlet_numbers
 
 from . import constraints
 from .exp_family import ExponentialFamily

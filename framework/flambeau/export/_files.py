@@ -159,7 +159,8 @@ def _target_as_data(target: Any) -> list[str]:
 
 def _is_public(target: Any, name: str) -> bool:
     """Whether `target` is a public function that makes tensors, or runs an operation of ours."""
-    from ..ops import create, random, ranges
+    from ..ops.creation import create, ranges
+    from ..ops.sampling import random
 
     makers = (create.FUNCTIONS, random.FUNCTIONS, ranges.FUNCTIONS)
     known = getattr(fb, name, None)

@@ -383,7 +383,7 @@ def _drawn_at(make: Any, levels: list[VmapLevel]) -> Any:
 
 def fill_randomly(target: Tensor, name: str, draw: Any) -> Tensor | None:
     """Let ``draw(array)`` fill `target` as the levels in force say; None where no level has a say."""
-    from ..ops import random
+    from ..ops.sampling import random
 
     level = next((x for x in reversed(_local.calls.interpreters) if isinstance(x, VmapLevel)), None)
     if level is None:

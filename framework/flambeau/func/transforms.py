@@ -19,7 +19,7 @@ from ..autograd._api import initial_gradient, plain_grad
 from ..autograd.forward_ad import ForwardLevel, unrecorded
 from ..autograd.tape import Leaf
 from ..ops import _dispatch
-from ..ops.create import ones_like, zeros, zeros_like
+from ..ops.creation.create import ones_like, zeros, zeros_like
 from ..tensor import Tensor
 from ..utils._pytree import tree_flatten, tree_map
 from .batching import BatchedTensor, VmapLevel

@@ -1,18 +1,25 @@
-"""Operations: one declaration each, in one module per family; `_derive.py` makes the public functions from them."""
+"""Operations: one declaration each, in one module per family, in folders by subject; `_derive.py` makes the public functions from them."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-FAMILIES = (
-    "unary", "binary", "ternary", "reduce", "shape", "join", "repeat", "parts", "index", "linalg", "create", "ranges", "convert",
-    "random", "activation", "fused", "attention", "recurrent", "embedding", "distance", "logarithm", "functional", "norm",
-    "batch_norm", "group_norm", "loss", "cross_entropy", "margin", "ctc", "conv", "pool", "pool_adaptive", "padding",
-    "resampling", "grid_sampling", "vision", "select", "rows", "mask", "put", "scan", "sort", "count", "triangle", "grid",
-    "gamma_draws", "contract", "compare", "special", "fft", "matrix", "solve", "decompose", "lu", "spectral", "norms", "windows",
-    "misc", "sparse_products", "sparse", "quantize",
-)  # fmt: skip
+_FOLDERS = {
+    "pointwise": "unary binary ternary activation logarithm special",
+    "reductions": "reduce scan sort count compare",
+    "shapes": "shape join repeat parts grid triangle misc",
+    "creation": "create ranges convert",
+    "sampling": "random gamma_draws",
+    "indexing": "index select rows mask put",
+    "linear_algebra": "linalg contract distance matrix solve decompose lu spectral norms",
+    "fourier": "fft windows",
+    "layers": "functional fused attention recurrent embedding norm batch_norm group_norm conv padding pool pool_adaptive",
+    "images": "resampling grid_sampling vision",
+    "losses": "loss cross_entropy margin ctc",
+    "kinds": "sparse sparse_products quantize",
+}
+FAMILIES = tuple(f"{folder}.{name}" for folder, names in _FOLDERS.items() for name in names.split())
 
 
 def __getattr__(name: str) -> Any:

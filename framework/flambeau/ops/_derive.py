@@ -201,7 +201,7 @@ def install_item(name: str) -> None:
     """Give `Tensor` the method `name`, which the index family replaces by the real one when it is loaded."""
 
     def first_use(self: Any, *args: Any) -> Any:
-        from . import index as _  # noqa: F401  # puts the real methods on Tensor
+        from .indexing import index as _  # noqa: F401  # puts the real methods on Tensor
 
         return getattr(self, name)(*args)
 

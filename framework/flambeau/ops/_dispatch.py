@@ -400,7 +400,7 @@ def detach(given: Tensor) -> Tensor:
 
 def call_setitem(self: Tensor, key: Any, value: Any) -> None:
     """``self[key] = value`` with every mode, class and interpreter given its say."""
-    from . import index
+    from .indexing import index
 
     overriding = overriding_classes((self, *_operands_of(key), value))
     if overriding or _local.calls.modes:
@@ -417,7 +417,8 @@ def _operands_of(key: Any) -> tuple[Any, ...]:
 
 def _setitem_by_ops(self: Tensor, key: Any, value: Any) -> None:
     """Assignment made of operations that interpreters know: a view and `copy_`, `masked_fill_`, or `index_put_`."""
-    from . import create, index
+    from .creation import create
+    from .indexing import index
 
     key = index.normalize(key)
     if not isinstance(value, Tensor):

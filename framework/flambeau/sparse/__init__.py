@@ -13,7 +13,7 @@ __all__ = [*_NAMES, "as_sparse_gradcheck", "check_sparse_tensor_invariants"]  # 
 
 def __getattr__(name: str) -> Any:
     from ..ops import _derive
-    from ..ops.convert import SparseTensorMeta, typed_tensor
+    from ..ops.creation.convert import SparseTensorMeta, typed_tensor
 
     found = _derive.lookup("sparse", name)
     if found is None:

@@ -11,7 +11,7 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import where
 
 from ..._arrays import MetaArray
-from ...ops.select import as_element
+from ...ops.indexing.select import as_element
 from ...tensor import wrap, wrap_dim
 from .. import arrays
 from ..arrays import bits, contiguous, is_on_device
@@ -25,7 +25,7 @@ def clone(a: Any, format: Any) -> Any:
 
 
 def to_copy(a: Any, dtype: Any, place: Any, format: Any) -> Any:
-    from ...ops.convert import _to_copy
+    from ...ops.creation.convert import _to_copy
 
     target = a.dtype if dtype is None else dtype.numpy
     if place is not None and place.type == "meta":
@@ -353,7 +353,7 @@ def select_scatter(a: Any, src: Any, dim: int, at: int) -> Any:
 
 
 def slice_scatter(a: Any, src: Any, dim: int, start: Any, end: Any, step: int) -> Any:
-    from ...ops.put import _sliced
+    from ...ops.indexing.put import _sliced
 
     return _into_view(a, src, lambda x: _sliced(x, dim, start, end, step))
 

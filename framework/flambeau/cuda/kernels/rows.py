@@ -35,7 +35,7 @@ def log_softmax(a: Any, dim: int) -> Any:
 
 
 def attention(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool) -> Any:
-    from ...ops.attention import _repeated, _weights
+    from ...ops.layers.attention import _repeated, _weights
 
     query, heads = wrap(q), q.shape[1]
     keys, values = _repeated(wrap(k), heads), _repeated(wrap(v), heads)

@@ -107,7 +107,7 @@ def mean_squared_error(a: Any, b: Any) -> Any:
 def _scan(name: str) -> Any:
     def kernel(a: Any, dim: int, dtype: Any) -> Any:
         from ... import dtypes
-        from ...ops.scan import _dtype_of_total
+        from ...ops.reductions.scan import _dtype_of_total
 
         target = _dtype_of_total(dtypes.from_numpy_dtype(a.dtype), dtype)
         x = wrap(a).to(target)

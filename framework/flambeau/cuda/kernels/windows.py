@@ -77,7 +77,7 @@ def convolution(x: Any, w: Any, b: Any, stride: Any, padding: Any, dilation: Any
     n, kernel = x.shape[0], w.shape[2:]
     taps = prod(kernel)
     if transposed:
-        from ...ops.conv import transposed_size
+        from ...ops.layers.conv import transposed_size
 
         spatial = transposed_size(x.shape[2:], kernel, stride, padding, dilation, extra)
         of_input, of_output = x.shape[1] // groups, w.shape[1]

@@ -189,7 +189,7 @@ class _Tracer(_interpreters.Interpreter):
         return input
 
     def do_masked_fill_number(self, op: Any, input: Any, mask: Any, value: Any) -> Tensor:
-        from ...ops.ternary import choose
+        from ...ops.pointwise.ternary import choose
 
         return self.elementwise(choose, (mask, value, input))
 

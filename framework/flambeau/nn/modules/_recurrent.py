@@ -1,4 +1,4 @@
-"""The layers of a recurrent network, one after the other and in both directions; each is an op of `ops/recurrent.py`."""
+"""The layers of a recurrent network, one after the other and in both directions; each is an op of `ops/layers/recurrent.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import flambeau as fb
 
-from ...ops.recurrent import State, Weights, run_direction, step
+from ...ops.layers.recurrent import State, Weights, run_direction, step
 from .. import functional as F
 
 __all__ = ["Weights", "run", "step", "weights_of"]

@@ -297,7 +297,7 @@ def _linear(
     layer: Linear, x: Tensor, activation: str | None = None, residual: Tensor | None = None, spread: bool = False
 ) -> Tensor:
     """``residual + activation(layer(x))``; an error names the layer, as a call of it would."""
-    from ...ops.fused import linear_activation
+    from ...ops.layers.fused import linear_activation
 
     try:
         return linear_activation.run(x, layer.weight, layer.bias, activation, residual, spread)

@@ -60,7 +60,7 @@ class SparseArray(KindArray):
         return text(tensor)
 
     def zeros(self, dtype: Any, place: Any) -> Tensor:
-        from ..sparse import zeros_like_of
+        from ..kinds.sparse import zeros_like_of
 
         return zeros_like_of(wrap(self), dtype, place)
 

@@ -252,7 +252,7 @@ def one_of_batch(x: Tensor, at: int) -> Tensor:
 
 def _each_of_batch(name: str, x: Tensor, fn: Any) -> Tensor:
     """``fn`` of each matrix in the batch of a compressed `x`, put together again."""
-    from ..join import stack
+    from ..shapes.join import stack
 
     batch = pattern_of(x).batch
     made = [fn(one_of_batch(x, i)) for i in range(prod(batch))]

@@ -110,7 +110,7 @@ class Region(NamedTuple):
 
     def seen_in(self, whole: Tensor, first: int) -> Tensor:
         """The region as a view of `whole`, which is laid out as the base and begins at place `first` of its storage."""
-        from ..parts import view_as_complex, view_as_real
+        from ..shapes.parts import view_as_complex, view_as_real
 
         if self.pairs[0]:
             whole, first = view_as_real.function(whole), 2 * first

@@ -1,0 +1,1 @@
+"""Making tensors, and converting them to other dtypes, devices and memory layouts."""

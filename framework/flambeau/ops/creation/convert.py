@@ -1,0 +1,492 @@
+"""Copies: to other dtypes, devices and memory layouts."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels as kernels
+from flambeau_kernels.cpu import move
+from flambeau_kernels.cpu.layout import is_ordered_last
+
+from ... import _arrays, _state, devices, dtypes
+from ..._arrays import MetaArray, ndarray
+from ..._warn import warn_once
+from ...devices import device, memory_format
+from ...dtypes import FLOATING, dtype, from_numpy_dtype
+from ...tensor import Tensor, bump, channels_last_order, device_of, without_history, wrap
+from .. import _dispatch
+from .._batching import run
+from .._spec import FOREACH, FUNCTION, INPLACE, METHOD, OPS, composite, describe, primitive
+from .._spec.pieces import everywhere
+
+
+def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
+    """A copy of `a` as `target`, its dimensions in the memory order `format` asks for."""
+    out = empty_arranged(a, target, format)
+    kernels.store(out, a)
+    return out
+
+
+def empty_arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
+    """Uninitialised memory shaped like `a`, and beside it."""
+    if type(a) is not np.ndarray and not isinstance(a, (np.ndarray, MetaArray)):
+        from ...cuda import kernels as cuda_kernels
+
+        return cuda_kernels.empty_arranged(a, target, format)
+    order = _order_of(a, format)
+    return np.empty(a.shape, target) if order is None else _arrays.strided_empty(a.shape, target, order)
+
+
+def arranged_strides(a: Any, itemsize: int, format: memory_format | None) -> tuple[int, ...]:
+    """The byte strides of `empty_arranged`, nothing allocated."""
+    return _arrays.strides_in(tuple(a.shape), itemsize, _order_of(a, format))
+
+
+def _order_of(a: Any, format: memory_format | None) -> list[int] | None:
+    """The order of dimensions in the memory of a copy of `a`, the slowest first; None for rows."""
+    if format is None or format is devices.preserve_format:
+        if a.ndim < 2 or _arrays.is_c_contiguous(a):
+            return None
+        if _arrays.is_dense(a):
+            return sorted(range(a.ndim), key=lambda d: -a.strides[d])
+        return _arrays.permutation(a.shape, [a])
+    if format is devices.contiguous_format:
+        return None
+    order = channels_last_order(format, a.ndim)
+    if order is None:
+        raise RuntimeError(f"required rank {4 if format is devices.channels_last else 5} tensor to use {format.name} format")
+    return list(reversed(order))
+
+
+@primitive(surface=FUNCTION | METHOD | FOREACH, samples="x(2, 3)", cuda="moves.clone", elements="mapped")
+def clone(input, *, memory_format=None):
+    """A copy in new memory, through which gradients pass.
+
+    Args:
+        memory_format: order of dimensions in memory; that of `input` if it is dense, by default.
+    """
+
+
+@clone.in_pieces
+def _clone_pieces(asked):
+    return [*everywhere(asked), asked.way({0: "sum"}, "sum")]
+
+
+@clone.kernel
+def _clone(a, format):
+    return _arranged(a, a.dtype, format)
+
+
+@clone.plan
+def _clone_planned(a, format):
+    if format is devices.contiguous_format:
+        return move.in_rows(a)
+    if format is not None and format is not devices.preserve_format:
+        return None
+    if a.flags.c_contiguous or a.size >= move.FROM:
+        return move.like(a)
+    return a.copy("F") if a.flags.f_contiguous and a.ndim == 2 else None
+
+
+@clone.shape
+def _clone_shape(input, format):
+    return input.shape, input.dtype, arranged_strides(input._array, input._array.itemsize, format)
+
+
+@clone.vjp
+def _clone_vjp(grad):
+    return (grad,)
+
+
+@clone.vjp_on_arrays
+def _clone_raw(grad):
+    return (grad,)
+
+
+@primitive(
+    surface=0, operator="_to_copy(input, dtype=dtype, device=place, memory_format=memory_format)",
+    samples="of type_as",
+    public_name="to",
+    cuda="moves.to_copy",
+)
+def to_copy(input, dtype, place, memory_format):
+    """`input` copied to another dtype, device or memory layout."""
+
+
+@to_copy.in_pieces
+def _to_copy_pieces(asked):
+    # A sum of numbers that have lost their fractions is not the sum without its fraction.
+    before, after = asked["input"].dtype, asked.results[0].dtype
+    sums = before.category <= after.category >= FLOATING
+    return [*everywhere(asked), *([asked.way({0: "sum"}, "sum")] if sums else [])]
+
+
+@to_copy.kernel
+def _to_copy(a, dtype, place, format):
+    target = a.dtype if dtype is None else dtype.numpy
+    if a.dtype.kind == "c" and target.kind in "fiu":
+        warn_once("Casting complex values to real discards the imaginary part")
+    if place is not None and place.type == "meta":
+        return MetaArray(a.shape, target, arranged_strides(a, target.itemsize, format))
+    if place is not None and place.type != "cpu":
+        from ...cuda import to_device
+
+        return to_device(kernels.cast(a, target), place)
+    if type(a) is not np.ndarray and hasattr(a, "get"):
+        a = a.get()
+    return _arranged(a, target, format)
+
+
+@to_copy.shape
+def _to_copy_shape(input, dtype, place, format):
+    if place is not None and place.type != "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    target = dtype or input.dtype
+    return input.shape, target, arranged_strides(input._array, target.itemsize, format)
+
+
+@to_copy.vjp
+def _to_copy_vjp(grad, input_dtype, input_device):
+    if grad.dtype.is_complex and not input_dtype.is_complex:
+        grad = grad.real
+    return (grad.to(input_device, input_dtype),)
+
+
+@to_copy.vjp_on_arrays
+def _to_copy_raw(grad, input_dtype, input_device):
+    if input_device is not devices.CPU:
+        return (_to_copy(grad, input_dtype, input_device, None),)
+    return (kernels.cast(grad, input_dtype.numpy),)
+
+
+@clone.batch
+@to_copy.batch
+def _clone_batch(level: Any, op: Any, args: Any) -> Any:
+    x, *rest = args
+    if rest[-1] is not None and rest[-1].name not in ("preserve_format", "contiguous_format"):
+        return NotImplemented
+    return level.wrap(run(op, level.front(x), *rest))
+
+
+def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool, Any]:
+    """The dtype, device, copy flag and memory format of a call of ``to``."""
+    unknown = set(kwargs) - {"dtype", "device", "non_blocking", "copy", "memory_format", "other"}
+    if unknown:
+        raise TypeError(f"to() got an unexpected keyword argument '{unknown.pop()}'")
+    d, place, copy = kwargs.get("dtype"), kwargs.get("device"), kwargs.get("copy", False)
+    rest = list(args)
+    other = kwargs.get("other")
+    if rest and isinstance(rest[0], Tensor):
+        other = rest.pop(0)
+    if other is not None:
+        d, place = other.dtype, other.device
+    elif rest and isinstance(rest[0], (dtype, type)):
+        d = rest.pop(0)
+    elif rest and (isinstance(rest[0], (str, device, int)) and not isinstance(rest[0], bool)):
+        place = rest.pop(0)
+        if rest and (isinstance(rest[0], dtype) or rest[0] is None):
+            d = rest.pop(0)
+    elif rest and rest[0] is None:
+        rest.pop(0)
+        if rest and isinstance(rest[0], dtype):
+            d = rest.pop(0)
+    if rest:
+        non_blocking = rest.pop(0)
+        if not isinstance(non_blocking, bool):
+            raise TypeError(
+                f"to() received an invalid combination of arguments - got {non_blocking!r}; give a dtype, a device, "
+                "a device and a dtype, or another Tensor"
+            )
+        if rest:
+            copy = rest.pop(0)
+    return None if d is None else dtypes.as_dtype(d), None if place is None else device(place), copy, kwargs.get("memory_format")
+
+
+def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`input` with another dtype or on another device; `input` itself when nothing changes and `copy` is not set."""
+    if len(args) == 1 and not kwargs and args[0].__class__ is dtype and not (_state.INTERPRETED and _state.interpreted()):
+        return _converted(input, args[0])
+    d, place, copy, format = _parse_to(args, kwargs)
+    if d is input.dtype:
+        d = None
+    if place is not None and _same_place(place, device_of(input._array)):
+        place = None
+    if not copy and d is None and place is None and (format is None or _in_format(input, format)):
+        return input
+    return to_copy(input, d, place, format)
+
+
+_conversions = count()
+
+
+def _converted(input: Tensor, d: dtype) -> Tensor:
+    """`input` as `d`: what `to` does most often, in a third of the time."""
+    a = input._array
+    target = d.numpy
+    if a.dtype == target:
+        return input
+    if a.__class__ is not np.ndarray or a.dtype.kind == "c":
+        return to_copy(input, d, None, None)
+    made = kernels.converted(a, target)
+    if made is None:
+        made = _arranged(a, target, None)
+        # numpy gives the same bits: only programs that convert often load a compiler for it.
+        if next(_conversions) > kernels.SPECIALISED_AFTER:
+            kernels.learn_conversion(a, made)
+    if input._node is None:
+        return wrap(made)
+    if d.category < dtypes.FLOATING or from_numpy_dtype(a.dtype).category < dtypes.FLOATING:
+        return to_copy(input, d, None, None)
+    from ..indexing.index import recorded
+
+    return recorded(to_copy, made, (input._node,), (from_numpy_dtype(a.dtype), devices.CPU))
+
+
+def _same_place(wanted: device, have: device) -> bool:
+    return wanted.type == have.type and (wanted.index is None or have.index is None or wanted.index == have.index)
+
+
+def _in_format(input: Tensor, format: memory_format) -> bool:
+    """Whether `to` leaves the memory of `input` as it is: channels are last by the order of strides, all else counts as row-major."""
+    if format is devices.contiguous_format:
+        return not is_ordered_last(input._array)
+    if format is devices.preserve_format or input.is_contiguous(memory_format=format):
+        return True
+    return is_ordered_last(input._array) and format is (devices.channels_last if input.ndim == 4 else devices.channels_last_3d)
+
+
+def _cast_method(d: dtype, doc: str) -> Any:
+    def cast(self: Tensor, memory_format: Any = None) -> Tensor:
+        if memory_format is None and not (_state.INTERPRETED and _state.interpreted()):
+            return _converted(self, d)
+        return to(self, d, memory_format=memory_format)
+
+    cast.__name__, cast.__doc__ = d.name, doc
+    return cast
+
+
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    """The name of the tensor type, or the tensor converted to `dtype`.
+
+    `non_blocking` is as for `to`: do not wait for a copy to a GPU.
+    """
+    if dtype is None:
+        return type_name(self)
+    if isinstance(dtype, (str, type)):
+        name = dtype if isinstance(dtype, str) else dtype.__name__
+        dtype = _TYPE_NAMES.get(name.rpartition(".")[2])
+        if dtype is None:
+            raise ValueError(f"invalid type: {name!r}")
+    if not isinstance(dtype, dtypes.dtype):
+        raise TypeError(f"type(): dtype must be a type, str, or dtype object, got {type(dtype).__name__}")
+    return to(self, dtype)
+
+
+_TYPE_NAMES = {f"{name}Tensor": kind for kind, name in dtypes.SCALAR_TYPES.items()}
+
+
+class TypedTensorMeta(type):
+    """A tensor type of old, ``FloatTensor`` and the like: calling it makes tensors, and tensors of its dtype are its instances."""
+
+    dtype: dtype
+    home = "torch"
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        from .create import legacy_tensor
+
+        return legacy_tensor(*args, dtype=cls.dtype, **kwargs)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_cpu and not value.is_sparse
+
+
+class CudaTensorMeta(TypedTensorMeta):
+    """The same of CUDA's tensors, ``cuda.FloatTensor`` and the like."""
+
+    home = "torch.cuda"
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        from ... import cuda
+
+        if not cuda.is_available():
+            raise TypeError(f"type torch.cuda.{cls.__name__} not available: there is no CUDA device")
+        return super().__call__(*args, device="cuda", **kwargs)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_cuda
+
+
+class SparseTensorMeta(TypedTensorMeta):
+    """The same of tensors in coordinates, ``sparse.FloatTensor`` and the like: called with indices and values, or a shape."""
+
+    home = "torch.sparse"
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        from ..kinds.sparse import sparse_coo_tensor
+
+        warn_once(
+            f"{cls.home}.{cls.__name__}(indices, values, shape, *, device=) is deprecated. "
+            "Please use torch.sparse_coo_tensor(indices, values, shape, dtype=, device=)."
+        )
+        if args and isinstance(args[0], Tensor):
+            return sparse_coo_tensor(*args, dtype=cls.dtype, **kwargs)
+        shape = args[0] if len(args) == 1 and not isinstance(args[0], int) else args or (0,)
+        return sparse_coo_tensor(size=shape, dtype=cls.dtype, **kwargs)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_sparse
+
+
+def typed_tensor(name: str, kind: type[TypedTensorMeta] = TypedTensorMeta) -> Any:
+    """The class `name` of a `kind`, such as ``FloatTensor``, or None."""
+    d = _TYPE_NAMES.get(name)
+    if d is None:
+        return None
+    return kind(name, (), {"dtype": d, "__module__": kind.home, "__doc__": f"Tensors of {d.name}, {kind.home}'s."})
+
+
+def type_name(self: Tensor) -> str:
+    place = ("cuda." if self.is_cuda else "") + ("sparse." if self.is_sparse else "quantized." if self.is_quantized else "")
+    return f"torch.{place}{dtypes.scalar_type(self.dtype)}Tensor"
+
+
+def _install() -> None:
+    Tensor.to = to  # type: ignore[attr-defined]
+    Tensor.type = type_  # type: ignore[attr-defined]
+    for name in ("bool", "short", "int", "long", "half", "float", "double", "bfloat16", "chalf", "cfloat", "cdouble"):
+        d = getattr(dtypes, name)
+        setattr(Tensor, name, _cast_method(d, f"`self` converted to {d}."))
+    Tensor.byte = _cast_method(dtypes.uint8, "`self` converted to torch.uint8.")  # type: ignore[attr-defined]
+    Tensor.char = _cast_method(dtypes.int8, "`self` converted to torch.int8.")  # type: ignore[attr-defined]
+
+
+_install()
+
+
+@composite(surface=METHOD, samples="x(2, 3), i(4, 2)", elements="mapped")
+def type_as(self, other):
+    """`self` with the dtype of `other`."""
+    return self.to(other.dtype)
+
+
+@composite(surface=METHOD, samples="x(2, 3)", elements="mapped")
+def cpu(self, memory_format=None):
+    """`self` in host memory."""
+    return self.to("cpu", memory_format=memory_format)
+
+
+@composite(surface=METHOD, samples="x(2, 3)", elements="mapped")
+def cuda(self, device=None, non_blocking=False, memory_format=None):
+    """`self` on a CUDA device.
+
+    Args:
+        device: its index or name; the current one by default.
+        non_blocking: do not wait for the copy, where the host memory is page-locked.
+    Raises: RuntimeError where there is no such device.
+    """
+    return self.to("cuda" if device is None else device, memory_format=memory_format)
+
+
+@composite(surface=METHOD, samples="x(2, 3); x(2, 3, 4, 5), memory_format=fb.channels_last", elements="mapped")
+def contiguous(self, memory_format=devices.contiguous_format):
+    """`self` if its elements already lie in the order of `memory_format`, else a copy that does."""
+    if memory_format is devices.preserve_format:
+        if not self.is_contiguous():
+            raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+        return self
+    return self if self.is_contiguous(memory_format=memory_format) else clone(self, memory_format=memory_format)
+
+
+@contiguous.forwards
+def _contiguous_rows(self, memory_format):
+    if memory_format is not _ROWS or self._array.__class__ is not ndarray:
+        return None
+    return self if self._array.flags.c_contiguous else clone.answer(self, _ROWS)
+
+
+_ROWS = devices.contiguous_format
+
+
+def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
+    """Store `other`, broadcast and converted, in `target`; gradients flow to both. Returns `target`.
+
+    `non_blocking` has no effect between arrays of one device.
+    """
+    marked = _state.MARKED and target._storage[0].__class__ is not int
+    if other.__class__ is Tensor and not marked and not (_state.INTERPRETED and _state.interpreted()):
+        base = target if target._view_of is None else target._view_of[0]
+        recorded = target._node is not None or other._node is not None or base._node is not None
+        formula = OPS["Tensor.overwrite"].formula
+        if not (recorded and _state.grad_enabled()) and formula.direct_(target._array, other._array) is not None:
+            bump(target)
+            return target
+    if _state.INTERPRETED and other.__class__ is not Tensor:
+        classes = _dispatch.overriding_classes((target, other))
+        if classes:
+            return _dispatch.dispatch_torch_function(Tensor.copy_, classes, (target, other, non_blocking), {})
+    if not isinstance(other, Tensor):
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
+    if other._lacks_values is not target._lacks_values and _broadcasts(other._array.shape, target._array.shape):
+        if other._lacks_values:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        bump(target)
+        return target
+    if type(other._array) is not type(target._array) and not target._lacks_values:
+        other = to_copy(other, None, target.device, None)
+    if _broadcasts(other._array.shape, target._array.shape) is False:
+        _raise_uncopied(target, other)
+    if _state.INTERPRETED and _state.interpreted():
+        return _dispatch.call_inplace(OPS["Tensor.overwrite"], (target, other), Tensor.copy_)
+    return OPS["Tensor.overwrite"].run_inplace(target, other)
+
+
+def _raise_uncopied(target: Tensor, source: Tensor) -> None:
+    """Say why `source` cannot be broadcast to `target`."""
+    shape, wanted = source._array.shape, target._array.shape
+    for at in range(1, min(len(shape), len(wanted)) + 1):
+        if shape[-at] not in (1, wanted[-at]) and wanted[-at] != 1:
+            raise RuntimeError(
+                f"copy_: The size of tensor a ({wanted[-at]}) must match the size of tensor b ({shape[-at]}) at non-singleton "
+                f"dimension {max(len(shape), len(wanted)) - at}\n{describe(target=target, source=source)}"
+            )
+    raise RuntimeError(
+        f"copy_: output with shape {list(wanted)} doesn't match the broadcast shape {list(np.broadcast_shapes(shape, wanted))}"
+    )
+
+
+def _broadcasts(shape: Any, target: Any) -> bool:
+    if len(shape) > len(target):
+        return False
+    return all(n in (1, m) for n, m in zip(reversed(shape), reversed(target), strict=False))
+
+
+Tensor.copy_ = _copy_into  # type: ignore[attr-defined]
+
+
+@composite(surface=FUNCTION, samples="x(2, 3)")
+def detach_copy(input):
+    """A copy without history."""
+    return input.detach().clone()
+
+
+@composite(surface=FUNCTION, namespace="", whole=True, samples="x(2, 3)", elements="mapped")
+def detach(input):
+    """`input` without history, over the same memory: changes in place are seen by both."""
+    return without_history(input)
+
+
+@detach.batch
+def _detach_batch(level: Any, op: Any, args: Any) -> Any:
+    return level.wrap(args[0]._value.detach(), args[0]._bdim)
+
+
+@composite(surface=FUNCTION | INPLACE, namespace="", samples="c(2, 3).conj(); x(2, 3)")
+def resolve_conj(input):
+    """`input`; conjugation is never deferred here."""
+    return input
+
+
+__all__ = ["to", "type_name"]

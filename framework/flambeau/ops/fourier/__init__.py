@@ -1,0 +1,1 @@
+"""Fourier transforms and the windows they are taken through."""

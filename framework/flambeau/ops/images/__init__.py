@@ -1,0 +1,1 @@
+"""Images: resampling, sampling at grids, rearrangement of pixels."""

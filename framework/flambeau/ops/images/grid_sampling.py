@@ -1,0 +1,403 @@
+"""Sampling at a grid: images looked up at points between their pixels."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ..._arrays import MetaArray
+from ..._warn import warn
+from ...tensor import Tensor, wrap
+from .._spec import FUNCTION, check_room, composite, describe, primitive
+from .._spec.plans import Plan
+
+_CORNERS = (
+    "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify align_corners=True "
+    "if the old behavior is desired. See the documentation of grid_sample for details."
+)
+
+
+@composite(
+    namespace="nn.functional",
+    samples="x(1, 2, 3), (1, 2, 3, 4), align_corners=False; x(1, 3, 4), (1, 2, 2, 3, 2), align_corners=True",
+)
+def affine_grid(theta, size, align_corners=None):
+    """The points that affine maps send the elements of an image to, for `grid_sample`: ``(N, 2, 3) -> (N, H, W, 2)``.
+
+    Args:
+        theta: ``(N, 2, 3)``; or ``(N, 3, 4)`` for volumes, which gives ``(N, D, H, W, 3)``.
+        size: of the images, (N, C, H, W) or (N, C, D, H, W).
+        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer
+            edges.
+    """
+    if align_corners is None:
+        warn(_CORNERS)
+    if not theta.is_floating_point():
+        raise ValueError(f"affine_grid: Expected theta to have floating point type, but got {theta.dtype}")
+    sizes = tuple(int(n) for n in size)
+    n = len(sizes) - 2
+    if n not in (2, 3):
+        raise NotImplementedError(
+            f"affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got "
+            f"size {sizes}"
+        )
+    if theta.ndim != 3 or tuple(theta.shape[1:]) != (n, n + 1):
+        raise ValueError(
+            f"affine_grid: Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size "
+            f"{sizes}. Got {tuple(theta.shape)}."
+        )
+    if min(sizes) <= 0:
+        raise ValueError(f"affine_grid: Expected non-zero, positive output size. Got {sizes}")
+    if theta.shape[0] != sizes[0]:
+        raise RuntimeError(
+            f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}"
+        )
+    check_room("affine_grid", (sizes[0], *sizes[2:], n + 1), theta._array.itemsize, theta._lacks_values)
+    if type(theta._array) is MetaArray:
+        points = theta.detach().new_empty((prod(sizes[2:]), n + 1))
+    else:
+        kind = theta.dtype.numpy if theta.is_cpu else np.dtype(np.float32)
+        points = wrap(_base_grid(sizes[2:], bool(align_corners), kind))
+    made = points.to(theta.device, theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
+    return made.view(sizes[0], *sizes[2:], n)
+
+
+def _base_grid(extents: tuple[int, ...], align: bool, dtype: Any) -> Any:
+    """Homogeneous coordinates of every position, x first: ``(positions, n + 1)``."""
+    wide = np.float32 if dtype.itemsize <= 2 else dtype
+    axes = []
+    for m in extents:
+        line = np.linspace(-1, 1, m, dtype=wide) if m > 1 else np.zeros(1, wide)
+        axes.append(line if align else (line * ((m - 1) / m)).astype(wide))
+    mesh = np.meshgrid(*axes, indexing="ij")
+    return np.stack([*(c.reshape(-1) for c in reversed(mesh)), np.ones(mesh[0].size, wide)], -1).astype(dtype)
+
+
+@composite(surface=FUNCTION, samples="x(1, 2, 3), (1, 2, 3, 4), False")
+def affine_grid_generator(theta, size, align_corners):
+    """`nn.functional.affine_grid` with `theta`, `size` and `align_corners` all given."""
+    return affine_grid(theta, size, align_corners)
+
+
+_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
+_PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
+
+
+@composite(
+    namespace="nn.functional", autocast=("float32", None),
+    samples=(
+        "x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), align_corners=False; "
+        "x(1, 2, 4, 3), x(1, 2, 3, 2), 'bicubic', 'border', True; "
+        "x(1, 1, 3, 4, 3), x(1, 2, 2, 1, 3, low=-0.9, high=0.9), align_corners=True"
+    ),
+)
+def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+    """Images looked up at given points: ``(N, C, H, W), (N, H', W', 2) -> (N, C, H', W')``; 3-d likewise.
+
+    Args:
+        grid: points, the column first, -1 and 1 being the edges of the image.
+        mode: 'bilinear' (also for 3-d input), 'nearest' or 'bicubic' (2-d only).
+        padding_mode: outside are 'zeros', the 'border' element, or the mirror image ('reflection').
+        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer
+            edges.
+    Raises: ValueError for unknown modes; RuntimeError for operands that do not fit.
+
+    >>> image = fb.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+    >>> F.grid_sample(image, fb.zeros(1, 1, 1, 2), align_corners=False)
+    tensor([[[[2.5000]]]])
+    """
+    if mode not in _MODES:
+        raise ValueError(
+            f"grid_sample: expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'"
+        )
+    if padding_mode not in _PADDINGS:
+        raise ValueError(
+            f"grid_sample: expected padding_mode to be 'zeros', 'border', or 'reflection', but got: "
+            f"'{padding_mode}'"
+        )
+    if align_corners is None:
+        warn(_CORNERS)
+    return _grid_sample("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
+
+
+grid_sample.in_pieces("nc*,n*->nc*")
+
+
+@grid_sample.plan(by="shape", tensors=("input", "grid"))
+def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
+    """Images of one float dtype, by compiled loops whose results are those of the fallback to the last bit."""
+    if align_corners is None:
+        return None
+    _check_grid("grid_sample", input, grid, mode)
+    a, points = input._array, grid._array
+    if a.ndim != 4 or a.dtype.char not in "fd" or not a.size or not points.size or a.shape[2] * a.shape[3] >= 1 << 31:
+        return None
+    if mode not in _MODES or padding_mode not in ("zeros", "border"):
+        return None
+    from flambeau_kernels.cpu import grid_rows
+
+    how = _MODES[mode], _PADDINGS[padding_mode], bool(align_corners)
+    run = grid_rows.planned(a.shape, points.shape, a.dtype, *how)
+    if not grid_rows.with_gradients(a.shape, points.shape, a.dtype, how[0]):
+        return Plan(run)
+    return Plan(
+        run,
+        lambda x, grid: (grid_rows.looked_up(x, grid, *how), None),
+        lambda made, _, x, grid: looked_up.history(made, None, x, grid, *how),
+    )
+
+
+@primitive(surface=0, tensors=("input", "grid"), samples="of nn.functional.grid_sample")
+def looked_up(input, grid, mode, padding, align):
+    """`nn.functional.grid_sample` of images, the modes by number."""
+
+
+looked_up.in_pieces("nc*,n*->nc*")
+
+
+looked_up.node_class.title = "GridSampler2DBackward0"
+
+
+@looked_up.kernel
+def _looked_up(x, grid, mode, padding, align):
+    from flambeau_kernels.cpu import grid_rows
+
+    return grid_rows.looked_up(np.ascontiguousarray(x), np.ascontiguousarray(grid), mode, padding, align)
+
+
+@looked_up.shape
+def _looked_up_shape(input, grid, mode, padding, align):
+    return (*input.shape[:2], *grid.shape[1:3]), input.dtype
+
+
+@looked_up.vjp
+def _looked_up_vjp(grad, input, grid, mode, padding, align):
+    """By the composition, which differentiates again."""
+    from ... import _state
+    from ...autograd import enable_grad
+    from ...autograd import grad as gradient
+
+    again = _state.grad_enabled()
+    with enable_grad():
+        image, points = (x if again and x._node is not None else x.detach().requires_grad_() for x in (input, grid))
+        made = _by_number("grid_sample", image, points, mode, padding, align)
+    return tuple(gradient(made, (image, points), grad, create_graph=again))
+
+
+@looked_up.vjp_on_arrays
+def _looked_up_raw(grad, input, grid, mode, padding, align, needs_input, needs_grid):
+    from flambeau_kernels.cpu import grid_rows
+
+    return grid_rows.gradients(grad, input, grid, mode, padding, align, needs_input, needs_grid)
+
+
+def _by_number(
+    op: str, input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Tensor:
+    modes, paddings = ({v: k for k, v in table.items()} for table in (_MODES, _PADDINGS))
+    if interpolation_mode not in modes or padding_mode not in paddings:
+        raise RuntimeError(
+            f"{op}: no interpolation_mode {interpolation_mode} or no padding_mode {padding_mode}; each is "
+            f"0, 1 or 2"
+        )
+    return _grid_sample(
+        op, input, grid, modes[interpolation_mode], paddings[padding_mode], bool(align_corners)
+    )
+
+
+@composite(surface=FUNCTION, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False")
+def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
+    """`nn.functional.grid_sample` with modes by number, of images or volumes.
+
+    Args:
+        interpolation_mode: 0 'bilinear', 1 'nearest', 2 'bicubic'.
+        padding_mode: 0 'zeros', 1 'border', 2 'reflection'.
+        grid, align_corners: as for `nn.functional.grid_sample`.
+    """
+    return _by_number("grid_sampler", input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+grid_sampler.in_pieces("nc*,n*->nc*")
+
+
+@composite(surface=FUNCTION, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False")
+def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
+    """`nn.functional.grid_sample` of images with modes by number; see `grid_sampler`."""
+    return _by_number("grid_sampler_2d", input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+grid_sampler_2d.in_pieces("nc*,n*->nc*")
+
+
+@composite(surface=FUNCTION, samples="x(1, 1, 3, 4, 3), x(1, 2, 2, 1, 3, low=-0.9, high=0.9), 0, 0, True")
+def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
+    """`nn.functional.grid_sample` of volumes with modes by number; see `grid_sampler`."""
+    return _by_number("grid_sampler_3d", input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+grid_sampler_3d.in_pieces("nc*,n*->nc*")
+
+
+def _check_grid(op: str, input: Tensor, grid: Tensor, mode: str) -> None:
+    given = describe(input=input, grid=grid)
+    n = input.ndim - 2
+    if n not in (2, 3) or grid.ndim != input.ndim:
+        raise RuntimeError(
+            f"{op}(): expected 4D or 5D input and grid with the same number of dimensions\n{given}"
+        )
+    if input.shape[0] != grid.shape[0]:
+        raise RuntimeError(f"{op}(): expected grid and input to have same batch size\n{given}")
+    if grid.shape[-1] != n:
+        raise RuntimeError(f"{op}(): expected grid to have size {n} in last dimension\n{given}")
+    if 0 in input.shape[1:]:
+        raise RuntimeError(f"{op}(): expected input to have non-empty spatial dimensions\n{given}")
+    if n == 3 and mode == "bicubic":
+        raise RuntimeError(f"{op}(): bicubic interpolation only supports 4D input\n{given}")
+    if input.dtype is not grid.dtype:
+        raise RuntimeError(f"{op}(): expected input and grid to have the same dtype\n{given}")
+    if not input.is_floating_point():
+        raise NotImplementedError(
+            f'"{op}" not implemented for {input.dtype}; convert the operands with .to(dtype) first'
+        )
+
+
+def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
+    _check_grid(op, input, grid, mode)
+    extents = tuple(input.shape[2:])
+    n = len(extents)
+    points = grid.reshape(grid.shape[0], prod(grid.shape[1:-1]), n)
+    # Coordinates in elements, first spatial dimension first; (N, L) each.
+    at = [_unnormalized(points.select(2, n - 1 - d), size, align) for d, size in enumerate(extents)]
+    if mode != "bicubic":
+        at = [_inside(x, size, padding, align) for x, size in zip(at, extents, strict=True)]
+    planes = input.reshape(*input.shape[:2], prod(extents))
+    taps = _taps(at, mode)
+    total = None
+    for corner in product(*taps):
+        places = [place for place, _ in corner]
+        if mode == "bicubic":
+            places = [
+                _inside(x, size, padding, align).round() for x, size in zip(places, extents, strict=True)
+            ]
+        value = _look_up(planes, places, extents)
+        weight = _product([w for _, w in corner if w is not None])
+        term = value if weight is None else value * weight.unsqueeze(1)
+        total = term if total is None else total + term
+    if not grid.shape[0]:
+        return input.new_zeros((0, input.shape[1], *grid.shape[1:-1]))
+    if mode == "nearest":
+        total = stop_gradient(total, grid)
+    return total.view(*input.shape[:2], *grid.shape[1:-1])
+
+
+@primitive(surface=0, tensors=("value", "other"), samples="of nn.functional.grid_sample")
+def stop_gradient(value, other):
+    """`value`, as a function of `other` whose derivative is zero."""
+
+
+stop_gradient.in_pieces("...,?->...")
+
+
+@stop_gradient.kernel
+def _stop_gradient(value, other):
+    return value
+
+
+stop_gradient.shape(lambda value, other: (value.shape, value.dtype, value._array.strides))
+
+
+@stop_gradient.vjp
+def _stop_gradient_vjp(grad, other):
+    from ..layers.norm import depends_on
+
+    return grad, lambda: depends_on(other.new_zeros(other.shape), other)
+
+
+def _product(weights: list[Tensor]) -> Tensor | None:
+    made = None
+    for w in weights:
+        made = w if made is None else made * w
+    return made
+
+
+def _unnormalized(x: Tensor, size: int, align: bool) -> Tensor:
+    """From -1 .. 1 to elements."""
+    return (x + 1) * ((size - 1) / 2) if align else ((x + 1) * size - 1) / 2
+
+
+def _inside(x: Tensor, size: int, padding: str, align: bool) -> Tensor:
+    """Coordinates outside moved to where the padding looks; the gradient of what is clipped is zero."""
+    if padding == "zeros":
+        return x
+    if padding == "reflection":
+        x = _reflected(x, 0.0, size - 1.0) if align else _reflected(x, -0.5, size - 0.5)
+    x = _where_finite(x)
+    low, high = x <= 0, x >= size - 1
+    return x.masked_fill(low, 0.0).masked_fill(high, float(size - 1))
+
+
+def _where_finite(x: Tensor) -> Tensor:
+    """PyTorch looks up nan coordinates at the first element."""
+    return x.masked_fill(x != x, 0.0)
+
+
+def _reflected(x: Tensor, low: float, high: float) -> Tensor:
+    """Folded back into low .. high as often as it takes."""
+    span = high - low
+    if span <= 0:
+        return x * 0
+    off = (x - low).abs()
+    times = (off.detach() / span).floor()
+    rest = off - times * span
+    odd = times.remainder(2) == 1
+    return rest.where(~odd, span - rest) + low
+
+
+def _taps(at: list[Tensor], mode: str) -> list[list[tuple[Tensor, Tensor | None]]]:
+    """For each dimension the elements to look at, with their weights."""
+    if mode == "nearest":
+        return [[(x.detach().round(), None)] for x in at]
+    taps = []
+    for x in at:
+        low = x.detach().floor()
+        part = x - low
+        if mode == "bilinear":
+            taps.append([(low, 1 - part), (low + 1, part)])
+        else:
+            taps.append([(low + (i - 1), _cubic_weight(part, i)) for i in range(4)])
+    return taps
+
+
+def _cubic_weight(t: Tensor, i: int) -> Tensor:
+    """Weight of neighbour `i` of four at distance t + 1, t, 1 - t, 2 - t, by Keys' kernel with a = -0.75."""
+    a = -0.75
+    if i in (1, 2):
+        x = t if i == 1 else 1 - t
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    x = t + 1 if i == 0 else 2 - t
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+
+def _look_up(planes: Tensor, places: list[Tensor], extents: tuple[int, ...]) -> Tensor:
+    """Elements of ``(N, C, size)`` at whole-numbered `places` ``(N, L)``, zero outside: ``(N, C, L)``."""
+    from ..layers.pool import take_plane
+
+    if planes._lacks_values:
+        shape = (*planes.shape[:2], places[0].shape[-1])
+        return take_plane(planes, planes.detach().new_empty(shape, dtype=dtypes.int64), 1)
+    flat = np.zeros((1,), np.int64)
+    valid: Any = True
+    for x, size in zip(places, extents, strict=True):
+        a = x.detach()._array
+        ok = (a >= 0) & (a <= size - 1)
+        valid = ok & valid
+        flat = flat * size + np.where(ok, a, 0).astype(np.int64)
+    shape = (*planes.shape[:2], flat.shape[-1])
+    taken = take_plane(planes, wrap(np.ascontiguousarray(np.broadcast_to(flat[:, None], shape))), 1)
+    if valid.all():
+        return taken
+    return taken.masked_fill(wrap(~valid[:, None]), 0)

@@ -1,0 +1,296 @@
+"""Images: rearrangement of pixels and channels, and windows as columns."""
+
+from __future__ import annotations
+
+import functools
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu.layout import is_ordered_last
+
+from ...devices import contiguous_format
+from .._batching import folded
+from .._spec import FUNCTION, composite, describe, need_int, primitive
+from .._spec.plans import moves
+from ..layers.conv import as_ints
+
+# -- rearrangement -------------------------------------------------------------------------------------------
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.pixel_shuffle",), samples="x(1, 8, 2, 3), 2")
+def pixel_shuffle(input, upscale_factor):
+    """Channels become pixels: ``(*, C * r * r, H, W) -> (*, C, H * r, W * r)`` with r the `upscale_factor`.
+
+    Raises: RuntimeError unless r * r divides the channels.
+    Source: Shi et al. 2016, "Real-Time Single Image and Video Super-Resolution".
+
+    >>> F.pixel_shuffle(fb.arange(4.0).reshape(4, 1, 1), 2)
+    tensor([[[0., 1.],
+             [2., 3.]]])
+    """
+    r = need_int("pixel_shuffle", "upscale_factor", upscale_factor)
+    if input.ndim < 3:
+        raise RuntimeError(
+            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
+            f"dimension(s)"
+        )
+    if r <= 0:
+        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    *lead, c, h, w = input.shape
+    if c % (r * r):
+        raise RuntimeError(
+            f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+            f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}"
+        )
+    if is_ordered_last(input._array) and input.ndim == 4:
+        split = input.permute(0, 2, 3, 1).reshape(lead[0], h, w, c // (r * r), r, r)
+        last = split.permute(0, 1, 4, 2, 5, 3).clone(memory_format=contiguous_format)
+        return last.reshape(lead[0], h * r, w * r, c // (r * r)).permute(0, 3, 1, 2)
+    split = input.reshape(*lead, c // (r * r), r, r, h, w)
+    b = len(lead)
+    return (
+        split.permute(*range(b), b, b + 3, b + 1, b + 4, b + 2)
+        .clone(memory_format=contiguous_format)
+        .reshape(*lead, c // (r * r), h * r, w * r)
+    )
+
+
+@composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",), samples="x(1, 2, 4, 6), 2")
+def pixel_unshuffle(input, downscale_factor):
+    """Pixels become channels: ``(*, C, H * r, W * r) -> (*, C * r * r, H, W)`` with r the `downscale_factor`."""
+    r = downscale_factor
+    if input.ndim < 3:
+        raise RuntimeError(
+            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
+            f"dimension(s)"
+        )
+    if r <= 0:
+        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    *lead, c, h, w = input.shape
+    if h % r or w % r:
+        raise RuntimeError(
+            f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but {h} x {w} "
+            f"is not divisible by {r}"
+        )
+    if input.numel() == 0:
+        return input.clone()
+    if is_ordered_last(input._array) and input.ndim == 4:
+        split = input.permute(0, 2, 3, 1).reshape(lead[0], h // r, r, w // r, r, c)
+        last = split.permute(0, 1, 3, 5, 2, 4).clone(memory_format=contiguous_format)
+        return last.reshape(lead[0], h // r, w // r, c * r * r).permute(0, 3, 1, 2)
+    split = input.reshape(*lead, c, h // r, r, w // r, r)
+    b = len(lead)
+    return (
+        split.permute(*range(b), b, b + 2, b + 4, b + 1, b + 3)
+        .clone(memory_format=contiguous_format)
+        .reshape(*lead, c * r * r, h // r, w // r)
+    )
+
+
+@composite(
+    surface=FUNCTION,
+    aliases=(
+        "native_channel_shuffle",
+        "nn.functional.channel_shuffle",
+        "nn.functional.native_channel_shuffle",
+    ),
+    samples="x(1, 6, 2), 3",
+)
+def channel_shuffle(input, groups):
+    """``(N, C, *)`` with its channels dealt out of `groups` groups in turn; `groups` divides C.
+
+    Source: Zhang et al. 2017, "ShuffleNet".
+
+    >>> F.channel_shuffle(fb.arange(4).reshape(1, 4, 1), 2).flatten()
+    tensor([0, 2, 1, 3])
+    """
+    if input.ndim < 3:
+        raise RuntimeError(
+            f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}"
+        )
+    if groups <= 0:
+        raise RuntimeError(
+            f"Number of groups to divide channels in must be positive. Value of groups: {groups}"
+        )
+    n, c = input.shape[:2]
+    if c % groups:
+        raise RuntimeError(
+            f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
+        )
+    if input.numel() == 0:
+        return input.clone()
+    if is_ordered_last(input._array):
+        space, ndim = input.shape[2:], input.ndim
+        split = input.permute(0, *range(2, ndim), 1).reshape(n, *space, groups, c // groups)
+        last = split.transpose(-1, -2).clone(memory_format=contiguous_format).reshape(n, *space, c)
+        return last.permute(0, ndim - 1, *range(1, ndim - 1))
+    split = input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2)
+    return split.clone(memory_format=contiguous_format).reshape(input.shape)
+
+
+for _op in (pixel_shuffle, pixel_unshuffle, channel_shuffle):
+    _op.plan(functools.partial(moves, _op), by="shape")
+
+
+# -- windows as columns --------------------------------------------------------------------------------------
+
+
+def _columns_settings(op: str, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    made = []
+    for name, value, least in (
+        ("kernel_size", kernel_size, 1),
+        ("dilation", dilation, 1),
+        ("padding", padding, 0),
+        ("stride", stride, 1),
+    ):
+        numbers = as_ints(op, name, value, 2)
+        if min(numbers) < least:
+            raise RuntimeError(
+                f"{op}: {name} should be {'greater than zero' if least else 'non-negative'}, but got "
+                f"{numbers}"
+            )
+        made.append(numbers)
+    return made
+
+
+@primitive(
+    surface=0, linear_in=("input",), samples="of nn.functional.unfold", public_name="unfold", batch_rule=folded,
+    cuda="windows.gather_columns",
+)
+def gather_columns(input, kernel, dilation, padding, stride):
+    """Windows of ``(N, C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
+
+
+gather_columns.in_pieces("n_*->n__")
+
+
+@gather_columns.kernel
+def _gather_columns(x, kernel, dilation, padding, stride):
+    from flambeau_kernels.cpu.conv import gather_windows
+
+    made = gather_windows(x, kernel, stride, padding, dilation)
+    return made.reshape(x.shape[0], x.shape[1] * prod(kernel), prod(made.shape[4:]))
+
+
+@gather_columns.shape
+def _gather_columns_shape(input, kernel, dilation, padding, stride):
+    positions = _positions(input.shape[2:], kernel, dilation, padding, stride)
+    return (input.shape[0], input.shape[1] * prod(kernel), prod(positions)), input.dtype
+
+
+@gather_columns.vjp
+def _gather_columns_vjp(grad, input_shape, kernel, dilation, padding, stride):
+    return fold_columns(grad, tuple(input_shape[2:]), kernel, dilation, padding, stride)
+
+
+@primitive(
+    surface=0, linear_in=("input",), samples="of nn.functional.fold", public_name="fold", batch_rule=folded, cuda="windows.fold_columns",
+)
+def fold_columns(input, extents, kernel, dilation, padding, stride):
+    """Columns ``(N, C * KH * KW, L)`` added up where they came from in ``(N, C, *extents)``."""
+
+
+fold_columns.in_pieces("n__->n_*")
+
+
+@fold_columns.kernel
+def _fold_columns(x, extents, kernel, dilation, padding, stride):
+    from flambeau_kernels.cpu.conv import fold_windows, widened
+
+    positions = _positions(extents, kernel, dilation, padding, stride)
+    (wide,) = widened(x)
+    windows = wide.reshape(x.shape[0], x.shape[1] // prod(kernel), *kernel, *positions)
+    made = fold_windows(windows, tuple(extents), stride, padding, dilation)
+    return np.ascontiguousarray(made.astype(x.dtype, copy=False))
+
+
+@fold_columns.shape
+def _fold_columns_shape(input, extents, kernel, dilation, padding, stride):
+    return (input.shape[0], input.shape[1] // prod(kernel), *extents), input.dtype
+
+
+@fold_columns.vjp
+def _fold_columns_vjp(grad, kernel, dilation, padding, stride):
+    return gather_columns(grad, kernel, dilation, padding, stride)
+
+
+def _positions(extents: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> tuple[int, ...]:
+    from flambeau_kernels.cpu.conv import output_size
+
+    return tuple(
+        output_size(n, k, s, p, p, d)
+        for n, k, s, p, d in zip(extents, kernel, stride, padding, dilation, strict=True)
+    )
+
+
+@composite(
+    namespace="nn.functional", operator="im2col(input, kernel_size, dilation, padding, stride)",
+    samples="x(1, 2, 4, 5), 2; x(1, 2, 5, 5), (2, 3), 2, 1, 2",
+)
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    """All windows of an image as columns: ``(N, C, H, W) -> (N, C * KH * KW, L)``, or without N; L windows.
+
+    Args:
+        kernel_size, dilation, padding, stride: of the windows, ints or pairs; as for `conv2d`.
+    A convolution is a product of its weights with these columns.
+
+    >>> F.unfold(fb.arange(4.0).reshape(1, 2, 2), kernel_size=(1, 2))
+    tensor([[0., 2.],
+            [1., 3.]])
+    """
+    kernel, dilation, padding, stride = _columns_settings("unfold", kernel_size, dilation, padding, stride)
+    if input.ndim not in (3, 4) or 0 in input.shape[-3:]:
+        raise RuntimeError(
+            f"unfold: Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
+            f"dimensions for input, but got: {list(input.shape)}"
+        )
+    positions = _positions(input.shape[-2:], kernel, dilation, padding, stride)
+    if min(positions) < 1:
+        raise RuntimeError(
+            f"unfold: no window fits: kernel_size {kernel}, dilation {dilation}, padding {padding}, output "
+            f"{positions}\n{describe(input=input)}"
+        )
+    x = input if input.ndim == 4 else input.unsqueeze(0)
+    made = gather_columns(x, kernel, dilation, padding, stride)
+    return made if input.ndim == 4 else made.squeeze(0)
+
+
+unfold.plan(functools.partial(moves, unfold), by="shape")
+
+
+@composite(namespace="nn.functional", samples="x(1, 8, 12), (4, 5), 2; x(1, 4, 9), (5, 5), 2, 1, 1, 2")
+def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    """Columns added up where `unfold` took them from: ``(N, C * KH * KW, L) -> (N, C, *output_size)``, or without N.
+
+    It is the transpose of `unfold`, not its inverse: an element is multiplied by the number of windows that
+    see it.
+
+    Args:
+        output_size: an int or a pair (H, W).
+        kernel_size, dilation, padding, stride: as for `unfold`.
+    """
+    kernel, dilation, padding, stride = _columns_settings("fold", kernel_size, dilation, padding, stride)
+    extents = as_ints("fold", "output_size", output_size, 2)
+    if input.ndim not in (2, 3) or 0 in input.shape[-2:]:
+        raise RuntimeError(
+            f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
+            f"dimensions for input, but got: {list(input.shape)}"
+        )
+    if input.shape[-2] % prod(kernel):
+        raise RuntimeError(
+            f"fold: Expected size of input's dimension 1 to be divisible by the product of kernel_size "
+            f"{kernel}, but got input.size(1)={input.shape[-2]}"
+        )
+    positions = _positions(extents, kernel, dilation, padding, stride)
+    if min(positions) < 1 or prod(positions) != input.shape[-1]:
+        raise RuntimeError(
+            f"fold: Given output_size={extents}, kernel_size={kernel}, dilation={dilation}, "
+            f"padding={padding}, stride={stride}, expected size of "
+            f"input's dimension 2 to match the calculated number of sliding blocks {positions[0]} * "
+            f"{positions[1]}, but got {input.shape[-1]}"
+        )
+    x = input if input.ndim == 3 else input.unsqueeze(0)
+    made = fold_columns(x, extents, kernel, dilation, padding, stride)
+    return made if input.ndim == 3 else made.squeeze(0)

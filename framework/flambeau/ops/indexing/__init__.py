@@ -1,0 +1,1 @@
+"""Picking elements by index, and putting them."""

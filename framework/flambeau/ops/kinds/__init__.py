@@ -1,0 +1,1 @@
+"""Tensors of other kinds of arrays: sparse and quantized ones."""

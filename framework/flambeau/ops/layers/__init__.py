@@ -1,0 +1,1 @@
+"""Layers of networks: convolutions, normalizations, pooling, attention, recurrent layers and their like."""

@@ -1,0 +1,396 @@
+"""Batch normalization: over all of a channel, by the batch's moments or running ones."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ... import _state
+from ..._arrays import MetaArray
+from ...tensor import Tensor, bump, wrap
+from .._batching import as_channels
+from .._spec import CHANNELS, CHANNELS_OF_DENSE, FUNCTION, OUT, composite, describe, primitive
+from .._spec.memory import in_memory_order
+from .._spec.plans import Plan
+from .norm import (
+    Moments,
+    _cast,
+    _kind_of_statistics,
+    _like,
+    _moments,
+    _standardize_vjp,
+    _wide,
+    check_floating,
+    depends_on,
+)
+
+
+def _per_channel(op: str, channels: int, **parameters: Any) -> None:
+    for name, p in parameters.items():
+        if p is not None and p.shape != (channels,):
+            raise RuntimeError(
+                f"{op}: {name} should contain {channels} elements, one for each channel, not "
+                f"{p.numel()}\n{describe(**parameters)}"
+            )
+
+
+def _check_channels(input, weight, bias, eps, keep):
+    if input.ndim < 2:
+        raise IndexError(
+            f"batch_norm: input must have a batch and a channel dimension, it has {input.ndim} dimensions"
+        )
+    _per_channel("batch_norm", input.shape[1], weight=weight, bias=bias)
+    check_floating("batch_norm", input=input, weight=weight, bias=bias)
+    return input, weight, bias, eps, keep or _moments()
+
+
+@primitive(
+    surface=0, tensors=("input", "weight", "bias"), check=_check_channels, memory=CHANNELS_OF_DENSE, ordering=("input",),
+    samples="of nn.functional.batch_norm",
+    public_name="batch_norm",
+    cuda="rows.normalize_channels",
+)
+def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
+    """Batch normalization by the statistics of the batch; `keep` receives them."""
+
+
+normalize_channels.in_pieces("_c*,c,c->_c*")
+
+
+@normalize_channels.kernel
+def _normalize_channels(x, weight, bias, eps, keep):
+    from flambeau_kernels.cpu.norm import channel_normalize
+
+    return channel_normalize(x, None, weight, bias, eps, keep)
+
+
+@normalize_channels.shape
+def _normalize_channels_shape(input, weight, bias, eps, keep):
+    return input.shape, input.dtype
+
+
+def _along_channels(p: Tensor | None, x: Tensor) -> Tensor | None:
+    return None if p is None else p.reshape(1, -1, *(1,) * (x.ndim - 2))
+
+
+@normalize_channels.vjp
+def _normalize_channels_vjp(grad, input, weight, bias, eps):
+    dims = [0, *range(2, input.ndim)]
+    to_input, unit = _standardize_vjp(grad, input, _along_channels(weight, input), dims, eps)
+    return (
+        lambda: to_input.to(input.dtype),
+        lambda: _like((_wide(grad) * unit).sum(dims), weight),
+        lambda: depends_on(_like(_wide(grad).sum(dims), bias), input),
+    )
+
+
+@normalize_channels.vjp_on_arrays
+def _normalize_channels_raw(grad, input, weight, bias, keep, needs_input, needs_weight, needs_bias):
+    return _channels_backward(
+        grad, input, weight, bias, keep.mean, keep.inverse, None, (needs_input, needs_weight, needs_bias)
+    )
+
+
+@normalize_channels.batch
+def _normalize_channels_batch(level: Any, op: Any, args: Any) -> Any:
+    return as_channels(level, op, args[0], args[1:3], args[3:])
+
+
+def _channels_backward(
+    grad: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    inverse: Any,
+    groups: Any,
+    wants: Any,
+    constant: bool = False,
+) -> Any:
+    from flambeau_kernels.cpu.norm import channel_backward
+
+    to_input, to_weight, to_bias = channel_backward(grad, x, mean, inverse, weight, groups, wants, constant)
+    return (
+        None if to_input is None else in_memory_order(to_input, CHANNELS_OF_DENSE if groups is None else CHANNELS, [x]),
+        None if to_weight is None else _cast(to_weight, weight.dtype),
+        None if to_bias is None else _cast(to_bias, bias.dtype),
+    )
+
+
+def _check_by_running(input, mean, variance, weight, bias, eps):
+    if input.ndim < 2:
+        raise IndexError(
+            f"batch_norm: input must have a batch and a channel dimension, it has {input.ndim} dimensions"
+        )
+    _per_channel(
+        "batch_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias
+    )
+    check_floating(
+        "batch_norm", input=input, running_mean=mean, running_var=variance, weight=weight, bias=bias
+    )
+
+
+@primitive(
+    surface=0, tensors=("input", "mean", "variance", "weight", "bias"), check=_check_by_running, memory=CHANNELS_OF_DENSE,
+    ordering=("input",),
+    samples="of nn.functional.batch_norm",
+    public_name="batch_norm",
+    cuda="rows.normalize_by_running",
+)  # fmt: skip
+def normalize_by_running(input, mean, variance, weight=None, bias=None, eps=1e-5):
+    """Batch normalization by given statistics."""
+
+
+normalize_by_running.in_pieces("nc*,c,c,c,c->nc*")
+
+
+def _given(mean: Any, variance: Any, eps: float) -> tuple[Any, Any]:
+    kind = np.dtype(np.float64) if variance.dtype == np.float64 else np.dtype(np.float32)
+    return mean.astype(kind, copy=False)[None, :], (
+        1 / np.sqrt(variance.astype(kind, copy=False) + kind.type(eps))
+    )[None, :]
+
+
+@normalize_by_running.kernel
+def _normalize_by_running(x, mean, variance, weight, bias, eps):
+    from flambeau_kernels.cpu.norm import channel_normalize_given
+
+    return channel_normalize_given(x, *_given(mean, variance, eps), weight, bias)
+
+
+@normalize_by_running.shape
+def _normalize_by_running_shape(input, mean, variance, weight, bias, eps):
+    return input.shape, input.dtype
+
+
+@normalize_by_running.vjp
+def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias, eps):
+    dims = [0, *range(2, input.ndim)]
+    inverse = _along_channels((_wide(variance) + eps).rsqrt(), input)
+    scale = inverse if weight is None else inverse * _along_channels(_wide(weight), input)
+
+    def unit():
+        return (_wide(input) - _along_channels(_wide(mean), input)) * inverse
+
+    return (
+        lambda: depends_on((_wide(grad) * scale).to(input.dtype), input),
+        None,
+        None,
+        lambda: _like((_wide(grad) * unit()).sum(dims), weight),
+        lambda: depends_on(_like(_wide(grad).sum(dims), bias), input),
+    )
+
+
+@normalize_by_running.vjp_on_arrays
+def _normalize_by_running_raw(
+    grad, input, mean, variance, weight, bias, eps, needs_input, needs_weight, needs_bias
+):
+    given = _given(mean, variance, eps)
+    wants = (needs_input, needs_weight, needs_bias)
+    to_input, to_weight, to_bias = _channels_backward(
+        grad, input, weight, bias, *given, None, wants, constant=True
+    )
+    return to_input, None, None, to_weight, to_bias
+
+
+@normalize_by_running.batch
+def _normalize_by_running_batch(level: Any, op: Any, args: Any) -> Any:
+    return as_channels(level, op, args[0], args[1:5], args[5:])
+
+
+def _update_running(
+    input: Tensor, running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int
+) -> None:
+    """Move running statistics towards those of the batch; the variance by its unbiased estimate."""
+    if _state.INTERPRETED and hasattr(input, "_bdim"):
+        raise RuntimeError(
+            "vmap: running_mean and running_var cannot be updated by a batch of examples that share them; leave them out, "
+            "or call the layer in eval mode (func.replace_all_batch_norm_modules_ takes them out of a module)"
+        )
+    if keep.mean is None or count == 0:
+        return
+    momentum = float(momentum)
+    unbiased = keep.variance * (count / (count - 1)) if count > 1 else keep.variance * np.nan
+    for running, found in ((running_mean, keep.mean), (running_var, unbiased)):
+        if running is not None:
+            a = running._array
+            wide = a.astype(found.dtype, copy=False)
+            a[...] = (wide + momentum * (found.reshape(-1) - wide)).astype(a.dtype)
+            bump(running)
+
+
+def _check_momentum(name: str, momentum: Any) -> None:
+    if isinstance(momentum, Tensor) and (momentum.ndim or momentum.requires_grad):
+        raise TypeError(f"{name}(): argument 'momentum' must be float, not Tensor")
+    if not hasattr(momentum, "__float__"):
+        raise TypeError(
+            f"{name}(): argument 'momentum' must be float, not {type(momentum).__name__}; for the plain average over "
+            "all batches so far, which the module takes momentum=None for, give 1 / (number of batches)"
+        )
+
+
+def _batch_norm(
+    input: Tensor,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any,
+    bias: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    keep: Moments,
+) -> Tensor:
+    _check_momentum("batch_norm", momentum)
+    if input.ndim == 1 and input.numel() == 0:
+        return input.clone()
+    if not training and (running_mean is None or running_var is None):
+        raise RuntimeError(
+            "batch_norm: Expected running_mean and running_var to be defined when training=False"
+        )
+    if not training:
+        return normalize_by_running(input, running_mean, running_var, weight, bias, eps)
+    if input.ndim >= 2:
+        _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
+    out = normalize_channels(input, weight, bias, eps, keep)
+    if running_mean is not None or running_var is not None:
+        _update_running(input, running_mean, running_var, keep, momentum, input.numel() // max(input.shape[1], 1))
+    return out
+
+
+@composite(
+    namespace="nn.functional",
+    operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)", whole=True,
+    samples="x(3, 2, 4), k(2) * 0, k(2), x(2), x(2), True; x(3, 2, 2, 2), k(2), k(2), x(2), x(2); x(3, 2), None, None, training=True",
+)
+def batch_norm(
+    input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
+):
+    """Standardize each channel of ``(N, C, *)``, then times `weight`, plus `bias`: the shape of `input`.
+
+    Args:
+        running_mean, running_var: ``(C,)``, or None in training.
+        weight, bias: ``(C,)``, or None.
+        training: standardize by the mean and biased variance of this batch, and move the running ones towards
+            its mean and
+            unbiased variance, in place; otherwise standardize by the running ones.
+        momentum: how far they move: ``running += momentum * (batch - running)``.
+        eps: added to the variance, in the unit of `input` squared.
+    Raises: ValueError in training for a single value per channel or an `eps` that is not positive;
+        RuntimeError for
+        operands that do not fit.
+    Source: Ioffe and Szegedy 2015, "Batch Normalization".
+
+    >>> F.batch_norm(fb.tensor([[1.0], [3.0]]), None, None, training=True)
+    tensor([[-1.0000],
+            [ 1.0000]])
+    """
+    _check_batch(input, training, eps)
+    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
+
+
+@batch_norm.in_pieces
+def _batch_norm_pieces(asked):
+    return "_c*,c,c,c,c->_c*" if asked["training"] else "nc*,c,c,c,c->nc*"
+
+
+def _check_batch(input: Tensor, training: bool, eps: float) -> None:
+    if training and input.ndim and input.shape[0] * prod(input.shape[2:]) == 1:
+        raise ValueError(
+            f"batch_norm: Expected more than 1 value per channel when training, got input size "
+            f"{tuple(input.shape)}"
+        )
+    if eps < 0 or (training and eps == 0):
+        raise ValueError(
+            f"batch_norm: eps must be {'positive during training' if training else 'non-negative'}, but got "
+            f"{eps}"
+        )
+
+
+@batch_norm.plan(by="shape", tensors=("input", "running_mean", "running_var", "weight", "bias"), optional=("running_mean", "running_var"))
+def _planned_batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
+    from flambeau_kernels.cpu.norm import planned_channels, planned_given
+
+    _check_batch(input, training, eps)
+    _check_momentum("batch_norm", momentum)
+    a = input._array
+    wa, ba = (None if p is None else p._array for p in (weight, bias))
+    if not training:
+        _check_by_running(input, running_mean, running_var, weight, bias, eps)
+        run = planned_given(a, running_mean._array, running_var._array, wa, ba, eps)
+        return run and Plan(
+            run, lambda *arrays: (run(*arrays), None),
+            lambda made, _, *tensors: normalize_by_running.history(made, None, *tensors, eps),
+        )  # fmt: skip
+    _check_channels(input, weight, bias, eps, None)
+    _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
+    run = planned_channels(a, None, wa, ba, eps)
+    if run is None or any(r is not None and r.dtype is not input.dtype for r in (running_mean, running_var)):
+        return None
+    count = a.size // a.shape[1]
+    unbias, momentum = a.dtype.type(count / (count - 1)), a.dtype.type(momentum)
+
+    def normalized(a: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Any:
+        made = run(a, weight, bias)
+        if mean is not None:
+            _move(mean, made[1].reshape(-1), momentum)
+        if variance is not None:
+            _move(variance, (made[2] * unbias).reshape(-1), momentum)
+        return made
+
+    def taped(*arrays: Any) -> Any:
+        keep = _moments()
+        out, keep.mean, keep.variance, keep.inverse = normalized(*arrays)
+        return out, keep
+
+    def record(made: Tensor, keep: Any, input: Tensor, _mean: Any, _var: Any, weight: Any, bias: Any) -> None:
+        normalize_channels.history(made, None, input, weight, bias, eps, keep)
+
+    def after(_input: Tensor, *tensors: Any) -> None:
+        for running in tensors[:2]:
+            if running is not None:
+                bump(running)
+
+    return Plan(lambda *arrays: normalized(*arrays)[0], taped, record, after)
+
+
+def _move(running: Any, found: Any, momentum: Any) -> None:
+    """Move running statistics towards those found."""
+    step = found - running
+    step *= momentum
+    running += step
+
+
+@composite(
+    surface=FUNCTION, whole=True,
+    operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)",
+    samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5, False; x(3, 2), None, None, k(2), k(2), False, 0.1, 1e-5, False",
+)
+def batch_norm__(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
+    """`nn.functional.batch_norm` with its arguments in another order.
+
+    `cudnn_enabled` chooses among CUDA kernels only. Arguments as for `nn.functional.batch_norm`.
+    """
+    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
+
+
+@composite(
+    surface=FUNCTION | OUT, whole=True,
+    operator="native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)",
+    samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5",
+)
+def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+    """``(out, mean, rstd)``: `batch_norm`, and in training the mean and 1 / deviation of each channel.
+
+    Outside training the two are empty. Arguments as for `nn.functional.batch_norm`.
+    """
+    keep = _moments()
+    out = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, keep)
+    kind = _kind_of_statistics(input, running_mean if weight is None else weight)
+    if not training:
+        return out, wrap(np.empty(0, kind.numpy)), wrap(np.empty(0, kind.numpy))
+    if keep.mean is None:
+        return out, *(wrap(MetaArray((input.shape[1],), kind.numpy)) for _ in range(2))
+    # Copies: the rule of the gradient reads those that were kept.
+    return out, wrap(np.array(keep.mean[0], kind.numpy)), wrap(np.array(keep.inverse[0], kind.numpy))

@@ -1,0 +1,574 @@
+"""Embeddings: rows of a table by index, bags of them, and one-hot vectors."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import rows as kernels
+from flambeau_kernels.cpu import scatter
+from flambeau_kernels.cpu.softmax import widen
+
+from ... import dtypes
+from ..._errors import ShapeDependsOnValues
+from ...tensor import Tensor, bump, wrap
+from .._batching import leading, run
+from .._spec import (
+    FUNCTION,
+    OPS,
+    composite,
+    describe,
+    host_only,
+    need_bools,
+    need_int,
+    need_number,
+    primitive,
+)
+from ..indexing.select import INT64, has_negative
+
+F = "nn.functional"
+
+
+# -- reading rows, and adding rows up ------------------------------------------------------------------------------------
+
+
+@primitive(
+    surface=0, tensors=("weight", "indices"), operator="embedding(weight, indices, padding_idx, scale_grad_by_freq)",
+    samples="of nn.functional.embedding",
+    cuda="moves.rows_at",
+)
+def rows_at(weight, indices, padding_idx, scale_grad_by_freq):
+    """``weight[indices]``; the gradient leaves out `padding_idx` and may be divided by how often an index occurs."""
+
+
+rows_at.in_pieces("_k,...->...k")
+
+
+rows_at.node_class.title = "EmbeddingBackward0"
+
+
+@rows_at.kernel
+def _rows_at(table, indices, padding_idx, scale_grad_by_freq):
+    return kernels.take_rows(table, indices)
+
+
+@rows_at.shape
+def _rows_at_shape(weight, indices, padding_idx, scale_grad_by_freq):
+    return (*indices.shape, *weight.shape[1:]), weight.dtype
+
+
+@rows_at.vjp
+def _rows_at_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
+    return rows_added.function(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq), None
+
+
+@rows_at.vjp_on_arrays
+def _rows_at_raw(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
+    return _added(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq), None
+
+
+@rows_at.batch
+def _rows_at_batch(level: Any, op: Any, args: Any) -> Any:
+    weight, indices, padding, scaled = args
+    if scaled or (level.has(weight) and padding is not None and padding >= 0):
+        return NotImplemented
+    if not level.has(weight):
+        return level.wrap(run(op, weight, level.front(indices), padding, scaled))
+    # The tables of all examples are one, in which those of an example begin at its number times their rows.
+    table, rows = level.front(weight), level.full(indices)
+    first = wrap((np.arange(level.size) * table.shape[1]).reshape(-1, *(1,) * indices.ndim))
+    return level.wrap(run(op, table.reshape(-1, table.shape[2]), rows + first, padding, scaled))
+
+
+def _added(grad: Any, indices: Any, rows: int, padding_idx: int, by_freq: bool) -> Any:
+    flat, values = indices.reshape(-1), grad.reshape(indices.size, *grad.shape[indices.ndim :])
+    made = kernels.add_rows(values, flat, rows, by_freq)
+    if 0 <= padding_idx < rows:
+        made[padding_idx] = 0
+    return made
+
+
+@primitive(
+    surface=0, tensors=("weight", "indices"), operator="embedding(weight, indices, padding_idx, scale_grad_by_freq, True)",
+    samples="of nn.functional.embedding",
+)
+def rows_at_sparsely(weight, indices, padding_idx, scale_grad_by_freq):
+    """`rows_at` whose gradient is sparse: a row for each index, in their order."""
+
+
+rows_at_sparsely.in_pieces("_k,...->...k")
+
+
+rows_at_sparsely.node_class.title = "EmbeddingBackward0"
+rows_at_sparsely.kernel(_rows_at)
+rows_at_sparsely.shape(_rows_at_shape)
+
+
+@rows_at_sparsely.vjp
+def _rows_at_sparsely_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
+    from .._sparse.arrays import coo
+
+    host_only("embedding with sparse gradients", grad, indices)
+    flat, rows = indices._array.reshape(-1), grad.reshape(-1, *weight_shape[1:])
+    if padding_idx >= 0:
+        kept = np.flatnonzero(flat != padding_idx)
+        flat, rows = flat[kept], rows.index_select(0, wrap(kept))
+    if scale_grad_by_freq and flat.size:
+        times = np.bincount(flat)[flat].astype(grad.dtype.numpy)
+        rows = rows / wrap(times.reshape(-1, *[1] * (rows.ndim - 1)))
+    return coo(wrap(flat.astype(np.int64).reshape(1, -1)), rows, weight_shape), None
+
+
+@primitive(surface=0, tensors=("values", "indices"), samples="of nn.functional.embedding", public_name="index_add", cuda="moves.rows_added")
+def rows_added(values, indices, rows, padding_idx, scale_grad_by_freq):
+    """The transpose of `rows_at`: a table of `rows` rows in which the `values` of each index are added up."""
+
+
+@rows_added.in_pieces
+def _rows_added_pieces(asked):
+    return "*k,*->_k" if asked["scale_grad_by_freq"] else "...k,...->_k"
+
+
+@rows_added.kernel
+def _rows_added(values, indices, rows, padding_idx, scale_grad_by_freq):
+    return _added(values, indices, rows, padding_idx, scale_grad_by_freq)
+
+
+@rows_added.shape
+def _rows_added_shape(values, indices, rows, padding_idx, scale_grad_by_freq):
+    return (rows, *values.shape[indices.ndim :]), values.dtype
+
+
+@rows_added.vjp
+def _rows_added_vjp(grad, indices, padding_idx, scale_grad_by_freq):
+    back = rows_at.function(grad, indices, -1, False)
+    at = indices._array
+    factor = np.ones(at.shape, grad.dtype.numpy)
+    if scale_grad_by_freq:
+        factor = (1 / np.bincount(at.reshape(-1))[at]).astype(factor.dtype)
+    if padding_idx >= 0:
+        factor = np.where(at == padding_idx, factor.dtype.type(0), factor)
+    return back * wrap(factor.reshape(factor.shape + (1,) * (back.ndim - at.ndim))), None
+
+
+@primitive(surface=0, tensors=("weight", "indices", "starts"), samples="of nn.functional.embedding_bag", public_name="embedding_bag")
+def bags_of_rows(weight, indices, starts, scale_grad_by_freq):
+    """The sum of the rows of `weight` that each bag ``indices[starts[i] : starts[i + 1]]`` names."""
+
+
+bags_of_rows.in_pieces("_k,_,_->_k")
+
+
+bags_of_rows.node_class.title = "EmbeddingBagBackward0"
+
+
+@bags_of_rows.kernel
+def _bags_of_rows(table, indices, starts, scale_grad_by_freq):
+    return kernels.add_bags(table, indices, starts)
+
+
+@bags_of_rows.shape
+def _bags_of_rows_shape(weight, indices, starts, scale_grad_by_freq):
+    return (starts.shape[0] - 1, weight.shape[1]), weight.dtype
+
+
+@bags_of_rows.vjp
+def _bags_of_rows_vjp(grad, indices, starts, scale_grad_by_freq, weight_shape):
+    if starts._lacks_values:
+        bags = starts.new_empty(indices.shape)
+    else:
+        bags = wrap(np.repeat(np.arange(grad.shape[0]), np.diff(starts._array)))
+    each = rows_at.function(grad, bags, -1, False)
+    return rows_added.function(each, indices, weight_shape[0], -1, scale_grad_by_freq), None, None
+
+
+def _check_indices(name: str, input: Any) -> None:
+    if not isinstance(input, Tensor) or input.dtype.name not in ("int64", "int32"):
+        said = f"torch.{dtypes.scalar_type(input.dtype)}Tensor" if isinstance(input, Tensor) else type(input).__name__
+        raise RuntimeError(
+            f"{name}: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {said} "
+            "instead; use .long()"
+        )
+
+
+def _padding(name: str, padding_idx: Any, rows: int, error: type[Exception]) -> int:
+    """`padding_idx` counted from the front, -1 for none. Raises: `error`, which PyTorch raises, outside the table."""
+    if padding_idx is None:
+        return -1
+    padding_idx = need_int(name, "padding_idx", padding_idx)
+    if padding_idx and not -rows <= padding_idx < rows:
+        raise error(f"{name}: Padding_idx must be within num_embeddings, got {padding_idx} for {rows} rows")
+    return padding_idx + rows if padding_idx < 0 else padding_idx
+
+
+def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float) -> None:
+    """Scale the rows of `weight` that `indices` name and whose norm exceeds `max_norm` down to it, in place."""
+    for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
+        if isinstance(value, Tensor):
+            raise TypeError(f"embedding_renorm_(): argument '{name}' must be float, not Tensor")
+        need_number("embedding_renorm_", name, value)
+    if weight.is_cuda:
+        at = wrap(indices).reshape(-1)
+        rows = weight.detach()[at]
+        norms = OPS["linalg.vector_norm"].function(rows, norm_type, 1, True)
+        # A row that is named twice is written twice, with the same numbers.
+        weight.detach()[at] = rows * OPS["where"].function(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
+        return
+    kernels.check_indices(indices, weight.shape[0])
+    if not indices.size:
+        return
+    used = np.unique(indices)
+    table = weight._array
+    wide = widen(table[used])
+    norms = np.linalg.norm(wide, ord=norm_type, axis=1)
+    large = norms > max_norm
+    # The slack is PyTorch's, and keeps a row that was scaled from being scaled again.
+    table[used[large]] = (wide[large] * (max_norm / (norms[large] + 1e-7))[:, None]).astype(table.dtype)
+    bump(weight)
+
+
+@composite(namespace=F, samples="i(5, 2, 3), x(5, 4); i(5, 2, 3), k(5, 4), 1, scale_grad_by_freq=True")
+def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    """The rows of `weight` that `input` names: ``(*) , (V, D) -> (*, D)``.
+
+    Args:
+        input: int32 or int64 indices into the rows.
+        padding_idx: a row whose gradient stays zero; counts from the back when negative.
+        max_norm: rows of a larger norm of order `norm_type` are first scaled down to it, in place.
+        scale_grad_by_freq: divide a row's gradient by the number of times it is named.
+        sparse: whether the gradient of the table is a sparse tensor, which has the named rows alone.
+    Raises: IndexError for an index outside the table; RuntimeError for indices of another dtype.
+    """
+    if not isinstance(input, Tensor):
+        raise TypeError(f"embedding(): argument 'indices' (position 2) must be Tensor, not {type(input).__name__}")
+    if weight.ndim != 2:
+        raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
+    padding = _padding("embedding", padding_idx, weight.shape[0], AssertionError)
+    need_bools("embedding", scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+    _check_indices("embedding", input)
+    if max_norm is not None:
+        _renormalize(weight, input._array, max_norm, norm_type)
+    return (rows_at_sparsely if sparse else rows_at).function(weight, input, padding, scale_grad_by_freq)
+
+
+@embedding.forwards
+def _embedding_of_rows(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse):
+    """A table that stays as it is."""
+    if max_norm is not None or sparse or scale_grad_by_freq.__class__ is not bool or weight._array.ndim != 2:
+        return None
+    padding = -1 if padding_idx is None else _padding("embedding", padding_idx, weight._array.shape[0], ValueError)
+    return rows_at.answer(weight, input, padding, scale_grad_by_freq)
+
+
+@rows_at.plan
+def _rows_of_table(table, at, padding_idx, scale_grad_by_freq):
+    return kernels.take_rows(table, at) if at.dtype is INT64 else None
+
+
+def _package_embedding() -> None:
+    def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+        """The rows of `weight` that `indices` name: ``(V, D), (*) -> (*, D)``.
+
+        Arguments as for `nn.functional.embedding`, here with the table first; a `padding_idx` of -1 means
+        none.
+        """
+        if weight.ndim != 2:
+            raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
+        need_bools("embedding", scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+        _check_indices("embedding", indices)
+        padding_idx = need_int("embedding", "padding_idx", padding_idx)
+        return (rows_at_sparsely if sparse else rows_at).function(weight, indices, padding_idx, scale_grad_by_freq)
+
+    composite(surface=FUNCTION, samples="x(5, 4), i(5, 2, 3); k(5, 4), i(5, 2, 3), 1")(embedding)
+
+
+_package_embedding()
+
+
+# -- bags ----------------------------------------------------------------------------------------------------------------
+
+
+def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, Any]:
+    """Flat indices, and where each bag starts and the last one ends in them. Raises: ValueError, RuntimeError."""
+    if input.ndim == 2:
+        if offsets is not None:
+            raise ValueError(
+                "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
+                f"sequences. However, found offsets of type {type(offsets)}"
+            )
+        count, length = input.shape
+        return input._array.reshape(-1), _equal_bags(count, length) if length else np.zeros(count + 1, np.int64)
+    if input.ndim != 1:
+        raise ValueError(f"embedding_bag: input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
+    if offsets is None:
+        raise ValueError("offsets has to be a 1D Tensor but got None: embedding_bag of one-dimensional input")
+    if offsets.ndim != 1:
+        raise ValueError(f"offsets has to be a 1D Tensor: embedding_bag's, but it has shape {tuple(offsets.shape)}")
+    _check_indices("embedding_bag offsets", offsets)
+    starts, length = offsets._array, input.shape[0]
+    count = len(starts) - 1 if include_last_offset else len(starts)
+    if include_last_offset and not len(starts):
+        raise RuntimeError("embedding_bag: include_last_offset: number of offset should be at least 1")
+    if len(starts) and starts[0] != 0:
+        raise RuntimeError(
+            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
+            f"However, got {starts[0]}"
+        )
+    if len(starts) and starts[-1] > length:
+        raise RuntimeError(
+            f"embedding_bag: offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {starts[-1]}"
+        )
+    if len(starts) > 1 and (starts[1:] < starts[:-1]).any():
+        at = int(np.flatnonzero(starts[1:] < starts[:-1])[0]) + 1
+        raise RuntimeError(
+            f"embedding_bag: offsets must not decrease, got offsets[{at}] of {starts[at]} after offsets[{at - 1}] of {starts[at - 1]}"
+        )
+    if not count:
+        return input._array[:0], np.zeros(1, np.int64)
+    starts = starts if include_last_offset else np.append(starts, length)
+    return input._array[: starts[-1]], starts.astype(np.int64, copy=False)
+
+
+@composite(
+    namespace=F,
+    samples=(
+        "i(5, 2, 3), x(5, 4); i(5, 6), x(5, 4), fb.tensor([0, 2, 5]), mode='sum', per_sample_weights=x(6); "
+        "i(5, 2, 3), x(5, 4), mode='max'"
+    ),
+)
+def embedding_bag(
+    input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
+    per_sample_weights=None, include_last_offset=False, padding_idx=None,
+):  # fmt: skip
+    """The sum, mean or largest of the rows of `weight` in each bag of indices: ``(B, N), (V, D) -> (B, D)``.
+
+    Args:
+        input: indices ``(B, N)``, a bag a row; or ``(N)``, where bags begin at `offsets`.
+        offsets: ``(B)``, where each bag begins in a vector `input`, the first at 0.
+        mode: 'sum', 'mean' or 'max'; an empty bag gives zeros.
+        per_sample_weights: of the shape of `input`, with mode 'sum': what each row is multiplied by.
+        include_last_offset: `offsets` ends with where the last bag ends.
+        padding_idx: indices that do not count.
+        max_norm, norm_type, scale_grad_by_freq, sparse: as for `nn.functional.embedding`.
+    Raises: ValueError, RuntimeError for operands that do not go together, and for an index outside the table.
+
+    >>> F.embedding_bag(fb.tensor([0, 1, 2]), fb.eye(3), fb.tensor([0, 2]), mode="sum")
+    tensor([[1., 1., 0.],
+            [0., 0., 1.]])
+    """
+    if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
+        raise TypeError("embedding_bag(): arguments 'input' and 'weight' must be Tensors")
+    # The order of the first two arguments was once the other way round.
+    if weight.dtype.category < dtypes.FLOATING and input.dtype.is_floating_point:
+        input, weight = weight, input
+    host_only("embedding_bag", input, weight)
+    _check_bag_weights(input, per_sample_weights, mode)
+    if mode not in ("sum", "mean", "max"):
+        raise ValueError(f"embedding_bag: mode has to be one of sum, mean or max, got {mode!r}")
+    _check_indices("embedding_bag", input)
+    if weight.ndim != 2:
+        raise RuntimeError(f"embedding_bag: 'weight' must be 2-D\n{describe(weight=weight)}")
+    if mode == "max" and scale_grad_by_freq:
+        raise ValueError("embedding_bag: max mode does not support scaling the gradient by the frequency")
+    if mode == "max" and sparse:
+        raise ValueError("embedding_bag: max mode does not support sparse weights")
+    if (weight._lacks_values or input._lacks_values) and (input.ndim == 2 or input.ndim == 1 and offsets is not None and offsets.ndim == 1):
+        bags = input.shape[0] if input.ndim == 2 else offsets.shape[0] - bool(include_last_offset)
+        return bags_of_rows.function(weight, input.reshape(-1), input.new_empty((bags + 1,)), scale_grad_by_freq)
+    indices, starts = _bags(input, offsets, include_last_offset)
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise RuntimeError(
+            f"embedding_bag: padding_idx must be within the number of embeddings, {-rows} through {rows - 1}, but got {padding_idx}"
+        )
+    if indices.size and not scatter.in_range(indices, 0, rows):
+        at = int(np.argmax((indices < 0) | (indices >= rows)))
+        raise RuntimeError(f"Index {at} of input takes value {indices[at]} which is not in the valid range [0, {rows}) of embedding_bag")
+    padding = _padding("embedding_bag", padding_idx, rows, RuntimeError)
+    if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
+        kinds = [f"torch.{dtypes.scalar_type(x.dtype)}Tensor" for x in (weight, per_sample_weights)]
+        raise RuntimeError(
+            "embedding_bag: Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
+            f"'per_sample_weights'; but type {kinds[0]} does not equal {kinds[1]}"
+        )
+    samples = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+    if padding >= 0:
+        kept = np.flatnonzero(indices != padding)
+        indices, starts = indices[kept], np.searchsorted(kept, starts)
+        samples = None if samples is None else samples[wrap(kept)]
+    if max_norm is not None:
+        _renormalize(weight, indices, max_norm, norm_type)
+    at = wrap(np.ascontiguousarray(indices))
+    if padding < 0:
+        at._storage = input._storage  # so that overwriting the indices before the gradient is noticed
+    if samples is None and mode != "max" and not (sparse and weight.requires_grad):
+        made = bags_of_rows.function(weight, at, wrap(starts), scale_grad_by_freq)
+        return made if mode == "sum" else made / _sizes(made, starts)
+    picked = (rows_at_sparsely if sparse else rows_at).function(weight, at, -1, scale_grad_by_freq)
+    if samples is not None:
+        picked = picked * samples[: len(indices)].unsqueeze(1)
+    made = _combined(picked, np.repeat(np.arange(len(starts) - 1), np.diff(starts)), len(starts) - 1, mode)
+    return made / _sizes(made, starts) if mode == "mean" else made
+
+
+@embedding_bag.in_pieces
+def _embedding_bag_pieces(asked):
+    # Rows whose norm is bounded are changed first, as a whole.
+    return [asked.way({asked.names.index("weight"): 1}, 1)] if asked["max_norm"] is None else []
+
+
+@embedding_bag.plan(tensors=("weight",), beside=("input",), dtypes="fd")
+def _few_bags(
+    at, table, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
+):  # fmt: skip
+    """The bags of a few indices, if none is empty: a row each, or from one offset to the next."""
+    if max_norm is not None or per_sample_weights is not None or padding_idx is not None:
+        return None
+    if sparse or include_last_offset or scale_grad_by_freq:
+        return None
+    if at.dtype is not INT64 or table.ndim != 2 or not at.size:
+        return None
+    if at.size > 64 or mode not in _ALONG or has_negative(at):
+        whole = mode == "sum" and offsets is None and at.ndim == 2
+        return kernels.add_bags(table, at.reshape(-1), _equal_bags(*at.shape)) if whole else None
+    picked = table.take(at, 0)
+    if at.ndim == 2 and offsets is None:
+        made = _ALONG[mode].reduce(picked, 1)
+        count: Any = at.shape[1]
+    else:
+        starts = offsets._array
+        bounds = [*starts.tolist(), at.size]
+        if at.ndim != 1 or starts.dtype is not INT64 or starts.ndim != 1 or bounds[0] or mode == "max":
+            return None
+        sizes = [b - a for a, b in itertools.pairwise(bounds)]
+        if min(sizes) < 1:
+            return None
+        made = np.add.reduceat(picked, starts, 0)
+        count = np.array(sizes, table.dtype)[:, None] if mode == "mean" else 1
+    return np.divide(made, count, made) if mode == "mean" else made
+
+
+@embedding_bag.forwards
+def _bags_of_equal_length(
+    input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
+):  # fmt: skip
+    """Sums of the bags that are the rows of a matrix, of a table that stays as it is."""
+    if max_norm is not None or per_sample_weights is not None or padding_idx is not None or mode != "sum" or offsets is not None or sparse:
+        return None
+    at = input._array
+    if weight._node is None or at.dtype is not INT64 or at.ndim != 2 or not at.size:
+        return None
+    return bags_of_rows.answer(weight, input.reshape(-1), wrap(_equal_bags(*at.shape)), scale_grad_by_freq)
+
+
+@bags_of_rows.plan
+def _added_bags(table, at, starts, scale_grad_by_freq):
+    return kernels.add_bags(table, at, starts) if table.ndim == 2 and table.dtype.char in "fd" else None
+
+
+_ALONG = {"sum": np.add, "mean": np.add, "max": np.maximum}
+
+
+@functools.lru_cache(maxsize=64)
+def _equal_bags(count: int, length: int) -> Any:
+    """Where `count` bags of `length` > 0 begin, and the last one ends."""
+    return np.arange(0, count * length + 1, length)
+
+
+def _sizes(made: Tensor, starts: Any) -> Tensor:
+    """What the sums of bags are divided by for their means, ``(B, 1)``."""
+    return wrap(np.maximum(np.diff(starts), 1).astype(made._array.dtype)[:, None])
+
+
+def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
+    if weights is None:
+        return
+    if weights.shape != input.shape:
+        raise ValueError(
+            f"embedding_bag: If per_sample_weights ({weights.shape}) is not None, then it must have the same shape as the input "
+            f"({input.shape})"
+        )
+    if mode != "sum":
+        raise NotImplementedError(
+            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
+            f"(got mode={mode!r})."
+        )
+
+
+def _combined(picked: Tensor, bags: Any, count: int, mode: str) -> Tensor:
+    """The rows ``(n, D)`` of each bag made one: ``(count, D)``."""
+    if mode == "max":
+        if not picked.shape[0]:
+            return rows_added.function(picked, wrap(bags), count, -1, False)
+        at = kernels.segment_argmax(picked._array, bags, count)
+        return picked.gather(0, wrap(np.maximum(at, 0))).where(wrap(at >= 0), 0)
+    return rows_added.function(picked, wrap(bags), count, -1, False)
+
+
+# -- one-hot -------------------------------------------------------------------------------------------------------------
+
+
+@composite(namespace=F, samples="i(4, 2, 3), 4; i(4, 5), 6")
+def one_hot(tensor, num_classes=-1):
+    """Zeros with a one at each class: ``(*) -> (*, num_classes)``, int64; by default one more class than the largest.
+
+    Raises: RuntimeError for another dtype than int64 and for a class outside ``[0, num_classes)``.
+
+    >>> F.one_hot(fb.tensor([0, 2]))
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
+    """
+    if tensor.dtype is not dtypes.int64:
+        raise RuntimeError(f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}")
+    if need_int("one_hot", "num_classes", num_classes) >= 1 << 63:
+        raise ValueError(f"one_hot(): argument 'num_classes' is {num_classes}: Overflow when unpacking long long")
+    if tensor.is_cuda:
+        if num_classes == -1:
+            num_classes = int(tensor.max().item()) + 1
+        return tensor.new_zeros((*tensor.shape, num_classes)).scatter(-1, tensor.unsqueeze(-1), 1)
+    classes = tensor._array
+    if tensor._lacks_values and num_classes > 0:
+        return tensor.new_empty((*tensor.shape, num_classes))
+    if tensor._lacks_values:
+        raise ShapeDependsOnValues("one_hot: the values of the classes decide the shape, and a meta tensor has none; give num_classes")
+    if not tensor.numel():
+        if num_classes <= 0:
+            raise RuntimeError(f"one_hot: Can not infer total number of classes from empty tensor; give num_classes > 0, got {num_classes}")
+        return tensor.new_zeros((*tensor.shape, num_classes))
+    if classes.min() < 0:
+        raise RuntimeError(f"one_hot: Class values must be non-negative, got {classes.min()}")
+    if num_classes == -1:
+        num_classes = int(classes.max()) + 1
+    elif num_classes < 1:
+        raise RuntimeError(f"one_hot: num_classes should be positive, got {num_classes}")
+    elif classes.max() >= num_classes:
+        raise RuntimeError(f"one_hot: Class values must be smaller than num_classes, got {classes.max()} for {num_classes} classes")
+    return wrap((classes[..., None] == np.arange(num_classes)).astype(np.int64, "C"))
+
+
+one_hot.in_pieces("...->..._")
+
+
+@one_hot.plan(discrete=True)
+def _few_hot(at, num_classes):
+    """A few classes of which none is negative."""
+    if at.dtype is not INT64 or at.size > 64 or has_negative(at):
+        return None
+    if num_classes == -1:
+        num_classes = max(at.reshape(-1).tolist()) + 1
+    rows = _hot_rows(num_classes) if num_classes.__class__ is int and 0 < num_classes <= 64 else None
+    return None if rows is None else rows.take(at, 0)
+
+
+@one_hot.batch
+def _one_hot_batch(level: Any, op: Any, args: Any) -> Any:
+    return leading(level, op, args) if args[1] > 0 else NotImplemented
+
+
+@functools.lru_cache(maxsize=64)
+def _hot_rows(count: int) -> Any:
+    """The row of each of `count` classes."""
+    return np.eye(count, dtype=np.int64)

@@ -1,0 +1,281 @@
+"""Instance and group normalization: over channels of one sample, or groups of them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ...tensor import Tensor
+from .._batching import run, unfolded
+from .._spec import CHANNELS, FUNCTION, OUT, check_room, composite, need_number, primitive
+from .._spec.plans import Plan
+from .batch_norm import (
+    _channels_backward,
+    _check_momentum,
+    _per_channel,
+    _update_running,
+    normalize_by_running,
+)
+from .norm import (
+    Moments,
+    _kind_of_statistics,
+    _like,
+    _moments,
+    _standardize_vjp,
+    _statistics,
+    _wide,
+    check_floating,
+    depends_on,
+)
+
+
+@composite(
+    namespace="nn.functional",
+    operator="instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)", whole=True,
+    samples="x(2, 3, 4); x(2, 3, 2, 2), k(3), k(3), x(3), x(3), True",
+)
+def instance_norm(
+    input,
+    running_mean=None,
+    running_var=None,
+    weight=None,
+    bias=None,
+    use_input_stats=True,
+    momentum=0.1,
+    eps=1e-5,
+):
+    """Standardize each channel of each image of ``(N, C, *)``, then times `weight`, plus `bias`.
+
+    Args:
+        running_mean, running_var: ``(C,)``, or None.
+        weight, bias: ``(C,)``, or None.
+        use_input_stats: standardize by the statistics of each image, and move the running ones towards their
+            mean over the
+            batch, in place; otherwise standardize by the running ones.
+        momentum, eps: as for `nn.functional.batch_norm`.
+    Raises: ValueError for a single value per channel of an image.
+    Source: Ulyanov, Vedaldi and Lempitsky 2016, "Instance Normalization".
+    """
+    if use_input_stats and (input.ndim < 2 or input.ndim > 2 and prod(input.shape[2:]) == 1):
+        raise ValueError(
+            f"instance_norm: Expected more than 1 spatial element when training, got input size "
+            f"{tuple(input.shape)}"
+        )
+    return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+@composite(surface=FUNCTION, samples="x(2, 3, 4), x(3), x(3), None, None, True, 0.1, 1e-5, False")
+def instance_norm__(
+    input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled
+):
+    """`nn.functional.instance_norm` with its arguments in another order.
+
+    `cudnn_enabled` chooses among CUDA kernels only. Arguments as for `nn.functional.instance_norm`.
+    """
+    return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+def _instance_norm(
+    input: Tensor,
+    mean: Any,
+    variance: Any,
+    weight: Any,
+    bias: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    _check_momentum("instance_norm", momentum)
+    if not use_input_stats:
+        if mean is None or variance is None:
+            raise RuntimeError(
+                "instance_norm: Expected running_mean and running_var to be defined when use_input_stats is "
+                "false"
+            )
+        return normalize_by_running(input.contiguous(), mean, variance, weight, bias, eps)
+    if input.ndim >= 2:
+        _per_channel(
+            "instance_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias
+        )
+    keep = _moments()
+    out = normalize_groups(input.contiguous(), input.shape[1], weight, bias, eps, keep)  # row-major, as in PyTorch
+    if (mean is not None or variance is not None) and keep.mean is not None:
+        _update_running(input, mean, variance, _averaged(keep), momentum, prod(input.shape[2:]))
+    return out
+
+
+def _averaged(keep: Moments) -> Moments:
+    """Moments ``(N, C)`` averaged over images."""
+    made = _moments()
+    made.mean, made.variance = keep.mean.mean(0), keep.variance.mean(0)
+    return made
+
+
+def _check_groups(input, num_groups, weight, bias, eps, keep):
+    if input.ndim < 2:
+        raise RuntimeError(
+            f"group_norm: Expected at least 2 dimensions for input tensor but received {input.ndim}"
+        )
+    channels = input.shape[1]
+    if num_groups <= 0:
+        raise RuntimeError(f"group_norm: Expected num groups to be greater than 0, got {num_groups}")
+    if channels % num_groups:
+        raise RuntimeError(
+            f"group_norm: Expected number of channels in input to be divisible by num_groups, but got input "
+            f"of shape {tuple(input.shape)} and num_groups={num_groups}"
+        )
+    for name, p in (("weight", weight), ("bias", bias)):
+        if p is not None and (p.ndim != 1 or p.numel() != channels):
+            raise RuntimeError(
+                f"group_norm: Expected {name} to be a vector of size equal to the number of channels in "
+                f"input, but got {name} of shape {tuple(p.shape)} and input of shape {tuple(input.shape)}"
+            )
+    need_number("group_norm", "eps", eps)
+    check_room("group_norm", (input.shape[0], num_groups), input._array.itemsize)
+    check_floating("group_norm", input=input, weight=weight, bias=bias)
+    return input, num_groups, weight, bias, eps, keep or _moments()
+
+
+@primitive(
+    surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast=(None, "float32"), memory=CHANNELS, ordering=("input",),
+    samples="of nn.functional.group_norm",
+    public_name="group_norm",
+    cuda="rows.normalize_groups",
+)
+def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=None):
+    """`group_norm`; `keep` receives the moments of each group of each image."""
+
+
+normalize_groups.in_pieces("n_*,_,_->n_*")
+
+
+@normalize_groups.kernel
+def _normalize_groups(x, groups, weight, bias, eps, keep):
+    from flambeau_kernels.cpu.norm import channel_normalize
+
+    return channel_normalize(x, groups, weight, bias, eps, keep)
+
+
+@normalize_groups.shape
+def _normalize_groups_shape(input, num_groups, weight, bias, eps, keep):
+    return input.shape, input.dtype
+
+
+@normalize_groups.vjp
+def _normalize_groups_vjp(grad, input, num_groups, weight, bias, eps):
+    n, c = input.shape[:2]
+    split = (n, num_groups, c // num_groups, prod(input.shape[2:]))
+    x, g = _wide(input).reshape(split), _wide(grad).reshape(split)
+    factor = None if weight is None else _wide(weight).reshape(1, num_groups, c // num_groups, 1)
+    to_input, unit = _standardize_vjp(g, x, factor, [2, 3], eps)
+    return (
+        lambda: to_input.reshape(input.shape).to(input.dtype),
+        lambda: _like((g * unit).sum([0, 3]).reshape(c), weight),
+        lambda: depends_on(_like(g.sum([0, 3]).reshape(c), bias), input),
+    )
+
+
+@normalize_groups.vjp_on_arrays
+def _normalize_groups_raw(grad, input, num_groups, weight, bias, keep, needs_input, needs_weight, needs_bias):
+    return _channels_backward(
+        grad,
+        input,
+        weight,
+        bias,
+        keep.mean,
+        keep.inverse,
+        num_groups,
+        (needs_input, needs_weight, needs_bias),
+    )
+
+
+@normalize_groups.batch
+def _normalize_groups_batch(level: Any, op: Any, args: Any) -> Any:
+    x, groups, weight, bias, *rest = args
+    if level.has(weight) or level.has(bias) or not level.size or not x.shape[0]:
+        return NotImplemented
+    value = level.front(x)
+    return unfolded(level, run(op, value.reshape(-1, *value.shape[2:]), groups, weight, bias, *rest))
+
+
+@composite(
+    namespace="nn.functional", operator="group_norm", whole=True,
+    samples="x(2, 4, 3), 2, x(4), x(4); x(2, 6, 2, 2), 3",
+)
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+    """Standardize each group of channels of each image of ``(N, C, *)``, then times `weight`, plus `bias`.
+
+    Args:
+        num_groups: into how many groups of neighbours the channels go; divides C.
+        weight, bias: ``(C,)``, or None.
+        eps: added to the variance, in the unit of `input` squared.
+    Raises: RuntimeError unless `num_groups` divides C and the parameters are ``(C,)``; ValueError for a
+        single value per
+        group.
+    Source: Wu and He 2018, "Group Normalization".
+    """
+    _check_several(input, num_groups)
+    return normalize_groups(input, num_groups, weight, bias, eps)
+
+
+def _check_several(input: Tensor, num_groups: int) -> None:
+    if (
+        input.ndim >= 2
+        and num_groups > 0
+        and input.shape[0] * input.shape[1] // num_groups * prod(input.shape[2:]) == 1
+    ):
+        raise ValueError(
+            f"group_norm: Expected more than 1 value per channel when training, got input size "
+            f"{tuple(input.shape)}"
+        )
+
+
+def _plan_of_groups(input: Tensor, count: int, weight: Any, bias: Any, eps: float) -> Plan | None:
+    """The plan of normalizing each of `count` groups of channels of each image."""
+    from flambeau_kernels.cpu.norm import planned_channels
+
+    w, b = (None if p is None else p._array for p in (weight, bias))
+    run = planned_channels(input._array, count, w, b, eps)
+    if run is None:
+        return None
+
+    def taped(*arrays: Any) -> Any:
+        keep = _moments()
+        out, keep.mean, keep.variance, keep.inverse = run(*arrays)
+        return out, keep
+
+    def record(made: Tensor, keep: Any, input: Tensor, weight: Any, bias: Any) -> None:
+        normalize_groups.history(made, None, input, count, weight, bias, eps, keep)
+
+    return Plan(lambda *arrays: run(*arrays)[0], taped, record)
+
+
+@group_norm.plan(by="shape", tensors=("input", "weight", "bias"))
+def _planned_group_norm(input, num_groups, weight, bias, eps):
+    _check_several(input, num_groups)
+    _check_groups(input, num_groups, weight, bias, eps, None)
+    return _plan_of_groups(input, num_groups, weight, bias, eps)
+
+
+@composite(surface=FUNCTION, samples="x(2, 4, 3), 2, x(4), x(4)")
+def group_norm__(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
+    """`nn.functional.group_norm` of the same arguments; `cudnn_enabled` chooses among CUDA kernels only.
+
+    See `nn.functional.group_norm`.
+    """
+    return normalize_groups(input, num_groups, weight, bias, eps)
+
+
+@composite(surface=FUNCTION | OUT, samples="x(2, 4, 3), x(4), x(4), 2, 4, 3, 2, 1e-5")
+def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # PyTorch's names
+    """``(out, mean, rstd)``: `group_norm`, and the mean and 1 / deviation of each group, each ``(N, group)``.
+
+    Args:
+        weight, bias, eps: as for `nn.functional.group_norm`.
+        N, C, HxW: images, channels, and elements of a channel: those of `input`.
+        group: number of groups.
+    """
+    out = normalize_groups(input, group, weight, bias, eps)
+    mean, inverse = _statistics(input.reshape(N, group, C // group * HxW), [2], False, eps)
+    kind = _kind_of_statistics(input, weight)
+    return out, mean.to(kind), inverse.to(kind)

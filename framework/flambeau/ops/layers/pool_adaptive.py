@@ -1,0 +1,479 @@
+"""Pooling into a wanted size: adaptive windows, and fractional ones whose places are drawn."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ... import dtypes
+from ...tensor import Tensor
+from .._batching import folded
+from .._spec import CHANNELS_OF_IMAGES, FUNCTION, OUT, check_room, composite, describe, primitive
+from .._spec.pieces import batches_of
+from .._spec.plans import Plan
+from .conv import as_ints
+from .norm import depends_on
+from .pool import Ints, as_planes, check_input, largest_in, mean_over, plan_of_maxima, restored, wide
+
+# -- adaptive ------------------------------------------------------------------------------------------------
+
+
+def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_free: bool = False) -> Ints:
+    if isinstance(output_size, (tuple, list)):
+        if isinstance(input, Tensor) and n > 1 and input.ndim <= len(output_size):
+            raise ValueError(
+                f"{op}: Input dimension should be at least {len(output_size) + 1}, one more than "
+                f"output_size has; it is {input.ndim}"
+            )
+        check_input(op, input, n, what, channels_free)
+        if len(output_size) not in (1, n):
+            raise RuntimeError(f"{op}: output_size must be {n} ints, or one, got {tuple(output_size)}")
+        given = tuple(output_size) if len(output_size) == n else (output_size[0],) * n
+    else:
+        check_input(op, input, n, what, channels_free)
+        given = (output_size,) * n
+    sizes = as_ints(
+        op,
+        "output_size",
+        tuple(have if m is None else m for m, have in zip(given, input.shape[-n:], strict=True)),
+        n,
+    )
+    if min(sizes) < 0:
+        raise RuntimeError(
+            f"{op}: elements of output_size must be greater than or equal to 0 but received {sizes}"
+        )
+    check_room(op, (*(max(m, 1) for m in input.shape[: input.ndim - n]), *sizes), input._array.itemsize, input._lacks_values)
+    return sizes
+
+
+@primitive(
+    surface=0, linear_in=("input",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d",
+    public_name="adaptive_avg_pool",
+    batch_rule=folded,
+    cuda="windows.adaptive_mean",
+)
+def adaptive_mean(input, sizes):
+    """The mean over `sizes` ranges along each of the last dimensions."""
+
+
+adaptive_mean.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 1, 1))
+
+
+@adaptive_mean.kernel
+def _adaptive_mean(x, sizes):
+    from flambeau_kernels.cpu import pool as kernels
+
+    n = len(sizes)
+    if 0 in sizes:                                    # nothing to find, however large the others are
+        return np.zeros((*x.shape[: x.ndim - n], *sizes), x.dtype)
+    planes = as_planes(x, n)
+    if prod(sizes) == 1:
+        made = kernels.plane_means(planes.reshape(len(planes), prod(planes.shape[1:])))
+        return restored(made.reshape(len(planes), *sizes), x, n, n < 3)  # as PyTorch
+    windows = kernels.even_windows(planes.shape[1:], sizes)
+    if windows is not None:
+        return mean_over(x, windows, False, None)
+    return restored(kernels.adaptive_mean(planes, sizes), x, n, n < 3)  # as PyTorch
+
+
+@adaptive_mean.shape
+def _adaptive_mean_shape(input, sizes):
+    return (*input.shape[: input.ndim - len(sizes)], *sizes), input.dtype
+
+
+@adaptive_mean.vjp
+def _adaptive_mean_vjp(grad, input, sizes):
+    return depends_on(adaptive_spread(grad, tuple(input.shape[input.ndim - len(sizes) :])), input)
+
+
+@adaptive_mean.vjp_on_arrays
+def _adaptive_mean_raw(grad, input_shape, sizes):
+    return _adaptive_spread(grad, input_shape[len(input_shape) - len(sizes) :])
+
+
+@primitive(
+    surface=0, linear_in=("grad",), memory=CHANNELS_OF_IMAGES, samples="of nn.functional.adaptive_avg_pool2d", batch_rule=folded,
+    cuda="windows.adaptive_spread",
+)
+def adaptive_spread(grad, sizes):
+    """The transpose of `adaptive_mean` of an input with last dimensions `sizes`."""
+
+
+adaptive_spread.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 1, 1))
+
+
+@adaptive_spread.kernel
+def _adaptive_spread(grad, sizes):
+    from flambeau_kernels.cpu.pool import adaptive_spread as kernel
+
+    n = len(sizes)
+    if not grad.size:
+        return np.zeros((*grad.shape[: grad.ndim - n], *sizes), grad.dtype)
+    planes = wide(as_planes(grad, n))
+    if planes[0:1].size == 1:
+        made = np.repeat(planes.reshape(-1) / planes.dtype.type(prod(sizes)), prod(sizes)).reshape(
+            len(planes), *sizes
+        )
+    else:
+        made = kernel(planes, sizes)
+    return restored(made.astype(grad.dtype, copy=False), grad, n)
+
+
+@adaptive_spread.shape
+def _adaptive_spread_shape(grad, sizes):
+    return (*grad.shape[: grad.ndim - len(sizes)], *sizes), grad.dtype
+
+
+@adaptive_spread.vjp
+def _adaptive_spread_vjp(grad, grad_shape, sizes):
+    return adaptive_mean(grad, tuple(grad_shape[len(grad_shape) - len(sizes) :]))
+
+
+def _planned_adaptive_mean(op: str, n: int, input: Any, output_size: Any) -> Plan | None:
+    """The plan of the op."""
+    from flambeau_kernels.cpu import pool as kernels
+
+    if not input.numel():                             # what may lack elements, the op itself says
+        return None
+    sizes = _sizes(op, input, output_size, n, "floating")
+    if 0 in sizes:
+        return None
+    planes, shape = as_planes(input._array, n), (*input.shape[: input.ndim - n], *sizes)
+    windows = None if prod(sizes) == 1 else kernels.even_windows(planes.shape[1:], sizes)
+    if windows is None:
+        run = kernels.planned_adaptive_mean(planes, sizes, shape)
+    else:
+        run = kernels.planned_means(planes, windows, False, None, shape)
+    if run is None:
+        return None
+    return Plan(run, lambda a: (run(a), None), lambda made, _, x: adaptive_mean.history(made, None, x, sizes))
+
+
+_LAST = {1: (-1,), 2: (-2, -1), 3: (-3, -2, -1)}
+
+
+def _is_mean_of_nothing(input: Any, output_size: Any, n: int) -> bool:
+    """Whether there is one window over all of an input without elements; PyTorch takes its mean then, of any sizes."""
+    sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,)
+    if not isinstance(input, Tensor) or input._array.size or input.ndim not in (n + 1, n + 2) or len(sizes) not in (1, n):
+        return False
+    return all(m.__class__ is int and m == 1 for m in sizes)
+
+
+@composite(
+    surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",), operator="adaptive_avg_pool1d",
+    samples="x(2, 3, 7), 3",
+)
+def adaptive_avg_pool1d(input, output_size):
+    """Means over `output_size` ranges, as even as possible: ``(N, C, L) -> (N, C, output_size)``.
+
+    Range i goes from ``floor(i * L / output_size)`` to ``ceil((i + 1) * L / output_size)``, so neighbours may
+    share
+    elements. N may be left out. Raises: RuntimeError for a negative size or another rank.
+
+    >>> F.adaptive_avg_pool1d(fb.tensor([[1.0, 2.0, 3.0, 4.0, 5.0]]), 2)
+    tensor([[2., 4.]])
+    """
+    if _is_mean_of_nothing(input, output_size, 1):
+        return input.mean(dim=_LAST[1], keepdim=True)
+    return adaptive_mean(input, _sizes("adaptive_avg_pool1d", input, output_size, 1, "floating", True))
+
+
+@composite(
+    namespace="nn.functional", operator="adaptive_avg_pool2d",
+    samples="x(2, 3, 5, 4), (2, 3); x(3, 5, 4), (None, 2)",
+)
+def adaptive_avg_pool2d(input, output_size):
+    """Means over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
+
+    Args:
+        output_size: an int or a pair; None keeps the size of its dimension. Ranges as for
+            `adaptive_avg_pool1d`.
+    """
+    if _is_mean_of_nothing(input, output_size, 2):
+        return input.mean(dim=_LAST[2], keepdim=True)
+    return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating", True))
+
+
+@composite(namespace="nn.functional", operator="adaptive_avg_pool3d", autocast=("float32", None), samples="x(1, 2, 4, 3, 5), 2")
+def adaptive_avg_pool3d(input, output_size):
+    """Means over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
+
+    Args:
+        output_size: an int or a triple; None keeps the size of its dimension. Ranges as for
+            `adaptive_avg_pool1d`.
+    """
+    if _is_mean_of_nothing(input, output_size, 3):
+        return input.mean(dim=_LAST[3], keepdim=True)
+    return adaptive_mean(input, _sizes("adaptive_avg_pool3d", input, output_size, 3, "floating"))
+
+
+def planned_area(input: Tensor, sizes: Ints) -> Plan | None:
+    """The plan of means over `sizes` ranges along all dimensions but the first two."""
+    return _planned_adaptive_mean("adaptive_avg_pool", len(sizes), input, sizes)
+
+
+for _n, _op in enumerate((adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d), 1):
+    _op.plan(partial(_planned_adaptive_mean, _op.name, _n), by="shape")
+
+
+def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:
+    from flambeau_kernels.cpu.pool import Ranges, even_windows
+
+    sizes = _sizes(op, input, output_size, n, "floating")
+    if 0 in sizes and any(sizes):                     # nothing to find, however large the others are
+        made = _adaptive_max(op, n, input, (0,) * n, return_indices)
+        shape = (*input.shape[: input.ndim - n], *sizes)
+        return tuple(x.reshape(shape) for x in made) if return_indices else made.reshape(shape)
+    if n == 3:
+        input = input.contiguous()                    # as the result of volumes is, unlike that of `max_pool3d`
+    extents = tuple(input.shape[-n:])
+    windows: Any = even_windows(extents, sizes)
+    if windows is None:
+        windows = [Ranges(size, m) for size, m in zip(extents, sizes, strict=True)]
+    return largest_in(input, windows, return_indices)
+
+
+@composite(namespace="nn.functional", samples="d(2, 3, 7), 3; d(2, 3, 7), 3, True")
+def adaptive_max_pool1d(input, output_size, return_indices=False):
+    """Maxima over `output_size` ranges: ``(N, C, L) -> (N, C, output_size)``, or without N.
+
+    Ranges as for `adaptive_avg_pool1d`. With `return_indices`, ``(values, indices)`` as for `max_pool1d`.
+    """
+    return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
+
+
+@composite(namespace="nn.functional", samples="d(2, 3, 5, 4), (2, 3)")
+def adaptive_max_pool2d(input, output_size, return_indices=False):
+    """Maxima over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
+
+    Args:
+        output_size: as for `adaptive_avg_pool2d`.
+        return_indices: return ``(values, indices)``, indices counting through the plane.
+    """
+    return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
+
+
+@composite(namespace="nn.functional", autocast=("float32", None), samples="d(1, 2, 4, 3, 5), 2")
+def adaptive_max_pool3d(input, output_size, return_indices=False):
+    """Maxima over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
+
+    Args:
+        output_size: as for `adaptive_avg_pool3d`.
+        return_indices: return ``(values, indices)``, indices counting through the volume.
+    """
+    return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
+
+
+def _planned_adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Plan | None:
+    """The plan of `_adaptive_max`."""
+    from flambeau_kernels.cpu.pool import even_windows
+
+    if n == 3 and not input.is_contiguous():
+        return None
+    sizes = _sizes(op, input, output_size, n, "floating")
+    windows = even_windows(tuple(input.shape[-n:]), sizes) if all(sizes) else None
+    return None if windows is None else plan_of_maxima(input, windows, return_indices)
+
+
+for _n, _op in enumerate((adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d), 1):
+    _op.plan(partial(_planned_adaptive_max, _op.name, _n), by="shape")
+
+
+@composite(surface=FUNCTION, samples="d(2, 3, 7), 3")
+def adaptive_max_pool1d__(input, output_size):
+    """`nn.functional.adaptive_max_pool1d` and the indices of the maxima."""
+    return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, True)
+
+
+# -- fractional ----------------------------------------------------------------------------------------------
+
+
+def _starts(sample: float, size: int, count: int, kernel: int) -> Any:
+    """Where the windows along one axis begin: steps of one of two lengths in pseudorandom order.
+
+    Source: Graham 2014, "Fractional Max-Pooling", section 2.
+    """
+    if count == 1:
+        return np.array([size - kernel])
+    alpha = (size - kernel) / (count - 1)
+    at = np.arange(count)
+    starts = ((at + sample) * alpha).astype(np.int64) - int(sample * alpha)
+    starts[-1] = size - kernel
+    return starts
+
+
+def _fractional_max(
+    op: str,
+    n: int,
+    input: Any,
+    kernel_size: Any,
+    output_size: Any,
+    output_ratio: Any,
+    return_indices: bool,
+    samples: Any,
+) -> Any:
+    if output_size is None and output_ratio is None:
+        raise ValueError(f"{op} requires specifying either an output_size or an output_ratio")
+    check_input(op, input, n, "order")
+    extents = tuple(input.shape[-n:])
+    if output_size is None:
+        ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
+        if len(ratios) != n:
+            raise IndexError(f"{op}: output_ratio must be a number or {n} of them, got {output_ratio}")
+        output_size = tuple(int(size * r) for size, r in zip(extents, ratios, strict=True))
+    kernel, sizes = as_ints(op, "kernel_size", kernel_size, n), as_ints(op, "output_size", output_size, n)
+    for size, k, m in zip(extents, kernel, sizes, strict=True):
+        if m + k - 1 > size or k < 1 or m < 1:
+            raise RuntimeError(
+                f"{op}: {m} windows of {k} do not fit into {size} elements\n{describe(input=input)}"
+            )
+    batched = input if input.ndim == n + 2 else input.unsqueeze(0)
+    samples = _samples(op, batched, n, samples)
+    made = [_fractional_image(batched, image, kernel, sizes, samples) for image in range(batched.shape[0])]
+    return _stacked(batched, made, input.ndim == n + 2, sizes, return_indices)
+
+
+def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:
+    wanted = (*input.shape[:2], n)
+    if samples is None:
+        from ..sampling.random import rand
+
+        samples = rand(*wanted, dtype=input.dtype if input.dtype.is_floating_point else None)
+    if (
+        samples.ndim != 3
+        or samples.shape[0] < wanted[0]
+        or samples.shape[1] < wanted[1]
+        or samples.shape[2] != n
+    ):
+        raise RuntimeError(f"{op}: Expect _random_samples of shape {wanted}, got {tuple(samples.shape)}")
+    if samples._lacks_values:                         # the shapes do not depend on them
+        return np.zeros(tuple(samples.shape))
+    made = samples._array.astype(np.float64)
+    if not np.isfinite(made).all():
+        raise RuntimeError(f"{op}: _random_samples must be finite, better in [0, 1), got {made.min()} to {made.max()}")
+    return made
+
+
+def _windows(u: float, size: int, m: int, k: int) -> Any:
+    """The places of `m` windows of `k` elements among `size`, ``(m, k)``, whose starts the number `u` decides."""
+    starts = _starts(u, size, m, k)
+    # PyTorch takes numbers outside [0, 1), as long as every window lies inside.
+    if starts.size and not (starts.min() >= 0 and starts.max() <= size - k):
+        raise RuntimeError(f"fractional_max_pool: _random_samples must lie in [0, 1): {u} puts a window outside the input")
+    return starts[:, None] + np.arange(k)
+
+
+def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samples: Any) -> list[Any]:
+    """Windows of each channel of one image: their lengths are fixed, their starts are drawn."""
+    extents = tuple(input.shape[2:])
+    made = []
+    for channel in range(input.shape[1]):
+        # Those of images are given from the last dimension backwards, those of volumes are not.
+        draws = samples[image, channel][:: -1 if len(extents) == 2 else 1]
+        made.append(
+            [
+                _windows(float(u), size, m, k)
+                for u, size, m, k in zip(draws, extents, sizes, kernel, strict=True)
+            ]
+        )
+    return made
+
+
+def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_indices: bool) -> Any:
+    from ..shapes.join import stack
+
+    if not input.shape[0]:
+        empty = input[(..., *(slice(0, m) for m in sizes))].clone()  # nothing, with the history of the input
+        return (empty, empty.to(dtypes.int64)) if return_indices else empty
+    pairs = [
+        [largest_in(input[i, c].unsqueeze(0), windows[i][c], True) for c in range(input.shape[1])]
+        for i in range(input.shape[0])
+    ]
+    values, indices = (
+        stack([stack([pair[part].squeeze(0) for pair in row]) for row in pairs]) for part in (0, 1)
+    )
+    if not batched:
+        values, indices = values.squeeze(0), indices.squeeze(0)
+    return (values, indices) if return_indices else values
+
+
+@composite(
+    namespace="nn.functional", autocast=("float32", None), samples="d(1, 2, 5, 5), 2, 3, _random_samples=k(1, 2, 2) / 4", random=True,
+)
+def fractional_max_pool2d(
+    input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
+):
+    """Maxima over windows whose starts are drawn at random, so that sizes need not shrink by a whole number.
+
+    ``(N, C, H, W) -> (N, C, *output_size)``, or without N. The default generator draws the starts.
+
+    Args:
+        kernel_size: an int or a pair.
+        output_size: how many windows, an int or a pair; or
+        output_ratio: their number as a fraction of H and W, between 0 and 1.
+        return_indices: return ``(values, indices)``, as for `max_pool2d`.
+    Raises: ValueError without either of the two.
+    Source: Graham 2014, "Fractional Max-Pooling".
+    """
+    return _fractional_max(
+        "fractional_max_pool2d",
+        2,
+        input,
+        kernel_size,
+        output_size,
+        output_ratio,
+        return_indices,
+        _random_samples,
+    )
+
+
+@composite(
+    namespace="nn.functional", autocast=("float32", None), samples="d(1, 1, 5, 5, 5), 2, 3, _random_samples=k(1, 1, 3) / 4", random=True,
+)
+def fractional_max_pool3d(
+    input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
+):
+    """Maxima over windows with random starts: ``(N, C, D, H, W) -> (N, C, *output_size)``.
+
+    N may be left out. Arguments as for `fractional_max_pool2d`, ints or triples.
+    """
+    return _fractional_max(
+        "fractional_max_pool3d",
+        3,
+        input,
+        kernel_size,
+        output_size,
+        output_ratio,
+        return_indices,
+        _random_samples,
+    )
+
+
+def _fractional_with_indices(n: int) -> Any:
+    def pool(
+        input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
+    ):
+        return _fractional_max(
+            f"fractional_max_pool{n}d",
+            n,
+            input,
+            kernel_size,
+            output_size,
+            output_ratio,
+            True,
+            _random_samples,
+        )
+
+    pool.__name__ = f"fractional_max_pool{n}d_with_indices"
+    pool.__doc__ = f"`fractional_max_pool{n}d` as ``(values, indices)``. Arguments as for `fractional_max_pool{n}d`."
+    samples = f"d(1, 1{', 5' * n}), 2, 3, _random_samples=k(1, 1, {n}) / 4"
+    return composite(namespace="nn.functional", samples=samples, random=True)(pool)
+
+
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
+    _fractional_with_indices(n) for n in (2, 3)
+)

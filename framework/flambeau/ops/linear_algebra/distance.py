@@ -1,0 +1,340 @@
+"""Distances and similarities of vectors, and the bilinear form."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import matmul
+from flambeau_kernels.cpu.softmax import narrow, widen
+
+from ... import dtypes
+from ...tensor import Tensor, wrap, wrap_dim
+from .. import _promote
+from .._batching import run, shifted
+from .._spec import FUNCTION, ROWS, broadcast_shapes, composite, describe, need_number, primitive
+from .._spec.plans import MOST_FEW, Plan
+
+F = "nn.functional"
+
+
+# -- norms along one dimension -------------------------------------------------------------------------------------------
+
+
+@primitive(surface=0, memory=ROWS, samples="of nn.functional.pairwise_distance", cuda="sums.length")
+def length_along(input, p, dim, shared):
+    """The norm of order `p` along `dim`, kept as size 1.
+
+    The derivative is 0 where the norm is. For the largest element (``p = inf``) tied elements share it if `shared`,
+    else each has all of it.
+    """
+
+
+length_along.in_pieces(along="dim")
+
+
+@length_along.kernel
+def _length(a, p, dim, shared):
+    x = np.abs(widen(a))
+    if p == 2:
+        made = np.sqrt((x * x).sum(dim, keepdims=True))
+    elif p == 1:
+        made = x.sum(dim, keepdims=True)
+    elif p == 0:
+        made = (x != 0).sum(dim, keepdims=True).astype(x.dtype)
+    elif np.isinf(p):
+        made = x.max(dim, keepdims=True, initial=0)
+    else:
+        made = (x**p).sum(dim, keepdims=True) ** (1 / p)
+    return narrow(np.asarray(made), np.zeros(0, a.dtype).real.dtype)
+
+
+@length_along.shape
+def _length_shape(input, p, dim, shared):
+    shape = list(input.shape)
+    if shape:
+        shape[dim] = 1
+    return shape, input.dtype.to_real()
+
+
+@length_along.vjp
+def _length_vjp(grad, out, input, p, dim, shared):
+    size = input.abs()
+    safe = out.where(out != 0, 1)
+    if p == 2:
+        return (input * (grad / safe).where(out != 0, 0),)
+    if p == 0:
+        return (input.new_zeros(input.shape),)
+    if p == 1:
+        return (input.sgn() * grad,)
+    if np.isinf(p):
+        tied = size == out
+        if shared:
+            grad = grad / tied.sum(dim, keepdim=True)
+        return (input.sgn() * (tied * grad),)
+    # |x| ** (p - 1) is infinite at 0 below p = 1; nothing there is the convention.
+    powered = size.where(size != 0, 1) ** (p - 1)
+    slope = powered / safe ** (p - 1)
+    return (input.sgn() * slope * grad.where(out != 0, 0),)
+
+
+@length_along.batch
+def _length_along_batch(level: Any, op: Any, args: Any) -> Any:
+    x, p, dim, *rest = args
+    return level.wrap(run(op, level.front(x), p, shifted(x, dim), *rest)) if x.ndim else NotImplemented
+
+
+@composite(
+    namespace=F, aliases=("pairwise_distance",), numpy_names=True, operator="pairwise_distance",
+    samples="x(3, 4), x(3, 4); x(3, 4), x(4), 1.0, keepdim=True",
+)
+def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    """The norm of order `p` of ``x1 - x2 + eps`` along the last dimension: ``(*, D), (*, D) -> (*)``.
+
+    Args:
+        x1, x2: shapes that broadcast together.
+        eps: keeps the gradient finite where both are equal.
+        keepdim: keep the last dimension, as size 1.
+    """
+    difference = x1 - x2 + eps
+    if not difference.ndim:
+        return difference.abs()
+    if p.__class__ is not float:
+        p = float(need_number("pairwise_distance", "p", p))
+    made = length_along.function(difference, p, difference.ndim - 1, True)
+    return made if keepdim else made.squeeze(-1)
+
+
+_total: Any = np.add.reduce  # because numpy's stubs know no positional `keepdims`
+
+
+def distances(a: Any, b: Any, p: float, eps: float, keepdim: bool = False) -> Any:
+    """`pairwise_distance` of order 1 or 2 of arrays of at least one dimension."""
+    apart = a - b
+    apart += eps
+    if p == 2:
+        np.multiply(apart, apart, apart)
+        made = _total(apart, -1, None, None, True)
+        np.sqrt(made, made)
+    else:
+        made = _total(np.abs(apart, apart), -1, None, None, True)
+    return made if keepdim else made[..., 0]
+
+
+@pairwise_distance.plan(tensors=("x1", "x2"), few=MOST_FEW)
+def _few_distances(a, b, p, eps, keepdim):
+    return distances(a, b, p, eps, keepdim) if p in (1, 2) and a.shape == b.shape and a.ndim > 1 else None
+
+
+def cosines(a: Any, b: Any, dim: int, eps: float) -> Any:
+    """`cosine_similarity` of arrays of one shape and at least two dimensions."""
+    return _total(directed(a, 2, dim, eps) * directed(b, 2, dim, eps), dim)
+
+
+def directed(a: Any, p: float, dim: int, eps: float) -> Any:
+    """An array over its norms of order 1 or 2 along `dim`, or over `eps` where that is larger."""
+    length = _total(a * a if p == 2 else np.abs(a), dim, None, None, True)
+    if p == 2:
+        np.sqrt(length, length)
+    np.maximum(length, eps, out=length)
+    return a / length
+
+
+@composite(
+    namespace=F, aliases=("cosine_similarity",), numpy_names=True, operator="cosine_similarity",
+    samples="x(3, 4), x(3, 4); x(3, 4), x(4), dim=0",
+)
+def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    """The cosine of the angle between vectors along `dim`, in [-1, 1]; norms count as at least `eps`.
+
+    Args:
+        x1, x2: shapes that broadcast together; the result lacks `dim`.
+
+    >>> F.cosine_similarity(fb.tensor([1.0, 0.0]), fb.tensor([1.0, 1.0]), dim=0)
+    tensor(0.7071)
+    """
+    if not x1.dtype.is_floating_point and not x1.is_complex() or not x2.dtype.is_floating_point and not x2.is_complex():
+        common = _promote.result_type((x1, x2))
+        if common.category < dtypes.FLOATING:
+            raise RuntimeError(f"cosine_similarity: expected common dtype to be floating point, yet common dtype is {common}")
+    dtype = dtypes.promote_types(x1.dtype, x2.dtype)
+    x1, x2 = x1.to(dtype), x2.to(dtype)
+    shape = broadcast_shapes(cosine_similarity, (x1, x2))
+    x1, x2 = x1.expand(shape), x2.expand(shape)
+    at = wrap_dim(dim, len(shape))
+    return (_directed(x1, at, eps) * _directed(x2, at, eps)).sum(at if shape else None)
+
+
+@cosine_similarity.plan(tensors=("x1", "x2"), few=4096)      # up to which sums are added up in numpy's order
+def _few_cosines(a, b, dim, eps):
+    return cosines(a, b, dim, eps) if a.shape == b.shape and a.ndim > 1 and -a.ndim <= dim < a.ndim else None
+
+
+def _directed(x: Tensor, dim: int, eps: float) -> Tensor:
+    """`x` over its norm along `dim`, or over `eps` where that is larger."""
+    from ..losses.loss import raise_to
+
+    if not x.ndim:
+        return x / raise_to.function(x.abs(), eps)
+    return x / raise_to.function(length_along.function(x, 2, dim, True), eps)
+
+
+# -- all pairs -----------------------------------------------------------------------------------------------------------
+
+
+def _order(name: str, p: float) -> float:
+    if not p >= 0:
+        raise RuntimeError(f"{name} only supports non-negative p values, got p={p}")
+    return float(p)
+
+
+@composite(surface=FUNCTION, autocast=("float32", None), samples="x(3, 4), x(2, 4); x(2, 3, 4), x(2, 2, 4), 1.0; x(3, 4), x(2, 4), 3.0")
+def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
+    """The distance of order `p` between every row of `x1` and every row of `x2`: ``(*, P, M), (*, R, M) -> (*, P, R)``.
+
+    Args:
+        compute_mode: whether ``p = 2`` may go by way of a matrix product, which is faster and less exact:
+            'use_mm_for_euclid_dist_if_necessary' (where P or R exceeds 25), 'use_mm_for_euclid_dist',
+            'donot_use_mm_for_euclid_dist'.
+    """
+    for name, x in (("x1", x1), ("x2", x2)):
+        if x.ndim < 2:
+            raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {x.ndim}D\n{describe(x1=x1, x2=x2)}")
+        if not x.dtype.is_floating_point:
+            raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {x.dtype}")
+    if x1.shape[-1] != x2.shape[-1]:
+        raise RuntimeError(f"cdist: X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
+    if x1.dtype is not x2.dtype:
+        dtype = dtypes.promote_types(x1.dtype, x2.dtype)
+        x1, x2 = x1.to(dtype), x2.to(dtype)
+    modes = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+    if compute_mode not in modes:
+        raise ValueError(f"cdist: {compute_mode} is not a valid value for compute_mode; use one of {modes}")
+    p = _order("cdist", p)
+    by_product = compute_mode == modes[1] or compute_mode == modes[0] and max(x1.shape[-2], x2.shape[-2]) > 25
+    if p == 2 and by_product:
+        return _euclidean(x1, x2)
+    difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    return length_along.function(difference, p, difference.ndim - 1, False).squeeze(-1)
+
+
+@cdist.plan(by="shape", tensors=("x1", "x2"))
+def _planned_cdist(x1, x2, p, compute_mode):
+    """A few rows of one real dtype."""
+    a, b = x1._array, x2._array
+    if a.dtype is not b.dtype or a.dtype.char not in "fd" or compute_mode != "use_mm_for_euclid_dist_if_necessary" or p not in (1, 2):
+        return None
+    if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1] or a.ndim < 2 or max(a.shape[-2], b.shape[-2]) > 25:
+        return None
+    if not 0 < a.size < 1024 or not b.size:
+        return None
+    from flambeau_kernels.cpu import distance_rows
+
+    return Plan(distance_rows.planned(a.shape, b.shape, a.dtype, p == 2))
+
+
+def _lengths_of(a: Any, p: Any, differences: Any) -> Any:
+    """The lengths of order 1 or 2 of the few vectors that ``differences()`` is; None for those of many elements, or none."""
+    if not 0 < a.size < 1024 or p not in (1, 2):
+        return None
+    d = differences()
+    return np.sqrt(np.add.reduce(d * d, -1)) if p == 2 else np.add.reduce(np.abs(d), -1)
+
+
+def _euclidean(x1: Tensor, x2: Tensor) -> Tensor:
+    """Distances from ``|a|^2 + |b|^2 - 2 a.b``, centred first so that less is lost to cancellation."""
+    if 0 in x1.shape or 0 in x2.shape:
+        return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).square().sum(-1)
+    centre = x1.detach().mean(-2, keepdim=True)
+    while centre.ndim < x2.ndim:
+        centre = centre.unsqueeze(0)
+    if tuple(centre.shape[:-2]) != tuple(x2.shape[:-2]):
+        centre = centre * 0
+    x1, x2 = x1 - centre, x2 - centre
+    squared = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2) - 2 * (x1 @ x2.transpose(-2, -1))
+    positive = squared > 0
+    return squared.where(positive, 1).sqrt().where(positive, 0)
+
+
+@composite(namespace=F, aliases=("pdist",), numpy_names=True, samples="x(4, 3); x(4, 3), 1.0")
+def pdist(input, p=2):
+    """The distances of order `p` between all pairs of rows, ``(N, M) -> (N (N - 1) / 2)``.
+
+    Pairs come in the order (0, 1), (0, 2), ..., (1, 2), ....
+
+    >>> F.pdist(fb.tensor([[0.0], [1.0], [3.0]]))
+    tensor([1., 3., 2.])
+    """
+    if input.ndim != 2:
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(f"pdist only supports floating-point dtypes, got {input.dtype}")
+    p = _order("pdist", p)
+    if input._lacks_values:
+        n = input.shape[0]
+        first = second = input.detach().new_empty((n * (n - 1) // 2,), dtype=dtypes.int64)
+    else:
+        first, second = (wrap(i) for i in _pairs(input.shape[0]))
+    return length_along.function(input[first] - input[second], p, 1, False).squeeze(-1)
+
+
+@functools.lru_cache(64)
+def _pairs(n: int) -> Any:
+    """The first and second rows of all pairs of `n`."""
+    return np.triu_indices(n, 1)
+
+
+@pdist.plan(dtypes="fd")
+def _few_pairs(a, p):
+    """A few rows of a real dtype."""
+    if a.ndim != 2 or a.shape[0] > 25:
+        return None
+    first, second = _pairs(a.shape[0])
+    return _lengths_of(a, p, lambda: a.take(first, 0) - a.take(second, 0)) if first.size else None
+
+
+# -- bilinear ------------------------------------------------------------------------------------------------------------
+
+
+@composite(
+    namespace=F, aliases=("bilinear",), autocast="own",
+    samples="x(3, 2), x(3, 4), x(5, 2, 4), x(5); x(3, 2), x(3, 4), x(5, 2, 4)",
+)
+def bilinear(input1, input2, weight, bias=None):
+    """``input1 @ weight[o] @ input2 + bias[o]`` for each output o: ``(*, I), (*, J), (O, I, J), (O) -> (*, O)``."""
+    if weight.ndim != 3 or input1.ndim != input2.ndim or tuple(input1.shape[:-1]) != tuple(input2.shape[:-1]):
+        raise RuntimeError(
+            f"bilinear(): input batch dimensions must be the same, and weight three-dimensional\n"
+            f"{describe(input1=input1, input2=input2, weight=weight, bias=bias)}"
+        )
+    outputs, left, right = weight.shape
+    if input1.shape[-1] != left or input2.shape[-1] != right or bias is not None and tuple(bias.shape) not in ((outputs,), (1,)):
+        raise RuntimeError(
+            f"bilinear(): sizes of inputs, weight and bias do not match\n"
+            f"{describe(input1=input1, input2=input2, weight=weight, bias=bias)}"
+        )
+    count = math.prod(input1.shape[:-1])
+    rows1, rows2 = input1.reshape(count, left), input2.reshape(count, right)
+    forms = (rows1 @ weight.permute(1, 0, 2).reshape(left, outputs * right)).reshape(count, outputs, right)  # (B, O, J)
+    made = (forms @ rows2.unsqueeze(-1)).squeeze(-1)
+    if bias is not None:
+        made = made + bias
+    return made.reshape(*input1.shape[:-1], outputs)
+
+
+@bilinear.plan(tensors=("input1", "input2", "weight", "bias"), dtypes="fd")
+def _few_forms(a, b, w, c):
+    """A few rows of one real dtype."""
+    if a.ndim != 2 or b.ndim != 2 or w.ndim != 3:
+        return None
+    (count, left), (same, right), (outputs, i, j) = a.shape, b.shape, w.shape
+    if same != count or i != left or j != right or not 0 < count * w.size < 4096 or c is not None and c.shape != (outputs,):
+        return None
+    forms = matmul.small_product(a, w.transpose(1, 0, 2).reshape(left, outputs * right)).reshape(count, outputs, right)
+    made = matmul.small_batch(forms, b[:, :, None])[..., 0]
+    return made if c is None else np.add(made, c, made)
+
+

@@ -1,0 +1,179 @@
+"""Connectionist temporal classification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import ctc as kernels
+
+from ... import dtypes
+from ...tensor import Tensor, wrap
+from .._spec import composite, need_int, primitive
+from .loss import reduced, reduction_of
+
+F = "nn.functional"
+
+
+@primitive(surface=0, tensors=("log_probs",), keeps=True, samples="of nn.functional.ctc_loss", public_name="ctc_loss")
+def ctc(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    """The loss of each sample: ``(T, N, C) -> (N)``; targets ``(N, S)`` and lengths are arrays."""
+
+
+ctc.node_class.title = "CtcLossBackward0"
+
+
+@ctc.kernel
+def _ctc(logs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    loss, kept = kernels.ctc(logs, targets, input_lengths, target_lengths, blank)
+    return loss.copy(), kept  # the rule of the gradient reads the loss among what is kept
+
+
+@ctc.shape
+def _ctc_shape(log_probs, *_):
+    return log_probs.shape[1:2], log_probs.dtype
+
+
+@ctc.vjp
+def _ctc_vjp(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity):
+    return (ctc_gradient.function(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity),)
+
+
+@primitive(surface=0, tensors=("grad", "log_probs"), samples="of nn.functional.ctc_loss")
+def ctc_gradient(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity):
+    """The gradient of `ctc` at the scores."""
+
+
+@ctc_gradient.kernel
+def _ctc_gradient(grad, logs, input_lengths, target_lengths, kept, zero_infinity):
+    return kernels.ctc_grad(grad, logs, input_lengths, target_lengths, kept, zero_infinity)
+
+
+@ctc_gradient.shape
+def _ctc_gradient_shape(grad, log_probs, *_):
+    return log_probs.shape, log_probs.dtype
+
+
+@ctc_gradient.vjp
+def _ctc_gradient_vjp(grad):
+    raise NotImplementedError("ctc_loss: its second derivative is not implemented, as in PyTorch; differentiate it once only")
+
+
+def _lengths(name: str, given: Any, batch: int, most: int | None) -> np.ndarray:
+    """Lengths as an int64 array. Raises: RuntimeError for others than `batch` integers up to `most`."""
+    if isinstance(given, Tensor):
+        if given.dtype.category != dtypes.INTEGER:
+            raise RuntimeError(f"ctc_loss: {name} must be integral, got {given.dtype}")
+        if given._lacks_values:
+            return np.zeros(given.numel(), np.int64)
+        made = given._array.reshape(-1).astype(np.int64)
+    else:
+        made = np.asarray([given] if isinstance(given, int) else [_whole(name, n) for n in given], np.int64)
+    if made.size != batch:
+        raise RuntimeError(f"ctc_loss: {name} must be of size batch_size ({batch}), got {made.size}")
+    if made.size and (made.min() < 0 or most is not None and made.max() > most):
+        raise RuntimeError(f"ctc_loss: Expected {name} to have values between 0 and {most}, but got {made.tolist()}")
+    return made
+
+
+def _whole(name: str, n: Any) -> int:
+    if not isinstance(n, (int, np.integer)):
+        raise TypeError(f"ctc_loss(): {name} must be integers, got {n!r}")
+    return int(n)
+
+
+def _padded(targets: Tensor, lengths: np.ndarray) -> np.ndarray:
+    """Targets as ``(N, S)``. Raises: RuntimeError where the lengths do not fit."""
+    if targets._lacks_values:
+        return np.zeros((lengths.size, 0), np.int64)
+    a = targets._array.astype(np.int64)
+    most = int(lengths.max()) if lengths.size else 0
+    if a.ndim == 2 and a.shape[0] == lengths.size:
+        if a.shape[1] < most:
+            raise RuntimeError(
+                f"ctc_loss: Expected tensor to have size at least {most} at dimension 1, the longest target, but got size "
+                f"{a.shape[1]} for argument #2 'targets'"
+            )
+        return a[:, :most]
+    if a.ndim != 1:
+        raise RuntimeError(
+            f"ctc_loss: targets must be (N, S) or one-dimensional, got shape {tuple(targets.shape)} for {lengths.size} samples"
+        )
+    if a.size != lengths.sum():
+        raise RuntimeError(f"ctc_loss: Expected targets of {lengths.sum()} labels in all, the sum of target_lengths, but got {a.size}")
+    made = np.zeros((lengths.size, most), np.int64)
+    made[np.arange(most) < lengths[:, None]] = a
+    return made
+
+
+@composite(
+    namespace=F,
+    autocast="float32",
+    operator="ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity)",
+    samples="logs(6, 2, 4), i(3, 2, 2) + 1, (6, 5), (2, 1); logs(6, 2, 4), i(3, 3) + 1, (6, 6), (2, 1), 0, 'sum'",
+)
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+    """The negative log likelihood of label sequences, summed over all their alignments with the input.
+
+    Args:
+        log_probs: log probabilities ``(T, N, C)``, or ``(T, C)`` for one sample.
+        targets: labels ``(N, S)``, or all samples' one after the other; never `blank`.
+        input_lengths, target_lengths: ``(N)``, Tensors or tuples of integers.
+        reduction: 'mean' divides each sample's loss by its target length first.
+        zero_infinity: make infinite losses (input shorter than target) and their gradients zero.
+    Raises: RuntimeError for lengths, shapes and labels that do not go together.
+    Source: Graves et al. 2006, "Connectionist Temporal Classification", ICML.
+    """
+    reduction, blank = reduction_of(reduction), need_int("ctc_loss", "blank", blank)
+    if log_probs.dtype.name not in ("float32", "float64"):
+        raise NotImplementedError(f'"ctc_loss" not implemented for {log_probs.dtype}; use float32 or float64')
+    if log_probs.ndim not in (2, 3):
+        raise RuntimeError(f"ctc_loss: log_probs must be (T, N, C) or (T, C), got shape {tuple(log_probs.shape)}")
+    single = log_probs.ndim == 2
+    logs = log_probs.unsqueeze(1) if single else log_probs
+    steps, batch, classes = logs.shape
+    if not 0 <= blank < classes:
+        raise RuntimeError(f"ctc_loss: blank must be in label range, got {blank} for {classes} classes")
+    inputs = _lengths("input_lengths", input_lengths, batch, steps)
+    lengths = _lengths("target_lengths", target_lengths, batch, None)
+    labels = _padded(targets.unsqueeze(0) if single and targets.ndim == 1 else targets, lengths)
+    if labels.size and (labels.min() < 0 or labels.max() >= classes):
+        inside = np.arange(labels.shape[1]) < lengths[:, None]
+        if ((labels < 0) | (labels >= classes))[inside].any():
+            raise RuntimeError(f"ctc_loss: labels must lie in [0, {classes}), got {labels[inside].min()} to {labels[inside].max()}")
+        labels = np.where(inside, labels, blank)
+    loss = ctc.function(logs, labels, inputs, lengths, blank, zero_infinity)
+    if zero_infinity:
+        loss = loss.where(loss != np.inf, 0)
+    if single:
+        loss = loss.squeeze(0)
+    if reduction == "mean" and loss._lacks_values:
+        return loss.mean()
+    if reduction == "mean":
+        counts = np.maximum(lengths, 1).astype(loss._array.dtype)
+        return (loss / wrap(counts.reshape(loss._array.shape))).mean()
+    return reduced(loss, reduction)
+
+
+_REDUCED = {"none": 0, "sum": 1, "mean": 2}
+_FEW = 1 << 14  # elements that one thread soon goes through
+
+
+@ctc_loss.plan(tensors=("log_probs",), beside=("targets",), dtypes="fd", rows=True)
+def _few_samples(logs, labels, input_lengths, target_lengths, blank, reduction, zero_infinity):
+    """A few samples ``(T, N, C)`` with padded targets, all in host memory; whatever is wrong is said above."""
+    how = _REDUCED.get(reduction)
+    if logs.ndim != 3 or labels.ndim != 2 or how is None:
+        return None
+    steps, batch, classes = logs.shape
+    if not 0 < logs.size <= _FEW or labels.size * steps > _FEW or batch > kernels.MOST_SAMPLES or labels.shape[0] != batch:
+        return None
+    inputs = input_lengths._array if input_lengths.__class__ is Tensor else np.array(input_lengths)
+    lengths = target_lengths._array if target_lengths.__class__ is Tensor else np.array(target_lengths)
+    for a in (labels, inputs, lengths):
+        if a.dtype.char != "l" or a.__class__ is not np.ndarray or not a.flags.c_contiguous:
+            return None
+    if inputs.shape != (batch,) or lengths.shape != (batch,) or blank.__class__ is not int or not 0 <= blank < classes:
+        return None
+    return kernels.few_losses(logs, labels, inputs, lengths, blank, how, bool(zero_infinity))

@@ -1,0 +1,721 @@
+"""Elementwise operations of two operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels as kernels
+from flambeau_kernels.cpu.along import ALL, Along
+from flambeau_kernels.cpu.reduce import Reduction
+from flambeau_kernels.formula import Formula
+from flambeau_kernels.vocabulary import floor, isnan, log, real, sqrt, trunc, where
+
+from ... import dtypes
+from ..._arrays import ndarray
+from ...dtypes import FLOAT32, FLOAT64
+from ...tensor import Tensor
+from .._promote import (
+    common,
+    floating,
+    integral,
+    like_input,
+    only,
+    real_common,
+    real_floating,
+    refuse,
+    result_type,
+    to_bool,
+)
+from .._spec import (
+    EVERYWHERE,
+    EXACTLY,
+    FOREACH,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OPS,
+    OUT,
+    ElementwiseOp,
+    composite,
+    elementwise,
+    looks_at,
+    saved_tensor,
+)
+
+NO_FOREACH = EVERYWHERE & ~16
+
+
+@looks_at("dtypes")
+def check_alpha(op: Any, input: Any, other: Any, alpha: Any) -> None:
+    """Raise RuntimeError for an `alpha` of a kind the result cannot hold."""
+    d = result_type((input, other))
+    if isinstance(alpha, bool) and d.category != 0:
+        raise RuntimeError(f"{op.name}: Boolean alpha only supported for Boolean results, got a {d.name} result")
+    if isinstance(alpha, float) and d.category < 2:
+        raise RuntimeError(f"{op.name}: For integral input tensors, argument alpha must not be a floating point number.")
+    if isinstance(alpha, complex) and d.category < 3:
+        raise RuntimeError(f"{op.name}: For non-complex input tensors, argument alpha must not be a complex number.")
+
+
+@looks_at("dtypes")
+def check_sub(op: Any, input: Any, other: Any, alpha: Any) -> None:
+    check_alpha(op, input, other, alpha)
+    kinds = [x.dtype.category == 0 if isinstance(x, Tensor) else isinstance(x, bool) for x in (input, other)]
+    if any(kinds) and (all(kinds) or any(k and isinstance(x, (Tensor, bool)) for k, x in zip(kinds, (input, other), strict=True))):
+        said = (
+            "with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
+            if all(isinstance(x, Tensor) for x in (input, other)) and all(kinds)
+            else "with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+        raise RuntimeError(f"{op.name}: Subtraction, the `-` operator, {said}")
+
+
+@elementwise(
+    ufunc=np.add,
+    scalar_first=True,
+    check=check_alpha,
+    partials={"input": lambda: 1, "other": lambda alpha: alpha},
+    older=(("input", "alpha", "other"),),
+)
+def add(input, other, *, alpha=1):
+    """``input + alpha * other``, elementwise; bools are joined by or.
+
+    Raises: RuntimeError for an `alpha` that is not an integer between integers, or shapes that do not
+        broadcast.
+
+    >>> fb.add(fb.tensor([1, 2]), fb.tensor([[10], [20]]), alpha=2)
+    tensor([[21, 22],
+            [41, 42]])
+    """
+    return input + other * alpha
+
+
+@elementwise(
+    ufunc=np.subtract,
+    scalar_first=True,
+    check=check_sub,
+    aliases=("subtract",),
+    partials={"input": lambda: 1, "other": lambda alpha: -alpha},
+    operator="sub | rsub(other, input, alpha)",
+    older=(("input", "alpha", "other"),),
+)
+def sub(input, other, *, alpha=1):
+    """``input - alpha * other``, elementwise. Raises: RuntimeError for bools, which `logical_xor` subtracts."""
+    return input - other * alpha
+
+
+@elementwise(
+    ufunc=np.multiply,
+    scalar_first=True,
+    aliases=("multiply",),
+    partials={"input": lambda other: other, "other": lambda input: input},
+)
+def mul(input, other):
+    """``input * other``, elementwise."""
+    return input * other
+
+
+@elementwise(
+    ufunc=np.true_divide,
+    dtype=floating,
+    scalar_first=True,
+    title="DivBackward0",
+    partials={"input": lambda other: 1 / other, "other": lambda other, out: -out / other},
+)
+def true_divide(input, other):
+    """``input / other``, elementwise; integers give the default floating dtype."""
+    return input / other
+
+
+@composite(
+    surface=EVERYWHERE, aliases=("divide",), overlap=EXACTLY,
+    samples="x(2, 3), p(2, 3); x(2, 3), p(3), rounding_mode='floor'; x(2, 3), 2.0, rounding_mode='trunc'",
+)
+def div(input, other, *, rounding_mode=None):
+    """``input / other``, elementwise, rounded as `rounding_mode` says.
+
+    Args:
+        rounding_mode: None (integers give the default floating dtype), 'trunc' (towards zero) or 'floor';
+            with a mode
+            integers stay integers.
+    Raises: RuntimeError for another mode, or for an integer divided by zero with one.
+
+    >>> fb.div(fb.tensor([-7, 7]), 2), fb.div(fb.tensor([-7, 7]), 2, rounding_mode="floor")
+    (tensor([-3.5000,  3.5000]), tensor([-4,  3]))
+    """
+    if rounding_mode is None:
+        return true_divide(input, other)
+    integers = result_type((input, other)).category < 2
+    if rounding_mode == "floor":
+        return floor_divide(input, other) if integers else run_op(floor_quotient, input, other)
+    if rounding_mode == "trunc" and not integers and result_type((input, other)).itemsize == 2:
+        # Halves are rounded before the fraction goes, as in PyTorch: 35.997 is 36 in float16.
+        return true_divide(input, other).trunc()
+    if rounding_mode == "trunc":
+        if result_type((input, other)).itemsize == 2 and not integers:
+            # Halves are rounded before the fraction goes, as PyTorch does: 35.997 is 36 in float16.
+            return true_divide(input, other).trunc()
+        return run_op(trunc_quotient_of_integers if integers else trunc_quotient, input, other)
+    raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+
+
+def run_op(op: Any, *args: Any) -> Any:
+    """Call an op that has no public name, by whichever path is in force."""
+    return op.function(*args)
+
+
+def _has_zero(x: Tensor) -> bool:
+    a = x._array
+    if a.__class__ is ndarray and a.size < 4096:          # below, numpy counts sooner than a kernel is launched
+        return np.count_nonzero(a) != a.size
+    return not OPS["all"].function(x)
+
+
+@looks_at("integers")
+def check_integer_divisor(op: Any, input: Any, other: Any) -> None:
+    if result_type((input, other)).category < 2:
+        zero = not other if not isinstance(other, Tensor) else other.is_cpu and _has_zero(other)
+        if zero:
+            raise RuntimeError(f"{op.name}: ZeroDivisionError: integer division by zero in 'other'")
+
+
+@elementwise(dtype=real_common, scalar_first=True, check=check_integer_divisor, partials={})
+def floor_divide(input, other):
+    """``floor(input / other)``, elementwise. Raises: RuntimeError for an integer divided by zero."""
+    return floor_divide(input, other)
+
+
+@elementwise(
+    surface=0,
+    dtype=real_common,
+    scalar_first=True,
+    title="DivBackward1",
+    partials={"input": lambda: 0, "other": lambda: 0},
+    operator="div(input, other, rounding_mode='floor')",
+    public_name="div",
+)
+def floor_quotient(input, other):
+    """`floor_divide` for floating operands, whose derivative is zero almost everywhere."""
+    return floor_divide(input, other)
+
+
+@elementwise(
+    surface=0,
+    dtype=real_common,
+    scalar_first=True,
+    title="DivBackward1",
+    partials={"input": lambda: 0, "other": lambda: 0},
+    operator="div(input, other, rounding_mode='trunc')",
+    public_name="div",
+)
+def trunc_quotient(input, other):
+    """``trunc(input / other)`` of floating operands."""
+    return trunc(input / other)
+
+
+@elementwise(
+    surface=0, dtype=integral, scalar_first=True, check=check_integer_divisor,
+    samples="i(9, 2, 3), i(5, 3) + 1",
+    public_name="div",
+)
+def trunc_quotient_of_integers(input, other):
+    """``trunc(input / other)`` of integers, exact at any size."""
+    quotient = floor_divide(input, other)
+    return where((quotient < 0) & (quotient * other != input), quotient + 1, quotient)
+
+
+def _is_not_zero(x: Any) -> Any:
+    return x != 0
+
+
+_all_of = Along("fold", Reduction("all", "and", _is_not_zero), lambda dtype: (_BOOL, _BOOL), dims=ALL)
+_BOOL = np.dtype(bool)
+
+
+def _by_integers(op: ElementwiseOp) -> Any:
+    """Give `op`, whose formula has no value for a divisor of 0, a plan for integers: it looks at the divisor first."""
+    formula = Formula(op.fn, f"{op.name}_by_integers")
+
+    @op.plan(tensors=("input",), dtypes="bhilqBHILQ")
+    def plan(a: Any, other: Any) -> Any:
+        if other.__class__ is Tensor:
+            b = other._array
+            if b.dtype is not a.dtype or b.__class__ is not ndarray:
+                return None
+            whole = _all_of(b, None, False)
+            if not (b.all() if whole is None else whole):
+                return None
+        elif other.__class__ is int and other and (-128 < other < 128 if a.dtype.kind == "i" else 0 < other < 256):
+            b = other
+        else:
+            return None
+        made = formula.direct(a, b)
+        if made is None:
+            made = np.empty(np.broadcast_shapes(a.shape, np.shape(b)), a.dtype)
+            kernels.launch(formula, (a, b), (made,), a.dtype)
+            op.learn(formula, (a, b), made, a.dtype)
+        return made
+
+    return op
+
+
+_BY_INTEGERS = {"floor": _by_integers(floor_divide), "trunc": _by_integers(trunc_quotient_of_integers)}
+
+
+@div.forwards
+def _quotient_of_integers(input: Any, other: Any, rounding_mode: Any) -> Any:
+    by_integers = _BY_INTEGERS.get(rounding_mode) if rounding_mode.__class__ is str else None
+    return None if by_integers is None else by_integers.answer(input, other)
+
+
+@elementwise(
+    surface=NO_FOREACH,
+    dtype=real_common,
+    scalar_first=True,
+    check=check_integer_divisor,
+    partials={"input": lambda: 1, "other": lambda input, other: -floor(input / other)},
+)
+def remainder(input, other):
+    """``input - other * floor(input / other)``: the remainder with the sign of `other`."""
+    return remainder(input, other)
+
+
+@elementwise(
+    surface=NO_FOREACH,
+    dtype=real_common,
+    check=check_integer_divisor,
+    partials={"input": lambda: 1, "other": lambda input, other: -trunc(input / other)},
+)
+def fmod(input, other):
+    """``input - other * trunc(input / other)``: the remainder with the sign of `input`."""
+    return fmod(input, other)
+
+
+_by_integers(remainder)
+_by_integers(fmod)
+
+
+@elementwise(surface=0, dtype=like_input, partials={"input": lambda: 1, "of": lambda: 0}, float8=True)
+def piecewise_constant(input, of):
+    """`input`, which depends on `of`, but with derivative zero."""
+    return input
+
+
+# -- comparisons ---------------------------------------------------------------------------------------------------------
+
+COMPARED = METHOD | FUNCTION | OUT | INPLACE
+
+
+@elementwise(surface=COMPARED, dtype=to_bool, ufunc=np.equal, quantized="numbers")
+def eq(input, other):
+    """Whether ``input == other``, elementwise."""
+    return input == other
+
+
+@elementwise(surface=COMPARED, dtype=to_bool, ufunc=np.not_equal, aliases=("not_equal",), quantized="numbers")
+def ne(input, other):
+    """Whether ``input != other``, elementwise."""
+    return input != other
+
+
+ordered = refuse("complex")(to_bool)
+ordered.__name__ = "to_bool"
+
+
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.less, aliases=("less",), quantized="numbers")
+def lt(input, other):
+    """Whether ``input < other``, elementwise."""
+    return input < other
+
+
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.less_equal, aliases=("less_equal",), quantized="numbers")
+def le(input, other):
+    """Whether ``input <= other``, elementwise."""
+    return input <= other
+
+
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.greater, aliases=("greater",), quantized="numbers")
+def gt(input, other):
+    """Whether ``input > other``, elementwise."""
+    return input > other
+
+
+@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.greater_equal, aliases=("greater_equal",), quantized="numbers")
+def ge(input, other):
+    """Whether ``input >= other``, elementwise."""
+    return input >= other
+
+
+# -- powers --------------------------------------------------------------------------------------------------------------
+
+
+@looks_at("dtypes")
+def check_pow(op: Any, input: Any, exponent: Any) -> None:
+    negative = isinstance(exponent, int) and not isinstance(exponent, bool) and exponent < 0
+    if negative and isinstance(input, Tensor) and result_type((input, exponent)).category < 2:
+        raise RuntimeError(f"{op.name}: Integers to negative integer powers are not allowed, got exponent {exponent}")
+
+
+@elementwise(
+    dtype=common,
+    scalar_first=True,
+    check=check_pow,
+    partials={
+        # Where the exponent is 0 the function is constant, also at input 0.
+        "input": lambda input, exponent: where(exponent == 0, 0, exponent * pow(input, exponent - 1)),
+        # 0 ** positive stays 0 for neighbouring exponents.
+        "exponent": lambda input, exponent, out: where(
+            (input == 0) & (real(exponent) >= 0), 0, out * log(where((input == 0) & (real(exponent) >= 0), 1, input))
+        ),
+    },
+    samples=(0.2, 3.0),
+)
+def pow(input, exponent):
+    """``input ** exponent``, elementwise; nan for a negative number to a fraction.
+
+    Raises: RuntimeError for an integer to a negative integer power; make one of them floating.
+    """
+    return pow(input, exponent)
+
+
+@elementwise(surface=0, partials={"input": lambda input: 3 * input * input}, title="PowBackward0")
+def cube(input):
+    """``input * input * input``."""
+    return input * input * input
+
+
+def _cube_gradient(i: int, node: Any, grad: Any) -> Any:
+    return grad * (3 * OPS["square"].function(saved_tensor(node, 1)))
+
+
+cube.grad_tensor = _cube_gradient
+
+
+# Of floating and complex values, PyTorch computes these powers in fewer steps, which decides their last bits and their infinities.
+_SHORT_POWERS = {
+    2: Formula(lambda input: input * input, "pow_2"),
+    3: Formula(lambda input: input * input * input, "pow_3"),
+    0.5: Formula(lambda input: sqrt(input), "pow_half", np.sqrt),
+    -0.5: Formula(lambda input: 1 / sqrt(input), "pow_minus_half"),
+    -1: Formula(lambda input: 1 / input, "pow_minus_1"),
+    -2: Formula(lambda input: 1 / (input * input), "pow_minus_2"),
+}
+
+
+_POWER_BY_NUMBER = Formula(lambda input, exponent: pow(input, exponent), "pow_by_number")
+
+
+def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
+    input, exponent = arrays
+    usual = compute is FLOAT32 or compute is FLOAT64 or compute.kind in "iu"
+    if exponent.__class__ not in (int, float):
+        ElementwiseOp.launch(pow, arrays, out, compute)
+        if input.__class__ in (int, float) and usual:
+            pow.learn(pow.formula, arrays, out, compute)
+        return
+    if compute.kind == "c" and exponent == 0:             # also of 0, unlike an exponent that is an array of zeros
+        out.fill(1)
+        return
+    formula = None
+    if exponent in (2, 3) or dtypes.from_numpy_dtype(compute).category >= dtypes.FLOATING:
+        formula = _SHORT_POWERS.get(exponent)
+    formula, operands = (_POWER_BY_NUMBER, arrays) if formula is None else (formula, (input,))
+    kernels.launch(formula, operands, (out,), compute)
+    # Integers to a floating power are computed in floating numbers by the formula that integers to a whole power have.
+    if usual and getattr(input, "dtype", compute) == compute:
+        pow.learn(formula, operands, out, compute)
+
+
+pow.launch = _launch_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op runs its formula
+
+
+def _short_power(input: Any, exponent: Any) -> Any:
+    """The op that answers squares and cubes, and its argument; None for other powers."""
+    if exponent.__class__ in (int, float) and exponent in (2, 3) and isinstance(input, Tensor) and input.dtype.numpy in (FLOAT32, FLOAT64):
+        return OPS["square"] if exponent == 2 else cube, (input,)
+    return None
+
+
+pow.answered_by = _short_power
+
+
+def _record_pow(made: Tensor, *args: Any) -> None:
+    """As `ElementwiseOp.record`, so that squares and cubes have one derivative, however they are written."""
+    op, given = _short_power(*args) or (None, args)
+    if op is None:
+        pow.written_record(made, *args)
+    else:
+        op.record(made, *given)
+
+
+pow.record = _record_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op records
+
+
+@pow.forwards
+def _power_by_number(input: Any, exponent: Any) -> Any:
+    """Powers of floating tensors by a number, and of integers; squares and cubes have short derivatives too."""
+    if exponent.__class__ is not int and exponent.__class__ is not float:
+        return None
+    dtype = input._array.dtype
+    if dtype is not FLOAT32 and dtype is not FLOAT64:
+        if dtype.kind not in "iu" or exponent.__class__ is not int or exponent < 0:
+            return None
+        power = _SHORT_POWERS.get(exponent) if exponent > 1 else None
+    elif exponent in (2, 3):
+        return (OPS["square"] if exponent == 2 else cube).function(input)
+    else:
+        power = _SHORT_POWERS.get(exponent)
+    made = _POWER_BY_NUMBER.enter(input, exponent) if power is None else power.enter(input)
+    if made is not None and made._node is not None:
+        pow.record(made, input, exponent)
+    return made
+
+
+@looks_at("dtypes")
+def check_tensors(op: Any, *args: Any) -> None:
+    """Raise TypeError for a number where PyTorch takes Tensors only."""
+    for name, x in zip(op.params, args, strict=True):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{op.name}(): argument '{name}' must be Tensor, not {type(x).__name__}")
+
+
+def _of_angle(side, square):
+    # At the origin there is no angle, and its derivatives are taken to be 0.
+    return side * where(square == 0, 0.0, 1.0) / where(square == 0, 1.0, square)
+
+
+@elementwise(
+    dtype=real_floating,
+    check=check_tensors,
+    ufunc=np.arctan2,
+    aliases=("arctan2",),
+    partials={
+        "input": lambda input, other: _of_angle(other, input * input + other * other),
+        "other": lambda input, other: _of_angle(-input, input * input + other * other),
+    },
+)
+def atan2(input, other):
+    """The angle of the point ``(other, input)``, in radians, in [-pi, pi]; integers give the default floating dtype."""
+    return atan2(input, other)
+
+
+@elementwise(
+    check=check_tensors,
+    surface=METHOD | FUNCTION | OUT | FOREACH,
+    dtype=real_common,
+    ufunc=np.maximum,
+    vjp={
+        # Tied operands share the gradient equally.
+        "input": lambda grad, input, other: where(input == other, grad / 2, where(input < other, 0, grad)),
+        "other": lambda grad, input, other: where(input == other, grad / 2, where(other < input, 0, grad)),
+    },
+)
+def maximum(input, other):
+    """The larger of both, elementwise; nan if either is nan."""
+    return maximum(input, other)
+
+
+@elementwise(
+    check=check_tensors,
+    surface=METHOD | FUNCTION | OUT | FOREACH,
+    dtype=real_common,
+    ufunc=np.minimum,
+    vjp={
+        "input": lambda grad, input, other: where(input == other, grad / 2, where(input > other, 0, grad)),
+        "other": lambda grad, input, other: where(input == other, grad / 2, where(other > input, 0, grad)),
+    },
+)
+def minimum(input, other):
+    """The smaller of both, elementwise; nan if either is nan."""
+    return minimum(input, other)
+
+
+@elementwise(
+    check=check_tensors,
+    surface=METHOD | FUNCTION | OUT,
+    dtype=real_common,
+    vjp={
+        "input": lambda grad, input, other: where((input >= other) | isnan(other), grad, 0),
+        "other": lambda grad, input, other: where((input >= other) | isnan(other), 0, grad),
+    },
+)
+def fmax(input, other):
+    """The larger of both, elementwise; a nan counts as missing."""
+    return fmax(input, other)
+
+
+@elementwise(
+    check=check_tensors,
+    surface=METHOD | FUNCTION | OUT,
+    dtype=real_common,
+    vjp={
+        "input": lambda grad, input, other: where((input <= other) | isnan(other), grad, 0),
+        "other": lambda grad, input, other: where((input <= other) | isnan(other), 0, grad),
+    },
+)
+def fmin(input, other):
+    """The smaller of both, elementwise; a nan counts as missing."""
+    return fmin(input, other)
+
+
+@elementwise(
+    check=check_tensors,
+    surface=METHOD | FUNCTION | OUT | INPLACE,
+    dtype=refuse("complex", "bool", "integer")(common),
+    partials={"input": lambda input, out: input / out, "other": lambda other, out: other / out},
+)
+def hypot(input, other):
+    """``sqrt(input**2 + other**2)`` without overflow on the way."""
+    return hypot(input, other)
+
+
+@elementwise(
+    surface=METHOD | FUNCTION | OUT | INPLACE,
+    dtype=real_floating,
+    vjp={
+        "input": lambda grad, input, out: where(input == 0, 0, grad * where((input < 0) == (out < 0), 1, -1)),
+        "other": lambda grad: where(grad == 0, 0, 0),
+    },
+)
+def copysign(input, other):
+    """The magnitude of `input` with the sign of `other`."""
+    return copysign(input, other)
+
+
+@elementwise(
+    check=check_tensors,
+    surface=METHOD | FUNCTION | OUT | INPLACE,
+    dtype=refuse("complex", "bool", "integer")(common),
+    vjp={
+        "input": lambda grad, input, other: where(input == other, 0, grad),  # a step of fixed size, away from `other`
+        "other": lambda grad: where(grad == grad, 0, 0),  # which says only where to, as PyTorch has it
+    },
+)
+def nextafter(input, other):
+    """The next representable value after `input` in the direction of `other`; floating dtypes only."""
+    return nextafter(input, other)
+
+
+_launch_wide = nextafter.launch
+
+
+def _launch_nextafter(arrays: Any, out: Any, compute: Any) -> None:
+    if compute.itemsize > 2:
+        _launch_wide(arrays, out, compute)
+        return
+    # The next half value is far from the next float32 one, so halves are not widened here.
+    with np.errstate(all="ignore"):
+        np.nextafter(*(np.asarray(a).astype(compute) for a in arrays), out=out)
+
+
+nextafter.launch = _launch_nextafter  # type: ignore[method-assign]
+
+
+@composite(surface=METHOD | FUNCTION | OUT | INPLACE, overlap=(EXACTLY, None), samples="x(2, 3), i(3, 2, 3)")
+def ldexp(input, other):
+    """``input * 2 ** other``, elementwise; integers give the default floating dtype."""
+    for name, x in (("input", input), ("other", other)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"ldexp(): argument '{name}' must be Tensor, not {type(x).__name__}")
+    return mul(input, pow(2.0, other))
+
+
+# -- logic and bits ------------------------------------------------------------------------------------------------------
+
+
+@elementwise(surface=COMPARED, dtype=to_bool, check=check_tensors)
+def logical_and(input, other):
+    """Whether both are non-zero."""
+    return logical_and(input, other)
+
+
+@elementwise(surface=COMPARED, dtype=to_bool, check=check_tensors)
+def logical_or(input, other):
+    """Whether either is non-zero."""
+    return logical_or(input, other)
+
+
+@elementwise(surface=COMPARED, dtype=to_bool, check=check_tensors)
+def logical_xor(input, other):
+    """Whether exactly one is non-zero."""
+    return logical_xor(input, other)
+
+
+@looks_at("dtypes")
+def check_some_tensor(op: Any, input: Any, other: Any) -> None:
+    """Raise TypeError when both operands are numbers."""
+    if not isinstance(input, Tensor) and not isinstance(other, Tensor):
+        raise TypeError(f"{op.name}(): one of 'input' and 'other' must be a Tensor, got two numbers: {input!r} and {other!r}")
+
+
+@elementwise(
+    surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor,
+    samples="i(9, 2, 3), i(5, 3)",
+)
+def bitwise_and(input, other):
+    """Bitwise and of integers; logical and of bools."""
+    return input & other
+
+
+@elementwise(
+    surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor,
+    samples="i(9, 2, 3), i(5, 3)",
+)
+def bitwise_or(input, other):
+    """Bitwise or of integers; logical or of bools."""
+    return input | other
+
+
+@elementwise(
+    surface=COMPARED, dtype=integral, scalar_first=True, check=check_some_tensor,
+    samples="i(9, 2, 3), i(5, 3)",
+)
+def bitwise_xor(input, other):
+    """Bitwise exclusive or of integers; logical exclusive or of bools."""
+    return input ^ other
+
+
+@elementwise(
+    surface=COMPARED, dtype=only("integer")(common), scalar_first=True, check=check_some_tensor,
+    samples="i(9, 2, 3), i(5, 3)",
+)
+def bitwise_left_shift(input, other):
+    """``input << other``, elementwise."""
+    return input << other
+
+
+@elementwise(
+    surface=COMPARED, dtype=only("integer")(common), scalar_first=True, check=check_some_tensor,
+    samples="i(9, 2, 3), i(5, 3)",
+)
+def bitwise_right_shift(input, other):
+    """``input >> other``, elementwise, keeping the sign."""
+    return input >> other
+
+
+@elementwise(
+    check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common), ufunc=np.gcd,
+    samples="i(9, 2, 3), i(5, 3)",
+)
+def gcd(input, other):
+    """Greatest common divisor, elementwise; never negative. Integers only."""
+    return gcd(input, other)
+
+
+@elementwise(
+    check=check_tensors, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=only("integer")(common),
+    samples="i(9, 2, 3), i(5, 3)",
+)
+def lcm(input, other):
+    """Least common multiple, elementwise; never negative. Integers only."""
+    return lcm(input, other)
+
+
+@composite(surface=FUNCTION, samples="x(2, 3), x(3); x(2, 3), 2, alpha=3", elements="mapped")
+def rsub(input, other, *, alpha=1):
+    """``other - alpha * input``. Raises: TypeError for an `input` that is no Tensor."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"rsub(): argument 'input' must be Tensor, not {type(input).__name__}")
+    return sub(other, input, alpha=alpha)

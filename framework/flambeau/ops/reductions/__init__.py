@@ -1,0 +1,1 @@
+"""Operations along dimensions: reductions, scans, orders, counts and comparisons of whole tensors."""

@@ -1,0 +1,656 @@
+"""Distinct elements, places in sorted sequences, and histograms."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels import hot_calls
+from flambeau_kernels.cpu import counting, scatter
+from flambeau_kernels.cpu import sort as kernel
+from flambeau_kernels.cpu.along import ALL, Along
+from flambeau_kernels.cpu.softmax import widen
+
+from ... import _state, dtypes
+from ..._arrays import MetaArray
+from ..._errors import ShapeCannotBeKnown
+from ...tensor import Tensor, wrap, wrap_dim
+from .._batching import run
+from .._spec import (
+    FUNCTION,
+    METHOD,
+    OUT,
+    check_room,
+    composite,
+    host_only,
+    need_int,
+    primitive,
+    without_derivative,
+)
+
+
+def _needs_values(name: str, *tensors: Any) -> None:
+    if any(isinstance(t, Tensor) and type(t._array) is MetaArray for t in tensors):
+        raise ShapeCannotBeKnown(f"{name}: the shape of the result depends on values, which a meta tensor has none of")
+
+
+# -- distinct elements -------------------------------------------------------------------------------------------------------
+
+
+def _check_unique(input, consecutive, dim):
+    _needs_values("unique", input)
+    if input.is_complex():
+        raise NotImplementedError(f'"unique" not implemented for {input.dtype}: complex values have no order')
+    if dim is None:
+        return input, consecutive, None
+    d = wrap_dim(dim, input.ndim)
+    others = [n for k, n in enumerate(input.shape) if k != d]
+    if input.ndim and 0 in others:
+        raise RuntimeError(
+            f"unique: There are 0 sized dimensions other than dim {d} in shape {tuple(input.shape)}, so unique cannot be applied"
+        )
+    return input, consecutive, d
+
+
+@primitive(surface=0, check=_check_unique, samples="of unique", dynamic_shape=True)
+def distinct(input, consecutive, dim):
+    """The distinct elements (or slices along `dim`), the place of each element among them, and how often each occurs.
+
+    With `consecutive` only equal neighbours are merged; otherwise the distinct ones come in ascending order.
+    """
+
+
+distinct.not_differentiable = "which elements are distinct jumps"
+
+
+distinct.shape(lambda input, consecutive, dim: _needs_values("unique", input))
+
+
+@distinct.kernel
+def _distinct(a, consecutive, dim):
+    flat = dim is None or not a.ndim
+    lines = a.reshape(-1) if flat else np.moveaxis(a, dim, 0)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
+    rows = lines if flat else np.ascontiguousarray(lines).reshape(lines.shape[0], math.prod(lines.shape[1:]))
+    if flat and not consecutive:
+        values, inverse, counts = kernel.distinct(lines)
+        return values, inverse.reshape(a.shape), counts.astype(np.int64, copy=False)
+    if consecutive:
+        first, run, counts = kernel.runs(rows)
+        inverse = run
+        picked = first
+    else:
+        order = kernel.order_rows(rows)
+        first, run, counts = kernel.runs(rows[order])
+        inverse = np.empty(len(order), np.int64)
+        inverse[order] = run
+        picked = order[first]
+    # Slices are gathered in C order and put in their place as a view, as PyTorch does.
+    values = lines[picked] if flat else np.moveaxis(np.ascontiguousarray(lines[picked]), 0, dim)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
+    return values, inverse.reshape(a.shape if flat else -1), counts.astype(np.int64)
+
+
+def _distinct_results(input: Tensor, consecutive: bool, return_inverse: bool, return_counts: bool, dim: Any) -> Any:
+    found = distinct.function(input.detach(), consecutive, dim)
+    without_derivative("unique_consecutive" if consecutive else "_unique2" if dim is None else "unique_dim", found[0], input)
+    kept = tuple(x for x, wanted in zip(found, (True, return_inverse, return_counts), strict=True) if wanted)
+    return kept if len(kept) > 1 else kept[0]  # pyright: ignore[reportGeneralTypeIssues]  # the arguments rule the other types out
+
+
+@composite(
+    surface=FUNCTION | METHOD, numpy_names=False,
+    samples="i(4, 2, 5); i(4, 6), True, True, True; i(2, 4, 2), dim=0",
+    dynamic_shape=True,
+)
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """The distinct elements in ascending order; with `dim`, the distinct slices along it.
+
+    They are `sorted` whether that is set or not. Every nan is distinct.
+    Returns: the elements; with `return_inverse` also the place of each element of `input` among them, with
+        `return_counts`
+        also how often each occurs.
+
+    >>> fb.unique(fb.tensor([3, 1, 3]), return_inverse=True, return_counts=True)
+    (tensor([1, 3]), tensor([1, 0, 1]), tensor([1, 2]))
+    """
+    return _distinct_results(input, False, return_inverse, return_counts, dim)
+
+
+_SORTED = Along("ordered", False, True, True, most_along=96)
+
+
+def _first_of_runs(a: np.ndarray, with_counts: bool) -> Any:
+    """The first of each run of equal neighbours in a vector, and how long the runs are."""
+    if not with_counts:
+        return kernel.first_of_runs(a, True)
+    first = kernel.first_of_runs(a, False)
+    counts = np.empty(first.size, np.int64)
+    np.subtract(first[1:], first[:-1], counts[:-1])
+    counts[-1] = a.size - first[-1]
+    return a[first], counts
+
+
+@unique.plan(rows=True)
+def _few_distinct(a, sorted, return_inverse, return_counts, dim):
+    if dim is not None or return_counts.__class__ is not bool:
+        return None
+    found = _SORTED(a.reshape(-1), 0)
+    if found is None:
+        return None
+    if return_inverse is False:
+        return _first_of_runs(found[0], return_counts)
+    values, order = found
+    first = kernel.first_of_runs(values, False)
+    run, inverse = np.zeros(a.size, np.int64), np.empty(a.size, np.int64)
+    run[first[1:]] = 1
+    inverse[order] = np.add.accumulate(run)
+    made = values[first], inverse.reshape(a.shape)
+    return (*made, np.diff(first, append=a.size)) if return_counts else made
+
+
+@composite(surface=FUNCTION | METHOD, numpy_names=False, samples="i(2, 7); i(2, 7), True, True; i(2, 4, 2), dim=0", dynamic_shape=True)
+def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+    """`input` with each run of equal neighbours replaced by one of them; results as of `unique`."""
+    return _distinct_results(input, True, return_inverse, return_counts, dim)
+
+
+@unique_consecutive.plan(rows=True, dtypes="fdlib")
+def _runs(a, return_inverse, return_counts, dim):
+    if dim is not None or return_inverse is not False or return_counts.__class__ is not bool or not a.size:
+        return None
+    return _first_of_runs(a.reshape(-1), return_counts)
+
+
+# -- places in sorted sequences ------------------------------------------------------------------------------------------------
+
+
+def _check_search(name: str, sequence: Tensor, values: Any, sorter: Any) -> None:
+    for t in (sequence, values):
+        if isinstance(t, Tensor) and (t.dtype is dtypes.bool or t.is_complex()):
+            raise NotImplementedError(f'"{name}" not implemented for {t.dtype}')
+    if sequence.ndim == 0:
+        raise RuntimeError(f"{name}(): boundaries tensor should have positive dimension, but got 0 dimension")
+    shape = tuple(values.shape) if isinstance(values, Tensor) else ()
+    if not shape and sequence.ndim != 1:
+        raise RuntimeError(
+            f"{name}(): input value can be a scalar only when boundaries tensor dimension is 1, but it has {sequence.ndim} dimensions"
+        )
+    if sequence.ndim != 1 and (len(shape) != sequence.ndim or shape[:-1] != tuple(sequence.shape[:-1])):
+        raise RuntimeError(
+            f"{name}(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value "
+            f"tensor must match, but got boundaries {tuple(sequence.shape)} and input value {shape}"
+        )
+    if sorter is not None:
+        if sorter.shape != sequence.shape:
+            raise RuntimeError(
+                f"{name}(): boundary and sorter must have the same size, but got {tuple(sequence.shape)} and {tuple(sorter.shape)}"
+            )
+        if sorter.dtype is not dtypes.int64:
+            raise RuntimeError(f"{name}(): sorter must be a tensor of long dtype but got dtype {sorter.dtype}")
+        if sorter.numel() and not sorter._lacks_values and (sorter._array.min() < 0 or sorter._array.max() >= sequence.shape[-1]):
+            raise RuntimeError(f"{name}(): sorter index out of range for a sequence of {sequence.shape[-1]}")
+
+
+@primitive(surface=0, tensors=("sequence", "values", "sorter"), samples="of searchsorted", public_name="searchsorted")
+def places_in_sorted(sequence, values, out_int32, right, sorter=None):
+    """Where each of `values` belongs in the sorted last dimension of `sequence`."""
+
+
+@places_in_sorted.in_pieces
+def _places_in_sorted_pieces(asked):
+    return "_,...,_->..." if asked["sequence"].ndim == 1 else "..._,...v,..._->...v"
+
+
+places_in_sorted.not_differentiable = "its result is places"
+
+
+@places_in_sorted.kernel
+def _places(sequence, values, out_int32, right, sorter):
+    ordered = sequence if sorter is None else np.take_along_axis(sequence, sorter, -1)
+    found = kernel.bisect(ordered, values, right)
+    return np.asarray(found, np.int32 if out_int32 else np.int64)
+
+
+@places_in_sorted.shape
+def _places_shape(sequence, values, out_int32, right, sorter):
+    return values.shape, dtypes.int32 if out_int32 else dtypes.int64
+
+
+@places_in_sorted.batch
+def _places_in_sorted_batch(level: Any, op: Any, args: Any) -> Any:
+    sequence, values, out_int32, right, sorter = args
+    if sorter is not None or sequence.ndim != 1:
+        return NotImplemented
+    if not level.has(sequence):
+        return level.wrap(run(op, sequence, level.front(values), out_int32, right, None))
+    found = run(op, level.front(sequence), level.full(values).reshape(level.size, -1), out_int32, right, None)
+    return level.wrap(found.reshape(level.size, *values.shape))
+
+
+def _value_tensor(value: Any, like: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach()
+    kind = like.dtype if isinstance(value, int) or like.dtype.is_floating_point else dtypes.float32
+    made = wrap(np.full((), value, np.float64 if kind.is_floating_point else np.int64))
+    return made.to("meta") if like._lacks_values else made
+
+
+@composite(
+    surface=FUNCTION | OUT,
+    samples="d(2, 6).sort().values, x(2, 3); d(6).sort().values, x(2, 3), right=True, out_int32=True",
+)
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+    """Where each of `input` would be inserted in the last dimension of `sorted_sequence` so that it stays sorted.
+
+    Args:
+        sorted_sequence: a vector, or of the shape of `input` apart from the last dimension; ascending.
+        right: among equals the last place rather than the first, as does ``side='right'``.
+        sorter: the order that sorts an unsorted `sorted_sequence`.
+    Returns: int64, or int32 with `out_int32`; the shape of `input`.
+
+    >>> fb.searchsorted(fb.tensor([1, 3, 5]), fb.tensor([3, 4]))
+    tensor([1, 2])
+    """
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side!r}")
+    if side == "left" and right:
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+    _check_search("searchsorted", sorted_sequence, input, sorter)
+    values = _value_tensor(input, sorted_sequence)
+    return places_in_sorted.function(sorted_sequence.detach(), values, out_int32, bool(right or side == "right"), sorter)
+
+
+_SEARCHES = {right: Along("places_in_sorted", right, dims=ALL, takes_array=True) for right in (False, True)}
+
+
+def _few_places(s, values, out_int32, right):
+    """Places of a few values, or one number, in a sorted vector."""
+    if out_int32 is not False or right.__class__ is not bool or s.ndim != 1:
+        return None
+    if isinstance(values, Tensor):
+        a = values._array
+    elif values.__class__ is float and s.dtype.kind == "f":
+        a, s = np.array(values), s.astype(np.float64)  # as numbers are compared with
+    elif values.__class__ is int and s.dtype.char == "l":
+        a = np.array(values)
+    else:
+        return None
+    return _SEARCHES[right](a, None, False, s)
+
+
+@searchsorted.plan(discrete=True)
+def _plan_of_searchsorted(s, input, out_int32, right, side, sorter):
+    return _few_places(s, input, out_int32, right) if side is None and sorter is None else None
+
+
+_general_search = searchsorted.run_out
+
+
+def _search_out(out: Any, *args: Any) -> Any:
+    wanted = dtypes.int32 if args[searchsorted.params.index("out_int32")] else dtypes.int64
+    if isinstance(out, Tensor) and out.dtype is not wanted:
+        raise RuntimeError(f"torch.searchsorted(): output tensor's dtype is wrong, it must be {wanted}, but we got {out.dtype}")
+    return _general_search(out, *args)
+
+
+searchsorted.run_out = _search_out
+
+
+@composite(surface=FUNCTION | OUT, samples="x(2, 3), d(5).sort().values; x(4), d(5).sort().values, right=True", exact_out=True)
+def bucketize(input, boundaries, *, out_int32=False, right=False):
+    """The number of the bucket between ascending `boundaries` (a vector) that each of `input` falls into.
+
+    Args:
+        right: a value equal to a boundary goes above it, otherwise below.
+        out_int32: return int32 in place of int64.
+
+    >>> fb.bucketize(fb.tensor([0, 3, 9]), fb.tensor([1, 3, 5]))
+    tensor([0, 1, 3])
+    """
+    if boundaries.ndim != 1:
+        raise RuntimeError(f"bucketize: boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+    _check_search("bucketize", boundaries, input, None)
+    return places_in_sorted.function(boundaries.detach(), _value_tensor(input, boundaries), out_int32, bool(right), None)
+
+
+@bucketize.plan(tensors=("boundaries",), discrete=True)
+def _plan_of_bucketize(input, s, out_int32, right):
+    return _few_places(s, input, out_int32, right)
+
+
+# -- histograms ----------------------------------------------------------------------------------------------------------------
+
+
+def _check_bincount(input, weights, minlength):
+    _needs_values("bincount", input)
+    if input.dtype.category != dtypes.INTEGER:
+        raise NotImplementedError(f'"bincount" not implemented for {input.dtype}; it counts integers')
+    if input.ndim != 1 or (input.numel() and input._array.min() < 0):
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    minlength = need_int("bincount", "minlength", minlength)
+    if minlength < 0:
+        raise RuntimeError(f"bincount: minlength should be >= 0, got {minlength}")
+    largest = int(input._array.max()) if input.numel() else 0
+    if largest >= _LARGEST:
+        raise RuntimeError(f"bincount: maximum value of input overflowed, it should be < {_LARGEST} but got {largest}")
+    check_room("bincount", (max(largest + 1, minlength),), 8)
+    if weights is not None and weights.shape != input.shape:
+        raise RuntimeError(
+            f"bincount: weights should be 1-d and have the same length as input, got {tuple(weights.shape)} and {tuple(input.shape)}"
+        )
+    return input, weights, minlength
+
+
+_LARGEST = (1 << 63) - 1
+
+
+@primitive(
+    surface=FUNCTION | METHOD, tensors=("input", "weights"), check=_check_bincount,
+    samples="i(5, 9); i(5, 9), k(9), 8",
+    dynamic_shape=True,
+)
+def bincount(input, weights=None, minlength=0):
+    """How often each of 0, 1, 2, ... occurs in the integers `input`, or the total of the `weights` where it does.
+
+    Args:
+        input: a vector of integers, none negative.
+        minlength: least length of the result, which otherwise ends with the largest.
+
+    >>> fb.bincount(fb.tensor([0, 1, 1]), minlength=4)
+    tensor([1, 2, 0, 0])
+    """
+
+
+bincount.shape(lambda input, weights, minlength: _needs_values("bincount", input))
+
+
+@bincount.plan(dtypes="l", discrete=True)
+def _few_counts(a, weights, minlength):
+    if minlength.__class__ is not int or minlength < 0 or a.ndim != 1 or not a.size:
+        return None
+    made = counting.few_counts(a, minlength) if weights is None and a.size < counting.SHARED and a.flags.c_contiguous else None
+    if made is not None:
+        return made
+    if weights is not None or a.size >= kernel.COMPILED_FROM:
+        return _counted_many(a, weights, minlength)
+    # numpy counts up to the largest plus 1, which may wrap around.
+    if np.maximum.reduce(a) >= _MANY:
+        return None
+    try:
+        return np.bincount(a, None, minlength)
+    except ValueError:  # a negative number, which the fallback explains better
+        return None
+
+
+_MANY = 1 << 24                                       # of which the fallback sees whether memory holds the counts
+
+
+def _counted_many(a: np.ndarray, weights: Any, minlength: int) -> Any:
+    """`bincount` of a vector in one look at its range, and one at its elements; None for unusual ones."""
+    if not a.flags.c_contiguous:
+        return None
+    low, high = kernel.extent(a)
+    if low < 0 or high >= _MANY:
+        return None
+    count = max(minlength, high + 1)
+    if weights is None:
+        return wrap(kernel.count_values(a, 0, count)) if count <= a.size else None
+    w: Any = weights._array if isinstance(weights, Tensor) and weights._node is None else None
+    if w.__class__ is not np.ndarray or w.shape != a.shape or w.dtype.char not in "fd":
+        return None
+    made = np.zeros(count, w.dtype)
+    return wrap(made) if hot_calls.add_along(made, 0, a, w) is not None or scatter.combine_along(made, 0, a, w, "sum") else None
+
+
+@bincount.vjp
+def _bincount_vjp(grad):
+    raise NotImplementedError("the derivative for 'bincount' is not implemented.")  # PyTorch defines none either
+
+
+@bincount.kernel
+def _bincount(a, weights, minlength):
+    if weights is None or not a.size:
+        return kernel.count_values(a, 0, max(minlength, int(a.max()) + 1 if a.size else 0))
+    a = a.astype(np.int64, copy=False)
+    if weights.dtype != np.float32:
+        weights = weights.astype(np.float64)
+    made = np.zeros(max(minlength, int(a.max()) + 1 if a.size else 0), weights.dtype)
+    scatter.add_at(made, a, weights)
+    return made
+
+
+def _edges(low: float, high: float, bins: int, dtype: np.dtype) -> np.ndarray:
+    from ..creation.ranges import linspace
+
+    return widen(linspace(low, high, bins + 1, dtype=dtypes.from_numpy_dtype(dtype))._array)
+
+
+_few_edges = functools.lru_cache(64)(_edges)
+_MOST_KEPT = 1 << 12
+
+
+def _known_edges(low: float, high: float, bins: int, dtype: np.dtype) -> np.ndarray:
+    """`_edges` for those who neither write to them nor hand them out."""
+    return (_few_edges if bins <= _MOST_KEPT else _edges)(low, high, bins, dtype)
+
+
+def _bounds(name: str, x: np.ndarray, low: float, high: float, given: bool) -> tuple[float, float]:
+    """The range to count in: as given, or that of the elements. Raises: RuntimeError for one that is not finite."""
+    if not given and x.size:
+        low, high = float(x.min()), float(x.max())
+    if not np.isfinite([low, high]).all():
+        raise RuntimeError(f"{name}: range of [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError(f"{name}: min should not exceed max, but got min {low} max {high}")
+    return (low - 1, high + 1) if low == high and name == "torch.histc" else (low, high)
+
+
+def _bin_of(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """The bin of each element, -1 outside all; bins hold their left edge, the last one both."""
+    at = np.searchsorted(edges, x, "right") - 1
+    at[x == edges[-1]] = len(edges) - 2
+    at[~((x >= edges[0]) & (x <= edges[-1]))] = -1
+    return at
+
+
+def _check_bins(name: str, bins: Any, dim: int = 0, itemsize: int = 8) -> None:
+    if bins >= 1 << 63:
+        raise ValueError(f"{name}(): Overflow when unpacking long long: bins is 2**63 or more, got {bins} for dimension {dim}")
+    if bins <= 0:
+        raise RuntimeError(f"{name}(): bins must be > 0, but got {bins} for dimension {dim}")
+    check_room(name, (bins + 1,), itemsize)
+
+
+def _check_histc(input, bins, min, max):
+    if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool):
+        raise TypeError(f"histc(): argument 'bins' (position 2) must be int, not {type(bins).__name__}")
+    if not input.is_floating_point():
+        raise NotImplementedError(f'"histc" not implemented for {input.dtype}; convert it with .float()')
+    _check_bins("torch.histc", bins, itemsize=input._array.itemsize)
+    low, high = (float(v) for v in (min, max))
+    if not np.isfinite([low, high]).all():
+        raise RuntimeError(f"torch.histc: range of [{low}, {high}] is not finite")
+    if low > high:
+        raise RuntimeError(f"torch.histc: max must be larger than min, got min {low} and max {high}")
+    return input, int(bins), low, high
+
+
+@primitive(surface=FUNCTION | METHOD | OUT, check=_check_histc, samples="x(20), 5, -2, 2; x(20), 7", exact_out=True)
+def histc(input, bins=100, min=0, max=0):  # PyTorch's names
+    """How many elements fall into each of `bins` equal bins between `min` and `max`, in the dtype of `input`.
+
+    Without a range, that of the elements is taken. Elements outside it, and nan, are not counted.
+    """
+
+
+@histc.in_pieces
+def _histc_pieces(asked):
+    # Without bounds these are found among the elements.
+    return [] if asked["min"] == asked["max"] else [asked.way({0: d}, "sum") for d in range(asked.operands[0].ndim)]
+
+
+_BINS = Along("bins", dims=ALL, takes_array=True)
+
+
+@histc.plan(dtypes="fd")
+def _few_bins(a, bins, min, max):
+    if bins.__class__ is not int or not (min.__class__ in _PLAIN and max.__class__ in _PLAIN):
+        return None
+    if not (0 < bins <= _MOST_KEPT and -math.inf < min < max < math.inf) or _state.default_device() is not None:
+        return None
+    found = _BINS(a, None, False, _known_edges(float(min), float(max), bins, a.dtype))
+    return None if found is None else np.bincount(found.reshape(-1), None, bins + 1)[:bins].astype(a.dtype)
+
+
+_PLAIN = (int, float)
+histc.not_differentiable = "counts are constant almost everywhere"
+
+
+@histc.kernel
+def _histc(a, bins, low, high):
+    low, high = _bounds("torch.histc", widen(a), low, high, low != high)
+    wide = widen(a[:0] if a.ndim else a).dtype
+    if bins > max(_MOST_KEPT, _SPARSE * a.size):
+        return _histc_of_few(widen(a).reshape(-1), bins, low, high, a.dtype)
+    edges = (_known_edges if _state.default_device() is None else _edges)(low, high, bins, wide)
+    return kernel.count_bins(a, edges).astype(a.dtype)
+
+
+_SPARSE = 8                                           # bins for each element, from which on most of them stay 0
+
+
+def _histc_of_few(x: np.ndarray, bins: int, low: float, high: float, dtype: np.dtype) -> np.ndarray:
+    """`histc` in no more memory than that of its result: edges are computed at the elements alone."""
+    from ..creation.ranges import spaced_at
+
+    def edges(at: np.ndarray) -> np.ndarray:
+        return spaced_at(at.astype(np.float64), low, high, bins + 1, dtypes.from_numpy_dtype(x.dtype))
+
+    made = np.zeros(bins, dtype)
+    places, counts = np.unique(kernel.places_in_bins(x, edges, bins), return_counts=True)
+    made[places] = counts
+    return made
+
+
+@histc.shape
+def _histc_shape(input, bins, low, high):
+    return (bins,), input.dtype
+
+
+def _check_histogram(input: Tensor, edges: Any, weight: Any) -> None:
+    name = "torch.histogramdd"
+    if input.dtype not in (dtypes.float32, dtypes.float64):
+        raise NotImplementedError(f'"histogramdd" not implemented for {input.dtype}; convert it with .float()')
+    for d, e in enumerate(edges):
+        if isinstance(e, Tensor):
+            if e.ndim != 1:
+                raise RuntimeError(f"{name}: bins tensor should have one dimension, but got {e.ndim} dimensions for dimension {d}")
+            if e.dtype is not input.dtype:
+                raise RuntimeError(
+                    f"{name}: input tensor and bins tensors should have the same dtype, but got {input.dtype} and bins[{d}] {e.dtype}"
+                )
+            if not e.numel():
+                raise RuntimeError(f"{name}: bins tensor should have at least 1 element for dimension {d}")
+        else:
+            _check_bins("torch.histogram", e, d)
+    if weight is not None:
+        if weight.dtype is not input.dtype:
+            raise RuntimeError(f"{name}: input and weight tensor should have the same dtype, but got {input.dtype} and {weight.dtype}")
+        if weight.shape != input.shape[:-1]:
+            raise RuntimeError(
+                f"{name}: if weight tensor is provided it should have the same shape as the input tensor excluding its innermost "
+                f"dimension, but got weight {tuple(weight.shape)} for input {tuple(input.shape)}"
+            )
+
+
+def _counted(points: np.ndarray, edges: list[np.ndarray], weight: Any, density: bool) -> np.ndarray:
+    """The histogram of `points`, one a row, over the grid of `edges`."""
+    shape = [len(e) - 1 for e in edges]
+    flat = np.zeros(points.shape[0], np.int64)
+    inside = np.ones(points.shape[0], np.bool_)
+    for d, e in enumerate(edges):
+        at = _bin_of(points[:, d], e)
+        inside &= at >= 0
+        flat = flat * shape[d] + at
+    made = np.zeros(int(np.prod(shape)), points.dtype)
+    np.add.at(made, flat[inside], points.dtype.type(1) if weight is None else weight.reshape(-1)[inside])
+    made = made.reshape(shape)
+    if density:
+        made = made / made.sum()
+        for d, e in enumerate(edges):
+            made = made / np.diff(e).reshape([-1 if k == d else 1 for k in range(len(edges))])
+    return made.astype(points.dtype, copy=False)
+
+
+def _histogram(input: Tensor, bins: list[Any], span: Any, weight: Any, density: bool) -> tuple[Tensor, list[Tensor]]:
+    _check_histogram(input, bins, weight)
+    _needs_values("histogram", input)
+    count = input.shape[-1]
+    if span is not None and len(span) != 2 * count:
+        raise RuntimeError(
+            f"torch.histogramdd: for a {count}-dimensional histogram range should have {2 * count} elements, but got {len(span)}"
+        )
+    points = input._array.reshape(math.prod(input.shape[:-1]), count)
+    edges = []
+    for d, b in enumerate(bins):
+        if isinstance(b, Tensor):
+            edges.append(np.array(b._array))
+            continue
+        low, high = (0.0, 1.0) if span is None else (float(span[2 * d]), float(span[2 * d + 1]))
+        low, high = _bounds(f"torch.histogramdd: dimension {d}", points[:, d], low, high, span is not None)
+        # A single value is given a bin of width 1 around it.
+        low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+        edges.append(_edges(low, high, b, points.dtype))
+    return wrap(_counted(points, edges, None if weight is None else weight._array, density)), [wrap(e) for e in edges]
+
+
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(20), 5; x(20), 4, range=(-1.0, 1.0), weight=k(20), density=True")
+def histogram(input, bins, *, range=None, weight=None, density=False):
+    """``(hist, bin_edges)``: how many elements, or how much `weight`, each bin holds, and where bins begin and end.
+
+    Args:
+        bins: a number of equal bins, or a vector of their ascending edges; a bin has its lower edge, the last
+            both.
+        range: ``(low, high)`` for equal bins; that of the elements by default.
+        density: whether to divide by the total and the widths, so that the area is 1.
+
+    >>> fb.histogram(fb.tensor([1.0, 2.0]), fb.tensor([0.0, 2.0, 4.0])).hist
+    tensor([1., 1.])
+    """
+    from .. import _results
+
+    host_only("histogram", input)
+    if isinstance(bins, Tensor) and range is not None:
+        raise TypeError("histogram() received an invalid combination of arguments: 'range' goes with a number of bins only")
+    weights = None if weight is None else weight.reshape(-1) if weight.shape == input.shape else weight
+    hist, edges = _histogram(input.detach().reshape(-1, 1), [bins], range, weights, density)
+    for x in (hist, *edges):
+        without_derivative("histogram", x, input, weight, bins)
+    return _results.return_type("histogram", ("hist", "bin_edges"))((hist, edges[0]))
+
+
+@composite(surface=FUNCTION, samples="x(9, 2), (3, 2)")
+def histogramdd(input, bins, range=None, weight=None, density=False):
+    """``(hist, bin_edges)`` of points, the last dimension of `input`; edges are a tuple with one vector each.
+
+    Args:
+        bins: a number of bins, or one per coordinate, or a vector of edges per coordinate.
+        range: ``(low, high)`` of each coordinate, one after the other.
+        weight, density: as for `histogram`.
+    """
+    from .. import _results
+
+    host_only("histogramdd", input)
+    if input.ndim < 2:
+        raise RuntimeError(f"torch.histogramdd: input tensor should have at least 2 dimensions, got {input.ndim}")
+    each = [int(bins)] * input.shape[-1] if isinstance(bins, (int, np.integer)) else list(bins)
+    if len(each) != input.shape[-1]:
+        raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
+    hist, edges = _histogram(input.detach(), each, range, weight, density)
+    for x in (hist, *(e for b, e in zip(each, edges, strict=True) if not isinstance(b, Tensor))):
+        without_derivative("histogramdd", x, input, weight, *each)
+    return _results.return_type("histogramdd", ("hist", "bin_edges"))(
+        (hist, tuple(b if isinstance(b, Tensor) else e for b, e in zip(each, edges, strict=True)))
+    )

@@ -1,0 +1,1 @@
+"""Operations that move elements without changing them: views, joins, repetitions, parts."""

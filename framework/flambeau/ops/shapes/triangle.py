@@ -1,0 +1,314 @@
+"""Triangles and diagonals of matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu import triangle as kernels
+from flambeau_kernels.cpu.along import SEVERAL, Along
+from flambeau_kernels.cpu.reduce import Reduction, reduce
+
+from ... import dtypes
+from ...tensor import Tensor, wrap_dim
+from ...tensor import wrap as tensor_over
+from .._batching import run
+from .._spec import FUNCTION, INPLACE, METHOD, OUT, check_room, composite, need_int, primitive
+
+EVERY = FUNCTION | METHOD | INPLACE | OUT
+
+
+def _check_matrices(name: str) -> Any:
+    def check(input, diagonal):
+        if input.ndim < 2:
+            raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions, got shape {tuple(input.shape)}")
+        return input, need_int(name, "diagonal", diagonal)
+
+    return check
+
+
+@primitive(surface=EVERY, check=_check_matrices("tril"), samples="x(3, 4); x(2, 3, 3), 1", exact_out=True, cuda="moves.tril")
+def tril(input, diagonal=0):
+    """The matrices of `input` with 0 above the diagonal number `diagonal` (positive ones lie above the main one).
+
+    >>> fb.tril(fb.ones(2, 3), diagonal=1)
+    tensor([[1., 1., 0.],
+            [1., 1., 1.]])
+    """
+
+
+tril.in_pieces("...__->...__")
+
+
+tril.kernel(kernels.tril)
+tril.plan(lambda a, diagonal: kernels.shortly(a, diagonal, False))
+tril.shape(lambda input, diagonal: (input.shape, input.dtype))
+tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
+tril.vjp_on_arrays(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
+
+
+@primitive(surface=EVERY, check=_check_matrices("triu"), samples="x(3, 4); x(2, 3, 3), -1", exact_out=True, cuda="moves.triu")
+def triu(input, diagonal=0):
+    """The matrices of `input` with 0 below the diagonal number `diagonal` (positive ones lie above the main one).
+
+    >>> fb.triu(fb.ones(2, 3))
+    tensor([[1., 1., 1.],
+            [0., 1., 1.]])
+    """
+
+
+triu.in_pieces("...__->...__")
+
+
+triu.kernel(kernels.triu)
+triu.plan(lambda a, diagonal: kernels.shortly(a, diagonal, True))
+triu.shape(lambda input, diagonal: (input.shape, input.dtype))
+triu.vjp(lambda grad, diagonal: (grad.triu(diagonal),))
+triu.vjp_on_arrays(lambda grad, diagonal: (kernels.triu(grad, diagonal),))
+
+
+@tril.batch
+@triu.batch
+def _tril_batch(level: Any, op: Any, args: Any) -> Any:
+    return level.wrap(run(op, level.front(args[0]), *args[1:])) if args[0].ndim >= 2 else NotImplemented
+
+
+def _check_trace(input):
+    if input.ndim != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
+    if input.dtype is dtypes.bool:
+        raise NotImplementedError(f'"trace" not implemented for {input.dtype}')
+
+
+@primitive(surface=FUNCTION | METHOD, check=_check_trace, autocast=("float32", None), samples="x(3, 4)")
+def trace(input):
+    """The sum of the main diagonal of a matrix. Raises: RuntimeError unless `input` has 2 dimensions."""
+
+
+def _trace_dtype(given: Any) -> Any:
+    return dtypes.int64 if given.category < dtypes.FLOATING else given
+
+
+@trace.kernel
+def _trace(a):
+    accumulate = _trace_dtype(dtypes.from_numpy_dtype(a.dtype)).numpy
+    return reduce(_DIAGONAL_SUM, a.diagonal(), (0,), False, accumulate, accumulate)
+
+
+_DIAGONAL_SUM = Reduction("trace", "add")
+_TRACE = Along("trace", dims=SEVERAL)
+
+
+@trace.plan
+def _few_traced(a):
+    return _TRACE(a, 0) if a.ndim == 2 else None
+
+
+@trace.kernel(device="cuda")
+def _trace_on_device(a):
+    return tensor_over(a).diagonal().sum()._array
+
+
+trace.shape(lambda input: ((), _trace_dtype(input.dtype)))
+
+
+@trace.vjp
+def _trace_vjp(grad, input_shape):
+    return (grad.new_zeros(input_shape).diagonal_scatter(grad.expand(min(input_shape)), 0),)
+
+
+@trace.vjp_on_arrays
+def _trace_raw(grad, input_shape):
+    made = np.zeros(input_shape, grad.dtype)
+    made.reshape(-1)[: min(input_shape) * input_shape[1] : input_shape[1] + 1] = grad
+    return (made,)
+
+
+@composite(surface=FUNCTION | METHOD, samples="x(2, 3); x(2, 3), 1, 0, 2")
+def diag_embed(input, offset=0, dim1=-2, dim2=-1):
+    """Matrices over `dim1` and `dim2` that are 0 apart from a diagonal, the last dimension of `input`.
+
+    Args:
+        offset: how far above the main diagonal; negative below. The matrices grow by as much.
+    """
+    ndim, offset = input.ndim + 1, need_int("diag_embed", "offset", offset)
+    i, j = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    if i == j:
+        raise RuntimeError(f"diag_embed: diagonal dimensions cannot be identical {dim1}, {dim2}")
+    n = input.shape[-1] + abs(offset)
+    rest = iter(input.shape[:-1])
+    shape = [n if d in (i, j) else next(rest) for d in range(ndim)]
+    return input.new_zeros(shape).diagonal_scatter(input, offset, i, j)
+
+
+@diag_embed.plan
+def _embedded(a, offset, dim1, dim2):
+    if offset.__class__ is not int or not a.ndim:
+        return None
+    ndim, n = a.ndim + 1, a.shape[-1] + abs(offset)
+    i, j = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    if i == j:
+        return None
+    rest = iter(a.shape[:-1])
+    made = np.zeros([n if d in (i, j) else next(rest) for d in range(ndim)], a.dtype)
+    seen = made.diagonal(offset, i, j)
+    seen.flags.writeable = True                       # numpy's diagonals are not, for a time, though they are views
+    seen[...] = a
+    return made
+
+
+@composite(surface=FUNCTION | METHOD | OUT, samples="x(3); x(3, 4), 1", exact_out=True, elements="moved")
+def diag(input, diagonal=0):
+    """A vector as the diagonal of a matrix of zeros, or a copy of the diagonal of a matrix.
+
+    Args:
+        diagonal: how far above the main diagonal; negative below.
+
+    >>> fb.diag(fb.tensor([1, 2]))
+    tensor([[1, 0],
+            [0, 2]])
+    """
+    if input.ndim == 1:
+        return diag_embed(input, diagonal)
+    if input.ndim == 2:
+        return input.diagonal(diagonal).clone()
+    raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
+
+
+@composite(surface=INPLACE, namespace="Tensor", samples="x(3, 4), 1.5; x(6, 2), 2.0, True")
+def fill_diagonal(input, fill_value, wrap=False):
+    """`input` with `fill_value` where all indices are equal; with `wrap`, a tall matrix starts anew after each square."""
+    if input.ndim < 2:
+        raise RuntimeError(f"fill_diagonal_: dimensions must larger than 1, got {input.ndim}")
+    shape = tuple(input.shape)
+    if input.ndim > 2 and len(set(shape)) > 1:
+        raise RuntimeError(f"fill_diagonal_: all dimensions of input must be of equal length, got {shape}")
+    rows, columns = shape[0], shape[-1]
+    step = sum(np.cumprod((1, *shape[:0:-1])).tolist())
+    stop = input.numel() if wrap and input.ndim == 2 else min(rows, columns) * step
+    places = np.arange(0, min(stop, input.numel()), step) if input.numel() else np.zeros(0, np.int64)
+    return input.put(tensor_over(places).to(input.device), input.new_full(places.shape, fill_value))
+
+
+@diag.plan
+def _diagonal_of_vector(a, diagonal):
+    """A vector as the main diagonal of a matrix."""
+    if a.ndim != 1 or diagonal.__class__ is not int or diagonal:
+        return None
+    n = a.size
+    made = np.zeros((n, n), a.dtype)
+    made.ravel()[:: n + 1] = a
+    return made
+
+
+@composite(surface=FUNCTION | METHOD, samples="x(2, 2); x(3), -1")
+def diagflat(input, offset=0):
+    """The elements of `input` as the diagonal of a matrix of zeros."""
+    return diag_embed(input.reshape(-1), offset)
+
+
+@composite(surface=FUNCTION, variadic="tensors", samples="x(2, 3), x(1), x(2, 2)")
+def block_diag(tensors):
+    """The matrices (vectors count as rows) along the diagonal of one matrix of zeros.
+
+    >>> fb.block_diag(fb.ones(1, 2), fb.full((1, 1), 7.0))
+    tensor([[1., 1., 0.],
+            [0., 0., 7.]])
+    """
+    blocks = []
+    for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"block_diag(): expected Tensor as element {i} in argument 'tensors', but got {type(t).__name__}")
+        if t.ndim > 2:
+            raise RuntimeError(
+                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {t.ndim} dimensions"
+            )
+        blocks.append(t.reshape([1] * (2 - t.ndim) + list(t.shape)))
+    from ..creation.create import zeros
+    from .join import cat
+
+    if not blocks:
+        return zeros(1, 0)
+    width = sum(b.shape[1] for b in blocks)
+    rows, before = [], 0
+    for b in blocks:
+        left, right = b.new_zeros(b.shape[0], before), b.new_zeros(b.shape[0], width - before - b.shape[1])
+        rows.append(cat([left, b, right], 1))
+        before += b.shape[1]
+    return cat(rows, 0)
+
+
+# -- indices of triangles ----------------------------------------------------------------------------------------------------
+
+
+def _triangle_indices(name: str, row: int, col: int, offset: int, lower: bool, options: dict[str, Any]) -> Tensor:
+    from ..creation.create import _check_layout, _place, finish, made_at
+
+    row, col, offset = need_int(name, "row", row), need_int(name, "col", col), need_int(name, "offset", offset)
+    for label, n in (("row", row), ("col", col)):
+        if n < 0:
+            raise RuntimeError(f"{name}: {label} must be non-negative, got {n}")
+    d, place = options["dtype"], _place(options["device"])
+    if d not in (dtypes.int64, dtypes.int32):
+        raise NotImplementedError(f'"{name}" not implemented for {d}; indices are torch.int64 or torch.int32')
+    _check_layout(options["layout"])
+    if place is not None and place.type == "meta":
+        return made_at(place, (2, _count(lower, row, col, offset)), d.numpy, None)
+    found = None
+    key = (name, row, col, offset, d)
+    if row * col <= _MOST_KEPT:
+        found = _indices.get(key)
+    if found is None:
+        check_room(name, (2, _count(lower, row, col, offset)), 8)
+        found = _places(lower, row, col, offset).astype(d.numpy)
+        if row * col <= _MOST_KEPT:
+            if len(_indices) >= _MOST_KEPT:
+                _indices.clear()
+            _indices[key] = found
+    return finish(found.copy(), False, place)
+
+
+def _count(lower: bool, row: int, col: int, offset: int) -> int:
+    below = _count_up_to(row, col, offset if lower else offset - 1)
+    return below if lower else row * col - below
+
+
+def _places(lower: bool, row: int, col: int, offset: int) -> np.ndarray:
+    """Rows and columns of what lies on and below the diagonal `offset`, or on and above; of no other rows is anything made."""
+    if not row or not col:
+        return np.zeros((2, 0), np.int64)
+    first, last = (min(row, max(0, -offset)), row) if lower else (0, max(0, min(row, col - offset)))
+    rows = np.arange(first, last)
+    begin = np.zeros_like(rows) if lower else np.maximum(rows + offset, 0)
+    end = np.minimum(rows + offset + 1, col) if lower else col
+    lengths = end - begin
+    before = np.cumsum(lengths) - lengths
+    columns = np.arange(lengths.sum())
+    columns -= np.repeat(before - begin, lengths)
+    return np.stack((np.repeat(rows, lengths), columns))
+
+
+def _count_up_to(row: int, col: int, offset: int) -> int:
+    """How many elements of a ``(row, col)`` matrix lie on or below the diagonal `offset`."""
+    first, last = max(0, -offset), min(row, col - offset)  # rows that have some, and from which on they have all
+    partly = max(0, last - first)
+    return partly * (offset + first + 1) + partly * (partly - 1) // 2 + (row - max(last, 0)) * col
+
+
+_MOST_KEPT = 1024                                     # elements of a matrix whose indices are kept, and how many are
+_indices: dict[Any, np.ndarray] = {}
+
+
+@composite(surface=FUNCTION, samples="3, 4; 3, 4, 1")
+def tril_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
+    """The places on and below the diagonal number `offset` of a ``(row, col)`` matrix, ``(2, count)`` in row-major order."""
+    return _triangle_indices("tril_indices", row, col, offset, True, {"dtype": dtype, "device": device, "layout": layout})
+
+
+@composite(surface=FUNCTION, samples="3, 4; 3, 4, -1")
+def triu_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
+    """The places on and above the diagonal number `offset` of a ``(row, col)`` matrix, ``(2, count)`` in row-major order."""
+    return _triangle_indices("triu_indices", row, col, offset, False, {"dtype": dtype, "device": device, "layout": layout})
+
+
