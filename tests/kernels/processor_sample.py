@@ -114,9 +114,17 @@ def products() -> Iterator[tuple[str, Any]]:
                 ("attention", F.scaled_dot_product_attention(q, q, q)))  # fmt: skip
 
 
+def spectra() -> Iterator[tuple[str, Any]]:
+    for n in (40, 150):
+        symmetric = usual(n, n) + usual(n, n).mT
+        values, vectors = fb.linalg.eigh(symmetric)
+        yield from ((f"eigh_{n}", values), (f"eigh_again_{n}", vectors @ fb.diag(values) @ vectors.mT))
+        yield f"eigvalsh_{n}", fb.linalg.eigvalsh(symmetric)
+
+
 # The first ones are to have the same bits on all processors.
 SAME_BITS = (elementwise, conversions, draws)
-FAMILIES = (*SAME_BITS, along, products)
+FAMILIES = (*SAME_BITS, along, products, spectra)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import few_lanes, few_rows, lane_rotations, reflectors
+from flambeau_kernels.cpu import divided, few_lanes, few_rows, lane_rotations, reflectors
 from flambeau_kernels.cpu.gemm.blas import one_thread, single_threaded
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
@@ -506,14 +506,16 @@ def eigh(name: str, a: Any, uplo: str, vectors: bool) -> Any:
 
 
 def _eigh_of_some(a: Any, uplo: str, vectors: bool) -> Any:
-    """`eigh` of finite matrices: many small ones in lanes, large ones in steps of LAPACK's, others by numpy's loop; None if that fails."""
+    """`eigh` of finite matrices: many small ones in lanes, large ones in steps, others by numpy's loop; None if that fails."""
     if lane_rotations.takes(a):
         return lane_rotations.eigh(a, uplo == "U", vectors)
-    if vectors and a.shape[-1] >= IN_STEPS_FROM and reflectors.takes(a):
-        made = [_eigh_in_steps(one, uplo == "U") for (one,) in each(a)]
+    if a.shape[-1] >= IN_STEPS_FROM[vectors] and reflectors.takes(a):
+        made = [_eigh_in_steps(one, uplo == "U", vectors) for (one,) in each(a)]
         if all(one is not None for one in made):
             if a.ndim == 2:
                 return made[0]
+            if not vectors:
+                return np.stack(made).reshape(a.shape[:-1])
             return np.stack([w for w, _ in made]).reshape(a.shape[:-1]), _columns_of([v for _, v in made], a.shape)
     return _tried(_EIGH[uplo, vectors], a)
 
@@ -523,22 +525,22 @@ def _columns_of(parts: list[Any], shape: Any) -> Any:
     return np.stack([v.T for v in parts]).reshape(shape).swapaxes(-1, -2)
 
 
-# Rows from which LAPACK's three steps are called one by one, the last of which is a kernel of ours in a third of the time.
-IN_STEPS_FROM = 48
+# Rows from which a step of LAPACK's and kernels for the other two take less time than LAPACK.
+IN_STEPS_FROM = {True: 32, False: 64}                  # with vectors and without
 # What the largest number of a tridiagonal matrix is between, so that squares neither overflow nor vanish.
 _IN_RANGE = {"f": (1e-12, 1e12), "d": (1e-120, 1e120)}
 
 
-def _eigh_in_steps(a: Any, upper: bool) -> Any:
-    """Eigenvalues and eigenvectors of one symmetric matrix by its tridiagonal form; None where numpy's loop has to scale it first."""
+def _eigh_in_steps(a: Any, upper: bool, vectors: bool) -> Any:
+    """`eigh` of one symmetric matrix by its tridiagonal form; None where numpy's loop has to scale it first."""
     n, char = len(a), a.dtype.char
     factors, d, e, shares, info = routine("sytrd", a)(a.T if upper else a, lower=1, lwork=_room_of_sytrd(n, char))
     largest = max(d.max(), -d.min(), e.max(), -e.min())
     low, high = _IN_RANGE[char]
     if info or not low < largest < high:
         return None
-    values, vectors, info = routine("stevd", a)(d, e)
-    return None if info else (values, reflectors.turned_back(factors, shares, vectors))
+    made = divided.eigh(d, e, vectors)
+    return (made[0], reflectors.turned_back(factors, shares, made[1])) if vectors else made
 
 
 @functools.cache

@@ -1,0 +1,572 @@
+"""Eigenvalues and eigenvectors of symmetric tridiagonal matrices, divided into halves down to single numbers.
+
+A matrix is two halves and a correction of rank one, ``rho v v'``. In the basis of the halves' eigenvectors it is diagonal but for such a
+correction; its eigenvalues are the zeros of a sum of fractions, one between each pair of neighbouring poles, and a lane of a vector each.
+Poles that the correction hardly moves, or that are equal but for rounding, drop out first. Eigenvectors follow from corrections for which
+the zeros found are exact, so they are orthogonal however close the zeros are. Their products with the halves' are most of the work.
+
+Small parts are a chunk each; above them a step (zeros, corrections, vectors, products) is cut over all parts of a level. Cuts depend on the
+size alone, so results do not depend on the threads. Real dtypes.
+
+Source: Cuppen 1981, "A divide and conquer method for the symmetric tridiagonal eigenproblem", Numer. Math. 36; Gu and Eisenstat 1995,
+"A divide-and-conquer algorithm for the symmetric tridiagonal eigenproblem", SIAM J. Matrix Anal. Appl. 16(1); Li 1993, "Solving secular
+equations stably and efficiently", LAPACK working note 89, for the iteration.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import plans_kept_elsewhere
+from ..engine.language import (
+    apart,
+    broadcast,
+    float32,
+    kernel,
+    lane_sum,
+    lanes,
+    load,
+    local,
+    multiply_add,
+    rolled,
+    store,
+    unroll,
+    vector,
+    widened,
+)
+from ..vocabulary import abs, copysign, sqrt, where
+
+__all__ = ["eigh"]
+
+LEAF = 64                                             # rows of a part that is one chunk
+ROOTS = 64                                            # zeros, corrections or vectors of a chunk
+ROWS = 32                                             # rows of a chunk of products
+STEPS = 60                                            # of an iteration; some five are needed
+
+# Lines of numbers, one after the other: values, the divided matrix, and what a part is worked on with.
+VALUES, DIAGONAL, BESIDE, POLES, WEIGHTS, SQUARES, NEAR, AWAY, EXACT, GONE, COUNTED = range(11)
+LINES = 11
+# Lines of marks: the order of values, where the vector of a pole lies, vectors taken, which half a vector belongs to, counts of parts.
+ORDER, PLACE, TAKEN, SIDE, COUNTS = range(5)
+MARKS = 8                                             # the counts take four
+
+
+def eigh(d: np.ndarray, e: np.ndarray, vectors: bool) -> Any:
+    """Ascending eigenvalues of the matrix with `d` on and `e` beside the diagonal, of n >= 2 rows, and eigenvectors by columns.
+
+    None if an eigenvalue is not finite.
+    """
+    n, dtype = len(d), d.dtype
+    most = max(float(np.abs(d).max()), float(np.abs(e).max()))
+    if not most:
+        return (np.zeros(n, dtype), np.eye(n, dtype=dtype)) if vectors else np.zeros(n, dtype)
+    power = math.frexp(most)[1]
+    plan = _planned(n, dtype, vectors)
+    space, marks = np.zeros(plan.numbers, dtype), np.empty(plan.marks, np.int64)
+    lines = space[plan.lines :].reshape(LINES, plan.long)
+    np.ldexp(d, -power, out=lines[DIAGONAL, :n])
+    np.ldexp(e, -power, out=lines[BESIDE, : n - 1])
+    lines[COUNTED, : plan.lanes] = plan.counted
+    plan.run(space, marks)
+    order = marks[: n]
+    values = np.ldexp(lines[VALUES].take(order), power)
+    if not vectors:
+        return values
+    return values, space[: n * plan.step].reshape(n, plan.step)[:, :n].take(order, 0).T
+
+
+class _Plan:
+    """How matrices of one size are divided, and where in memory things lie."""
+
+    def __init__(self, n: int, dtype: np.dtype, vectors: bool) -> None:
+        from .reflectors import _lanes
+
+        N = _lanes(dtype)
+        parts = 1
+        while n > parts * LEAF:
+            parts *= 2
+        self.lanes, self.counted = N, np.arange(N)
+        self.step = -(-n // N) * N + 3 * N
+        self.long = n + 4 * N * (parts + 1)
+        matrices = 3 if vectors else 1
+        pairs = 0 if vectors else 4 * self.long
+        self.lines = matrices * n * self.step + pairs
+        self.numbers, self.marks = self.lines + LINES * self.long, MARKS * self.long
+        self._n, self._parts, self._forms = n, parts, _forms(dtype, vectors)
+
+    def run(self, space: np.ndarray, marks: np.ndarray) -> None:
+        n, parts, numbers = self._n, self._parts, (self._n, self.step, self.long)
+        small, prepare, solve, weigh, turn, multiply = self._forms
+        small(parts, True, space, marks, *numbers, parts)
+        while parts > 1:
+            parts //= 2
+            largest = -(-n // parts)
+            cuts, rows = -(-largest // ROOTS), -(-largest // ROWS)
+            prepare(parts, True, space, marks, *numbers, parts)
+            solve(parts * cuts, True, space, marks, *numbers, parts, cuts)
+            weigh(parts * cuts, True, space, marks, *numbers, parts, cuts)
+            turn(parts * cuts, True, space, marks, *numbers, parts, cuts)
+            multiply(parts * rows, True, space, marks, *numbers, parts, rows)
+
+
+@functools.lru_cache(256)
+def _planned(n: int, dtype: np.dtype, vectors: bool) -> _Plan:
+    return _Plan(n, dtype, vectors)
+
+
+plans_kept_elsewhere.append(_planned.cache_clear)     # another engine compiles the kernels anew
+
+
+@functools.cache
+def _forms(dtype: np.dtype, vectors: bool) -> Any:
+    few, more = (dtype, np.dtype(np.int64)) + (int,) * 4, (dtype, np.dtype(np.int64)) + (int,) * 5
+    constants = {"VECTORS": vectors}
+    made = [k.form(few, constants) for k in (small_parts, prepared_parts)]
+    return *made, *(k.form(more, constants) for k in (solved_parts, weighed_parts, turned_parts, multiplied_parts))
+
+
+plans_kept_elsewhere.append(_forms.cache_clear)
+
+
+# -- one part ----------------------------------------------------------------------------------------------------------------
+#
+# The part of the rows `low` to `high`, halved at `middle`. Its lines begin at ``low + shift``, so that vectors may reach beyond their end.
+
+
+def lines_of(space, n, step, long, VECTORS):
+    return space + (3 * n * step if VECTORS else n * step + 4 * long)
+
+
+def turned_pair(a, i, j, width, c, s, KIND):
+    """Two rows of vectors turned."""
+    N = lanes(KIND)
+    cosine, sine = broadcast(c, N), broadcast(s, N)
+    for k in rolled(range(0, width, N)):
+        x, y = load(a, i + k, N, width - k), load(a, j + k, N, width - k)
+        store(a, i + k, cosine * x + sine * y, width - k)
+        store(a, j + k, cosine * y - sine * x, width - k)
+
+
+def moved(source, target, width, KIND):
+    N = lanes(KIND)
+    for k in rolled(range(0, width, N)):
+        store(target, k, load(source, k, N, width - k), width - k)
+
+
+def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, KIND):
+    """Poles and corrections in ascending order, without those that drop out, and the halves' vectors in the order of their halves."""
+    N = lanes(KIND)
+    lines = lines_of(space, n, step, long, VECTORS)
+    size, half, at = high - low, middle - low, low + shift
+    width = size if VECTORS else 2
+    row = step if VECTORS else 2
+    a = space + low * step + low if VECTORS else space + n * step + 2 * low
+    b = a + n * step if VECTORS else a + 2 * long
+    values, poles, weights = lines + VALUES * long + low, lines + POLES * long + at, lines + WEIGHTS * long + at
+    squares, gone, z = lines + SQUARES * long + at, lines + GONE * long + at, lines + EXACT * long + at
+    order, place, taken = marks + ORDER * long + low, marks + PLACE * long + at, marks + TAKEN * long + at
+    side, counts = marks + SIDE * long + at, marks + COUNTS * long + 4 * low
+    beside = lines[BESIDE * long + middle - 1]
+    rho = KIND(2) * abs(beside)
+    # Of both halves together the correction has length 1.
+    share = KIND(math.sqrt(0.5))
+    other = where(beside < KIND(0), -share, share)
+    most, largest = KIND(0), KIND(0)
+    for i in rolled(range(size)):
+        if VECTORS:
+            z[i] = share * a[i * row + half - 1] if i < half else other * a[i * row + half]
+        else:
+            z[i] = share * a[i * 2 + 1] if i < half else other * a[i * 2]
+            if i < half:
+                a[i * 2 + 1] = KIND(0)
+            else:
+                a[i * 2] = KIND(0)
+        side[i] = 0 if i < half else 2
+        most = max(most, abs(z[i]))
+        largest = max(largest, abs(values[i]))
+    limit = KIND(8 * 2.0**-24 if KIND is float32 else 8 * 2.0**-53) * max(most, largest)
+    count, left, waiting, first, second = 0, 0, -1, 0, half
+    for _ in rolled(range(size)):
+        # The next pole of either half.
+        i = order[min(first, half - 1)]
+        j = order[min(second, size - 1)] + half
+        from_first = (second >= size) | ((first < half) & (values[i] <= values[j]))
+        now = i if from_first else j
+        first += 1 if from_first else 0
+        second += 0 if from_first else 1
+        if rho * abs(z[now]) <= limit:
+            left += 1
+            taken[size - left] = now
+        else:
+            if waiting >= 0:
+                length = sqrt(z[waiting] * z[waiting] + z[now] * z[now])
+                c, s = z[now] / length, -(z[waiting] / length)
+                apart_by = values[now] - values[waiting]
+                if abs(apart_by * c * s) <= limit:
+                    # Two poles in one place: one of them is turned out of the correction.
+                    z[now] = length
+                    if side[now] != side[waiting]:
+                        side[now] = 1
+                    apart(turned_pair)(a, waiting * row, now * row, width, c, s, KIND)
+                    x, y = values[waiting], values[now]
+                    values[waiting] = x * c * c + y * s * s
+                    values[now] = x * s * s + y * c * c
+                    left += 1
+                    taken[size - left] = waiting
+                else:
+                    taken[count] = waiting
+                    count += 1
+            waiting = now
+    if waiting >= 0:
+        taken[count] = waiting
+        count += 1
+    ones, both = 0, 0
+    total = KIND(0)
+    for k in rolled(range(count)):
+        i = taken[k]
+        poles[k] = values[i]
+        weights[k] = z[i]
+        squares[k] = rho * z[i] * z[i]
+        total += squares[k]
+        ones += 1 if side[i] == 0 else 0
+        both += 1 if side[i] == 1 else 0
+    # Half-way to what stands for the pole after the last one lies the largest that a zero can be.
+    end = (poles[count - 1] if count > 0 else KIND(0)) + total + total
+    for k in rolled(range(count, count + 2 * N)):
+        poles[k] = end
+    one, two, three = 0, ones, ones + both
+    for k in rolled(range(count)):
+        i = taken[k]
+        to = one if side[i] == 0 else two if side[i] == 1 else three
+        one += 1 if side[i] == 0 else 0
+        two += 1 if side[i] == 1 else 0
+        three += 1 if side[i] == 2 else 0
+        place[k] = to
+        apart(moved)(a + i * row, b + to * row, width, KIND)
+    for k in rolled(range(left)):
+        i = taken[size - 1 - k]
+        gone[k] = values[i]
+        apart(moved)(a + i * row, b + (count + k) * row, width, KIND)
+    counts[0] = count
+    counts[1] = ones
+    counts[2] = both
+
+
+def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, KIND):
+    """Zeros `start` to `stop`: each by its distance from the nearer pole beside it, and so from all poles."""
+    N = lanes(KIND)
+    lines = lines_of(space, n, step, long, VECTORS)
+    at = low + shift
+    poles, squares = lines + POLES * long + at, lines + SQUARES * long + at
+    near, away, counted = lines + NEAR * long + at, lines + AWAY * long + at, lines + COUNTED * long
+    place = marks + PLACE * long + at
+    count = marks[COUNTS * long + 4 * low]
+    apart_from = (space + 2 * n * step if VECTORS else space) + low * step + low
+    zero, one, two = broadcast(KIND(0), N), broadcast(KIND(1), N), broadcast(KIND(2), N)
+    EPS = 2.0**-24 if KIND is float32 else 2.0**-53
+    for i in rolled(range(start, min(stop, count), N)):
+        index = broadcast(KIND(i), N) + load(counted, 0, N)
+        left, right = load(poles, i, N), load(poles, i + 1, N)
+        gap = right - left
+        middle = gap * broadcast(KIND(0.5), N)
+        origin, tau = left, middle
+        low_end, high_end = zero, middle
+        before, after = zero, gap
+        active = where(index < broadcast(KIND(count), N), one, zero)
+        steps = 0
+        edge = min(i + N, count)
+        while (lane_sum(active) > KIND(0)) & (steps < STEPS):
+            psi, phi, psi_slope, phi_slope = zero, zero, zero, zero
+            for j in rolled(range(i)):
+                r = one / ((broadcast(poles[j], N) - origin) - tau)
+                t = broadcast(squares[j], N) * r
+                psi = psi + t
+                psi_slope = multiply_add(t, r, psi_slope)
+            for j in rolled(range(i, edge)):
+                r = one / ((broadcast(poles[j], N) - origin) - tau)
+                t = broadcast(squares[j], N) * r
+                below = broadcast(KIND(j), N) <= index
+                psi = psi + where(below, t, zero)
+                phi = phi + where(below, zero, t)
+                psi_slope = psi_slope + where(below, t * r, zero)
+                phi_slope = phi_slope + where(below, zero, t * r)
+            for j in rolled(range(edge, count)):
+                r = one / ((broadcast(poles[j], N) - origin) - tau)
+                t = broadcast(squares[j], N) * r
+                phi = phi + t
+                phi_slope = multiply_add(t, r, phi_slope)
+            f = one + psi + phi
+            if steps == 0:
+                # The sum half-way says which pole is the nearer one. Of the last zero it is the one before.
+                by_left = where(index < broadcast(KIND(count - 1), N), f, one) >= zero
+                origin = where(by_left, left, right)
+                tau = where(by_left, middle, -middle)
+                low_end = where(by_left, zero, -middle)
+                high_end = where(by_left, middle * broadcast(KIND(1 + 16 * EPS), N), zero)
+                before = where(by_left, zero, -gap)
+                after = where(by_left, gap, zero)
+            low_end = where(f < zero, tau, low_end)
+            high_end = where(f > zero, tau, high_end)
+            # The zero of the sum of two fractions with the poles beside it that has the value and slopes found.
+            p, q = before - tau, after - tau
+            c = f - p * psi_slope - q * phi_slope
+            pq = p * q
+            along = (p + q) * f - pq * (psi_slope + phi_slope)
+            constant = pq * f
+            inside = along * along - broadcast(KIND(4), N) * constant * c
+            root = sqrt(where(inside > zero, inside, zero))
+            by_less = along <= zero
+            change = where(by_less, along - root, two * constant) / where(by_less, two * c, along + root)
+            new = tau + change
+            new = where(new > low_end, where(new < high_end, new, (low_end + high_end) * broadcast(KIND(0.5), N)),
+                        (low_end + high_end) * broadcast(KIND(0.5), N))  # fmt: skip
+            done = abs(f) <= (one + phi - psi) * broadcast(KIND(2 * EPS), N)
+            step_left = where(done, zero, abs(new - tau) - abs(new) * broadcast(KIND(2 * EPS), N))
+            tau = where(active > zero, where(done, tau, new), tau)
+            active = where(step_left > zero, active, zero)
+            steps += 1
+        room = count - i
+        store(near, i, origin, room)
+        store(away, i, tau, room)
+        for j in rolled(range(count)):
+            store(apart_from + place[j] * step, i, (broadcast(poles[j], N) - origin) - tau, room)
+
+
+def weighed(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, KIND):
+    """Corrections `start` to `stop` of the matrix whose eigenvalues the zeros are exactly."""
+    N = lanes(KIND)
+    lines = lines_of(space, n, step, long, VECTORS)
+    at = low + shift
+    poles, weights = lines + POLES * long + at, lines + WEIGHTS * long + at
+    exact, counted = lines + EXACT * long + at, lines + COUNTED * long
+    place = marks + PLACE * long + at
+    count = marks[COUNTS * long + 4 * low]
+    apart_from = (space + 2 * n * step if VECTORS else space) + low * step + low
+    one = broadcast(KIND(1), N)
+    room = local(KIND, N)
+    for j in rolled(range(start, min(stop, count))):
+        line = apart_from + place[j] * step
+        product = one
+        here, pole, last = broadcast(KIND(j), N), broadcast(poles[j], N), broadcast(KIND(count - 1), N)
+        for i in rolled(range(0, count - 1, N)):
+            index = broadcast(KIND(i), N) + load(counted, 0, N)
+            other = where(index < here, load(poles, i, N), load(poles, i + 1, N))
+            inner = index < last
+            product = product * where(inner, load(line, i, N) / where(inner, other - pole, one), one)
+        store(room, 0, product)
+        total = line[count - 1]
+        for k in rolled(range(N)):
+            total = total * room[k]
+        exact[j] = copysign(sqrt(abs(total)), weights[j])
+
+
+def turned(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, KIND):
+    """Eigenvectors `start` to `stop` by the halves' vectors; without `VECTORS` their first and last numbers."""
+    N = lanes(KIND)
+    lines = lines_of(space, n, step, long, VECTORS)
+    at = low + shift
+    exact = lines + EXACT * long + at
+    place = marks + PLACE * long + at
+    count = marks[COUNTS * long + 4 * low]
+    apart_from = (space + 2 * n * step if VECTORS else space) + low * step + low
+    a = space + n * step + 2 * low
+    b = a + 2 * long
+    zero = broadcast(KIND(0), N)
+    first, last = local(KIND, N), local(KIND, N)
+    for i in rolled(range(start, min(stop, count), N)):
+        room = count - i
+        total, head, tail = zero, zero, zero
+        for j in rolled(range(count)):
+            line = apart_from + place[j] * step
+            x = broadcast(exact[j], N) / load(line, i, N)
+            total = multiply_add(x, x, total)
+            if VECTORS:
+                store(line, i, x, room)
+            else:
+                head = multiply_add(x, broadcast(b[2 * place[j]], N), head)
+                tail = multiply_add(x, broadcast(b[2 * place[j] + 1], N), tail)
+        length = broadcast(KIND(1), N) / sqrt(total)
+        if VECTORS:
+            for j in rolled(range(count)):
+                line = apart_from + j * step
+                store(line, i, load(line, i, N) * length, room)
+        else:
+            store(first, 0, head * length)
+            store(last, 0, tail * length)
+            for k in rolled(range(min(N, room))):
+                a[2 * (i + k)] = first[k]
+                a[2 * (i + k) + 1] = last[k]
+
+
+def tile(s, b, a, step, count, rows, columns, ROWS_AT_ONCE, VECTORS_AT_ONCE, KIND):
+    """Some rows and columns of a product: ``a[i, k] = sum of s[j, i] b[j, k]``."""
+    N = lanes(KIND)
+    total = local(vector(KIND, N), ROWS_AT_ONCE * VECTORS_AT_ONCE)
+    for R in unroll(range(ROWS_AT_ONCE * VECTORS_AT_ONCE)):
+        total[R] = broadcast(KIND(0), N)
+    for j in rolled(range(count)):
+        line, other = s + j * step, b + j * step
+        y = local(vector(KIND, N), VECTORS_AT_ONCE)
+        for V in unroll(range(VECTORS_AT_ONCE)):
+            y[V] = load(other, V * N, N)
+        for R in unroll(range(ROWS_AT_ONCE)):
+            x = broadcast(line[R], N)
+            for V in unroll(range(VECTORS_AT_ONCE)):
+                total[R * VECTORS_AT_ONCE + V] = multiply_add(x, y[V], total[R * VECTORS_AT_ONCE + V])
+    for R in unroll(range(ROWS_AT_ONCE)):
+        if rows > R:
+            for V in unroll(range(VECTORS_AT_ONCE)):
+                if columns > V * N:
+                    store(a + R * step, V * N, total[R * VECTORS_AT_ONCE + V], columns - V * N)
+
+
+def multiplied_columns(s, b, a, step, count, start, stop, columns, KIND):
+    """Rows `start` to `stop` of a product."""
+    N = lanes(KIND)
+    k = 0
+    # Four rows of four vectors take half of 32 registers.
+    while k + 2 * N < columns:
+        for i in rolled(range(start, stop, 4)):
+            tile(s + i, b + k, a + i * step + k, step, count, stop - i, columns - k, 4, 4 if N * KIND.bits > 256 else 2, KIND)
+        k += (4 if N * KIND.bits > 256 else 2) * N
+    while k < columns:
+        for i in rolled(range(start, stop, 4)):
+            tile(s + i, b + k, a + i * step + k, step, count, stop - i, columns - k, 4, 1, KIND)
+        k += N
+
+
+def multiplied(space, marks, n, step, low, middle, high, start, stop, long, KIND):
+    """Rows `start` to `stop` of the vectors of the whole: each half has its own vectors and those that were turned with the other's."""
+    size, half = high - low, middle - low
+    counts = marks + COUNTS * long + 4 * low
+    count, ones, both = counts[0], counts[1], counts[2]
+    a = space + low * step + low
+    b, s = a + n * step, a + 2 * n * step
+    if start < count:
+        apart(multiplied_columns)(s, b, a, step, ones + both, start, min(stop, count), half, KIND)
+        apart(multiplied_columns)(s + ones * step, b + ones * step + half, a + half, step, count - ones, start, min(stop, count),
+                                  size - half, KIND)  # fmt: skip
+    for i in rolled(range(max(start, count), min(stop, size))):
+        apart(moved)(b + i * step, a + i * step, size, KIND)
+
+
+def finished(space, marks, n, step, long, low, high, shift, VECTORS, KIND):
+    """The values of a part and their order."""
+    lines = lines_of(space, n, step, long, VECTORS)
+    size, at = high - low, low + shift
+    values, gone = lines + VALUES * long + low, lines + GONE * long + at
+    near, away = lines + NEAR * long + at, lines + AWAY * long + at
+    order, taken = marks + ORDER * long + low, marks + TAKEN * long + at
+    count = marks[COUNTS * long + 4 * low]
+    for i in rolled(range(count)):
+        values[i] = near[i] + away[i]
+    # What dropped out is nearly in order.
+    for k in rolled(range(size - count)):
+        x = gone[k]
+        values[count + k] = x
+        to = k
+        while (to > 0) & (gone[taken[max(to - 1, 0)]] > x):
+            taken[to] = taken[to - 1]
+            to -= 1
+        taken[to] = k
+    first, second = 0, 0
+    for k in rolled(range(size)):
+        i = min(first, max(count - 1, 0))
+        j = count + taken[min(second, size - count - 1)] if size > count else 0
+        from_first = (second >= size - count) | ((first < count) & (values[i] <= values[j]))
+        order[k] = i if from_first else j
+        first += 1 if from_first else 0
+        second += 0 if from_first else 1
+    if not VECTORS:
+        a = space + n * step + 2 * low
+        b = a + 2 * long
+        for i in rolled(range(2 * count, 2 * size)):
+            a[i] = b[i]
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------------
+
+
+@kernel(in_vectors=True)
+def small_parts(chunk, space, marks, n, step, long, parts, *, VECTORS):
+    KIND = widened(space)
+    N = lanes(KIND)
+    lines = lines_of(space, n, step, long, VECTORS)
+    start, stop = chunk * n // parts, (chunk + 1) * n // parts
+    size, shift = stop - start, chunk * 4 * N
+    d, e = lines + DIAGONAL * long, lines + BESIDE * long
+    for i in rolled(range(start, stop)):
+        x = d[i]
+        if i > 0:
+            x -= abs(e[i - 1])
+        if i + 1 < n:
+            x -= abs(e[i])
+        lines[VALUES * long + i] = x
+        marks[ORDER * long + i] = 0
+        if VECTORS:
+            space[i * step + i] = KIND(1)
+        else:
+            space[n * step + 2 * i] = KIND(1)
+            space[n * step + 2 * i + 1] = KIND(1)
+    pieces = 1
+    while pieces < size:
+        pieces *= 2
+    while pieces > 1:
+        pieces = pieces // 2
+        for p in rolled(range(pieces)):
+            low, high = start + p * size // pieces, start + (p + 1) * size // pieces
+            middle = start + (2 * p + 1) * size // (2 * pieces)
+            if (low < middle) & (middle < high):
+                apart(prepared)(space, marks, n, step, long, low, middle, high, shift, VECTORS, KIND)
+                apart(solved)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, KIND)
+                apart(weighed)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, KIND)
+                apart(turned)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, KIND)
+                if VECTORS:
+                    apart(multiplied)(space, marks, n, step, low, middle, high, 0, high - low, long, KIND)
+                apart(finished)(space, marks, n, step, long, low, high, shift, VECTORS, KIND)
+
+
+@kernel(in_vectors=True)
+def prepared_parts(chunk, space, marks, n, step, long, parts, *, VECTORS):
+    KIND = widened(space)
+    low, middle, high = chunk * n // parts, (2 * chunk + 1) * n // (2 * parts), (chunk + 1) * n // parts
+    apart(prepared)(space, marks, n, step, long, low, middle, high, chunk * 4 * lanes(KIND), VECTORS, KIND)
+
+
+@kernel(in_vectors=True)
+def solved_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS):
+    KIND = widened(space)
+    part, cut = chunk // cuts, chunk % cuts
+    low, high = part * n // parts, (part + 1) * n // parts
+    apart(solved)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, KIND)
+
+
+@kernel(in_vectors=True)
+def weighed_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS):
+    KIND = widened(space)
+    part, cut = chunk // cuts, chunk % cuts
+    low, high = part * n // parts, (part + 1) * n // parts
+    apart(weighed)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, KIND)
+
+
+@kernel(in_vectors=True)
+def turned_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS):
+    KIND = widened(space)
+    part, cut = chunk // cuts, chunk % cuts
+    low, high = part * n // parts, (part + 1) * n // parts
+    apart(turned)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, KIND)
+
+
+@kernel(in_vectors=True)
+def multiplied_parts(chunk, space, marks, n, step, long, parts, rows, *, VECTORS):
+    KIND = widened(space)
+    part, cut = chunk // rows, chunk % rows
+    low, middle, high = part * n // parts, (2 * part + 1) * n // (2 * parts), (part + 1) * n // parts
+    if VECTORS:
+        apart(multiplied)(space, marks, n, step, low, middle, high, cut * ROWS, cut * ROWS + ROWS, long, KIND)
+    if cut == 0:
+        apart(finished)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), VECTORS, KIND)
