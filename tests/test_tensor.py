@@ -627,6 +627,24 @@ def test_a_tensor_of_the_cpu_has_no_cuda_array_interface():
     assert x.__cuda_array_interface__ == {"version": 3}
 
 
+@pytest.mark.parametrize("name", ["__add__", "__radd__", "__mul__", "__rmul__", "__and__", "__rand__", "__ror__", "__rxor__", "__eq__"])
+def test_an_operator_of_tensors_called_on_a_number_is_refused(name):
+    with pytest.raises(TypeError, match=f"{name}.*no Tensor: int"):
+        getattr(fb.Tensor, name)(2, fb.tensor([1, 2, 3]))
+
+
+def test_the_reflected_division_called_on_a_number_lacks_its_reciprocal():
+    with pytest.raises(AttributeError, match="no reciprocal: int"):
+        fb.Tensor.__rdiv__(2, fb.tensor([1, 2, 3]))
+
+
+def test_the_reflected_division_of_two_tensors_is_a_product_with_the_reciprocal():
+    made = fb.tensor([4, 2]).__rdiv__(fb.tensor(3.0, dtype=fb.float16))
+
+    assert made.dtype == fb.float32
+    assert made.tolist() == [0.75, 1.5]
+
+
 @pytest.mark.parametrize("name", ["__add__", "__radd__", "__rmul__", "__rand__", "__ror__", "__rxor__", "__rdiv__", "__rpow__", "__eq__"])
 def test_operators_refuse_to_be_those_of_two_numbers(name: str) -> None:
     with pytest.raises(TypeError, match="must be Tensor, not int"):

@@ -49,7 +49,7 @@ def install_operators() -> None:
                      ("mod", "remainder"), ("pow", "pow"), ("matmul", "matmul"), ("and", "bitwise_and"), ("or", "bitwise_or"),
                      ("xor", "bitwise_xor"), ("lshift", "bitwise_left_shift"), ("rshift", "bitwise_right_shift")):  # fmt: skip
         install(f"__{name}__", op)
-        install(f"__r{name}__", op, swapped=name not in ("add", "mul"))
+        install(f"__r{name}__", op, swapped=name not in ("add", "mul", "and", "or", "xor"))
         if name != "matmul":
             install(f"__i{name}__", op, inplace=True)
     for name, op in (("eq", "eq"), ("ne", "ne"), ("lt", "lt"), ("le", "le"), ("gt", "gt"), ("ge", "ge")):

@@ -411,20 +411,25 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
     fn = make_inplace(op) if inplace else op.method
     if not swapped and not inplace:
         return _operator_with_fast_path(op, name, fn)
-    constants: dict[str, Any] = {"fn": fn, "operand": _is_operand, "Tensor": Tensor}
+    divides = swapped and op_name == "div"  # by which PyTorch multiplies
+    constants: dict[str, Any] = {"fn": fn, "operand": _is_operand, "Tensor": Tensor, "no_tensor": _refusal(name, divides)}
     first, second = ("self", "other")
-    fast, divides = "", swapped and op_name == "div"  # by which PyTorch multiplies
+    fast = between = ""
     if swapped:
         first, second = "other", "self"
         if divides:                                   # which takes a rounding mode too
             op = OPS["true_divide"]
+            # Two tensors come here by name alone; the dtypes are then those of PyTorch's reciprocal and product.
+            quotient = ["if isinstance(input, Tensor):", "    return other.reciprocal() * input"]
+            between = "".join(f"        {line}\n" for line in (_refuse_unbound("other"), *quotient))
         if isinstance(op, ElementwiseOp):
             first, second = op.positional
             constants.update(OP=op, **_of_elementwise(op))
             fast = _enter_swapped(op)
     text = (
         f"def make({', '.join(constants)}):\n"
-        f"    def {name}({', '.join((second, first) if swapped else (first, second))}):\n{fast}"
+        f"    def {name}({', '.join((second, first) if swapped else (first, second))}):\n"
+        f"{between}{fast}"
         "        try:\n"
         f"            return fn({first}, {second})\n"
         "        except TypeError:\n"
@@ -440,6 +445,22 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
     return compile_text(text, name, constants)
 
 
+def _refuse_unbound(first: str) -> str:
+    """The line by which an operator looks whether `first`, whose operator it is, is a Tensor: ``Tensor.__radd__(2, x)`` is none."""
+    return f"if {first}.__class__ is not Tensor and not isinstance({first}, Tensor): no_tensor({first})"
+
+
+def _refusal(name: str, divides: bool = False) -> Any:
+    """What raises for the operator `name` of something that is no Tensor."""
+
+    def no_tensor(value: Any) -> None:
+        # PyTorch's reflected division asks its operand for the reciprocal, and programs see that one's error.
+        kind, lacks = (AttributeError, "has no reciprocal") if divides else (TypeError, "is no Tensor")
+        raise kind(f"Tensor.{name}: its first operand, the one whose operator it is, {lacks}: {type(value).__name__}")
+
+    return no_tensor
+
+
 def _enter_swapped(op: ElementwiseOp) -> str:
     """The common case of a number before a Tensor."""
     fixed = {n: repr(op.defaults[n]) for n in op.keyword_only}
@@ -452,7 +473,7 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     params = op.positional[:2]
     args = ", ".join(params)
     fast: list[str] = []
-    constants = {"fn": fn, "operand": _is_operand, "OP": op, "Tensor": Tensor, **_of_elementwise(op)}
+    constants = {"fn": fn, "operand": _is_operand, "OP": op, "Tensor": Tensor, "no_tensor": _refusal(name), **_of_elementwise(op)}
     if op.answers and len(op.params) == 2:
         constants.update(_answers(op))
         fast = op.asking(params)
@@ -467,9 +488,8 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         fast = [f"if INTERPRETED and ({say} or not ({known})):", *seen, "else:", *indented(_tried(fast))]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
     theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
-    lines = [*fast, "try:", f"    return fn({args})", "except TypeError:", f"    if not isinstance({params[0]}, Tensor):",
-             "        raise", f"    if isinstance({params[1]}, ndarray):",
-             f"        return {theirs}", f"    if operand({params[1]}):", "        raise",
+    lines = [_refuse_unbound(params[0]), *fast, "try:", f"    return fn({args})", "except TypeError:",
+             f"    if isinstance({params[1]}, ndarray):", f"        return {theirs}", f"    if operand({params[1]}):", "        raise",
              "    return NotImplemented"]  # fmt: skip
     text = f"def make({', '.join(constants)}):\n    def {name}({args}):\n{_text(lines)}    return {name}\n"
     return compile_text(text, name, constants)
