@@ -645,7 +645,7 @@ def test_the_reflected_division_of_two_tensors_is_a_product_with_the_reciprocal(
     assert made.tolist() == [0.75, 1.5]
 
 
-@pytest.mark.parametrize("name", ["__add__", "__radd__", "__rmul__", "__rand__", "__ror__", "__rxor__", "__rdiv__", "__rpow__", "__eq__"])
+@pytest.mark.parametrize("name", ["__add__", "__radd__", "__rmul__", "__rand__", "__ror__", "__rxor__", "__rpow__", "__eq__"])
 def test_operators_refuse_to_be_those_of_two_numbers(name: str) -> None:
-    with pytest.raises(TypeError, match="must be Tensor, not int"):
+    with pytest.raises(TypeError, match="must be Tensor, not int|no Tensor: int"):
         getattr(fb.Tensor, name)(2, 3)

@@ -520,6 +520,18 @@ print(len(said), [str(w.message) for w in said], llvm.counts)
 
 
 @needs_modes
+def test_a_program_sees_the_warning_of_an_unsafe_folder(tmp_path, fresh_python):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    program = "import flambeau as fb; fb.exp(fb.ones(3)); fb.sin(fb.ones(3))"
+    said = fresh_python("-c", f"import sys; sys.stderr = sys.stdout\n{program}", FLAMBEAU_CACHE=str(shared / "kernels"))
+
+    assert said.count("kept in memory only") == 1
+    assert f"chmod go-w {shared}" in said
+
+
+@needs_modes
 def test_an_unsafe_folder_is_told_once_and_memory_is_used(tmp_path, fresh_python):
     shared = tmp_path / "shared"
     shared.mkdir()

@@ -159,3 +159,18 @@ def test_handlers_of_subclasses_get_arguments_as_they_were_written() -> None:
     assert t.sum(1, keepdims=True) == ("sum", (1,), ["keepdims"])
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'dim'"):
         t.softmax()  # pyright: ignore[reportCallIssue]  # on purpose
+
+
+@pytest.mark.parametrize("name", ["tensor_split", "hsplit", "split"])
+def test_pieces_take_the_names_of_pytorchs_overloads(name):
+    x, names = fb.arange(6), {"split": {"split_size": 2}}.get(name, {"sections": 3})
+
+    assert [part.tolist() for part in getattr(x, name)(**names)] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_tensor_split_by_indices_and_another_axis():
+    x = fb.arange(6).reshape(2, 3)
+
+    assert [part.tolist() for part in x.tensor_split(indices=[1], axis=1)] == [[[0], [3]], [[1, 2], [4, 5]]]
+    with pytest.raises(TypeError, match="indices"):
+        x.tensor_split(2, indices=[1])

@@ -650,3 +650,26 @@ def test_a_convolution_of_planes_without_width_is_of_its_padding_alone() -> None
 def test_a_range_to_a_complex_number_is_refused() -> None:
     with pytest.raises(RuntimeError, match="cannot be converted to type double"):
         fb.range(0, fb.rand((), dtype=fb.complex64))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "area"])
+@pytest.mark.parametrize("factor", [1j, (1j,)])
+def test_interpolate_refuses_complex_factors_by_name(mode, factor):
+    with pytest.raises(TypeError, match=r"'scale_factor'.*1j"):
+        fb.nn.functional.interpolate(fb.ones(1, 1, 4), scale_factor=factor, mode=mode)
+
+
+def test_interpolate_says_that_antialiasing_needs_images_before_it_reads_factors():
+    with pytest.raises(ValueError, match=r"restricted to bilinear and bicubic"):
+        fb.nn.functional.interpolate(fb.ones(1, 1, 4), scale_factor=1j, antialias=True)
+
+
+def test_interpolate_has_no_mode_for_matrices():
+    with pytest.raises(NotImplementedError, match=r"Only 3D, 4D and 5D input Tensors supported .got 2D."):
+        fb.nn.functional.interpolate(fb.ones(2, 4), scale_factor=2)
+
+
+@pytest.mark.parametrize("name", ["svd_lowrank", "pca_lowrank"])
+def test_low_rank_factors_refuse_iterations_whose_history_no_memory_holds(name):
+    with pytest.raises(RuntimeError, match=r"svd_lowrank.*2, 10"):
+        getattr(fb, name)(fb.rand(6, 4, requires_grad=True), 2, niter=2**63 - 1)

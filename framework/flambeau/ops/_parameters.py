@@ -18,15 +18,16 @@ _NUMPY_NAMES = {"input": ("x", "a", "x1"), "other": ("x2",), "dim": ("axis",), "
 
 
 def other_names(op: Op, form: int = FUNCTION) -> dict[str, tuple[str, ...]]:
-    """Parameter -> the names that numpy has for it, for those that `op` takes by these names too.
+    """Parameter -> the names that numpy or an overload has for it, for those that `op` takes by these names too.
 
     Args:
         form: FUNCTION, or METHOD for what is a method alone: its first argument has no name.
     """
-    if not op.numpy_names or not op.surface & (FUNCTION | METHOD | INPLACE):
+    if not (op.numpy_names or op.named_too) or not op.surface & (FUNCTION | METHOD | INPLACE):
         return {}
     named = op.params if op.surface & form & FUNCTION else op.params[1:]
-    return {name: _NUMPY_NAMES[name] for name in named if name in _NUMPY_NAMES}
+    names = {**(_NUMPY_NAMES if op.numpy_names else {}), **op.named_too}
+    return {name: names[name] for name in named if name in names}
 
 
 def signature(op: Op, out: bool, form: int = FUNCTION) -> tuple[str, dict[str, Any]]:

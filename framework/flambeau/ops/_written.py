@@ -25,7 +25,7 @@ def written(func: Any, op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], 
     Args:
         args: every parameter of `op`, in order.
     """
-    if func is op.function and not op.numpy_names and not func.__qualname__.startswith("Tensor."):
+    if func is op.function and not (op.numpy_names or op.named_too) and not func.__qualname__.startswith("Tensor."):
         return _as_python_functions_do(op, args)
     frame = _frame_of(func)
     if frame is None or (caller := frame.f_back) is None:
@@ -103,7 +103,7 @@ def _ways_to_read(func: Any, op: Op, caller: CodeType, offset: int) -> list[Any]
 
 
 def _way(func: Any, op: Op, count: int, named: tuple[str, ...]) -> Any:
-    from ._parameters import _NUMPY_NAMES
+    from ._parameters import other_names
 
     code = func.__code__
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -117,7 +117,8 @@ def _way(func: Any, op: Op, count: int, named: tuple[str, ...]) -> Any:
     defaults = dict(zip(parameters[code.co_argcount - len(positional) :], positional, strict=False))
     defaults.update(func.__kwdefaults__ or {})
     told = {*given, *named}
-    others = [n for n in parameters if n not in told and n != op.variadic and not told & set(_NUMPY_NAMES.get(n, ()))]
+    renamed = other_names(op)
+    others = [n for n in parameters if n not in told and n != op.variadic and not told & set(renamed.get(n, ()))]
     if not defaults.keys() >= set(others):
         return None
     read = None

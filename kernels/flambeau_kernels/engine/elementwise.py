@@ -128,7 +128,7 @@ def prepare(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray],
         return f"no code for {unsupported}", None
     except RuntimeError as error:
         warnings.warn(f"{formula.name}: LLVM refused the kernel, the numpy tier runs: {error}",
-                      RuntimeWarning, 3)
+                      UserWarning, 3)
         return f"LLVM refused the kernel: {error}", None
     _show(formula, kernel)
     table = plan.table(where, address, kernel.cost, sum(a.itemsize for a in (*inputs, *outs)))

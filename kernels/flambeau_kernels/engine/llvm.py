@@ -196,7 +196,7 @@ def disk() -> ObjectCache:
         _disk = ObjectCache(default_folder())
         if _disk.why_unsafe is not None:
             warnings.warn(f"compiled kernels are kept in memory only: {_disk.why_unsafe}; or name another folder by FLAMBEAU_CACHE",
-                          RuntimeWarning, stacklevel=2)
+                          UserWarning, stacklevel=2)  # RuntimeWarnings of our own modules are numpy's, which are muted
     return _disk
 
 

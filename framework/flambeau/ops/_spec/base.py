@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+from collections.abc import Mapping
 from types import CodeType
 from typing import Any, TypedDict
 
@@ -49,6 +50,8 @@ class Facts(TypedDict, total=False):
 
     # The name in messages, where users reach the op through another: "linalg.inv" of `inverse_of`. Its own name by default.
     public_name: str
+    # Further names of parameters, as PyTorch has them in overloads: {"indices_or_sections": ("indices", "sections")}.
+    named_too: Mapping[str, tuple[str, ...]]
     # Orders of positional arguments that PyTorch's programs of old use; see `by_older_signature`.
     older: tuple[tuple[str, ...], ...]
     deprecation: str  # what the first call warns of
@@ -113,6 +116,7 @@ class Op:
     samples: Any = ""
 
     # Of `Facts`.
+    named_too: Mapping[str, tuple[str, ...]] = types.MappingProxyType({})
     older: tuple[tuple[str, ...], ...] = ()
     deprecation = ""
     random: bool | tuple[str, ...] = False

@@ -99,6 +99,8 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
         if any(x > _MOST for x in each):
             raise TypeError(f"{op}(): argument 'size' has {each}: Overflow when unpacking long long, sizes are below 2**63")
         return tuple(x if x.__class__ is SymInt else int(x) for x in each), None  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
+    if any(isinstance(x, complex) for x in each):
+        raise TypeError(f"{op}(): argument 'scale_factor' must be a number or tuple of numbers, not {given!r}")
     factors = tuple(float(x) for x in each)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     for f in factors:
         if not abs(f) < _MOST / max(*input.shape[2:], 1, 1):
@@ -219,21 +221,18 @@ def _checked_sizes(
             f"interpolate: align_corners goes with linear, bilinear, bicubic and trilinear, not with "
             f"mode='{mode}'"
         )
-    if input.ndim < 3:
-        raise ValueError(f"interpolate: expected (N, C, spatial...), got {input.ndim} dimensions")
+    # PyTorch computes sizes here for these alone, before it looks at the rest.
+    if not recompute and mode != "area":
+        _check_antialias(input, mode, antialias)
     sizes, factors = _output_size("interpolate", input, size, scale_factor)
+    _check_antialias(input, mode, antialias)
     if recompute:
         if size is not None:
             raise ValueError("interpolate: recompute_scale_factor is not meaningful with an explicit size")
         factors = None
-    if antialias and not (mode in ("bilinear", "bicubic") and input.ndim == 4):
-        raise ValueError(
-            "interpolate: Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D "
-            "tensor as input"
-        )
     if (
         mode not in ("nearest", "nearest-exact", "area", *_LINEAR)
-        or input.ndim > 5
+        or not 3 <= input.ndim <= 5
         or _LINEAR.get(mode, input.ndim) != input.ndim
     ):
         raise NotImplementedError(
@@ -242,6 +241,14 @@ def _checked_sizes(
             f"bilinear | bicubic | trilinear | area | nearest-exact (got {mode})"
         )
     return sizes, factors
+
+
+def _check_antialias(input: Tensor, mode: str, antialias: bool) -> None:
+    if antialias and not (mode in ("bilinear", "bicubic") and input.ndim == 4):
+        raise ValueError(
+            "interpolate: Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D "
+            "tensor as input"
+        )
 
 
 @interpolate.plan(by="shape")

@@ -13,7 +13,19 @@ import numpy as np
 from ...tensor import Tensor, wrap
 from .._batching import leading
 from .._results import return_type
-from .._spec import COLUMNS, FUNCTION, METHOD, OPS, OUT, ROWS, composite, host_only, primitive
+from .._spec import (
+    COLUMNS,
+    FUNCTION,
+    METHOD,
+    OPS,
+    OUT,
+    ROWS,
+    check_room,
+    composite,
+    host_only,
+    need_int,
+    primitive,
+)
 from . import _lapack
 from ._lapack import check_floating, check_matrix, check_square
 from ._matrices import absent, adjoint, diagonal, diagonal_matrix, matmul, needs_vectors
@@ -429,6 +441,8 @@ def svd_lowrank(A, q=6, niter=2, M=None):
     """
     host_only("svd_lowrank", A)
     check_floating("svd_lowrank", A)
+    # A history holds what each iteration makes; of 2**63 iterations it would eat all memory before anything said so.
+    check_room("svd_lowrank", (max(0, need_int("svd_lowrank", "niter", niter)), 2, *A.shape[:-2], sum(A.shape[-2:])), 4)
     if M is not None:
         A = A - M.expand(A.shape)
     m, n = A.shape[-2:]

@@ -446,7 +446,10 @@ _last_split: Any = (), (0,)
 split_sizes.vjp(lambda grad: grad)  # each piece has its own history
 
 
-@composite(surface=FUNCTION | METHOD, numpy_names=False, samples="x(5, 2), 2; x(2, 5), (1, 4), 1", elements="moved")
+@composite(
+    surface=FUNCTION | METHOD, numpy_names=False, named_too={"split_size_or_sections": ("split_size",)},
+    samples="x(5, 2), 2; x(2, 5), (1, 4), 1", elements="moved",
+)
 def split(tensor, split_size_or_sections, dim=0):
     """Views of `tensor` cut along `dim`, as a tuple.
 
@@ -529,7 +532,13 @@ def _split_into(input, chunks, dim):
     return split.answer(input, -(-input._array.shape[dim] // chunks), dim) if chunks > 0 else None
 
 
-@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), (1, 3), 1", elements="moved")
+_OF_PIECES = {"indices_or_sections": ("indices", "sections")}
+
+
+@composite(
+    surface=FUNCTION | METHOD, named_too={"indices_or_sections": ("indices", "sections", "tensor_indices_or_sections")},
+    samples="x(5, 2), 3; x(2, 5), (1, 3), 1", elements="moved",
+)
 def tensor_split(input, indices_or_sections, dim=0):
     """Views of `input` cut along `dim`, as a tuple.
 
@@ -602,7 +611,7 @@ def _split_at(name: str, smallest: int, samples: str) -> Any:
 
     cut.__name__ = name
     cut.__doc__ = f"`tensor_split` along the dimension numpy's {name} uses."
-    return composite(surface=FUNCTION | METHOD, samples=samples, elements="moved")(cut)
+    return composite(surface=FUNCTION | METHOD, named_too=_OF_PIECES, samples=samples, elements="moved")(cut)
 
 
 hsplit = _split_at("hsplit", 1, "x(4, 6), 3; x(6), (2, 3)")
