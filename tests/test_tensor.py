@@ -647,5 +647,5 @@ def test_the_reflected_division_of_two_tensors_is_a_product_with_the_reciprocal(
 
 @pytest.mark.parametrize("name", ["__add__", "__radd__", "__rmul__", "__rand__", "__ror__", "__rxor__", "__rpow__", "__eq__"])
 def test_operators_refuse_to_be_those_of_two_numbers(name: str) -> None:
-    with pytest.raises(TypeError, match="must be Tensor, not int|no Tensor: int"):
+    with pytest.raises(TypeError, match=r"must be Tensor, not int|no Tensor: int"):
         getattr(fb.Tensor, name)(2, 3)
