@@ -225,12 +225,12 @@ def test_a_mode_sees_every_call():
 def test_flags_are_shared_with_generated_code():
     from flambeau.ops import _entry
 
-    _state.count_interpreters(1)
+    _state.begin_interpreting()
     try:
         assert _entry._scope["INTERPRETED"] is True
         assert (fb.ones(2) + fb.ones(2)).tolist() == [2.0, 2.0]
     finally:
-        _state.count_interpreters(-1)
+        _state.end_interpreting()
     assert _entry._scope["INTERPRETED"] is _state.INTERPRETED
 
 

@@ -101,13 +101,13 @@ def push(interpreter: Interpreter, outermost: bool = False) -> None:
     if outermost:
         at = 1 if before and before[0].observes else 0
     _local.calls.interpreters = (*before[:at], interpreter, *before[at:])
-    _state.count_interpreters(1)
+    _state.begin_interpreting(interpreter.declines)
 
 
 def pop(interpreter: Interpreter) -> None:
     """End what `push` began."""
     _local.calls.interpreters = tuple([x for x in _local.calls.interpreters if x is not interpreter])
-    _state.count_interpreters(-1)
+    _state.end_interpreting(interpreter.declines)
 
 
 class below:  # a context manager

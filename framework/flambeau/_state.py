@@ -2,7 +2,8 @@
 
 Generated entry points read two plain globals, which only spare a look at the thread: `INTERPRETED` (some thread has
 interpreters or modes in force, or a class of operands overrides functions: look at this thread and these operands) and `GRAD`
-(no thread has switched recording off). Functions without operands read `IN_FORCE` (some thread has interpreters or modes in force);
+(no thread has switched recording off). Beside the first stands `PASSED`: operations in which nobody in force has a say, in whichever
+thread. Functions without operands read `IN_FORCE` (some thread has interpreters or modes in force);
 those that make tensors also `PLACED` (some thread has a default device) and `MARKING` (some thread is in inference mode); those that
 save or overwrite tensors read `MARKED` (some thread has been). `share` gives a namespace its copy of all of them.
 """
@@ -24,7 +25,8 @@ MARKED = False
 # One object, another one whenever a thread has changed what decides, beside its arguments, what an operation gives: whether gradients are
 # recorded, inference mode, hooks of saved tensors, the default dtype. It is kept while `INTERPRETED`.
 AMBIENT: list[object] = [object()]
-_interpreters = 0                                     # interpreters and modes in force, in all threads
+PASSED: Any = frozenset()
+_in_force: dict[int, list[Any]] = {}  # sets of what interpreters and modes in force, in all threads, decline, by id, and how many do
 _overriding = False                                   # whether there has been an operand whose class overrides functions
 _grad_off = 0
 _lock = threading.RLock()
@@ -66,26 +68,49 @@ local = _Local()
 
 
 def share(namespace: dict[str, Any]) -> None:
-    """Keep `INTERPRETED`, `IN_FORCE`, `GRAD`, `PLACED`, `MARKING` and `MARKED` in `namespace` equal to the flags here."""
+    """Keep `INTERPRETED`, `PASSED`, `IN_FORCE`, `GRAD`, `PLACED`, `MARKING` and `MARKED` in `namespace` equal to what they are here."""
+    namespace["PASSED"] = PASSED
     namespace["INTERPRETED"], namespace["IN_FORCE"], namespace["GRAD"], namespace["PLACED"] = INTERPRETED, IN_FORCE, GRAD, PLACED
     namespace["MARKING"], namespace["MARKED"] = MARKING, MARKED
     _namespaces.append(namespace)
 
 
-def _publish(name: str, value: bool) -> None:
+def _publish(name: str, value: Any) -> None:
     for namespace in _namespaces:
         namespace[name] = value
 
 
-def count_interpreters(change: int) -> None:
-    """Note that a thread has one interpreter or mode more (+1) or fewer (-1) in force."""
-    global _interpreters
+def begin_interpreting(declines: Any = frozenset()) -> None:
+    """Note that a thread has one interpreter or mode more in force, which has no say in the operations of the set `declines`."""
     with _lock:
-        _interpreters += change
-        if (_interpreters > 0) is not IN_FORCE:
-            _publish("IN_FORCE", not IN_FORCE)
-        if (_overriding or _interpreters > 0) is not INTERPRETED:
-            _publish("INTERPRETED", not INTERPRETED)
+        entry = _in_force.get(id(declines))
+        if entry is not None:
+            entry[1] += 1
+            return
+        _in_force[id(declines)] = [declines, 1]
+        _note_in_force(declines)
+
+
+def end_interpreting(declines: Any = frozenset()) -> None:
+    """Note that what `begin_interpreting` was told of is in force no longer."""
+    with _lock:
+        entry = _in_force[id(declines)]
+        entry[1] -= 1
+        if not entry[1]:
+            del _in_force[id(declines)]
+            _note_in_force(next(iter(_in_force.values()))[0] if _in_force else frozenset())
+
+
+def _note_in_force(declines: Any) -> None:
+    in_force = bool(_in_force)
+    if len(_in_force) > 1 or _overriding:
+        declines = frozenset()
+    if declines is not PASSED:
+        _publish("PASSED", declines)
+    if in_force is not IN_FORCE:
+        _publish("IN_FORCE", in_force)
+        if not _overriding:
+            _publish("INTERPRETED", in_force)
 
 
 def note_overriding() -> None:
@@ -95,6 +120,7 @@ def note_overriding() -> None:
         with _lock:
             _overriding = True
             _publish("INTERPRETED", True)
+            _publish("PASSED", frozenset())
 
 
 def interpreted() -> bool:

@@ -81,12 +81,12 @@ class TorchFunctionMode:
 
     def __enter__(self) -> Any:
         _local.calls.modes = (*_local.calls.modes, self)
-        _state.count_interpreters(1)
+        _state.begin_interpreting()
         return self
 
     def __exit__(self, *_: object) -> None:
         _local.calls.modes = _local.calls.modes[:-1]
-        _state.count_interpreters(-1)
+        _state.end_interpreting()
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Any:

@@ -30,6 +30,7 @@ Call = Callable[..., Any]
 # Multiplications of the largest product of matrices computed here, and of a matrix and a vector: up to them OpenBLAS works on
 # one thread. More go to `cpu/matmul.py`.
 MOST_PRODUCTS, MOST_THIN_PRODUCTS = 1 << 18, 1 << 13
+MOST_PRODUCTS_WITHOUT_BLAS = 1 << 11  # the same of dtypes that numpy multiplies without BLAS
 MOST_PRODUCTS_OF_MANY = 1 << 9                        # of each product of a batch that numpy goes through
 
 # Calls after which cached launchers are loaded (35 ms with LLVM's library), and after which missing ones are compiled

@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import flambeau  # noqa: F401  # says which class objects are of
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import random_sample, random_stream, random_uniform
+from flambeau_kernels.cpu import matmul, random_sample, random_stream, random_uniform
 from flambeau_kernels.engine import builtins_objects, builtins_picks, launchers, llvm, pyabi
 
 if not launchers.available()[0]:
@@ -22,6 +23,7 @@ if not launchers.available()[0]:
 
 CALL = launchers.load()
 DTYPES = (np.float32, np.float64)
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 VALUES = st.floats(-100, 100, width=32) | st.sampled_from([0.0, -0.0, np.inf, -np.inf, np.nan])
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=9)
 
@@ -86,6 +88,30 @@ def test_matrix_products_read_either_memory_order(dtype, sizes, name, by_columns
 
     expected = (a.T if name == "matmul_tn" else a) @ (b.T if name == "matmul_nt" else b)
     check_equal(CALL[name](a, b), expected)
+
+
+@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.parametrize("sizes", [(2, 1, 2), (4, 4, 4), (3, 7, 5), (2, 512, 2), (32, 1, 64), (45, 1, 45), (8, 16, 16)])
+def test_products_of_bfloat16_are_sums_in_float32_rounded_once(sizes):
+    m, k, n = sizes
+    a, b = random(m, k, dtype=BFLOAT16), random(k, n, dtype=BFLOAT16, seed=1)
+    a[0, 0], b[-1, -1] = np.nan, -np.inf
+
+    expected = (a.astype(np.float32) @ b.astype(np.float32)).astype(BFLOAT16)
+    made = CALL["matmul"](a, b)
+    assert made.dtype is BFLOAT16
+    check_equal(made.astype(np.float32), expected.astype(np.float32))
+    assert made.tobytes() == matmul.small_product(a, b).tobytes()
+
+
+@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+def test_what_products_of_bfloat16_refuse():
+    a = random(4, 4, dtype=BFLOAT16)
+    for m, k, n in ((1, 4, 4), (4, 4, 1), (0, 4, 4), (4, 0, 4), (16, 16, 9), (2, 4, 300)):
+        assert CALL["matmul"](random(m, k, dtype=BFLOAT16), random(k, n, dtype=BFLOAT16)) is None
+    for other in (a[:3], a[0], a.astype(np.float16), a.astype(np.float32), a.T, a[:, ::-1], None):
+        assert CALL["matmul"](a, other) is None
+    assert CALL["matmul_nt"](a, a.copy()) is CALL["matmul_tn"](a, a.copy()) is None
 
 
 @pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")

@@ -12,7 +12,7 @@ from typing import Any
 
 import flambeau_kernels as kernels
 
-from .. import _state
+from .. import _interpreters, _state
 from .._arrays import ndarray
 from .._interpreters import Interpreter
 from ..autograd.tape import Leaf
@@ -37,15 +37,18 @@ class _State:
         self.cache_enabled = True
         self.cache: dict[Any, tuple[Tensor, Tensor]] = {}
         self.conversions: dict[Any, Any] = {}         # by op, what float32 operands are converted by; None where a call takes a closer look
+        self.known: dict[Any, dict[Any, Any]] = {}    # `conversions` of each lower precision of the CPU, and of none
         self.nesting = 0
-        self.interpreter: Any = None
+        self.interpreter: Any = None                  # the caster, while it is in force
+        self.caster = _Caster(self)
 
 
 def _thread_state() -> _State:
-    found = getattr(_local, "autocast", None)
-    if found is None:
-        found = _local.autocast = _State()
-    return found
+    try:
+        return _local.autocast
+    except AttributeError:
+        _local.autocast = found = _State()
+        return found
 
 
 class _Caster(Interpreter):
@@ -60,20 +63,19 @@ class _Caster(Interpreter):
     def quick(self, op: Any, args: tuple[Any, ...]) -> Any:
         """The answer to a call of float32 operands without history, where nobody else has a say."""
         state, calls = self.state, _local.calls
-        convert = state.conversions.get(op, state)
-        if convert is state:
+        try:
+            convert = state.conversions[op]
+        except KeyError:
             convert = state.conversions[op] = self._conversion_for(op)
-        if convert is None or len(calls.interpreters) > 1:
+        before = calls.interpreters
+        if convert is None or len(before) > 1:
             return None
         made = []
         for x in args:
-            if x.__class__ is not Tensor or x._node is not None or x._array.dtype is not FLOAT32:
-                return None
-            given = convert.enter(x)
-            if given is None:
+            if x.__class__ is not Tensor or x._node is not None or x._array.dtype is not FLOAT32 or (given := convert.enter(x)) is None:
                 return None
             made.append(given)
-        before, calls.interpreters = calls.interpreters, ()
+        calls.interpreters = ()
         try:
             return op.enter(*made)
         finally:
@@ -231,18 +233,25 @@ def set_autocast_enabled(*args: Any, device_type: str = "cuda", enabled: bool | 
     values = list(args)
     if values and isinstance(values[0], str):
         device_type = values.pop(0)
-    _switch(_thread_state(), _checked(device_type), bool(values[0] if values else enabled))
+    state, place = _thread_state(), _checked(device_type)
+    _switch(state, place, bool(values[0] if values else enabled), state.dtype[place])
 
 
-def _switch(state: _State, place: str, on: bool) -> None:
-    state.enabled[place] = on
-    state.conversions.clear()
+def _switch(state: _State, place: str, on: bool, lower: dtype) -> None:
+    """Switch autocast for `place` on or off, with `lower` as its lower precision."""
+    enabled = state.enabled
+    enabled[place], state.dtype[place] = on, lower
+    key = state.dtype["cpu"] if enabled["cpu"] else None
+    try:
+        state.conversions = state.known[key]
+    except KeyError:
+        state.conversions = state.known[key] = {}
     if on:
         if state.interpreter is None:
-            state.interpreter = _Caster(state)
-            _dispatch.push(state.interpreter)
-    elif state.interpreter is not None and not any(state.enabled.values()):
-        _dispatch.pop(state.interpreter)
+            state.interpreter = state.caster
+            _interpreters.push(state.caster)
+    elif state.interpreter is not None and True not in enabled.values():
+        _interpreters.pop(state.caster)
         state.interpreter = None
 
 
@@ -252,9 +261,8 @@ def get_autocast_dtype(device_type: str) -> dtype:
 
 
 def set_autocast_dtype(device_type: str, dtype: dtype) -> None:
-    state = _thread_state()
-    state.dtype[_checked(device_type)] = dtype
-    state.conversions.clear()
+    state, place = _thread_state(), _checked(device_type)
+    _switch(state, place, state.enabled[place], dtype)
 
 
 def is_autocast_cache_enabled() -> bool:
@@ -341,7 +349,8 @@ class autocast:  # PyTorch's name
         state = _thread_state()
         self.fast_dtype = state.dtype[device_type] if dtype is None else dtype
         self._cache_enabled = state.cache_enabled if cache_enabled is None else cache_enabled
-        self._enabled = bool(enabled) and self._possible()
+        usual = device_type == "cpu" and (self.fast_dtype is bfloat16 or self.fast_dtype is float16)
+        self._enabled = bool(enabled) and (usual or self._possible())
 
     def _possible(self) -> bool:
         if self.device == "cuda":
@@ -360,8 +369,8 @@ class autocast:  # PyTorch's name
     def __enter__(self) -> autocast:
         state, place = _thread_state(), self.device
         self.prev, self.prev_fastdtype, self.prev_cache_enabled = state.enabled[place], state.dtype[place], state.cache_enabled
-        _switch(state, place, self._enabled)
-        state.dtype[place], state.cache_enabled = self.fast_dtype, self._cache_enabled
+        _switch(state, place, self._enabled, self.fast_dtype)
+        state.cache_enabled = self._cache_enabled
         state.nesting += 1
         return self
 
@@ -370,8 +379,8 @@ class autocast:  # PyTorch's name
         state.nesting -= 1
         if not state.nesting:
             state.cache.clear()
-        _switch(state, place, self.prev)
-        state.dtype[place], state.cache_enabled = self.prev_fastdtype, self.prev_cache_enabled
+        _switch(state, place, self.prev, self.prev_fastdtype)
+        state.cache_enabled = self.prev_cache_enabled
 
     def __call__(self, func: Any) -> Any:
         return autocast_decorator(self, func)

@@ -177,6 +177,11 @@ class BatchedTensor(Tensor):
         return f"BatchedTensor(lvl={self._level.number}, bdim={self._bdim}, value=\n    {inner}\n)"
 
 
+_dispatch.take_for_silent(BatchedTensor)
+# Classes of what the examples of an elementwise op share.
+_NUMBERS = frozenset((int, float, bool, complex, type(None), str))
+
+
 def batched(value: Tensor, bdim: int, level: VmapLevel) -> BatchedTensor:
     """`value` seen one example at a time: without its dimension `bdim`."""
     made = _new(BatchedTensor)
@@ -193,7 +198,8 @@ class VmapLevel(Interpreter):
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
         self.randomness = randomness
-        self.number = 1 + sum(isinstance(x, VmapLevel) for x in _local.calls.interpreters)
+        around = _local.calls.interpreters
+        self.number = 1 + sum([isinstance(x, VmapLevel) for x in around]) if around else 1
 
     # -- between examples and batch
 
@@ -222,6 +228,35 @@ class VmapLevel(Interpreter):
         return value
 
     # -- running ops
+
+    def quick(self, op: Any, args: tuple[Any, ...]) -> Any:
+        """The result of a scalar formula of batches of one rank along the first dimension, and numbers: it runs on them as they are."""
+        if op.kind != "elementwise" or op.random or op.batch_rule is not None:
+            return None
+        values: list[Any] = []
+        ndim, plain = 0, True
+        for a in args:
+            if a.__class__ is BatchedTensor:
+                if a._level is not self or a._bdim:
+                    return None
+                a = a._value
+                if ndim != (own := a._array.ndim):
+                    if ndim:
+                        return None
+                    ndim = own
+                plain = plain and a.__class__ is Tensor
+            elif a.__class__ not in _NUMBERS:
+                return None
+            values.append(a)
+        if ndim < 2:
+            return None
+        calls = _local.calls
+        stack = calls.interpreters
+        calls.interpreters = outside = stack[:-1]
+        try:
+            return batched(op.enter(*values) if plain and not outside else _dispatch.interpret(op, tuple(values)), 0, self)
+        finally:
+            calls.interpreters = stack
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         """Run `op` on the batch; UNTOUCHED for ops that are none of this level's business."""

@@ -9,9 +9,11 @@ from typing import Any
 from ..ops import _dispatch
 from ..tensor import Tensor
 from ..utils import _pytree
-from .batching import VmapLevel
+from .batching import BatchedTensor, VmapLevel
 
 __all__ = ["vmap"]
+
+_ONE_TENSOR = frozenset((Tensor, BatchedTensor))  # classes of what is one tensor, and no structure of others
 
 
 def vmap(
@@ -62,8 +64,11 @@ def vmap_impl(func: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_siz
     return _joined(parts, out_dims)
 
 
-def _inputs(in_dims: Any, args: tuple[Any, ...], name: str) -> tuple[int, list[Any], list[Any], Any]:
-    """The batch size, and for each leaf of the arguments its dimension (counted from the front) or None."""
+def _inputs(in_dims: Any, args: tuple[Any, ...], name: str) -> tuple[int, list[Any], Any, Any]:
+    """The batch size, for each leaf of the arguments its dimension (counted from the front) or None, the leaves, and what they are of.
+
+    The last is None where each argument is a leaf.
+    """
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
             f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): expected `in_dims` to be int or a (potentially nested) tuple "
@@ -74,15 +79,18 @@ def _inputs(in_dims: Any, args: tuple[Any, ...], name: str) -> tuple[int, list[A
             f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap "
             "over a function with no inputs."
         )
-    flat, spec = _pytree.tree_flatten(args)
-    dims = _pytree._broadcast_to_and_flatten(in_dims, spec, is_leaf=lambda x: x is None)
+    if in_dims.__class__ is int and _ONE_TENSOR.issuperset(map(type, args)):
+        flat, spec, dims = args, None, [in_dims] * len(args)
+    else:
+        flat, spec = _pytree.tree_flatten(args)
+        dims = _pytree._broadcast_to_and_flatten(in_dims, spec, is_leaf=lambda x: x is None)
     if dims is None:
         raise ValueError(
             f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): in_dims is not compatible with the structure of `inputs`. "
             f"in_dims has structure {_pytree.tree_structure(in_dims)} but inputs has structure {spec}."
         )
     dims = [_checked_dim(x, d, name, in_dims) for x, d in zip(flat, dims, strict=True)]
-    sizes = [x.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
+    sizes = [x._array.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
     if not sizes:
         raise ValueError(
             f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): at least one of the inputs must have a dimension to "
@@ -107,12 +115,13 @@ def _checked_dim(x: Any, dim: Any, name: str, in_dims: Any) -> int | None:
             f"{where} an input but the input is of type {type(x)}. We cannot vmap over non-Tensor arguments, "
             "please use None as the respective in_dim"
         )
-    if not -x.ndim <= dim < x.ndim:
+    ndim = x._array.ndim
+    if not -ndim <= dim < ndim:
         raise ValueError(
             f"{where} some input, but that input is a Tensor of dimensionality {x.ndim} so expected in_dim to satisfy "
             f"-{x.ndim} <= in_dim < {x.ndim}."
         )
-    return dim % x.ndim
+    return dim % ndim
 
 
 def _run(func: Any, size: int, dims: Any, flat: Any, spec: Any, out_dims: Any, randomness: str, kwargs: Any, name: str) -> Any:
@@ -120,9 +129,11 @@ def _run(func: Any, size: int, dims: Any, flat: Any, spec: Any, out_dims: Any, r
     _dispatch.push(level)
     try:
         inside = [x if d is None else level.wrap(x, d) for x, d in zip(flat, dims, strict=True)]
-        result = func(*spec.unflatten(inside), **kwargs)
+        result = func(*(inside if spec is None else spec.unflatten(inside)), **kwargs)
     finally:
         _dispatch.pop(level)
+    if out_dims.__class__ is int and result.__class__ in _ONE_TENSOR:
+        return _outside(level, result, out_dims, name)
     leaves, out_spec = _pytree.tree_flatten(result)
     wanted = _out_dims(out_dims, out_spec, result, name)
     return out_spec.unflatten([_outside(level, x, d, name) for x, d in zip(leaves, wanted, strict=True)])

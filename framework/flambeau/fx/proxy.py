@@ -199,11 +199,11 @@ class Proxy:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         # Functions look at the classes of their operands while there is a proxy, and not afterwards.
-        _state.count_interpreters(1)
+        _state.begin_interpreting()
         return object.__new__(cls)
 
-    def __del__(self, count: Any = _state.count_interpreters) -> None:
-        count(-1)
+    def __del__(self, end: Any = _state.end_interpreting) -> None:
+        end()
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer

@@ -27,17 +27,25 @@ _local = _state.local
 # Classes of arguments that leave operations to us; those of single ones, and of lists too.
 SINGLE: set[type] = {Tensor, int, float, bool, complex, str, type(None), Size, dtype, device, slice, type(...)}
 PLAIN = SINGLE | {list, tuple}
+# Classes that override nothing: those and others, whose instances interpreters answer for.
+SILENT = set(SINGLE)
 
 
 def take_for_plain(cls: type) -> None:
     """Treat operands of the class `cls` as Tensors: it overrides nothing."""
     SINGLE.add(cls)
+    SILENT.add(cls)
     PLAIN.add(cls)
 
 
+def take_for_silent(cls: type) -> None:
+    """Ask interpreters alone about operands of the class `cls`: it overrides nothing, but is no Tensor that an op could run on."""
+    SILENT.add(cls)
+
+
 def unknown(operand: Any) -> bool:
-    """Whether `operand`, whose class is not in SINGLE, is something else than a list or tuple of such."""
-    return operand.__class__ not in PLAIN or not SINGLE.issuperset(map(type, operand))
+    """Whether `operand`, whose class is not in SILENT, is something else than a list or tuple of such."""
+    return operand.__class__ not in PLAIN or not SILENT.issuperset(map(type, operand))
 
 
 def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> Any:
@@ -68,6 +76,10 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
     calls = _local.calls
     stack = calls.interpreters
     depth = len(stack)
+    if depth and out is None and (quick := stack[-1].quick) is not None:
+        result = quick(op, args)
+        if result is not None:
+            return result
     lowest = depth and stack[0].observes              # the profiler, if there is one, looks on below all others
     untouched = depth > lowest
     while depth > lowest:
@@ -81,7 +93,7 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
         if op in interpreter.declines:
             untouched = False
             continue
-        if out is None and interpreter.quick is not None:
+        if out is None and depth + 1 < len(stack) and interpreter.quick is not None:
             result = interpreter.quick(op, args)
             if result is not None:
                 return result
@@ -102,7 +114,7 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
         if result is not NotImplemented:
             return result
     for a in args:
-        if a.__class__ not in SINGLE:
+        if a.__class__ not in SILENT:
             classes = answering_classes(args if out is None else (*args, out))
             if classes:
                 return _by_class(classes, op, args, out, inplace)
@@ -450,7 +462,7 @@ def overriding_classes(args: Any) -> tuple[type, ...] | list[type]:
     if _local.calls.classes_off:
         return found
     for a in args:
-        if a.__class__ in SINGLE:
+        if a.__class__ in SILENT:
             continue
         for x in a if isinstance(a, (list, tuple)) else (a,):
             cls = type(x)

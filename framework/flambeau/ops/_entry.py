@@ -75,7 +75,7 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
 _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed,
               dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
-_scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, unknown=_dispatch.unknown, warn_once=warn_once)
+_scope.update(PLAIN=_dispatch.PLAIN, SILENT=_dispatch.SILENT, unknown=_dispatch.unknown, warn_once=warn_once)
 _scope["NUMBERS"] = frozenset((int, float))
 _scope.update(REFUSED=plans.REFUSED, check_refused=strict.check_refused)
 
@@ -223,15 +223,20 @@ _IN_FORCE = "(calls := local.calls).interpreters or calls.modes"
 _HAVE_A_SAY = "(stack := calls.interpreters) and (len(stack) > 1 or OP not in stack[0].declines)"
 
 
+def _interpreted(op: Op) -> str:
+    """Text that tests whether somebody may have a say in `op`."""
+    return "INTERPRETED" if op.kind == "composite" else "INTERPRETED and OP not in PASSED"
+
+
 def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out: bool = False) -> list[str]:
     """Lines that go on with `call` if modes or classes of operands may have a say, with `interpret` if only interpreters have."""
     operands = (*_operands(op), *([op.variadic] if op.variadic else ()))
-    unknown = " or ".join([f"{n}.__class__ not in SINGLE and unknown({n})" for n in operands] or ["False"])
+    unknown = " or ".join([f"{n}.__class__ not in SILENT and unknown({n})" for n in operands] or ["False"])
     out = "out is not None or " * with_out
     # What a composition is made of is asked for in turn, whoever has declined the whole.
     say = "calls.interpreters" if op.kind == "composite" else _HAVE_A_SAY
     return [
-        f"if {out}INTERPRETED:",
+        f"if {out}{_interpreted(op)}:",
         *indented(refuse),
         f"    if {out}(calls := local.calls).modes or {unknown}:",
         f"        {call}",
@@ -464,7 +469,7 @@ def _refusal(name: str, divides: bool = False) -> Any:
 def _enter_swapped(op: ElementwiseOp) -> str:
     """The common case of a number before a Tensor."""
     fixed = {n: repr(op.defaults[n]) for n in op.keyword_only}
-    known = " and ".join(f"{n}.__class__ in SINGLE" for n in op.positional)
+    known = " and ".join(f"{n}.__class__ in SILENT" for n in op.positional)
     lines = [f"if not INTERPRETED or not ({_IN_FORCE}) and {known}:", *indented(_tried(_enter(op, fixed)))]
     return "".join(f"        {line}\n" for line in lines)
 
@@ -481,11 +486,11 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         fast = _enter(op, {n: repr(op.defaults[n]) for n in op.keyword_only})
     if fast:
         whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
-        known = " and ".join(f"{n}.__class__ in SINGLE" for n in params)
+        known = " and ".join(f"{n}.__class__ in SILENT" for n in params)
         say = f"(calls := local.calls).modes or {'calls.interpreters' if op.kind == 'composite' else _HAVE_A_SAY}"
         seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
                 f"        return interpret(OP, ({whole},))"]  # fmt: skip
-        fast = [f"if INTERPRETED and ({say} or not ({known})):", *seen, "else:", *indented(_tried(fast))]
+        fast = [f"if {_interpreted(op)} and ({say} or not ({known})):", *seen, "else:", *indented(_tried(fast))]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
     theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
     lines = [_refuse_unbound(params[0]), *fast, "try:", f"    return fn({args})", "except TypeError:",

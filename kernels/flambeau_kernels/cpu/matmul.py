@@ -49,7 +49,7 @@ __all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "prepare_the
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
 SMALL, SMALL_VECTOR = flambeau_kernels.hot_calls.MOST_PRODUCTS, flambeau_kernels.hot_calls.MOST_THIN_PRODUCTS
 # The same for dtypes that numpy multiplies without BLAS, and for products of a column and a row.
-SMALL_WITHOUT_BLAS = 1 << 11
+SMALL_WITHOUT_BLAS = flambeau_kernels.hot_calls.MOST_PRODUCTS_WITHOUT_BLAS
 # Multiplications of one of several matrices from which numpy's calls of BLAS cost more than our loop.
 SMALL_OF_MANY = flambeau_kernels.hot_calls.MOST_PRODUCTS_OF_MANY
 # Multiplications that are worth a chunk of their own (some 5 microseconds), that the work on one matrix is cut into at most, and

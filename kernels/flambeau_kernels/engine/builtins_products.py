@@ -12,6 +12,7 @@ from flambeau_kernels import hot_calls
 from flambeau_kernels.engine import pyabi
 from flambeau_kernels.engine.builtins_shapes import loop
 from flambeau_kernels.engine.fastcall import (
+    BFLOAT16,
     MOST_ELEMENTS,
     MOST_PRODUCTS,
     REALS,
@@ -47,6 +48,13 @@ def matmul(module: Module, name: str, transposed: Sequence[bool]) -> None:
     module.functions.append(entry(name, 2))
 
 
+def matmul_and_halves(module: Module, name: str) -> None:
+    """As `matmul`, of row-major matrices of bfloat16 too: summed in float32, and rounded once."""
+    module.functions += [_matmul_part(name, real, (False, False)) for real in REALS]
+    module.functions.append(_matmul_of_halves(name))
+    module.functions.append(entry(name, 2, (*REALS, BFLOAT16)))
+
+
 def _matmul_part(name: str, real: Real, transposed: Sequence[bool]) -> str:
     code = Part(name, real)
     shape = code.let("alloca [2 x i64]")
@@ -60,6 +68,54 @@ def _matmul_part(name: str, real: Real, transposed: Sequence[bool]) -> str:
     _gemm(code, a, b, code.data(made))
     code.do(f"ret ptr {made}")
     return code.text()
+
+
+def _matmul_of_halves(name: str) -> str:
+    code = Part(name, BFLOAT16)
+    shape = code.let("alloca [2 x i64]")
+    # With two rows and columns or more, no operand has more than half as many elements as there are multiplications.
+    most = hot_calls.MOST_PRODUCTS_WITHOUT_BLAS
+    wide = [code.let(f"alloca [{length} x float]") for length in (most // 2, most // 2, most)]
+    lengths = []
+    for k in range(2):
+        item = code.argument(k)
+        code.require_array(item)
+        code.require(code.let(f"icmp eq i32 {code.field(item, pyabi.NDIM, 'i32')}, 2"))
+        at = code.field(item, pyabi.SHAPE, "ptr")
+        lengths.append((code.element(at, 0, "i64"), code.element(at, 1, "i64")))
+    (rows, inner), (same, columns) = lengths
+    code.require(code.let(f"icmp eq i64 {inner}, {same}"))
+    _require_product_size(code, rows, columns, inner, most)
+    for k, (length, other) in enumerate(lengths):
+        data = code.data(code.argument(k))
+        i, done = loop(code, f"widen{k}", code.let(f"mul i64 {length}, {other}"), vectors=True)
+        half = code.element(data, i, "i16")
+        bits = code.let(f"shl i32 {code.let(f'zext i16 {half} to i32')}, 16")
+        code.do(f"store i32 {bits}, ptr {code.let(f'getelementptr float, ptr {wide[k]}, i64 {i}')}")
+        done()
+    code.do(f"store i64 {rows}, ptr {shape}")
+    code.do(f"store i64 {columns}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 1')}")
+    made = code.new_array(2, shape)
+    a, b = (Matrix(m, n, str(AS_IS), n, data) for (m, n), data in zip(lengths, wide, strict=False))
+    _gemm(code, a, b, wide[2])
+    out = code.data(made)
+    i, done = loop(code, "round", code.let(f"mul i64 {rows}, {columns}"), vectors=True)
+    rounded = _rounded_to_bfloat16(code, code.element(wide[2], i, "float"))
+    code.do(f"store i16 {rounded}, ptr {code.let(f'getelementptr i16, ptr {out}, i64 {i}')}")
+    done()
+    code.do(f"ret ptr {made}")
+    return code.text()
+
+
+def _rounded_to_bfloat16(code: Code, value: str) -> str:
+    """The bits of `value`, a float, as bfloat16; nans are quiet and keep their sign, as everywhere."""
+    bits = code.let(f"bitcast float {value} to i32")
+    high = code.let(f"lshr i32 {bits}, 16")
+    carry = code.let(f"add i32 {code.let(f'and i32 {high}, 1')}, {0x7FFF}")
+    rounded = code.let(f"lshr i32 {code.let(f'add i32 {bits}, {carry}')}, 16")
+    nan = code.let(f"or i32 {high}, {0x7FC0}")
+    chosen = code.let(f"select i1 {code.let(f'fcmp ord float {value}, {value}')}, i32 {rounded}, i32 {nan}")
+    return code.let(f"trunc i32 {chosen} to i16")
 
 
 def _matrix(code: Part, item: str, transposed: bool) -> Matrix:
@@ -80,13 +136,13 @@ def _matrix(code: Part, item: str, transposed: bool) -> Matrix:
     return Matrix(rows, columns, layout, leading, data)
 
 
-def _require_product_size(code: Code, rows: str, columns: str, inner: str) -> None:
+def _require_product_size(code: Code, rows: str, columns: str, inner: str, most: int = MOST_PRODUCTS) -> None:
     """Neither thin nor large; a length is bounded before it is multiplied, so nothing overflows."""
     for length, least in ((rows, 2), (columns, 2), (inner, 1)):
         above = code.let(f"sub i64 {length}, {least}")
         code.require(code.let(f"icmp ult i64 {above}, {MOST_ELEMENTS}"))
     products = code.let(f"mul i64 {code.let(f'mul i64 {rows}, {columns}')}, {inner}")
-    code.require(code.let(f"icmp sle i64 {products}, {MOST_PRODUCTS}"))
+    code.require(code.let(f"icmp sle i64 {products}, {most}"))
 
 
 def _gemm(code: Part, a: Matrix, b: Matrix, out: str) -> None:

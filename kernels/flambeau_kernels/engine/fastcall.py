@@ -44,6 +44,17 @@ class Real:
 REALS = (Real(F32, "sgemm"), Real(F64, "dgemm"))
 
 
+@dataclasses.dataclass(frozen=True)
+class Half:
+    """A dtype that some builtins store, and compute in `wide`."""
+
+    name: str
+    wide: Real
+
+
+BFLOAT16 = Half("bfloat16", REALS[0])
+
+
 class Code:
     """An LLVM function in the making. Values get fresh names; an unmet requirement is answered None."""
 
@@ -252,20 +263,20 @@ def _new_array() -> str:
 
 # --- the entry of a builtin ---------------------------------------------------------------------------------
 
-def entry(name: str, arguments: int) -> str:
+def entry(name: str, arguments: int, kinds: tuple[Real | Half, ...] = REALS) -> str:
     """The exported function `fb_<name>`: number of arguments, then dtype of the first one."""
     code = Code(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
     code.do(f"%table.at = getelementptr i8, ptr %self, i64 {pyabi.DATA}", "%table = load ptr, ptr %table.at")
     code.require(code.let(f"icmp eq i64 %nargs, {arguments}"))
     first = code.let("load ptr, ptr %args")
-    kind = code.field(first, pyabi.TYPE, "ptr")
-    code.require(code.let(f"icmp eq ptr {kind}, {code.slot('ndarray')}"))
+    cls = code.field(first, pyabi.TYPE, "ptr")
+    code.require(code.let(f"icmp eq ptr {cls}, {code.slot('ndarray')}"))
     dtype = code.field(first, pyabi.DTYPE, "ptr")
-    for real in REALS:
+    for kind in kinds:
         here, onward = code.fresh("is"), code.fresh("not")
-        code.branch(code.let(f"icmp eq ptr {dtype}, {code.slot(real.name)}"), here, onward)
+        code.branch(code.let(f"icmp eq ptr {dtype}, {code.slot(kind.name)}"), here, onward)
         code.label(here)
-        result = code.let(f"call ptr @{name}.{real.name}(ptr %table, ptr %args)")
+        result = code.let(f"call ptr @{name}.{kind.name}(ptr %table, ptr %args)")
         code.do(f"ret ptr {result}")
         code.label(onward)
     code.require("false")
@@ -276,16 +287,17 @@ def entry(name: str, arguments: int) -> str:
 class Part(Code):
     """The part of a builtin for one dtype. Its first argument is known to be an ndarray of that dtype."""
 
-    def __init__(self, name: str, real: Real):
-        super().__init__(f"internal ptr @{name}.{real.name}(ptr %table, ptr %args)")
-        self.real = real
+    def __init__(self, name: str, kind: Real | Half):
+        super().__init__(f"internal ptr @{name}.{kind.name}(ptr %table, ptr %args)")
+        self.kind = kind
+        self.real = kind.wide if isinstance(kind, Half) else kind
 
     def argument(self, k: int) -> str:
         return self.element("%args", k, "ptr")
 
     def require_array(self, item: str, flags: int = C_ORDER) -> None:
         """`item` must be an ndarray of this part's dtype with these flags."""
-        dtype = self.slot(self.real.name)
+        dtype = self.slot(self.kind.name)
         self.require(self.let(f"call i1 @fits(ptr %table, ptr {item}, ptr {dtype}, i32 {flags})"))
 
     def count(self, item: str) -> str:
@@ -299,7 +311,7 @@ class Part(Code):
 
     def new_array(self, ndim: str | int, shape: str, undo: str | None = None) -> str:
         """A new array of this dtype; `undo` as for `return_null_if_null`."""
-        dtype = self.slot(self.real.name)
+        dtype = self.slot(self.kind.name)
         made = self.let(f"call ptr @new_array(ptr %table, ptr {dtype}, i32 {ndim}, ptr {shape})")
         self.return_null_if_null(made, undo)
         return made

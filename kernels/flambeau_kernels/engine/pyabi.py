@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from flambeau_kernels.engine.never_freed import never_freed
@@ -36,7 +37,7 @@ _GEMM_NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_", "cblas_{}gemm$NEWLAPA
 
 SLOTS = ("ndarray", "float", "int", "None", "float32", "float64", "new_array", "incref", "decref",
          "int_value", "new_tuple", "set_item", "sgemm", "dgemm", "list", "tuple", "int64", "set_base",
-         "new_int")
+         "new_int", "bfloat16")
 
 
 def slot(name: str) -> int:
@@ -57,7 +58,7 @@ def table() -> np.ndarray:
         "new_tuple": address_of(python.PyTuple_New), "set_item": address_of(python.PyTuple_SetItem),
         "sgemm": _gemm("s"), "dgemm": _gemm("d"),
         "list": id(list), "tuple": id(tuple), "int64": id(np.dtype(np.int64)), "set_base": _numpy_functions()[_SET_BASE],
-        "new_int": address_of(python.PyLong_FromSsize_t),
+        "new_int": address_of(python.PyLong_FromSsize_t), "bfloat16": id(np.dtype(ml_dtypes.bfloat16)),
     }
     return np.array([addresses[name] for name in SLOTS], np.uint64)
 
