@@ -252,7 +252,7 @@ def looked_at(monkeypatch):
     """Names of the ops whose entry points went to ask modes, classes and interpreters."""
     seen = []
 
-    for name in ("call", "call_inplace", "interpret"):
+    for name in ("call", "call_inplace", "interpret", "of_one_class"):
         answer = _entry._scope[name]
         monkeypatch.setitem(_entry._scope, name, lambda op, *rest, answer=answer: seen.append(op.name) or answer(op, *rest))
     return seen

@@ -25,7 +25,7 @@ class Interpreter:
     """
 
     kind = ""
-    declines: Any = frozenset()
+    declines: Any = _state.NO_OPS
     sees_backward = False
     observes = False
     keeps_results = False  # whether kernels of operators that programs have defined are run through `run_backend`

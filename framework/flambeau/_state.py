@@ -25,7 +25,8 @@ MARKED = False
 # One object, another one whenever a thread has changed what decides, beside its arguments, what an operation gives: whether gradients are
 # recorded, inference mode, hooks of saved tensors, the default dtype. It is kept while `INTERPRETED`.
 AMBIENT: list[object] = [object()]
-PASSED: Any = frozenset()
+NO_OPS: Any = frozenset()
+PASSED: Any = NO_OPS
 _in_force: dict[int, list[Any]] = {}  # sets of what interpreters and modes in force, in all threads, decline, by id, and how many do
 _overriding = False                                   # whether there has been an operand whose class overrides functions
 _grad_off = 0
@@ -80,7 +81,7 @@ def _publish(name: str, value: Any) -> None:
         namespace[name] = value
 
 
-def begin_interpreting(declines: Any = frozenset()) -> None:
+def begin_interpreting(declines: Any = NO_OPS) -> None:
     """Note that a thread has one interpreter or mode more in force, which has no say in the operations of the set `declines`."""
     with _lock:
         entry = _in_force.get(id(declines))
@@ -91,20 +92,20 @@ def begin_interpreting(declines: Any = frozenset()) -> None:
         _note_in_force(declines)
 
 
-def end_interpreting(declines: Any = frozenset()) -> None:
+def end_interpreting(declines: Any = NO_OPS) -> None:
     """Note that what `begin_interpreting` was told of is in force no longer."""
     with _lock:
         entry = _in_force[id(declines)]
         entry[1] -= 1
         if not entry[1]:
             del _in_force[id(declines)]
-            _note_in_force(next(iter(_in_force.values()))[0] if _in_force else frozenset())
+            _note_in_force(next(iter(_in_force.values()))[0] if _in_force else NO_OPS)
 
 
 def _note_in_force(declines: Any) -> None:
     in_force = bool(_in_force)
     if len(_in_force) > 1 or _overriding:
-        declines = frozenset()
+        declines = NO_OPS
     if declines is not PASSED:
         _publish("PASSED", declines)
     if in_force is not IN_FORCE:
@@ -120,7 +121,7 @@ def note_overriding() -> None:
         with _lock:
             _overriding = True
             _publish("INTERPRETED", True)
-            _publish("PASSED", frozenset())
+            _publish("PASSED", NO_OPS)
 
 
 def interpreted() -> bool:

@@ -37,7 +37,8 @@ Parts = dict[frozenset[Any], Tensor]
 
 def _levels() -> tuple[Any, ...]:
     """The vmap and forward levels in force, the outermost first."""
-    return tuple(x for x in _local.calls.interpreters if isinstance(x, (VmapLevel, ForwardLevel)))
+    stack = _local.calls.interpreters
+    return tuple([x for x in stack if isinstance(x, (VmapLevel, ForwardLevel))]) if stack else ()
 
 
 def peel(x: Tensor, mine: tuple[Any, ...], stack: tuple[Any, ...]) -> Parts:
@@ -122,6 +123,7 @@ class _Record:
 
     def outputs(self, results: list[Tensor]) -> None:
         """Say which results gradients will come from."""
+        self.results = results
         self.parts = [peel(y, self.levels, self.levels) for y in results]
         self.connected = self.outside and any(_reaches_others(v._node, self.own) for p in self.parts for v in p.values())
 
@@ -129,6 +131,8 @@ class _Record:
         """A result as it looks from outside: without history, unless it depends on more than the arguments."""
         if not isinstance(x, Tensor) or x._node is None:
             return x
+        if not self.connected and any(x is y for y in self.results):
+            return unrecorded(x)
         if self.outside and any(_reaches_others(v._node, self.own) for v in peel(x, self.levels, self.levels).values()):
             return x
         return unrecorded(x)
@@ -324,26 +328,31 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        positions = _chosen(args, argnums)
-        chosen, spec = tree_flatten(tuple(args[i] for i in positions))
-        _check_tensors("grad_and_value(f)(*args)", "the differentiated arguments", chosen)
-        inner = _of_chosen(func, args, kwargs, positions)
-        record = _Record(lambda *xs: inner(*spec.unflatten(xs)), chosen)
-        value, aux = _without_aux("grad_and_value", record.result, has_aux)
-        if not isinstance(value, Tensor):
-            raise RuntimeError(f"Expected f(*args) to return a tensor, got {type(value)}")
-        if value.ndim != 0:
-            raise RuntimeError(
-                f"Expected f(*args) to return a scalar tensor, got tensor with {value.ndim} dims. "
-                "Maybe you wanted to use the vjp or jacrev APIs instead?"
-            )
-        record.outputs([value])
-        grads = spec.unflatten(record.back([ones_like(value.detach())], keep=len(record.parts[0]) > 1))
+        grads, record, value, aux = _gradients(func, argnums, has_aux, args, kwargs)
         shown = record.visible(value)
-        second = (shown, tree_map(record.visible, aux)) if has_aux else shown
-        return (grads[0] if isinstance(argnums, int) else grads), second
+        return grads, (shown, tree_map(record.visible, aux)) if has_aux else shown
 
     return wrapped
+
+
+def _gradients(func: Any, argnums: Any, has_aux: bool, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, _Record, Any, Any]:
+    """Gradients of `func`, the run that they come from, and its value and what comes beside it, with their history."""
+    positions = _chosen(args, argnums)
+    chosen, spec = tree_flatten(tuple([args[i] for i in positions]))
+    _check_tensors("grad_and_value(f)(*args)", "the differentiated arguments", chosen)
+    inner = _of_chosen(func, args, kwargs, positions)
+    record = _Record(lambda *xs: inner(*spec.unflatten(xs)), chosen)
+    value, aux = _without_aux("grad_and_value", record.result, has_aux)
+    if not isinstance(value, Tensor):
+        raise RuntimeError(f"Expected f(*args) to return a tensor, got {type(value)}")
+    if value.ndim != 0:
+        raise RuntimeError(
+            f"Expected f(*args) to return a scalar tensor, got tensor with {value.ndim} dims. "
+            "Maybe you wanted to use the vjp or jacrev APIs instead?"
+        )
+    record.outputs([value])
+    grads = spec.unflatten(record.back([ones_like(value.detach())], keep=len(record.parts[0]) > 1))
+    return (grads[0] if isinstance(argnums, int) else grads), record, value, aux
 
 
 def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -356,12 +365,11 @@ def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> C
     >>> fb.func.grad(fb.func.grad(lambda x: x**3))(fb.tensor(2.0))
     tensor(12.)
     """
-    both = grad_and_value(func, argnums, has_aux)
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        grads, second = both(*args, **kwargs)
-        return (grads, second[1]) if has_aux else grads
+        grads, record, _, aux = _gradients(func, argnums, has_aux, args, kwargs)
+        return (grads, tree_map(record.visible, aux)) if has_aux else grads
 
     return wrapped
 

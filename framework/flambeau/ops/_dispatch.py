@@ -50,6 +50,10 @@ def unknown(operand: Any) -> bool:
 
 def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> Any:
     """Run `op`, which users called by `func` (its function by default), with every mode, class and interpreter given its say."""
+    if out is None:
+        result = of_one_class(op, args)
+        if result is not NotImplemented:
+            return result
     overriding = overriding_classes(args if out is None else (*args, out))
     if overriding or _local.calls.modes:
         if _by_default(overriding):
@@ -57,6 +61,31 @@ def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> An
         kwargs = {} if out is None else {"out": out}
         return dispatch_op(func or public_function(op), overriding, op, args, kwargs)
     return interpret(op, args, out)
+
+
+def of_one_class(op: Op, args: tuple[Any, ...]) -> Any:
+    """The result of `op` where just one subclass of Tensor wants a say, and leaves it to Tensor's handlers; else NotImplemented."""
+    calls = _local.calls
+    if calls.modes or calls.interpreters or calls.classes_off:
+        return NotImplemented
+    cls: Any = None
+    for a in args:
+        own = a.__class__
+        if own in SILENT or own is cls:
+            continue
+        if cls is not None or type(own) is not TensorMeta:
+            return NotImplemented
+        cls = own
+    if cls is None or cls._plain_operand or cls.__torch_dispatch__ is not no_torch_dispatch:
+        return NotImplemented
+    if getattr(cls.__torch_function__, "__func__", None) is not _torch_function:
+        return NotImplemented
+    calls.classes_off += 1
+    try:
+        result = op.enter(*args)
+    finally:
+        calls.classes_off -= 1
+    return result.as_subclass(cls) if result.__class__ is Tensor else _converted(result, cls)
 
 
 def call_inplace(op: Op, args: tuple[Any, ...], func: Any = None) -> Any:

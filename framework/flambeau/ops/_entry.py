@@ -73,7 +73,7 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
 
 
 _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed,
-              dispatched=_dispatch.dispatch_torch_function)
+              of_one_class=_dispatch.of_one_class, dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
 _scope.update(PLAIN=_dispatch.PLAIN, SILENT=_dispatch.SILENT, unknown=_dispatch.unknown, warn_once=warn_once)
 _scope["NUMBERS"] = frozenset((int, float))
@@ -489,7 +489,8 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         known = " and ".join(f"{n}.__class__ in SILENT" for n in params)
         say = f"(calls := local.calls).modes or {'calls.interpreters' if op.kind == 'composite' else _HAVE_A_SAY}"
         seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
-                f"        return interpret(OP, ({whole},))"]  # fmt: skip
+                f"        return interpret(OP, ({whole},))", f"    made = of_one_class(OP, ({whole},))",
+                "    if made is not NotImplemented:", "        return made"]  # fmt: skip
         fast = [f"if {_interpreted(op)} and ({say} or not ({known})):", *seen, "else:", *indented(_tried(fast))]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
     theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
