@@ -56,6 +56,7 @@ class _Local(threading.local):
     at_end: Any = ()  # what is called when the outermost of them ends
     inference = False
     forward_off = False
+    compiling = False                                 # whether this thread is in a compiled function
     keeps_tangents = False                            # whether `detach` forgets history only; see `autograd.forward_ad.unrecorded`
 
     def __init__(self) -> None:

@@ -180,3 +180,43 @@ def test_a_recording_may_be_longer_than_the_stack_of_python_is_deep(mode: str, m
     for n in (700, 700, 701, 700, 700, 700):
         assert fb.equal(compiled(x, n), f(x, n))
     assert len(compiled.explain().segments[0].operations) == 3 * 700
+
+
+CHANGES: dict[str, Any] = {
+    "another shape": lambda net, x: (x.new_ones(7, 4), x.new_ones(7, 4)),
+    "other strides": lambda net, x: (x.new_ones(4, 5).t(), x),
+    "another dtype": lambda net, x: (x, x.double()),
+    "a gradient is recorded": lambda net, x: (x.clone().requires_grad_(), x),
+    "the same tensor twice": lambda net, x: (x, x),
+    "the other mode of the module": lambda net, x: (net.eval(), (x, x.clone()))[1],
+    "other memory of a parameter": lambda net, x: (net[0].weight.__setattr__("data", net[0].weight.data * 2), (x, x.clone()))[1],
+    "a frozen parameter": lambda net, x: (net.requires_grad_(False), (x, x.clone()))[1],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_call_that_looks_otherwise_than_the_replayed_ones_is_not_replayed(change):
+    fb.manual_seed(0)
+    net = fb.nn.Sequential(fb.nn.Linear(4, 4), fb.nn.Dropout(0.0), fb.nn.Tanh())
+
+    class Twice(fb.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x, y):
+            return self.net(x) * (1 if self.training else 2) + y.to(x.dtype) * (3 if x is y else 1)
+
+    module = Twice()
+    fast = fb.compile(module, mode="reduce-overhead")
+    x = fb.randn(5, 4)
+    for _ in range(8):
+        fast(x, x.clone())
+    a, b = CHANGES[change](module.net, x)
+    module.train(module.net.training)
+    for _ in range(5):
+        got, expected = fast(a, b), module(a, b)
+        assert fb.equal(got, expected)
+        assert got.requires_grad is expected.requires_grad
+    with fb.no_grad():
+        assert not fast(a, b).requires_grad

@@ -204,7 +204,7 @@ def cudagraph_mark_step_begin() -> None:
 
 def is_compiling() -> bool:
     """Whether this thread is in a compiled function."""
-    return getattr(_state.local, "compiling", False)
+    return _state.local.compiling
 
 
 def is_dynamo_compiling() -> bool:

@@ -21,6 +21,8 @@ from .. import _state, dtypes
 from .._arrays import ndarray
 from ..autograd import engine, tape
 from ..ops._spec import Op
+from ..ops._spec.nodes import tensor_names
+from ..ops._spec.primitive import PrimitiveOp
 from ..tensor import Tensor, wrap
 from ._backward import formula_of
 from ._recorder import Constant, Step
@@ -83,10 +85,10 @@ class _Writing:
 
     def __init__(self, root: Tensor) -> None:
         self.scope: dict[str, Any] = {
-            "ndarray": ndarray, "empty": np.empty, "ignore_fp_flags": ignore_fp_flags,
+            "ndarray": ndarray, "one": np.ones(root._array.shape, root._array.dtype), "ignore_fp_flags": ignore_fp_flags,
             "restore_fp_flags": restore_fp_flags, "plus": engine.PLUS, "into": engine.PLUS.into,
             "FREED": engine.FREED, "accumulate": engine.accumulate_grad, "call": engine._TO_LEAVES[0], "set_grad": _state.set_grad,
-            "local": _state.local, "shape": root._array.shape, "dtype": root._array.dtype,
+            "local": _state.local,
         }  # fmt: skip
         self.find: list[str] = ["n0 = root._node"]
         self.tests: list[str] = []
@@ -102,7 +104,7 @@ class _Writing:
         arrived = {root: "g0"}
         added: set[Any] = set()                       # nodes whose sum is an array of its own
         arrays: dict[Any, Any] = {}
-        arrays[root] = np.ones(self.scope["shape"], self.scope["dtype"])
+        arrays[root] = self.scope["one"].copy()
         heap: list[tuple[int, Any]] = [(-root.seq, root)]
         at_leaves: list[tuple[Any, str]] = []
         count = 1
@@ -171,7 +173,7 @@ class _Writing:
 
     def body(self, before: list[str]) -> list[str]:
         """Lines that run the nodes, and then give leaves their gradients; `before` come first."""
-        lines = [*before, "g0 = empty(shape, dtype)", "g0[...] = 1", *self.lines, *self.free, *self.ends]
+        lines = [*before, "g0 = one.copy()", *self.lines, *self.free, *self.ends]
         return [
             "before = local.asked", "quiet = ignore_fp_flags()", "try:", *[f"    {line}" for line in lines],
             "finally:", "    restore_fp_flags(quiet)", "    set_grad(before)",
@@ -272,15 +274,55 @@ class ArrayStep:
                     return
             # In this call nothing can have been written since.
             node.versions = tuple([None if record is None else _unwritten() for record in node.versions])
-            if node.saved is not None:
-                saves.append(f"{name}.saved = ({', '.join(parts)}{',' * (len(parts) == 1)})")
-                writing.keep(f"{name}.saved = FREED" if node.versions else "")
+            if node.saved is None:
+                continue
+            save = f"{name}.saved = ({', '.join(parts)}{',' * (len(parts) == 1)})"
+            free = f"{name}.saved = FREED" if node.versions else ""
+            if not self._call_rule(node, name, parts, save, free, writing):
+                saves.append(save)
+                writing.keep(free)
         writing.free = [line for line in writing.kept if line]
-        lines = [f"if {' or '.join(writing.tests)}: return None", *writing.body([*forward, *saves]), f"return wrap(v{root}, n0)"]
+        body = [line.replace("return False", "return None") for line in writing.body([*forward, *saves])]
+        lines = [f"if {' or '.join(writing.tests)}: return None", *body, f"return wrap(v{root}, n0)"]
         self.run = _compiled("def step_on_arrays(inputs):", [*lines], scope)
         for node in writing.names:
             if node.__class__ is not tape.Leaf and node.versions:
                 node.saved = engine.FREED
+
+    def _call_rule(self, node: Any, name: str, saved: list[str], save: str, free: str, writing: Any) -> bool:
+        """Let the text call the node's rule itself, if that is a function of one gradient and of what is saved. The node stays empty then.
+
+        What the rule leaves to the node, the node does.
+        """
+        op = node.op
+        rule = op.array_vjp_rule if isinstance(op, PrimitiveOp) else None
+        if rule is None or op.array_vjp_of_first or op.array_vjp_of_all or node.lengths is not None:
+            return False
+        call = next((at for at, line in enumerate(writing.lines) if line.startswith(f"a = {name}.vjp_on_arrays(")), None)
+        if call is None:
+            return False
+        gradient = writing.lines[call][len(f"a = {name}.vjp_on_arrays(") : -1]
+        places = {parameter: k for k, parameter in enumerate(tensor_names(op))}
+        given: list[str] = []
+        sources: list[Any] = op.array_vjp_sources
+        for at in sources:
+            if at is None:
+                given.append(gradient)
+            elif at.__class__ is int:
+                given.append(saved[at])
+            else:
+                given.append(str(node.parents[places[at[6:]]] is not None))
+        found = [
+            "None" if parent is None else f"a[{k}]() if a[{k}].__class__ is function else a[{k}]" for k, parent in enumerate(node.parents)
+        ]  # fmt: skip
+        writing.scope[f"R{name}"], writing.scope["function"] = rule, type(lambda: None)
+        again = [save, f"a = {name}.vjp_on_arrays({gradient})", *([free] if free else [])]
+        writing.lines[call : call + 1] = [
+            f"a = R{name}({', '.join(given)})",
+            f"if a.__class__ is not tuple or len(a) != {len(node.parents)}:", *[f"    {line}" for line in again],
+            f"else: a = ({', '.join([*found, ''])})",
+        ]  # fmt: skip
+        return True
 
     def __call__(self, *inputs: Tensor) -> Any:
         """The value that backward began at, or None: then nothing has been done."""

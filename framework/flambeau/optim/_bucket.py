@@ -10,7 +10,6 @@ there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from typing import Any
 
@@ -26,7 +25,7 @@ from ..autograd.tape import COUNT, STAMP
 from ..tensor import wrap
 
 ndarray = np.ndarray
-array_of, record_of = attrgetter("_array"), attrgetter("_storage")
+array_of = attrgetter("_array")
 # From this many elements on a parameter's own launch costs less than copying it to and fro.
 SMALL = 4096
 
@@ -112,8 +111,11 @@ class Bucket:
 
     def is_current(self) -> bool:
         """Whether parameters and state are still the objects, over the memory, of this bucket."""
-        if not all(map(is_, map(array_of, self.params), self.arrays)):
-            return False
+        for param, array in zip(self.params, self.arrays, strict=True):
+            if param._array is not array:
+                return False
+        if not self.names:
+            return True
         try:
             for name, column, arrays in zip(self.names, self.tensors, self.tensor_arrays, strict=True):
                 if not all(map(is_, map(itemgetter(name), self.states), column)):
@@ -122,14 +124,18 @@ class Bucket:
                     return False
         except KeyError:  # somebody took a tensor out of the state
             return False
-        return all(values.count(values[0]) == len(values) for values in [flat.tolist() for flat in self.flat_scalars])
+        for flat in self.flat_scalars:
+            values = flat.tolist()
+            if values.count(values[0]) != len(values):
+                return False
+        return True
 
     def values(self) -> tuple[Any, ...]:
         """The scalar state, one numpy scalar per name."""
-        return tuple(flat[0] for flat in self.flat_scalars)
+        return tuple([flat[0] for flat in self.flat_scalars])
 
     def step(self, formula: Any, numbers: Sequence[Any], values: Sequence[float], grads: list[Any]) -> None:
-        """Run `formula` over all parameters, and set the scalar state to `values`."""
+        """Run `formula` over all parameters, with arrays `grads`, and set the scalar state to `values`."""
         if not self.flat_state and formula.direct_ is not refuse:
             self._step_each(formula, numbers, grads)
         else:
@@ -140,7 +146,7 @@ class Bucket:
 
     def _step_flat(self, formula: Any, numbers: Sequence[Any], grads: list[Any]) -> None:
         np.concatenate(self.targets, out=self.param)
-        np.concatenate(list(map(array_of, grads)), axis=None, out=self.grad)
+        np.concatenate(grads, axis=None, out=self.grad)
         engine = engines.chosen()
         plan = self.plans.get((formula, engine))
         if not plan:
@@ -168,14 +174,18 @@ class Bucket:
 
     def _step_each(self, formula: Any, numbers: Sequence[Any], grads: list[Any]) -> None:
         """The same, one native call a parameter: without state that takes less than copying to and fro."""
-        numbers, step = list(map(plain, numbers)), formula.direct_
+        numbers, step = [x if x.__class__ is float else float(x) for x in numbers], formula.direct_
         for array, grad in zip(self.arrays, grads, strict=True):
-            if step(array, grad._array, *numbers) is None:
-                kernels.launch(formula, (array, grad._array, *map(self.number, numbers)), (array,), self.dtype)
+            if step(array, grad, *numbers) is None:
+                kernels.launch(formula, (array, grad, *map(self.number, numbers)), (array,), self.dtype)
 
     def _bump(self) -> None:
         now = _state.next_seq()
-        for record in chain(map(record_of, self.params), self.records):
+        for param in self.params:
+            record = param._storage
+            record[COUNT] += 1
+            record[STAMP] = now
+        for record in self.records:
             record[COUNT] += 1
             record[STAMP] = now
 

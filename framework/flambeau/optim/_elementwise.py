@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import flambeau as fb
 
 from .. import _arrays
+from .._state import local as _local
 from ..ops._dispatch import is_seen
 from ..tensor import bump
 from ._bucket import Bucket, is_small, ndarray, overlapping, same, state_fits
@@ -120,21 +121,26 @@ class ElementwiseOptimizer(Optimizer):
 
     def _step_as_before(self, index: int, group: dict[str, Any]) -> bool:
         """Whether the last plan holds and is all buckets, which then are stepped: arrays only, nothing that could be recorded."""
-        plan = self.__dict__.get("_plans", {}).get(index)
-        if plan is None or plan.singles or is_seen():
+        plans = self.__dict__.get("_plans")
+        plan = None if plans is None else plans.get(index)
+        if plan is None or plan.singles:
             return False
-        params, grads, strided = [], [], fb.strided
-        for param in group["params"]:
-            grad = param.grad
-            if grad is None:
-                continue
-            if grad.layout is not strided:
-                return False
-            params.append(param)
-            grads.append(grad)
+        params, arrays = [], []
+        try:
+            for param in group["params"]:
+                grad = param._gradient  # of a parameter with a plan it is what `grad` says
+                if grad is None:
+                    continue
+                array = grad._array
+                if array.__class__ is not ndarray:
+                    return False
+                params.append(param)
+                arrays.append(array)
+        except AttributeError:  # something without a gradient, or no tensor
+            return False
         if not (same(params, plan.params) and self._is_current(plan, group)):
             return False
-        self._step_buckets(plan, group, grads)
+        self._step_buckets(plan, group, arrays)
         return True
 
     def _step_group(self, index: int, group: dict[str, Any]) -> None:
@@ -149,15 +155,17 @@ class ElementwiseOptimizer(Optimizer):
             else:
                 self._step_sparse(group, param, grad)
         plan = self._plan(index, group, params)
-        self._step_buckets(plan, group, grads)
+        self._step_buckets(plan, group, [grad._array for grad in grads])
         for i in plan.singles:
             self._step_single(group, params[i], grads[i])
 
     def _step_buckets(self, plan: Plan, group: dict[str, Any], grads: list[Any]) -> None:
+        """Step the parameters of buckets; `grads` are arrays, in the order of the parameters."""
         for n, (bucket, where, fresh) in enumerate(plan.buckets):
             update = self._update(group, bucket.values(), fresh)
-            numbers = [_number(x) for x in update.numbers]
-            bucket.step(update.formula, numbers, update.scalars, [grads[i] for i in where])
+            numbers = [x if x.__class__ is float else _number(x) for x in update.numbers]
+            chosen = grads if len(where) == len(grads) else [grads[i] for i in where]
+            bucket.step(update.formula, numbers, update.scalars, chosen)
             if fresh:
                 plan.buckets[n] = (bucket, where, False)
 
@@ -171,17 +179,18 @@ class ElementwiseOptimizer(Optimizer):
     def _is_current(self, plan: Plan, group: dict[str, Any]) -> bool:
         if not plan.buckets:
             return True  # stepping one at a time reads everything anew
-        if self._one_by_one(group) or not (
-            same(list(self.state), plan.keys) and same(list(self.state.values()), plan.entries)
-        ):
+        state = self.state
+        if self._one_by_one(group) or len(state) != len(plan.keys):
+            return False
+        if state and not (same(list(state), plan.keys) and same(list(state.values()), plan.entries)):
             return False
         names = (*self._tensor_state(group), *self._scalar_state)
-        return all(bucket.names == names and bucket.is_current() for bucket, _, _ in plan.buckets)
+        return not [1 for bucket, _, _ in plan.buckets if bucket.names != names or not bucket.is_current()]
 
     @staticmethod
     def _one_by_one(group: dict[str, Any]) -> bool:
         """Whether parameters are stepped one at a time: on request, or because the step is differentiated or seen by interpreters."""
-        return group.get("foreach") is False or bool(group.get("differentiable")) or is_seen()
+        return group.get("foreach") is False or bool(group.get("differentiable")) or bool(_local.calls.interpreters) and is_seen()
 
     def _new_plan(self, group: dict[str, Any], params: list[Any]) -> Plan:
         alike: defaultdict[Any, list[int]] = defaultdict(list)

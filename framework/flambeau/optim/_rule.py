@@ -83,8 +83,12 @@ class UpdateRule:
 
     def formula(self, maximize: bool = False, weight_decay: Any = 0, weight: Any = 0.0) -> Formula:
         """The formula for a group's options; `weight` is the one that `blend` will be given."""
-        near_end = not isinstance(weight, fb.Tensor) and weight >= 0.5
-        key = (bool(maximize), isinstance(weight_decay, fb.Tensor) or weight_decay != 0, near_end)
+        if weight.__class__ is float:
+            near_end = weight >= 0.5
+        else:
+            near_end = not isinstance(weight, fb.Tensor) and weight >= 0.5
+        decays = weight_decay != 0 if weight_decay.__class__ in (int, float) else isinstance(weight_decay, fb.Tensor) or weight_decay != 0
+        key = (bool(maximize), decays, near_end)
         found = self._formulas.get(key)
         if found is None:
             chosen = {

@@ -16,7 +16,20 @@ from ..._arrays import ndarray
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor
 from .._batching import check_examples, run
-from .._spec import EXACTLY, FOREACH, FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, composite, describe, primitive
+from .._spec import (
+    EXACTLY,
+    FOREACH,
+    FUNCTION,
+    METHOD,
+    NEVER,
+    OPS,
+    OUT,
+    ROWS,
+    composite,
+    describe,
+    primitive,
+    sum_to,
+)
 from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
 
 _new = object.__new__
@@ -803,8 +816,6 @@ def _bias_grad(grad: Tensor, shape: Any) -> Tensor:
 
 @linear.vjp_on_arrays
 def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, needs_bias):
-    from .._spec import sum_to
-
     if weight.ndim == 1:
         return (
             lambda: grad[..., None] * weight.conj(),
