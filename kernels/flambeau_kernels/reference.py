@@ -158,12 +158,16 @@ def _angle(x: Any) -> Any:
     return np.angle(x) if np.iscomplexobj(x) else np.where(np.isnan(x), x, np.where(x < 0, np.pi, 0)).astype(x.dtype)
 
 
+def _normal_density(x: Any) -> Any:
+    return np.exp(-0.5 * x * x) * x.dtype.type(0.3989422804014327)  # 1 / sqrt(2 pi)
+
+
 WORDS_READ: dict[str, Any] = {
     "abs": np.abs, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1,
     "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
     "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _scipy("erf"),
-    "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "ndtr": _scipy("ndtr"), "ndtr_near": _scipy("ndtr"),
+    "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "ndtr": _scipy("ndtr"), "normal_density": _normal_density,
     "sigmoid": _sigmoid, "pow": _pow, "lgamma": _lgamma,
     "digamma": _scipy("psi"), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "nearbyint": _nearbyint,
     "copysign": np.copysign, "fmod": np.fmod, "remainder": _remainder, "floor_divide": np.floor_divide, "where": np.where,

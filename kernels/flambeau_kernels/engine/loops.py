@@ -247,14 +247,15 @@ def _loop_text(symbol: str, bodies: Bodies) -> str:
 def _together(bodies: Bodies) -> list[str]:
     """The usual loop's metadata. Of a formula of many steps several vectors are computed side by side: one would mostly wait.
 
-    In 32 registers and with constants as operands that takes up to two fifths off; where there is more code than that compiling
-    would take too long, and of short formulas LLVM knows best.
+    In 32 registers and with constants as operands four take up to two fifths off. In 16 registers two do, for each constant is then
+    loaded once for both. Where there is more code compiling would take too long, and of short formulas LLVM knows best.
     """
     steps = len(bodies.usual.lines)
     code = steps + (len(bodies.careful.lines) if bodies.usual.rare else 0)
-    if not bodies.usual.scales or steps < 16 or code > 160:
+    if steps < 16 or code > 160:
         return ["!4 = distinct !{!4, !1, !2}"]
-    return ["!4 = distinct !{!4, !1, !2, !8}", f'!8 = !{{!"llvm.loop.interleave.count", i32 {4 if code <= 110 else 2}}}']
+    count = 4 if bodies.usual.scales and code <= 110 else 2
+    return ["!4 = distinct !{!4, !1, !2, !8}", f'!8 = !{{!"llvm.loop.interleave.count", i32 {count}}}']
 
 
 def _plain_columns(bodies: Bodies) -> list[str]:

@@ -46,7 +46,7 @@ _WIDE: dict[str, list[Range]] = {
     "atanh": [("lin", -0.9999, 0.9999), ("log", 1e-30, 1e-2)],
     "erf": [("lin", -4.2, 4.2), ("lin", 0.85, 1.0), ("log", 1e-30, 1)],
     "erfc": [("lin", -4, 9), ("lin", -0.5, 0.5)],
-    "ndtr": [("lin", -3, 9), ("lin", -0.5, 0.5)], "ndtr_near": [("lin", -3, 9), ("lin", -0.5, 0.5)],
+    "ndtr": [("lin", -3, 9), ("lin", -0.5, 0.5)], "normal_density": [("lin", -3, 3), ("lin", -0.5, 0.5)],
     "erfinv": [("lin", -0.9999, 0.9999), ("lin", 0.99, 0.99999), ("log", 1e-30, 1)],
     "lgamma": [("lin", 0.001, 60), ("lin", 0.9, 2.1), ("log", 1e-30, 1e30), ("lin", -9.9, -0.1),
                ("lin", 0.99999, 1.00001), ("lin", 1.9999, 2.0001)],
@@ -88,7 +88,7 @@ _FURTHER: dict[str, list[Range]] = {
     "expm1": [("lin", -40, 709.7)], "sinh": [("lin", -710.4, 710.4)], "cosh": [("lin", -710.4, 710.4)],
     "log": [("log", 5e-324, 1.7e308)], "log2": [("log", 5e-324, 1.7e308)], "log10": [("log", 5e-324,
                                                                                       1.7e308)],
-    "erf": [("lin", -6, 6)], "erfc": [("lin", 0, 26.5)], "ndtr": [("lin", -37, 5)], "ndtr_near": [("lin", -37, 5)],
+    "erf": [("lin", -6, 6)], "erfc": [("lin", 0, 26.5)], "ndtr": [("lin", -37, 5)], "normal_density": [("lin", -37, 37)],
     "sin": [("log", 1e-300, 1e300)],
     "cos": [("log", 1e-300, 1e300)], "tan": [("log", 1e-300, 1e300)], "tanh": [("lin", -22, 22)],
     "sigmoid": [("lin", -700, 40)], "special_ndtri": [("log", 1e-320, 0.01)], "special_erfcx": [("lin", -26.6, 0)],
@@ -120,7 +120,7 @@ def exact(word: str) -> Callable[..., object]:
 
     named = {"exp2": lambda x: mp.mpf(2) ** x, "log2": lambda x: mp.log(x, 2),
              "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
-             "lgamma": lambda x: mp.re(mp.loggamma(x)), "ndtr": mp.ncdf, "ndtr_near": mp.ncdf, "pow": mp.power, "erfinv": _erfinv,
+             "lgamma": lambda x: mp.re(mp.loggamma(x)), "ndtr": mp.ncdf, "normal_density": mp.npdf, "pow": mp.power, "erfinv": _erfinv,
              "trigamma": lambda x: mp.polygamma(1, x), "tetragamma": lambda x: mp.polygamma(2, x),
              "polygamma": lambda x: mp.polygamma(3, x), "special_zeta": mp.zeta,
              "special_airy_ai": mp.airyai,
@@ -276,11 +276,11 @@ without an entry runs on the numpy tier. This page is written by
     python -m flambeau_kernels.scalar.accuracy --count {count} --page docs/accuracy.md
 
 and `tests/kernels/test_scalar.py` holds every function to a bound near these figures. `ndtr` of float32 is right to 1e-5 of
-itself below -5.5 and 0 from -12.9 on; `ndtr_near`, of which the derivative of `gelu` is made, is right to 2e-8 there. Where a
-function passes through 0 between its poles or oscillates, the unit is that of 1 or of its amplitude: `lgamma`, `digamma` and
+itself below -5.5 and 0 from -12.9 on, and so is `normal_density`, of which the derivative of `gelu` is made, beyond 5.5 on either
+side. Where a function passes through 0 between its poles or oscillates, the unit is that of 1 or of its amplitude: `lgamma`, `digamma` and
 `polygamma(2, x)` below 0, the Bessel functions J and Y, the Airy function (`size` in the same file).
 `igamma` and `igammac` are scipy's for arrays of any size. Half types are computed
-in float32 and rounded once. Below 1024 elements of float32 and float64, functions that numpy has are computed by numpy.
+in float32 and rounded once. This holds for arrays of every size.
 
 | function | float32 | at | float64 | at |
 |---|---:|---|---:|---|

@@ -1,15 +1,17 @@
 """The error function, its complement and its inverse; the standard normal's distribution function."""
 from __future__ import annotations
 
-from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial, two_chains
-from flambeau_kernels.scalar.exponential import bounded_exp, exp, medium_exp
+from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial
+from flambeau_kernels.scalar.exponential import ROUNDS_32, bounded_exp, exp, medium_exp
 from flambeau_kernels.scalar.logarithm import medium_log
-from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, fma, select, sqrt
+from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, fma, select, shift_left, sqrt
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 SQRT_HALF = 0.7071067811865476
-ERFC_K, NDTR_TOP = 3.75, 5.5                          # see fit.py
-NDTR_ZERO, NDTR_NEAR_ZERO = 12.9, 14.2               # from here on the lower tail is less than float32's smallest (normal) number
+INV_SQRT_TAU = 0.3989422804014327
+HALF_LOG2_E = 0.7213475204444817
+ERFC_K, NDTR_K = 3.75, 4.0                            # see fit.py
+NDTR_ZERO = 12.9                                      # from here on the lower tail is less than float32's smallest normal number
 
 
 def erf32(x: Symbol) -> Symbol:
@@ -53,24 +55,28 @@ def erfc32(x: Symbol) -> Symbol:
     return keep_nan(x, select(x < 0, 2.0 - tail, tail).to(F32))
 
 
+def _half_square32(a: Symbol) -> Symbol:
+    """exp(-a**2 / 2) in float32 for 0 <= a < 13, to 4 units below 3; some number, or nan, for any other a."""
+    square = a * a
+    t = fma(square, -HALF_LOG2_E, ROUNDS_32)
+    r = fma(square, -HALF_LOG2_E, -(t - ROUNDS_32))
+    p = fma(r, polynomial("exp2_short.float32", r), 1.0)
+    return (shift_left(t.bits(), 23) + p.bits()).float_of_bits()
+
+
 def ndtr32(x: Symbol) -> Symbol:
-    """By one exponential, whose exponent has two polynomials."""
+    """By one exponential and one division. nan comes through by itself."""
     a = abs(x)
-    near = a * two_chains("ndtr_exponent.float32", a)
-    far = fma(0.5 * a, a, polynomial("ndtr_tail.float32", a))
-    half = select(a < NDTR_ZERO, bounded_exp(-select(a < NDTR_TOP, near, far), -1), 0.0)
-    return keep_nan(x, select(x < 0, half, 1.0 - half))
-
-
-def ndtr_near32(x: Symbol) -> Symbol:
-    """`ndtr32` with the first of its exponents alone. Below -5.5 it falls too slowly: under 2e-8, and right to that.
-
-    It is for products with `x`, which are nan where `x` is: here nan gives 1.
-    """
-    a = abs(x)
-    exponent = -(a * two_chains("ndtr_exponent.float32", select(a < NDTR_TOP, a, NDTR_TOP)))
-    half = select(a < NDTR_NEAR_ZERO, bounded_exp(exponent, -1), 0.0)
+    share = 1.0 / (a + NDTR_K)
+    scaled = share * polynomial("ndtr.float32", fma(share, -2 * NDTR_K, 1.0))
+    half = select(a >= NDTR_ZERO, 0.0, _half_square32(a) * scaled)
     return select(x < 0, half, 1.0 - half)
+
+
+def normal_density32(x: Symbol) -> Symbol:
+    """By the exponential that `ndtr32` has, which is there once where both are computed."""
+    a = abs(x)
+    return keep_nan(x, select(a >= NDTR_ZERO, 0.0, _half_square32(a) * INV_SQRT_TAU))
 
 
 def ndtr64(x: Symbol) -> Symbol:
@@ -79,6 +85,13 @@ def ndtr64(x: Symbol) -> Symbol:
     square = 0.5 * a * a
     half = 0.5 * _scaled_tail(a * SQRT_HALF, square, fma(0.5 * a, a, -square))
     return keep_nan(x, select(x < 0, half, 1.0 - half))
+
+
+def normal_density64(x: Symbol) -> Symbol:
+    a = clamp(abs(x), 0.0, 40.0)
+    square = 0.5 * a * a
+    e, lost = exp(-square), fma(0.5 * a, a, -square)
+    return keep_nan(x, fma(e, -lost, e) * INV_SQRT_TAU)
 
 
 def _erfinv_near(x: Symbol, accuracy: str) -> Symbol:

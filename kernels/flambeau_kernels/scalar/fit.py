@@ -23,6 +23,7 @@ LOG_Z = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2 * mp.mpf("1.001")
 # erfc(x) exp(x**2) on [0, inf) as a polynomial of t = (x - K) / (x + K): Shepherd and Laframboise 1981,
 # "Chebyshev Approximation of (1 + 2x) exp(x**2) erfc(x) in 0 <= x < inf", Math. Comp. 36.
 ERFC_K = mp.mpf("3.75")
+NDTR_K, NDTR_END = mp.mpf(4), mp.mpf("12.95")
 
 
 def near_zero(function: Callable, limit: object) -> Callable:
@@ -76,12 +77,9 @@ def erf_exponent(x):                                  # erf(x) = 1 - exp(-x (1 +
     return -mp.log(mp.erfc(x)) / x - 1
 
 
-def ndtr_exponent(x):                                 # ndtr(-x) = exp(-x exponent(x)) / 2
-    return -mp.log(mp.erfc(x / mp.sqrt(2))) / x
-
-
-def ndtr_tail(x):                                     # ndtr(-x) = exp(-x**2 / 2 - tail(x)) / 2
-    return -mp.log(mp.erfc(x / mp.sqrt(2))) - x**2 / 2
+def ndtr_scaled(t):                                   # (x + K) exp(x**2 / 2) ndtr(-x), t = 1 - 2 K / (x + K)
+    x = NDTR_K * (1 + t) / (1 - t)
+    return (x + NDTR_K) * mp.exp(x**2 / 2) * mp.erfc(x / mp.sqrt(2)) / 2
 
 
 def erfinv_of(w: Callable) -> Callable:
@@ -110,6 +108,7 @@ FITS = {
     "exp": (near_zero(exp_tail, Z(1) / 2), (-HALF_LN2, HALF_LN2), 4, 10),
     "exp_medium": (near_zero(exp_tail, Z(1) / 2), (-HALF_LN2, HALF_LN2), 6, None),
     "exp2": (near_zero(exp2_tail, mp.log(2)), (-Z("0.5005"), Z("0.5005")), 6, 12),
+    "exp2_short": (near_zero(exp2_tail, mp.log(2)), (-Z("0.5005"), Z("0.5005")), 5, None),
     "log": (near_zero(log_tail, Z(2) / 3), (Z(0), LOG_Z), 3, 7),
     "log_medium": (near_zero(log_tail, Z(2) / 3), (Z(0), LOG_Z), 5, None),
     "log_second": (near_zero(log_tail2, Z(2) / 5), (Z(0), LOG_Z), None, 7),
@@ -121,8 +120,7 @@ FITS = {
     "atan": (near_zero(odd(mp.atan), -Z(1) / 3), (Z(0), Z("0.1718")), 5, 11),
     "erf": (near_zero(erf_factor, 2 / mp.sqrt(mp.pi) - 1), (Z(0), Z("0.93") ** 2), 6, 13),
     "erf_exponent": (erf_exponent, (Z("0.9"), Z("4.05")), 8, None),
-    "ndtr_exponent": (near_zero(ndtr_exponent, mp.sqrt(2 / mp.pi)), (Z(0), Z("5.5")), 9, None),
-    "ndtr_tail": (ndtr_tail, (Z("5.45"), Z("14.25")), 6, None),
+    "ndtr": (ndtr_scaled, (Z(-1), (NDTR_END - NDTR_K) / (NDTR_END + NDTR_K)), 9, None),
     "erfc": (erfc_scaled, (Z(-1), Z("0.99999999999")), 14, 26),
     "erfinv": (erfinv_of(lambda w: w), (Z("1e-30"), Z("5.01")), 9, 11),
     "erfinv_tail": (erfinv_of(lambda v: v**2), (mp.sqrt(Z("4.99")), Z("6.1")), 13, 13),
