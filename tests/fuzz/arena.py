@@ -5,7 +5,8 @@ to run, and are killed when it takes too long; whoever dies is replaced, and the
 
 - abort: the process ended, by a signal or the guard around arrays (`FLAMBEAU_GUARD_MEMORY=1`), unless the unit's programs end
   PyTorch alone so, and not ours alone: what it wrote beside its arrays comes to light in the middle of anything;
-- hang: longer than the limit, where PyTorch answers within a tenth of it: what takes PyTorch as long loops as often;
+- hang: longer than the limit, where PyTorch answers within a tenth of it: what takes PyTorch as long loops as often, and is given
+  up as soon as that is known;
 - untyped: an exception of a kind that PyTorch's callers do not expect, and PyTorch does not raise;
 - fell: an exception that no line of ours raised on purpose, where PyTorch answers or raises another type.
 
@@ -47,6 +48,7 @@ LIMIT = 30.0                                          # seconds for a program; t
 STARTING = 2.0                                        # seconds that a process may take to be there, on a busy machine
 MEMORY = 4 << 30                                      # bytes that a worker may have beyond what it began with
 FAILURES = ("abort", "hang", "untyped", "fell")
+NOTES = ("refused", "accepted", "type", "value")
 # PyTorch's own OverflowError counts where a line of ours raises it and PyTorch refuses too, perhaps for another argument.
 TYPED = frozenset(("RuntimeError", "TypeError", "ValueError", "IndexError", "NotImplementedError", "_LinAlgError", "LinAlgError"))
 
@@ -101,7 +103,7 @@ class Report:
 
     def summary(self) -> str:
         failed = sum(self.counts[k] for k in FAILURES)
-        counted = ", ".join(f"{k} {self.counts[k]}" for k in (*FAILURES, "refused", "accepted", "type", "value", "theirs died"))
+        counted = ", ".join(f"{k} {self.counts[k]}" for k in (*FAILURES, *NOTES, "both hang", "theirs died"))
         return f"{self.programs} programs, {self.answered} answered by both; {failed} failures ({counted})"
 
 
@@ -272,6 +274,8 @@ class Worker:
 
     def __init__(self, units: list[int], source: Source, libs: Any, scopes: Any) -> None:
         self.units, self.slot, self.buffer = units, Slot(), b""
+        self.status: int | None = None
+        self.asked = 0.0                              # when the program began of which PyTorch was asked whether it ends
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the worker lives
         self.slot.write(-1, BETWEEN, [])
         self.receive, send = os.pipe()
@@ -303,8 +307,10 @@ class Worker:
 
     def ended(self) -> int | None:
         """The exit status, or None while it runs."""
-        done, status = os.waitpid(self.process, os.WNOHANG)
-        return status if done else None
+        if self.status is None:
+            done, status = os.waitpid(self.process, os.WNOHANG)
+            self.status = status if done else None
+        return self.status
 
     def kill(self) -> None:
         os.kill(self.process, signal.SIGKILL)
@@ -397,7 +403,15 @@ def run(
                     found(Finding(*line))
             unit, phase, began, programs = worker.slot.read()
             program = programs[-1]
-            hangs = status is None and phase != BETWEEN and time.monotonic() - began > limit
+            waited = time.monotonic() - began if status is None and phase != BETWEEN else 0.0
+            both_hang = False
+            if phase == OURS and waited > limit / 10 and worker.asked != began:
+                worker.asked = began
+                asked = _alone(libs[1], scopes[1], [without_damage(program)], max(limit / 10, STARTING))
+                if worker.ended() is not None or worker.slot.read()[2] != began:
+                    continue
+                both_hang = asked is None
+            hangs = both_hang or waited > limit
             if hangs:
                 worker.kill()
             elif status is None:
@@ -405,11 +419,10 @@ def run(
             if status != 0:
                 if phase == THEIRS or not hangs and _is_theirs(libs, scopes, programs, limit):
                     report.counts["theirs died"] += 1
+                elif both_hang:
+                    report.counts["both hang"] += 1
                 elif hangs:
-                    if _alone(libs[1], scopes[1], [without_damage(program)], max(limit / 10, STARTING)) is not None:
-                        found(Finding("hang", unit, program, f"no answer within {limit} s", "answers", ""))
-                    else:
-                        report.counts["both hang"] += 1
+                    found(Finding("hang", unit, program, f"no answer within {limit} s", "answers", ""))
                 else:
                     found(Finding("abort", unit, program, f"status {status}: {worker.complaint()}", "", ""))
             if status != 0 and unit < 0:

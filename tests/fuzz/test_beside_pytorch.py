@@ -57,6 +57,17 @@ def test_programs_that_end_badly_are_failures_and_the_search_goes_on():
     assert "4 failures (abort 1, hang 1, untyped 1, fell 1, refused 1," in report.summary()
 
 
+def test_what_takes_pytorch_as_long_is_given_up_before_the_limit():
+    def programs(unit):
+        yield "while True:\n    pass"
+
+    began = time.monotonic()
+    report = arena.run(range(1), programs, _libraries(), ({}, {}), jobs=1, limit=20.0)
+
+    assert report.counts == {"both hang": 1}
+    assert time.monotonic() - began < 15.0
+
+
 def test_what_pytorch_dies_of_alone_is_no_finding():
     dies, lives = "import os; os._exit(3) if torch.__name__ == '{}' else 0", "pass"
     libs = _libraries()
