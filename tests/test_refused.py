@@ -124,3 +124,24 @@ def test_what_pytorch_has_no_deterministic_algorithm_for_is_refused_when_one_is_
     finally:
         fb.use_deterministic_algorithms(False)
     assert made.tolist() == expected == call().tolist()
+
+
+LOGS, LABELS = fb.zeros(9, 1, 4), fb.ones(1, 4, dtype=fb.int64)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: F.ctc_loss(LOGS, LABELS, (9,), (1,), zero_infinity=fb.ones(())), "zero_infinity"),
+        (lambda: F.lp_pool1d(X, 0, 1, ceil_mode=3), "ceil_mode"),
+        (lambda: F.max_pool1d(X, 2, ceil_mode=1), "ceil_mode"),
+        (lambda: fb.nn.AvgPool2d(2, ceil_mode=None)(fb.ones(1, 4, 4)), "ceil_mode"),
+        (lambda: fb.full_like(X, 2.5, dtype=float("nan")), "dtype"),
+        (lambda: fb.mvlgamma(V + 3, 1.5), "p"),
+        (lambda: fb.nn.AdaptiveLogSoftmaxWithLoss(6, 9, [3, 6], 2.0)(np.int64(1), LABELS[0]), "input"),
+        (lambda: fb.nn.AdaptiveLogSoftmaxWithLoss(6, 9, [3, 6], 2.0)(fb.ones(4, 6), np.int64(1)), "target"),
+    ],
+)
+def test_arguments_of_another_type_are_named(call: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=f"argument '{name}' must be"):
+        call()

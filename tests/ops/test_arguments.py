@@ -121,3 +121,15 @@ def test_outs_that_must_have_the_dtype_of_the_result(oracle: Any) -> None:
     """
 
     assert not disagreements(oracle, programs)
+
+
+@pytest.mark.filterwarnings("ignore:This overload of")
+def test_a_factor_between_numbers_may_be_given_by_position_as_in_older_programs() -> None:
+    x = fb.ones(2)
+
+    found = [fb.add(x, 2, 3.0), fb.sub(x, 2, 3), fb.ones(2).add_(2, 3)]
+
+    assert [f.tolist() for f in found] == [[7, 7], [-5, -5], [7, 7]]
+    for wrong in (lambda: fb.add(x, 2, 3, 4), lambda: fb.add(x, x, 2), lambda: fb.add(x, 2, "a"), lambda: fb.addcmul(x, 2, 3, x)):
+        with pytest.raises(TypeError, match=r"takes . positional arguments"):
+            wrong()

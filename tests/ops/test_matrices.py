@@ -396,6 +396,23 @@ def test_the_gradient_of_a_singular_determinant_is_its_cofactors():
     close(x.grad, [[4.0, -2.0], [-2.0, 1.0]])
 
 
+@pytest.mark.parametrize("log", [fb.logdet, lambda x: fb.linalg.slogdet(x)[1]])
+def test_the_gradient_of_the_logarithm_of_a_singular_determinant_is_not_finite_and_that_of_others_beside_it_is(log):
+    x = fb.stack([fb.ones(2, 2), fb.eye(2)]).requires_grad_()
+    log(x).sum().backward()
+
+    assert not x.grad[0].isfinite().any()
+    close(x.grad[1], np.eye(2))
+
+
+@pytest.mark.filterwarnings("ignore:torch.lu is deprecated")
+def test_the_older_lu_factorizes_singular_matrices():
+    factors, pivots = fb.ones(3, 3).lu()
+
+    close(factors, [[1, 1, 1], [1, 0, 0], [1, 0, 0]])
+    assert pivots.tolist() == [1, 2, 3]
+
+
 def test_a_norm_at_zero_has_the_subgradient_zero():
     x = fb.zeros(3, requires_grad=True)
     L.vector_norm(x).backward()

@@ -237,6 +237,17 @@ def test_functions_that_make_tensors_refuse_an_out_that_requires_grad(maker: str
     assert out.tolist() == [MARK] * 2
 
 
+@pytest.mark.parametrize("name", ["eq", "lt", "ge", "logical_and", "logical_xor"])
+def test_comparisons_of_what_requires_grad_are_written_into_an_out(name: str) -> None:
+    x, y, out = fb.tensor([0.0, 1.0, 2.0], requires_grad=True), fb.tensor([0.0, 2.0, 1.0]), fb.empty(3, dtype=fb.bool)
+
+    getattr(fb, name)(x, y, out=out)
+
+    assert out.tolist() == getattr(fb, name)(x.detach(), y).tolist()
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        fb.add(x, y, out=fb.empty(3))
+
+
 def test_normal_refuses_an_out_of_another_shape(oracle: Any) -> None:
     for lib in (oracle, fb):
         with pytest.raises(RuntimeError):

@@ -9,6 +9,7 @@ and registered with `linecache`, so tracebacks and debuggers show them.
 from __future__ import annotations
 
 import linecache
+import numbers
 import sys
 from typing import Any
 
@@ -87,13 +88,16 @@ def _by_older_signature(op: Op, values: tuple[Any, ...], options: dict[str, Any]
         options: keyword-only arguments. The first may hold one more positional argument.
     """
     name = f"{op.name}_" if in_place else op.name
-    first = op.keyword_only[0]
-    if isinstance(options[first], Tensor):
+    first, takes_numbers = op.keyword_only[0], isinstance(op, ElementwiseOp) and op.scalar_first
+    if options[first] is not op.defaults[first]:      # given twice, if it is no position further
         values = (*values, options.pop(first))
     for order in op.older:
         if len(order) != len(values):
             continue
-        if all(isinstance(v, Tensor) is not (n in op.keyword_only) for n, v in zip(order, values, strict=True)):
+        if all(
+            isinstance(v, Tensor) is not (n in op.keyword_only) or takes_numbers and isinstance(v, numbers.Number)
+            for n, v in zip(order, values, strict=True)
+        ):
             usual = ", ".join((*op.positional, "*", *op.keyword_only))
             warn_once(
                 f"This overload of {name} is deprecated:\n\t{name}({', '.join(order)})\n"

@@ -92,7 +92,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     def forward(self, input_: fb.Tensor, target_: fb.Tensor) -> _ASMoutput:
         """The log-probability of each target, and minus their mean.
 
-        Raises: RuntimeError if the shapes do not fit or a target is no class.
+        Raises: RuntimeError if the shapes do not fit or a target is no class, TypeError for what is no Tensor.
         """
         self._check_shapes(input_, target_)
         batched = target_.dim() > 0
@@ -128,6 +128,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return _ASMoutput(output if batched else output.squeeze(0), loss)
 
     def _check_shapes(self, input: fb.Tensor, target: fb.Tensor) -> None:
+        for name, given in (("input", input), ("target", target)):
+            if not isinstance(given, fb.Tensor):
+                raise TypeError(f"AdaptiveLogSoftmaxWithLoss: argument '{name}' must be Tensor, not {type(given).__name__}")
         shapes = f"input {tuple(input.shape)} and target {tuple(target.shape)}"
         if target.dim() == 1:
             if input.shape[0] != target.shape[0]:

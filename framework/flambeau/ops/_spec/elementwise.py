@@ -281,7 +281,7 @@ class ElementwiseOp(Op):
         if answer is not NotImplemented:
             return answer
         args, compute, result, shape, place = self.prepare(args)
-        with_grad = _state.grad_enabled() and any(isinstance(a, Tensor) and a._node is not None for a in args)
+        with_grad = self.records and _state.grad_enabled() and any(isinstance(a, Tensor) and a._node is not None for a in args)
         check_out(self, out, result, device_of(out._array) if place == "cpu" and not out._lacks_values else place_of(place), with_grad)
         check_writable(self, out, out._array.shape != shape)
         if out.dtype is not result and self.exact_out:

@@ -506,7 +506,7 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
             return seen
     if (
         memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (IN_FORCE and interpreted())
-        and _fits_plainly(fill_value, input._array.dtype if dtype is None else dtype.numpy)
+        and _fits_plainly(fill_value, input._array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy)
     ):  # fmt: skip
         made = _like_quickly(np.empty, input._array, dtype)
         if made is not None:

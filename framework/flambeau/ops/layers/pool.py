@@ -19,6 +19,7 @@ from .._spec import (
     OUT,
     composite,
     describe,
+    need_bools,
     need_int,
     need_number,
     primitive,
@@ -73,6 +74,7 @@ def _windows(
 ) -> Windows:
     from flambeau_kernels.cpu.pool import Window
 
+    need_bools(op, ceil_mode=ceil_mode)
     kernel = as_ints(op, "kernel_size", kernel, n)
     stride = (
         kernel

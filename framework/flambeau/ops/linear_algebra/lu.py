@@ -185,14 +185,13 @@ def _unpacked(packed: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _old_lu(A, pivot=True, get_infos=False):
-    """``(LU, pivots)``: `linalg.lu_factor`, with `get_infos` ``(LU, pivots, info)`` as of `linalg.lu_factor_ex`.
+    """``(LU, pivots)`` as of `linalg.lu_factor`, of singular matrices too; with `get_infos` ``(LU, pivots, info)``.
 
-    Arguments as for `linalg.lu_factor`.
+    Arguments as for `linalg.lu_factor`; `info` as of `linalg.lu_factor_ex`.
     """
-    if get_infos:
-        _check_pivot("linalg.lu_factor", A, pivot)
-        return return_type("_lu_with_info", ("LU", "pivots", "info"))(lu_of(A))
-    return tuple(_lu_factor(A, pivot))
+    _check_pivot("linalg.lu_factor", A, pivot)
+    made = lu_of(A)
+    return return_type("_lu_with_info", ("LU", "pivots", "info"))(made) if get_infos else (made[0], made[1])
 
 
 _old_lu.__name__ = "lu"

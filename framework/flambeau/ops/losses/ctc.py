@@ -10,7 +10,7 @@ from flambeau_kernels.cpu import ctc as kernels
 
 from ... import dtypes
 from ...tensor import Tensor, wrap
-from .._spec import composite, need_int, primitive
+from .._spec import composite, need_bools, need_int, primitive
 from .loss import reduced, reduction_of
 
 F = "nn.functional"
@@ -125,6 +125,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     Raises: RuntimeError for lengths, shapes and labels that do not go together.
     Source: Graves et al. 2006, "Connectionist Temporal Classification", ICML.
     """
+    need_bools("ctc_loss", zero_infinity=zero_infinity)
     reduction, blank = reduction_of(reduction), need_int("ctc_loss", "blank", blank)
     if log_probs.dtype.name not in ("float32", "float64"):
         raise NotImplementedError(f'"ctc_loss" not implemented for {log_probs.dtype}; use float32 or float64')
@@ -164,7 +165,7 @@ _FEW = 1 << 14  # elements that one thread soon goes through
 def _few_samples(logs, labels, input_lengths, target_lengths, blank, reduction, zero_infinity):
     """A few samples ``(T, N, C)`` with padded targets, all in host memory; whatever is wrong is said above."""
     how = _REDUCED.get(reduction)
-    if logs.ndim != 3 or labels.ndim != 2 or how is None:
+    if logs.ndim != 3 or labels.ndim != 2 or how is None or zero_infinity.__class__ is not bool:
         return None
     steps, batch, classes = logs.shape
     if not 0 < logs.size <= _FEW or labels.size * steps > _FEW or batch > kernels.MOST_SAMPLES or labels.shape[0] != batch:
@@ -176,4 +177,4 @@ def _few_samples(logs, labels, input_lengths, target_lengths, blank, reduction, 
             return None
     if inputs.shape != (batch,) or lengths.shape != (batch,) or blank.__class__ is not int or not 0 <= blank < classes:
         return None
-    return kernels.few_losses(logs, labels, inputs, lengths, blank, how, bool(zero_infinity))
+    return kernels.few_losses(logs, labels, inputs, lengths, blank, how, zero_infinity)

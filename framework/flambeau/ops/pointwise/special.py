@@ -45,7 +45,18 @@ from flambeau_kernels.vocabulary import (
 from ... import dtypes
 from ...tensor import Tensor
 from .._promote import common, floating, only, refuse
-from .._spec import FUNCTION, INPLACE, METHOD, OPS, OUT, check_room, composite, elementwise, looks_at
+from .._spec import (
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OPS,
+    OUT,
+    check_room,
+    composite,
+    elementwise,
+    looks_at,
+    need_int,
+)
 
 PLAIN = FUNCTION | OUT
 SQRT_2_OVER_PI, SQRT_HALF, SQRT_2PI = sqrt(2 / pi), sqrt(0.5), sqrt(2 * pi)
@@ -257,10 +268,7 @@ def mvlgamma(input, p):
 
     Raises: RuntimeError unless `p` is at least 1, or for complex and bool input.
     """
-    if isinstance(p, Tensor) or not isinstance(p, int):
-        raise TypeError(f"mvlgamma(): argument 'p' must be int, not {type(p).__name__}")
-    if p >= 1 << 63:
-        raise ValueError(f"mvlgamma(): Overflow when unpacking long long: 'p' is 2**63 or more: {p}")
+    p = need_int("mvlgamma", "p", p)
     if p < 1:
         raise RuntimeError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
     if input.is_complex() or input.dtype is dtypes.bool:
