@@ -118,15 +118,19 @@ class ViewOp(PrimitiveOp):
     def record_view(self, made: Tensor, source: Tensor, rest: Any) -> None:
         """Give `made` a node that leads to that of `source`."""
         if self.saves_plainly:
-            node = made._node = _new(self.node_class)
-            node.seq = _next_seq()
-            node.parents = (source._node,)
-            node.hooks = None
-            node.saved = (source._array.shape, *rest)
-            node.versions = ()
-            node.shape = 0
+            self.save_shape(made, source, source._array.shape, rest)
         else:
             self.record((made,), (source, *rest), False)
+
+    def save_shape(self, made: Tensor, source: Tensor, shape: Any, rest: Any) -> None:
+        """Give `made` a node that saves what lies where in `source`, for gradients that read nothing else."""
+        node = made._node = _new(self.node_class)
+        node.seq = _next_seq()
+        node.parents = (source._node,)
+        node.hooks = None
+        node.saved = (shape, *rest)
+        node.versions = ()
+        node.shape = 0
 
     def part(self, index: int) -> _Part:
         """One of several views as an op of its own."""

@@ -863,23 +863,25 @@ def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = No
                 f"a storage size of {last * step} are out of bounds for storage of size {len(buffer)}"
             )
         made = _arrays.restride(a, size, tuple(s * step for s in stride), offset * step, buffer)
-    view = as_strided.finish((input, size, stride, offset), made)
-    if view._node.__class__ is as_strided.node_class:
-        # The gradient reads where the elements of `input` lie, not what they are, so they may be overwritten.
-        node = view._node
-        node.saved = (Geometry(a.shape, input.stride(), input.storage_offset()), *node.saved[1:])
-        node.versions = ()
-    return view
+    return as_strided.finish((input, size, stride, offset), made)
 
 
 as_strided.run = _run_as_strided  # type: ignore[method-assign]
 
 
+def _record_restrided(made: Tensor, source: Tensor, rest: Any) -> None:
+    # The gradient reads where the elements of `source` lie, not what they are, so they may be overwritten.
+    as_strided.save_shape(made, source, Geometry(source._array.shape, source.stride(), source.storage_offset()), rest)
+
+
+as_strided.record_view = _record_restrided  # type: ignore[method-assign]
+
+
 @as_strided.forwards
 def _restrided(input, size, stride, storage_offset):
-    """A part of rows in host memory that nothing is recorded of."""
+    """A part of rows in host memory."""
     a = getattr(input, "_array", None)
-    if a.__class__ is not ndarray or input._node is not None or size.__class__ is not tuple or stride.__class__ is not tuple:
+    if a.__class__ is not ndarray or size.__class__ is not tuple or stride.__class__ is not tuple:
         return None
     step, own = a.itemsize, input.storage_offset()
     offset = own if storage_offset is None else storage_offset
