@@ -343,3 +343,22 @@ def test_outs_that_cannot_hold_a_result_are_refused_and_others_resized(oracle: A
     """
 
     assert not disagreements(oracle, programs)
+
+
+def test_an_out_in_the_memory_of_an_operand_is_refused_whatever_tells_of_it():
+    memory = np.ones((3, 3), np.float32)
+    x, out = fb.from_numpy(memory), fb.from_numpy(memory)  # two records of one memory
+
+    with pytest.raises(RuntimeError, match="single memory location"):
+        fb.gather(x, 0, fb.zeros(3, 3, dtype=fb.int64), out=out)
+
+
+def test_an_out_of_the_right_shape_is_written_and_its_version_counted():
+    x, out = fb.randn(2, 3), fb.zeros(2, 4)
+    w = fb.randn(3, 4)
+
+    made = fb.mm(x, w, out=out)
+
+    assert made is out
+    assert out._version == 1
+    assert fb.equal(out, x @ w)

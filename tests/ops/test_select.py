@@ -137,3 +137,33 @@ def test_scatter_add_gives_the_same_bits_every_time():
     runs = {tuple(fb.zeros(7).scatter_add(0, where, values).tolist()) for _ in range(3)}
 
     assert len(runs) == 1
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.int64, fb.bfloat16], ids=str)
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_an_expanded_index_gives_the_bits_of_its_copy(dim, dtype):
+    a = fb.randn(6, 5, 4).to(dtype)
+    shape = [6, 5, 4]
+    shape[dim] = 9
+    shown = [1, 1, 1]
+    shown[dim] = 9
+    index = fb.randint(0, a.shape[dim], (9,)).view(shown).expand(shape)
+    src = fb.randn(shape).to(dtype)
+
+    for at in (index, index[:, :, :3], index[:5]):  # of all slices, of a part of each, and of some
+        whole = at.clone(memory_format=fb.contiguous_format)
+        assert fb.equal(a.gather(dim, at), a.gather(dim, whole))
+        assert fb.equal(a.scatter_add(dim, at, src), a.scatter_add(dim, whole, src))
+        assert fb.equal(a.clone().scatter_add_(dim, at, src), a.scatter_add(dim, whole, src))
+        for reduce in ("sum", "mean", "amax", "prod"):
+            expected = a.scatter_reduce(dim, whole, src, reduce, include_self=False)
+            assert fb.equal(a.scatter_reduce(dim, at, src, reduce, include_self=False), expected)
+
+
+def test_an_expanded_index_out_of_range_is_refused():
+    index = fb.tensor([0, 7]).view(2, 1).expand(2, 3)
+
+    with pytest.raises(RuntimeError, match="index 7"):
+        fb.zeros(3, 3).gather(0, index)
+    with pytest.raises(RuntimeError, match="index 7"):
+        fb.zeros(3, 3).scatter_add_(0, index, fb.ones(2, 3))

@@ -22,7 +22,7 @@ __all__ = [
     "add_at", "combine_along", "combine_few", "combined_along", "combined_few", "corner", "few_along", "few_slices",
     "fill_masked", "fill_masked_into", "gather", "gather_rows", "has_negative", "identity_of", "in_range", "masked",
     "nonzero", "pick", "places", "put", "put_along", "put_along_into", "put_masked", "put_masked_into", "reduce_at",
-    "reduce_along", "reduce_rows", "sum_along_into", "sum_rows_into", "summed_along", "take_rows",
+    "reduce_along", "reduce_rows", "repeated_vector", "sum_along_into", "sum_rows_into", "summed_along", "take_rows",
 ]  # fmt: skip
 
 _ATS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
@@ -89,6 +89,20 @@ def few_along(shape: tuple[int, ...], dim: int, index: np.ndarray, most: int = F
         return (index,)
     grid = _cached_grid(own, dim)
     return (*grid[:dim], index, *grid[dim + 1 :])
+
+
+def repeated_vector(index: np.ndarray, dim: int, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The int64 vector that `index`, as `expand` leaves it, repeats in all dimensions of `shape` but `dim`; None for others.
+
+    What `gather` and `scatter` do by such an index is done by whole slices of an array of `shape`.
+    """
+    own = index.shape
+    if len(own) < 2 or len(own) != len(shape) or index.dtype is not _INT64 or not index.size:
+        return None
+    for d, step in enumerate(index.strides):
+        if d != dim and (own[d] != shape[d] or step and own[d] > 1):
+            return None
+    return np.ascontiguousarray(index[(0,) * dim + (_ALL,) + (0,) * (len(own) - 1 - dim)])
 
 
 def few_slices(shape: tuple[int, ...], dim: int, index: np.ndarray, source: tuple[int, ...] | None = None) -> tuple[Any, ...] | None:
@@ -165,6 +179,7 @@ def combined_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarra
     """A copy of `a` with `values` combined into it, as by `reduce_along`; None where `combine_along` refuses."""
     if index.dtype is not _INT64 or index.ndim != a.ndim or not _pays(index.size):
         return None
+    index, values = np.ascontiguousarray(index), np.ascontiguousarray(values)
     made = np.array(a, order="C")
     if not include_self and not combine_along(made, dim, index, np.full(index.shape, identity_of(reduce, a.dtype), a.dtype), "put"):
         return None
@@ -180,13 +195,16 @@ def combined_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarra
 def summed_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, mean: bool, include_self: bool) -> np.ndarray | None:
     """`combined_along` of sums and means by native launchers; None where they refuse."""
     made = a.copy()
-    if not include_self and hot_calls.put_along(made, dim, index, np.zeros(index.shape, a.dtype)) is None:
+    put, add, shape, vector = hot_calls.put_along, hot_calls.add_along, index.shape, repeated_vector(index, dim, a.shape)
+    if vector is not None:
+        put, add, index = hot_calls.put_slices, hot_calls.add_slices, vector
+    if not include_self and put(made, dim, index, np.zeros(shape, a.dtype)) is None:
         return None
-    if hot_calls.add_along(made, dim, index, values) is None:
+    if add(made, dim, index, values) is None:
         return None
     if mean:
         count = np.zeros(a.shape, np.int64)
-        if hot_calls.add_along(count, dim, index, np.ones(index.shape, np.int64)) is None:
+        if add(count, dim, index, np.ones(shape, np.int64)) is None:
             return None
         _average(made, count, include_self)
     return made

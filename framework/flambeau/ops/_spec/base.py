@@ -27,6 +27,7 @@ from .writing import (
     check_writable,
     forget_overwritten,
     refresh_saved_output,
+    store_plainly,
     with_dtype_of,
     write_out,
 )
@@ -386,7 +387,7 @@ class Op:
             for target, value in zip(out, result, strict=True):
                 write_out(self, target, value, args)
             return type(result)(out) if hasattr(result, "_fields") else tuple(out)
-        return write_out(self, out, result, args)
+        return out if store_plainly(out, result, args) else write_out(self, out, result, args)
 
     def set_overlap(self, rule: Overlap) -> None:
         """Take over what a declaration says of memory in common."""

@@ -130,6 +130,29 @@ def raise_other_dtype(op: Any, expected: Any, out: Tensor) -> None:
     raise RuntimeError(f"{op.qualified}(): Expected out tensor to have dtype {expected}, but got {out.dtype} instead")
 
 
+def store_plainly(out: Any, result: Any, args: Any) -> bool:
+    """Store `result` of `args` in `out` where nothing speaks against it, and say whether that was done; `write_out` has the checks.
+
+    Both are contiguous arrays of one shape and dtype without a history, and no operand has memory in common with `out`.
+    """
+    if out.__class__ is not Tensor or result.__class__ is not Tensor or out._node is not None or result._node is not None:
+        return False
+    a, made = out._array, result._array
+    if a.__class__ is not ndarray or made.__class__ is not ndarray or a.dtype is not made.dtype or a.shape != made.shape:
+        return False
+    if out._view_of is not None and out._view_of[0]._node is not None or _state.MARKED or not a.flags.carray:
+        return False
+    for x in args:
+        if isinstance(x, Tensor):
+            if x._storage is out._storage or np.may_share_memory(x._array, a):
+                return False
+        elif x.__class__ in (list, tuple) and any(isinstance(y, Tensor) for y in x):
+            return False
+    a[...] = made
+    bump(out)
+    return True
+
+
 def write_out(op: Any, out: Any, result: Tensor, args: Any = ()) -> Tensor:
     """Store `result` of `args` in `out`.
 

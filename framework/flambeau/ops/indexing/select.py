@@ -206,6 +206,9 @@ def _gather_shape(input, dim, index, sparse_grad):
 @gather.plan(wraps="dim")
 def _gather_planned(a, dim, at, sparse_grad):
     made = hot_calls.pick_along(a, dim, at)
+    if made is None and at.ndim > 1:
+        rows = kernel.repeated_vector(at, dim, a.shape)
+        made = None if rows is None else hot_calls.pick_slices(a, dim, rows)
     if made is not None:
         return made
     if at.size > 1024 and dim == a.ndim - 1:
@@ -216,12 +219,20 @@ def _gather_planned(a, dim, at, sparse_grad):
     return None if key is None else np.ascontiguousarray(a[key])
 
 
+def _add_along(a: Any, dim: int, at: Any, values: Any) -> bool:
+    """Add `values` to the elements of `a` that `gather` reads at `at`, where native calls do it."""
+    if hot_calls.add_along(a, dim, at, values) is not None:
+        return True
+    rows = kernel.repeated_vector(at, dim, a.shape)
+    return rows is not None and hot_calls.add_slices(a, dim, rows, values) is not None
+
+
 @gather.vjp_on_arrays
 def _gather_raw(grad, input_shape, dim, index, sparse_grad):
     if sparse_grad:
         return None
     whole = np.zeros(input_shape, grad.dtype)
-    if not index.size or hot_calls.add_along(whole, dim, index, grad) is not None:
+    if not index.size or _add_along(whole, dim, index, grad):
         return (whole, None)
     return (kernel.reduce_along(whole, dim, index, grad, "sum", True), None)
 
@@ -485,7 +496,7 @@ scatter_add.inplace_rule = writes_straight(scatter_add, kernel.sum_along_into)
 
 @scatter_add.plan(stores=True, wraps="dim")
 def _scatter_add_planned(a, dim, at, src):
-    if hot_calls.add_along(a, dim, at, src) is not None:
+    if _add_along(a, dim, at, src):
         return True
     key = kernel.few_along(a.shape, dim, at)
     if key is None:
