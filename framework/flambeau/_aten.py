@@ -68,6 +68,16 @@ def random_names() -> frozenset[str]:
 
 
 @functools.cache
+def costly_names() -> frozenset[str]:
+    """Names of all functions and operators that graphs do not compute a second time."""
+    from .ops import _derive
+    from .ops._spec import OPS
+
+    _derive.load_all()
+    return frozenset(name for op in OPS.values() if op.costly for name in (op.name, name_of(op)) if name)
+
+
+@functools.cache
 def schema(name: str, overload: str) -> Any:
     """The schema of an overload, as `flambeau.library` has it. Raises: AttributeError if it has none."""
     from .library._schema import parse_schema

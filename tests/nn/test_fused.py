@@ -10,6 +10,8 @@ import pytest
 import flambeau as fb
 import flambeau.nn.functional as F
 from flambeau import nn
+from flambeau.ops import _derive
+from flambeau.ops._spec import OPS
 from flambeau.ops.layers import fused
 from flambeau.ops.layers.fused import linear_activation
 from flambeau_kernels.engine import llvm
@@ -132,7 +134,12 @@ def test_errors_name_the_layer():
     assert "in linear2: Linear" in "\n".join(caught.value.__notes__)
 
 
-@pytest.mark.parametrize("activation", [None, *fused.ACTIVATIONS])
+def finishing_products():
+    _derive.load_all()
+    return sorted({op.name for op in OPS.values() if op.finishes_products})
+
+
+@pytest.mark.parametrize("activation", [None, *finishing_products()])
 def test_linear_activation_is_its_parts(activation, count):
     x, weight, bias, residual = fb.randn(3, 60, 50), fb.randn(110, 50), fb.randn(110), fb.randn(3, 60, 110)
     residual[0, 0, 0], x[1, 1, 1] = math.nan, math.inf

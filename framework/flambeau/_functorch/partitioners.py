@@ -6,20 +6,13 @@ import math
 import operator
 from typing import Any
 
-from .._aten import random_names
+from .._aten import costly_names, random_names
 from ..compiler._cut import Flow
 from ..fx.graph import Graph
 from ..fx.graph_module import GraphModule
 from ..fx.node import Node
 
 __all__ = ["default_partition", "draw_graph", "min_cut_rematerialization_partition"]
-
-# Operators that are not computed a second time, beside those that draw random numbers: products, convolutions and orders.
-_COSTLY = frozenset((
-    "mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "convolution", "_convolution", "einsum", "sort", "topk", "cholesky",
-    "linalg_qr", "_linalg_svd", "linalg_solve_ex", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit_functional",
-    "native_group_norm", "embedding", "gather", "index", "cumsum", "cumprod",
-))  # fmt: skip
 
 
 def _parts(joint: GraphModule, count: int) -> tuple[list[Any], list[Any], list[Node]]:
@@ -125,7 +118,7 @@ def min_cut_rematerialization_partition(
             continue
         flow.add((node, 0), (node, 1), _bytes(node))
         name = getattr(node.target, "_opname", getattr(node.target, "__name__", ""))
-        if node.op == "placeholder" or name in _COSTLY or name in random_names():
+        if node.op == "placeholder" or name in costly_names() or name in random_names():
             flow.add("start", (node, 0), math.inf)
         for user in node.users:
             if user in known:

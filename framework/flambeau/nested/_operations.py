@@ -26,6 +26,19 @@ _ELEMENTS = frozenset(
 )
 
 
+_ANSWERS: dict[str, Answer] = {}
+
+
+def _answers(name: str, named: bool = False) -> Callable[[Any], Any]:
+    """The decorated function is how the operation `name` is answered, whose name it is given first where `named`."""
+
+    def register(answer: Any) -> Any:
+        _ANSWERS[name] = functools.partial(answer, name) if named else answer
+        return answer
+
+    return register
+
+
 @functools.cache
 def answer_of(func: Any) -> Answer | None:
     """How the public function or method `func` is answered; None for what is no operation, or not one of those."""
@@ -33,8 +46,8 @@ def answer_of(func: Any) -> Answer | None:
     called = (resolve_name(func) or getattr(func, "__name__", "")).removesuffix(".__get__")
     name = op.name if op is not None else called.rpartition(".")[2]
     bare = name.rstrip("_") if not name.startswith("__") else name
-    if bare in _NAMED:
-        return _NAMED[bare]
+    if bare in _ANSWERS:
+        return _ANSWERS[bare]
     if bare in _ELEMENTS or op is not None and is_pointwise(op):
         return functools.partial(_elementwise, bare)
     return functools.partial(_BY_ELEMENTS[op.elements], bare) if op is not None and op.elements in _BY_ELEMENTS else None
@@ -189,6 +202,8 @@ def _along_one(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(whole, fb.cat([func(part, at, *rest, **given) for part in whole._parts()], at))
 
 
+@_answers("layer_norm", named=True)
+@_answers("rms_norm", named=True)
 def _over_last(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     nt, shape, *rest = args
     if len(shape) > nt.ndim - 1 - nt._ragged_idx:
@@ -202,6 +217,7 @@ def _over_last(name: str, func: Any, args: Any, kwargs: Any) -> Any:
 # -- products ----------------------------------------------------------------------------------------------------------------
 
 
+@_answers("linear")
 def _linear(func: Any, args: Any, kwargs: Any) -> Any:
     nt, *rest = args
     if not isinstance(nt, NestedTensor) or _nested(rest, kwargs):
@@ -210,6 +226,9 @@ def _linear(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, func(nt._elements, *rest, **kwargs))
 
 
+@_answers("bmm")
+@_answers("matmul")
+@_answers("__matmul__")
 def _matmul(func: Any, args: Any, kwargs: Any) -> Any:
     """A nested tensor times a matrix, or part by part times the matrices of a batch or of another nested tensor."""
     a, b = args
@@ -225,6 +244,7 @@ def _matmul(func: Any, args: Any, kwargs: Any) -> Any:
     raise RuntimeError(f"matmul(): not supported between inputs of shapes {_shape(a)} and {_shape(b)}")
 
 
+@_answers("scaled_dot_product_attention")
 def _attention(func: Any, args: Any, kwargs: Any) -> Any:
     """Attention of each sequence to itself: queries, keys and values ``(B, heads, ragged, width)``."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -245,6 +265,7 @@ def _attention(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(whole, fb.cat(made, 1), 2)
 
 
+@_answers("embedding")
 def _embedding(func: Any, args: Any, kwargs: Any) -> Any:
     nt, *rest = args
     if not isinstance(nt, NestedTensor):
@@ -255,6 +276,7 @@ def _embedding(func: Any, args: Any, kwargs: Any) -> Any:
 # -- shapes ------------------------------------------------------------------------------------------------------------------
 
 
+@_answers("unbind")
 def _unbind(func: Any, args: Any, kwargs: Any) -> Any:
     nt, dim = _bound("input dim", args, kwargs, 0)
     if dim % nt.ndim:
@@ -262,10 +284,12 @@ def _unbind(func: Any, args: Any, kwargs: Any) -> Any:
     return nt._parts()
 
 
+@_answers("__iter__")
 def _iterated(func: Any, args: Any, kwargs: Any) -> Any:
     return iter(args[0]._parts())
 
 
+@_answers("__getitem__")
 def _item(func: Any, args: Any, kwargs: Any) -> Any:
     nt, key = args
     keys = list(key) if isinstance(key, tuple) else [key]
@@ -289,6 +313,7 @@ def _item(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, nt._elements[tuple(keys[1:])], ragged - sum(isinstance(k, int) for k in before))
 
 
+@_answers("transpose")
 def _transpose(func: Any, args: Any, kwargs: Any) -> Any:
     nt, one, two = _bound("input dim0 dim1", args, kwargs)
     a, b = _dim(nt, one, "transpose") + 1, _dim(nt, two, "transpose") + 1
@@ -296,6 +321,7 @@ def _transpose(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, nt._elements.transpose(a - 1, b - 1), b if at == a else a if at == b else at)
 
 
+@_answers("permute")
 def _permute(func: Any, args: Any, kwargs: Any) -> Any:
     nt, *dims = args
     order = [d % nt.ndim for d in (dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims or kwargs["dims"])]
@@ -304,6 +330,7 @@ def _permute(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, nt._elements.permute([d - 1 for d in order[1:]]), order.index(nt._ragged_idx))
 
 
+@_answers("unsqueeze")
 def _unsqueeze(func: Any, args: Any, kwargs: Any) -> Any:
     nt, dim = _bound("input dim", args, kwargs)
     at = dim % (nt.ndim + 1)
@@ -312,6 +339,7 @@ def _unsqueeze(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, nt._elements.unsqueeze(at - 1), nt._ragged_idx + (at <= nt._ragged_idx))
 
 
+@_answers("squeeze")
 def _squeeze(func: Any, args: Any, kwargs: Any) -> Any:
     nt, dim = _bound("input dim", args, kwargs, None)
     if not isinstance(dim, int):
@@ -321,6 +349,8 @@ def _squeeze(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, nt._elements.squeeze(at), nt._ragged_idx - gone)
 
 
+@_answers("reshape")
+@_answers("view")
 def _view(func: Any, args: Any, kwargs: Any) -> Any:
     nt, *sizes = args
     if len(sizes) == 1 and isinstance(sizes[0], fb.dtype):
@@ -339,6 +369,7 @@ def _view(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, getattr(nt._elements, "reshape" if func.__name__ == "reshape" else "view")(inner), at)
 
 
+@_answers("flatten")
 def _flatten(func: Any, args: Any, kwargs: Any) -> Any:
     nt, start, end = _bound("input start_dim end_dim", args, kwargs, 0, -1)
     a, b = _dim(nt, start, "flatten"), _dim(nt, end, "flatten")
@@ -348,12 +379,15 @@ def _flatten(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, nt._elements.flatten(a, b), at + 1 - (b - a if b < at else 0))
 
 
+@_answers("unflatten")
 def _unflatten(func: Any, args: Any, kwargs: Any) -> Any:
     nt, dim, sizes = _bound("input dim sizes", args, kwargs)
     at = _not_ragged(nt, dim, "unflatten")
     return _wrapped(nt, nt._elements.unflatten(at, sizes), nt._ragged_idx + (len(sizes) - 1 if at < nt._ragged_idx - 1 else 0))
 
 
+@_answers("cat", named=True)
+@_answers("stack", named=True)
 def _joined(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     tensors, dim = _bound("tensors dim", args, kwargs, 0)
     first = next(x for x in tensors if isinstance(x, NestedTensor))
@@ -370,6 +404,7 @@ def _joined(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(first, func([x._elements for x in tensors], at - 1), ragged)
 
 
+@_answers("chunk")
 def _chunk(func: Any, args: Any, kwargs: Any) -> Any:
     nt, chunks, dim = _bound("input chunks dim", args, kwargs, 0)
     if dim % nt.ndim == 0:
@@ -380,11 +415,15 @@ def _chunk(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, func(nt._elements, chunks, _not_ragged(nt, dim, "chunk")))
 
 
+@_answers("narrow", named=True)
+@_answers("select", named=True)
+@_answers("split", named=True)
+@_answers("split_with_sizes", named=True)
 def _within(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     """`split`, `select`, `narrow` and the like, within a dimension that is neither batch nor ragged."""
     nt, *rest = args
     given = dict(kwargs)
-    where = 1 if name in ("split", "split_with_sizes", "tensor_split") else 0
+    where = 1 if name in ("split", "split_with_sizes") else 0
     dim = given.pop("dim", rest.pop(where) if len(rest) > where else 0)
     at = _not_ragged(nt, dim, name)
     rest.insert(where, at)
@@ -392,6 +431,7 @@ def _within(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, func(nt._elements, *rest, **given), nt._ragged_idx - gone)
 
 
+@_answers("expand")
 def _expand(func: Any, args: Any, kwargs: Any) -> Any:
     nt, *sizes = args
     wanted = list(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else list(sizes)
@@ -401,6 +441,7 @@ def _expand(func: Any, args: Any, kwargs: Any) -> Any:
     return _wrapped(nt, nt._elements.expand(inner))
 
 
+@_answers("contiguous")
 def _contiguous(func: Any, args: Any, kwargs: Any) -> Any:
     nt = args[0]
     if nt.is_contiguous():
@@ -412,10 +453,12 @@ def _contiguous(func: Any, args: Any, kwargs: Any) -> Any:
     return NestedTensor(fb.cat(nt._parts(), nt._ragged_idx - 1), _offsets_of(nt._lengths), None, nt._ragged_idx)
 
 
+@_answers("to_padded_tensor")
 def _padded(func: Any, args: Any, kwargs: Any) -> Any:
     return to_padded_tensor(*args, **kwargs)
 
 
+@_answers("copy")
 def _copy(func: Any, args: Any, kwargs: Any) -> Any:
     target, source = args[:2]
     if not isinstance(target, NestedTensor) or not isinstance(source, NestedTensor) or target._sizes() != source._sizes():
@@ -424,16 +467,6 @@ def _copy(func: Any, args: Any, kwargs: Any) -> Any:
     return target
 
 
-_NAMED: dict[str, Answer] = {
-    "__iter__": _iterated, "__getitem__": _item, "bmm": _matmul, "cat": functools.partial(_joined, "cat"), "chunk": _chunk,
-    "contiguous": _contiguous, "copy": _copy, "embedding": _embedding, "expand": _expand, "flatten": _flatten, "linear": _linear,
-    "matmul": _matmul, "narrow": functools.partial(_within, "narrow"), "permute": _permute, "reshape": _view,
-    "layer_norm": functools.partial(_over_last, "layer_norm"), "rms_norm": functools.partial(_over_last, "rms_norm"),
-    "scaled_dot_product_attention": _attention, "select": functools.partial(_within, "select"),
-    "split": functools.partial(_within, "split"), "split_with_sizes": functools.partial(_within, "split_with_sizes"), "squeeze": _squeeze,
-    "stack": functools.partial(_joined, "stack"), "to_padded_tensor": _padded, "transpose": _transpose, "unbind": _unbind,
-    "unflatten": _unflatten, "unsqueeze": _unsqueeze, "view": _view, "__matmul__": _matmul,
-}  # fmt: skip
 
 # By what a declaration says of elements.
 _BY_ELEMENTS = {"reduced": _reduced, "along": _along_one}

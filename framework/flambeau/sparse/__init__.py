@@ -7,8 +7,10 @@ from typing import Any
 from ._checks import as_sparse_gradcheck as as_sparse_gradcheck
 from ._checks import check_sparse_tensor_invariants as check_sparse_tensor_invariants
 
-_NAMES = ("addmm", "log_softmax", "mm", "sampled_addmm", "softmax", "spdiags", "spsolve", "sum")
-__all__ = [*_NAMES, "as_sparse_gradcheck", "check_sparse_tensor_invariants"]  # noqa: PLE0604  # all of them are strings
+__all__ = [  # operations are found by `__getattr__`
+    "addmm", "as_sparse_gradcheck", "check_sparse_tensor_invariants", "log_softmax", "mm", "sampled_addmm", "softmax", "spdiags", "spsolve",
+    "sum",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -29,4 +31,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_NAMES})
+    return sorted({*globals(), *__all__})

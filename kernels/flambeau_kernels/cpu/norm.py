@@ -59,10 +59,11 @@ class Moments:
 
     __slots__ = ("mean", "variance", "inverse")
 
-    def __init__(self) -> None:
-        self.mean: Any = None
-        self.variance: Any = None
-        self.inverse: Any = None
+    def __init__(self, mean: Any = None, variance: Any = None, inverse: Any = None) -> None:
+        self.take(mean, variance, inverse)
+
+    def take(self, mean: Any, variance: Any, inverse: Any) -> None:
+        self.mean, self.variance, self.inverse = mean, variance, inverse
 
 
 def wide(a: Any) -> Any:
@@ -156,15 +157,17 @@ def row_normalize(
     if _compiled(rows):
         from . import norm_rows
 
-        out, moments.mean, moments.variance, moments.inverse = norm_rows.normalize(rows, weight, bias, eps, centred)
+        out, *found = norm_rows.normalize(rows, weight, bias, eps, centred)
+        moments.take(*found)
         return out
     if _few(rows.size, rows.dtype):
         from . import norm_few
 
-        out, moments.mean, moments.variance, moments.inverse = norm_few.normalize(rows, weight, bias, eps, centred)
+        out, *found = norm_few.normalize(rows, weight, bias, eps, centred)
+        moments.take(*found)
         return out
     found = _find_row_moments(rows, eps, centred)
-    moments.mean, moments.variance, moments.inverse = found.mean, found.variance, found.inverse
+    moments.take(found.mean, found.variance, found.inverse)
     kind = found.inverse.dtype
     formula = (
         (_SCALED if bias is None else _SHIFTED)
@@ -317,7 +320,8 @@ def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: f
     Fills `moments` with ``(1, C)`` or ``(N, groups)``. Batch norm keeps the order of dimensions in memory.
     """
     if _few(x.size, x.dtype) and x.flags.c_contiguous and _alike(x, weight, bias):
-        out, moments.mean, moments.variance, moments.inverse = _few_channels(x, groups, weight, bias, eps)
+        out, *found = _few_channels(x, groups, weight, bias, eps)
+        moments.take(*found)
         return out
     if not _compiled(x):
         images = _as_images(x)
@@ -332,7 +336,8 @@ def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: f
         moments.inverse = 1 / np.sqrt(moments.variance + moments.variance.dtype.type(eps))
         return _from_columns(_normalize_columns(columns, moments.mean, moments.inverse, weight, bias), x.shape)
     made = norm_planes.normalize(_as_images(x), weight, bias, groups, eps)
-    out, moments.mean, moments.variance, moments.inverse = made
+    out, *found = made
+    moments.take(*found)
     return out.reshape(x.shape)
 
 

@@ -80,7 +80,7 @@ def _standardized(x: Tensor, dims: Any, eps: float, keep: Any, shape: Any) -> Te
     mean = x.mean(dims, True)
     inverse = (variance + eps).rsqrt()
     if keep is not None:
-        keep.mean, keep.variance, keep.inverse = (m.reshape(shape)._array for m in (mean, variance, inverse))
+        keep.take(mean.reshape(shape)._array, variance.reshape(shape)._array, inverse.reshape(shape)._array)
     return (x - mean) * inverse
 
 

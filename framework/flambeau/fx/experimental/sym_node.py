@@ -14,6 +14,7 @@ __all__ = ["SymNode", "SymTypes", "py_sym_types"]
 SymTypes = py_sym_types = (SymInt, SymFloat, SymBool)
 
 _RELATIONS = {"eq": sympy.Eq, "ne": sympy.Ne, "lt": sympy.Lt, "le": sympy.Le, "gt": sympy.Gt, "ge": sympy.Ge}
+_ROUNDED = {"trunc": TruncToInt, "floor": sympy.floor, "ceil": sympy.ceiling}
 _BITS = {"bitwise_and": 0, "bitwise_or": 1, "bitwise_xor": 2}
 
 
@@ -192,10 +193,8 @@ class SymNode:
             return self.wrap(sympy.Not(a), bool)
         if name == "sym_float":
             return self.wrap(a, float)
-        if name in ("trunc", "floor", "ceil"):
-            if kind is int:
-                return self.wrap(a, int)
-            return self.wrap({"trunc": TruncToInt, "floor": sympy.floor, "ceil": sympy.ceiling}[name](a), int)
+        if name in _ROUNDED:
+            return self.wrap(a if kind is int else _ROUNDED[name](a), int)
         if name == "is_integer":
             return True if a.is_integer else self.wrap(sympy.Eq(a, sympy.floor(a)), bool)
         if name == "sqrt":

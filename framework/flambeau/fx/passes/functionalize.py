@@ -271,7 +271,7 @@ class _Functional:
             pass
         elif step.index is not None:
             return self._inverse_of_part(step, source, new)
-        elif name in ("select", "slice", "diagonal", "as_strided"):
+        elif hasattr(_ops.ops.aten, f"{name}_scatter"):
             return emit(f"{name}_scatter", "default", source, new, *step.args, **step.kwargs)
         elif name in ("transpose", "swapaxes", "swapdims", "t"):
             return emit(name, "int" if name == "transpose" else "default", new, *step.args)

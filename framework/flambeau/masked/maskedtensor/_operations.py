@@ -27,6 +27,19 @@ _ON_ELEMENTS = frozenset(
 )
 
 
+_ANSWERS: dict[str, Answer] = {}
+
+
+def _answers(name: str) -> Callable[[Any], Any]:
+    """The decorated function is how the operation `name` is answered."""
+
+    def register(answer: Any) -> Any:
+        _ANSWERS[name] = answer
+        return answer
+
+    return register
+
+
 @functools.cache
 def answer_of(func: Any) -> Answer | None:
     """How the public function or method `func` is answered; None for what is no operation, or not one of those."""
@@ -36,8 +49,8 @@ def answer_of(func: Any) -> Answer | None:
     called = (resolve_name(func) or getattr(func, "__name__", "")).removesuffix(".__get__")
     name = op.name if op is not None else called.rpartition(".")[2]
     bare = name.rstrip("_") if not name.startswith("__") else name
-    if bare in _BY_NAME:
-        return _BY_NAME[bare]
+    if bare in _ANSWERS:
+        return _ANSWERS[bare]
     if bare in _ON_BOTH:
         return _on_both
     if bare in _ON_ELEMENTS:
@@ -67,6 +80,7 @@ def _wrapped(data: Any, mask: Any) -> Any:
     return type(data)(map(_wrapped, data, mask)) if isinstance(data, (list, tuple)) and not hasattr(data, "_fields") else data
 
 
+@_answers("kron")
 def _on_both(func: Any, args: Any, kwargs: Any) -> Any:
     """The operation on the elements, and on the masks; every tensor among the operands' lists has a mask.
 
@@ -128,10 +142,12 @@ def _along(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     return MaskedTensor(getattr(_ops, name)(first._elements, *rest, mask=first._masked_mask, **given), first._masked_mask)
 
 
+@_answers("all")
 def _all(func: Any, args: Any, kwargs: Any) -> Any:
     return _truth(func, args, kwargs, True)
 
 
+@_answers("any")
 def _any(func: Any, args: Any, kwargs: Any) -> Any:
     return _truth(func, args, kwargs, False)
 
@@ -142,6 +158,7 @@ def _truth(func: Any, args: Any, kwargs: Any, neutral: bool) -> Any:
     return MaskedTensor(func(filled, *rest, **kwargs), fb.any(first._masked_mask, *rest, **kwargs))
 
 
+@_answers("where")
 def _where(func: Any, args: Any, kwargs: Any) -> Any:
     """``where(condition, input, other)``: elements and masks of both are chosen from alike; without a mask all count."""
     condition, *chosen = args
@@ -152,6 +169,7 @@ def _where(func: Any, args: Any, kwargs: Any) -> Any:
     return MaskedTensor(data, func(condition, *masks).expand(data.shape))
 
 
+@_answers("copy")
 def _copy(func: Any, args: Any, kwargs: Any) -> Any:
     target, source, *rest = args
     func(elements_of(target), elements_of(source), *rest, **kwargs)
@@ -160,11 +178,13 @@ def _copy(func: Any, args: Any, kwargs: Any) -> Any:
     return target
 
 
+@_answers("__iter__")
 def _iterated(func: Any, args: Any, kwargs: Any) -> Any:
     (x,) = args
     return iter([MaskedTensor(d, m) for d, m in zip(x._elements, x._masked_mask, strict=True)])
 
 
+@_answers("__setitem__")
 def _set(func: Any, args: Any, kwargs: Any) -> Any:
     target, key, value = args
     if not isinstance(target, MaskedTensor):
@@ -173,7 +193,3 @@ def _set(func: Any, args: Any, kwargs: Any) -> Any:
     target._masked_mask[elements_of(key)] = value._masked_mask if isinstance(value, MaskedTensor) else True
 
 
-# Operations in which masks meet in a way of their own.
-_BY_NAME = {
-    "all": _all, "any": _any, "__iter__": _iterated, "where": _where, "copy": _copy, "__setitem__": _set, "kron": _on_both,
-}  # fmt: skip

@@ -73,10 +73,6 @@ def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
     return F.relu if activation == "relu" else F.gelu
 
 
-# What can be computed together with the product before it.
-_FUSED = {F.relu: "relu", fb.relu: "relu", F.gelu: "gelu", F.silu: "silu", fb.sigmoid: "sigmoid", fb.tanh: "tanh"}
-
-
 class _Layer(Module):
     """The feed-forward half that encoder and decoder layers share."""
 
@@ -97,7 +93,7 @@ class _Layer(Module):
         """``x + self._ff_block(normalized)``; where nobody could tell, without passes of their own for activation and sum."""
         if not self._is_plain():
             return x + self._ff_block(normalized)
-        hidden = _linear(self.linear1, normalized, _FUSED[self.activation], spread=True)
+        hidden = _linear(self.linear1, normalized, self.activation.flambeau_op.name, spread=True)
         return _linear(self.linear2, hidden, residual=x)
 
     def _is_plain(self) -> bool:
@@ -112,10 +108,7 @@ class _Layer(Module):
             part = parts.get(name)
             if type(part) is not kind or part._watched or part.training or "forward" in part.__dict__:
                 return False
-        try:
-            return self.activation in _FUSED
-        except TypeError:  # not hashable
-            return False
+        return getattr(getattr(self.activation, "flambeau_op", None), "finishes_products", False)
 
 
 class TransformerEncoderLayer(_Layer):

@@ -60,6 +60,9 @@ class Facts(TypedDict, total=False):
     # Whether it draws random numbers; or the parameters that all have to be true for that, as ("training",) of dropout. Calls of
     # such an op differ though they look alike: graphs do not merge them, and `vmap` asks for its `randomness`.
     random: bool | tuple[str, ...]
+    costly: bool  # whether graphs keep its results for a derivative, and do not compute them again
+    # Of elementwise ops of one operand: whether layers compute it in the pass of the matrix product before it.
+    finishes_products: bool
     dynamic_shape: bool  # whether the shape of results depends on values, as that of `nonzero`, so that `vmap` refuses it
     # How elements of the result come from those of the operands: "mapped", each from those in its place, as they broadcast (of
     # elementwise ops this is known); "reduced", each from all along `dim` (of reductions too); "along", each from a line along `dim`,
@@ -121,6 +124,8 @@ class Op:
     older: tuple[tuple[str, ...], ...] = ()
     deprecation = ""
     random: bool | tuple[str, ...] = False
+    costly = False
+    finishes_products = False
     dynamic_shape = False
     elements = ""
     batch_rule: Any = None

@@ -358,38 +358,6 @@ def _to_real(name: str, input: Any, s: Any, dim: Any, norm: Any, inverse: bool) 
     return inverse_to_real(x, dims, last, _factor(norm, inverse, count))
 
 
-_RULES = {
-    # name: (rule, inverse, what it computes)
-    "fft": (_to_complex, False, "the transform"),
-    "ifft": (_to_complex, True, "the inverse transform"),
-    "rfft": (_from_real, False, "the non-negative frequencies of the transform of real values"),
-    "irfft": (_to_real, True, "the real values with the non-negative frequencies `input`, inverse of the real transform,"),
-    "hfft": (_to_real, False, "the real transform of the Hermitian values that begin with `input`,"),
-    "ihfft": (_from_real, True, "the first half of the Hermitian inverse transform of real values"),
-}
-
-_SAMPLES = {
-    "fft": "x(2, 5); c(2, 4); x(6, 2), 4, 0, norm='ortho'",
-    "fft2": "x(2, 3, 4); c(3, 4), (2, 3), (0, 1), 'forward'",
-    "fftn": "x(2, 3, 2); c(3, 4), norm='ortho'",
-    "ifft": "c(2, 5); x(2, 4), 6",
-    "ifft2": "c(2, 3, 4)",
-    "ifftn": "c(2, 3, 2), dim=(0, 2)",
-    "rfft": "x(2, 5); x(6, 2), 4, 0, norm='ortho'",
-    "rfft2": "x(2, 3, 4)",
-    "rfftn": "x(2, 3, 2), dim=(0, 1)",
-    "irfft": "c(2, 3), 4; c(2, 4), 7",
-    "irfft2": "c(2, 3, 3), (3, 4)",
-    "irfftn": "c(2, 3), (2, 5)",
-    "hfft": "c(2, 3), 4",
-    "hfft2": "c(2, 3), (2, 4)",
-    "hfftn": "c(2, 3), (2, 4)",
-    "ihfft": "x(2, 5)",
-    "ihfft2": "x(3, 4)",
-    "ihfftn": "x(3, 4)",
-}
-
-
 def _doc(what: str, where: str, stem: str, length: str) -> str:
     of = "the result" if stem in ("irfft", "hfft") else "`input`"
     default = "2 * (size - 1) of the last dimension" if stem in ("irfft", "hfft") else "its own size"
@@ -404,8 +372,8 @@ def _doc(what: str, where: str, stem: str, length: str) -> str:
     """
 
 
-def _declare(stem: str) -> None:
-    rule, inverse, what = _RULES[stem]
+def _declare(stem: str, rule: Any, inverse: bool, what: str, *samples: str) -> None:
+    """Declare the transform `stem`, which computes `what` by `rule`: over one dimension, two, and several, with their samples."""
 
     def one(input, n=None, dim=-1, norm=None):  # PyTorch's name
         if n is not None and need_int(f"fft_{stem}", "n", n) < 1:
@@ -422,13 +390,15 @@ def _declare(stem: str) -> None:
     def many(input, s=None, dim=None, norm=None):
         return rule(f"{stem}n", input, s, dim, norm, inverse)
 
-    for fn, name, where in ((one, stem, "one dimension"), (two, f"{stem}2", "two dimensions"), (many, f"{stem}n", "several dimensions")):
+    forms = (one, "", "one dimension"), (two, "2", "two dimensions"), (many, "n", "several dimensions")
+    for (fn, suffix, where), sample in zip(forms, samples, strict=True):
+        name = f"{stem}{suffix}"
         fn.__name__ = fn.__qualname__ = name
         fn.__code__ = fn.__code__.replace(co_name=name)
         fn.__doc__ = _doc(what, where, stem, "n" if fn is one else "s")
         # The transforms of Hermitian signals along several dimensions are on none of PyTorch's lists.
         cast = ("float32", None) if fn is one or stem not in ("hfft", "ihfft") else None
-        op = composite(surface=BOTH, namespace="fft", operator=f"fft_{name}", autocast=cast, samples=_SAMPLES[name])(fn)
+        op = composite(surface=BOTH, namespace="fft", operator=f"fft_{name}", autocast=cast, samples=sample)(fn)
         op.plan(partial(_plan_one if fn is one else _plan_several, rule, name, inverse), by="shape")
 
 
@@ -440,8 +410,30 @@ def _plan_several(rule: Any, name: str, inverse: bool, input: Tensor, s: Any, di
     return _plan(rule, name, input, s, dim, norm, inverse)
 
 
-for _stem in _RULES:
-    _declare(_stem)
+_declare(
+    "fft", _to_complex, False, "the transform",
+    "x(2, 5); c(2, 4); x(6, 2), 4, 0, norm='ortho'", "x(2, 3, 4); c(3, 4), (2, 3), (0, 1), 'forward'", "x(2, 3, 2); c(3, 4), norm='ortho'",
+)  # fmt: skip
+_declare(
+    "ifft", _to_complex, True, "the inverse transform",
+    "c(2, 5); x(2, 4), 6", "c(2, 3, 4)", "c(2, 3, 2), dim=(0, 2)",
+)  # fmt: skip
+_declare(
+    "rfft", _from_real, False, "the non-negative frequencies of the transform of real values",
+    "x(2, 5); x(6, 2), 4, 0, norm='ortho'", "x(2, 3, 4)", "x(2, 3, 2), dim=(0, 1)",
+)  # fmt: skip
+_declare(
+    "irfft", _to_real, True, "the real values with the non-negative frequencies `input`, inverse of the real transform,",
+    "c(2, 3), 4; c(2, 4), 7", "c(2, 3, 3), (3, 4)", "c(2, 3), (2, 5)",
+)  # fmt: skip
+_declare(
+    "hfft", _to_real, False, "the real transform of the Hermitian values that begin with `input`,",
+    "c(2, 3), 4", "c(2, 3), (2, 4)", "c(2, 3), (2, 4)",
+)  # fmt: skip
+_declare(
+    "ihfft", _from_real, True, "the first half of the Hermitian inverse transform of real values",
+    "x(2, 5)", "x(3, 4)", "x(3, 4)",
+)  # fmt: skip
 
 
 # -- order and frequencies -----------------------------------------------------------------------------------------------

@@ -271,9 +271,7 @@ def _planned_interpolate(input, size, scale_factor, mode, align_corners, recompu
 
 
 def _area(input: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    return (pool_adaptive.adaptive_avg_pool1d, pool_adaptive.adaptive_avg_pool2d, pool_adaptive.adaptive_avg_pool3d)[len(sizes) - 1](
-        input, sizes
-    )
+    return getattr(pool_adaptive, f"adaptive_avg_pool{len(sizes)}d")(input, sizes)
 
 
 def _maps_of(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, antialias: bool) -> tuple[Any, ...]:

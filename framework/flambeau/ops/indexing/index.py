@@ -408,7 +408,10 @@ def split_key(self: Tensor, key: tuple[Any, ...], count: int | None = None) -> t
 # -- picking -------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, index_tensors="indices", samples="x(4, 3), (i(4, 5), i(3, 5)); x(4, 3), (None, i(3, 2))", cuda="moves.index")
+@primitive(
+    surface=0, index_tensors="indices", samples="x(4, 3), (i(4, 5), i(3, 5)); x(4, 3), (None, i(3, 2))", cuda="moves.index",
+    costly=True,
+)
 def index(input, indices):
     """The elements of `input` at `indices`, one index tensor (or None for all) per dimension."""
 

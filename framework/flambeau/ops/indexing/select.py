@@ -166,7 +166,7 @@ def _check_gather(input, dim, index, sparse_grad):
     samples="x(3, 4), 1, i(4, 3, 2); x(3, 4), 0, i(3, 2, 4)",
     batch_rule=along,
     cuda="moves.gather",
-    elements="moved",
+    elements="moved", costly=True,
 )
 def gather(input, dim, index, *, sparse_grad=False):
     """The elements of `input` at the places `index` names along `dim`.

@@ -221,7 +221,7 @@ def transposed_size(
         "x(1, 2, 6), x(3, 2, 3), x(3); x(1, 2, 5, 5), x(2, 2, 3, 3), x(2), (2, 1), (1, 0), (1, 1); "
         "x(1, 4, 5), x(4, 1, 3), None, 1, 0, 1, True, 0, 4"
     ),
-    cuda="windows.convolution",
+    cuda="windows.convolution", costly=True,
 )
 def convolution(
     input, weight, bias=None, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1

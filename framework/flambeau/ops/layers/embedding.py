@@ -38,7 +38,7 @@ F = "nn.functional"
 @primitive(
     surface=0, tensors=("weight", "indices"), operator="embedding(weight, indices, padding_idx, scale_grad_by_freq)",
     samples="of nn.functional.embedding",
-    cuda="moves.rows_at",
+    cuda="moves.rows_at", costly=True,
 )
 def rows_at(weight, indices, padding_idx, scale_grad_by_freq):
     """``weight[indices]``; the gradient leaves out `padding_idx` and may be divided by how often an index occurs."""
@@ -93,7 +93,7 @@ def _added(grad: Any, indices: Any, rows: int, padding_idx: int, by_freq: bool) 
 
 @primitive(
     surface=0, tensors=("weight", "indices"), operator="embedding(weight, indices, padding_idx, scale_grad_by_freq, True)",
-    samples="of nn.functional.embedding",
+    samples="of nn.functional.embedding", costly=True,
 )
 def rows_at_sparsely(weight, indices, padding_idx, scale_grad_by_freq):
     """`rows_at` whose gradient is sparse: a row for each index, in their order."""
@@ -366,7 +366,7 @@ def embedding_bag(
         input, weight = weight, input
     host_only("embedding_bag", input, weight)
     _check_bag_weights(input, per_sample_weights, mode)
-    if mode not in ("sum", "mean", "max"):
+    if mode not in _ALONG:
         raise ValueError(f"embedding_bag: mode has to be one of sum, mean or max, got {mode!r}")
     _check_indices("embedding_bag", input)
     if weight.ndim != 2:

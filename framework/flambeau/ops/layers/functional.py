@@ -44,7 +44,7 @@ def _apply(op: Op, inplace: bool, input: Any, *parameters: Any) -> Tensor:
 _relu, _silu = act.relu.function, act.silu.function
 
 
-@composite(namespace=F, samples="x(2, 3)")
+@composite(namespace=F, samples="x(2, 3)", finishes_products=True)
 def relu(input, inplace=False):
     """``max(input, 0)``, elementwise."""
     return _inplace(act.relu)(input) if inplace else _relu(input)
@@ -117,7 +117,7 @@ def celu_(input, alpha=1.0):
     return _apply(act.celu, True, input, alpha)
 
 
-@composite(namespace=F, samples="x(2, 3)")
+@composite(namespace=F, samples="x(2, 3)", finishes_products=True)
 def silu(input, inplace=False):
     """``input * sigmoid(input)``, also called swish; floating dtypes only.
 

@@ -13,18 +13,15 @@ from ... import _state, dtypes
 from ..._arrays import ndarray
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor, wrap
+from .. import _index
 from .._dispatch import overriding_classes
-from .._spec import composite
+from .._spec import OPS, composite
 from ..linear_algebra.linalg import linear
 from ..pointwise import activation as act
-from ..pointwise import unary
 
 # Of a result, from which a pass of its own over it costs more than asking for this one.
 SMALLEST = 1 << 14
 _HALVES = (dtypes.bfloat16.numpy, dtypes.float16.numpy)
-
-ACTIVATIONS = {"relu": act.relu, "gelu": act.gelu, "gelu_tanh": act.gelu_tanh, "silu": act.silu, "sigmoid": unary.sigmoid,
-               "tanh": unary.tanh}  # fmt: skip
 
 
 @composite(surface=0, samples="x(2, 3), x(4, 3), x(4), 'relu'; x(2, 3), x(4, 3), x(4), None, x(2, 4)")
@@ -35,7 +32,7 @@ def linear_activation(input, weight, bias=None, activation=None, residual=None, 
     `linear`, the activation and the sum one after the other.
 
     Args:
-        activation: ``f``, a key of `ACTIVATIONS`; None for the identity.
+        activation: ``f``, the name of an op that `finishes_products`; None for the identity.
         residual: what the result is added to, if anything.
         spread: for a result that only another product reads: its rows may have gaps between them, which makes that one faster.
     """
@@ -44,7 +41,7 @@ def linear_activation(input, weight, bias=None, activation=None, residual=None, 
         return made
     made = linear.function(input, weight, bias)
     if activation is not None:
-        made = ACTIVATIONS[activation].function(made)
+        made = _activation(activation).function(made)
     return made if residual is None else residual + made
 
 
@@ -71,12 +68,16 @@ def _in_one_pass(input: Tensor, weight: Tensor, bias: Any, activation: str | Non
     return wrap(made.reshape(shape))
 
 
+def _activation(name: str) -> Any:
+    return OPS[name if name in _index.FAMILY else f"nn.functional.{name}"]
+
+
 @functools.cache
 def _formula(activation: str | None, added: bool) -> Formula:
     """What is done to a product's elements."""
     if activation is None:
         return Formula(_added)
-    op = ACTIVATIONS[activation]
+    op = _activation(activation)
     if op is act.gelu:
         op = act.gelu_exact
     if not added:

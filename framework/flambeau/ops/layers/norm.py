@@ -20,10 +20,10 @@ from .._spec.plans import Plan
 Moments = Any  # flambeau_kernels.cpu.norm.Moments
 
 
-def _moments() -> Moments:
+def _moments(*moments: Any) -> Moments:
     from flambeau_kernels.cpu.norm import Moments
 
-    return Moments()
+    return Moments(*moments)
 
 
 @primitive(surface=0, tensors=("value", "other"), samples="of where", cuda="rows.depends_on")
@@ -203,8 +203,7 @@ def _rows_of(input: Tensor, shape: tuple[int, ...], eps: float, centred: bool, p
         return Normal(centred, float(eps), weight, bias, name("input"), to, moments)
 
     def receive(args: Any, moments: Any) -> None:
-        keep = args[-1]
-        keep.mean, keep.variance, keep.inverse = moments
+        args[-1].take(*moments)
 
     return InRows(tuple(range(input.ndim - len(shape), input.ndim)), stage, given, 3, receive)
 
@@ -282,9 +281,8 @@ def _plan_of_rows(input: Tensor, shape: tuple[int, ...], eps: float, centred: bo
         return run(a, weight, bias)[0]
 
     def taped(a: Any, weight: Any, bias: Any = None) -> Any:
-        keep = Moments()
-        out, keep.mean, keep.variance, keep.inverse = run(a, weight, bias)
-        return out, keep
+        out, *moments = run(a, weight, bias)
+        return out, Moments(*moments)
 
     return Plan(result, taped, record)
 
@@ -321,7 +319,7 @@ def _kind_of_statistics(input: Tensor, weight: Tensor | None) -> Any:
     return input.dtype if weight is None else weight.dtype
 
 
-@composite(surface=FUNCTION | OUT, samples="x(2, 3, 4), (4,), x(4), x(4), 1e-5")
+@composite(surface=FUNCTION | OUT, samples="x(2, 3, 4), (4,), x(4), x(4), 1e-5", costly=True)
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
     """``(out, mean, rstd)``: `layer_norm`, and the mean and 1 / deviation of each slice, its dimensions kept as size 1.
 

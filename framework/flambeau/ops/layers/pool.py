@@ -694,20 +694,20 @@ for _n, _op in enumerate((max_pool1d, max_pool2d, max_pool3d), 1):
 _SAMPLES = {1: "d(2, 3, 7), 3", 2: "d(2, 3, 5, 5), 2", 3: "d(1, 2, 4, 4, 3), 2"}
 
 
-def _with_indices(n: int, samples: str) -> Any:
+def _with_indices(n: int) -> Any:
     def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
         return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
     pool.__name__ = f"max_pool{n}d_with_indices"
     pool.__doc__ = f"`max_pool{n}d` as ``(values, indices)``. Arguments as for `nn.functional.max_pool{n}d`."
     if n == 1:
-        return composite(surface=FUNCTION, aliases=("nn.functional.max_pool1d_with_indices",), samples=samples)(pool)
-    return composite(namespace="nn.functional", samples=samples)(pool)
+        return composite(surface=FUNCTION, aliases=("nn.functional.max_pool1d_with_indices",), samples=_SAMPLES[n])(pool)
+    return composite(namespace="nn.functional", samples=_SAMPLES[n])(pool)
 
 
-max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
-    _with_indices(n, samples) for n, samples in _SAMPLES.items()
-)
+max_pool1d_with_indices = _with_indices(1)
+max_pool2d_with_indices = _with_indices(2)
+max_pool3d_with_indices = _with_indices(3)
 
 
 def _top_level(n: int) -> Any:

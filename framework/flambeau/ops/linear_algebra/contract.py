@@ -38,7 +38,7 @@ from .linalg import dot, mm
 
 @composite(
     surface=FUNCTION, variadic="operands", autocast=(None, "lower"),
-    samples="'ij,jk->ik', x(2, 3), x(3, 4); 'bij,bjk->b', x(2, 3, 2), x(2, 2, 4); 'ii->i', x(3, 3)",
+    samples="'ij,jk->ik', x(2, 3), x(3, 4); 'bij,bjk->b', x(2, 3, 2), x(2, 2, 4); 'ii->i', x(3, 3)", costly=True,
 )
 def einsum(equation, operands):
     """The sum of products that `equation` writes in Einstein's notation, such as ``'bij,bjk->bik'``.

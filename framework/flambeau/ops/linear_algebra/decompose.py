@@ -92,7 +92,7 @@ def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
     surface=BOTH, namespace="linalg", operator="linalg_cholesky", autocast=("float32", None),
     samples="spd(3); spd(2, 3), upper=True",
     exact_out=True,
-    batch_rule=leading,
+    batch_rule=leading, costly=True,
 )
 def cholesky(input, *, upper=False):
     """The lower triangular ``L`` with ``input == L @ L.mH``, or its adjoint if `upper`: ``(*, n, n) -> (*, n, n)``.
@@ -131,7 +131,7 @@ _declared.deprecation = (
 # -- QR ----------------------------------------------------------------------------------------------------------------------
 
 
-@primitive(surface=0, memory=(COLUMNS, COLUMNS), samples="of linalg.qr", public_name="linalg.qr", batch_rule=leading)
+@primitive(surface=0, memory=(COLUMNS, COLUMNS), samples="of linalg.qr", public_name="linalg.qr", batch_rule=leading, costly=True)
 def qr_of(A, mode):
     """``Q, R`` with ``A == Q @ R``, Q unitary and R upper triangular; mode 'r' leaves Q empty."""
 
@@ -188,6 +188,7 @@ def _qr_checked(A: Any, mode: str) -> Any:
 
 @composite(
     surface=BOTH, namespace="linalg", autocast=("float32", None), samples="sq(3); x(4, 2); x(2, 4, 3), mode='reduced'", exact_out=True,
+    costly=True,
 )
 def qr(A, mode="reduced"):
     """``Q, R`` with ``A == Q @ R``, the columns of Q orthonormal and R upper triangular.

@@ -105,7 +105,7 @@ def _check_mm(input, mat2):
     memory=ROWS,
     samples="x(2, 3), x(3, 4)",
     exact_out=True,
-    cuda="matrices.product",
+    cuda="matrices.product", costly=True,
 )  # fmt: skip
 def mm(input, mat2):
     """Matrix product ``(n, k), (k, m) -> (n, m)``; no broadcasting, one dtype for both.
@@ -198,7 +198,7 @@ def _check_bmm(input, mat2):
     memory=ROWS,
     samples="x(2, 3, 4), x(2, 4, 2)",
     exact_out=True,
-    cuda="matrices.product",
+    cuda="matrices.product", costly=True,
 )  # fmt: skip
 def bmm(input, mat2):
     """Matrix products of two batches ``(b, n, k), (b, k, m) -> (b, n, m)``; no broadcasting, one dtype for both.
@@ -315,7 +315,7 @@ def _check_mv(input, vec):
     surface=FUNCTION | METHOD | OUT, tensors=("input", "vec"), linear_in=("input", "vec"), check=_check_mv, autocast=(None, "lower"),
     samples="x(2, 3), x(3)",
     exact_out=True,
-    cuda="matrices.product",
+    cuda="matrices.product", costly=True,
 )
 def mv(input, vec):
     """Matrix times vector, ``(n, m) @ (m,) -> (n,)``."""
@@ -363,7 +363,7 @@ def _check_dot(input, tensor):
     surface=FUNCTION | METHOD | OUT, tensors=("input", "tensor"), linear_in=("input", "tensor"), check=_check_dot, autocast=(None, "lower"),
     samples="x(3), x(3)",
     exact_out=True,
-    cuda="matrices.dot",
+    cuda="matrices.dot", costly=True,
 )
 def dot(input, tensor):
     """The sum of products of two vectors ``(n), (n) -> ()``; see `vdot` for conjugation.
@@ -575,7 +575,7 @@ def _with_factors_first(input: str, *factors: str) -> tuple[tuple[str, ...], ...
     surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
     samples="x(2, 4), x(2, 3), x(3, 4); x(4), x(2, 3), x(3, 4), beta=0.5, alpha=2",
     exact_out=True,
-    older=_with_factors_first("input", "mat1", "mat2"),
+    older=_with_factors_first("input", "mat1", "mat2"), costly=True,
 )
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat1 @ mat2)``: ``(n, k), (k, m) -> (n, m)``, `input` of a shape that broadcasts to it.
@@ -595,7 +595,7 @@ addmm.plan(_plus(_two_matrices), tensors=("input", "mat1", "mat2"), dtypes="fd")
     surface=FUNCTION | METHOD | OUT | 4, autocast=(None, "lower"), overlap=(EXACTLY, None),
     samples="x(2), x(2, 3), x(3); x(2), x(2, 3), x(3), beta=0.5, alpha=2",
     exact_out=True,
-    older=_with_factors_first("input", "mat", "vec"),
+    older=_with_factors_first("input", "mat", "vec"), costly=True,
 )
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat @ vec)``: ``(n, m), (m) -> (n)``; see `addmm`."""
@@ -624,7 +624,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
     samples="x(2, 3, 2), x(2, 3, 4), x(2, 4, 2); x(2, 1, 2), x(2, 3, 4), x(2, 4, 2), beta=0.5, alpha=2",
     exact_out=True,
-    older=_with_factors_first("input", "batch1", "batch2"),
+    older=_with_factors_first("input", "batch1", "batch2"), costly=True,
 )
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """``beta * input + alpha * (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (b, n, m)``; see `addmm`."""

@@ -192,7 +192,7 @@ def _solve(name: str, A: Any, B: Any, left: bool) -> tuple[Tensor, Tensor]:
     return by_columns(made.squeeze(-1)) if vector else made, info
 
 
-@composite(surface=BOTH, namespace="linalg", operator="linalg_solve_ex", samples="sq(3), x(3, 2)")
+@composite(surface=BOTH, namespace="linalg", operator="linalg_solve_ex", samples="sq(3), x(3, 2)", costly=True)
 def solve_ex(A, B, *, left=True, check_errors=False):
     """``(result, info)``: `linalg.solve` without its error.
 

@@ -68,7 +68,7 @@ inexact_input = only("floating", "complex")(like_input)
     surface=FUNCTION | METHOD | INPLACE,
     dtype=real_input,
     vjp={"input": lambda grad, out: where(out <= 0, 0, grad)},  # of nan it is grad
-    quantized="as_operand",
+    quantized="as_operand", finishes_products=True,
 )
 def relu(input):
     """``max(input, 0)``, elementwise; the derivative at 0 is 0. Raises: RuntimeError for bool and complex."""
@@ -245,7 +245,7 @@ def _gelu_tanh_slope(input):
 @elementwise(
     surface=0, dtype=floating_input, partials={"input": lambda input: _gelu_tanh_slope(input)}, title="GeluBackward0",
     operator="gelu(input, approximate='tanh')",
-    public_name="gelu",
+    public_name="gelu", finishes_products=True,
 )
 def gelu_tanh(input):
     """`gelu` with the normal's cumulative distribution approximated by a tanh."""
@@ -254,7 +254,7 @@ def gelu_tanh(input):
 
 @composite(
     surface=FUNCTION | OUT, namespace=F, numpy_names=True, overlap=EXACTLY,
-    samples="x(2, 3); x(2, 3), approximate='tanh'",
+    samples="x(2, 3); x(2, 3), approximate='tanh'", finishes_products=True,
 )
 def gelu(input, *, approximate="none"):
     """``input`` times the standard normal's cumulative distribution at `input`; floating dtypes only.
@@ -280,7 +280,7 @@ def _silu_slope(input):
     return s * (1 + input * (1 - s))
 
 
-@elementwise(surface=0, dtype=inexact_input, partials={"input": lambda input: _silu_slope(input)})
+@elementwise(surface=0, dtype=inexact_input, partials={"input": lambda input: _silu_slope(input)}, finishes_products=True)
 def silu(input):
     """``input * sigmoid(input)``."""
     return input * sigmoid(input)

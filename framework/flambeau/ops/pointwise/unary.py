@@ -234,7 +234,7 @@ def cosh(input):
     return cosh(input)
 
 
-@elementwise(dtype=floating, ufunc=np.tanh, partials={"input": lambda out: 1 - out * out})
+@elementwise(dtype=floating, ufunc=np.tanh, partials={"input": lambda out: 1 - out * out}, finishes_products=True)
 def tanh(input):
     """The hyperbolic tangent."""
     return tanh(input)
@@ -262,7 +262,10 @@ def atanh(input):
     return atanh(input)
 
 
-@elementwise(dtype=floating, aliases=("special.expit", "nn.functional.sigmoid"), partials={"input": lambda out: out * (1 - out)})
+@elementwise(
+    dtype=floating, aliases=("special.expit", "nn.functional.sigmoid"), partials={"input": lambda out: out * (1 - out)},
+    finishes_products=True,
+)
 def sigmoid(input):
     """``1 / (1 + exp(-input))``."""
     return sigmoid(input)

@@ -43,7 +43,7 @@ def _total_shape(input, dim, dtype):
     dtype_of_out=True,
     batch_rule=along,
     cuda="sums.cumsum",
-    elements="along",
+    elements="along", costly=True,
 )
 def cumsum(input, dim, *, dtype=None):
     """The sums of the elements up to each place along `dim`: the shape of `input`.
@@ -103,7 +103,7 @@ def _cumsum_raw(grad, input_dtype, dim):
     surface=EVERY, check=_check_scan, autocast=(None, "float32"), overlap=EXACTLY, samples="x(2, 3), 1; x(2, 3), 0", dtype_of_out=True,
     batch_rule=along,
     cuda="sums.cumprod",
-    elements="along",
+    elements="along", costly=True,
 )
 def cumprod(input, dim, *, dtype=None):
     """The products of the elements up to each place along `dim`: the shape of `input`.

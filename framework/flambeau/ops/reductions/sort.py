@@ -51,7 +51,7 @@ def _check_sort(input, dim, descending):
 @primitive(
     surface=0, returns=PAIR, check=_check_sort, memory=LIKE, samples="of sort", public_name="sort", batch_rule=along_dim,
     cuda="sums.sort_pair",
-    quantized="integers",
+    quantized="integers", costly=True,
 )
 def sort_pair(input, dim, descending):
     """The elements in order along `dim`, equal ones in the order they had, and where they were."""
@@ -78,7 +78,7 @@ def _few_in_order(a, dim, descending):
     return _ORDERS[descending](a, dim)
 
 
-@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 0, True; d(5), stable=True", exact_out=True)
+@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 0, True; d(5), stable=True", exact_out=True, costly=True)
 def sort(input, dim=-1, descending=False, *, stable=False):
     """``(values, indices)``: the elements in ascending (or `descending`) order along `dim`, and where they were.
 
@@ -133,7 +133,7 @@ def _check_topk(input, k, dim, largest):
 
 @primitive(
     surface=0, returns=PAIR, check=_check_topk, samples="of topk", public_name="topk", batch_rule=along_dim, cuda="sums.topk_pair",
-    quantized="integers",
+    quantized="integers", costly=True,
 )
 def topk_pair(input, k, dim, largest):
     """The `k` largest or smallest elements along `dim`, and where they are."""
@@ -158,7 +158,7 @@ def _topk_shape(input, k, dim, largest):
     return _pair_shape((*input.shape[:dim], k, *input.shape[dim + 1 :]) if input.ndim else (), input)
 
 
-@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 5), 2; d(2, 5), 3, 1, False", exact_out=True)
+@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 5), 2; d(2, 5), 3, 1, False", exact_out=True, costly=True)
 def topk(input, k, dim=-1, largest=True, sorted=True):
     """``(values, indices)``: the `k` largest (or smallest) elements along `dim`, the best first, and where they are.
 

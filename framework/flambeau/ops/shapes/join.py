@@ -592,14 +592,14 @@ def _even_pieces(input, indices_or_sections, dim):
     return tuple([slice_dim.of(input, sliced(a, d, i, j, 1), (d, i, j, 1)) for i, j in itertools.pairwise(ends)])
 
 
-def _split_at(name: str, smallest: int, samples: str) -> Any:
+def _split_at(name: str, smallest: int, dim: int, samples: str) -> Any:
     def cut(input: Any, indices_or_sections: Any) -> Any:
         if input.ndim < smallest:
             raise RuntimeError(
                 f"torch.{name} requires a tensor with at least {smallest} dimension{'s' if smallest > 1 else ''}, "
                 f"but got a tensor with {input.ndim} dimensions!"
             )
-        d = {"hsplit": 0 if input.ndim == 1 else 1, "vsplit": 0, "dsplit": 2}[name]
+        d = min(dim, input.ndim - 1)
         if isinstance(indices_or_sections, int) and (
             indices_or_sections <= 0 or input.shape[d] % indices_or_sections
         ):
@@ -614,8 +614,9 @@ def _split_at(name: str, smallest: int, samples: str) -> Any:
     return composite(surface=FUNCTION | METHOD, named_too=_OF_PIECES, samples=samples, elements="moved")(cut)
 
 
-hsplit = _split_at("hsplit", 1, "x(4, 6), 3; x(6), (2, 3)")
-vsplit, dsplit = _split_at("vsplit", 2, "x(4, 6), 2"), _split_at("dsplit", 3, "x(2, 3, 4), 2")
+hsplit = _split_at("hsplit", 1, 1, "x(4, 6), 3; x(6), (2, 3)")
+vsplit = _split_at("vsplit", 2, 0, "x(4, 6), 2")
+dsplit = _split_at("dsplit", 3, 2, "x(2, 3, 4), 2")
 
 
 @view(surface=FUNCTION | METHOD, several=True, samples="x(3, 2); x(2, 3), 1", elements="moved")
