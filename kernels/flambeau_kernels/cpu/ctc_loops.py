@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import kernel, local, rolled, widened
-from flambeau_kernels.vocabulary import exp, log, maximum
+from flambeau_kernels.engine.language import independent, kernel, local, rolled, widened
+from flambeau_kernels.vocabulary import exp, log, maximum, where
 
 from .ctc import MOST_SAMPLES
 from .norm_few import row_total
@@ -29,8 +29,26 @@ def sum_of_three(a, b, c, KIND):
     return log(exp(a - base) + exp(b - base) + exp(c - base)) + base
 
 
+def mark_skips(skips, labels, count, KIND):
+    """0 at the positions that may follow the one but one before, those of a label unlike the last one; -inf elsewhere."""
+    for s in range(2 * count + 1):
+        skips[s] = KIND(-INF)
+    for k in range(1, count):
+        if labels[k] != labels[k - 1]:
+            skips[2 * k + 1] = KIND(0)
+
+
+def look_up(to, row, labels, count, blank):
+    """The numbers in `row` of the labels at all positions."""
+    to[0] = row[blank]
+    for k in range(count):
+        to[2 * k + 1] = row[labels[k]]
+        to[2 * k + 2] = row[blank]
+
+
+# Positions are read from memory first, so that the loops over them that compute are loops of vectors on every processor.
 @kernel
-def forward(chunk, logs, targets, inputs, lengths, alpha, loss, wrong, out, samples, per, steps, classes, width, blank, how, zero):
+def forward(chunk, logs, targets, inputs, lengths, alpha, skips, loss, wrong, out, samples, per, steps, classes, width, blank, how, zero):
     KIND = widened(loss)
     places = 2 * width + 1
     for sample in rolled(range(chunk * per, min(samples, chunk * per + per))):
@@ -47,21 +65,23 @@ def forward(chunk, logs, targets, inputs, lengths, alpha, loss, wrong, out, samp
             if n == 0:
                 made = KIND(0) if count == 0 else KIND(INF)
             used = 2 * count + 1
+            may = skips + sample * places
+            mark_skips(may, labels, count, KIND)
             for t in rolled(range(n)):
                 row = logs + (t * samples + sample) * classes
                 now = alpha + (sample * steps + t) * places
-                before = now - (places if t > 0 else 0)
-                for s in range(used):
-                    label = blank if s % 2 == 0 else labels[s // 2]
-                    if t == 0:
-                        now[s] = row[label] if s < 2 else KIND(-INF)
-                    else:
-                        one = before[s - 1] if s > 0 else KIND(-INF)
-                        two = KIND(-INF)
-                        if (s > 1) & (s % 2 == 1):  # noqa: SIM102  # there is a label before only then
-                            if labels[s // 2] != labels[s // 2 - 1]:
-                                two = before[s - 2]
-                        now[s] = row[label] + sum_of_three(before[s], one, two, KIND)
+                look_up(now, row, labels, count, blank)
+                if t == 0:
+                    for s in range(2, used):
+                        now[s] = KIND(-INF)
+                else:
+                    before = now - places
+                    now[0] = now[0] + sum_of_three(before[0], KIND(-INF), KIND(-INF), KIND)
+                    if used > 1:
+                        now[1] = now[1] + sum_of_three(before[1], before[0], KIND(-INF), KIND)
+                    for s in independent(range(2, used)):
+                        two = where(may[s] == KIND(0), before[s - 2], KIND(-INF))
+                        now[s] = now[s] + sum_of_three(before[s], before[s - 1], two, KIND)
             if n > 0:
                 last = alpha + (sample * steps + (n - 1)) * places
                 beside = last[2 * count - 1] if count > 0 else KIND(-INF)
@@ -82,28 +102,34 @@ def backward(chunk, grad, logs, targets, inputs, lengths, alpha, loss, room, out
     places = 2 * width + 1
     for sample in rolled(range(chunk * per, min(samples, chunk * per + per))):
         n, count, g = inputs[sample], lengths[sample], grad[sample]
-        labels, used = targets + sample * width, 2 * count + 1
+        labels, used, may = targets + sample * width, 2 * count + 1, room + (5 * sample + 4) * places
         impossible = loss[sample] == KIND(INF)
         if (impossible & (zero != 0)) == False:  # noqa: E712
+            mark_skips(may, labels, count, KIND)
             for k in rolled(range(n)):
                 t = n - 1 - k
                 row, to = logs + (t * samples + sample) * classes, out + (t * samples + sample) * classes
                 here = alpha + (sample * steps + t) * places
-                now, after = room + (2 * sample + t % 2) * places, room + (2 * sample + (t + 1) % 2) * places
-                for s in range(used):
-                    label = blank if s % 2 == 0 else labels[s // 2]
-                    if k == 0:
-                        now[s] = row[label] if s + 2 >= used else KIND(-INF)
-                    else:
-                        one = after[s + 1] if s + 1 < used else KIND(-INF)
-                        two = KIND(-INF)
-                        if (s % 2 == 1) & (s + 2 < used):  # noqa: SIM102  # there is a label after only then
-                            if labels[s // 2] != labels[s // 2 + 1]:
-                                two = after[s + 2]
-                        now[s] = row[label] + sum_of_three(after[s], one, two, KIND)
+                mine = room + 5 * sample * places
+                now, after, at, share = mine + t % 2 * places, mine + (t + 1) % 2 * places, mine + 2 * places, mine + 3 * places
+                look_up(at, row, labels, count, blank)
+                if k == 0:
+                    for s in range(used):
+                        now[s] = at[s] if s + 2 >= used else KIND(-INF)
+                else:
+                    for s in independent(range(used - 2)):
+                        two = where(may[s + 2] == KIND(0), after[s + 2], KIND(-INF))
+                        now[s] = at[s] + sum_of_three(after[s], after[s + 1], two, KIND)
+                    if used > 1:
+                        now[used - 2] = at[used - 2] + sum_of_three(after[used - 2], after[used - 1], KIND(-INF), KIND)
+                    now[used - 1] = at[used - 1] + sum_of_three(after[used - 1], KIND(-INF), KIND(-INF), KIND)
+                for s in independent(range(used)):
                     joint = here[s] + now[s]
-                    if joint > KIND(-INF):
-                        to[label] = to[label] + exp(joint - row[label] + loss[sample])
+                    share[s] = where(joint > KIND(-INF), exp(joint - at[s] + loss[sample]), KIND(0))
+                to[blank] = to[blank] + share[0]
+                for j in range(count):
+                    to[labels[j]] = to[labels[j]] + share[2 * j + 1]
+                    to[blank] = to[blank] + share[2 * j + 2]
                 for c in range(classes):
                     to[c] = KIND(float("nan")) * g if impossible else (exp(row[c]) - to[c]) * g
 
@@ -129,12 +155,13 @@ def losses(
     """
     (steps, samples, classes), width = logs.shape, targets.shape[1]
     alpha = np.empty((samples, steps, 2 * width + 1), logs.dtype)
+    skips = np.empty((samples, 2 * width + 1), logs.dtype)
     if not how:
         alpha.fill(-np.inf)
     loss, wrong, out = np.empty(samples, logs.dtype), np.empty(samples, np.int64), np.empty((), logs.dtype)
     chunks, per = (1, samples) if how else _chunks(samples, steps * (2 * width + 1))
     numbers = samples, per, steps, classes, width, blank
-    forward.run(chunks, logs, targets, inputs, lengths, alpha, loss, wrong, out, *numbers, how, int(zero))
+    forward.run(chunks, logs, targets, inputs, lengths, alpha, skips, loss, wrong, out, *numbers, how, int(zero))
     return loss, out, wrong, alpha
 
 
@@ -144,7 +171,7 @@ def gradient(
 ) -> np.ndarray:  # fmt: skip
     """The gradient at `logs` for `grad` of the losses, what `losses` found of right arguments being given."""
     (steps, samples, classes), width = logs.shape, targets.shape[1]
-    out, room = np.zeros(logs.shape, logs.dtype), np.empty((samples, 2, 2 * width + 1), logs.dtype)
+    out, room = np.zeros(logs.shape, logs.dtype), np.empty((samples, 5, 2 * width + 1), logs.dtype)
     chunks, per = _chunks(samples, steps * (2 * width + 1 + classes))
     numbers = samples, per, steps, classes, width, blank
     backward.run(chunks, grad, logs, targets, inputs, lengths, alpha, loss, room, out, *numbers, int(zero))

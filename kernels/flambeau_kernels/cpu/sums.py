@@ -12,8 +12,11 @@ These are functions of the kernel language (`engine/language.py`); they are inli
 from __future__ import annotations
 
 from flambeau_kernels.engine.language import (
+    bitcast,
     broadcast,
+    float32,
     float64,
+    int32,
     lane_sum,
     lanes,
     load,
@@ -58,16 +61,23 @@ def term_of(v, level, TERM, CENTRED):
     return v
 
 
-def pair(p, i, level, TERM, CENTRED, N):
-    return term_of(load(p, i, N), level, TERM, CENTRED) + term_of(load(p, i + N, N), level, TERM, CENTRED)
+def pair(p, i, level, TERM, CENTRED, N, BFLOAT16):
+    if BFLOAT16:
+        # Two neighbours are the halves of an integer, so that widening them takes one instruction each and no shuffle.
+        both, FLOATS = load(bitcast(p + i, int32), 0, N), vector(float32, N)
+        a, b = bitcast(both << 16, FLOATS), bitcast(both & -65536, FLOATS)
+    else:
+        a, b = load(p, i, N), load(p, i + N, N)
+    return term_of(a, level, TERM, CENTRED) + term_of(b, level, TERM, CENTRED)
 
 
-def sum_of(p, n, centre, TERM, CENTRED, KIND, LINE=0):
+def sum_of(p, n, centre, TERM, CENTRED, KIND, LINE=0, BFLOAT16=False):
     """The sum in float64 of ``TERM(p[i] - centre)``, or of ``p[i] - centre`` if TERM is None.
 
     Args:
         TERM: of a vector; 0 for 0.
         CENTRED: whether `centre`, a number of KIND, is taken off.
+        BFLOAT16: whether elements are of that dtype, and then which neighbours are added first.
         LINE: elements of a cache line, of arrays that no core's cache holds; 0 of others.
     """
     N = lanes_of(KIND)
@@ -80,8 +90,8 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND, LINE=0):
             if LINE:
                 for k in unroll(range(0, 8 * N, LINE)):
                     prefetch(p + (i + (AHEAD * LINE + k)))
-            a = pair(p, i, level, TERM, CENTRED, N) + pair(p, i + 2 * N, level, TERM, CENTRED, N)
-            b = pair(p, i + 4 * N, level, TERM, CENTRED, N) + pair(p, i + 6 * N, level, TERM, CENTRED, N)
+            a = pair(p, i, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 2 * N, level, TERM, CENTRED, N, BFLOAT16)
+            b = pair(p, i + 4 * N, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 6 * N, level, TERM, CENTRED, N, BFLOAT16)
             total = total + wide(a + b, KIND)
             i += 8 * N
         made = lane_sum(total)
