@@ -8,6 +8,7 @@ been changed before that is known.
 
 from __future__ import annotations
 
+import sys
 import threading
 from heapq import heappop, heappush
 from typing import Any
@@ -88,7 +89,7 @@ class _Writing:
             "ndarray": ndarray, "one": np.ones(root._array.shape, root._array.dtype), "ignore_fp_flags": ignore_fp_flags,
             "restore_fp_flags": restore_fp_flags, "plus": engine.PLUS, "into": engine.PLUS.into,
             "FREED": engine.FREED, "accumulate": engine.accumulate_grad, "call": engine._TO_LEAVES[0], "set_grad": _state.set_grad,
-            "local": _state.local,
+            "local": _state.local, "owns": engine._owns, "references": sys.getrefcount, "alone": _REFERENCES_ALONE, "wrap": wrap,
         }  # fmt: skip
         self.find: list[str] = ["n0 = root._node"]
         self.tests: list[str] = []
@@ -151,8 +152,23 @@ class _Writing:
             restore_fp_flags(quiet)
             _state.set_grad(before)
         self.lines.append("a = None")
-        self.ends = [line for leaf, gradient in at_leaves for line in
-                     (f"grad, {gradient} = {gradient}, None", f"accumulate({self.names[leaf]}, grad, call)")]  # fmt: skip
+        self.ends = [line for leaf, gradient in at_leaves for line in self._given(self.names[leaf], gradient)]
+
+    def _given(self, name: str, gradient: str) -> list[str]:
+        """Lines that give a leaf what has arrived: as it is if it is the first and has memory of its own, laid out as usual."""
+        at = name[1:]
+        usual = self.scope[f"p{at}"]._array
+        lines = [f"grad, {gradient} = {gradient}, None"]
+        if not usual.flags.c_contiguous:
+            return [*lines, f"accumulate({name}, grad, call)"]
+        self.scope[f"u{at}"], self.scope[f"d{at}"] = usual, usual.dtype
+        return [
+            *lines,
+            f"if p{at}._gradient is None and p{at}._array is u{at} and grad.dtype is d{at} and grad.flags.carray "
+            "and (grad.base is None or owns(grad)) and references(grad) <= alone: "
+            f"p{at}._gradient = wrap(grad)",
+            f"else: accumulate({name}, grad, call)",
+        ]
 
     def _found(self, node: Any, where: str) -> None:
         at = len(self.names)
@@ -183,6 +199,15 @@ class _Writing:
         """``f(root)``: whether it was the same way; if not, nothing has been done."""
         lines = [*self.find, f"if {' or '.join(self.tests)}: return False", *self.body([]), "return True"]
         return _compiled("def scheduled(root):", lines, self.scope)
+
+
+def _references_alone() -> int:
+    """What `sys.getrefcount` says of an array that only a variable refers to."""
+    grad = np.empty(1)
+    return sys.getrefcount(grad)
+
+
+_REFERENCES_ALONE = _references_alone()
 
 
 def _compiled(head: str, lines: list[str], scope: dict[str, Any]) -> Any:
@@ -235,7 +260,6 @@ class ArrayStep:
 
     def _write(self, steps: list[Step], inputs: Any, values: dict[int, Any], root: int, writing: Any) -> None:
         scope = writing.scope
-        scope["wrap"] = wrap
         known: dict[int, str] = {}                    # names of arrays
         known.update({id(x._array): f"i{at}" for at, x in enumerate(inputs)})
         known.update({id(value._array): f"v{number}" for number, value in values.items()})

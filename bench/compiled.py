@@ -1,0 +1,324 @@
+"""Compiled models beside `torch.compile` and beside their own eager runs: ``python bench/compiled.py [--seconds 2] [words]``.
+
+Each model trains (forward, backward and the optimizer's step, the function of the loss compiled) and predicts. The four sides, both
+frameworks eager and compiled, run by turns in one process on one thread, and the quickest of the turns counts, in CPU seconds. A row has
+PyTorch's compiled time and Flambeau's eager time over Flambeau's compiled one. `first` is the time to the first result of a block of a
+transformer in a new process, with empty caches and with those of the process before, `shapes` what a batch size not met before costs more
+than one that was. `step` is a training step of an 8-16-4 network in the mode "reduce-overhead", beside PyTorch's eager one.
+
+`torch.compile` needs a C++ compiler; without one its column is PyTorch's eager time, and the last line says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def mlp(T: Any) -> tuple[Any, Any, Any]:
+    """Three layers over rows of 784 numbers."""
+    nn = T.nn
+    net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    return net, T.randn(128, 784), T.arange(128) % 10
+
+
+def resnet(T: Any) -> tuple[Any, Any, Any]:
+    """Convolutions with batch normalization, around which their input goes."""
+    nn = T.nn
+
+    class Block(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            layers = [nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+            self.body = nn.Sequential(*layers, nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width))
+
+        def forward(self, x: Any) -> Any:
+            return T.relu(self.body(x) + x)
+
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)]
+    return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), Block(32), Block(32), *head), T.randn(8, 3, 32, 32), T.arange(8) % 10
+
+
+def block(T: Any, width: int = 128, heads: int = 4) -> Any:
+    """A block of a transformer: attention to what came before, and two layers."""
+    nn, F = T.nn, T.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            count, length, _ = x.shape
+            parts = self.project(self.first(x)).split(width, -1)
+            q, k, v = (p.reshape(count, length, heads, -1).transpose(1, 2) for p in parts)
+            seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(seen.transpose(1, 2).reshape(count, length, width))
+            return x + self.narrow(F.gelu(self.wide(self.second(x))))
+
+    return Block()
+
+
+def gpt(T: Any) -> tuple[Any, Any, Any]:
+    """Two blocks over 256 bytes."""
+    nn = T.nn
+
+    class GPT(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.symbols, self.places = nn.Embedding(256, 128), nn.Embedding(64, 128)
+            self.blocks = nn.Sequential(block(T), block(T))
+            self.head = nn.Linear(128, 256)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.blocks(self.symbols(x) + self.places(T.arange(x.shape[1])))).flatten(0, 1)
+
+    symbols = (T.arange(8 * 64) * 7 % 256).reshape(8, 64)
+    return GPT(), symbols, (symbols + 1).flatten() % 256
+
+
+def lstm(T: Any) -> tuple[Any, Any, Any]:
+    """A recurrent layer over embedded bytes."""
+    nn = T.nn
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.symbols, self.cells, self.head = nn.Embedding(256, 64), nn.LSTM(64, 128, batch_first=True), nn.Linear(128, 256)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.cells(self.symbols(x))[0]).flatten(0, 1)
+
+    symbols = (T.arange(16 * 32) * 7 % 256).reshape(16, 32)
+    return Model(), symbols, (symbols + 1).flatten() % 256
+
+
+def gated(T: Any) -> tuple[Any, Any, Any]:
+    """Elementwise operations on large tensors between small products."""
+    nn = T.nn
+
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.scale = nn.Linear(16, 512), nn.Linear(16, 512), nn.Parameter(T.ones(512))
+
+        def forward(self, x: Any) -> Any:
+            a, b = self.one(x), self.two(x)
+            y = T.sigmoid(a) * T.tanh(b) * self.scale + T.relu(a - b) * 0.5
+            return (y * y + 1).sqrt().mean(1, keepdim=True).expand(-1, 10)
+
+    return Gated(), T.randn(1024, 16), T.arange(1024) % 10
+
+
+MODELS: dict[str, Callable[[Any], tuple[Any, Any, Any]]] = {"mlp": mlp, "resnet": resnet, "gpt": gpt, "lstm": lstm, "gated": gated}
+
+
+def sides(T: Any, make: Any, trains: bool, compiles: bool) -> Callable[[], Any]:
+    """What is timed: a training step, or a prediction."""
+    T.manual_seed(0)
+    net, x, y = make(T)
+    if not trains:
+        net.eval()
+        predict = T.compile(net) if compiles else net
+
+        def run() -> Any:
+            with T.no_grad():
+                return predict(x)
+
+        return run
+    optimizer = T.optim.AdamW(net.parameters(), 1e-3)
+
+    def loss_of(x: Any, y: Any) -> Any:
+        return T.nn.functional.cross_entropy(net(x), y)
+
+    found = T.compile(loss_of) if compiles else loss_of
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = found(x, y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def quickest(runs: list[Callable[[], Any]], seconds: float) -> list[float]:
+    """The least CPU seconds of each, by turns."""
+    best = [math.inf] * len(runs)
+    for run in runs:
+        for _ in range(6):                            # until kernels are there
+            run()
+    settle()
+    for run in runs:
+        run()
+    end = time.perf_counter() + seconds * len(runs)
+    while time.perf_counter() < end:
+        for k, run in enumerate(runs):
+            began = time.process_time()
+            count = 0
+            while time.process_time() - began < 0.02:
+                run()
+                count += 1
+            best[k] = min(best[k], (time.process_time() - began) / count)
+    return best
+
+
+def settle() -> None:
+    """Wait for kernels that are compiled in the background."""
+    from flambeau.compiler import _background
+
+    _background.wait()
+
+
+def models(words: list[str], seconds: float) -> list[tuple[float, float]]:
+    """Print a row for each model; the two ratios of each."""
+    import torch
+
+    import flambeau as fb
+
+    found = []
+    for name, make in MODELS.items():
+        for trains in (True, False):
+            title = f"{name}.{'train' if trains else 'infer'}"
+            if words and not any(word in title for word in words):
+                continue
+            compiled = can_compile()
+            runs = [sides(T, make, trains, c) for T in (torch, fb) for c in (False, True) if c is False or T is fb or compiled]
+            times = quickest(runs, seconds)
+            theirs, (eager, ours) = times[-3], times[-2:]
+            found.append((theirs / ours, eager / ours))
+            shown = " ".join(f"{t * 1e3:9.3f}" for t in (times[0], theirs, eager, ours))
+            print(f"{title:14s} {shown} ms   over torch.compile {theirs / ours:5.2f}   over our eager {eager / ours:5.2f}", flush=True)
+    return found
+
+
+def can_compile() -> bool:
+    """Whether `torch.compile` works here."""
+    import torch
+
+    try:
+        torch.compile(lambda x: x.sin() + 1)(torch.ones(64))
+    except Exception:  # torch's own kinds of errors, for want of a compiler
+        return False
+    return True
+
+
+FIRST = """
+import sys, time
+sys.path.insert(0, {here!r})
+import {module} as T
+import compiled
+module = compiled.block(T, 256, 8).eval()
+x = T.ones(8, 128, 256)
+with T.no_grad():
+    began = time.perf_counter()
+    T.compile(module)(x)
+    print(time.perf_counter() - began)
+"""
+
+
+def first() -> None:
+    """Print the seconds to a first result in a new process: with empty caches, and with those of the process before."""
+    for module in ("torch", "flambeau"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.pathsep.join([str(ROOT / "framework"), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
+            environment = os.environ | {"FLAMBEAU_CACHE": folder, "TORCHINDUCTOR_CACHE_DIR": folder, "PYTHONPATH": path}
+            seconds = []
+            for _ in range(2):
+                text = FIRST.format(here=str(ROOT / "bench"), module=module)
+                done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True)
+                seconds.append(float(done.stdout) if done.returncode == 0 else math.nan)
+            print(f"first result, {module}: {seconds[0]:.3f} s with empty caches, {seconds[1]:.3f} s with warm ones", flush=True)
+
+
+def shapes() -> None:
+    """Print what a call with a new batch size costs more than one with a known size."""
+    import flambeau as fb
+
+    net = fb.compile(block(fb, 256, 8).eval())
+    more = []
+    with fb.no_grad():
+        for n in range(1, 25):
+            x = fb.randn(n, 16, 256)
+            times = []
+            for _ in range(5):
+                began = time.thread_time()
+                net(x)
+                times.append(time.thread_time() - began)
+            more.append(times[0] - times[-1])
+    more = sorted(more[4:])
+    print(f"a new batch size: {more[len(more) // 2] * 1e3:.2f} ms more in the median, {more[-1] * 1e3:.2f} at most", flush=True)
+
+
+def step(seconds: float) -> None:
+    """Print the times of a step of an 8-16-4 network."""
+    import torch
+
+    import flambeau as fb
+
+    def make(T: Any, optimizer: str, compiles: bool) -> Callable[[], Any]:
+        T.manual_seed(0)
+        nn = T.nn
+        net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+        steps = getattr(T.optim, optimizer)(net.parameters(), 0.01)
+        x, y = T.randn(32, 8), T.randn(32, 4)
+
+        def step(x: Any, y: Any) -> Any:
+            steps.zero_grad()
+            loss = nn.functional.mse_loss(net(x), y)
+            loss.backward()
+            steps.step()
+            return loss
+
+        run = T.compile(step, mode="reduce-overhead") if compiles else step
+        for _ in range(400):
+            run(x, y)
+        return lambda: run(x, y)
+
+    for optimizer in ("SGD", "Adam", "AdamW"):
+        theirs, eager, ours = quickest([make(torch, optimizer, False), make(fb, optimizer, False), make(fb, optimizer, True)], seconds)
+        shown = f"ours eager {theirs / eager:.2f}x, compiled {theirs / ours:.2f}x"
+        print(f"step 8-16-4 {optimizer:5s} {theirs * 1e6:7.1f} us, {shown}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="parts of names: of models, 'first', 'shapes', 'step'")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each side of a model")
+    asked = parser.parse_args()
+    for module in ("framework", "kernels"):
+        sys.path.insert(0, str(ROOT / module))
+    import torch
+
+    import flambeau as fb
+
+    torch.set_num_threads(1)
+    fb.set_num_threads(1)
+    extras: dict[str, Callable[[], None]] = {"first": first, "shapes": shapes, "step": lambda: step(asked.seconds)}
+    for name, run in extras.items():
+        if not asked.words or name in asked.words:
+            run()
+    words = [word for word in asked.words if word not in extras]
+    found = models(words, asked.seconds) if words or not asked.words else []
+    if found:
+        mean = math.exp(sum(math.log(theirs) for theirs, _ in found) / len(found))
+        slower = sum(own < 0.98 for _, own in found)
+        beside = "torch.compile" if can_compile() else "eager PyTorch, for there is no compiler for torch.compile"
+        print(f"compiled models: geometric mean {mean:.2f}x of {beside} over {len(found)}, {slower} slower than their own eager run")
+
+
+if __name__ == "__main__":
+    main()
