@@ -30,7 +30,7 @@ __all__ = ["EVENS", "LARGEST_PRIME", "MIXED", "ODDS", "PRIME", "REVERSED", "all_
 C1, C2, S1, S2, S3 = cos(2 * pi / 5), cos(4 * pi / 5), sin(2 * pi / 5), sin(4 * pi / 5), sin(pi / 3)
 SEVENTHS = [(cos(2 * pi * k / 7), sin(2 * pi * k / 7)) for k in range(7)]
 
-LARGEST_PRIME = 61                                    # that is a radix; from 11 on all have one text, which `PRIME` stands for
+LARGEST_PRIME = 127                                   # that is a radix; from 11 on all have one text, which `PRIME` stands for
 PRIME = 0
 
 _LANES = (2, 4, 8, 16)
