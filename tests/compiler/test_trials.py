@@ -97,3 +97,21 @@ def test_exceptions_and_side_effects_of_trials_are_those_of_calls(clock: Any) ->
         else:
             f(x, 1.0)
     assert len(seen) == 12
+
+
+def test_a_short_chain_among_many_operations_that_join_none_runs_as_it_is():
+    weight = fb.randn(512, 512)
+
+    def f(x, count):
+        y = (x * 2 + 1).relu()
+        for _ in range(count):
+            y = y.roll(1, 0)
+        return y @ weight
+
+    x = fb.randn(512, 512)
+    for count, is_plain in ((0, False), (20, True)):
+        compiled = fb.compile(f)
+        expected = f(x, count)
+        for _ in range(5):
+            assert fb.equal(compiled(x, count), expected)
+        assert bool(compiled.explain.__self__.plain) is is_plain

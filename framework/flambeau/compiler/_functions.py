@@ -11,7 +11,7 @@ from typing import Any
 from .. import _state
 from .._interpreters import pop, push
 from ..tensor import Tensor
-from . import set_stance
+from . import _programs, set_stance
 from ._backends import Backend
 from ._programs import Program
 from ._recorder import Deferred, Recorder, Step
@@ -109,9 +109,11 @@ class Function:
         result = _recorded(recorder, self.fn, args, kwargs)
         seconds = perf_counter() - began
         fused = [program for program in recorder.ran if program.chains]
+        spared = sum(chain.saved() for program in fused for chain in program.chains)
         if whole:
             self.fullgraph = False                    # of the first call; the next ones fuse
-        elif not fused:
+        elif not fused or spared < recorder.passed * (_programs.WORTH // 4):
+            # An operation that is looked at and not recorded costs some 20 us.
             self._leave(signature)
         elif tunes and (trial is None or len(trial.fused) < TRIALS) and all(program.is_final() for program in fused):
             # Of what backward will take, a call says nothing.

@@ -322,6 +322,7 @@ class Recorder(Interpreter):
         self.program, self.whole, self.on_ask = program, whole, on_ask
         self.breaks: list[str] = []                   # why each flush was
         self.ran: list[Any] = []                      # the programs of all of them
+        self.passed = 0                               # operations that came here and were not recorded
         self._lock = threading.RLock()
         # What `flambeau_kernels.engine.follow` calls a path.
         self._path: list[Any] = []
@@ -359,9 +360,12 @@ class Recorder(Interpreter):
                 if found is not NotImplemented:
                     return found
                 if not self.whole and not (self._is_ordered() and _has_history(args) or any(a.__class__ is Deferred for a in args)):
+                    self.passed += 1
                     return NotImplemented             # it reads tensors that are there, and writes to none
             elif kind == "composite" and _is_elementwise(op, args):
+                self.passed += 1
                 return NotImplemented                 # its parts come here in turn
+        self.passed += 1
         self.flush(op.public_name)
         # Compositions run as they do without a recorder.
         if inplace:
