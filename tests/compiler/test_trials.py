@@ -99,10 +99,11 @@ def test_exceptions_and_side_effects_of_trials_are_those_of_calls(clock: Any) ->
     assert len(seen) == 12
 
 
-def test_a_short_chain_among_many_operations_that_join_none_runs_as_it_is():
+def test_a_short_chain_among_many_operations_that_join_none_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_programs, "WORTH", 1 << 18)
     weight = fb.randn(512, 512)
 
-    def f(x, count):
+    def f(x: fb.Tensor, count: int) -> fb.Tensor:
         y = (x * 2 + 1).relu()
         for _ in range(count):
             y = y.roll(1, 0)
