@@ -32,7 +32,7 @@ _FAMILIES = {
     "linear_algebra.decompose": "cholesky cholesky_of geqrf geqrf_of linalg.cholesky linalg.cholesky_ex linalg.householder_product linalg.qr orgqr ormqr qr qr_of",
     "linear_algebra.distance": "cdist length_along nn.functional.bilinear nn.functional.cosine_similarity nn.functional.pairwise_distance nn.functional.pdist",
     "linear_algebra.linalg": "addbmm addmm addmv addr baddbmm bmm chain_matmul dot ger linalg.matmul linear_of_each matmul mm mv nn.functional.linear outer products vdot",
-    "linear_algebra.lu": "ldl_of ldl_solution linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve lu lu_of lu_solve lu_unpack",
+    "linear_algebra.lu": "ldl_of ldl_solution linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve lu lu_of lu_solve lu_unpack row_order",
     "linear_algebra.matrix": "det det_of linalg.cross linalg.det linalg.diagonal linalg.matrix_exp linalg.matrix_power linalg.multi_dot linalg.slogdet linalg.vander linalg.vecdot logdet matrix_exp matrix_power slogdet slogdet_of",
     "linear_algebra.norms": "linalg.cond linalg.matrix_norm linalg.matrix_rank linalg.norm linalg.vector_norm norm_over",
     "linear_algebra.solve": "cholesky_inverse cholesky_solution cholesky_solve inverse inverse_by_factor inverse_of least_squares linalg.inv linalg.inv_ex linalg.lstsq linalg.pinv linalg.solve linalg.solve_ex linalg.solve_triangular linalg.tensorinv linalg.tensorsolve pinverse pseudo_inverse solution_of triangular_solution triangular_solve",

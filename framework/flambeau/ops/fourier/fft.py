@@ -17,7 +17,7 @@ from flambeau_kernels.loading import scipy_module
 
 from ... import dtypes
 from ..._arrays import is_c_contiguous, strides_in
-from ...tensor import Tensor, wrap, wrap_dim
+from ...tensor import Tensor, wrap_dim
 from .._batching import along
 from .._refusal import refusing
 from .._spec import FUNCTION, OPS, OUT, composite, describe, int_list, need_int, out_of_shape, primitive
@@ -205,9 +205,9 @@ def _inverse_to_real_shape(input, dims, n, scale):
 def _inverse_to_real_vjp(grad, dims, n, scale):
     half = real_transform(grad, dims, scale)
     # Each value between the ends stands for itself and its mirror image.
-    weights = np.ones(n // 2 + 1, _real_of(grad._array.dtype))
-    weights[1 : n - n // 2] = 2
-    return half * wrap(weights.reshape([-1 if d == dims[-1] else 1 for d in range(half.ndim)])).to(half.device)
+    weights = half.real.detach().new_ones([n // 2 + 1 if d == dims[-1] else 1 for d in range(half.ndim)])
+    weights.narrow(dims[-1], 1, n - n // 2 - 1).fill_(2)
+    return half * weights
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------

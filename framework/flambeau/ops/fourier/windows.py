@@ -474,7 +474,7 @@ def _overlapped(frames: Tensor, window: Tensor | None, hop: int, start: int, cen
     weight = overlap_add((w * w).expand(1, count, n), hop)
     end = total.shape[-1] - start if length is None else min(start + length, total.shape[-1])
     total, weight = total[..., start:end], weight[..., start:end]
-    least = np.abs(weight._array).min(initial=np.inf) if not weight._lacks_values else 1.0
+    least = float(weight.detach().abs().min()) if weight.numel() and not weight._lacks_values else 1.0
     if not least > 1e-11:
         raise RuntimeError(f"istft: window overlap add min: {least:g}; the windows must cover every sample")
     made = total / weight

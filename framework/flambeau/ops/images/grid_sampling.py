@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ... import dtypes
 from ..._arrays import MetaArray
 from ..._warn import warn
 from ...tensor import Tensor, wrap
@@ -386,18 +385,12 @@ def _look_up(planes: Tensor, places: list[Tensor], extents: tuple[int, ...]) -> 
     """Elements of ``(N, C, size)`` at whole-numbered `places` ``(N, L)``, zero outside: ``(N, C, L)``."""
     from ..layers.pool import take_plane
 
-    if planes._lacks_values:
-        shape = (*planes.shape[:2], places[0].shape[-1])
-        return take_plane(planes, planes.detach().new_empty(shape, dtype=dtypes.int64), 1)
-    flat = np.zeros((1,), np.int64)
+    flat: Any = 0
     valid: Any = True
     for x, size in zip(places, extents, strict=True):
-        a = x.detach()._array
-        ok = (a >= 0) & (a <= size - 1)
-        valid = ok & valid
-        flat = flat * size + np.where(ok, a, 0).astype(np.int64)
-    shape = (*planes.shape[:2], flat.shape[-1])
-    taken = take_plane(planes, wrap(np.ascontiguousarray(np.broadcast_to(flat[:, None], shape))), 1)
-    if valid.all():
-        return taken
-    return taken.masked_fill(wrap(~valid[:, None]), 0)
+        at = x.detach()
+        inside = (at >= 0) & (at <= size - 1)
+        valid = inside & valid
+        flat = flat * size + at.where(inside, 0).long()
+    taken = take_plane(planes, flat.unsqueeze(1).expand(*planes.shape[:2], -1).contiguous(), 1)
+    return taken.masked_fill(~valid.unsqueeze(1), 0)

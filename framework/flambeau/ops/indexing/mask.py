@@ -422,5 +422,6 @@ def nonzero_static(input, *, size, fill_value=-1):
         return input.new_empty((input.ndim, size), dtype=dtypes.int64).t()
     found = nonzero_rows.function(input)
     made = found.new_full((size, input.ndim), fill_value)
-    made._array[: found.shape[0]] = found._array[:size]
+    kept = found[:size]
+    made[: kept.shape[0]] = kept
     return made

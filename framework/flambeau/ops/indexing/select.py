@@ -21,6 +21,7 @@ from .._spec import (
     INPLACE,
     METHOD,
     NEVER,
+    OPS,
     OUT,
     Op,
     check_writable,
@@ -713,7 +714,4 @@ def _taken_of_all(a, at, dim):
 
 def where_negative(index: Tensor, n: int) -> Tensor:
     """`index` with negative places counted from the end of `n`."""
-    a = index._array
-    if type(a) is not ndarray or not a.size or a.min() >= 0:
-        return index
-    return wrap(np.where(a < 0, a + n, a))
+    return OPS["where"].function(index < 0, index + n, index)

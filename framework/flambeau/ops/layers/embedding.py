@@ -27,6 +27,7 @@ from .._spec import (
     need_number,
     primitive,
 )
+from ..creation.ranges import arange
 from ..indexing.select import INT64, has_negative
 
 F = "nn.functional"
@@ -112,14 +113,14 @@ def _rows_at_sparsely_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight
     from .._sparse.arrays import coo
 
     host_only("embedding with sparse gradients", grad, indices)
-    flat, rows = indices._array.reshape(-1), grad.reshape(-1, *weight_shape[1:])
+    flat, rows = indices.reshape(-1), grad.reshape(-1, *weight_shape[1:])
     if padding_idx >= 0:
-        kept = np.flatnonzero(flat != padding_idx)
-        flat, rows = flat[kept], rows.index_select(0, wrap(kept))
-    if scale_grad_by_freq and flat.size:
-        times = np.bincount(flat)[flat].astype(grad.dtype.numpy)
-        rows = rows / wrap(times.reshape(-1, *[1] * (rows.ndim - 1)))
-    return coo(wrap(flat.astype(np.int64).reshape(1, -1)), rows, weight_shape), None
+        kept = flat != padding_idx
+        flat, rows = flat[kept], rows[kept]
+    if scale_grad_by_freq and flat.numel():
+        times = OPS["bincount"].function(flat)[flat].to(grad.dtype)
+        rows = rows / times.reshape(-1, *[1] * (rows.ndim - 1))
+    return coo(flat.long().reshape(1, -1), rows, weight_shape), None
 
 
 @primitive(surface=0, tensors=("values", "indices"), samples="of nn.functional.embedding", public_name="index_add", cuda="moves.rows_added")
@@ -145,13 +146,12 @@ def _rows_added_shape(values, indices, rows, padding_idx, scale_grad_by_freq):
 @rows_added.vjp
 def _rows_added_vjp(grad, indices, padding_idx, scale_grad_by_freq):
     back = rows_at.function(grad, indices, -1, False)
-    at = indices._array
-    factor = np.ones(at.shape, grad.dtype.numpy)
+    factor = back.new_ones(indices.shape)
     if scale_grad_by_freq:
-        factor = (1 / np.bincount(at.reshape(-1))[at]).astype(factor.dtype)
+        factor = (1 / OPS["bincount"].function(indices.reshape(-1)).double()[indices]).to(back.dtype)
     if padding_idx >= 0:
-        factor = np.where(at == padding_idx, factor.dtype.type(0), factor)
-    return back * wrap(factor.reshape(factor.shape + (1,) * (back.ndim - at.ndim))), None
+        factor = factor.masked_fill(indices == padding_idx, 0)
+    return back * factor.reshape(*indices.shape, *[1] * (back.ndim - indices.ndim)), None
 
 
 @primitive(surface=0, tensors=("weight", "indices", "starts"), samples="of nn.functional.embedding_bag", public_name="embedding_bag")
@@ -177,10 +177,8 @@ def _bags_of_rows_shape(weight, indices, starts, scale_grad_by_freq):
 
 @bags_of_rows.vjp
 def _bags_of_rows_vjp(grad, indices, starts, scale_grad_by_freq, weight_shape):
-    if starts._lacks_values:
-        bags = starts.new_empty(indices.shape)
-    else:
-        bags = wrap(np.repeat(np.arange(grad.shape[0]), np.diff(starts._array)))
+    counted = OPS["repeat_interleave"].function
+    bags = counted(arange(grad.shape[0], device=grad.device), starts.diff(), 0, output_size=indices.shape[0])
     each = rows_at.function(grad, bags, -1, False)
     return rows_added.function(each, indices, weight_shape[0], -1, scale_grad_by_freq), None, None
 
@@ -529,7 +527,6 @@ def one_hot(tensor, num_classes=-1):
         if num_classes == -1:
             num_classes = int(tensor.max().item()) + 1
         return tensor.new_zeros((*tensor.shape, num_classes)).scatter(-1, tensor.unsqueeze(-1), 1)
-    classes = tensor._array
     if tensor._lacks_values and num_classes > 0:
         return tensor.new_empty((*tensor.shape, num_classes))
     if tensor._lacks_values:
@@ -538,15 +535,16 @@ def one_hot(tensor, num_classes=-1):
         if num_classes <= 0:
             raise RuntimeError(f"one_hot: Can not infer total number of classes from empty tensor; give num_classes > 0, got {num_classes}")
         return tensor.new_zeros((*tensor.shape, num_classes))
-    if classes.min() < 0:
-        raise RuntimeError(f"one_hot: Class values must be non-negative, got {classes.min()}")
+    least, most = (int(x) for x in OPS["aminmax"].function(tensor))
+    if least < 0:
+        raise RuntimeError(f"one_hot: Class values must be non-negative, got {least}")
     if num_classes == -1:
-        num_classes = int(classes.max()) + 1
+        num_classes = most + 1
     elif num_classes < 1:
         raise RuntimeError(f"one_hot: num_classes should be positive, got {num_classes}")
-    elif classes.max() >= num_classes:
-        raise RuntimeError(f"one_hot: Class values must be smaller than num_classes, got {classes.max()} for {num_classes} classes")
-    return wrap((classes[..., None] == np.arange(num_classes)).astype(np.int64, "C"))
+    elif most >= num_classes:
+        raise RuntimeError(f"one_hot: Class values must be smaller than num_classes, got {most} for {num_classes} classes")
+    return (tensor.contiguous().unsqueeze(-1) == arange(num_classes)).to(dtypes.int64)
 
 
 one_hot.in_pieces("...->..._")

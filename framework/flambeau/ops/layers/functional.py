@@ -243,11 +243,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
         eps: has no effect.
     Source: Jang, Gu and Poole 2016, "Categorical Reparameterization with Gumbel-Softmax".
     """
-    if logits.is_cuda or logits._lacks_values:
-        gumbel = -logits.detach().new_empty(logits.shape).exponential_().log()
-    else:
-        noise = np.empty(tuple(logits.shape), logits.dtype.numpy)
-        gumbel = -wrap(draws.exponential(stream(), noise)).log()
+    gumbel = -logits.detach().new_empty(logits.shape).exponential_().log()
     soft = act.softmax.function((logits + gumbel) / tau, dim)
     if not hard:
         return soft

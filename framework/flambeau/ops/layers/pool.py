@@ -16,6 +16,7 @@ from .._spec import (
     CHANNELS,
     CHANNELS_OF_IMAGES,
     FUNCTION,
+    OPS,
     OUT,
     composite,
     describe,
@@ -795,8 +796,8 @@ def _max_unpool(
             f"{op}: kernel_size {kernel}, stride {stride} and padding {padding} give an output of size {sizes}, which must not be "
             "negative"
         )
-    if not indices._lacks_values and indices.is_cpu and indices._array.size:
-        low, high = int(indices._array.min()), int(indices._array.max())
+    if not indices._lacks_values and indices.is_cpu and indices.numel():
+        low, high = (int(x) for x in OPS["aminmax"].function(indices))
         if low < 0 or high >= prod(sizes):
             raise RuntimeError(
                 f"{op}: Found an invalid max index: {low if low < 0 else high} (output volumes are of size "

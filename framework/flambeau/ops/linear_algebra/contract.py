@@ -265,7 +265,7 @@ def _check_weights(x: Tensor, weights: Any, label: str, integral: bool) -> None:
             f"cov(): expected {label} to have the same numel as there are observations in the input but got "
             f"{weights.numel()} != {x.shape[1]}"
         )
-    if not weights._lacks_values and weights.numel() and weights._array.min() < 0:
+    if not weights._lacks_values and bool((weights < 0).any()):
         raise RuntimeError(f"cov(): {label} cannot be negative")
 
 

@@ -12,10 +12,10 @@ from flambeau_kernels.cpu import matmul
 from flambeau_kernels.cpu.softmax import narrow, widen
 
 from ... import dtypes
-from ...tensor import Tensor, wrap, wrap_dim
+from ...tensor import Tensor, wrap_dim
 from .. import _promote
 from .._batching import run, shifted
-from .._spec import FUNCTION, ROWS, broadcast_shapes, composite, describe, need_number, primitive
+from .._spec import FUNCTION, OPS, ROWS, broadcast_shapes, composite, describe, need_number, primitive
 from .._spec.plans import MOST_FEW, Plan
 
 F = "nn.functional"
@@ -277,7 +277,7 @@ def pdist(input, p=2):
         n = input.shape[0]
         first = second = input.detach().new_empty((n * (n - 1) // 2,), dtype=dtypes.int64)
     else:
-        first, second = (wrap(i) for i in _pairs(input.shape[0]))
+        first, second = OPS["triu_indices"].function(input.shape[0], input.shape[0], 1, device=input.device)
     return length_along.function(input[first] - input[second], p, 1, False).squeeze(-1)
 
 

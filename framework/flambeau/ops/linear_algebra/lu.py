@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ... import dtypes
-from ...tensor import Tensor, wrap
+from ...tensor import Tensor
 from .._batching import leading
 from .._results import return_type
 from .._spec import COLUMNS, FUNCTION, METHOD, OPS, OUT, ROWS, composite, primitive
+from ..creation.ranges import arange
 from . import _lapack
 from ._lapack import check_floating, check_matrix, check_singular, check_square
 from ._matrices import adjoint, by_columns, identity_like, matmul, triangle
@@ -78,14 +79,28 @@ def _lu_vjp(grad, out0, out1):
     return (matmul(permutation(out1, m, made), made),)
 
 
+@primitive(surface=0, tensors=("pivots",), samples="of linalg.lu", public_name="lu_unpack", batch_rule=leading)
+def row_order(pivots, rows):
+    """Which of `rows` rows is where after the swaps that `pivots` names, counted from 1: ``(*, k) -> (*, rows)``."""
+
+
+row_order.not_differentiable = "its result is places"
+
+
+@row_order.kernel
+def _row_order(pivots, rows):
+    return _lapack.row_order(pivots, rows)
+
+
+@row_order.shape
+def _row_order_shape(pivots, rows):
+    return (*pivots.shape[:-1], rows), dtypes.int64
+
+
 def permutation(pivots: Tensor, rows: int, like: Tensor) -> Tensor:
     """The matrices ``P`` in ``A == P @ L @ U``, for row exchanges `pivots`."""
-    if pivots._lacks_values:
-        return like.detach().new_empty((*pivots.shape[:-1], rows, rows))
-    order = _lapack.row_order(pivots._array, rows)
-    made = np.zeros((*order.shape, rows), like._array.dtype)
-    np.put_along_axis(made, order[..., None, :], 1, -2)
-    return wrap(made)
+    order = row_order(pivots, rows)
+    return (arange(rows, device=order.device).unsqueeze(-1) == order.unsqueeze(-2)).to(like.dtype)
 
 
 _LU_SAID = {"linalg.lu_factor": "torch.lu_factor"}     # as PyTorch has it
@@ -439,7 +454,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False):
             f"got pivots with shape {tuple(pivots.shape)} instead"
         )
     rows = LD.shape[-1]
-    if not pivots._lacks_values and pivots.numel() and not (np.abs(pivots._array).max() <= rows and (pivots._array != 0).all()):
+    if not pivots._lacks_values and bool(((pivots.abs() > rows) | (pivots == 0)).any()):
         raise RuntimeError(f"{name}: Pivots given must all satisfy 1 <= |pivot| <= LD.size(-2) = {rows}: did you pass those of ldl_factor?")
     if B.shape[-2] != LD.shape[-1]:
         raise RuntimeError(f"{name}: Incompatible shapes of LD {tuple(LD.shape)} and B {tuple(B.shape)}")

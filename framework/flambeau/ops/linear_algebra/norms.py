@@ -13,7 +13,7 @@ from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import dtypes
 from ...dtypes import FLOAT32, FLOAT64
-from ...tensor import Tensor, wrap, wrap_dim
+from ...tensor import Tensor, wrap_dim
 from .._batching import run
 from .._spec import (
     FUNCTION,
@@ -332,7 +332,7 @@ def cond(input, p=None):
     if not input.numel():
         return _matrix_norm(input, "fro", (-2, -1), False, None)
     inverse, info = inverse_of(input)
-    singular = not input._lacks_values and bool(info._array.any())
+    singular = not input._lacks_values and bool(info.any())
     if singular:
         inverse = OPS["where"].function((info == 0).unsqueeze(-1).unsqueeze(-1), inverse, inf)
     made = _matrix_norm(input, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
@@ -364,7 +364,6 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
         return values.sum(-1).to(dtypes.int64)
     if values._lacks_values:
         return (values > 0).sum(-1)
-    a = values._array
-    limit = np.maximum(absolute._array if isinstance(absolute, Tensor) else absolute, np.asarray(relative) * a.max(-1))
-    limit = np.asarray(limit)
-    return wrap(np.asarray((a > limit[..., None]).sum(-1), np.int64))
+    limit = values.amax(-1) * relative
+    absolute = absolute if isinstance(absolute, Tensor) else values.new_full((), absolute)
+    return (values > OPS["maximum"].function(limit, absolute).unsqueeze(-1)).sum(-1)

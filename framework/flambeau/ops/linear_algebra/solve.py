@@ -766,7 +766,7 @@ def lstsq(input, b, rcond=None, *, driver=None):
     solution, rank, values = least_squares(A, B, limit, driver)
     residuals = solution.reshape(-1)[:0]  # empty, but with the history of the solution
     residuals = residuals.real if residuals.is_complex() else residuals
-    if driver != "gelsy" and A.shape[-2] > A.shape[-1] and bool((rank._array == A.shape[-1]).all()):
+    if driver != "gelsy" and A.shape[-2] > A.shape[-1] and bool((rank == A.shape[-1]).all()):
         off = matmul(A, solution) - B
         residuals = (off * off.conj()).real.sum(-2) if off.is_complex() else (off * off).sum(-2)
     if driver == "gels":

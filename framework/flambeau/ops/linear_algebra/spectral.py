@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ...tensor import Tensor, wrap
+from ...tensor import Tensor
 from .._batching import leading
 from .._results import return_type
 from .._spec import (
@@ -28,7 +26,7 @@ from .._spec import (
 )
 from . import _lapack
 from ._lapack import check_floating, check_matrix, check_square
-from ._matrices import absent, adjoint, diagonal, diagonal_matrix, matmul, needs_vectors
+from ._matrices import absent, adjoint, diagonal, diagonal_matrix, identity_like, matmul, needs_vectors
 from .decompose import qr_of
 from .solve import solve_triangle
 
@@ -78,15 +76,14 @@ def _eigh_vjp(grad, out0, out1):
 def _gaps(values: Tensor) -> Tensor:
     """``values[j] - values[i]`` at (i, j), and 1 on the diagonal."""
     gaps = values.unsqueeze(-2) - values.unsqueeze(-1)
-    return gaps + wrap(np.eye(values.shape[-1], dtype=gaps._array.dtype))
+    return gaps + identity_like(gaps)
 
 
 def _check_phase(name: str, what: str, along: Tensor, grad: Tensor) -> None:
     """Complex vectors are given up to a phase; a loss that depends on it has no derivative. Raises: RuntimeError."""
     if not along.is_complex() or along._lacks_values or not along.numel():
         return
-    size, off = np.abs(grad._array).max(initial=0.0), np.abs(along._array.imag).max(initial=0.0)
-    if off > 1e-2 + 1e-2 * size:
+    if along.detach().imag.abs().max() > 1e-2 + 1e-2 * grad.detach().abs().max():
         raise RuntimeError(
             f"{name}: The {what} in the complex case are specified up to multiplication by e^{{i phi}}. "
             "The specified loss function depends on this quantity, so it is ill-defined."

@@ -9,7 +9,7 @@ import numpy as np
 from flambeau_kernels.cpu.losses import all_count, all_equal, row_starts
 
 from ... import dtypes
-from ...tensor import Tensor, wrap
+from ...tensor import Tensor
 from .._spec import composite, describe, host_only
 from .._spec.plans import MOST_FEW
 from ..creation.ranges import arange
@@ -144,7 +144,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
             f"{describe(input=input, target=target)}"
         )
     classes = target.reshape(-1)
-    if classes.numel() and not classes._lacks_values and (classes._array.min() < 0 or classes._array.max() >= rows.shape[1]):
+    if not classes._lacks_values and bool(((classes < 0) | (classes >= rows.shape[1])).any()):
         raise RuntimeError(f"multi_margin_loss: target out of range, there are {rows.shape[1]} classes")
     own = classes[:, None] == arange(rows.shape[1], device=target.device)
     score = rows.where(own, 0).sum(1, keepdim=True)
@@ -203,19 +203,15 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
         raise RuntimeError(f"multilabel_margin_loss: expected scalar type Long for target but found {target.dtype}; use .long()")
     rows = input.reshape(-1, input.shape[-1] if input.ndim else 1)
     count = rows.shape[1]
-    if rows._lacks_values or target._lacks_values:
-        loss = (rows + target.reshape(rows.shape)).sum(1)  # what reads all of both; there is nothing to compare
-        return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
-    labels = target._array.reshape(rows.shape)
-    if labels.size and (labels.min() < -1 or labels.max() >= count):
+    labels = target.reshape(rows.shape)
+    if not labels._lacks_values and bool(((labels < -1) | (labels >= count)).any()):
         raise RuntimeError(f"multilabel_margin_loss: target out of range, there are {count} classes, and -1 for none")
-    listed = np.logical_and.accumulate(labels >= 0, axis=1)
-    chosen = np.where(listed, labels, 0)
-    belongs = np.zeros(labels.shape, bool)
-    np.logical_or.at(belongs, (np.arange(len(labels))[:, None], chosen), listed)
-    scores = rows.gather(1, wrap(chosen))  # (N, J)
+    listed = (labels >= 0).long().cumprod(1)  # 1 before the first -1 of a row
+    chosen = labels * listed
+    belongs = labels.new_zeros(labels.shape).scatter_add(1, chosen, listed)
+    scores = rows.gather(1, chosen)  # (N, J)
     over = 1 - scores.unsqueeze(2) + rows.unsqueeze(1)  # (N, J, C)
-    over = over.where((over > 0) & wrap(listed[:, :, None] & ~belongs[:, None, :]), 0)
+    over = over.where((over > 0) & (listed.unsqueeze(2) > belongs.unsqueeze(1)), 0)
     loss = over.sum([1, 2]) / count
     return reduced(loss if input.ndim == 2 else loss.reshape(()), reduction)
 

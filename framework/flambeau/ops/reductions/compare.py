@@ -108,9 +108,7 @@ def equal(input, other):
         raise ValuesCannotBeRead("equal: meta tensors have no elements to compare")
     if input._array.shape != other._array.shape:
         return False
-    if input._array.dtype == other._array.dtype and type(input._array) is np.ndarray:
-        return bool(np.asarray(input._array == other._array).all())
-    return bool((input == other).all().item())
+    return bool((input == other).all())
 
 
 @equal.plan(

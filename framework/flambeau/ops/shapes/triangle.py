@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from ...tensor import Tensor, wrap_dim
 from ...tensor import wrap as tensor_over
 from .._batching import run
 from .._spec import FUNCTION, INPLACE, METHOD, OUT, check_room, composite, need_int, primitive
+from ..creation.ranges import arange
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
 
@@ -185,10 +188,10 @@ def fill_diagonal(input, fill_value, wrap=False):
     if input.ndim > 2 and len(set(shape)) > 1:
         raise RuntimeError(f"fill_diagonal_: all dimensions of input must be of equal length, got {shape}")
     rows, columns = shape[0], shape[-1]
-    step = sum(np.cumprod((1, *shape[:0:-1])).tolist())
+    step = sum(itertools.accumulate((1, *shape[:0:-1]), operator.mul))
     stop = input.numel() if wrap and input.ndim == 2 else min(rows, columns) * step
-    places = np.arange(0, min(stop, input.numel()), step) if input.numel() else np.zeros(0, np.int64)
-    return input.put(tensor_over(places).to(input.device), input.new_full(places.shape, fill_value))
+    places = arange(0, min(stop, input.numel()), step or 1, device=input.device)
+    return input.put(places, input.new_full(places.shape, fill_value))
 
 
 @diag.plan
