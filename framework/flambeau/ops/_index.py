@@ -76,7 +76,7 @@ _LATE = {
 _PLAIN = {
     "creation.create": "as_tensor asarray empty empty_like empty_strided fill_ from_dlpack from_numpy frombuffer full full_like ones ones_like scalar_tensor tensor to_dlpack zero_ zeros zeros_like",
     "creation.ranges": "arange eye linspace logspace range",
-    "kinds.quantize": "dequantize quantize_per_channel quantize_per_tensor",
+    "kinds.quantize": "dequantize quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic",
     "kinds.sparse": "sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor",
     "sampling.random": "normal rand rand_like randint randint_like randn randn_like randperm",
     "shapes.join": "atleast_1d atleast_2d atleast_3d",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import importlib
+from typing import Any
 
 from ... import _missing
 from .fake_quantize import (
@@ -197,5 +198,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> Any:
+    if name in ("backend_config", "fx", "quantize_fx"):
+        return importlib.import_module("." + name, __name__)
     raise _missing.attribute_error(__name__, name)

@@ -10,7 +10,7 @@ __all__ = ["fitting"]
 
 # Where the range is one number, and the smallest scale, below which its reciprocal would be beyond half precision.
 _OF_NOTHING = 0.1
-_SMALLEST = np.float32(6.1e-5)
+_SMALLEST = float(np.float32(6.1e-5))
 
 
 def fitting(low: Any, high: Any, quant_min: int, quant_max: int, symmetric: bool = False) -> tuple[Any, Any]:
@@ -26,11 +26,11 @@ def fitting(low: Any, high: Any, quant_min: int, quant_max: int, symmetric: bool
     most, least = steps // 2, -(steps // 2 + 1)
     reach = np.maximum(low / least, high / most)
     low, high = np.where(around, reach * least, low), np.where(around, reach * most, high)
-    plain = ((high - low) / steps).astype(np.float32)
-    scale = np.where(plain == 0, np.float32(_OF_NOTHING), plain)
-    small = (scale < _SMALLEST) & (plain != 0)
-    wider = np.where(small, _SMALLEST / np.where(small, scale, 1).astype(np.float64), 1)
-    low, high, scale = low * wider, high * wider, np.where(small, _SMALLEST, scale).astype(np.float64)
+    plain = (high - low) / steps
+    scale = np.where(plain.astype(np.float32) == 0, _OF_NOTHING, plain)
+    small = (scale < _SMALLEST) & (plain.astype(np.float32) != 0)
+    wider = np.where(small, _SMALLEST / np.where(small, scale, 1), 1)
+    low, high, scale = low * wider, high * wider, np.where(small, _SMALLEST, scale)
     from_low, from_high = quant_min - low / scale, quant_max - high / scale
     low_error, high_error = abs(quant_min) + np.abs(low / scale), abs(quant_max) + np.abs(high / scale)
     zero = np.where(low_error < high_error, from_low, from_high)

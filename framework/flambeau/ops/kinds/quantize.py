@@ -9,6 +9,7 @@ import numpy as np
 from ... import dtypes
 from ...tensor import Tensor, wrap, wrap_dim
 from .._quantized.arrays import INTEGERS, QuantizedArray, Quantizer, is_quantized, quantize
+from .._quantized.ranges import fitting
 from .._refusal import refusing
 from .._spec import FUNCTION, OPS, composite
 
@@ -51,6 +52,28 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
     zero = int(zero_point)
     _check_zero("quantize_per_tensor", zero, dtype)
     return quantize(input.detach(), dtype, Quantizer(float(scale), zero))
+
+
+def quantize_per_tensor_dynamic(input: Tensor, dtype: Any, reduce_range: bool) -> Tensor:
+    """`quantize_per_tensor` with the scale and zero point that fit the range of `input`, widened to include 0.
+
+    Args:
+        dtype: `quint8` or `qint8`.
+        reduce_range: use half of the integers.
+    Raises: RuntimeError for another dtype of `input` or result.
+
+    >>> q = fb.quantize_per_tensor_dynamic(fb.tensor([-1.0, 0.3, 2.0]), fb.quint8, False)
+    >>> q.q_zero_point(), q.int_repr()
+    (85, tensor([  0, 110, 255], dtype=torch.uint8))
+    """
+    _check("quantize_per_tensor_dynamic", input, dtype)
+    if dtype not in (dtypes.quint8, dtypes.qint8):
+        raise RuntimeError(f"quantize_per_tensor_dynamic: dtype {dtypes.scalar_type(dtype)} not supported: use quint8 or qint8")
+    limits = np.iinfo(INTEGERS[dtype].numpy)
+    least, most = (limits.min // 2, limits.max // 2) if reduce_range else (limits.min, limits.max)
+    low, high = (0.0, 0.0) if input.numel() == 0 else (x.item() for x in OPS["aminmax"].function(input.detach()))
+    scale, zero = fitting(low, high, least, most)
+    return quantize(input.detach(), dtype, Quantizer(float(scale), int(zero)))
 
 
 def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: Any) -> Tensor:
@@ -193,4 +216,4 @@ def quantized_batch_norm(input, weight=None, bias=None, mean=None, var=None, eps
     return quantize(numbers, array.type, Quantizer(float(output_scale), int(output_zero_point)))
 
 
-FUNCTIONS = {fn.__name__: refusing(fn) for fn in (quantize_per_tensor, quantize_per_channel, dequantize)}
+FUNCTIONS = {fn.__name__: refusing(fn) for fn in (quantize_per_tensor, quantize_per_tensor_dynamic, quantize_per_channel, dequantize)}

@@ -40,6 +40,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("dynamic", "functional"):
+    if name in ("dynamic", "functional", "reference"):
         return importlib.import_module("." + name, __name__)
     raise _missing.attribute_error(__name__, name)

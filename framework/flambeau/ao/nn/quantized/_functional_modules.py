@@ -8,9 +8,9 @@ import flambeau as fb
 
 from ....nn import Identity, Module
 from ....nn import functional as F
-from ....ops._quantized.arrays import QuantizedArray, Quantizer
-from ....ops._quantized.layers import computed, need_quantized
-from ....tensor import Tensor, wrap
+from ....ops._quantized.layers import computed
+from ....tensor import Tensor
+from . import _operations as operations
 from ._base import ScaledModule, output_scale
 
 __all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]
@@ -116,61 +116,34 @@ class QFunctional(ScaledModule):
     def forward(self, x: Any) -> Any:
         raise RuntimeError("Functional is not intended to use the 'forward'. Please use the underlying operation")
 
-    def _done(self, said: str, function: Any, operands: list[Tensor]) -> Tensor:
-        return self.activation_post_process(computed(said, function, operands, self.scale, self.zero_point))
-
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """``x + y``."""
-        return self._done("add", fb.add, [x, y])
+        return self.activation_post_process(operations.add(x, y, self.scale, self.zero_point))
 
     def add_scalar(self, x: Tensor, y: float) -> Tensor:
         """``x + y`` with a number: the same integers, as far as a zero point for the sum is one of the dtype's."""
-        need_quantized("add_scalar", x=x)
-        array: Any = x._array
-        q = array.quantizer
-        limits = fb.iinfo(array.integers.dtype)
-        moved = q.zero_point - round(y / q.scale)
-        if limits.min <= moved <= limits.max:
-            made = wrap(QuantizedArray(array.integers.clone(), array.type, Quantizer(q.scale, moved)))
-        else:                                         # 0 at the end of the integers, and all numbers that there were
-            steps, zero = (limits.max - moved, limits.min) if moved < limits.min else (moved - limits.min, limits.max)
-            made = computed("add_scalar", lambda t: t + y, [x], q.scale * steps / (limits.max - limits.min), zero)
-        return self.activation_post_process(made)
+        return self.activation_post_process(operations.add_scalar(x, y))
 
     def mul(self, x: Tensor, y: Tensor) -> Tensor:
         """``x * y``."""
-        return self._done("mul", fb.mul, [x, y])
+        return self.activation_post_process(operations.mul(x, y, self.scale, self.zero_point))
 
     def mul_scalar(self, x: Tensor, y: float) -> Tensor:
         """``x * y`` with a number: the same integers, in the other direction for a negative one."""
-        need_quantized("mul_scalar", x=x)
-        array: Any = x._array
-        q = array.quantizer
-        limits = fb.iinfo(array.integers.dtype)
-        if y == 0:
-            made = wrap(QuantizedArray(fb.zeros_like(array.integers), array.type, Quantizer(1.0, 0)))
-        elif y > 0:
-            made = wrap(QuantizedArray(array.integers.clone(), array.type, Quantizer(q.scale * y, q.zero_point)))
-        else:
-            turned = (limits.min + limits.max) - array.integers.to(fb.int32)
-            made = wrap(
-                QuantizedArray(
-                    turned.to(array.integers.dtype), array.type, Quantizer(q.scale * -y, limits.min + limits.max - q.zero_point)
-                )
-            )
-        return self.activation_post_process(made)
+        return self.activation_post_process(operations.mul_scalar(x, y))
 
     def cat(self, x: list[Tensor], dim: int = 0) -> Tensor:
         """The tensors one after the other along `dim`."""
-        return self._done("cat", lambda *parts: fb.cat(parts, dim=dim), list(x))
+        made = computed("cat", lambda *parts: fb.cat(parts, dim=dim), list(x), self.scale, self.zero_point)
+        return self.activation_post_process(made)
 
     def add_relu(self, x: Tensor, y: Tensor) -> Tensor:
         """``relu(x + y)``."""
-        return self._done("add_relu", lambda a, b: F.relu(a + b), [x, y])
+        return self.activation_post_process(operations.add_relu(x, y, self.scale, self.zero_point))
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         """``x @ y``."""
-        return self._done("matmul", fb.matmul, [x, y])
+        return self.activation_post_process(operations.matmul(x, y, self.scale, self.zero_point))
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> QFunctional:
