@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flambeau as fb
@@ -133,3 +134,12 @@ def test_a_factor_between_numbers_may_be_given_by_position_as_in_older_programs(
     for wrong in (lambda: fb.add(x, 2, 3, 4), lambda: fb.add(x, x, 2), lambda: fb.add(x, 2, "a"), lambda: fb.addcmul(x, 2, 3, x)):
         with pytest.raises(TypeError, match=r"takes . positional arguments"):
             wrong()
+
+
+@pytest.mark.parametrize(("shifts", "dims"), [(np.int64(1), (0,)), (np.int64(1), 0), (np.int32(1), None), ([np.int64(1)], [0])])
+def test_a_roll_by_an_integer_of_numpy_has_a_gradient(shifts: Any, dims: Any) -> None:
+    x = fb.arange(3.0, requires_grad=True)
+
+    (fb.roll(x, shifts, dims) * fb.tensor([1.0, 2.0, 3.0])).sum().backward()
+
+    assert x.grad.tolist() == [2, 3, 1]

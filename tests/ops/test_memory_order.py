@@ -660,32 +660,23 @@ def test_results_on_meta_have_the_strides_of_real_ones(layout: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-# Gradients that are right in value, whose strides are not PyTorch's, or not the same on meta, for some of the layouts.
+# Gradients that lie in memory otherwise than PyTorch's, for some of the layouts.
+# Of sums: PyTorch's is the gradient that arrives, expanded, in which nobody may write; ours has memory of its own.
+# Of `diag_embed` and `polar`: PyTorch's is a part of a gradient of several times the size; ours is no larger than it has to be.
+# Of the others: PyTorch's is row-major (or in the order of the other operand) whatever arrives; ours lies as what arrives.
 OTHER_GRADIENTS = """
-x ** y
 x.sum(1)
 x.sum(1, keepdim=True)
 x.sum((2, 3))
 x.sum((2, 3), keepdim=True)
 x.sum(0)
 x.sum(2)
-x.amax(1)
-x.amin(2)
-x.std(1)
-x.var(1)
-x.var(2, keepdim=True)
-x.norm(dim=1)
-torch.linalg.vector_norm(x, dim=1)
-torch.var_mean(x, 1)
-torch.std_mean(x, 2)
-torch.aminmax(x, dim=1)
-F.normalize(x)
-F.rms_norm(x, x.shape[3:])
-F.rms_norm(x, x.shape[3:], torch.ones(x.shape[3]))
-F.local_response_norm(x, 2)
-torch.cat([x[:, :1], x], 1)
+x.permute(1, 0, 2, 3).sum(1)
 torch.diag_embed(x)
-x.expand(2, *x.shape)
+torch.polar(x, y)
+x ** y
+x.fmax(y)
+torch.special.xlogy(x, y)
 x.take(torch.zeros(2, 3, dtype=torch.int64))
 F.interpolate(x, scale_factor=2, mode='bicubic')
 F.interpolate(x, size=(1, 1), mode='bilinear')
@@ -695,11 +686,6 @@ F.huber_loss(x, y, reduction='none')
 F.soft_margin_loss(x, y, reduction='none')
 F.pairwise_distance(x, y)
 F.triplet_margin_loss(x, y, y, reduction='none')
-torch.polar(x, y)
-torch.cdist(x, y)
-x.permute(1, 0, 2, 3).sum(1)
-torch.special.xlogy(x, y)
-x.fmax(y)
 """.strip().splitlines()
 
 
@@ -707,17 +693,24 @@ x.fmax(y)
 def test_gradients_have_the_strides_of_pytorch_and_the_same_on_meta(oracle: Any, layout: str) -> None:
     wrong = []
     for call in CALLS:
-        if call in OTHER_GRADIENTS or call.startswith(NEEDS_VALUES):
+        if call.startswith(NEEDS_VALUES):
             continue
         theirs = outcome(oracle, layout, call, backward=True)
         if isinstance(theirs, str):                   # PyTorch has no gradient of it
             continue
         ours = outcome(fb, layout, call, backward=True)
         meta = outcome(fb, layout, call, "meta", backward=True)
-        if not theirs == ours == meta:
+        if not (ours == meta and (theirs == ours or call in OTHER_GRADIENTS)):
             wrong.append(f"{call}\n  PyTorch:  {theirs}\n  Flambeau: {ours}\n  meta:     {meta}")
 
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("call", OTHER_GRADIENTS)
+def test_gradients_said_to_lie_otherwise_than_pytorchs_do(oracle: Any, call: str) -> None:
+    layouts = ["channels last", "permuted"]
+
+    assert [outcome(oracle, x, call, backward=True) for x in layouts] != [outcome(fb, x, call, backward=True) for x in layouts]
 
 
 # -- transforms ----------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from flambeau_kernels.arithmetic import PLUS
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from .. import _state
-from .._arrays import HeldArray, contiguous_strides, is_dense
+from .._arrays import HeldArray, contiguous_strides, empty_like_layout, is_dense
 from .._kinds import KindArray
 from ..dtypes import FLOATING, from_numpy_dtype
 from .tape import AT_ONCE, Leaf, Node, OutputNode, shown_line
@@ -307,6 +307,10 @@ def arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tensor
         pending[node] = _add(_wrap(have), _wrap(grad))._array
     elif node in owned and have.dtype == grad.dtype:
         PLUS.into(have, grad)
+    elif have.dtype == grad.dtype and not (have.flags.c_contiguous and grad.flags.c_contiguous):
+        # The first that arrives says how the sum lies in memory, as the first operand of any addition.
+        pending[node] = np.add(have, grad, empty_like_layout(have.shape, have.dtype, (have, grad)))
+        owned.add(node)
     else:
         pending[node] = total = PLUS(have, grad)
         if total.dtype == have.dtype:

@@ -32,6 +32,7 @@ from .reduction import (
     reduction,
     same_dtype,
     spread_dims,
+    with_dims,
     wrap_dims,
 )
 from .region import Geometry, Region
@@ -120,6 +121,7 @@ __all__ = [
     "same_dtype",
     "saved_tensor",
     "spread_dims",
+    "with_dims",
     "sum_tensor_to",
     "sum_to",
     "view",

@@ -51,6 +51,8 @@ class ReductionNode(Node):
 
     def vjp_on_arrays(self, grad: Any) -> Any:
         op = self.op
+        if grad.__class__ is MetaArray and op.spreads_only:
+            return (MetaArray(self.shape[0], self.dtype),)
         if grad.__class__ is not ndarray or grad.dtype is not self.dtype or not (op.spreads_only or op.array_vjp_rule):
             return engine.through_tensors(self, grad)
         shape, axes, keepdim = self.shape
@@ -305,10 +307,14 @@ class ReductionOp(Op):
 
 def spread_dims(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...], keepdim: bool) -> Tensor:
     """A reduced Tensor stretched back over the dimensions it was reduced along."""
-    if not keepdim and axes:
-        kept = tuple(1 if d in axes else n for d, n in enumerate(shape))
-        reduced = reduced.reshape(kept)
-    return reduced.expand(shape)
+    return with_dims(reduced, shape, axes, keepdim).expand(shape)
+
+
+def with_dims(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """What was reduced from `shape` along `axes`, with these dimensions as size 1: `aligned`, of a Tensor."""
+    if keepdim or not axes:
+        return reduced
+    return reduced.reshape(tuple(1 if d in axes else n for d, n in enumerate(shape)))
 
 
 def aligned(reduced: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...], keepdim: bool) -> np.ndarray:

@@ -171,7 +171,7 @@ _SUM = Along("fold", Reduction("sum_to", "add"), lambda dtype: (dtype, dtype) if
 
 
 def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
-    """Undo broadcasting: `grad` (array) added up over the dimensions that were stretched from `shape`."""
+    """Undo broadcasting: `grad` (array) added up over the dimensions that were stretched from `shape`, row-major as any sum."""
     if grad.shape == shape:
         return grad
     extra = grad.ndim - len(shape)
@@ -186,14 +186,14 @@ def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
         if grad.size > 4096:                          # where numpy would add columns one after the other, in float32
             from flambeau_kernels.cpu.reduce import total
 
-            return total(grad, axes, True).reshape(shape)
+            return np.asarray(total(grad, axes, True), order="C").reshape(shape)
         if not grad.size:
             return np.zeros(shape, grad.dtype)
-        made = _SUM(grad, axes, True) if grad.flags.c_contiguous else None  # with numpy's bits and order of memory
+        made = _SUM(grad, axes, True) if grad.flags.c_contiguous else None  # with numpy's bits
         if made is not None:
             return made.reshape(shape)
         wide = np.float32 if grad.dtype.itemsize <= 2 else grad.dtype
-        grad = np.add.reduce(grad, axis=axes, keepdims=True, dtype=wide).astype(grad.dtype, copy=False)
+        grad = np.add.reduce(grad, axis=axes, keepdims=True, dtype=wide).astype(grad.dtype, "C", copy=False)
     return grad.reshape(shape)
 
 

@@ -377,7 +377,7 @@ def _scale_trailing_vjp(grad, input, normalized_shape, weight, eps):
     unit = x * inverse
     g = _wide(grad) if weight is None else _wide(grad) * _wide(weight)
     return (
-        lambda: (inverse * (g - unit * (g * unit).mean(dims, True))).to(input.dtype),
+        lambda: ((g - unit * (g * unit).mean(dims, True)) * inverse).to(input.dtype),
         lambda: _like(_sum_over(_wide(grad) * unit, [d for d in range(input.ndim) if d not in dims]), weight),
     )
 

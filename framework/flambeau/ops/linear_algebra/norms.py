@@ -27,6 +27,7 @@ from .._spec import (
     primitive,
     reduced_shape,
     spread_dims,
+    with_dims,
     wrap_dims,
 )
 from ._lapack import check_floating, check_matrix, check_square
@@ -111,7 +112,7 @@ def _norm_raw(grad, input, out, order, dims, keepdim):
 def _norm_vjp(grad, input, out, order, dims, keepdim):
     where = OPS["where"].function
     shape = tuple(input.shape)
-    g, norm = spread_dims(grad, shape, dims, keepdim), spread_dims(out, shape, dims, keepdim)
+    g, norm = with_dims(grad, shape, dims, keepdim), with_dims(out, shape, dims, keepdim)
     sign = input.sgn() if input.is_complex() else input.sign()
     if order == 0:
         return (input.new_zeros(input.shape),)
@@ -128,7 +129,7 @@ def _norm_vjp(grad, input, out, order, dims, keepdim):
     safe = where(zero, 1.0, norm)
     # At 0 the subgradient is 0.
     if order == 2:
-        return (input * where(zero, 0.0, g / safe),)
+        return (where(zero, 0.0, g / safe) * input,)
     size = input.abs()
     if order < 2:
         at_zero = input == 0

@@ -22,6 +22,7 @@ from .._spec import (
     EXACTLY,
     FOREACH,
     FUNCTION,
+    LIKE,
     METHOD,
     OPS,
     OUT,
@@ -36,8 +37,10 @@ from .._spec import (
     reduction,
     refuse_other_dtype_out,
     spread_dims,
+    with_dims,
     wrap_dims,
 )  # fmt: skip
+from .._spec.memory import in_memory_order
 from ..indexing._picked import need_tensor, values_and_indices
 
 
@@ -150,8 +153,9 @@ def _prod_raw(grad, out, input, count):
 
 def _share(grad, out, input, shape, dims, keepdim):
     """Elements equal to the extreme share the gradient equally."""
-    at = (input == spread_dims(out, shape, dims, keepdim)) | (isnan_tensor(input) & isnan_tensor(spread_dims(out, shape, dims, keepdim)))
-    return spread_dims(grad / at.sum(dims or None, keepdim), shape, dims, keepdim).where(at, 0)
+    top = with_dims(out, shape, dims, keepdim)
+    at = (top == input) | (isnan_tensor(top) & isnan_tensor(input))
+    return with_dims(grad / at.sum(dims or None, keepdim), shape, dims, keepdim).where(at, 0)
 
 
 def isnan_tensor(x: Tensor) -> Tensor:
@@ -497,9 +501,10 @@ def _variance_raw(grad, input, dims, correction, keepdim):
         return None
     token = ignore_fp_flags()
     off = np.asarray(x - np.add.reduce(x, dims, keepdims=True) / n)
-    off *= aligned(grad, input.shape, dims, keepdim) * (2 / free)
+    spread = aligned(grad, input.shape, dims, keepdim) * (2 / free)
+    off *= spread
     restore_fp_flags(token)
-    return (narrow(off, input.dtype),)
+    return (in_memory_order(narrow(off, input.dtype), LIKE, (spread, input)),)
 
 
 @variance.vjp
@@ -508,7 +513,7 @@ def _variance_vjp(grad, input, dims, correction, keepdim):
     n = count_of(shape, dims)
     free = n - correction
     scale = 2 / free if free > 0 else float("nan") if free == 0 else float("inf") * 0
-    return (spread_dims(grad, shape, dims, keepdim) * scale * (input - input.mean(dims or None, True)),)
+    return (with_dims(grad, shape, dims, keepdim) * scale * (input - input.mean(dims or None, True)),)
 
 
 def _parse_var(name: str, input: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
@@ -635,8 +640,9 @@ def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     Args:
         unbiased, correction: as for `var`.
     """
-    made = variance.function(input, *_parse_var("var_mean", input, dim, unbiased, keepdim, correction))
-    return made, _mean_of(input, dim, keepdim)
+    parsed = _parse_var("var_mean", input, dim, unbiased, keepdim, correction)
+    mean = _mean_of(input, dim, keepdim)              # first, so that its gradient is added to the other
+    return variance.function(input, *parsed), mean
 
 
 var_mean.plan(_few_spread_and_mean(False))
@@ -649,8 +655,9 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     Args:
         unbiased, correction: as for `var`.
     """
-    made = deviation.function(input, *_parse_var("std_mean", input, dim, unbiased, keepdim, correction))
-    return made, _mean_of(input, dim, keepdim)
+    parsed = _parse_var("std_mean", input, dim, unbiased, keepdim, correction)
+    mean = _mean_of(input, dim, keepdim)              # first, so that its gradient is added to the other
+    return deviation.function(input, *parsed), mean
 
 
 std_mean.plan(_few_spread_and_mean(True))

@@ -300,12 +300,15 @@ def _roll_planned(a, shifts, dims):
     return _joined([a[(*before, slice(at, None))], a[(*before, slice(None, at))]], dims % a.ndim)
 
 
+def _back(shifts):
+    return tuple(-s for s in shifts) if isinstance(shifts, (tuple, list)) else -shifts
+
+
 @roll.vjp_on_arrays(memory=CHANNELS)
 def _roll_raw(grad, shifts, dims):
-    return _roll(grad, -shifts if isinstance(shifts, int) else tuple(-s for s in shifts), dims)
+    return _roll(grad, _back(shifts), dims)
 
 
 @roll.vjp
 def _roll_vjp(grad, shifts, dims):
-    back = -shifts if isinstance(shifts, int) else tuple(-s for s in shifts)
-    return (grad.roll(back, dims),)
+    return (grad.roll(_back(shifts), dims),)
