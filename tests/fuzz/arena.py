@@ -49,8 +49,9 @@ STARTING = 2.0                                        # seconds that a process m
 MEMORY = 4 << 30                                      # bytes that a worker may have beyond what it began with
 FAILURES = ("abort", "hang", "untyped", "fell")
 NOTES = ("refused", "accepted", "type", "value")
-# PyTorch's own OverflowError counts where a line of ours raises it and PyTorch refuses too, perhaps for another argument.
 TYPED = frozenset(("RuntimeError", "TypeError", "ValueError", "IndexError", "NotImplementedError", "_LinAlgError", "LinAlgError"))
+# Errors of PyTorch's own too: they count where a line of ours raises one and PyTorch refuses the call, perhaps for another argument.
+OF_NUMBERS = ("OverflowError", "ZeroDivisionError")
 
 T = TypeVar("T")
 Source = Callable[[int], Generator[str, "tuple[Outcome, Outcome]", None]]
@@ -185,7 +186,7 @@ def judge(ours: Outcome, theirs: Outcome) -> str | None:
             return "accepted"
         return None if alike(ours.value, theirs.value) else "value"
     same, typed = theirs.error in ours.kinds, not TYPED.isdisjoint(ours.kinds)
-    typed = typed or ours.error == "OverflowError" and not ours.fell and theirs.error is not None
+    typed = typed or ours.error in OF_NUMBERS and not ours.fell and theirs.error is not None
     if ours.said.startswith("no device") or ours.error == "NotImplementedError" and not ours.fell:
         return None if same else "refused"
     if ours.error == "SystemError" or not typed and not same:

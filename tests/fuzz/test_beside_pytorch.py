@@ -24,6 +24,15 @@ def test_short_searches_with_other_seeds_are_about_other_names():
     assert {arena.spread(names, 3)(unit) for unit in range(50, 100)} == set(names)
 
 
+@pytest.mark.parametrize("error", ["OverflowError", "ZeroDivisionError"])
+def test_errors_of_numbers_are_failures_unless_raised_on_purpose_where_pytorch_refuses_too(error: str) -> None:
+    raised, answers = arena.Outcome(error=error, kinds=(error, "ArithmeticError")), arena.Outcome(value=1)
+
+    assert arena.judge(raised, arena.Outcome(error="TypeError")) == "type"
+    assert arena.judge(raised, answers) == "untyped"
+    assert arena.judge(raised._replace(fell=True), arena.Outcome(error="TypeError")) == "untyped"
+
+
 def test_damaged_programs_may_raise_what_pytorch_raises_without_the_damage():
     asserts = arena.Outcome(error="AssertionError", fell=True, kinds=("AssertionError", "Exception", "BaseException", "object"))
 

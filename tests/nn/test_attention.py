@@ -185,3 +185,16 @@ def test_a_variant_is_no_number():
     with pytest.raises(AssertionError, match="must be a CausalVariant, got int"):
         CausalBias(3, 3, 4)
     assert [v.value for v in CausalVariant] == [1, 2]
+
+
+def test_attention_whose_weights_or_heads_were_replaced_is_refused_by_type():
+    x = fb.ones(5, 2, 4)
+    flat, several = (fb.nn.MultiheadAttention(4, 2, bias=False, add_zero_attn=True) for _ in range(2))
+    flat.in_proj_weight = fb.nn.Parameter(fb.ones(12))
+    several.num_heads = (2, 2)
+    several.in_proj_weight = None
+
+    with pytest.raises(RuntimeError, match="projection weights must be matrices"):
+        flat(x, x + 1, x)
+    with pytest.raises(TypeError, match="num_heads must be int, not tuple"):
+        several(x, x, x)

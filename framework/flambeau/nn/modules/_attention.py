@@ -60,15 +60,15 @@ def multi_head_attention(
     mask = None if causal_kernel else additive_mask(attn_mask, "attn_mask", query.dtype)
 
     q, k, v = project_in(module, query, key, value)
+    if q.ndim != 3 or k.ndim != 3 or v.ndim != 3:
+        raise RuntimeError(
+            f"MultiheadAttention: the projection weights must be matrices; they made queries of shape {tuple(q.shape)}, keys of "
+            f"{tuple(k.shape)} and values of {tuple(v.shape)}, where three dimensions are meant"
+        )
     batch_first = module.batch_first and batched
     if batch_first:
         q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
     k, v, mask, padding = _extend(module, k, v, mask, padding)
-    if q.ndim != 3 or k.ndim != 3 or v.ndim != 3:
-        raise RuntimeError(
-            f"MultiheadAttention: the projection weights must be matrices; they made queries of shape {tuple(q.shape)}, keys of "
-            f"{tuple(k.shape)} and values of {tuple(v.shape)}, where (length, batch, embed_dim) is meant"
-        )
     length, batch, size = q.shape
     heads = (module.num_heads, size // module.num_heads)
     q, k, v = (t.transpose(0, 1).reshape(batch, t.shape[0], *heads).transpose(1, 2) for t in (q, k, v))
@@ -103,6 +103,8 @@ def _check_shapes(
     for name, given in (("query", query), ("key", key), ("value", value)):
         if not isinstance(given, Tensor):
             raise TypeError(f"MultiheadAttention: argument '{name}' must be Tensor, not {type(given).__name__}")
+    if not isinstance(module.num_heads, int):
+        raise TypeError(f"MultiheadAttention: num_heads must be int, not {type(module.num_heads).__name__}")
     dims = query.dim()
     if dims not in (2, 3):
         raise AssertionError(
