@@ -11,6 +11,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 from flambeau_kernels.vocabulary import where
 
 from ... import _arrays, _state, dtypes
@@ -85,6 +86,55 @@ class ElementwiseNode(Node):
         return [
             None if parent is None else op.grad_tensor(i, self, grad) for i, parent in enumerate(engine.wanted_parents(self))
         ]
+
+
+# How few elements of operands that were met before are computed by numpy, until the formula is specialised: by op and `_kinds_of` them,
+# the numpy reading of the formula, the dtype it computes in and that of the result.
+_few: dict[Any, tuple[Callable[..., Any], np.dtype, np.dtype]] = {}
+kernels.plans_kept_elsewhere.append(_few.clear)
+
+
+def _kinds_of(op: Any, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What promotion looks at: dtypes, whether an array has dimensions, and the classes of numbers."""
+    return (op, *[(a.dtype.num if a.ndim else ~a.dtype.num) if a.__class__ is ndarray else a.__class__ for a in operands])
+
+
+def remember_few(op: Any, formula: Formula, operands: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
+    """Let `few_by_numpy` take operands like these, of which dtypes and classes of numbers say all and all tiers have the same bits."""
+    if compute.char not in "?bBhHiIlLfd" or not kernels.has_one_answer(formula, compute):
+        return
+    if "launch" not in op.__dict__ and all(a.dtype.kind in "biuf" for a in operands if a.__class__ is ndarray):
+        _few[_kinds_of(op, operands)] = (formula.ufunc or formula.bind(kernels.WORDS_READ), compute, out.dtype)
+
+
+def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+    """The result of few elements as `kernels.reference_launch` computes it, without the checks of dtypes; None where those are to decide.
+
+    Args:
+        operands: the arrays and numbers of the arguments `args` of `op` that `formula` takes.
+    """
+    plan = _few.get(_kinds_of(op, operands))
+    if plan is None or op.has_often_run():
+        return None
+    if op.check_looks_at == "range":
+        op.check(op, *args)
+    run, compute, dtype = plan
+    if not all(a.flags.c_contiguous for a in operands if a.__class__ is ndarray):
+        return None
+    token = ignore_fp_flags()
+    try:
+        given = [a if a.__class__ is ndarray and a.dtype is compute else kernels.cast(a, compute) for a in operands]
+        made = run(*given)
+    except ValueError:                                # shapes that do not broadcast
+        return None
+    finally:
+        restore_fp_flags(token)
+    shape = np.broadcast(*given).shape if len(given) > 1 else given[0].shape
+    if made.size >= kernels.SEVERAL_COMPILED_FROM or made.shape != shape:
+        return None
+    if made.__class__ is not ndarray:
+        made = np.asarray(made)
+    return made if made.dtype is dtype and made.base is None and all(a is not made for a in given) else made.astype(dtype)
 
 
 class ElementwiseOp(Op):
@@ -210,6 +260,12 @@ class ElementwiseOp(Op):
             if self.records:
                 self.record(made, *args)
             return made
+        out = few_by_numpy(self, formula, operands, args)
+        if out is not None:
+            made = wrap(out)
+            if self.records and out.dtype.kind == "f":
+                self.record(made, *args)
+            return made
         if self.forwarded and isinstance(args[0], Tensor) and args[0]._array.__class__ is ndarray:
             made = self.answer(*args)                 # what no builtin takes, such as a power that a number says
             if made is not None:
@@ -250,6 +306,7 @@ class ElementwiseOp(Op):
         if self.differentiable and out.dtype.kind in "biu" and any(isinstance(a, ndarray) and a.dtype.kind not in "biu" for a in arrays):
             return                                    # entry points record whatever has history
         formula, operands = self.formula_of(arrays)
+        remember_few(self, formula, operands, out, compute.numpy)
         self.learn(formula, operands, out, compute.numpy)
 
     def _same_by_dtypes(self, arrays: Any, compute: Any) -> bool:
@@ -268,11 +325,15 @@ class ElementwiseOp(Op):
         Only after some calls where the numpy tier has answered, with the same bits: compiling takes longer than a thousand calls on
         small operands, and loading LLVM does in a process that computes little.
         """
-        if kernels.has_one_answer(formula, compute) and kernels.is_left_to_numpy(formula, operands, out, compute):
-            self._calls += 1
-            if self._calls <= kernels.CALLS_SPECIALISED_AFTER:
-                return
+        by_numpy = kernels.has_one_answer(formula, compute) and kernels.is_left_to_numpy(formula, operands, out, compute)
+        if by_numpy and not self.has_often_run():
+            return
         kernels.specialise(formula, operands, out, compute)
+
+    def has_often_run(self) -> bool:
+        """Whether numpy has answered so often, this call among them, that compiling pays."""
+        self._calls += 1
+        return self._calls > kernels.CALLS_SPECIALISED_AFTER
 
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):
@@ -327,7 +388,32 @@ class ElementwiseOp(Op):
     # ``fn(target, args)``: whether each element gets the value it has, so that it does not matter if several lie at one place.
     stores_what_is_there: Any = None
 
+    def _few_in_place(self, target: Any, args: tuple[Any, ...]) -> bool:
+        """Store the result of `few_by_numpy` in `target` where nothing is recorded and no other operand lies there, or do nothing."""
+        if not isinstance(target, Tensor) or _state.MARKED:
+            return False
+        a, view = target._array, target._view_of
+        if a.__class__ is not ndarray or not a.flags.carray:
+            return False
+        if (target._node is not None or view is not None and view[0]._node is not None) and _state.grad_enabled():
+            return False
+        arrays = [a]
+        for x in args:
+            if isinstance(x, Tensor):
+                if x._node is not None and _state.grad_enabled() or x is not target and np.may_share_memory(x._array, a):
+                    return False
+                x = x._array
+            arrays.append(x)
+        made = few_by_numpy(self, *self.formula_of(tuple(arrays)), (target, *args))
+        if made is None or made.dtype is not a.dtype or made.shape != a.shape:
+            return False
+        a[...] = made
+        bump(target)
+        return True
+
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
+        if self._few_in_place(target, args):
+            return target
         answer = elsewhere(self, (target, *args), target, True)
         if answer is not NotImplemented:
             return answer

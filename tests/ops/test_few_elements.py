@@ -1,0 +1,88 @@
+"""Few elements of operands whose kinds were met before: numpy's answer without checks is that of the first call."""
+
+import importlib
+import itertools
+
+import numpy as np
+import pytest
+
+import flambeau as fb
+from flambeau.ops import _derive
+from flambeau.ops._spec import OPS
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
+
+elementwise = importlib.import_module("flambeau.ops._spec.elementwise")  # the package's name of it is the decorator
+_derive.load_all()
+# Formulas that are not exact are specialised in their first call, and are no matter of these answers.
+BY_NAME = {op.name: op for op in OPS.values() if isinstance(op, elementwise.ElementwiseOp) and op.formula.exact}
+OPERANDS = [
+    fb.tensor([[0.5, -1.5, float("nan")], [3.0, 0.0, float("inf")]]), fb.tensor([1.5, -2.0, 7.0], dtype=fb.float64),
+    fb.tensor([[3, -7, 0], [1, 2, 5]]), fb.tensor([True, False, True]), fb.tensor(2.5, dtype=fb.float64), fb.tensor(3), fb.zeros(0, 1),
+    2, 1.5, True,
+]  # fmt: skip
+
+
+def answered(op, args):
+    token = ignore_fp_flags()
+    try:
+        return op.run(*args)
+    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        return type(error), str(error)
+    finally:
+        restore_fp_flags(token)
+
+
+def told(made):
+    if isinstance(made, tuple):
+        return made
+    a = made._array
+    return a.dtype, a.shape, a.strides, a.tobytes(), type(made._node)
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_the_second_call_is_the_first(name):
+    op = BY_NAME[name]
+    count = len(op.positional)
+    rest = [op.defaults[n] for n in op.params[count:]]
+    some = OPERANDS if count < 3 else OPERANDS[::2]
+
+    for args in itertools.product(some, repeat=min(count, 3)):
+        args = (*args, *[op.defaults.get(n, 1.0) for n in op.params[len(args) : count]], *rest)
+        elementwise._few.clear()
+        first = told(answered(op, args))
+        assert told(answered(op, args)) == first
+
+
+def test_a_history_is_recorded_and_a_shape_that_does_not_fit_is_refused():
+    x, y = fb.ones(2, 3).requires_grad_(), fb.ones(3)
+    op = BY_NAME["mul"]
+    elementwise._few.clear()
+    op.run(x, y)
+    assert elementwise._few
+
+    op.run(x, y).sum().backward()
+
+    assert fb.equal(x.grad, fb.ones(2, 3))
+    with pytest.raises(RuntimeError, match="4"):
+        op.run(x, fb.ones(4))
+
+
+@pytest.mark.parametrize("other", [2.0, fb.tensor([1.0, 2.0, 3.0])], ids=["number", "tensor"])
+def test_in_place_forms_write_the_same_and_count_the_version(other):
+    first, second = fb.ones(2, 3), fb.ones(2, 3)
+    elementwise._few.clear()
+    BY_NAME["sub"].run_inplace(first, other, 1)
+
+    BY_NAME["sub"].run_inplace(second, other, 1)
+
+    assert fb.equal(first, second)
+    assert second._version == 1
+
+
+def test_a_target_that_an_operand_overlaps_is_refused_in_later_calls_too():
+    memory = np.arange(4, dtype=np.float32)
+    op = BY_NAME["mul"]
+    op.run_inplace(fb.ones(3), fb.ones(3))
+
+    with pytest.raises(RuntimeError, match="single memory location"):
+        op.run_inplace(fb.from_numpy(memory)[1:], fb.from_numpy(memory)[:-1])
