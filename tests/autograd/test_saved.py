@@ -44,6 +44,43 @@ def test_nodes_show_what_they_saved(oracle: Any) -> None:
     assert not disagreements(oracle, "\n".join(setting + line.strip() for line in programs.splitlines() if line.strip()))
 
 
+def test_nodes_and_what_they_saved_have_the_names_of_pytorchs_operators(oracle: Any) -> None:
+    setting = "F = torch.nn.functional; x = torch.tensor([[3., 1.], [1., 2.]]).requires_grad_(); y = torch.ones(2, 2, requires_grad=True); "
+    programs = """
+    f = x.max(0)[0].grad_fn; f._saved_indices, f._saved_dim
+    f = x.sort(0)[0].grad_fn; f._saved_indices
+    f = x.topk(1, 0)[0].grad_fn; f._saved_indices
+    f = x.kthvalue(1, 0)[0].grad_fn; f._saved_indices
+    f = x.var(0).grad_fn; f._saved_dim, f._saved_correction
+    f = torch.linalg.vector_norm(x, 3, 0).grad_fn; f._saved_ord, f._saved_dim
+    f = x.logsumexp(0).grad_fn; f._saved_dim
+    f = torch.linalg.svd(x)[1].grad_fn; f._saved_S, f._saved_U.shape
+    f = torch.linalg.eigh(x)[0].grad_fn; f._saved_eigenvalues
+    f = torch.linalg.qr(x)[0].grad_fn; f._saved_Q.shape, f._saved_R.shape
+    f = torch.linalg.cholesky(x).grad_fn; f._saved_L
+    f = torch.linalg.inv(x).grad_fn; f._saved_inverse
+    f = torch.linalg.solve(x, y).grad_fn; f._saved_result, f._saved_left
+    f = torch.linalg.pinv(x).grad_fn; f._saved_self
+    f = torch.linalg.lu_factor(x)[0].grad_fn; f._saved_LU, f._saved_pivots, f._saved_pivot
+    f = F.layer_norm(x, (2,)).grad_fn; f._saved_input, f._saved_normalized_shape
+    f = F.batch_norm(x, None, None, training=True).grad_fn; f._saved_input
+    f = F.gelu(x, approximate="tanh").grad_fn; f._saved_approximate
+    f = F.leaky_relu(x, .5).grad_fn; f._saved_negative_slope
+    f = F.mse_loss(x, y).grad_fn; f._saved_reduction
+    f = F.nll_loss(x, torch.tensor([0, 1])).grad_fn; f._saved_reduction, f._saved_target
+    f = F.pad(x, (1, 2, 0, 1)).grad_fn; f._saved_pad
+    f = F.unfold(x[None, None], 2).grad_fn; f._saved_kernel_size
+    f = (x ** 2).grad_fn; f._saved_exponent
+    f = (x @ y).grad_fn; f._saved_self_sym_sizes, f._saved_mat2_sym_strides
+    f = x.softmax(0).grad_fn; 0
+    f = torch.special.erfcx(x).grad_fn; 0
+    f = x.log1p().grad_fn; 0
+    """
+    lines = [line.strip() for line in programs.splitlines() if line.strip()]
+
+    assert not disagreements(oracle, "\n".join(f"{setting}{line}, f.name(), type(f).__name__" for line in lines))
+
+
 def test_what_was_overwritten_is_not_shown() -> None:
     x = fb.ones(3, requires_grad=True)
     y = x.exp()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import types
 import weakref
 from collections import OrderedDict
 from types import CodeType
@@ -172,6 +173,7 @@ class Node:
     add_piece: Any = None
     turns: Any = None  # the places of parents in the order in which leaves among them get their gradients, if not their own
     title = "Node"
+    saved_as: Any = types.MappingProxyType({})  # PyTorch's name -> ours, or a function of all that is saved; see `Op.shown_as`
     has_array_vjp = False
     # Whether it is asked, before its rule runs, what it can do with what has arrived at other nodes: a view of a part, whose
     # `add_piece(whole, grad)` adds the gradient of that part to that of the whole; or one that has a `group`.
@@ -211,11 +213,18 @@ class Node:
                     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
                     f"freed): {self.name()}. Give retain_graph=True to the first backward()"
                 )
-            found = self.saved_by_name()
-            for known in (name[7:], name[7:].replace("self", "input", 1), name[7:].replace("result", "out", 1)):
+            found, asked = self.saved_by_name(), name[7:]
+            ours = self.saved_as.get(asked, asked)
+            if callable(ours):
+                return ours(found)
+            for known in (ours, asked.replace("self", "input", 1), asked.replace("result", "out", 1)):
                 known = known.removesuffix("_sym_sizes") + "_shape" if known.endswith("_sym_sizes") else known
                 if known in found:
                     return _own_tensor(found[known])
+            tensor, _, what = asked.rpartition("_sym_")
+            if what in ("sizes", "strides") and hasattr(self, f"_saved_{tensor}"):
+                whole = getattr(self, f"_saved_{tensor}")
+                return tuple(whole.shape) if what == "sizes" else whole.stride()
         if name.startswith("_raw_saved_"):
             from .graph import SavedTensor
 
@@ -227,8 +236,14 @@ class Node:
 
     def __dir__(self) -> list[str]:
         saved = {} if type(self.saved).__name__ == "Freed" else self.saved_by_name()
-        names = {n.replace("_shape", "_sym_sizes"): hasattr(value, "_storage") or hasattr(value, "unpack") for n, value in saved.items()}
-        theirs = {f"saved_{'self' + n[5:] if n[:5] == 'input' else 'result' if n == 'out' else n}": raw for n, raw in names.items()}
+        as_theirs = {ours: name for name, ours in self.saved_as.items() if not callable(ours)}
+        theirs = {f"saved_{name}": False for name, ours in self.saved_as.items() if callable(ours)}
+        for ours, value in saved.items():
+            if ours == "keep":                        # what a kernel left for its own derivative
+                continue
+            name = as_theirs.get(ours, ours.replace("_shape", "_sym_sizes"))
+            name = name if ours in as_theirs else "self" + name[5:] if name[:5] == "input" else "result" if name == "out" else name
+            theirs[f"saved_{name}"] = hasattr(value, "_storage") or hasattr(value, "unpack")
         return [*super().__dir__(), *(f"_{n}" for n in theirs), *(f"_raw_{n}" for n, raw in theirs.items() if raw)]
 
     def register_hook(self, fn: Any) -> Any:

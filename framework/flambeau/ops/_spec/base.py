@@ -161,7 +161,8 @@ class Op:
         defaults = fn.__defaults__ or ()
         self.defaults = dict(zip(self.positional[count - len(defaults) :], defaults, strict=True))
         self.defaults.update(fn.__kwdefaults__ or {})
-        self.node_class: Any = type(title_of(self.name), (self.node_base,), {"op": self, "title": title_of(self.name), "__slots__": ()})
+        title = title_of(f"special_{self.name}" if namespace == "special" else self.name)
+        self.node_class: Any = type(title, (self.node_base,), {"op": self, "title": title, "__slots__": ()})
         self.variadic: str | None = None  # the parameter that may be given as several arguments
         # The operator of `torch.ops.aten` it is, where that is not the one of its name: "slice(input, dim, start, stop, step)", and
         # others after "|"; "" for none. A composition that names one is seen as a whole by dispatch modes.
@@ -186,6 +187,16 @@ class Op:
         self._method: Any = None
         if self.public:
             register(self)
+
+    def shown_as(self, title: str, /, **saved: Any) -> None:
+        """Name nodes of this op `title`, as PyTorch's operator has it, and what they save as it does.
+
+        Args:
+            saved: PyTorch's name -> ours, as ``indices="out1"``; or a function that makes it of all that is saved, by our names.
+        """
+        made = self.node_class
+        made.title = made.__name__ = made.__qualname__ = title
+        made.saved_as = saved
 
     def state(self, facts: Any) -> None:
         """Take over what a declaration says. Raises: TypeError for a word that is none of `Facts`."""

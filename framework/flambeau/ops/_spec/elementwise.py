@@ -159,7 +159,7 @@ class ElementwiseOp(Op):
         self.samples = samples
         super().__init__(fn, surface, namespace, aliases, autocast)
         if title:
-            self.node_class.title = title
+            self.shown_as(title)
         self._calls = 0
         self._grads: dict[int, Any] = {}
         self._linear: dict[tuple[Any, ...], list[tuple[str, ...]]] = {}

@@ -158,7 +158,7 @@ def looked_up(input, grid, mode, padding, align):
 looked_up.in_pieces("nc*,n*->nc*")
 
 
-looked_up.node_class.title = "GridSampler2DBackward0"
+looked_up.shown_as("GridSampler2DBackward0")
 
 
 @looked_up.kernel

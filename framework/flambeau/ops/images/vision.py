@@ -163,6 +163,9 @@ def gather_columns(input, kernel, dilation, padding, stride):
     """Windows of ``(N, C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
 
 
+gather_columns.shown_as("Im2ColBackward0", kernel_size="kernel")
+
+
 gather_columns.in_pieces("n_*->n__")
 
 
@@ -190,6 +193,9 @@ def _gather_columns_vjp(grad, input_shape, kernel, dilation, padding, stride):
 )
 def fold_columns(input, extents, kernel, dilation, padding, stride):
     """Columns ``(N, C * KH * KW, L)`` added up where they came from in ``(N, C, *extents)``."""
+
+
+fold_columns.shown_as("Col2ImBackward0", kernel_size="kernel")
 
 
 fold_columns.in_pieces("n__->n_*")

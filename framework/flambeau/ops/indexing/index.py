@@ -195,7 +195,7 @@ def _basic_raw(grad, input_shape, key):
     return (whole,)
 
 
-basic_index.node_class.title = "SelectBackward0"
+basic_index.shown_as("SelectBackward0")
 
 
 @basic_index.batch

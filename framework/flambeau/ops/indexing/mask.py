@@ -75,10 +75,12 @@ def masked_fill_number(input, mask, value):
     """`input` with the number `value` wherever `mask` holds."""
 
 
+masked_fill_number.shown_as("MaskedFillBackward0")
+
+
 masked_fill_number.in_pieces("...,...->...")
 
 
-masked_fill_number.node_class.title = "MaskedFillBackward0"
 masked_fill_number.kernel(_filled)
 masked_fill_number.shape(_filled_shape)
 
@@ -164,7 +166,7 @@ def masked_fill_tensor(input, mask, value):
 masked_fill_tensor.in_pieces("...,...,->...")
 
 
-masked_fill_tensor.node_class.title = "MaskedFillBackward1"
+masked_fill_tensor.shown_as("MaskedFillBackward1")
 masked_fill_tensor.kernel(_filled)
 masked_fill_tensor.shape(_filled_shape)
 

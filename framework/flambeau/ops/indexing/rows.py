@@ -237,7 +237,7 @@ def index_combine(input, dim, index, source, reduce, include_self):
 index_combine.in_pieces(_apart_from_rows)
 
 
-index_combine.node_class.title = "IndexReduceBackward0"
+index_combine.shown_as("IndexReduceBackward0")
 
 
 @index_combine.kernel
@@ -400,10 +400,12 @@ def index_fill_number(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with `value`."""
 
 
+index_fill_number.shown_as("IndexFillBackward0")
+
+
 index_fill_number.in_pieces(_apart_from_rows)
 
 
-index_fill_number.node_class.title = "IndexFillBackward0"
 
 
 @index_fill_number.kernel
@@ -457,7 +459,7 @@ def index_fill_tensor(input, dim, index, value):
 index_fill_tensor.in_pieces(_apart_from_rows)
 
 
-index_fill_tensor.node_class.title = "IndexFillBackward1"
+index_fill_tensor.shown_as("IndexFillBackward1")
 index_fill_tensor.kernel(_index_fill)
 index_fill_tensor.shape(_index_fill_shape)
 

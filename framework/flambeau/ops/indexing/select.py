@@ -287,10 +287,12 @@ def scatter_src(input, dim, index, src):
     """`input` with the elements of `src` stored at the places `index` names along `dim`."""
 
 
+scatter_src.shown_as("ScatterBackward0")
+
+
 scatter_src.in_pieces(along="dim")
 
 
-scatter_src.node_class.title = "ScatterBackward0"
 
 
 @scatter_src.kernel
@@ -358,7 +360,7 @@ def scatter_value(input, dim, index, value):
 scatter_value.in_pieces(along="dim")
 
 
-scatter_value.node_class.title = "ScatterBackward1"
+scatter_value.shown_as("ScatterBackward1")
 
 
 @scatter_value.kernel
@@ -516,10 +518,12 @@ def scatter_combine(input, dim, index, src, reduce, include_self):
     """`input` with the elements of `src` combined into the places `index` names along `dim`."""
 
 
+scatter_combine.shown_as("ScatterReduceBackward0")
+
+
 scatter_combine.in_pieces(along="dim")
 
 
-scatter_combine.node_class.title = "ScatterReduceBackward0"
 
 
 @scatter_combine.kernel

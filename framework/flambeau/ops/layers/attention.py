@@ -71,13 +71,15 @@ def attention(query, key, value, mask=None, scale=1.0, causal=False):
     """
 
 
+attention.shown_as("ScaledDotProductFlashAttentionForCpuBackward0", is_causal="causal", attn_mask="mask", output="out")
+
+
 @attention.in_pieces
 def _attention_pieces(asked):
     rows = "_" if asked["causal"] else "q"
     return f"...{rows}_,...__,...__,...{rows}_->...{rows}_"
 
 
-attention.node_class.title = "ScaledDotProductFlashAttentionForCpuBackward0"
 
 
 @attention.kernel

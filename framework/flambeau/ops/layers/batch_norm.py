@@ -56,6 +56,9 @@ def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
     """Batch normalization by the statistics of the batch; `keep` receives them."""
 
 
+normalize_channels.shown_as("NativeBatchNormBackward0", input="input")
+
+
 normalize_channels.in_pieces("_c*,c,c->_c*")
 
 

@@ -45,10 +45,12 @@ def rows_at(weight, indices, padding_idx, scale_grad_by_freq):
     """``weight[indices]``; the gradient leaves out `padding_idx` and may be divided by how often an index occurs."""
 
 
+rows_at.shown_as("EmbeddingBackward0", sparse=lambda saved: False)
+
+
 rows_at.in_pieces("_k,...->...k")
 
 
-rows_at.node_class.title = "EmbeddingBackward0"
 
 
 @rows_at.kernel
@@ -103,7 +105,7 @@ def rows_at_sparsely(weight, indices, padding_idx, scale_grad_by_freq):
 rows_at_sparsely.in_pieces("_k,...->...k")
 
 
-rows_at_sparsely.node_class.title = "EmbeddingBackward0"
+rows_at_sparsely.shown_as("EmbeddingBackward0")
 rows_at_sparsely.kernel(_rows_at)
 rows_at_sparsely.shape(_rows_at_shape)
 
@@ -162,7 +164,7 @@ def bags_of_rows(weight, indices, starts, scale_grad_by_freq):
 bags_of_rows.in_pieces("_k,_,_->_k")
 
 
-bags_of_rows.node_class.title = "EmbeddingBagBackward0"
+bags_of_rows.shown_as("EmbeddingBagBackward0")
 
 
 @bags_of_rows.kernel

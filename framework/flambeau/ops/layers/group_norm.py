@@ -146,6 +146,9 @@ def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=N
     """`group_norm`; `keep` receives the moments of each group of each image."""
 
 
+normalize_groups.shown_as("NativeGroupNormBackward0", input="input", group="num_groups")
+
+
 normalize_groups.in_pieces("n_*,_,_->n_*")
 
 

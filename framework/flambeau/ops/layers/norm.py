@@ -128,6 +128,9 @@ def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5
     """`layer_norm`; `keep` receives the moments it found."""
 
 
+normalize_trailing.shown_as("NativeLayerNormBackward0", input="input", normalized_shape="normalized_shape")
+
+
 @normalize_trailing.in_pieces
 def _normalize_trailing_pieces(asked):
     row = "_" * len(asked["normalized_shape"])

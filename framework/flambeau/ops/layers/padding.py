@@ -49,6 +49,10 @@ def pad_constant(input, pairs, value):
     """`input` with ``(before, after)`` elements of `value` around its last dimensions."""
 
 
+# From the last dimension to the first, as `pad` takes them.
+pad_constant.shown_as("ConstantPadNdBackward0", pad=lambda saved: tuple(n for pair in reversed(saved["pairs"]) for n in pair))
+
+
 @pad_constant.in_pieces
 def _pad_constant_pieces(asked):
     first = asked.operands[0].ndim - len(asked["pairs"])

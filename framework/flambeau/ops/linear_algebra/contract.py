@@ -179,10 +179,12 @@ def cross_along(input, other, dim):
     """The vector products of vectors along `dim`, counted from the end."""
 
 
+cross_along.shown_as("LinalgCrossBackward0")
+
+
 cross_along.in_pieces(along="dim")
 
 
-cross_along.node_class.title = "LinalgCrossBackward0"
 
 
 @cross_along.kernel

@@ -42,10 +42,12 @@ def cholesky_of(A, upper):
     """The Cholesky factors, and for each the order of the first leading minor that is not positive, or 0."""
 
 
+cholesky_of.shown_as("LinalgCholeskyExBackward0", L="out0")
+
+
 cholesky_of.in_pieces("...__->...__,...")
 
 
-cholesky_of.node_class.title = "LinalgCholeskyExBackward0"
 cholesky_of.kernel(_lapack.cholesky)
 
 
@@ -136,10 +138,12 @@ def qr_of(A, mode):
     """``Q, R`` with ``A == Q @ R``, Q unitary and R upper triangular; mode 'r' leaves Q empty."""
 
 
+qr_of.shown_as("LinalgQrBackward0", Q="out0", R="out1")
+
+
 qr_of.in_pieces("...__->...__,...__")
 
 
-qr_of.node_class.title = "LinalgQrBackward0"
 
 
 qr_of.kernel(_lapack.qr)

@@ -275,7 +275,7 @@ def _product_parts(input: Tensor, mat2: Tensor) -> Tensor:
     return made.view(*input.shape[:-1], mat2.shape[-1])
 
 
-products.node_class.title = "BmmBackward0"
+products.shown_as("BmmBackward0")
 products.kernel(product)
 products.plan(_product_of_batches, native="hot_calls.enter_bmm(input, mat2)")
 

@@ -38,10 +38,12 @@ def lu_of(A):
     """Packed LU factors, row exchanges (from 1) and the first zero pivot, or 0."""
 
 
+lu_of.shown_as("LinalgLuFactorExBackward0", LU="out0", pivots="out1", pivot=lambda saved: True)
+
+
 lu_of.in_pieces("...__->...__,..._,...")
 
 
-lu_of.node_class.title = "LinalgLuFactorExBackward0"
 lu_of.kernel(_lapack.lu)
 
 

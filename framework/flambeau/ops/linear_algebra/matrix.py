@@ -32,10 +32,12 @@ def det_of(A):
     """The determinants of square matrices."""
 
 
+det_of.shown_as("LinalgDetBackward0")
+
+
 det_of.in_pieces("...__->...")
 
 
-det_of.node_class.title = "LinalgDetBackward0"
 
 
 det_of.kernel(_lapack.det)
@@ -104,10 +106,12 @@ def slogdet_of(A):
     """Sign (or phase) and logarithm of the magnitude of the determinants."""
 
 
+slogdet_of.shown_as("LinalgSlogdetBackward0", sign="out0")
+
+
 slogdet_of.in_pieces("...__->...,...")
 
 
-slogdet_of.node_class.title = "LinalgSlogdetBackward0"
 
 
 slogdet_of.kernel(_lapack.slogdet)
@@ -230,10 +234,12 @@ def matrix_exp(input):
     """
 
 
+matrix_exp.shown_as("LinalgMatrixExpBackward0")
+
+
 matrix_exp.in_pieces("...__->...__")
 
 
-matrix_exp.node_class.title = "LinalgMatrixExpBackward0"
 
 
 @matrix_exp.kernel

@@ -45,10 +45,12 @@ def norm_over(input, order, dims, keepdim):
     """The norm of real order over `dims`."""
 
 
+norm_over.shown_as("LinalgVectorNormBackward0", ord="order", dim="dims")
+
+
 norm_over.in_pieces(along="dims")
 
 
-norm_over.node_class.title = "LinalgVectorNormBackward0"
 
 
 @norm_over.kernel

@@ -53,10 +53,12 @@ def inverse_of(A):
     """The inverses of square matrices, and for each the first zero pivot, or 0."""
 
 
+inverse_of.shown_as("LinalgInvExBackward0", inverse="out0")
+
+
 inverse_of.in_pieces("...__->...__,...")
 
 
-inverse_of.node_class.title = "LinalgInvExBackward0"
 inverse_of.kernel(_lapack.inverse)
 
 
@@ -133,10 +135,12 @@ def solution_of(A, B):
     """``X`` with ``A @ X == B``, batches alike, and for each matrix the first zero pivot, or 0."""
 
 
+solution_of.shown_as("LinalgSolveExBackward0", result="out0", left=lambda saved: True)
+
+
 solution_of.in_pieces("...__,..._k->..._k,...")
 
 
-solution_of.node_class.title = "LinalgSolveExBackward0"
 solution_of.kernel(_lapack.solve)
 
 
@@ -252,10 +256,12 @@ def triangular_solution(A, B, upper, unitriangular):
     """``X`` with ``A @ X == B``, where of `A` only a triangle is read; batches alike."""
 
 
+triangular_solution.shown_as("LinalgSolveTriangularBackward0", self="A", left=lambda saved: True)
+
+
 triangular_solution.in_pieces("...__,..._k->..._k")
 
 
-triangular_solution.node_class.title = "LinalgSolveTriangularBackward0"
 triangular_solution.kernel(_lapack.solve_triangular)
 
 
@@ -354,7 +360,7 @@ def cholesky_solution(L, B, upper):
 cholesky_solution.in_pieces("...__,..._k->..._k")
 
 
-cholesky_solution.node_class.title = "CholeskySolveBackward0"
+cholesky_solution.shown_as("CholeskySolveBackward0")
 
 
 @cholesky_solution.kernel
@@ -389,7 +395,7 @@ def inverse_by_factor(L, upper):
 inverse_by_factor.in_pieces("...__->...__")
 
 
-inverse_by_factor.node_class.title = "CholeskyInverseBackward0"
+inverse_by_factor.shown_as("CholeskyInverseBackward0")
 
 
 @inverse_by_factor.kernel
@@ -517,10 +523,12 @@ def pseudo_inverse(A, atol, rtol, hermitian):
     """The Moore-Penrose inverses; singular values up to ``max(atol, rtol * largest)`` count as 0."""
 
 
+pseudo_inverse.shown_as("LinalgPinvBackward0", self="A")
+
+
 pseudo_inverse.in_pieces("...__->...__")
 
 
-pseudo_inverse.node_class.title = "LinalgPinvBackward0"
 
 
 @pseudo_inverse.kernel
@@ -625,10 +633,12 @@ def least_squares(A, B, rcond, driver):
     """The least-squares solutions, ranks and singular values of ``A @ X == B``, batches alike."""
 
 
+least_squares.shown_as("LinalgLstsqBackward0", self="A", b="B")
+
+
 least_squares.in_pieces("...__,...__->...__,...,..._")
 
 
-least_squares.node_class.title = "LinalgLstsqBackward0"
 
 
 @least_squares.kernel

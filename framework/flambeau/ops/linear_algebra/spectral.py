@@ -45,10 +45,12 @@ def eigh_of(A, uplo):
     """Eigenvalues, ascending, and eigenvectors of Hermitian matrices."""
 
 
+eigh_of.shown_as("LinalgEighBackward0", eigenvalues="out0", eigenvectors="out1")
+
+
 eigh_of.in_pieces("...__->..._,...__")
 
 
-eigh_of.node_class.title = "LinalgEighBackward0"
 
 
 @eigh_of.kernel
@@ -171,7 +173,7 @@ def eig_of(A):
 eig_of.in_pieces("...__->..._,...__")
 
 
-eig_of.node_class.title = "LinalgEigBackward0"
+eig_of.shown_as("LinalgEigBackward0")
 
 
 @eig_of.kernel
@@ -250,10 +252,12 @@ def svd_of(A, full_matrices):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``."""
 
 
+svd_of.shown_as("LinalgSvdBackward0", U="out0", S="out1", Vh="out2")
+
+
 svd_of.in_pieces("...__->...__,..._,...__")
 
 
-svd_of.node_class.title = "LinalgSvdBackward0"
 
 
 @svd_of.kernel

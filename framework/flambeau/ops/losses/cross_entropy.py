@@ -30,6 +30,9 @@ def nll(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """``-weight[target] * input[target]`` of log probabilities ``(N, C, *)`` and classes ``(N, *)``."""
 
 
+nll.shown_as("NllLossBackward0", reduction=lambda saved: ("none", "mean", "sum").index(saved["reduction"]))
+
+
 @nll.in_pieces
 def _nll_pieces(asked):
     if asked["input"].ndim == 1:
@@ -37,7 +40,6 @@ def _nll_pieces(asked):
     return {"none": "n_*,n*,_->n*", "sum": "n_*,n*,_->"}.get(asked["reduction"], "*,*,_->")
 
 
-nll.node_class.title = "NllLossBackward0"
 
 
 @nll.kernel
@@ -298,7 +300,7 @@ def cross_entropy_rows(input, kept):
     """
 
 
-cross_entropy_rows.node_class.title = "NllLossBackward0"
+cross_entropy_rows.shown_as("NllLossBackward0")
 
 
 class RowsKept:

@@ -21,7 +21,7 @@ def ctc(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
     """The loss of each sample: ``(T, N, C) -> (N)``; targets ``(N, S)`` and lengths are arrays."""
 
 
-ctc.node_class.title = "CtcLossBackward0"
+ctc.shown_as("CtcLossBackward0")
 
 
 @ctc.kernel

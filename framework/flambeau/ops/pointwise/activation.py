@@ -86,6 +86,9 @@ def leaky_relu(input, slope):
     return where(input > 0, input, input * slope)
 
 
+leaky_relu.shown_as("LeakyReluBackward0", negative_slope="slope")
+
+
 @elementwise(
     surface=0,
     dtype=floating_input,
@@ -233,6 +236,9 @@ def gelu_exact(input):
     return input * ndtr(input)
 
 
+gelu_exact.shown_as("GeluBackward0", approximate=lambda saved: "none")
+
+
 def _gelu_tanh(input):
     return tanh(SQRT_TWO_OVER_PI * (input + 0.044715 * input * input * input))
 
@@ -250,6 +256,9 @@ def _gelu_tanh_slope(input):
 def gelu_tanh(input):
     """`gelu` with the normal's cumulative distribution approximated by a tanh."""
     return 0.5 * input * (1 + _gelu_tanh(input))
+
+
+gelu_tanh.shown_as("GeluBackward0", approximate=lambda saved: "tanh")
 
 
 @composite(
@@ -336,6 +345,9 @@ def softplus(input, beta=1, threshold=20):
 def logsigmoid(input):
     """``log(1 / (1 + exp(-input)))``, natural and without overflow; floating dtypes only."""
     return minimum(input, 0) - log1p(exp(-abs(input)))
+
+
+logsigmoid.shown_as("LogSigmoidBackward0")
 
 
 @elementwise(
@@ -430,10 +442,12 @@ def softmax_along(input, dim):
     """``exp(input)`` over its sum along `dim`."""
 
 
+softmax_along.shown_as("SoftmaxBackward0")
+
+
 softmax_along.in_pieces(along="dim")
 
 
-softmax_along.node_class.title = "SoftmaxBackward0"
 
 
 @softmax_along.kernel
@@ -523,10 +537,12 @@ def log_softmax_along(input, dim):
     """``input - log(sum(exp(input)))`` along `dim`."""
 
 
+log_softmax_along.shown_as("LogSoftmaxBackward0")
+
+
 log_softmax_along.in_pieces(along="dim")
 
 
-log_softmax_along.node_class.title = "LogSoftmaxBackward0"
 
 
 @log_softmax_along.kernel
@@ -654,10 +670,12 @@ def logsumexp_over(input, dims, keepdim):
     """``log(sum(exp(input)))`` over the dimensions `dims`."""
 
 
+logsumexp_over.shown_as("LogsumexpBackward0", dim="dims")
+
+
 logsumexp_over.in_pieces(along="dims")
 
 
-logsumexp_over.node_class.title = "LogsumexpBackward0"
 
 
 @logsumexp_over.kernel

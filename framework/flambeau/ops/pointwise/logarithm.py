@@ -90,6 +90,9 @@ def logit_of(input):
     return log(input / (1 - input))
 
 
+logit_of.shown_as("LogitBackward0", eps=lambda saved: None)
+
+
 float_nan = float("nan")
 
 
@@ -134,6 +137,9 @@ def logaddexp_real(input, other):
     """``log(exp(input) + exp(other))``."""
     same = isinf(input) & (input == other)
     return where(same, input, maximum(input, other) + _log1p_exp_of_negative(input - other))
+
+
+logaddexp_real.shown_as("LogaddexpBackward0")
 
 
 @elementwise(

@@ -216,6 +216,9 @@ def trigamma(input):
     return _trigamma(input)
 
 
+trigamma.shown_as("PolygammaBackward0", n=lambda saved: 1)
+
+
 @elementwise(surface=0, dtype=real_floating, title="PolygammaBackward0", partials={"input": lambda input: special_polygamma(3, input)})
 def tetragamma(input):
     """The derivative of `trigamma`; as PyTorch has it, nan at infinity, where it tends to 0."""

@@ -127,6 +127,9 @@ def square(input):
     return input * input
 
 
+square.shown_as("PowBackward0", exponent=lambda saved: 2)
+
+
 @elementwise(surface=0, vjp={"input": lambda grad, input: 2 * grad}, title="MulBackward0", operator="mul(input, 2)")
 def twice(input):
     """``2 * input``, whose derivative counts as a function of `input`, so that it can be differentiated once more, to zeros."""
@@ -182,6 +185,9 @@ def log10(input):
 def log1p(input):
     """``log(1 + input)``, accurate near 0: -inf at -1, nan below. Integers give the default floating dtype."""
     return log1p(input)
+
+
+log1p.shown_as("Log1PBackward0")
 
 
 @elementwise(dtype=floating, ufunc=np.sin, partials={"input": lambda input: cos(input)})

@@ -362,6 +362,9 @@ def max_along(input, dim, keepdim):
     """The largest values along `dim` and their places."""
 
 
+max_along.shown_as("MaxBackward0", indices="out1")
+
+
 max_along.in_pieces(along="dim")
 
 
@@ -372,6 +375,9 @@ max_along.in_pieces(along="dim")
 )
 def min_along(input, dim, keepdim):
     """The smallest values along `dim` and their places."""
+
+
+min_along.shown_as("MinBackward0", indices="out1")
 
 
 min_along.in_pieces(along="dim")
@@ -456,10 +462,12 @@ def variance(input, dims, correction, keepdim):
     """The variance over `dims` with ``count - correction`` in the denominator."""
 
 
+variance.shown_as("VarBackward0", dim="dims")
+
+
 variance.in_pieces(along="dims")
 
 
-variance.node_class.title = "VarBackward0"
 
 
 @variance.kernel
@@ -588,10 +596,12 @@ def deviation(input, dims, correction, keepdim):
     """The root of `variance`."""
 
 
+deviation.shown_as("StdBackward0", dim="dims")
+
+
 deviation.in_pieces(along="dims")
 
 
-deviation.node_class.title = "StdBackward0"
 deviation.shape(_variance_shape)
 
 

@@ -315,7 +315,7 @@ def differences(input, dim):
 differences.in_pieces(along="dim")
 
 
-differences.node_class.title = "SubBackward0"
+differences.shown_as("SubBackward0")
 
 
 def _neighbours(a: Any, dim: int) -> tuple[Any, Any]:

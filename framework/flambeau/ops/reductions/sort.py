@@ -57,11 +57,13 @@ def sort_pair(input, dim, descending):
     """The elements in order along `dim`, equal ones in the order they had, and where they were."""
 
 
+sort_pair.shown_as("SortBackward0", indices="out1")
+
+
 sort_pair.in_pieces(along="dim")
 
 
 sort_pair.name = "sort"
-sort_pair.node_class.title = "SortBackward0"
 sort_pair.kernel(lambda a, dim, descending: kernel.sort(a, dim, descending))
 sort_pair.shape(lambda input, dim, descending: _pair_shape(input.shape, input))
 values_and_indices(sort_pair)
@@ -139,11 +141,13 @@ def topk_pair(input, k, dim, largest):
     """The `k` largest or smallest elements along `dim`, and where they are."""
 
 
+topk_pair.shown_as("TopkBackward0", indices="out1")
+
+
 topk_pair.in_pieces(along="dim")
 
 
 topk_pair.name = "topk"
-topk_pair.node_class.title = "TopkBackward0"
 topk_pair.kernel(lambda a, k, dim, largest: kernel.topk(a, k, dim, largest))
 values_and_indices(topk_pair)
 
@@ -216,6 +220,9 @@ def kthvalue(input, k, dim=-1, keepdim=False):
 
     Raises: RuntimeError for `k` outside the dimension.
     """
+
+
+kthvalue.shown_as("KthvalueBackward0", indices="out1")
 
 
 kthvalue.in_pieces(along="dim")
@@ -349,6 +356,9 @@ def _check_mode(input, dim, keepdim):
 )
 def mode(input, dim=-1, keepdim=False):
     """``(values, indices)``: the most frequent element along `dim`, the smallest of several, and its last place."""
+
+
+mode.shown_as("ModeBackward0", indices="out1")
 
 
 mode.in_pieces(along="dim")

@@ -141,7 +141,7 @@ def view_shape(self, size):
 view_shape.sized_by = "size"
 
 
-view_shape.node_class.title = "ViewBackward0"
+view_shape.shown_as("ViewBackward0")
 
 
 @view_shape.kernel
@@ -248,6 +248,9 @@ def _view_dtype(a, dtype):
 @view(variadic="shape", surface=0, operator="expand(self, shape)", samples="of expand", public_name="expand")
 def expand_shape(self, shape):
     """`self` with dimensions of size 1 repeated without copying."""
+
+
+expand_shape.shown_as("ExpandBackward0")
 
 
 expand_shape.sized_by = "shape"
@@ -595,6 +598,9 @@ def squeeze_dims(input, dims):
     """`input` without those of `dims` that have size 1."""
 
 
+squeeze_dims.shown_as("SqueezeBackward1", dim="dims")
+
+
 # A piece may have size 1 where the whole has not.
 squeeze_dims.for_pieces = lambda input, dims: (input, tuple([d for d in dims if input.shape[d] == 1]))
 
@@ -604,7 +610,6 @@ def _squeezed_saved(node: Any) -> dict[str, Any]:
     return {"input_shape": shape, "dim": dims[0] if len(dims) == 1 else dims}
 
 
-squeeze_dims.node_class.title = "SqueezeBackward1"
 squeeze_dims.node_class.saved_by_name = _squeezed_saved
 
 
@@ -693,7 +698,7 @@ def _narrow_saved(node: Any) -> dict[str, Any]:
     return {"input_shape": shape, "dim": dim, "start": start, "end": start + length, "step": 1}
 
 
-narrow.node_class.title = "SliceBackward0"            # it is one to PyTorch
+narrow.shown_as("SliceBackward0")  # it is one to PyTorch
 narrow.node_class.saved_by_name = _narrow_saved
 
 
