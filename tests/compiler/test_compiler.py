@@ -106,8 +106,28 @@ def test_outside_of_compiled_functions_nothing_is_being_compiled():
     answers = [compiler.is_compiling(), compiler.is_dynamo_compiling(), compiler.is_exporting(), _dynamo.is_compiling()]
 
     assert answers == [False] * 4
-    assert compiler.list_backends() == ["cudagraphs", "inductor"]
-    assert compiler.list_backends(exclude_tags=("experimental",)) == ["aot_eager", "cudagraphs", "eager", "inductor"]
+    assert compiler.list_backends() == ["cudagraphs", "inductor", "openxla", "tvm"] == _dynamo.list_backends()
+    assert {"aot_eager", "eager", "eager_noexcept"} < set(compiler.list_backends(exclude_tags=("experimental",)))
+
+
+def test_backends_for_debugging_go_wrong_where_a_graph_has_a_relu():
+    def f(x):
+        return fb.relu(x) * 2
+
+    x = fb.tensor([-1.0, 2.0])
+    assert fb.compile(f, backend="relu_accuracy_error_TESTING_ONLY")(x).tolist() == [0.0, 6.0]
+    with pytest.raises(_dynamo.exc.BackendCompilerFailed, match="ReluCompileError"):
+        fb.compile(f, backend="relu_compile_error_TESTING_ONLY")(x)
+    with pytest.raises(AssertionError, match="ReluRuntimeError"):
+        fb.compile(f, backend="relu_runtime_error_TESTING_ONLY")(x)
+    for name in ("relu_accuracy_error_TESTING_ONLY", "relu_compile_error_TESTING_ONLY", "relu_runtime_error_TESTING_ONLY", "eager_debug"):
+        assert fb.compile(lambda x: x.sin() * 2, backend=name)(x).equal(x.sin() * 2)
+
+
+@pytest.mark.parametrize("name", ["tvm", "openxla", "openxla_eval"])
+def test_a_backend_of_another_package_says_that_it_is_not_built(name):
+    with pytest.raises(_dynamo.exc.BackendCompilerFailed, match="not built"):
+        fb.compile(lambda x: x.sin() * 2, backend=name)(fb.ones(2))
 
 
 def test_marks_leave_functions_as_they_are():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _state, autograd
+from ..compiler._backends import names
 from ..fx.graph_module import GraphModule
 from ..ops._spec.base import OPS
 from ..tensor import Tensor
@@ -152,7 +153,9 @@ def repro_script(gm: GraphModule, inputs: Sequence[Any], backend: str = "inducto
         *(["from flambeau.ops._spec.base import OPS"] if own else []), "", "device = torch.device", "",
         *[f'{name} = OPS["{op}"].function' for name, op in own.items()], "",
         "class Repro(torch.nn.Module):", code, "", "mod = Repro()", "args = [", *made, "]", "",
-        'if __name__ == "__main__":', f"    compiled = torch.compile(mod, backend={backend!r})",
+        'if __name__ == "__main__":',
+        *([] if backend in names() else [f"    # {backend} is a function of the program: import it, and give it instead of its name."]),
+        f"    compiled = torch.compile(mod, backend={backend!r})",
         "    assert same_two_models(mod, compiled, args), \"the compiled graph computes other numbers\"", tail, "",
     ]  # fmt: skip
     return "\n".join(lines)

@@ -29,10 +29,29 @@ def _eager(gm: Any, example_inputs: Any, **settings: Any) -> Any:
     return gm.forward
 
 
+def _late(name: str, *given: str) -> Callable[..., Any]:
+    """A backend of `_debug_backends`, which is imported when it is given a graph."""
+
+    def backend(gm: Any, example_inputs: Any, **settings: Any) -> Any:
+        from . import _debug_backends
+
+        found = getattr(_debug_backends, name)
+        return (found(*given) if given else found)(gm, example_inputs)
+
+    return backend
+
+
+_DEBUG = ("debug",)
 # By name, the function and the tags. The ones without a function fuse what they can and compute the rest as always.
 _found: dict[str, tuple[Callable[..., Any] | None, tuple[str, ...]]] = {
-    "eager": (_eager, ("debug",)), "aot_eager": (None, ("debug",)), "cudagraphs": (None, ()), "inductor": (None, ()),
-    "onnxrt": (None, ("experimental",)), "openxla": (None, ("experimental",)), "tvm": (None, ("experimental",)),
+    "eager": (_eager, _DEBUG), "aot_eager": (None, _DEBUG), "cudagraphs": (None, ()), "inductor": (None, ()),
+    **dict.fromkeys(("eager_noexcept", "eager_debug", "pre_dispatch_eager", "aot_eager_default_partitioner"), (_eager, _DEBUG)),
+    **dict.fromkeys(("aot_eager_decomp_partition", "aot_eager_decomp_partition_with_mode"), (_eager, _DEBUG)),
+    "relu_compile_error_TESTING_ONLY": (_late("relu_compile_error"), _DEBUG),
+    "relu_runtime_error_TESTING_ONLY": (_late("relu_runtime_error"), _DEBUG),
+    "relu_accuracy_error_TESTING_ONLY": (_late("relu_accuracy_error"), _DEBUG),
+    "openxla": (_late("of_another_package", "torch_xla"), ()), "openxla_eval": (_late("of_another_package", "torch_xla"), _DEBUG),
+    "tvm": (_late("of_another_package", "apache-tvm"), ()),
 }  # fmt: skip
 _GROUP = "torch_dynamo_backends"
 
