@@ -120,6 +120,8 @@ def spectra() -> Iterator[tuple[str, Any]]:
         values, vectors = fb.linalg.eigh(symmetric)
         yield from ((f"eigh_{n}", values), (f"eigh_again_{n}", vectors @ fb.diag(values) @ vectors.mT))
         yield f"eigvalsh_{n}", fb.linalg.eigvalsh(symmetric)
+        u, values, vh = fb.linalg.svd(usual(n, n))
+        yield from ((f"svd_{n}", values), (f"svd_again_{n}", u @ fb.diag(values) @ vh))
 
 
 # The first ones are to have the same bits on all processors.

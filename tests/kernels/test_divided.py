@@ -1,4 +1,4 @@
-"""Tridiagonal eigenproblems, divided: residuals and orthogonality are LAPACK's, whatever the spectrum."""
+"""Eigenvalues of tridiagonal and singular values of bidiagonal matrices, divided: residuals and orthogonality whatever the spectrum."""
 
 from __future__ import annotations
 
@@ -34,6 +34,33 @@ def check(d, e, bound=30):
     assert np.abs(v.T @ v - np.eye(len(d))).max() <= bound * eps
     assert np.abs(whole @ v - v * values.astype(np.float64)).max() <= bound * eps * norm
     assert np.abs(alone.astype(np.float64) - np.linalg.eigvalsh(whole)).max() <= 2 * bound * eps * norm
+
+
+def check_singular(d, e, bound=30):
+    """The same of the matrix with `d` on and `e` above the diagonal."""
+    whole = np.diag(d.astype(np.float64)) + np.diag(e.astype(np.float64), 1)
+    values, u, v = divided.svd(d, e, True)
+    alone = divided.svd(d, e, False)
+
+    eps, (left, right) = np.finfo(d.dtype).eps, (x.astype(np.float64) for x in (u, v))
+    wanted = np.linalg.svd(whole, compute_uv=False)
+    norm = wanted[0] or 1.0
+    assert {x.dtype for x in (values, u, v, alone)} == {d.dtype}
+    assert (np.diff(values) <= 0).all()
+    assert values[-1] >= 0
+    for x in (left, right):
+        assert np.abs(x @ x.T - np.eye(len(d))).max() <= bound * eps
+    assert np.abs((left.T * values) @ right - whole).max() <= bound * eps * norm
+    assert np.abs(values - wanted).max() <= bound * eps * norm
+    assert np.abs(alone - wanted).max() <= bound * eps * norm
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 16, 17, 33, 63, 64, 65, 129, 200, 300])
+def test_singular_vectors_are_orthogonal_and_leave_no_residual(n, dtype):
+    r = np.random.default_rng(n)
+
+    check_singular(r.standard_normal(n).astype(dtype), r.standard_normal(n - 1).astype(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -77,6 +104,7 @@ def test_spectra_in_which_values_meet(name, n, dtype):
     d, e = SPECTRA[name](n)
 
     check(d.astype(dtype), e.astype(dtype))
+    check_singular(d.astype(dtype), e.astype(dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -101,17 +129,19 @@ def test_whatever_is_on_and_beside_the_diagonal(data):
     d, e = (np.array(data.draw(st.lists(few, min_size=k, max_size=k)), dtype) for k in (n, n - 1))
 
     check(d, e)
+    check_singular(d, e)
 
 
+@pytest.mark.parametrize("of", ["eigh", "svd"])
 @pytest.mark.parametrize("vectors", [True, False])
-def test_any_number_of_threads_gives_the_same_bits(vectors):
+def test_any_number_of_threads_gives_the_same_bits(vectors, of):
     r = np.random.default_rng(1)
     d, e = r.standard_normal(333).astype(np.float32), r.standard_normal(332).astype(np.float32)
     before, made = fb.get_num_threads(), []
     try:
         for threads in (1, 2, 5):
             fb.set_num_threads(threads)
-            result = divided.eigh(d, e, vectors)
+            result = getattr(divided, of)(d, e, vectors)
             made.append([x.tobytes() for x in (result if vectors else (result,))])
     finally:
         fb.set_num_threads(before)

@@ -40,7 +40,7 @@ from ..engine.language import (
 )
 from ..vocabulary import abs, copysign, sqrt, where
 
-__all__ = ["eigh"]
+__all__ = ["eigh", "svd"]
 
 LEAF = 64                                             # rows of a part that is one chunk
 ROOTS = 64                                            # zeros, corrections or vectors of a chunk
@@ -56,33 +56,51 @@ MARKS = 8                                             # the counts take four
 
 
 def eigh(d: np.ndarray, e: np.ndarray, vectors: bool) -> Any:
-    """Ascending eigenvalues of the matrix with `d` on and `e` beside the diagonal, of n >= 2 rows, and eigenvectors by columns.
-
-    None if an eigenvalue is not finite.
-    """
+    """Ascending eigenvalues of the matrix with `d` on and `e` beside the diagonal, of n >= 2 rows, and eigenvectors by columns."""
     n, dtype = len(d), d.dtype
-    most = max(float(np.abs(d).max()), float(np.abs(e).max()))
-    if not most:
+    made = _divided(d, e, vectors, False)
+    if made is None:
         return (np.zeros(n, dtype), np.eye(n, dtype=dtype)) if vectors else np.zeros(n, dtype)
+    values, order, matrices = made
+    return (values, matrices[0, :, :n].take(order, 0).T) if vectors else values
+
+
+def svd(d: np.ndarray, e: np.ndarray, vectors: bool) -> Any:
+    """Descending singular values of the matrix with `d` on and `e` above the diagonal, of n rows, and left and right vectors by rows."""
+    n, dtype = len(d), d.dtype
+    # Differences of squares, and their squares, leave the range of float32.
+    made = _divided(d.astype(np.float64, copy=False), e.astype(np.float64, copy=False), vectors, True)
+    if made is None:
+        return (np.zeros(n, dtype), np.eye(n, dtype=dtype), np.eye(n, dtype=dtype)) if vectors else np.zeros(n, dtype)
+    values, order, matrices = made
+    values, order = values[::-1].astype(dtype), order[::-1]
+    return (values, *(m[:, :n].take(order, 0).astype(dtype, copy=False) for m in (matrices[3], matrices[0]))) if vectors else values
+
+
+def _divided(d: np.ndarray, e: np.ndarray, vectors: bool, square: bool) -> Any:
+    """Ascending values, their places, and the matrices among whose rows are the vectors; None for zeros alone."""
+    n, dtype = len(d), d.dtype
+    most = max(float(np.abs(d).max()), float(np.abs(e).max(initial=0.0)))
+    if not most:
+        return None
     power = math.frexp(most)[1]
-    plan = _planned(n, dtype, vectors)
+    # Singular values have one column more, without a number.
+    plan = _planned(n + square, dtype, vectors, square)
     space, marks = np.zeros(plan.numbers, dtype), np.empty(plan.marks, np.int64)
     lines = space[plan.lines :].reshape(LINES, plan.long)
     np.ldexp(d, -power, out=lines[DIAGONAL, :n])
     np.ldexp(e, -power, out=lines[BESIDE, : n - 1])
     lines[COUNTED, : plan.lanes] = plan.counted
     plan.run(space, marks)
-    order = marks[: n]
-    values = np.ldexp(lines[VALUES].take(order), power)
-    if not vectors:
-        return values
-    return values, space[: n * plan.step].reshape(n, plan.step)[:, :n].take(order, 0).T
+    order = marks[:n]
+    matrices = space[: plan.lines].reshape(-1, n + square, plan.step) if vectors else None
+    return np.ldexp(lines[VALUES].take(order), power), order, matrices
 
 
 class _Plan:
     """How matrices of one size are divided, and where in memory things lie."""
 
-    def __init__(self, n: int, dtype: np.dtype, vectors: bool) -> None:
+    def __init__(self, n: int, dtype: np.dtype, vectors: bool, square: bool) -> None:
         from .reflectors import _lanes
 
         N = _lanes(dtype)
@@ -92,11 +110,11 @@ class _Plan:
         self.lanes, self.counted = N, np.arange(N)
         self.step = -(-n // N) * N + 3 * N
         self.long = n + 4 * N * (parts + 1)
-        matrices = 3 if vectors else 1
+        matrices = 1 if not vectors else 6 if square else 3
         pairs = 0 if vectors else 4 * self.long
         self.lines = matrices * n * self.step + pairs
         self.numbers, self.marks = self.lines + LINES * self.long, MARKS * self.long
-        self._n, self._parts, self._forms = n, parts, _forms(dtype, vectors)
+        self._n, self._parts, self._forms = n, parts, _forms(dtype, vectors, square)
 
     def run(self, space: np.ndarray, marks: np.ndarray) -> None:
         n, parts, numbers = self._n, self._parts, (self._n, self.step, self.long)
@@ -114,17 +132,17 @@ class _Plan:
 
 
 @functools.lru_cache(256)
-def _planned(n: int, dtype: np.dtype, vectors: bool) -> _Plan:
-    return _Plan(n, dtype, vectors)
+def _planned(n: int, dtype: np.dtype, vectors: bool, square: bool) -> _Plan:
+    return _Plan(n, dtype, vectors, square)
 
 
 plans_kept_elsewhere.append(_planned.cache_clear)     # another engine compiles the kernels anew
 
 
 @functools.cache
-def _forms(dtype: np.dtype, vectors: bool) -> Any:
+def _forms(dtype: np.dtype, vectors: bool, square: bool) -> Any:
     few, more = (dtype, np.dtype(np.int64)) + (int,) * 4, (dtype, np.dtype(np.int64)) + (int,) * 5
-    constants = {"VECTORS": vectors}
+    constants = {"VECTORS": vectors, "SQUARE": square}
     made = [k.form(few, constants) for k in (small_parts, prepared_parts)]
     return *made, *(k.form(more, constants) for k in (solved_parts, weighed_parts, turned_parts, multiplied_parts))
 
@@ -137,8 +155,16 @@ plans_kept_elsewhere.append(_forms.cache_clear)
 # The part of the rows `low` to `high`, halved at `middle`. Its lines begin at ``low + shift``, so that vectors may reach beyond their end.
 
 
-def lines_of(space, n, step, long, VECTORS):
-    return space + (3 * n * step if VECTORS else n * step + 4 * long)
+def lines_of(space, n, step, long, VECTORS, SQUARE):
+    return space + ((6 if SQUARE else 3) * n * step if VECTORS else n * step + 4 * long)
+
+
+def distance(pole, origin, tau, SQUARE):
+    """From ``origin + tau`` to a pole, or from its square to the square of the pole."""
+    made = (pole - origin) - tau
+    if SQUARE:
+        made = made * ((pole + origin) + tau)
+    return made
 
 
 def turned_pair(a, i, j, width, c, s, KIND):
@@ -157,10 +183,10 @@ def moved(source, target, width, KIND):
         store(target, k, load(source, k, N, width - k), width - k)
 
 
-def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, KIND):
+def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQUARE, KIND):
     """Poles and corrections in ascending order, without those that drop out, and the halves' vectors in the order of their halves."""
     N = lanes(KIND)
-    lines = lines_of(space, n, step, long, VECTORS)
+    lines = lines_of(space, n, step, long, VECTORS, SQUARE)
     size, half, at = high - low, middle - low, low + shift
     width = size if VECTORS else 2
     row = step if VECTORS else 2
@@ -170,37 +196,76 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, KIN
     squares, gone, z = lines + SQUARES * long + at, lines + GONE * long + at, lines + EXACT * long + at
     order, place, taken = marks + ORDER * long + low, marks + PLACE * long + at, marks + TAKEN * long + at
     side, counts = marks + SIDE * long + at, marks + COUNTS * long + 4 * low
+    # Of singular values an empty row is left at the end, for the vector that belongs to none.
+    many = size - 1 if SQUARE else size
+    in_first, in_all = half - 1 if SQUARE else half, many
+    u = a + 3 * n * step
+    v = u + n * step
+    EPS = 2.0**-24 if KIND is float32 else 2.0**-53
+    most, largest, length = KIND(0), KIND(0), KIND(0)
+    cosine, sine = KIND(1), KIND(0)
     beside = lines[BESIDE * long + middle - 1]
-    rho = KIND(2) * abs(beside)
-    # Of both halves together the correction has length 1.
-    share = KIND(math.sqrt(0.5))
-    other = where(beside < KIND(0), -share, share)
-    most, largest = KIND(0), KIND(0)
-    for i in rolled(range(size)):
+    if SQUARE:
+        # The row between the halves, in the basis of their vectors. Of the two that belong to no value one takes part.
+        alpha = lines[DIAGONAL * long + middle - 1]
+        x = alpha * (a[(half - 1) * row + half - 1] if VECTORS else a[(half - 1) * row + 1])
+        y = beside * (a[(size - 1) * row + half] if VECTORS else a[(size - 1) * row])
+        # Squares of small numbers vanish.
+        longest = max(abs(x), abs(y))
+        if longest > KIND(0):
+            cosine, sine = x / longest, y / longest
+            length = sqrt(cosine * cosine + sine * sine)
+            cosine, sine, length = cosine / length, sine / length, length * longest
+        rho, share, other = KIND(1), alpha, beside
+        largest = max(abs(alpha), abs(beside))
+        values[half - 1] = KIND(0)
+    else:
+        rho = KIND(2) * abs(beside)
+        # Of both halves together the correction has length 1.
+        share = KIND(math.sqrt(0.5))
+        other = where(beside < KIND(0), -share, share)
+    for i in rolled(range(many)):
         if VECTORS:
             z[i] = share * a[i * row + half - 1] if i < half else other * a[i * row + half]
         else:
             z[i] = share * a[i * 2 + 1] if i < half else other * a[i * 2]
+        side[i] = 0 if i < half else 2
+        most = max(most, abs(z[i]))
+        largest = max(largest, abs(values[i]))
+    if not VECTORS:
+        for i in rolled(range(size)):
             if i < half:
                 a[i * 2 + 1] = KIND(0)
             else:
                 a[i * 2] = KIND(0)
-        side[i] = 0 if i < half else 2
-        most = max(most, abs(z[i]))
-        largest = max(largest, abs(values[i]))
-    limit = KIND(8 * 2.0**-24 if KIND is float32 else 8 * 2.0**-53) * max(most, largest)
+    limit = KIND(8 * EPS) * (largest if SQUARE else max(most, largest))
     count, left, waiting, first, second = 0, 0, -1, 0, half
-    for _ in rolled(range(size)):
+    if SQUARE:
+        apart(turned_pair)(a, (half - 1) * row, (size - 1) * row, width, cosine, sine, KIND)
+        limit = max(limit, KIND(EPS / 16))
+        z[half - 1] = max(length, limit)
+        side[half - 1] = 1
+        taken[0] = half - 1
+        count = 1
+    for _ in rolled(range(many - count)):
         # The next pole of either half.
-        i = order[min(first, half - 1)]
-        j = order[min(second, size - 1)] + half
-        from_first = (second >= size) | ((first < half) & (values[i] <= values[j]))
+        i = order[min(first, max(in_first - 1, 0))]
+        j = order[min(second, max(in_all - 1, half))] + half
+        from_first = (second >= in_all) | ((first < in_first) & (values[i] <= values[j]))
         now = i if from_first else j
         first += 1 if from_first else 0
         second += 0 if from_first else 1
         if rho * abs(z[now]) <= limit:
             left += 1
-            taken[size - left] = now
+            taken[many - left] = now
+        elif SQUARE and values[now] <= limit:
+            # A pole in the place of the first one is turned out of the row between the halves.
+            length = sqrt(z[half - 1] * z[half - 1] + z[now] * z[now])
+            apart(turned_pair)(a, (half - 1) * row, now * row, width, z[half - 1] / length, z[now] / length, KIND)
+            z[half - 1] = length
+            values[now] = KIND(0)
+            left += 1
+            taken[many - left] = now
         else:
             if waiting >= 0:
                 length = sqrt(z[waiting] * z[waiting] + z[now] * z[now])
@@ -212,11 +277,13 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, KIN
                     if side[now] != side[waiting]:
                         side[now] = 1
                     apart(turned_pair)(a, waiting * row, now * row, width, c, s, KIND)
+                    if SQUARE and VECTORS:
+                        apart(turned_pair)(u, waiting * row, now * row, many, c, s, KIND)
                     x, y = values[waiting], values[now]
                     values[waiting] = x * c * c + y * s * s
                     values[now] = x * s * s + y * c * c
                     left += 1
-                    taken[size - left] = waiting
+                    taken[many - left] = waiting
                 else:
                     taken[count] = waiting
                     count += 1
@@ -234,8 +301,13 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, KIN
         total += squares[k]
         ones += 1 if side[i] == 0 else 0
         both += 1 if side[i] == 1 else 0
-    # Half-way to what stands for the pole after the last one lies the largest that a zero can be.
-    end = (poles[count - 1] if count > 0 else KIND(0)) + total + total
+    # How far beyond the last pole a zero can be, which may be less than the last digit of the pole.
+    end = poles[max(count - 1, 0)]
+    room = total
+    if SQUARE:
+        room = total / (end + sqrt(end * end + total))
+    squares[count] = room
+    end = end + room + room
     for k in rolled(range(count, count + 2 * N)):
         poles[k] = end
     one, two, three = 0, ones, ones + both
@@ -247,19 +319,23 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, KIN
         three += 1 if side[i] == 2 else 0
         place[k] = to
         apart(moved)(a + i * row, b + to * row, width, KIND)
+        if SQUARE and VECTORS:
+            apart(moved)(u + i * row, v + to * row, many, KIND)
     for k in rolled(range(left)):
-        i = taken[size - 1 - k]
+        i = taken[many - 1 - k]
         gone[k] = values[i]
         apart(moved)(a + i * row, b + (count + k) * row, width, KIND)
+        if SQUARE and VECTORS:
+            apart(moved)(u + i * row, v + (count + k) * row, many, KIND)
     counts[0] = count
     counts[1] = ones
     counts[2] = both
 
 
-def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, KIND):
+def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, SQUARE, KIND):
     """Zeros `start` to `stop`: each by its distance from the nearer pole beside it, and so from all poles."""
     N = lanes(KIND)
-    lines = lines_of(space, n, step, long, VECTORS)
+    lines = lines_of(space, n, step, long, VECTORS, SQUARE)
     at = low + shift
     poles, squares = lines + POLES * long + at, lines + SQUARES * long + at
     near, away, counted = lines + NEAR * long + at, lines + AWAY * long + at, lines + COUNTED * long
@@ -273,6 +349,9 @@ def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, 
         left, right = load(poles, i, N), load(poles, i + 1, N)
         gap = right - left
         middle = gap * broadcast(KIND(0.5), N)
+        inner = index < broadcast(KIND(count - 1), N)
+        middle = where(inner, middle, broadcast(squares[count], N))
+        gap = where(inner, gap, middle + middle)
         origin, tau = left, middle
         low_end, high_end = zero, middle
         before, after = zero, gap
@@ -282,12 +361,12 @@ def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, 
         while (lane_sum(active) > KIND(0)) & (steps < STEPS):
             psi, phi, psi_slope, phi_slope = zero, zero, zero, zero
             for j in rolled(range(i)):
-                r = one / ((broadcast(poles[j], N) - origin) - tau)
+                r = one / distance(broadcast(poles[j], N), origin, tau, SQUARE)
                 t = broadcast(squares[j], N) * r
                 psi = psi + t
                 psi_slope = multiply_add(t, r, psi_slope)
             for j in rolled(range(i, edge)):
-                r = one / ((broadcast(poles[j], N) - origin) - tau)
+                r = one / distance(broadcast(poles[j], N), origin, tau, SQUARE)
                 t = broadcast(squares[j], N) * r
                 below = broadcast(KIND(j), N) <= index
                 psi = psi + where(below, t, zero)
@@ -295,14 +374,14 @@ def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, 
                 psi_slope = psi_slope + where(below, t * r, zero)
                 phi_slope = phi_slope + where(below, zero, t * r)
             for j in rolled(range(edge, count)):
-                r = one / ((broadcast(poles[j], N) - origin) - tau)
+                r = one / distance(broadcast(poles[j], N), origin, tau, SQUARE)
                 t = broadcast(squares[j], N) * r
                 phi = phi + t
                 phi_slope = multiply_add(t, r, phi_slope)
             f = one + psi + phi
             if steps == 0:
                 # The sum half-way says which pole is the nearer one. Of the last zero it is the one before.
-                by_left = where(index < broadcast(KIND(count - 1), N), f, one) >= zero
+                by_left = where(inner, f, one) >= zero
                 origin = where(by_left, left, right)
                 tau = where(by_left, middle, -middle)
                 low_end = where(by_left, zero, -middle)
@@ -313,6 +392,9 @@ def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, 
             high_end = where(f > zero, tau, high_end)
             # The zero of the sum of two fractions with the poles beside it that has the value and slopes found.
             p, q = before - tau, after - tau
+            sigma = origin + tau
+            if SQUARE:
+                p, q = p * (left + sigma), q * (right + sigma)
             c = f - p * psi_slope - q * phi_slope
             pq = p * q
             along = (p + q) * f - pq * (psi_slope + phi_slope)
@@ -321,9 +403,15 @@ def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, 
             root = sqrt(where(inside > zero, inside, zero))
             by_less = along <= zero
             change = where(by_less, along - root, two * constant) / where(by_less, two * c, along + root)
+            if SQUARE:
+                squared = sigma * sigma + change
+                change = change / (sigma + sqrt(where(squared > zero, squared, zero)))
             new = tau + change
-            new = where(new > low_end, where(new < high_end, new, (low_end + high_end) * broadcast(KIND(0.5), N)),
-                        (low_end + high_end) * broadcast(KIND(0.5), N))  # fmt: skip
+            # Where that leads outside, between the ends by their exponents: a zero may be close to its pole.
+            between = sqrt(abs(low_end)) * sqrt(abs(high_end))
+            between = where(low_end < zero, -between, between)
+            between = where(between == zero, (low_end + high_end) * broadcast(KIND(2.0**-10), N), between)
+            new = where(new > low_end, where(new < high_end, new, between), between)
             done = abs(f) <= (one + phi - psi) * broadcast(KIND(2 * EPS), N)
             step_left = where(done, zero, abs(new - tau) - abs(new) * broadcast(KIND(2 * EPS), N))
             tau = where(active > zero, where(done, tau, new), tau)
@@ -333,20 +421,20 @@ def solved(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, 
         store(near, i, origin, room)
         store(away, i, tau, room)
         for j in rolled(range(count)):
-            store(apart_from + place[j] * step, i, (broadcast(poles[j], N) - origin) - tau, room)
+            store(apart_from + place[j] * step, i, distance(broadcast(poles[j], N), origin, tau, SQUARE), room)
 
 
-def weighed(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, KIND):
+def weighed(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, SQUARE, KIND):
     """Corrections `start` to `stop` of the matrix whose eigenvalues the zeros are exactly."""
     N = lanes(KIND)
-    lines = lines_of(space, n, step, long, VECTORS)
+    lines = lines_of(space, n, step, long, VECTORS, SQUARE)
     at = low + shift
     poles, weights = lines + POLES * long + at, lines + WEIGHTS * long + at
     exact, counted = lines + EXACT * long + at, lines + COUNTED * long
     place = marks + PLACE * long + at
     count = marks[COUNTS * long + 4 * low]
     apart_from = (space + 2 * n * step if VECTORS else space) + low * step + low
-    one = broadcast(KIND(1), N)
+    zero, one = broadcast(KIND(0), N), broadcast(KIND(1), N)
     room = local(KIND, N)
     for j in rolled(range(start, min(stop, count))):
         line = apart_from + place[j] * step
@@ -356,7 +444,7 @@ def weighed(space, marks, n, step, long, low, high, shift, start, stop, VECTORS,
             index = broadcast(KIND(i), N) + load(counted, 0, N)
             other = where(index < here, load(poles, i, N), load(poles, i + 1, N))
             inner = index < last
-            product = product * where(inner, load(line, i, N) / where(inner, other - pole, one), one)
+            product = product * where(inner, load(line, i, N) / where(inner, distance(other, pole, zero, SQUARE), one), one)
         store(room, 0, product)
         total = line[count - 1]
         for k in rolled(range(N)):
@@ -364,36 +452,46 @@ def weighed(space, marks, n, step, long, low, high, shift, start, stop, VECTORS,
         exact[j] = copysign(sqrt(abs(total)), weights[j])
 
 
-def turned(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, KIND):
+def turned(space, marks, n, step, long, low, high, shift, start, stop, VECTORS, SQUARE, KIND):
     """Eigenvectors `start` to `stop` by the halves' vectors; without `VECTORS` their first and last numbers."""
     N = lanes(KIND)
-    lines = lines_of(space, n, step, long, VECTORS)
+    lines = lines_of(space, n, step, long, VECTORS, SQUARE)
     at = low + shift
-    exact = lines + EXACT * long + at
+    exact, poles = lines + EXACT * long + at, lines + POLES * long + at
     place = marks + PLACE * long + at
     count = marks[COUNTS * long + 4 * low]
     apart_from = (space + 2 * n * step if VECTORS else space) + low * step + low
+    of_left = apart_from + 3 * n * step
     a = space + n * step + 2 * low
     b = a + 2 * long
     zero = broadcast(KIND(0), N)
     first, last = local(KIND, N), local(KIND, N)
     for i in rolled(range(start, min(stop, count), N)):
         room = count - i
-        total, head, tail = zero, zero, zero
+        total, head, tail, other = zero, zero, zero, zero
         for j in rolled(range(count)):
             line = apart_from + place[j] * step
             x = broadcast(exact[j], N) / load(line, i, N)
             total = multiply_add(x, x, total)
             if VECTORS:
                 store(line, i, x, room)
+                if SQUARE:
+                    y = broadcast(poles[j], N) * x
+                    if j == 0:
+                        y = broadcast(KIND(-1), N)
+                    other = multiply_add(y, y, other)
+                    store(of_left + place[j] * step, i, y, room)
             else:
                 head = multiply_add(x, broadcast(b[2 * place[j]], N), head)
                 tail = multiply_add(x, broadcast(b[2 * place[j] + 1], N), tail)
-        length = broadcast(KIND(1), N) / sqrt(total)
+        length, other = broadcast(KIND(1), N) / sqrt(total), broadcast(KIND(1), N) / sqrt(other)
         if VECTORS:
             for j in rolled(range(count)):
                 line = apart_from + j * step
                 store(line, i, load(line, i, N) * length, room)
+                if SQUARE:
+                    line = of_left + j * step
+                    store(line, i, load(line, i, N) * other, room)
         else:
             store(first, 0, head * length)
             store(last, 0, tail * length)
@@ -439,25 +537,29 @@ def multiplied_columns(s, b, a, step, count, start, stop, columns, KIND):
         k += N
 
 
-def multiplied(space, marks, n, step, low, middle, high, start, stop, long, KIND):
+def multiplied(space, marks, n, step, low, middle, high, start, stop, long, SQUARE, KIND):
     """Rows `start` to `stop` of the vectors of the whole: each half has its own vectors and those that were turned with the other's."""
     size, half = high - low, middle - low
+    many = size - 1 if SQUARE else size
     counts = marks + COUNTS * long + 4 * low
     count, ones, both = counts[0], counts[1], counts[2]
-    a = space + low * step + low
-    b, s = a + n * step, a + 2 * n * step
-    if start < count:
-        apart(multiplied_columns)(s, b, a, step, ones + both, start, min(stop, count), half, KIND)
-        apart(multiplied_columns)(s + ones * step, b + ones * step + half, a + half, step, count - ones, start, min(stop, count),
-                                  size - half, KIND)  # fmt: skip
-    for i in rolled(range(max(start, count), min(stop, size))):
-        apart(moved)(b + i * step, a + i * step, size, KIND)
+    for LEFT in unroll(range(2 if SQUARE else 1)):
+        a = space + 3 * LEFT * n * step + low * step + low
+        b, s = a + n * step, a + 2 * n * step
+        width = size - LEFT
+        if start < count:
+            apart(multiplied_columns)(s, b, a, step, ones + both, start, min(stop, count), half, KIND)
+            if width > half:
+                apart(multiplied_columns)(s + ones * step, b + ones * step + half, a + half, step, count - ones, start, min(stop, count),
+                                          width - half, KIND)  # fmt: skip
+        for i in rolled(range(max(start, count), min(stop, many))):
+            apart(moved)(b + i * step, a + i * step, width, KIND)
 
 
-def finished(space, marks, n, step, long, low, high, shift, VECTORS, KIND):
+def finished(space, marks, n, step, long, low, high, shift, VECTORS, SQUARE, KIND):
     """The values of a part and their order."""
-    lines = lines_of(space, n, step, long, VECTORS)
-    size, at = high - low, low + shift
+    lines = lines_of(space, n, step, long, VECTORS, SQUARE)
+    size, at = high - low - (1 if SQUARE else 0), low + shift
     values, gone = lines + VALUES * long + low, lines + GONE * long + at
     near, away = lines + NEAR * long + at, lines + AWAY * long + at
     order, taken = marks + ORDER * long + low, marks + TAKEN * long + at
@@ -492,23 +594,27 @@ def finished(space, marks, n, step, long, low, high, shift, VECTORS, KIND):
 
 
 @kernel(in_vectors=True)
-def small_parts(chunk, space, marks, n, step, long, parts, *, VECTORS):
+def small_parts(chunk, space, marks, n, step, long, parts, *, VECTORS, SQUARE):
     KIND = widened(space)
     N = lanes(KIND)
-    lines = lines_of(space, n, step, long, VECTORS)
+    lines = lines_of(space, n, step, long, VECTORS, SQUARE)
     start, stop = chunk * n // parts, (chunk + 1) * n // parts
     size, shift = stop - start, chunk * 4 * N
     d, e = lines + DIAGONAL * long, lines + BESIDE * long
     for i in rolled(range(start, stop)):
-        x = d[i]
-        if i > 0:
-            x -= abs(e[i - 1])
-        if i + 1 < n:
-            x -= abs(e[i])
+        x = KIND(0)
+        if not SQUARE:
+            x = d[i]
+            if i > 0:
+                x -= abs(e[i - 1])
+            if i + 1 < n:
+                x -= abs(e[i])
         lines[VALUES * long + i] = x
         marks[ORDER * long + i] = 0
         if VECTORS:
             space[i * step + i] = KIND(1)
+            if SQUARE:
+                space[3 * n * step + i * step + i] = KIND(1)
         else:
             space[n * step + 2 * i] = KIND(1)
             space[n * step + 2 * i + 1] = KIND(1)
@@ -521,52 +627,52 @@ def small_parts(chunk, space, marks, n, step, long, parts, *, VECTORS):
             low, high = start + p * size // pieces, start + (p + 1) * size // pieces
             middle = start + (2 * p + 1) * size // (2 * pieces)
             if (low < middle) & (middle < high):
-                apart(prepared)(space, marks, n, step, long, low, middle, high, shift, VECTORS, KIND)
-                apart(solved)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, KIND)
-                apart(weighed)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, KIND)
-                apart(turned)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, KIND)
+                apart(prepared)(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQUARE, KIND)
+                apart(solved)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
+                apart(weighed)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
+                apart(turned)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
                 if VECTORS:
-                    apart(multiplied)(space, marks, n, step, low, middle, high, 0, high - low, long, KIND)
-                apart(finished)(space, marks, n, step, long, low, high, shift, VECTORS, KIND)
+                    apart(multiplied)(space, marks, n, step, low, middle, high, 0, high - low, long, SQUARE, KIND)
+                apart(finished)(space, marks, n, step, long, low, high, shift, VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
-def prepared_parts(chunk, space, marks, n, step, long, parts, *, VECTORS):
+def prepared_parts(chunk, space, marks, n, step, long, parts, *, VECTORS, SQUARE):
     KIND = widened(space)
     low, middle, high = chunk * n // parts, (2 * chunk + 1) * n // (2 * parts), (chunk + 1) * n // parts
-    apart(prepared)(space, marks, n, step, long, low, middle, high, chunk * 4 * lanes(KIND), VECTORS, KIND)
+    apart(prepared)(space, marks, n, step, long, low, middle, high, chunk * 4 * lanes(KIND), VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
-def solved_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS):
+def solved_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS, SQUARE):
     KIND = widened(space)
     part, cut = chunk // cuts, chunk % cuts
     low, high = part * n // parts, (part + 1) * n // parts
-    apart(solved)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, KIND)
+    apart(solved)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
-def weighed_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS):
+def weighed_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS, SQUARE):
     KIND = widened(space)
     part, cut = chunk // cuts, chunk % cuts
     low, high = part * n // parts, (part + 1) * n // parts
-    apart(weighed)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, KIND)
+    apart(weighed)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
-def turned_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS):
+def turned_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS, SQUARE):
     KIND = widened(space)
     part, cut = chunk // cuts, chunk % cuts
     low, high = part * n // parts, (part + 1) * n // parts
-    apart(turned)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, KIND)
+    apart(turned)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
-def multiplied_parts(chunk, space, marks, n, step, long, parts, rows, *, VECTORS):
+def multiplied_parts(chunk, space, marks, n, step, long, parts, rows, *, VECTORS, SQUARE):
     KIND = widened(space)
     part, cut = chunk // rows, chunk % rows
     low, middle, high = part * n // parts, (2 * part + 1) * n // (2 * parts), (part + 1) * n // parts
     if VECTORS:
-        apart(multiplied)(space, marks, n, step, low, middle, high, cut * ROWS, cut * ROWS + ROWS, long, KIND)
+        apart(multiplied)(space, marks, n, step, low, middle, high, cut * ROWS, cut * ROWS + ROWS, long, SQUARE, KIND)
     if cut == 0:
-        apart(finished)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), VECTORS, KIND)
+        apart(finished)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), VECTORS, SQUARE, KIND)

@@ -156,27 +156,25 @@ def _panel(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return made, joined
 
 
-def turned_back(factors: np.ndarray, shares: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """The eigenvectors of a matrix of those of its tridiagonal form, ``Q @ vectors``, on all threads.
+def turned_back(lines: np.ndarray, shares: np.ndarray, vectors: np.ndarray, first: int) -> np.ndarray:
+    """The product of reflectors with each of the rows of `vectors`, rows again, on all threads.
 
     Args:
-        factors: what LAPACK's ``sytrd`` has made of the lower triangle, by columns; it is written in.
-        shares: its ``tau``.
-        vectors: by columns, as the result.
+        lines: a reflector to a row, of any length from n on; reflector k begins at number ``k + first``.
+        shares: as LAPACK's ``tau``.
+        vectors: ``(n, n)``, in C order.
     """
     n, dtype = len(vectors), vectors.dtype
-    lines, rows = factors.T, vectors.T                # in C order
-    lines.reshape(-1)[1 :: n + 1] = 1                 # a reflector begins with a one, where the other diagonal was
     strip = 4 * _lanes(dtype)
     chunks = -(-n // strip)
     out, work = np.empty((n, n), dtype), np.empty(chunks * (n + 2) * strip, dtype)
-    _turned_form(dtype)(chunks, True, rows, lines, shares, out, work, n)
-    return out.T
+    _turned_form(dtype)(chunks, True, vectors, lines, shares, out, work, n, lines.strides[0] // dtype.itemsize, first)
+    return out
 
 
 @functools.cache
 def _turned_form(dtype: np.dtype) -> Any:
-    return turned_rows.form((dtype,) * 5 + (int,), {})
+    return turned_rows.form((dtype,) * 5 + (int,) * 3, {})
 
 
 def _lanes(dtype: np.dtype) -> int:
@@ -429,7 +427,7 @@ def joined_rows(chunk, products, shares, out, n, size):
 
 
 @kernel(in_vectors=True)
-def turned_rows(chunk, vectors, lines, shares, out, work, n):
+def turned_rows(chunk, vectors, lines, shares, out, work, n, long, offset):
     """A strip of columns of the product of reflectors, a row of `lines` each, with the matrix whose columns are the rows of `vectors`."""
     KIND = widened(out)
     N = lanes(KIND)
@@ -447,8 +445,8 @@ def turned_rows(chunk, vectors, lines, shares, out, work, n):
         else:
             for i in rolled(range(n)):
                 rows[i * strip + j] = KIND(0)
-    # No reflector reaches the first row.
-    left, m = rows + strip, n - 1
+    # No reflector reaches the first rows.
+    left, m = rows + offset * strip, n - offset
     for j in rolled(range(0, strip, N)):
         store(following, j, load(left + (m - 1) * strip, j, N))
     for back in rolled(range(m)):
@@ -457,7 +455,7 @@ def turned_rows(chunk, vectors, lines, shares, out, work, n):
         for j in rolled(range(0, strip, N)):
             store(products, j, load(following, j, N) * share)
         before = max(k - 1, 0)
-        apart(reflected)(left, strip, lines + k * n + 1, k, m, 0, strip, products, following, lines + before * n + 1, KIND)
+        apart(reflected)(left, strip, lines + k * long + offset, k, m, 0, strip, products, following, lines + before * long + offset, KIND)
         # The row above has not been among these.
         for j in rolled(range(0, strip, N)):
             store(following, j, load(following, j, N) + load(left + before * strip, j, N))

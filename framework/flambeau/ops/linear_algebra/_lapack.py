@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import divided, few_lanes, few_rows, lane_rotations, reflectors
+from flambeau_kernels.cpu import condensed, divided, few_lanes, few_rows, lane_rotations, reflectors
 from flambeau_kernels.cpu.gemm.blas import one_thread, single_threaded
+from flambeau_kernels.cpu.matmul import matmul
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import dtypes
@@ -459,11 +460,53 @@ def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
     made = None
     if lane_rotations.takes(a) and not (vectors and full_matrices and a.shape[-1] != a.shape[-2]):
         made = lane_rotations.svd(a, vectors)
+    if made is None and min(a.shape[-2:]) >= SVD_IN_STEPS_FROM and reflectors.takes(a):
+        made = _svd_of_some(a, full_matrices, vectors)
     if made is None:
         made = _tried(_SVD[full_matrices, vectors], a)
     if made is None:
         made = _converging(name, np.linalg.svd, a, full_matrices, vectors)
     return _nan_for(infinite, made)
+
+
+def _svd_of_some(a: Any, full_matrices: bool, vectors: bool) -> Any:
+    """`svd` of finite matrices in steps; None where LAPACK has to scale one first."""
+    m, n = a.shape[-2:]
+    if m < n:
+        made = _svd_of_some(a.swapaxes(-1, -2), full_matrices, vectors)
+        return made if made is None or not vectors else (made[2].swapaxes(-1, -2), made[1], made[0].swapaxes(-1, -2))
+    made = [_svd_in_steps(one, full_matrices, vectors) for (one,) in each(a)]
+    if any(one is None for one in made):
+        return None
+    if a.ndim == 2:
+        return made[0]
+    batch = a.shape[:-2]
+    if not vectors:
+        return np.stack(made).reshape(*batch, n)
+    u, values, vh = (np.stack(parts) for parts in zip(*made, strict=True))
+    return u.reshape(*batch, m, -1), values.reshape(*batch, n), vh.reshape(*batch, n, n)
+
+
+def _svd_in_steps(a: Any, full_matrices: bool, vectors: bool) -> Any:
+    """`svd` of one matrix with no fewer rows than columns by its bidiagonal form; None where its numbers leave the range for that."""
+    m, n = a.shape
+    q = None
+    if m > n:
+        q, a = qr(a, "r" if not vectors else "complete" if full_matrices else "reduced")
+        a = a[:n]
+    d, e, left, left_shares, right, right_shares = condensed.bidiagonal(a)
+    if not _in_range(d, e):
+        return None
+    made = divided.svd(d, e, vectors)
+    if not vectors:
+        return made
+    values, u, v = made
+    u = reflectors.turned_back(left, left_shares, u, 0).T
+    v = reflectors.turned_back(right, right_shares, v, 1)
+    if q is None:
+        return u, values, v
+    first = matmul(np.ascontiguousarray(q[:, :n]), np.ascontiguousarray(u))
+    return np.concatenate([first, q[:, n:]], 1) if full_matrices else first, values, v
 
 
 def _without_infinities(name: str, a: Any) -> tuple[Any, Any]:
@@ -527,20 +570,31 @@ def _columns_of(parts: list[Any], shape: Any) -> Any:
 
 # Rows from which a step of LAPACK's and kernels for the other two take less time than LAPACK.
 IN_STEPS_FROM = {True: 32, False: 64}                  # with vectors and without
-# What the largest number of a tridiagonal matrix is between, so that squares neither overflow nor vanish.
+LAPACK_FROM = 768  # rows from which LAPACK, by blocks, makes a matrix tridiagonal in less time than a kernel by passes over it
+SVD_IN_STEPS_FROM = 24  # of the smaller side
+# What the largest number of a tridiagonal or bidiagonal matrix is between, so that squares neither overflow nor vanish.
 _IN_RANGE = {"f": (1e-12, 1e12), "d": (1e-120, 1e120)}
 
 
 def _eigh_in_steps(a: Any, upper: bool, vectors: bool) -> Any:
     """`eigh` of one symmetric matrix by its tridiagonal form; None where numpy's loop has to scale it first."""
     n, char = len(a), a.dtype.char
-    factors, d, e, shares, info = routine("sytrd", a)(a.T if upper else a, lower=1, lwork=_room_of_sytrd(n, char))
-    largest = max(d.max(), -d.min(), e.max(), -e.min())
-    low, high = _IN_RANGE[char]
-    if info or not low < largest < high:
+    if n < LAPACK_FROM:
+        d, e, lines, shares = condensed.tridiagonal(a, upper)
+    else:
+        factors, d, e, shares, _ = routine("sytrd", a)(a.T if upper else a, lower=1, lwork=_room_of_sytrd(n, char))
+        lines = factors.T
+        lines.reshape(-1)[1 :: n + 1] = 1             # a reflector begins with a one, where the other diagonal was
+    if not _in_range(d, e):
         return None
     made = divided.eigh(d, e, vectors)
-    return (made[0], reflectors.turned_back(factors, shares, made[1])) if vectors else made
+    return (made[0], reflectors.turned_back(lines, shares, np.ascontiguousarray(made[1].T), 1).T) if vectors else made
+
+
+def _in_range(d: Any, e: Any) -> bool:
+    """Whether the largest of some numbers is one whose square neither overflows nor vanishes."""
+    low, high = _IN_RANGE[d.dtype.char]
+    return bool(low < max(d.max(), -d.min(), e.max(initial=0), -e.min(initial=0)) < high)
 
 
 @functools.cache
