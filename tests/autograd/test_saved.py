@@ -54,14 +54,14 @@ def test_nodes_and_what_they_saved_have_the_names_of_pytorchs_operators(oracle: 
     f = x.var(0).grad_fn; f._saved_dim, f._saved_correction
     f = torch.linalg.vector_norm(x, 3, 0).grad_fn; f._saved_ord, f._saved_dim
     f = x.logsumexp(0).grad_fn; f._saved_dim
-    f = torch.linalg.svd(x)[1].grad_fn; f._saved_S, f._saved_U.shape
-    f = torch.linalg.eigh(x)[0].grad_fn; f._saved_eigenvalues
+    f = torch.linalg.svd(x)[1].grad_fn; f._saved_S.shape, f._saved_U.shape
+    f = torch.linalg.eigh(x)[0].grad_fn; f._saved_eigenvalues.shape
     f = torch.linalg.qr(x)[0].grad_fn; f._saved_Q.shape, f._saved_R.shape
-    f = torch.linalg.cholesky(x).grad_fn; f._saved_L
-    f = torch.linalg.inv(x).grad_fn; f._saved_inverse
-    f = torch.linalg.solve(x, y).grad_fn; f._saved_result, f._saved_left
+    f = torch.linalg.cholesky(x).grad_fn; f._saved_L.shape
+    f = torch.linalg.inv(x).grad_fn; f._saved_inverse.shape
+    f = torch.linalg.solve(x, y).grad_fn; f._saved_result.shape, f._saved_left
     f = torch.linalg.pinv(x).grad_fn; f._saved_self
-    f = torch.linalg.lu_factor(x)[0].grad_fn; f._saved_LU, f._saved_pivots, f._saved_pivot
+    f = torch.linalg.lu_factor(x)[0].grad_fn; f._saved_LU.shape, f._saved_pivots, f._saved_pivot
     f = F.layer_norm(x, (2,)).grad_fn; f._saved_input, f._saved_normalized_shape
     f = F.batch_norm(x, None, None, training=True).grad_fn; f._saved_input
     f = F.gelu(x, approximate="tanh").grad_fn; f._saved_approximate
