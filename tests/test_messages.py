@@ -449,7 +449,7 @@ def test_a_scalar_before_the_tensors_it_scales_is_taken_and_warned_about_once(ol
 
 
 def test_arguments_that_fit_no_signature_are_refused() -> None:
-    for call in (lambda: fb.add(V, V, V), lambda: fb.addmm(M, M, M, M), lambda: V.addcmul(V, V, 3), lambda: V.add_(1, 2)):
+    for call in (lambda: fb.add(V, V, V), lambda: fb.addmm(M, M, M, M), lambda: V.addcmul(V, V, 3), lambda: V.add_(V, V)):
         with pytest.raises(TypeError, match="positional arguments"):
             call()
 
