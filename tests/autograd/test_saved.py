@@ -52,7 +52,7 @@ def test_nodes_and_what_they_saved_have_the_names_of_pytorchs_operators(oracle: 
     f = x.topk(1, 0)[0].grad_fn; f._saved_indices
     f = x.kthvalue(1, 0)[0].grad_fn; f._saved_indices
     f = x.var(0).grad_fn; f._saved_dim, f._saved_correction
-    f = torch.linalg.vector_norm(x, 3, 0).grad_fn; f._saved_ord, f._saved_dim
+    f = torch.linalg.vector_norm(x, 3.0, 0).grad_fn; f._saved_ord, f._saved_dim
     f = x.logsumexp(0).grad_fn; f._saved_dim
     f = torch.linalg.svd(x)[1].grad_fn; f._saved_S.shape, f._saved_U.shape
     f = torch.linalg.eigh(x)[0].grad_fn; f._saved_eigenvalues.shape
