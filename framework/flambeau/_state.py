@@ -107,12 +107,12 @@ def _note_in_force(declines: Any) -> None:
     in_force = bool(_in_force)
     if len(_in_force) > 1 or _overriding:
         declines = NO_OPS
-    if declines is not PASSED:
-        _publish("PASSED", declines)
-    if in_force is not IN_FORCE:
-        _publish("IN_FORCE", in_force)
-        if not _overriding:
-            _publish("INTERPRETED", in_force)
+    if in_force is IN_FORCE:
+        if declines is not PASSED:
+            _publish("PASSED", declines)
+        return
+    for namespace in _namespaces:
+        namespace["PASSED"], namespace["IN_FORCE"], namespace["INTERPRETED"] = declines, in_force, in_force or _overriding
 
 
 def note_overriding() -> None:

@@ -88,11 +88,13 @@ class TreeSpec:
     __slots__ = ("type", "context", "children_specs", "num_leaves", "num_nodes", "num_children")
 
     def __init__(self, type: Any, context: Any, children_specs: Iterable[TreeSpec]) -> None:  # `type`: PyTorch's name
-        self.type, self.context, self.children_specs = type, context, list(children_specs)
-        leaf = type is None
-        self.num_leaves = 1 if leaf else sum(c.num_leaves for c in self.children_specs)
-        self.num_nodes = 1 + sum(c.num_nodes for c in self.children_specs)
-        self.num_children = len(self.children_specs)
+        self.type, self.context = type, context
+        self.children_specs = children = list(children_specs)
+        leaves, nodes = int(type is None), 1
+        for child in children:
+            leaves += child.num_leaves
+            nodes += child.num_nodes
+        self.num_leaves, self.num_nodes, self.num_children = leaves, nodes, len(children)
 
     def is_leaf(self) -> bool:
         return self.type is None
@@ -124,6 +126,10 @@ class TreeSpec:
         leaves = list(leaves)
         if len(leaves) != self.num_leaves:
             raise ValueError(f"unflatten: the tree has {self.num_leaves} leaves, but {len(leaves)} were given")
+        if self.type is None:
+            return leaves[0]
+        if self.num_leaves == self.num_children == self.num_nodes - 1:  # all children are leaves
+            return SUPPORTED_NODES[self.type].unflatten_fn(leaves, self.context)
         return self._build(iter(leaves))
 
     def _build(self, leaves: Iterator[Any]) -> Any:
@@ -179,7 +185,18 @@ def _kind(tree: Any) -> type | None:
     cls = type(tree)
     if cls in SUPPORTED_NODES:
         return cls
-    return namedtuple if _namedtuple_type(cls) else None  # type: ignore[return-value]
+    if cls in _leaf_classes:
+        return None
+    if _namedtuple_type(cls):
+        return namedtuple  # type: ignore[return-value]
+    if len(_leaf_classes) >= _MOST_CLASSES:
+        _leaf_classes.clear()
+    _leaf_classes.add(cls)
+    return None
+
+
+_leaf_classes: set[type] = set()  # those that are neither registered, when this was asked, nor named tuples
+_MOST_CLASSES = 256
 
 
 def tree_is_leaf(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> bool:
@@ -199,7 +216,14 @@ def _flatten_into(tree: Any, leaves: list[Any], is_leaf: Any) -> TreeSpec:
         leaves.append(tree)
         return _LEAF
     children, context = SUPPORTED_NODES[kind].flatten_fn(tree)
-    return TreeSpec(kind, context, [_flatten_into(c, leaves, is_leaf) for c in children])
+    specs: list[TreeSpec] = []
+    for child in children:
+        if is_leaf is None and type(child) in _leaf_classes and type(child) not in SUPPORTED_NODES:
+            leaves.append(child)
+            specs.append(_LEAF)
+        else:
+            specs.append(_flatten_into(child, leaves, is_leaf))
+    return TreeSpec(kind, context, specs)
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> PyTree:
