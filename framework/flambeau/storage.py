@@ -18,6 +18,7 @@ from . import _arrays, _shared_memory, _state, devices, dtypes
 from ._arrays import MetaArray, ndarray
 from ._inference import refuse_write
 from .autograd import tape
+from .autograd.making import new_node
 from .autograd.tape import Node
 from .dtypes import dtype
 from .tensor import Tensor, bump, channels_last_order, storage_buffer, wrap
@@ -794,10 +795,7 @@ class _Underivable(Node):
 def _lose_history(tensor: Tensor, base: Tensor | None, parents: tuple[Any, ...]) -> None:
     for written in (base, tensor):
         if written is not None:
-            node = _Underivable()
-            node.seq, node.parents, node.hooks = _state.next_seq(), parents, None
-            node.saved = node.versions = ()
-            written._node = node
+            written._node = new_node(_Underivable, parents)
 
 
 def _ordered_strides(shape: tuple[int, ...], step: int, order: Any) -> tuple[int, ...]:

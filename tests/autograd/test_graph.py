@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
+
 import numpy as np
 import pytest
 
 import flambeau as fb
-from flambeau.autograd import graph
+from flambeau.autograd import graph, tape
 
 F = fb.nn.functional
 
@@ -290,3 +293,18 @@ def test_custom_operations_under_hooks_can_be_differentiated_twice():
     (first,) = fb.autograd.grad(y, x, create_graph=True)
 
     assert fb.autograd.grad(first, x)[0].item() == 2.0
+
+
+def test_one_text_makes_all_nodes_but_leaves():
+    making = re.compile(r"\.hooks = None|new\(Node\)|node_class\(\)|__\(\w*\.?node_class")
+    root = pathlib.Path(fb.__file__).parent
+    found = {str(path.relative_to(root)): len(made) for path in root.rglob("*.py") if (made := making.findall(path.read_text()))}
+
+    assert found == {"autograd/tape.py": 2}  # leaves; `autograd/making.py` writes the slots one by one
+
+
+def test_nodes_lead_to_the_line_of_the_program_that_made_them():
+    x = fb.ones(2, 2, requires_grad=True)
+    for made in (x.exp(), x.amax(), x @ x, x.softmax(0), x.max(0).values, fb.cumprod(x, 0)):
+        node = made.grad_fn if made.grad_fn.saved else made.grad_fn.parents[0]
+        assert __file__ in tape.shown_line(node.where)

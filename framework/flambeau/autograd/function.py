@@ -13,7 +13,8 @@ from ..dtypes import FLOATING
 from ..tensor import Tensor, bump, wrap
 from . import tape
 from .engine import _unrecorded
-from .tape import Leaf, Node, output_node
+from .making import new_node, output_node
+from .tape import Leaf, Node
 
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
 
@@ -305,13 +306,9 @@ def _plain_result(r: Any, args: Any, dirty: set[int]) -> Any:
 
 
 def _make_node(cls: Any, ctx: _Context, args: Any) -> FunctionNode:
-    node = object.__new__(FunctionNode)
-    node.seq = _state.next_seq()
-    node.where = tape.users_place()
-    node.hooks = None
+    node = new_node(FunctionNode, tuple([a._node for a in args if isinstance(a, Tensor)]))
     node.ctx, node.function = ctx, cls
     node.places = [(i, (a._array.shape, a._array.dtype)) for i, a in enumerate(args) if isinstance(a, Tensor)]
-    node.parents = tuple([a._node for a in args if isinstance(a, Tensor)])
     return node
 
 
@@ -446,12 +443,8 @@ def once_differentiable(fn: Any) -> Any:
 
 
 def _refused_apply(r: Tensor) -> Tensor:
-    node = _Refusing()
-    node.seq, node.hooks, node.parents, node.saved, node.versions, node.shape, node.dtype = (
-        _state.next_seq(), None, (), (), (), 0, None,
-    )  # fmt: skip
     t = r.detach()
-    t._node = node
+    t._node = new_node(_Refusing, ())
     return t
 
 

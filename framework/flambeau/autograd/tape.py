@@ -334,33 +334,19 @@ class OutputNode(Node):
         return self.parents[0].next_functions
 
 
-def output_node(node: Node, index: int) -> OutputNode:
-    made = OutputNode()
-    made.seq = next_seq()
-    made.parents = (node,)
-    made.hooks = None
-    made.index = index
-    return made
-
-
 class UndefinedDerivative(Node):
     """An operation whose derivative nobody has defined. Each operation has a subclass, as others have."""
 
     __slots__ = ()
     operation = ""
 
-    @staticmethod
-    def make(operation: str, parents: tuple[Any, ...]) -> UndefinedDerivative:
-        made = _undefined(operation)()
-        made.seq, made.parents, made.hooks, made.saved, made.versions = next_seq(), parents, None, (), ()
-        return made
-
     def vjp(self, grad: Any) -> Any:
         raise NotImplementedError(f"the derivative for '{self.operation}' is not implemented.")
 
 
 @functools.cache
-def _undefined(operation: str) -> Any:
+def undefined(operation: str) -> Any:
+    """The class of nodes of the operation of that name."""
     title = f"{''.join(part.title() for part in operation.split('_'))}Backward0"
     return type(title, (UndefinedDerivative,), {"__slots__": (), "operation": operation, "title": title})
 

@@ -24,10 +24,10 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
 
-from .. import _state
 from .._arrays import MetaArray, contiguous_strides, is_c_contiguous, like_strides, ndarray
 from ..autograd import tape
 from ..autograd.engine import FREED, arrive
+from ..autograd.making import node_of_whole
 from ..ops._spec.elementwise import ElementwiseNode
 from ..ops._spec.shapes import sum_to
 from ..tensor import Tensor, wrap
@@ -158,22 +158,17 @@ class History:
         """
         group = Group(self)
         nodes = group.nodes
-        next_seq = _state.next_seq
         for k, (step, saver) in enumerate(zip(self.steps, self.savers, strict=True)):
             if saver is None:
                 nodes.append(None)
                 continue
-            node = _new(saver.make)
-            node.seq = next_seq()
-            node.where = step.where
-            node.hooks = node.kept = None
-            node.group, node.at = group, k
-            node.shape, node.dtype = saver.shapes, saver.dtypes
-            node.parents = tuple([
+            parents = tuple([
                 None if ref is None else nodes[self.places[ref]] if ref in self.places else operands[ref]._node for ref in saver.parents
             ])  # fmt: skip
             tensors = [made.get(ref, operands.get(ref)) if reads else None for ref, reads in saver.saved]
-            node.versions = tuple([None if tensor is None else tensor._storage for tensor in tensors]) if saver.saves else ()
+            versions = tuple([None if tensor is None else tensor._storage for tensor in tensors]) if saver.saves else ()
+            node = node_of_whole(saver.make, parents, versions, saver.shapes, saver.dtypes, step.where)
+            node.group, node.at, node.kept = group, k, None
             nodes.append(node)
             group.waiting += node.versions != ()
             if step.first in made:

@@ -14,7 +14,8 @@ import numpy as np
 
 from ... import _state, devices
 from ..._kinds import KindArray
-from ...autograd import engine, tape
+from ...autograd import engine
+from ...autograd.making import new_node
 from ...autograd.tape import Node
 from ...tensor import Tensor, ndarray, without_history, wrap
 from .._spec.shapes import host_only
@@ -192,9 +193,7 @@ class _Made(Node):
 
 def _attach(node_class: Any, made: Tensor, source: Tensor, pattern: Any) -> None:
     if source._node is not None and _state.grad_enabled():
-        node = made._node = node_class()
-        node.seq, node.parents, node.hooks = _state.next_seq(), (source._node,), None
-        node.saved, node.versions, node.shape, node.where = (pattern,), (), 0, tape.users_place()
+        made._node = new_node(node_class, (source._node,), (pattern,))
 
 
 def values_of(x: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from flambeau_kernels.vocabulary import where
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ...autograd import engine
+from ...autograd.making import making, seen_from
 from ...autograd.tape import Node, Overwritten
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, device_of, wrap
@@ -539,23 +540,15 @@ class ElementwiseOp(Op):
             "    made._node = None",
             f"    return {result}",
             *(f"{a} = {n}._array" + (f" if {tensors[n]} else {n}" if tensors[n] is not True else "") for n, a in arrays.items()),
-            "node = made._node = new(Node)",
-            "node.seq = next_seq()",
-            "node.hooks = None",
-            f"node.parents = ({', '.join(nodes.get(n, 'None') for n in self.params)},)",
-            f"node.saved = ({', '.join(saved)},)",
-            f"node.versions = ({', '.join(records)},)" if keeps else "node.versions = ()",
-            f"node.shape = ({', '.join(of(n, 'shape') for n in self.params)},)",
-            f"node.dtype = ({', '.join(of(n, 'dtype') for n in self.params)},)",
+            *making(
+                f"({', '.join(nodes.get(n, 'None') for n in self.params)},)",
+                f"({', '.join(saved)},)",
+                f"({', '.join(records)},)" if keeps else "()",
+                f"({', '.join(of(n, 'shape') for n in self.params)},)",
+                f"({', '.join(of(n, 'dtype') for n in self.params)},)",
+                place=seen_from(frames) if keeps else None,  # an error about what was saved names the line
+            ),
         ]
-        if keeps:                                     # an error about what was saved names the line
-            lines += [
-                f"frame = getframe({frames})",
-                "code = frame.f_code",
-                "node.where = (code, frame.f_lasti) if OWN_FILES.get(code.co_filename) is False else users_place()",
-                "if MARKED:",
-                "    refuse_saving(node)",
-            ]
         return [*lines, f"return {result}"]
 
     # -- derivatives

@@ -12,6 +12,7 @@ import numpy as np
 from ... import _state
 from ..._arrays import ndarray
 from ...autograd import engine, tape
+from ...autograd.making import new_node
 from ...autograd.tape import Node, Overwritten
 from ...tensor import Tensor, wrap
 from .region import Region
@@ -32,7 +33,7 @@ def without_derivative(operation: str, result: Tensor, *operands: Any) -> Tensor
             )
     parents = tuple(x._node for x in operands if isinstance(x, Tensor) and x._node is not None)
     if parents and _state.grad_enabled():
-        result._node = tape.UndefinedDerivative.make(operation, parents)
+        result._node = new_node(tape.undefined(operation), parents)
     return result
 
 
@@ -85,13 +86,7 @@ class CopySlices(Node):
     @staticmethod
     def make(region: Region, before: Node | None, node: Node) -> CopySlices:
         """The node of a base whose history was `before`, when `node` was recorded of the view at `region`."""
-        made = CopySlices()
-        made.seq = _state.next_seq()
-        made.parents = (before, *node.parents[1:])
-        made.hooks = None
-        made.saved = (region, node, node.parents[0] is not None)
-        made.versions = (None,) * len(made.saved)
-        return made
+        return new_node(CopySlices, (before, *node.parents[1:]), (region, node, node.parents[0] is not None), (None, None, None))
 
     def name(self) -> str:
         return self.title

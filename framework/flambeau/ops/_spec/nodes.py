@@ -11,9 +11,9 @@ import numpy as np
 
 from ... import _arrays, _state
 from ..._arrays import ndarray
-from ..._inference import refuse_saving
 from ..._kinds import NoStrides
 from ...autograd import engine, tape
+from ...autograd.making import making, new_node, output_node, seen_from
 from ...tensor import Tensor
 from .history import check_versions
 
@@ -49,16 +49,7 @@ def history(op: Any) -> Any:
 
 def record_as(op: Any, made: Tensor, parents: tuple[Any, ...], saved: tuple[Any, ...], versions: tuple[Any, ...] = ()) -> None:
     """Give `made` the node that `op` would record: `saved` is what its rules read, in their order, `versions` its storage records."""
-    node = made._node = object.__new__(op.node_class)
-    node.seq = _state.next_seq()
-    node.where = tape.users_place()
-    node.parents = parents
-    node.hooks = None
-    node.saved = saved
-    node.versions = versions
-    if _state.MARKED:
-        refuse_saving(node)
-    node.shape = 0
+    made._node = new_node(op.node_class, parents, saved, versions)
 
 
 def histories(op: Any) -> Any:
@@ -77,7 +68,7 @@ def attach(node: Any, outs: Any) -> None:
         if o._array.dtype.kind in "biu":
             made.append(None)
         else:
-            o._node = tape.output_node(node, i)
+            o._node = output_node(node, i)
             made.append(weakref.ref(o._node))
     node.__dict__["outputs"] = made
     node.__dict__["metas"] = [(o._array.shape, _arrays.plain_dtype(o._array.dtype)) for o in outs]
@@ -114,26 +105,14 @@ def record(op: Any, args: list[str], frames: int, several: bool = False, lists: 
     return [
         *lines,
         f"if ({' or '.join(f'{node} is not None' for node in nodes)}) and (GRAD or local.grad) and {counted}:",
-        f"    node = {'' if several else 'made._node = '}new(Node)",
-        "    node.seq = next_seq()",
-        *(_where(frames) if versions else []),          # which only an error of what was overwritten tells
-        f"    node.parents = ({', '.join(nodes)},)",
-        "    node.hooks = None",
-        f"    node.shape = {count or 'len(outs)' if several else 0}",
-        f"    node.saved = ({saved})",
-        f"    node.versions = ({versions})",
-        "    if MARKED:",
-        "        refuse_saving(node)",
+        *indented(
+            making(
+                f"({', '.join(nodes)},)", f"({saved})", f"({versions})", f"{count or 'len(outs)' if several else 0}",
+                to=None if several else "made._node",
+                place=seen_from(frames) if versions else None,  # which only an error of what was overwritten tells
+            )
+        ),
         *(indented(_attached(count)) if count else ["    attach(node, outs)"] if several else []),
-    ]
-
-
-def _where(frames: int) -> list[str]:
-    """Lines that remember the line of the program that made `node`."""
-    return [
-        f"    frame = getframe({frames})",
-        "    code = frame.f_code",
-        "    node.where = (code, frame.f_lasti) if OWN_FILES.get(code.co_filename) is False else users_place()",
     ]
 
 
@@ -145,8 +124,8 @@ def _attached(count: int) -> list[str]:
             f"_d{i} = outs[{i}]._array.dtype",
             f"_w{i} = None",
             f"if _d{i}.kind not in 'biu':",
-            f"    _to = outs[{i}]._node = new(OutputNode)",
-            f"    _to.seq, _to.parents, _to.hooks, _to.index = next_seq(), (node,), None, {i}",
+            *indented(making("(node,)", None, None, None, to=f"outs[{i}]._node", cls="OutputNode", name="_to")),
+            f"    _to.index = {i}",
             f"    _w{i} = weak(_to)",
         ]
     metas = ", ".join(f"(outs[{i}]._array.shape, plain_dtype(_d{i}))" for i in range(count))
@@ -158,12 +137,7 @@ def _record_list(op: Any, name: str, args: list[str]) -> list[str]:
     given = dict(zip(op.params, args, strict=True)) | {f"{name}_shape": f"[_a.shape for _a in a_{name}]"}
     return [
         "if _noded and (GRAD or local.grad) and made._array.dtype.kind not in 'biu':",
-        "    node = made._node = new(Node)",
-        "    node.seq = next_seq()",
-        f"    node.parents = (*[_x._node for _x in {name}],)",
-        "    node.hooks = None",
-        "    node.shape, node.versions = 0, ()",
-        f"    node.saved = ({''.join(f'{given[n]}, ' for n in op.saved_names)})",
+        *indented(making(f"(*[_x._node for _x in {name}],)", f"({''.join(f'{given[n]}, ' for n in op.saved_names)})")),
         f"    node.lengths = {{{name!r}: len(a_{name})}}",
     ]
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
-from ... import _arrays, _state
+from ... import _state
 from ..._arrays import MetaArray, ndarray
-from ..._inference import refuse_saving
 from ..._kinds import NoStrides
 from ...autograd import engine, tape
+from ...autograd.making import new_node, output_node
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap
@@ -24,8 +24,6 @@ from .base import FUNCTION, Autocast, Facts, Op, Overlap
 from .history import check_versions
 from .memory import in_memory_order, placed
 from .shapes import common_device, elsewhere
-
-_new = object.__new__
 
 
 class PrimitiveNode(Node):
@@ -85,7 +83,7 @@ class PrimitiveNode(Node):
             return None
         node = ref()
         if node is None:
-            node = tape.output_node(self, index)
+            node = output_node(self, index)
             self.__dict__["outputs"][index] = weakref.ref(node)
         return node
 
@@ -408,12 +406,6 @@ class PrimitiveOp(Op):
             return None
         if not any(from_numpy_dtype(o._array.dtype).category >= FLOATING for o in outs):
             return None
-        node = _new(self.node_class)
-        node.seq = _state.next_seq()
-        node.where = tape.users_place()
-        node.parents = tuple(parents)
-        node.hooks = None
-        node.shape = len(outs) if several else 0
         saved, versions = [], []
         named = dict(zip(self.params, args, strict=True))
         if self.keeps:
@@ -422,21 +414,10 @@ class PrimitiveOp(Op):
             value, record = self._save(name, named, outs)
             saved.append(value)
             versions.append(record)
-        node.saved = tuple(saved)
         holds = any(v is not None for v in versions) or any(map(tape.holds_arrays, saved))
-        node.versions = tuple(versions) if holds else ()
-        if _state.MARKED:
-            refuse_saving(node)
+        node = new_node(self.node_class, tuple(parents), tuple(saved), tuple(versions) if holds else (), len(outs) if several else 0)
         if several:
-            made = []
-            for i, o in enumerate(outs):
-                if from_numpy_dtype(o._array.dtype).category >= FLOATING:
-                    o._node = tape.output_node(node, i)
-                    made.append(weakref.ref(o._node))
-                else:
-                    made.append(None)
-            node.__dict__["outputs"] = made
-            node.__dict__["metas"] = [(o._array.shape, _arrays.plain_dtype(o._array.dtype)) for o in outs]
+            nodes.attach(node, outs)
         else:
             outs[0]._node = node
         if self._has_lists(args):

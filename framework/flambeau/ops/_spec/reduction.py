@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
@@ -16,8 +17,9 @@ from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
-from ..._inference import refuse_saving, refuse_write
-from ...autograd import engine, tape
+from ..._inference import refuse_write
+from ...autograd import engine
+from ...autograd.making import making, seen_from
 from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, wrap, wrap_dim
@@ -25,10 +27,10 @@ from .base import FUNCTION, METHOD, OUT, Autocast, Facts, Op
 from .elementwise import refuse_float8, saved_tensor, tensor_words
 from .history import check_versions, named_tensors
 from .in_rows import InRows
+from .nodes import indented, written
 from .shapes import elsewhere
 from .writing import with_dtype_of
 
-_new = object.__new__
 _FLOATS = (dtypes.float32, dtypes.float64)
 _OF_MATRIX = (-2, -1, 0, 1)
 MOST_KNOWN = 256                                      # layouts of large arrays that an op keeps
@@ -231,25 +233,22 @@ class ReductionOp(Op):
                 self.known.clear()
             self.known[a.shape, a.strides, a.dtype, dim, keepdim] = run
 
-    def record(self, made: Tensor, input: Tensor, axes: tuple[int, ...], keepdim: bool) -> None:
-        """Give `made`, the reduction of `input`, its history, if it is to have one."""
-        if not self.differentiable or not (_state.GRAD or _state.local.grad) or from_numpy_dtype(made._array.dtype).category < FLOATING:
-            made._node = None
-            return
-        node = made._node = _new(self.node_class)
-        node.seq = _state.next_seq()
-        node.parents = (input._node,)
-        node.hooks = None
-        keeps_in, keeps_out = "input" in self.reads, "out" in self.reads
-        node.saved = (made._array if keeps_out else None, input._array if keeps_in else None)
-        node.versions = ()
-        if keeps_in or keeps_out:
-            node.versions = (made._storage if keeps_out else None, input._storage if keeps_in else None)
-            if _state.MARKED:
-                refuse_saving(node)
-            node.where = tape.users_place()
-        node.shape = (input._array.shape, axes, keepdim)
-        node.dtype = input._array.dtype
+    @cached_property
+    def record(self) -> Any:
+        """``fn(made, input, axes, keepdim)``, which gives `made`, the reduction of `input`, its history, if it is to have one."""
+        kept = [f"{made}.{{}}" if name in self.reads else "None" for name, made in (("out", "made"), ("input", "input"))]
+        saved, versions = (f"({', '.join(value.format(slot) for value in kept)})" for slot in ("_array", "_storage"))
+        saves = versions != "(None, None)"
+        lines = [
+            f"if {not self.differentiable} or not (GRAD or local.grad) or made._array.dtype.kind in 'biu':",
+            "    made._node = None",
+            "    return",
+            *making(
+                "(input._node,)", saved, versions if saves else "()", "(input._array.shape, axes, keepdim)", "input._array.dtype",
+                place=seen_from(3) if saves else None,
+            ),
+        ]  # fmt: skip
+        return written(self, "record", ["def record(made, input, axes, keepdim):", *indented(lines)])
 
     def of_rows(self, args: Any, out: Any, moments: Any, how: Any) -> Tensor:
         made, input = wrap(out), args[0]

@@ -13,10 +13,9 @@ import numpy as np
 
 from ... import _arrays, _state
 from ..._arrays import ndarray
+from ...autograd.making import new_node
 from ...autograd.tape import Node
 from ...tensor import Tensor, wrap
-
-_new = object.__new__
 
 
 class Geometry(NamedTuple):
@@ -130,11 +129,4 @@ class Region(NamedTuple):
         from .base import OPS
 
         op: Any = OPS["as_strided"]
-        node = _new(op.node_class)
-        node.seq = _state.next_seq()
-        node.parents = (base._node,)
-        node.hooks = None
-        node.saved = (self.base, *self.view)
-        node.versions = ()
-        node.shape = 0
-        return node
+        return new_node(op.node_class, (base._node,), (self.base, *self.view))

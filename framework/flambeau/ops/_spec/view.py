@@ -15,12 +15,14 @@ from ... import _state
 from ..._arrays import MetaArray, contiguous_strides, ndarray, restride
 from ..._inference import refuse_write
 from ...autograd import engine
+from ...autograd.making import making, new_node
 from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
 from ...devices import channels_last, channels_last_3d
 from ...tensor import Tensor, bump, storage_buffer
 from .base import VIEWED, Autocast, Facts
 from .history import register_view, renew_views
 from .memory import CHANNELS, in_memory_order
+from .nodes import indented, written
 from .pieces import view_ways
 from .primitive import PrimitiveNode, PrimitiveOp
 from .shapes import elsewhere
@@ -29,7 +31,6 @@ from .writing import check_recorded, check_view
 GRAD = _state.GRAD
 _state.share(globals())                               # keeps both as they are there
 _new = object.__new__
-_next_seq = _state.next_seq
 _local = _state.local
 
 
@@ -122,15 +123,11 @@ class ViewOp(PrimitiveOp):
         else:
             self.record((made,), (source, *rest), False)
 
-    def save_shape(self, made: Tensor, source: Tensor, shape: Any, rest: Any) -> None:
-        """Give `made` a node that saves what lies where in `source`, for gradients that read nothing else."""
-        node = made._node = _new(self.node_class)
-        node.seq = _next_seq()
-        node.parents = (source._node,)
-        node.hooks = None
-        node.saved = (shape, *rest)
-        node.versions = ()
-        node.shape = 0
+    @cached_property
+    def save_shape(self) -> Any:
+        """``fn(made, source, shape, rest)``: gives `made` a node that saves what lies where in `source`, and reads nothing else."""
+        lines = ["def save_shape(made, source, shape, rest):", *indented(making("(source._node,)", "(shape, *rest)"))]
+        return written(self, "save_shape", lines)
 
     def part(self, index: int) -> _Part:
         """One of several views as an op of its own."""
@@ -251,13 +248,7 @@ class _Part:
         return self.whole.kernel_rule(a, *args)[self.index]
 
     def record(self, made: Tensor, args: Any) -> None:
-        node = PartNode()
-        node.seq = _state.next_seq()
-        node.parents = (args[0]._node,)
-        node.hooks = None
-        node.versions = ()
-        node.saved = (self, args[1:], args[0]._array.shape)
-        made._node = node
+        made._node = new_node(PartNode, (args[0]._node,), (self, args[1:], args[0]._array.shape))
 
 
 class PartNode(Node):

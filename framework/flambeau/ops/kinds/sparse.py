@@ -8,6 +8,7 @@ import numpy as np
 
 from ... import _state, devices, dtypes
 from ...autograd import tape
+from ...autograd.making import new_node
 from ...tensor import Tensor, bump, without_history, wrap, wrap_dim
 from .._sparse import check, rules
 from .._sparse.arrays import (
@@ -365,9 +366,7 @@ def to_dense(self, dtype=None, *, masked_grad=True):
         return self if dtype is None else self.to(dtype)
     if masked_grad is False and self._node is not None and _state.grad_enabled():
         made = wrap(_dense(without_history(self), dtype)._array)
-        node = made._node = _Whole()
-        node.seq, node.parents, node.hooks = _state.next_seq(), (self._node,), None
-        node.saved, node.versions, node.shape, node.where = (self.dtype,), (), 0, tape.users_place()
+        made._node = new_node(_Whole, (self._node,), (self.dtype,))
         return made
     made = _dense(self, dtype)
     if made._node is not None:
