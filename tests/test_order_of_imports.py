@@ -1,0 +1,186 @@
+"""Packages import from those before them in one order, inside functions too, so that each can be read without those behind it.
+
+``python tests/test_order_of_imports.py`` lists the imports that go the other way.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import flambeau as fb
+
+ROOT = Path(fb.__file__).parent
+
+# The order that CONTRIBUTING.md tells, with the modules of each room; a package stands for all it holds that no other room names.
+ORDER = {
+    "kernels": "flambeau_kernels",
+    "tensor": """
+        tensor storage dtypes devices types random version return_types __config__ __future__ _arrays _dlpack _errors _inference
+        _interpreters _kinds _logging _missing _no_device _printing _shared_memory _state _storages _streams _subclass _symbolic _tensor
+        _tensor_str _html _warn utils._pytree
+    """,
+    "tape": "autograd.tape autograd.engine autograd.reentrant",
+    "ops": "ops _aten _ops _settings _wrappers _tags",
+    "autograd": "autograd func amp fft functional linalg special overrides",
+    "nn": """
+        nn optim utils distributions masked nested signal quasirandom hub serialization safetensors futures _archive _archive_files
+        _over_tensor _pickle_machine _torch_pickler _torch_globals _utils _jit_internal
+    """,
+    "graphs": "",                                     # what no other room names: fx, compiler, export, jit, onnx, distributed, cuda ...
+    "swap": "swap __main__",
+}
+ROOMS = {module: rank for rank, modules in enumerate(ORDER.values()) for module in modules.split()}
+REST = list(ORDER).index("graphs")
+
+# Imports that go the other way, as "module > module", by why they do. This list only shrinks.
+ALLOWED_FOR = {
+    "a Tensor's own methods start the tape and the engine": """
+        storage > autograd.tape
+        tensor > autograd.engine
+        tensor > autograd.tape
+    """,
+    "what the first room offers under a Tensor's or a file's name is computed by later ones, when it is called": """
+        __config__ > _settings
+        _subclass > _settings
+        _subclass > ops._derive
+        _subclass > ops._dispatch
+        _subclass > ops.creation.create
+        _subclass > ops.creation.ranges
+        _subclass > ops.sampling.random
+        _subclass > ops.shapes.misc
+        return_types > ops._results
+        storage > ops._spec
+        storage > ops.creation.create
+        storage > serialization
+        tensor > _wrappers
+        tensor > autograd
+        tensor > ops._derive
+        tensor > ops._dispatch
+        tensor > ops.creation.create
+    """,
+    "arrays of a device are allocated, copied and computed on by its own package, which is loaded with the first of them": """
+        _arrays > cuda.arrays
+        _printing > cuda.arrays
+        _settings > accelerator
+        _streams > cuda
+        autograd.profiler > cuda.nvtx
+        ops._spec.elementwise > cuda.arrays
+        ops._spec.primitive > cuda.kernels
+        ops._spec.shapes > cuda.arrays
+        ops.creation.convert > cuda
+        ops.creation.convert > cuda.kernels
+        ops.creation.create > cuda
+        ops.indexing.index > cuda.kernels.moves
+        ops.sampling.random > cuda
+        ops.sampling.random > cuda.random
+        ops.shapes.shape > cuda.arrays
+        random > cuda
+        random > cuda.random
+    """,
+    "what a thread has in force is asked for where an op may meet it": """
+        autograd.engine > autograd.forward_ad
+        autograd.tape > autograd.graph
+        ops._dispatch > func.batching
+        ops._spec.history > autograd.forward_ad
+        ops.images.grid_sampling > autograd
+        ops.layers.recurrent > autograd
+        ops.sampling.random > autograd.forward_ad
+        ops.sampling.random > func.batching
+    """,
+    "still to be moved": """
+        _aten > library._schema
+        _ops > utils._python_dispatch
+        _settings > utils.backend_registration
+        _utils > compiler
+        autograd._recorder > nn.modules.module
+        autograd.profiler > profiler.itt
+        func.modules > nn.utils.stateless
+        ops._dispatch > utils._python_dispatch
+        utils.mobile_optimizer > jit
+    """,
+    "PyTorch has these names in `nn`; what they are is built behind it": """
+        nn.intrinsic > ao.nn.intrinsic
+        nn.modules.batchnorm > distributed.nn.functional
+        nn.parallel.distributed > distributed._buckets
+        nn.parallel.distributed > distributed._debug
+        nn.parallel.distributed > distributed.algorithms.join
+        nn.parallel.distributed > distributed.distributed_c10d
+        nn.qat > ao.nn.qat
+        nn.quantizable > ao.nn.quantizable
+        nn.quantized > ao.nn.quantized
+    """,
+}
+ALLOWED = frozenset(edge.strip() for edges in ALLOWED_FOR.values() for edge in edges.strip().splitlines())
+
+
+def rank_of(module: str) -> int:
+    """The place in `ORDER` of the room that `module` belongs to: that of the longest name it begins with."""
+    parts = module.split(".")
+    return next((ROOMS[name] for i in range(len(parts), 0, -1) if (name := ".".join(parts[:i])) in ROOMS), REST)
+
+
+def modules() -> dict[str, Path]:
+    """The path of each module, by its name within the package. The package itself hands on what the rooms have."""
+    paths = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in ROOT.rglob("*.py")}
+    found = {name.removesuffix(".__init__"): path for path, name in paths.items()}
+    del found["__init__"]
+    return found
+
+
+def imported(text: str, package: str) -> Iterator[str]:
+    """What relative imports of a module in `package` name, as module or as module and name; those for type checkers do not count."""
+    tree = ast.parse(text)
+    for_checkers = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
+    unread = {id(n) for branch in for_checkers for n in ast.walk(branch)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in unread:
+            parts = package.split(".") if package else []
+            base = parts[: len(parts) - node.level + 1] + (node.module.split(".") if node.module else [])
+            yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+@functools.cache
+def backwards() -> set[str]:
+    """Every import of a room behind the importing one's."""
+    known, found = modules(), set()
+    for module, path in known.items():
+        package = module if path.stem == "__init__" else module.rpartition(".")[0]
+        for name in imported(path.read_text(encoding="utf-8"), package):
+            target = name if name in known else name.rpartition(".")[0]
+            if target and rank_of(target) > rank_of(module):
+                found.add(f"{module} > {target}")
+    return found
+
+
+def test_imports_are_read_where_they_stand():
+    text = "from . import a\nfrom ..b import c\ndef f():\n    from ...d.e import g\nif TYPE_CHECKING:\n    from . import h\n"
+
+    assert list(imported(text, "x.y.z")) == ["x.y.z.a", "x.y.b.c", "x.d.e.g"]
+
+
+def test_a_module_belongs_to_the_room_that_names_it_most_closely():
+    named = ["dtypes", "autograd.tape", "ops.pointwise.unary", "autograd.forward_ad", "nn.modules.conv", "fx.graph", "swap"]
+    ranks = [rank_of(name) for name in named]
+
+    assert ranks == sorted(set(ranks))
+
+
+def test_rooms_import_from_those_before_them():
+    new = backwards() - ALLOWED
+
+    assert not new, f"these imports go against the order of CONTRIBUTING.md; move what they need to the earlier room: {sorted(new)}"
+
+
+def test_the_list_of_imports_the_other_way_only_shrinks():
+    gone = ALLOWED - backwards()
+
+    assert not gone, f"these imports are gone; take them off the list: {sorted(gone)}"
+
+
+if __name__ == "__main__":
+    every = sorted(backwards(), key=lambda edge: [rank_of(part) for part in edge.split(" > ")])
+    print("\n".join(every))
+    print(len(every), "imports go the other way")
