@@ -51,14 +51,14 @@ def inside(x, size, KIND, PADDING):
 
 def present(x, size, KIND):
     """Whether there is an element, which nan says no to."""
-    return x >= KIND(0) and x <= KIND(size - 1)
+    return (x >= KIND(0)) & (x <= KIND(size - 1))
 
 
 def place(y, x, height, width, KIND):
     """Which element of a plane, the first where there is none."""
-    row = int64(y if present(y, height, KIND) else KIND(0))
-    column = int64(x if present(x, width, KIND) else KIND(0))
-    return row * width + column
+    row = int32(where(present(y, height, KIND), y, KIND(0)))
+    column = int32(where(present(x, width, KIND), x, KIND(0)))
+    return row * int32(width) + column
 
 
 def cubic_weight(t, I, KIND):
@@ -77,7 +77,8 @@ def clipped(x, size, KIND, PADDING):
 
 
 @kernel
-def look_up(chunk, x, grid, out, points, per, channels, height, width, in_image, *, MODE, PADDING, ALIGN):
+def look_up_bicubic(chunk, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+    """A point at a time: neighbours are looked up one after the other, each in all channels."""
     KIND = widened(out)
     size = height * width
     across, along = local(KIND, 4), local(KIND, 4)
@@ -86,50 +87,55 @@ def look_up(chunk, x, grid, out, points, per, channels, height, width, in_image,
         to = out + (image * channels * in_image + point % in_image)
         a = x + image * channels * size
         right, down = in_elements(grid[2 * point], width, KIND, ALIGN), in_elements(grid[2 * point + 1], height, KIND, ALIGN)
-        if MODE != BICUBIC:
-            right, down = inside(right, width, KIND, PADDING), inside(down, height, KIND, PADDING)
-        if MODE == BICUBIC:
-            left, top = floor(right), floor(down)
-            u, v = right - left, down - top
-            for I in unroll(range(4)):
-                across[I] = cubic_weight(u, I, KIND)
-                along[I] = cubic_weight(v, I, KIND)
-            for i in range(4):
-                row = nearbyint(inside(top + KIND(i - 1), height, KIND, PADDING))
-                for j in range(4):
-                    column = nearbyint(inside(left + KIND(j - 1), width, KIND, PADDING))
-                    there = present(row, height, KIND) and present(column, width, KIND)
-                    at = place(row, column, height, width, KIND)
-                    weight = along[i] * across[j]
-                    for c in range(channels):
-                        value = a[c * size + at] if there else KIND(0)
-                        term = value * weight
-                        to[c * in_image] = term if i + j == 0 else to[c * in_image] + term
-        elif MODE == NEAREST:
-            right, down = nearbyint(right), nearbyint(down)
-            there = present(right, width, KIND) and present(down, height, KIND)
-            at = place(down, right, height, width, KIND)
-            for c in range(channels):
-                to[c * in_image] = a[c * size + at] if there else KIND(0)
+        left, top = floor(right), floor(down)
+        u, v = right - left, down - top
+        for I in unroll(range(4)):
+            across[I] = cubic_weight(u, I, KIND)
+            along[I] = cubic_weight(v, I, KIND)
+        for i in range(4):
+            row = nearbyint(inside(top + KIND(i - 1), height, KIND, PADDING))
+            for j in range(4):
+                column = nearbyint(inside(left + KIND(j - 1), width, KIND, PADDING))
+                there = present(row, height, KIND) & present(column, width, KIND)
+                at = int64(place(row, column, height, width, KIND))
+                weight = along[i] * across[j]
+                for c in range(channels):
+                    value = a[c * size + at] if there else KIND(0)
+                    term = value * weight
+                    to[c * in_image] = term if i + j == 0 else to[c * in_image] + term
 
 
 def corners(right, down, k, at, weights, shown, height, width, KIND):
-    """The four elements around a point and their weights, as number `k` of a block, and bits for those that are there; whether all are."""
+    """The four elements around a point and their weights, as number `k` of a block, and bits for those that are there."""
     left, top = floor(right), floor(down)
     u, v = right - left, down - top
     after, below = left + KIND(1), top + KIND(1)
-    at[k] = int32(place(top, left, height, width, KIND))
-    at[BLOCK + k] = int32(place(top, after, height, width, KIND))
-    at[2 * BLOCK + k] = int32(place(below, left, height, width, KIND))
-    at[3 * BLOCK + k] = int32(place(below, after, height, width, KIND))
+    at[k] = place(top, left, height, width, KIND)
+    at[BLOCK + k] = place(top, after, height, width, KIND)
+    at[2 * BLOCK + k] = place(below, left, height, width, KIND)
+    at[3 * BLOCK + k] = place(below, after, height, width, KIND)
     weights[k], weights[BLOCK + k] = (KIND(1) - v) * (KIND(1) - u), (KIND(1) - v) * u
     weights[2 * BLOCK + k], weights[3 * BLOCK + k] = v * (KIND(1) - u), v * u
     is_left, is_right = present(left, width, KIND), present(after, width, KIND)
     is_top, is_below = present(top, height, KIND), present(below, height, KIND)
-    across = (int32(5) if is_left else int32(0)) | (int32(10) if is_right else int32(0))
-    along = (int32(3) if is_top else int32(0)) | (int32(12) if is_below else int32(0))
+    across = where(is_left, int32(5), int32(0)) | where(is_right, int32(10), int32(0))
+    along = where(is_top, int32(3), int32(0)) | where(is_below, int32(12), int32(0))
     shown[k] = across & along
-    return (across & along) == int32(15)
+
+
+def all_shown(shown, count):
+    """Whether all points of a block see four elements."""
+    every = int32(15)
+    for k in range(count):
+        every = every & shown[k]
+    return every == int32(15)
+
+
+def nearest(right, down, k, at, shown, height, width, KIND):
+    """The element nearest to a point, as number `k` of a block, and 1 where it is there."""
+    right, down = nearbyint(right), nearbyint(down)
+    at[k] = place(down, right, height, width, KIND)
+    shown[k] = where(present(right, width, KIND) & present(down, height, KIND), int32(1), int32(0))
 
 
 def seen(b, at, shown, k, I, KIND):
@@ -138,8 +144,8 @@ def seen(b, at, shown, k, I, KIND):
 
 
 @kernel
-def look_up_between(chunk, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
-    """`look_up` for BILINEAR, blocks of points of an image at a time: where all see four elements, channel by channel."""
+def look_up_blocks(chunk, x, grid, out, points, per, channels, height, width, in_image, *, MODE, PADDING, ALIGN):
+    """BILINEAR and NEAREST: blocks of points of an image at a time, and these channel by channel."""
     KIND = widened(out)
     size = height * width
     at, weights, shown = local(int32, 4 * BLOCK), local(KIND, 4 * BLOCK), local(int32, BLOCK)
@@ -150,13 +156,20 @@ def look_up_between(chunk, x, grid, out, points, per, channels, height, width, i
         count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
         to = out + (image * channels * in_image + first % in_image)
         a = x + image * channels * size
-        whole = True
-        for k in rolled(range(count)):
+        for k in independent(range(count)):
             point = first + k
             right = inside(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING)
             down = inside(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING)
-            whole = corners(right, down, k, at, weights, shown, height, width, KIND) and whole
-        if whole:
+            if MODE == NEAREST:
+                nearest(right, down, k, at, shown, height, width, KIND)
+            else:
+                corners(right, down, k, at, weights, shown, height, width, KIND)
+        if MODE == NEAREST:
+            for c in rolled(range(channels)):
+                b, row = a + c * size, to + c * in_image
+                for k in independent(range(count)):
+                    row[k] = seen(b, at, shown, k, 0, KIND)
+        elif all_shown(shown, count):
             for c in rolled(range(channels)):
                 b, row = a + c * size, to + c * in_image
                 for k in independent(range(count)):
@@ -195,15 +208,13 @@ def look_up_grad_image(chunk, grad, grid, out, work, channels, height, width, in
             row = g + (c * in_image + first)
             for k in rolled(range(many)):
                 given[k * SIDE + c] = row[k]
-        for k in rolled(range(many)):
+        for k in independent(range(many)):
             place_of = grid + 2 * (image * in_image + first + k)
             right = inside(in_elements(place_of[0], width, KIND, ALIGN), width, KIND, PADDING)
             down = inside(in_elements(place_of[1], height, KIND, ALIGN), height, KIND, PADDING)
             if MODE == NEAREST:
-                right, down = nearbyint(right), nearbyint(down)
-                at[k] = int32(place(down, right, height, width, KIND))
+                nearest(right, down, k, at, shown, height, width, KIND)
                 weights[k] = KIND(1)
-                shown[k] = int32(1) if present(right, width, KIND) and present(down, height, KIND) else int32(0)
             else:
                 corners(right, down, k, at, weights, shown, height, width, KIND)
         for k in rolled(range(many)):
@@ -234,15 +245,15 @@ def look_up_grad_points(chunk, grad, x, grid, out, points, per, channels, height
         count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
         g = grad + (image * channels * in_image + first % in_image)
         a = x + image * channels * size
-        whole = True
-        for k in rolled(range(count)):
+        for k in independent(range(count)):
             point = first + k
             right = inside(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING)
             down = inside(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING)
-            whole = corners(right, down, k, at, weights, shown, height, width, KIND) and whole
+            corners(right, down, k, at, weights, shown, height, width, KIND)
             left, top = floor(right), floor(down)
             us[k], vs[k] = right - left, down - top
             across[k], along[k] = KIND(0), KIND(0)
+        whole = all_shown(shown, count)
         for c in rolled(range(channels)):
             b, row = a + c * size, g + c * in_image
             if whole:
@@ -289,7 +300,7 @@ def looked_up(x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: b
 
 def _forward(mode: int, padding: int, align: bool) -> tuple[Any, dict[str, Any]]:
     constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
-    return (look_up_between, constants) if mode == BILINEAR else (look_up, {"MODE": mode, **constants})
+    return (look_up_bicubic, constants) if mode == BICUBIC else (look_up_blocks, {"MODE": mode, **constants})
 
 
 def gradients(
