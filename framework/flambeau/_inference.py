@@ -54,7 +54,9 @@ def refuse_write(tensor: Any) -> None:
 
 
 def refuse_saving(node: Any) -> None:
-    """Raise RuntimeError if `node` has saved an inference tensor."""
+    """Raise RuntimeError if `node` has saved an inference tensor, other than for a transform of `flambeau.func`."""
+    if _state.local.transforms:
+        return
     for record in node.versions:
         for one in record if record.__class__ is tuple else (record,):
             refuse_saved(one)
@@ -72,5 +74,5 @@ def refuse_saved(record: Any) -> None:
 
 def refuse_grad(tensor: Any) -> None:
     """Raise RuntimeError if `tensor` is an inference tensor that is to require grad outside of the mode."""
-    if is_inference(tensor) and not _state.local.inference:
+    if is_inference(tensor) and not _state.local.inference and not _state.local.transforms:
         raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")

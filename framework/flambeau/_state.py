@@ -55,6 +55,7 @@ class _Local(threading.local):
     nested = 0  # backwards that run inside each other on this thread
     at_end: Any = ()  # what is called when the outermost of them ends
     inference = False
+    transforms = 0                                    # of `flambeau.func` that record a run of their own now
     forward_off = False
     compiling = False                                 # whether this thread is in a compiled function
     keeps_tangents = False                            # whether `detach` forgets history only; see `autograd.forward_ad.unrecorded`

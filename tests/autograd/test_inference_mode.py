@@ -165,3 +165,21 @@ def test_other_threads_go_on_with_ordinary_tensors() -> None:
     assert not any(x.is_inference() for x in made)
     assert w.grad is not None
     assert found == [True]
+
+
+def test_transforms_differentiate_inside_inference_mode() -> None:
+    with fb.inference_mode():
+        assert fb.func.grad(lambda a: (a * a).sum())(fb.ones(2)).tolist() == [2.0, 2.0]
+        assert fb.func.hessian(lambda a: (a**3).sum())(fb.ones(2)).tolist() == [[6.0, 0.0], [0.0, 6.0]]
+        assert fb.vmap(fb.func.grad(lambda a: (a**3).sum()))(fb.ones(2, 2)).tolist() == [[3.0, 3.0], [3.0, 3.0]]
+        assert not (fb.ones(2, requires_grad=True) * 2).requires_grad
+
+
+def test_transforms_take_inference_tensors_from_outside_and_as_arguments() -> None:
+    with fb.inference_mode():
+        x = fb.ones(3)
+
+    assert fb.func.grad(lambda a: (a * x).sum())(fb.ones(3)).tolist() == [1.0, 1.0, 1.0]
+    assert fb.func.vjp(lambda a: a * a, x)[1](fb.ones(3))[0].tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(RuntimeError, match="cannot be saved for backward"):
+        fb.ones(3, requires_grad=True) * x

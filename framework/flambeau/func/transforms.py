@@ -111,14 +111,20 @@ class _Record:
 
     def __init__(self, func: Any, primals: list[Tensor]) -> None:
         self.levels = _levels()
-        self.outside = _state.set_grad(True)  # whether what surrounds the transform is recorded
+        # The run is the transform's own, so inference mode around it is left, and inference tensors may be saved in it.
+        inferring = _state.set_inference(False)
+        _state.local.transforms += 1
+        before = _state.set_grad(True)
+        self.outside = before and not inferring       # whether what surrounds the transform is recorded
         try:
             parts = [peel(x, self.levels, self.levels) for x in primals]
             self.starts = [_start(p[_ONE], self.outside) for p in parts]
             inside = [assemble({**p, _ONE: s}, self.levels, self.levels) for p, s in zip(parts, self.starts, strict=True)]
             self.result = func(*inside)
         finally:
-            _state.set_grad(self.outside)
+            _state.set_grad(before)
+            _state.set_inference(inferring)
+            _state.local.transforms -= 1
         self.own = {s._node for s in self.starts if type(s._node) is Leaf}
 
     def outputs(self, results: list[Tensor]) -> None:
