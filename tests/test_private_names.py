@@ -479,3 +479,35 @@ def test_a_module_of_code_alone_has_the_attributes_it_is_given():
 
     assert [name for name, _ in made.named_parameters()] == ["weight", "bias"]
     assert graph_module._USER_PRESERVED_ATTRIBUTES_KEY not in made.__dict__
+
+
+def test_reductions_have_numbers():
+    from flambeau.nn import _reduction
+
+    assert [_reduction.get_enum(name) for name in ("none", "mean", "sum")] == [0, 1, 2]
+    with pytest.raises(ValueError, match="average"):
+        _reduction.get_enum("average")
+
+
+def test_helpers_of_the_normal_distribution_agree_with_its_matrices():
+    from flambeau.distributions import multivariate_normal as normal
+
+    factor, x = fb.tensor([[2.0, 0.0], [1.0, 3.0]]), fb.tensor([[4.0, 5.0], [0.0, 3.0]])
+    precision = fb.linalg.inv(factor @ factor.mT)
+
+    distance = normal._batch_mahalanobis(factor, x)
+
+    fb.testing.assert_close(distance, (x * normal._batch_mv(precision, x)).sum(-1))
+    fb.testing.assert_close(normal._precision_to_scale_tril(precision), factor)
+
+
+def test_distributed_tensors_have_their_earlier_module_and_steps_of_trees_their_protocol():
+    from flambeau.distributed import _tensor as earlier
+    from flambeau.distributed import tensor
+    from flambeau.nn.modules.module import _addindent
+    from flambeau.utils import _pytree
+
+    assert earlier.DTensor is tensor.DTensor
+    assert _addindent("a\n  b", 2) == "a\n    b"
+    assert all(hasattr(key, "get") for key in (_pytree.SequenceKey(0), _pytree.MappingKey("a"), _pytree.GetAttrKey("b")))
+    assert hasattr(_pytree.KeyEntry, "get")

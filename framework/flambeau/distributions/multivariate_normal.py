@@ -152,3 +152,12 @@ def mahalanobis(factor: Tensor, apart: Tensor) -> Tensor:
     squares = squares.reshape((*(batch[d] for d in inner), *(batch[d] for d in outer)))
     order = inner + outer
     return squares.permute([order.index(d) for d in range(len(batch))])
+
+
+# Names under which packages import these from PyTorch.
+_batch_mahalanobis, _precision_to_scale_tril = mahalanobis, factor_of_inverse
+
+
+def _batch_mv(bmat: Tensor, bvec: Tensor) -> Tensor:
+    """Products of matrices with vectors: ``(*, n, m), (*, m) -> (*, n)``."""
+    return (bmat @ bvec.unsqueeze(-1)).squeeze(-1)

@@ -7,7 +7,7 @@ import functools
 import importlib
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 __all__ = [
     "KeyPath", "LeafSpec", "MappingKey", "GetAttrKey", "SequenceKey", "PyTree", "TreeSpec", "keystr", "register_pytree_node",
@@ -21,6 +21,22 @@ __all__ = [
 
 PyTree = Any
 KeyPath = tuple[Any, ...]
+FlattenFunc = Callable[[Any], tuple[list[Any], Any]]
+UnflattenFunc = Callable[[Iterable[Any], Any], Any]
+
+
+class KeyEntry(Protocol):
+    """A step on the way to a leaf: hashable, with a text, and `get` takes it."""
+
+    def __eq__(self, other: object) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def __str__(self) -> str: ...
+
+    def get(self, parent: Any) -> Any:
+        """What this step leads to from `parent`."""
+        ...
 
 
 class NodeDef(NamedTuple):

@@ -184,6 +184,9 @@ def _indented(text: str, spaces: int) -> str:
     return text.replace("\n", "\n" + " " * spaces)
 
 
+_addindent = _indented  # the name under which packages import it from PyTorch
+
+
 class Module:
     """Base class of all layers and models: a callable with named parameters, buffers and submodules.
 
