@@ -176,3 +176,12 @@ def test_uninitialized_parameters_take_the_conversions_of_pytorch(oracle: Any) -
     programs += ["torch.nn.LazyLinear(1).to_empty(device='cpu')", "torch.nn.LazyLinear(1).cpu().double()(torch.ones(3).double()).dtype"]
 
     assert not disagreements(oracle, "\n".join(programs))
+
+
+def test_data_of_a_parameter_without_a_shape_is_an_empty_tensor():
+    layer = fb.nn.LazyLinear(3, dtype=fb.float64)
+    data = layer.weight.data
+
+    assert type(data) is fb.Tensor
+    assert (data.shape, data.dtype) == ((0,), fb.float64)
+    assert layer(fb.ones(1, 2, dtype=fb.float64)).shape == (1, 3)

@@ -673,3 +673,8 @@ def test_interpolate_has_no_mode_for_matrices():
 def test_low_rank_factors_refuse_iterations_whose_history_no_memory_holds(name):
     with pytest.raises(RuntimeError, match=r"svd_lowrank.*2, 10"):
         getattr(fb, name)(fb.rand(6, 4, requires_grad=True), 2, niter=2**63 - 1)
+
+
+def test_expand_names_the_last_dimension_that_does_not_fit():
+    with pytest.raises(RuntimeError, match=r"expanded size of the tensor \(4\) must match the existing size \(3\) at .* dimension 2"):
+        fb.ones(2, 3).expand(5, 6, 4)

@@ -176,6 +176,15 @@ class UninitializedTensorMixin:
         )
 
     @property
+    def data(self) -> Tensor:
+        """An ordinary tensor without elements, of the dtype and on the device; assigning gives the parameter memory."""
+        return fb.empty(0, dtype=self.dtype, device=self.device)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        Tensor.data.__set__(cast(Tensor, self), value)
+
+    @property
     def requires_grad(self) -> bool:
         """Whether the parameter is to be trained; may be set, though `requires_grad_` is refused."""
         return cast(Tensor, super()).requires_grad

@@ -277,6 +277,9 @@ def _expand(a, size):
         elif n == 1 and wanted >= 0:
             strides.append(0)
         else:
+            # Of several that do not fit the last is named, as by PyTorch.
+            unfit = [j for j, m in enumerate(a.shape) if sizes[j + extra] not in (-1, m) and (m != 1 or sizes[j + extra] < 0)]
+            i, n, wanted = unfit[-1], a.shape[unfit[-1]], sizes[unfit[-1] + extra]
             raise RuntimeError(
                 f"The expanded size of the tensor ({wanted}) must match the existing size ({n}) at non-singleton dimension "
                 f"{i + extra}.  Target sizes: {[as_size(n) for n in size]}.  Tensor sizes: {list(a.shape)}"
