@@ -22,7 +22,6 @@ from . import arrays
 __all__ = ["DeviceStream", "default_stream", "seed_all"]
 
 _U8, _FLOAT32, _FLOAT64 = np.dtype(np.uint64), np.dtype(np.float32), np.dtype(np.float64)
-_LOW = 0xFFFFFFFF
 
 
 class DeviceStream(PhiloxStream):

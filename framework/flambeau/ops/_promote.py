@@ -72,12 +72,6 @@ def to_real(op: Any, args: Any) -> tuple[dtype, dtype]:
     return d, d.to_real()
 
 
-def floating_to_real(op: Any, args: Any) -> tuple[dtype, dtype]:
-    """As `floating`, and complex gives the dtype of its parts."""
-    d, _ = floating(op, args)
-    return d, d.to_real()
-
-
 def like_input(op: Any, args: Any) -> tuple[dtype, dtype]:
     """The dtype of the first argument, whatever the others are."""
     d = args[0].dtype
@@ -111,5 +105,4 @@ def only(*names: str) -> Callable[[Rule], Rule]:
 
 real_common = refuse("complex")(common)
 real_floating = refuse("complex")(floating)
-only_floating = only("floating")(common)
 integral = only("bool", "integer")(common)

@@ -112,9 +112,6 @@ class Code:
         at = self.let(f"getelementptr {llvm_type}, ptr {pointer}, i64 {index}")
         return self.let(f"load {llvm_type}, ptr {at}")
 
-    def from_double(self, value: str, real: Real) -> str:
-        return self.let(f"fptrunc double {value} to float") if real.kind is F32 else value
-
     def text(self) -> str:
         lines = list(self._lines)
         if self._refuses:
@@ -138,22 +135,12 @@ class Module:
         self._marks.append(f"!{len(self._marks)} = distinct !{{{', '.join(properties)}}}")
         return f"!{len(self._marks) - 1}"
 
-    def loop_mark(self, group: str) -> str:
-        """Mark of a loop whose iterations do not depend on each other in their accesses of `group`.
-
-        Holds in place too: an output is exactly an input or apart from it, and an iteration keeps its order.
-        """
-        own = f"!{len(self._marks)}"
-        # Interleaving made no difference below 65,536 elements, only larger code.
-        return self.mark(own, f'!{{!"llvm.loop.parallel_accesses", {group}}}', _NO_INTERLEAVE)
-
     def text(self) -> str:
         return "\n".join([*sorted(self.needs), *self.functions, *self._marks]) + "\n"
 
 
 _NO_VECTORS = '!{!"llvm.loop.vectorize.enable", i1 false}'
 _NO_UNROLL = '!{!"llvm.loop.unroll.disable"}'
-_NO_INTERLEAVE = '!{!"llvm.loop.interleave.count", i32 1}'
 
 
 # --- helpers every builtin calls ----------------------------------------------------------------------------

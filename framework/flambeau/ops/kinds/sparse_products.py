@@ -215,8 +215,3 @@ def _log_softmax_of_groups_vjp(grad, out, groups, count):
 def _log_softmax_of_groups_raw(grad, out, groups, count):
     wide = widen(grad)
     return narrow(wide - np.exp(widen(out)) * _sums(wide, groups, count), grad.dtype), None
-
-
-def dense_product(values: Tensor, rows: Tensor, columns: Tensor, dense: Tensor, count: int) -> Tensor:
-    """`sparse_dense_product`, for values and matrices of one dtype."""
-    return sparse_dense_product.function(values, rows, columns, dense, count)
