@@ -11,6 +11,6 @@ __all__: list[str] = []
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("_numeric_suite", "fx"):
+    if name in ("_numeric_suite", "_numeric_suite_fx", "fx"):
         return importlib.import_module("." + name, __name__)
     raise _missing.attribute_error(__name__, name)
