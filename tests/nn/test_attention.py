@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from typing import Any
 
 import pytest
 
@@ -198,3 +199,13 @@ def test_attention_whose_weights_or_heads_were_replaced_is_refused_by_type():
         flat(x, x + 1, x)
     with pytest.raises(TypeError, match="num_heads must be int, not tuple"):
         several(x, x, x)
+
+
+@pytest.mark.parametrize("weight", [None, fb.nn.Parameter(fb.ones(0, 4)), fb.nn.Parameter(fb.ones(5, 4)), fb.nn.Parameter(fb.ones(4))])
+def test_separate_weights_of_attention_have_the_shape_of_what_they_project(oracle: Any, weight: Any) -> None:
+    for lib in (oracle, fb):
+        m = lib.nn.MultiheadAttention(4, 2, kdim=3, vdim=3)
+        m.q_proj_weight = None if weight is None else lib.nn.Parameter(lib.ones(*weight.shape))
+
+        with pytest.raises(AssertionError, match="q_proj_weight is None" if weight is None else "expecting query weights shape"):
+            m(lib.ones(2, 1, 4), lib.ones(2, 1, 3), lib.ones(2, 1, 3))

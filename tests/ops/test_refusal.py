@@ -426,6 +426,13 @@ def test_what_a_second_search_found_is_refused_in_pytorchs_types(oracle: Any) ->
     assert not disagreements(oracle, programs)
 
 
+@pytest.mark.parametrize("name", [n for n in dir(fb.special) if "polynomial" in n])
+def test_polynomials_of_half_precision_are_refused_before_they_loop(name: str) -> None:
+    for dtype in (fb.bfloat16, fb.float16):
+        with pytest.raises(NotImplementedError, match=f'"{name}" not implemented for torch.(bfloat16|float16)'):
+            getattr(fb.special, name)(fb.ones(3, dtype=dtype) / 3, 1 << 62)
+
+
 def test_polynomials_of_huge_degrees_are_had_at_once_where_they_are_known() -> None:
     ends = fb.tensor([1.0, -1.0])
 

@@ -152,6 +152,14 @@ def _check_packed(name: str, packed: Any, size: int) -> None:
         raise RuntimeError(f"MultiheadAttention: {name} must have 3 * embed_dim = {3 * size} rows, got shape {tuple(packed.shape)}")
 
 
+def _check_separate(name: str, weight: Any, shape: tuple[int, int]) -> None:
+    """Raise AssertionError unless `weight` makes features of queries out of those of the input `name`."""
+    if weight is None:
+        raise AssertionError(f"MultiheadAttention: use_separate_proj_weight is True but {name[0]}_proj_weight is None")
+    if tuple(weight.shape) != shape:
+        raise AssertionError(f"MultiheadAttention: expecting {name} weights shape of {shape}, but got {weight.shape}")
+
+
 def project_in(module: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, E features each."""
     weight, bias = module.in_proj_weight, module.in_proj_bias
@@ -162,6 +170,8 @@ def project_in(module: Any, query: Tensor, key: Tensor, value: Tensor) -> tuple[
     biases = (None, None, None) if bias is None else bias.chunk(3)
     if not module._qkv_same_embed_dim:
         weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+        for name, separate, x in zip(("query", "key", "value"), weights, (query, key, value), strict=True):
+            _check_separate(name, separate, (module.embed_dim, x.shape[-1]))
     elif query is key and key is value:
         q, k, v = F.linear(query, weight, bias).chunk(3, dim=-1)
         return q, k, v

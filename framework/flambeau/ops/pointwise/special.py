@@ -376,10 +376,17 @@ def _inside_w(n, angle):
     return sin((n + 0.5) * angle) / sin(angle / 2)
 
 
+def _polynomial_dtype(op: Any, args: Any) -> Any:
+    compute, result = _two_dtype(op, args)
+    if result.itemsize < 4:                           # a recurrence in so few digits is no use; PyTorch has none either
+        raise NotImplementedError(f'"{op.name}" not implemented for {result}; convert the operands with .float() first')
+    return compute, result
+
+
 def _polynomial(name: str, formula: Any, doc: str) -> Any:
     formula.__name__ = formula.__qualname__ = name
     formula.__doc__ = f"{doc} of degree `n`, which is truncated to an integer; 0 for negative degrees."
-    return elementwise(surface=PLAIN, namespace="special", dtype=_two_dtype, scalar_first=True)(formula)
+    return elementwise(surface=PLAIN, namespace="special", dtype=_polynomial_dtype, scalar_first=True)(formula)
 
 
 def _chebyshev_polynomials(name: str, slope: int, shift: int, inside: Any, ends: Any, doc: str) -> None:
