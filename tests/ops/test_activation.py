@@ -156,6 +156,15 @@ def test_softmax_without_a_dim_says_so_and_refuses_integers() -> None:
     assert fb.softmax(fb.zeros(2, dtype=fb.int64), 0, dtype=fb.float64).dtype is fb.float64
 
 
+def test_a_hard_gumbel_sample_of_a_number_is_one() -> None:
+    logits = fb.tensor(0.5, requires_grad=True)
+    sample = F.gumbel_softmax(logits, dim=0, hard=True)
+    sample.backward()
+
+    assert sample.item() == 1
+    assert logits.grad.item() == 0
+
+
 def test_a_hard_gumbel_sample_is_one_hot_and_passes_the_gradient_of_the_soft_one() -> None:
     fb.manual_seed(0)
     logits = fb.zeros(4, 3, requires_grad=True)

@@ -141,3 +141,13 @@ def test_offsets_of_bags_that_decrease_are_refused(mode, include_last_offset, of
 
     with pytest.raises(RuntimeError, match="must not decrease"):
         fb.nn.functional.embedding_bag(fb.tensor([0, 1, 2]), table, fb.tensor(offsets), mode=mode, include_last_offset=include_last_offset)
+
+
+def test_a_norm_of_an_order_beyond_64_bits_scales_rows_as_pytorchs(oracle) -> None:
+    found = []
+    for lib in (oracle, fb):
+        weight = lib.full((3, 2), 3.0)
+        lib.nn.functional.embedding(lib.tensor([0, 1]), weight, norm_type=1 << 70, max_norm=1 << 33)
+        found.append(weight.tolist())
+
+    assert found[0] == found[1] == [[0, 0], [0, 0], [3, 3]]

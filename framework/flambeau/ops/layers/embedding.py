@@ -210,6 +210,7 @@ def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float
         if isinstance(value, Tensor):
             raise TypeError(f"embedding_renorm_(): argument '{name}' must be float, not Tensor")
         need_number("embedding_renorm_", name, value)
+    max_norm, norm_type = float(max_norm), float(norm_type)  # integers of more than 64 bits too
     if weight.is_cuda:
         at = wrap(indices).reshape(-1)
         rows = weight.detach()[at]
@@ -223,7 +224,8 @@ def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float
     used = np.unique(indices)
     table = weight._array
     wide = widen(table[used])
-    norms = np.linalg.norm(wide, ord=norm_type, axis=1)
+    with np.errstate(over="ignore"):                  # powers of a large order are infinite, or 0
+        norms = np.linalg.norm(wide, ord=norm_type, axis=1)
     large = norms > max_norm
     # The slack is PyTorch's, and keeps a row that was scaled from being scaled again.
     table[used[large]] = (wide[large] * (max_norm / (norms[large] + 1e-7))[:, None]).astype(table.dtype)

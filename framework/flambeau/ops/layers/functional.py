@@ -247,8 +247,12 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     soft = act.softmax.function((logits + gumbel) / tau, dim)
     if not hard:
         return soft
-    places = arange(soft.shape[dim], device=soft.device).reshape([-1 if d == dim % soft.ndim else 1 for d in range(soft.ndim)])
-    one_hot = (soft.max(dim, keepdim=True)[1] == places).to(soft.dtype)
+    at = soft.max(dim, keepdim=True)[1]
+    if soft.ndim:                                     # of a number the only place is the largest
+        places = arange(soft.shape[dim], device=soft.device).reshape([-1 if d == dim % soft.ndim else 1 for d in range(soft.ndim)])
+    else:
+        places = at
+    one_hot = (at == places).to(soft.dtype)
     return one_hot - soft.detach() + soft
 
 
