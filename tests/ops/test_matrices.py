@@ -600,3 +600,21 @@ def test_factors_may_lie_by_rows_or_by_columns(dtype, upper, turned):
 def test_what_is_added_to_a_product_is_no_larger_than_it(program: str) -> None:
     with pytest.raises(RuntimeError, match="expand"):
         eval(program)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_triangles_of_many_rows_with_few_right_sides(columns, unit, upper, dtype):
+    r = np.random.default_rng(columns)
+    a, b = (r.standard_normal(shape) + 1j * r.standard_normal(shape) for shape in ((130, 130), (130, columns)))
+    a, b = ((x if dtype is np.complex64 else x.real).astype(dtype) for x in (a / 130 + np.eye(130), b))
+    triangle = np.triu(a) if upper else np.tril(a)
+    if unit:
+        np.fill_diagonal(triangle, 1)
+
+    for laid_out in (a, np.asfortranarray(a)):
+        made = fb.linalg.solve_triangular(fb.from_numpy(laid_out), fb.from_numpy(b), upper=upper, unitriangular=unit).numpy()
+
+        np.testing.assert_allclose(triangle @ made, b, atol=2e-5 if dtype is not np.float64 else 1e-13)

@@ -445,10 +445,18 @@ def _solve_one(a: Any, b: Any, upper: Any, unit: Any) -> Any:
 
     BLAS takes rows for columns, so no operand is copied but `b`. LAPACK's trtrs starts threads for the smallest matrices.
     """
-    solve_by_blas = blas_routine("trsm", a.dtype.char)
-    if a.flags.f_contiguous:
-        return solve_by_blas(1.0, a, b, lower=not upper, diag=bool(unit))
-    return solve_by_blas(1.0, a.T, b, lower=bool(upper), trans_a=1, diag=bool(unit))
+    as_is = a.flags.f_contiguous
+    matrix, lower, transposed = (a, not upper, 0) if as_is else (a.T, bool(upper), 1)
+    if b.shape[1] <= FEW_COLUMNS and len(a) >= COLUMNS_FROM:
+        solve_column = blas_routine("trsv", a.dtype.char)
+        made = np.empty(b.shape, b.dtype, order="F")
+        for j in range(b.shape[1]):
+            made[:, j] = solve_column(matrix, b[:, j], lower=lower, trans=transposed, diag=bool(unit))
+        return made
+    return blas_routine("trsm", a.dtype.char)(1.0, matrix, b, lower=lower, trans_a=transposed, diag=bool(unit))
+
+
+FEW_COLUMNS, COLUMNS_FROM = 2, 128  # so few right sides of so many rows take less time one by one
 
 
 def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
@@ -460,7 +468,7 @@ def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
     made = None
     if lane_rotations.takes(a) and not (vectors and full_matrices and a.shape[-1] != a.shape[-2]):
         made = lane_rotations.svd(a, vectors)
-    if made is None and min(a.shape[-2:]) >= SVD_IN_STEPS_FROM and reflectors.takes(a):
+    if made is None and min(a.shape[-2:]) >= IN_STEPS_FROM[vectors] and reflectors.takes(a):
         made = _svd_of_some(a, full_matrices, vectors)
     if made is None:
         made = _tried(_SVD[full_matrices, vectors], a)
@@ -568,10 +576,9 @@ def _columns_of(parts: list[Any], shape: Any) -> Any:
     return np.stack([v.T for v in parts]).reshape(shape).swapaxes(-1, -2)
 
 
-# Rows from which a step of LAPACK's and kernels for the other two take less time than LAPACK.
-IN_STEPS_FROM = {True: 32, False: 64}                  # with vectors and without
+# Rows, of the smaller side, from which kernels take less time than LAPACK, with vectors and without.
+IN_STEPS_FROM = {True: 20, False: 32}
 LAPACK_FROM = 768  # rows from which LAPACK, by blocks, makes a matrix tridiagonal in less time than a kernel by passes over it
-SVD_IN_STEPS_FROM = 24  # of the smaller side
 # What the largest number of a tridiagonal or bidiagonal matrix is between, so that squares neither overflow nor vanish.
 _IN_RANGE = {"f": (1e-12, 1e12), "d": (1e-120, 1e120)}
 
