@@ -608,8 +608,10 @@ def test_what_is_added_to_a_product_is_no_larger_than_it(program: str) -> None:
 @pytest.mark.parametrize("columns", [1, 2, 3])
 def test_triangles_of_many_rows_with_few_right_sides(columns, unit, upper, dtype):
     r = np.random.default_rng(columns)
-    a, b = (r.standard_normal(shape) + 1j * r.standard_normal(shape) for shape in ((130, 130), (130, columns)))
-    a, b = ((x if dtype is np.complex64 else x.real).astype(dtype) for x in (a / 130 + np.eye(130), b))
+    a, b = r.standard_normal((130, 130)).astype(dtype) / 130, r.standard_normal((130, columns)).astype(dtype)
+    if dtype is np.complex64:
+        a, b = a + 1j * a.T, b - 1j * b
+    a, b = (a + np.eye(130)).astype(dtype), b.astype(dtype)
     triangle = np.triu(a) if upper else np.tril(a)
     if unit:
         np.fill_diagonal(triangle, 1)

@@ -368,5 +368,5 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     if values._lacks_values:
         return (values > 0).sum(-1)
     limit = values.amax(-1) * relative
-    absolute = absolute if isinstance(absolute, Tensor) else values.new_full((), absolute)
+    absolute = absolute if isinstance(absolute, Tensor) else values.new_full((), float(absolute))
     return (values > OPS["maximum"].function(limit, absolute).unsqueeze(-1)).sum(-1)
