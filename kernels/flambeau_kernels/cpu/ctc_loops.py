@@ -18,6 +18,7 @@ from .norm_few import row_total
 __all__ = ["gradient", "losses"]
 
 INF = float("inf")
+PADS = 2  # places beside the positions of a time, with probability 0, so that all positions are computed by one loop
 WORK = 1 << 14  # positions at all times of a chunk, about 200 microseconds
 NONE, SUM, MEAN = range(3)
 
@@ -31,7 +32,7 @@ def sum_of_three(a, b, c, KIND):
 
 def mark_skips(skips, labels, count, KIND):
     """0 at the positions that may follow the one but one before, those of a label unlike the last one; -inf elsewhere."""
-    for s in range(2 * count + 1):
+    for s in range(2 * count + 1 + PADS):
         skips[s] = KIND(-INF)
     for k in range(1, count):
         if labels[k] != labels[k - 1]:
@@ -50,7 +51,7 @@ def look_up(to, row, labels, count, blank):
 @kernel
 def forward(chunk, logs, targets, inputs, lengths, alpha, skips, loss, wrong, out, samples, per, steps, classes, width, blank, how, zero):
     KIND = widened(loss)
-    places = 2 * width + 1
+    places = 2 * width + 1 + PADS
     for sample in rolled(range(chunk * per, min(samples, chunk * per + per))):
         n, count = inputs[sample], lengths[sample]
         right = (n >= 0) & (n <= steps) & (count >= 0) & (count <= width)
@@ -69,21 +70,20 @@ def forward(chunk, logs, targets, inputs, lengths, alpha, skips, loss, wrong, ou
             mark_skips(may, labels, count, KIND)
             for t in rolled(range(n)):
                 row = logs + (t * samples + sample) * classes
-                now = alpha + (sample * steps + t) * places
+                pads = alpha + (sample * steps + t) * places
+                pads[0], pads[1] = KIND(-INF), KIND(-INF)
+                now = pads + PADS
                 look_up(now, row, labels, count, blank)
                 if t == 0:
                     for s in range(2, used):
                         now[s] = KIND(-INF)
                 else:
                     before = now - places
-                    now[0] = now[0] + sum_of_three(before[0], KIND(-INF), KIND(-INF), KIND)
-                    if used > 1:
-                        now[1] = now[1] + sum_of_three(before[1], before[0], KIND(-INF), KIND)
-                    for s in independent(range(2, used)):
+                    for s in independent(range(used)):
                         two = where(may[s] == KIND(0), before[s - 2], KIND(-INF))
                         now[s] = now[s] + sum_of_three(before[s], before[s - 1], two, KIND)
             if n > 0:
-                last = alpha + (sample * steps + (n - 1)) * places
+                last = alpha + ((sample * steps + (n - 1)) * places + PADS)
                 beside = last[2 * count - 1] if count > 0 else KIND(-INF)
                 made = KIND(0) - sum_of_three(last[2 * count], beside, KIND(-INF), KIND)
         loss[sample] = made
@@ -99,7 +99,7 @@ def forward(chunk, logs, targets, inputs, lengths, alpha, skips, loss, wrong, ou
 @kernel
 def backward(chunk, grad, logs, targets, inputs, lengths, alpha, loss, room, out, samples, per, steps, classes, width, blank, zero):
     KIND = widened(loss)
-    places = 2 * width + 1
+    places = 2 * width + 1 + PADS
     for sample in rolled(range(chunk * per, min(samples, chunk * per + per))):
         n, count, g = inputs[sample], lengths[sample], grad[sample]
         labels, used, may = targets + sample * width, 2 * count + 1, room + (5 * sample + 4) * places
@@ -109,7 +109,7 @@ def backward(chunk, grad, logs, targets, inputs, lengths, alpha, loss, room, out
             for k in rolled(range(n)):
                 t = n - 1 - k
                 row, to = logs + (t * samples + sample) * classes, out + (t * samples + sample) * classes
-                here = alpha + (sample * steps + t) * places
+                here = alpha + ((sample * steps + t) * places + PADS)
                 mine = room + 5 * sample * places
                 now, after, at, share = mine + t % 2 * places, mine + (t + 1) % 2 * places, mine + 2 * places, mine + 3 * places
                 look_up(at, row, labels, count, blank)
@@ -117,12 +117,10 @@ def backward(chunk, grad, logs, targets, inputs, lengths, alpha, loss, room, out
                     for s in range(used):
                         now[s] = at[s] if s + 2 >= used else KIND(-INF)
                 else:
-                    for s in independent(range(used - 2)):
+                    for s in independent(range(used)):
                         two = where(may[s + 2] == KIND(0), after[s + 2], KIND(-INF))
                         now[s] = at[s] + sum_of_three(after[s], after[s + 1], two, KIND)
-                    if used > 1:
-                        now[used - 2] = at[used - 2] + sum_of_three(after[used - 2], after[used - 1], KIND(-INF), KIND)
-                    now[used - 1] = at[used - 1] + sum_of_three(after[used - 1], KIND(-INF), KIND(-INF), KIND)
+                now[used], now[used + 1] = KIND(-INF), KIND(-INF)
                 for s in independent(range(used)):
                     joint = here[s] + now[s]
                     share[s] = where(joint > KIND(-INF), exp(joint - at[s] + loss[sample]), KIND(0))
@@ -154,8 +152,8 @@ def losses(
     All arrays are C-contiguous.
     """
     (steps, samples, classes), width = logs.shape, targets.shape[1]
-    alpha = np.empty((samples, steps, 2 * width + 1), logs.dtype)
-    skips = np.empty((samples, 2 * width + 1), logs.dtype)
+    alpha = np.empty((samples, steps, 2 * width + 1 + PADS), logs.dtype)
+    skips = np.empty((samples, 2 * width + 1 + PADS), logs.dtype)
     if not how:
         alpha.fill(-np.inf)
     loss, wrong, out = np.empty(samples, logs.dtype), np.empty(samples, np.int64), np.empty((), logs.dtype)
@@ -171,7 +169,7 @@ def gradient(
 ) -> np.ndarray:  # fmt: skip
     """The gradient at `logs` for `grad` of the losses, what `losses` found of right arguments being given."""
     (steps, samples, classes), width = logs.shape, targets.shape[1]
-    out, room = np.zeros(logs.shape, logs.dtype), np.empty((samples, 5, 2 * width + 1), logs.dtype)
+    out, room = np.zeros(logs.shape, logs.dtype), np.empty((samples, 5, 2 * width + 1 + PADS), logs.dtype)
     chunks, per = _chunks(samples, steps * (2 * width + 1 + classes))
     numbers = samples, per, steps, classes, width, blank
     backward.run(chunks, grad, logs, targets, inputs, lengths, alpha, loss, room, out, *numbers, int(zero))

@@ -3,6 +3,7 @@
 The program runs with the object cache off, so that each of its kernels is compiled; afterwards a table says, for
 every object, how many milliseconds of a processor its lowering to LLVM IR, LLVM's optimisation and its code
 generation took; the last words of a line say where loops that were to be vectors are none.
+The last line has the totals, and how many objects took longer than `LIMIT` milliseconds, which none should on a quiet machine.
 ``-m module`` runs a module (``-m pytest tests/kernels/test_matmul.py`` compiles what those tests need) and
 ``-c text`` runs text.
 """
@@ -16,11 +17,15 @@ from collections.abc import Sequence
 from flambeau_kernels.engine import llvm
 
 
+LIMIT = 100  # milliseconds
+
+
 def table(compiled: Sequence[llvm.Compiled]) -> str:
     """One line per object, the slowest first, and their total."""
     head = f"{'ms':>7} {'write':>7} {'opt':>7} {'codegen':>7} {'IR KB':>7} {'obj KB':>7}  kernel"
+    slow = sum(1e3 * _seconds(c) > LIMIT for c in compiled)
     total = llvm.Compiled(
-        f"{len(compiled)} objects", sum(c.writing for c in compiled), sum(c.optimising for c in compiled),
+        f"{len(compiled)} objects, {slow} of them above {LIMIT} ms", sum(c.writing for c in compiled), sum(c.optimising for c in compiled),
         sum(c.emitting for c in compiled), sum(c.text_bytes for c in compiled), sum(c.object_bytes for c in compiled),
         sum(c.scalar for c in compiled))
     return "\n".join([head, *map(_line, sorted(compiled, key=_seconds, reverse=True)), _line(total)])
