@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 from flambeau_kernels.engine import llvm
 
-
 LIMIT = 100  # milliseconds
 
 
