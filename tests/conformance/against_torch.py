@@ -3,6 +3,7 @@
     python tests/conformance/against_torch.py ops [--only REGEX] [--all]       # 3 samples of each dtype, or all of them
     python tests/conformance/against_torch.py modules
     python tests/conformance/against_torch.py optim
+    python tests/conformance/against_torch.py recorded                         # samples of operators, run from recordings by make_fx
     python tests/conformance/against_torch.py all --jobs 2 --json FILE
 
 Every sample is run by both, and results, gradients, gradients of gradients and forward derivatives are compared in shape, dtype and
@@ -89,6 +90,58 @@ def check_op(entry: Any, limit: int | None) -> Iterator[Check]:
         for i, sample in enumerate(samples[:limit]):
             for what, wrong in check_sample(entry, function, sample, derived):
                 yield f"{name}/{what}/{i}", wrong
+
+
+def check_recorded(entry: Any, limit: int | None) -> Iterator[Check]:
+    """Whether samples that Flambeau runs give the same, to the bit, from their recordings by `make_fx`."""
+    from flambeau.fx.experimental.proxy_tensor import make_fx
+    from flambeau.utils import _pytree as pytree
+
+    try:
+        function = counterpart(entry.op)
+    except Absent:                                    # which is a failure of the operators
+        return
+    if torch.float32 not in entry.dtypes:
+        return
+    seed()
+    for i, sample in enumerate(list(entry.sample_inputs("cpu", torch.float32))[:limit]):
+        given = Given(sample)
+        flat, spec = pytree.tree_flatten(((given.input, *given.args), given.kwargs))
+        places = [at for at, x in enumerate(flat) if isinstance(x, fb.Tensor)]
+
+        def program(*now: Any, flat: Any = flat, spec: Any = spec, places: Any = places) -> Any:
+            whole = [*flat]
+            for at, x in zip(places, now, strict=True):
+                whole[at] = x
+            args, kwargs = pytree.tree_unflatten(whole, spec)
+            return function(*args, **kwargs)
+
+        def drawn(run: Any, flat: Any = flat, places: Any = places) -> Any:
+            fb.manual_seed(0)
+            return run(*[flat[at].clone() for at in places])
+
+        try:
+            expected = drawn(program)
+        except Exception:  # a failure of the operators
+            continue
+        try:
+            found = drawn(make_fx(program)(*[flat[at].clone() for at in places]))
+        except Exception as error:  # what it is, is the finding
+            yield f"recorded/{i}", refused(error)
+            continue
+        a, b = pytree.tree_leaves(found), pytree.tree_leaves(expected)
+        same = len(a) == len(b) and all(_same_bits(x, y) for x, y in zip(a, b, strict=True))
+        yield f"recorded/{i}", "" if same else "other results than without a recording"
+
+
+def _same_bits(x: Any, y: Any) -> bool:
+    if not isinstance(x, fb.Tensor):
+        return type(x) is type(y) and (x == y or x != x)
+    if x.layout is not fb.strided:
+        return x.layout is y.layout and _same_bits(x.to_dense(), y.to_dense())
+    if x.shape != y.shape or x.dtype is not y.dtype:
+        return False
+    return x.detach().numpy().tobytes() == y.detach().numpy().tobytes()
 
 
 # Their indices of equal values, and their vectors, may be others; what the samples make of a result can be compared.
@@ -398,6 +451,7 @@ def trained(lib: Any, cls: Any, options: dict[str, Any], entry: Any) -> list[Any
 # -- the command ------------------------------------------------------------------------------------------------------------
 
 DATABASES = {"ops": (ops, check_op), "modules": (modules, check_module), "optim": (optimizers, check_optimizer)}
+DATABASES |= {"recorded": (ops, check_recorded)}
 
 
 def run(database: str, names: list[str], limit: int | None) -> dict[str, list[Check]]:
@@ -467,7 +521,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="every failure, not the first of each subject")
     given = parser.parse_args()
     report = {}
-    for database in DATABASES if given.what == "all" else [given.what]:
+    for database in ("ops", "modules", "optim") if given.what == "all" else [given.what]:
         names = [name for name in DATABASES[database][0]() if re.search(given.only, name)]
         found = report[database] = spread(database, names, None if given.all else SAMPLES, given.jobs)
         for name, checks in found.items():

@@ -104,3 +104,19 @@ def test_modules_and_optimizers_are_compared() -> None:
     assert len(of_linear) == 6
     assert len(of_sgd) > 20
     assert not [wrong for _, wrong in (*of_linear, *of_sgd) if wrong]
+
+
+def test_recordings_are_compared_with_what_they_record(entries: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("exp", "nn.functional.softmin", "cumsum", "nn.functional.dropout"):
+        checks = list(against_torch.check_recorded(entries[name], 2))
+        assert checks
+        assert [check for check in checks if check[1]] == []
+
+    calls: list[int] = []
+
+    def changing(x: fb.Tensor) -> fb.Tensor:
+        calls.append(1)
+        return x + len(calls)
+
+    monkeypatch.setattr(against_torch, "counterpart", lambda x: changing)
+    assert [wrong for _, wrong in against_torch.check_recorded(entries["exp"], 1)] == ["other results than without a recording"]
