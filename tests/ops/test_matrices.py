@@ -620,3 +620,10 @@ def test_triangles_of_many_rows_with_few_right_sides(columns, unit, upper, dtype
         made = fb.linalg.solve_triangular(fb.from_numpy(laid_out), fb.from_numpy(b), upper=upper, unitriangular=unit).numpy()
 
         np.testing.assert_allclose(triangle @ made, b, atol=2e-5 if dtype is not np.float64 else 1e-13)
+
+
+def test_tolerances_of_matrix_rank_may_be_one_for_each_matrix():
+    a = fb.diag_embed(fb.tensor([[3.0, 1.0], [3.0, 1.0]]))
+
+    assert fb.linalg.matrix_rank(a, atol=fb.tensor([0.5, 2.0])).tolist() == [2, 1]
+    assert fb.linalg.matrix_rank(a[0], atol=fb.tensor(2.0)).item() == 1
