@@ -685,3 +685,12 @@ def test_low_rank_factors_refuse_iterations_whose_history_no_memory_holds(name):
 def test_expand_names_the_last_dimension_that_does_not_fit():
     with pytest.raises(RuntimeError, match=r"expanded size of the tensor \(4\) must match the existing size \(3\) at .* dimension 2"):
         fb.ones(2, 3).expand(5, 6, 4)
+
+
+@pytest.mark.parametrize("high", ["a", 1.5, True, [2.0, 3.0]])
+def test_randint_refuses_bounds_that_are_no_integers(high):
+    high = fb.tensor(high) if isinstance(high, list) else high
+    with pytest.raises(TypeError, match="'high' must be int"):
+        fb.randint(high, (2,))
+    with pytest.raises(TypeError, match="'low' must be int"):
+        fb.randint(high, 9, (2,))

@@ -491,8 +491,8 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
         low = values[0]
     if high is None or size is None:
         raise TypeError("randint() received an invalid combination of arguments; it takes (low=0, high, size)")
-    low = int(low or 0)
-    high = int(high)
+    low = 0 if low is None else need_int("randint", "low", low)
+    high = need_int("randint", "high", high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if INTERPRETED and interpreted():
