@@ -82,3 +82,19 @@ def test_trapezoids_of_small_integers_do_not_overflow(y: list[int], dx: float, o
         return lib.trapezoid(t, dx=dx).tolist(), lib.cumulative_trapezoid(t, dx=dx).tolist()
 
     assert areas(fb) == areas(oracle)
+
+
+@pytest.mark.parametrize("fn", [fb.cumsum, fb.cumprod])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.int64, fb.int32], ids=str)
+@pytest.mark.parametrize("own", [fb.float32, fb.float64, fb.int64, fb.int32, fb.bool], ids=str)
+def test_a_dtype_converts_what_is_run_over(own, dtype, fn):
+    x = fb.tensor([[1, 0, 2], [3, -1, 1]]).to(own)
+    x = x.requires_grad_() if own.is_floating_point else x
+
+    for _ in range(2):
+        made = fn(x, 1, dtype=dtype)
+        assert made.dtype is dtype
+        assert fb.equal(made, fn(x.detach().to(dtype), 1).to(dtype))
+        assert made.requires_grad is (own.is_floating_point and dtype.is_floating_point)
+    out = fb.empty(2, 3, dtype=dtype)
+    assert fb.equal(fn(x.detach(), 1, out=out), made)

@@ -15,6 +15,7 @@ from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap_dim
 from .._batching import along
 from .._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, ROWS, composite, int_list, primitive
+from .._spec.plans import MOST_FEW
 from ..shapes.join import cat
 from ..shapes.shape import narrow
 
@@ -71,7 +72,12 @@ def _few_running(along: Along) -> Any:
     """The plan of a scan along `dim`."""
 
     def rule(a, dim, dtype=None):
-        return along(a, dim) if dtype is None else None
+        if dtype is None:
+            return along(a, dim)
+        wanted = dtype.numpy
+        if wanted.char not in ("fd" if a.dtype.kind == "f" else "fdl") or a.dtype.char not in "?bBhilfd" or a.size > MOST_FEW:
+            return None                               # sums of small integers would be wider; integers made of floats have no history
+        return along(a if a.dtype is wanted else kernels.cast(a, wanted), dim)
 
     return rule
 
