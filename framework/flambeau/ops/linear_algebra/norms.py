@@ -13,7 +13,7 @@ from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import dtypes
 from ...dtypes import FLOAT32, FLOAT64
-from ...tensor import Tensor, wrap, wrap_dim
+from ...tensor import Tensor, wrap_dim
 from .._batching import run
 from .._spec import (
     FUNCTION,
@@ -368,5 +368,6 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     if values._lacks_values:
         return (values > 0).sum(-1)
     limit = values.amax(-1) * relative
-    absolute = absolute if isinstance(absolute, Tensor) else wrap(np.asarray(absolute, values._array.dtype))
+    given = atol if tol is None else tol              # as a Tensor it may be one for each matrix
+    absolute = given if isinstance(given, Tensor) else values.new_full((), absolute)
     return (values > OPS["maximum"].function(limit, absolute).unsqueeze(-1)).sum(-1)
