@@ -101,7 +101,8 @@ def check_recorded(entry: Any, limit: int | None) -> Iterator[Check]:
         function = counterpart(entry.op)
     except Absent:                                    # which is a failure of the operators
         return
-    if torch.float32 not in entry.dtypes:
+    # Some entries set the seed themselves, which is no part of a recording.
+    if torch.float32 not in entry.dtypes or "wrapper_set_seed" in getattr(getattr(entry.op, "__code__", None), "co_names", ()):
         return
     seed()
     for i, sample in enumerate(list(entry.sample_inputs("cpu", torch.float32))[:limit]):

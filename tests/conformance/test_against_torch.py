@@ -107,7 +107,7 @@ def test_modules_and_optimizers_are_compared() -> None:
 
 
 def test_recordings_are_compared_with_what_they_record(entries: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("exp", "nn.functional.softmin", "cumsum", "nn.functional.dropout"):
+    for name in ("exp", "nn.functional.softmin", "cumsum", "linalg.qr"):
         checks = list(against_torch.check_recorded(entries[name], 2))
         assert checks
         assert [check for check in checks if check[1]] == []
