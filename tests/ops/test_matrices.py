@@ -493,6 +493,45 @@ def test_eigenvalues_of_a_matrix_with_an_infinity_are_nan_and_of_the_others_righ
     close(L.eigvalsh(fb.tensor(a))[1:], np.linalg.eigvalsh(a[1:]))
 
 
+def test_eigenvalues_of_a_matrix_with_an_infinity_are_nan_in_both_parts():
+    a = fb.eye(3)
+    a[1, 2] = inf
+
+    values = L.eigvals(a)
+
+    assert values.real.isnan().all()
+    assert values.imag.isnan().all()
+
+
+@pytest.mark.parametrize("bad", [inf, -inf, fb.nan])
+@pytest.mark.parametrize("order", ["fro", 1, -1, inf, -inf])
+def test_condition_numbers_by_the_inverse_are_infinite_where_an_element_is_not_finite(order, bad):
+    a = fb.eye(3).repeat(2, 1, 1)
+    a[1, 1, 2] = bad
+
+    condition = L.cond(a, order)
+
+    assert condition[0].isfinite()
+    assert condition[1] == inf
+
+
+@pytest.mark.parametrize("bad", [inf, -inf, fb.nan])
+@pytest.mark.parametrize("size", [2, 3, 40])
+def test_the_exponential_of_a_matrix_that_is_not_finite_is_nan_and_of_the_others_right(size, bad):
+    a = fb.eye(size, dtype=fb.float64).repeat(2, 1, 1)
+    a[1, 0, size - 1] = bad
+
+    made = L.matrix_exp(a)
+
+    close(made[0], np.eye(size) * np.e)
+    assert made[1].isnan().all()
+    assert L.matrix_exp(a[1].to(fb.complex128)).isnan().all()
+
+
+def test_the_exponential_of_one_infinite_number_is_that_of_the_number():
+    assert L.matrix_exp(fb.tensor([[[inf]], [[-inf]]])).flatten().tolist() == [inf, 0.0]
+
+
 @pytest.mark.parametrize("bad", [inf, fb.nan])
 @pytest.mark.parametrize("uplo", ["L", "U"])
 def test_the_triangle_that_eigh_does_not_read_may_hold_anything(uplo, bad):

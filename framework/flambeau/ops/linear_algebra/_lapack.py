@@ -532,11 +532,16 @@ def _without_infinities(name: str, a: Any) -> tuple[Any, Any]:
 
 
 def _nan_for(infinite: Any, made: Any) -> Any:
-    """`made`, an array or a tuple of them, with nan for the matrices that held an infinity."""
+    """`made`, an array or a tuple of them, with nan, of complex numbers in both parts, for the matrices that held an infinity."""
     if infinite is not None:
         for x in made if isinstance(made, tuple) else (made,):
-            x[infinite] = np.nan
+            x[infinite] = nan_of(x.dtype)
     return made
+
+
+def nan_of(dtype: Any) -> Any:
+    """nan, of complex numbers in both parts."""
+    return complex(np.nan, np.nan) if dtype.kind == "c" else np.nan
 
 
 def eigh(name: str, a: Any, uplo: str, vectors: bool) -> Any:

@@ -250,7 +250,12 @@ def _matrix_exp(a):
     many = few_lanes.exponentials(wide) if few_lanes.takes(wide, few_lanes.MOST_EXP) else None
     if many is not None:
         return many.astype(a.dtype, copy=False)
-    return np.asarray(_routines.of_scipy("expm")(wide)).astype(a.dtype, copy=False)
+    if a.shape[-1] == 1 or _lapack.all_finite(wide):
+        return np.asarray(_routines.of_scipy("expm")(wide)).astype(a.dtype, copy=False)
+    bad = ~np.isfinite(wide).all((-2, -1))             # every element depends on all, and scipy would tell zeros apart
+    made = np.asarray(_routines.of_scipy("expm")(np.where(bad[..., None, None], wide.dtype.type(0), wide))).astype(a.dtype, copy=False)
+    made[bad] = _lapack.nan_of(made.dtype)
+    return made
 
 
 @matrix_exp.shape

@@ -339,7 +339,12 @@ def cond(input, p=None):
     if singular:
         inverse = OPS["where"].function((info == 0).unsqueeze(-1).unsqueeze(-1), inverse, inf)
     made = _matrix_norm(input, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
-    return OPS["where"].function(info == 0, made, inf) if singular and p != "nuc" else made
+    if p == "nuc" or made._lacks_values:
+        return made
+    unknown = made.isnan()                             # of matrices with nan too, as of singular ones
+    if singular:
+        unknown = unknown | (info != 0)
+    return OPS["where"].function(unknown, inf, made) if singular or bool(unknown.any()) else made
 
 
 cond.in_pieces("...__->...")
