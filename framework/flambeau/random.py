@@ -52,7 +52,7 @@ class Generator:
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
             raise TypeError(f"manual_seed expected a long, but got {type(seed).__name__}")
         if not -(2**63) <= seed < 2**64:
-            raise RuntimeError(f"Overflow when unpacking long: seed {seed} must lie in [-2**63, 2**64 - 1]")
+            raise ValueError(f"Overflow when unpacking long long: seed {seed} must lie in [-2**63, 2**64 - 1]")
         _state.settle()
         self._stream.manual_seed(int(seed))
         return self

@@ -694,3 +694,56 @@ def test_randint_refuses_bounds_that_are_no_integers(high):
         fb.randint(high, (2,))
     with pytest.raises(TypeError, match="'low' must be int"):
         fb.randint(high, 9, (2,))
+
+
+OF_NO_SIZES = """
+torch.ones(2, 2).reshape({})
+torch.ones(2, 2).reshape(True)
+torch.ones(2, 2).reshape(1 << 70)
+torch.ones(2, 2).reshape(torch.ones(2))
+torch.ones(2, 2).expand({})
+torch.ones(2, 2).expand(1 << 70)
+torch.ones(2, 2).permute(True)
+torch.ones(2, 2).permute(1 << 70)
+torch.sum(torch.ones(2, 2), dim=1 << 70)
+torch.softmax(torch.ones(2, 2), dim=1 << 70)
+torch.softmax(torch.ones(2, 2), dim=torch.ones(2))
+torch.nn.functional.layer_norm(torch.ones(2, 3), {})
+torch.nn.functional.layer_norm(torch.ones(2, 3), True)
+torch.nn.functional.layer_norm(torch.ones(2, 3), torch.ones(2))
+torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, 1]), ignore_index=True)
+torch.randint(1 << 70, (2,))
+torch.randint(-(1 << 70), 5, (2,))
+torch.manual_seed(1 << 70)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("program", OF_NO_SIZES)
+def test_what_is_no_integer_of_64_bits_is_not_said_to_misfit_a_tensor(oracle, program):
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  # of any class: ours is asked for the same
+        eval(program, {"torch": oracle})
+
+    with pytest.raises(theirs.type):
+        eval(program, {"torch": fb})
+
+
+def test_sizes_that_do_misfit_a_tensor_are_a_runtime_error_still():
+    with pytest.raises(RuntimeError, match=r"shape '\[5\]' is invalid for input of size 4"):
+        fb.ones(2, 2).reshape(5)
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        fb.sum(fb.ones(2, 2), dim=7)
+
+
+@pytest.mark.parametrize(("x", "y"), [((3, 1), (1, 4)), ((2, 3), (2, 1))])
+def test_vecdot_broadcasts_along_the_dimension_it_sums(oracle, x, y):
+    found = fb.linalg.vecdot(fb.full(x, 2.0), fb.full(y, 3.0))
+
+    assert found.tolist() == oracle.linalg.vecdot(oracle.full(x, 2.0), oracle.full(y, 3.0)).tolist()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 2, 2), (40, 40)])
+def test_the_sign_of_a_nan_determinant_is_zero(shape):
+    sign, log = fb.linalg.slogdet(fb.full(shape, float("nan")))
+
+    assert not sign.any()
+    assert log.isnan().all()

@@ -46,7 +46,10 @@ def refusal(
     types = {} if operator is None else _types(operator)
     if not fell(error):
         # Which exception a number is answered with that is too large depends on the parameter of the op that a program called.
-        return _beyond(name, params, args, types) if isinstance(error, OverflowError) else None
+        if isinstance(error, OverflowError):
+            return _beyond(name, params, args, types)
+        # A size or a dimension of another type may have been read as an integer, and then not fit the tensor.
+        return None if isinstance(error, TypeError) else _no_integers(name, params, args, defaults, types)
     given = list(enumerate(zip(params, args, strict=False)))
     for at, (param, value) in given:
         default = defaults.get(param)
@@ -149,6 +152,23 @@ def _of_other_types(types: tuple[Any, ...], value: Any, default: Any, numbers: b
     if not types or value is default or isinstance(default, str) or any(_is_of(t, value, numbers) for t in types):
         return None
     return f"{' or '.join(dict.fromkeys(map(_said, types)))}, not {type(value).__name__}"
+
+
+def _no_integers(name: str, params: Any, args: Any, defaults: Any, types: dict[str, tuple[Any, ...]]) -> Exception | None:
+    """What to say of the first argument that schemas call integers, and that is a bool, a dict, a Tensor of others or no 64-bit one."""
+    for at, (param, value) in enumerate(zip(params, args, strict=False)):
+        wanted = [t.inner[0] if t.kind == "Optional" else t for t in types.get(param, ())]
+        kinds = {t.inner[0].kind if t.kind == "List" else t.kind for t in wanted}
+        if not kinds or not kinds <= {"int", "SymInt"} or value is defaults.get(param):
+            continue
+        found = _beyond(name, (param,), (value,), types)
+        if found is not None:
+            return found
+        alone = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+        if isinstance(alone, (bool, dict)) or isinstance(alone, Tensor) and not _is_integer(alone):
+            said = " or ".join(dict.fromkeys(map(_said, wanted)))
+            return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {said}, not {type(alone).__name__}")
+    return None
 
 
 def _is_of(wanted: Any, value: Any, numbers: bool) -> bool:

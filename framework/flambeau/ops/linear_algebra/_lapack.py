@@ -208,7 +208,15 @@ def det(a: Any) -> Any:
 
 
 def slogdet(a: Any) -> tuple[Any, Any]:
-    """Sign and logarithm of the magnitude of determinants."""
+    """Sign and logarithm of the magnitude of determinants; of real ones that are nan, the sign is 0."""
+    sign, log = _slogdet(a)
+    unknown = np.isnan(log)
+    if a.dtype.kind == "f" and unknown.any():
+        sign = np.asarray(np.where(unknown, 0, sign), a.dtype)
+    return sign, log
+
+
+def _slogdet(a: Any) -> tuple[Any, Any]:
     made = few_lanes.diagonals_of_factors(a) if few_lanes.takes(a) and a.dtype.kind == "f" else None
     if made is not None:
         token = ignore_fp_flags()

@@ -359,7 +359,8 @@ def _cheaper_order(tensors):
 def vecdot(x, y, *, dim=-1):
     """The sums of ``conj(x) * y`` over `dim`, which the result lacks; `x` and `y` broadcast."""
     check_floating("linalg.vecdot", x, y, half=True)
-    if x.ndim and y.ndim and x.shape[wrap_dim(dim, x.ndim)] != y.shape[wrap_dim(dim, y.ndim)]:
+    sizes = (x.shape[wrap_dim(dim, x.ndim)], y.shape[wrap_dim(dim, y.ndim)]) if x.ndim and y.ndim else (1, 1)
+    if sizes[0] != sizes[1] and 1 not in sizes:
         raise RuntimeError(f"linalg.vecdot: sizes along dim {dim} differ\n{describe(x=x, y=y)}")
     product = (x.conj() if x.is_complex() else x) * y
     return product.sum(dim).contiguous()

@@ -146,7 +146,7 @@ def _check_class_weight(name: str, input: Tensor, weight: Any) -> None:
 
 
 def _check_ignored(name: str, ignore_index: Any) -> None:
-    if not isinstance(ignore_index, (int, np.integer)):
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, (int, np.integer)):
         found = type(ignore_index).__name__
         raise TypeError(f"{name}(): argument 'ignore_index' (position 5) must be int, not {found}")
 

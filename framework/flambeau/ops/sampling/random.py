@@ -514,6 +514,8 @@ def _integers_in_short(args: tuple[Any, ...]) -> Tensor | None:
     high, size = args[-2:]
     if low.__class__ is not int or high.__class__ is not int or size.__class__ is not tuple or low >= high:
         return None
+    if low < -(1 << 63) or high >= 1 << 63:
+        return None
     array = _cpu_kernels().integers(_stream(None), size, low, high)
     if array is not None:
         return hot_calls.over(array)
