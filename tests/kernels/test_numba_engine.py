@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import os
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -239,6 +242,62 @@ def test_a_second_process_compiles_nothing(tmp_path: Any, fresh_python: Any) -> 
 
     assert int(first[0]) > 0
     assert second == ["0", *first[1:]]
+
+
+_EXP = """
+import flambeau as fb
+from flambeau_kernels.engine import llvm
+x = fb.arange(3000.0)
+before = llvm.counts["compiled"]
+made = x.exp()
+print(llvm.counts["compiled"] - before, made[1].item())
+"""
+E = "2.7182817459106445"
+
+
+def _planted(path: Path, how: str) -> None:
+    if how == "garbage":
+        path.write_bytes(b"\x80\x04garbage")
+    elif how == "half":
+        os.truncate(path, path.stat().st_size // 2)
+    elif how == "fifo":
+        path.unlink()
+        os.mkfifo(path, 0o600)
+    elif how == "link":
+        path.symlink_to(path.rename(path.with_suffix(".elsewhere")))
+    else:
+        os.chown(path, 65534, 65534)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners, modes and pipes here")
+@pytest.mark.parametrize(("kind", "how"), [
+    ("nbi", "garbage"), ("nbc", "half"), ("nbi", "fifo"), ("nbc", "link"), ("nbc", "of another"),
+])  # fmt: skip
+def test_what_numba_did_not_write_is_not_unpickled(tmp_path: Any, fresh_python: Any, kind: str, how: str) -> None:
+    if how == "of another" and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    run = functools.partial(fresh_python, "-c", _EXP, FLAMBEAU_BACKEND="numba", FLAMBEAU_CACHE=str(tmp_path))
+    assert int(run().split()[0]) > 0
+    files = list((tmp_path / "numba" / "__pycache__").glob(f"*.{kind}"))
+    assert files
+    for file in files:
+        _planted(file, how)
+
+    assert run().split() == [str(len(files)), E]      # compiled anew, and kept
+    assert run().split() == ["0", E]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes here")
+def test_a_folder_of_numba_that_others_may_write_to_is_told_once_and_not_used(tmp_path: Any, fresh_python: Any) -> None:
+    run = functools.partial(fresh_python, "-c", f"import sys; sys.stderr = sys.stdout\n{_EXP}\nx.sin()",
+                            FLAMBEAU_BACKEND="numba", FLAMBEAU_CACHE=str(tmp_path))  # fmt: skip
+    run()
+    (tmp_path / "numba").chmod(0o777)
+    said = run()
+
+    assert said.count("kept in memory only") == 1
+    assert f"chmod go-w {tmp_path / 'numba'}" in said
+    assert f"1 {E}" in said
 
 
 def test_without_a_cache_it_works_in_memory(fresh_python: Any) -> None:

@@ -20,6 +20,8 @@ import stat
 import struct
 import sys
 import time
+from collections.abc import Iterator
+from typing import BinaryIO
 
 MAGIC = b"FLAMBEA2"
 HEADER = struct.Struct("<8sQ32s32s")  # magic, bytes of the body, key, digest
@@ -84,18 +86,10 @@ class ObjectCache:
         if self.why_off is not None or self.folder is None:
             return None
         try:
-            descriptor = os.open(_path(self.folder, key), _READ)
+            with _own_file(_path(self.folder, key)) as (file, size):
+                return None if file is None else _read_whole(file, key, size)
         except OSError:
             return None
-        try:
-            facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode) or _is_open_to_others(facts):
-                return None
-            return _read_whole(descriptor, key, facts.st_size)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
 
     def put(self, key: str, body: bytes) -> None:
         """Store `body` under `key`; a folder that cannot be written is only read from then on."""
@@ -147,16 +141,44 @@ def _digest(signed: bytes, body: bytes) -> bytes:
     return made.digest()
 
 
-def _read_whole(descriptor: int, key: str, size: int) -> bytes | None:
+@contextlib.contextmanager
+def _own_file(path: str) -> Iterator[tuple[BinaryIO | None, int]]:
+    """The open file at `path` and its size, or None where it is no regular file or another user could have written it."""
+    with os.fdopen(os.open(path, _READ), "rb") as file:
+        facts = os.fstat(file.fileno())
+        own = stat.S_ISREG(facts.st_mode) and not _is_open_to_others(facts)
+        yield file if own else None, facts.st_size
+
+
+def read_own(path: str) -> bytes | None:
+    """What the file at `path` holds; None where it cannot be read, is no regular file or another user could have written it."""
+    try:
+        with _own_file(path) as (file, _):
+            return None if file is None else file.read()
+    except OSError:
+        return None
+
+
+def make_own(folder: str) -> str | None:
+    """Make `folder` inside one that is safe; returns why other users could plant files in it, None where they cannot.
+
+    Raises: OSError where it cannot be made.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    facts = os.lstat(folder)
+    return _why_unsafe(folder, facts, is_parent=False) if stat.S_ISDIR(facts.st_mode) else f"{folder} is no folder"
+
+
+def _read_whole(file: BinaryIO, key: str, size: int) -> bytes | None:
     """The body of an open file of `size` bytes, which is only read if its header tells the same size and `key`."""
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        header = file.read(HEADER.size)
-        if len(header) < HEADER.size:
-            return None
-        magic, length, named, _ = HEADER.unpack(header)
-        if magic != MAGIC or length != size - HEADER.size or named != bytes.fromhex(key):
-            return None
-        return unpack(key, header + file.read(length))
+    header = file.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    magic, length, named, _ = HEADER.unpack(header)
+    if magic != MAGIC or length != size - HEADER.size or named != bytes.fromhex(key):
+        return None
+    return unpack(key, header + file.read(length))
 
 
 def _make_safely(folder: str) -> str | None:
