@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -263,6 +264,7 @@ def register(namespace: str, name: str, function: Callable[..., Any] | DeclaredO
     if overload in functions:
         raise RuntimeError(f"ops.register: {namespace}::{name}.{overload} is registered already")
     functions[overload] = function
+    import_module("flambeau.ops").show_namespace(namespace)
     packet = place.__dict__.get(name)
     if packet is not None and overload not in packet._overloads:
         packet._overloads = (*packet._overloads, overload)

@@ -31,6 +31,16 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}: nothing is defined in an operators' namespace of that name")
 
 
+def show_namespace(name: str) -> None:
+    """Let ``fb.ops.<name>`` be the namespace of operators, also where a folder of declarations has that name.
+
+    Modules of the folder are imported by their full names, which stay.
+    """
+    if name in _FOLDERS:
+        import_module(f".{name}", __name__)           # so that no later import puts the folder there
+        globals().pop(name, None)
+
+
 def load_families() -> None:
     """Import every module of declarations."""
     for name in FAMILIES:

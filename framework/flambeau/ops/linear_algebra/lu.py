@@ -87,6 +87,7 @@ def row_order(pivots, rows):
 
 
 row_order.not_differentiable = "its result is places"
+row_order.in_pieces("..._->..._")
 
 
 @row_order.kernel

@@ -31,7 +31,7 @@ from .._spec import (
     wrap_dims,
 )
 from ._lapack import check_floating, check_matrix, check_square
-from .solve import inverse_of, tolerances
+from .solve import inverse_of
 from .spectral import eigvalsh_of, singular_values
 
 BOTH = FUNCTION | OUT
@@ -363,7 +363,9 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
     check_matrix(name, input)
     if isinstance(tol, Tensor) and tol.is_complex():
         raise RuntimeError(f"{name}: tol tensor of complex type is not supported, got {tol.dtype.name}")
-    absolute, relative = (tol, 0.0) if tol is not None else tolerances(name, input, None, atol, rtol)
+    for given in (atol, rtol):
+        if isinstance(given, Tensor) and given.is_complex():
+            raise RuntimeError(f"{name}: tol tensor of complex type is not supported, got {given.dtype.name}")
     if hermitian and input.numel():
         check_square(name, input)
     x = input.detach()
@@ -372,7 +374,15 @@ def matrix_rank(input, tol=None, hermitian=False, *, atol=None, rtol=None):
         return values.sum(-1).to(dtypes.int64)
     if values._lacks_values:
         return (values > 0).sum(-1)
+    absolute = atol if tol is None else tol           # as a Tensor it may be one for each matrix
+    relative = 0.0 if tol is not None else rtol
+    if relative is None:
+        relative = dtypes.finfo(values.dtype).eps * max(input.shape[-2:])
+        if isinstance(absolute, Tensor):
+            relative = (~(absolute > 0)).to(values.dtype) * relative
+        elif absolute is not None and absolute > 0:
+            relative = 0.0
     limit = values.amax(-1) * relative
-    given = atol if tol is None else tol              # as a Tensor it may be one for each matrix
-    absolute = given if isinstance(given, Tensor) else values.new_full((), absolute)
+    if not isinstance(absolute, Tensor):
+        absolute = values.new_full((), 0.0 if absolute is None else absolute)
     return (values > OPS["maximum"].function(limit, absolute).unsqueeze(-1)).sum(-1)
