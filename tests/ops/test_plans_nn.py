@@ -111,7 +111,9 @@ POOLS = {1: (2, 3, 12), 2: (2, 3, 6, 8), 3: (1, 2, 4, 6, 4)}
 def test_pools_of_windows(n, dtype):
     last = n * (2,)
     for x in (*layouts(*POOLS[n], dtype=dtype), *layouts(*POOLS[n][1:], dtype=dtype), fb.zeros(2)):
-        odd = [((2.0,) * n,), (2.0,), (True,), ([2] * n,), (0,), (2, 0), (20,), (2, 2, 2)]
+        odd = [((2.0,) * n,), (2.0,), ([2] * n,), (0,), (2, 0), (20,), (2, 2, 2)]
+        if x.ndim > 1:                                # of two things that are wrong the schema, which only calls ask, names the size
+            odd.append((True,))
         for extra in [(2,), (last,), (2, 1), (3, 2, 1), (3, None, 1), *odd]:
             agree(f"nn.functional.avg_pool{n}d", x, *extra)
             agree(f"nn.functional.max_pool{n}d", x, *extra)
