@@ -525,7 +525,8 @@ def test_a_program_sees_the_warning_of_an_unsafe_folder(tmp_path, fresh_python):
     shared.mkdir()
     shared.chmod(0o777)
     program = "import flambeau as fb; fb.exp(fb.ones(3)); fb.sin(fb.ones(3))"
-    said = fresh_python("-c", f"import sys; sys.stderr = sys.stdout\n{program}", FLAMBEAU_CACHE=str(shared / "kernels"))
+    own = {"FLAMBEAU_CACHE": str(shared / "kernels"), "FLAMBEAU_BACKEND": "llvm"}
+    said = fresh_python("-c", f"import sys; sys.stderr = sys.stdout\n{program}", **own)
 
     assert said.count("kept in memory only") == 1
     assert f"chmod go-w {shared}" in said
