@@ -336,3 +336,18 @@ def test_scales_that_are_found_when_it_runs(sides):
             assert (here.q_scale(), here.q_zero_point()) == (there.q_scale(), there.q_zero_point())
     with pytest.raises(RuntimeError, match="not supported"):
         fb.quantize_per_tensor_dynamic(fb.ones(2), fb.qint32, False)
+
+
+def test_what_follows_in_a_pattern_of_ones_own_is_no_relu():
+    """A pattern of a function and a sigmoid has no kernel: it stays what the reference model means."""
+    backend = ours_backend.BackendConfig("mine").set_backend_pattern_config(
+        ours_backend.BackendPatternConfig((fb.nn.functional.linear, fb.sigmoid))
+        .add_dtype_config(ours_backend.DTypeConfig(fb.quint8, fb.quint8, fb.qint8, fb.float))
+        ._set_input_type_to_index({"weight": 1, "bias": 2})
+    )
+    model = model_of(fb, lambda m, s, x: m.sigmoid(m.nn.functional.linear(x, s.w))).eval()
+    mapping = ours.QConfigMapping().set_global(ours.default_qconfig)
+    prepared = ours_fx.prepare_fx(copy.deepcopy(model), mapping, (fb.tensor(X4),), backend_config=backend)
+    prepared(fb.tensor(X4))
+    made = ours_fx.convert_fx(prepared)(fb.tensor(X4))
+    np.testing.assert_allclose(made.numpy(), model(fb.tensor(X4)).detach().numpy(), atol=0.02)

@@ -128,10 +128,10 @@ def _graph_of(model: Any) -> GraphModule:
     return made
 
 
-def _no_maps(said: str, **maps: Any) -> None:
+def _no_maps(function: str, **maps: Any) -> None:
     for name, value in maps.items():
         if value is not None:
-            raise _missing.not_built(f"ao.ns._numeric_suite_fx.{said}({name}=)", "operations are matched by their names; leave it out")
+            raise _missing.not_built(f"ao.ns._numeric_suite_fx.{function}({name}=)", "operations are matched by their names; leave it out")
 
 
 def _record(model: GraphModule, operation: Operation, kind: str, values: list[Any], prev: Node | None = None) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _record(model: GraphModule, operation: Operation, kind: str, values: list[An
     return {
         "type": kind, "values": values, "prev_node_name": last.name, "prev_node_target_type": target_type(model, last),
         "ref_node_name": node.name, "ref_node_target_type": target_type(model, node), "index_within_arg": 0, "index_of_arg": 0,
-        "fqn": str(node.target) if node.op == "call_module" else "",
+        "fqn": _fqn(operation),
     }  # fmt: skip
 
 
@@ -201,23 +201,40 @@ def extract_weights(
 
 
 def _log(
-    model: GraphModule, node: Node, operation: Operation, name: str, ref_name: str, kind: str, logger_cls: Any, fqn: str,
-    index_of_arg: int = 0, before: Node | None = None,
+    into: GraphModule, node: Node, model: GraphModule, operation: Operation, name: str, ref_name: str, kind: str, logger_cls: Any,
+    fqn: str, index_of_arg: int = 0,
 ) -> Node:  # fmt: skip
-    """A logger of the values of `node`, for all that take them or only for `before`."""
-    taken = dict(model.named_children())
+    """A logger in `into` of the values of `node`, which are those of an operation of `model`; nothing takes from it yet."""
+    taken = dict(into.named_children())
     place = next(full for i in range(len(taken) + 1) if (full := f"{node.name}_ns_logger_{i}") not in taken)
     logger = logger_cls(
-        operation.node.name, node.name, name, ref_name, target_type(model, node), target_type(model, operation.node), kind, 0,
-        index_of_arg, fqn,
+        operation.node.name, node.name, name, ref_name, target_type(into, node), target_type(model, operation.node), kind, 0, index_of_arg,
+        fqn,
     )  # fmt: skip
-    model.add_submodule(place, logger)
+    return _place(into, place, logger, (node,), node)
+
+
+def _log_within(
+    model: GraphModule, node: Node, operation: Operation, name: str, ref_name: str, kind: str, logger_cls: Any, index_of_arg: int = 0,
+    before: Node | None = None,
+) -> None:  # fmt: skip
+    """A logger of the values of `node` on the way to all that take them, or only to `before`."""
     users = list(node.users) if before is None else [before]
-    with model.graph.inserting_after(node):
-        made = model.graph.create_node("call_module", place, (node,), {}, place)
+    made = _log(model, node, model, operation, name, ref_name, kind, logger_cls, _fqn(operation), index_of_arg)
     for user in users:
         user.replace_input_with(node, made)
-    return made
+
+
+def _place(model: GraphModule, name: str, module: Module, operands: tuple[Any, ...], after: Node) -> Node:
+    """A call of `module`, which becomes the attribute `name` of `model`, right after a node."""
+    model.add_submodule(name, module)
+    with model.graph.inserting_after(after):
+        return model.graph.create_node("call_module", name, operands, {}, name)
+
+
+def _fqn(operation: Operation) -> str:
+    """The dotted name of the module that an operation calls, or ""."""
+    return str(operation.node.target) if operation.node.op == "call_module" else ""
 
 
 def _observed(model: GraphModule, node: Node) -> Node:
@@ -260,11 +277,10 @@ def add_loggers(
     for pair in matched(a, b):
         ref_name = pair.b.node.name
         for model, name, operation in ((a, name_a, pair.a), (b, name_b, pair.b)):
-            fqn = str(operation.node.target) if operation.node.op == "call_module" else ""
             if should_log_inputs:
                 for i, operand in enumerate(_operands_of(model, operation.node)):
-                    _log(model, operand, operation, name, ref_name, "node_input", logger_cls, fqn, i, operation.node)
-            _log(model, _observed(model, operation.end), operation, name, ref_name, "node_output", logger_cls, fqn)
+                    _log_within(model, operand, operation, name, ref_name, "node_input", logger_cls, i, operation.node)
+            _log_within(model, _observed(model, operation.end), operation, name, ref_name, "node_output", logger_cls)
     for model in (a, b):
         model.graph.lint()
         model.recompile()
@@ -410,36 +426,17 @@ def add_shadow_loggers(
         operands = _operands_of(b, pair.b.node)[:count]
         if shadow is None or len(operands) < count:
             continue
-        fqn = str(pair.b.node.target) if pair.b.node.op == "call_module" else ""
-        place = f"{pair.b.node.name}_shadow_{number}"
-        b.add_submodule(place, shadow)
+        fqn, ref_name = _fqn(pair.b), pair.b.node.name
         if should_log_inputs:
             for i, operand in enumerate(operands):
                 for model, name, operation in ((a, name_a, pair.a), (b, name_b, pair.b)):
-                    _log_beside(b, model, operand, operation, name, pair.b.node.name, "node_input", logger_cls, fqn, i)
-        with b.graph.inserting_after(pair.b.end):
-            made = b.graph.create_node("call_module", place, tuple(operands), {}, place)
-        _log_beside(b, a, made, pair.a, name_a, pair.b.node.name, "node_output", logger_cls, fqn)
-        _log_beside(b, b, _observed(b, pair.b.end), pair.b, name_b, pair.b.node.name, "node_output", logger_cls, fqn)
+                    _log(b, operand, model, operation, name, ref_name, "node_input", logger_cls, fqn, i)
+        made = _place(b, f"{ref_name}_shadow_{number}", shadow, tuple(operands), pair.b.end)
+        _log(b, made, a, pair.a, name_a, ref_name, "node_output", logger_cls, fqn)
+        _log(b, _observed(b, pair.b.end), b, pair.b, name_b, ref_name, "node_output", logger_cls, fqn)
     b.graph.lint()
     b.recompile()
     return b
-
-
-def _log_beside(
-    into: GraphModule, model: GraphModule, node: Node, operation: Operation, name: str, ref_name: str, kind: str, logger_cls: Any,
-    fqn: str, index_of_arg: int = 0,
-) -> None:  # fmt: skip
-    """A logger of the values of `node` that nothing takes from."""
-    taken = dict(into.named_children())
-    place = next(full for i in range(len(taken) + 1) if (full := f"{node.name}_ns_logger_{i}") not in taken)
-    logger = logger_cls(
-        operation.node.name, node.name, name, ref_name, target_type(into, node), target_type(model, operation.node), kind, 0, index_of_arg,
-        fqn,
-    )  # fmt: skip
-    into.add_submodule(place, logger)
-    with into.graph.inserting_after(node):
-        into.graph.create_node("call_module", place, (node,), {}, place)
 
 
 def extract_shadow_logger_info(
@@ -510,12 +507,6 @@ def _for_one(mapping: Any, path: str, kind: Any) -> Any:
 
     found = mapping.object_type_qconfigs.get(kind, mapping.global_qconfig)
     return QConfigMapping().set_global(mapping.module_name_qconfigs.get(path, found))
-
-
-def _place(model: GraphModule, name: str, module: Module, operands: tuple[Any, ...], after: Node) -> Node:
-    model.add_submodule(name, module)
-    with model.graph.inserting_after(after):
-        return model.graph.create_node("call_module", name, operands, {}, name)
 
 
 def _logger(kind: Any, operation: Operation, node: Node, model: GraphModule, number: int, k: int, fqn: str, qconfig: str) -> Any:

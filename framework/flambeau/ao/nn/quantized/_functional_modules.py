@@ -139,7 +139,7 @@ class QFunctional(ScaledModule):
 
     def add_relu(self, x: Tensor, y: Tensor) -> Tensor:
         """``relu(x + y)``."""
-        return self.activation_post_process(operations.add_relu(x, y, self.scale, self.zero_point))
+        return self.activation_post_process(F.relu(operations.add(x, y, self.scale, self.zero_point)))
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         """``x @ y``."""

@@ -44,9 +44,8 @@ def linear(
 def _linear(
     input: Tensor, weight: Tensor, bias: Tensor | None, scale: float, zero_point: int, relu: bool = False, dtype: Any = fb.quint8
 ) -> Tensor:
-    return contracted(
-        "linear", input, weight, bias, scale, zero_point, F.linear, weight.shape[-1], -1, 0, input.dtype if dtype is None else dtype, relu
-    )
+    kind = input.dtype if dtype is None else dtype
+    return contracted("linear", input, weight, bias, float(scale), int(zero_point), F.linear, weight.shape[-1], -1, 0, kind, relu)
 
 
 def _conv(
@@ -65,7 +64,7 @@ def _conv(
         return function(x, w, None, padding=reach, **options)
 
     terms = weight.numel() // weight.shape[1 if transposed else 0]
-    return contracted(said, input, weight, bias, scale, zero_point, sums, terms, -1 - spatial, 0, dtype, relu)
+    return contracted(said, input, weight, bias, float(scale), int(zero_point), sums, terms, -1 - spatial, 0, dtype, relu)
 
 
 def _check_conv(said: str, dims: int, input: Tensor, weight: Tensor, padding_mode: str) -> None:

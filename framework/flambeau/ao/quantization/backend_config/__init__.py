@@ -135,8 +135,8 @@ class BackendPatternConfig:
         self._input_type_to_index: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        said = {name: value for name, value in self.to_dict().items() if value not in ([], {})}
-        return f"BackendPatternConfig({said})"
+        entries = {name: value for name, value in self.to_dict().items() if value not in ([], {})}
+        return f"BackendPatternConfig({entries})"
 
     def set_pattern(self, pattern: Any) -> BackendPatternConfig:
         """Say which operations it is about; see the class."""
@@ -290,21 +290,21 @@ class BackendConfig:
 
 def constraints_met(constraints: DTypeWithConstraints, observer: Any) -> bool:
     """Whether the scale, zero point and integers that `observer` gives are those that `constraints` allow."""
-    said = {field.name: getattr(constraints, field.name) for field in fields(constraints)}
+    limits = {field.name: getattr(constraints, field.name) for field in fields(constraints)}
     low, high = getattr(observer, "quant_min", None), getattr(observer, "quant_max", None)
-    if said["quant_min_lower_bound"] is not None and (low is None or low < said["quant_min_lower_bound"]):
+    if limits["quant_min_lower_bound"] is not None and (low is None or low < limits["quant_min_lower_bound"]):
         return False
-    if said["quant_max_upper_bound"] is not None and (high is None or high > said["quant_max_upper_bound"]):
+    if limits["quant_max_upper_bound"] is not None and (high is None or high > limits["quant_max_upper_bound"]):
         return False
     inner = getattr(observer, "activation_post_process", observer)
-    if said["scale_min_lower_bound"] is not None and float(getattr(inner, "eps", 0.0)) < said["scale_min_lower_bound"]:
+    if limits["scale_min_lower_bound"] is not None and float(getattr(inner, "eps", 0.0)) < limits["scale_min_lower_bound"]:
         return False
-    if said["scale_exact_match"] is None:
+    if limits["scale_exact_match"] is None:
         return True
     fixed = inner.calculate_qparams() if hasattr(inner, "scale") and hasattr(inner, "zero_point") else None
     if fixed is None:
         return False
-    return float(fixed[0]) == said["scale_exact_match"] and int(fixed[1]) == said["zero_point_exact_match"]
+    return float(fixed[0]) == limits["scale_exact_match"] and int(fixed[1]) == limits["zero_point_exact_match"]
 
 
 def __getattr__(name: str) -> Any:

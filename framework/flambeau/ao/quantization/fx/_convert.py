@@ -258,8 +258,7 @@ def _lower(model: GraphModule, nodes: list[Node], entry: Quantized) -> None:
         _take_quantized(first)
         _give_quantized(model, first)
         return
-    relu = len(nodes) == 2
-    made_node = lower_function(model, first, step, relu, entry.config._input_type_to_index)
+    made_node = lower_function(model, nodes, step)
     if made_node is not None:
         step.replace_all_uses_with(made_node)
         model.graph.erase_node(step)

@@ -17,6 +17,7 @@ from ...nn.intrinsic.quantized import dynamic as joined_dynamic
 from ...nn.quantized import _operations as operations
 from ...nn.quantized import dynamic, functional, reference
 from ..backend_config import DTypeConfig
+from ._patterns import module_of
 
 __all__ = ["lower_function", "lower_module", "result_is_quantized"]
 
@@ -46,22 +47,21 @@ _AS_IT_IS: set[Any] = {
     "sigmoid", "tanh",
 }  # fmt: skip
 
-# By whether a ReLU follows.
-_OF_TWO: dict[Any, tuple[Any, Any]] = {
-    operator.add: (operations.add, operations.add_relu), fb.add: (operations.add, operations.add_relu),
-    operator.mul: (operations.mul, operations.mul_relu), fb.mul: (operations.mul, operations.mul_relu),
-    fb.matmul: (operations.matmul, None),
+_OF_TWO: dict[Any, Any] = {
+    operator.add: operations.add, fb.add: operations.add, operator.mul: operations.mul, fb.mul: operations.mul,
+    fb.matmul: operations.matmul,
 }  # fmt: skip
-_WITH_NUMBER: dict[Any, tuple[Any, Any]] = {
-    operator.add: (operations.add_scalar, operations.add_scalar_relu), fb.add: (operations.add_scalar, operations.add_scalar_relu),
-    operator.mul: (operations.mul_scalar, operations.mul_scalar_relu), fb.mul: (operations.mul_scalar, operations.mul_scalar_relu),
+_WITH_NUMBER: dict[Any, Any] = {
+    operator.add: operations.add_scalar, fb.add: operations.add_scalar, operator.mul: operations.mul_scalar, fb.mul: operations.mul_scalar
 }  # fmt: skip
 _ACTIVATIONS: dict[Any, tuple[Any, tuple[str, ...]]] = {
     F.elu: (functional.elu, ("alpha",)), F.hardswish: (functional.hardswish, ()),
-    F.leaky_relu: (operations.leaky_relu, ("negative_slope",)),
+    F.leaky_relu: (functional.leaky_relu, ("negative_slope",)),
 }  # fmt: skip
-_WEIGHTED: dict[Any, Any] = {F.linear: operations.linear, F.conv1d: operations.conv1d, F.conv2d: operations.conv2d,
-                             F.conv3d: operations.conv3d}  # fmt: skip
+_WEIGHTED: dict[Any, Any] = {
+    F.linear: functional.linear, F.conv1d: functional.conv1d, F.conv2d: functional.conv2d, F.conv3d: functional.conv3d
+}  # fmt: skip
+_RELUS = (F.relu, fb.relu)
 
 
 def lower_module(module: Any, scale: tuple[float, int] | None, dtypes: DTypeConfig) -> Any:
@@ -93,60 +93,57 @@ def result_is_quantized(kind: Any, node: Node) -> bool:
     return kind in _AS_IT_IS and not node.kwargs.get("return_indices") and not node.kwargs.get("inplace")
 
 
-def lower_function(model: GraphModule, node: Node, step: Node, relu: bool, places: dict[str, int]) -> Node | None:
-    """A call with quantized operands in the place of `node`, and of a ReLU after it; None where there is none.
+def lower_function(model: GraphModule, nodes: list[Node], step: Node) -> Node | None:
+    """A call with quantized operands in the place of `nodes`, a function alone or with a ReLU after it; None where there is none.
 
     Args:
         step: what quantizes the result.
-        places: where `node` takes its "weight" and "bias".
     """
+    if len(nodes) > 2 or any(type(module_of(model, node)) is not nn.ReLU and node.target not in _RELUS for node in nodes[1:]):
+        return None
+    with model.graph.inserting_before(step):
+        made = _lower_call(model, nodes[0], {"scale": step.args[1], "zero_point": step.args[2]})
+        return made if made is None or len(nodes) == 1 else model.graph.call_function(F.relu, (made,))
+
+
+def _lower_call(model: GraphModule, node: Node, scale: dict[str, Any]) -> Node | None:
+    """The call with quantized operands, whose result has `scale`."""
     graph, kind = model.graph, node.target
-    scale: tuple[Any, ...] = step.args[1:3]
-
-    def quantized(x: Any) -> Any:
-        return x.args[0]
-
     if kind in _WEIGHTED:
-        return _lower_weighted(model, node, step, relu)
-    if kind in _ACTIVATIONS and not relu:
+        return _lower_weighted(model, node, scale)
+    if kind in _ACTIVATIONS:
         function, names = _ACTIVATIONS[kind]
         given = {name: node.kwargs[name] for name in names if name in node.kwargs}
-        with graph.inserting_before(step):
-            return graph.call_function(function, (quantized(node.args[0]), *scale), given)
+        return graph.call_function(function, (_before(node.args[0]),), {**given, **scale})
     tensors = [x for x in node.args if isinstance(x, Node)]
     if len(node.args) != 2 or node.kwargs:
         return None
-    with graph.inserting_before(step):
-        if len(tensors) == 2 and kind in _OF_TWO and _OF_TWO[kind][relu] is not None:
-            return graph.call_function(_OF_TWO[kind][relu], (*map(quantized, tensors), *scale))
-        if len(tensors) == 1 and kind in _WITH_NUMBER:
-            number = next(x for x in node.args if not isinstance(x, Node))
-            return graph.call_function(_WITH_NUMBER[kind][relu], (quantized(tensors[0]), number))
+    if len(tensors) == 2 and kind in _OF_TWO:
+        return graph.call_function(_OF_TWO[kind], tuple(map(_before, tensors)), scale)
+    if len(tensors) == 1 and kind in _WITH_NUMBER:
+        number = next(x for x in node.args if not isinstance(x, Node))
+        return graph.call_function(_WITH_NUMBER[kind], (_before(tensors[0]), number))
     return None
 
 
-def _lower_weighted(model: GraphModule, node: Node, step: Node, relu: bool) -> Node | None:
+def _before(node: Any) -> Any:
+    """The quantized tensor whose numbers `node` gives."""
+    return node.args[0]
+
+
+def _lower_weighted(model: GraphModule, node: Node, scale: dict[str, Any]) -> Node | None:
     names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    weight = given["weight"].args[0]
-    source = weight.args[0]
+    weight = _before(given["weight"])
+    source, *qparams = weight.args
     if source.op != "get_attr" or isinstance(given.get("padding"), str):
         return None
-    value = model
+    value: Any = model
     for part in str(source.target).split("."):
         value = getattr(value, part)
-    qparams = [getattr(model, str(x.target)) for x in weight.args[1:3]]
-    rest = weight.args[3:]
-    with fb.no_grad():
-        if weight.target is fb.quantize_per_channel:
-            packed = fb.quantize_per_channel(value.detach(), *qparams, *rest)
-        else:
-            packed = fb.quantize_per_tensor(value.detach(), *qparams, *rest)
+    packed = weight.target(value.detach(), *(getattr(model, str(x.target)) if isinstance(x, Node) else x for x in qparams))
     count = sum(1 for name, _ in model.named_buffers() if name.startswith("_packed_weight_"))
     model.register_buffer(f"_packed_weight_{count}", packed)
-    keywords = {name: value for name, value in given.items() if name not in ("input", "weight")}
-    with model.graph.inserting_before(step):
-        held = model.graph.get_attr(f"_packed_weight_{count}")
-        return model.graph.call_function(
-            _WEIGHTED[node.target], (given["input"].args[0], held, *step.args[1:3]), {**keywords, "relu": relu}
-        )
+    operands = (_before(given.pop("input")), model.graph.get_attr(f"_packed_weight_{count}"))
+    del given["weight"]
+    return model.graph.call_function(_WEIGHTED[node.target], operands, {"bias": None, **given, **scale})

@@ -12,10 +12,10 @@ __all__ = ["ConvertCustomConfig", "FuseCustomConfig", "PrepareCustomConfig", "St
 _KINDS = ("static", "dynamic", "weight_only")
 
 
-def _by_kind(said: dict[Any, Any]) -> dict[str, dict[Any, Any]]:
+def _by_kind(mappings: dict[Any, Any]) -> dict[str, dict[Any, Any]]:
     """The mapping with the ways of quantization as text. Raises: ValueError for others."""
     found = {}
-    for kind, mapping in said.items():
+    for kind, mapping in mappings.items():
         name = kind if isinstance(kind, str) else kind.name.lower()
         if name not in _KINDS:
             raise ValueError(f"a way of quantization is one of {_KINDS}, got {kind!r}")
