@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
 import threading
 
 import pytest
@@ -409,3 +411,62 @@ def test_an_autocast_product_has_the_bits_of_the_casted_one_whatever_ran_before(
             made.append(a @ b)
 
         assert all(m.dtype is dtype and m.equal(other) for m in made)
+
+
+class StandIn:
+    """No tensor: what is asked of it is noted."""
+
+    asked: list = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.asked.append(func)
+        return "answered"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dequantize", "embedding_bag", "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine", "get_device", "gru",
+        "gru_cell", "lstm", "lstm_cell", "native_dropout", "nn.init.constant_", "nn.init.kaiming_uniform_", "nn.init.normal_",
+        "nn.init.uniform_", "norm_except_dim", "poisson_nll_loss", "quantize_per_channel", "quantize_per_tensor",
+        "quantize_per_tensor_dynamic", "rnn_relu", "rnn_tanh_cell", "sym_float", "sym_ite", "sym_max", "sym_sqrt", "sym_sum",
+        "unsafe_split_with_sizes",
+    ],
+)  # fmt: skip
+def test_functions_that_are_no_ops_ask_their_arguments_classes(name):
+    function = operator.attrgetter(name)(fb)
+    needed = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    StandIn.asked.clear()
+    assert function(*[StandIn() for _ in needed]) == "answered"
+    assert StandIn.asked == [function]                # as programs know it
+    assert overrides.resolve_name(function) == f"torch.{name}"
+    assert function in overrides.get_testing_overrides()
+
+
+def test_modes_see_native_functions_as_one():
+    seen = []
+
+    class Note(overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x = fb.ones(3)
+    with Note():
+        fb.native_dropout(x, 0.5, True)
+        fb.quantize_per_tensor(x, 0.1, 0, fb.quint8)
+    assert seen == [fb.native_dropout, fb.quantize_per_tensor]
+
+
+def test_the_function_of_a_type_has_its_name(plain):
+    names = []
+
+    class Noting(fb.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            names.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs)
+
+    fb.ones(2).as_subclass(Noting).type()
+    assert names == ["type"]

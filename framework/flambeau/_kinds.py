@@ -109,12 +109,12 @@ class KindArray:
         """Whether elements lie in memory in the order of `memory_format`."""
         return False
 
-    def store(self, said: str, target: Any, result: Any) -> Any:
+    def store(self, caller: str, target: Any, result: Any) -> Any:
         """Let `target`, which has this array, be what the tensor `result` is; returns `target`. Raises: RuntimeError if it cannot be."""
         raise NotImplementedError
 
-    def plain(self, said: str) -> Any:
-        """A tensor of strided memory with the same elements, for `said` to read."""
+    def plain(self, caller: str) -> Any:
+        """A tensor of strided memory with the same elements, for `caller` to read."""
         raise NotImplementedError
 
     def zeros(self, dtype: Any, place: Any) -> Any:

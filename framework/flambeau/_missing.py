@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 # A dict for its order: the first time a line asks is the one that counts.
 _asked: dict[Asked, None] = {}
 # What was said to each place that asked for an attribute.
-_said: dict[Any, str] = {}
+_messages: dict[Any, str] = {}
 
 
 def noted() -> list[Asked]:
@@ -77,12 +77,12 @@ def attribute_error(owner: str, name: str, obj: Any = None) -> AttributeError:
     frame = _asking_frame(sys._getframe(1))
     # Packages ask for the same names again for every model they make.
     place = None if frame is None else (owner, name, frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
-    said = None if place is None else _said.get(place)
-    if said is None:
-        said = _why_missing(owner, name, obj, frame)
+    message = None if place is None else _messages.get(place)
+    if message is None:
+        message = _why_missing(owner, name, obj, frame)
         if place is not None:
-            _said[place] = said
-    return AttributeError(said, name=name, obj=obj)
+            _messages[place] = message
+    return AttributeError(message, name=name, obj=obj)
 
 
 def _why_missing(owner: str, name: str, obj: Any, frame: FrameType | None) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 
 import flambeau as fb
 
-from . import _missing
+from . import _missing, _symbolic
 from ._arrays import ndarray
 from ._state import left_alone
+from ._subclass import overridable_function
 from ._symbolic import SymBool, SymInt
 from .ops.pointwise import activation
 from .tensor import wrap
@@ -25,7 +26,8 @@ __all__ = [
     "fake_quantize_per_tensor_affine", "frobenius_norm", "get_device", "gru", "gru_cell", "hinge_embedding_loss",
     "is_vulkan_available", "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "native_dropout", "norm_except_dim",
     "nuclear_norm", "pairwise_distance", "pdist", "poisson_nll_loss", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell",
-    "segment_reduce", "spmm", "triplet_margin_loss", "unsafe_split_with_sizes",
+    "segment_reduce", "spmm", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum",
+    "triplet_margin_loss", "unsafe_split_with_sizes",
 ]  # fmt: skip
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -104,11 +106,13 @@ def _sample_dirichlet(self: Any, generator: Any = None) -> Any:
     return dirichlet_numbers.function(self, generator)
 
 
+@overridable_function
 def dsmm(input: Any, mat2: Any) -> Any:
     """The product of a sparse matrix and one that is not."""
     return fb.mm(input, mat2)
 
 
+@overridable_function
 def hsmm(input: Any, mat2: Any) -> Any:
     """The product of a sparse matrix and one that is not, with sparse rows; see `hspmm`."""
     return fb.hspmm(input, mat2)
@@ -117,27 +121,32 @@ def hsmm(input: Any, mat2: Any) -> Any:
 # -- distances, losses ---------------------------------------------------------------------------------------------------
 
 
+@overridable_function
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """See `nn.functional.bilinear`."""
     return fb.nn.functional.bilinear(input1, input2, weight, bias)
 
 
+@overridable_function
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """See `nn.functional.cosine_similarity`."""
     return fb.nn.functional.cosine_similarity(x1, x2, dim, eps)
 
 
+@overridable_function
 def pdist(input: Any, p: float = 2) -> Any:
     """See `nn.functional.pdist`."""
     return fb.nn.functional.pdist(input, p)
 
 
+@overridable_function
 def pairwise_distance(x1: Any, x2: Any, p: float = 2, eps: float = 1e-6, keepdim: bool = False) -> Any:
     """See `nn.functional.pairwise_distance`."""
     return fb.nn.functional.pairwise_distance(x1, x2, p, eps, keepdim)
 
 
 
+@overridable_function
 def ctc_loss(
     log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 0,
     zero_infinity: bool = False,
@@ -147,6 +156,7 @@ def ctc_loss(
     return fb.nn.functional.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, word, zero_infinity)
 
 
+@overridable_function
 def kl_div(input: Any, target: Any, reduction: int = 0, *, log_target: bool = False) -> Any:
     """See `nn.functional.kl_div`; `reduction` is 0, 1 or 2 for "none", "mean" over all elements, or "sum"."""
     # `nn.functional.kl_div` warns that its mean is not the divergence; the operator does not.
@@ -155,6 +165,7 @@ def kl_div(input: Any, target: Any, reduction: int = 0, *, log_target: bool = Fa
     return loss if word == "none" else getattr(loss, word)()
 
 
+@overridable_function
 def binary_cross_entropy_with_logits(
     input: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = 0
 ) -> Any:
@@ -164,30 +175,35 @@ def binary_cross_entropy_with_logits(
     return loss(input, target, weight, pos_weight=pos_weight, reduction=word)
 
 
+@overridable_function
 def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: int = 0) -> Any:
     """See `nn.functional.cosine_embedding_loss`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
     word = _word("cosine_embedding_loss", reduction)
     return fb.nn.functional.cosine_embedding_loss(input1, input2, target, margin=margin, reduction=word)
 
 
+@overridable_function
 def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, reduction: int = 0) -> Any:
     """See `nn.functional.hinge_embedding_loss`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
     word = _word("hinge_embedding_loss", reduction)
     return fb.nn.functional.hinge_embedding_loss(input, target, margin=margin, reduction=word)
 
 
+@overridable_function
 def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: int = 0) -> Any:
     """See `nn.functional.margin_ranking_loss`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
     word = _word("margin_ranking_loss", reduction)
     return fb.nn.functional.margin_ranking_loss(input1, input2, target, margin=margin, reduction=word)
 
 
+@overridable_function
 def poisson_nll_loss(input: Any, target: Any, log_input: bool, full: bool, eps: float, reduction: int) -> Any:
     """See `nn.functional.poisson_nll_loss`; `reduction` is 0, 1 or 2 for "none", "mean" or "sum"."""
     word = _word("poisson_nll_loss", reduction)
     return fb.nn.functional.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=word)
 
 
+@overridable_function
 def triplet_margin_loss(
     anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
     reduction: int = 0,
@@ -201,6 +217,7 @@ def triplet_margin_loss(
 # -- embeddings ----------------------------------------------------------------------------------------------------------
 
 
+@overridable_function
 def embedding_bag(
     weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
     per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int | None = None,
@@ -237,6 +254,7 @@ def _rows_of_maxima(bags: Any, weight: Any, indices: Any, bag_of: Any, padding_i
     return rows
 
 
+@overridable_function
 def embedding_renorm_(input: Any, indices: Any, max_norm: float, norm_type: float) -> Any:
     """Scale the rows of `input` that `indices` name down to `max_norm` where their `norm_type`-norm is larger, in place."""
     with fb.no_grad():  # a lookup scales the rows it names
@@ -265,6 +283,7 @@ def _recurrent_layers(
 
 
 
+@overridable_function
 def lstm(input: Any, *args: Any) -> tuple[Any, Any, Any]:
     """The layers of `nn.LSTM`.
 
@@ -288,16 +307,19 @@ def _one_state(mode: str, input: Any, args: Sequence[Any]) -> tuple[Any, Any]:
     return out, last[0]
 
 
+@overridable_function
 def gru(input: Any, *args: Any) -> tuple[Any, Any]:
     """The layers of `nn.GRU`; arguments as of `lstm`, with one tensor for `hx`. Returns: outputs, last h."""
     return _one_state("GRU", input, args)
 
 
+@overridable_function
 def rnn_tanh(input: Any, *args: Any) -> tuple[Any, Any]:
     """The layers of `nn.RNN` with tanh; arguments as of `gru`. Returns: outputs, last h."""
     return _one_state("RNN_TANH", input, args)
 
 
+@overridable_function
 def rnn_relu(input: Any, *args: Any) -> tuple[Any, Any]:
     """The layers of `nn.RNN` with relu; arguments as of `gru`. Returns: outputs, last h."""
     return _one_state("RNN_RELU", input, args)
@@ -309,22 +331,26 @@ def _cell(mode: str, input: Any, state: tuple[Any, ...], weights: tuple[Any, ...
     return step(mode, input, state, Weights(*weights))
 
 
+@overridable_function
 def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> tuple[Any, Any]:
     """One step of `nn.LSTMCell` from the state `hx`, a pair; weights `w_ih`, `w_hh`, `b_ih`, `b_hh`. Returns: h and c."""
     h, c = _cell("LSTM", input, tuple(hx), (w_ih, w_hh, b_ih, b_hh))
     return h, c
 
 
+@overridable_function
 def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """One step of `nn.GRUCell` from the state `hx`; weights `w_ih`, `w_hh`, `b_ih`, `b_hh`. Returns: h."""
     return _cell("GRU", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
 
 
+@overridable_function
 def rnn_tanh_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """One step of `nn.RNNCell` with tanh from the state `hx`; weights `w_ih`, `w_hh`, `b_ih`, `b_hh`. Returns: h."""
     return _cell("RNN_TANH", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
 
 
+@overridable_function
 def rnn_relu_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
     """One step of `nn.RNNCell` with relu from the state `hx`; weights `w_ih`, `w_hh`, `b_ih`, `b_hh`. Returns: h."""
     return _cell("RNN_RELU", input, (hx,), (w_ih, w_hh, b_ih, b_hh))[0]
@@ -338,6 +364,7 @@ _SEGMENT_REDUCTIONS = {
 }  # fmt: skip
 
 
+@overridable_function
 def segment_reduce(
     data: Any, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0, unsafe: bool = False,
     initial: Any = None,
@@ -404,6 +431,7 @@ def _segments(data: Any, bounds: list[int], reduce: str, initial: Any) -> Any:
     return fb.stack(made) if made else data.new_zeros((0, *data.shape[1:]))
 
 
+@overridable_function
 def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
     """The `pow`-norm of `v` over all dimensions but `dim` (-1: over all), with their sizes 1."""
     if dim == -1:
@@ -417,11 +445,13 @@ def _weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
     return v * (g / norm_except_dim(v, 2, dim))
 
 
+@overridable_function
 def frobenius_norm(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
     """The square root of the sum of squares over `dim`, all dimensions where it is empty."""
     return fb.linalg.vector_norm(input, 2, dim if isinstance(dim, int) or dim else None, keepdim)
 
 
+@overridable_function
 def nuclear_norm(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """The sum of singular values of the matrices in the two dimensions `dim`, the only two where it is not given."""
     if isinstance(dim, bool):
@@ -432,6 +462,7 @@ def nuclear_norm(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
 # -- the rest ------------------------------------------------------------------------------------------------------------
 
 
+@overridable_function
 def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     """`input` with elements zeroed with probability `p` and the others scaled by ``1 / (1 - p)``, and the mask of the others.
 
@@ -443,6 +474,7 @@ def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
     return input * mask * (0.0 if p == 1 else 1 / (1 - p)), mask
 
 
+@overridable_function
 def spmm(input: Any, mat2: Any) -> Any:
     """The product of two matrices. See `mm`."""
     return fb.mm(input, mat2)
@@ -467,11 +499,13 @@ def _grouped_mm(input: Any, mat2: Any, offs: Any = None, bias: Any = None, out_d
     return done if len(done) == len(input) else fb.cat([done, done.new_zeros(len(input) - len(done), done.shape[1])])
 
 
+@overridable_function
 def unsafe_split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
     """Copies of the parts that `split_with_sizes` gives, of sizes `split_sizes` along `dim`."""
     return tuple(part.clone() for part in fb.split_with_sizes(input, split_sizes, dim))
 
 
+@overridable_function
 def get_device(input: Any) -> int:
     """The number of the device of `input`, -1 for the CPU."""
     return input.get_device()
@@ -536,6 +570,7 @@ def _steps(input: Any, scale: Any, zero_point: Any) -> Any:
     return fb.round(input * inverse) + zero_point     # so halves go to the even number of steps from the zero point
 
 
+@overridable_function
 def fake_quantize_per_tensor_affine(input: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Any:
     """`input` rounded to ``(q - zero_point) * scale`` for integers q from `quant_min` to `quant_max`; nan to the lowest.
 
@@ -550,6 +585,7 @@ def fake_quantize_per_tensor_affine(input: Any, scale: Any, zero_point: Any, qua
     return _rounding().apply(input, scale, zero_point, quant_min, quant_max)
 
 
+@overridable_function
 def fake_quantize_per_channel_affine(
     input: Any, scale: Any, zero_point: Any, axis: int, quant_min: int, quant_max: int
 ) -> Any:
@@ -639,3 +675,18 @@ def _check_tensor_all_with(error_type: type[Exception], cond: Any, message: Any 
 def _check_tensor_all(cond: Any, message: Any = None) -> None:
     """As `_check`, for all elements of a tensor."""
     _check_tensor_all_with(RuntimeError, cond, message)
+
+
+# -- numbers that may be symbols -----------------------------------------------------------------------------------------
+
+
+def _of_numbers(fn: Any) -> Any:
+    """A public function of numbers: what stands in for one, as a Proxy does, has a say in it."""
+    made = overridable_function(fn)
+    made.__module__ = "flambeau"
+    return made
+
+
+sym_float, sym_int, sym_not = _of_numbers(_symbolic.sym_float), _of_numbers(_symbolic.sym_int), _of_numbers(_symbolic.sym_not)
+sym_max, sym_min, sym_ite = _of_numbers(_symbolic.sym_max), _of_numbers(_symbolic.sym_min), _of_numbers(_symbolic.sym_ite)
+sym_sum, sym_sqrt = _of_numbers(_symbolic.sym_sum), _of_numbers(_symbolic.sym_sqrt)

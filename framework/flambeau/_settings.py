@@ -90,12 +90,12 @@ def alert_not_deterministic(caller: str) -> None:
     """
     if not _deterministic:
         return
-    said = f"{caller} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"
+    message = f"{caller} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True"
     if _warn_only:
-        _warn.warn(f"{said}, warn_only=True)'.")
+        _warn.warn(f"{message}, warn_only=True)'.")
         return
     raise RuntimeError(
-        f"{said})'. You can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's "
+        f"{message})'. You can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's "
         "acceptable for your application."
     )
 

@@ -71,7 +71,27 @@ def _resolved(cls: type, name: str) -> Any:
 
 
 def overridable(fn: Any) -> Any:
-    """`fn`, asking modes and the classes of its arguments first; handlers are given `fn` itself."""
+    """The method `fn`, asking modes and the classes of its arguments first; handlers are given `fn` itself, as Tensor has it."""
+    return _asking(fn, fn)
+
+
+# Functions that ask although they are no ops, by their names below the package.
+OVERRIDABLE: dict[str, Any] = {}
+
+
+def overridable_function(fn: Any) -> Any:
+    """A decorator for public functions that are no ops: modes and the classes of arguments are asked first, of what is returned here."""
+    asking = _asking(fn)
+    home = fn.__module__.removeprefix("flambeau.")
+    OVERRIDABLE[f"{home}.{fn.__name__}" if home in _WITH_FUNCTIONS else fn.__name__] = asking
+    return asking
+
+
+_WITH_FUNCTIONS = ("nn.init",)                        # modules whose functions have their names there, not in the package
+
+
+def _asking(fn: Any, shown: Any = None) -> Any:
+    """`fn`, asking modes and the classes of its arguments first; handlers are given `shown`, or what is returned."""
 
     @functools.wraps(fn)
     def asking(*args: Any, **kwargs: Any) -> Any:
@@ -79,7 +99,7 @@ def overridable(fn: Any) -> Any:
 
         classes = _dispatch.overriding_classes((*args, *kwargs.values()))
         if classes or _local.calls.modes:
-            return _dispatch.dispatch_torch_function(fn, classes, args, kwargs)
+            return _dispatch.dispatch_torch_function(shown or asking, classes, args, kwargs)
         return fn(*args, **kwargs)
 
     return asking

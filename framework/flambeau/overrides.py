@@ -167,8 +167,21 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
         home = import_module(f"flambeau.{name}" if name else "flambeau")
         names = {*_derive.function_names(name), *(() if name else _subclass.creation_functions())}
         found[home] = [fn for n in sorted(names) if callable(fn := getattr(home, n, None)) and fn not in get_ignored_functions()]
+    for name, fn in _overridable_functions().items():
+        home = import_module(f"flambeau.{name.rpartition('.')[0]}".rstrip("."))
+        found.setdefault(home, []).append(fn)
     found[Tensor] = [*_tensor_methods().values()]
     return found
+
+
+def _overridable_functions() -> dict[str, Any]:
+    """Functions that ask although they are no ops, by their names below the package."""
+    from importlib import import_module
+
+    _derive.load_all()
+    for name in ("_native_functions", "nn.init"):     # what else has some
+        import_module(f"flambeau.{name}")
+    return _subclass.OVERRIDABLE
 
 
 def _tensor_methods() -> dict[str, Any]:
@@ -273,6 +286,7 @@ def _names() -> dict[Any, str]:
             found[op.function] = f"torch.Tensor.{op.name}"
     import flambeau
 
+    found |= {fn: f"torch.{name}" for name, fn in _overridable_functions().items()}
     for name in (*_subclass.creation_functions(), *_IGNORED):
         found.setdefault(getattr(flambeau, name), f"torch.{name}")
     return found

@@ -641,11 +641,11 @@ class _ClassOfDtype(type):
         return type(instance) is TypedStorage and instance.dtype is cls.dtype and instance.device.type == "cpu"
 
     def __call__(cls, *args: Any, wrap_storage: Any = None, dtype: Any = None, device: Any = None, _internal: bool = False) -> Any:
-        said = f"{cls.__name__} received an invalid combination of arguments: it takes a size, a sequence, or wrap_storage alone"
+        message = f"{cls.__name__} received an invalid combination of arguments: it takes a size, a sequence, or wrap_storage alone"
         if len(args) > 1 or dtype is not None or device is not None or (wrap_storage is not None and args):
-            raise RuntimeError(said)
+            raise RuntimeError(message)
         if wrap_storage is not None and not isinstance(wrap_storage, UntypedStorage):
-            raise TypeError(f"{said}, an UntypedStorage; got {type(wrap_storage).__name__}")
+            raise TypeError(f"{message}, an UntypedStorage; got {type(wrap_storage).__name__}")
         return TypedStorage(*args, wrap_storage=wrap_storage, dtype=cls.dtype)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import logging
 import pathlib
 import subprocess
 import sys
@@ -182,3 +183,17 @@ def test_a_function_with_a_backend_of_its_own_is_explained() -> None:
     found = f.explain()
     assert [(segment.calls, len(segment.operations), segment.bytes_at_most) for segment in found.segments] == [(3, 2, None)]
     assert "bytes at a time" not in str(found) + found.html()
+
+
+def test_what_is_recorded_is_told_when_asked_for(capsys):
+    fb._logging.set_logs(dynamo=logging.DEBUG, inductor=logging.INFO)
+    try:
+        fb.compile(lambda x: (x * 2).exp() + x)(fb.ones(64, 64))
+    finally:
+        fb._logging.set_logs()
+    told = capsys.readouterr().err
+    assert "3 operations recorded, until the end of the function" in told
+    assert "exp" in told
+    assert "kernels for" in told
+    fb.compile(lambda x: (x * 2).exp() + x)(fb.ones(64, 64))
+    assert capsys.readouterr().err == ""

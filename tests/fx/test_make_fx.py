@@ -231,3 +231,29 @@ def test_running_statistics_that_an_operator_writes_are_recorded():
 
     assert mean.equal(expected_mean)
     assert var.equal(expected_var)
+
+
+def test_sparse_tensors_are_recorded_as_they_are():
+    x = fb.eye(3).to_sparse_csr()
+    a, b = fb.arange(6.0).reshape(3, 2), fb.arange(6.0).reshape(2, 3)
+    recorded = make_fx(lambda x, a, b: fb.sparse.sampled_addmm(x, a, b))(x, a, b)
+    assert fb.equal(recorded(x, b.t(), a.t()).to_dense(), fb.sparse.sampled_addmm(x, b.t(), a.t()).to_dense())
+    there_and_back = make_fx(lambda x: (x.to_sparse() * 2).to_dense())(fb.eye(3))
+    assert fb.equal(there_and_back(a), 2 * a)
+    sparse = next(n for n in there_and_back.graph.nodes if "to_sparse" in n.name)
+    assert sparse.meta["tensor_meta"].stride == ()    # there are none
+
+
+def test_quantized_values_are_described():
+    scales, zeros = fb.tensor([0.5, 0.25]), fb.tensor([0, 1])
+
+    class Both(fb.nn.Module):
+        def forward(self, x):
+            return fb.quantize_per_tensor(x, 0.5, 3, fb.quint8), fb.quantize_per_channel(x, scales, zeros, 0, fb.qint8)
+
+    module = fb.fx.symbolic_trace(Both())
+    fb.fx.passes.shape_prop.ShapeProp(module).propagate(fb.ones(2, 3))
+    one, many = (n.meta["tensor_meta"] for n in module.graph.nodes if n.op == "call_function")
+    assert one.is_quantized
+    assert one.qparams == {"qscheme": fb.per_tensor_affine, "scale": 0.5, "zero_point": 3}
+    assert many.qparams == {"qscheme": fb.per_channel_affine, "scale": [0.5, 0.25], "zero_point": [0, 1], "axis": 0}

@@ -150,8 +150,8 @@ def _exported(
     names = {id(leaf): name for name, value in named.items() for leaf in pytree.tree_leaves(value)}
     leaves = pytree.tree_leaves(given)
     tensors = [x for x in leaves if isinstance(x, Tensor)]
-    said = sizes_of_inputs(named, shapes or None)
-    sizes = OpenSizes(tensors, [names.get(id(x), "a default") for x in tensors], said, ConstraintViolationError)
+    declared = sizes_of_inputs(named, shapes or None)
+    sizes = OpenSizes(tensors, [names.get(id(x), "a default") for x in tensors], declared, ConstraintViolationError)
     contexts = [_context(x, static or mode == "fake", sizes) if isinstance(x, Tensor) else None for x in leaves]
 
     @functools.wraps(target)
@@ -167,7 +167,7 @@ def _exported(
     return ExportResult(gm, list(env.guards))
 
 
-def _context(x: Tensor, static: bool, said: Any) -> Any:
+def _context(x: Tensor, static: bool, declared: Any) -> Any:
     """Which sizes of `x` are symbols, as `mark_dynamic`, `mark_static` and `dynamic_shapes` say."""
     from ..fx.experimental.symbolic_shapes import (
         DimDynamic,
@@ -177,12 +177,12 @@ def _context(x: Tensor, static: bool, said: Any) -> Any:
 
     wanted = set(getattr(x, "_dynamo_dynamic_indices", ()))
     wished = set(getattr(x, "_dynamo_weak_dynamic_indices", ()))
-    fixed = set(getattr(x, "_dynamo_static_indices", ())) | said.closed(x)
+    fixed = set(getattr(x, "_dynamo_static_indices", ())) | declared.closed(x)
     sizes, claims = [], []
     for d in range(x.ndim):
         claims.append(RelaxedUnspecConstraint(False) if d in wanted else None)
         usual = DimDynamic.STATIC if d in fixed or static and d not in wished else DimDynamic.DUCK
-        sizes.append(DimDynamic.DYNAMIC if d in wanted or d in said.of(x) else usual)
+        sizes.append(DimDynamic.DYNAMIC if d in wanted or d in declared.of(x) else usual)
     return StatelessSymbolicContext(sizes, constraint_sizes=claims)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import logging
 import os
 import time
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple
 from .. import _logging
 from ..autograd import tape
 
+_recordings = logging.getLogger("flambeau.compiler")
+_programs = logging.getLogger("flambeau._inductor")
 _graph_breaks = _logging.getArtifactLogger("flambeau.compiler", "graph_breaks")
 _recompiles = _logging.getArtifactLogger("flambeau.compiler", "recompiles")
 _fusion = _logging.getArtifactLogger("flambeau._inductor", "fusion")
@@ -210,6 +213,13 @@ def note(recorder: Any, step: Any, program: Any, why: str) -> None:
     """A recording that ended because of `why` has been made into a `program`."""
     place = tape.users_place()
     program.ended = why, tape.shown_line(place)
+    if _recordings.isEnabledFor(logging.INFO):
+        operations = operations_of(step.path())
+        _recordings.info("%s: %d operations recorded, until %s at %s", recorder.title, len(operations), why, program.ended[1])
+        _recordings.debug("%s: recorded\n%s", recorder.title, "\n".join(operations))
+    if _programs.isEnabledFor(logging.INFO):
+        fused = sum(len(chain.steps) for chain in program.chains)
+        _programs.info("%s: %d kernels for %d of the operations", recorder.title, len(program.chains), fused)
     if why != "the end of the function":
         _graph_breaks.debug("Graph break in %s at %s: %s", recorder.title, program.ended[1], why)
     for above in _above(step):

@@ -75,8 +75,8 @@ class OpenSizes:
         wrong, fixes = self._unsaid_relations(env, fakes)
         made: list[dict[int, tuple[int, int]]] = []
         for x, name_of_input, fake in zip(self.tensors, self.names, fakes, strict=True):
-            said, ranges = self.sizes.get(id(x), {}), {}
-            for d, what in said.items():
+            declared, ranges = self.sizes.get(id(x), {}), {}
+            for d, what in declared.items():
                 if not _is_open(what):
                     continue
                 name = what.__name__ if isinstance(what, Dim) else f"{name_of_input}.shape[{d}]"
@@ -132,8 +132,8 @@ class OpenSizes:
             named = {s: owners[s] for s in guard.expr.free_symbols if s in owners}
             if guard.sloc.by_program and named:
                 names = " and ".join(sorted(named.values()))
-                said = env.written(guard.expr, {s: str(s) for s in guard.expr.free_symbols} | named)
-                wrong.append(f"  - Not all values of {names} satisfy {said}, asked in {guard.sloc.maybe_user_loc}")
+                condition = env.written(guard.expr, {s: str(s) for s in guard.expr.free_symbols} | named)
+                wrong.append(f"  - Not all values of {names} satisfy {condition}, asked in {guard.sloc.maybe_user_loc}")
         return wrong
 
     def relations(self, env: Any, fakes: Any, leaves: list[int]) -> list[Relation]:

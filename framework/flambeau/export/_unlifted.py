@@ -92,8 +92,9 @@ class Relation:
         if eval(self._code, {"__builtins__": {}, **FUNCTIONS}, values):  # of nothing but numbers, see above
             return
         calls = [f"{name}.size()[{d}]" for name, (_, d) in zip(self.names, self.sizes, strict=True)]
-        said = re.sub(r"\bn(\d+)\b", lambda found: calls[int(found[1])], self.text)
-        raise AssertionError(f"Guard failed: {said}, got {', '.join(f'{c} = {n}' for c, n in zip(calls, values.values(), strict=True))}")
+        condition = re.sub(r"\bn(\d+)\b", lambda found: calls[int(found[1])], self.text)
+        got = ", ".join(f"{c} = {n}" for c, n in zip(calls, values.values(), strict=True))
+        raise AssertionError(f"Guard failed: {condition}, got {got}")
 
 
 _OF_NUMBERS = (

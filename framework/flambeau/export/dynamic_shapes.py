@@ -177,15 +177,15 @@ def _walk(path: str, value: Any, spec: Any, found: dict[int, dict[int, Any]]) ->
 
 def _of_tensor(path: str, x: Tensor, spec: Any) -> dict[int, Any]:
     if isinstance(spec, dict):
-        said = spec
+        declared = spec
     elif isinstance(spec, (list, tuple)) and len(spec) == x.ndim:
-        said = dict(enumerate(spec))
+        declared = dict(enumerate(spec))
     else:
         raise UserError(
             f"dynamic_shapes of `{path}`, a Tensor of {x.ndim} dimensions, must be a dict by dimension or a list of {x.ndim}, got {spec!r}"
         )
     made = {}
-    for d, what in said.items():
+    for d, what in declared.items():
         if not isinstance(d, int) or not -x.ndim <= d < x.ndim:
             raise UserError(f"dynamic_shapes of `{path}`: {d!r} is no dimension of a Tensor of {x.ndim}")
         if what is None or isinstance(what, (Dim, _DimHint)):
@@ -224,14 +224,14 @@ class ShapesCollection:
         """
         seen = set()
 
-        def said(x: Any) -> Any:
+        def described(x: Any) -> Any:
             if isinstance(x, Tensor):
                 seen.add(id(x))
                 return self._shapes.get(id(x))
             return None
 
         named = bound_inputs(getattr(m, "forward", m), args, kwargs or {})
-        made = pytree.tree_map(said, named)
+        made = pytree.tree_map(described, named)
         left = set(self._shapes) - seen
         if left:
             raise ValueError(f"ShapesCollection: {len(left)} Tensors with shapes are not among the inputs; were they changed in place?")
@@ -256,12 +256,12 @@ class AdditionalInputs:
         first = bound_inputs(f, args, kwargs or {})
         others = [bound_inputs(f, a, k) for a, k in self._examples]
 
-        def said(x: Any, *more: Any) -> Any:
+        def described(x: Any, *more: Any) -> Any:
             if not isinstance(x, Tensor):
                 return None
             return tuple(Dim.DYNAMIC if any(y.shape[d] != n for y in more) else None for d, n in enumerate(x.shape))
 
-        return pytree.tree_map(said, first, *others)
+        return pytree.tree_map(described, first, *others)
 
     def verify(self, ep: Any) -> None:
         """Run the program `ep` on each example."""

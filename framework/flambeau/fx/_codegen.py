@@ -204,10 +204,10 @@ class _Writer:
             self.global_name(name, obj)
         ending = self._last_uses()
         lines: list[int | None] = []
-        said = None
+        last_place = None
         for node in self.nodes:
             if self.verbose:
-                said = self._say_where(node, said)
+                last_place = self._say_where(node, last_place)
             before = len(self.body)
             self._statement(node)
             if node.op not in ("placeholder", "output"):
@@ -373,13 +373,13 @@ class _Writer:
         names = [repr(n) for n in ended] + ([] if node.users else [repr(node)])
         self.body.append(f";  {' = '.join(names)} = None\n" if names else "\n")
 
-    def _say_where(self, node: Node, said: str | None) -> str | None:
-        """Write a comment with the line of the program that `node` comes from, where it is another than `said`."""
+    def _say_where(self, node: Node, last_place: str | None) -> str | None:
+        """Write a comment with the line of the program that `node` comes from, where it is another than `last_place`."""
         if node.op in ("placeholder", "output"):
-            return said
+            return last_place
         place = _place_of(node.stack_trace) if node.stack_trace else "No stacktrace found for following nodes"
-        if place == said:
-            return said
+        if place == last_place:
+            return last_place
         text = f"# {place}"
         self.body.append(f"\n\033[2m{text}\033[0m\n" if self.colored else f"\n{text}\n")
         return place

@@ -261,11 +261,11 @@ def _warn_of_sizes(env: Any) -> None:
     """Warn, at its line, of what the program itself asked of sizes: it is as it was for the example."""
     for guard in env.guards:
         if guard.sloc.by_program:
-            said = env.written(guard.expr, {s: env.var_to_sources[s][0].name() for s in guard.expr.free_symbols})
+            condition = env.written(guard.expr, {s: env.var_to_sources[s][0].name() for s in guard.expr.free_symbols})
             path, _, line = guard.sloc.maybe_user_loc.rpartition(":")
             warnings.warn_explicit(
                 "jit.trace: the program asks here for a size as a number or truth of Python, which is a constant of the trace; it might "
-                f"not generalize to inputs for which not {said}",
+                f"not generalize to inputs for which not {condition}",
                 TracerWarning, path, int(line),
             )  # fmt: skip
 

@@ -31,8 +31,8 @@ def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """
     function = _find(op) if isinstance(op, str) else op
     name = op if isinstance(op, str) else getattr(op, "__name__", repr(op))
-    said = ", ".join(_say(a) for a in (*args, *kwargs.values()))
-    head = f"{name}({said}): "
+    arguments = ", ".join(_say(a) for a in (*args, *kwargs.values()))
+    head = f"{name}({arguments}): "
     if any(isinstance(a, Tensor) and a.is_cuda for a in (*args, *kwargs.values())):
         raise NotImplementedError("kernels.explain: calls on CUDA are not explained yet; FLAMBEAU_SHOW_KERNELS=name prints their PTX")
     if _kernels.backend() == "numpy":

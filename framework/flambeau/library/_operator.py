@@ -505,12 +505,12 @@ class _Call:
         shapes = [shape(v) for v in found]
         if shapes != self.lengths:
 
-            def said(shapes: list[Any]) -> str:
+            def described(shapes: list[Any]) -> str:
                 return f"({', '.join('*' if n is None else f'a list of {n}' for n in shapes)})"
 
             raise RuntimeError(
-                f"Expected the return from backward to be of the same structure as the inputs. Got: {said(shapes)} (return from "
-                f"backward), {said(self.lengths)} (inputs). Return one gradient or None for each argument of {self.operator.dotted}, "
+                f"Expected the return from backward to be of the same structure as the inputs. Got: {described(shapes)} (return from "
+                f"backward), {described(self.lengths)} (inputs). Return one gradient or None for each argument of {self.operator.dotted}, "
                 "and a list of them for a list of tensors"
             )
         return tuple([g for v, n in zip(found, shapes, strict=True) for g in ((v,) if n is None else v)])

@@ -10,6 +10,8 @@ from typing import Any
 
 import flambeau as fb
 
+from .._subclass import overridable_function
+
 Tensor = fb.Tensor
 
 __all__ = [
@@ -76,12 +78,14 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     raise ValueError(f"calculate_gain: unsupported nonlinearity {nonlinearity!r}")
 
 
+@overridable_function
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Fill `tensor`, which is returned, from the uniform distribution on ``[a, b)``."""
     with fb.no_grad():
         return tensor.uniform_(a, b, generator=generator)
 
 
+@overridable_function
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Fill `tensor`, which is returned, from the normal distribution of this mean and standard deviation `std`."""
     with fb.no_grad():
@@ -146,6 +150,7 @@ def _redraw_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float,
 _no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
 
 
+@overridable_function
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with `val`."""
     with fb.no_grad():
@@ -255,6 +260,7 @@ def _is_empty(tensor: Tensor) -> bool:
     return True
 
 
+@overridable_function
 def kaiming_uniform_(
     tensor: Tensor,
     a: float = 0,

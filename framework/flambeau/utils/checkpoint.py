@@ -627,8 +627,8 @@ class _Selecting(Interpreter):
 
     def keeps(self, operator: Any, args: Any, kwargs: Any) -> bool:
         """What the policy says."""
-        said = self.policy(SelectiveCheckpointContext(is_recompute=self.is_recompute), operator, *args, **kwargs)
-        return said is True or said in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+        decision = self.policy(SelectiveCheckpointContext(is_recompute=self.is_recompute), operator, *args, **kwargs)
+        return decision is True or decision in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 
     def kept(self, op: Any, args: tuple[Any, ...], operator: Any, recorded: bool) -> Any:
         """The result of an operation that is kept, with its history."""

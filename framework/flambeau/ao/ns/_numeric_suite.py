@@ -105,14 +105,14 @@ class Shadow(Module):
         self.orig_module, self.shadow_module = q_module, float_module
         self.dequant, self.logger = DeQuantize(), logger_cls()
 
-    def _both(self, said: str | None, operands: list[Any], *rest: Any) -> Any:
+    def _both(self, method: str | None, operands: list[Any], *rest: Any) -> Any:
         def numbers(x: Any) -> Any:
             if isinstance(x, (list, tuple)):
                 return type(x)(map(numbers, x))
             return x.dequantize() if isinstance(x, Tensor) and x.is_quantized else x
 
         made = [
-            (module if said is None else getattr(module, said))(*given, *rest)
+            (module if method is None else getattr(module, method))(*given, *rest)
             for module, given in ((self.orig_module, operands), (self.shadow_module, [numbers(x) for x in operands]))
         ]
         self.logger(*made)

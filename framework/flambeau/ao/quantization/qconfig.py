@@ -137,11 +137,11 @@ _BACKENDS: dict[str, tuple[bool | None, bool]] = {
 }  # fmt: skip
 
 
-def _backend(said: str, backend: str, version: int, versions: str) -> tuple[bool | None, bool]:
+def _backend(caller: str, backend: str, version: int, versions: str) -> tuple[bool | None, bool]:
     if backend not in _BACKENDS:
         raise AssertionError(f"backend: {backend} not supported. backend must be one of {['fbgemm', 'x86', 'qnnpack', 'onednn']}")
     if str(version) not in versions.split(" or "):
-        raise AssertionError(f"Version number: {version} in {said} is not supported. Version number must be {versions}")
+        raise AssertionError(f"Version number: {version} in {caller} is not supported. Version number must be {versions}")
     return _BACKENDS[backend]
 
 

@@ -102,8 +102,8 @@ class _Receiving:
         self._context = found
         self._received = _Received(peer, message, [])
 
-    def restore(self, said: Any) -> Any:
-        leaf = said[2].requires_grad_()
+    def restore(self, description: Any) -> Any:
+        leaf = description[2].requires_grad_()
         self._received.leaves.append(leaf)
         # The program may write into what it gets, which a leaf does not allow.
         return leaf.clone()

@@ -21,13 +21,13 @@ class CheckpointException(BaseException):
         return self._failures
 
     def __str__(self) -> str:
-        said = [f"CheckpointException ranks:{self._failures.keys()}"]
+        lines = [f"CheckpointException ranks:{self._failures.keys()}"]
         for rank, (error, stack) in self._failures.items():
-            said.append(f"Traceback (most recent call last): (RANK {rank})\n")
+            lines.append(f"Traceback (most recent call last): (RANK {rank})\n")
             if stack:
-                said += stack.format()
-            said += traceback.format_exception_only(type(error), error)
-        return "\n".join([said[0], "".join(said[1:])])
+                lines += stack.format()
+            lines += traceback.format_exception_only(type(error), error)
+        return "\n".join([lines[0], "".join(lines[1:])])
 
 
 def failure_of(error: BaseException) -> tuple[BaseException, traceback.StackSummary]:

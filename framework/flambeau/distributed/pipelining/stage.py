@@ -196,8 +196,8 @@ class PipelineStage:
         else:
             peer = self.stage_index_to_group_rank[before]
             if self._incoming is None:
-                said = self._channel.receive_object(peer, FORWARD, self.stage_index, microbatch)
-                self._incoming = [TensorMeta(tuple(shape), dtype, grad) for shape, dtype, grad in said]
+                described = self._channel.receive_object(peer, FORWARD, self.stage_index, microbatch)
+                self._incoming = [TensorMeta(tuple(shape), dtype, grad) for shape, dtype, grad in described]
             metas = self._incoming
             tensors = [fb.empty(meta.shape, dtype=_dtype(meta.dtype), device=self.device) for meta in metas]
             self._channel.receive(tensors, peer, FORWARD, self.stage_index, microbatch)

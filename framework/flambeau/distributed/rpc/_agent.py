@@ -107,7 +107,7 @@ class Agent:
         self.store, self.timeout, self._start = store, timeout, start
         self.handlers: dict[int, Callable[[Request], Any]] = {}
         self.describe: Callable[[Any, int], Any] = lambda value, to: None
-        self.restore: Callable[[Any, int], Any] = lambda said, peer: None
+        self.restore: Callable[[Any, int], Any] = lambda description, peer: None
         self.contexts: Any = None
         self.on_loss: list[Callable[[int], None]] = []
         self.gone: dict[int, str] = {}
@@ -200,8 +200,8 @@ class Agent:
         def describe(value: Any) -> Any:
             if _names.is_named(value):
                 return ["name", *_names.name_of(value)]
-            said = None if sending is None else sending.describe(value)
-            return self.describe(value, to) if said is None else said
+            description = None if sending is None else sending.describe(value)
+            return self.describe(value, to) if description is None else description
 
         packed = pack(body, describe)
         message = 0 if sending is None else sending.record()
@@ -210,14 +210,14 @@ class Agent:
     def _decode(self, data: Any, peer: int, context: int, message: int) -> Any:
         receiving = self.contexts.receiving(context, message, peer) if message else None
 
-        def restore(said: Any) -> Any:
-            if said[0] == "name":
-                return _names.named(said[1], said[2])
-            if said[0] == "history":
+        def restore(description: Any) -> Any:
+            if description[0] == "name":
+                return _names.named(description[1], description[2])
+            if description[0] == "history":
                 if receiving is None:
                     raise ValueError("rpc: a message has a tensor of an autograd context, and no context")
-                return receiving.restore(said)
-            return self.restore(said, peer)
+                return receiving.restore(description)
+            return self.restore(description, peer)
 
         value = unpack(data, restore)
         if receiving is not None:

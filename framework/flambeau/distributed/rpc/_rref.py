@@ -152,13 +152,14 @@ class References:
                 self._children[fork_id] = (to, value)
         return ["rref", value._owner, list(value._rref_id), list(fork_id), self.agent.me.id]
 
-    def restore(self, said: Any, peer: int) -> Any:
+    def restore(self, description: Any, peer: int) -> Any:
         """The RRef or method that `describe` of the worker `peer` was given."""
-        if said[0] == "method":
-            return Method(said[1], said[2])
-        if said[0] != "rref":
-            raise ValueError(f"rpc: a message has an object of the unknown kind {said[0]!r}")
-        owner, rref_id, fork_id, parent = said[1], GloballyUniqueId(*said[2]), GloballyUniqueId(*said[3]), said[4]
+        if description[0] == "method":
+            return Method(description[1], description[2])
+        if description[0] != "rref":
+            raise ValueError(f"rpc: a message has an object of the unknown kind {description[0]!r}")
+        _, owner, rref_id, fork_id, parent = description
+        rref_id, fork_id = GloballyUniqueId(*rref_id), GloballyUniqueId(*fork_id)
         if owner == self.agent.me.id:
             found: RRef[Any] = RRef._make(self, owner, rref_id, record=self.owned(rref_id))
             self.agent.later(self.agent.tell, parent, ACCEPT, list(fork_id))

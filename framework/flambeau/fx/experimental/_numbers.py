@@ -6,18 +6,8 @@ import math
 import operator
 from typing import Any
 
-from ..._symbolic import (
-    SymBool,
-    SymFloat,
-    SymInt,
-    sym_float,
-    sym_int,
-    sym_ite,
-    sym_max,
-    sym_min,
-    sym_not,
-    sym_sqrt,
-)
+from ..._native_functions import sym_float, sym_int, sym_ite, sym_max, sym_min, sym_not, sym_sqrt
+from ..._symbolic import SymBool, SymFloat, SymInt
 from ..node import Node
 
 __all__ = ["Numbers", "has_symbols", "holds_symbols"]

@@ -23,6 +23,7 @@ from ... import _subclass
 from ..._arrays import MetaArray, root_of
 from ..._errors import ValuesAreMissing
 from ..._interpreters import DECOMPOSE
+from ..._kinds import KindArray
 from ..._subclasses.fake_tensor import (
     DataDependentOutputException,
     FakeTensor,
@@ -556,6 +557,8 @@ def _memory(tensor: Tensor) -> Any:
     a = tensor._array
     if type(a) is MetaArray:
         return id(root_of(a)), _plain(a.offset), tuple(map(_plain, a.shape)), tuple(map(_plain, a.strides)), a.dtype
+    if isinstance(a, KindArray):                      # which is never changed in its structure, and has no strides
+        return id(a), a.shape, a.dtype
     place = a.__array_interface__["data"][0] if hasattr(a, "__array_interface__") else (id(root_of(a)), getattr(a, "offset", 0))
     return place, a.shape, a.strides, a.dtype
 

@@ -29,16 +29,27 @@ _FORMATS = (devices.contiguous_format, devices.channels_last, devices.channels_l
 
 
 def _extract_tensor_metadata(result: Tensor, include_contiguity: bool = True) -> TensorMetadata:
+    strided = result.layout is devices.strided        # else there are no strides, and no memory format
     memory_format = None
-    if include_contiguity:
+    if include_contiguity and strided:
         ranks = {devices.channels_last: 4, devices.channels_last_3d: 5}
         for candidate in _FORMATS:
             if ranks.get(candidate, result.ndim) == result.ndim and result.is_contiguous(memory_format=candidate):
                 memory_format = candidate
                 break
-    return TensorMetadata(
-        result.shape, result.dtype, result.requires_grad, tuple(result.stride()), memory_format, False, {}
-    )
+    strides = tuple(result.stride()) if strided else ()
+    quantized = result.is_quantized
+    parameters = _quantization_of(result) if quantized else {}
+    return TensorMetadata(result.shape, result.dtype, result.requires_grad, strides, memory_format, quantized, parameters)
+
+
+def _quantization_of(x: Tensor) -> dict[str, Any]:
+    """How the integers of a quantized tensor are read: its scheme, and scale and zero point, lists of them where channels differ."""
+    scheme = x.qscheme()
+    if scheme in (devices.per_tensor_affine, devices.per_tensor_symmetric):
+        return {"qscheme": scheme, "scale": x.q_scale(), "zero_point": x.q_zero_point()}
+    scales, zero_points = x.q_per_channel_scales(), x.q_per_channel_zero_points()
+    return {"qscheme": scheme, "scale": scales.tolist(), "zero_point": zero_points.tolist(), "axis": x.q_per_channel_axis()}
 
 
 class ShapeProp(Interpreter):

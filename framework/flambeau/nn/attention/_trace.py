@@ -138,19 +138,19 @@ class _Tracer(_interpreters.Interpreter):
             raise Untraceable(f"{op.public_name} is no elementwise op")
         return rule(op, *args)
 
-    def value(self, x: Any, said: str) -> Any:
+    def value(self, x: Any, operation: str) -> Any:
         """What is known of an operand: a Value, or the number it is."""
         if isinstance(x, (bool, int, float)):
             return x
         if not isinstance(x, Tensor):
-            raise Untraceable(f"{said} is given {type(x).__name__}")
+            raise Untraceable(f"{operation} is given {type(x).__name__}")
         found = self.known.get(id(x))
         if isinstance(found, Value):
             return found
         if found is not None or x.ndim:
-            raise Untraceable(f"{said} is given a tensor of shape {tuple(x.shape)}, not a scalar")
+            raise Untraceable(f"{operation} is given a tensor of shape {tuple(x.shape)}, not a scalar")
         if x._lacks_values:
-            raise Untraceable(f"{said} is given a tensor that the function creates from one of its arguments")
+            raise Untraceable(f"{operation} is given a tensor that the function creates from one of its arguments")
         return self.load(Part(x, ()))
 
     def elementwise(self, op: ElementwiseOp, args: tuple[Any, ...]) -> Tensor:
@@ -275,9 +275,9 @@ class _Tracer(_interpreters.Interpreter):
             self.loads.append(f"{name} = bitcast(table[{self.slot(int(np.float64(value).view(np.int64)))}], float64)")
         return name
 
-    def check_dtype(self, dtype: Any, said: str) -> None:
+    def check_dtype(self, dtype: Any, operation: str) -> None:
         if dtype.numpy.name not in KINDS and dtype not in _HALVES:
-            raise Untraceable(f"{said} computes in {dtype}")
+            raise Untraceable(f"{operation} computes in {dtype}")
 
     def slot(self, number: int) -> int:
         self.numbers.append(number)

@@ -21,36 +21,36 @@ _EXACT = 1 << 24
 _LARGEST_PRODUCT = 255 * 255
 
 
-def need_quantized(said: str, **operands: Any) -> None:
+def need_quantized(operator: str, **operands: Any) -> None:
     """Raise NotImplementedError, as PyTorch does, for an operand that is no quantized tensor."""
     for name, x in operands.items():
         if not is_quantized(x):
             kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
             raise NotImplementedError(
-                f"Could not run 'quantized::{said}' with arguments from the 'CPU' backend: {name} is {kind}, not quantized. Use a "
+                f"Could not run 'quantized::{operator}' with arguments from the 'CPU' backend: {name} is {kind}, not quantized. Use a "
                 "torch.ao.quantization.QuantStub, or quantize_per_tensor, before it"
             )
 
 
 def contracted(
-    said: str, input: Tensor, weight: Tensor, bias: Tensor | None, scale: float, zero_point: int,
+    operator: str, input: Tensor, weight: Tensor, bias: Tensor | None, scale: float, zero_point: int,
     sums: Callable[[Tensor, Tensor], Tensor], terms: int, channel: int, out_channels: int = 0, dtype: Any = dtypes.quint8,
     relu: bool = False,
 ) -> Tensor:  # fmt: skip
     """A layer whose results are sums of products of `input` and `weight`, quantized with `scale` and `zero_point`.
 
     Args:
-        said: the layer's name, for messages.
+        operator: the layer's name, for messages.
         sums: of the integers less their zero points, both dense: the sums.
         terms: how many products a sum has.
         channel: the dimension of the results that has a bias and, if `weight` has one for each channel, a scale for each index.
         out_channels: which dimension of `weight` has the channels.
         relu: nothing below 0.
     """
-    need_quantized(said, input=input, weight=weight)
+    need_quantized(operator, input=input, weight=weight)
     axis = weight._array.quantizer.axis
     if axis is not None and axis != out_channels:
-        raise RuntimeError(f"quantized::{said}: the weight must have its scales along dimension {out_channels}, not {axis}")
+        raise RuntimeError(f"quantized::{operator}: the weight must have its scales along dimension {out_channels}, not {axis}")
     total, factor, shape = _sums(input, weight, sums, terms, channel)
     if bias is not None:
         total = total + bias.detach()._array.astype(np.float32).reshape(shape) / factor
@@ -98,10 +98,10 @@ def quantized_as(numbers: Tensor, scale: float, zero_point: int, dtype: Any) -> 
 
 
 def computed(
-    said: str, function: Callable[..., Tensor], operands: Sequence[Tensor], scale: float | None = None, zero_point: int | None = None
+    operator: str, function: Callable[..., Tensor], operands: Sequence[Tensor], scale: float | None = None, zero_point: int | None = None
 ) -> Tensor:
     """What `function` makes of the numbers of quantized `operands`, quantized as the first of them or with what is given."""
-    need_quantized(said, **{f"operand {i}": x for i, x in enumerate(operands)})
+    need_quantized(operator, **{f"operand {i}": x for i, x in enumerate(operands)})
     first: Any = operands[0]._array
     made = function(*(x._array.numbers() for x in operands))
     if scale is None and zero_point is None:

@@ -388,9 +388,9 @@ def floating_dtype(op: Any, given: Any, dtype: Any) -> tuple[Any, Any]:
     """Only floating and complex values, or a floating `dtype`. Raises: RuntimeError otherwise."""
     wanted = dtype or given
     if wanted.category < FLOATING:
-        said = "Input" if dtype is None else "Optional"
+        which = "Input" if dtype is None else "Optional"
         raise RuntimeError(
-            f"{op.public_name}(): could not infer output dtype. {said} dtype must be either a floating point or complex dtype. "
+            f"{op.public_name}(): could not infer output dtype. {which} dtype must be either a floating point or complex dtype. "
             f"Got: {dtypes.scalar_type(wanted)}. Give dtype=torch.float32"
         )
     return wanted, wanted

@@ -355,6 +355,7 @@ def type_name(self: Tensor) -> str:
 
 def _install() -> None:
     Tensor.to = to  # type: ignore[attr-defined]
+    type_.__name__ = "type"                           # what programs call it
     Tensor.type = type_  # type: ignore[attr-defined]
     for name in ("bool", "short", "int", "long", "half", "float", "double", "bfloat16", "chalf", "cfloat", "cdouble"):
         d = getattr(dtypes, name)

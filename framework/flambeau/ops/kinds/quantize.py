@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import dtypes
+from ..._subclass import overridable_function
 from ...tensor import Tensor, wrap, wrap_dim
 from .._quantized.arrays import INTEGERS, QuantizedArray, Quantizer, is_quantized, quantize
 from .._quantized.ranges import fitting
@@ -216,4 +217,5 @@ def quantized_batch_norm(input, weight=None, bias=None, mean=None, var=None, eps
     return quantize(numbers, array.type, Quantizer(float(output_scale), int(output_zero_point)))
 
 
-FUNCTIONS = {fn.__name__: refusing(fn) for fn in (quantize_per_tensor, quantize_per_tensor_dynamic, quantize_per_channel, dequantize)}
+_ALONE = (quantize_per_tensor, quantize_per_tensor_dynamic, quantize_per_channel, dequantize)
+FUNCTIONS = {fn.__name__: overridable_function(refusing(fn)) for fn in _ALONE}

@@ -187,9 +187,9 @@ def _bags_of_rows_vjp(grad, indices, starts, scale_grad_by_freq, weight_shape):
 
 def _check_indices(name: str, input: Any) -> None:
     if not isinstance(input, Tensor) or input.dtype.name not in ("int64", "int32"):
-        said = f"torch.{dtypes.scalar_type(input.dtype)}Tensor" if isinstance(input, Tensor) else type(input).__name__
+        kind = f"torch.{dtypes.scalar_type(input.dtype)}Tensor" if isinstance(input, Tensor) else type(input).__name__
         raise RuntimeError(
-            f"{name}: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {said} "
+            f"{name}: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {kind} "
             "instead; use .long()"
         )
 

@@ -64,12 +64,12 @@ def check_sub(op: Any, input: Any, other: Any, alpha: Any) -> None:
     check_alpha(op, input, other, alpha)
     kinds = [x.dtype.category == 0 if isinstance(x, Tensor) else isinstance(x, bool) for x in (input, other)]
     if any(kinds) and (all(kinds) or any(k and isinstance(x, (Tensor, bool)) for k, x in zip(kinds, (input, other), strict=True))):
-        said = (
+        reason = (
             "with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead."
             if all(isinstance(x, Tensor) for x in (input, other)) and all(kinds)
             else "with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
         )
-        raise RuntimeError(f"{op.name}: Subtraction, the `-` operator, {said}")
+        raise RuntimeError(f"{op.name}: Subtraction, the `-` operator, {reason}")
 
 
 @elementwise(

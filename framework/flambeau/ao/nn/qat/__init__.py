@@ -13,10 +13,10 @@ from ....tensor import Tensor
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "Embedding", "EmbeddingBag", "Linear"]
 
 
-def need_qconfig(said: str, qconfig: Any) -> Any:
+def need_qconfig(layer: str, qconfig: Any) -> Any:
     """`qconfig`. Raises: AssertionError for None."""
     if not qconfig:
-        raise AssertionError(f"{said}: qconfig must be provided for QAT module")
+        raise AssertionError(f"{layer}: qconfig must be provided for QAT module")
     return qconfig
 
 

@@ -22,7 +22,7 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
 class _ConvNd(WeightedQuantizedModule):
     """The base of quantized convolutions; see `nn.ConvTranspose2d` for the arguments."""
 
-    said = ""
+    operator = ""
     function: Callable[..., Tensor]
     _tuple: Any
     float_class: Any
@@ -82,7 +82,7 @@ class _ConvNd(WeightedQuantizedModule):
             options["output_padding"] = self.output_padding
         weight, bias = self._weight_bias()
         return _conv(
-            self.said, type(self).function, input, weight, bias, self.scale, self.zero_point, options, self.padding, self.padding_mode,
+            self.operator, type(self).function, input, weight, bias, self.scale, self.zero_point, options, self.padding, self.padding_mode,
             self._relu, transposed=self.transposed,
         )  # fmt: skip
 
@@ -162,7 +162,7 @@ class Conv1d(_ConvNd):
     torch.Size([2, 33, 4])
     """
 
-    said = "conv1d"
+    operator = "conv1d"
     function = staticmethod(F.conv1d)
     _tuple = staticmethod(_single)
     float_class = float_modules.Conv1d
@@ -171,7 +171,7 @@ class Conv1d(_ConvNd):
 class Conv2d(_ConvNd):
     """A convolution of quint8, ``(N, C, H, W)``; see `Conv1d`."""
 
-    said = "conv2d"
+    operator = "conv2d"
     function = staticmethod(F.conv2d)
     _tuple = staticmethod(_pair)
     float_class = float_modules.Conv2d
@@ -180,7 +180,7 @@ class Conv2d(_ConvNd):
 class Conv3d(_ConvNd):
     """A convolution of quint8, ``(N, C, D, H, W)``; see `Conv1d`."""
 
-    said = "conv3d"
+    operator = "conv3d"
     function = staticmethod(F.conv3d)
     _tuple = staticmethod(_triple)
     float_class = float_modules.Conv3d
@@ -210,7 +210,7 @@ class _ConvTransposeNd(_ConvNd):
 class ConvTranspose1d(_ConvTransposeNd):
     """A transposed convolution of quint8; see `nn.ConvTranspose1d`. The weight has one scale."""
 
-    said = "conv_transpose1d"
+    operator = "conv_transpose1d"
     function = staticmethod(F.conv_transpose1d)
     _tuple = staticmethod(_single)
     float_class = float_modules.ConvTranspose1d
@@ -219,7 +219,7 @@ class ConvTranspose1d(_ConvTransposeNd):
 class ConvTranspose2d(_ConvTransposeNd):
     """A transposed convolution of quint8; see `nn.ConvTranspose2d`. The weight has one scale."""
 
-    said = "conv_transpose2d"
+    operator = "conv_transpose2d"
     function = staticmethod(F.conv_transpose2d)
     _tuple = staticmethod(_pair)
     float_class = float_modules.ConvTranspose2d
@@ -228,7 +228,7 @@ class ConvTranspose2d(_ConvTransposeNd):
 class ConvTranspose3d(_ConvTransposeNd):
     """A transposed convolution of quint8; see `nn.ConvTranspose3d`. The weight has one scale."""
 
-    said = "conv_transpose3d"
+    operator = "conv_transpose3d"
     function = staticmethod(F.conv_transpose3d)
     _tuple = staticmethod(_triple)
     float_class = float_modules.ConvTranspose3d

@@ -312,7 +312,7 @@ class _BatchNorm(float_modules.batchnorm._BatchNorm):
         momentum: kept; the statistics do not move.
     """
 
-    said, dims, relu = "", 0, False
+    operator, dims, relu = "", 0, False
     scale: Tensor
     zero_point: Tensor
 
@@ -327,14 +327,14 @@ class _BatchNorm(float_modules.batchnorm._BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """The quantized result."""
-        need_quantized(self.said, input=input)
+        need_quantized(self.operator, input=input)
         self._check_input_dim(input)
 
         def normalized(x: Tensor) -> Tensor:
             made = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
             return F.relu(made) if self.relu else made
 
-        return computed(self.said, normalized, [input], float(self.scale), int(self.zero_point))
+        return computed(self.operator, normalized, [input], float(self.scale), int(self.zero_point))
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
@@ -358,7 +358,7 @@ class _BatchNorm(float_modules.batchnorm._BatchNorm):
 class BatchNorm2d(_BatchNorm):
     """`nn.BatchNorm2d` of a quantized tensor, by its running statistics."""
 
-    said, dims = "batch_norm2d", 2
+    operator, dims = "batch_norm2d", 2
 
     def _get_name(self) -> str:
         return "QuantizedBatchNorm2d"
@@ -367,7 +367,7 @@ class BatchNorm2d(_BatchNorm):
 class BatchNorm3d(_BatchNorm):
     """`nn.BatchNorm3d` of a quantized tensor, by its running statistics."""
 
-    said, dims = "batch_norm3d", 3
+    operator, dims = "batch_norm3d", 3
 
     def _get_name(self) -> str:
         return "QuantizedBatchNorm3d"
@@ -443,7 +443,7 @@ class GroupNorm(float_modules.GroupNorm):
 
 
 class _InstanceNorm(float_modules.instancenorm._InstanceNorm):
-    said = "instance_norm"
+    operator = "instance_norm"
     dims = 0
     scale: Tensor
     zero_point: Tensor
@@ -467,7 +467,7 @@ class _InstanceNorm(float_modules.instancenorm._InstanceNorm):
     def forward(self, input: Tensor) -> Tensor:
         """The quantized result."""
         return computed(
-            self.said, lambda x: F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps), [input], float(self.scale),
+            self.operator, lambda x: F.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps), [input], float(self.scale),
             int(self.zero_point),
         )  # fmt: skip
 

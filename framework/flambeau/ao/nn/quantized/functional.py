@@ -49,7 +49,7 @@ def _linear(
 
 
 def _conv(
-    said: str, function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None, scale: float, zero_point: int,
+    operator: str, function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None, scale: float, zero_point: int,
     options: dict[str, Any], padding: Any = 0, padding_mode: str = "zeros", relu: bool = False, dtype: Any = fb.quint8,
     transposed: bool = False,
 ) -> Tensor:  # fmt: skip
@@ -64,11 +64,11 @@ def _conv(
         return function(x, w, None, padding=reach, **options)
 
     terms = weight.numel() // weight.shape[1 if transposed else 0]
-    return contracted(said, input, weight, bias, float(scale), int(zero_point), sums, terms, -1 - spatial, 0, dtype, relu)
+    return contracted(operator, input, weight, bias, float(scale), int(zero_point), sums, terms, -1 - spatial, 0, dtype, relu)
 
 
-def _check_conv(said: str, dims: int, input: Tensor, weight: Tensor, padding_mode: str) -> None:
-    need_quantized(said, input=input, weight=weight)
+def _check_conv(operator: str, dims: int, input: Tensor, weight: Tensor, padding_mode: str) -> None:
+    need_quantized(operator, input=input, weight=weight)
     if padding_mode != "zeros":
         raise NotImplementedError(f"Only zero-padding is supported! Got padding_mode={padding_mode!r}")
     if input.dtype is not fb.quint8:
@@ -148,9 +148,9 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
     return computed("adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, output_size), [input])
 
 
-def _no_indices(said: str, return_indices: bool) -> None:
+def _no_indices(operator: str, return_indices: bool) -> None:
     if return_indices:
-        raise NotImplementedError(f"quantized {said}: return_indices is not yet implemented")
+        raise NotImplementedError(f"quantized {operator}: return_indices is not yet implemented")
 
 
 def max_pool1d(

@@ -41,7 +41,7 @@ class ConvReLU3d(nnq.Conv3d):
 class BNReLU2d(nnq.BatchNorm2d):
     """`ao.nn.quantized.BatchNorm2d` and a ReLU."""
 
-    said, relu = "batch_norm2d_relu", True
+    operator, relu = "batch_norm2d_relu", True
 
     def _get_name(self) -> str:
         return "QuantizedBNReLU2d"
@@ -50,7 +50,7 @@ class BNReLU2d(nnq.BatchNorm2d):
 class BNReLU3d(nnq.BatchNorm3d):
     """`ao.nn.quantized.BatchNorm3d` and a ReLU."""
 
-    said, relu = "batch_norm3d_relu", True
+    operator, relu = "batch_norm3d_relu", True
 
     def _get_name(self) -> str:
         return "QuantizedBNReLU3d"
