@@ -23,13 +23,14 @@ ORDER = {
         _tensor_str _html _warn utils._pytree
     """,
     "tape": "autograd.tape autograd.engine autograd.making autograd.reentrant",
-    "ops": "ops _aten _ops _settings _wrappers _tags",
-    "autograd": "autograd func amp fft functional linalg special overrides",
+    "ops": "ops _aten _ops _schema _settings _wrappers _tags utils._python_dispatch",
+    "autograd": "autograd amp fft func.batch_rules func.batching func.custom func.transforms func.vmap functional linalg special overrides",
     "nn": """
         nn optim utils distributions masked nested signal quasirandom hub serialization safetensors futures _archive _archive_files
-        _over_tensor _pickle_machine _torch_pickler _torch_globals _utils _jit_internal
+        _over_tensor _pickle_machine _torch_pickler _torch_globals _jit_internal func
+        autograd._profiler_trace autograd._recorder autograd.profiler profiler.itt
     """,
-    "graphs": "",                                     # what no other room names: fx, compiler, export, jit, onnx, distributed, cuda ...
+    "graphs": "utils.mobile_optimizer",               # and what no other room names: fx, compiler, export, jit, onnx, distributed, cuda ...
     "swap": "swap __main__",
 }
 ROOMS = {module: rank for rank, modules in enumerate(ORDER.values()) for module in modules.split()}
@@ -90,17 +91,6 @@ ALLOWED_FOR = {
         ops.layers.recurrent > autograd
         ops.sampling.random > autograd.forward_ad
         ops.sampling.random > func.batching
-    """,
-    "still to be moved": """
-        _aten > library._schema
-        _ops > utils._python_dispatch
-        _settings > utils.backend_registration
-        _utils > compiler
-        autograd._recorder > nn.modules.module
-        autograd.profiler > profiler.itt
-        func.modules > nn.utils.stateless
-        ops._dispatch > utils._python_dispatch
-        utils.mobile_optimizer > jit
     """,
     "PyTorch has these names in `nn`; what they are is built behind it": """
         nn.intrinsic > ao.nn.intrinsic

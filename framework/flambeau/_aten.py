@@ -80,7 +80,7 @@ def costly_names() -> frozenset[str]:
 @functools.cache
 def schema(name: str, overload: str) -> Any:
     """The schema of an overload, as `flambeau.library` has it. Raises: AttributeError if it has none."""
-    from .library._schema import parse_schema
+    from ._schema import parse_schema
 
     text = index().get(name, {}).get(overload, "").lstrip("~#")
     if not text:
@@ -102,7 +102,7 @@ def op_named(name: str) -> Any:
 @functools.cache
 def schema_of(op: Any, inplace: bool = False, out: bool = False) -> Any:
     """The schema of an op as ``prims::<name>``, from its declaration: the types of arguments as far as that says them, else `Any`."""
-    from .library._schema import parse_schema
+    from ._schema import parse_schema
 
     given = [_declared(op, name) for name in op.positional]
     if inplace:

@@ -243,13 +243,6 @@ def _assert(condition: Any, message: str) -> None:
         raise AssertionError(message)
 
 
-def _register_device_module(device_type: str, module: Any) -> None:
-    """See `utils.backend_registration.register_device_module`."""
-    from .utils.backend_registration import register_device_module
-
-    register_device_module(device_type, module)
-
-
 def get_device_module(device: Any = None) -> Any:
     """The module of a kind of device, ``flambeau.cpu`` and the like; that of the accelerator, or the CPU's, by default."""
     from importlib import import_module

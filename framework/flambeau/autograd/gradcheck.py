@@ -327,7 +327,8 @@ class _Check:
 
     def batched_forward(self) -> None:
         """The jvp under vmap equals a loop of jvps."""
-        from ..func import jvp, vmap
+        from ..func.transforms import jvp
+        from ..func.vmap import vmap
 
         draws = np.random.default_rng(4)
         for x in self.targets:

@@ -202,7 +202,7 @@ def custom_op(
 
 
 def _check_mutation(full: str, schema: str, mutates_args: Any) -> None:
-    from ._schema import parse_schema
+    from .._schema import parse_schema
 
     if mutates_args == "unknown":
         return

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _missing, _ops
+from .._schema import parse_schema
 from .._tags import Tag
 from .._warn import warn
 from ..devices import device as _device
 from ._operator import DEVICE_KEYS, EXPLICIT, FALLBACKS, IMPLICIT, KEYS, UNBUILT_KEYS, Kernel, Operator
-from ._schema import parse_schema
 
 __all__ = ["Library", "define", "fallthrough_kernel", "impl", "operator_of", "parse_qualname"]
 

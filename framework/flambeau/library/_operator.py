@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from .. import _ops, _state
 from .._arrays import MetaArray, ndarray
+from .._schema import FunctionSchema
 from .._warn import warn
 from ..autograd.function import Function
 from ..ops import _dispatch
 from ..tensor import Tensor, bump, no_torch_dispatch
-from ._schema import FunctionSchema
 
 __all__ = ["DispatchKeySet", "FakeContext", "Kernel", "Operator", "current_fake_context"]
 

@@ -78,7 +78,7 @@ def _mover(name: str, home: Any, refused: frozenset[Any]) -> Any:
     return move
 
 
-def register_device_module(device_type: str, module: Any) -> None:
+def _register_device_module(device_type: str, module: Any) -> None:
     """Make `module` what ``torch.<device_type>`` and `get_device_module` give: `torch._register_device_module`.
 
     Args:

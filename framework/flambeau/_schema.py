@@ -15,7 +15,7 @@ import numpy as np
 
 import flambeau as fb
 
-from .._symbolic import SymBool, SymFloat, SymInt
+from ._symbolic import SymBool, SymFloat, SymInt
 
 __all__ = ["Argument", "FunctionSchema", "Type", "parse_schema"]
 
@@ -574,7 +574,7 @@ def parse_schema(text: str) -> FunctionSchema:
 
     Raises: RuntimeError with the place where it cannot be read.
 
-    >>> from flambeau.library._schema import parse_schema
+    >>> from flambeau._schema import parse_schema
     >>> parse_schema("ns::scale(Tensor x, float by=1) -> Tensor")
     ns::scale(Tensor x, float by=1.) -> Tensor
     """
