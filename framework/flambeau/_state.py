@@ -5,7 +5,7 @@ interpreters or modes in force, or a class of operands overrides functions: look
 (no thread has switched recording off). Beside the first stands `PASSED`: operations in which nobody in force has a say, in whichever
 thread. Functions without operands read `IN_FORCE` (some thread has interpreters or modes in force);
 those that make tensors also `PLACED` (some thread has a default device) and `MARKING` (some thread is in inference mode); those that
-save or overwrite tensors read `MARKED` (some thread has been). `share` gives a namespace its copy of all of them.
+save or overwrite tensors read `MARKED` (some thread has been). `share` gives a namespace its copies.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _overriding = False                                   # whether there has been a
 _grad_off = 0
 _lock = threading.RLock()
 _namespaces: list[dict[str, Any]] = [globals()]
+# Those that read the flags that interpreters change when they begin and end: each is written twice by every compiled call.
+_readers: dict[str, list[dict[str, Any]]] = {name: [globals()] for name in ("INTERPRETED", "IN_FORCE", "PASSED")}
 
 
 class Calls:
@@ -70,16 +72,20 @@ class _Local(threading.local):
 local = _Local()
 
 
-def share(namespace: dict[str, Any]) -> None:
-    """Keep `INTERPRETED`, `PASSED`, `IN_FORCE`, `GRAD`, `PLACED`, `MARKING` and `MARKED` in `namespace` equal to what they are here."""
-    namespace["PASSED"] = PASSED
-    namespace["INTERPRETED"], namespace["IN_FORCE"], namespace["GRAD"], namespace["PLACED"] = INTERPRETED, IN_FORCE, GRAD, PLACED
-    namespace["MARKING"], namespace["MARKED"] = MARKING, MARKED
+def share(namespace: dict[str, Any], *names: str) -> None:
+    """Keep `GRAD`, `PLACED`, `MARKING` and `MARKED` in `namespace` equal to what they are here, and those of `names`.
+
+    These are `INTERPRETED`, `IN_FORCE` and `PASSED`, as far as the namespace reads them.
+    """
+    for name in names:
+        _readers[name].append(namespace)
+        namespace[name] = globals()[name]
+    namespace["GRAD"], namespace["PLACED"], namespace["MARKING"], namespace["MARKED"] = GRAD, PLACED, MARKING, MARKED
     _namespaces.append(namespace)
 
 
 def _publish(name: str, value: Any) -> None:
-    for namespace in _namespaces:
+    for namespace in _readers.get(name, _namespaces):
         namespace[name] = value
 
 
@@ -108,12 +114,12 @@ def _note_in_force(declines: Any) -> None:
     in_force = bool(_in_force)
     if len(_in_force) > 1 or _overriding:
         declines = NO_OPS
+    if declines is not PASSED:
+        _publish("PASSED", declines)
     if in_force is IN_FORCE:
-        if declines is not PASSED:
-            _publish("PASSED", declines)
         return
-    for namespace in _namespaces:
-        namespace["PASSED"], namespace["IN_FORCE"], namespace["INTERPRETED"] = declines, in_force, in_force or _overriding
+    _publish("IN_FORCE", in_force)
+    _publish("INTERPRETED", in_force or _overriding)
 
 
 def note_overriding() -> None:

@@ -16,7 +16,7 @@ from .tensor import Tensor
 
 _local = _state.local
 INTERPRETED, IN_FORCE = _state.INTERPRETED, _state.IN_FORCE
-_state.share(globals())                               # keeps both as they are there
+_state.share(globals(), "INTERPRETED", "IN_FORCE")  # keeps them as they are there
 
 # What makes instances, or belongs to the class and not to the values.
 _NOT_OVERRIDABLE = frozenset(

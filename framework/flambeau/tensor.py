@@ -1035,7 +1035,7 @@ def wrap(array: Any, node: Any = None) -> Tensor:
     return made
 
 
-_state.share(globals())
+_state.share(globals(), "INTERPRETED")
 _state.on_marking = hot_calls.objects_by_caller
 engine._wrap = wrap
 

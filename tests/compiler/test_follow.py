@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import sys
@@ -38,7 +39,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_all_operations_but_the_first_are_followed_natively(looked_at: list[str]) -> None:
+def test_all_operations_are_followed_natively(looked_at: list[str]) -> None:
     w = fb.nn.Parameter(fb.randn(4, 6), requires_grad=False)
 
     @fb.compile
@@ -52,8 +53,57 @@ def test_all_operations_but_the_first_are_followed_natively(looked_at: list[str]
     looked_at.clear()
     result = f(x, 4)
 
-    assert looked_at == ["mul"]
+    assert looked_at == []
     assert fb.equal(result, ((x * 0.5 + w).tanh() * (0.1 + 0.2) - x).clamp(-1000, 1000))
+
+
+@pytest.mark.parametrize("how", ["no_grad", "inference_mode", "saved tensors", "default dtype"])
+def test_what_decides_over_results_may_change_between_calls(how: str, looked_at: list[str]) -> None:
+    packed: list[Any] = []
+
+    def pack(x: fb.Tensor) -> fb.Tensor:
+        packed.append(x)
+        return x
+
+    def changed() -> Any:
+        if how == "saved tensors":
+            return fb.autograd.graph.saved_tensors_hooks(pack, lambda x: x)
+        return contextlib.nullcontext() if how == "default dtype" else getattr(fb, how)()
+
+    def f(x: fb.Tensor) -> fb.Tensor:
+        return (x * x).sigmoid() * fb.tensor(2).mul(1.5)
+
+    compiled, x = fb.compile(f), fb.randn(4, requires_grad=True)
+    for _ in range(4):
+        for changes in (False, True):
+            with changed() if changes else contextlib.nullcontext():
+                if changes and how == "default dtype":
+                    fb.set_default_dtype(fb.float64)
+                try:
+                    expected = f(x)
+                    before = len(packed)
+                    made = compiled(x)
+                finally:
+                    fb.set_default_dtype(fb.float32)
+                if changes and how == "saved tensors":
+                    assert len(packed) > before
+
+            assert fb.equal(made, expected)
+            assert (made.dtype, made.requires_grad, made.is_inference()) == (
+                expected.dtype, expected.requires_grad, expected.is_inference(),
+            )  # fmt: skip
+
+
+def test_a_function_of_several_segments_begins_each_as_it_did() -> None:
+    def f(x: fb.Tensor) -> fb.Tensor:
+        y = x * 2.0 + 1.0
+        if y.sum() > 0:
+            y = y.abs() - x
+        return x.neg() * y
+
+    compiled = fb.compile(f)
+    for x in [fb.ones(4), fb.ones(4), -fb.ones(4), fb.ones(4), -fb.ones(4), fb.ones(2, 2)] * 2:
+        assert fb.equal(compiled(x), f(x))
 
 
 @pytest.mark.parametrize(

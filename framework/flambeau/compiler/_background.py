@@ -40,12 +40,22 @@ class Kernel:
             return True
         from .._inductor import config
 
-        if config.compile_threads <= 1:
-            self.is_ready = True                      # the call compiles it
-        elif not self._asked:
+        if not self._asked:
             self._asked = True
-            _start(self)
+            if config.compile_threads <= 1:
+                self.compile()
+            else:
+                _start(self)
         return self.is_ready
+
+    def compile(self) -> None:
+        """Prepare it; it is ready then."""
+        try:
+            self.prepare()
+        except Exception:  # the call that needs the kernel meets the same, and says it
+            pass
+        finally:
+            self.is_ready = True
 
 
 def _start(kernel: Kernel) -> None:
@@ -66,12 +76,7 @@ def _work() -> None:
                 _change.notify_all()
                 return
             kernel = _jobs.popleft()
-        try:
-            kernel.prepare()
-        except Exception:  # the call that needs the kernel meets the same, and says it
-            pass
-        finally:
-            kernel.is_ready = True
+        kernel.compile()
 
 
 def wait(timeout: float | None = None) -> bool:

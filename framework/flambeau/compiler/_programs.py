@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels import engines
 from flambeau_kernels.formula import Formula
 
 from .. import _state
@@ -22,6 +23,7 @@ from ..tensor import Tensor, wrap
 from . import _products, _rows
 from ._background import Kernel, stand_in
 from ._backward import History, has_gradients
+from ._formulas import Number
 from ._memory import Plan, is_ours_alone
 from ._recorder import SMALL, Constant, Step, become
 from ._refs import GroupFormula, decoded, read_by
@@ -32,6 +34,43 @@ FUSED_FROM = SMALL                                    # elements of a chain
 WORTH = 1 << 18
 FUSED_AFTER = 2                                       # calls of a path, for a kernel takes some 20 ms to compile
 _MOST_FUSED = 32                                      # operations of a chain, and half as many operands
+
+
+class Launch:
+    """A formula on operands of always the same looks, `looks`; its `count` results are contiguous and of `look`.
+
+    What runs it is found once, when it is prepared.
+    """
+
+    __slots__ = ("formula", "looks", "look", "count", "strides", "numbers", "run_planned", "engine")
+
+    def __init__(self, formula: Formula, looks: tuple[Any, ...], look: Any, count: int) -> None:
+        self.formula, self.looks, self.look, self.count = formula, looks, look, count
+        self.strides = [(k, x._array.strides) for k, x in enumerate(looks) if isinstance(x, Tensor)]
+        # Where operands are numbers, the arrays of them.
+        self.numbers = [(k, np.asarray(x.value)) for k, x in enumerate(looks) if isinstance(x, Number)]
+        self.run_planned = self.engine = None
+
+    def prepare(self) -> None:
+        """Compile the kernel."""
+        outs = (stand_in(self.look),) * self.count
+        found = kernels.planned(self.formula, tuple([stand_in(look) for look in self.looks]), outs, outs[0].dtype)
+        self.run_planned, self.engine = found, engines.chosen()
+
+    def is_planned_for(self, operands: list[Any]) -> bool:
+        """Whether `run_planned` takes these arrays and numbers."""
+        if self.run_planned is None or self.engine is not engines.chosen():
+            return False
+        return not [k for k, strides in self.strides if operands[k].strides != strides]
+
+    def run(self, operands: list[Any], outs: tuple[Any, ...]) -> None:
+        """Compute `outs` of arrays and numbers."""
+        if not self.is_planned_for(operands):
+            kernels.launch(self.formula, tuple(operands), outs, outs[0].dtype)
+            return
+        for k, number in self.numbers:
+            operands[k] = number
+        self.run_planned(*operands, *outs)
 
 
 class Chain(NamedTuple):
@@ -49,13 +88,11 @@ class Chain(NamedTuple):
     history: History | None
     text: str
     looks: tuple[Any, ...]                            # of the operands: tensors of the same looks, and numbers
+    launch: Launch
 
     def prepare(self) -> None:
         """Compile the kernel."""
-        kept = () if self.history is None else self.history.kept
-        out = stand_in(self.steps[0].twins[0])
-        outs = (out,) * (len(self.values) + len(kept))
-        kernels.planned(self.formula, tuple([stand_in(look) for look in self.looks]), outs, self.dtype)
+        self.launch.prepare()
 
     @property
     def writes_over(self) -> bool:
@@ -72,9 +109,9 @@ class Chain(NamedTuple):
             return self._one_by_one(operands)         # one of the operations says what it may not save
         kept = () if history is None else history.kept
         count = len(self.values) + len(kept)
-        over = [a for k in spare[:count] if (a := self._over(operands, k)) is not None]
+        over = [a for k in spare[:count] if (a := self._over(operands, k)) is not None] if spare else ()
         outs = (*over, *[np.empty(self.shape, self.dtype) for _ in range(count - len(over))])
-        kernels.launch(self.formula, tuple([a._array if isinstance(a, Tensor) else a for a in operands]), outs, self.dtype)
+        self.launch.run([a._array if isinstance(a, Tensor) else a for a in operands], outs)
         results = [wrap(out) for out in outs[: len(self.values)]]
         if history is not None:
             tensors = {ref: a for ref, a in zip(self.operands, operands, strict=True) if ref.__class__ is int}
@@ -301,4 +338,5 @@ def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -
     shape, dtype = looks._array.shape, looks.dtype.numpy
     known = {ref: look for step in group for look, ref in zip(step.looks, step.refs, strict=True) if ref.__class__ is int}
     operands = tuple([known[ref] if ref.__class__ is int else ref for ref in made.operands])
-    return Chain(made.formula, made.operands, values, shape, dtype, tuple(group), history, made.text, operands)
+    launch = Launch(made.formula, operands, group[0].twins[0], len(values) + len(history.kept if history is not None else ()))
+    return Chain(made.formula, made.operands, values, shape, dtype, tuple(group), history, made.text, operands, launch)

@@ -44,7 +44,7 @@ _new = object.__new__
 _ref = weakref.ref
 _PLAIN = {int, bool, str, type(None), dtype, device, memory_format, layout, Size, complex, type(...)}
 _SLOTS = {name: Tensor.__dict__[name] for name in ("_array", "_node", "_storage", "_view_of", "_gradient")}
-_set_pending = _SLOTS["_gradient"].__set__
+_set_array, _set_node, _set_storage, _set_view_of, _set_pending = (slot.__set__ for slot in _SLOTS.values())
 _IDENTIFIED = _PLAIN | {float}                        # constants that are what they were as long as they are the same object
 _MISSING: Any = object()
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
@@ -59,7 +59,9 @@ class Step:
     A step whose `same` is a ref returned that operand. `node` is what `flambeau_kernels.engine.follow` calls a node, and the step.
     """
 
-    __slots__ = ("op", "refs", "looks", "parent", "first", "twins", "several", "same", "after", "programs", "where", "node", "numbered")
+    __slots__ = (
+        "op", "refs", "looks", "parent", "first", "twins", "several", "same", "after", "programs", "where", "node", "numbered", "ambient",
+    )  # fmt: skip
 
     def __init__(self, op: Any, refs: Any, looks: tuple[Any, ...], parent: Step | None) -> None:
         self.op, self.refs, self.looks, self.parent = op, refs, looks, parent
@@ -72,6 +74,7 @@ class Step:
         self.programs: dict[Any, Any] = {}            # by the values that are asked for
         self.where = tape.users_place()               # of the call that was recorded
         self.node: list[Any] = [None, self]
+        self.ambient: Any = None                      # of the first step of a tree: see `_ambient`, of what is expected after it
 
     def expect(self, after: Step, known: int) -> None:
         """Let `after` be what is looked at first when this step has been followed, with `known` inputs."""
@@ -242,10 +245,14 @@ _complete()
 
 def become(made: Any, result: Tensor) -> None:
     """Make the Deferred `made` what `result` is, whose place it takes wherever the tape knows it."""
-    for name, slot in _SLOTS.items():
-        slot.__set__(made, getattr(result, name, None))
+    _set_array(made, result._array)
+    _set_node(made, result._node)
+    storage = result._storage
+    _set_storage(made, storage)
+    _set_view_of(made, getattr(result, "_view_of", None))
+    _set_pending(made, getattr(result, "_gradient", None))
     made.__class__ = Tensor
-    views = result._storage[tape.VIEWS]
+    views = storage[tape.VIEWS]
     if views:
         for at, ref in enumerate(views):
             if ref() is result:
@@ -336,7 +343,14 @@ class Recorder(Interpreter):
         self._numbers: dict[int, int] = {}            # id of an input -> its number
         self._made: list[Any] = []                    # weak references to the Deferreds, by value
         self._ambient: Any = None                     # see `_ambient`
-        self._path[:] = (self.root.node, self, self._made, self.inputs, self._counts, Deferred, Parameter, None, _state.AMBIENT)
+        root, token = self.root, None
+        if root.ambient is not None and not _local.saved_hooks:
+            token = _state.AMBIENT[0]
+            if root.ambient == (_local.asked, _local.inference, dtypes._default):
+                self._ambient = root.ambient          # so the first operation may be followed too
+            else:
+                token = None
+        self._path[:] = (root.node, self, self._made, self.inputs, self._counts, Deferred, Parameter, token, _state.AMBIENT)
 
     def close(self) -> None:
         """Let go of what refers to the recorder, once nothing more is recorded."""
@@ -442,6 +456,9 @@ class Recorder(Interpreter):
         self._made += refs
         if step is not self.root:
             step.expect(found, mark)
+        elif step.ambient is None:                    # the first of several segments stays the likely one
+            step.expect(found, mark)
+            step.ambient = ambient
         return made[0] if found.several is None else found.several(made)
 
     def _pending_at(self, number: int, twin: Tensor) -> Any:

@@ -27,7 +27,7 @@ from .._spec import need_int, out_of_shape
 from .create import _check_layout, _dtype, _place, made_at
 
 INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
-_state.share(globals())                               # keeps it as it is there
+_state.share(globals(), "INTERPRETED")  # keeps them as they are there
 _FEW = 40                                             # numbers that Python computes sooner than numpy
 _MOST_KEPT = 1024                                     # elements of patterns that are kept, and their number
 

@@ -47,7 +47,7 @@ from ..creation.create import (
 )
 
 INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
-_state.share(globals())                               # keeps both as they are there
+_state.share(globals(), "INTERPRETED")  # keeps them as they are there
 
 
 def _kernels() -> Any:

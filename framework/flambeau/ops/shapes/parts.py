@@ -30,7 +30,7 @@ from .join import stack
 from .shape import adjoint, as_meta, broadcast_tensors, permute, restrided, slice_dim, transpose
 
 INTERPRETED = _state.INTERPRETED
-_state.share(globals())                               # keeps it as it is there
+_state.share(globals(), "INTERPRETED")  # keeps them as they are there
 
 
 @view(surface=FUNCTION | METHOD, samples="x(3, 4); x(2, 3, 4), 1, 0, 2", elements="moved")

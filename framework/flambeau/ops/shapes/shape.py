@@ -25,7 +25,7 @@ _BEFORE = tuple([(slice(None),) * d for d in range(65)])  # what comes before th
 _EVERY = tuple([tuple(range(n)) for n in range(65)])  # all dimensions of so many
 
 INTERPRETED = _state.INTERPRETED
-_state.share(globals())                               # keeps it as it is there
+_state.share(globals(), "INTERPRETED")  # keeps them as they are there
 
 # -- views of arrays -----------------------------------------------------------------------------------------------------
 
