@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -33,13 +35,13 @@ def test_checksums_go_on_from_those_of_the_bytes_before(length):
 
 
 @pytest.mark.skipif(llvm.available() is not None, reason="no compiler")
-@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_registers_of_every_width_sum_up_the_same(lanes, monkeypatch):
-    has = llvm.machine().features.split(",")
-    if "+pclmul" not in has or (lanes == 4 and not {"+vpclmulqdq", "+avx512f"} <= set(has)):
+    has, bits = llvm.machine().host_features, llvm.machine().register_bits
+    if not has.get("pclmul") or (lanes > 1 and not has.get("vpclmulqdq")) or 128 * lanes > bits:
         pytest.skip("the processor cannot multiply so")
-    text, data = checksum._text(lanes), os.urandom(100_003)
-    monkeypatch.setattr(checksum, "_text", lambda _: text)
+    data = os.urandom(100_003)
+    monkeypatch.setattr(checksum, "_lanes", lambda: lanes)
     monkeypatch.setattr(checksum, "_fold", checksum._fold.__wrapped__)
 
     assert checksum.crc32(data) == zlib.crc32(data)
@@ -53,4 +55,21 @@ def test_a_processor_without_the_instruction_goes_on_with_zlib(monkeypatch):
 
 @pytest.mark.skipif(llvm.available() is not None, reason="no compiler")
 def test_the_instruction_is_used_where_the_processor_has_it():
-    assert (checksum._fold() is not None) == ("+pclmul" in llvm.machine().features.split(","))
+    assert (checksum._fold() is not None) == bool(llvm.machine().host_features.get("pclmul"))
+
+
+@pytest.mark.skipif(llvm.available() is not None, reason="no compiler")
+@pytest.mark.parametrize("name", ["x86-64-v2", "x86-64-v3"])
+def test_a_processor_named_by_its_level_sums_up_by_the_instruction_too(name):
+    host = llvm.machine().host_features
+    if not host.get("pclmul") or llvm.Machine(cpu=name).missing:
+        pytest.skip("the processor cannot multiply so")
+    code = (
+        "import os, zlib; from flambeau_kernels.cpu import checksum; from flambeau_kernels.engine import llvm; llvm.available();"
+        "data = os.urandom(100_003); print(checksum._fold() is not None and checksum.crc32(data) == zlib.crc32(data))"
+    )
+    environment = {**os.environ, "FLAMBEAU_CPU": name}
+
+    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+    assert answer.stdout.strip() == "True"

@@ -1,6 +1,6 @@
 """CRC-32, the checksum of zip archives, at the speed of memory.
 
-Long data is folded: 64 or 256 bytes at a time are multiplied, as polynomials over two elements, by the power of x that carries them as
+Long data is folded: 64, 128 or 256 bytes at a time are multiplied, as polynomials over two elements, by the power of x that carries them as
 many bytes on, and added to what is there. What is left are 16 bytes of the same remainder, whose checksum zlib computes. Checksums of
 pieces are joined by the same arithmetic on single numbers. Source: V. Gopal and others, Fast CRC Computation for Generic Polynomials
 Using PCLMULQDQ Instruction, Intel, 2009; constants for the bit-reversed polynomial 0x04C11DB7.
@@ -85,12 +85,23 @@ def _fold() -> Any:
     """
     if llvm.available() is not None:
         return None
-    has = set(llvm.machine().features.split(","))
-    if "+pclmul" not in has:
+    lanes = _lanes()
+    if lanes is None:
         return None
-    wide = llvm.machine().register_bits >= 512 and {"+vpclmulqdq", "+avx512f"} <= has
-    address = llvm.compile_ir(_text(4 if wide else 1), "crc32_fold", llvm.WRITTEN)
+    address = llvm.compile_ir(_text(lanes), "crc32_fold", llvm.WRITTEN)
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(address)
+
+
+def _lanes() -> int | None:
+    """How many times 16 bytes one instruction of the processor at hand multiplies so; None where it cannot.
+
+    Compilers do not use these instructions of their own accord, so no processor that FLAMBEAU_CPU names has them by its name.
+    Sums are the same with and without, so they are used wherever they are there, in registers as wide as the named processor's.
+    """
+    target = llvm.machine()
+    if not target.host_features.get("pclmul"):
+        return None
+    return target.register_bits // 128 if target.host_features.get("vpclmulqdq") else 1
 
 
 def _carrying(distance: int) -> tuple[int, int]:
@@ -142,4 +153,6 @@ def _text(lanes: int) -> str:
     lines = "\n".join(line if line.endswith(":") else f"  {line}" for line in code)
     kinds = {"<2 x i64>": "@llvm.x86.pclmulqdq", kind: multiply}
     declared = "".join(f"declare {one} {name}({one}, {one}, i8)\n" for one, name in kinds.items())
-    return f"{declared}define void @crc32_fold(ptr %data, i64 %length, i64 %start, ptr %out) {{\n{lines}\n}}\n"
+    features = f"{llvm.machine().features},+pclmul" + (",+vpclmulqdq" if lanes > 1 else "")
+    return (f"{declared}define void @crc32_fold(ptr %data, i64 %length, i64 %start, ptr %out) "
+            f'"target-features"="{features}" {{\n{lines}\n}}\n')

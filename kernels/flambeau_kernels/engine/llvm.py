@@ -241,6 +241,7 @@ class Machine:
     assembly.
 
     Attributes:
+        host_features: which of LLVM's features the processor at hand has.
         missing: features that code for `cpu`, a name of `processors.py`, may use and the processor at hand has not.
     """
 
@@ -255,12 +256,13 @@ class Machine:
         self.triple = triple or llvm.get_process_triple()
         self.host = llvm.get_host_cpu_name()
         self.cpu = cpu or self.host
+        self.host_features = llvm.get_host_cpu_features()
         self.missing: list[str] = []
         if features is None and cpu is not None:
             named = processors.features_of(cpu)
-            self.missing = processors.missing(named, llvm.get_host_cpu_features())
+            self.missing = processors.missing(named, self.host_features)
             features = ",".join(f"+{feature}" for feature in named)
-        self.features = llvm.get_host_cpu_features().flatten() if features is None else features
+        self.features = self.host_features.flatten() if features is None else features
         # AVX-512 multiplies by powers of two in one instruction.
         self.scales = "+avx512f" in self.features
         # Of the widest vector register.
