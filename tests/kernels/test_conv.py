@@ -96,21 +96,22 @@ def test_the_three_maps(case, dtype):
                  arrays.convolve_weight(exact_x, y.astype(float), kernel, *settings), dtype)  # fmt: skip
 
 
-def three_maps(case: str) -> list[Any]:
-    x, w, b, settings = operands(case, np.float32)
+def three_maps(case: str, dtype: Any = np.float32) -> list[Any]:
+    x, w, b, settings = operands(case, dtype)
     y = conv.convolve(x, w, *settings, b)
     return [y, conv.convolve_input(y, w, x.shape[2:], *settings), conv.convolve_weight(x, y, w.shape[2:], *settings)]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("case", ["dilated", "depthwise large", "depthwise columns", "depthwise bands", "depthwise bands at stride 2",
                                   "tiles", "tiles at stride 2", "tiles 3-d", "tiles of many", "3-d"])  # fmt: skip
-def test_the_same_bits_on_any_number_of_threads(case):
+def test_the_same_bits_on_any_number_of_threads(case, dtype):
     before = pool.get_num_threads()
     try:
         made = []
         for threads in (1, 2, 4):
             pool.set_num_threads(threads)
-            made.append(three_maps(case))
+            made.append(three_maps(case, dtype))
     finally:
         pool.set_num_threads(before)
 
@@ -193,11 +194,12 @@ def test_what_is_kept_for_many_shapes_is_bounded(monkeypatch):
     compiled.forget()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("case", ["3x3", "strided groups", "depthwise", "depthwise columns", "depthwise stride 2", "1-d", "tiles",
                                   "tiles at stride 2"])  # fmt: skip
-def test_what_is_not_finite_reaches_exactly_its_windows(case, value):
-    x, w, b, settings = operands(case, np.float32)
+def test_what_is_not_finite_reaches_exactly_its_windows(case, value, dtype):
+    x, w, b, settings = operands(case, dtype)
     x[1, 1, ..., 5] = value
 
     with np.errstate(invalid="ignore"):
@@ -258,6 +260,18 @@ def test_empty_arrays_and_other_dtypes_go_to_numpy():
     assert conv.convolve(none, w, (1, 1), (1, 1), (1, 1), 1).shape == (0, 3, 5, 5)
     x, w = np.arange(12).reshape(1, 1, 3, 4), np.ones((1, 1, 2, 2), np.int64)
     assert conv.convolve(x, w, (1, 1), (0, 0), (1, 1), 1)[0, 0].tolist() == [[10, 14, 18], [26, 30, 34]]
+
+
+@pytest.mark.skipif(engines.chosen().name != "llvm", reason="no instructions of the processor")
+def test_bfloat16_is_multiplied_in_pairs_by_the_processors_instruction_and_not_by_tiles_of_float32():
+    x, w, _, settings = operands("tiles of many", ml_dtypes.bfloat16)
+    stride, padding, dilation, groups = settings
+    has = "+avx512bf16" in llvm.machine().features.split(",") and llvm.machine().register_bits == 512
+
+    made = arrays.output_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
+    run = compiled.chosen(x, w, made, stride, padding, dilation, groups, False)
+
+    assert (isinstance(run, direct.Direct) and run.source.pairs) == has
 
 
 def test_the_numpy_backend_compiles_nothing(monkeypatch):

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.engine import llvm
+
 from ..register_tiles import tile
 from . import planes, product
 from .walk import Ints, Walk, walk
@@ -19,6 +21,7 @@ from .walk import Ints, Walk, walk
 # Bytes of planes laid out at a time: so much of a cache that several cores share.
 BLOCK_BYTES = 3 << 20
 _INT64 = np.dtype(np.int64)
+_HALF_BITS = np.dtype(np.uint16)
 
 
 class Source:
@@ -27,11 +30,15 @@ class Source:
     Attributes:
         blocks: the first image and the one past the last of each block.
         step: images of a block.
+        pairs, kind: whether elements are multiplied in pairs, and what they are laid out as: then the bits of bfloat16.
     """
 
     def __init__(self, x: Any, tables: Walk, step: int = 0) -> None:
         n, c = x.shape[:2]
-        self.tables, self.kind = tables, wide_kind(x.dtype)
+        self.pairs = in_pairs(x.dtype)
+        if self.pairs:
+            x = x.view(_HALF_BITS)
+        self.tables, self.kind = tables, x.dtype if self.pairs else wide_kind(x.dtype)
         in_place = tables.in_place and x.dtype == self.kind and x.flags.c_contiguous
         least = n if in_place else max(1, BLOCK_BYTES // (c * tables.plane * self.kind.itemsize))
         self.step = step or min(n, least)
@@ -43,6 +50,8 @@ class Source:
 
     def planes(self, x: Any, number: int) -> Any:
         """Those of one block."""
+        if self.pairs:
+            x = x.view(_HALF_BITS)
         if len(self.blocks) > 1:
             first, last = self.blocks[number]
             x = x[first:last]
@@ -71,19 +80,23 @@ class Direct:
         tiles = -(-outputs // rows)
         self.constants = np.zeros((groups, tiles * rows), self.kind)
         self.whole = tiles * rows == outputs
-        per_pass = [groups * tiles * len(p.source) * rows for p in tables.passes]
+        pairs = in_pairs(x.dtype) and in_pairs(w.dtype)
+        step = 2 if pairs else 1
+        per_pass = [groups * tiles * -(-len(p.source) // step) * rows for p in tables.passes]
         starts = [0, *accumulate(per_pass)]
         self.weights = starts[-1]
         at = [0, *accumulate(len(p.weight) for p in tables.passes)]
         table = [number for p, k, start in zip(tables.passes, at, starts, strict=False) for number in (len(p.weight), k, start)]
         places = np.concatenate([p.weight for p in tables.passes])
         self.packing = groups * tiles * len(tables.passes), places, np.array([outputs, group, output, tiles, groups * tiles, *table])
-        self.pack = product.pack_weights.form((w.dtype, self.kind, _INT64, _INT64), {"ROWS": rows})
-        self.correlate = product.correlate.form(
-            (self.kind, self.kind, self.kind, x.dtype, _INT64, _INT64),
-            {"ROWS": rows, "VECTORS": vectors, "HALF": "" if self.kind == x.dtype else x.dtype.name},
-        )
         self.source = Source(x, tables)
+        self.bits = _HALF_BITS if pairs else w.dtype
+        self.lane = np.dtype(np.int32) if pairs else self.kind
+        self.pack = product.pack_weights.form((self.bits, self.lane, _INT64, _INT64), {"ROWS": rows, "PAIRS": pairs})
+        self.correlate = product.correlate.form(
+            (self.source.kind, self.lane, self.kind, x.dtype, _INT64, _INT64),
+            {"ROWS": rows, "VECTORS": vectors, "HALF": "" if self.kind == x.dtype else x.dtype.name, "PAIRS": pairs},
+        )
         self.passes = tuple(
             tuple(self._prepared(one, start, tables, last - first, c, groups) for one, start in
                   zip(tables.passes, starts, strict=False))
@@ -96,15 +109,16 @@ class Direct:
         first = sum(f * s for f, s in zip(one.first, steps, strict=True))
         out = self.shape[1] * prod(counts), prod(counts), tuple(s * k for s, k in zip(steps, one.steps, strict=True))
         layout = source_layout(tables, one.counts, c, groups, out)
-        chunks, geometry = product.prepare(one, layout, images, groups, self.shape[1] // groups, self.kind, start, first)
+        chunks, geometry = product.prepare(one, layout, images, groups, self.shape[1] // groups, self.kind, self.source.pairs, start,
+                                          first)  # fmt: skip
         return chunks, one.source, geometry
 
     def __call__(self, x: Any, w: Any, bias: Any) -> Any:
         if not w.flags.c_contiguous:
             w = np.ascontiguousarray(w)
-        packed = np.empty(self.weights, self.kind)
+        packed = np.empty(self.weights, self.lane)
         chunks, places, table = self.packing
-        self.pack(chunks, False, w, packed, places, table)
+        self.pack(chunks, False, w.view(self.bits), packed, places, table)
         out = np.empty(self.shape, self.dtype)
         constants = self.constants if bias is None else self._filled(bias)
         for number, passes in enumerate(self.passes):
@@ -125,6 +139,11 @@ class Direct:
         else:
             made[:, :self.shape[1] // groups] = bias.reshape(groups, -1)
         return made
+
+
+def in_pairs(dtype: np.dtype) -> bool:
+    """Whether the processor multiplies pairs of elements and adds both products to a float32."""
+    return dtype.name == "bfloat16" and llvm.machine().register_bits == 512 and "+avx512bf16" in llvm.machine().features.split(",")
 
 
 def wide_kind(dtype: np.dtype) -> np.dtype:

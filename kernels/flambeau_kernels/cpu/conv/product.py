@@ -6,6 +6,8 @@ a register tile is gathered from the planes for DEPTH taps at a time, straight v
 packed weights of up to MOST output channels while it lies in the first cache; the sums of a panel stay beside it until the
 last taps, then they go to their places in the output. So no window exists twice in memory, whatever the kernel's extent,
 stride or dilation, and halves are rounded once.
+
+Where the processor multiplies pairs of bfloat16 (PAIRS), a lane holds the elements that two taps read, or their weights.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     bitcast,
     broadcast,
+    dot_bfloat16,
     int16,
+    int32,
     kernel,
     lanes,
     load,
@@ -46,8 +50,8 @@ PER_GROUP, WEIGHT_GROUP, WEIGHT_OUTPUT, GROUP_TILES, ALL_TILES, PASSES = range(6
 
 
 @kernel(in_vectors=True)
-def pack_weights(chunk, weight, packed, places, table, *, ROWS):
-    """Weights of one tile of one pass as ``[tap][row of the tile]``, zeros where there is none."""
+def pack_weights(chunk, weight, packed, places, table, *, ROWS, PAIRS):
+    """Weights of one tile of one pass as ``[tap][row of the tile]``, zeros where there is none; with PAIRS two taps side by side."""
     number = chunk // table[ALL_TILES]
     tile_number = chunk - number * table[ALL_TILES]
     facts = table + (PASSES + 3 * number)
@@ -56,8 +60,25 @@ def pack_weights(chunk, weight, packed, places, table, *, ROWS):
     first = (tile_number - group * table[GROUP_TILES]) * ROWS
     output, here = table[WEIGHT_OUTPUT], table[PER_GROUP] - first
     source = weight + (group * table[WEIGHT_GROUP] + first * output)
-    to = packed + (facts[2] + tile_number * taps * ROWS)
     at = places + facts[1]
+    if PAIRS:
+        pairs = (taps + 1) // 2
+        to = packed + (facts[2] + tile_number * pairs * ROWS)
+        for k in range(pairs):
+            for r in unroll(range(ROWS)):
+                both = int32(0)
+                for SIDE in unroll(range(2)):
+                    if (2 * k + SIDE < taps) & (r < here):
+                        place = at[2 * k + SIDE]
+                        if place >= 0:
+                            both = both | int32(source[r * output + place]) << (16 * SIDE)
+                to[k * ROWS + r] = both
+    else:
+        to = packed + (facts[2] + tile_number * taps * ROWS)
+        pack_single(to, source, at, taps, output, here, ROWS)
+
+
+def pack_single(to, source, at, taps, output, here, ROWS):
     for k in range(taps):
         place = at[k]
         for r in unroll(range(ROWS)):
@@ -67,11 +88,11 @@ def pack_weights(chunk, weight, packed, places, table, *, ROWS):
                 to[k * ROWS + r] = 0
 
 
-def gather(panel, planes, places, depth, position, count, geometry, LANES, VECTORS):
-    """The elements `depth` taps read for `count` positions: ``panel[tap][position]``."""
+def gather(panel, planes, places, depth, position, count, geometry, LANES, VECTORS, PAIRS):
+    """The elements `depth` taps read for `count` positions: ``panel[tap][position]``, with PAIRS ``panel[pair of taps][position]``."""
     WIDTH = LANES * VECTORS
     if count < WIDTH:
-        for i in range(0, depth * WIDTH, LANES):
+        for i in range(0, (depth + 1) // 2 * WIDTH if PAIRS else depth * WIDTH, LANES):
             store(panel, i, broadcast(widened(panel)(0), LANES))
     j = 0
     while j < count:
@@ -80,20 +101,48 @@ def gather(panel, planes, places, depth, position, count, geometry, LANES, VECTO
         length = min(geometry[ROW] - x, count - j)
         source = planes + (row_start(row, geometry + ROW, geometry + SOURCE_IMAGE) + x)
         if length == WIDTH:
-            for k in range(depth):
-                for v in unroll(range(VECTORS)):
-                    store(panel, k * WIDTH + v * LANES, load(source, places[k] + v * LANES, LANES))
+            for v in unroll(range(VECTORS)):
+                gather_vector(panel + v * LANES, source + v * LANES, places, depth, WIDTH, LANES, PAIRS)
         else:
             for i in range(0, length, LANES):
                 left = length - i
                 at = j + i
                 if left >= LANES:
-                    for k in range(depth):
-                        store(panel, k * WIDTH + at, load(source, places[k] + i, LANES))
+                    gather_vector(panel + at, source + i, places, depth, WIDTH, LANES, PAIRS)
                 else:
-                    for k in range(depth):
-                        store(panel, k * WIDTH + at, load(source, places[k] + i, LANES, left), left)
+                    gather_part(panel + at, source + i, places, depth, left, WIDTH, LANES, PAIRS)
         j += length
+
+
+def gather_vector(panel, source, places, depth, WIDTH, LANES, PAIRS):
+    if PAIRS:
+        KIND = vector(int32, LANES)
+        for k in range(depth // 2):
+            first, second = load(source, places[2 * k], LANES), load(source, places[2 * k + 1], LANES)
+            store(panel, k * WIDTH, KIND(first) | KIND(second) << 16)
+        if depth % 2 == 1:
+            store(panel, depth // 2 * WIDTH, KIND(load(source, places[depth - 1], LANES)))
+    else:
+        for k in range(depth):
+            store(panel, k * WIDTH, load(source, places[k], LANES))
+
+
+def gather_part(panel, source, places, depth, left, WIDTH, LANES, PAIRS):
+    """`left` elements, less than a vector."""
+    if PAIRS:
+        KIND = vector(int32, LANES)
+        for k in range(depth // 2):
+            first, second = load(source, places[2 * k], LANES, left), load(source, places[2 * k + 1], LANES, left)
+            store(panel, k * WIDTH, KIND(first) | KIND(second) << 16, left)
+        if depth % 2 == 1:
+            store(panel, depth // 2 * WIDTH, KIND(load(source, places[depth - 1], LANES, left)), left)
+    else:
+        for k in range(depth):
+            store(panel, k * WIDTH, load(source, places[k], LANES, left), left)
+
+
+def joined(x, y, total, PAIRS):
+    return dot_bfloat16(x, y, total) if PAIRS else multiply_add(x, y, total)
 
 
 def row_start(row, rows, steps):
@@ -109,9 +158,9 @@ def row_start(row, rows, steps):
     return image * steps[0] + z * steps[1] + (inner - z * rows[1]) * steps[2]
 
 
-def multiply(panel, weights, sums, depth, fresh, bias, HEIGHT, ROWS, LANES, VECTORS):
-    """Add `depth` taps to a register tile of HEIGHT output channels."""
-    KIND = widened(panel)
+def multiply(panel, weights, sums, depth, fresh, bias, HEIGHT, ROWS, LANES, VECTORS, PAIRS):
+    """Add `depth` taps, or pairs of them, to a register tile of HEIGHT output channels."""
+    KIND = widened(sums)
     WIDTH = LANES * VECTORS
     acc = local(vector(KIND, LANES), HEIGHT * VECTORS)
     if fresh:
@@ -122,14 +171,14 @@ def multiply(panel, weights, sums, depth, fresh, bias, HEIGHT, ROWS, LANES, VECT
         for r in unroll(range(HEIGHT)):
             for v in unroll(range(VECTORS)):
                 acc[r * VECTORS + v] = load(sums, r * WIDTH + v * LANES, LANES)
-    right = local(vector(KIND, LANES), VECTORS)
+    right = local(vector(widened(panel), LANES), VECTORS)
     for k in range(depth):
         for v in unroll(range(VECTORS)):
             right[v] = load(panel, k * WIDTH + v * LANES, LANES)
         for r in unroll(range(HEIGHT)):
             left = broadcast(weights[k * ROWS + r], LANES)
             for v in unroll(range(VECTORS)):
-                acc[r * VECTORS + v] = multiply_add(left, right[v], acc[r * VECTORS + v])
+                acc[r * VECTORS + v] = joined(left, right[v], acc[r * VECTORS + v], PAIRS)
     for r in unroll(range(HEIGHT)):
         for v in unroll(range(VECTORS)):
             store(sums, r * WIDTH + v * LANES, acc[r * VECTORS + v])
@@ -186,11 +235,12 @@ def deliver_row(to, source, outputs, length, channel, WIDTH, LANES, HALF):
 
 
 @kernel(in_vectors=True)
-def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTORS, HALF):
-    KIND = widened(planes)
+def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTORS, HALF, PAIRS):
+    KIND = widened(bias)
     LANES = lanes(KIND)
     WIDTH = LANES * VECTORS
-    panel = local(KIND, DEPTH * WIDTH)
+    STEP = 2 if PAIRS else 1
+    panel = local(widened(packed), DEPTH * WIDTH)
     BLOCK = -(-MOST // ROWS) * ROWS
     sums = local(KIND, BLOCK * WIDTH)
     taps, blocks = geometry[TAPS], geometry[OUTPUT_BLOCKS]
@@ -200,7 +250,8 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
     span = rest - group * geometry[SPANS]
     outputs = min(BLOCK, geometry[OUTPUTS] - first)
     source = planes + group * geometry[GROUP]
-    weights = packed + (geometry[WEIGHTS] + (group * geometry[TILES] * ROWS + first) * taps)
+    steps = (taps + STEP - 1) // STEP
+    weights = packed + (geometry[WEIGHTS] + (group * geometry[TILES] * ROWS + first) * steps)
     constant = bias + (group * geometry[TILES] * ROWS + first)
     target = out + (geometry[OUT_FIRST] + (group * geometry[OUTPUTS] + first) * geometry[OUT_CHANNEL])
     position = span * geometry[SPAN]
@@ -210,15 +261,16 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
         k = 0
         while k < taps:
             depth = min(geometry[DEEP], taps - k)
-            gather(panel, source, places + k, depth, position, count, geometry, LANES, VECTORS)
+            gather(panel, source, places + k, depth, position, count, geometry, LANES, VECTORS, PAIRS)
+            deep = (depth + STEP - 1) // STEP
             o = 0
             while o < outputs:
                 left = outputs - o
-                part = weights + (o * taps + k * ROWS)
+                part = weights + (o * steps + k // STEP * ROWS)
                 if left > ROWS // 2:
-                    multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, ROWS, ROWS, LANES, VECTORS)
+                    multiply(panel, part, sums + o * WIDTH, deep, k == 0, constant + o, ROWS, ROWS, LANES, VECTORS, PAIRS)
                 else:
-                    multiply(panel, part, sums + o * WIDTH, depth, k == 0, constant + o, ROWS // 2, ROWS, LANES, VECTORS)
+                    multiply(panel, part, sums + o * WIDTH, deep, k == 0, constant + o, ROWS // 2, ROWS, LANES, VECTORS, PAIRS)
                 if k + depth == taps:
                     # Tile by tile: rows of results a page apart share few places of the first cache, which all of them at
                     # once overflow.
@@ -253,11 +305,13 @@ class Layout:
                       self.out_channel, (*(0,) * fill, *out))  # fmt: skip
 
 
-def prepare(step: Pass, layout: Layout, images: int, groups: int, outputs: int, kind: np.dtype, weights: int,
-            first: int) -> tuple[int, np.ndarray]:  # fmt: skip
+def prepare(step: Pass, layout: Layout, images: int, groups: int, outputs: int, kind: np.dtype, pairs: bool,
+            weights: int, first: int) -> tuple[int, np.ndarray]:  # fmt: skip
     """Chunks and geometry of one pass over some images.
 
     Args:
+        kind: of the sums.
+        pairs: whether taps are multiplied in pairs.
         weights, first: elements before the pass's packed weights and before its first result.
     """
     rows, vectors = tile("convolutions")
@@ -269,14 +323,15 @@ def prepare(step: Pass, layout: Layout, images: int, groups: int, outputs: int, 
     span = max(1, CHUNK // (2 * taps * width * min(outputs, MOST)))
     spans = -(-panels // span)
     return spans * blocks * groups, np.array([
-        taps, outputs, blocks, spans, span * width, positions, layout.group, -(-outputs // rows), _even(taps),
+        taps, outputs, blocks, spans, span * width, positions, layout.group, -(-outputs // rows), _even(taps, pairs),
         at.counts[2], at.counts[1], at.counts[0] * at.counts[1], at.source_image, at.source_steps[0], at.source_steps[1],
         at.out_image, at.out_steps[0], at.out_steps[1], at.out_channel, at.out_steps[2],
         weights, first,
     ])  # fmt: skip
 
 
-def _even(taps: int) -> int:
-    """DEPTH or less, so that the last part is not much shorter than the others."""
-    parts = -(-taps // DEPTH)
-    return -(-taps // parts)
+def _even(taps: int, pairs: bool) -> int:
+    """As many as a panel has room for or less, so that the last part is not much shorter than the others; whole pairs."""
+    step = 2 if pairs else 1
+    parts = -(-taps // (step * DEPTH))
+    return -(-taps // (parts * step)) * step

@@ -2,8 +2,8 @@
 
 A chunk owns some output channels, some taps and a range of positions. It gathers both sides, taps and output channels as
 rows of some hundred positions, into the second cache, and multiplies rows with rows: register tiles whose lanes are
-positions, so that neither side is transposed. Lanes are added up when the chunk is done, ranges of positions in their
-order.
+positions, or of bfloat16 pairs of them, as they lie in memory, so that neither side is transposed. Lanes are added up
+when the chunk is done, ranges of positions in their order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import numpy as np
 from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     apart,
+    bitcast,
     broadcast,
+    int32,
     int64,
     kernel,
     lane_sum,
     lanes,
     load,
     local,
-    multiply_add,
     store,
     unroll,
     vector,
@@ -31,8 +32,8 @@ from flambeau_kernels.engine.language import (
 )
 
 from ..register_tiles import tile
-from .direct import Source, source_layout
-from .product import Layout, row_start
+from .direct import Source, source_layout, wide_kind
+from .product import Layout, joined, row_start
 from .walk import Ints, walk
 
 # Rows gathered at a time: taps, output channels; and vectors of positions in a row.
@@ -79,12 +80,13 @@ def gather_rows(rows, planes, places, count, position, length, geometry, LANES):
                 store(to, at + i, load(line, start + i, LANES, n - i), n - i)
 
 
-def multiply_rows(left, right, sums, vectors, fresh, ROWS, COLUMNS, LANES):
+def multiply_rows(left, right, sums, vectors, fresh, ROWS, COLUMNS, PAIRS):
     """``sums[o][k] += left[o] * right[k]`` for a tile, lane by lane; ``=`` if `fresh`."""
-    KIND = widened(left)
+    KIND, LANE = widened(sums), widened(left)
+    LANES = lanes(KIND)
     WIDTH = LENGTH * LANES
     acc = local(vector(KIND, LANES), ROWS * COLUMNS)
-    mine = local(vector(KIND, LANES), ROWS)
+    mine = local(vector(LANE, LANES), ROWS)
     if fresh:
         for t in unroll(range(ROWS * COLUMNS)):
             acc[t] = broadcast(KIND(0), LANES)
@@ -97,7 +99,7 @@ def multiply_rows(left, right, sums, vectors, fresh, ROWS, COLUMNS, LANES):
         for c in unroll(range(COLUMNS)):
             v = load(right, c * WIDTH + j, LANES)
             for r in unroll(range(ROWS)):
-                acc[r * COLUMNS + c] = multiply_add(mine[r], v, acc[r * COLUMNS + c])
+                acc[r * COLUMNS + c] = joined(mine[r], v, acc[r * COLUMNS + c], PAIRS)
     for t in unroll(range(ROWS * COLUMNS)):
         store(sums, t * LANES, acc[t])
 
@@ -116,12 +118,17 @@ def add_lanes(sums, to, outputs, tap_count, taps, add, ROWS, COLUMNS, LANES):
 
 
 @kernel(in_vectors=True)
-def correlate_weight(chunk, planes, gradient, sums, places, outputs_at, geometry, *, ROWS, COLUMNS):
-    KIND = widened(planes)
+def correlate_weight(chunk, planes, gradient, sums, places, outputs_at, geometry, *, ROWS, COLUMNS, PAIRS):
+    KIND, ELEMENT = widened(sums), widened(planes)
     LANES = lanes(KIND)
-    WIDTH = LENGTH * LANES
-    right = local(KIND, (TAPS_BLOCK + COLUMNS) * WIDTH)
-    left = local(KIND, (OUTPUTS_BLOCK + ROWS) * WIDTH)
+    # Of pairs, a vector has twice as many elements as sums.
+    IN_ROW = lanes(ELEMENT)
+    WIDTH = LENGTH * IN_ROW
+    right = local(ELEMENT, (TAPS_BLOCK + COLUMNS) * WIDTH)
+    left = local(ELEMENT, (OUTPUTS_BLOCK + ROWS) * WIDTH)
+    LANE = int32 if PAIRS else KIND
+    ROW_OF_LANES = LENGTH * LANES
+    left_lanes, right_lanes = bitcast(left, LANE), bitcast(right, LANE)
     ACROSS, DOWN = -(-TAPS_BLOCK // COLUMNS), -(-OUTPUTS_BLOCK // ROWS)
     tiles = local(KIND, ACROSS * DOWN * ROWS * COLUMNS * LANES)
     taps, outputs = geometry[TAPS], geometry[OUTPUTS]
@@ -140,15 +147,16 @@ def correlate_weight(chunk, planes, gradient, sums, places, outputs_at, geometry
     fresh = position == position
     while position < stop:
         length = min(WIDTH, stop - position)
-        apart(gather_rows)(right, source, places + first_tap, tap_count, position, length, geometry, LANES)
+        apart(gather_rows)(right, source, places + first_tap, tap_count, position, length, geometry, IN_ROW)
         apart(gather_rows)(left, side, outputs_at + first_output, output_count, position, length,
-                           geometry + (GRADIENT - ROW), LANES)  # fmt: skip
-        vectors = (length + LANES - 1) // LANES
+                           geometry + (GRADIENT - ROW), IN_ROW)  # fmt: skip
+        vectors = (length + IN_ROW - 1) // IN_ROW
         # A tile's taps stay in the first cache while the output channels pass.
         for k in range(0, tap_count, COLUMNS):
             for o in range(0, output_count, ROWS):
                 tile_sums = tiles + (o // ROWS * ACROSS + k // COLUMNS) * (ROWS * COLUMNS * LANES)
-                multiply_rows(left + o * WIDTH, right + k * WIDTH, tile_sums, vectors, fresh, ROWS, COLUMNS, LANES)
+                multiply_rows(left_lanes + o * ROW_OF_LANES, right_lanes + k * ROW_OF_LANES, tile_sums, vectors, fresh, ROWS, COLUMNS,
+                              PAIRS)  # fmt: skip
         position += WIDTH
         fresh = position != position
     add_lanes(tiles, to, output_count, tap_count, taps, geometry[ADD] != 0, ROWS, COLUMNS, LANES)
@@ -165,7 +173,7 @@ class Gradient:
         step = source.step
         side = Source(y, walk(False, counts, counts, ones, ones, nothing, ones, 1, 1), step)
         self.sides = source, side
-        self.kind, self.dtype, self.shape = source.kind, x.dtype, (o, c // groups, *kernel)
+        self.kind, self.dtype, self.shape = wide_kind(x.dtype), x.dtype, (o, c // groups, *kernel)
         self.places = source.tables.passes[0].source
         # Joined where windows of successive rows lie behind each other; the gradient always is.
         steps = tuple(prod(counts[i + 1:]) for i in range(len(counts)))
@@ -175,7 +183,7 @@ class Gradient:
         self.outputs_at = np.arange(outputs, dtype=np.int64) * prod(by.counts)
         tap_blocks, output_blocks = -(-taps // TAPS_BLOCK), -(-outputs // OUTPUTS_BLOCK)
         chunks = groups * tap_blocks * output_blocks
-        width = LENGTH * (llvm.machine().register_bits // (8 * self.kind.itemsize))
+        width = LENGTH * (llvm.machine().register_bits // (8 * source.kind.itemsize))
         positions = step * prod(at.counts)
         ranges = min(-(-ENOUGH // chunks), -(-positions // width))
         ranges = max(1, min(ranges, MOST_SUMS // (groups * outputs * taps * self.kind.itemsize)))
@@ -192,7 +200,9 @@ class Gradient:
         self.geometries = tuple(geometries)
         rows, columns = tile_shape(outputs)
         integers = np.dtype(np.int64)
-        self.correlate = correlate_weight.form((self.kind,) * 3 + (integers,) * 3, {"ROWS": rows, "COLUMNS": columns})
+        kinds = source.kind, side.kind, self.kind
+        constants = {"ROWS": rows, "COLUMNS": columns, "PAIRS": source.pairs}
+        self.correlate = correlate_weight.form(kinds + (integers,) * 3, constants)
 
     def __call__(self, x: Any, y: Any) -> Any:
         sums = np.empty(self.sums, self.kind)

@@ -183,7 +183,7 @@ def multiply_tiles(chunk, planes, weights, bias, nothing, out, finite, channels,
             here = transformed + (place * step + c * ROWS)
             o = 0
             while o < outputs:
-                multiply(panel, here + o * inputs, part + o * COUNT, depth, c == 0, nothing, ROWS, ROWS, LANES, VECTORS)
+                multiply(panel, here + o * inputs, part + o * COUNT, depth, c == 0, nothing, ROWS, ROWS, LANES, VECTORS, False)
                 o += ROWS
         c += depth
     bad = broadcast(KIND(0), LANES)
