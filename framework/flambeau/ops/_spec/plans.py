@@ -429,8 +429,8 @@ def _key(op: Any, name: str, planned: Planned) -> str:
         return f"None if a_{name} is None else ({text})" if name in planned.optional else text
     default = op.defaults.get(name, 0)
     kind = type(default)
-    if default is None or kind is bool:
-        return f"{name} if {name} is {default} or {name}.__class__ is int else typed({name})"
+    if default is None:
+        return f"{name} if {name} is None or {name}.__class__ is int else typed({name})"
     return f"{name} if {name}.__class__ is {kind.__name__} else typed({name})"
 
 

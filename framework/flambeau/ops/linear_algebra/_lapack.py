@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import condensed, divided, few_lanes, few_rows, lane_rotations, reflectors
+from flambeau_kernels.cpu import (
+    condensed,
+    divided,
+    few_lanes,
+    few_rows,
+    few_sides,
+    lane_rotations,
+    reflectors,
+)
 from flambeau_kernels.cpu.gemm.blas import one_thread, single_threaded
 from flambeau_kernels.cpu.matmul import matmul
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
@@ -439,19 +447,23 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
     """``X`` with ``triangle(a) @ X == b``; zeros on the diagonal give infinities."""
     if not b.size:
         return np.zeros_like(b)
+    few = few_sides.solution(a, b, bool(upper), bool(unit))
+    if few is not None:
+        return few
     if a.ndim == 2 and b.ndim == 2:
-        return _solve_one(a, b, upper, unit)
+        return solve_one(a, b, upper, unit)
     many = few_rows.triangular(a, b, upper, unit) if few_rows.takes(a) and _are_many(a, b) else None
     if many is not None:
         return many
-    parts = [_solve_one(x, y, upper, unit) for x, y in each(a, b)]
+    parts = [solve_one(x, y, upper, unit) for x, y in each(a, b)]
     return stacked(parts, b.shape[:-2], b.shape[-2:], b.dtype)
 
 
-def _solve_one(a: Any, b: Any, upper: Any, unit: Any) -> Any:
+def solve_one(a: Any, b: Any, upper: Any, unit: Any) -> Any:
     """``X`` with ``triangle(a) @ X == b`` for one matrix, column by column.
 
-    BLAS takes rows for columns, so no operand is copied but `b`. LAPACK's trtrs starts threads for the smallest matrices.
+    For what `few_sides` does not take. BLAS takes rows for columns, so no operand is copied but `b`. LAPACK's trtrs starts threads
+    for the smallest matrices.
     """
     as_is = a.flags.f_contiguous
     matrix, lower, transposed = (a, not upper, 0) if as_is else (a.T, bool(upper), 1)
@@ -726,13 +738,6 @@ def eigh_now(a: Any, uplo: Any, vectors: bool) -> Any:
     if not all_finite(a):
         return None
     return _eigh_of_some(a, uplo, vectors) if uplo in ("L", "U") else None
-
-
-def triangular_now(a: Any, b: Any, upper: Any, unit: Any) -> Any:
-    """``X`` with ``triangle(a) @ X == b`` for one matrix; or None."""
-    if a.ndim != 2 or b.ndim != 2 or b.shape[0] != a.shape[0] or b.dtype is not a.dtype or not b.size:
-        return None
-    return _solve_one(a, b, upper, unit)
 
 
 def lu_now(a: Any) -> Any:

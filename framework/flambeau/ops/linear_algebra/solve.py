@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import few_rows, reflectors
+from flambeau_kernels.cpu import few_rows, few_sides, reflectors
 from flambeau_kernels.cpu.gemm.blas import single_threaded
 
 from ... import dtypes
@@ -28,8 +28,10 @@ from .._spec import (
     describe,
     host_only,
     need_bools,
+    placed,
     primitive,
 )
+from .._spec.plans import Plan
 from ..shapes.shape import broadcast_shapes
 from . import _lapack, _routines
 from ._lapack import LinAlgError, check_floating, check_matrix, check_singular, check_square, raise_singular
@@ -303,13 +305,21 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     return solve_triangle(input, B, upper, left, unitriangular)
 
 
-@solve_triangular.plan(tensors=("input", "B"))
-def _plan_of_triangular(a, b, upper, left, unitriangular):
-    """One matrix, on the left."""
-    return _triangular(a, b, upper, unitriangular) if left is True and upper.__class__ is unitriangular.__class__ is bool else None
+def _fit(a: Any, b: Any) -> bool:
+    """Whether `a` holds square matrices and `b` right sides for each, of at least one element."""
+    return _lapack.is_plain(a, square=True) and a.ndim == b.ndim and b.shape[:-1] == a.shape[:-1] and b.dtype == a.dtype and b.size > 0
 
 
-_triangular = _lapack.on_matrices(_lapack.triangular_now, square=True, order=COLUMNS)
+@solve_triangular.plan(by="strides", tensors=("input", "B"))
+def _plan_of_triangular(input, B, upper, left, unitriangular):
+    """One matrix, or many with a few right sides each, on the left."""
+    a, b = input._array, B._array
+    if not _fit(a, b) or left is not True or not upper.__class__ is unitriangular.__class__ is bool:
+        return None
+    if a.ndim > 2:
+        return Plan(lambda a, b: few_sides.solution(a, b, upper, unitriangular))
+    run = few_sides.planned(a.shape, a.strides, b.shape, b.strides, a.dtype, upper, unitriangular)
+    return Plan(run or (lambda a, b: placed(_lapack.solve_one(a, b, upper, unitriangular), COLUMNS)))
 
 
 @composite(
@@ -343,9 +353,8 @@ triangular_solve.deprecation = (
 @triangular_solve.plan(tensors=("b", "A"), returns=TriangularSolution)
 def _plan_of_older_triangular(b, a, upper, transpose, unitriangular):
     """One matrix, as it is."""
-    usual = transpose is False and upper.__class__ is unitriangular.__class__ is bool
-    made = _triangular(a, b, upper, unitriangular) if usual else None
-    return None if made is None else (made, a.copy("F"))
+    usual = transpose is False and upper.__class__ is unitriangular.__class__ is bool and a.ndim == 2 and _fit(a, b)
+    return (placed(_lapack.solve_triangular(a, b, upper, unitriangular), COLUMNS), a.copy("F")) if usual else None
 
 
 # -- systems with a known factor ------------------------------------------------------------------------------------------
@@ -465,7 +474,7 @@ cholesky_inverse.in_pieces("...__->...__")
 
 
 def _cholesky_inverse_now(a: Any, upper: Any) -> Any:
-    made = _lapack.triangular_now(a, _lapack.identity(a.shape[-1], a.dtype.char), upper, False) if a.ndim == 2 else None
+    made = _lapack.solve_one(a, _lapack.identity(a.shape[-1], a.dtype.char), upper, False) if a.ndim == 2 else None
     if made is None:
         return None
     with single_threaded():                               # numpy's product of a matrix with itself takes half the time of another
