@@ -6,14 +6,14 @@ others are functions of it, for everything that is called less often. Leaves are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _state
 from .._inference import refuse_saving
 from . import tape
 
-__all__ = ["making", "new_node", "node_of_whole", "output_node", "seen_from"]
+__all__ = ["if_read", "making", "new_node", "node_of_whole", "output_node", "seen_from"]
 
 
 def making(
@@ -43,6 +43,20 @@ def making(
         *(place or []),
         *(["if MARKED:", f"    refuse_saving({name})"] if versions not in (None, "()") else []),
     ]
+
+
+def if_read(value: str, readers: Sequence[str], nodes: Sequence[str], otherwise: str = "None") -> str:
+    """Text of `value`, which a node saves if a gradient that is asked for reads it, and `otherwise` in its place.
+
+    Args:
+        readers: text of the nodes of those operands whose gradients read it.
+        nodes: those of all operands, one of which is there.
+    """
+    if not readers or value == otherwise:
+        return otherwise
+    if len(readers) == len(nodes):
+        return value
+    return f"({value} if {' or '.join(f'{n} is not None' for n in readers)} else {otherwise})"
 
 
 def seen_from(frames: int) -> list[str]:

@@ -21,6 +21,7 @@ from .._arrays import MetaArray, ndarray
 
 next_seq = _state.next_seq
 _frame = sys._getframe
+_new = object.__new__
 OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Fields of a storage record, `Tensor._storage`. The last two may be missing: what an operation with history, or any under anomaly
 # mode, has written in place, its name and the user's line; and which arrays belonged to tensors that were detached in place.
@@ -149,6 +150,33 @@ class Overwritten:
         self.name = name
 
 
+class Unread:
+    """Stands for an array that the gradients asked for do not read: how it lay in memory, which rules may ask for, without the memory."""
+
+    __slots__ = ("shape", "strides", "dtype")
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+
+def unread(array: Any) -> Any:
+    """What a node keeps in the place of `array`, or of an operand left out."""
+    if array is None:
+        return None
+    made = _new(Unread)
+    made.shape, made.strides, made.dtype = array.shape, array.strides, array.dtype
+    return made
+
+
 class _MethodOfTheClass:
     """A method on the class, as PyTorch documents it, and what it returns on instances, as PyTorch's have it."""
 
@@ -217,14 +245,16 @@ class Node:
             ours = self.saved_as.get(asked, asked)
             if callable(ours):
                 return ours(found)
-            for known in (ours, asked.replace("self", "input", 1), asked.replace("result", "out", 1)):
+            for known in _names_of(ours, asked):
                 known = known.removesuffix("_sym_sizes") + "_shape" if known.endswith("_sym_sizes") else known
                 if known in found:
                     return _own_tensor(found[known])
             tensor, _, what = asked.rpartition("_sym_")
-            if what in ("sizes", "strides") and hasattr(self, f"_saved_{tensor}"):
-                whole = getattr(self, f"_saved_{tensor}")
-                return tuple(whole.shape) if what == "sizes" else whole.stride()
+            whole = next((found[known] for known in _names_of(self.saved_as.get(tensor, tensor), tensor) if known in found), None)
+            if what == "sizes" and hasattr(whole, "shape"):
+                return tuple(whole.shape)
+            if what == "strides" and hasattr(whole, "shape"):
+                return tuple([s // whole.itemsize for s in whole.strides]) if whole.__class__ is Unread else whole.stride()
         if name.startswith("_raw_saved_"):
             from .graph import SavedTensor
 
@@ -265,8 +295,15 @@ class Node:
         return self.seq > other.seq
 
 
+def _names_of(ours: Any, theirs: str) -> tuple[Any, str, str]:
+    """The names under which a node may have saved what PyTorch's node calls `theirs`; `ours` is the one that the declaration gives."""
+    return ours, theirs.replace("self", "input", 1), theirs.replace("result", "out", 1)
+
+
 def _own_tensor(value: Any) -> Any:
-    """The tensor that a node has saved: a leaf is itself, for its node knows it; what hooks have packed is unpacked."""
+    """The tensor that a node has saved: a leaf is itself, for its node knows it; what hooks have packed is unpacked; None if not read."""
+    if value.__class__ is Unread:
+        return None
     if hasattr(value, "unpack"):
         return value.unpack(value.value)
     node = getattr(value, "_node", None)

@@ -218,7 +218,7 @@ def _compiled(head: str, lines: list[str], scope: dict[str, Any]) -> Any:
 
 # -- forward and backward on arrays --------------------------------------------------------------------------------------
 
-_CONSTANTS = (int, float, bool, str, type(None), slice, dtypes.dtype, np.dtype)
+_CONSTANTS = (int, float, bool, str, type(None), slice, dtypes.dtype, np.dtype, tape.Unread)
 
 
 class ArrayStep:

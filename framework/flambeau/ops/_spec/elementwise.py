@@ -17,6 +17,7 @@ from flambeau_kernels.vocabulary import where
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ...autograd import engine
+from ...autograd.making import if_read as saved_if_read
 from ...autograd.making import making, seen_from
 from ...autograd.tape import Node, Overwritten
 from ...dtypes import FLOATING, from_numpy_dtype
@@ -519,10 +520,7 @@ class ElementwiseOp(Op):
 
         def if_read(name: str, value: str) -> str:
             """Text of `value`, which is saved under `name` if the gradient of an operand with a history reads it."""
-            readers = [node for operand, node in nodes.items() if name in self.reads_of(operand)]
-            if not readers or value == "None":
-                return "None"
-            return value if len(readers) == len(nodes) else f"({value} if {' or '.join(f'{n} is not None' for n in readers)} else None)"
+            return saved_if_read(value, [node for operand, node in nodes.items() if name in self.reads_of(operand)], tuple(nodes.values()))
 
         arrays = {name: f"a{i}" for i, name in enumerate(tensors) if name in nodes}
 

@@ -13,7 +13,7 @@ from ... import _arrays, _state
 from ..._arrays import ndarray
 from ..._kinds import NoStrides
 from ...autograd import engine, tape
-from ...autograd.making import making, new_node, output_node, seen_from
+from ...autograd.making import if_read, making, new_node, output_node, seen_from
 from ...tensor import Tensor
 from .history import check_versions
 
@@ -26,7 +26,7 @@ def written(op: Any, name: str, lines: list[str], **constants: Any) -> Any:
         OP=op, Node=op.node_class, new=object.__new__, Tensor=Tensor, ndarray=ndarray, next_seq=_state.next_seq,
         users_place=tape.users_place, getframe=sys._getframe, OWN_FILES=tape.OWN_FILES, holds_arrays=tape.holds_arrays,
         records_of=tape.records_of, asarray=np.asarray, attach=attach, OutputNode=tape.OutputNode, weak=weakref.ref,
-        plain_dtype=_arrays.plain_dtype,
+        plain_dtype=_arrays.plain_dtype, unread=tape.unread,
     )  # fmt: skip
     text = f"def make({', '.join(constants)}):\n" + "".join(f"    {line}\n" for line in lines) + f"    return {name}\n"
     return _entry.compile_text(text, f"{op.qualified} {name}", constants)
@@ -90,7 +90,8 @@ def record(op: Any, args: list[str], frames: int, several: bool = False, lists: 
         for node, name in zip(nodes, tensors, strict=True)
     ]
     given = dict(zip(op.params, args, strict=True))
-    kept = [_saved(op, name, optional, given, several) for name in op.saved_names]
+    node_of = dict(zip(tensors, nodes, strict=True))
+    kept = [_if_read(op, name, node_of, *_saved(op, name, optional, given, several)) for name in op.saved_names]
     saved, versions = "".join(f"{value}, " for value, _ in kept), "".join(f"{version}, " for _, version in kept)
     if all(version == "None" for _, version in kept):
         # Plain arguments may be arrays; sizes, kinds, and dimensions that were counted anew are not.
@@ -164,6 +165,15 @@ def _saved(op: Any, name: str, optional: list[str], given: dict[str, str], sever
     if name in optional:
         return f"(None if {name} is None else {texts[0]})", f"(None if {name} is None else {texts[1]})"
     return texts
+
+
+def _if_read(op: Any, name: str, nodes: dict[str, str], value: str, version: str) -> tuple[str, str]:
+    """`_saved` of what is kept under `name` if the gradient of an operand that has one of the `nodes` reads it."""
+    if not op.is_withheld(name):
+        return value, version
+    readers, every = [node for operand, node in nodes.items() if name in op.reads_of(operand)], tuple(nodes.values())
+    in_its_place = f"unread({value})" if name in op.tensor_params or name[:3] == "out" else "None"
+    return if_read(value, readers, every, in_its_place), if_read(version, readers, every)
 
 
 def are_arrays(grads: Any) -> bool:

@@ -12,11 +12,11 @@ import numpy as np
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import _state
-from ..._arrays import MetaArray, ndarray
-from ..._kinds import NoStrides
+from ..._arrays import HeldArray, MetaArray, ndarray
+from ..._kinds import KindArray, NoStrides
 from ...autograd import engine, tape
 from ...autograd.making import new_node, output_node
-from ...autograd.tape import Node
+from ...autograd.tape import Node, Unread
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap
 from . import nodes, plans
@@ -61,7 +61,7 @@ class PrimitiveNode(Node):
         check_versions(self)
         versions = self.versions or (None,) * len(self.saved)
         kept = zip(self.op.saved_names, self.saved, versions, strict=True)
-        return {n: self._tensor(n, v, ver) for n, v, ver in kept}
+        return {n: v if v.__class__ is Unread else self._tensor(n, v, ver) for n, v, ver in kept}
 
     def vjp(self, grad: Any) -> Any:
         check_versions(self)
@@ -88,6 +88,8 @@ class PrimitiveNode(Node):
         return node
 
     def _tensor(self, name: str, value: Any, record: Any) -> Any:
+        if value.__class__ is Unread:
+            return wrap(MetaArray(value.shape, value.dtype, value.strides))
         if record is None or type(record) is tuple and name not in self.op.tensor_params:
             return value
         if type(record) is tuple:  # a list of tensors
@@ -160,6 +162,7 @@ class PrimitiveOp(Op):
         self.inplace_rule: Any = None
         self.not_differentiable = ""  # why there is no vjp, where there is none
         self.vjp_names: tuple[str, ...] = ()
+        self.gradient_reads: dict[str, tuple[str, ...]] = {}  # parameter -> what its gradient reads, as far as the declaration says it
         self.array_vjp_names: tuple[str, ...] = ()
         self.saved_names: tuple[str, ...] = ()
         self.return_type: Any = None
@@ -180,7 +183,18 @@ class PrimitiveOp(Op):
         self.shape_rule = fn
         return fn
 
-    def vjp(self, fn: Any) -> Any:
+    def vjp(self, fn: Any = None, **reads: str) -> Any:
+        """Give the vjp.
+
+        Args:
+            reads: what the gradient of a parameter reads of tensors, results and residuals, by their names, as ``input="weight"``, so
+                that nodes save it only where that gradient is asked for. In the place of what is not saved, rules get a meta tensor, those
+                on arrays an `Unread`, of a residual None. By default a gradient reads all that a rule names, but that of an operand in
+                which the op is linear, beside others, not the operand itself.
+        """
+        if fn is None:
+            return functools.partial(self.vjp, **reads)
+        self.gradient_reads = {name: tuple(names.split()) for name, names in reads.items()}
         self.vjp_rule = fn
         self.vjp_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
         self._collect()
@@ -246,6 +260,20 @@ class PrimitiveOp(Op):
         index = {n: i for i, n in enumerate(self.saved_names)}
         # Where each argument of the rule on arrays comes from: None is the gradient, an int a saved value, a name a need.
         self.array_vjp_sources = [None if n == "grad" else index.get(n, n) for n in self.array_vjp_names]
+
+    def reads_of(self, name: str) -> tuple[str, ...]:
+        """What the gradient of parameter `name` reads of tensors, results and residuals; other arguments and shapes are always saved."""
+        found = self.gradient_reads.get(name)
+        if found is not None:
+            return found
+        linear = name in self.linear_in and len(self.linear_in) > 1
+        return tuple(n for n in self.saved_names if n != name or not linear)
+
+    def is_withheld(self, name: str) -> bool:
+        """Whether what is saved under `name` is an array, which nodes do without if no gradient that is asked for reads it."""
+        if name in self.params:
+            return name in self.tensor_params or name == self.index_tensors
+        return name == "kept" or name[:3] == "out" and (name == "out" or name[3:].isdigit())
 
     # -- forward
 
@@ -396,11 +424,14 @@ class PrimitiveOp(Op):
     def record(self, outs: tuple[Tensor, ...], args: Any, several: bool, kept: Any = None) -> Any:
         parents: list[Any] = []
         found = False
+        read: set[str] = set()                        # by gradients that are asked for
         for name, a in zip(self.params, args, strict=True):
             if name in self.tensor_params:
                 for t in a if isinstance(a, (list, tuple)) else (a,):
                     n = None if t is None else t._node
-                    found = found or n is not None
+                    if n is not None:
+                        found = True
+                        read.update(self.reads_of(name))
                     parents.append(n)
         if not found or not _state.grad_enabled():
             return None
@@ -412,6 +443,8 @@ class PrimitiveOp(Op):
             named["kept"] = kept
         for name in self.saved_names:
             value, record = self._save(name, named, outs)
+            if name not in read and self.is_withheld(name):
+                value, record = _without_elements(value, record)
             saved.append(value)
             versions.append(record)
         holds = any(v is not None for v in versions) or any(map(tape.holds_arrays, saved))
@@ -485,6 +518,13 @@ class PrimitiveOp(Op):
 
 
 _FUNCTION_TYPE = type(lambda: None)
+
+
+def _without_elements(value: Any, record: Any) -> tuple[Any, Any]:
+    """What a node keeps in the place of `value`, which no gradient that is asked for reads, and of its storage `record`."""
+    if isinstance(value, (HeldArray, KindArray)):     # these are no memory, and rules may ask for more than where it would lie
+        return value, record
+    return (tape.unread(value) if hasattr(value, "strides") else None), None
 
 
 _SEVERAL = (list, tuple)

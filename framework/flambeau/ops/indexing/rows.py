@@ -216,7 +216,7 @@ def _index_add_shape(input, dim, index, source, alpha):
     return input.shape, input.dtype
 
 
-@index_add.vjp
+@index_add.vjp(input="", source="index")
 def _index_add_vjp(grad, dim, index, source_shape, alpha):
     def of_source() -> Tensor:
         made = grad.index_select(dim, index) if index.numel() else grad.new_zeros(source_shape)

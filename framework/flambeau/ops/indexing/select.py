@@ -489,7 +489,7 @@ def _scatter_add_shape(input, dim, index, src):
     return input.shape, input.dtype
 
 
-@scatter_add.vjp
+@scatter_add.vjp(input="", src="index")
 def _scatter_add_vjp(grad, dim, index, src_shape):
     return (grad, None, lambda: padded(_gathered(grad, dim, index), src_shape))
 

@@ -79,20 +79,20 @@ def _along_channels(p: Tensor | None, x: Tensor) -> Tensor | None:
 
 
 @normalize_channels.vjp
-def _normalize_channels_vjp(grad, input, weight, bias, eps):
+def _normalize_channels_vjp(grad, input, weight, bias_dtype, eps):
     dims = [0, *range(2, input.ndim)]
     to_input, unit = _standardize_vjp(grad, input, _along_channels(weight, input), dims, eps)
     return (
         lambda: to_input.to(input.dtype),
         lambda: _like((_wide(grad) * unit).sum(dims), weight),
-        lambda: depends_on(_like(_wide(grad).sum(dims), bias), input),
+        lambda: depends_on(_wide(grad).sum(dims).to(bias_dtype), input),
     )
 
 
 @normalize_channels.vjp_on_arrays
-def _normalize_channels_raw(grad, input, weight, bias, keep, needs_input, needs_weight, needs_bias):
+def _normalize_channels_raw(grad, input, weight, bias_dtype, keep, needs_input, needs_weight, needs_bias):
     return _channels_backward(
-        grad, input, weight, bias, keep.mean, keep.inverse, None, (needs_input, needs_weight, needs_bias)
+        grad, input, weight, bias_dtype, keep.mean, keep.inverse, None, (needs_input, needs_weight, needs_bias)
     )
 
 
@@ -105,7 +105,7 @@ def _channels_backward(
     grad: Any,
     x: Any,
     weight: Any,
-    bias: Any,
+    bias_dtype: Any,
     mean: Any,
     inverse: Any,
     groups: Any,
@@ -118,7 +118,7 @@ def _channels_backward(
     return (
         None if to_input is None else in_memory_order(to_input, CHANNELS_OF_DENSE if groups is None else CHANNELS, [x]),
         None if to_weight is None else _cast(to_weight, weight.dtype),
-        None if to_bias is None else _cast(to_bias, bias.dtype),
+        None if to_bias is None else _cast(to_bias, bias_dtype.numpy),
     )
 
 
@@ -169,7 +169,7 @@ def _normalize_by_running_shape(input, mean, variance, weight, bias, eps):
 
 
 @normalize_by_running.vjp
-def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias, eps):
+def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias_dtype, eps):
     dims = [0, *range(2, input.ndim)]
     inverse = _along_channels((_wide(variance) + eps).rsqrt(), input)
     scale = inverse if weight is None else inverse * _along_channels(_wide(weight), input)
@@ -182,18 +182,18 @@ def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias, eps):
         None,
         None,
         lambda: _like((_wide(grad) * unit()).sum(dims), weight),
-        lambda: depends_on(_like(_wide(grad).sum(dims), bias), input),
+        lambda: depends_on(_wide(grad).sum(dims).to(bias_dtype), input),
     )
 
 
 @normalize_by_running.vjp_on_arrays
 def _normalize_by_running_raw(
-    grad, input, mean, variance, weight, bias, eps, needs_input, needs_weight, needs_bias
+    grad, input, mean, variance, weight, bias_dtype, eps, needs_input, needs_weight, needs_bias
 ):
     given = _given(mean, variance, eps)
     wants = (needs_input, needs_weight, needs_bias)
     to_input, to_weight, to_bias = _channels_backward(
-        grad, input, weight, bias, *given, None, wants, constant=True
+        grad, input, weight, bias_dtype, *given, None, wants, constant=True
     )
     return to_input, None, None, to_weight, to_bias
 

@@ -165,7 +165,7 @@ def _normalize_groups_shape(input, num_groups, weight, bias, eps, keep):
 
 
 @normalize_groups.vjp
-def _normalize_groups_vjp(grad, input, num_groups, weight, bias, eps):
+def _normalize_groups_vjp(grad, input, num_groups, weight, bias_dtype, eps):
     n, c = input.shape[:2]
     split = (n, num_groups, c // num_groups, prod(input.shape[2:]))
     x, g = _wide(input).reshape(split), _wide(grad).reshape(split)
@@ -174,17 +174,17 @@ def _normalize_groups_vjp(grad, input, num_groups, weight, bias, eps):
     return (
         lambda: to_input.reshape(input.shape).to(input.dtype),
         lambda: _like((g * unit).sum([0, 3]).reshape(c), weight),
-        lambda: depends_on(_like(g.sum([0, 3]).reshape(c), bias), input),
+        lambda: depends_on(g.sum([0, 3]).reshape(c).to(bias_dtype), input),
     )
 
 
 @normalize_groups.vjp_on_arrays
-def _normalize_groups_raw(grad, input, num_groups, weight, bias, keep, needs_input, needs_weight, needs_bias):
+def _normalize_groups_raw(grad, input, num_groups, weight, bias_dtype, keep, needs_input, needs_weight, needs_bias):
     return _channels_backward(
         grad,
         input,
         weight,
-        bias,
+        bias_dtype,
         keep.mean,
         keep.inverse,
         num_groups,

@@ -211,7 +211,7 @@ def _cross_shape(input, other, dim):
     return broadcast_shapes(cross_along, (input, other)), input.dtype
 
 
-@cross_along.vjp
+@cross_along.vjp(input="other", other="input")
 def _cross_vjp(grad, input, other, dim):
     return (
         lambda: sum_tensor_to(cross_along.function(other.conj(), grad, dim), tuple(input.shape)),

@@ -387,7 +387,7 @@ dot.shape(lambda input, tensor: ((), input.dtype))
 @dot.vjp_on_arrays
 def _dot_raw(grad, input, tensor):
     if grad.dtype.kind == "c":
-        input, tensor = input.conj(), tensor.conj()
+        return (lambda: grad * tensor.conj(), lambda: grad * input.conj())
     return (lambda: grad * tensor, lambda: grad * input)
 
 
@@ -791,7 +791,7 @@ def _linear_shape(input, weight, bias):
     return (*input.shape[:-1], *weight.shape[:-1]), input.dtype
 
 
-@linear.vjp
+@linear.vjp(input="weight", weight="input", bias="")
 def _linear_vjp(grad, input, weight, bias_shape):
     if weight.ndim == 1:
         flat = grad.reshape(-1)
@@ -822,15 +822,17 @@ def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, need
             lambda: np.asarray(product(input.reshape(grad.size, input.shape[-1]).T.conj(), grad.reshape(-1))),
             lambda: sum_to(grad, bias_shape),
         )
-    rows, flat = grad, input
-    if grad.ndim != 2:
-        count = prod(grad.shape[:-1])
-        rows, flat = grad.reshape(count, grad.shape[-1]), input.reshape(count, input.shape[-1])
-    if grad.dtype.kind == "c":
-        flat, weight = flat.conj(), weight.conj()
+    is_complex = grad.dtype.kind == "c"
+    to_weight = None
+    if needs_weight:
+        rows, flat = grad, input
+        if grad.ndim != 2:
+            count = prod(grad.shape[:-1])
+            rows, flat = grad.reshape(count, grad.shape[-1]), input.reshape(count, input.shape[-1])
+        to_weight = product(rows.T, flat.conj()) if is_complex else product_tn(rows, flat)
     return (
-        product(grad, weight) if needs_input else None,
-        (product(rows.T, flat) if grad.dtype.kind == "c" else product_tn(rows, flat)) if needs_weight else None,
+        product(grad, weight.conj() if is_complex else weight) if needs_input else None,
+        to_weight,
         sum_to(grad, bias_shape) if needs_bias else None,
     )
 
@@ -889,7 +891,7 @@ def _rows_of_each(x: Tensor) -> Tensor:
     return x if x.ndim == 3 else x.unsqueeze(1) if x.ndim == 2 else x.reshape(x.shape[0], prod(x.shape[1:-1]), x.shape[-1])
 
 
-@linear_of_each.vjp
+@linear_of_each.vjp(input="weight", weight="input", bias="")
 def _linear_of_each_vjp(grad, input, weight):
     rows = _rows_of_each(grad)
     return (
