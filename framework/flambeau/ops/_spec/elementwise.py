@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -90,9 +90,17 @@ class ElementwiseNode(Node):
         ]
 
 
-# How few elements of operands that were met before are computed by numpy, until the formula is specialised: by op and `_kinds_of` them,
-# the numpy reading of the formula, the dtype it computes in and that of the result.
-_few: dict[Any, tuple[Callable[..., Any], np.dtype, np.dtype]] = {}
+class _Few(NamedTuple):
+    """How numpy computes few elements of operands of some kinds."""
+
+    run: Callable[..., Any]                           # the numpy reading of the formula
+    compute: np.dtype
+    result: np.dtype
+    is_ufunc: bool                                    # its result has the shape that the operands broadcast to
+
+
+# How few elements of operands that were met before are computed by numpy, until the formula is specialised: by op and `_kinds_of` them.
+_few: dict[Any, _Few] = {}
 kernels.plans_kept_elsewhere.append(_few.clear)
 
 
@@ -106,7 +114,8 @@ def remember_few(op: Any, formula: Formula, operands: tuple[Any, ...], out: Any,
     if compute.char not in "?bBhHiIlLfd" or not kernels.has_one_answer(formula, compute):
         return
     if "launch" not in op.__dict__ and all(a.dtype.kind in "biuf" for a in operands if a.__class__ is ndarray):
-        _few[_kinds_of(op, operands)] = (formula.ufunc or formula.bind(kernels.WORDS_READ), compute, out.dtype)
+        run = formula.ufunc or formula.bind(kernels.WORDS_READ)
+        _few[_kinds_of(op, operands)] = _Few(run, compute, out.dtype, formula.ufunc is not None)
 
 
 def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
@@ -120,23 +129,36 @@ def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tup
         return None
     if op.check_looks_at == "range":
         op.check(op, *args)
-    run, compute, dtype = plan
-    if not all(a.flags.c_contiguous for a in operands if a.__class__ is ndarray):
-        return None
+    run, compute, dtype, is_ufunc = plan
+    given = []
     token = ignore_fp_flags()
     try:
-        given = [a if a.__class__ is ndarray and a.dtype is compute else kernels.cast(a, compute) for a in operands]
+        for a in operands:
+            if a.__class__ is not ndarray:
+                given.append(_number(a, compute))
+            elif not a.flags.c_contiguous or a.size >= kernels.SEVERAL_COMPILED_FROM:
+                return None
+            else:
+                given.append(a if a.dtype is compute else kernels.cast(a, compute))
         made = run(*given)
+        shape = made.shape if is_ufunc else given[0].shape if len(given) == 1 else np.broadcast(*given).shape
     except ValueError:                                # shapes that do not broadcast
         return None
     finally:
         restore_fp_flags(token)
-    shape = np.broadcast(*given).shape if len(given) > 1 else given[0].shape
     if made.size >= kernels.SEVERAL_COMPILED_FROM or made.shape != shape:
         return None
     if made.__class__ is not ndarray:
         made = np.asarray(made)
-    return made if made.dtype is dtype and made.base is None and all(a is not made for a in given) else made.astype(dtype)
+    return made if made.dtype is dtype and (is_ufunc or made.base is None and all(a is not made for a in given)) else made.astype(dtype)
+
+
+def _number(value: Any, compute: np.dtype) -> Any:
+    """`value`, no array, in the dtype `compute`."""
+    kind = compute.kind
+    if value.__class__ is float and kind == "f" or value.__class__ is int and -(2**24) <= value <= 2**24 and compute.char in "ilqfd":
+        return compute.type(value)                    # which is exact, or is rounded once
+    return kernels.cast(value, compute)
 
 
 class ElementwiseOp(Op):
