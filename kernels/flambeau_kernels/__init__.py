@@ -218,8 +218,9 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.
 def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
     """`launch` by numpy expressions: slow, simple, and what the other tiers are compared with."""
     compute = _WIDE.get(compute, compute)
-    with np.errstate(all="ignore"):
-        args = [cast(x, compute) for x in inputs]
+    token = quiet.ignore_fp_flags()
+    try:
+        args = [x if x.__class__ is np.ndarray and x.dtype is compute else cast(x, compute) for x in inputs]
         if formula.ufunc is not None and len(outs) == 1 and outs[0].dtype == compute:
             if all(x.flags.c_contiguous for x in args) and outs[0].flags.c_contiguous:
                 formula.ufunc(*args, out=outs[0], casting="unsafe")
@@ -230,6 +231,8 @@ def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any,
         results = formula.bind(WORDS_READ)(*args)
         for out, result in zip(outs, results if len(outs) > 1 else (results,), strict=True):
             out[...] = cast(result, out.dtype)
+    finally:
+        quiet.restore_fp_flags(token)
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:

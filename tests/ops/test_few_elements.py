@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+import flambeau_kernels as kernels
 from flambeau.ops import _derive
 from flambeau.ops._spec import OPS
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
@@ -96,3 +97,26 @@ def test_a_target_that_an_operand_overlaps_is_refused_in_later_calls_too():
 
     with pytest.raises(RuntimeError, match="single memory location"):
         op.run_inplace(fb.from_numpy(memory)[1:], fb.from_numpy(memory)[:-1])
+
+
+def test_a_gradient_of_few_elements_is_computed_by_numpy_in_its_second_call_too(monkeypatch):
+    x = fb.randn(5, 1, requires_grad=True)
+    weight = fb.randn(5, 3)
+
+    def gradient():
+        return fb.autograd.grad(fb.where(weight > 0, x, weight).sum(), x)[0]
+
+    first, launched = gradient(), []
+    monkeypatch.setattr(kernels, "launch", lambda *args: launched.append(args))
+
+    assert gradient().equal(first)
+    assert not launched
+
+
+def test_the_gradient_of_a_real_angle_is_real():
+    x = fb.tensor([1.0, -2.0], requires_grad=True)
+    for _ in range(3):
+        (grad,) = fb.autograd.grad(fb.angle(x).sum(), x)
+
+        assert grad.dtype == fb.float32
+        assert grad.tolist() == [0.0, 0.0]

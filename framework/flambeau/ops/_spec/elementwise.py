@@ -99,14 +99,14 @@ class _Few(NamedTuple):
     is_ufunc: bool                                    # its result has the shape that the operands broadcast to
 
 
-# How few elements of operands that were met before are computed by numpy, until the formula is specialised: by op and `_kinds_of` them.
+# How few elements of operands that were met before are computed by numpy, until the formula is specialised: by `_kinds_of` them.
 _few: dict[Any, _Few] = {}
 kernels.plans_kept_elsewhere.append(_few.clear)
 
 
-def _kinds_of(op: Any, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What promotion looks at: dtypes, whether an array has dimensions, and the classes of numbers."""
-    return (op, *[(a.dtype.num if a.ndim else ~a.dtype.num) if a.__class__ is ndarray else a.__class__ for a in operands])
+def _kinds_of(formula: Formula, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The formula, and what promotion looks at: dtypes, whether an array has dimensions, and the classes of numbers."""
+    return (formula, *[(a.dtype.num if a.ndim else ~a.dtype.num) if a.__class__ is ndarray else a.__class__ for a in operands])
 
 
 def remember_few(op: Any, formula: Formula, operands: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
@@ -115,19 +115,20 @@ def remember_few(op: Any, formula: Formula, operands: tuple[Any, ...], out: Any,
         return
     if "launch" not in op.__dict__ and all(a.dtype.kind in "biuf" for a in operands if a.__class__ is ndarray):
         run = formula.ufunc or formula.bind(kernels.WORDS_READ)
-        _few[_kinds_of(op, operands)] = _Few(run, compute, out.dtype, formula.ufunc is not None)
+        _few[_kinds_of(formula, operands)] = _Few(run, compute, out.dtype, formula.ufunc is not None)
 
 
-def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tuple[Any, ...] = ()) -> Any:
     """The result of few elements as `kernels.reference_launch` computes it, without the checks of dtypes; None where those are to decide.
 
     Args:
-        operands: the arrays and numbers of the arguments `args` of `op` that `formula` takes.
+        operands: the arrays and numbers of the arguments `args` of `op` that `formula` takes; without `args`, what a formula of its
+            gradient takes.
     """
-    plan = _few.get(_kinds_of(op, operands))
+    plan = _few.get(_kinds_of(formula, operands))
     if plan is None or op.has_often_run():
         return None
-    if op.check_looks_at == "range":
+    if args and op.check_looks_at == "range":
         op.check(op, *args)
     run, compute, dtype, is_ufunc = plan
     given = []
@@ -140,7 +141,7 @@ def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tup
                 return None
             else:
                 given.append(a if a.dtype is compute else kernels.cast(a, compute))
-        made = run(*given)
+        made: Any = run(*given)
         shape = made.shape if is_ufunc else given[0].shape if len(given) == 1 else np.broadcast(*given).shape
     except ValueError:                                # shapes that do not broadcast
         return None
@@ -150,6 +151,8 @@ def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tup
         return None
     if made.__class__ is not ndarray:
         made = np.asarray(made)
+    if made.dtype.kind == "c":                        # of reals, as in the gradient of `angle`
+        made = made.real
     return made if made.dtype is dtype and (is_ufunc or made.base is None and all(a is not made for a in given)) else made.astype(dtype)
 
 
@@ -613,16 +616,20 @@ class ElementwiseOp(Op):
                 if hasattr(v, "strides") and v.dtype != compute:
                     compute = dtypes.promote_types(from_numpy_dtype(compute), from_numpy_dtype(v.dtype)).numpy
             if type(grad) is ndarray:
-                result = formula.direct(grad, *values)
+                operands = (grad, *values)
+                result = formula.direct(*operands)
+                if result is None:
+                    result = few_by_numpy(self, formula, operands)
                 if result is None:
                     shape = grad.shape
                     for v in values:
                         if isinstance(v, ndarray) and v.shape != shape:
                             shape = np.broadcast_shapes(shape, v.shape)
                     # In the order that `direct` gives it too.
-                    result = _arrays.empty_like_layout(shape, compute, [v for v in (grad, *values) if isinstance(v, ndarray)])
-                    kernels.launch(formula, (grad, *values), (result,), compute)
-                    self.learn(formula, (grad, *values), result, compute)
+                    result = _arrays.empty_like_layout(shape, compute, [v for v in operands if isinstance(v, ndarray)])
+                    kernels.launch(formula, operands, (result,), compute)
+                    remember_few(self, formula, operands, result, compute)
+                    self.learn(formula, operands, result, compute)
             else:
                 result = on_other_device_formula(formula, (grad, *values), compute)
         shape = node.shape[i]
