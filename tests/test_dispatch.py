@@ -13,7 +13,7 @@ import flambeau as fb
 from flambeau import _state
 from flambeau.autograd import engine
 from flambeau.ops._spec import OPS
-from flambeau_kernels import hot_calls
+from flambeau_kernels import hot_calls, takeover
 
 BINARY = ["add", "sub", "mul", "div", "maximum", "atan2", "pow", "eq", "lt"]
 UNARY = ["neg", "sqrt", "tanh", "exp", "sigmoid", "relu", "sin"]
@@ -423,13 +423,17 @@ def test_a_graph_of_a_hundred_thousand_nodes():
 
 def test_backward_leaves_no_reference_cycles():
     x = fb.ones(3, requires_grad=True)
-    gc.collect()
-    gc.disable()
-    try:
+
+    def steps():
         for _ in range(3):
             y = (x * 2.0 + x[0]).tanh() @ x
             y.sum().backward()
-            del y
+
+    steps()                                           # compilers leave cycles
+    gc.collect()
+    gc.disable()
+    try:
+        steps()
         assert gc.collect() == 0
     finally:
         gc.enable()
@@ -480,7 +484,8 @@ def test_launchers_come_after_some_calls_from_the_cache_only(tmp_path, tier, fre
     def loaded_after(calls, **environment):
         return fresh_python("-c", _COUNT.format(calls=calls), **environment).split()
 
-    few, many = hot_calls.LOAD_AFTER - 50, hot_calls.LOAD_AFTER + 50
+    loaded_at = round(takeover.LIBRARY / takeover.CALL)
+    few, many = loaded_at - 50, loaded_at + 50
     assert loaded_after(few) == ["False", "function"]
     assert loaded_after(many, FLAMBEAU_LAUNCHERS="0") == ["False", "function"]
     assert loaded_after(many, FLAMBEAU_BACKEND="numpy") == ["False", "function"]
@@ -497,8 +502,9 @@ def test_a_long_process_compiles_launchers_for_the_next(tmp_path, tier, fresh_py
     if not launchers.load():
         pytest.skip(launchers.available()[1])
     cache = str(tmp_path / "cache")
-    assert fresh_python("-c", _COUNT.format(calls=hot_calls.COMPILE_AFTER + 50), FLAMBEAU_CACHE=cache).split()[0] == "True"
-    assert fresh_python("-c", _COUNT.format(calls=hot_calls.LOAD_AFTER + 50), FLAMBEAU_CACHE=cache).split()[1] == (
+    loaded_at, compiled_at = (round(price / takeover.CALL) for price in (takeover.LIBRARY, takeover.LAUNCHERS))
+    assert fresh_python("-c", _COUNT.format(calls=compiled_at + 50), FLAMBEAU_CACHE=cache).split()[0] == "True"
+    assert fresh_python("-c", _COUNT.format(calls=loaded_at + 50), FLAMBEAU_CACHE=cache).split()[1] == (
         "builtin_function_or_method"
     )
 

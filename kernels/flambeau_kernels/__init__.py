@@ -7,7 +7,6 @@ about tensors, gradients or devices other than by the arrays it is given.
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from . import engines, quiet
 from .formula import Formula
 from .reference import WORDS_READ
+from .takeover import FORMULA, Waiting, of_elements
 
 __all__ = ["Formula", "backend", "cpu_backend", "hot_calls", "launch", "set_backend"]
 
@@ -29,9 +29,6 @@ _WIDE = {np.dtype(narrow): np.dtype(np.float32) for narrow in (
 COMPILED_FROM = 1024
 # The same for formulas that are several numpy calls, with their temporaries.
 SEVERAL_COMPILED_FROM = 256
-# How often something is done on small operands before it is compiled for them, if the numpy tier gives the same bits: an operation,
-# and what takes longer.
-CALLS_SPECIALISED_AFTER, SPECIALISED_AFTER = 300, 24
 
 _COMPLEX32 = np.dtype(ml_dtypes.complex32)
 
@@ -296,16 +293,17 @@ def recast(a: Any, dtype: np.dtype) -> Any:
     made = (conversion(dtype)).direct(a)
     if made is None:
         made = a.astype(dtype)
-        if next(_recasts) > SPECIALISED_AFTER:
-            learn_conversion(a, made)
+        note_conversion(a, made)
     return made
 
 
-_recasts = itertools.count()
+_conversion = Waiting(FORMULA)
 
 
-def learn_conversion(a: Any, made: Any) -> None:
-    """Let `converted` take arrays like `a`, of which `made` is the conversion, if it would give the same bits."""
+def note_conversion(a: Any, made: Any) -> None:
+    """Let `converted` take arrays like `a`, of which numpy has made `made`, once that repays and if it would give the same bits."""
+    if not _conversion.over(of_elements(a.size)):
+        return
     old, new = a.dtype, made.dtype
     if old.kind == "c" or new.kind == "c":
         return                                            # numpy says what becomes of parts, and of fractions in few bits

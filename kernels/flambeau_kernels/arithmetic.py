@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from . import SPECIALISED_AFTER, specialise
+from . import specialise
 from .formula import Formula
+from .takeover import FORMULA, Waiting, of_elements
 
 __all__ = ["PLUS", "TIMES", "Arithmetic"]
 
@@ -18,12 +19,12 @@ __all__ = ["PLUS", "TIMES", "Arithmetic"]
 class Arithmetic:
     """One operation of two arrays of a dtype, or an array and a number."""
 
-    __slots__ = ("_calls", "formula", "ufunc")
+    __slots__ = ("_waiting", "formula", "ufunc")
 
     def __init__(self, fn: Any, ufunc: Any) -> None:
         self.formula = Formula(fn, ufunc.__name__, ufunc)
         self.ufunc = ufunc
-        self._calls = 0
+        self._waiting = Waiting(FORMULA)
 
     def __call__(self, a: Any, b: Any) -> Any:
         """The result of two arrays as a new array, in the order of memory that numpy gives it."""
@@ -41,10 +42,9 @@ class Arithmetic:
             self._learn(a, b, a)
 
     def _learn(self, a: Any, b: Any, made: Any) -> None:
-        if a.dtype.kind == "f" and made.dtype == a.dtype and getattr(b, "dtype", a.dtype) == a.dtype:
-            self._calls += 1
-            if self._calls > SPECIALISED_AFTER:
-                specialise(self.formula, (a, b), made, a.dtype)
+        alike = a.dtype.kind == "f" and made.dtype == a.dtype and getattr(b, "dtype", a.dtype) == a.dtype
+        if alike and self._waiting.over(of_elements(made.size)):
+            specialise(self.formula, (a, b), made, a.dtype)
 
 
 PLUS = Arithmetic(lambda a, b: a + b, np.add)

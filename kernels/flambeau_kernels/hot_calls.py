@@ -1,9 +1,8 @@
 """The operations that dispatch is made of, on small float32 and float64 arrays, as fast as Python can call them.
 
 Each function answers for the arguments it was made for and returns None for all others, before having written anything;
-the caller then computes otherwise. At first they are numpy's functions; after a few hundred calls the native launchers
-of the engine take their names, if a cache has them (otherwise they are compiled in the background once a process has
-proved to be a long one). Launchers have numpy's bits, so which of the two answers makes no difference but to time.
+the caller then computes otherwise. At first they are numpy's functions; once that repays (`takeover.py`) the native launchers
+of the engine take their names, from a cache or when a thread in the background has compiled them.
 
 Use them as attributes of this module (``hot_calls.matmul(a, b)``): names are rebound when launchers arrive. A launcher takes
 C-contiguous operands; ``numpy_matmul`` and so on stay, for what launchers refuse. Elementwise operations have builtins of
@@ -16,12 +15,12 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import COMPILED_FROM
+from .takeover import CALL, LAUNCHERS, LAUNCHERS_UNKEPT, LOADED, Waiting
 
 ndarray = np.ndarray
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -32,10 +31,6 @@ Call = Callable[..., Any]
 MOST_PRODUCTS, MOST_THIN_PRODUCTS = 1 << 18, 1 << 13
 MOST_PRODUCTS_WITHOUT_BLAS = 1 << 11  # the same of dtypes that numpy multiplies without BLAS
 MOST_PRODUCTS_OF_MANY = 1 << 9                        # of each product of a batch that numpy goes through
-
-# Calls after which cached launchers are loaded (35 ms with LLVM's library), and after which missing ones are compiled
-# (two seconds of another thread, which the end of the process waits for). Without a cache every process would pay that.
-LOAD_AFTER, COMPILE_AFTER, COMPILE_UNCACHED_AFTER = 300, 20_000, 1_000_000
 
 
 # -- by numpy ------------------------------------------------------------------------------------------------------------
@@ -185,16 +180,16 @@ _UNCOUNTED: set[Call] = {refuse, numpy_address}                      # what come
 
 # -- by launchers, once there are some -----------------------------------------------------------------------------------
 
-_calls = count(1).__next__
-_turn = LOAD_AFTER  # the number of calls at which launchers are looked for next
+_waiting = Waiting(LAUNCHERS)
 _looking = threading.Lock()
 _compiler: threading.Thread | None = None
 
 
 def _counted(fn: Call) -> Call:
     def call(*args: Any) -> Any:
-        if _calls() >= _turn:
-            _look_for_launchers()
+        compile = _waiting.due()
+        if compile is not None:
+            _look_for_launchers(compile)
         return fn(*args)
 
     return call
@@ -202,13 +197,14 @@ def _counted(fn: Call) -> Call:
 
 def engine_is_in_use() -> None:
     """Bind the names to launchers now if a cache has them: what takes long to load is there, for another reason."""
-    if not _found and _turn == LOAD_AFTER:
-        _look_for_launchers()
+    compile = _waiting.due(LOADED / CALL)
+    if compile is not None:
+        _look_for_launchers(compile)
 
 
-def _look_for_launchers() -> None:
-    """Bind the names to launchers if there are some, or to numpy's functions for good if there will be none."""
-    global _turn, _compiler
+def _look_for_launchers(compile: bool) -> None:
+    """Bind the names to launchers if a cache has them, or to numpy's functions for good if there will be none. Or `compile` them."""
+    global _compiler
     if not _looking.acquire(blocking=False):
         return
     try:
@@ -224,10 +220,10 @@ def _look_for_launchers() -> None:
                 objects.bound()
         elif not launchers.available()[0] or (_compiler is not None and not _compiler.is_alive()):
             globals().update(_BY_NUMPY | _refused)
-        elif _turn == LOAD_AFTER:
-            _turn = COMPILE_AFTER if llvm.disk().why_off is None else COMPILE_UNCACHED_AFTER
+        elif not compile:
+            _waiting.price = LAUNCHERS if llvm.disk().why_off is None else LAUNCHERS_UNKEPT
         else:
-            _turn += COMPILE_AFTER
+            _waiting.again()                          # to look whether they are compiled
             if _compiler is None:
                 _compiler = threading.Thread(target=_compile, name="flambeau launchers")
                 _compiler.start()
@@ -245,8 +241,8 @@ def _compile() -> None:
 
 def start_over() -> None:
     """Begin with numpy's functions again; for a new choice of backend."""
-    global _turn, _calls
-    _calls, _turn = count(1).__next__, LOAD_AFTER
+    global _waiting
+    _waiting = Waiting(LAUNCHERS)
     _found.clear()
     globals().update({name: fn if fn in _UNCOUNTED else _counted(fn) for name, fn in _BY_NUMPY.items()} | _refused)
     globals().update({f"enter_{name}": refuse for name in _ENTERED})

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import extremes, moments, scan, sort, tier
+from flambeau_kernels import takeover
+from flambeau_kernels.cpu import extremes, moments, scan, sort
 from flambeau_kernels.cpu.along import ALL, ONE, SEVERAL, Along
 from flambeau_kernels.cpu.reduce import Reduction, reduce_by_numpy
 from flambeau_kernels.cpu.tier import compiles
@@ -32,7 +33,7 @@ SHAPES = [(4, 4), (1,), (7,), (130,), (1025,), (3, 1, 5), (2, 17, 3), (5, 130), 
 
 @pytest.fixture(autouse=True)
 def taught_at_once(monkeypatch):
-    monkeypatch.setattr(tier, "COMPILE_AFTER", 1)
+    monkeypatch.setattr(takeover, "CALL", 1e9)
 
 
 def array(shape, dtype, seed=0):
@@ -313,9 +314,9 @@ def test_another_backend_makes_it_forget(monkeypatch):
 
 
 def test_calls_are_counted_before_anything_is_compiled(monkeypatch):
-    monkeypatch.setattr(tier, "COMPILE_AFTER", 5)
-    monkeypatch.setattr(tier, "LOAD_AFTER", 1 << 40)
-    monkeypatch.setattr(tier, "LIBRARY_AFTER", 1 << 40)
+    monkeypatch.setattr(takeover, "LOADED", 1e9)
+    monkeypatch.setattr(takeover, "CALL", takeover.KERNEL / 4.5)
+    monkeypatch.setattr(takeover, "_paid_by_all", takeover.LIBRARY)
     fold = Along("fold", *FOLDS["sum"], dims=SEVERAL)
     a = array((4, 5), "float32")
     assert [fold(a, 0) is None for _ in range(6)] == [True] * 4 + [False] * 2

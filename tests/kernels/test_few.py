@@ -10,8 +10,8 @@ import pytest
 import flambeau as fb
 from flambeau.ops.creation import ranges
 from flambeau.ops.images import grid_sampling
-from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import ctc, distance_rows, tier
+from flambeau_kernels import hot_calls, takeover
+from flambeau_kernels.cpu import ctc, distance_rows
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine import launchers
 
@@ -27,7 +27,7 @@ def is_native(run):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("squared", [True, False])
 def test_distances_of_few_rows(dtype, squared, monkeypatch):
-    monkeypatch.setattr(tier, "COMPILE_AFTER", 2)
+    monkeypatch.setattr(takeover, "CALL", 1e9)
     rng = np.random.default_rng(0)
     for lead, m, n, d in itertools.product(((), (2,), (2, 3)), (1, 3), (1, 4), (1, 7, 8, 20)):
         x, y = rng.normal(size=(*lead, m, d)).astype(dtype), rng.normal(size=(*lead, n, d)).astype(dtype)
@@ -41,7 +41,7 @@ def test_distances_of_few_rows(dtype, squared, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_evenly_spaced_numbers(dtype, monkeypatch):
-    monkeypatch.setattr(tier, "COMPILE_AFTER", 2)
+    monkeypatch.setattr(takeover, "CALL", 1e9)
     ranges._few_between.cache_clear()
     dtype = np.dtype(dtype)
     run = ranges._few_between(dtype)
@@ -69,8 +69,7 @@ def test_dropout_draws_the_same_in_both_ways(dtype):
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border"])
 def test_images_looked_up_at_points(dtype, mode, padding, monkeypatch):
-    monkeypatch.setattr(tier, "LIBRARY_AFTER", 1)
-    monkeypatch.setattr(tier, "COMPILE_AFTER", 2)
+    monkeypatch.setattr(takeover, "CALL", 1e9)
     for align, shape in itertools.product((True, False), ((1, 3, 7, 8), (2, 2, 5, 1))):
         x, grid = fb.randn(shape, dtype=dtype), fb.rand(shape[0], 3, 4, 2, dtype=dtype) * 3 - 1.5
         grid[0, 0, 0, 0] = float("nan")

@@ -11,6 +11,7 @@ import flambeau_kernels as kernels
 from flambeau.ops import _derive
 from flambeau.ops._spec import OPS
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
+from flambeau_kernels.takeover import FORMULA, Waiting
 
 elementwise = importlib.import_module("flambeau.ops._spec.elementwise")  # the package's name of it is the decorator
 _derive.load_all()
@@ -27,7 +28,7 @@ OPERANDS = [
 def _nothing_is_specialised(monkeypatch):
     """Other tests of this process may have had formulas specialised, whose builtins are asked first."""
     for op in BY_NAME.values():
-        monkeypatch.setattr(op, "_calls", 0)
+        monkeypatch.setattr(op, "waiting", Waiting(FORMULA))
         for formula in (op.formula, op.short):
             if formula is not None:
                 monkeypatch.setattr(formula, "direct", lambda *operands: None)
@@ -61,7 +62,7 @@ def test_the_second_call_is_the_first(name):
     for args in itertools.product(some, repeat=min(count, 3)):
         args = (*args, *[op.defaults.get(n, 1.0) for n in op.params[len(args) : count]], *rest)
         elementwise._few.clear()
-        op._calls = 0
+        op.waiting.again()
         first = told(answered(op, args))
         assert told(answered(op, args)) == first
 

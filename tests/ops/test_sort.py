@@ -124,3 +124,9 @@ def test_bins_without_elements_take_the_memory_of_the_result(oracle: Any) -> Non
     assert peak() < 1.5 * counts.nbytes
     assert counts.nonzero().flatten().tolist() == oracle.histc(oracle.tensor(values), 3 << 20, 0, 10).nonzero().flatten().tolist()
     assert fb.equal(fb.histc(fb.tensor(values), 5000, 0, 10), fb.histc(fb.tensor(values * 2000), 5000, 0, 10) / 2000)
+
+
+def test_strides_of_a_descending_order_of_one_element_are_positive():
+    x = fb.rand(3, 1, 5, dtype=fb.float16)
+
+    assert x.sort(1, True).indices.stride() == fb.argsort(x, 1, True).stride() == (5, 5, 1)

@@ -11,7 +11,7 @@ from scipy import ndimage
 import flambeau as fb
 import flambeau.nn.functional as F
 from flambeau.ops._spec import OPS
-from flambeau_kernels.cpu import tier
+from flambeau_kernels import takeover
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3, 5, 6))
@@ -225,8 +225,7 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
 def test_compiled_look_up_has_the_bits_of_the_general_way(mode: str, padding: str, align: Any, dtype: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tier, "LIBRARY_AFTER", 1)
-    monkeypatch.setattr(tier, "COMPILE_AFTER", 2)
+    monkeypatch.setattr(takeover, "CALL", 1e9)
     rng = np.random.default_rng(0)
     for shape, places in [((2, 3, 8, 8), (5, 7)), ((1, 1, 1, 1), (3, 2)), ((2, 1, 1, 6), (1, 4)), ((3, 40, 4, 5), (30, 20))]:
         x = rng.standard_normal(shape).astype(dtype)

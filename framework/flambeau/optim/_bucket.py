@@ -18,6 +18,7 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels import engines
 from flambeau_kernels.formula import refuse
+from flambeau_kernels.takeover import FORMULA, Waiting, of_elements
 
 from .. import _state
 from .._arrays import address
@@ -28,6 +29,7 @@ ndarray = np.ndarray
 array_of = attrgetter("_array")
 # From this many elements on a parameter's own launch costs less than copying it to and fro.
 SMALL = 4096
+_LAUNCH = 4.0                                         # what a launch of some 20 us costs, in calls on few elements
 
 
 def is_small(param: Any) -> bool:
@@ -94,7 +96,7 @@ class Bucket:
         self.records = [column[0]._storage for column in self.tensors]
         # Numbers are rounded once, here, to what the formula computes in; half types compute in float32.
         self.number = self.dtype.type if self.dtype.itemsize >= 4 else np.float32
-        self.steps = 0
+        self.waiting = Waiting(FORMULA)
         # By formula and engine: what runs it on the flat arrays, the numbers it is handed, and all operands; False if nothing does.
         self.plans: dict[Any, Any] = {}
 
@@ -152,17 +154,21 @@ class Bucket:
         if not plan:
             inputs = (self.param, self.grad, *self.flat_state, *map(self.number, numbers))
             kernels.launch(formula, inputs, (self.param, *self.flat_state), self.dtype)
-            if plan is None and self.steps > kernels.SPECIALISED_AFTER and self.flat_state:
-                self.plans[formula, engine] = self._planned(formula, len(numbers))
+            if plan is None and self.waiting.over(_LAUNCH + of_elements(self.param.size)):
+                self.plans[formula, engine] = self._compiled(formula, numbers)
         else:
             run, given, operands = plan
             given[:] = numbers
             run(*operands)
         for target, source in zip(self.targets, self.sources, strict=True):
             target[:] = source
-        self.steps += 1
-        if self.steps == kernels.SPECIALISED_AFTER and not self.flat_state:
-            kernels.specialise(formula, (self.param, self.grad, *map(plain, numbers)), self.param, self.dtype)
+
+    def _compiled(self, formula: Any, numbers: Sequence[Any]) -> Any:
+        """What `_planned` gives; False without state, where `formula` is specialised, for `_step_each`."""
+        if self.flat_state:
+            return self._planned(formula, len(numbers))
+        kernels.specialise(formula, (self.param, self.grad, *map(plain, numbers)), self.param, self.dtype)
+        return False
 
     def _planned(self, formula: Any, count: int) -> Any:
         """What runs `formula` on the flat arrays with `count` numbers, the array of these, and all operands; False if nothing does."""

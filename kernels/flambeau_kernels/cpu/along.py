@@ -18,7 +18,7 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels import engines
 
-from .tier import due
+from ..takeover import AT_ONCE, KERNEL, Waiting
 
 __all__ = ["ALL", "ONE", "SEVERAL", "Along"]
 
@@ -28,7 +28,6 @@ ONE, ALL, SEVERAL = range(3)
 NUMBER, ARRAY = 1, 2
 # Elements up to which numpy does the work, and small kernels do the same.
 MOST = 4096
-_NEVER = 1 << 62
 
 _made: list[Along] = []
 _learning = threading.Lock()
@@ -50,18 +49,18 @@ class Along:
         at_once: learn it in the first call, as numpy would give other bits.
     """
 
-    __slots__ = ("_at_once", "_counts", "_head", "_most_along", "_most_beside", "_options", "_takes", "_task", "call", "dims",
-                 "enter")
+    __slots__ = ("_head", "_most_along", "_most_beside", "_options", "_price", "_takes", "_task", "_waiting", "call", "dims", "enter")
 
     def __init__(self, task: str, *options: Any, dims: int = ONE, most_along: int = MOST, takes_k: bool = False,
                  takes_array: bool = False, most_beside: int = MOST, at_once: bool = False) -> None:  # fmt: skip
         self._task, self._options, self.dims = task, options, dims
         self._takes = NUMBER if takes_k else ARRAY if takes_array else 0
-        self._most_along, self._most_beside, self._at_once = most_along, most_beside, at_once
+        self._most_along, self._most_beside = most_along, most_beside
+        self._price = AT_ONCE if at_once else KERNEL
         self.call: Callable[..., Any] = refuse
         self.enter: Callable[..., Any] = refuse
         self._head: Any = None
-        self._counts: dict[np.dtype, int] = {}
+        self._waiting: dict[np.dtype, Waiting | None] = {}  # None: nothing is to come
         _made.append(self)
 
     def __call__(self, a: Any, *args: Any) -> Any:
@@ -74,10 +73,10 @@ class Along:
         if a.__class__ is not ndarray:
             return None
         dtype = a.dtype
-        count = self._counts.get(dtype, 0) + 1
-        self._counts[dtype] = count
-        compile = (count > 0 or None) if self._at_once else due(count - 1, count)
-        if compile is not None:
+        if dtype not in self._waiting:
+            self._waiting[dtype] = Waiting(self._price)
+        waiting = self._waiting[dtype]
+        if waiting is not None and (compile := waiting.due()) is not None:
             self._teach(dtype, compile)
             return self.call(a, *args)
         return None
@@ -87,7 +86,7 @@ class Along:
         if not engines.chosen().launches or not dtype.isnative:
             return
         with _learning:
-            if self._counts.get(dtype, 0) < 0:  # another thread did
+            if self._waiting.get(dtype, self) is None:  # another thread did
                 return
             from ..engine import launchers
 
@@ -98,21 +97,21 @@ class Along:
             loops = import_module(".along_loops", __package__)
             task = loops.TASKS[self._task](dtype, *self._options)
             if task is None:
-                self._counts[dtype] = -_NEVER
+                self._waiting[dtype] = None
                 return
             if not compile and not call.is_cached(task.kernel, along.types_of(dtype, task, self._takes == ARRAY), task.constants):
                 return
             if self._head is None:
                 self._head = along.Head(self.dims, MOST, self._most_along, self._takes, self._most_beside)
             self._head.add(f"{self._task} {self._options}", dtype, task)
-            self._counts[dtype] = -_NEVER
+            self._waiting[dtype] = None
             self.call, self.enter = self._head.builtin, objects.entering(self._head.builtin)
 
     def forget(self) -> None:
         """Take the fallback again."""
         self.call = self.enter = refuse
         self._head = None
-        self._counts.clear()
+        self._waiting.clear()
 
 
 def _forget() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from functools import lru_cache
 from math import prod
@@ -11,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import SPECIALISED_AFTER, engines, has_one_answer, launch, specialise
+from .. import engines, has_one_answer, launch, specialise
 from ..formula import Formula
 from ..quiet import ignore_fp_flags, restore_fp_flags
+from ..takeover import FORMULA, Waiting, of_elements
 from .reduce import total
 from .softmax import compiled_module, narrow, widen
 
@@ -59,12 +59,14 @@ def squared_error_sum(a: np.ndarray, b: np.ndarray) -> float:
     return np.dot(difference, difference)
 
 
-_calls = itertools.count(1).__next__
+_waiting = Waiting(FORMULA)
 
 
 def _note(a: np.ndarray, b: np.ndarray, scale: np.ndarray, made: np.ndarray) -> None:
     """Teach the formula what often comes to numpy."""
-    if _calls() > SPECIALISED_AFTER and made.dtype == a.dtype == b.dtype == scale.dtype and has_one_answer(_DIFFERENCE, a.dtype):
+    if not _waiting.over(2 * of_elements(a.size)):
+        return
+    if made.dtype == a.dtype == b.dtype == scale.dtype and has_one_answer(_DIFFERENCE, a.dtype):
         specialise(_DIFFERENCE, (a, b, scale), made, a.dtype)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import flambeau_kernels
 
 from ..formula import Formula
+from ..takeover import FORMULA, Waiting, of_elements
 from .tier import compiles
 
 __all__ = ["in_rows", "into", "like"]
@@ -63,14 +64,10 @@ def like(a: np.ndarray) -> np.ndarray:
 
 def repays(size: int, least: int) -> bool:
     """Whether a loop is to be loaded or compiled for `size` elements: for `least`, or for fewer of which there are many calls."""
-    global _smaller
-    if size < least and _smaller <= flambeau_kernels.SPECIALISED_AFTER:
-        _smaller += size >= _MANY
-        return False
-    return compiles()
+    return (size >= least or _smaller.over(of_elements(size))) and compiles()
 
 
-_smaller, _MANY = 0, 256                              # calls with some elements that went without one
+_smaller = Waiting(FORMULA)
 
 
 def _copied(a: np.ndarray, order: Any) -> np.ndarray:

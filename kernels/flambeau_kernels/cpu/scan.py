@@ -29,6 +29,7 @@ def _accumulated(what: str, ufunc: np.ufunc, a: np.ndarray, dim: int, dtype: np.
     if run is not None:
         return run(a)
     x = widen(kernels.cast(a, dtype))
+    backwards = backwards and x.shape[dim] > 1        # of one element, reversing would leave a negative stride alone
     if backwards:
         x = np.flip(x, dim)
     with np.errstate(all="ignore"):

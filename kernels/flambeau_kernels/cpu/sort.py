@@ -50,7 +50,7 @@ def argsort(a: np.ndarray, dim: int, descending: bool) -> np.ndarray:
     if a.ndim and _runs_compiled(a, dim):
         return sort(a, dim, descending)[1]
     x = widen(a)
-    if not descending:
+    if not descending or a.shape[dim] < 2:            # of one element, reversing would leave a negative stride alone
         return np.argsort(x, dim, kind="stable")
     # Reversed before and after, so that equal elements keep their order.
     order = np.argsort(np.flip(x, dim), dim, kind="stable")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .tier import compiles, due
+from ..takeover import KERNEL, Waiting
+from .tier import compiles
 
 __all__ = ["late", "twin"]
 
@@ -14,15 +15,14 @@ def twin(by_numpy: Callable[..., Any], kernel: Any, types: tuple[Any, ...], cons
 
     The form takes over only if the arrays it makes of the arguments of that call are those of numpy, to the last bit.
     """
-    calls, native = 0, None
+    waiting, native = Waiting(KERNEL), None
 
     def run(*args: Any) -> Any:
-        nonlocal calls, native
+        nonlocal native
         if native is not None:
             return native(*args)
-        calls += 1
         made = by_numpy(*args)
-        compile = due(calls - 1, calls)
+        compile = waiting.due()
         if compile is not None:
             candidate = _loaded(kernel, types, constants, around, compile)
             if candidate is not None and _same(candidate(*args), made):
@@ -38,14 +38,13 @@ def late(kernel: Any, types: tuple[Any, ...], constants: dict[str, Any], around:
     Args:
         cost: of a call of the fallback, beside that of one with few elements.
     """
-    spent, native = 0.0, None
+    waiting, native = Waiting(KERNEL), None
 
     def run(*args: Any) -> Any:
-        nonlocal spent, native
+        nonlocal native
         if native is not None:
             return native(*args)
-        before, spent = spent, spent + cost
-        compile = due(before, spent)
+        compile = waiting.due(cost)
         if compile is None:
             return None
         native = _loaded(kernel, types, constants, around, compile)

@@ -12,6 +12,7 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
+from flambeau_kernels.takeover import FORMULA, Waiting
 from flambeau_kernels.vocabulary import where
 
 from ... import _arrays, _state, dtypes
@@ -126,7 +127,7 @@ def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tup
             gradient takes.
     """
     plan = _few.get(_kinds_of(formula, operands))
-    if plan is None or op.has_often_run():
+    if plan is None or op.waiting.over():
         return None
     if args and op.check_looks_at == "range":
         op.check(op, *args)
@@ -187,7 +188,7 @@ class ElementwiseOp(Op):
         super().__init__(fn, surface, namespace, aliases, autocast)
         if title:
             self.shown_as(title)
-        self._calls = 0
+        self.waiting = Waiting(FORMULA)
         self._grads: dict[int, Any] = {}
         self._linear: dict[tuple[Any, ...], list[tuple[str, ...]]] = {}
         self._tensor_partials: dict[int, Any] = {}
@@ -353,14 +354,9 @@ class ElementwiseOp(Op):
         small operands, and loading LLVM does in a process that computes little.
         """
         by_numpy = kernels.has_one_answer(formula, compute) and kernels.is_left_to_numpy(formula, operands, out, compute)
-        if by_numpy and not self.has_often_run():
+        if by_numpy and not self.waiting.over():
             return
         kernels.specialise(formula, operands, out, compute)
-
-    def has_often_run(self) -> bool:
-        """Whether numpy has answered so often, this call among them, that compiling pays."""
-        self._calls += 1
-        return self._calls > kernels.CALLS_SPECIALISED_AFTER
 
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):

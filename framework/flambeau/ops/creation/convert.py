@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -219,9 +218,6 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return to_copy(input, d, place, format)
 
 
-_conversions = count()
-
-
 def _converted(input: Tensor, d: dtype) -> Tensor:
     """`input` as `d`: what `to` does most often, in a third of the time."""
     a = input._array
@@ -233,9 +229,7 @@ def _converted(input: Tensor, d: dtype) -> Tensor:
     made = kernels.converted(a, target)
     if made is None:
         made = _arranged(a, target, None)
-        # numpy gives the same bits: only programs that convert often load a compiler for it.
-        if next(_conversions) > kernels.SPECIALISED_AFTER:
-            kernels.learn_conversion(a, made)
+        kernels.note_conversion(a, made)
     if input._node is None:
         return wrap(made)
     if d.category < dtypes.FLOATING or from_numpy_dtype(a.dtype).category < dtypes.FLOATING:

@@ -1,0 +1,74 @@
+"""When a compiled kernel takes over from what computes without one: one rule, for kernels that have the bits of the fallback.
+
+To have a kernel has a price: it is loaded, perhaps LLVM's library as well, or compiled. To go without one has a price too, which each
+call pays. Nobody knows how many calls a program will make; as a rule those that have made some make ten times as many. So a call
+counts ten times what it loses, and a kernel is had once the calls without it have paid its price. LLVM's library is paid for by the
+calls of all kernels.
+
+Which of the two answers makes no difference but to time. Kernels that give other bits than the fallback are had from the first call on
+(`AT_ONCE`), for answers do not depend on what ran before.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["AT_ONCE", "CALL", "FORMULA", "KERNEL", "LAUNCHERS", "LAUNCHERS_UNKEPT", "LOADED", "Waiting", "of_elements"]
+
+# Prices in milliseconds, as measured: a kernel that the cache has, LLVM's library, the compilation of a formula and of a kernel with
+# loops of its own. The launchers take two seconds of another thread, which the end of the process waits for; where no cache keeps them,
+# every process would pay that.
+LOADED, LIBRARY, FORMULA, KERNEL, LAUNCHERS, LAUNCHERS_UNKEPT = 0.5, 35.0, 12.0, 30.0, 2000.0, 50_000.0
+AT_ONCE = 0.0
+# What a call on few elements counts: ten times the 5 us that it loses in Python and numpy's functions.
+CALL = 0.05
+
+_paid_by_all = 0.0
+
+
+def of_elements(size: int) -> float:
+    """What a single pass of numpy's over `size` elements costs, in calls on few elements: it loses little but by its size."""
+    return 1 / 16 + size / 4096
+
+
+def has_library() -> bool:
+    """Whether LLVM's library is there, or has been paid for."""
+    return "llvmlite.binding" in sys.modules or _paid_by_all >= LIBRARY
+
+
+class Waiting:
+    """A kernel, or several that share a price, which calls go without and pay for."""
+
+    __slots__ = ("_asked", "paid", "price")
+
+    def __init__(self, price: float) -> None:
+        self.price = price
+        self.paid = 0.0
+        self._asked: bool | None = None
+
+    def due(self, cost: float = 1.0) -> bool | None:
+        """Count a call without the kernel, which costs so many usual ones, and say whether the kernel is to take over.
+
+        Returns: None for not yet; False, once, if a cache has it; True, once, if it may be compiled as well.
+        """
+        global _paid_by_all
+        self.paid += cost * CALL
+        _paid_by_all += cost * CALL
+        if self._asked or self.price and not has_library():
+            return None
+        if self.paid >= self.price:
+            self._asked = True
+            return True
+        if self._asked is None and self.paid >= LOADED:
+            self._asked = False
+            return False
+        return None
+
+    def over(self, cost: float = 1.0) -> bool:
+        """Count a call as `due` does, and say whether the price is paid: of kernels that are compiled for each kind of operands."""
+        self.due(cost)
+        return self._asked is True
+
+    def again(self) -> None:
+        """Let as many calls pass once more before it is due."""
+        self.paid, self._asked = 0.0, None

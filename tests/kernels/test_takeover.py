@@ -1,0 +1,73 @@
+"""The one rule by which compiled kernels take over from what computes without them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from flambeau_kernels import takeover
+from flambeau_kernels.takeover import AT_ONCE, CALL, FORMULA, KERNEL, LIBRARY, LOADED, Waiting
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_paid(monkeypatch):
+    monkeypatch.setattr(takeover, "_paid_by_all", 0.0)
+    monkeypatch.delitem(sys.modules, "llvmlite.binding", raising=False)
+
+
+def calls_until(waiting, answer, cost=1.0):
+    """The number of the first call for which `due` gives `answer`, and the other answers before it."""
+    others = set()
+    for n in range(1, 100_000):
+        found = waiting.due(cost)
+        if found is answer:
+            return n, others
+        others.add(found)
+    raise AssertionError(f"never {answer}")
+
+
+def test_a_cached_kernel_is_looked_for_before_one_is_compiled(monkeypatch):
+    monkeypatch.setattr(takeover, "_paid_by_all", LIBRARY)
+    waiting = Waiting(KERNEL)
+
+    looked_at, before = calls_until(waiting, False)
+    assert looked_at == pytest.approx(LOADED / CALL, abs=1)
+    assert before == {None}
+    assert calls_until(waiting, True)[0] == pytest.approx((KERNEL - LOADED) / CALL, abs=1)
+    assert waiting.due() is None
+
+
+def test_the_library_is_paid_for_by_all(monkeypatch):
+    one, other = Waiting(FORMULA), Waiting(FORMULA)
+    for _ in range(round(LIBRARY / CALL) - 30):
+        assert one.due() is None
+
+    assert other.due(28) is None
+    assert other.due(2) is False
+    assert one.due() is True
+
+
+def test_calls_that_lose_more_count_more(monkeypatch):
+    monkeypatch.setattr(takeover, "_paid_by_all", LIBRARY)
+    cheap, _ = calls_until(Waiting(FORMULA), True, takeover.of_elements(16))
+    dear, _ = calls_until(Waiting(FORMULA), True, takeover.of_elements(1 << 20))
+
+    assert dear == 1 < 100 < cheap
+
+
+def test_kernels_with_bits_of_their_own_are_had_from_the_first_call_on():
+    waiting = Waiting(AT_ONCE)
+
+    assert waiting.due() is True
+    assert waiting.due() is None
+
+
+def test_what_is_compiled_for_each_kind_of_operands_stays_due(monkeypatch):
+    monkeypatch.setattr(takeover, "_paid_by_all", LIBRARY)
+    waiting = Waiting(FORMULA)
+    found = [waiting.over() for _ in range(round(FORMULA / CALL) + 5)]
+
+    assert found == [False] * found.index(True) + [True] * (len(found) - found.index(True))
+    waiting.again()
+    assert not waiting.over()
