@@ -171,8 +171,10 @@ class Op:
         self.in_parts: Any = None  # ``fn(*args)``: the same by ops that are operators; what dispatch modes see in its place
         self.overlap: dict[str, str] = {}
         self.planned: Any = None  # what the declaration says of its plans, see `plans.py`
+        self.planned_after: Any = None  # the same of plans that answer what those do not
         self.plans: dict[Any, Any] = {}  # those that were found, which settings may have to clear
         self.forwarded: tuple[Any, ...] = ()  # what answers before these
+        self.forwards_to: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op neither fails by values nor has side effects.
         self.in_rows: Any = None
         self.for_pieces: Any = None  # ``fn(*args)``: the arguments for pieces, where some say another thing about these
@@ -181,7 +183,6 @@ class Op:
         # one pass and with the bits of two; None for calls that it does not take. Such an op neither fails by values nor has side effects.
         self.finished_by: Any = None
         self.rounds_as_its_parts = False  # whether a composition has the bits of what it is made of, an op with `finished_by` among it
-        self.answered_by: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None
         self._method: Any = None
@@ -207,7 +208,7 @@ class Op:
 
     def plan(
         self, rule: Any = None, *, by: str | None = None, tensors: tuple[str, ...] = (), beside: tuple[str, ...] = (),
-        optional: tuple[str, ...] = (), few: int = 0, **conditions: Any,
+        optional: tuple[str, ...] = (), few: int = 0, after: bool = False, **conditions: Any,
     ) -> Any:  # fmt: skip
         """Say how usual calls are answered: ``rule(*args)``, with arrays for the Tensors, is an array, several, or None for `run`.
 
@@ -217,6 +218,7 @@ class Op:
             tensors: the parameters that are Tensors. By default those of the declaration, of a composition the first one.
             beside: others of them, of which `dtypes` and `most` say nothing.
             optional: those that may be None, beside those that are it by default.
+            after: it is a second plan, for calls that the first does not answer.
             few: elements up to which a few passes of numpy's over contiguous arrays of one floating dtype are taken.
             conditions: fields of `Planned`. `wraps` is the parameter that is a dimension of the first tensor, counted from the front for
                 `rule`; `dims` one that is several, counted so for the history. `dtypes` are numpy's characters, one of which all arrays
@@ -228,32 +230,36 @@ class Op:
                 of such a call on arrays, ``a_input`` and so on, before that of `rule`.
         """
         if rule is None:
-            return functools.partial(self.plan, by=by, tensors=tensors, beside=beside, optional=optional, few=few, **conditions)
+            return functools.partial(
+                self.plan, by=by, tensors=tensors, beside=beside, optional=optional, few=few, after=after, **conditions
+            )
         if few:
             conditions = {"dtypes": "fd", "most": few, "rows": True, "quiet": True} | conditions
         names = tensors or tuple(n for n in self.params if n in getattr(self, "tensor_params", self.params[:1]))
         may_lack = frozenset(n for n in (*names, *beside) if n in optional or n in self.defaults)
         if by is None and "native" not in conditions and hasattr(rule, "enter"):
             conditions["native"] = rule               # an `Along`, which takes Tensors as well
-        self.planned = plans.Planned(rule, by, names, beside, may_lack, **conditions)
+        setattr(self, "planned_after" if after else "planned", plans.Planned(rule, by, names, beside, may_lack, **conditions))
         self.__dict__.pop("answer", None)
         return rule
 
-    def forwards(self, *ways: Any) -> Any:
+    def forwards(self, *ways: Any, to: Any = None) -> Any:
         """Say which ops answer usual calls, before a plan does.
 
         Args:
             ways: ``fn(*args)``, the result of another op or None; or an op of the same arguments.
+            to: ``fn(*args)``, that other op, with its own derivative, and its arguments; or None. It looks at dtypes and shapes alone, so
+                recorders ask it, and so does the in-place form of a composition.
         """
-        self.forwarded = ways
+        self.forwarded, self.forwards_to = ways, to
         self.__dict__.pop("answer", None)
-        return ways[0]
+        return ways[0] if ways else to
 
     @property
     def answers(self) -> tuple[Any, ...]:
         """Functions ``fn(*args)`` of which the first that is not None is the result of a usual call; they have done nothing otherwise."""
         found = [way.answer if isinstance(way, Op) else way for way in self.forwarded]
-        return (*found, plans.answer(self, self.planned)) if self.planned is not None else tuple(found)
+        return (*found, *[plans.answer(self, planned) for planned in (self.planned, self.planned_after) if planned is not None])
 
     @functools.cached_property
     def answer(self) -> Any:

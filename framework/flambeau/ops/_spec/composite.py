@@ -24,12 +24,6 @@ class CompositeOp(Op):
 
     kind = "composite"
     inplace_view: Any = None  # the view op that the in-place form is made with
-    inplace_rule: Any = None  # ``fn(*args)``: the elementwise op whose in-place form it is, and its arguments
-
-    def in_place(self, fn: Any) -> Any:
-        """Say which op in place stores the same: ``fn(*args) -> op, args``, or None where the result is to be computed apart."""
-        self.inplace_rule = fn
-        return fn
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
         answer = elsewhere(self, (target, *args), target, True) if self.by_kind else NotImplemented
@@ -37,11 +31,10 @@ class CompositeOp(Op):
             return answer
         if self.inplace_view is not None:
             return self.inplace_view(target, *args)
-        if self.inplace_rule is not None:
-            found = self.inplace_rule(target, *args)
-            if found is not None:
-                op, given = found
-                return _stored_by(op)(*given)
+        found = None if self.forwards_to is None else self.forwards_to(target, *args)
+        if found is not None:
+            op, given = found
+            return _stored_by(op)(*given)
         tensors = [a for a in args if isinstance(a, Tensor)]
         if _state.grad_enabled() and any(t._node is not None for t in (target, *tensors)):
             return self._run_recorded(target, args)

@@ -476,9 +476,6 @@ def _by_rank(input: Any, other: Any) -> Tensor | None:
     return None
 
 
-matmul.forwards(mm, _by_rank)
-
-
 def _matmul_answer(input: Any, other: Any) -> Any:
     """Two matrices, or batches of equal numbers of them, have an op of their own."""
     if not isinstance(input, Tensor) or not isinstance(other, Tensor) or input.ndim != other.ndim or input.ndim not in (2, 3):
@@ -486,7 +483,7 @@ def _matmul_answer(input: Any, other: Any) -> Any:
     return (mm if input.ndim == 2 else bmm, (input, other)) if input.shape[:-2] == other.shape[:-2] else None
 
 
-matmul.answered_by = _matmul_answer
+matmul.forwards(mm, _by_rank, to=_matmul_answer)
 
 
 @matmul.plan(tensors=("input", "other"))

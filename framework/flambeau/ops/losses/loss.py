@@ -168,14 +168,13 @@ def _mse_answer(input: Any, target: Any, size_average: Any, reduce: Any, reducti
     return mean_squared_error, (input, target)
 
 
-mse_loss.answered_by = _mse_answer
-
-
-@mse_loss.forwards
 def _mean_of_squares(input, target, size_average, reduce, reduction, weight):
     if weight is not None or reduction != "mean" or size_average is not None or reduce is not None:
         return None
     return mean_squared_error.answer(input, target)
+
+
+mse_loss.forwards(_mean_of_squares, to=_mse_answer)
 
 
 @mean_squared_error.plan

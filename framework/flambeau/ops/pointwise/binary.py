@@ -441,9 +441,6 @@ def _short_power(input: Any, exponent: Any) -> Any:
     return None
 
 
-pow.answered_by = _short_power
-
-
 def _record_pow(made: Tensor, *args: Any) -> None:
     """As `ElementwiseOp.record`, so that squares and cubes have one derivative, however they are written."""
     op, given = _short_power(*args) or (None, args)
@@ -456,7 +453,6 @@ def _record_pow(made: Tensor, *args: Any) -> None:
 pow.record = _record_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op records
 
 
-@pow.forwards
 def _power_by_number(input: Any, exponent: Any) -> Any:
     """Powers of floating tensors by a number, and of integers; squares and cubes have short derivatives too."""
     if exponent.__class__ is not int and exponent.__class__ is not float:
@@ -474,6 +470,9 @@ def _power_by_number(input: Any, exponent: Any) -> Any:
     if made is not None and made._node is not None:
         pow.record(made, input, exponent)
     return made
+
+
+pow.forwards(_power_by_number, to=_short_power)
 
 
 @looks_at("dtypes")

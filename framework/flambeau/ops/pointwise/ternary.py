@@ -294,13 +294,16 @@ def clamp(input, min=None, max=None):
     return clamp_both.function(input, min, max)
 
 
-@clamp.in_place
-def _clamp_in_place(input, min, max):
+def _by_bounds(input, min, max):
+    """The op of the numbers that are given."""
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         return None
     if min is not None and max is not None:
         return clamp_both, (input, min, max)
     return (clamp_above, (input, max)) if max is not None else None if min is None else (clamp_below, (input, min))
+
+
+clamp.forwards(to=_by_bounds)
 
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT | FOREACH, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)", exact_out=True)
@@ -309,7 +312,7 @@ def clamp_min(input, min):
     return clamp_below.function(input, min)
 
 
-clamp_min.in_place(lambda input, min: None if isinstance(min, Tensor) else (clamp_below, (input, min)))
+clamp_min.forwards(to=lambda input, min: None if isinstance(min, Tensor) else (clamp_below, (input, min)))
 
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT | FOREACH, overlap=EXACTLY, samples="x(2, 3), 0.1; x(2, 3), x(3)", exact_out=True)
@@ -318,7 +321,7 @@ def clamp_max(input, max):
     return clamp_above.function(input, max)
 
 
-clamp_max.in_place(lambda input, max: None if isinstance(max, Tensor) else (clamp_above, (input, max)))
+clamp_max.forwards(to=lambda input, max: None if isinstance(max, Tensor) else (clamp_above, (input, max)))
 
 
 @elementwise(
