@@ -130,3 +130,9 @@ def test_strides_of_a_descending_order_of_one_element_are_positive():
     x = fb.rand(3, 1, 5, dtype=fb.float16)
 
     assert x.sort(1, True).indices.stride() == fb.argsort(x, 1, True).stride() == (5, 5, 1)
+
+
+@pytest.mark.parametrize("arguments", [(0.5,), (0.5, 0), (0.5, 1, True), (0.5, None, True)])
+def test_a_quantile_is_no_view_however_it_is_computed(arguments):
+    assert fb.rand(4, 5).quantile(*arguments)._base is None
+    assert fb.rand(100, 50).nanquantile(*arguments)._base is None

@@ -415,13 +415,20 @@ def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpo
         last = values.narrow(-1, n - 1, 1)
         # nan sorts last, and one of them makes the quantile nan.
         places = (levels.reshape(-1) * (n - 1)).masked_fill(last != last, n - 1)
-    made = _at_places(values, places, interpolation).movedim(-1, 0)          # (quantiles, *rest)
-    if keepdim:
-        made = made.reshape([-1] + [1] * input.ndim) if dim is None or not input.ndim else made.unsqueeze(d + 1)
-    return made if levels.ndim else made.squeeze(0)
+    whole = dim is None or not input.ndim
+
+    def placed(made: Tensor) -> Tensor:
+        """``(*rest, quantiles)`` as the result has it: ``(quantiles, *rest)``, of a number `q` without the first."""
+        if not keepdim:
+            return made.movedim(-1, 0) if levels.ndim else made.squeeze(-1)
+        if whole:
+            return made.reshape([-1] * levels.ndim + [1] * input.ndim)
+        return made.movedim(-1, 0).unsqueeze(d + 1) if levels.ndim else made.movedim(-1, d)
+
+    return _at_places(values, places, interpolation, placed)
 
 
-def _at_places(values: Tensor, places: Tensor, interpolation: str) -> Tensor:
+def _at_places(values: Tensor, places: Tensor, interpolation: str, placed: Any) -> Tensor:
     if interpolation == "lower":
         places = places.floor()
     elif interpolation == "higher":
@@ -431,10 +438,10 @@ def _at_places(values: Tensor, places: Tensor, interpolation: str) -> Tensor:
     below = places.detach().floor().long()
     low = values.gather(-1, below)
     if interpolation in ("lower", "higher", "nearest"):
-        return low
+        return placed(low)
     weight = places - below.to(places.dtype) if interpolation == "linear" else values.new_full((), 0.5).expand(places.shape)
     high = values.gather(-1, places.detach().ceil().long())
-    return low.lerp(high, weight)
+    return placed(low).lerp(placed(high), placed(weight))  # a new tensor, and no view of one
 
 
 def _few_quantiles(along: Along) -> Any:
