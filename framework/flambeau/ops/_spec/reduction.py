@@ -9,7 +9,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-import flambeau_kernels as kernels
 from flambeau_kernels.cpu.along import MOST, SEVERAL, Along
 from flambeau_kernels.cpu.reduce import NUMPY_UP_TO, Reduction, count_of, reduce
 from flambeau_kernels.formula import Formula
@@ -28,12 +27,12 @@ from .elementwise import refuse_float8, saved_tensor, tensor_words
 from .history import check_versions, named_tensors
 from .in_rows import InRows
 from .nodes import indented, written
+from .plans import Plan
 from .shapes import elsewhere
 from .writing import with_dtype_of
 
 _FLOATS = (dtypes.float32, dtypes.float64)
 _OF_MATRIX = (-2, -1, 0, 1)
-MOST_KNOWN = 256                                      # layouts of large arrays that an op keeps
 
 
 # What pieces of a reduced dimension give parts of.
@@ -113,12 +112,10 @@ class ReductionOp(Op):
         self.reads = rule.__code__.co_varnames[: rule.__code__.co_argcount] if rule else ()
         self.saved_names = self.reads
         self.in_rows = self.rows_of
-        # What runs on large arrays of a layout, dim and keepdim that were met before.
-        self.known: dict[Any, Any] = {}
-        kernels.plans_kept_elsewhere.append(self.known.clear)
         along, (input, dim, *rest) = Along("fold", self.rule, self.kinds, dims=SEVERAL), self.params
         call = f"ALONG.enter({input}, {dim}, {'keepdim' if 'keepdim' in rest else False})"
         self.plan(self._found_by(along), native=f"{call} if dtype is None else None" if "dtype" in rest else call, names={"ALONG": along})
+        self.plan(self._for_large, by="strides", after=True)
 
     def vjp_on_arrays(self, fn: Any) -> Any:
         """The vjp on arrays: ``fn(grad, out, input, count)``.
@@ -155,17 +152,15 @@ class ReductionOp(Op):
         return accumulate.numpy, result.numpy
 
     def _found_by(self, along: Along) -> Any:
-        """The plan of arrays for which `along` had no answer at first: where a kernel is made for them, or was met before."""
+        """The plan of small arrays for which `along` had no answer at first."""
 
         def rule(a: Any, dim: Any, keepdim: Any = False, dtype: Any = None) -> Any:
             if dtype is not None:
                 if dtype not in _FLOATS or a.dtype.kind not in "fiub" or a.size > MOST:
                     return None
                 return along(a.astype(dtype.numpy), dim, keepdim)
-            if a.size > NUMPY_UP_TO and (dim is None or dim.__class__ is int) and keepdim.__class__ is bool:
-                run = self.known.get((a.shape, a.strides, a.dtype, dim, keepdim))
-                if run is not None:
-                    return run(a)
+            if a.size > NUMPY_UP_TO:
+                return None
             found = along.learn(a, dim, keepdim)
             if found is None and a.ndim == 2 and keepdim is False and a.flags.f_contiguous:
                 # A transposed matrix, which numpy adds up in the order of its memory too.
@@ -218,20 +213,22 @@ class ReductionOp(Op):
             out: Any = MetaArray(reduced_shape(a.shape, axes, keepdim), result.numpy)
         else:
             out = self.compute(a, axes, keepdim, accumulate.numpy, result.numpy)
-            if a.__class__ is ndarray and a.size > NUMPY_UP_TO and dtype is None and (dim is None or dim.__class__ is int):
-                self._know(a, dim, axes, keepdim, accumulate.numpy, result.numpy)
         made = wrap(out)
         if input._node is not None:
             self.record(made, input, axes, keepdim)
         return made
 
-    def _know(self, a: ndarray, dim: int | None, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> None:
-        """Let the next call on an array like `a` go to its kernel without looking at anything else."""
-        run = self.rule.plans.find(a, self.rule, axes, keepdim, accumulate, result)
-        if run is not None and len(axes) in (1, a.ndim) and a.flags.c_contiguous:
-            if len(self.known) >= MOST_KNOWN:
-                self.known.clear()
-            self.known[a.shape, a.strides, a.dtype, dim, keepdim] = run
+    def _for_large(self, input: Tensor, dim: Any = None, keepdim: Any = False, dtype: Any = None) -> Plan | None:
+        """The plan of large arrays of one layout, which have a compiled kernel."""
+        a = input._array
+        if a.size <= NUMPY_UP_TO or dtype is not None or not a.flags.c_contiguous:
+            return None
+        accumulate, result = self.dtype_rule(self, input.dtype, None)
+        axes = wrap_dims(self.name, dim, a.ndim)
+        run = self.rule.plans.find(a, self.rule, axes, keepdim, accumulate.numpy, result.numpy)
+        if run is None or result.itemsize == 1 and result.category == FLOATING:
+            return None
+        return Plan(run, lambda a: (run(a), None), lambda made, kept, input: self.record(made, input, axes, keepdim))
 
     @cached_property
     def record(self) -> Any:
