@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flambeau as fb
@@ -243,3 +244,26 @@ def test_storages_are_shared_pickled_and_copied() -> None:
     assert fb.UntypedStorage._new_shared(8).is_shared()
     assert len(fb.LongStorage._new_shared(2)) == 2
     assert storage._cdata == storage.untyped()._cdata
+
+
+def test_files_are_mapped_without_memmap(tmp_path, monkeypatch):
+    path = tmp_path / "bytes"
+    path.write_bytes(bytes(range(12)))
+    monkeypatch.setattr(np, "memmap", None)
+
+    own, shared = (fb.UntypedStorage.from_file(str(path), shared, 8) for shared in (False, True))
+    own[0], shared[1] = 99, 98
+
+    assert path.read_bytes()[:3] == bytes([0, 98, 2])
+    assert own.tolist()[:3] == [99, 1, 2]
+    assert fb.UntypedStorage.from_file(str(path), False, 0).tolist() == []
+
+
+def test_a_tensor_of_a_storage_has_its_whole_elements_and_memory_of_its_own():
+    storage = fb.tensor([1.0, 2.0, 3.0]).untyped_storage()
+
+    made = fb.asarray(storage[0:11], dtype=fb.float32)
+    made[0] = 5.0
+
+    assert made.tolist() == [5.0, 2.0]
+    assert fb.asarray(storage, dtype=fb.float32).tolist() == [1.0, 2.0, 3.0]

@@ -19,6 +19,7 @@ import numpy as np
 
 import flambeau as fb
 from flambeau import _arrays, dtypes
+from flambeau.storage import map_file
 
 __all__ = ["SafetensorError", "load", "load_file", "safe_open", "save", "save_file"]
 
@@ -101,9 +102,9 @@ class safe_open:  # the format's usual name for it
             raise ValueError(
                 f"safe_open: framework must be 'pt', got {framework!r}; other libraries have their own"
             )
-        if not os.path.getsize(filename):
+        self._buffer = map_file(filename, shared=False)
+        if not self._buffer.size:
             raise SafetensorError("safe_open: the file is empty")
-        self._buffer = np.asarray(np.memmap(filename, np.uint8, "c"))
         self._header = _read_header(self._buffer)
         self._device = device
 

@@ -17,9 +17,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from flambeau.devices import device
+from flambeau.storage import map_file
 from flambeau.types import FileLike, Storage
 
 __all__ = [
@@ -606,7 +605,7 @@ def _read_archive(file: Any, placement: Placement, unsafe: bool, path: str | Non
         )
     if not archive.has("version"):
         raise RuntimeError(f"load: the archive has no record {archive.folder}/version; it is no .pt file")
-    mapping = None if path is None else _map_file(path)
+    mapping = None if path is None else map_file(path, _options.mmap_flags == MAP_SHARED)
     storages = ArchiveStorages(archive, placement, _swaps_bytes(archive), mapping, _options.skip_data)
     return _unpickle(archive.read("data.pkl").tobytes(), storages, unsafe)
 
@@ -619,11 +618,6 @@ def _swaps_bytes(archive: Any) -> bool:
         return order.decode() != sys.byteorder
     assumed = _options.endianness
     return assumed is not None and assumed.name not in ("NATIVE", sys.byteorder.upper())
-
-
-def _map_file(path: str) -> np.ndarray:
-    mode = "r+" if _options.mmap_flags == MAP_SHARED else "c"
-    return np.asarray(np.memmap(path, np.uint8, mode))
 
 
 def _unpickle(data: bytes, storages: Any, unsafe: bool) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu.fill import fill_unset
 
 from . import _arrays, _shared_memory, _state, devices, dtypes
@@ -108,7 +109,8 @@ class UntypedStorage:
 
     def data_ptr(self) -> int:
         """Address of the first byte."""
-        return _arrays.address(self._bytes) if self._bytes.size else 0
+        a = self._record[tape.BUFFER]
+        return (hot_calls.address(a) if a.__class__ is ndarray else _arrays.address(a)) if a.size else 0
 
     @property
     def device(self) -> devices.device:
@@ -692,25 +694,25 @@ def move_array(tensor: Tensor, old: Any, fresh: Any) -> None:
         tensor._array = _arrays.restride(a, a.shape, a.strides, offset, fresh)
 
 
-def map_file(filename: str, shared: bool, nbytes: int) -> Any:
-    """`nbytes` bytes of a file as a uint8 array; changes reach the file only if `shared`, and it is made as large as needed."""
+def map_file(filename: Any, shared: bool, nbytes: int | None = None) -> Any:
+    """`nbytes` bytes of a file, or all, as a uint8 array; changes reach the file only if `shared`, and it is made as large as needed."""
+    import mmap
     import os
 
-    if shared:
-        with open(filename, "r+b" if os.path.exists(filename) else "w+b") as file:
-            if os.fstat(file.fileno()).st_size < nbytes:
-                file.truncate(nbytes)
-    have = os.path.getsize(filename)
-    if have < nbytes:
-        raise RuntimeError(
-            f"file {filename!r} has {have} bytes, but {nbytes} are to be mapped; give shared=True to let it grow"
-        )
-    mapped = (
-        np.memmap(filename, np.uint8, "r+" if shared else "c", 0, (nbytes,))
-        if nbytes
-        else np.zeros(0, np.uint8)
-    )
-    return np.asarray(mapped)
+    # numpy's memmap takes twice as long, for it finds out much about the file that nobody asks for.
+    with open(filename, ("r+b" if os.path.exists(filename) else "w+b") if shared else "rb", buffering=0) as file:
+        have = os.fstat(file.fileno()).st_size
+        if nbytes is None:
+            nbytes = have
+        if have < nbytes:
+            if not shared:
+                raise RuntimeError(
+                    f"file {filename!r} has {have} bytes, but {nbytes} are to be mapped; give shared=True to let it grow"
+                )
+            file.truncate(nbytes)
+        if not nbytes:
+            return np.zeros(0, np.uint8)
+        return np.frombuffer(mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY), np.uint8)
 
 
 def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, stride: Any) -> Tensor:

@@ -672,7 +672,8 @@ def _of_storage(data: Any, d: dtype | None) -> ndarray:
     held = getattr(data, "dtype", None)
     if held is not None and d is not None and held is not d:
         raise RuntimeError(f"Expected a Storage of type {d.name} or an UntypedStorage, but got {held.name}; convert the tensor of it")
-    return empty(0, dtype=held or d or dtypes.int64, device="cpu").set_(data)._array.copy()
+    plain, memory = (held or d or dtypes.int64).numpy, data.untyped()._host_bytes()
+    return memory[: memory.size // plain.itemsize * plain.itemsize].view(plain).copy()
 
 
 def _check_byte_order(array: Any) -> None:
