@@ -14,6 +14,7 @@ _EXACT_WORDS = frozenset((
     "abs", "sqrt", "rsqrt", "floor", "ceil", "trunc", "nearbyint", "copysign", "where", "minimum", "maximum", "fmin", "fmax",
     "isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", "signbit", "sign", "real", "imag",
     "conj", "bit_not", "fmod", "remainder", "floor_divide", "gcd", "lcm", "igamma", "igammac",
+    "round_to_float16", "round_to_bfloat16",
 ))  # fmt: skip
 
 
@@ -32,16 +33,18 @@ class Formula:
         fn: the function. Its globals and closure may hold numbers and further straight-line functions.
         name: what kernels made from it are called; the function's name by default.
         ufunc: a numpy ufunc that computes exactly `fn`, used by the numpy tier to spare the temporaries.
+        thorough: whether compiling it may take long, for the sake of its speed.
     """
 
-    __slots__ = ("fn", "name", "ufunc", "_bound", "_key", "_exact", "__weakref__", "compiled", "direct", "direct_", "enter")
+    __slots__ = ("fn", "name", "ufunc", "thorough", "_bound", "_key", "_exact", "__weakref__", "compiled", "direct", "direct_", "enter")
 
-    def __init__(self, fn: Callable[..., Any], name: str | None = None, ufunc: Any = None) -> None:
+    def __init__(self, fn: Callable[..., Any], name: str | None = None, ufunc: Any = None, thorough: bool = False) -> None:
         if not isinstance(fn, FunctionType):
             raise TypeError(f"a formula is a plain Python function, got {type(fn).__name__}")
         self.fn = fn
         self.name = name or fn.__name__
         self.ufunc = ufunc
+        self.thorough = thorough
         self._bound: dict[int, Callable[..., Any]] = {}
         self._key: str | None = None
         self._exact: bool | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .loading import scipy_module
@@ -158,6 +159,10 @@ def _angle(x: Any) -> Any:
     return np.angle(x) if np.iscomplexobj(x) else np.where(np.isnan(x), x, np.where(x < 0, np.pi, 0)).astype(x.dtype)
 
 
+def _rounded_to(half: Any) -> Callable[..., Any]:
+    return lambda x: x.astype(half).astype(x.dtype)
+
+
 def _normal_density(x: Any) -> Any:
     return np.exp(-0.5 * x * x) * x.dtype.type(0.3989422804014327)  # 1 / sqrt(2 pi)
 
@@ -185,4 +190,5 @@ WORDS_READ: dict[str, Any] = {
     "special_airy_ai": _airy_ai, "igamma": _scipy("gammainc"), "igammac": _scipy("gammaincc"),
     "gcd": np.gcd, "lcm": _lcm, "ldexp": lambda x, y: x * np.exp2(y), "frexp_mantissa": _frexp(0), "frexp_exponent": _frexp(1),
     "bit_not": np.invert, "orthogonal": _orthogonal,
+    "round_to_float16": _rounded_to(np.float16), "round_to_bfloat16": _rounded_to(ml_dtypes.bfloat16),
 }  # fmt: skip

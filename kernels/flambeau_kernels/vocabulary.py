@@ -13,7 +13,7 @@ WORDS = (  # noqa: SIM905  # lines of words are easier to read than a list of st
     "abs sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
     "erf erfc erfinv ndtr normal_density sigmoid pow lgamma digamma floor ceil trunc nearbyint copysign fmod remainder floor_divide where "
     "minimum maximum fmin fmax isnan isinf isfinite logical_not logical_and logical_or logical_xor signbit hypot nextafter "
-    "sign fma real imag conj angle"
+    "sign fma real imag conj angle round_to_float16 round_to_bfloat16"
 ).split()
 
 HOST_WORDS = (  # noqa: SIM905

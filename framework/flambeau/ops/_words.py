@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import dtypes
 from ..tensor import Tensor
 from ._spec import OPS
 
@@ -34,6 +35,8 @@ def fill_tensor_words(words: dict[str, Any]) -> None:
     words["fma"] = lambda x, y, z: x * y + z
     words["where"] = _where
     words["special_polygamma"] = lambda n, x: OPS["polygamma_of"].function(x, n=n)
+    words["round_to_float16"] = lambda x: x.to(dtypes.float16).to(x.dtype)
+    words["round_to_bfloat16"] = lambda x: x.to(dtypes.bfloat16).to(x.dtype)
     words["sign"] = lambda x: x.sgn() if isinstance(x, Tensor) and x.is_complex() else sign(x)
 
 

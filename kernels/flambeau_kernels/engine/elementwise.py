@@ -222,7 +222,7 @@ def _kernel_for(formula: Formula, operands: tuple[Operand, ...], count: int, com
 def _trace(formula: Formula, operands: tuple[Operand, ...], count: int, compute: str) -> loops.Kernel:
     inputs, outs = tuple(operands[:count]), tuple(operands[count:])
     try:
-        return loops.kernel(formula.name, formula.bind(WORDS), inputs, outs, compute, llvm.machine().scales)
+        return loops.kernel(formula.name, formula.bind(WORDS), inputs, outs, compute, llvm.machine().scales, formula.thorough)
     except (TypeError, AttributeError) as error:      # a formula that calls numpy itself, say
         raise Unsupported(f"a formula that is not plain arithmetic ({error})") from error
 

@@ -14,20 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flambeau_kernels.scalar import complexes
+from flambeau_kernels.scalar import complexes, halves
 from flambeau_kernels.scalar import symbols as sy
 from flambeau_kernels.scalar.complexes import PARTS, ComplexSymbol
 from flambeau_kernels.scalar.symbols import (
     BOOL,
     F32,
-    I32,
     INT,
     KINDS,
-    UINT,
     Block,
     Symbol,
     Unsupported,
-    select,
 )
 
 _STORED = {**{name: kind.llvm for name, kind in KINDS.items()},
@@ -39,7 +36,6 @@ _STORED = {**{name: kind.llvm for name, kind in KINDS.items()},
 # follows.
 PART = 1024
 GROUP = ", !llvm.access.group !0"
-_HALF = sy.Kind("float16", "half", 16, "f")           # stored, never computed in
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +73,10 @@ class Kernel:
 
 
 def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ...], outs: tuple[Operand, ...],
-           compute: str, scales: bool = False) -> Kernel:
+           compute: str, scales: bool = False, thorough: bool = False) -> Kernel:
     """Text of the loop that runs `function` (bound to the compiled words) in `compute` over the operands.
 
+    `thorough`: compiling may take long.
     Raises: Unsupported, naming what the compiled tier cannot express.
     """
     check_dtypes(inputs, outs, compute)
@@ -89,7 +86,7 @@ def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ..
         careful, careful_values = trace(name, function, inputs, outs, compute, scales, careful=True)
         inputs = without_pairs(inputs)
     symbol = re.sub(r"\W", "_", f"{name}_{compute}")
-    bodies = Bodies(inputs, outs, usual, values, careful, careful_values)
+    bodies = Bodies(inputs, outs, usual, values, careful, careful_values, thorough)
     return Kernel(symbol, _loop_text(symbol, bodies), usual.cost, bodies)
 
 
@@ -162,10 +159,8 @@ def widen_real(block: Block, raw: str, operand: Operand) -> Symbol:
     dtype = operand.dtype
     if dtype == "bool":
         return block.emit(BOOL, f"icmp ne i8 {raw}, 0")
-    if dtype == "float16":
-        return block.emit(F32, f"fpext half {raw} to float")
-    if dtype == "bfloat16":
-        return sy.shift_left(block.emit(I32, f"zext i16 {raw} to i32"), 16).float_of_bits()
+    if dtype in halves.TYPES:
+        return halves.widened(Symbol(block, raw, halves.TYPES[dtype]), dtype)
     return Symbol(block, raw, KINDS[dtype])
 
 
@@ -183,27 +178,16 @@ def narrow_real(value: Symbol, operand: Operand) -> str:
     dtype = operand.dtype
     if dtype == "bool":
         return value.block.emit(INT[8], f"zext i1 {value.to(BOOL).name} to i8").name
-    if dtype == "bfloat16":
-        return _round_to_bfloat16(value.to(F32)).name
-    if dtype == "float16":
-        if value.kind.bits > 16 and value.kind is not F32:   # by way of float32 they would be rounded twice
-            raise Unsupported(f"float16 results of a formula in {value.kind.name}")
-        return value.block.emit(_HALF, f"fptrunc float {value.to(F32).name} to half").name
+    if dtype == "float16" and value.kind.bits > 16 and value.kind is not F32:  # by way of float32 they would be rounded twice
+        raise Unsupported(f"float16 results of a formula in {value.kind.name}")
+    if dtype in halves.TYPES:
+        return halves.stored(value.to(F32), dtype).name
     return value.to(KINDS[dtype]).name
-
-
-def _round_to_bfloat16(x: Symbol) -> Symbol:
-    bits = Symbol(x.block, x.bits().name, UINT[32])
-    last = sy.shift_right(bits, 16) & 1
-    rounded = sy.shift_right(bits + (last + 0x7FFF), 16)
-    # Rounding could carry a nan's payload away; bfloat16's quiet nan keeps the sign.
-    nan = sy.shift_right(bits, 16) | 0x7FC0
-    return select(x == x, rounded, nan).to(UINT[16])
 
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """Operands, and the formula's code for usual arguments and, if that is not all of them, for any."""
+    """Operands, the formula's code for usual arguments and, if that is not all of them, for any, and whether compiling may take long."""
 
     inputs: tuple[Operand, ...]
     outs: tuple[Operand, ...]
@@ -211,6 +195,7 @@ class Bodies:
     values: list[list[str]]
     careful: Block
     careful_values: list[list[str]]
+    thorough: bool = False
 
 
 def _loop_text(symbol: str, bodies: Bodies) -> str:
@@ -248,13 +233,14 @@ def _together(bodies: Bodies) -> list[str]:
     """The usual loop's metadata. Of a formula of many steps several vectors are computed side by side: one would mostly wait.
 
     In 32 registers and with constants as operands four take up to two fifths off. In 16 registers two do, for each constant is then
-    loaded once for both. Where there is more code compiling would take too long, and of short formulas LLVM knows best.
+    loaded once for both. Where there is more code compiling would take too long, and of short formulas LLVM knows best. A chain of several
+    formulas is a long wait, of which four take more off in any registers; it is compiled while others answer.
     """
     steps = len(bodies.usual.lines)
     code = steps + (len(bodies.careful.lines) if bodies.usual.rare else 0)
-    if steps < 16 or code > 160:
+    if steps < 16 or code > (1000 if bodies.thorough else 160):
         return ["!4 = distinct !{!4, !1, !2}"]
-    count = 4 if bodies.usual.scales and code <= 110 else 2
+    count = 4 if code > 160 or bodies.usual.scales and code <= 110 else 2
     return ["!4 = distinct !{!4, !1, !2, !8}", f'!8 = !{{!"llvm.loop.interleave.count", i32 {count}}}']
 
 

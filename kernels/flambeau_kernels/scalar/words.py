@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_kernels.scalar import complexes, integers, library, recurrence
+from flambeau_kernels.scalar import complexes, halves, integers, library, recurrence
 from flambeau_kernels.scalar import symbols as sy
 from flambeau_kernels.scalar.complexes import ComplexSymbol
 from flambeau_kernels.scalar.symbols import BOOL, Symbol, Unsupported, select
@@ -206,7 +206,9 @@ _PLAIN: dict[str, Callable[..., object]] = {
     "sign": sign, "fma": fma, "isnan": isnan, "isinf": isinf, "isfinite": isfinite,
     "signbit": signbit, "copysign": copysign,
     "floor": _rounding(sy.floor), "ceil": _rounding(sy.ceil), "trunc": _rounding(sy.trunc),
-    "nearbyint": _rounding(sy.nearbyint), "fmod": sy.fmod, "remainder": sy.remainder,
+    "nearbyint": _rounding(sy.nearbyint),
+    "round_to_float16": lambda x: halves.rounded(x, "float16"), "round_to_bfloat16": lambda x: halves.rounded(x, "bfloat16"),
+    "fmod": sy.fmod, "remainder": sy.remainder,
     "floor_divide": sy.floor_divide, "pow": power, "nextafter": nextafter, "hypot": _binary("hypot"),
     "minimum": _extreme("llvm.minimum", "min", "and"), "maximum": _extreme("llvm.maximum", "max", "or"),
     "fmin": _extreme("llvm.minnum", "min", "and"), "fmax": _extreme("llvm.maxnum", "max", "or"),
