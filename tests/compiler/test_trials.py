@@ -100,7 +100,7 @@ def test_exceptions_and_side_effects_of_trials_are_those_of_calls(clock: Any) ->
 
 
 def test_a_short_chain_among_many_operations_that_join_none_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_programs, "WORTH", 1 << 18)
+    monkeypatch.setattr(_programs, "WORTH", 1 << 20)
     weight = fb.randn(512, 512)
 
     def f(x: fb.Tensor, count: int) -> fb.Tensor:

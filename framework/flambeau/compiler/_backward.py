@@ -33,7 +33,7 @@ from ..ops._spec.shapes import sum_to
 from ..tensor import Tensor, wrap
 from ._background import Kernel, stand_in
 from ._cut import Flow
-from ._formulas import Text, is_real
+from ._formulas import Text, is_real, widens
 
 _new = object.__new__
 _MOST_KERNELS = 8                                     # of one chain: which gradients arrive and are wanted seldom changes
@@ -350,6 +350,8 @@ def has_gradients(step: Any) -> bool:
                 return False
             if a.requires_grad and not (op.has_gradient(name) and is_real(op.gradient(i)[0])):
                 return False
+            if a.requires_grad and looks.itemsize == 2 and widens(op.gradient(i)[0]):
+                return False
     return True
 
 
@@ -368,7 +370,7 @@ class GradientKernel:
         arriving, asked, edges, adds = name
         self.history, self.arriving = history, arriving
         self.runs: list[int] = []
-        text = Text("fused_backward")
+        text = Text("fused_backward", history.steps[0].twins[0].dtype)
         values: dict[int, str] = {}                   # names of values that were computed again
         given: set[int] = set()
 

@@ -6,22 +6,32 @@ import functools
 import re
 from typing import Any
 
-from flambeau_kernels import expression
+from flambeau_kernels import expression, vocabulary
+from flambeau_kernels.engine import loops
 from flambeau_kernels.formula import Formula
+from flambeau_kernels.scalar.symbols import Unsupported
+from flambeau_kernels.scalar.words import READING
+
+from ..dtypes import bfloat16, dtype, float16
+
+# What rounds the results of operations whose dtype is not the one that they compute in.
+_ROUNDS = {float16: vocabulary.round_to_float16, bfloat16: vocabulary.round_to_bfloat16}
 
 
 class Text:
     """The text of a formula while it is written.
 
-    Operands are named by whatever a program hands in for them: tuples of a kind and a key. `names` has their names.
+    Operands are named by whatever a program hands in for them: tuples of a kind and a key. `names` has their names. Of operations whose
+    results are of a half type each result is rounded to it, as it is when it is stored.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, dtype: dtype) -> None:
         self.title = title
         self.names: dict[Any, str] = {}
         self.operands: list[Any] = []
         self.names_of_operands: set[str] = set()
-        self._scope: dict[str, Any] = {}
+        self._rounds = _ROUNDS.get(dtype)
+        self._scope: dict[str, Any] = {} if self._rounds is None else {self._rounds.name: self._rounds}
         self._titles: dict[str, str] = {}             # what functions in the scope are called for people
         self._lines: list[str] = []
         self._count = 0
@@ -64,6 +74,8 @@ class Text:
 
     def _named(self, text: str) -> str:
         name = f"t{self._count}"
+        if self._rounds is not None:
+            text = f"{self._rounds.name}({text})"
         self._count += 1
         self._lines.append(f"    {name} = {text}")
         return name
@@ -73,7 +85,7 @@ class Text:
         given = ", ".join([f"a{i}" for i in range(len(self.operands))])
         text = "\n".join([f"def {self.title}({given}):", *self._lines, f"    return {', '.join(results)}"])
         exec(compile(text, "<flambeau fused>", "exec"), self._scope)  # the text is made of names of this class's own
-        return Formula(self._scope[self.title], self.title)
+        return Formula(self._scope[self.title], self.title, thorough=True)
 
     def shown(self, results: tuple[str, ...]) -> str:
         """The text for people: functions by their names, and constants by their values."""
@@ -110,6 +122,20 @@ def folds(formula: Formula, numbers: tuple[bool, ...]) -> bool:
                 return True
             fixed.add(e)                              # a number times 1 is that number
     return False
+
+
+@functools.lru_cache(4096)
+def widens(formula: Formula) -> bool:
+    """Whether the formula of float32 computes in float64 on the way.
+
+    LLVM then takes the conversions of a half type before and after it together, into one from float64 that processors do not have.
+    """
+    given, out = (loops.Operand("float32", "c"),) * len(formula.parameters), loops.Operand("float32", "c")
+    try:
+        block, _ = loops.trace(formula.name, formula.bind(READING), given, (out,), "float32", False)
+    except (Unsupported, TypeError, AttributeError):  # a formula that is left to numpy
+        return True
+    return any("double" in line for line in block.lines)
 
 
 @functools.lru_cache(4096)

@@ -109,7 +109,7 @@ class Function:
         result = _recorded(recorder, self.fn, args, kwargs)
         seconds = perf_counter() - began
         fused = [program for program in recorder.ran if program.chains]
-        spared = sum(chain.saved() for program in fused for chain in program.chains)
+        spared = sum(chain.saved() * chain.itemsize for program in fused for chain in program.chains)
         if whole:
             self.fullgraph = False                    # of the first call; the next ones fuse
         elif not fused or spared < recorder.passed * (_programs.WORTH // 4):

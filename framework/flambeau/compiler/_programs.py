@@ -2,7 +2,8 @@
 
 Fused kernels have the bits of the operations they stand for. An elementwise operation whose operands, arithmetic and result are of
 one floating dtype rounds after every word of its formula, and so does the formula of a chain: it calls theirs one after the other, on
-the same numbers. Operations that convert between, or choose their formula by numbers, are not fused.
+the same numbers. Half types are computed with in float32, and results of operations are rounded to them by words of the chain's formula.
+Operations that convert between dtypes, or choose their formula by numbers, are not fused.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from flambeau_kernels.formula import Formula
 from .. import _state
 from .._arrays import is_c_contiguous
 from .._inference import is_inference
+from ..dtypes import bfloat16, float16, float32, float64
 from ..tensor import Tensor, wrap
 from . import _products, _rows
 from ._background import Kernel, stand_in
-from ._backward import History, has_gradients
-from ._formulas import Number
+from ._backward import History, formula_of, has_gradients
+from ._formulas import Number, widens
 from ._memory import Plan, is_ours_alone
 from ._recorder import SMALL, Constant, Step, become
 from ._refs import GroupFormula, decoded, read_by
 from ._rows import Rows
 
 FUSED_FROM = SMALL                                    # elements of a chain
-# Elements that need not be written to memory and read again; with fewer, recording a call costs more than a chain saves.
-WORTH = 1 << 18
+FUSED_DTYPES = (float16, bfloat16, float32, float64)
+# Bytes that need not be written to memory and read again; with fewer, recording a call costs more than a chain saves.
+WORTH = 1 << 20
 FUSED_AFTER = 2                                       # calls of a path, for a kernel takes some 20 ms to compile
 _MOST_FUSED = 32                                      # operations of a chain, and half as many operands
 
@@ -167,7 +170,7 @@ class Program:
             if not whole:
                 self.steps = _needed(self.steps, self.wanted)
             fused = _chained(self.steps, self.wanted)
-            if sum(part.saved() for part in fused if not isinstance(part, Step)) >= WORTH:
+            if sum(part.saved() * part.itemsize for part in fused if not isinstance(part, Step)) >= WORTH:
                 self.fused = fused
         self.chains: list[Chain | Rows] = [part for part in self.fused or () if not isinstance(part, Step)]
         self.kernels = [Kernel(chain.prepare) for chain in self.chains]
@@ -310,13 +313,15 @@ def _fuses(step: Step) -> bool:
     op, made = step.op, step.twins[0]
     if op.kind != "elementwise" or "run" in op.__dict__ or "launch" in op.__dict__:
         return False
-    if made._array.size < FUSED_FROM or made.dtype.numpy not in (np.float32, np.float64) or not is_c_contiguous(made._array):
+    if made._array.size < FUSED_FROM or made.dtype not in FUSED_DTYPES or not is_c_contiguous(made._array):
         return False
     for a in step.looks:
         if isinstance(a, Tensor) and a.dtype is not made.dtype or not isinstance(a, Tensor) and not _fits(a):
             return False
     compute, result = op.dtype_rule(op, step.looks[: len(op.positional)])
     if compute is not made.dtype or result is not made.dtype:
+        return False
+    if made.dtype.itemsize == 2 and widens(formula_of(step)[0]):
         return False
     return not made.requires_grad or has_gradients(step)
 
