@@ -21,11 +21,14 @@ from numba.extending import models, register_model
 from flambeau_kernels.scalar.library import ADDRESSES
 from flambeau_kernels.scalar.symbols import Unsupported
 
-__all__ = ["READ", "WRITTEN", "intrinsic", "numba_type"]
+__all__ = ["READ", "SHARED", "WRITTEN", "intrinsic", "numba_type"]
 
 # After a load, and after a store: what the one reads no other one writes before that, so that numba may make vectors of a loop.
 READ = ", !alias.scope !flambeau.read, !noalias !flambeau.written"
 WRITTEN = ", !alias.scope !flambeau.written, !noalias !flambeau.read"
+
+# Names that begin so mean the same in all that a function calls: memory that instructions `at_entry` have reserved.
+SHARED = "%flambeau."
 
 _NAME = re.compile(r"%[A-Za-z_][\w.]*")
 _SYMBOL = re.compile(r"@([\w.]+)")
@@ -129,7 +132,7 @@ def intrinsic(
         known = {given: value.get_reference() for (given, _), value in zip(inputs, args, strict=True)}
 
         def renamed(found: re.Match[str]) -> str:
-            return known.get(found[0]) or mark + found[0][1:]
+            return found[0] if found[0].startswith(SHARED) else known.get(found[0]) or mark + found[0][1:]
 
         if at_entry:
             with builder.goto_entry_block():

@@ -2,6 +2,10 @@
 
 The syntax tree of a kernel is walked by the same `Lowering`, which writes the same instructions; conditions, loops and variables
 become Python's own here. Between two of these stands one call of an intrinsic (`blocks.py`), which has the instructions.
+
+What one call leaves to another one, variables and values, lies in memory of the function, as it does in the llvm engine's text: LLVM
+makes registers of it in no time, where each variable of Python's costs several passes of numba. Only counters of loops, their bounds
+and conditions are Python's.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from flambeau_kernels.engine.language import Construct, VectorKind
 from flambeau_kernels.engine.lower import Lowering
 from flambeau_kernels.engine.lower_code import PTR, Code, Pointer, Variable, say
 from flambeau_kernels.numba_engine import functions
-from flambeau_kernels.numba_engine.blocks import intrinsic
+from flambeau_kernels.numba_engine.blocks import SHARED, intrinsic
 from flambeau_kernels.numba_engine.functions import Function
 from flambeau_kernels.scalar.symbols import BOOL, F64, I64, Kind, Symbol
 
@@ -59,6 +63,8 @@ class Run:
         reads: names given to what variables hold before the run.
         sets: names, or constants, of what variables hold after it.
         made: kinds of the values made in it, by name.
+        asked: names of values that the statement after it reads.
+        counter: of the loop that the run stands first in, or None.
     """
 
     indent: int
@@ -66,6 +72,8 @@ class Run:
     reads: dict[str, str] = field(default_factory=dict)
     sets: dict[str, str] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
+    asked: dict[str, None] = field(default_factory=dict)
+    counter: str | None = None
 
 
 _NAME = re.compile(r"%[A-Za-z_][\w.]*")
@@ -79,7 +87,6 @@ class PythonCode(Code):
         self.indent = 1
         self.run = Run(1)
         self.text: list[Run | tuple[int, str]] = [self.run]
-        self.asked: set[str] = set()                  # names of values that statements read
         self.kinds: dict[str, str] = {"%chunk": "i64", "%arguments": "ptr"}
         self.memory: list[str] = []
 
@@ -142,7 +149,7 @@ class PythonCode(Code):
         """`value` in a statement after this run."""
         if not value.name.startswith("%"):
             value = self.instruction(value.kind, f"bitcast {value.kind.llvm} {value.name} to {value.kind.llvm}")
-        self.asked.add(value.name)
+        self.run.asked[value.name] = None
         return value.name[1:]
 
     def _begin(self) -> None:
@@ -151,55 +158,74 @@ class PythonCode(Code):
         self._written.clear()
 
     def function(self, symbol: str) -> Function:
-        """The whole text, once every run knows which of its values others read."""
+        """The whole text, once it is known what runs leave to each other."""
         runs = [one for one in self.text if isinstance(one, Run)]
-        read = {id(run): {name for line in run.lines for name in _NAME.findall(line)} | {n for n in run.sets.values() if n[0] == "%"}
-                for run in runs}  # fmt: skip
-        outside = set(self.asked)
-        for run in runs:
-            outside |= read[id(run)] - run.made.keys()
+        wanted = {slot for run in runs for slot in run.reads}
+        given = {"%chunk", "%arguments"}
+        left = {name for run in runs for name in _used(run, wanted) - run.made.keys() - given if not name.startswith("%memory")}
+        held = [*wanted, *(name[1:] for name in left)]
+        memory = [line.replace(line.split()[0], _place(line.split()[0][1:]), 1) for line in self.memory]
+        memory += [f"  {_place(name)} = alloca {self.kinds.get(name) or self.kinds['%' + name]}" for name in sorted(held)]
         intrinsics: dict[str, Any] = {}
         said: list[str] = []
         lines = [f"def {symbol}(chunk, arguments):"]
-        if self.memory:
-            arrays = [name for name in self.kinds if name.startswith("%memory")]
-            intrinsics["memory"] = intrinsic("memory", [], self.memory, (), [(a, "ptr") for a in arrays], at_entry=True)
-            lines.append(f"    {', '.join(a[1:] for a in arrays)} = memory()")
-            said += ["# memory()", *(f"# {line}" for line in self.memory), ""]
+        if memory:
+            self._write("memory", [], memory, [], True, intrinsics, said)
+            lines.append("    memory()")
         for one in self.text:
             if isinstance(one, Run):
-                self._call(one, read[id(one)], outside, intrinsics, lines, said)
+                self._call(one, wanted, left, intrinsics, lines, said)
             else:
                 lines.append("    " * one[0] + one[1])
         return Function(symbol, "\n".join(lines) + "\n", intrinsics, "\n".join(said))
 
-    def _call(self, run: Run, read: set[str], outside: set[str], intrinsics: dict[str, Any], lines: list[str], said: list[str]) -> None:
+    def _call(
+        self, run: Run, wanted: set[str], left: set[str], intrinsics: dict[str, Any], lines: list[str], said: list[str]
+    ) -> None:
         """Write the call of what has the instructions of `run`."""
-        held = {name: slot for slot, name in run.reads.items()}
-        inputs = sorted(n for n in read | (held.keys() & outside) if n not in run.made or n in held)
-        results = [(name, name[1:]) for name in run.made if name in outside]
-        results += [(name, slot) for slot, name in run.sets.items()]
-        before = "    " * run.indent
-        if not run.lines and all(name in self.kinds for name, _ in results):
-            # Nothing is computed: variables pass on what they hold, all at once.
-            if results:
-                given = ", ".join(held.get(name, name[1:]) for name, _ in results)
-                lines.append(f"{before}{', '.join(to for _, to in results)} = {given}")
+        used = _used(run, wanted)
+        body = [f"  {name} = load {self.kinds[name]}, ptr {_place(slot)}" for slot, name in run.reads.items()]
+        body += [f"  {name} = load {self.kinds[name]}, ptr {_place(name[1:])}" for name in sorted((used & left) - run.made.keys())]
+        inputs = [name for name in ("%chunk", "%arguments") if name in used]
+        if run.counter in wanted:
+            inputs.append(f"%{run.counter}")
+            body.insert(0, f"  store i64 %{run.counter}, ptr {_place(run.counter)}")
+        body += [_MEMORY.sub(lambda found: _place(found[0][1:]), line) for line in run.lines]
+        body += [f"  store {self.kinds[slot]} {_placed(value)}, ptr {_place(slot)}" for slot, value in run.sets.items() if slot in wanted]
+        body += [f"  store {kind} {name}, ptr {_place(name[1:])}" for name, kind in run.made.items() if name in left]
+        if not body:
             return
         name = f"part{len(intrinsics)}"
-        outs = [(value, self.kinds[value] if value in self.kinds else self.kinds[to]) for value, to in results]
-        given = [(n, self.kinds[n]) for n in inputs]
-        body = list(run.lines)
-        for k, (value, llvm_type) in enumerate(outs):
-            if not value.startswith("%"):             # a constant
-                body.append(f"  %constant{k} = bitcast {llvm_type} {value} to {llvm_type}")
-                outs[k] = (f"%constant{k}", llvm_type)
-        intrinsics[name] = intrinsic(name, given, body, self.needs, outs)
-        call = f"{name}({', '.join(held.get(n, n[1:]) for n in inputs)})"
-        to = ", ".join(to for _, to in results)
-        lines.append(f"{before}{to} = {call}" if to else f"{before}{call}")
-        head = f"# {name}({', '.join(f'{t} {n}' for n, t in given)}) -> {', '.join(v for v, _ in outs)}"
+        self._write(name, inputs, body, list(run.asked), False, intrinsics, said)
+        call = f"{name}({', '.join(n[1:] for n in inputs)})"
+        to = ", ".join(n[1:] for n in run.asked)
+        lines.append("    " * run.indent + (f"{to} = {call}" if to else call))
+
+    def _write(
+        self, name: str, inputs: list[str], body: list[str], outs: list[str], at_entry: bool, intrinsics: dict[str, Any], said: list[str]
+    ) -> None:
+        kinds = {n: self.kinds.get(n) or "i64" for n in (*inputs, *outs)}
+        intrinsics[name] = intrinsic(name, [(n, kinds[n]) for n in inputs], body, self.needs, [(n, kinds[n]) for n in outs], at_entry)
+        head = f"# {name}({', '.join(f'{kinds[n]} {n}' for n in inputs)}) -> {', '.join(outs)}"
         said += [head, *(f"# {line}" for line in body), ""]
+
+
+_MEMORY = re.compile(r"%memory\d+\b")
+
+
+def _used(run: Run, wanted: set[str]) -> set[str]:
+    """Names of values that `run` needs."""
+    used = {name for line in run.lines for name in _NAME.findall(line)} | run.asked.keys()
+    return used | {name for slot, name in run.sets.items() if slot in wanted and name.startswith("%")}
+
+
+def _place(name: str) -> str:
+    """Where the memory called `name` begins."""
+    return f"{SHARED}{name}"
+
+
+def _placed(value: str) -> str:
+    return _place(value[1:]) if _MEMORY.fullmatch(value) else value
 
 
 class PythonLowering(Lowering):
@@ -280,6 +306,7 @@ class PythonLowering(Lowering):
 
     def after_for(self, counter: str) -> None:
         """What stands first in a loop."""
+        self.code.run.counter = counter
 
     def enter_group(self, how: Construct | None) -> str:
         return ""
