@@ -14,7 +14,7 @@ complex                     OpenBLAS block by block on the thread pool (`gemm/bl
 Without a compiler, or with numpy's backend, everything is numpy's. Blocks follow from the shape, and each is computed in one
 order on one thread, so results do not depend on the number of threads. With `set_invariant(True)` every product is computed by
 the one general kernel, in which an element is summed in an order that depends on the length of the sum only: a row of the result
-has the same bits whatever other rows there are.
+has the same bits whatever other rows there are. Engines without microkernels have `ordered_products.py` for that.
 
 `matmul_then` is a product and an elementwise formula of its elements, and perhaps of a matrix beside it. Our own kernels send
 finished rows through the formula's compiled loop (`engine/loops.py`, the very loop that the formula alone runs) while they are in
@@ -41,6 +41,7 @@ import numpy as np
 import flambeau_kernels
 import flambeau_kernels.memory
 from flambeau_kernels import Formula, engines
+from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.vocabulary import where
 
 __all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "prepare_then", "set_invariant", "small_product", "small_batch",
@@ -278,6 +279,8 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
     n = b.shape[-1]
     count = out.size // (m * n) if m * n else 0
     general = _by_numpy(accumulate)
+    if _invariant and out.size and k and not engines.chosen().multiplies and compiles():
+        return _by_numpy(accumulate, _ordered)
     if not out.size or not k or not engines.chosen().multiplies or not all(map(_plain, (a, b, out))) or a.dtype != b.dtype:
         return general
     if not out.flags.writeable:
@@ -361,23 +364,36 @@ def _wide(dtype: Any) -> Any:
     return np.float32 if dtype.kind == "V" or dtype.kind == "f" and dtype.itemsize <= 2 or dtype.isbuiltin != 1 else None
 
 
-def _by_numpy(accumulate: bool) -> Run:
+def _by_numpy(accumulate: bool, multiply: Callable[..., Any] = np.matmul) -> Run:
+    """By `multiply`, of what `_wide` says."""
+
     def run(a: Any, b: Any, out: Any, bias: Any) -> None:
         wide = _wide(a.dtype)
         if a.ndim > 3 and a.shape[:-2] == b.shape[:-2] and out.flags.c_contiguous:
             a, b = _one_batch(a, b)
             out = out.reshape(len(a), *out.shape[-2:])
-        if wide is None and not accumulate and out.dtype == a.dtype:
+        if wide is None and not accumulate and out.dtype == a.dtype and multiply is np.matmul:
             np.matmul(a, b, out=out)
             if bias is not None:
                 np.add(out, bias, out=out)
             return
-        made = np.matmul(a, b) if wide is None else np.matmul(a.astype(wide), b.astype(wide))
+        made = multiply(a, b) if wide is None else multiply(a.astype(wide), b.astype(wide))
         if accumulate:
             made = made + out.astype(made.dtype)
         out[...] = made if bias is None else made + bias.astype(made.dtype)
 
     return run
+
+
+def _ordered(a: Any, b: Any) -> Any:
+    """`a @ b` in one order of sums; integers have the same bits in any."""
+    if a.dtype.kind == "c":
+        return _ordered(a.real, b.real) - _ordered(a.imag, b.imag) + 1j * (_ordered(a.real, b.imag) + _ordered(a.imag, b.real))
+    if a.dtype.kind != "f":
+        return np.matmul(a, b)
+    from . import ordered_products
+
+    return ordered_products.product(a, b)
 
 
 def _by_parts(accumulate: bool) -> Run:

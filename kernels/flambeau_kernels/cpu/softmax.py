@@ -48,6 +48,11 @@ def _compiled(a: np.ndarray, least: int = COMPILED_FROM) -> Any:
     return compiled_module("softmax_loops")
 
 
+def _compiled_along(a: np.ndarray) -> Any:
+    """The compiled loops for what `shares` and `log_shares` have not answered: also few elements, on engines without these."""
+    return _compiled(a, COMPILED_FROM if engines.chosen().launches else 1)
+
+
 def widen(a: np.ndarray) -> np.ndarray:
     """`a` in a dtype numpy computes well in: halves as float32, complex halves as complex64, others as they are."""
     if a.dtype.isbuiltin == 1 and a.dtype.char != "e":
@@ -73,7 +78,7 @@ def softmax(a: np.ndarray, dim: int) -> np.ndarray:
     made = shares(a if a.flags.c_contiguous else np.ascontiguousarray(a), dim)
     if made is not None:
         return made
-    loops = _compiled(a)
+    loops = _compiled_along(a)
     if loops is not None:
         return loops.along(a, dim, False)
     x = widen(np.asarray(a, order="C"))
@@ -101,7 +106,7 @@ def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
     made = log_shares(a if a.flags.c_contiguous else np.ascontiguousarray(a), dim)
     if made is not None:
         return made
-    loops = _compiled(a)
+    loops = _compiled_along(a)
     if loops is not None:
         return loops.along(a, dim, True)
     x = widen(np.asarray(a, order="C"))
