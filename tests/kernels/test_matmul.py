@@ -411,6 +411,7 @@ def test_product_and_formula_on_any_number_of_threads():
     assert made[0] == made[1] == made[2]
 
 
+@pytest.mark.skipif(not flambeau_kernels.engines.chosen().multiplies, reason="products are BLAS's on this engine, formulas a pass more")
 @compiled
 def test_product_and_formula_make_one_plan(monkeypatch):
     """No second pass over the result where our own kernels make it; that the values agree would not show one."""
