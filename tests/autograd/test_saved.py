@@ -128,3 +128,69 @@ def test_a_view_made_in_inference_mode_and_written_outside_is_refused_in_the_wor
 
         with pytest.raises(RuntimeError, match=r"^A view was created in inference mode and is being modified inplace in normal mode"):
             view.add_(1)
+
+
+SHOWN = """
+F.layer_norm(x, (4,)).grad_fn
+F.layer_norm(x, (4,), w, w).grad_fn
+F.group_norm(x, 2).grad_fn
+F.batch_norm(x, None, None, training=True).grad_fn._saved_training
+F.batch_norm(x, None, None, training=True).grad_fn._saved_result2
+F.batch_norm(x, torch.zeros(2), torch.ones(2)).grad_fn
+F.nll_loss(x[0, 0], torch.tensor([0, 1, 2]), reduction='sum').grad_fn._saved_ignore_index
+F.selu(x).grad_fn
+F.unfold(x, 2).grad_fn
+F.embedding(torch.tensor([1]), w.view(2, 2)).grad_fn
+x.unbind(1)[1].grad_fn
+x.split(1, 1)[1].grad_fn
+x.tensor_split(2, 2)[0].grad_fn
+x.roll(1, 0).grad_fn
+x.cummax(1)[0].grad_fn._saved_indices
+x.median(1)[0].grad_fn
+torch.frexp(x)[0].grad_fn
+torch.logit(w / 8, 0.2).grad_fn
+torch.fft.fft(x + 0j).grad_fn._saved_dim
+torch.fft.fft(x + 0j).grad_fn._saved_forward
+torch.fft.rfft(x).grad_fn._saved_onesided
+torch.cholesky_solve(torch.ones(2, 1), torch.eye(2).requires_grad_()).grad_fn._saved_input2
+torch.linalg.eig(torch.tensor([[2., 1.], [0., 3.]]).requires_grad_())[0].grad_fn._saved_eigenvalues
+torch.mm(x[0, 0], w.detach().view(4, 1)).grad_fn._saved_self
+torch.mm(x[0, 0], w.detach().view(4, 1)).grad_fn._saved_self_sym_strides
+torch.mm(x[0, 0], w.detach().view(4, 1)).grad_fn._saved_mat2
+(w * 2).grad_fn._saved_self
+x.permute(0, -1, 1, -2).grad_fn
+w.view(2, 2).diagonal(-1).grad_fn
+w.view(2, 2).tril(-1).grad_fn
+torch.index_add(w, 0, torch.tensor([0]), w[:1], alpha=-1).grad_fn._saved_alpha
+"""
+
+
+def _shown(value: Any) -> Any:
+    """All that a node has saved under PyTorch's names; or what is no node, as a value to compare."""
+    if not hasattr(value, "next_functions"):
+        return value
+    return {name: getattr(value, name) for name in dir(value) if name.startswith("_saved_")}
+
+
+@pytest.mark.parametrize("program", SHOWN.strip().splitlines())
+def test_what_a_node_has_saved_has_the_names_and_values_of_pytorch(program: str, oracle: Any) -> None:
+    found = []
+    for lib in (oracle, fb):
+        numbers = lib.arange(96.0).sin().reshape(2, 2, 6, 4)[:, :, :3]
+        scope = {"torch": lib, "F": lib.nn.functional, "x": numbers.requires_grad_(), "w": lib.arange(1.0, 5.0).requires_grad_()}
+        found.append(_shown(eval(program, scope)))  # text of our own
+    theirs, ours = found
+    if not isinstance(theirs, dict):
+        theirs, ours = {"": theirs}, {"": ours}
+
+    assert theirs.keys() <= ours.keys()
+    for name, value in theirs.items():
+        assert _as_list(ours[name]) == _as_list(value), name
+
+
+def _as_list(value: Any) -> Any:
+    """Numbers to compare, to five digits, and shapes of tensors."""
+    if hasattr(value, "detach"):
+        flat = value.detach().reshape(-1).tolist()
+        return list(value.shape), [pytest.approx(v, rel=1e-5, abs=1e-6) if isinstance(v, float) else v for v in flat]
+    return [*value] if isinstance(value, (tuple, list)) else pytest.approx(value) if isinstance(value, float) else value

@@ -167,6 +167,10 @@ class Unread:
     def itemsize(self) -> int:
         return self.dtype.itemsize
 
+    def stride(self) -> tuple[int, ...]:
+        """Its strides in elements, as those of tensors are counted."""
+        return tuple([s // self.itemsize for s in self.strides])
+
 
 def unread(array: Any) -> Any:
     """What a node keeps in the place of `array`, or of an operand left out."""
@@ -201,6 +205,8 @@ class Node:
     add_piece: Any = None
     turns: Any = None  # the places of parents in the order in which leaves among them get their gradients, if not their own
     title = "Node"
+    # Whether the integers that it saves are places, sizes and counts, which PyTorch shows without a sign: -1 as 2 ** 64 - 1.
+    counts = False
     saved_as: Any = types.MappingProxyType({})  # PyTorch's name -> ours, or a function of all that is saved; see `Op.shown_as`
     has_array_vjp = False
     # Whether it is asked, before its rule runs, what it can do with what has arrived at other nodes: a view of a part, whose
@@ -248,32 +254,34 @@ class Node:
             for known in _names_of(ours, asked):
                 known = known.removesuffix("_sym_sizes") + "_shape" if known.endswith("_sym_sizes") else known
                 if known in found:
-                    return _own_tensor(found[known])
+                    return _unsigned(_own_tensor(found[known])) if self.counts else _own_tensor(found[known])
             tensor, _, what = asked.rpartition("_sym_")
             whole = next((found[known] for known in _names_of(self.saved_as.get(tensor, tensor), tensor) if known in found), None)
             if what == "sizes" and hasattr(whole, "shape"):
                 return tuple(whole.shape)
             if what == "strides" and hasattr(whole, "shape"):
-                return tuple([s // whole.itemsize for s in whole.strides]) if whole.__class__ is Unread else whole.stride()
+                return whole.stride()
         if name.startswith("_raw_saved_"):
             from .graph import SavedTensor
 
             freed = type(self.saved).__name__ == "Freed"
             value = None if freed else getattr(self, name[4:])
-            if freed or hasattr(value, "_storage"):
+            if freed or hasattr(value, "_storage") or value is None and name in dir(self):
                 return SavedTensor(self, value)
         raise AttributeError(f"'{self.name()}' object has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
         saved = {} if type(self.saved).__name__ == "Freed" else self.saved_by_name()
+        params = () if self.op is None else self.op.params
         as_theirs = {ours: name for name, ours in self.saved_as.items() if not callable(ours)}
         theirs = {f"saved_{name}": False for name, ours in self.saved_as.items() if callable(ours)}
         for ours, value in saved.items():
-            if ours == "keep":                        # what a kernel left for its own derivative
+            if ours in ("keep", "kept"):              # what a kernel left for its own derivative
                 continue
             name = as_theirs.get(ours, ours.replace("_shape", "_sym_sizes"))
-            name = name if ours in as_theirs else "self" + name[5:] if name[:5] == "input" else "result" if name == "out" else name
-            theirs[f"saved_{name}"] = hasattr(value, "_storage") or hasattr(value, "unpack")
+            of_input = name == "input" or name[:6] == "input_" and name not in params
+            name = name if ours in as_theirs else "self" + name[5:] if of_input else "result" if name == "out" else name
+            theirs[f"saved_{name}"] = hasattr(value, "_storage") or hasattr(value, "unpack") or value.__class__ is Unread
         return [*super().__dir__(), *(f"_{n}" for n in theirs), *(f"_raw_{n}" for n, raw in theirs.items() if raw)]
 
     def register_hook(self, fn: Any) -> Any:
@@ -298,6 +306,13 @@ class Node:
 def _names_of(ours: Any, theirs: str) -> tuple[Any, str, str]:
     """The names under which a node may have saved what PyTorch's node calls `theirs`; `ours` is the one that the declaration gives."""
     return ours, theirs.replace("self", "input", 1), theirs.replace("result", "out", 1)
+
+
+def _unsigned(value: Any) -> Any:
+    """The integer `value`, or several, as PyTorch shows what is no number of a formula."""
+    if value.__class__ is int:
+        return value % (1 << 64)
+    return tuple([_unsigned(v) for v in value]) if isinstance(value, (tuple, list)) and all(v.__class__ is int for v in value) else value
 
 
 def _own_tensor(value: Any) -> Any:

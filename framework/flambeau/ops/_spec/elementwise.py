@@ -81,7 +81,8 @@ class ElementwiseNode(Node):
 
     def saved_by_name(self) -> dict[str, Any]:
         check_versions(self)
-        return named_tensors(self, ("result", *self.op.params), (self, *self.parents))
+        unread = {"result" if name == "out" else name: None for name in self.op.reads}
+        return unread | named_tensors(self, ("result", *self.op.params), (self, *self.parents))
 
     def vjp(self, grad: Tensor) -> Any:
         check_versions(self)

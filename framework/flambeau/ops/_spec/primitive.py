@@ -30,6 +30,7 @@ class PrimitiveNode(Node):
     """A node whose rule is written on Tensors (`op.vjp_rule`), and perhaps on arrays too (`op.array_vjp_rule`)."""
 
     __slots__ = ()
+    counts = True
     lengths: Any = None  # where arguments are lists of tensors: how many each has
 
     def vjp_on_arrays(self, grad: Any) -> Any:

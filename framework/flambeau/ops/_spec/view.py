@@ -278,6 +278,16 @@ class PartNode(Node):
         np.add(piece, grad, piece)
         return True
 
+    counts = True
+
+    @property
+    def saved_as(self) -> Any:
+        return self.saved[0].whole.node_class.saved_as if type(self.saved) is tuple else {}
+
+    def saved_by_name(self) -> dict[str, Any]:
+        part, args, shape = self.saved
+        return {"input_shape": tuple(shape), **dict(zip(part.whole.params[1:], args, strict=True))}
+
     def name(self) -> str:
         return self.saved[0].whole.node_class.title if type(self.saved) is tuple else "PartBackward0"
 

@@ -88,7 +88,7 @@ def transform(input, dims, scale, inverse):
 transform.in_pieces(along="dims")
 
 
-transform.shown_as("FftC2CBackward0")
+transform.shown_as("FftC2CBackward0", dim="dims", forward=lambda saved: not saved["inverse"])
 
 
 @transform.kernel
@@ -139,7 +139,7 @@ def real_transform(input, dims, scale):
 real_transform.in_pieces(along="dims")
 
 
-real_transform.shown_as("FftR2CBackward0")
+real_transform.shown_as("FftR2CBackward0", dim="dims", onesided=lambda saved: True)
 
 
 @real_transform.kernel
@@ -178,7 +178,7 @@ def inverse_to_real(input, dims, n, scale):
 inverse_to_real.in_pieces(along="dims")
 
 
-inverse_to_real.shown_as("FftC2RBackward0")
+inverse_to_real.shown_as("FftC2RBackward0", dim="dims")
 
 
 @inverse_to_real.kernel

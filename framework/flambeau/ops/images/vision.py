@@ -163,7 +163,10 @@ def gather_columns(input, kernel, dilation, padding, stride):
     """Windows of ``(N, C, H, W)`` as columns ``(N, C * KH * KW, L)``."""
 
 
-gather_columns.shown_as("Im2ColBackward0", kernel_size="kernel")
+gather_columns.shown_as(
+    "Im2ColBackward0", kernel_size="kernel",
+    self_sym_argsize_minus_1=lambda saved: saved["input_shape"][-1], self_sym_argsize_minus_2=lambda saved: saved["input_shape"][-2],
+)  # fmt: skip
 
 
 gather_columns.in_pieces("n_*->n__")

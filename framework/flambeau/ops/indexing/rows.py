@@ -216,6 +216,9 @@ def _index_add_shape(input, dim, index, source, alpha):
     return input.shape, input.dtype
 
 
+index_add.shown_as("IndexAddBackward0", alpha=lambda saved: saved["alpha"])  # a number, not a count
+
+
 @index_add.vjp(input="", source="index")
 def _index_add_vjp(grad, dim, index, source_shape, alpha):
     def of_source() -> Tensor:

@@ -56,7 +56,10 @@ def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
     """Batch normalization by the statistics of the batch; `keep` receives them."""
 
 
-normalize_channels.shown_as("NativeBatchNormBackward0", input="input")
+normalize_channels.shown_as(
+    "NativeBatchNormBackward0", input="input", training=lambda saved: True,
+    result1=lambda saved: wrap(saved["keep"].mean.reshape(-1)), result2=lambda saved: wrap(saved["keep"].inverse.reshape(-1)),
+)  # fmt: skip
 
 
 normalize_channels.in_pieces("_c*,c,c->_c*")
@@ -144,6 +147,12 @@ def _check_by_running(input, mean, variance, weight, bias, eps):
 )  # fmt: skip
 def normalize_by_running(input, mean, variance, weight=None, bias=None, eps=1e-5):
     """Batch normalization by given statistics."""
+
+
+normalize_by_running.shown_as(
+    "NativeBatchNormBackward0", input="input", running_mean="mean", running_var="variance", training=lambda saved: False,
+    result1=lambda saved: saved["mean"].new_empty(0), result2=lambda saved: saved["mean"].new_empty(0),
+)  # fmt: skip
 
 
 normalize_by_running.in_pieces("nc*,c,c,c,c->nc*")

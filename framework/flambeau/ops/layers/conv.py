@@ -240,6 +240,9 @@ def convolution(
     """
 
 
+convolution.shown_as("ConvolutionBackward0", input="input")
+
+
 @convolution.in_pieces
 def _convolution_pieces(asked):
     weight = "co*" if asked["transposed"] else "oc*"

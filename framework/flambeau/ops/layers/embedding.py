@@ -45,7 +45,9 @@ def rows_at(weight, indices, padding_idx, scale_grad_by_freq):
     """``weight[indices]``; the gradient leaves out `padding_idx` and may be divided by how often an index occurs."""
 
 
-rows_at.shown_as("EmbeddingBackward0", sparse=lambda saved: False)
+rows_at.shown_as(
+    "EmbeddingBackward0", sparse=lambda saved: False, weight_sym_argsize_0=lambda saved: saved["weight_shape"][0]
+)
 
 
 rows_at.in_pieces("_k,...->...k")
@@ -105,7 +107,9 @@ def rows_at_sparsely(weight, indices, padding_idx, scale_grad_by_freq):
 rows_at_sparsely.in_pieces("_k,...->...k")
 
 
-rows_at_sparsely.shown_as("EmbeddingBackward0")
+rows_at_sparsely.shown_as(
+    "EmbeddingBackward0", sparse=lambda saved: True, weight_sym_argsize_0=lambda saved: saved["weight_shape"][0]
+)
 rows_at_sparsely.kernel(_rows_at)
 rows_at_sparsely.shape(_rows_at_shape)
 

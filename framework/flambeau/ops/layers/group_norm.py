@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ...tensor import Tensor
+from ...tensor import Tensor, wrap
 from .._batching import run, unfolded
 from .._spec import CHANNELS, FUNCTION, OUT, check_room, composite, need_number, primitive
 from .._spec.plans import Plan
@@ -146,7 +146,11 @@ def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=N
     """`group_norm`; `keep` receives the moments of each group of each image."""
 
 
-normalize_groups.shown_as("NativeGroupNormBackward0", input="input", group="num_groups")
+normalize_groups.shown_as(
+    "NativeGroupNormBackward0", input="input", group="num_groups",
+    N=lambda saved: saved["input"].shape[0], C=lambda saved: saved["input"].shape[1], HxW=lambda saved: prod(saved["input"].shape[2:]),
+    result1=lambda saved: wrap(saved["keep"].mean), result2=lambda saved: wrap(saved["keep"].inverse),
+)  # fmt: skip
 
 
 normalize_groups.in_pieces("n_*,_,_->n_*")

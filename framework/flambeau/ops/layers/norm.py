@@ -11,7 +11,7 @@ import flambeau_kernels as kernels
 
 from ... import dtypes
 from ...dtypes import FLOAT32, FLOAT64
-from ...tensor import Tensor
+from ...tensor import Tensor, wrap
 from .._batching import run, scaled
 from .._spec import CHANNELS, EXACTLY, FUNCTION, OPS, OUT, InRows, composite, describe, primitive
 from .._spec.memory import in_memory_order
@@ -128,7 +128,16 @@ def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5
     """`layer_norm`; `keep` receives the moments it found."""
 
 
-normalize_trailing.shown_as("NativeLayerNormBackward0", input="input", normalized_shape="normalized_shape")
+normalize_trailing.shown_as(
+    "NativeLayerNormBackward0", input="input", normalized_shape="normalized_shape",
+    result1=lambda saved: _shown_moment(saved, saved["keep"].mean), result2=lambda saved: _shown_moment(saved, saved["keep"].inverse),
+)  # fmt: skip
+
+
+def _shown_moment(saved: Any, moment: Any) -> Any:
+    """What nodes show of a `moment` of each row: the normalized dimensions have size 1."""
+    shape, count = saved["input"].shape, len(saved["normalized_shape"])
+    return None if moment is None else wrap(moment.reshape(*shape[: len(shape) - count], *(1,) * count))
 
 
 @normalize_trailing.in_pieces

@@ -114,6 +114,13 @@ def mm(input, mat2):
     """
 
 
+mm.shown_as(
+    "MmBackward0",
+    self_sym_sizes=lambda saved: tuple(saved["input"].shape), self_sym_strides=lambda saved: saved["input"].stride(),
+    mat2_sym_sizes=lambda saved: tuple(saved["mat2"].shape), mat2_sym_strides=lambda saved: saved["mat2"].stride(),
+)  # fmt: skip
+
+
 mm.in_pieces("ik,kj->ij")
 
 

@@ -369,7 +369,7 @@ def cholesky_solution(L, B, upper):
 cholesky_solution.in_pieces("...__,..._k->..._k")
 
 
-cholesky_solution.shown_as("CholeskySolveBackward0")
+cholesky_solution.shown_as("CholeskySolveBackward0", input2="L")
 
 
 @cholesky_solution.kernel
@@ -404,7 +404,7 @@ def inverse_by_factor(L, upper):
 inverse_by_factor.in_pieces("...__->...__")
 
 
-inverse_by_factor.shown_as("CholeskyInverseBackward0")
+inverse_by_factor.shown_as("CholeskyInverseBackward0", self="L")
 
 
 @inverse_by_factor.kernel

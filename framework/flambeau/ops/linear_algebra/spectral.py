@@ -173,7 +173,7 @@ def eig_of(A):
 eig_of.in_pieces("...__->..._,...__")
 
 
-eig_of.shown_as("LinalgEigBackward0")
+eig_of.shown_as("LinalgEigBackward0", eigenvalues="out0", eigenvectors="out1")
 
 
 @eig_of.kernel
@@ -252,7 +252,9 @@ def svd_of(A, full_matrices):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``."""
 
 
-svd_of.shown_as("LinalgSvdBackward0", U="out0", S="out1", Vh="out2")
+svd_of.shown_as(
+    "LinalgSvdBackward0", U="out0", S="out1", Vh="out2", S_sym_argsize_minus_1=lambda saved: saved["out1"].shape[-1],
+)  # fmt: skip
 
 
 svd_of.in_pieces("...__->...__,..._,...__")

@@ -159,7 +159,6 @@ def elu(input, alpha, scale, input_scale):
             input > 0, grad * SELU_SCALE, grad * (SELU_SCALE * SELU_ALPHA * exp(minimum(input, 0)))
         )
     },
-    title="EluBackward0",
 )
 def selu(input):
     """``scale * (max(0, input) + min(0, alpha * (exp(input) - 1)))``, which keeps mean 0 and variance 1.
@@ -168,6 +167,9 @@ def selu(input):
     "Self-Normalizing Neural Networks".
     """
     return where(input > 0, input * SELU_SCALE, expm1(minimum(input, 0)) * (SELU_SCALE * SELU_ALPHA))
+
+
+selu.shown_as("EluBackward0", alpha=lambda saved: SELU_ALPHA, scale=lambda saved: SELU_SCALE, input_scale=lambda saved: 1)
 
 
 def _check_celu(op: Any, input: Any, alpha: Any) -> None:

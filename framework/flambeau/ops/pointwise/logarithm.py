@@ -104,13 +104,15 @@ float_nan = float("nan")
             (input < low) | (input > high), 0, grad / (input * (1 - input))
         )
     },
-    title="LogitBackward0",
     samples=(0.1, 0.9),
 )
 def logit_within(input, low, high):
     """`logit_of` `input`, raised to `low` and then cut to `high`."""
     p = where(input < low, low, where(input > high, high, input))
     return log(p / (1 - p))
+
+
+logit_within.shown_as("LogitBackward0", eps="low")
 
 
 @composite(surface=NO_FOREACH, aliases=("special.logit",), overlap=EXACTLY, samples="u(2, 3); u(2, 3), 0.1")

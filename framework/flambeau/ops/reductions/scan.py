@@ -189,6 +189,7 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
         surface=FUNCTION | METHOD | OUT, returns=("values", "indices"), check=check, memory=ROWS, samples="d(2, 3), 1; d(2, 3), 0",
         exact_out=True, batch_rule=along,
     )(declared)
+    op.shown_as(f"{name.title()}Backward0", indices="out1")
     op.in_pieces(along="dim")
     op.kernel(lambda a, dim: kernel.cumextreme(a, dim, largest))
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])

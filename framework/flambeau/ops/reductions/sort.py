@@ -269,7 +269,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         surface=0, returns=PAIR, check=_check_median(name), samples=f"of {name}", public_name=name, batch_rule=along_dim
     )(along)
     pair.name = name
-    pair.node_class.title = f"{name.title()}Backward1"
+    pair.shown_as(f"{name.title()}Backward1", indices="out1")
     pair.in_pieces(along="dim")
     pair.kernel(_median_kernel(skip_nan))
     pair.shape(lambda input, dim, keepdim: _reduced_shape(input, dim, keepdim))
@@ -281,7 +281,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
 
     whole.__name__, whole.__doc__ = f"{name}_whole", doc
     single = primitive(surface=0, samples=f"of {name}", public_name=name)(whole)
-    single.node_class.title = f"{name.title()}Backward0"
+    single.shown_as(f"{name.title()}Backward0")
 
     @single.kernel
     def _whole(a):

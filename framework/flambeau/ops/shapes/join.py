@@ -409,7 +409,7 @@ def split_sizes(input, sizes, dim):
     """`input` cut into pieces of `sizes` along `dim`."""
 
 
-split_sizes.shown_as("SplitBackward0")
+split_sizes.shown_as("SplitBackward0", split_size=lambda saved: saved["sizes"][0])
 
 
 @split_sizes.kernel

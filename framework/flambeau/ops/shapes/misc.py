@@ -175,6 +175,7 @@ def frexp(input):
     """
 
 
+frexp.shown_as("FrexpBackward0", exponent="out1")
 frexp.in_pieces("...->...,...")
 
 

@@ -197,7 +197,14 @@ def roll(input, shifts, dims=None):
     """
 
 
+roll.shown_as(
+    "RollBackward0", shifts=lambda saved: _as_tuple(saved["shifts"]), dims=lambda saved: _as_tuple(saved["dims"])
+)
 roll.in_pieces(along="dims")
+
+
+def _as_tuple(value: Any) -> tuple[int, ...]:
+    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
 
 
 def _moves(ndim: int, shifts: Any, dims: Any) -> tuple[Any, tuple[int, ...] | None]:

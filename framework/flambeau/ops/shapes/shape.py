@@ -797,6 +797,9 @@ def slice_dim(input, dim, start, stop, step):
     """``input[start:stop:step]`` along `dim`, bounds already within the dimension."""
 
 
+slice_dim.shown_as("SliceBackward0", end="stop")
+
+
 @slice_dim.kernel
 def _slice(a, dim, start, stop, step):
     return sliced(a, dim, start, stop, step)
