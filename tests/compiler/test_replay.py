@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
 import flambeau as fb
 from flambeau.compiler._replay import STABLE_AFTER
+from flambeau_kernels import memory
+from flambeau_kernels.engine import launch_table
 
 
 def counted(f: Any) -> tuple[Any, list[int]]:
@@ -220,3 +223,106 @@ def test_a_call_that_looks_otherwise_than_the_replayed_ones_is_not_replayed(chan
         assert got.requires_grad is expected.requires_grad
     with fb.no_grad():
         assert not fast(a, b).requires_grad
+
+
+walks = pytest.mark.skipif(not launch_table.available(), reason="native code does not walk tables here")
+
+
+def in_tables(compiled: Any) -> list[Any]:
+    """The parts of what `compiled` replays that are one native call."""
+    return [part for found in compiled.explain.__self__.replays.values() if found for part in found.on_arrays.values() if part.table]
+
+
+@walks
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [4, 700])
+def test_programs_without_gradients_are_one_native_call(size: int, threads: int) -> None:
+    before = fb.get_num_threads()
+    fb.set_num_threads(threads)
+    w, b = fb.randn(size, size), fb.randn(size)
+
+    def f(x: fb.Tensor, y: fb.Tensor) -> list[fb.Tensor]:
+        h = fb.nn.functional.linear(x, w, b)
+        return [h, (((x * 2.0).tanh() * y - 0.5).abs() + x * x).sigmoid() * 2.0, h @ w]
+
+    try:
+        compiled = fb.compile(f, mode="reduce-overhead")
+        for k in range(40):
+            x, y = fb.randn(size, size), fb.randn(size, size)
+            assert all(fb.equal(a, b) for a, b in zip(compiled(x, y), f(x, y), strict=True)), k
+            if k > 12 and size > 100:
+                break
+    finally:
+        fb.set_num_threads(before)
+
+    assert in_tables(compiled)
+
+
+@walks
+def test_results_that_are_views_are_left_to_operations() -> None:
+    def f(x: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+        y = ((x * 2.0).tanh() + x).exp() - 1.0
+        return y, y.t()
+
+    compiled = fb.compile(f, mode="reduce-overhead")
+    for _ in range(40):
+        x = fb.randn(3, 5)
+        y, turned = compiled(x)
+        assert fb.equal(turned, f(x)[1])
+        y.zero_()
+
+        assert not turned.any()
+    assert not in_tables(compiled)
+    assert "a result is a view" in str(compiled.explain())
+
+
+@walks
+def test_an_array_that_two_arguments_hold_is_not_taken_for_one() -> None:
+    def f(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        return ((x * 2.0 - y).tanh() * x).abs() + y.exp() * x - 0.25
+
+    compiled = fb.compile(f, mode="reduce-overhead")
+    for k in range(40):
+        x = fb.randn(3, 5)
+        y = x.detach() if k < 20 else fb.randn(3, 5)
+
+        assert fb.equal(compiled(x, y), f(x, y))
+
+
+@walks
+def test_results_of_one_native_call_are_new_tensors_in_every_call() -> None:
+    compiled = fb.compile(lambda x: ((x * 2.0).tanh() + x).exp() - 1.0, mode="reduce-overhead")
+    kept = [(x, compiled(x)) for x in [fb.randn(7) for _ in range(50)]]
+
+    assert all(fb.equal(made, ((x * 2.0).tanh() + x).exp() - 1.0) for x, made in kept)
+    assert in_tables(compiled)
+    assert len({made.data_ptr() for _, made in kept}) == len(kept)
+
+
+@walks
+def test_a_table_holds_no_arrays_of_the_run_it_was_made_in() -> None:
+    compiled = fb.compile(lambda x: ((x * 2.0).tanh() + x).exp() - 1.0, mode="reduce-overhead")
+    x = fb.randn(400, 400)
+    for _ in range(20):
+        compiled(x)
+    assert in_tables(compiled)
+    gc.collect()
+    before = memory.statistics()["allocated_bytes"]
+    del compiled
+    gc.collect()
+
+    assert before - memory.statistics()["allocated_bytes"] < x.nbytes
+
+
+@walks
+def test_a_native_call_is_verified() -> None:
+    scale = [1.0]
+    compiled = fb.compile(lambda x: ((x * scale[0]).tanh() + x).exp() - 1.0, options={"verify_every": 10})
+    x = fb.ones(3)
+    for _ in range(42):
+        compiled(x)
+    assert in_tables(compiled)
+    scale[0] = 2.0
+    with pytest.raises(RuntimeError, match="its recording gives"):  # noqa: PT012  # one of ten calls is verified
+        for _ in range(10):
+            compiled(x)

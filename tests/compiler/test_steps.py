@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,11 @@ import pytest
 
 import flambeau as fb
 from flambeau import nn
+from flambeau.compiler import _scheduled
 from flambeau.compiler._replay import STABLE_AFTER
 from flambeau.nn import functional as F
+from flambeau_kernels import hot_calls
+from flambeau_kernels.engine import launch_table
 
 CALLS = STABLE_AFTER + 6
 
@@ -225,3 +229,149 @@ def test_gradients_of_arguments_go_to_those_of_the_call(same_object: bool) -> No
         found, x.grad = x.grad, None
         step(x)
         assert fb.equal(found, x.grad)
+
+
+@pytest.fixture
+def tabled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The steps that were made, which become tables after a few calls."""
+    made: list[Any] = []
+    plain = _scheduled.ArrayStep.__init__
+
+    def init(self: Any, *args: Any) -> None:
+        plain(self, *args)
+        made.append(self)
+
+    monkeypatch.setattr(_scheduled.ArrayStep, "__init__", init)
+    monkeypatch.setattr(_scheduled, "TABULATED_AT", (1, 3))
+    has_products()
+    return made
+
+
+def deep() -> nn.Module:
+    """Products of our own kernels, and a bias that is not of the last layer."""
+    return nn.Sequential(nn.Linear(6, 96), nn.GELU(), nn.Linear(96, 64, bias=False), nn.Sigmoid(), nn.Linear(64, 6))
+
+
+def has_products() -> bool:
+    """Whether products of small matrices are builtins by now, see `hot_calls`."""
+    hot_calls.engine_is_in_use()
+    return hot_calls.linear.__class__ is type(len)
+
+
+walks = pytest.mark.skipif(not launch_table.available(), reason="native code does not walk tables here")
+
+
+@walks
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("make", [perceptron, Tangled, convolution, deep])
+def test_steps_in_one_native_call_give_the_bits_of_eager_ones(make: Any, threads: int, tabled: list[Any]) -> None:
+    before = fb.get_num_threads()
+    fb.set_num_threads(threads)
+    try:
+        for optimizer in OPTIMIZERS[:3]:
+            assert losses(make, optimizer, True)[0] == losses(make, optimizer, False)[0]
+    finally:
+        fb.set_num_threads(before)
+
+    assert len(tabled) == 3
+    assert all((step.table is None) is (make is Tangled) for step in tabled)
+    if make is perceptron and has_products():         # sums of rows come to be native when they are called often
+        assert all({*step.table.others} <= {"mse_loss: numpy's dot", "sum of a broadcast gradient"} for step in tabled)
+
+
+@walks
+def test_large_products_are_launches_of_a_step() -> None:
+    net = nn.Sequential(nn.Linear(96, 128), nn.ReLU(), nn.Linear(128, 32))
+    x, y, steps = fb.randn(160, 96), fb.randn(160, 32), sgd(net.parameters())
+
+    def step(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        steps.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        return loss
+
+    expected = step(x, y).item(), [p.grad.clone() for p in net.parameters()]
+    compiled = fb.compile(step, mode="reduce-overhead")
+    for _ in range(STABLE_AFTER + 2 + _scheduled.TABULATED_AT[0]):
+        assert compiled(x, y).item() == expected[0]
+        assert all(fb.equal(p.grad, g) for p, g in zip(net.parameters(), expected[1], strict=True))
+
+
+def replace_storage(k: int, model: Any, steps: Any, found: Any) -> None:
+    for p in model.parameters():
+        p.data = p.data * 0.75 if k % 2 else p.data.clone()
+
+
+def other_products(k: int, model: Any, steps: Any, found: Any) -> None:
+    if k == STABLE_AFTER + 3:
+        hot_calls.start_over()
+
+
+def other_layout(k: int, model: Any, steps: Any, found: Any) -> None:
+    if k == STABLE_AFTER + 3:
+        p = next(model.parameters())
+        p.data = p.data.t().contiguous().t()
+
+
+@walks
+@pytest.mark.parametrize("between", [replace_storage, other_products, other_layout, change_rate, add_hook, write_parameters, freeze])
+def test_what_changes_between_steps_of_one_native_call_is_seen(between: Any, tabled: list[Any]) -> None:
+    for optimizer in OPTIMIZERS[:3]:
+        expected, _ = losses(perceptron, optimizer, False, between)
+        assert losses(perceptron, optimizer, True, between)[0] == expected
+    assert any(step.table is not None for step in tabled)
+
+
+@walks
+def test_an_explanation_says_what_of_a_step_runs_in_python(tabled: list[Any]) -> None:
+    net = perceptron()
+    steps = sgd(net.parameters())
+
+    @fb.compile(mode="reduce-overhead")
+    def step(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        steps.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        steps.step()
+        return loss
+
+    for _ in range(CALLS):
+        step(fb.randn(4, 6), fb.randn(4, 6))
+    (found,) = step.explain().replays
+
+    assert found.calls == CALLS - STABLE_AFTER
+    assert found.launches >= (8 if has_products() else 4)
+    assert found.python[0] == "SGD.zero_grad()"
+    assert found.python[-1] == "SGD.step()"
+    assert "mse_loss: numpy's dot" in found.python
+    assert "in Python: SGD.step()" in str(step.explain())
+    assert "in Python: SGD.step()" in step.explain().html()
+
+
+@walks
+def test_steps_of_several_threads_keep_apart(tabled: list[Any]) -> None:
+    w = fb.nn.Parameter(fb.randn(6, 6))
+    inputs = [fb.randn(5, 6) for _ in range(4)]
+
+    def loss_of(x: fb.Tensor) -> fb.Tensor:
+        loss = F.linear(x, w).tanh().square().mean()
+        loss.backward()
+        return loss
+
+    expected = [loss_of(x).item() for x in inputs]
+    compiled = fb.compile(loss_of, mode="reduce-overhead")
+    for x in inputs * 3:
+        compiled(x)
+    wrong: list[Any] = []
+
+    def run(at: int) -> None:
+        wrong.extend([at for _ in range(40) if compiled(inputs[at]).item() != expected[at]])
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not wrong
+    assert any(step.table is not None for step in tabled)

@@ -40,6 +40,17 @@ class Segment(NamedTuple):
     seconds: float
 
 
+class Replay(NamedTuple):
+    """A call that runs without the Python that recorded it: how often it has, and the `launches` that native calls of tables make.
+
+    `python` says what still runs in Python: operations of a table that are no launches, and parts of the call without a table, and why.
+    """
+
+    calls: int
+    launches: int
+    python: list[str]
+
+
 class Change(NamedTuple):
     """Where a later call left the path of an earlier one: what came before, what was new, and what is different."""
 
@@ -52,14 +63,15 @@ class Change(NamedTuple):
 class Explanation:
     """What a compiled function has recorded so far.
 
-    `segments` in the order in which they were met, `changes` where something was recorded anew. ``str()`` says it in words; `html`
-    is one self-contained page, which notebooks show, and `save` writes it.
+    `segments` in the order in which they were met, `changes` where something was recorded anew, `replays` what runs without recording in
+    the mode "reduce-overhead". ``str()`` says it in words; `html` is one self-contained page, which notebooks show, and `save` writes it.
     """
 
     def __init__(self, function: Any) -> None:
         self.title = getattr(function.fn, "__qualname__", type(function.fn).__name__)
         self.segments: list[Segment] = []
         self.changes: list[Change] = []
+        self.replays = [_replay(one) for one in function.replays.values() if one is not None and one.run is not None]
         waiting = [function.root]
         while waiting:
             step = waiting.pop()
@@ -87,6 +99,8 @@ class Explanation:
             ]
         for change in self.changes:
             lines += [f"recorded anew at {change.line}: {change.what}", f"   before: {change.before}", f"   now:    {change.now}"]
+        for replay in self.replays:
+            lines += [_said_of(replay), *[f"   in Python: {line}" for line in replay.python]]
         return "\n".join(lines)
 
     def html(self) -> str:
@@ -98,6 +112,10 @@ class Explanation:
             f"<section><h2>recorded anew: {e(c.what)}</h2><p class=at>{e(c.line)}</p><div class=two><pre>{e(c.before)}</pre>"
             f"<pre>{e(c.now)}</pre></div></section>"
             for c in self.changes
+        ]
+        rows += [
+            f"<section><h2>{e(_said_of(r))}</h2>{''.join([f'<p class=at>in Python: {e(line)}</p>' for line in r.python])}</section>"
+            for r in self.replays
         ]
         head = f"<head><meta charset=utf-8><title>{e(self.title)}</title><style>{_STYLE}</style></head>"
         return f"<!doctype html><html>{head}<body><h1>{e(self.title)}</h1>{''.join(rows)}</body></html>"
@@ -182,6 +200,29 @@ def _segment(step: Any, program: Any) -> Segment:
     size = sum(twins[number]._array.nbytes for number in program.wanted)
     saved = sum(chain.saved() * chain.itemsize for chain in program.chains)
     return Segment(why, line, operations_of(path), kernels_of(program), program.calls, size, saved, program.bytes_at_most, program.seconds)
+
+
+def _said_of(replay: Replay) -> str:
+    return f"replayed {replay.calls} times: {replay.launches} launches in native calls"
+
+
+def _replay(found: Any) -> Replay:
+    launches, python = 0, []
+    for at, part in enumerate(found.parts):
+        on_arrays = found.on_arrays.get(at)
+        if on_arrays is not None and on_arrays.table is not None:
+            launches += on_arrays.table.native
+            python += on_arrays.table.others
+        elif on_arrays is not None:
+            python.append(f"a program of {len(found.parts[at].program.steps)} operations: {on_arrays.why}")
+        elif hasattr(part, "program"):
+            why = "it is frozen" if found.freezes else "results have histories"
+            python.append(f"a program of {len(part.program.steps)} operations: {why}")
+        elif part.name != "backward":
+            python.append(f"{type(part.subject).__name__}.{part.name}()")
+        elif at - 1 not in found.on_arrays:
+            python.append("backward: the program before it gives more than what it begins at, or is fused")
+    return Replay(found.replayed, launches, python)
 
 
 def _change(earlier: list[Any], later: Any) -> Change:

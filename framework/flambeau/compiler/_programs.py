@@ -52,7 +52,8 @@ class Launch:
         self.strides = [(k, x._array.strides) for k, x in enumerate(looks) if isinstance(x, Tensor)]
         # Where operands are numbers, the arrays of them.
         self.numbers = [(k, np.asarray(x.value)) for k, x in enumerate(looks) if isinstance(x, Number)]
-        self.run_planned = self.engine = None
+        self.run_planned: Any = None
+        self.engine: Any = None
 
     def prepare(self) -> None:
         """Compile the kernel."""

@@ -24,7 +24,7 @@ from ._graphs import is_default
 from ._memory import Plan
 from ._recorder import Constant, Recorder, Segment, Step
 from ._refs import decoded, tensors_in
-from ._scheduled import ArrayStep, ScheduledBackward
+from ._scheduled import ArrayRun, ArrayStep, ScheduledBackward
 
 STABLE_AFTER = 3                                      # calls that have been alike
 _PLAIN = {int, float, bool, str, type(None), dtypes.dtype}
@@ -61,7 +61,13 @@ class Replay:
         self.replayed = 0
         self.freezes = False                          # whether what follows from `held` alone is computed once
         self.run: Any = None
+        self.on_arrays: dict[int, ArrayStep | ArrayRun] = {}  # what runs a part as one native call, when it is known how
         self._guarded: Any = False
+
+    def of_program(self, at: int, found: ArrayStep | ArrayRun) -> ArrayStep | ArrayRun:
+        """`found`, which is to run the program `at` of the call as a table."""
+        self.on_arrays[at] = found
+        return found
 
     def is_as(self, other: Replay) -> bool:
         """Whether the other call was like the one before."""
@@ -157,9 +163,16 @@ def _written(replay: Replay) -> Any:
             if at in roots:
                 name = source(roots[at])
                 changing = [k for k, x in enumerate(part.sources) if not isinstance(x, Tensor)]
-                step = held(ArrayStep(part.program.steps, roots[at].number, changing))
+                step = held(replay.of_program(at, ArrayStep(part.program.steps, roots[at].number, changing)))
                 lines.append(f"    {name} = {step}({', '.join(inputs)})")
                 here = [f"    if {name} is None:", *[f"    {line}" for line in here], f"        {held(ScheduledBackward())}({name})"]
+            elif _records_nothing(part.program) and not replay.freezes:
+                wanted = sorted(part.program.wanted)
+                step = held(replay.of_program(at, ArrayRun(Plan(part.program.fused or part.program.steps, part.program.wanted), wanted)))
+                lines.append(f"    found = {step}({', '.join(inputs)})")
+                into = "".join([f"t{at}_{number}, " for number in wanted])
+                here = ["    if found is None:", *[f"    {line}" for line in here], "    else:", f"        {into}= found"]
+                here.append("    found = None")
             lines += here
         elif part.name == "backward":
             if at - 1 not in roots:
@@ -170,6 +183,11 @@ def _written(replay: Replay) -> Any:
     text = "\n".join(["def replay(leaves):", *lines, f"    return [{', '.join(parts)}]"])
     exec(compile(text, "<flambeau replay>", "exec"), scope)  # the text is made of names of this function's own
     return scope["replay"]
+
+
+def _records_nothing(program: Any) -> bool:
+    """Whether no result of the program has a history, and there is something to compute."""
+    return bool(program.wanted) and not any(twin.requires_grad for step in program.steps for twin in step.twins)
 
 
 def _roots_alone(replay: Replay) -> dict[int, Value]:

@@ -8,6 +8,7 @@ been changed before that is known.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from heapq import heappop, heappush
@@ -15,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import hot_calls
+from flambeau_kernels.engine import launch_table
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
@@ -26,10 +29,21 @@ from ..ops._spec.nodes import tensor_names
 from ..ops._spec.primitive import PrimitiveOp
 from ..tensor import Tensor, wrap
 from ._backward import formula_of
+from ._formulas import Number
+from ._launches import (
+    LaunchTable,
+    Unknown,
+    chain_in,
+    gradients_in,
+    python_gradients_in,
+    python_step_in,
+    step_in,
+)
+from ._memory import Plan
 from ._recorder import Constant, Step
 from ._refs import tensors_in
 
-# Bytes that nodes have saved. The engine lets go of them one after the other, a written order of all at the end.
+# Bytes that nodes have saved, or values have. The engine lets go of them one after the other, a written order of all at the end.
 MOST_SAVED = 1 << 24
 
 
@@ -98,6 +112,9 @@ class _Writing:
         self.leaves: list[tuple[Tensor, Any]] = []
         self.refused = False                          # gradients are of several kinds
         self.names: dict[Any, str] = {}
+        # What the lines do, in order: ("rule", node, its gradient), ("take", gradient, place) or ("add", gradient, place).
+        self.events: list[tuple[str, Any, Any]] = []
+        self.given: list[str] = []                    # the gradients of leaves, in order
         self._follow(root._node)
 
     def _follow(self, root: Any) -> None:
@@ -120,6 +137,7 @@ class _Writing:
                     continue
                 grads = list(node.vjp_on_arrays(arrays.pop(node)))
                 self.lines += [f"a = {name}.vjp_on_arrays({gradient})", f"{gradient} = None"]
+                self.events.append(("rule", node, gradient))
                 if node.versions:
                     self.free.append(f"{name}.saved = FREED")
                 for place, (parent, grad) in enumerate(zip(node.parents, grads, strict=False)):
@@ -136,11 +154,13 @@ class _Writing:
                         arrived[parent], arrays[parent] = f"g{count}", grad
                         self.lines.append(f"g{count} = a[{place}]")
                         self.lines.append(f"if g{count}.__class__ is not ndarray: return False")
+                        self.events.append(("take", f"g{count}", place))
                         count += 1
                         heappush(heap, (-parent.seq, parent))
                         continue
                     self.lines.append(f"if a[{place}].__class__ is not ndarray: return False")
                     have = arrived[parent]
+                    self.events.append(("add more" if parent in added else "add", have, place))
                     if parent in added:
                         self.lines.append(f"into({have}, a[{place}])")
                         engine.PLUS.into(arrays[parent], grad)
@@ -152,6 +172,7 @@ class _Writing:
             restore_fp_flags(quiet)
             _state.set_grad(before)
         self.lines.append("a = None")
+        self.given = [gradient for _, gradient in at_leaves]
         self.ends = [line for leaf, gradient in at_leaves for line in self._given(self.names[leaf], gradient)]
 
     def _given(self, name: str, gradient: str) -> list[str]:
@@ -187,9 +208,15 @@ class _Writing:
     def _same(self, parent: Any, name: str, place: int) -> None:
         self.tests.append(f"{name}.parents[{place}] is not {self.names[parent]}")
 
-    def body(self, before: list[str]) -> list[str]:
-        """Lines that run the nodes, and then give leaves their gradients; `before` come first."""
-        lines = [*before, "g0 = one.copy()", *self.lines, *self.free, *self.ends]
+    def body(self, before: list[str], shorter: list[str] | None = None) -> list[str]:
+        """Lines that run the nodes, and then give leaves their gradients; `before` come first.
+
+        Those of `shorter` are tried in the place of both, and leave None in `found` where they have done nothing.
+        """
+        computed = [*before, "g0 = one.copy()", *self.lines, *self.free]
+        if shorter is not None:
+            computed = [*shorter, "if found is None:", *[f"    {line}" for line in computed]]
+        lines = [*computed, *self.ends]
         return [
             "before = local.asked", "quiet = ignore_fp_flags()", "try:", *[f"    {line}" for line in lines],
             "finally:", "    restore_fp_flags(quiet)", "    set_grad(before)",
@@ -218,6 +245,12 @@ def _compiled(head: str, lines: list[str], scope: dict[str, Any]) -> Any:
 
 # -- forward and backward on arrays --------------------------------------------------------------------------------------
 
+# Calls at which a step is made a table, or another one of what has become native in the meantime.
+NOT_YET, NOT_HERE = "it has not been replayed often enough", "native code walks no tables here"
+NO_LAUNCHES = "most of it is no launches"
+# All values of a program are held while its table is made.
+TOO_LARGE = "values of more than 16 MB, beside which calls cost nothing"
+TABULATED_AT = (4, 32, 256, 2048)
 _CONSTANTS = (int, float, bool, str, type(None), slice, dtypes.dtype, np.dtype, tape.Unread)
 
 
@@ -238,6 +271,10 @@ class ArrayStep:
         self.lock = threading.Lock()                  # the nodes are there once
         self.run: Any = None
         self.is_new = True
+        self.calls = 0
+        self.table: LaunchTable | None = None         # what the text has instead of calls, see `_tabulate`
+        self.why = NOT_YET                            # there is none
+        self._written: Any = None                     # of the text: what writes it, its parts, and what nodes save
 
     def _build(self, inputs: Any) -> None:
         """Find the nodes by running the operations, which has no effects."""
@@ -282,6 +319,7 @@ class ArrayStep:
             called = f"F{at}.direct" if isinstance(rule, Formula) else f"F{at}"
             forward += [f"v{at} = {called}({', '.join(names)})", f"if v{at} is None: v{at} = {slow}"]
         saves: list[str] = []
+        saved: dict[Any, Any] = {}                    # what nodes save: names of arrays, or constants in lists
         for node, name in writing.names.items():
             if node.__class__ is tape.Leaf:
                 continue
@@ -298,6 +336,9 @@ class ArrayStep:
                     return
             # In this call nothing can have been written since.
             node.versions = tuple([None if record is None else _unwritten() for record in node.versions])
+            saved[node] = None if node.saved is None else [
+                name if value.__class__ is ndarray else [value] for name, value in zip(parts, node.saved, strict=True)
+            ]  # fmt: skip
             if node.saved is None:
                 continue
             save = f"{name}.saved = ({', '.join(parts)}{',' * (len(parts) == 1)})"
@@ -306,12 +347,80 @@ class ArrayStep:
                 saves.append(save)
                 writing.keep(free)
         writing.free = [line for line in writing.kept if line]
-        body = [line.replace("return False", "return None") for line in writing.body([*forward, *saves])]
-        lines = [f"if {' or '.join(writing.tests)}: return None", *body, f"return wrap(v{root}, n0)"]
-        self.run = _compiled("def step_on_arrays(inputs):", [*lines], scope)
+        self._written = writing, forward[: len(inputs)], [*forward[len(inputs) :], *saves], saved
+        self._compile(None)
         for node in writing.names:
             if node.__class__ is not tape.Leaf and node.versions:
                 node.saved = engine.FREED
+
+    def _compile(self, shorter: list[str] | None) -> None:
+        """Write the text; the lines `shorter` are tried before the operations and rules, see `_Writing.body`."""
+        writing, inputs, computed, _ = self._written
+        body = writing.body(computed, shorter)
+        lines = [*inputs, *[line.replace("return False", "return None") for line in body]]
+        lines = [f"if {' or '.join(writing.tests)}: return None", *lines, f"return wrap(v{self.root}, n0)"]
+        self.run = _compiled("def step_on_arrays(inputs):", lines, writing.scope)
+
+    def _tabulate(self, inputs: Any) -> None:
+        """Let one native call do what operations and rules do, as far as is known of them what they launch.
+
+        Builtins come to formulas and operations that are called often, so this is asked for again; the table with the fewest entries of
+        Python is kept. Where it refuses, the lines of the text are run.
+        """
+        if not launch_table.available():
+            self.why = NOT_HERE
+            return
+        quiet, before = ignore_fp_flags(), _state.local.asked
+        try:
+            table, results = self._table([x._array for x in inputs])
+        except Unknown as error:
+            self.why = str(error)
+            return
+        finally:
+            restore_fp_flags(quiet)
+            _state.set_grad(before)
+        self.why = NO_LAUNCHES
+        if not table.native or self.table is not None and len(table.others) >= len(self.table.others):
+            return
+        writing = self._written[0]
+        writing.scope |= {"walk": table.finish(list(results.values())), "generation": hot_calls.generation}
+        given = ", ".join([*[f"i{at}" for at in range(len(inputs))], "one.copy()"])
+        self._compile([
+            f"found = walk({given}) if generation() == {hot_calls.generation()} else None",
+            "if found is not None:", f"    {', '.join(results)}, = found", "    found = 0",
+        ])  # fmt: skip
+        self.table = table
+
+    def _table(self, arrays: list[Any]) -> tuple[LaunchTable, dict[str, Any]]:
+        """The operations and rules on `arrays` and the first gradient, as a table; by name the loss and the gradients of leaves."""
+        writing, _, _, saved = self._written
+        seed = writing.scope["one"].copy()
+        table = LaunchTable([*arrays, seed])
+        known: dict[int, Any] = {-1 - at: a for at, a in enumerate(arrays)}
+        for step in self.steps:
+            made = step_in(table, step, known.__getitem__)
+            known[step.first] = made if made is not None else python_step_in(table, step, known.__getitem__, _in_python(step))
+        named = {_named(ref): array for ref, array in known.items()}
+        gradients, grads = {"g0": seed}, ()
+        for at, (what, of, more) in enumerate(writing.events):
+            if what == "rule":
+                follow = itertools.takewhile(lambda event: event[0] != "rule", writing.events[at + 1 :])
+                places = {place for _, _, place in follow}
+                kept = saved[of]
+                given = None if kept is None else tuple([one[0] if one.__class__ is list else named[one] for one in kept])
+                wanted = [k in places for k in range(len(of.parents))]
+                grads = gradients_in(table, of, gradients[more], given or ())
+                if grads is None or any(asked and grad is None for asked, grad in zip(wanted, grads, strict=True)):
+                    grads = python_gradients_in(table, of, gradients[more], given or (), wanted)
+            elif what == "take":
+                gradients[of] = grads[more]
+            else:
+                plus, both = engine.PLUS.formula, (gradients[of], grads[more])
+                made = table.formula(plus, *both) if what == "add" else table.call(plus.direct_, *both)
+                if made is None:
+                    raise Unknown("a sum of gradients")
+                gradients[of] = made
+        return table, {_named(self.root): known[self.root], **{name: gradients[name] for name in writing.given}}
 
     def _call_rule(self, node: Any, name: str, saved: list[str], save: str, free: str, writing: Any) -> bool:
         """Let the text call the node's rule itself, if that is a function of one gradient and of what is saved. The node stays empty then.
@@ -356,6 +465,11 @@ class ArrayStep:
             if self.is_new:
                 self.is_new = False
                 self._build(inputs)
+                if self.run is None:
+                    self.why = "nodes are made anew in each call"
+            self.calls += 1
+            if self.calls in TABULATED_AT and self.run is not None:
+                self._tabulate(inputs)
             return None if self.run is None else self.run(inputs)
         finally:
             self.lock.release()
@@ -405,6 +519,72 @@ class _OverNodes(_Writing):
         """The parents of a node are what they were."""
 
 
+class ArrayRun:
+    """A program that records no gradient, on arrays: one native call of a table. ``f(*inputs)`` gives its results, or None.
+
+    Args:
+        plan: of steps and fused chains.
+        wanted: the numbers of its results.
+    """
+
+    def __init__(self, plan: Plan, wanted: list[int]) -> None:
+        self.plan, self.wanted = plan, wanted
+        self.calls = 0
+        self.table: LaunchTable | None = None
+        self.why = NOT_YET                            # there is none
+        self.walk: Any = None
+        self.generation = -1
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """The results, or None: then nothing has been done."""
+        if self.calls < TABULATED_AT[-1]:
+            self.calls += 1
+            if self.calls in TABULATED_AT:
+                self._tabulate([x._array for x in inputs])
+        if self.generation != hot_calls.generation() or _state.MARKING:
+            return None
+        found = self.walk(*[x._array for x in inputs])
+        return None if found is None else [wrap(a) for a in found]
+
+    def _tabulate(self, arrays: list[Any]) -> None:
+        if not launch_table.available() or self.plan.total > MOST_SAVED:
+            self.why = TOO_LARGE if launch_table.available() else NOT_HERE
+            return
+        quiet = ignore_fp_flags()
+        try:
+            table, results = self._table(arrays)
+        except Unknown as error:
+            self.why = str(error)
+            return
+        finally:
+            restore_fp_flags(quiet)
+        self.why = NO_LAUNCHES
+        # An entry of Python takes longer than a line of the text does.
+        if table.native <= 2 * len(table.others) or self.table is not None and len(table.others) >= len(self.table.others):
+            return
+        for k, made in enumerate(results):            # what shares memory is a view, which has to know of what
+            if made.base is not None or any(np.may_share_memory(made, other) for other in (*arrays, *results[:k])):
+                self.why = "a result is a view"
+                return
+        self.table, self.walk, self.generation = table, table.finish(results), hot_calls.generation()
+
+    def _table(self, arrays: list[Any]) -> tuple[LaunchTable, list[Any]]:
+        table = LaunchTable(arrays)
+        known: dict[int, Any] = {-1 - at: a for at, a in enumerate(arrays)}
+        for part, _, _, spare in self.plan.parts:
+            if part.__class__ is not Step:
+                known.update(zip(part.values, chain_in(table, part, known, spare), strict=True))
+                continue
+            made = step_in(table, part, known.__getitem__)
+            if made is None:
+                made = python_step_in(table, part, known.__getitem__, _Slow(part))
+            if part.several is None:
+                known[part.first] = made
+            else:
+                known.update({part.first + k: table.item(made, k) for k in range(len(made))})
+        return table, [known[number] for number in self.wanted]
+
+
 class _Slow:
     """A step on arrays by its operation."""
 
@@ -415,7 +595,25 @@ class _Slow:
     def __call__(self, *arrays: Any) -> Any:
         tensors = [wrap(a) for a in arrays]
         values = {ref: tensors[k] for ref, k in self.places.items()}
-        return self.step.op.enter(*_arguments(self.step, values, None))._array
+        made = self.step.op.enter(*_arguments(self.step, values, None))
+        return made._array if self.step.several is None else tuple([one._array for one in made])
+
+
+def _in_python(step: Step) -> Any:
+    """A function of the arrays among the arguments of a step that gives the array of its result."""
+    rule, arguments = _rule_of(step)
+    slow = _Slow(step)
+    if rule is None or not all(ref.__class__ is int or isinstance(ref, (Constant, Number)) for ref in arguments):
+        return slow
+    places = tensors_in(step.refs)
+
+    def computed(*arrays: Any) -> Any:
+        values = dict(zip(places, arrays, strict=True))
+        given = [values[ref] if ref.__class__ is int else ref.value for ref in arguments]
+        made = rule.direct(*given) if isinstance(rule, Formula) else rule(*given)
+        return slow(*arrays) if made is None else made
+
+    return computed
 
 
 def _arguments(step: Step, values: dict[int, Any], inputs: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from .reduce import total
 from .softmax import compiled_module, narrow, widen
 
 __all__ = [
-    "all_count", "all_equal", "compiled_rows", "few_picked", "likelihood_rows", "nll", "nll_grad",
+    "DIFFERENCE", "ERROR", "all_count", "all_equal", "compiled_rows", "few_picked", "likelihood_rows", "nll", "nll_grad",
     "picked_weights", "places_in_images", "row_starts", "scaled_difference", "squared_error_sum",
 ]  # fmt: skip
 
@@ -44,7 +44,8 @@ def few_picked(x: Any, target: Any, weight: Any, ignored: int, reduction: str, r
     return None if rows is None else rows.picked(x, target, weight, ignored, reduction, recorded)
 
 
-_DIFFERENCE = Formula(lambda a, b, scale: (a - b) * scale, "scaled_difference")
+DIFFERENCE = Formula(lambda a, b, scale: (a - b) * scale, "scaled_difference")
+ERROR = Formula(lambda a, b: a - b, "error")
 # From here on numpy's array of differences falls out of the cache.
 SUMS_COMPILED_FROM = 16384
 
@@ -66,20 +67,20 @@ def _note(a: np.ndarray, b: np.ndarray, scale: np.ndarray, made: np.ndarray) -> 
     """Teach the formula what often comes to numpy."""
     if not _waiting.over(2 * of_elements(a.size)):
         return
-    if made.dtype == a.dtype == b.dtype == scale.dtype and has_one_answer(_DIFFERENCE, a.dtype):
-        specialise(_DIFFERENCE, (a, b, scale), made, a.dtype)
+    if made.dtype == a.dtype == b.dtype == scale.dtype and has_one_answer(DIFFERENCE, a.dtype):
+        specialise(DIFFERENCE, (a, b, scale), made, a.dtype)
 
 
 def scaled_difference(a: np.ndarray, b: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """``(a - b) * scale`` for a single number `scale`."""
     if a.size < SUMS_COMPILED_FROM:
-        made = _DIFFERENCE.direct(a, b, scale)        # which rounds as numpy does, and is specialised by calls
+        made = DIFFERENCE.direct(a, b, scale)        # which rounds as numpy does, and is specialised by calls
         if made is None:
             made = np.asarray((a - b) * scale)
             _note(a, b, scale, made)
         return made
     out = np.empty(a.shape, a.dtype)
-    launch(_DIFFERENCE, (a, b, scale), (out,), a.dtype)
+    launch(DIFFERENCE, (a, b, scale), (out,), a.dtype)
     return out
 
 

@@ -112,6 +112,23 @@ def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: boo
     return out
 
 
+def matmul_in(table: Any, a: Any, b: Any, bias: Any = None) -> Any:
+    """`matmul` as an entry of a table of launches (`engine/launch_table.py`); None where it is not one launch of our own kernels."""
+    out = np.empty(_result_shape(a.shape, b.shape), a.dtype)
+    launch = getattr(_choose(a, b, out, bias, False), "launch", None)
+    if launch is None:
+        return None
+    plan, turned, sums = launch
+    if bias is not None and (bias.dtype != sums or not bias.flags.c_contiguous):
+        return None
+    from .gemm import driver
+
+    out = table.new(out.shape, a.dtype)
+    first, second = (b, a) if turned else (a, b)
+    table.run(driver.runner(), table.constant(plan), first, second, out, out if bias is None else bias, out)
+    return out
+
+
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _WIDENED = flambeau_kernels.conversion(FLOAT32)
 _ROUNDED = {d: flambeau_kernels.conversion(d) for d in map(np.dtype, (np.float16, ml_dtypes.bfloat16))}
@@ -534,6 +551,8 @@ def _own_run(plan: Any, turned: bool, sums: np.dtype, vector: np.dtype | None, c
         bias = out if bias is None else np.ascontiguousarray(bias, sums)
         start(plan, a, b, out, bias, out if beside is None else beside)
 
+    if copy_a is None and copy_b is None and vector is None:
+        run.__dict__["launch"] = (plan, turned, sums)
     return run
 
 

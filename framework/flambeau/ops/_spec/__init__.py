@@ -48,6 +48,7 @@ from .shapes import (
     need_number,
     sum_tensor_to,
     sum_to,
+    sum_to_in,
 )
 from .view import view
 from .writing import (
@@ -124,6 +125,7 @@ __all__ = [
     "with_dims",
     "sum_tensor_to",
     "sum_to",
+    "sum_to_in",
     "view",
     "without_derivative",
     "wrap_dims",

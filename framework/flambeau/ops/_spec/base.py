@@ -177,6 +177,8 @@ class Op:
         self.forwards_to: Any = None  # ``fn(*args)``: another op that answers such calls, with its own derivative, and its arguments
         # ``fn(*looks)``: an `InRows` for calls that work by rows, or None. Such an op neither fails by values nor has side effects.
         self.in_rows: Any = None
+        self.launches_rule: Any = None  # see `launches`
+        self.vjp_launches_rule: Any = None  # see `vjp_launches`
         self.for_pieces: Any = None  # ``fn(*args)``: the arguments for pieces, where some say another thing about these
         self.pieces_rule: Any = None  # ``fn(asked)``: the ways to run on pieces, see `pieces.py`
         # ``fn(*arrays, then, beside)``: `then` of each element of the result and of `beside`, an array of the result's shape or None, in
@@ -284,6 +286,20 @@ class Op:
         A composition with such a rule is not taken apart: what it checks of values, it checks of the whole batch.
         """
         self.batch_rule = fn
+        return fn
+
+    def launches(self, fn: Any) -> Any:
+        """Say which launches the op is on arrays: ``fn(table, *args with arrays)`` calls them through a `LaunchTable`.
+
+        It gives the array of the result, or None for calls that it does not take. They have the bits of the op's other ways, and which
+        they are follows from shapes, strides, dtypes and plain arguments: a table is run again on other arrays of the same looks.
+        """
+        self.launches_rule = fn
+        return fn
+
+    def vjp_launches(self, fn: Any) -> Any:
+        """The same of the vjp on arrays: ``fn(table, grad, ...)`` has the parameters of that rule and gives a tuple of gradients."""
+        self.vjp_launches_rule = fn
         return fn
 
     def by_rows(self, fn: Any) -> Any:

@@ -113,8 +113,15 @@ class ReductionOp(Op):
         self.saved_names = self.reads
         self.in_rows = self.rows_of
         along, (input, dim, *rest) = Along("fold", self.rule, self.kinds, dims=SEVERAL), self.params
+        with_dtype = "dtype" in rest
+        if not {*rest} - {"keepdim", "dtype"}:
+
+            @self.launches
+            def _(table: Any, a: Any, dim: Any, keepdim: Any = False, dtype: Any = None) -> Any:
+                return table.call(along.call, a, dim, keepdim) if dtype is None else None
+
         call = f"ALONG.enter({input}, {dim}, {'keepdim' if 'keepdim' in rest else False})"
-        self.plan(self._found_by(along), native=f"{call} if dtype is None else None" if "dtype" in rest else call, names={"ALONG": along})
+        self.plan(self._found_by(along), native=f"{call} if dtype is None else None" if with_dtype else call, names={"ALONG": along})
         self.plan(self._for_large, by="strides", after=True)
 
     def vjp_on_arrays(self, fn: Any) -> Any:

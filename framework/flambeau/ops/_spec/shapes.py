@@ -197,6 +197,19 @@ def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     return grad.reshape(shape)
 
 
+def sum_to_in(table: Any, grad: Any, shape: tuple[int, ...]) -> Any:
+    """`sum_to` as an entry of a table of launches, see `Op.launches`."""
+    if grad.shape == shape:
+        return grad
+    extra = grad.ndim - len(shape)
+    axes = (*range(extra), *(i + extra for i, n in enumerate(shape) if n == 1 and grad.shape[i + extra] != 1))
+    if 0 < grad.size <= 4096 and grad.flags.c_contiguous and axes:
+        made = table.call(_SUM.call, grad, axes, True)
+        if made is not None:
+            return table.view(made, made.reshape(shape))
+    return table.call_any(sum_to, "sum of a broadcast gradient", grad, shape)
+
+
 def sum_tensor_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`sum_to` on Tensors, differentiable."""
     if grad._array.shape == shape:

@@ -29,8 +29,19 @@ from .._spec import (
     describe,
     primitive,
     sum_to,
+    sum_to_in,
 )
-from ._products import large, product, product_nt, product_tn, transposed, transposed_batch
+from ._products import (
+    large,
+    product,
+    product_in,
+    product_nt,
+    product_nt_in,
+    product_tn,
+    product_tn_in,
+    transposed,
+    transposed_batch,
+)
 
 _new = object.__new__
 
@@ -150,6 +161,16 @@ def _product_then(a: Any, b: Any, then: Any, beside: Any) -> Any:
 
 
 mm.finished_by = _product_then
+mm.launches(product_in)
+
+
+@mm.vjp_launches
+def _mm_vjp_launches(table, grad, input, mat2, needs_input, needs_mat2):
+    if is_column_major(input) or is_column_major(mat2):
+        return None
+    of_input = product_nt_in(table, grad, mat2) if needs_input else None
+    of_mat2 = product_tn_in(table, input, grad) if needs_mat2 else None
+    return None if of_input is None and needs_input or of_mat2 is None and needs_mat2 else (of_input, of_mat2)
 
 
 @mm.shape
@@ -788,6 +809,42 @@ def _linear_then(a: Any, w: Any, b: Any, then: Any, beside: Any) -> Any:
 
 
 linear.finished_by = _linear_then
+
+
+@linear.launches
+def _linear_launches(table, a, w, b):
+    rows = _rows_in(table, a)
+    if rows is None or w.ndim != 2:
+        return None
+    if b is None:
+        made = product_nt_in(table, rows, w)
+    else:
+        made = table.call(hot_calls.linear, rows, w, b)
+        if made is None and min(*rows.shape, *w.shape) > 1 and a.dtype is w.dtype is b.dtype and a.dtype.char in "fd":
+            made = kernel.matmul_in(table, rows, table.view(w, w.T), b)
+    return made if made is None or rows is a else table.view(made, made.reshape(*a.shape[:-1], made.shape[1]))
+
+
+def _rows_in(table, a):
+    """A contiguous array as a matrix of its rows."""
+    if a.ndim == 2:
+        return a
+    return table.view(a, a.reshape(-1, a.shape[-1])) if a.ndim and a.size and a.flags.c_contiguous else None
+
+
+@linear.vjp_launches
+def _linear_vjp_launches(table, grad, input, weight, bias_shape, needs_input, needs_weight, needs_bias):
+    rows = _rows_in(table, grad)
+    flat = _rows_in(table, input) if needs_weight else None
+    if weight.ndim != 2 or rows is None or flat is None and needs_weight:
+        return None
+    of_input = product_in(table, rows, weight) if needs_input else None
+    of_weight = product_tn_in(table, rows, flat) if needs_weight else None
+    if of_input is None and needs_input or of_weight is None and needs_weight:
+        return None
+    if of_input is not None and rows is not grad:
+        of_input = table.view(of_input, of_input.reshape(input.shape))
+    return of_input, of_weight, sum_to_in(table, grad, bias_shape) if needs_bias else None
 
 
 @linear.shape

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.arithmetic import TIMES
 from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
 
@@ -155,6 +156,26 @@ def _mse_raw(grad, input, target):
     slope = kernels.scaled_difference(input, target, np.asarray(grad * (2 / input.size), input.dtype))
     slope = slope if slope.flags.c_contiguous else np.ascontiguousarray(slope)  # as PyTorch's
     return slope, lambda: np.asarray(-slope)
+
+
+@mean_squared_error.launches
+def _mse_launches(table, a, b):
+    count = a.size
+    if not 0 < count < kernels.SUMS_COMPILED_FROM or a.shape != b.shape or not a.flags.c_contiguous or a.dtype.char not in "fd":
+        return None
+    made = table.formula(kernels.ERROR, a, b)
+    flat = None if made is None else table.view(made, made.reshape(-1))
+    # The product of vectors is numpy's, in an order of its own.
+    return None if flat is None else table.call_any(lambda d: np.asarray(d.dot(d) / count, d.dtype), "mse_loss: numpy's dot", flat)
+
+
+@mean_squared_error.vjp_launches
+def _mse_vjp_launches(table, grad, input, target):
+    if input.size >= kernels.SUMS_COMPILED_FROM or not input.flags.c_contiguous:
+        return None
+    scale = table.formula(TIMES.formula, grad, 2 / input.size)
+    slope = None if scale is None else table.formula(kernels.DIFFERENCE, input, target, scale)
+    return None if slope is None else (slope, None)
 
 
 def _mse_answer(input: Any, target: Any, size_average: Any, reduce: Any, reduction: Any, weight: Any) -> Any:
