@@ -362,3 +362,38 @@ def test_an_out_of_the_right_shape_is_written_and_its_version_counted():
     assert made is out
     assert out._version == 1
     assert fb.equal(out, x @ w)
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "exp", "clamp", "mm", "softmax", "sum"])
+def test_results_of_few_elements_are_stored_as_those_of_many(name):
+    """What has been specialised is stored by the text of the function, everything else by `run_out`."""
+    a, b = fb.rand(4, 4), fb.rand(4, 4)
+    args = {"add": (a, b), "mul": (a, 2.0), "exp": (a,), "clamp": (a, 0.2, 0.7), "mm": (a, b), "softmax": (a, 1), "sum": (a, 1)}[name]
+    fn = getattr(fb, name)
+    expected = fn(*args)
+    for _ in range(3):
+        out = fb.empty(expected.shape)
+        base = out._version
+        assert fn(*args, out=out) is out
+        assert fb.equal(out, expected)
+        assert out._version == base + 1
+        wider = fb.empty(expected.shape, dtype=fb.float64)
+        if name in ("add", "mul", "exp"):
+            assert fb.equal(fn(*args, out=wider), expected.double())
+        with pytest.warns(UserWarning, match="was resized"):
+            assert fn(*args, out=fb.empty(7)).shape == expected.shape
+        leaf = fb.rand(4, 4, requires_grad=True)
+        with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+            fn(leaf, *args[1:], out=out)
+        turned = fb.empty(expected.shape[::-1]).t()
+        assert fb.equal(fn(*args, out=turned), expected)
+
+
+def test_an_elementwise_result_may_be_stored_in_an_operand_but_not_partly():
+    a, b = fb.rand(4, 4), fb.rand(4, 4)
+    for _ in range(3):
+        expected = a + b
+        assert fb.equal(fb.add(a, b, out=a), expected)
+        memory = fb.rand(20)
+        with pytest.raises(RuntimeError, match="memory"):
+            fb.add(memory[:16].view(4, 4), b, out=memory[4:].view(4, 4))

@@ -25,7 +25,8 @@ from ..autograd import tape
 from ..tensor import Tensor, wrap
 from . import _dispatch, _parameters, _spec
 from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
-from ._spec import FUNCTION, METHOD, OPS, OUT, ElementwiseOp, Op, plans, strict
+from ._spec import FUNCTION, METHOD, OPS, OUT, ElementwiseOp, Op, plans, strict, writing
+from ._spec.elementwise import MOST_FEW
 from ._spec.nodes import indented
 
 _scope: dict[str, Any] = {
@@ -76,9 +77,9 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
 _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed,
               of_one_class=_dispatch.of_one_class, dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
-_scope.update(PLAIN=_dispatch.PLAIN, SILENT=_dispatch.SILENT, unknown=_dispatch.unknown, warn_once=warn_once)
+_scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, SILENT=_dispatch.SILENT, unknown=_dispatch.unknown, warn_once=warn_once)
 _scope["NUMBERS"] = frozenset((int, float))
-_scope.update(REFUSED=plans.REFUSED, check_refused=strict.check_refused)
+_scope.update(store_plainly=writing.store_plainly, REFUSED=plans.REFUSED, check_refused=strict.check_refused)
 
 
 def _by_older_signature(op: Op, values: tuple[Any, ...], options: dict[str, Any], in_place: bool) -> Any:
@@ -189,6 +190,7 @@ def make_enter_inplace(op: Op) -> Any:
 def _entry_text(op: Op, name: str, params: str, body: list[str], constants: dict[str, Any]) -> str:
     """The text of an entry point, and the `constants` it refers to."""
     constants.setdefault("run", op.run)
+    constants["run_out"] = op.run_out
     constants.update(OP=op, fn=op.fn, Node=op.node_class)
     constants.update(_answers(op))
     constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
@@ -236,16 +238,38 @@ def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out:
     """Lines that go on with `call` if modes or classes of operands may have a say, with `interpret` if only interpreters have."""
     operands = (*_operands(op), *([op.variadic] if op.variadic else ()))
     unknown = " or ".join([f"{n}.__class__ not in SILENT and unknown({n})" for n in operands] or ["False"])
-    out = "out is not None or " * with_out
     # What a composition is made of is asked for in turn, whoever has declined the whole.
     say = "calls.interpreters" if op.kind == "composite" else _HAVE_A_SAY
-    return [
-        f"if {out}{_interpreted(op)}:",
+    lines = [
+        f"if {_interpreted(op)}:",
         *indented(refuse),
-        f"    if {out}(calls := local.calls).modes or {unknown}:",
+        f"    if (calls := local.calls).modes or {unknown}:",
         f"        {call}",
         f"    if {say}:",
         f"        {interpret}",
+    ]
+    if not with_out:
+        return lines
+    strange = " or ".join(f"{n}.__class__ not in SINGLE" for n in (*operands, "out"))
+    into = [*refuse, f"if INTERPRETED or {strange}:", f"    {call}", *_stored(op), f"return run_out(out, {', '.join(op.params)})"]
+    return ["if out is not None:", *indented(into), *lines]
+
+
+def _stored(op: Op) -> list[str]:
+    """Lines that compute a usual call and store its result in `out`, or go on; nothing was written then."""
+    operands = f"({''.join(f'{n}, ' for n in _operands(op))})"
+    if not isinstance(op, ElementwiseOp):
+        lines = op.asking(op.params)                  # each answer ends by being returned
+        stored = [f"if made is not None and store_plainly(out, made, {operands}):", "    return out"]
+        return [*lines[:-2], *stored] if len(op.answers) == 1 else []
+    made = _entered(op, {})
+    if made is None:
+        return []
+    return [
+        f"if out.__class__ is Tensor and out._array.__class__ is ndarray and out._array.size <= {MOST_FEW}:",
+        f"    made = {made}",
+        f"    if made is not None and store_plainly(out, made, {operands}, True):",
+        "        return out",
     ]
 
 
@@ -258,6 +282,15 @@ def _enter(op: ElementwiseOp, fixed: dict[str, str] | None = None) -> list[str]:
         fixed: text of keyword-only arguments that the entry point has no parameter for.
     """
     fixed = fixed or {}
+    made = _entered(op, fixed)
+    if made is None:
+        return []
+    record = op.recording(tuple([fixed.get(n, n) for n in op.params]))
+    return [f"made = {made}", "if made is not None:", "    if made._node is None:", "        return made", *indented(record)]
+
+
+def _entered(op: ElementwiseOp, fixed: dict[str, str]) -> str | None:
+    """Text of the call of the builtin; None where the operands are too many."""
     params = [fixed.get(n, n) for n in op.params]
     if not op.keyword_only:
         made = f"FORMULA.enter({', '.join(params)})" if len(params) <= _MOST_OPERANDS else None
@@ -267,10 +300,7 @@ def _enter(op: ElementwiseOp, fixed: dict[str, str] | None = None) -> list[str]:
             usual = " and ".join(_usual(op, n) for n in op.keyword_only if n not in fixed)
             plain = f"FORMULA.enter({', '.join(op.positional)})"
             made = f"{plain} if {usual} else {made}" if usual else plain
-    if made is None:
-        return []
-    record = op.recording(tuple(params))
-    return [f"made = {made}", "if made is not None:", "    if made._node is None:", "        return made", *indented(record)]
+    return made
 
 
 def _text(lines: list[str]) -> str:

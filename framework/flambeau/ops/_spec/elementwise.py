@@ -92,6 +92,9 @@ class ElementwiseNode(Node):
         ]
 
 
+MOST_FEW = 2048  # elements that are stored in a tensor after they were computed as a new array
+
+
 class _Few(NamedTuple):
     """How numpy computes few elements of operands of some kinds."""
 
@@ -362,6 +365,8 @@ class ElementwiseOp(Op):
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):
             raise TypeError(f"{self.public_name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        if self._few_into(out, args):
+            return out
         answer = elsewhere(self, args, out)
         if answer is not NotImplemented:
             return answer
@@ -412,23 +417,28 @@ class ElementwiseOp(Op):
     # ``fn(target, args)``: whether each element gets the value it has, so that it does not matter if several lie at one place.
     stores_what_is_there: Any = None
 
-    def _few_in_place(self, target: Any, args: tuple[Any, ...]) -> bool:
-        """Store the result of `few_by_numpy` in `target` where nothing is recorded and no other operand lies there, or do nothing."""
+    def _few_into(self, target: Any, args: tuple[Any, ...]) -> bool:
+        """Store the result of few elements in `target` where nothing is recorded and no other operand lies there, or do nothing."""
         if not isinstance(target, Tensor) or _state.MARKED:
             return False
         a, view = target._array, target._view_of
-        if a.__class__ is not ndarray or not a.flags.carray:
+        if a.__class__ is not ndarray or a.size > MOST_FEW or not a.flags.carray:
             return False
         if (target._node is not None or view is not None and view[0]._node is not None) and _state.grad_enabled():
             return False
-        arrays = [a]
+        arrays = []
         for x in args:
             if isinstance(x, Tensor):
                 if x._node is not None and _state.grad_enabled() or x is not target and np.may_share_memory(x._array, a):
                     return False
                 x = x._array
+            elif x.__class__ is ndarray:              # which is no operand
+                return False
             arrays.append(x)
-        made = few_by_numpy(self, *self.formula_of(tuple(arrays)), (target, *args))
+        formula, operands = self.formula_of(tuple(arrays))
+        made = formula.direct(*operands)
+        if made is None:
+            made = few_by_numpy(self, formula, operands, args)
         if made is None or made.dtype is not a.dtype or made.shape != a.shape:
             return False
         a[...] = made
@@ -436,7 +446,7 @@ class ElementwiseOp(Op):
         return True
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
-        if self._few_in_place(target, args):
+        if self._few_into(target, (target, *args)):
             return target
         answer = elsewhere(self, (target, *args), target, True)
         if answer is not NotImplemented:

@@ -130,10 +130,11 @@ def raise_other_dtype(op: Any, expected: Any, out: Tensor) -> None:
     raise RuntimeError(f"{op.qualified}(): Expected out tensor to have dtype {expected}, but got {out.dtype} instead")
 
 
-def store_plainly(out: Any, result: Any, args: Any) -> bool:
+def store_plainly(out: Any, result: Any, args: Any, may_be_operand: bool = False) -> bool:
     """Store `result` of `args` in `out` where nothing speaks against it, and say whether that was done; `write_out` has the checks.
 
-    Both are contiguous arrays of one shape and dtype without a history, and no operand has memory in common with `out`.
+    Both are contiguous arrays of one shape and dtype without a history, and no operand has memory in common with `out`, unless it is
+    `out` itself and `may_be_operand`.
     """
     if out.__class__ is not Tensor or result.__class__ is not Tensor or out._node is not None or result._node is not None:
         return False
@@ -144,7 +145,10 @@ def store_plainly(out: Any, result: Any, args: Any) -> bool:
         return False
     for x in args:
         if isinstance(x, Tensor):
-            if x._storage is out._storage or np.may_share_memory(x._array, a):
+            b = x._array
+            if x is out and may_be_operand:
+                continue
+            if b is a or x._storage is out._storage or (b.base is not None or a.base is not None) and np.may_share_memory(b, a):
                 return False
         elif x.__class__ in (list, tuple) and any(isinstance(y, Tensor) for y in x):
             return False
