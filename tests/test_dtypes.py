@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fb
 from comparing import disagreements
+from flambeau import dtypes
 
 
 def test_limits_are_those_of_the_formats() -> None:
@@ -241,3 +242,12 @@ def test_dtypes_and_conversions_agree(oracle: Any) -> None:
     """
 
     assert not disagreements(oracle, programs)
+
+
+def test_limits_of_a_dtype_are_worked_out_once():
+    first = fb.finfo(fb.bfloat16)
+    first.max = 0.0
+
+    assert fb.finfo(fb.bfloat16).max > 3e38
+    assert fb.finfo(fb.complex64).dtype == "float32"
+    assert dtypes._limits_of(fb.bfloat16) is dtypes._limits_of(fb.bfloat16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import ml_dtypes
@@ -320,19 +321,20 @@ class finfo:
     Raises: TypeError for a dtype that is neither floating nor complex.
     """
 
+    bits: int_type
+    eps: float_type
+    max: float_type
+    min: float_type
+    tiny: float_type
+    smallest_normal: float_type
+    resolution: float_type
+    dtype: str
+
     def __init__(self, type: dtype | None = None) -> None:  # PyTorch's parameter name
         d = get_default_dtype() if type is None else type
         if not isinstance(d, dtype) or d.category < FLOATING:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d}'")
-        d = d.to_real()
-        info = ml_dtypes.finfo(d.numpy)
-        self.bits = d.itemsize * 8
-        self.eps = builtin_float(info.eps)
-        self.max = builtin_float(info.max)
-        self.min = builtin_float(info.min)
-        self.tiny = self.smallest_normal = builtin_float(info.tiny)
-        self.resolution = builtin_float(f"1e-{int_type(info.nmant * 0.30103)}")  # digits of the mantissa, in decimal
-        self.dtype = d.name
+        self.__dict__.update(_limits_of(d.to_real()))
 
     def __repr__(self) -> str:
         names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
@@ -344,6 +346,22 @@ class finfo:
 
     def __hash__(self) -> int_type:
         return hash(("finfo", self.dtype))
+
+
+@functools.cache
+def _limits_of(d: dtype) -> dict[str, Any]:
+    """The attributes of a `finfo`. Models ask for them in every call, for their masks, and they take as long as ten operations."""
+    info = ml_dtypes.finfo(d.numpy)
+    return {
+        "bits": d.itemsize * 8,
+        "eps": builtin_float(info.eps),
+        "max": builtin_float(info.max),
+        "min": builtin_float(info.min),
+        "tiny": builtin_float(info.tiny),
+        "smallest_normal": builtin_float(info.tiny),
+        "resolution": builtin_float(f"1e-{int_type(info.nmant * 0.30103)}"),  # digits of the mantissa, in decimal
+        "dtype": d.name,
+    }
 
 
 class iinfo:

@@ -221,3 +221,12 @@ def test_counts_of_few_integers_are_numpys_before_and_after_a_kernel_is_loaded()
     for wrong in ([-1, 2], [2, -5]):
         with pytest.raises(RuntimeError, match="non-negative"):
             fb.bincount(fb.tensor(wrong))
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 4), (3, 1), (0, 4), (3, 0)])
+def test_elements_at_places_are_those_of_numpy(shape):
+    a = np.random.RandomState(0).randn(*shape)
+    for dim in range(-len(shape), len(shape)):
+        order = np.argsort(a, dim)
+        for x in (a, np.asfortranarray(a)):
+            assert np.array_equal(sort.at_places(x, order, dim), np.take_along_axis(x, order, dim))

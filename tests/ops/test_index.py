@@ -238,3 +238,13 @@ def test_accumulation_gives_the_same_bits_every_time():
     runs = [fb.zeros(5).index_put((at,), values, accumulate=True).tolist() for _ in range(3)]
 
     assert runs[0] == runs[1] == runs[2]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 3000])
+def test_members_among_few_and_many_are_numpys(count):
+    x, among = fb.tensor([[0.0, -0.0, float("nan")], [3.0, float("inf"), 7.5]]), fb.arange(count, dtype=fb.float32)
+
+    found = fb.isin(x, among)
+
+    assert np.array_equal(found.numpy(), np.isin(x.numpy(), among.numpy()))
+    assert np.array_equal(fb.isin(x, among, invert=True).numpy(), ~found.numpy())

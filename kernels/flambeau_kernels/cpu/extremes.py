@@ -8,6 +8,7 @@ import numpy as np
 
 from .reduce import Plans
 from .softmax import widen
+from .sort import at_places
 
 __all__ = ["argument", "extreme"]
 
@@ -41,7 +42,7 @@ def extreme(a: np.ndarray, dim: int, keepdim: bool, largest: bool) -> tuple[np.n
     if run is not None:
         return run(a)
     at = np.expand_dims(_ARGUMENT[largest](widen(a), axis=dim), dim)
-    values = np.take_along_axis(a, at, dim)
+    values = at_places(a, at, dim)
     if not keepdim:
         values, at = values.squeeze(dim), at.squeeze(dim)
     return np.ascontiguousarray(values).reshape(values.shape), np.ascontiguousarray(at).astype(np.int64).reshape(at.shape)
