@@ -367,7 +367,12 @@ class Recorder(Interpreter):
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         if out is None and not _local.saved_hooks:    # hooks of what is saved are told of one operation after the other
             if op.forwards_to is not None and (self.notes_events or not self.whole):
-                op, args = op.forwards_to(*args) or (op, args)
+                called = op.forwards_to(*args)
+                if called is not None:                # which may be the operation that came here last time
+                    op, args = called
+                    found = None if self.quick is None else self.quick(op, args)
+                    if found is not None:
+                        return found
             kind = op.kind
             if kind == "elementwise" or kind == "view" or self.whole or op.in_rows is not None or self._is_product(op, args):
                 found = self._deferred(op, args)
