@@ -413,3 +413,37 @@ def test_a_model_goes_there_and_back_with_its_state() -> None:
     fresh.load_state_dict(state)
 
     assert all(fb.equal(a, b.cpu()) for a, b in zip(fresh.parameters(), model.parameters(), strict=True))
+
+
+# -- calls that were met before ------------------------------------------------------------------------------------------------
+
+
+def test_operands_that_were_met_before_are_not_checked_again(x: fb.Tensor, monkeypatch: Any) -> None:
+    add = fb.add.flambeau_op  # pyright: ignore[reportFunctionMemberAccess]  # generated functions have it
+    there = x.cuda()
+    expected = there + there
+    with monkeypatch.context() as patch:
+        patch.setattr(add, "prepare", lambda args: pytest.fail("checked again"))
+
+        again = there + there
+
+    assert fb.equal(again.cpu(), expected.cpu())
+    for _ in range(2):
+        assert (there + there[0]).shape == (2, 3, 4)
+        assert (there + 1).dtype is fb.float32
+        assert (there.long() + 1).dtype is fb.int64
+        assert (there.long() + 1.5).dtype is fb.float32
+        assert fb.equal(fb.add(there, there, alpha=2).cpu(), x * 3)
+        assert fb.equal(fb.add(there, there, alpha=3).cpu(), x * 4)
+        with pytest.raises(RuntimeError, match="floating point number"):
+            fb.add(there.long(), there.long(), alpha=0.5)
+        with pytest.raises(RuntimeError, match=r"size|shape|broadcast"):
+            _ = there + there[:, :2]
+        with pytest.raises(RuntimeError, match="same device"):
+            _ = there + x
+    leaf = there.clone().requires_grad_()
+    (leaf + there).sum().backward()
+    assert fb.equal(leaf.grad.cpu(), fb.ones(2, 3, 4))  # pyright: ignore[reportOptionalMemberAccess]  # it has one
+    with fb.no_grad():
+        assert (leaf + there).grad_fn is None
+    assert (leaf + there).grad_fn is not None

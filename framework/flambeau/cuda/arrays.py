@@ -103,8 +103,8 @@ def _operand(x: Any) -> Any:
 def computed(formula: Formula, arrays: Any, compute: np.dtype, results: tuple[np.dtype, ...], shape: tuple[int, ...]) -> Any:
     """What `formula` makes of `arrays` (numbers and host arrays without dimensions among them): one array, or a tuple."""
     there = [a for a in arrays if is_on_device(a)]
-    outs = tuple(empty_like_layout(shape, d, there) for d in results)
-    launch.launch(formula, tuple(_operand(a) for a in arrays), outs, compute)
+    outs = tuple([empty_like_layout(shape, d, there) for d in results])
+    launch.launch(formula, tuple([_operand(a) for a in arrays]), outs, compute)
     return outs[0] if len(outs) == 1 else outs
 
 
