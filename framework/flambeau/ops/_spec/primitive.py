@@ -482,9 +482,9 @@ class PrimitiveOp(Op):
                 return [t._array.shape for t in value], None
             return None if value is None else value._array.shape, None
         if name.endswith("_dtype"):
-            return named[name[:-6]].dtype, None
+            return getattr(named[name[:-6]], "dtype", None), None  # None of a tensor that was left out
         if name.endswith("_device"):
-            return named[name[:-7]].device, None
+            return getattr(named[name[:-7]], "device", None), None
         raise TypeError(f"{self.name}: its vjp asks for {name!r}, which is neither a parameter nor an output")
 
     def tensor_index(self, node: Node, name: str) -> int:
