@@ -54,6 +54,12 @@ ROWS: dict[str, Any] = {
     "norm": lambda x, w: x / fb.linalg.vector_norm(x, 2, -1, True),
     "variance": lambda x, w: (x - x.mean(-1, True)) * ((x - x.mean(-1, True)) ** 2).mean(-1, True),
     "total": lambda x, w: x * x.mean(),
+    "var": lambda x, w: x * x.var(-1, keepdim=True),
+    "var of two": lambda x, w: x - x.var((-2, -1), keepdim=True, correction=0),
+    "std": lambda x, w: (x - x.mean(-1, True)) / x.std(-1, keepdim=True),
+    "var_mean": lambda x, w: (lambda v, m: (x - m) * v * w)(*fb.var_mean(x, -1, correction=0, keepdim=True)),
+    "std_mean": lambda x, w: (lambda s, m: (x - m) / s)(*fb.std_mean(x, -1, keepdim=True)),
+    "layer_norm by hand": lambda x, w: (x - x.mean(-1, True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt() * w + w,
     "first dimension": lambda x, w: x + x.sum(0, keepdim=True),
 }
 ENDS: dict[str, Any] = {
@@ -132,7 +138,10 @@ def test_random_programs_have_the_bits_of_their_operations(plan: Any, kept: Any,
 @pytest.mark.parametrize(("name", "f"), [
     ("sum", lambda x, y: (x * y + 1).sum()), ("rows", lambda x, y: (x * y).exp().mean(-1)),
     ("softmax", lambda x, y: F.softmax(x * 0.3 + y, -1) * y), ("norm", lambda x, y: F.layer_norm(x + y, (512,)).sigmoid()),
-    ("by hand", lambda x, y: (x - x.mean(-1, True)) * y), ("norms", lambda x, y: fb.linalg.vector_norm(x - y, 2, -1)),
+    ("by hand", lambda x, y: (x - x.mean(-1, True)) * y),
+    ("std", lambda x, y: (x * y - x.mean(-1, True)) / (x * y).std(-1, keepdim=True)),
+    ("var_mean", lambda x, y: (lambda v, m: (x - m) * v + y)(*fb.var_mean(x + y, -1, keepdim=True))),
+    ("norms", lambda x, y: fb.linalg.vector_norm(x - y, 2, -1)),
 ])  # fmt: skip
 def test_a_chain_and_what_follows_it_are_one_kernel(name: str, f: Any) -> None:
     compiled = fb.compile(f)

@@ -679,7 +679,7 @@ class _Kinds(Interpreter):
         """
         if self.others or self.products and not op.rounds_as_its_parts:
             return False
-        return not self.rows or self.rows == 1 and not self.formulas
+        return not self.rows or self.rows == 1 and not self.formulas or op.rounds_as_its_parts
 
 
 _elementwise: dict[Any, bool] = {}                    # of compositions, by dtypes of operands and by constants

@@ -119,7 +119,7 @@ class Rows:
         size, length = math.prod(looks.shape), math.prod(looks.shape[len(looks.shape) - looks.across :])
         grid = Grid(size // length, length, 1, length)
         totals = [stage for stage in stages if isinstance(stage, Total)]
-        if totals:
+        if totals:                                    # where there are spreads as well, these have said that rows are not cut
             ndim = len(looks.shape)
             cut = grid_of(looks.shape, tuple(range(ndim - looks.across, ndim)), np.dtype(looks.dtype))
             names = {total.to for total in totals}

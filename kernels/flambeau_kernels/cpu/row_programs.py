@@ -4,7 +4,8 @@ A program is a list of stages. Each reads and makes values, which are whole rows
 all of them while they are in the nearest cache. Values that nobody asks for are never written to memory.
 
 The bits are those of the operations one after the other, by construction: stages are the functions that the operations' own kernels
-call for a row (`block_of`, `softmax_row`, `normalize_row`), on the same numbers, and chunks are cut where theirs are, or between rows.
+call for a row (`block_of`, `spread_of_row`, `softmax_row`, `normalize_row`), on the same numbers, and chunks are cut where theirs are, or
+between rows.
 Reductions that leave the order of their sums to LLVM have no stage (`Total.takes`).
 """
 
@@ -26,8 +27,10 @@ from .norm_rows import normalize_row
 from .reduce import Reduction, magnitude
 from .reduce_loops import BLOCK, GRAIN, ON_VECTORS, block_of, finished, identity_of, joined, pieces_of_rows
 from .softmax_loops import softmax_row
+from .variance_loops import GRAIN as GRAIN_OF_SPREADS
+from .variance_loops import IN_VECTORS_FROM, spread_of_row
 
-__all__ = ["LONGEST", "Grid", "Map", "Normal", "RowProgram", "Shares", "Total", "grid_of"]
+__all__ = ["LONGEST", "Grid", "Map", "Normal", "RowProgram", "Shares", "Spread", "Total", "grid_of", "is_spread_whole"]
 
 CHUNK = 32768  # elements of a chunk of rows: about 20 microseconds
 LONGEST = 4096  # elements of a row of which there is a copy on the stack
@@ -59,6 +62,15 @@ class Total(NamedTuple):
         if how.combine == "add":
             return how.term in ON_VECTORS
         return how.combine in ("max", "min") and how.term in (None, magnitude)
+
+
+class Spread(NamedTuple):
+    """The variance of the row `of` with ``count - correction`` for the count, or its root: one number a row, `to`."""
+
+    correction: float
+    root: bool
+    of: Any
+    to: Any
 
 
 class Shares(NamedTuple):
@@ -102,7 +114,13 @@ class _Layout(NamedTuple):
     ndim: int
 
 
-def grid_of(shape: tuple[int, ...], axes: tuple[int, ...], dtype: np.dtype) -> Grid | None:
+def is_spread_whole(shape: tuple[int, ...], axes: tuple[int, ...], dtype: np.dtype) -> bool:
+    """Whether variances of arrays in C order over their last dimensions are found by rows, each in one piece."""
+    grid = grid_of(shape, axes, dtype, GRAIN_OF_SPREADS)
+    return grid is not None and grid.pieces == 1 and grid.length >= IN_VECTORS_FROM
+
+
+def grid_of(shape: tuple[int, ...], axes: tuple[int, ...], dtype: np.dtype, grain: int = GRAIN) -> Grid | None:
     """How a reduction of arrays in C order over their last dimensions is cut; None for other dimensions."""
     ndim = len(shape)
     if not axes or sorted(axes) != list(range(ndim - len(axes), ndim)) or not tier.compiles() or 0 in shape:
@@ -112,7 +130,7 @@ def grid_of(shape: tuple[int, ...], axes: tuple[int, ...], dtype: np.dtype) -> G
         strides.insert(0, step)
         step *= n
     layout: Any = _Layout(shape, tuple(strides), dtype.itemsize, ndim)
-    found = fold(layout, axes, False, GRAIN)
+    found = fold(layout, axes, False, grain)
     if found is None or found.copied is not None or found.cut.loop != "rows":
         return None
     _, _, pieces, runs, per_run, _, _, _, r0, r1, _ = found.cut.numbers
@@ -191,7 +209,7 @@ def _rows_made(stage: Any) -> tuple[Any, ...]:
     """The values of a stage that are rows."""
     if isinstance(stage, Map):
         return stage.to
-    return () if isinstance(stage, Total) else (stage.to,)
+    return () if isinstance(stage, (Total, Spread)) else (stage.to,)
 
 
 class _Writing:
@@ -202,7 +220,8 @@ class _Writing:
         self.kind = float64 if dtype.itemsize == 8 else float32
         self.scope: dict[str, Any] = {
             "__name__": __name__, "block_of": block_of, "joined": joined, "finished": finished, "softmax_row": softmax_row,
-            "normalize_row": normalize_row, "independent": independent, "rolled": rolled, "local": local,
+            "normalize_row": normalize_row, "spread_of_row": spread_of_row, "float64": float64, "independent": independent,
+            "rolled": rolled, "local": local,
         }  # fmt: skip
         self.constants: dict[str, Any] = {"KIND": self.kind, "BLOCK": BLOCK, "PIECES": grid.pieces > 1}
         self.given = {name: f"a{i}" for i, name in enumerate(places)}
@@ -274,6 +293,14 @@ class _Writing:
             return end
         if isinstance(stage, Total):
             self._blocks([stage], None, lambda total: self.pointers[total.of] + " + at")
+        elif isinstance(stage, Spread):
+            self.body += [
+                f"free{k} = max(float64(count) - {float(stage.correction)!r}, 0.0)",
+                f"r{k} = spread_of_row({self.pointers[stage.of]}, size, free{k}, KIND, {stage.root})",
+            ]
+            self.numbers[stage.to] = f"r{k}"
+            if stage.to in self.outs:
+                self.body.append(f"{self.outs[stage.to]}[row] = r{k}")
         elif isinstance(stage, Shares):
             source = self.pointers[stage.of]
             stored = not stage.logs

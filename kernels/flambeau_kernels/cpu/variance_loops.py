@@ -4,7 +4,8 @@ A block is read twice while it is in the nearest cache: for its mean, and for th
 `m` values merge exactly: with ``d`` the difference of the means, the sum of squares grows by ``d**2 * n * m / (n + m)``
 (Chan, Golub, LeVeque 1979, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances").
 
-rows     blocks of 1024 neighbours.
+rows     blocks of `sums.CACHED` neighbours, whose order of sums is written down in `sums.py`; of rows that are too short for vectors
+         blocks of 1024, in any order.
 columns  blocks of eight rows of a strip of columns. Narrow matrices are read as if several rows were one.
 """
 
@@ -15,14 +16,17 @@ from collections.abc import Callable
 import numpy as np
 
 from flambeau_kernels.engine.language import flags, float32, float64, independent, kernel, local, widened
+from flambeau_kernels.vocabulary import sqrt
 
+from . import sums
 from ._folds import STRIP, Cut, dense, fold
 from ._walk import row_at, strip_at
 
-__all__ = ["plan"]
+__all__ = ["GRAIN", "IN_VECTORS_FROM", "plan", "spread_of_row"]
 
 GRAIN = 65536
 BLOCK = 1024
+IN_VECTORS_FROM = 64  # elements of a row
 
 
 def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.ndarray, float], np.ndarray] | None:
@@ -36,7 +40,8 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
     whole = cut.pieces == 1
     to = a.dtype if whole else double
     constants = {"KIND": float64 if a.dtype == double else float32, "WHOLE": whole}
-    form = _LOOPS[cut.loop].form((a.dtype, to, double, float, *[int] * len(cut.numbers)), constants)
+    loop = vector_rows if cut.loop == "rows" and cut.numbers[9] >= IN_VECTORS_FROM else _LOOPS[cut.loop]
+    form = loop.form((a.dtype, to, double, float, *[int] * len(cut.numbers)), constants)
     nothing = np.empty(0)
     result = a.dtype
 
@@ -110,6 +115,33 @@ def rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1
             out[item] = total
             means[item] = mean
         item += 1
+
+
+@kernel(in_vectors=True)
+def vector_rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, WHOLE):
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    while item < last:
+        p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
+        mean, total = sums.moments_of(p + (from0 * run + from1), to1 - from1, KIND)
+        count = float64(to1 - from1)
+        for k in range(from0 + 1, to0):
+            mean_here, total_here = sums.moments_of(p + (k * run + from1), to1 - from1, KIND)
+            mean, total = sums.merged(count, mean, total, float64(to1 - from1), mean_here, total_here)
+            count += float64(to1 - from1)
+        if WHOLE:
+            out[item] = widened(out)(total / free)
+        else:
+            out[item] = total
+            means[item] = mean
+        item += 1
+
+
+def spread_of_row(p, n, free, KIND, ROOT):
+    """The variance of a row, or with ROOT its root, with `free` for the count: what `vector_rows` computes of a row in one piece."""
+    _, total = sums.moments_of(p, n, KIND)
+    made = KIND(total / free)
+    return sqrt(made) if ROOT else made
 
 
 @kernel

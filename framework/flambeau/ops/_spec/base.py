@@ -184,7 +184,7 @@ class Op:
         # ``fn(*arrays, then, beside)``: `then` of each element of the result and of `beside`, an array of the result's shape or None, in
         # one pass and with the bits of two; None for calls that it does not take. Such an op neither fails by values nor has side effects.
         self.finished_by: Any = None
-        self.rounds_as_its_parts = False  # whether a composition has the bits of what it is made of, an op with `finished_by` among it
+        self.rounds_as_its_parts = False  # whether a composition has the bits of what it is made of, be it a product or several reductions
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None
         self._method: Any = None

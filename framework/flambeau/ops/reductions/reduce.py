@@ -26,6 +26,7 @@ from .._spec import (
     METHOD,
     OPS,
     OUT,
+    InRows,
     aligned,
     bool_dtype,
     check_nonempty,
@@ -501,6 +502,20 @@ def _plan_spread(op: Any, root: bool) -> None:
 _plan_spread(variance, False)
 
 
+def _spread_in_rows(root: bool) -> Any:
+    def rows_of(input, dims, correction, keepdim):
+        from flambeau_kernels.cpu.row_programs import Spread, is_spread_whole
+
+        if input.dtype not in (dtypes.float32, dtypes.float64) or not is_spread_whole(tuple(input.shape), dims, input.dtype.numpy):
+            return None
+        return InRows(dims, lambda name, to, moments: Spread(correction, root, name("input"), to))
+
+    return rows_of
+
+
+variance.by_rows(_spread_in_rows(False))
+
+
 @variance.vjp_on_arrays
 def _variance_raw(grad, input, dims, correction, keepdim):
     n, x = count_of(input.shape, dims), widen(input)
@@ -628,6 +643,7 @@ def where_tensor(condition: Tensor, x: Any, y: Any) -> Tensor:
 
 
 _plan_spread(deviation, True)
+deviation.by_rows(_spread_in_rows(True))
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced")
@@ -656,6 +672,7 @@ def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 
 
 var_mean.plan(_few_spread_and_mean(False))
+var_mean.rounds_as_its_parts = True
 
 
 @composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
@@ -671,6 +688,7 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
 
 
 std_mean.plan(_few_spread_and_mean(True))
+std_mean.rounds_as_its_parts = True
 
 
 def _mean_of(input: Tensor, dim: Any, keepdim: bool) -> Tensor:
