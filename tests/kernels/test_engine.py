@@ -371,7 +371,8 @@ def test_a_file_beside_the_program_that_hides_a_module_of_python_is_named_when_i
 
 def test_struct_mismatch_falls_back_to_ctypes_calls():
     run_python("from flambeau_kernels.engine import native\nnative.struct_matches = lambda: False\n"
-               + LAUNCH + "assert go() and go()")
+               + LAUNCH + "from flambeau_kernels.engine import journal\nbefore = journal.count()\nassert go() and go()\n"
+               "assert [name for name, _ in journal.since(before)][-1].startswith('loop twice')")
 
 
 def test_show_kernels_prints_the_named_kernel_once():

@@ -88,12 +88,12 @@ def why_none() -> str | None:
 
 def limit_from_environment() -> int:
     """Bytes of freed memory to keep at most: FLAMBEAU_KEEP_MEMORY, or 512 MB."""
-    said = os.environ.get("FLAMBEAU_KEEP_MEMORY", "").strip()
-    if not said:
+    text = os.environ.get("FLAMBEAU_KEEP_MEMORY", "").strip()
+    if not text:
         return 512 << 20
-    if not said.isdigit():
-        raise ValueError(f"FLAMBEAU_KEEP_MEMORY: expected a number of bytes, got {said!r}")
-    return int(said)
+    if not text.isdigit():
+        raise ValueError(f"FLAMBEAU_KEEP_MEMORY: expected a number of bytes, got {text!r}")
+    return int(text)
 
 
 def trim() -> None:

@@ -55,10 +55,10 @@ def form(kernel: Kernel, types: tuple[Any, ...], constants: dict[str, Any]) -> A
 def _account(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> str:
     """The kernel with its source, and the types it was compiled for."""
     code = kernel.function.__code__
-    said = ", ".join(f"{name}: {t if isinstance(t, str) else t.__name__}" for name, t in types.items())
+    text = ", ".join(f"{name}: {t if isinstance(t, str) else t.__name__}" for name, t in types.items())
     chosen = "".join(f", {name}={getattr(value, 'name', value)}" for name, value in constants.items())
     file = "/".join(code.co_filename.replace(os.sep, "/").split("/")[-3:])
-    return f"kernel {kernel.name}({said}{chosen}), {file}:{code.co_firstlineno}"
+    return f"kernel {kernel.name}({text}{chosen}), {file}:{code.co_firstlineno}"
 
 
 def address(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> int:
@@ -94,8 +94,9 @@ def _level(kernel: Kernel) -> int:
 
 def _facts(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> str:
     """Text that changes whenever the code of this form of the kernel would."""
-    said = {name: t if isinstance(t, str) else t.__name__ for name, t in types.items()}
-    facts = (description(kernel.function), kernel.aliased, said, sorted((k, described(v)) for k, v in constants.items()), _sources())
+    names_of_types = {name: t if isinstance(t, str) else t.__name__ for name, t in types.items()}
+    values = sorted((k, described(v)) for k, v in constants.items())
+    facts = (description(kernel.function), kernel.aliased, names_of_types, values, _sources())
     return "|".join(map(repr, facts))
 
 

@@ -73,7 +73,7 @@ MOST_ENTRIES, MOST_KEYS = 16, 256                     # combinations of dtypes a
 _EXACT = 1 << 53                                      # integers up to here are doubles
 
 
-class _Taught:
+class _Entries:
     """A formula's builtins' head and entries, by what they are for."""
 
     __slots__ = ("entries", "head")
@@ -90,7 +90,7 @@ class _Taught:
         self.head[ALONE] = pool.alone()
 
 
-_taught: weakref.WeakKeyDictionary[Formula, _Taught] = weakref.WeakKeyDictionary()
+_learned: weakref.WeakKeyDictionary[Formula, _Entries] = weakref.WeakKeyDictionary()
 
 
 def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype) -> None:
@@ -103,7 +103,7 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
     if way is None:
         return
     key = tuple(a.dtype if a.__class__ is np.ndarray else a.__class__ for a in inputs)
-    known = _taught.get(formula)
+    known = _learned.get(formula)
     plain = _are_plain((*(a for a in inputs if a.__class__ is np.ndarray), out))
     if known is not None and (key, way) in known.entries:
         if not plain and not known.head[LAYOUT]:
@@ -112,7 +112,7 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
     if pyabi.problem() is not None or llvm.available() is not None:
         return
     if known is None:
-        known = _taught[formula] = _Taught()
+        known = _learned[formula] = _Entries()
     if not plain:                                     # which costs twice as much to compile as most formulas
         known.head[LAYOUT] = direct_layout.address()
     entry = next((e for other in _WAYS if (e := known.entries.get((key, other))) is not None), None)
@@ -227,10 +227,10 @@ _dtypes: dict[int, np.dtype] = {}                     # whose addresses are in e
 
 def forget() -> None:
     """Let every formula answer None again; for another choice of backend."""
-    for formula, known in list(_taught.items()):
+    for formula, known in list(_learned.items()):
         formula.direct = formula.direct_ = formula.enter = refuse
         known.head[COUNT] = 0
-    _taught.clear()
+    _learned.clear()
 
 
 flambeau_kernels.plans_kept_elsewhere.append(forget)

@@ -101,6 +101,7 @@ def new_builtin():
 
 def _run_by_ctypes(table: np.ndarray, *arrays: np.ndarray) -> None:
     pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+    journal.note(table, int(table[CHUNKS]))
     _execute()(table.ctypes.data, pointers)
 
 

@@ -37,8 +37,8 @@ def run(function: FunctionType, chunks: int, args: dict[str, Any], constants: di
         args: the parameters after the first by name: contiguous arrays of the device, ints and floats.
     """
     types = {name: type(a) if isinstance(a, (int, float)) else a.dtype.name for name, a in args.items()}
-    said = sorted((k, call.described(v)) for k, v in constants.items())
-    key = repr((call.description(function), [(k, str(t)) for k, t in types.items()], said))
+    constant_values = sorted((k, call.described(v)) for k, v in constants.items())
+    key = repr((call.description(function), [(k, str(t)) for k, t in types.items()], constant_values))
     kernel = _kernels.get(key)
     if kernel is None:
         kernel = _kernels[key] = device_kernel(function, types, constants)

@@ -44,8 +44,8 @@ def value(text: str, llvm: str) -> str:
         return {"true": "True", "false": "False"}[text]
     if llvm in ("float", "double"):
         number = struct.unpack("<d", struct.pack("<Q", int(text, 16)))[0] if text.startswith("0x") else float(text)
-        said = repr(number) if math.isfinite(number) else "np.nan" if math.isnan(number) else "np.inf" if number > 0 else "-np.inf"
-        return f"np.{NUMPY[llvm]}({said})"
+        decimal = repr(number) if math.isfinite(number) else "np.nan" if math.isnan(number) else "np.inf" if number > 0 else "-np.inf"
+        return f"np.{NUMPY[llvm]}({decimal})"
     number, bits = int(text), int(llvm[1:])
     # A constant of an unsigned kind, as the signed number of the same bits.
     return f"np.{NUMPY[llvm]}({number - (1 << bits) if number >= 1 << (bits - 1) else number})"

@@ -167,20 +167,20 @@ class PythonCode(Code):
         memory = [line.replace(line.split()[0], _place(line.split()[0][1:]), 1) for line in self.memory]
         memory += [f"  {_place(name)} = alloca {self.kinds.get(name) or self.kinds['%' + name]}" for name in sorted(held)]
         intrinsics: dict[str, Any] = {}
-        said: list[str] = []
+        comments: list[str] = []
         lines = [f"def {symbol}(chunk, arguments):"]
         if memory:
-            self._write("memory", [], memory, [], True, intrinsics, said)
+            self._write("memory", [], memory, [], True, intrinsics, comments)
             lines.append("    memory()")
         for one in self.text:
             if isinstance(one, Run):
-                self._call(one, wanted, left, intrinsics, lines, said)
+                self._call(one, wanted, left, intrinsics, lines, comments)
             else:
                 lines.append("    " * one[0] + one[1])
-        return Function(symbol, "\n".join(lines) + "\n", intrinsics, "\n".join(said))
+        return Function(symbol, "\n".join(lines) + "\n", intrinsics, "\n".join(comments))
 
     def _call(
-        self, run: Run, wanted: set[str], left: set[str], intrinsics: dict[str, Any], lines: list[str], said: list[str]
+        self, run: Run, wanted: set[str], left: set[str], intrinsics: dict[str, Any], lines: list[str], comments: list[str]
     ) -> None:
         """Write the call of what has the instructions of `run`."""
         used = _used(run, wanted)
@@ -196,18 +196,19 @@ class PythonCode(Code):
         if not body:
             return
         name = f"part{len(intrinsics)}"
-        self._write(name, inputs, body, list(run.asked), False, intrinsics, said)
+        self._write(name, inputs, body, list(run.asked), False, intrinsics, comments)
         call = f"{name}({', '.join(n[1:] for n in inputs)})"
         to = ", ".join(n[1:] for n in run.asked)
         lines.append("    " * run.indent + (f"{to} = {call}" if to else call))
 
     def _write(
-        self, name: str, inputs: list[str], body: list[str], outs: list[str], at_entry: bool, intrinsics: dict[str, Any], said: list[str]
+        self, name: str, inputs: list[str], body: list[str], outs: list[str], at_entry: bool, intrinsics: dict[str, Any],
+        comments: list[str],
     ) -> None:
         kinds = {n: self.kinds.get(n) or "i64" for n in (*inputs, *outs)}
         intrinsics[name] = intrinsic(name, [(n, kinds[n]) for n in inputs], body, self.needs, [(n, kinds[n]) for n in outs], at_entry)
         head = f"# {name}({', '.join(f'{kinds[n]} {n}' for n in inputs)}) -> {', '.join(outs)}"
-        said += [head, *(f"# {line}" for line in body), ""]
+        comments += [head, *(f"# {line}" for line in body), ""]
 
 
 _MEMORY = re.compile(r"%memory\d+\b")

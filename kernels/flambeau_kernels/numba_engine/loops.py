@@ -147,5 +147,5 @@ class _Loop:
         self, name: str, inputs: Sequence[tuple[str, str]], lines: list[str], needs: Iterable[str], outs: list[tuple[str, str]]
     ) -> None:
         self.intrinsics[name] = intrinsic(name, inputs, lines, needs, outs)
-        said = ", ".join(f"{llvm} {n}" for n, llvm in inputs)
-        self.lines += [f"# {name}({said})", *(f"# {line}" for line in lines), ""]
+        operands = ", ".join(f"{llvm} {n}" for n, llvm in inputs)
+        self.lines += [f"# {name}({operands})", *(f"# {line}" for line in lines), ""]
