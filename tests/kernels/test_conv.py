@@ -10,7 +10,7 @@ import pytest
 
 import flambeau_kernels
 from flambeau_kernels import engines
-from flambeau_kernels.cpu import conv
+from flambeau_kernels.cpu import conv, tier
 from flambeau_kernels.cpu.conv import arrays, compiled, direct, tiles, winograd
 from flambeau_kernels.cpu.layout import is_last
 from flambeau_kernels.engine import llvm, pool
@@ -42,6 +42,10 @@ CASES = {
     "depthwise two strides": ((2, 3, 11, 37), (3, 1, 3, 4), (1, 2), (2, 1), (1, 1), 3),
     "depthwise other strides": ((2, 3, 11, 37), (3, 1, 3, 4), (2, 1), (2, 1), (1, 1), 3),
     "depthwise narrow": ((3, 5, 7, 7), (5, 1, 7, 7), (1, 1), (3, 3), (1, 1), 5),
+    "depthwise of many channels narrow": ((5, 32, 7, 7), (32, 1, 7, 7), (1, 1), (3, 3), (1, 1), 32),
+    "depthwise of many channels 3x3": ((2, 48, 5, 8), (48, 1, 3, 3), (1, 1), (1, 1), (1, 1), 48),
+    "depthwise of many channels unpadded": ((1, 16, 9, 8), (16, 1, 5, 4), (1, 1), (0, 0), (1, 1), 16),
+    "depthwise of many channels padded more": ((3, 16, 7, 6), (16, 1, 3, 5), (1, 1), (4, 5), (1, 1), 16),
     "depthwise far apart": ((2, 3, 19, 37), (3, 1, 3, 3), (1, 1), (2, 3), (3, 3), 3),
     "depthwise bands": ((1, 2, 301, 71), (2, 1, 3, 3), (1, 1), (1, 1), (1, 1), 2),
     "depthwise bands at stride 2": ((1, 2, 501, 81), (2, 1, 3, 3), (2, 2), (1, 1), (1, 1), 2),
@@ -272,6 +276,19 @@ def test_bfloat16_is_multiplied_in_pairs_by_the_processors_instruction_and_not_b
     run = compiled.chosen(x, w, made, stride, padding, dilation, groups, False)
 
     assert (isinstance(run, direct.Direct) and run.source.pairs) == has
+
+
+@pytest.mark.skipif(not tier.compiles(), reason="no compiler")
+def test_depthwise_convolutions_of_planes_of_7_by_7_do_not_slide_along_rows_that_fill_half_a_vector(monkeypatch):
+    x, w, b, settings = operands("depthwise of many channels narrow", np.float32)
+    wanted = three_maps("depthwise of many channels narrow")
+    compiled.forget()
+    monkeypatch.setattr(compiled.slide, "Sliding", None)
+
+    y = conv.convolve(x, w, *settings, b)
+
+    np.testing.assert_array_equal(y, wanted[0])
+    np.testing.assert_array_equal(conv.convolve_input(y, w, x.shape[2:], *settings), wanted[1])
 
 
 def test_the_numpy_backend_compiles_nothing(monkeypatch):

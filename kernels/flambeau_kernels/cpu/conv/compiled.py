@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import depthwise, direct, few, slide, slide_last, tiles, weight, winograd
+from . import depthwise, direct, few, slide, slide_last, slide_small, tiles, weight, winograd
 from .arrays import is_half
 from .direct import Direct, in_pairs, wide_kind
 from .walk import Ints
@@ -119,6 +119,8 @@ def _single_channels(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, di
         by: Any = None
         if slide_last.pays(x, w):
             by = slide_last.Sliding(x, w, made, stride, before, dilation)
+        elif slide_small.pays(x, w, made, stride, before, dilation):
+            by = slide_small.Sliding(x, w, made, before)
         elif slide.pays(x, made, w.shape[2:], stride, before, dilation):
             by = slide.Sliding(x, w, made, stride, before, dilation)
         elif depthwise.rows_of_band(w, made, stride, dilation):

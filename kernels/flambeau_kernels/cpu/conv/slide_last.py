@@ -1,6 +1,7 @@
 """Convolutions of single channels whose images have their channels last in memory: vectors along channels.
 
-The results of some neighbouring positions are computed together, so that weights, ``[tap][channel]``, are read once for them.
+The results of some neighbouring positions, or of a whole row of a narrow image, are computed together, so that weights,
+``[tap][channel]``, are read once for them.
 Sums go over taps in the order of `slide.py`, so that a layout does not change results.
 """
 
@@ -24,6 +25,7 @@ from flambeau_kernels.engine.language import (
 )
 
 from ..layout import is_last
+from ..register_tiles import registers
 from .slide import lane_count
 from .walk import Ints
 
@@ -79,6 +81,37 @@ def together(image, weight, bias, out, y, x, first, last, geometry, COUNT, TAPS,
         store(out, B * channels, acc[B])
 
 
+def whole_row(image, weight, bias, out, y, first, last, channels, WIDTH, MADE, TAPS, PAD, ROOM):
+    """A vector of channels of all MADE results of a row, ROOM of them at a time, at step 1, of images WIDTH wide.
+
+    Args:
+        y: the row that the first tap along y reads; taps along y go from `first` to `last`.
+    """
+    for BEGIN in unroll(range(0, MADE, ROOM)):
+        COUNT = min(ROOM, MADE - BEGIN)
+        part_of_row(image, weight, bias, out + BEGIN * channels, y, first, last, channels, WIDTH, COUNT, TAPS, PAD - BEGIN)
+
+
+def part_of_row(image, weight, bias, out, y, first, last, channels, WIDTH, COUNT, TAPS, PAD):
+    """Each element is read once for all the results that it belongs to."""
+    KIND = widened(bias)
+    N = lanes(KIND)
+    acc, held = local(vector(KIND, N), COUNT), local(vector(KIND, N), TAPS)
+    for B in unroll(range(COUNT)):
+        acc[B] = load(bias, 0, N)
+    for t in rolled(range(first, last)):
+        line, w = image + (y + t) * WIDTH * channels, weight + t * TAPS * channels
+        for S in unroll(range(TAPS)):
+            held[S] = load(w, S * channels, N)
+        for D in unroll(range(max(0, -PAD), min(WIDTH, COUNT + TAPS - 1 - PAD))):
+            value = load(line, D * channels, N)
+            for S in unroll(range(TAPS)):
+                if D + PAD - S >= 0 and D + PAD - S < COUNT:
+                    acc[D + PAD - S] = multiply_add(value, held[S], acc[D + PAD - S])
+    for B in unroll(range(COUNT)):
+        store(out, B * channels, acc[B])
+
+
 def at_the_edge(image, weight, bias, out, y, x, first, last, geometry):
     """A vector of channels of one position, whose window may reach out of the image along x."""
     N = lanes(widened(bias))
@@ -96,17 +129,17 @@ def at_the_edge(image, weight, bias, out, y, x, first, last, geometry):
 
 
 @kernel(in_vectors=True)
-def slide_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT, ACROSS):
+def slide_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT, ACROSS, WHOLE):
     N = lanes(widened(bias))
     channels, made = geometry[CHANNELS], geometry[OUT_WIDTH]
     begin = chunk * geometry[PER_CHUNK]
     # The positions whose windows are inside the image along x.
     reach = (geometry[TAPS_X] - 1) * geometry[DILATION_X]
     inside = min((max(geometry[PAD_X], 0) + geometry[STEP_X] - 1) // geometry[STEP_X], made)
-    room = geometry[WIDTH] + geometry[PAD_X] - reach
+    left = geometry[WIDTH] + geometry[PAD_X] - reach
     outside = inside
-    if room > 0:
-        outside = max(inside, min((room - 1) // geometry[STEP_X] + 1, made))
+    if left > 0:
+        outside = max(inside, min((left - 1) // geometry[STEP_X] + 1, made))
     if outside - inside < ACROSS:
         outside = inside
     # Of one vector of channels after the other, so that rows stay in the first cache until all results that need them are made.
@@ -120,19 +153,34 @@ def slide_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT, ACROSS):
             source = x + (image * geometry[HEIGHT] * geometry[WIDTH] * channels + c)
             to = out + (row * made * channels + c)
             first, last = taps_of_rows(y, geometry)
-            for j in rolled(range(inside)):
-                at_the_edge(source, w, b, to + j * channels, y, j, first, last, geometry)
-            for j in rolled(range(inside, outside, ACROSS)):
-                # The last ones together may be made twice, to the same bits.
-                here = min(j, outside - ACROSS)
-                together(source, w, b, to + here * channels, y, here, first, last, geometry, ACROSS, TAPS, FLAT)
-            for j in rolled(range(outside, made)):
-                at_the_edge(source, w, b, to + j * channels, y, j, first, last, geometry)
+            if WHOLE:
+                IN_ROW, MADE, PAD, ROOM = WHOLE
+                whole_row(source, w, b, to, y - geometry[PAD_Y], first, last, channels, IN_ROW, MADE, TAPS, PAD, ROOM)
+            else:
+                for j in rolled(range(inside)):
+                    at_the_edge(source, w, b, to + j * channels, y, j, first, last, geometry)
+                for j in rolled(range(inside, outside, ACROSS)):
+                    # The last ones together may be made twice, to the same bits.
+                    here = min(j, outside - ACROSS)
+                    together(source, w, b, to + here * channels, y, here, first, last, geometry, ACROSS, TAPS, FLAT)
+                for j in rolled(range(outside, made)):
+                    at_the_edge(source, w, b, to + j * channels, y, j, first, last, geometry)
 
 
 def pays(x: Any, w: Any) -> bool:
     """Whether `x` is laid out like that and channels fill a vector."""
     return len(w) == x.shape[1] and x.ndim == 4 and x.shape[1] >= lane_count(x.dtype) and is_last(x)
+
+
+def is_narrow(width: int, made: int) -> bool:
+    """Whether rows are computed as a whole; where they fill a vector, there are as fast ways."""
+    return max(width, made) < 16
+
+
+def room(made: int, taps: int) -> int:
+    """As many results of a row as there are registers for beside its taps and an element, or less, so that parts are about equal."""
+    parts = -(-made // (registers()[1] - taps - 1))
+    return -(-made // parts)
 
 
 class Sliding:
@@ -148,7 +196,10 @@ class Sliding:
         self.geometry = np.array([c, n * made[0], per_chunk, out_height, height, *of_y, *of_x])
         self.constants = np.zeros(c, self.kind)
         taps = w.shape[3] if w.shape[3] <= MOST_TAPS else 0
-        constants = {"TAPS": taps, "FLAT": bool(taps) and stride[1] == dilation[1] == 1, "ACROSS": 8 if lane_count(self.kind) > 8 else 6}
+        flat = bool(taps) and stride[1] == dilation[1] == 1
+        whole = flat and max(*stride, *dilation) == 1 and is_narrow(x.shape[3], made[1])
+        constants = {"TAPS": taps, "FLAT": flat, "ACROSS": 8 if lane_count(self.kind) > 8 else 6,
+                     "WHOLE": (x.shape[3], made[1], padding[1], room(made[1], taps)) if whole else ()}  # fmt: skip
         self.run = slide_last.form((x.dtype, self.kind, self.kind, x.dtype, np.dtype(np.int64)), constants)
 
     def __call__(self, x: Any, w: Any, bias: Any) -> np.ndarray:
