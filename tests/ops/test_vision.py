@@ -262,7 +262,7 @@ def _images_and_points(dtype, special=False):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border"])
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("special", [False, True])
@@ -301,15 +301,25 @@ def test_gradients_of_one_operand_and_of_any_number_of_channels(channels):
         assert given[1 - wanted].grad is None
 
 
-def test_looked_up_points_differentiate_again():
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_looked_up_points_differentiate_again(mode):
     numbers = np.random.default_rng(0)
     images, points = numbers.standard_normal((1, 4, 7, 9)), numbers.random((1, 33, 32, 2)) * 2 - 1
     made = []
-    for way in (1, 4):                                # a quarter of the points goes by the composition
+    for way in (1, 32):                               # a row of the points goes by the composition
         x, at = fb.from_numpy(images).requires_grad_(), fb.from_numpy(points).requires_grad_()
-        parts = [fb.nn.functional.grid_sample(x * 2, part, align_corners=False) for part in at.chunk(way, 1)]
+        parts = [fb.nn.functional.grid_sample(x * 2, part, mode, align_corners=False) for part in at.chunk(way, 1)]
         first = fb.autograd.grad(fb.cat(parts, 2).square().sum(), (x, at), create_graph=True)
         made.append(fb.autograd.grad(first[0].square().sum() + first[1].square().sum(), (x, at)))
 
     for one, other in zip(*made, strict=True):
         assert fb.allclose(one, other, rtol=1e-9)
+
+
+@pytest.mark.skipif(not tier.compiles(), reason="no compiler")
+def test_bicubic_points_are_recorded_as_one_operation_and_not_as_a_composition():
+    image = fb.ones(1, 3, 16, 16, requires_grad=True)
+
+    made = fb.nn.functional.grid_sample(image, fb.zeros(1, 16, 16, 2), "bicubic", align_corners=False)
+
+    assert made.grad_fn.name() == "GridSampler2DBackward0"

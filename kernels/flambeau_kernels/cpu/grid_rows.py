@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.engine.language import (
+    brief,
     broadcast,
     independent,
     int32,
@@ -28,6 +29,7 @@ from .twins import late
 __all__ = ["gradients", "looked_up", "planned", "with_gradients"]
 
 CHUNK = 4096  # looked-up elements, at least
+GRADIENTS_FROM = 4096  # neighbours looked at, from which gradients have kernels
 BLOCK = 64  # points whose neighbours are found before channels are gone through
 ZEROS, BORDER = 0, 1
 BILINEAR, NEAREST, BICUBIC = 0, 1, 2
@@ -76,33 +78,154 @@ def clipped(x, size, KIND, PADDING):
     return PADDING == BORDER and not (x > KIND(0) and x < KIND(size - 1))
 
 
+def cubic_slope(t, I, KIND):
+    """The derivative of `cubic_weight` by `t`."""
+    x = (t + KIND(1), t, KIND(1) - t, KIND(2) - t)[I]
+    if I == 1 or I == 2:
+        made = (KIND(3.75) * x - KIND(4.5)) * x
+    else:
+        made = (KIND(-2.25) * x + KIND(7.5)) * x - KIND(6)
+    return made if I < 2 else -made
+
+
+def four(x, k, at, weights, shown, size, row, KIND, PADDING):
+    """The four elements around a coordinate, as number `k` of a block: their places, `row` apart, weights, and 1 where they are there."""
+    first = floor(x)
+    for I in unroll(range(4)):
+        there = nearbyint(inside(first + KIND(I - 1), size, KIND, PADDING))
+        at[I * BLOCK + k] = int32(where(present(there, size, KIND), there, KIND(0))) * int32(row)
+        shown[I * BLOCK + k] = where(present(there, size, KIND), int32(1), int32(0))
+        weights[I * BLOCK + k] = cubic_weight(x - first, I, KIND)
+
+
+def at_column(b, columns, there, row_at, row_there, k, J, KIND):
+    """The element in column `J` of four, of the row at `row_at`: zero where there is none."""
+    return where((there[J * BLOCK + k] & row_there) != int32(0), b[row_at + columns[J * BLOCK + k]], KIND(0))
+
+
 @kernel
 def look_up_bicubic(chunk, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
-    """A point at a time: neighbours are looked up one after the other, each in all channels."""
+    """Blocks of points of an image at a time, these channel by channel, and four neighbours of a row after those of the row before."""
     KIND = widened(out)
     size = height * width
-    across, along = local(KIND, 4), local(KIND, 4)
-    for point in range(chunk * per, min(points, chunk * per + per)):
-        image = point // in_image
-        to = out + (image * channels * in_image + point % in_image)
+    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        to = out + (image * channels * in_image + first % in_image)
         a = x + image * channels * size
-        right, down = in_elements(grid[2 * point], width, KIND, ALIGN), in_elements(grid[2 * point + 1], height, KIND, ALIGN)
-        left, top = floor(right), floor(down)
-        u, v = right - left, down - top
-        for I in unroll(range(4)):
-            across[I] = cubic_weight(u, I, KIND)
-            along[I] = cubic_weight(v, I, KIND)
-        for i in range(4):
-            row = nearbyint(inside(top + KIND(i - 1), height, KIND, PADDING))
-            for j in range(4):
-                column = nearbyint(inside(left + KIND(j - 1), width, KIND, PADDING))
-                there = present(row, height, KIND) & present(column, width, KIND)
-                at = int64(place(row, column, height, width, KIND))
-                weight = along[i] * across[j]
-                for c in range(channels):
-                    value = a[c * size + at] if there else KIND(0)
-                    term = value * weight
-                    to[c * in_image] = term if i + j == 0 else to[c * in_image] + term
+        for k in brief(range(count)):
+            point = first + k
+            four(in_elements(grid[2 * point], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING)
+            four(in_elements(grid[2 * point + 1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING)
+        for c in rolled(range(channels)):
+            b, made = a + c * size, to + c * in_image
+            for i in rolled(range(4)):
+                row, times, there = rows + i * BLOCK, along + i * BLOCK, row_shown + i * BLOCK
+                begin = i == 0
+                for k in independent(range(count)):
+                    term = at_column(b, columns, column_shown, row[k], there[k], k, 0, KIND) * (times[k] * across[k])
+                    total = where(begin, term, made[k] + term)
+                    for J in unroll(range(1, 4)):
+                        value = at_column(b, columns, column_shown, row[k], there[k], k, J, KIND)
+                        total = total + value * (times[k] * across[J * BLOCK + k])
+                    made[k] = total
+        first += count
+
+
+@kernel
+def bicubic_grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, *, PADDING, ALIGN, SIDE):
+    """As `look_up_grad_image`, of sixteen neighbours."""
+    KIND = widened(out)
+    size = height * width
+    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    given = local(KIND, BLOCK * SIDE)
+    groups = (channels + SIDE - 1) // SIDE
+    image, begin = chunk // groups, chunk % groups * SIDE
+    count = min(SIDE, channels - begin)
+    a, g = out + (image * channels + begin) * size, grad + (image * channels + begin) * in_image
+    sums = work + chunk * size * SIDE
+    for i in rolled(range(size)):
+        store(sums, i * SIDE, broadcast(KIND(0), SIDE))
+    for i in rolled(range(BLOCK * SIDE)):
+        given[i] = KIND(0)
+    for first in rolled(range(0, in_image, BLOCK)):
+        many = min(BLOCK, in_image - first)
+        for c in rolled(range(count)):
+            row = g + (c * in_image + first)
+            for k in rolled(range(many)):
+                given[k * SIDE + c] = row[k]
+        for k in brief(range(many)):
+            place_of = grid + 2 * (image * in_image + first + k)
+            four(in_elements(place_of[0], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING)
+            four(in_elements(place_of[1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING)
+        for k in rolled(range(many)):
+            here = load(given, k * SIDE, SIDE)
+            for i in rolled(range(4)):
+                if row_shown[i * BLOCK + k] != int32(0):
+                    for J in unroll(range(4)):
+                        if column_shown[J * BLOCK + k] != int32(0):
+                            to = int64(rows[i * BLOCK + k] + columns[J * BLOCK + k]) * SIDE
+                            times = along[i * BLOCK + k] * across[J * BLOCK + k]
+                            store(sums, to, load(sums, to, SIDE) + here * broadcast(times, SIDE))
+    for first in rolled(range(0, size, BLOCK)):
+        many = min(BLOCK, size - first)
+        for c in rolled(range(count)):
+            row, column = a + (c * size + first), sums + (first * SIDE + c)
+            for i in rolled(range(many)):
+                row[i] = column[i * SIDE]
+
+
+@kernel
+def bicubic_grad_points(chunk, grad, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+    """As `look_up_grad_points`, of sixteen neighbours. Padding moves neighbours, not the point, whose derivative is never zero for it."""
+    KIND = widened(out)
+    size = height * width
+    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    along_slopes, across_slopes = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    to_right, to_down = local(KIND, BLOCK), local(KIND, BLOCK)
+    scale_x, scale_y = KIND(width - 1 if ALIGN else width) / KIND(2), KIND(height - 1 if ALIGN else height) / KIND(2)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        g = grad + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        for k in brief(range(count)):
+            point = first + k
+            right, down = in_elements(grid[2 * point], width, KIND, ALIGN), in_elements(grid[2 * point + 1], height, KIND, ALIGN)
+            four(right, k, columns, across, column_shown, width, 1, KIND, PADDING)
+            four(down, k, rows, along, row_shown, height, width, KIND, PADDING)
+            for I in unroll(range(4)):
+                across_slopes[I * BLOCK + k] = cubic_slope(right - floor(right), I, KIND)
+                along_slopes[I * BLOCK + k] = cubic_slope(down - floor(down), I, KIND)
+            to_right[k], to_down[k] = KIND(0), KIND(0)
+        for c in rolled(range(channels)):
+            b, given = a + c * size, g + c * in_image
+            for i in rolled(range(4)):
+                row, there = rows + i * BLOCK, row_shown + i * BLOCK
+                times, slope = along + i * BLOCK, along_slopes + i * BLOCK
+                for k in independent(range(count)):
+                    plain, sloped = KIND(0), KIND(0)
+                    for J in unroll(range(4)):
+                        value = at_column(b, columns, column_shown, row[k], there[k], k, J, KIND)
+                        plain = plain + value * across[J * BLOCK + k]
+                        sloped = sloped + value * across_slopes[J * BLOCK + k]
+                    to_right[k] = to_right[k] + given[k] * (times[k] * sloped)
+                    to_down[k] = to_down[k] + given[k] * (slope[k] * plain)
+        for k in rolled(range(count)):
+            out[2 * (first + k)] = to_right[k] * scale_x
+            out[2 * (first + k) + 1] = to_down[k] * scale_y
+        first += count
 
 
 def corners(right, down, k, at, weights, shown, height, width, KIND):
@@ -282,9 +405,8 @@ def look_up_grad_points(chunk, grad, x, grid, out, points, per, channels, height
 
 def with_gradients(shape: tuple[int, ...], grid: tuple[int, ...], dtype: np.dtype, mode: int) -> bool:
     """Whether there are kernels for the gradients of such images and points, and calls of them pay."""
-    if mode == BICUBIC or dtype.char not in "fd":
-        return False
-    return grid[1] * grid[2] * shape[0] * shape[1] >= CHUNK and compiles()
+    neighbours = (4, 1, 16)[mode]
+    return dtype.char in "fd" and neighbours * grid[1] * grid[2] * shape[0] * shape[1] >= GRADIENTS_FROM and compiles()
 
 
 def looked_up(x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool) -> np.ndarray:
@@ -318,14 +440,18 @@ def gradients(
         side = 64 // x.itemsize if channels > 4 else 4
         chunks = images * -(-channels // side)
         work = np.empty(chunks * height * width * side, x.dtype)
-        look_up_grad_image.run(chunks, grad, grid, to_image, work, *sizes, release=True, MODE=mode, SIDE=side, **constants)
+        if mode == BICUBIC:
+            bicubic_grad_image.run(chunks, grad, grid, to_image, work, *sizes, release=True, SIDE=side, **constants)
+        else:
+            look_up_grad_image.run(chunks, grad, grid, to_image, work, *sizes, release=True, MODE=mode, SIDE=side, **constants)
     if of_points:
         to_points = np.empty_like(grid)
         points, per = images * in_image, max(1, CHUNK // channels)
         if mode == NEAREST:
             to_points[...] = 0
         else:
-            look_up_grad_points.run(-(-points // per), grad, x, grid, to_points, points, per, *sizes, release=True, **constants)
+            by = bicubic_grad_points if mode == BICUBIC else look_up_grad_points
+            by.run(-(-points // per), grad, x, grid, to_points, points, per, *sizes, release=True, **constants)
     return to_image, to_points
 
 
