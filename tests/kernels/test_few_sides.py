@@ -61,7 +61,7 @@ def test_batches_and_right_sides_may_have_any_strides():
 
 
 def test_the_same_bits_on_any_number_of_threads():
-    a, b, _ = systems(64, 7, True, False, np.float32, (40,))
+    a, b, _ = systems(64, 4, True, False, np.float32, (40,))
     before, made = pool.get_num_threads(), []
     try:
         for threads in (1, 2, 4):
@@ -71,6 +71,13 @@ def test_the_same_bits_on_any_number_of_threads():
         pool.set_num_threads(before)
 
     assert made[0] == made[1] == made[2]
+
+
+def test_many_small_matrices_with_more_right_sides_are_left_to_vectors_of_these():
+    a, b, _ = systems(16, 5, True, False, np.float32, (40,))
+
+    assert few_sides.solution(a, b, True, False) is None
+    assert few_sides.solution(a, b[..., :4], True, False) is not None
 
 
 def test_a_zero_on_the_diagonal_gives_infinity():

@@ -30,7 +30,7 @@ from ..engine.language import (
     vector,
     widened,
 )
-from .few_rows import of_matrices
+from .few_rows import of_matrices, takes
 from .tier import compiles
 
 __all__ = ["planned", "solution"]
@@ -174,12 +174,14 @@ def triangular_sides(
 
 
 def solution(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> Any:
-    """``X`` with ``triangle(a) @ X == b``, by columns, of matrices whose batches are alike; None for those that are left to BLAS."""
+    """``X`` with ``triangle(a) @ X == b``, by columns, of matrices whose batches are alike; None for those that are left to others."""
     if b.dtype is not a.dtype or b.shape[-1] > MOST_SIDES or b.shape[:-1] != a.shape[:-1]:
         return None
     if a.ndim == 2:
         run = planned(a.shape, a.strides, b.shape, b.strides, a.dtype, upper, unit)
         return None if run is None else run(a, b)
+    if b.shape[-1] > SIDES and takes(a):              # whose vectors are right sides side by side
+        return None
     flat, right = of_matrices(a)[0], of_matrices(b)[0]
     run = planned(flat.shape, flat.strides, right.shape, right.strides, a.dtype, upper, unit)
     return None if run is None else run(flat, right).reshape(*b.shape[:-2], b.shape[-1], b.shape[-2]).swapaxes(-1, -2)
