@@ -30,6 +30,64 @@ fb.linalg.eig(fb.full((2, 2), float('nan')))
     RuntimeError: torch.linalg.eig: input tensor should not contain infs or NaNs.
 fb.linalg.svd(fb.full((2, 2), float('nan')))
     LinAlgError: linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values.
+F.conv2d(fb.ones(2, 4, 4), fb.ones(3, 3, 2, 2))
+    RuntimeError: Given groups=1, weight of size [3, 3, 2, 2], expected input[1, 2, 4, 4] to have 3 channels, but got 2 channels instead
+F.conv_transpose2d(fb.ones(1, 2, 3, 3), fb.ones(3, 2, 2, 2))
+    RuntimeError: Given transposed=1, weight of size [3, 2, 2, 2], expected input[1, 2, 3, 3] to have 3 channels, but got 2 channels
+F.conv2d(fb.ones(1, 2, 3, 3), fb.ones(4, 2, 2, 2), fb.ones(3))
+    RuntimeError: Given weight of size [4, 2, 2, 2], expected bias to be 1-dimensional with 4 elements, but got bias of size [3] instead
+F.conv2d(fb.ones(1, 2, 3, 1), fb.ones(3, 2, 2, 2), dilation=3, padding=1)
+    RuntimeError: Calculated padded input size per channel: (5 x 3). Kernel size: (4 x 4). Kernel size can't be greater than actual input
+F.conv_transpose2d(fb.ones(1, 2, 1, 1), fb.ones(2, 3, 1, 1), padding=1)
+    RuntimeError: Given input size per channel: (1 x 1). Calculated output size per channel: (-1 x -1). Output size is too small
+F.max_pool2d(fb.ones(3, 2, 1, 4), 2)
+    RuntimeError: Given input size: (2x1x4). Calculated output size: (2x0x2). Output size is too small
+F.pad(fb.ones(2), (1,))
+    RuntimeError: Padding length must be divisible by 2
+F.pad(fb.ones(2), (1, 1, 1, 1))
+    RuntimeError: Padding length should be less than or equal to two times the input dimension but got padding length 4 and input of
+F.softmax(fb.ones(2, dtype=fb.int64), 0)
+    NotImplementedError: not implemented for
+F.batch_norm(fb.ones(2, 3), fb.ones(2), fb.ones(2))
+    RuntimeError: running_mean should contain 3 elements not 2
+F.glu(fb.ones(3))
+    RuntimeError: Halving dimension must be even, but dimension 0 is size 3
+F.binary_cross_entropy_with_logits(fb.ones(2), fb.ones(3))
+    ValueError: Target size (torch.Size([3])) must be the same as input size (torch.Size([2]))
+fb.nn.LSTM(2, 3)(fb.ones(2, 2, 3))
+    RuntimeError: input.size(-1) must be equal to input_size. Expected 2, got 3
+fb.nn.RNNCell(2, 3)(fb.ones(2, 4))
+    RuntimeError: input has inconsistent input_size: got 4 expected 2
+fb.nn.GRUCell(2, 3)(fb.ones(2, 2), fb.ones(3, 3))
+    RuntimeError: Input batch size 2 doesn't match hidden0 batch size 3
+fb.nn.GRUCell(2, 3)(fb.ones(2, 2), fb.ones(2, 4))
+    RuntimeError: hidden0 has inconsistent hidden_size: got 4, expected 3
+fb.nn.GRUCell(2, 3)(fb.ones(2, 2, 2))
+    ValueError: GRUCell: Expected input to be 1D or 2D, got 3D instead
+fb.nn.utils.rnn.pack_padded_sequence(fb.ones(3, 2), fb.tensor([2, 3]))
+    RuntimeError: `lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass `enforce_sorted=False`
+fb.nn.utils.rnn.pack_padded_sequence(fb.ones(3, 2), fb.tensor([0, 3]), enforce_sorted=False)
+    RuntimeError: Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0
+fb.nn.utils.rnn.pack_padded_sequence(fb.ones(3, 2), fb.tensor([2, 2, 2]))
+    RuntimeError: Expected `len(lengths)` to be equal to batch_size, but got 3 (batch_size=2)
+fb.optim.SGD([], lr=1)
+    ValueError: optimizer got an empty parameter list
+fb.linalg.eigh(fb.full((3, 3), float('nan')))
+    LinAlgError: linalg.eigh: The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated
+fb.linalg.eigvalsh(fb.full((2, 3, 3), float('nan')))
+    LinAlgError: (Batch element 0): The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated
+fb.nn.functional.linear(fb.ones(2, 2, 3), fb.ones(4, 5))
+    RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x3 and 5x4)
+fb.nn.Linear(3, 4)(fb.ones(5))
+    RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x5 and 3x4)
+fb.nn.functional.linear(fb.ones(2, 3), fb.ones(5))
+    RuntimeError: size mismatch, got input (2), mat (2x3), vec (5)
+fb.nn.functional.linear(fb.ones(2, 3), fb.ones(4, 3), fb.ones(5))
+    RuntimeError: The expanded size of the tensor (4) must match the existing size (5) at non-singleton dimension 1.
+fb.nn.init.xavier_uniform_(fb.nn.LazyLinear(3).weight)
+    ValueError: Attempted to use an uninitialized parameter in
+fb.nn.parameter.UninitializedParameter().view(2)
+    ValueError: Attempted to use an uninitialized parameter in
 fb.linalg.lstsq(fb.ones(2, 2), fb.ones(3, 2))
     RuntimeError: torch.linalg.lstsq: input.size(-2) should match other.size(-2)
 fb.linalg.lu_factor(fb.zeros(2, 2))

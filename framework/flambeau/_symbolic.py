@@ -230,8 +230,12 @@ _SYMBOLIC = (SymInt, SymFloat, SymBool)
 
 
 def as_size(n: Any) -> Any:
-    """`n`, an int or a SymInt, or the int that it is to Python. Raises: TypeError if it is none."""
-    return n if n.__class__ is int or n.__class__ is SymInt else index(n)
+    """`n`, an int or a SymInt, or the int that it is to Python. Raises: TypeError if it is none, as a bool is to PyTorch."""
+    if n.__class__ is int or n.__class__ is SymInt:
+        return n
+    if n.__class__ is bool:
+        raise TypeError(f"a size must be int, not bool: {n}")
+    return index(n)
 
 
 def slice_bounds(key: slice, n: Any) -> tuple[Any, Any, int]:

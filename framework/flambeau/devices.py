@@ -215,7 +215,7 @@ def _as_ints(items: tuple[Any, ...]) -> tuple[int, ...]:
     made = []
     for at, item in enumerate(items):
         try:
-            made.append(as_size(item))
+            made.append(as_size(int(item) if item.__class__ is bool else item))
         except TypeError:
             raise TypeError(
                 f"torch.Size() takes an iterable of 'int' (item {at} is '{type(item).__name__}')"

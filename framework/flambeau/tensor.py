@@ -1107,9 +1107,11 @@ def wrap_dim(dim: int, ndim: int) -> int:
     span = ndim or 1
     if dim.__class__ is not int:
         try:
-            dim = as_index(dim)
+            given, dim = dim, as_index(dim)
         except TypeError:
-            raise TypeError(f"dim must be an int, not {type(dim).__name__}") from None
+            raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}") from None
+        if isinstance(given, bool):
+            raise TypeError("argument 'dim' must be int, not bool")
     if not -span <= dim < span:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
     return dim + span if dim < 0 else dim

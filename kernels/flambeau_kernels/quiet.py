@@ -7,12 +7,13 @@ variable, which can be set to what they were once.
 from __future__ import annotations
 
 import contextvars
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
 
-__all__ = ["ignore_fp_flags", "restore_fp_flags"]
+__all__ = ["ignore_fp_flags", "quietly", "restore_fp_flags"]
 
 
 def _ignoring() -> tuple[Any, Any]:
@@ -40,3 +41,17 @@ def _leave(state: Any) -> None:
 # ``token = ignore_fp_flags()`` ignores floating-point errors on this thread until ``restore_fp_flags(token)``.
 ignore_fp_flags = _enter if _variable is None else partial(_variable.set, _value)
 restore_fp_flags = _leave if _variable is None else _variable.reset
+
+
+def quietly(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` without warnings of floating-point errors."""
+
+    @wraps(fn)
+    def quiet(*args: Any) -> Any:
+        token = ignore_fp_flags()
+        try:
+            return fn(*args)
+        finally:
+            restore_fp_flags(token)
+
+    return quiet

@@ -416,6 +416,19 @@ def test_gamma_poisson_and_binomial_are_pytorchs(dtype, size, top):
 
 
 @needs_torch
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gamma_numbers_of_what_is_no_shape_end(dtype):
+    values = np.array([np.nan, 2, -1, 0.5, -np.inf, 3, np.inf, -0.3, -1e-30, -1e38, 1, -0.66, -0.67, 2], dtype)
+    torch.manual_seed(5)
+    stream = MT19937Stream(5)
+
+    assert_same_bits(random.standard_gamma(stream, values), torch._standard_gamma(torch.from_numpy(values)))
+    assert_same_state(stream)
+    points = np.array([[np.nan, 1], [np.inf, 1], [-1, 2]], dtype)
+    np.testing.assert_allclose(random.dirichlet(stream, points), torch._sample_dirichlet(torch.from_numpy(points)).numpy(), rtol=4e-16)
+
+
+@needs_torch
 @pytest.mark.parametrize("dtype", HALF)
 def test_half_rates_are_pytorchs(dtype):
     rates = parameters((20, 30), dtype_of(dtype), 30)

@@ -549,7 +549,8 @@ def test_matrices_with_nan_are_refused_and_the_first_of_them_named(name):
     a = fb.ones(3, 2, 2)
     a[2, 1, 0] = fb.nan
 
-    with pytest.raises(L.LinAlgError, match=r"Batch element 2.*non-finite"):
+    said = "ill-conditioned or has too many repeated eigenvalues .*nan" if name in ("eigh", "eigvalsh") else "non-finite"
+    with pytest.raises(L.LinAlgError, match=rf"\(Batch element 2\): The algorithm failed to converge because .*{said}"):
         getattr(L, name)(a)
 
 
@@ -666,3 +667,15 @@ def test_tolerances_of_matrix_rank_may_be_one_for_each_matrix():
 
     assert fb.linalg.matrix_rank(a, atol=fb.tensor([0.5, 2.0])).tolist() == [2, 1]
     assert fb.linalg.matrix_rank(a[0], atol=fb.tensor(2.0)).item() == 1
+
+
+@pytest.mark.parametrize("value", [inf, -inf, fb.nan, 3.0])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.complex64])
+def test_a_matrix_of_one_element_is_its_own_eigenvalue(value, dtype):
+    a = fb.full((2, 1, 1), value, dtype=dtype)
+
+    values, vectors = L.eigh(a)
+
+    assert fb.equal(values.nan_to_num(7), a.real[..., 0].nan_to_num(7))
+    assert fb.equal(vectors, fb.ones_like(a))
+    assert fb.equal(L.eigvalsh(a).nan_to_num(7), values.nan_to_num(7))

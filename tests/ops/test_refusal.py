@@ -747,3 +747,92 @@ def test_the_sign_of_a_nan_determinant_is_zero(shape):
 
     assert not sign.any()
     assert log.isnan().all()
+
+
+OF_BOOLS_AND_NO_LISTS = """
+torch.ones(3, 2).sum(True)
+torch.ones(3, 2).sum(dim=(True,))
+torch.ones(3, 2).t().contiguous().t().sum(True)
+torch.ones(3, 2).mean(True)
+torch.ones(3, 2).max(True)
+torch.ones(3, 2).argmax(True)
+torch.ones(3, 2).cumsum(True)
+torch.softmax(torch.ones(3, 2), dim=True)
+torch.nn.functional.softmax(torch.ones(3, 2), True)
+torch.cat([torch.ones(3, 2)], True)
+torch.stack([torch.ones(3, 2)], True)
+torch.ones(3, 2).unsqueeze(True)
+torch.ones(3, 1).squeeze(True)
+torch.ones(3, 2).transpose(True, 0)
+torch.ones(3, 2).flip(True)
+torch.ones(3, 2).roll(True)
+torch.ones(3, 2).roll(1, True)
+torch.ones(3, 2).select(0, True)
+torch.ones(3, 2).diagonal(True)
+torch.ones(3, 2).diff(True)
+torch.ones(3, 2).view(True, 6)
+torch.ones(3, 2).reshape(True, 6)
+torch.ones(3, 2).expand(True, 3, 2)
+torch.ones(3, 2).repeat(True, 1)
+torch.ones(6).as_strided((2,), (1,), True)
+torch.split(torch.ones(3), True)
+torch.split(torch.ones(3), [True, 2])
+torch.split(torch.ones(3), 1 << 70)
+torch.chunk(torch.ones(3), True)
+torch.chunk(torch.ones(3), 1 << 70)
+torch.linspace(0, 1, True)
+torch.cross(torch.ones(2, 3), torch.ones(2, 3), True)
+torch.nn.functional.avg_pool2d(torch.ones(1, 2, 4, 4), (True, 2))
+torch.nn.functional.adaptive_avg_pool2d(torch.ones(1, 2, 4, 4), True)
+torch.zeros({})
+torch.zeros(range(2))
+torch.zeros(size={})
+torch.full({}, 1)
+torch.randn({})
+torch.ones(2).new_zeros({})
+torch.ones(6).view(range(2, 4))
+torch.ones(6).reshape(range(2, 4))
+torch.ones(1).expand(range(2, 4))
+torch.ones(1).repeat(range(2, 4))
+torch.ones(1).tile({})
+torch.ones(2, 3).unflatten(1, range((1 << 63) - 1))
+torch.ones(2, 3).flip({})
+torch.ones(2, 3).squeeze({})
+torch.ones(2, 3).movedim({}, {})
+torch.nn.functional.pad(torch.ones(3), {})
+torch.nn.functional.pad(torch.ones(3), torch.tensor([1, 1]))
+torch.nn.functional.interpolate(torch.ones(1, 1, 3), scale_factor=torch.tensor(2.0))
+torch.nn.functional.interpolate(torch.ones(1, 1, 3), scale_factor='2')
+torch.ones(3).add(1 << 70)
+torch.ones(3) + (1 << 64)
+torch.ones(3) > -(1 << 64)
+(1 << 70) * torch.ones(3)
+torch.ones(3).add_(1, alpha=1 << 70)
+torch.ones(3).clamp(0, 1 << 70)
+torch.ones(3).pow(1 << 70)
+torch.where(torch.ones(3) > 0, torch.ones(3), 1 << 70)
+torch.linalg.norm(torch.ones(3), 1 << 70)
+torch.linalg.matrix_norm(torch.ones(3, 3), 1 << 70)
+torch.norm(torch.ones(3), 1 << 70)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("program", OF_BOOLS_AND_NO_LISTS)
+def test_bools_other_sequences_and_numbers_of_more_than_64_bits_are_no_arguments(oracle, program):
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  # of any class: ours is asked for the same
+        eval(program, {"torch": oracle})
+
+    for _ in range(3):                                # also where the operation has answered usual calls before
+        with pytest.raises(theirs.type):
+            eval(program, {"torch": fb})
+        fb.ones(3, 2).sum(1), fb.ones(3, 2).transpose(1, 0), fb.ones(3).add(1), fb.ones(3).clamp(0, 1)
+
+
+def test_numbers_of_64_bits_without_a_sign_are_operands(oracle):
+    for number in ((1 << 64) - 1, 1 << 63, -(1 << 63)):
+        assert (fb.ones(3) + number).tolist() == (oracle.ones(3) + number).tolist()
+        assert fb.ones(3).clamp(max=number).tolist() == oracle.ones(3).clamp(max=number).tolist()
+
+
+def test_the_factor_of_a_number_less_a_tensor_may_be_given_by_position(oracle):
+    assert fb.rsub(fb.ones(3), 2, 3).tolist() == oracle.rsub(oracle.ones(3), 2, 3).tolist() == [-1.0] * 3

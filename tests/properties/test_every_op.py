@@ -5,6 +5,9 @@ A new declaration adds its tests. What an op does not promise is named here, wit
 
 from __future__ import annotations
 
+import contextlib
+import math
+import warnings
 from typing import Any
 
 import pytest
@@ -48,6 +51,32 @@ def test_a_meta_tensor_gives_the_shape_dtype_and_strides_of_the_real_one(case):
         pytest.skip("it takes no tensors")
     real, known = tensors_in(case.call(sample)), tensors_in(case.call(given))
     assert [looks(t) for t in known] == [looks(t) for t in real]
+
+
+# -- what operands hold --------------------------------------------------------------------------------------------------
+
+
+def holding(values: tuple[float, ...], t: fb.Tensor) -> fb.Tensor:
+    """`t` with `values` among its own."""
+    if not t.dtype.is_floating_point and not t.dtype.is_complex or not t.numel():
+        return t
+    flat = t.detach().clone().reshape(-1)
+    for i, value in enumerate(values):
+        flat[i * (flat.numel() - 1) // max(len(values) - 1, 1)] = value
+    return flat.reshape(t.shape)
+
+
+@every([case for case in ALL if case.op.surface])
+def test_an_op_of_infinities_and_nan_gives_no_warning_of_numpys(case):
+    for values in ((math.inf, 0.0, -math.inf), (math.nan,), (1e38, -1e38)):
+        for needs_grad in (False, True):
+            given = mapped(lambda t, v=values: holding(v, t), case.sample(fb.float32))
+            leaves = [t.requires_grad_() for t in given.tensors if needs_grad]
+            with warnings.catch_warnings(), contextlib.suppress(RuntimeError, ValueError, IndexError, TypeError, OverflowError):
+                warnings.simplefilter("error", RuntimeWarning)
+                for made in tensors_in(case.call(given)):
+                    if leaves and made.requires_grad:
+                        made.sum().abs().backward(retain_graph=True)
 
 
 # -- forms -----------------------------------------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ for _name in (
     "bfloat16", "bool", "byte", "cdouble", "cfloat", "chalf", "type",
     "requires_grad_", "detach", "detach_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook",
     "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "cauchy_", "log_normal_",
-    "numel", "nelement", "item", "tolist", "numpy", "new_tensor",
+    "numel", "nelement", "item", "tolist", "numpy", "new_tensor", "dim", "view",
 ):  # fmt: skip
     setattr(UninitializedTensorMixin, _name, _refused(_name))
 

@@ -184,7 +184,7 @@ class Optimizer:
         groups = list(params)
         if not groups:
             raise ValueError(
-                f"{type(self).__name__} got an empty parameter list; does the model have parameters?"
+                f"optimizer got an empty parameter list: {type(self).__name__}; does the model have parameters?"
             )
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]

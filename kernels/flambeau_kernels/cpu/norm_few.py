@@ -12,6 +12,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.engine.language import kernel, local, unroll, widened
+from flambeau_kernels.quiet import quietly
 from flambeau_kernels.vocabulary import sqrt
 
 from .twins import twin
@@ -73,6 +74,7 @@ def backward(
     return to_rows, to_weight, to_bias
 
 
+@quietly
 def groups(x: np.ndarray, count: int, weight: Any, bias: Any, eps: Any) -> tuple[Any, Any, Any, Any]:
     """``(N, C, *)`` with each of `count` groups of channels of each image normalized, and the moments ``(N, count)``."""
     rows = (len(x) * count, x.size // (len(x) * count))
@@ -82,6 +84,7 @@ def groups(x: np.ndarray, count: int, weight: Any, bias: Any, eps: Any) -> tuple
     return out, *(m.reshape(len(x), count) for m in moments)
 
 
+@quietly
 def channels(x: np.ndarray, weight: Any, bias: Any, eps: Any) -> tuple[Any, Any, Any, Any]:
     """``(N, C, *)`` with each channel of all images normalized, and mean, variance and 1 / sqrt(variance + eps), ``(1, C)``."""
     c, axes = x.shape[1], (0, *range(2, x.ndim)) if x.ndim > 2 else 0
@@ -99,6 +102,7 @@ def channels(x: np.ndarray, weight: Any, bias: Any, eps: Any) -> tuple[Any, Any,
     return out, mean.reshape(1, c), variance.reshape(1, c), inverse.reshape(1, c)
 
 
+@quietly
 def by_given(x: np.ndarray, mean: np.ndarray, variance: np.ndarray, weight: Any, bias: Any, eps: Any) -> np.ndarray:
     """``(N, C, *)`` normalized by given statistics ``(C,)`` of the same dtype."""
     scale = variance + x.dtype.type(eps)

@@ -246,7 +246,8 @@ def standard_gamma(stream: MT19937Stream, alpha: np.ndarray) -> np.ndarray:
     """Gamma numbers of shape parameter `alpha` and scale 1, in the shape and dtype of `alpha`: float32 or
     float64.
 
-    The smallest result is the smallest normal number of the dtype, which is also what an `alpha` of 0 gives.
+    The smallest result is the smallest normal number of the dtype, which is also what an `alpha` of 0 gives, or one that is nan or
+    far below 0.
     Raises: NotImplementedError for other dtypes.
     """
     if alpha.dtype not in (np.float32, np.float64):
@@ -269,7 +270,10 @@ def gamma_doubles(stream: MT19937Stream, alpha: np.ndarray, single: bool) -> np.
         d = single_precision(d)
     exponents = np.where(boosted, inverse, 0.0)
     exponents[alphas == 0] = np.inf
-    return sample(stream, gamma_loop, (exponents, d), alphas.size, 4.0)
+    exponents[np.isneginf(alphas)] = -np.finfo(np.float64).tiny  # it draws the uniform number too
+    found = sample(stream, gamma_loop, (exponents, np.where(d > 0, d, np.nan)), alphas.size, 4.0)
+    found[np.isnan(found)] = 0
+    return found
 
 
 def single_precision(values: np.ndarray) -> np.ndarray:
@@ -300,7 +304,10 @@ def one_gamma(exponent: Any, d: Any, unit: Any, at: Any, end: Any, spare: Any) -
     value, scale, searching = 0.0, 1.0, exponent != math.inf
     if searching and exponent != 0.0:
         if at < end:
-            scale = math.pow(1.0 - unit[at], exponent)
+            p = 1.0 - unit[at]
+            scale = math.inf
+            if exponent > 0.0 or exponent * math.log(p) < 709.0:  # whose exponential is a number still
+                scale = math.pow(p, exponent)
         at += 1
     c = 1.0 / math.sqrt(9.0 * d)
     while searching and at + 3 <= end:
@@ -314,7 +321,7 @@ def one_gamma(exponent: Any, d: Any, unit: Any, at: Any, end: Any, spare: Any) -
             spare = radius * math.sin(angle)
             at += 2
         y = 1.0 + c * x
-        if y > 0.0:
+        if not y <= 0.0:                              # nan, of an alpha that is none, is the end of it as well
             v, square = y * y * y, x * x
             u = 1.0 - unit[at]
             at += 1
@@ -336,6 +343,7 @@ def dirichlet(stream: MT19937Stream, alpha: np.ndarray) -> np.ndarray:
         raise NotImplementedError(f"dirichlet: alpha must be float32 or float64, got {alpha.dtype.name}")
     gammas = gamma_doubles(stream, alpha, single=False).reshape(alpha.shape)
     gammas = np.maximum(gammas, np.finfo(np.float64).tiny)
-    shares = (gammas / gammas.sum(axis=-1, keepdims=True)).astype(alpha.dtype)
+    with np.errstate(invalid="ignore"):               # of infinities
+        shares = (gammas / gammas.sum(axis=-1, keepdims=True)).astype(alpha.dtype)
     limits = np.finfo(alpha.dtype)
-    return np.clip(shares, limits.tiny, 1 - limits.epsneg)
+    return np.fmin(np.fmax(shares, limits.tiny), 1 - limits.epsneg)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..quiet import quietly
 from ..takeover import KERNEL, Waiting
 from .tier import compiles
 
@@ -16,6 +17,7 @@ def twin(by_numpy: Callable[..., Any], kernel: Any, types: tuple[Any, ...], cons
     The form takes over only if the arrays it makes of the arguments of that call are those of numpy, to the last bit.
     """
     waiting, native = Waiting(KERNEL), None
+    by_numpy = quietly(by_numpy)                      # kernels raise no warnings
 
     def run(*args: Any) -> Any:
         nonlocal native

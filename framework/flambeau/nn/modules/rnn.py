@@ -177,8 +177,8 @@ class RNNBase(Module):
             raise RuntimeError(f"{self.mode}: input must have {dims} dimensions, got {tuple(input.shape)}")
         if input.size(-1) != self.input_size:
             raise RuntimeError(
-                f"{self.mode}: input {tuple(input.shape)} has {input.size(-1)} features, "
-                f"input_size is {self.input_size}"
+                f"{self.mode}: input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}, "
+                f"for input {tuple(input.shape)}"
             )
 
     def _state_size(self, input: Tensor, batch_sizes: Tensor | None, size: int) -> tuple[int, int, int]:
@@ -471,7 +471,7 @@ class RNNCellBase(Module):
 
         name = type(self).__name__
         if input.dim() not in (1, 2):
-            raise ValueError(f"{name}: input must have 1 or 2 dimensions, got {tuple(input.shape)}")
+            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead: {tuple(input.shape)}")
         for i, part in enumerate(state or ()):
             if part.dim() not in (1, 2):
                 raise ValueError(f"{name}: hx[{i}] must have 1 or 2 dimensions, got {tuple(part.shape)}")
@@ -492,13 +492,16 @@ class RNNCellBase(Module):
     def _check_shapes(self, name: str, input: Tensor, state: tuple[Tensor, ...]) -> None:
         if input.size(1) != self.input_size:
             raise RuntimeError(
-                f"{name}: input {tuple(input.shape)} has {input.size(1)} features, input_size is "
-                f"{self.input_size}"
+                f"{name}: input has inconsistent input_size: got {input.size(1)} expected {self.input_size}, for input {tuple(input.shape)}"
             )
         for part in state:
             if tuple(part.shape) != (input.size(0), self.hidden_size):
+                rows, wide = part.shape if part.dim() == 2 else (input.size(0), part.size(-1))
+                wrong = f"Input batch size {input.size(0)} doesn't match hidden0 batch size {rows}"
+                if rows == input.size(0):
+                    wrong = f"hidden0 has inconsistent hidden_size: got {wide}, expected {self.hidden_size}"
                 raise RuntimeError(
-                    f"{name}: hx must be {(input.size(0), self.hidden_size)} for input {tuple(input.shape)}, "
+                    f"{name}: {wrong}: hx must be {(input.size(0), self.hidden_size)} for input {tuple(input.shape)}, "
                     f"got {tuple(part.shape)}"
                 )
 

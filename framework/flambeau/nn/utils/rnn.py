@@ -139,9 +139,11 @@ class PackedSequence(PackedSequence_):
 def _checked_lengths(lengths: Any, batch: int, longest: int) -> list[int]:
     lengths = lengths.tolist() if isinstance(lengths, Tensor) else [int(n) for n in lengths]
     if len(lengths) != batch:
-        raise RuntimeError(f"pack_padded_sequence: {len(lengths)} lengths for a batch of {batch}")
+        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)} (batch_size={batch})")
     if any(n <= 0 for n in lengths):
-        raise RuntimeError(f"pack_padded_sequence: every length must be > 0, got {lengths}")
+        raise RuntimeError(
+            f"Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0: {lengths}"
+        )
     if max(lengths) > longest:
         raise RuntimeError(
             f"pack_padded_sequence: length {max(lengths)} exceeds the {longest} steps of the input"
@@ -171,8 +173,8 @@ def pack_padded_sequence(
     if enforce_sorted:
         if any(a < b for a, b in pairwise(lengths)):
             raise RuntimeError(
-                f"pack_padded_sequence: lengths must be falling, got {lengths}; "
-                "pass enforce_sorted=False to have them sorted"
+                "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass `enforce_sorted=False` to "
+                f"pack_padded_sequence and/or pack_sequence to have them sorted; got {lengths}"
             )
     else:
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])

@@ -29,7 +29,16 @@ from .base import EVERYWHERE, OPS, Autocast, Facts, Op
 from .history import check_versions, named_tensors, rebase
 from .nodes import indented, written
 from .overlap import refuse_partly_shared
-from .shapes import broadcast_shapes, common_device, describe, elsewhere, sum_tensor_to, sum_to
+from .shapes import (
+    LARGEST,
+    broadcast_shapes,
+    common_device,
+    describe,
+    elsewhere,
+    refuse_beyond,
+    sum_tensor_to,
+    sum_to,
+)
 from .writing import (
     cannot_be_cast,
     check_out,
@@ -141,6 +150,8 @@ def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tup
     try:
         for a in operands:
             if a.__class__ is not ndarray:
+                if a.__class__ is int and not -LARGEST <= a <= LARGEST:
+                    return None
                 given.append(_number(a, compute))
             elif not a.flags.c_contiguous or a.size >= kernels.SEVERAL_COMPILED_FROM:
                 return None
@@ -298,6 +309,7 @@ class ElementwiseOp(Op):
             if not isinstance(a, Tensor) and not isinstance(a, NUMBERS):
                 what = "numpy.ndarray; make it a Tensor with from_numpy()" if isinstance(a, np.ndarray) else type(a).__name__
                 raise TypeError(f"{self.public_name}(): argument '{name}' must be Tensor or Number, not {what}")
+        refuse_beyond(self, args)
         if self.check is not None:
             self.check(self, *args)
         compute, result = self.dtype_rule(self, args[: len(self.positional)])

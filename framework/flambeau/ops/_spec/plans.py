@@ -254,7 +254,8 @@ def _unpack(op: Any, planned: Planned, otherwise: str) -> tuple[list[str], list[
             given.append(name)
     if planned.wraps is not None and not planned.lists:
         ndim, dim = f"a_{planned.tensors[0]}.ndim", planned.wraps
-        lines += [f"_front = {dim} + {ndim} if {dim} < 0 else {dim}", f"if not 0 <= _front < {ndim}:", f"    return {otherwise}"]
+        wrong = f"if {dim}.__class__ is not int or not 0 <= _front < {ndim}:"
+        lines += [f"_front = {dim} + {ndim} if {dim} < 0 else {dim}", wrong, f"    return {otherwise}"]
     return lines, given, kept
 
 

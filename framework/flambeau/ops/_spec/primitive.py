@@ -23,7 +23,7 @@ from . import nodes, plans
 from .base import FUNCTION, Autocast, Facts, Op, Overlap
 from .history import check_versions
 from .memory import in_memory_order, placed
-from .shapes import common_device, elsewhere
+from .shapes import LARGEST, common_device, elsewhere, refuse_beyond
 
 
 class PrimitiveNode(Node):
@@ -285,6 +285,9 @@ class PrimitiveOp(Op):
             if answer is not NotImplemented:
                 return answer
             args = self.tensors_of(args)
+        for a in args:
+            if a.__class__ is int and not -LARGEST <= a <= LARGEST:
+                refuse_beyond(self, args)
         if self.check is not None:
             args = self.check(*args) or args
         arrays = [a._array if isinstance(a, Tensor) else _to_arrays(a) if isinstance(a, _SEVERAL) else a for a in args]

@@ -43,7 +43,7 @@ def _of_transposed(dim: Any) -> Any:
     """The dimensions of the transposed matrix that `dim` of a matrix are; what is none of them stays, to be refused."""
     if dim.__class__ is tuple or dim.__class__ is list:
         return tuple([_of_transposed(d) for d in dim])
-    return 1 - dim % 2 if dim in _OF_MATRIX else dim
+    return 1 - dim % 2 if dim.__class__ is int and dim in _OF_MATRIX else dim
 
 
 class ReductionNode(Node):

@@ -54,12 +54,12 @@ def need_int(op: str, name: str, value: Any) -> int:
     """
     if value.__class__ is not int and value.__class__ is not SymInt:
         value = _as_int(op, name, value)
-    if value.__class__ is int and not -_MOST - 1 <= value <= _MOST:
+    if value.__class__ is int and not -LARGEST - 1 <= value <= LARGEST:
         raise ValueError(f"{op}(): argument '{name}' must be below 2**63: Overflow when unpacking long long, got {value}")
     return value
 
 
-_MOST = (1 << 63) - 1
+LARGEST = (1 << 63) - 1                              # integer of 64 bits
 
 
 def _as_int(op: str, name: str, value: Any) -> int:
@@ -72,11 +72,22 @@ def _as_int(op: str, name: str, value: Any) -> int:
 
 
 def int_list(value: Any) -> list[Any]:
-    """What `value` lists: itself alone if it is an integer, of Python or numpy or in a Tensor."""
-    try:
-        return [as_index(value)]
-    except TypeError:
+    """What the list or tuple `value` lists: itself alone if it is an integer, of Python or numpy or in a Tensor. Raises: TypeError."""
+    if isinstance(value, (list, tuple)):
         return list(value)
+    try:
+        if not isinstance(value, bool):
+            return [as_index(value)]
+    except TypeError:
+        pass                                          # said below, of both
+    raise TypeError(f"dimensions and sizes must be int or tuple of ints, not {type(value).__name__}")
+
+
+def need_sizes(op: str, name: str, value: Any) -> tuple[int, ...]:
+    """`value`, which has to be a tuple or list of integers of 64 bits, as a tuple. Raises: TypeError, ValueError."""
+    if not isinstance(value, (tuple, list)):
+        raise TypeError(f"{op}(): argument '{name}' must be tuple of ints, not {type(value).__name__}")
+    return tuple([need_int(op, name, n) for n in value])
 
 
 def need_number(op: str, name: str, value: Any) -> Any:
@@ -88,6 +99,18 @@ def need_number(op: str, name: str, value: Any) -> Any:
     if isinstance(value, (SymInt, SymFloat)):
         return value
     raise TypeError(f"{op}(): argument '{name}' must be float, not {type(value).__name__}")
+
+
+def is_beyond(value: Any) -> bool:
+    """Whether `value` is an int of more than 64 bits, as PyTorch has no number."""
+    return value.__class__ is int and not -LARGEST - 1 <= value <= 2 * LARGEST + 1
+
+
+def refuse_beyond(op: Any, args: Any) -> None:
+    """Raise OverflowError if one of the arguments of `op` is an int of more than 64 bits."""
+    for name, value in zip(op.params, args, strict=False):
+        if is_beyond(value):
+            raise OverflowError(f"{op.public_name}(): argument '{name}' has more than 64 bits: int too big to convert")
 
 
 def need_bools(op: str, **flags: Any) -> None:

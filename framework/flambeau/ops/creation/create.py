@@ -48,12 +48,16 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
     if named is not None:
         if size:
             raise TypeError(f"argument 'size' is given twice, by position as {size} and by name as {named}")
-        size = (tuple(named),)
+        if not isinstance(named, (tuple, list)):
+            raise TypeError(f"argument 'size' must be tuple of ints, not {type(named).__name__}")
+        size = (named,)
     if not size:
         raise TypeError("missing argument 'size'; give ints or a tuple of them, () for a tensor without dimensions")
     if len(size) == 1 and not isinstance(size[0], (int, np.integer, SymInt)):
         size = size[0] if not isinstance(size[0], Tensor) else (size[0],)
     if size.__class__ is not tuple:
+        if not isinstance(size, (tuple, list)):
+            raise TypeError(f"argument 'size' must be tuple of ints, not {type(size).__name__}")
         size = tuple(size)
     for n in size:
         if n.__class__ is not int:
@@ -152,9 +156,13 @@ def _quickly(make: Any, sizes: tuple[Any, ...], d: Any, otherwise: Any = None) -
         return None
     try:
         plain = d.numpy if d is not None else otherwise or dtypes._default.numpy
-        return hot_calls.over(make(sizes if len(sizes) != 1 else sizes[0], plain))
+        shape = sizes if len(sizes) != 1 else sizes[0]
+        return hot_calls.over(make(shape, plain)) if shape.__class__ in _SHAPES else None
     except (TypeError, ValueError, AttributeError, MemoryError):
         return None                                   # the fallback raises the error
+
+
+_SHAPES = frozenset((int, tuple, list, devices.Size))  # numpy takes other sequences too
 
 
 def _check_layout(layout: Any) -> None:

@@ -311,7 +311,7 @@ def _endpoints(name: str, *ends: Any) -> list[Any]:
 def _count_of_steps(name: str, steps: Any) -> Any:
     if isinstance(steps, Tensor) and steps.ndim == 0 and not steps.dtype.is_floating_point:
         return steps.__index__()
-    if not isinstance(steps, (int, np.integer, SymInt)):
+    if not isinstance(steps, (int, np.integer, SymInt)) or isinstance(steps, bool):
         raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
     return steps
 

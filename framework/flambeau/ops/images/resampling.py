@@ -67,8 +67,8 @@ def _resample_raw(grad, maps, transposed):
 _LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5, "bicubic": 4}
 
 
-def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[tuple[Any, ...], Any]:
-    """The output extents, and the scale factors if they were given."""
+def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any, only_numbers: bool = False) -> tuple[tuple[Any, ...], Any]:
+    """The output extents, and the scale factors if they were given: `only_numbers`, or tensors of them too."""
     n = input.ndim - 2
     if size is not None and scale_factor is not None:
         raise ValueError(
@@ -99,8 +99,9 @@ def _output_size(op: str, input: Tensor, size: Any, scale_factor: Any) -> tuple[
         if any(x > _MOST for x in each):
             raise TypeError(f"{op}(): argument 'size' has {each}: Overflow when unpacking long long, sizes are below 2**63")
         return tuple(x if x.__class__ is SymInt else int(x) for x in each), None  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
-    if any(isinstance(x, complex) for x in each):
-        raise TypeError(f"{op}(): argument 'scale_factor' must be a number or tuple of numbers, not {given!r}")
+    for x in (scale_factor, *(scale_factor if isinstance(scale_factor, (tuple, list)) else ()), *each):
+        if isinstance(x, (complex, str)) or only_numbers and isinstance(x, Tensor):
+            raise TypeError(f"{op}(): argument 'scale_factor' must be a number or tuple of numbers, not {scale_factor!r}")
     factors = tuple(float(x) for x in each)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
     for f in factors:
         if not abs(f) < _MOST / max(*input.shape[2:], 1, 1):
@@ -224,7 +225,7 @@ def _checked_sizes(
     # PyTorch computes sizes here for these alone, before it looks at the rest.
     if not recompute and mode != "area":
         _check_antialias(input, mode, antialias)
-    sizes, factors = _output_size("interpolate", input, size, scale_factor)
+    sizes, factors = _output_size("interpolate", input, size, scale_factor, not recompute and mode != "area")
     _check_antialias(input, mode, antialias)
     if recompute:
         if size is not None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.quiet import quietly
+
 from ... import _state
 from ..._arrays import MetaArray
 from ...tensor import Tensor, bump, wrap
@@ -31,8 +33,7 @@ def _per_channel(op: str, channels: int, **parameters: Any) -> None:
     for name, p in parameters.items():
         if p is not None and p.shape != (channels,):
             raise RuntimeError(
-                f"{op}: {name} should contain {channels} elements, one for each channel, not "
-                f"{p.numel()}\n{describe(**parameters)}"
+                f"{op}: {name} should contain {channels} elements not {p.numel()}; it has one for each channel\n{describe(**parameters)}"
             )
 
 
@@ -212,6 +213,7 @@ def _normalize_by_running_batch(level: Any, op: Any, args: Any) -> Any:
     return as_channels(level, op, args[0], args[1:5], args[5:])
 
 
+@quietly
 def _update_running(
     input: Tensor, running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int
 ) -> None:
@@ -343,6 +345,7 @@ def _planned_batch_norm(input, running_mean, running_var, weight, bias, training
     count = a.size // a.shape[1]
     unbias, momentum = a.dtype.type(count / (count - 1)), a.dtype.type(momentum)
 
+    @quietly
     def normalized(a: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Any:
         made = run(a, weight, bias)
         if mean is not None:

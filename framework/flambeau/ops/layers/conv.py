@@ -41,7 +41,7 @@ def _as_ints(op: str, name: str, value: Any, n: int) -> Ints:
     if not isinstance(value, (tuple, list)):
         raise TypeError(f"{op}(): argument '{name}' must be tuple of ints, not {type(value).__name__}")
     for x in value:
-        if isinstance(x, (float, str)) or x is None or isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex()):
+        if isinstance(x, (float, str, bool)) or x is None or isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex()):
             raise TypeError(f"{op}(): argument '{name}' must be tuple of ints, but it holds {x!r}")
     if len(value) == 1:
         return (int(value[0]),) * n
@@ -157,17 +157,23 @@ def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups
             f"convolution: Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight "
             f"of size {list(weight.shape)} instead; that dimension must be divisible by groups\n{describe(**operands)}"
         )
+    way = "transposed=1" if transposed else f"groups={groups}"
     if input.shape[1] != expects:
         raise RuntimeError(
-            f"convolution: input has {input.shape[1]} channels, weight with groups={groups} expects "
-            f"{expects}\n{describe(**operands)}"
+            f"convolution: Given {way}, weight of size {list(weight.shape)}, expected input{list(input.shape)} to have {expects} channels, "
+            f"but got {input.shape[1]} channels instead\n{describe(**operands)}"
         )
     makes = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and (bias.ndim != 1 or bias.shape[0] != makes):
+        way = "transposed=1, " if transposed else ""
         raise RuntimeError(
-            f"convolution: bias must have shape ({makes},), one number for each output "
-            f"channel\n{describe(**operands)}"
+            f"convolution: Given {way}weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {makes} elements, "
+            f"but got bias of size {list(bias.shape)} instead\n{describe(**operands)}"
         )
+
+
+def _by(sizes: Any) -> str:
+    return " x ".join(map(str, sizes))
 
 
 def _check_extent(
@@ -187,17 +193,18 @@ def _check_extent(
         made = transposed_size(spatial, kernel, stride, padding, dilation, extra)
         if min(made) < 1 or (0 in spatial):
             raise RuntimeError(
-                f"convolution: Output size is too small: it would have extent {made}, each must be "
-                f"positive\n{describe(**operands)}"
+                f"convolution: Given input size per channel: ({_by(spatial)}). Calculated output size per channel: ({_by(made)}). "
+                f"Output size is too small\n{describe(**operands)}"
             )
         check_room("convolution", (input.shape[0], weight.shape[1], *made), input._array.itemsize, input._lacks_values)
         return
     for n, k, p, d in zip(spatial, kernel, padding, dilation, strict=True):
         if n + 2 * p < d * (k - 1) + 1:
+            padded = [n + 2 * p for n, p in zip(spatial, padding, strict=True)]
+            spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
             raise RuntimeError(
-                f"convolution: Kernel size can't be greater than actual input size: a kernel that spans "
-                f"{d * (k - 1) + 1} on "
-                f"{n} + 2 * {p} elements\n{describe(**operands)}"
+                f"convolution: Calculated padded input size per channel: ({_by(padded)}). Kernel size: ({_by(spans)}). "
+                f"Kernel size can't be greater than actual input size\n{describe(**operands)}"
             )
     check_room(
         "convolution", (*input.shape[:2], *(n + 2 * p for n, p in zip(spatial, padding, strict=True))),

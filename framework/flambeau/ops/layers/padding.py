@@ -6,7 +6,7 @@ from typing import Any
 
 from ...tensor import Tensor
 from .._batching import leading
-from .._spec import CHANNELS, FUNCTION, composite, describe, need_int, primitive
+from .._spec import CHANNELS, FUNCTION, composite, describe, need_sizes, primitive
 from .._spec.pieces import batches_of
 from .._spec.plans import Plan, moves
 
@@ -16,13 +16,13 @@ Pairs = tuple[tuple[int, int], ...]
 def _pairs(op: str, input: Tensor, pad: Any) -> Pairs:  # PyTorch's name
     """`pad`, given from the last dimension backwards, as ``(before, after)`` from the first padded
     dimension on."""
-    amounts = [need_int(op, "pad", p) for p in (pad.tolist() if isinstance(pad, Tensor) else pad)]
+    amounts = need_sizes(op, "pad", pad)
     if len(amounts) % 2:
-        raise RuntimeError(f"{op}: Length of pad must be even but instead it equals {len(amounts)}")
+        raise RuntimeError(f"{op}: Padding length must be divisible by 2, got {len(amounts)}")
     if len(amounts) > 2 * input.ndim:
         raise RuntimeError(
-            f"{op}: Length of pad should be no more than twice the number of dimensions of the input. "
-            f"pad has {len(amounts)} numbers while the input has {input.ndim} dimensions"
+            f"{op}: Padding length should be less than or equal to two times the input dimension but got padding length {len(amounts)} "
+            f"and input of dimension {input.ndim}"
         )
     pairs = tuple(zip(amounts[0::2], amounts[1::2], strict=True))[::-1]
     for at, (a, b) in enumerate(pairs, input.ndim - len(pairs)):

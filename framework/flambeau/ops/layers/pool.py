@@ -105,9 +105,11 @@ def _windows(
             )
         count = _window_count(size, k, s, p, d, ceil_mode)
         if count < 1:
+            counts = [_window_count(*each, ceil_mode) for each in zip(input.shape[-n:], kernel, stride, padding, dilation, strict=True)]
+            before, after = ("x".join(map(str, (input.shape[-n - 1], *sizes))) for sizes in (input.shape[-n:], counts))
             raise RuntimeError(
-                f"{op}: Output size is too small: no window of {k} (dilation {d}) fits into {size} + 2 * "
-                f"{p}\n{describe(input=input)}"
+                f"{op}: Given input size: ({before}). Calculated output size: ({after}). Output size is too small: "
+                f"no window of {k} (dilation {d}) fits into {size} + 2 * {p}\n{describe(input=input)}"
             )
         windows.append(Window.of(size, k, s, p, d, count))
     return tuple(windows)

@@ -301,7 +301,8 @@ def _starts(sample: float, size: int, count: int, kernel: int) -> Any:
         return np.array([size - kernel])
     alpha = (size - kernel) / (count - 1)
     at = np.arange(count)
-    starts = ((at + sample) * alpha).astype(np.int64) - int(sample * alpha)
+    with np.errstate(invalid="ignore"):               # int() refuses what is no number
+        starts = ((at + sample) * alpha).astype(np.int64) - int(sample * alpha)
     starts[-1] = size - kernel
     return starts
 

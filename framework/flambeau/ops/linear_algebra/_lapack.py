@@ -537,16 +537,14 @@ def _svd_in_steps(a: Any, full_matrices: bool, vectors: bool) -> Any:
     return np.concatenate([first, q[:, n:]], 1) if full_matrices else first, values, v
 
 
-def _without_infinities(name: str, a: Any) -> tuple[Any, Any]:
+def _without_infinities(name: str, a: Any, why: str = "contained non-finite values.") -> tuple[Any, Any]:
     """`a` with matrices of zeros for those that hold an infinity, and which these are; None for none.
 
-    LAPACK's iterations go on and on with infinities, and nothing interrupts them. Raises: LinAlgError if one holds a nan.
+    LAPACK's iterations go on and on with infinities, and nothing interrupts them. Raises: LinAlgError if one holds a nan, which says `why`.
     """
     if all_finite(a):
         return a, None
-    raise_singular(
-        name, np.isnan(a).any((-2, -1)), "The algorithm failed to converge because the input matrix contained non-finite values."
-    )
+    raise_singular(name, np.isnan(a).any((-2, -1)), f"The algorithm failed to converge because the input matrix {why}")
     infinite = np.isinf(a).any((-2, -1))
     return np.where(infinite[..., None, None], a.dtype.type(0), a), infinite
 
@@ -574,7 +572,12 @@ def eigh(name: str, a: Any, uplo: str, vectors: bool) -> Any:
         return (values, np.zeros_like(a)) if vectors else values
     if not all_finite(a):                             # of the other triangle nothing is read
         a = np.triu(a) if uplo == "U" else np.tril(a)
-    a, infinite = _without_infinities(name, a)
+    if a.shape[-1] == 1:                              # its own eigenvalue, whatever it is
+        values = a.real[..., 0].copy()
+        return (values, np.ones_like(a)) if vectors else values
+    # PyTorch's words, which programs look for.
+    why = f"is ill-conditioned or has too many repeated eigenvalues (error code: {a.shape[-1] - 1}). It contains nan"
+    a, infinite = _without_infinities(name, a, why)
     made = _eigh_of_some(a, uplo, vectors)
     if made is None:
         made = _converging(name, np.linalg.eigh if vectors else np.linalg.eigvalsh, a, uplo)

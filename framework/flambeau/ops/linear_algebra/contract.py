@@ -244,7 +244,7 @@ def cross(input, other, dim=None):
 
 @cross.forwards
 def _cross_from_the_end(input, other, dim):
-    if dim is None:                                   # deprecated, and slower
+    if dim.__class__ is not int:                      # without one it is deprecated, and slower
         return None
     return cross_along.answer(input, other, dim - input._array.ndim if dim >= 0 else dim)
 

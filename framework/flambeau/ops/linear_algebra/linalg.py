@@ -714,17 +714,26 @@ chain_matmul.deprecation = (
 def _check_linear(input, weight, bias):
     a, w = input._array, weight._array
     if a.ndim == 0 or w.ndim not in (1, 2) or a.shape[-1] != w.shape[-1]:
+        given, wanted = (x.shape[-1] if x.ndim else 0 for x in (a, w))
+        rows = prod(a.shape[:-1])
+        if w.ndim == 1:
+            words = f"size mismatch, got input ({rows}), mat ({rows}x{given}), vec ({wanted})"
+        else:
+            words = f"mat1 and mat2 shapes cannot be multiplied ({rows}x{given} and {wanted}x{prod(w.shape[:-1])})"
         raise RuntimeError(
-            f"linear: input has {a.shape[-1] if a.ndim else 0} features in its last dimension, "
-            f"weight expects {w.shape[-1] if w.ndim else 0}\n"
+            f"linear: {words}: input has {given} features in its last dimension, weight expects {wanted}\n"
             f"{describe(input=input, weight=weight)}"
         )
     if bias is not None and bias._array.shape != w.shape[:-1]:
         shape = (*a.shape[:-1], *w.shape[:-1])
         given = bias._array.shape
         if len(given) > len(shape) or any(n not in (1, m) for n, m in zip(reversed(given), reversed(shape), strict=False)):
+            pairs = enumerate(zip(reversed(given), reversed(shape), strict=False), 1)
+            at, n, m = next(((len(shape) - i, n, m) for i, (n, m) in pairs if n not in (1, m)), (0, given[0], shape[0]))
             raise RuntimeError(
-                f"linear: bias {given} does not expand to the output {shape}; weight expects one of {w.shape[:-1]}\n"
+                f"linear: The expanded size of the tensor ({m}) must match the existing size ({n}) at non-singleton dimension {at}.  "
+                f"Target sizes: {list(shape)}.  Tensor sizes: {list(given)}: bias {given} does not expand to the output; weight expects "
+                f"{w.shape[:-1]}\n"
                 f"{describe(input=input, weight=weight, bias=bias)}"
             )
     if a.dtype != w.dtype or (bias is not None and bias._array.dtype != a.dtype):

@@ -24,6 +24,7 @@ from .._spec import (
     composite,
     describe,
     int_list,
+    is_beyond,
     primitive,
     reduced_shape,
     spread_dims,
@@ -161,7 +162,13 @@ def _check_norm_dtype(name: str, x: Tensor, dtype: Any) -> Tensor:
 def _order(name: str, value: Any) -> float:
     if isinstance(value, (complex, str, Tensor)) and not (isinstance(value, Tensor) and not value.is_complex()):
         raise RuntimeError(f"{name}: Expected a real number as order, got {value!r}")
+    if is_beyond(value):
+        raise OverflowError(f"{name}(): argument 'ord' has more than 64 bits: int too big to convert")
     return float(value)
+
+
+def _is_plain_order(value: Any) -> bool:
+    return value.__class__ is float or value.__class__ is int and not is_beyond(value)
 
 
 @composite(surface=BOTH, namespace="linalg", samples="x(2, 3); x(2, 3), 1.0, 0, True; x(2, 3), float('inf'), (0, 1)", exact_out=True)
@@ -182,7 +189,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
 
 @vector_norm.forwards
 def _vector_norm_over(x, ord, dim, keepdim, dtype):
-    return norm_over.answer(x, float(ord), dim, keepdim) if dtype is None and ord.__class__ in _NUMBERS else None
+    return norm_over.answer(x, float(ord), dim, keepdim) if dtype is None and _is_plain_order(ord) else None
 
 
 def _check_not_empty(name: str, x: Tensor, dims: Any, whole: bool, order: float) -> None:
@@ -215,6 +222,8 @@ def _matrix_norm(x: Tensor, order: Any, dim: Any, keepdim: bool, dtype: Any) -> 
     if x.ndim < 2:
         raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.\n{describe(A=x)}")
     rows, columns = _matrix_dims(x, dim)
+    if not isinstance(order, str):
+        _order(name, order)
     spectral = order == "nuc" or not isinstance(order, str) and abs(order) == 2
     if order != "fro" and not spectral and (isinstance(order, str) or abs(order) not in (1, inf)):
         raise RuntimeError(f"{name}: Order {order} not supported. There are 'fro', 'nuc', inf, -inf, 1, -1, 2 and -2")
@@ -309,7 +318,7 @@ def _norm_over(input, ord, dim, keepdim, dtype):
         return None
     if ord is None:
         return norm_over.answer(input, 2.0, dim, keepdim)
-    return norm_over.answer(input, float(ord), dim, keepdim) if dim is not None and ord.__class__ in _NUMBERS else None
+    return norm_over.answer(input, float(ord), dim, keepdim) if dim is not None and _is_plain_order(ord) else None
 
 
 # -- condition and rank ----------------------------------------------------------------------------------------------------

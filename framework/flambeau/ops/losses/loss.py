@@ -539,7 +539,7 @@ def binary_cross_entropy_with_logits(
     reduction = reduction_of(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise ValueError(
-            f"binary_cross_entropy_with_logits: Target size {tuple(target.shape)} must be the same as input size {tuple(input.shape)}"
+            f"binary_cross_entropy_with_logits: Target size ({target.shape}) must be the same as input size ({input.shape})"
         )
     if pos_weight is None:
         loss = logit_entropy.function(input, target)

@@ -205,7 +205,7 @@ def threshold(input, threshold, value):
 @elementwise(
     surface=0,
     dtype=real_input,
-    vjp={"input": lambda grad, input, min_val, max_val: where((input <= min_val) | (input >= max_val), 0, grad)},
+    vjp={"input": lambda grad, input, min_val, max_val: where((input > min_val) & (input < max_val), grad, 0)},
     quantized="as_operand",
 )
 def hardtanh(input, min_val, max_val):
@@ -363,7 +363,7 @@ def hardsigmoid(input):
 
 @elementwise(
     surface=0, dtype=floating_input, title="HardswishBackward0",
-    vjp={"input": lambda grad, input: where(input <= -3, 0, where(input < 3, grad * (input / 3 + 0.5), grad))},
+    vjp={"input": lambda grad, input: where(input <= -3, 0, where(input >= 3, grad, grad * (input / 3 + 0.5)))},
 )  # fmt: skip
 def hardswish(input):
     """``input`` times its `hardsigmoid`."""
@@ -372,7 +372,7 @@ def hardswish(input):
 
 @elementwise(
     surface=FUNCTION | METHOD | OUT, dtype=floating_input, aliases=("nn.functional.hardshrink",),
-    vjp={"input": lambda grad, input, lambd: where((input >= -lambd) & (input <= lambd), 0, grad)},
+    vjp={"input": lambda grad, input, lambd: where((input < -lambd) | (input > lambd), grad, 0)},
 )  # fmt: skip
 def hardshrink(input, lambd=0.5):
     """`input`, but 0 within ``[-lambd, lambd]``; floating dtypes only."""
@@ -386,7 +386,7 @@ def _check_softshrink(op: Any, input: Any, lambd: Any) -> None:
 
 @elementwise(
     surface=FUNCTION | OUT, namespace=F, dtype=floating_input, check=_check_softshrink,
-    vjp={"input": lambda grad, input, lambd: where((input >= -lambd) & (input <= lambd), 0, grad)},
+    vjp={"input": lambda grad, input, lambd: where((input < -lambd) | (input > lambd), grad, 0)},
     numpy_names=True,
 )  # fmt: skip
 def softshrink(input, lambd=0.5):
@@ -418,9 +418,10 @@ def glu(input, dim=-1):
         raise NotImplementedError(f'"glu" not implemented for {input.dtype}; convert the input with .to(dtype) first')
     if input.ndim == 0:
         raise RuntimeError("glu does not support 0-dimensional tensors")
-    size = input.shape[wrap_dim(dim, input.ndim)]
+    d = wrap_dim(dim, input.ndim)
+    size = input.shape[d]
     if size % 2:
-        raise RuntimeError(f"glu: Halving dimension must be even, but dimension {dim} is size {size}\n{describe(input=input)}")
+        raise RuntimeError(f"glu: Halving dimension must be even, but dimension {d} is size {size}\n{describe(input=input)}")
     return input.narrow(dim, 0, size // 2) * input.narrow(dim, size // 2, size // 2).sigmoid()
 
 
@@ -429,7 +430,7 @@ def glu(input, dim=-1):
 
 def _check_softmax(input, dim):
     if input.dtype.category != dtypes.FLOATING:
-        raise RuntimeError(f'"softmax" not implemented for {input.dtype}; give a floating dtype=, as in dtype=torch.float32')
+        raise NotImplementedError(f'"softmax" not implemented for {input.dtype}; give a floating dtype=, as in dtype=torch.float32')
     return input, wrap_dim(dim, input._array.ndim)
 
 

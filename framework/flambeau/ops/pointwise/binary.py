@@ -716,7 +716,7 @@ def lcm(input, other):
 
 
 @composite(surface=FUNCTION, samples="x(2, 3), x(3); x(2, 3), 2, alpha=3", elements="mapped")
-def rsub(input, other, *, alpha=1):
+def rsub(input, other, alpha=1):
     """``other - alpha * input``. Raises: TypeError for an `input` that is no Tensor."""
     if not isinstance(input, Tensor):
         raise TypeError(f"rsub(): argument 'input' must be Tensor, not {type(input).__name__}")

@@ -14,7 +14,7 @@ from ... import _state, dtypes
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap_dim
 from .._batching import along
-from .._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, ROWS, composite, int_list, primitive
+from .._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, ROWS, composite, int_list, need_int, primitive
 from .._spec.plans import MOST_FEW
 from ..shapes.join import cat
 from ..shapes.shape import narrow
@@ -287,7 +287,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
     """
     if not input.ndim:
         raise RuntimeError("diff expects input to be at least one-dimensional")
-    if n < 0:
+    if need_int("diff", "n", n) < 0:
         raise RuntimeError(f"order must be non-negative but got {n}: n of diff")
     d = wrap_dim(dim, input.ndim)
     parts = [p for p in (prepend, input, append) if p is not None]

@@ -28,6 +28,7 @@ from .._spec import (
     composite,
     describe,
     need_int,
+    need_sizes,
     primitive,
     view,
 )
@@ -466,8 +467,10 @@ def split(tensor, split_size_or_sections, dim=0):
     d = wrap_dim(dim, tensor.ndim)
     n = tensor.shape[d]
     sizes = split_size_or_sections
-    if isinstance(sizes, Tensor) and sizes.ndim == 0:
-        sizes = sizes.__index__()
+    if isinstance(sizes, (tuple, list)):
+        sizes = need_sizes("split", "split_size", sizes)
+    else:
+        sizes = need_int("split", "split_size", sizes)
     if isinstance(sizes, (int, SymInt)):
         if sizes < 0 or (sizes == 0 and n):
             raise RuntimeError(f"split expects split_size be {'non-negative' if sizes else 'positive'}, but got split_size={sizes}")
@@ -491,7 +494,7 @@ def _split_pieces(tensor, split_size_or_sections, dim):
         return None
     n = a.shape[d]
     if size.__class__ is int:
-        if size <= 0 or not n:
+        if not 0 < size < 1 << 63 or not n:
             return None
         sizes = (size,) * (n // size) if not n % size else (*(size,) * (n // size), n % size)
     elif size.__class__ is list or size.__class__ is tuple:
@@ -529,7 +532,8 @@ def chunk(input, chunks, dim=0):
 
 @chunk.forwards
 def _split_into(input, chunks, dim):
-    return split.answer(input, -(-input._array.shape[dim] // chunks), dim) if chunks > 0 else None
+    usual = chunks.__class__ is int and 0 < chunks < 1 << 63
+    return split.answer(input, -(-input._array.shape[dim] // chunks), dim) if usual else None
 
 
 _OF_PIECES = {"indices_or_sections": ("indices", "sections")}

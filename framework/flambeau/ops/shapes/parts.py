@@ -11,6 +11,7 @@ from flambeau_kernels import hot_calls
 from ... import _state, dtypes
 from ..._arrays import MetaArray, empty_like_layout, ndarray, permutation
 from ..._state import interpreted
+from ..._symbolic import as_size
 from ..._warn import warn_once
 from ...tensor import Tensor, wrap_dim
 from .._batching import run, same_dims, shifted
@@ -44,6 +45,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1):
 
 @diagonal.kernel
 def _diagonal(a, offset, dim1, dim2):
+    offset = as_size(offset)
     if a.__class__ is ndarray:
         if offset == 0 and dim1 == 0 and dim2 == 1 and a.ndim == 2:
             made = hot_calls.restrided(a, (min(a.shape),), (sum(a.strides),), 0)

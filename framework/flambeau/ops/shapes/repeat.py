@@ -13,7 +13,17 @@ from ... import _arrays
 from ..._symbolic import as_size
 from ...tensor import Tensor, wrap_dim
 from .._batching import along, run, shifted
-from .._spec import CHANNELS, FUNCTION, METHOD, composite, int_list, need_int, primitive, wrap_dims
+from .._spec import (
+    CHANNELS,
+    FUNCTION,
+    METHOD,
+    composite,
+    int_list,
+    need_int,
+    need_sizes,
+    primitive,
+    wrap_dims,
+)
 from .shape import _contiguous_format
 
 
@@ -25,6 +35,8 @@ def repeat(self, repeats):
     tensor([[1, 2, 1, 2],
             [1, 2, 1, 2]])
     """
+    if not isinstance(repeats, (tuple, list)):
+        raise TypeError(f"repeat(): argument 'repeats' must be tuple of ints, not {type(repeats).__name__}")
     counts = [as_size(r) for r in repeats]
     if len(counts) < self.ndim:
         raise RuntimeError(
@@ -43,6 +55,8 @@ def repeat(self, repeats):
 
 @repeat.plan
 def _repeated(a, repeats):
+    if not isinstance(repeats, (tuple, list)):
+        return None
     counts, shape = tuple(repeats), a.shape
     extra = len(counts) - len(shape)
     if extra < 0 or not a.size:
@@ -70,12 +84,14 @@ def tile(input, dims):
     tensor([[1, 1],
             [2, 2]])
     """
-    counts = tuple(dims)
+    counts = need_sizes("tile", "dims", dims)
     return input.repeat((1,) * (input.ndim - len(counts)) + counts)
 
 
 @tile.forwards
 def _tile_by_repeat(input, dims):
+    if not isinstance(dims, (tuple, list)):
+        return None
     counts = tuple(dims)
     return repeat.answer(input, (1,) * (input._array.ndim - len(counts)) + counts)
 
@@ -93,7 +109,8 @@ flip.in_pieces(along="dims")
 
 @flip.kernel
 def _flip(a, dims):
-    axes = wrap_dims("flip", list(dims), a.ndim) if len(dims) else ()
+    dims = int_list(dims)
+    axes = wrap_dims("flip", dims, a.ndim) if dims else ()
     made = _arrays.empty_like_layout(a.shape, a.dtype, [a])
     kernels.store(made, np.flip(a, axes) if axes else a)
     return made
@@ -104,13 +121,13 @@ _WHOLE, _BACKWARD = slice(None), slice(None, None, -1)
 
 @flip.shape
 def _flip_shape(input, dims):
-    wrap_dims("flip", list(dims), input.ndim)
+    wrap_dims("flip", int_list(dims), input.ndim)
     return input.shape, input.dtype, _arrays.like_strides(input.shape, input._array.itemsize, [input._array])
 
 
 @flip.plan
 def _flip_planned(a, dims):
-    if not a.ndim or not a.flags.c_contiguous:
+    if not a.ndim or not a.flags.c_contiguous or not isinstance(dims, (tuple, list)):
         return None
     keys = [_WHOLE] * a.ndim
     for d in dims:
@@ -214,13 +231,12 @@ def _moves(ndim: int, shifts: Any, dims: Any) -> tuple[Any, tuple[int, ...] | No
     if isinstance(shifts, (list, tuple)):
         moves = tuple(need_int("roll", "shifts", n) for n in shifts)
     elif isinstance(shifts, (int, np.integer, np.ndarray, Tensor)):
-        moves = (int(shifts),)
+        moves = (need_int("roll", "shifts", shifts),)
     else:
         raise TypeError(f"roll(): argument 'shifts' (position 2) must be tuple of ints, not {type(shifts).__name__}")
     if not moves:
         raise RuntimeError("roll: `shifts` required; give one for each of dims, got none")
-    one = isinstance(dims, (int, np.integer))
-    axes = None if dims is None else (int(dims),) if one else tuple(dims) or None
+    axes = None if dims is None else tuple(int_list(dims)) or None
     if axes is None:
         if len(moves) != 1:
             raise RuntimeError(f"shifts and dimensions must align. shifts: {len(moves)}, dims:0")

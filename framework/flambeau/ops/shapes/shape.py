@@ -18,7 +18,7 @@ from ...devices import Size
 from ...tensor import Tensor, storage_buffer, wrap, wrap_dim
 from .._batching import run, same_dims, shifted
 from .._refusal import refusing
-from .._spec import FUNCTION, INPLACE, METHOD, Geometry, check_recorded, composite, view, wrap_dims
+from .._spec import FUNCTION, INPLACE, METHOD, Geometry, check_recorded, composite, int_list, view, wrap_dims
 
 _BEFORE = tuple([(slice(None),) * d for d in range(65)])  # what comes before the index of a dimension
 
@@ -105,6 +105,8 @@ def view_strides(a: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 def infer_shape(name: str, shape: Any, numel: int) -> tuple[int, ...]:
     """`shape` with its -1 worked out. Raises: RuntimeError naming both sizes when it does not fit."""
+    if not isinstance(shape, (tuple, list)):
+        raise TypeError(f"{name}(): argument 'shape' must be tuple of ints, not {type(shape).__name__}")
     sizes = tuple(n if n.__class__ is int else as_size(n) for n in shape)
     total, unknown = 1, -1
     for i, n in enumerate(sizes):
@@ -163,7 +165,10 @@ def _view(a, size):
 def _viewed_by_numpy(a: Any, size: Any) -> Any:
     """`a` reshaped where numpy does it without copying, as it mostly does; None where that takes a closer look."""
     try:
-        size = tuple(size)
+        if size.__class__ is not tuple:
+            if not isinstance(size, (tuple, list)):
+                return None
+            size = tuple(size)
         made = a.reshape(size)
         base = made.base
         # A reshape that had to copy looks at neither of these. Nothing to infer: numpy takes any negative size for -1.
@@ -261,6 +266,8 @@ def _expand(a, size):
     made = hot_calls.expand(a, size)
     if made is not None:
         return made
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(f"expand(): argument 'size' must be tuple of ints, not {type(size).__name__}")
     sizes = [as_size(n) for n in size]
     extra = len(sizes) - a.ndim
     if extra < 0:
@@ -335,7 +342,7 @@ def expand(self, size, *, implicit=False):
 @expand.forwards
 def _expanded(self, size, implicit=False):
     try:
-        made = hot_calls.expand(self._array, size if size.__class__ is tuple else tuple(size))
+        made = hot_calls.expand(self._array, tuple(size) if size.__class__ is list else size)
     except (AttributeError, TypeError):  # no tensor, no sizes
         return None
     return None if made is None else expand_shape.of(self, made, (size,))
@@ -426,7 +433,8 @@ def transpose(input, dim0, dim1):
 def _transpose(a, dim0, dim1):
     if a.__class__ is ndarray:
         try:
-            return a.swapaxes(dim0, dim1)
+            if dim0.__class__ is dim1.__class__ is int:
+                return a.swapaxes(dim0, dim1)
         except (ValueError, TypeError):  # dims out of range, for which the checks below raise; or 0-d, which counts as 1-d
             pass
     ndim = a.ndim
@@ -521,8 +529,7 @@ def movedim(input, source, destination):
     >>> fb.ones(2, 3, 5).movedim(0, -1).shape
     torch.Size([3, 5, 2])
     """
-    sources = (source,) if isinstance(source, int) else tuple(source)
-    places = (destination,) if isinstance(destination, int) else tuple(destination)
+    sources, places = tuple(int_list(source)), tuple(int_list(destination))
     if len(sources) != len(places):
         raise RuntimeError(
             f"movedim: Invalid source or destination dims: source ({list(sources)} dims) should contain the same number of dims as "
@@ -668,7 +675,8 @@ def _squeezed(input: Tensor, dim: Any) -> tuple[int, ...]:
     """The dimensions that `squeeze` looks at; an empty tuple of dims means none."""
     if dim is None or isinstance(dim, (int, np.integer)) or isinstance(dim, Tensor) and not dim.ndim:
         return wrap_dims("squeeze", dim, input.ndim)
-    return wrap_dims("squeeze", tuple(dim), input.ndim) if len(dim) else ()
+    dims = int_list(dim)
+    return wrap_dims("squeeze", dims, input.ndim) if dims else ()
 
 
 def _squeeze_in_place(target: Tensor, dim: Any) -> Tensor:
@@ -852,7 +860,7 @@ def _run_as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = No
     if not isinstance(input, Tensor):
         raise TypeError(f"as_strided(): argument 'input' must be Tensor, not {type(input).__name__}")
     a = input._array
-    size, stride = tuple(map(as_size, size)), tuple(map(as_size, stride))
+    size, stride = tuple(map(as_size, int_list(size))), tuple(map(as_size, int_list(stride)))
     if len(size) != len(stride):
         raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
     if any(s < 0 for s in stride):
@@ -991,7 +999,7 @@ def _reshaped(input, shape):
         made = hot_calls.view(a, shape)
         if made is not None:
             return view_shape.of(input, made, (shape,))
-        if a.__class__ is not ndarray or shape.__class__ is int:
+        if a.__class__ is not ndarray or not isinstance(shape, (tuple, list)):
             return None
         shape = tuple(shape)
         if -1 in shape and not a.size or min(shape, default=0) < -1:
@@ -1096,7 +1104,7 @@ def unflatten(input, dim, sizes):
     if input.ndim == 0:
         raise RuntimeError("unflatten(): a tensor without dimensions has none to split; unsqueeze(0) gives it one")
     d = wrap_dim(dim, input.ndim)
-    if isinstance(sizes, (int, np.integer)):
+    if not isinstance(sizes, (tuple, list)):
         raise TypeError(f"unflatten(): argument 'sizes' must be tuple of ints, not {type(sizes).__name__}")
     if len(sizes) == 0:
         raise RuntimeError("unflatten: sizes must be non-empty")
@@ -1113,7 +1121,7 @@ def unflatten(input, dim, sizes):
 @unflatten.forwards
 def _unflattened(input, dim, sizes):
     a = getattr(input, "_array", None)
-    if a.__class__ is not ndarray or dim.__class__ is not int or not sizes:
+    if a.__class__ is not ndarray or dim.__class__ is not int or not isinstance(sizes, (tuple, list)) or not sizes:
         return None
     d = dim if dim >= 0 else dim + a.ndim
     if not 0 <= d < a.ndim:
