@@ -194,3 +194,26 @@ def _as_list(value: Any) -> Any:
         flat = value.detach().reshape(-1).tolist()
         return list(value.shape), [pytest.approx(v, rel=1e-5, abs=1e-6) if isinstance(v, float) else v for v in flat]
     return [*value] if isinstance(value, (tuple, list)) else pytest.approx(value) if isinstance(value, float) else value
+
+
+NAMED = """
+x * y; x * 2.0; x + y; x - 1; x.sum(); x.sum(0); x.sum((0, 1), True); x.mean(); x.mean(1); x.prod(); x.prod(0); x.sum(dtype=torch.float64)
+x ** 2.5; x ** y; 2.0 ** x; x.float_power(y); torch.fmod(x, 2.0); torch.fmod(x, y); x % 2.0; x % y
+x.clamp_min(0.0); x.clamp_min(y); x.clamp_max(0.0); x.clamp_max(y); x.copysign(1.0); x.copysign(y)
+x.xlogy(y); x.xlogy(2.0); torch.xlogy(2.0, x); x.deg2rad(); x.rad2deg(); x / y; x / 2.0
+torch.div(x, y, rounding_mode="floor"); torch.div(x, 2.0, rounding_mode="trunc"); (x * 1).pow_(y); (x * 1).clamp_min_(y)
+"""
+
+
+@pytest.mark.parametrize("expression", [each.strip() for line in NAMED.strip().splitlines() for each in line.split(";")])
+def test_nodes_of_overloads_have_the_names_of_pytorchs(expression: str, oracle: Any) -> None:
+    names = []
+    for lib in (oracle, fb):
+        scope = {"torch": lib, "x": lib.full((2, 3), 0.5, requires_grad=True), "y": lib.ones(2, 3, requires_grad=True)}
+        for _ in range(2):                            # the second call is answered in another way
+            result = eval(expression, scope)          # text of our own
+            node = result.grad_fn
+            names.append((node.name(), type(node).__name__))
+            result.sum().backward()
+
+    assert names[:2] == names[2:]

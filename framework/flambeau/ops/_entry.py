@@ -332,7 +332,7 @@ def _of_elementwise(op: Op) -> dict[str, Any]:
     their defaults, the whole formula, and what records a result."""
     if not isinstance(op, ElementwiseOp):
         return {}
-    return {"FORMULA": op.short if op.keyword_only else op.formula, "WHOLE": op.formula, "record": op.record, "Node": op.node_class}
+    return {"FORMULA": op.short if op.keyword_only else op.formula, "WHOLE": op.formula, "record": op.record, **op.named_node_classes}
 
 
 def make_array_vjp(op: ElementwiseOp, general: Any) -> Any:

@@ -140,6 +140,8 @@ class Op:
     dtype_of_out = False
     may_write_expanded = False
     refuses_expanded_out = False
+    # The classes of nodes of calls with certain operands, see `shown_of`.
+    node_classes: Mapping[frozenset[str], Any] = types.MappingProxyType({})
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: tuple[str, ...], autocast: Autocast) -> None:
         code: CodeType = fn.__code__
@@ -200,6 +202,24 @@ class Op:
         made = self.node_class
         made.title = made.__name__ = made.__qualname__ = title
         made.saved_as = saved
+
+    def shown_of(self, title: str, *operands: str) -> None:
+        """Name nodes of calls `title` where exactly `operands` are Tensors; or, of a reduction, where ``dim`` is given as well.
+
+        PyTorch counts the overloads of an operator in these names, as in ``PowBackward1`` of a power with a Tensor for an exponent.
+        """
+        made = type(title, (self.node_class,), {"title": title, "__slots__": ()})
+        self.node_classes = {**self.node_classes, frozenset(operands): made}
+
+    def node_class_for(self, *operands: str) -> str:
+        """What texts call the class of the node of a call with these `operands`, see `shown_of`."""
+        found = self.node_classes.get(frozenset(operands))
+        return "Node" if found is None else found.__name__
+
+    @property
+    def named_node_classes(self) -> dict[str, Any]:
+        """The classes of its nodes, by what texts call them."""
+        return {"Node": self.node_class, **{made.__name__: made for made in self.node_classes.values()}}
 
     def state(self, facts: Any) -> None:
         """Take over what a declaration says. Raises: TypeError for a word that is none of `Facts`."""

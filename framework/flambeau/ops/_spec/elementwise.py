@@ -638,6 +638,7 @@ class ElementwiseOp(Op):
                 f"({', '.join(records)},)" if keeps else "()",
                 f"({', '.join(of(n, 'shape') for n in self.params)},)",
                 f"({', '.join(of(n, 'dtype') for n in self.params)},)",
+                cls=self.node_class_for(*nodes) if all(known.__class__ is bool for known in tensors.values()) else "Node",
                 place=seen_from(frames) if keeps else None,  # an error about what was saved names the line
             ),
         ]

@@ -22,7 +22,7 @@ from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ...devices import Size
 from ...dtypes import FLOAT32, FLOAT64
-from ...tensor import one_memory, wrap
+from ...tensor import bump, one_memory, wrap
 from .memory import in_memory_order
 from .nodes import indented, record, tensor_names, written
 from .strict import STRICT, check_refused, store_refused
@@ -40,12 +40,22 @@ REFUSED = (AttributeError, TypeError, ValueError, IndexError, KeyError, Overflow
 
 
 class Plan(NamedTuple):
-    """How calls with arrays of certain shapes are answered."""
+    """How calls with arrays of certain shapes are answered.
+
+    Results with a history get the node of `records`, which so says what is saved: `saves`, of which a node does without what no gradient
+    that is asked for reads.
+    """
 
     run: Callable[..., Any]  # of the arrays: the array of the result, several of them, or None for the fallback
-    taped: Callable[..., Any] | None = None  # of the arrays, for one result with history: it, and what `record` is to keep
-    record: Callable[..., None] | None = None  # of the result, what is kept and the Tensors, for that history
-    after: Callable[..., None] | None = None  # of the Tensors, once `run` or `taped` have written to some of them
+    records: Any = None  # the primitive that such a call comes to, for its history; None: calls with one are left to the fallback
+    arguments: Callable[..., tuple[Any, ...]] | None = None  # of the residual and the Tensors: those of `records`, in order
+    taped: Callable[..., Any] | None = None  # of the arrays, for one result with history: it and its residual. By default `run` and None
+    writes: tuple[str, ...] = ()  # the parameters whose memory `run` and `taped` have written, where they are given
+
+    @property
+    def saves(self) -> tuple[str, ...]:
+        """What the node of a result saves, by the names of `records`."""
+        return () if self.records is None else self.records.saved_names
 
 
 class Planned(NamedTuple):
@@ -376,6 +386,7 @@ def _looked_up(op: Any, planned: Planned) -> Any:
     """`answer` by plans that ``rule(*args) -> Plan or None`` finds, and the text finds again by shapes, dtypes and plain arguments."""
     plans: dict[Any, Plan | None] = op.plans
     rule, tensors, optional = planned.rule, planned.every, planned.optional
+    places = {name: at for at, name in enumerate(op.params)}
     kernels.plans_kept_elsewhere.append(plans.clear)
 
     def learn(key: Any, *args: Any) -> Plan | None:
@@ -404,23 +415,33 @@ def _looked_up(op: Any, planned: Planned) -> Any:
         "    if _plan is None:",
         "        return None",
         f"    if ({_noded(planned)}) and (GRAD or local.grad):",
-        "        _taped = _plan.taped",
-        "        if _taped is None:",
+        "        _records = _plan.records",
+        "        if _records is None:",
         "            return None",
-        f"        _o, _kept = _taped({arrays})",
+        "        _taped = _plan.taped",
+        f"        _o, _kept = (_plan.run({arrays}), None) if _taped is None else _taped({arrays})",
         "    else:",
-        f"        _o, _kept = _plan.run({arrays}), None",
-        "        _taped = None",
+        f"        _o = _plan.run({arrays})",
+        "        _records = None",
         "    if _o.__class__ is not ndarray:",
         "        return None if _o is None else tuple(map(wrap, _o))",
-        "    if _plan.after is not None:",
-        f"        _plan.after({', '.join(tensors)})",
+        "    if _plan.writes:",
+        f"        bump_given(_plan.writes, ({''.join(f'{name}, ' for name in op.params)}))",
         *indented(_made("_o")),
-        "    if _taped is not None:",
-        f"        _plan.record(made, _kept, {', '.join(tensors)})",
+        "    if _records is not None:",
+        f"        _records.history(made, _kept, *_plan.arguments({', '.join(('_kept', *tensors))}))",
         "    return made",
     ]
-    return written(op, "answer", lines, plans=plans, learn=learn, typed=_typed, wrap=wrap, REFUSED=REFUSED, check_refused=check_refused)
+    def bump_given(writes: tuple[str, ...], args: tuple[Any, ...]) -> None:
+        for name in writes:
+            tensor = args[places[name]]
+            if tensor is not None:
+                bump(tensor)
+
+    return written(
+        op, "answer", lines, plans=plans, learn=learn, typed=_typed, wrap=wrap, REFUSED=REFUSED, check_refused=check_refused,
+        bump_given=bump_given,
+    )  # fmt: skip
 
 
 def _key(op: Any, name: str, planned: Planned) -> str:

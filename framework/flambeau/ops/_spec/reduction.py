@@ -110,7 +110,7 @@ class ReductionOp(Op):
         # The gradient of a plain sum is the incoming one, spread.
         self.spreads_only = partial is not None and not partial.__code__.co_argcount and partial() == 1
         self.reads = rule.__code__.co_varnames[: rule.__code__.co_argcount] if rule else ()
-        self.saved_names = self.reads
+        self.saved_names = tuple([name for name in self.reads if name in ("out", "input")])
         self.in_rows = self.rows_of
         along, (input, dim, *rest) = Along("fold", self.rule, self.kinds, dims=SEVERAL), self.params
         with_dtype = "dtype" in rest
@@ -183,7 +183,7 @@ class ReductionOp(Op):
             f"if {input}._node is not None:",
             f"    _ndim = {input}._array.ndim",
             f"    _axes = ({dim} % _ndim,) if {dim}.__class__ is int and _ndim else wrap_dims({self.name!r}, {dim}, _ndim)",
-            f"    OP.record(made, {input}, _axes, {'keepdim' if 'keepdim' in rest else False})",
+            f"    OP.record(made, {input}, _axes, {'keepdim' if 'keepdim' in rest else False}, {dim} is None)",
         ]
 
     def run_out(self, out: Any, *args: Any) -> Any:
@@ -222,7 +222,7 @@ class ReductionOp(Op):
             out = self.compute(a, axes, keepdim, accumulate.numpy, result.numpy)
         made = wrap(out)
         if input._node is not None:
-            self.record(made, input, axes, keepdim)
+            self.record(made, input, axes, keepdim, dim is None)
         return made
 
     def _for_large(self, input: Tensor, dim: Any = None, keepdim: Any = False, dtype: Any = None) -> Plan | None:
@@ -235,11 +235,15 @@ class ReductionOp(Op):
         run = self.rule.plans.find(a, self.rule, axes, keepdim, accumulate.numpy, result.numpy)
         if run is None or result.itemsize == 1 and result.category == FLOATING:
             return None
-        return Plan(run, lambda a: (run(a), None), lambda made, kept, input: self.record(made, input, axes, keepdim))
+        return Plan(run, self, lambda _, input: (input, axes, keepdim, dim is None))
 
     @cached_property
     def record(self) -> Any:
-        """``fn(made, input, axes, keepdim)``, which gives `made`, the reduction of `input`, its history, if it is to have one."""
+        """``fn(made, input, axes, keepdim, whole)``, which gives `made`, the reduction of `input`, its history, if it is to have one.
+
+        `whole` says that no dimension was given.
+        """
+        along = self.node_class_for(self.params[0], "dim")
         kept = [f"{made}.{{}}" if name in self.reads else "None" for name, made in (("out", "made"), ("input", "input"))]
         saved, versions = (f"({', '.join(value.format(slot) for value in kept)})" for slot in ("_array", "_storage"))
         saves = versions != "(None, None)"
@@ -249,15 +253,19 @@ class ReductionOp(Op):
             "    return",
             *making(
                 "(input._node,)", saved, versions if saves else "()", "(input._array.shape, axes, keepdim)", "input._array.dtype",
-                place=seen_from(3) if saves else None,
+                cls="Node" if along == "Node" else f"(Node if whole else {along})", place=seen_from(3) if saves else None,
             ),
         ]  # fmt: skip
-        return written(self, "record", ["def record(made, input, axes, keepdim):", *indented(lines)])
+        return written(self, "record", ["def record(made, input, axes, keepdim, whole):", *indented(lines)])
+
+    def history(self, made: Tensor, kept: Any, *args: Any) -> None:
+        """`record`, as plans call it: a reduction keeps nothing."""
+        self.record(made, *args)
 
     def of_rows(self, args: Any, out: Any, moments: Any, how: Any) -> Tensor:
         made, input = wrap(out), args[0]
         if input._node is not None:
-            self.record(made, input, how.axes, args[2])
+            self.record(made, input, how.axes, args[2], args[1] is None)
         return made
 
     def rows_of(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:

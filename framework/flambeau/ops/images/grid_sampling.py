@@ -144,9 +144,7 @@ def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
     if not grid_rows.with_gradients(a.shape, points.shape, a.dtype, how[0]):
         return Plan(run)
     return Plan(
-        run,
-        lambda x, grid: (grid_rows.looked_up(x, grid, *how), None),
-        lambda made, _, x, grid: looked_up.history(made, None, x, grid, *how),
+        run, looked_up, lambda _, x, grid: (x, grid, *how), taped=lambda x, grid: (grid_rows.looked_up(x, grid, *how), None)
     )
 
 

@@ -268,7 +268,7 @@ def _planned_interpolate(input, size, scale_factor, mode, align_corners, recompu
         run = copying.run
     else:
         run = planned_maps(a.reshape(-1, *a.shape[2:]), maps, False, (*a.shape[:2], *sizes))
-    return run and Plan(run, lambda a: (run(a), None), lambda made, _, x: resample.history(made, None, x, maps, False))
+    return run and Plan(run, resample, lambda _, x: (x, maps, False))
 
 
 def _area(input: Tensor, sizes: tuple[int, ...]) -> Tensor:

@@ -247,8 +247,9 @@ def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale
         return None
     return Plan(
         lambda q, k, v: run(q, k, v, None)[0],
+        attention,
+        lambda _, q, k, v: (q, k, v, None, scale, is_causal),
         lambda q, k, v: run(q, k, v, None),
-        lambda made, logs, q, k, v: attention.history(made, logs, q, k, v, None, scale, is_causal),
     )
 
 

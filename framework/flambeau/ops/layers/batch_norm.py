@@ -333,10 +333,7 @@ def _planned_batch_norm(input, running_mean, running_var, weight, bias, training
     if not training:
         _check_by_running(input, running_mean, running_var, weight, bias, eps)
         run = planned_given(a, running_mean._array, running_var._array, wa, ba, eps)
-        return run and Plan(
-            run, lambda *arrays: (run(*arrays), None),
-            lambda made, _, *tensors: normalize_by_running.history(made, None, *tensors, eps),
-        )  # fmt: skip
+        return run and Plan(run, normalize_by_running, lambda _, *tensors: (*tensors, eps))
     _check_channels(input, weight, bias, eps, None)
     _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
     run = planned_channels(a, None, wa, ba, eps)
@@ -358,15 +355,10 @@ def _planned_batch_norm(input, running_mean, running_var, weight, bias, training
         out, *moments = normalized(*arrays)
         return out, _moments(*moments)
 
-    def record(made: Tensor, keep: Any, input: Tensor, _mean: Any, _var: Any, weight: Any, bias: Any) -> None:
-        normalize_channels.history(made, None, input, weight, bias, eps, keep)
+    def arguments(keep: Any, input: Tensor, _mean: Any, _var: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
+        return input, weight, bias, eps, keep
 
-    def after(_input: Tensor, *tensors: Any) -> None:
-        for running in tensors[:2]:
-            if running is not None:
-                bump(running)
-
-    return Plan(lambda *arrays: normalized(*arrays)[0], taped, record, after)
+    return Plan(lambda *arrays: normalized(*arrays)[0], normalize_channels, arguments, taped, ("running_mean", "running_var"))
 
 
 def _move(running: Any, found: Any, momentum: Any) -> None:

@@ -634,9 +634,7 @@ def _planned_convolution(
     run = kernels.planned(x._array, weight._array, made, *settings[:3], groups, transposed)
     if run is None:
         return None
-    return Plan(
-        run, lambda *arrays: (run(*arrays), None), lambda made, _, *tensors: convolution.history(made, None, *tensors, *settings)
-    )
+    return Plan(run, convolution, lambda _, *tensors: (*tensors, *settings))
 
 
 def _planned_transposed(op, n, input, weight, bias, stride, padding, output_padding, groups, dilation):

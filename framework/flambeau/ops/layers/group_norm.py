@@ -250,10 +250,10 @@ def _plan_of_groups(input: Tensor, count: int, weight: Any, bias: Any, eps: floa
         out, *moments = run(*arrays)
         return out, _moments(*moments)
 
-    def record(made: Tensor, keep: Any, input: Tensor, weight: Any, bias: Any) -> None:
-        normalize_groups.history(made, None, input, count, weight, bias, eps, keep)
+    def arguments(keep: Any, input: Tensor, weight: Any, bias: Any) -> tuple[Any, ...]:
+        return input, count, weight, bias, eps, keep
 
-    return Plan(lambda *arrays: run(*arrays)[0], taped, record)
+    return Plan(lambda *arrays: run(*arrays)[0], normalize_groups, arguments, taped)
 
 
 @group_norm.plan(by="shape", tensors=("input", "weight", "bias"))

@@ -277,7 +277,9 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return normalize_trailing(input, normalized_shape, weight, bias, eps)
 
 
-def _plan_of_rows(input: Tensor, shape: tuple[int, ...], eps: float, centred: bool, weight: Any, bias: Any, record: Any) -> Plan | None:
+def _plan_of_rows(
+    input: Tensor, shape: tuple[int, ...], eps: float, centred: bool, weight: Any, bias: Any, records: Any, arguments: Any
+) -> Plan | None:
     """The plan of normalizing over the last dimensions, which are `shape`."""
     from flambeau_kernels.cpu.norm import Moments, planned_rows
 
@@ -296,17 +298,17 @@ def _plan_of_rows(input: Tensor, shape: tuple[int, ...], eps: float, centred: bo
         out, *moments = run(a, weight, bias)
         return out, Moments(*moments)
 
-    return Plan(result, taped, record)
+    return Plan(result, records, arguments, taped)
 
 
 @layer_norm.plan(by="shape", tensors=("input", "weight", "bias"))
 def _planned_layer_norm(input, normalized_shape, weight, bias, eps):
     _, shape, weight, bias, eps, _ = _check_layer(input, normalized_shape, weight, bias, eps, None)
 
-    def record(made: Tensor, keep: Any, input: Tensor, weight: Any, bias: Any) -> None:
-        normalize_trailing.history(made, None, input, shape, weight, bias, eps, keep)
+    def arguments(keep: Any, input: Tensor, weight: Any, bias: Any) -> tuple[Any, ...]:
+        return input, shape, weight, bias, eps, keep
 
-    return _plan_of_rows(input, shape, eps, True, weight, bias, record)
+    return _plan_of_rows(input, shape, eps, True, weight, bias, normalize_trailing, arguments)
 
 
 @composite(surface=FUNCTION, samples="x(2, 3, 4), (4,), x(4), x(4)")
@@ -461,10 +463,10 @@ def _planned_rms_norm(input, normalized_shape, weight, eps):
     check_floating("rms_norm", input=input, weight=weight)
     _, shape, weight, eps, _ = _check_rms(input, normalized_shape, weight, eps, None)
 
-    def record(made: Tensor, keep: Any, input: Tensor, weight: Any) -> None:
-        scale_trailing.history(made, None, input, shape, weight, eps, keep)
+    def arguments(keep: Any, input: Tensor, weight: Any) -> tuple[Any, ...]:
+        return input, shape, weight, eps, keep
 
-    return _plan_of_rows(input, shape, eps, False, weight, None, record)
+    return _plan_of_rows(input, shape, eps, False, weight, None, scale_trailing, arguments)
 
 
 def _rms_of_other(input: Tensor, normalized_shape: Any, weight: Tensor | None, eps: Any) -> Tensor:

@@ -243,14 +243,10 @@ def _planned_pad(input, pad, mode, value):
     if mode == "constant":
         value = 0 if value is None else value
         run = planned_constant(input._array, pairs, value)
-        return run and Plan(
-            run, lambda a: (run(a), None), lambda made, _, x: pad_constant.history(made, None, x, pairs, value)
-        )
+        return run and Plan(run, pad_constant, lambda _, x: (x, pairs, value))
     run = planned_mode(input._array, pairs, mode)
     plan = moves(pad_mode, input, pairs, mode) if run is None else Plan(run)
-    return plan and Plan(
-        plan.run, lambda a: (plan.run(a), None), lambda made, _, x: pad_mode.history(made, None, x, pairs, mode)
-    )
+    return plan and Plan(plan.run, pad_mode, lambda _, x: (x, pairs, mode))
 
 
 def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:

@@ -296,7 +296,7 @@ def _planned_mean(
     run = planned_means(as_planes(input._array, n), windows, include, divisor, _pooled_shape(input, windows))
     if run is None:
         return None
-    return Plan(run, lambda a: (run(a), None), lambda made, _, x: window_mean.history(made, None, x, windows, include, divisor))
+    return Plan(run, window_mean, lambda _, x: (x, windows, include, divisor))
 
 
 @composite(
@@ -625,12 +625,12 @@ def plan_of_maxima(input: Tensor, windows: Windows, indices: bool) -> Plan | Non
         return None
     values, with_places = runs
 
-    def record(made: Tensor, places: Any, input: Tensor) -> None:
+    def arguments(places: Any, input: Tensor) -> tuple[Any, ...]:
         keep = Kept(True)
         keep.indices = places
-        window_max.history(made, None, input, windows, keep)
+        return input, windows, keep
 
-    return Plan(with_places) if indices else Plan(values, with_places, record)
+    return Plan(with_places) if indices else Plan(values, window_max, arguments, with_places)
 
 
 @composite(

@@ -191,7 +191,6 @@ def floor_divide(input, other):
     surface=0,
     dtype=real_common,
     scalar_first=True,
-    title="DivBackward1",
     partials={"input": lambda: 0, "other": lambda: 0},
     operator="div(input, other, rounding_mode='floor')",
     public_name="div",
@@ -201,11 +200,13 @@ def floor_quotient(input, other):
     return floor_divide(input, other)
 
 
+floor_quotient.shown_as("DivBackward2", rounding_mode=lambda saved: "floor")
+
+
 @elementwise(
     surface=0,
     dtype=real_common,
     scalar_first=True,
-    title="DivBackward1",
     partials={"input": lambda: 0, "other": lambda: 0},
     operator="div(input, other, rounding_mode='trunc')",
     public_name="div",
@@ -213,6 +214,9 @@ def floor_quotient(input, other):
 def trunc_quotient(input, other):
     """``trunc(input / other)`` of floating operands."""
     return trunc(input / other)
+
+
+trunc_quotient.shown_as("DivBackward2", rounding_mode=lambda saved: "trunc")
 
 
 @elementwise(
@@ -293,6 +297,8 @@ def fmod(input, other):
     return fmod(input, other)
 
 
+remainder.shown_of("RemainderBackward1", "input", "other")
+fmod.shown_of("FmodBackward1", "input", "other")
 _by_integers(remainder)
 _by_integers(fmod)
 
@@ -378,6 +384,10 @@ def pow(input, exponent):
     Raises: RuntimeError for an integer to a negative integer power; make one of them floating.
     """
     return pow(input, exponent)
+
+
+pow.shown_of("PowBackward1", "input", "exponent")
+pow.shown_of("PowBackward2", "exponent")
 
 
 @elementwise(surface=0, partials={"input": lambda input: 3 * input * input}, title="PowBackward0")
@@ -584,6 +594,9 @@ def hypot(input, other):
 def copysign(input, other):
     """The magnitude of `input` with the sign of `other`."""
     return copysign(input, other)
+
+
+copysign.shown_of("CopysignBackward1", "input")
 
 
 @elementwise(

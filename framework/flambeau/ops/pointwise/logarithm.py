@@ -43,6 +43,10 @@ def xlogy(input, other):
     return _x_times(input, other, log(other))
 
 
+xlogy.shown_of("XlogyBackward1", "other")
+xlogy.shown_of("XlogyBackward2", "input")
+
+
 @elementwise(
     surface=FUNCTION | OUT,
     namespace="special",

@@ -254,6 +254,9 @@ def clamp_below(input, min):
     return maximum(input, min)
 
 
+clamp_below.shown_of("ClampMinBackward1", "input", "min")
+
+
 @elementwise(
     surface=0, dtype=real_common, title="ClampMaxBackward0", check=_check_fits,
     vjp={
@@ -267,6 +270,9 @@ def clamp_below(input, min):
 def clamp_above(input, max):
     """`input`, not above `max`."""
     return minimum(input, max)
+
+
+clamp_above.shown_of("ClampMaxBackward1", "input", "max")
 
 
 @composite(

@@ -462,6 +462,9 @@ def deg2rad(input):
     return input * 0.017453292519943295
 
 
+deg2rad.shown_as("Deg2RadBackward0")
+
+
 @elementwise(
     dtype=refuse("complex")(floating),
     surface=FUNCTION | METHOD | OUT | INPLACE,
@@ -470,3 +473,6 @@ def deg2rad(input):
 def rad2deg(input):
     """Radians to degrees."""
     return input * 57.29577951308232
+
+
+rad2deg.shown_as("Rad2DegBackward0")

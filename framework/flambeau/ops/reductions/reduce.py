@@ -61,6 +61,9 @@ def sum(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
+sum.shown_of("SumBackward1", "input", "dim")
+
+
 def _nan_as_zero(x):
     return where(isnan(x), 0, x)
 
@@ -92,6 +95,9 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
         dtype: floating or complex; `input` is converted to it first.
     Raises: RuntimeError for integers unless `dtype` is given.
     """
+
+
+mean.shown_of("MeanBackward1", "input", "dim")
 
 
 @mean.vjp_on_arrays
@@ -145,6 +151,9 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
     Args:
         dtype: `input` is converted to it first.
     """
+
+
+prod.shown_of("ProdBackward1", "input", "dim")
 
 
 @prod.vjp_on_arrays
