@@ -97,14 +97,14 @@ def program(plan: list[Any], end: str, inputs: list[fb.Tensor], kept: list[int])
 @settings(max_examples=60, deadline=None)
 @given(
     plan=st.lists(step, min_size=1, max_size=7), kept=st.lists(st.integers(0, 12), max_size=1), end=st.sampled_from(list(ENDS)),
-    shape=st.sampled_from(SHAPES), dtype=st.sampled_from([fb.float32, fb.float64]),
+    shape=st.sampled_from(SHAPES), dtype=st.sampled_from([fb.float32, fb.float64, fb.float16, fb.bfloat16]),
     what=st.sampled_from(["values", "backward", "hook", "second derivative"]),
 )  # fmt: skip
 def test_random_programs_have_the_bits_of_their_operations(plan: Any, kept: Any, end: str, shape: Any, dtype: Any, what: str) -> None:
     def run(f: Any) -> list[Any]:
         fb.manual_seed(3)
         shapes = [(*shape[:-1], 1), shape, shape, (shape[-1],)]
-        inputs = [fb.randn(s, dtype=dtype, requires_grad=what != "values" and k != 1) for k, s in enumerate(shapes)]
+        inputs = [fb.randn(s).to(dtype).requires_grad_(what != "values" and k != 1) for k, s in enumerate(shapes)]
         seen: list[Any] = []
         if what == "hook":
             inputs[0].register_hook(lambda g: seen.append(g.clone()))
@@ -152,6 +152,20 @@ def test_a_chain_and_what_follows_it_are_one_kernel(name: str, f: Any) -> None:
     assert isinstance(rows, Rows)
     assert rows.text in str(compiled.explain()).replace("   | ", "")
     assert same(results[-1], f(x, y))
+
+
+def test_the_larger_of_zeros_of_both_signs_is_the_one_that_the_operation_gives() -> None:
+    def f(x: fb.Tensor, y: fb.Tensor) -> tuple[fb.Tensor, ...]:
+        h = (x * 1.0).maximum(y)
+        return h, h.minimum(x), h.sum(-1)
+
+    x = fb.tensor([0.0, -0.0] * (1 << 15)).view(64, 1024)
+    compiled = fb.compile(f)
+    results = [compiled(x, -x) for _ in range(_programs.FUSED_AFTER + 1)]
+
+    (rows,) = parts_of(compiled)
+    assert isinstance(rows, Rows)
+    assert all(same(a, b) for a, b in zip(results[-1], f(x, -x), strict=True))
 
 
 def test_what_lies_between_is_not_written_to_memory() -> None:

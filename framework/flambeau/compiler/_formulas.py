@@ -12,7 +12,9 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING
 
-from ..dtypes import bfloat16, dtype, float16
+from ..dtypes import bfloat16, dtype, float16, float32, float64
+
+FUSED_DTYPES = (float16, bfloat16, float32, float64)
 
 # What rounds the results of operations whose dtype is not the one that they compute in.
 _ROUNDS = {float16: vocabulary.round_to_float16, bfloat16: vocabulary.round_to_bfloat16}

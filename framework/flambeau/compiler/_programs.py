@@ -20,19 +20,17 @@ from flambeau_kernels.formula import Formula
 from .. import _state
 from .._arrays import is_c_contiguous
 from .._inference import is_inference
-from ..dtypes import bfloat16, float16, float32, float64
 from ..tensor import Tensor, wrap
 from . import _products, _rows
 from ._background import Kernel, stand_in
 from ._backward import History, formula_of, has_gradients
-from ._formulas import Number, widens
+from ._formulas import FUSED_DTYPES, Number, widens
 from ._memory import Plan, is_ours_alone
 from ._recorder import SMALL, Constant, Step, become
 from ._refs import GroupFormula, decoded, read_by
 from ._rows import Rows
 
 FUSED_FROM = SMALL                                    # elements of a chain
-FUSED_DTYPES = (float16, bfloat16, float32, float64)
 # Bytes that need not be written to memory and read again; with fewer, recording a call costs more than a chain saves.
 WORTH = 1 << 20
 FUSED_AFTER = 2                                       # calls of a path, for a kernel takes some 20 ms to compile

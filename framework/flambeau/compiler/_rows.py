@@ -20,7 +20,7 @@ from .._inference import is_inference
 from .._settings import get_num_threads
 from ..tensor import Tensor, wrap
 from ._backward import History
-from ._formulas import Number
+from ._formulas import FUSED_DTYPES, Number
 from ._recorder import Constant, Step
 from ._refs import GroupFormula, decoded, read_by, tensors_in
 
@@ -242,7 +242,7 @@ def _looks_of(step: Any) -> Looks | None:
         return None
     look = step.looks[0]
     array = look._array
-    if array.size <= LARGER_THAN or not is_c_contiguous(array) or look.dtype.numpy not in (np.float32, np.float64):
+    if array.size <= LARGER_THAN or not is_c_contiguous(array) or look.dtype not in FUSED_DTYPES:
         return None
     how = op.in_rows(*step.looks)
     if how is None or not how.axes or sorted(how.axes) != list(range(array.ndim - len(how.axes), array.ndim)):

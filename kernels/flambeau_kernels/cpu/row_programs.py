@@ -20,6 +20,7 @@ import numpy as np
 
 from flambeau_kernels.engine.language import Kernel, float32, float64, independent, local, rolled
 from flambeau_kernels.formula import Formula
+from flambeau_kernels.vocabulary import round_to_bfloat16, round_to_float16
 
 from . import tier
 from ._folds import fold
@@ -37,6 +38,10 @@ LONGEST = 4096  # elements of a row of which there is a copy on the stack
 MOST_COPIES = 4
 
 ndarray = np.ndarray
+
+
+# What rounds the numbers of a row that are in a half type when they are stored.
+_ROUNDS = {"float16": round_to_float16, "bfloat16": round_to_bfloat16}
 
 
 class Map(NamedTuple):
@@ -57,7 +62,7 @@ class Total(NamedTuple):
     @staticmethod
     def takes(how: Reduction, dtype: np.dtype) -> bool:
         """Whether the order of its sums is written down, for elements of `dtype`."""
-        if dtype.char not in "fd":
+        if dtype.char not in "fd" and dtype.name not in _ROUNDS:
             return False
         if how.combine == "add":
             return how.term in ON_VECTORS
@@ -148,7 +153,7 @@ class RowProgram:
     """Stages as one kernel, for arrays of one dtype on one grid.
 
     Args:
-        dtype: float32 or float64.
+        dtype: float32 or float64, or a half type, of which rows are stored so and computed with in float32.
         stages: in order.
         places: for each operand, where its elements are: 'full' for those of the grid, 'column' for one row that all have in common,
             'row' for one number a row, 'one' for one element, 'number' for a number of Python.
@@ -218,12 +223,18 @@ class _Writing:
     def __init__(self, dtype: np.dtype, stages: list[Any], places: dict[Any, str], kept: list[Any], grid: Grid) -> None:
         self.stages, self.places, self.grid = stages, places, grid
         self.kind = float64 if dtype.itemsize == 8 else float32
+        self.rounds = _ROUNDS.get(dtype.name)
         self.scope: dict[str, Any] = {
             "__name__": __name__, "block_of": block_of, "joined": joined, "finished": finished, "softmax_row": softmax_row,
             "normalize_row": normalize_row, "spread_of_row": spread_of_row, "float64": float64, "independent": independent,
             "rolled": rolled, "local": local,
         }  # fmt: skip
-        self.constants: dict[str, Any] = {"KIND": self.kind, "BLOCK": BLOCK, "PIECES": grid.pieces > 1}
+        if self.rounds is not None:
+            self.scope[self.rounds.name] = self.rounds
+        self.constants: dict[str, Any] = {
+            "KIND": self.kind, "STORED": self.kind if self.rounds is None else dtype.name, "BLOCK": BLOCK, "PIECES": grid.pieces > 1,
+            "BFLOAT16": dtype.name == "bfloat16",
+        }  # fmt: skip
         self.given = {name: f"a{i}" for i, name in enumerate(places)}
         self.outs = {name: f"o{i}" for i, name in enumerate(kept)}
         self.last_read = {name: k for k, stage in enumerate(stages) for name in _read(stage)}
@@ -277,7 +288,7 @@ class _Writing:
             self.pointers[name] = f"y{o}"
         else:
             copy = f"b{len(self.head)}"
-            self.head.append(f"{copy} = local(KIND, {'BLOCK' if block else LONGEST})")
+            self.head.append(f"{copy} = local(STORED, {'BLOCK' if block else LONGEST})")
             self.copies += not block
             self.pointers[name] = copy
         return self.pointers[name]
@@ -351,12 +362,13 @@ class _Writing:
                                f"SIZES_{at}": None if adds else how.term is magnitude,
                                f"FINISH_{at}": how.finish if self.grid.pieces == 1 else None}  # fmt: skip
             put(f"s{at} = TOTAL_{at}(START_{at})")
-            lines.append(f"p{at} = block_of({place(total)}, some, COMBINE_{at}, TERM_{at}, KIND, START_{at}, SIZES_{at})")
+            lines.append(f"p{at} = block_of({place(total)}, some, COMBINE_{at}, TERM_{at}, KIND, START_{at}, SIZES_{at}, 0, BFLOAT16)")
             lines.append(f"s{at} = joined(s{at}, TOTAL_{at}(p{at}), COMBINE_{at})")
             if self.grid.pieces > 1:
                 ends.append(f"{self.outs[total.to]}[item] = s{at}")
                 continue
-            ends.append(f"r{at} = finished(s{at}, count, FINISH_{at}, KIND)")
+            made = f"finished(s{at}, count, FINISH_{at}, KIND)"
+            ends.append(f"r{at} = {made if self.rounds is None else f'{self.rounds.name}({made})'}")
             self.numbers[total.to] = f"r{at}"
             if total.to in self.outs:
                 ends.append(f"{self.outs[total.to]}[row] = r{at}")

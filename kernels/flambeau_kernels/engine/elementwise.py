@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 import sys
 import warnings
 from collections.abc import Callable
@@ -16,9 +15,8 @@ from flambeau_kernels.engine import journal, llvm, loops, native, plan, pool
 from flambeau_kernels.engine.allocator import LARGE, _thread
 from flambeau_kernels.engine.loops import Operand
 from flambeau_kernels.formula import Formula
-from flambeau_kernels.scalar.complexes import ComplexSymbol
-from flambeau_kernels.scalar.symbols import Symbol, Unsupported, pair, select
-from flambeau_kernels.scalar.words import READING
+from flambeau_kernels.scalar.symbols import Unsupported
+from flambeau_kernels.scalar.words import OF_ELEMENTS
 
 # Cost of a formula beyond which numpy's ufunc is more than a memory stream (exp, pow, ...).
 CHEAP = 8
@@ -222,28 +220,9 @@ def _kernel_for(formula: Formula, operands: tuple[Operand, ...], count: int, com
 def _trace(formula: Formula, operands: tuple[Operand, ...], count: int, compute: str) -> loops.Kernel:
     inputs, outs = tuple(operands[:count]), tuple(operands[count:])
     try:
-        return loops.kernel(formula.name, formula.bind(WORDS), inputs, outs, compute, llvm.machine().scales, formula.thorough)
+        return loops.kernel(formula.name, formula.bind(OF_ELEMENTS), inputs, outs, compute, llvm.machine().scales, formula.thorough)
     except (TypeError, AttributeError) as error:      # a formula that calls numpy itself, say
         raise Unsupported(f"a formula that is not plain arithmetic ({error})") from error
-
-
-def _extreme(name: str, before: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """The word `name` as two instructions and a comparison, as numpy's loops have it: of equal numbers the second.
-
-    LLVM's own orders zeros by sign too, in twice the time. Reductions keep that one, which LLVM knows how to reorder.
-    """
-    usual = READING[name]
-
-    def word(a: Any, b: Any) -> Any:
-        if any(isinstance(x, ComplexSymbol) for x in (a, b)) or not any(isinstance(x, Symbol) for x in (a, b)):
-            return usual(a, b)
-        a, b = pair(a, b)
-        return select(a == a, select(before(a, b), a, b), a) if a.kind.family == "f" else usual(a, b)
-
-    return word
-
-
-WORDS = {**READING, "maximum": _extreme("maximum", operator.gt), "minimum": _extreme("minimum", operator.lt)}
 
 
 def _account(where: plan.Layout, kernel: loops.Kernel, table: np.ndarray) -> str:

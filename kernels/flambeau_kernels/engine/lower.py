@@ -23,7 +23,7 @@ from flambeau_kernels.engine.lower_code import PTR, Apart, Code, NotInLanguage, 
 from flambeau_kernels.engine.lower_words import Words
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import BOOL, F64, I64, Kind, Symbol
-from flambeau_kernels.scalar.words import READING
+from flambeau_kernels.scalar.words import OF_ELEMENTS
 from flambeau_kernels.vocabulary import Word
 
 __all__ = ["NotInLanguage", "module_text"]
@@ -482,7 +482,7 @@ class Lowering(Words):
         if isinstance(function, Word):
             return self.word(function.name, args)
         if isinstance(function, Formula):
-            return function.bind(READING)(*args)
+            return function.bind(OF_ELEMENTS)(*args)
         if function in (min, max):
             return functools.reduce(functools.partial(self.smaller, function), args)
         if function is abs and isinstance(args[0], Symbol):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -230,3 +231,22 @@ READING: dict[str, Callable[..., object]] = {
     **{name: _refuse(name) if name in _ONLY_NUMPYS else _on_numbers(name, _PLAIN.get(name) or _unary(name)) for name in HOST_WORDS},
 }
 READING["bit_not"] = lambda x: ~x
+
+
+def _as_numpy(name: str, before: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The word `name` as two instructions and a comparison, as numpy's loops have it: of equal numbers the second.
+
+    LLVM's own orders zeros by sign too, in twice the time. Reductions keep that one, which LLVM knows how to reorder.
+    """
+    usual = READING[name]
+
+    def word(a: Any, b: Any) -> Any:
+        if any(isinstance(x, ComplexSymbol) for x in (a, b)) or not any(isinstance(x, Symbol) for x in (a, b)):
+            return usual(a, b)
+        a, b = sy.pair(a, b)
+        return select(a == a, select(before(a, b), a, b), a) if a.kind.family == "f" else usual(a, b)
+
+    return word
+
+
+OF_ELEMENTS = {**READING, "maximum": _as_numpy("maximum", operator.gt), "minimum": _as_numpy("minimum", operator.lt)}
