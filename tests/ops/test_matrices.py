@@ -679,3 +679,8 @@ def test_a_matrix_of_one_element_is_its_own_eigenvalue(value, dtype):
     assert fb.equal(values.nan_to_num(7), a.real[..., 0].nan_to_num(7))
     assert fb.equal(vectors, fb.ones_like(a))
     assert fb.equal(L.eigvalsh(a).nan_to_num(7), values.nan_to_num(7))
+
+
+def test_reflectors_without_a_dimension_of_factors_are_refused_by_name():
+    with pytest.raises(IndexError, match="ormqr: Dimension specified as -1 but tensor has no dimensions: tau"):
+        fb.ormqr(fb.ones(1, 1), fb.tensor(1.0), fb.ones(1, 2))

@@ -359,6 +359,8 @@ def ormqr(input, tau, other, left=True, transpose=False):
             f"torch.ormqr: other.shape[{-2 if left else -1}] must be equal to "
             f"input.shape[-2], got {size} and {input.shape[-2]}"
         )
+    if not tau.ndim:
+        raise IndexError("torch.ormqr: Dimension specified as -1 but tensor has no dimensions: tau has one number for each reflector")
     if tau.shape[-1] > size:
         raise RuntimeError(
             f"torch.ormqr: other.shape[{-2 if left else -1}] must be greater than or "
