@@ -121,3 +121,21 @@ def test_the_gradient_of_a_real_angle_is_real():
 
         assert grad.dtype == fb.float32
         assert grad.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.skipif(kernels.cpu_backend() != "llvm", reason="its builtins are the native engine's")
+def test_a_recorded_write_in_place_is_the_builtins_once_the_formula_is_specialised(monkeypatch):
+    x = fb.randn(60, 10, requires_grad=True)
+
+    def write():
+        made = x.clone().tanh_()
+        return made, fb.autograd.grad(made.sum(), x)[0]
+
+    first = write()
+    launched = []
+    monkeypatch.setattr(elementwise.ElementwiseOp, "launch", lambda self, *args: launched.append(self.name))
+    second = write()
+
+    assert not launched
+    assert all(a.equal(b) for a, b in zip(first, second, strict=True))
+    assert second[0]._version == 1

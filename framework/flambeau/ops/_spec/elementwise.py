@@ -455,8 +455,10 @@ class ElementwiseOp(Op):
             if any(self._collides(a, out) for a in arrays):
                 arrays = self._apart(target, args, arrays)
             if result.numpy == out.dtype:
-                self.launch(arrays, out, compute.numpy)
-                self._teach(arrays, out, compute)
+                formula, operands = self.formula_of(arrays)
+                if operands[0] is not out or formula.direct_(*operands) is None:
+                    self.launch(arrays, out, compute.numpy)
+                    self._teach(arrays, out, compute)
             else:
                 made = np.empty(out.shape, result.numpy)
                 self.launch(arrays, made, compute.numpy)
