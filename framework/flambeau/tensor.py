@@ -515,10 +515,14 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             _check_grad(self, value)
+        if INTERPRETED:
+            _state.settle()                           # a recording does not show it
         self._gradient = value
 
     @grad.deleter
     def grad(self) -> None:
+        if INTERPRETED:
+            _state.settle()
         self._gradient = None
 
     _grad = grad

@@ -326,3 +326,59 @@ def test_a_native_call_is_verified() -> None:
     with pytest.raises(RuntimeError, match="its recording gives"):  # noqa: PT012  # one of ten calls is verified
         for _ in range(10):
             compiled(x)
+
+
+def _parameters_after(forget, **how) -> list[bytes]:
+    fb.manual_seed(0)
+    net = fb.nn.Sequential(fb.nn.Linear(4, 8), fb.nn.Tanh(), fb.nn.Linear(8, 2))
+    optimizer = fb.optim.SGD(net.parameters(), 0.1)
+
+    def step(x: fb.Tensor) -> fb.Tensor:
+        forget(net)
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    taken = fb.compile(step, **how) if how else step
+    for k in range(9):
+        taken(fb.full((3, 4), k / 8))
+    return [p.detach().numpy().tobytes() for p in net.parameters()]
+
+
+def _by_hand(net: fb.nn.Module) -> None:
+    for p in net.parameters():
+        p.grad = None
+
+
+def _deleted(net: fb.nn.Module) -> None:
+    for p in net.parameters():
+        del p.grad
+
+
+@pytest.mark.parametrize(
+    "forget", [lambda net: net.zero_grad(), lambda net: net.zero_grad(set_to_none=False), _by_hand, _deleted],
+    ids=["module", "to zero", "by hand", "deleted"],
+)  # fmt: skip
+def test_gradients_that_a_step_forgets_do_not_add_up_when_it_is_replayed(forget) -> None:
+    expected = _parameters_after(forget)
+
+    assert _parameters_after(forget, mode="reduce-overhead") == expected
+    assert _parameters_after(forget, options={"verify_every": 2}) == expected
+
+
+def test_a_step_that_a_module_forgets_its_gradients_in_is_replayed() -> None:
+    net = fb.nn.Linear(2, 2)
+
+    def step(x: fb.Tensor) -> fb.Tensor:
+        net.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        return loss
+
+    taken = fb.compile(step, mode="reduce-overhead")
+    for _ in range(6):
+        taken(fb.ones(3, 2))
+
+    assert taken.explain().replays[0].calls == 3
+    assert fb.equal(net.weight.grad, fb.full((2, 2), 3.0))

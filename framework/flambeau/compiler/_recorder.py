@@ -294,7 +294,7 @@ class Segment(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What was done to `subject`: 'backward' of a tensor, 'step' or 'zero_grad' of an optimizer."""
+    """What was done to `subject`: 'backward' of a tensor, 'step' of an optimizer, 'zero_grad' of one or of a module."""
 
     name: str
     subject: Any

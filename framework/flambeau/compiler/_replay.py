@@ -98,8 +98,10 @@ class Replay:
         """The tensors whose gradients the call adds to, and those that it writes to: parameters, and the state of optimizers."""
         if not self.has_effects:
             return [], []
-        optimizers = [part.subject for part in self.parts if isinstance(part, Act) and part.name != "backward"]
+        subjects = [part.subject for part in self.parts if isinstance(part, Act) and part.name != "backward"]
+        optimizers = [x for x in subjects if not isinstance(x, Module)]
         found = {id(x): x for x, *_ in self.held if x.requires_grad}
+        found |= {id(p): p for module in subjects if isinstance(module, Module) for p in module.parameters()}
         found |= {id(p): p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
         states = [x for optimizer in optimizers for entry in optimizer.state.values() for x in entry.values() if isinstance(x, Tensor)]
         return list(found.values()), [*found.values(), *states]

@@ -14,6 +14,7 @@ from flambeau.__future__ import (
     get_swap_module_params_on_conversion,
 )
 
+from ... import _state
 from ...autograd.tape import RemovableHandle
 from ..parameter import Buffer, Parameter, is_lazy, raise_uninitialized
 from ._hooks import BackwardGates, add_hook
@@ -942,13 +943,16 @@ class Module:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all parameters' gradients, or fill them with zeros if `set_to_none=False`."""
+        if set_to_none:
+            _state.event("zero_grad", self, self._forget_grads)
+            return
         for param in self.parameters():
-            if param.grad is None:
-                continue
-            if set_to_none:
-                param.grad = None
-            else:
+            if param.grad is not None:
                 param.grad = param.grad.detach().zero_()
+
+    def _forget_grads(self) -> None:
+        for param in self.parameters():
+            param.grad = None
 
     # -- saving and loading ----------------------------------------------------------------------------------
 
