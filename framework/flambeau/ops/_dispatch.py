@@ -406,7 +406,7 @@ def _recorded(op: Any, args: tuple[Any, ...], result: Any) -> Any:
         if op.differentiable and (outs[0].is_floating_point() or outs[0].is_complex()):
             op.record(outs[0], *args)
     elif op.kind == "reduction":
-        op.record(outs[0], args[0], wrap_dims(op.name, args[1], args[0].ndim), bool(args[2]))
+        op.record(outs[0], args[0], wrap_dims(op.name, args[1], args[0].ndim), bool(args[2]), args[1] is None)
     elif op.kind == "view" and several:
         for i, made in enumerate(outs):
             op.part(i).record(made, args)

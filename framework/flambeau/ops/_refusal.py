@@ -301,7 +301,7 @@ def _beyond(name: str, params: Any, args: Any, types: dict[str, tuple[Any, ...]]
             if kinds == {"float"} or is_scalar and _MOST < number < 1 << 64:
                 return RuntimeError(f"{name}: value cannot be converted to type int64_t without overflow: '{param}' is {number}")
             if is_scalar:
-                return OverflowError(f"{name}(): argument '{param}' is 2**63 or more: int too big to convert")
+                return OverflowError(f"{name}(): argument '{param}' has more than 64 bits: int too big to convert")
             return ValueError(f"{name}(): argument '{param}' is 2**63 or more: Overflow when unpacking long long")
     return None
 
