@@ -7,17 +7,8 @@ import pytest
 import scipy.linalg
 
 import flambeau as fb
-from flambeau.ops.linear_algebra import _blocks
 
 DTYPES = [np.float32, np.float64]
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Blocks that a small matrix has several of."""
-    monkeypatch.setattr(_blocks, "BLOCK", 24)
-    monkeypatch.setattr(_blocks, "LU_FROM", 64)
-    monkeypatch.setattr(_blocks, "CHOLESKY_FROM", 64)
 
 
 def numbers(*shape, dtype=np.float32):
@@ -42,6 +33,27 @@ def test_lu_has_the_pivots_of_lapack(shape, dtype):
     assert (pivots.numpy() == rows + 1).all()
     np.testing.assert_allclose(packed.numpy(), expected, rtol=0, atol=2e3 * np.finfo(dtype).eps)
     np.testing.assert_allclose(P @ L @ U, a, rtol=0, atol=200 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_determinants_are_those_of_numpy(dtype):
+    a = numbers(130, 130, dtype=dtype) / 8
+
+    sign, log = fb.linalg.slogdet(fb.from_numpy(a))
+
+    expected = np.linalg.slogdet(a.astype(np.float64))
+    assert sign.item() == expected.sign
+    np.testing.assert_allclose(log.item(), expected.logabsdet, rtol=100 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(fb.linalg.det(fb.from_numpy(a)).item(), np.linalg.det(a.astype(np.float64)), rtol=2e3 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inverses_are_those_of_numpy(dtype):
+    a = numbers(130, 130, dtype=dtype) + 20 * np.eye(130, dtype=dtype)
+
+    made = fb.linalg.inv(fb.from_numpy(a)).numpy()
+
+    np.testing.assert_allclose(made, np.linalg.inv(a.astype(np.float64)), rtol=0, atol=20 * np.finfo(dtype).eps)
 
 
 def test_a_zero_on_the_diagonal_is_told_by_its_place():

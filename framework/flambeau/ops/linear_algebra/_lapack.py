@@ -12,6 +12,7 @@ import numpy as np
 from flambeau_kernels.cpu import (
     condensed,
     divided,
+    factor_blocks,
     few_lanes,
     few_rows,
     few_sides,
@@ -26,7 +27,6 @@ from ... import dtypes
 from ..._arrays import MetaArray, ndarray
 from ...tensor import Tensor
 from .._spec import check_room, describe, placed
-from . import _blocks
 from ._routines import blas_routine, routine
 
 
@@ -194,12 +194,15 @@ def _solve_many(a: Any, b: Any) -> Any:
     return few_rows.solve(a, b) if made is None and few_rows.takes(a) else made
 
 
-def _factors_of_many(a: Any) -> Any:
-    """The diagonals of the factors of many small matrices, and -1 for each whose rows were exchanged an odd number of times."""
-    made = _lu_of_many(a)
+def _diagonals_of_factors(a: Any) -> Any:
+    """The diagonals of the factors of many small matrices or of a large one; None for others.
+
+    And -1 for each whose rows were exchanged an odd number of times, 1 for the rest.
+    """
+    made, first = (factor_blocks.lu(a), 0) if _in_blocks(a, LU_FROM) else (_lu_of_many(a), 1)
     if made is None:
         return None
-    exchanged = (made[1] != np.arange(1, a.shape[-1] + 1, dtype=np.int32)).sum(-1, dtype=np.int32)
+    exchanged = (made[1] != np.arange(first, a.shape[-1] + first, dtype=np.int32)).sum(-1, dtype=np.int32)
     return made[0].diagonal(axis1=-2, axis2=-1), np.where(exchanged & 1, a.dtype.type(-1), a.dtype.type(1))
 
 
@@ -207,7 +210,7 @@ def det(a: Any) -> Any:
     made = few_lanes.determinants(a) if few_lanes.takes(a) else None
     if made is not None:
         return made
-    factors = _factors_of_many(a)
+    factors = _diagonals_of_factors(a)
     if factors is not None:
         diagonal, sign = factors
         return np.multiply.reduce(diagonal, -1) * sign
@@ -232,7 +235,7 @@ def _slogdet(a: Any) -> tuple[Any, Any]:
             return made[0], np.add.reduce(np.log(made[1]), -1)
         finally:
             restore_fp_flags(token)
-    factors = _factors_of_many(a)
+    factors = _diagonals_of_factors(a)
     if factors is not None:
         token = ignore_fp_flags()
         try:
@@ -340,7 +343,15 @@ def lu(a: Any) -> tuple[Any, Any, Any]:
 
 def _getrf(a: Any) -> tuple[Any, Any, int]:
     """LAPACK's: packed factors, rows exchanged (from 0), and the first zero on the diagonal of U, or 0."""
-    return _blocks.lu(a) if _blocks.takes(a, _blocks.LU_FROM) else routine("getrf", a)(a)
+    return factor_blocks.lu(a) if _in_blocks(a, LU_FROM) else routine("getrf", a)(a)
+
+
+LU_FROM, CHOLESKY_FROM = 96, 65                       # rows and columns from which kernels take less time than LAPACK
+
+
+def _in_blocks(a: Any, least: int) -> bool:
+    """Whether kernels factor the matrix `a`, whose rows and columns have to be at least so many."""
+    return a.ndim == 2 and min(a.shape) >= least and factor_blocks.takes(a)
 
 
 def _no_infos(a: Any) -> Any:
@@ -383,8 +394,8 @@ def cholesky(a: Any, upper: bool) -> tuple[Any, Any]:
 
 def _cholesky_one(x: Any, upper: Any) -> tuple[Any, int]:
     """`cholesky` of one matrix. LAPACK goes by columns: a matrix is to it its transpose, and has the other triangle."""
-    if _blocks.takes(x, _blocks.CHOLESKY_FROM):
-        c = _blocks.cholesky(x, bool(upper))
+    if _in_blocks(x, CHOLESKY_FROM):
+        c = factor_blocks.cholesky(x, bool(upper))
         if c is not None:
             return c, 0
     c, info = routine("potrf", x)(x.T, lower=bool(upper), clean=1)
@@ -404,13 +415,31 @@ def _are_many(a: Any, b: Any) -> bool:
 
 def _solve_some(a: Any, b: Any) -> Any:
     """``X`` with ``a @ X == b``: of a large matrix by blocks, of others by numpy's loop; None where that fails or is not finite."""
-    if a.ndim == 2 and _blocks.takes(a, _blocks.LU_FROM) and b.size:
-        packed, pivots, info = _blocks.lu(a)
+    if _in_blocks(a, LU_FROM) and b.size:
+        made, _, info = factor_blocks.lu(a, b)
         if not info:
-            made, _ = routine("getrs", a)(packed, pivots, b)
+            n = len(a)
+            made = _solved_above(made[:, :n], made[:, n:])
             if all_finite(made):
-                return np.ascontiguousarray(made)
+                return made
     return _tried(_SOLVE, a, b)
+
+
+def _solved_above(u: Any, b: Any) -> Any:
+    """``X`` with ``U @ X == b`` for the upper triangle of a large matrix, by blocks of rows; writes over `b`."""
+    made = few_sides.solution(u, b, True, False)
+    if made is not None:
+        return made
+    made = np.empty(b.shape, b.dtype)
+    for last in range(len(u), 0, -ROWS):
+        first = max(last - ROWS, 0)
+        made[first:last] = solve_one(u[first:last, first:last], b[first:last], True, False)
+        if first:
+            matmul(u[:first, first:last], np.negative(made[first:last]), b[:first], accumulate=True)
+    return made
+
+
+ROWS = 128                                            # of a block of a triangle that BLAS solves with
 
 
 def solve(a: Any, b: Any) -> tuple[Any, Any]:
@@ -698,6 +727,8 @@ def on_matrices(compute: Any, square: bool = False, order: Any = None) -> Any:
 def inverse_now(a: Any) -> Any:
     """The inverses, or None if a matrix has none, or numpy has no loop for that."""
     many = _solve_many(a, None)
+    if many is None and _in_blocks(a, LU_FROM):
+        return _solve_some(a, identity(len(a), a.dtype.char))
     return _tried(_INV, a) if many is None else many
 
 
@@ -712,7 +743,7 @@ def cholesky_now(a: Any, upper: Any) -> Any:
         made = few_rows.cholesky_of_one(a, upper)
         if made is not None:
             return made
-    if n < LARGE or not a.size or a.dtype.char not in "fdFD":
+    if not a.size or a.dtype.char not in "fdFD" or (n < LARGE and not (n >= CHOLESKY_FROM and factor_blocks.takes(a))):
         return _tried(_CHOLESKY[bool(upper)], a)
     made: Any = None if a.ndim == 2 else np.empty_like(a, order="C", subok=False)
     for i, (x,) in enumerate(each(a)):
