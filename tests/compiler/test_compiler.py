@@ -187,3 +187,43 @@ def test_settings_are_patched_and_put_back():
     assert (_dynamo.config.verbose, _dynamo.config.cache_size_limit) == (False, 8)
     with pytest.raises(AttributeError, match="no_such_setting"), _dynamo.config.patch("no_such_setting", 1):
         pass
+
+
+LATE = """
+import sys
+import flambeau as fb
+
+before = set(sys.modules)
+f = fb.compile(lambda x, how: how(x * 2 + 1))
+names = {names!r}
+x = fb.ones(256, 256)
+assert "flambeau.ops.fourier.fft" not in sys.modules, "compiling imports families of operations that nobody asked for"
+f(x, lambda y: print([name for name in names if getattr(type(y), name) is getattr(fb.Tensor, name)]))
+print(f(x, lambda y: y.apply_(lambda v: v + 1))[0, 0].item(), f(x, lambda y: y.type()), f(x, lambda y: y.T)[0, 1].item())
+"""
+
+
+def test_members_of_families_that_are_loaded_later_meet_a_pending_result():
+    import subprocess
+    import sys
+
+    names = ["apply_", "map_", "normal_", "uniform_", "type", "copy_", "dequantize", "sparse_dim", "is_coalesced"]
+    done = subprocess.run([sys.executable, "-c", LATE.format(names=names)], capture_output=True, text=True)
+
+    assert done.stdout.splitlines() == ["[]", "4.0 torch.FloatTensor 3.0"], done.stderr
+
+
+def test_a_shape_that_is_met_once_is_not_searched_for_chains(monkeypatch):
+    from flambeau.compiler import _programs
+
+    searched = []
+    chained = _programs._chained
+    monkeypatch.setattr(_programs, "_chained", lambda *args: searched.append(1) or chained(*args))
+    f = fb.compile(lambda x: ((x * 2 + 1).exp() - x) * 3)
+    for rows in range(512, 516):
+        f(fb.ones(rows, 512))
+
+    assert not searched
+    for _ in range(2):
+        f(fb.ones(512, 512))
+    assert searched

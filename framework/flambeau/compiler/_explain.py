@@ -195,11 +195,12 @@ def kernels_of(program: Any) -> list[str]:
 
 def _segment(step: Any, program: Any) -> Segment:
     path = step.path()
-    why, line = getattr(program, "ended", ("", "an unknown line"))
+    why, place = getattr(program, "ended", ("", None))
     twins = {s.first + i: twin for s in path for i, twin in enumerate(s.twins)}
     size = sum(twins[number]._array.nbytes for number in program.wanted)
     saved = sum(chain.saved() * chain.itemsize for chain in program.chains)
-    return Segment(why, line, operations_of(path), kernels_of(program), program.calls, size, saved, program.bytes_at_most, program.seconds)
+    line, most = tape.shown_line(place), program.bytes_at_most
+    return Segment(why, line, operations_of(path), kernels_of(program), program.calls, size, saved, most, program.seconds)
 
 
 def _said_of(replay: Replay) -> str:
@@ -252,29 +253,38 @@ def _difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
 
 def note(recorder: Any, step: Any, program: Any, why: str) -> None:
     """A recording that ended because of `why` has been made into a `program`."""
-    place = tape.users_place()
-    program.ended = why, tape.shown_line(place)
+    # Most is text, which is made for those who read it.
+    program.ended = why, tape.users_place()
     if _recordings.isEnabledFor(logging.INFO):
         operations = operations_of(step.path())
-        _recordings.info("%s: %d operations recorded, until %s at %s", recorder.title, len(operations), why, program.ended[1])
+        line = tape.shown_line(program.ended[1])
+        _recordings.info("%s: %d operations recorded, until %s at %s", recorder.title, len(operations), why, line)
         _recordings.debug("%s: recorded\n%s", recorder.title, "\n".join(operations))
     if _programs.isEnabledFor(logging.INFO):
         fused = sum(len(chain.steps) for chain in program.chains)
         _programs.info("%s: %d kernels for %d of the operations", recorder.title, len(program.chains), fused)
-    if why != "the end of the function":
-        _graph_breaks.debug("Graph break in %s at %s: %s", recorder.title, program.ended[1], why)
+    if why != "the end of the function" and _graph_breaks.isEnabledFor(logging.DEBUG):
+        _graph_breaks.debug("Graph break in %s at %s: %s", recorder.title, tape.shown_line(program.ended[1]), why)
+    if _recompiles.isEnabledFor(logging.DEBUG):
+        _tell_changes(recorder, step)
+    if _fusion.isEnabledFor(logging.DEBUG) or _kernel_code.isEnabledFor(logging.DEBUG):
+        for chain in program.chains:
+            _fusion.debug("%s: %d operations as one kernel of %d operands", chain.title, len(chain.steps), len(chain.operands))
+            _kernel_code.debug("%s\n%s", chain.title, chain.text)
+    if _output_code.isEnabledFor(logging.DEBUG):
+        _output_code.debug("%s\n%s", recorder.title, "\n".join(operations_of(step.path())))
+    if _writes_files():
+        _write(recorder, step, program, why)
+
+
+def _tell_changes(recorder: Any, step: Any) -> None:
+    """Say where the path to `step` has left those that were recorded earlier."""
     for above in _above(step):
         branches = [(name, after) for name, after in above.after.items() if after is not None]
         earlier = [one for one in branches[:-1] if above.parent is not None or one[0][0] is branches[-1][0][0]]
         if earlier and branches[-1][1].count_programs() == 1:
             change = _change(earlier, branches[-1])
             _recompiles.debug("Recompiling %s: %s at %s", recorder.title, change.what, change.line)
-    for chain in program.chains:
-        _fusion.debug("%s: %d operations as one kernel of %d operands", chain.title, len(chain.steps), len(chain.operands))
-        _kernel_code.debug("%s\n%s", chain.title, chain.text)
-    _output_code.debug("%s\n%s", recorder.title, "\n".join(operations_of(step.path())))
-    if _writes_files():
-        _write(recorder, step, program, why)
 
 
 def _above(step: Any) -> list[Any]:
@@ -315,7 +325,7 @@ def _write(recorder: Any, step: Any, program: Any, why: str) -> None:
     texts = {
         "fx_graph_readable.py": "\n".join(operations_of(step.path())),
         "output_code.py": "\n\n".join(kernels_of(program)) or "# no fused kernel",
-        "ended.txt": f"{why}\n{program.ended[1]}",
+        "ended.txt": f"{why}\n{tape.shown_line(program.ended[1])}",
         "fx_graph_runnable.py": runnable(step, tuple(program.wanted)),
     }
     for name, text in texts.items():

@@ -108,6 +108,9 @@ class Function:
         began = perf_counter()
         result = _recorded(recorder, self.fn, args, kwargs)
         seconds = perf_counter() - began
+        # Of a shape that is met once, what fuses need not be known.
+        if not whole and any(program.calls == 1 and program.may_fuse() for program in recorder.ran):
+            return result
         fused = [program for program in recorder.ran if program.chains]
         spared = sum(chain.saved() * chain.itemsize for program in fused for chain in program.chains)
         if whole:

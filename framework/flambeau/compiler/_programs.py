@@ -8,6 +8,7 @@ Operations that convert between dtypes, or choose their formula by numbers, are 
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -164,34 +165,58 @@ class Program:
         self.wanted = frozenset(wanted)
         self.calls = 0
         self.seconds = 0.0                            # of the last call
-        self.fused: list[Any] | None = None
-        if fuse:
-            if not whole:
-                self.steps = _needed(self.steps, self.wanted)
-            fused = _chained(self.steps, self.wanted)
-            if sum(part.saved() * part.itemsize for part in fused if not isinstance(part, Step)) >= WORTH:
-                self.fused = fused
-        self.chains: list[Chain | Rows] = [part for part in self.fused or () if not isinstance(part, Step)]
-        self.kernels = [Kernel(chain.prepare) for chain in self.chains]
+        self.fuses = fuse
+        if fuse and not whole:
+            self.steps = _needed(self.steps, self.wanted)
         self._first: Plan | None = None               # of the operations, while kernels of chains are not there
         self._final: Plan | None = None
 
+    # What is fused is looked for when it is asked for: shapes that are met once need not know.
+
+    @functools.cached_property
+    def fused(self) -> list[Any] | None:
+        """The steps with chains in the place of some; None where chains are not worth it."""
+        if not self.fuses:
+            return None
+        fused = _chained(self.steps, self.wanted)
+        return fused if sum(part.saved() * part.itemsize for part in fused if not isinstance(part, Step)) >= WORTH else None
+
+    @functools.cached_property
+    def chains(self) -> list[Chain | Rows]:
+        """The parts that are kernels."""
+        return [part for part in self.fused or () if not isinstance(part, Step)]
+
+    @functools.cached_property
+    def kernels(self) -> list[Kernel]:
+        """The kernels of `chains`."""
+        return [Kernel(chain.prepare) for chain in self.chains]
+
+    def may_fuse(self) -> bool:
+        """Whether results that chains need not write could be worth it, by their sizes alone."""
+        if not self.fuses:
+            return False
+        between = [step for step in self.steps if step.op.kind != "view" and step.first not in self.wanted]
+        return sum(twin._array.nbytes for step in between for twin in step.twins) >= WORTH
+
     def parts(self) -> list[Any]:
         """What is computed one after the other: steps and chains."""
-        return self.fused if self.fused is not None and self.chains and self.calls > FUSED_AFTER and self.ready() else self.steps
+        return self.fused if self.calls > FUSED_AFTER and self.fused is not None and self.chains and self.ready() else self.steps
 
     def plan(self) -> Plan:
         """The parts that are computed, and what ends with each of them."""
         if self._final is not None:
             return self._final
         parts = self.parts()
+        waits = parts is self.steps and (self.calls <= FUSED_AFTER or bool(self.chains))
         if self._first is None or parts is not self.steps:
             found = Plan(parts, self.wanted)
-            if parts is self.steps and self.chains:
+            if waits:
                 self._first = found
             else:
                 self._final = found
             return found
+        if not waits:
+            self._final = self._first
         return self._first
 
     def is_final(self) -> bool:

@@ -36,6 +36,7 @@ from ..devices import CPU, Size, device, layout, memory_format
 from ..dtypes import dtype
 from ..nn.parameter import Parameter
 from ..ops import _dispatch
+from ..ops._derive import is_loaded_later
 from ..tensor import Tensor, wrap
 from . import _explain
 
@@ -217,15 +218,36 @@ _KEPT = frozenset((
 ))  # fmt: skip
 
 
+class _Later:
+    """A member of Tensor that its family of operations has not defined yet; what Deferred has for it takes its place when asked for."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def _found(self) -> Any:
+        getattr(Tensor, self.name)                    # which loads the family
+        made = _settling(self.name, Tensor.__dict__[self.name])
+        setattr(Deferred, self.name, made)
+        return made
+
+    def __get__(self, tensor: Any, cls: type) -> Any:
+        return self._found().__get__(tensor, cls)
+
+    def __set__(self, tensor: Any, value: Any) -> None:
+        self._found()
+        setattr(tensor, self.name, value)
+
+
 def _complete() -> None:
     """Give `Deferred` all that Tensor has beside operations."""
-    from ..ops import _derive
-
-    _derive.load_all()
     for name, attribute in list(Tensor.__dict__.items()):
         if name in _KEPT:
             continue
-        if name in _LOOKS:
+        if is_loaded_later(attribute):
+            made: Any = _Later(name)
+        elif name in _LOOKS:
             made = _by_twin(name)
         elif name in _ALWAYS:
             made = property(lambda self, value=_ALWAYS[name]: value)

@@ -109,6 +109,11 @@ class _Late:
         setattr(tensor, self.name, value)
 
 
+def is_loaded_later(attribute: Any) -> bool:
+    """Whether a member of Tensor stands for one that its family defines when it is imported."""
+    return isinstance(attribute, _Late)
+
+
 class _Unmade:
     """A method of Tensor that is made, and takes this one's place, when it is first asked for."""
 
