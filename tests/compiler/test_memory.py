@@ -218,3 +218,18 @@ def test_something_is_written_over_in_random_programs(over: list[bool]) -> None:
 
     assert parts_of(compiled)
     assert over.count(True) >= 2
+
+
+def test_what_a_function_holds_is_not_written_because_a_small_operation_reads_a_pending_result() -> None:
+    def f(x: fb.Tensor) -> fb.Tensor:
+        y = (x * 2 + 1).sigmoid()
+        return (y * y).mean(1, keepdim=True).expand(-1, 3) * 0.5
+
+    x = fb.randn(512, 512)
+    compiled = fb.compile(f)
+    for _ in range(_programs.FUSED_AFTER + 2):
+        compiled(x)
+
+    assert same(compiled(x), f(x))
+    (segment,) = compiled.explain().segments
+    assert segment.bytes < x.nbytes

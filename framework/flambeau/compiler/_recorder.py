@@ -498,8 +498,11 @@ class Recorder(Interpreter):
         return op.finished_by is not None and not (_local.grad and _has_history(args))
 
     def _is_worth(self, args: Any) -> bool:
-        """Whether an operation that has not been met here is to be recorded."""
-        return self.whole or _largest(args) >= SMALL or self._is_ordered() and _has_history(args)
+        """Whether an operation that has not been met here is to be recorded.
+
+        What reads pending results would end them here, while the function still holds what it has computed on the way.
+        """
+        return self.whole or _is_pending(args) or _largest(args) >= SMALL or self._is_ordered() and _has_history(args)
 
     def _is_ordered(self) -> bool:
         """Whether what has a history must not run before what is pending: the order of nodes is the order in which gradients are added."""
@@ -653,6 +656,11 @@ class Recorder(Interpreter):
         began = perf_counter()
         program(inputs, alive)
         program.seconds = perf_counter() - began
+
+
+def _is_pending(args: Any) -> bool:
+    """Whether some tensor among arguments, and in lists of them, is not computed yet."""
+    return any(a.__class__ is Deferred or a.__class__ in (list, tuple) and _is_pending(a) for a in args)
 
 
 def _largest(args: Any) -> int:
