@@ -291,6 +291,24 @@ def test_depthwise_convolutions_of_planes_of_7_by_7_do_not_slide_along_rows_that
     np.testing.assert_array_equal(conv.convolve_input(y, w, x.shape[2:], *settings), wanted[1])
 
 
+@pytest.mark.skipif(not engines.chosen().multiplies, reason="BLAS multiplies")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("positions", [(12, 11), (200,), (4, 6, 7)], ids=str)
+def test_the_gradient_of_a_weight_of_single_taps_is_a_product_of_matrices(positions, dtype, monkeypatch):
+    x, y = (np.random.default_rng(k).standard_normal((3, c, *positions)).astype(dtype) for k, c in enumerate((33, 40)))
+    d = len(positions)
+    settings = (1,) * d, (1,) * d, (0,) * d, (1,) * d
+    compiled.forget()
+    monkeypatch.setattr(compiled.weight, "Gradient", None)
+
+    made = conv.convolve_weight(x, y, *settings, 1)
+
+    expected = np.einsum("nop,ncp->oc", y.reshape(3, 40, -1).astype(np.float64), x.reshape(3, 33, -1).astype(np.float64))
+    assert made.shape == (40, 33, *settings[0])
+    assert made.dtype == dtype
+    np.testing.assert_allclose(made.reshape(40, 33), expected, rtol=0, atol=500 * np.finfo(dtype).eps)
+
+
 def test_the_numpy_backend_compiles_nothing(monkeypatch):
     monkeypatch.setattr(engines, "_chosen", engines.ENGINES["numpy"])
     monkeypatch.setattr(compiled, "correlation", lambda *args: pytest.fail("compiled"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -343,6 +344,31 @@ def test_brief_loops_write_what_they_are_told_and_nothing_beyond(dtype, times):
         scaled_briefly.run(1, x, out, n, TIMES=times, NEVER=False)
 
         assert np.array_equal(out, np.where(np.arange(40) < n, 2 * x, np.full(40, 99, dtype)))
+
+
+@kernel(in_vectors=True)
+def copied_in_vectors(chunk, x, y, n, *, N):
+    for i in rolled(range(0, n, N)):
+        store(y, i, load(x, i, N, n - i), n - i)
+
+
+@pytest.mark.parametrize(("register_bits", "plain"), [(128, 1), (256, 1), (512, 0)])
+def test_stores_of_whole_vectors_have_no_mask_where_masks_are_slow(register_bits, plain):
+    types = {"x": "float32", "y": "float32", "n": int}
+
+    text = lower.module_text(copied_in_vectors.function, "f", types, {"N": 8}, False, False, register_bits)
+
+    assert len(re.findall(r"^ *call void @llvm.masked.store", text, re.M)) == 1
+    assert len(re.findall(r"^ *store <8 x float>", text, re.M)) == plain
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 15, 16, 23])
+def test_stores_of_the_first_elements_write_these_alone(n):
+    x, y = np.arange(24, dtype=np.float32), np.full(24, -1, np.float32)
+
+    copied_in_vectors.run(1, x, y, n, N=8)
+
+    assert y.tolist() == [*range(n), *[-1] * (24 - n)]
 
 
 def test_repeated_loops_have_copies_of_their_body():

@@ -117,14 +117,32 @@ class Words(Values):
         if place.dtype in HALVES:
             value = self.halved(value, place, count)
         address = self.offset(place, index)
-        if first is not None:
-            mask = self.first_lanes(first, count)
-            name = f"@llvm.masked.store.v{count}{suffix(place.llvm)}.p0"
-            self.code.needs.add(f"declare void {name}({value.kind.llvm}, ptr, i32, {mask.kind.llvm})")
-            self.code.effect(f"call void {name}({value.kind.llvm} {value.name}, ptr {address.name}, i32 1, "
-                             f"{mask.kind.llvm} {mask.name})")
-            return
+        if first is None:
+            self.store_whole(address, value)
+        elif self.register_bits == 512 or isinstance(first, int):
+            self.store_first(place, address, value, first)
+        else:
+            # Without AVX-512 some processors take a dozen times as long for a masked store, and others have none.
+            code = self.code
+            whole, part, after = code.fresh("whole"), code.fresh("part"), code.fresh("stored")
+            code.branch(f"i1 {self.truth(first >= count).name}, label %{whole}, label %{part}")
+            code.label(whole)
+            self.store_whole(address, value)
+            code.branch(f"label %{after}")
+            code.label(part)
+            self.store_first(place, address, value, first)
+            code.branch(f"label %{after}")
+            code.label(after)
+
+    def store_whole(self, address: Symbol, value: Symbol) -> None:
         self.code.effect(f"store {value.kind.llvm} {value.name}, ptr {address.name}, align 1{self.code.group}")
+
+    def store_first(self, place: Pointer, address: Symbol, value: Any, first: Any) -> None:
+        count = value.kind.count
+        mask = self.first_lanes(first, count)
+        name = f"@llvm.masked.store.v{count}{suffix(place.llvm)}.p0"
+        self.code.needs.add(f"declare void {name}({value.kind.llvm}, ptr, i32, {mask.kind.llvm})")
+        self.code.effect(f"call void {name}({value.kind.llvm} {value.name}, ptr {address.name}, i32 1, {mask.kind.llvm} {mask.name})")
 
     def halved(self, value: Symbol, place: Pointer, count: int) -> Symbol:
         """A vector of `count` float32 as the elements of `place`, rounded to nearest even."""

@@ -150,4 +150,6 @@ def _choose_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, di
         return _or_directly(by_tiles, lambda x, y: weight.Gradient(x, y, *settings, groups))
     if few.pays(len(x), (y.shape[1], x.shape[1], *kernel), y.shape[2:], groups, x.dtype):
         return lambda x, y: few.convolve_weight(x, y, *settings)
+    if weight.is_product(x, y, kernel, stride, padding, groups):
+        return weight.products
     return weight.Gradient(x, y, *settings, groups)

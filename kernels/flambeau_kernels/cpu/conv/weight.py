@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import engines
 from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     apart,
@@ -31,6 +32,7 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 
+from ..matmul import matmul
 from ..register_tiles import tile
 from .direct import Source, source_layout, wide_kind
 from .product import Layout, joined, row_start
@@ -211,3 +213,27 @@ class Gradient:
             self.correlate(chunks, False, source, side, sums, self.places, self.outputs_at, geometry)
         made = sums[0] if len(sums) == 1 else np.add.reduce(sums, axis=0)
         return made.reshape(self.shape).astype(self.dtype, copy=False)
+
+
+# -- single taps -----------------------------------------------------------------------------------------------------------
+
+
+def is_product(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, groups: int) -> bool:
+    """Whether windows are positions, so that the gradient is a product of matrices, and one that is large enough for `products`."""
+    return (
+        groups == 1 and set(kernel) == set(stride) == {1} and not any(padding) and x.dtype == y.dtype and x.dtype.char in "fd"
+        and min(x.shape[1], y.shape[1]) >= LEAST_CHANNELS and prod(y.shape[2:]) >= LEAST_POSITIONS
+        and x.flags.c_contiguous and y.flags.c_contiguous and engines.chosen().multiplies
+    )  # fmt: skip
+
+
+LEAST_CHANNELS, LEAST_POSITIONS = 32, 128
+
+
+def products(x: Any, y: Any) -> Any:
+    """The gradient of a weight of single taps: of each image a product, which is added to those before."""
+    (n, c), o = x.shape[:2], y.shape[1]
+    left, right, made = y.reshape(n, o, -1), x.reshape(n, c, -1), np.empty((o, c), x.dtype)
+    for i in range(n):
+        matmul(left[i], right[i].T, made, accumulate=i > 0)
+    return made.reshape(o, c, *[1] * (x.ndim - 2))
