@@ -96,17 +96,21 @@ class Interpreter:
 
 def push(interpreter: Interpreter, outermost: bool = False) -> None:
     """Put `interpreter` in force in this thread, inside those that are; around them if `outermost`, or if it `observes`."""
-    before = _local.calls.interpreters
-    at = 0 if interpreter.observes else len(before)
-    if outermost:
-        at = 1 if before and before[0].observes else 0
-    _local.calls.interpreters = (*before[:at], interpreter, *before[at:])
+    calls = _local.calls
+    before = calls.interpreters
+    if interpreter.observes or outermost:
+        at = 0 if interpreter.observes or not before or not before[0].observes else 1
+        calls.interpreters = (*before[:at], interpreter, *before[at:])
+    else:
+        calls.interpreters = (*before, interpreter)
     _state.begin_interpreting(interpreter.declines)
 
 
 def pop(interpreter: Interpreter) -> None:
     """End what `push` began."""
-    _local.calls.interpreters = tuple([x for x in _local.calls.interpreters if x is not interpreter])
+    calls = _local.calls
+    stack = calls.interpreters
+    calls.interpreters = stack[:-1] if stack and stack[-1] is interpreter else tuple([x for x in stack if x is not interpreter])
     _state.end_interpreting(interpreter.declines)
 
 

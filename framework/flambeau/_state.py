@@ -34,6 +34,7 @@ _lock = threading.RLock()
 _namespaces: list[dict[str, Any]] = [globals()]
 # Those that read the flags that interpreters change when they begin and end: each is written twice by every compiled call.
 _readers: dict[str, list[dict[str, Any]]] = {name: [globals()] for name in ("INTERPRETED", "IN_FORCE", "PASSED")}
+_readers_of_interpreted, _readers_of_in_force, _readers_of_passed = _readers.values()
 
 
 class Calls:
@@ -91,35 +92,41 @@ def _publish(name: str, value: Any) -> None:
 
 def begin_interpreting(declines: Any = NO_OPS) -> None:
     """Note that a thread has one interpreter or mode more in force, which has no say in the operations of the set `declines`."""
+    key = id(declines)
     with _lock:
-        entry = _in_force.get(id(declines))
-        if entry is not None:
-            entry[1] += 1
+        if key in _in_force:
+            _in_force[key][1] += 1
             return
-        _in_force[id(declines)] = [declines, 1]
+        _in_force[key] = [declines, 1]
         _note_in_force(declines)
 
 
 def end_interpreting(declines: Any = NO_OPS) -> None:
     """Note that what `begin_interpreting` was told of is in force no longer."""
+    key = id(declines)
     with _lock:
-        entry = _in_force[id(declines)]
+        entry = _in_force[key]
         entry[1] -= 1
         if not entry[1]:
-            del _in_force[id(declines)]
+            del _in_force[key]
             _note_in_force(next(iter(_in_force.values()))[0] if _in_force else NO_OPS)
 
 
 def _note_in_force(declines: Any) -> None:
-    in_force = bool(_in_force)
-    if len(_in_force) > 1 or _overriding:
+    count = len(_in_force)
+    if count > 1 or _overriding:
         declines = NO_OPS
     if declines is not PASSED:
-        _publish("PASSED", declines)
+        for namespace in _readers_of_passed:
+            namespace["PASSED"] = declines
+    in_force = count > 0
     if in_force is IN_FORCE:
         return
-    _publish("IN_FORCE", in_force)
-    _publish("INTERPRETED", in_force or _overriding)
+    for namespace in _readers_of_in_force:
+        namespace["IN_FORCE"] = in_force
+    if not _overriding:
+        for namespace in _readers_of_interpreted:
+            namespace["INTERPRETED"] = in_force
 
 
 def note_overriding() -> None:

@@ -103,9 +103,9 @@ class ForwardLevel(Interpreter):
             return None
         calls = _local.calls
         stack = calls.interpreters
-        calls.interpreters = stack[:-1]
+        calls.interpreters = outside = stack[:-1]
         try:
-            result = _dispatch.interpret(op, tuple(primals))
+            result = _dispatch.interpret(op, tuple(primals)) if outside else op.enter(*primals)
             found = apart(op.jvp(primals, tangents, result), tangents)
         finally:
             calls.interpreters = stack
@@ -424,9 +424,10 @@ def innermost() -> ForwardLevel | None:
 
 def as_dtype_of(tangent: Tensor, result: Tensor) -> Tensor:
     """`tangent` in the dtype of `result`; the real part where that is real."""
-    if tangent.dtype.is_complex and not result.dtype.is_complex:
+    wanted = result.dtype
+    if tangent.dtype.is_complex and not wanted.is_complex:
         tangent = tangent.real
-    return tangent if tangent.dtype is result.dtype else tangent.to(result.dtype)
+    return tangent if tangent.dtype is wanted else tangent.to(wanted)
 
 
 def is_carried(x: Tensor) -> bool:

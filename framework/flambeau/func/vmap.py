@@ -52,7 +52,7 @@ def vmap(
 
 
 def vmap_impl(func: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None, *args: Any, **kwargs: Any) -> Any:
-    name = getattr(func, "__name__", repr(func))
+    name = func.__name__ if hasattr(func, "__name__") else repr(func)
     size, flat_dims, flat_args, spec = _inputs(in_dims, args, name)
     if chunk_size is None or chunk_size == -1 or chunk_size >= size:
         return _run(func, size, flat_dims, flat_args, spec, out_dims, randomness, kwargs, name)
@@ -96,7 +96,7 @@ def _inputs(in_dims: Any, args: tuple[Any, ...], name: str) -> tuple[int, list[A
             f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): at least one of the inputs must have a dimension to "
             "map over"
         )
-    if any(n != sizes[0] for n in sizes):
+    if sizes.count(sizes[0]) != len(sizes):
         raise ValueError(
             f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the "
             "mapped dimension"
