@@ -449,6 +449,7 @@ def test_a_size_is_not_given_twice(make: Any) -> None:
         make(4, 4, size=(2,))
 
 
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list")  # PyTorch's, given once in a process
 @pytest.mark.parametrize(
     "values", [[2, np.array(1.5, np.float32)], [2, np.array(1)], [2, np.array(1.5j)], [[1, np.array(3)], [np.array(2), 2]]], ids=repr
 )

@@ -177,6 +177,14 @@ def test_values_that_are_asked_for_are_refused():
     assert fb.ones(1).item() == 1
 
 
+@pytest.mark.parametrize("write", [lambda x: fb.zero_(x.clone()), lambda x: fb.fill_(x.clone(), 2), lambda x: fb.fill_(x.clone(), x.sum())])
+def test_functions_that_fill_a_tensor_are_recorded(write):
+    recorded = make_fx(write)(fb.ones(2, 3))
+    x = fb.randn(2, 3)
+
+    same(recorded(x), write(x))
+
+
 def test_what_cannot_be_recorded_is_refused():
     from flambeau.tensor import wrap
 

@@ -506,7 +506,9 @@ class _Makers(TorchFunctionMode):
         import flambeau
 
         self.recorder = recorder
-        self.makers = {getattr(flambeau, name): name for name in _subclass.creation_functions() if name not in _subclass._QUESTIONS}
+        # Those that write to a tensor call its method, which is recorded.
+        names = [name for name in _subclass.creation_functions() if name not in _subclass._QUESTIONS and not name.endswith("_")]
+        self.makers = {getattr(flambeau, name): name for name in names}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = self.makers.get(func)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from functools import wraps
 from itertools import chain, islice
 from typing import Any
 
@@ -1163,4 +1164,16 @@ FUNCTIONS = {
     for fn in (empty, zeros, ones, full, empty_like, zeros_like, ones_like, full_like, empty_strided, tensor, as_tensor,
                asarray, from_numpy, frombuffer, from_dlpack, scalar_tensor)
 }  # fmt: skip
-FUNCTIONS["fill_"], FUNCTIONS["zero_"], FUNCTIONS["to_dlpack"] = refusing(fill_), refusing(zero_), to_dlpack
+
+
+def _by_method(method: Any) -> Any:
+    """A method of Tensor as a function, which recorders of methods see too."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, method.__name__)(*args, **kwargs)
+
+    return refusing(call)
+
+
+FUNCTIONS["fill_"], FUNCTIONS["zero_"], FUNCTIONS["to_dlpack"] = _by_method(fill_), _by_method(zero_), to_dlpack
