@@ -1,14 +1,16 @@
 """CPU seconds of whole programs under Flambeau in the name of torch, beside PyTorch's: ``python bench/programs.py [--runs 11] [words]``.
 
 The programs are those of `tests/programs` and those over other people's packages in `tests/packages`, as far as the packages are
-installed; with words, those whose names contain one. Each program runs once to import and compile, and then `--runs` times on both sides
-by turns, each side in a process of its own with one thread. The quickest run of each counts. The last line is the geometric mean of
-the ratios (PyTorch's time over Flambeau's) and how many are below 1.
+installed; with words, those whose names contain one. Each program imports what it names, runs once to load or compile kernels, and then
+`--runs` times on both sides by turns, each side in a process of its own with one thread. A line has the quickest run of Flambeau and of
+PyTorch and their ratio, and then the same of the imports and of the first run after them. The last lines are the geometric means of the
+ratios (PyTorch's time over Flambeau's) and how many are below 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib.util
 import json
 import math
@@ -17,21 +19,29 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Reads paths of programs, a line each, and answers each with the CPU seconds and what was printed.
+# Reads paths of programs, a line each, and answers each with the CPU seconds up to the end of its imports, which for the first are those
+# since the process began, and of its run, and with what was printed.
 WORKER = """
-import contextlib, io, json, os, runpy, sys, time
+import ast, contextlib, io, json, os, runpy, sys, time
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
+times = [0.0]
 for line in sys.stdin:
-    out = io.StringIO()
-    started = time.process_time()
+    path, out = line.strip(), io.StringIO()
+    with open(path) as file:
+        imports = [s for s in ast.parse(file.read()).body if isinstance(s, (ast.Import, ast.ImportFrom))]
+    imports = compile(ast.Module([s for s in imports if getattr(s, "module", "") != "__future__"], []), path, "exec")
+    exec(imports, {"__name__": "imports"})
+    times.append(time.process_time())
     with contextlib.redirect_stdout(out):
-        runpy.run_path(line.strip(), run_name="__main__")
-    print(json.dumps([time.process_time() - started, out.getvalue()]), file=answers, flush=True)
+        runpy.run_path(path, run_name="__main__")
+    times.append(time.process_time())
+    print(json.dumps([times[1] - times[0], times[2] - times[1], out.getvalue()]), file=answers, flush=True)
+    times = times[2:]
 """
 
 
@@ -54,6 +64,7 @@ class Side:
 
     def __init__(self, folder: str, *flags: str) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FLAMBEAU_AS")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment |= {"OMP_NUM_THREADS": "1", "FLAMBEAU_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
         environment["PYTHONPATH"] = os.pathsep.join(
             (str(ROOT / "framework"), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", ""))
@@ -64,8 +75,8 @@ class Side:
             command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
 
-    def run(self, path: str) -> tuple[float, str]:
-        """CPU seconds of a run of the program at `path`, and what it prints. Raises: RuntimeError if it fails."""
+    def run(self, path: str) -> tuple[float, float, str]:
+        """CPU seconds of the imports of the program at `path` and of its run, and what it prints. Raises: RuntimeError if it fails."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(path, file=self._process.stdin, flush=True)
@@ -74,34 +85,44 @@ class Side:
             self._process.wait()
             self._errors.seek(0)
             raise RuntimeError(self._errors.read()[-2000:])
-        seconds, printed = json.loads(answer)
-        return seconds, printed
+        imports, seconds, printed = json.loads(answer)
+        return imports, seconds, printed
 
     def close(self) -> None:
         self._process.communicate()
         self._errors.close()
 
 
-def measure(text: str, before: str, runs: int) -> tuple[float, float, bool]:
-    """CPU seconds of the quickest of `runs` of Flambeau and PyTorch, and whether their numbers are equal to 1e-4."""
+class Measured(NamedTuple):
+    """CPU seconds of Flambeau and of PyTorch."""
+
+    imports: tuple[float, float]
+    first: tuple[float, float]
+    quickest: tuple[float, float]
+    same: bool  # whether their numbers are equal to 1e-4
+
+
+def measure(text: str, before: str, runs: int) -> Measured:
+    """What a program takes on both sides, by turns."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, "ours.py"), os.path.join(folder, "theirs.py")]
         for path, program in zip(paths, (text, before + text), strict=True):
             Path(path).write_text(program)
         sides = [Side(folder, "-m", "flambeau"), Side(folder)]
         try:
-            first = [side.run(path)[1] for side, path in zip(sides, paths, strict=True)]
+            ours, theirs = (side.run(path) for side, path in zip(sides, paths, strict=True))
             Path(paths[1]).write_text(text)
             best = [math.inf, math.inf]
             for _ in range(runs):
                 for i, side in enumerate(sides):
-                    best[i] = min(best[i], side.run(paths[i])[0])
+                    best[i] = min(best[i], side.run(paths[i])[1])
         finally:
             for side in sides:
                 side.close()
-    numbers = [[float(word) for word in printed.split()] for printed in first]
+    numbers = [[float(word) for word in printed.split()] for _, _, printed in (ours, theirs)]
     same = len(numbers[0]) == len(numbers[1])
-    return best[0], best[1], same and all(math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5) for a, b in zip(*numbers, strict=True))
+    same = same and all(math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5) for a, b in zip(*numbers, strict=True))
+    return Measured((ours[0], theirs[0]), (ours[1], theirs[1]), (best[0], best[1]), same)
 
 
 def main() -> int:
@@ -109,20 +130,28 @@ def main() -> int:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--runs", type=int, default=11)
     given = parser.parse_args()
+    for folder in ("framework", "kernels"):               # as they are where they are installed
+        compileall.compile_dir(ROOT / folder, quiet=1)
     chosen = {n: t for n, t in programs().items() if not given.words or any(w in n for w in given.words)}
-    ratios, failed = [], 0
+    ratios: dict[str, list[float]] = {"programs": [], "imports": [], "first runs": []}
+    failed = 0
     for name, (text, before) in chosen.items():
         try:
-            ours, theirs, same = measure(text, before, given.runs)
+            found = measure(text, before, given.runs)
         except RuntimeError as error:
             failed += 1
             print(f"{name:28} failed: {error}", flush=True)
             continue
-        failed += not same
-        ratios.append(theirs / ours)
-        print(f"{name:28} {ours:8.4f} {theirs:8.4f} {theirs / ours:6.2f}x{'' if same else '  other numbers'}", flush=True)
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
-    print(f"programs: geometric mean {mean:.2f}x over {len(ratios)}, {sum(r < 1 for r in ratios)} behind, {failed} failed or differ")
+        failed += not found.same
+        said = []
+        for kept, (ours, theirs) in zip(ratios.values(), (found.quickest, found.imports, found.first), strict=True):
+            kept.append(theirs / ours)
+            said.append(f"{ours:8.4f} {theirs:8.4f} {theirs / ours:6.2f}x")
+        print(f"{name:28} {' |'.join(said)}{'' if found.same else '  other numbers'}", flush=True)
+    for what, kept in ratios.items():
+        mean = math.exp(sum(map(math.log, kept)) / len(kept)) if kept else math.nan
+        print(f"{what}: geometric mean {mean:.2f}x over {len(kept)}, {sum(r < 1 for r in kept)} behind")
+    print(f"{failed} failed or differ")
     return int(failed > 0)
 
 

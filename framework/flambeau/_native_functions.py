@@ -481,22 +481,8 @@ def spmm(input: Any, mat2: Any) -> Any:
 
 
 def _grouped_mm(input: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
-    """Products of groups of rows with a matrix each: rows ``offs[i - 1]`` to ``offs[i]`` of `input` with ``mat2[i]``.
-
-    Args:
-        input: (rows, k), or (groups, rows, k) without `offs`.
-        mat2: (groups, k, columns).
-        offs: where each group of rows ends, int32, rising.
-        bias, out_dtype: not built.
-    """
-    if bias is not None or out_dtype is not None or mat2.dim() != 3:
-        raise _missing.not_built("_grouped_mm with a bias, out_dtype or mat2 of two dimensions", "add or convert afterwards")
-    if offs is None:
-        return fb.bmm(input, mat2)
-    ends = offs.tolist()
-    groups = zip([0, *ends[:-1]], ends, mat2, strict=True)
-    done = fb.cat([input[start:end] @ weight for start, end, weight in groups])
-    return done if len(done) == len(input) else fb.cat([done, done.new_zeros(len(input) - len(done), done.shape[1])])
+    """Products of groups with a matrix each. See `nn.functional.grouped_mm`."""
+    return fb.nn.functional.grouped_mm(input, mat2, offs=offs, bias=bias, out_dtype=out_dtype)
 
 
 @overridable_function

@@ -8,6 +8,7 @@ import numpy as np
 
 from flambeau_kernels.cuda import launch
 
+from ...ops.linear_algebra.grouped import by_group
 from ...tensor import wrap
 from .. import arrays
 
@@ -23,6 +24,10 @@ def product(a: Any, b: Any) -> Any:
         return arrays.library().matmul(a, b).astype(dtype, copy=False)
     wide = np.dtype(np.float32)
     return launch.cast(arrays.library().matmul(launch.cast(a, wide), launch.cast(b, wide)), dtype)
+
+
+def grouped(a: Any, b: Any, offs: Any) -> Any:
+    return by_group(a, b, offs.tolist(), lambda shape, dtype: arrays.filled(shape, dtype, 0), product, launch.copy)
 
 
 def dot(a: Any, b: Any) -> Any:
