@@ -200,16 +200,17 @@ def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
     return None if plan is None else plan(formula, inputs, outs, compute)
 
 
-def specialise(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
+def specialise(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.dtype, compile: bool = True) -> None:
     """Let `formula.direct` answer for operands like `inputs`, if the compiled tier takes them. They just ran on it.
 
     Args:
         inputs: arrays and numbers, as for `launch`.
         out: an array of the result's dtype, which like `compute` must follow from the formula and the dtypes of `inputs`.
+        compile: whether the loop may be compiled; else only one that the cache has is taken.
     """
     specialise_it = getattr(_compiled or _load_compiled(), "specialise", None)
     if specialise_it is not None:
-        specialise_it(formula, inputs, out, compute)
+        specialise_it(formula, inputs, out, compute, compile)
 
 
 def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
@@ -302,7 +303,8 @@ _conversion = Waiting(FORMULA)
 
 def note_conversion(a: Any, made: Any) -> None:
     """Let `converted` take arrays like `a`, of which numpy has made `made`, once that repays and if it would give the same bits."""
-    if not _conversion.over(of_elements(a.size)):
+    may_compile = _conversion.paid_for(of_elements(a.size))
+    if may_compile is None:
         return
     old, new = a.dtype, made.dtype
     if old.kind == "c" or new.kind == "c":
@@ -313,7 +315,7 @@ def note_conversion(a: Any, made: Any) -> None:
         return
     if new in _HALVES and old != np.float32 or old.kind == "V" and old not in _HALVES or new.kind == "V" and new not in _HALVES:
         return                                            # rounding twice is not rounding once
-    specialise(conversion(new), (a,), made, np.dtype(np.float32) if new in _HALVES else new)
+    specialise(conversion(new), (a,), made, np.dtype(np.float32) if new in _HALVES else new, may_compile)
 
 
 @functools.cache

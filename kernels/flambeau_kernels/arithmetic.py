@@ -43,8 +43,8 @@ class Arithmetic:
 
     def _learn(self, a: Any, b: Any, made: Any) -> None:
         alike = a.dtype.kind == "f" and made.dtype == a.dtype and getattr(b, "dtype", a.dtype) == a.dtype
-        if alike and self._waiting.over(of_elements(made.size)):
-            specialise(self.formula, (a, b), made, a.dtype)
+        if alike and (may_compile := self._waiting.paid_for(of_elements(made.size))) is not None:
+            specialise(self.formula, (a, b), made, a.dtype, may_compile)
 
 
 PLUS = Arithmetic(lambda a, b: a + b, np.add)

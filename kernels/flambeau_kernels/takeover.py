@@ -18,7 +18,7 @@ __all__ = ["AT_ONCE", "CALL", "FORMULA", "KERNEL", "LAUNCHERS", "LAUNCHERS_UNKEP
 # Prices in milliseconds, as measured: a kernel that the cache has, LLVM's library, the compilation of a formula and of a kernel with
 # loops of its own. The launchers take two seconds of another thread, which the end of the process waits for; where no cache keeps them,
 # every process would pay that.
-LOADED, LIBRARY, FORMULA, KERNEL, LAUNCHERS, LAUNCHERS_UNKEPT = 0.5, 35.0, 12.0, 30.0, 2000.0, 50_000.0
+LOADED, LIBRARY, FORMULA, KERNEL, LAUNCHERS, LAUNCHERS_UNKEPT = 1.5, 35.0, 12.0, 30.0, 2000.0, 50_000.0
 AT_ONCE = 0.0
 # What a call on few elements counts: ten times the 5 us that it loses in Python and numpy's functions.
 CALL = 0.05
@@ -64,10 +64,13 @@ class Waiting:
             return False
         return None
 
-    def over(self, cost: float = 1.0) -> bool:
-        """Count a call as `due` does, and say whether the price is paid: of kernels that are compiled for each kind of operands."""
+    def paid_for(self, cost: float = 1.0) -> bool | None:
+        """Count a call as `due` does, and say what is paid for, of kernels of which each kind of operands has one.
+
+        Returns: None for nothing; False if those may be loaded that a cache has; True if others may be compiled as well.
+        """
         self.due(cost)
-        return self._asked is True
+        return self._asked
 
     def again(self) -> None:
         """Let as many calls pass once more before it is due."""

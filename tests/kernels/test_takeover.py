@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
 
-from flambeau_kernels import takeover
+from flambeau_kernels import engines, takeover
 from flambeau_kernels.takeover import AT_ONCE, CALL, FORMULA, KERNEL, LIBRARY, LOADED, Waiting
 
 
@@ -66,8 +68,36 @@ def test_kernels_with_bits_of_their_own_are_had_from_the_first_call_on():
 def test_what_is_compiled_for_each_kind_of_operands_stays_due(monkeypatch):
     monkeypatch.setattr(takeover, "_paid_by_all", LIBRARY)
     waiting = Waiting(FORMULA)
-    found = [waiting.over() for _ in range(round(FORMULA / CALL) + 5)]
+    found = [waiting.paid_for() for _ in range(round(FORMULA / CALL) + 5)]
 
-    assert found == [False] * found.index(True) + [True] * (len(found) - found.index(True))
+    loaded, compiled = found.index(False), found.index(True)
+    assert loaded + 1 == pytest.approx(LOADED / CALL, abs=1)
+    assert found == [None] * loaded + [False] * (compiled - loaded) + [True] * (len(found) - compiled)
     waiting.again()
-    assert not waiting.over()
+    assert waiting.paid_for() is None
+
+
+CALLS = """
+import sys
+import flambeau as fb
+from flambeau.ops._spec import OPS
+from flambeau_kernels.formula import refuse
+x, calls = fb.randn(40), int(sys.argv[1])
+x.exp()                                               # whose formula is compiled from the first call on, by LLVM's library
+for _ in range(calls):
+    x - x
+print(OPS["sub"].short.direct is not refuse)
+"""
+
+
+def test_a_formula_that_an_earlier_process_compiled_takes_over_after_some_calls(tmp_path):
+    if not engines.chosen().compiles or engines.chosen().name == "numba":
+        pytest.skip("nothing that is compiled is kept")
+
+    def takes_over(calls):
+        environment = os.environ | {"FLAMBEAU_CACHE": str(tmp_path / "kernels")}
+        done = subprocess.run([sys.executable, "-c", CALLS, str(calls)], env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.split()[-1] == "True"
+
+    few, many = round(LOADED / CALL) + 5, round(FORMULA / CALL) + 5
+    assert [takes_over(few), takes_over(many), takes_over(few)] == [False, True, True]

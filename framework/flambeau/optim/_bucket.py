@@ -154,7 +154,7 @@ class Bucket:
         if not plan:
             inputs = (self.param, self.grad, *self.flat_state, *map(self.number, numbers))
             kernels.launch(formula, inputs, (self.param, *self.flat_state), self.dtype)
-            if plan is None and self.waiting.over(_LAUNCH + of_elements(self.param.size)):
+            if plan is None and self.waiting.paid_for(_LAUNCH + of_elements(self.param.size)):
                 self.plans[formula, engine] = self._compiled(formula, numbers)
         else:
             run, given, operands = plan

@@ -28,6 +28,7 @@ ONE, ALL, SEVERAL = range(3)
 NUMBER, ARRAY = 1, 2
 # Elements up to which numpy does the work, and small kernels do the same.
 MOST = 4096
+_COST = 2.0  # of a call by numpy in calls on few elements: it loses ten microseconds and more
 
 _made: list[Along] = []
 _learning = threading.Lock()
@@ -76,7 +77,7 @@ class Along:
         if dtype not in self._waiting:
             self._waiting[dtype] = Waiting(self._price)
         waiting = self._waiting[dtype]
-        if waiting is not None and (compile := waiting.due()) is not None:
+        if waiting is not None and (compile := waiting.due(_COST)) is not None:
             self._teach(dtype, compile)
             return self.call(a, *args)
         return None

@@ -65,10 +65,11 @@ _waiting = Waiting(FORMULA)
 
 def _note(a: np.ndarray, b: np.ndarray, scale: np.ndarray, made: np.ndarray) -> None:
     """Teach the formula what often comes to numpy."""
-    if not _waiting.over(2 * of_elements(a.size)):
+    may_compile = _waiting.paid_for(2 * of_elements(a.size))
+    if may_compile is None:
         return
     if made.dtype == a.dtype == b.dtype == scale.dtype and has_one_answer(DIFFERENCE, a.dtype):
-        specialise(DIFFERENCE, (a, b, scale), made, a.dtype)
+        specialise(DIFFERENCE, (a, b, scale), made, a.dtype, may_compile)
 
 
 def scaled_difference(a: np.ndarray, b: np.ndarray, scale: np.ndarray) -> np.ndarray:

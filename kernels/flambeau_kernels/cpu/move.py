@@ -64,7 +64,7 @@ def like(a: np.ndarray) -> np.ndarray:
 
 def repays(size: int, least: int) -> bool:
     """Whether a loop is to be loaded or compiled for `size` elements: for `least`, or for fewer of which there are many calls."""
-    return (size >= least or _smaller.over(of_elements(size))) and compiles()
+    return (size >= least or bool(_smaller.paid_for(of_elements(size)))) and compiles()
 
 
 _smaller = Waiting(FORMULA)

@@ -93,11 +93,11 @@ class _Entries:
 _learned: weakref.WeakKeyDictionary[Formula, _Entries] = weakref.WeakKeyDictionary()
 
 
-def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype) -> None:
+def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, compile: bool = True) -> None:
     """Let ``formula.direct`` answer for operands of the dtypes of `inputs`, with results as `out` is.
 
     `compute` and the dtype of `out` must follow from the formula and the dtypes. Operands that it never answers for are
-    passed over.
+    passed over, and without `compile` those whose loop the cache lacks.
     """
     way = _way(inputs, out)
     if way is None:
@@ -110,6 +110,8 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
             known.head[LAYOUT] = direct_layout.address()
         return
     if pyabi.problem() is not None or llvm.available() is not None:
+        return
+    if not compile and not _is_kept(formula, inputs, out, compute, way, key):
         return
     if known is None:
         known = _learned[formula] = _Entries()
@@ -198,13 +200,33 @@ def _item_strides(inputs: tuple[Any, ...], out: np.ndarray) -> list[int]:
     return [a.itemsize if a.__class__ is np.ndarray else 0 for a in (*inputs, out)]
 
 
+def _loop(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, way: str) -> Any:
+    """Raises: Unsupported where there is none."""
+    access = "".join("s" if a.__class__ is not np.ndarray else "g" if way is STRIDED_WAY else "c" for a in (*inputs, out))
+    where = plan.Layout(((out.size, tuple(_item_strides(inputs, out))),), access)
+    return elementwise._kernel(formula, where, [np.asarray(a) for a in inputs], [out], compute)
+
+
+_sought: weakref.WeakKeyDictionary[Formula, set[Any]] = weakref.WeakKeyDictionary()  # what the cache was asked for
+
+
+def _is_kept(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, way: str, key: Any) -> bool:
+    """Whether the cache has the loop; it is asked once."""
+    asked = _sought.setdefault(formula, set())
+    if (key, way) in asked:
+        return False
+    asked.add((key, way))
+    try:
+        return elementwise.is_kept(_loop(formula, inputs, out, compute, way))
+    except Unsupported:
+        return False
+
+
 def _add_loop(entry: np.ndarray, formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype,
               way: str) -> bool:
     arrays = [np.asarray(a) for a in inputs]
-    access = "".join("s" if a.__class__ is not np.ndarray else "g" if way is STRIDED_WAY else "c" for a in (*inputs, out))
-    where = plan.Layout(((out.size, tuple(_item_strides(inputs, out))),), access)
     try:
-        kernel = elementwise._kernel(formula, where, arrays, [out], compute)
+        kernel = _loop(formula, inputs, out, compute, way)
         address = elementwise.compiled(kernel)
     except (Unsupported, RuntimeError):               # which the fallback explains
         return False
@@ -231,6 +253,7 @@ def forget() -> None:
         formula.direct = formula.direct_ = formula.enter = refuse
         known.head[COUNT] = 0
     _learned.clear()
+    _sought.clear()
 
 
 flambeau_kernels.plans_kept_elsewhere.append(forget)

@@ -67,11 +67,11 @@ def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
     return None if type(found) is str else found
 
 
-def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype) -> None:
+def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, compile: bool = True) -> None:
     """As `flambeau_kernels.specialise`."""
     from flambeau_kernels.engine import direct
 
-    direct.specialise(formula, inputs, out, compute)
+    direct.specialise(formula, inputs, out, compute, compile)
 
 
 # What a backend's launch may offer.
@@ -158,6 +158,11 @@ def compiled(kernel: loops.Kernel) -> int:
 
         return numba_loops.address(kernel)
     return llvm.compile_ir(kernel.text, kernel.symbol)
+
+
+def is_kept(kernel: loops.Kernel) -> bool:
+    """Whether the cache has the loop `kernel`, so that `compiled` would load it."""
+    return engines.chosen().name != "numba" and llvm.is_cached(kernel.text)
 
 
 def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray], compute: np.dtype,

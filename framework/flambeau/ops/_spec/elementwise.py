@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -104,13 +104,16 @@ class ElementwiseNode(Node):
 MOST_FEW = 2048  # elements that are stored in a tensor after they were computed as a new array
 
 
-class _Few(NamedTuple):
+class _Few:
     """How numpy computes few elements of operands of some kinds."""
 
-    run: Callable[..., Any]                           # the numpy reading of the formula
-    compute: np.dtype
-    result: np.dtype
-    is_ufunc: bool                                    # its result has the shape that the operands broadcast to
+    __slots__ = ("compute", "is_ufunc", "result", "run", "sought")
+
+    def __init__(self, run: Callable[..., Any], compute: np.dtype, result: np.dtype, is_ufunc: bool) -> None:
+        self.run = run                                # the numpy reading of the formula
+        self.compute, self.result = compute, result
+        self.is_ufunc = is_ufunc                      # its result has the shape that the operands broadcast to
+        self.sought = False                           # whether the cache has been asked for the loop of these kinds
 
 
 # How few elements of operands that were met before are computed by numpy, until the formula is specialised: by `_kinds_of` them.
@@ -127,9 +130,10 @@ def remember_few(op: Any, formula: Formula, operands: tuple[Any, ...], out: Any,
     """Let `few_by_numpy` take operands like these, of which dtypes and classes of numbers say all and all tiers have the same bits."""
     if compute.char not in "?bBhHiIlLfd" or not kernels.has_one_answer(formula, compute):
         return
-    if "launch" not in op.__dict__ and all(a.dtype.kind in "biuf" for a in operands if a.__class__ is ndarray):
+    kinds = _kinds_of(formula, operands)
+    if kinds not in _few and "launch" not in op.__dict__ and all(a.dtype.kind in "biuf" for a in operands if a.__class__ is ndarray):
         run = formula.ufunc or formula.bind(kernels.WORDS_READ)
-        _few[_kinds_of(formula, operands)] = _Few(run, compute, out.dtype, formula.ufunc is not None)
+        _few[kinds] = _Few(run, compute, out.dtype, formula.ufunc is not None)
 
 
 def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tuple[Any, ...] = ()) -> Any:
@@ -140,11 +144,11 @@ def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tup
             gradient takes.
     """
     plan = _few.get(_kinds_of(formula, operands))
-    if plan is None or op.waiting.over():
+    if plan is None or (paid := op.waiting.paid_for()) or paid is False and not plan.sought:
         return None
     if args and op.check_looks_at == "range":
         op.check(op, *args)
-    run, compute, dtype, is_ufunc = plan
+    run, compute, dtype, is_ufunc = plan.run, plan.compute, plan.result, plan.is_ufunc
     given = []
     token = ignore_fp_flags()
     try:
@@ -420,9 +424,15 @@ class ElementwiseOp(Op):
         small operands, and loading LLVM does in a process that computes little.
         """
         by_numpy = kernels.has_one_answer(formula, compute) and kernels.is_left_to_numpy(formula, operands, out, compute)
-        if by_numpy and not self.waiting.over():
+        may_compile = not by_numpy or self.waiting.paid_for()
+        if may_compile is None:
             return
-        kernels.specialise(formula, operands, out, compute)
+        if not may_compile:
+            plan = _few.get(_kinds_of(formula, operands))
+            if plan is None or plan.sought:
+                return
+            plan.sought = True
+        kernels.specialise(formula, operands, out, compute, may_compile)
 
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):
