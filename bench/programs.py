@@ -24,21 +24,27 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 
 # Reads paths of programs, a line each, and answers each with the CPU seconds up to the end of its imports, which for the first are those
-# since the process began, and of its run, and with what was printed.
+# since the process began, and of its run, and with what was printed. Imports are those before the first variable, function or block.
 WORKER = """
 import ast, contextlib, io, json, os, runpy, sys, time
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
-times = [0.0]
+times, kept = [0.0], {}
+def is_setting(s):
+    return isinstance(s, (ast.Import, ast.ImportFrom, ast.Expr)) or isinstance(s, ast.Assign) and not isinstance(s.targets[0], ast.Name)
 for line in sys.stdin:
     path, out = line.strip(), io.StringIO()
     with open(path) as file:
-        imports = [s for s in ast.parse(file.read()).body if isinstance(s, (ast.Import, ast.ImportFrom))]
-    imports = compile(ast.Module([s for s in imports if getattr(s, "module", "") != "__future__"], []), path, "exec")
-    exec(imports, {"__name__": "imports"})
+        body = ast.parse(file.read()).body
+    ends = (i for i, s in enumerate(body) if not is_setting(s))
+    body = body[:next(ends, len(body))]
+    while body and not isinstance(body[-1], (ast.Import, ast.ImportFrom)):
+        body.pop()
+    exec(compile(ast.Module(body, []), path, "exec"), {"__name__": "imports"})
     times.append(time.process_time())
     with contextlib.redirect_stdout(out):
-        runpy.run_path(path, run_name="__main__")
+        made = runpy.run_path(path, run_name="__main__")
+    kept = kept or made                               # what the first has registered stays
     times.append(time.process_time())
     print(json.dumps([times[1] - times[0], times[2] - times[1], out.getvalue()]), file=answers, flush=True)
     times = times[2:]
@@ -106,12 +112,15 @@ def measure(text: str, before: str, runs: int) -> Measured:
     """What a program takes on both sides, by turns."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, "ours.py"), os.path.join(folder, "theirs.py")]
-        for path, program in zip(paths, (text, before + text), strict=True):
-            Path(path).write_text(program)
+        for path in paths:
+            Path(path).write_text(text)
+        earlier = 0.0
         sides = [Side(folder, "-m", "flambeau"), Side(folder)]
         try:
+            if before:
+                Path(folder, "before.py").write_text(before)
+                earlier = sum(sides[1].run(os.path.join(folder, "before.py"))[:2])
             ours, theirs = (side.run(path) for side, path in zip(sides, paths, strict=True))
-            Path(paths[1]).write_text(text)
             best = [math.inf, math.inf]
             for _ in range(runs):
                 for i, side in enumerate(sides):
@@ -122,7 +131,7 @@ def measure(text: str, before: str, runs: int) -> Measured:
     numbers = [[float(word) for word in printed.split()] for _, _, printed in (ours, theirs)]
     same = len(numbers[0]) == len(numbers[1])
     same = same and all(math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5) for a, b in zip(*numbers, strict=True))
-    return Measured((ours[0], theirs[0]), (ours[1], theirs[1]), (best[0], best[1]), same)
+    return Measured((ours[0], theirs[0] + earlier), (ours[1], theirs[1]), (best[0], best[1]), same)
 
 
 def main() -> int:

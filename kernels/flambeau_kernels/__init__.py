@@ -200,17 +200,17 @@ def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
     return None if plan is None else plan(formula, inputs, outs, compute)
 
 
-def specialise(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.dtype, compile: bool = True) -> None:
+def specialise(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.dtype, compile: bool = True) -> bool:
     """Let `formula.direct` answer for operands like `inputs`, if the compiled tier takes them. They just ran on it.
 
     Args:
         inputs: arrays and numbers, as for `launch`.
         out: an array of the result's dtype, which like `compute` must follow from the formula and the dtypes of `inputs`.
         compile: whether the loop may be compiled; else only one that the cache has is taken.
+    Returns: whether there are operands of such dtypes, and such classes of numbers, for which it answers then.
     """
     specialise_it = getattr(_compiled or _load_compiled(), "specialise", None)
-    if specialise_it is not None:
-        specialise_it(formula, inputs, out, compute, compile)
+    return specialise_it is not None and specialise_it(formula, inputs, out, compute, compile)
 
 
 def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:

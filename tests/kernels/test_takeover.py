@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 
 import pytest
 
+import flambeau as fb
 from flambeau_kernels import engines, takeover
 from flambeau_kernels.takeover import AT_ONCE, CALL, FORMULA, KERNEL, LIBRARY, LOADED, Waiting
+
+ElementwiseOp = importlib.import_module("flambeau.ops._spec.elementwise").ElementwiseOp  # the package's name of it is the decorator
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +105,15 @@ def test_a_formula_that_an_earlier_process_compiled_takes_over_after_some_calls(
 
     few, many = round(LOADED / CALL) + 5, round(FORMULA / CALL) + 5
     assert [takes_over(few), takes_over(many), takes_over(few)] == [False, True, True]
+
+
+def test_operands_for_which_no_builtin_answers_stay_with_numpy_however_often_they_come(monkeypatch):
+    monkeypatch.setattr(takeover, "_paid_by_all", LIBRARY)
+    chosen, x, zero = fb.ones(4, dtype=fb.bool), fb.ones(4), fb.zeros(())  # dtypes differ, and one has no dimensions
+    for _ in range(round(FORMULA / CALL) + 5):
+        fb.where(chosen, x, zero)
+
+    answers = []
+    monkeypatch.setattr(ElementwiseOp, "_run_anew", lambda *args: answers.append(args))
+    assert fb.where(chosen, x, zero).tolist() == [1, 1, 1, 1]
+    assert not answers

@@ -11,6 +11,8 @@ from scipy import special
 
 import flambeau as fb
 import flambeau.nn.functional as F
+from flambeau.ops._spec import OPS
+from flambeau_kernels import engines
 from flambeau_kernels.cpu import attention
 
 RNG = np.random.default_rng(0)
@@ -158,3 +160,26 @@ def test_padded_keys_are_not_attended_to() -> None:
         )
         np.testing.assert_allclose(made[:, :1].numpy(), short.numpy(), rtol=1e-10)
         assert weights is None or not weights[0, :, 3].any()
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (1, 1, 7, 5), (2, 1, 1, 5)])
+@pytest.mark.parametrize("kind", ["bool", "floating", "with history"])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+def test_masked_attention_is_answered_by_a_plan_to_the_same_bits(shape, kind, dtype) -> None:
+    fb.manual_seed(0)
+    q, k, v = (fb.randn(2, 4, n, 8, dtype=dtype, requires_grad=True) for n in (7, 5, 5))
+    mask = fb.rand(*shape, dtype=dtype) > 0.3 if kind == "bool" else fb.randn(*shape, dtype=dtype, requires_grad=kind == "with history")
+    wanted = [q, k, v, mask] if kind == "with history" else [q, k, v]
+    args = (q, k, v, mask, 0.0, False, None, False)
+    op = OPS["nn.functional.scaled_dot_product_attention"]
+
+    planned, composed = op.answer(*args), op.run(*args)
+
+    if engines.chosen().compiles:
+        assert planned is not None
+        assert planned.tolist() == composed.tolist()
+        assert [g.tolist() for g in fb.autograd.grad(planned.sum(), wanted)] == [
+            g.tolist() for g in fb.autograd.grad(composed.sum(), wanted)
+        ]
+    with pytest.raises(RuntimeError, match="does not broadcast"):
+        F.scaled_dot_product_attention(q, k, v, attn_mask=fb.zeros(3, 5, dtype=dtype))

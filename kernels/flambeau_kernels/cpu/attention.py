@@ -48,11 +48,11 @@ def attend(
     return out.reshape(*q.shape[:3], v.shape[3]), logs.reshape(*q.shape[:3], 1)
 
 
-def planned(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, causal: bool) -> Any:
-    """``run(q, k, v, None)``, as `attend` for arrays with the shapes, strides and dtypes of these and no mask; or None."""
+def planned(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any, scale: float, causal: bool) -> Any:
+    """``run(q, k, v, mask)``, as `attend` for arrays with the shapes, strides and dtypes of these; or None."""
     if not _compiled(q, v) or not attention_tiles.in_rows(q, k, v):
         return None
-    return attention_tiles.planned(q, k, v, None, scale, causal)
+    return attention_tiles.planned(q, k, v, mask, scale, causal)
 
 
 def attend_grad(

@@ -93,33 +93,36 @@ class _Entries:
 _learned: weakref.WeakKeyDictionary[Formula, _Entries] = weakref.WeakKeyDictionary()
 
 
-def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, compile: bool = True) -> None:
+def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, compile: bool = True) -> bool:
     """Let ``formula.direct`` answer for operands of the dtypes of `inputs`, with results as `out` is.
 
     `compute` and the dtype of `out` must follow from the formula and the dtypes. Operands that it never answers for are
-    passed over, and without `compile` those whose loop the cache lacks.
+    passed over, and without `compile` those whose loop the cache lacks. Returns: whether there are operands of these kinds for which
+    it answers, once it is specialised.
     """
+    if not _is_ever_answered(inputs):
+        return False
     way = _way(inputs, out)
     if way is None:
-        return
+        return True
     key = tuple(a.dtype if a.__class__ is np.ndarray else a.__class__ for a in inputs)
     known = _learned.get(formula)
     plain = _are_plain((*(a for a in inputs if a.__class__ is np.ndarray), out))
     if known is not None and (key, way) in known.entries:
         if not plain and not known.head[LAYOUT]:
             known.head[LAYOUT] = direct_layout.address()
-        return
+        return known.entries[key, way] is not None
     if pyabi.problem() is not None or llvm.available() is not None:
-        return
+        return False
     if not compile and not _is_kept(formula, inputs, out, compute, way, key):
-        return
+        return True
     if known is None:
         known = _learned[formula] = _Entries()
     if not plain:                                     # which costs twice as much to compile as most formulas
         known.head[LAYOUT] = direct_layout.address()
     entry = next((e for other in _WAYS if (e := known.entries.get((key, other))) is not None), None)
     if entry is None and (known.head[COUNT] >= MOST_ENTRIES or len(known.entries) >= MOST_KEYS):
-        return
+        return False
     new = entry is None
     if entry is None:
         entry = known.head[ENTRIES + int(known.head[COUNT]) * ENTRY:][:ENTRY]
@@ -131,21 +134,27 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
     if made and formula.direct is refuse:
         formula.direct, formula.direct_, formula.enter = _builtins(known.head)
         hot_calls.engine_is_in_use()
+    return made
 
 
 _WAYS = IN_ROWS, PACKED, STRIDED_WAY = "in rows", "packed", "strided"
 
 
+def _is_ever_answered(inputs: tuple[Any, ...]) -> bool:
+    """Whether builtins answer for any operands of the kinds of `inputs`: their dtypes, which are arrays, and which have dimensions."""
+    arrays = [a for a in inputs if a.__class__ is np.ndarray]
+    if len(inputs) > MOST_ARGUMENTS or not arrays or any(a.__class__ not in (np.ndarray, float, int) for a in inputs):
+        return False
+    # Promotion looks at dimensions where dtypes differ.
+    return not _is_mixed(arrays) or len({a.ndim > 0 for a in arrays}) == 1
+
+
 def _way(inputs: tuple[Any, ...], out: np.ndarray) -> str | None:
     """Which loop these operands need; None where no builtin would answer for them."""
-    if len(inputs) > MOST_ARGUMENTS or out.__class__ is not np.ndarray or not out.size:
+    if out.__class__ is not np.ndarray or not out.size:
         return None
     arrays = [a for a in inputs if a.__class__ is np.ndarray]
-    if not arrays or any(a.__class__ not in (np.ndarray, float, int) for a in inputs):
-        return None
     if any(not a.dtype.isnative or not a.flags.aligned for a in arrays):
-        return None
-    if _is_mixed(arrays) and len({a.ndim > 0 for a in arrays}) > 1:
         return None
     whole = (*arrays, out)
     if _are_plain(whole):

@@ -67,11 +67,11 @@ def planned(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], co
     return None if type(found) is str else found
 
 
-def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, compile: bool = True) -> None:
+def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, compile: bool = True) -> bool:
     """As `flambeau_kernels.specialise`."""
     from flambeau_kernels.engine import direct
 
-    direct.specialise(formula, inputs, out, compute, compile)
+    return direct.specialise(formula, inputs, out, compute, compile)
 
 
 # What a backend's launch may offer.

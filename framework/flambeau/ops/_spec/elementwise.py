@@ -107,13 +107,14 @@ MOST_FEW = 2048  # elements that are stored in a tensor after they were computed
 class _Few:
     """How numpy computes few elements of operands of some kinds."""
 
-    __slots__ = ("compute", "is_ufunc", "result", "run", "sought")
+    __slots__ = ("by_numpy", "compute", "is_ufunc", "result", "run", "sought")
 
     def __init__(self, run: Callable[..., Any], compute: np.dtype, result: np.dtype, is_ufunc: bool) -> None:
         self.run = run                                # the numpy reading of the formula
         self.compute, self.result = compute, result
         self.is_ufunc = is_ufunc                      # its result has the shape that the operands broadcast to
         self.sought = False                           # whether the cache has been asked for the loop of these kinds
+        self.by_numpy = False                         # whether there will be no builtin for them
 
 
 # How few elements of operands that were met before are computed by numpy, until the formula is specialised: by `_kinds_of` them.
@@ -144,8 +145,12 @@ def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tup
             gradient takes.
     """
     plan = _few.get(_kinds_of(formula, operands))
-    if plan is None or (paid := op.waiting.paid_for()) or paid is False and not plan.sought:
+    if plan is None:
         return None
+    if not plan.by_numpy:
+        paid = op.waiting.paid_for()
+        if paid or paid is False and not plan.sought:
+            return None
     if args and op.check_looks_at == "range":
         op.check(op, *args)
     run, compute, dtype, is_ufunc = plan.run, plan.compute, plan.result, plan.is_ufunc
@@ -427,12 +432,14 @@ class ElementwiseOp(Op):
         may_compile = not by_numpy or self.waiting.paid_for()
         if may_compile is None:
             return
+        plan = _few.get(_kinds_of(formula, operands))
         if not may_compile:
-            plan = _few.get(_kinds_of(formula, operands))
             if plan is None or plan.sought:
                 return
             plan.sought = True
-        kernels.specialise(formula, operands, out, compute, may_compile)
+        answers = kernels.specialise(formula, operands, out, compute, may_compile)
+        if plan is not None:
+            plan.by_numpy = not answers
 
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):

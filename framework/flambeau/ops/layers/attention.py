@@ -236,20 +236,30 @@ def _heads_fit(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> b
     return bool(fit and query.shape[2] and key.shape[2])
 
 
-@scaled_dot_product_attention.plan(by="strides", tensors=("query", "key", "value"))
+@scaled_dot_product_attention.plan(by="strides", tensors=("query", "key", "value", "attn_mask"))
 def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
     _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
-    if attn_mask is not None or dropout_p or not query.shape[-1] or not _allowed["flash"] or not _heads_fit(query, key, value, enable_gqa):
+    if dropout_p or not query.shape[-1] or not _allowed["flash"] or not _heads_fit(query, key, value, enable_gqa):
+        return None
+    if attn_mask is not None and not _allowed["math"]:   # without which a mask that requires grad is refused
         return None
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    run = kernels.planned(query._array, key._array, value._array, scale, is_causal)
+    mask = attn_mask if attn_mask is None else _whole_mask(attn_mask, query, key)
+    run = kernels.planned(query._array, key._array, value._array, None if mask is None else mask._array, scale, is_causal)
     if run is None:
         return None
+    if mask is None or mask is attn_mask:
+        return Plan(lambda *arrays: run(*arrays)[0], attention, lambda _, *tensors: (*tensors, scale, is_causal), run)
+    sizes = mask.shape
+
+    def run_with_whole(q, k, v, mask):
+        return run(q, k, v, mask.reshape(sizes))
+
     return Plan(
-        lambda q, k, v: run(q, k, v, None)[0],
+        lambda *arrays: run_with_whole(*arrays)[0],
         attention,
-        lambda _, q, k, v: (q, k, v, None, scale, is_causal),
-        lambda q, k, v: run(q, k, v, None),
+        lambda _, q, k, v, mask: (q, k, v, mask.reshape(sizes), scale, is_causal),
+        run_with_whole,
     )
 
 
