@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fb
 from comparing import disagreements
+from flambeau import _state
 
 
 def test_nested_values_become_rows() -> None:
@@ -505,3 +506,15 @@ def test_ranges_are_written_into_views_and_nowhere_else(oracle):
 def test_an_array_for_a_device_is_refused_as_such():
     with pytest.warns(UserWarning, match="copy construct"), pytest.raises(TypeError, match="must be torch"):
         fb.ones(2).new_tensor(fb.ones(2), device=np.ones(3))
+
+
+def test_a_device_named_by_an_object_or_a_string_is_no_way_around_where_tensors_are_put():
+    for place in ("cpu", fb.device("cpu")):
+        before = _state.set_stand_in(fb.device("meta"))
+        try:
+            made = [fb.zeros(2, device=place), fb.full((2,), 1.0, device=place), fb.arange(3, device=place), fb.eye(2, device=place)]
+        finally:
+            _state.set_stand_in(before)
+        assert all(x.device.type == "meta" for x in made)
+        assert fb.arange(3, device=place).tolist() == [0, 1, 2]
+        assert fb.ones_like(fb.zeros(2), device=place).tolist() == [1, 1]

@@ -112,6 +112,13 @@ def _place(place: Any) -> device | None:
     return None if place.type == "cpu" else place
 
 
+def on_host(place: Any) -> bool:
+    """Whether a tensor that is asked for on `place` is sure to be made in host memory."""
+    if PLACED:
+        return False
+    return place is None or (place.__class__ is device and place.type == "cpu" or place.__class__ is str and place == "cpu")
+
+
 def refuse_names(names: Any) -> None:
     """Raise NotImplementedError for names given to the dimensions of a new tensor."""
     raise NotImplementedError(f"named tensors are not built: got names={names!r}; leave it out and address dimensions by number")
@@ -225,7 +232,7 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
         }
         if (made := _dispatch.made_there("empty", given, requires_grad)) is not None:
             return made
-    here = device is None and not PLACED or device.__class__ is str and device == "cpu"
+    here = device is None and not PLACED or on_host(device)
     if here and out is layout is size is names is memory_format is None:
         made = _quickly(_empty_filled if _state.FILL_EMPTY else np.empty, sizes, dtype)
         if made is not None:
@@ -261,7 +268,7 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("zeros", given, requires_grad)) is not None:
             return made
-    if out is layout is size is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
+    if out is layout is size is names is None and (device is None and not PLACED or on_host(device)):
         made = _quickly(np.zeros, sizes, dtype)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
@@ -292,7 +299,7 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("ones", given, requires_grad)) is not None:
             return made
-    if out is layout is size is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
+    if out is layout is size is names is None and (device is None and not PLACED or on_host(device)):
         made = _quickly(_ones, sizes, dtype)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
@@ -317,7 +324,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
         }
         if (made := _dispatch.made_there("full", given, requires_grad)) is not None:
             return made
-    if out is layout is names is None and (device is None and not PLACED or device.__class__ is str and device == "cpu"):
+    if out is layout is names is None and (device is None and not PLACED or on_host(device)):
         made = _filled_quickly(size, fill_value, dtype)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
@@ -412,7 +419,8 @@ def _like(make: Any) -> Any:
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(like.__name__, given, requires_grad)) is not None:
                 return seen
-        if memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (IN_FORCE and interpreted()):
+        plainly = memory_format is _PRESERVE and layout is None and (device is None or on_host(device))
+        if plainly and input.__class__ is Tensor and not (IN_FORCE and interpreted()):
             array = input._array
             if dtype is None and array.__class__ is ndarray and array.flags.c_contiguous:
                 made = hot_calls.over(make(array.shape, array.dtype))
@@ -613,7 +621,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     tensor([[1.0000, 2.0000],
             [3.0000, 4.5000]])
     """
-    here = device is None and not PLACED or device.__class__ is str and device == "cpu"
+    here = device is None and not PLACED or on_host(device)
     if here and (dtype is None or dtype.__class__ is _dtype_class):
         made = _of_values(data, dtype)
         if made is not None:

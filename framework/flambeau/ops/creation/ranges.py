@@ -24,7 +24,7 @@ from ...tensor import Tensor
 from .. import _dispatch
 from .._refusal import refusing
 from .._spec import need_int, out_of_shape
-from .create import _check_layout, _dtype, _place, made_at
+from .create import _check_layout, _dtype, _place, made_at, on_host
 
 INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
 _state.share(globals(), "INTERPRETED")  # keeps them as they are there
@@ -47,7 +47,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
         given |= {"end": start} if end is None else {"start": start, "end": end, "step": None if step == 1 and out is None else step}
         if (made := _dispatch.made_there("arange", given, requires_grad)) is not None:
             return made
-    if layout is None is out and (device is None or device.__class__ is str and device == "cpu") and not PLACED:
+    if layout is None is out and (device is None and not PLACED or on_host(device)):
         made = _counted(start, end, step, dtype)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
@@ -199,7 +199,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
             return made
     if (
         start.__class__ in _REAL and end.__class__ in _REAL and steps.__class__ is int and 1 < steps <= _MOST_KEPT
-        and out is None is layout and (device is None or device.__class__ is str and device == "cpu") and not (PLACED or requires_grad)
+        and out is None is layout and (device is None and not PLACED or on_host(device)) and not requires_grad
     ):  # fmt: skip
         d = dtypes._default if dtype is None else dtype
         if d is dtypes.float32 or d is dtypes.float64:
@@ -387,7 +387,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
         raise RuntimeError(f"{'n' if n < 0 else 'm'} must be greater or equal to 0, got {n if n < 0 else m}")
     d = dtype or (out.dtype if out is not None else None)
     kind = _dtype(d)
-    if layout is None is out and (device is None or device.__class__ is str and device == "cpu") and not (PLACED or pin_memory):
+    if layout is None is out and (device is None and not PLACED or on_host(device)) and not pin_memory:
         made = hot_calls.over(_diagonal(n, n if m is None else m, kind))
         return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     made = made_at(
