@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from . import engines, quiet
+from .engines import plans_kept_elsewhere
 from .formula import Formula
 from .reference import WORDS_READ
 from .takeover import FORMULA, Waiting, of_elements
@@ -31,9 +32,6 @@ COMPILED_FROM = 1024
 SEVERAL_COMPILED_FROM = 256
 
 _COMPLEX32 = np.dtype(ml_dtypes.complex32)
-
-# Called when another backend is chosen, by those who keep what `planned` returned.
-plans_kept_elsewhere: list[Any] = []
 
 _chosen = os.environ.get("FLAMBEAU_BACKEND", "llvm")
 # A formula that is one cheap ufunc reads and writes memory just as numpy does, until threads share the work.

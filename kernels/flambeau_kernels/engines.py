@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["ENGINES", "Engine", "account", "chosen", "choose", "of_plug_in", "take_over", "taken_over"]
+__all__ = [
+    "ENGINES", "Engine", "account", "chosen", "choose", "kept", "kept_in", "of_plug_in", "plans_kept_elsewhere", "take_over", "taken_over",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +73,27 @@ def account() -> str:
 def of_plug_in() -> Engine:
     """A plug-in has formulas of its own; everything else is computed as without it, but for the compiled kernels."""
     return Engine("plug-in", compiles=False, launches=False, multiplies=True)
+
+
+# -- what is kept of an engine ----------------------------------------------------------------------------------------------
+
+
+# Called when another backend is chosen, by those who keep kernels, or plans that have some.
+plans_kept_elsewhere: list[Callable[[], Any]] = []
+
+
+def kept(most: int | None = None) -> Callable[[Callable[..., Any]], Any]:
+    """As `functools.lru_cache`, for functions whose results have compiled kernels: forgotten when another engine is chosen."""
+
+    def keeping(function: Callable[..., Any]) -> Any:
+        made = functools.lru_cache(most)(function)
+        plans_kept_elsewhere.append(made.cache_clear)
+        return made
+
+    return keeping
+
+
+def kept_in(made: dict[Any, Any]) -> dict[Any, Any]:
+    """The dictionary `made`, which is emptied when another engine is chosen."""
+    plans_kept_elsewhere.append(made.clear)
+    return made

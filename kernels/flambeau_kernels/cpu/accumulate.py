@@ -7,7 +7,6 @@ one long line of elements and fewer places than that, sums are taken in `PARTS` 
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -29,6 +28,7 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
+from flambeau_kernels.engines import kept
 from flambeau_kernels.vocabulary import maximum, minimum
 
 from .index import PIECE, collapsed, from_end, shared_out
@@ -89,7 +89,7 @@ def scatter_whole(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndar
                                               n * inner, inner, 1, each, across, blocks)  # fmt: skip
 
 
-@functools.cache
+@kept()
 def _scattering(dtype: np.dtype, index: np.dtype, how: str) -> Any:
     kind = BITS_OF[dtype.itemsize] if how == "put" else dtype
     return scatter_blocks.form((kind, index, kind, *[int] * 10), {"HOW": how, "WRAP": False})

@@ -9,7 +9,6 @@ bidiagonalization using BLAS 2.5 operators", ACM Trans. Math. Softw. 34(3), for 
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from ..engine.language import (
     vector,
     widened,
 )
+from ..engines import kept
 from .reflectors import _padded, made_reflector
 
 __all__ = ["bidiagonal", "tridiagonal"]
@@ -62,7 +62,7 @@ def _laid_out(a: np.ndarray) -> Any:
     return a, *(step // a.itemsize for step in a.strides)
 
 
-@functools.cache
+@kept()
 def _form(kernel: Any, dtype: np.dtype, arrays: int, numbers: int) -> Any:
     return kernel.form((dtype,) * arrays + (int,) * numbers, {})
 

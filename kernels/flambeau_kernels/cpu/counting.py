@@ -5,12 +5,12 @@ Counts are taken in `PARTS` parts of the elements, each with counters of its own
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from flambeau_kernels.engine.language import independent, int64, kernel, local, repeated, widened
+from flambeau_kernels.engines import kept
 from flambeau_kernels.vocabulary import where
 
 from .index import shared_out
@@ -34,7 +34,7 @@ def tally(a: np.ndarray, low: int, count: int) -> np.ndarray:
     return counts.sum(0) if parts > 1 else counts[0]
 
 
-@functools.cache
+@kept()
 def _tallying(dtype: np.dtype) -> Any:
     return tally_part.form((dtype, np.dtype(np.int64), *[int] * 4), {})
 

@@ -15,13 +15,11 @@ equations stably and efficiently", LAPACK working note 89, for the iteration.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from .. import plans_kept_elsewhere
 from ..engine.language import (
     apart,
     broadcast,
@@ -38,6 +36,7 @@ from ..engine.language import (
     vector,
     widened,
 )
+from ..engines import kept
 from ..vocabulary import abs, copysign, sqrt, where
 
 __all__ = ["eigh", "svd"]
@@ -131,23 +130,17 @@ class _Plan:
             multiply(parts * rows, True, space, marks, *numbers, parts, rows)
 
 
-@functools.lru_cache(256)
+@kept(256)
 def _planned(n: int, dtype: np.dtype, vectors: bool, square: bool) -> _Plan:
     return _Plan(n, dtype, vectors, square)
 
 
-plans_kept_elsewhere.append(_planned.cache_clear)     # another engine compiles the kernels anew
-
-
-@functools.cache
+@kept()
 def _forms(dtype: np.dtype, vectors: bool, square: bool) -> Any:
     few, more = (dtype, np.dtype(np.int64)) + (int,) * 4, (dtype, np.dtype(np.int64)) + (int,) * 5
     constants = {"VECTORS": vectors, "SQUARE": square}
     made = [k.form(few, constants) for k in (small_parts, prepared_parts)]
     return *made, *(k.form(more, constants) for k in (solved_parts, weighed_parts, turned_parts, multiplied_parts))
-
-
-plans_kept_elsewhere.append(_forms.cache_clear)
 
 
 # -- one part ----------------------------------------------------------------------------------------------------------------

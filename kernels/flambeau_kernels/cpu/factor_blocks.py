@@ -31,6 +31,7 @@ from ..engine.language import (
     vector,
     widened,
 )
+from ..engines import kept
 from ..vocabulary import sqrt, where
 from .move import in_rows
 from .tier import compiles
@@ -115,7 +116,7 @@ def _copied(a: np.ndarray) -> np.ndarray:
     return a.copy() if a.flags.c_contiguous else in_rows(a)
 
 
-@functools.cache
+@kept()
 def _form(kernel: Any, dtype: np.dtype, arrays: int, numbers: int) -> Any:
     """`kernel` as it is called, with so many arrays and numbers."""
     integers = {cholesky_block: 1, lu_block: 2, lu_strips: 1}.get(kernel, 0)

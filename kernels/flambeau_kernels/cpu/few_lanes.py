@@ -11,7 +11,6 @@ Bader, Blanes and Casas 2019, "Computing the Matrix Exponential with an Optimize
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -33,6 +32,7 @@ from ..engine.language import (
     vector,
     widened,
 )
+from ..engines import kept
 from ..vocabulary import abs, fma, sqrt, where
 from .squares import squares_in, squares_out
 from .tier import compiles
@@ -83,7 +83,7 @@ def run_lanes(kernel: Any, a: np.ndarray, arrays: Any, numbers: Any, cost: int, 
     form(-(-groups // per), groups > 8, a, *arrays, len(a), groups, per, *numbers)
 
 
-@functools.lru_cache(512)
+@kept(512)
 def _form(kernel: Any, kinds: Any, numbers: int, constants: Any) -> Any:
     return kernel.form((*kinds, *(int,) * (3 + numbers)), dict(constants))
 

@@ -8,14 +8,13 @@ is not finite, are left to LAPACK.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from .. import plans_kept_elsewhere
 from ..engine.language import broadcast, int32, kernel, lanes, load, local, rolled, store, widened
+from ..engines import kept
 from ..vocabulary import fma, sqrt
 from .tier import compiles
 
@@ -66,7 +65,7 @@ def cholesky_of_one(a: np.ndarray, upper: bool) -> Any:
     return None if run is None else run(a)
 
 
-@functools.lru_cache(256)
+@kept(256)
 def _one(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, upper: bool) -> Any:
     n, size = shape[0], dtype.itemsize
     if min(strides) < 0 or strides[0] % size or strides[1] % size or not compiles():
@@ -81,9 +80,6 @@ def _one(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, uppe
         return None if info[0] else made.T
 
     return run
-
-
-plans_kept_elsewhere.append(_one.cache_clear)         # another engine compiles the kernels anew
 
 
 def lu(a: np.ndarray) -> Any:
@@ -125,7 +121,7 @@ def triangular(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> Any:
     return None if info.any() else made
 
 
-@functools.cache
+@kept()
 def _form(kernel: Any, dtype: np.dtype, arrays: int, *constants: tuple[str, bool]) -> Any:
     """`kernel` as it is called: with `arrays` arrays, the last of which hold int32, and numbers."""
     whole = kernel.function.__code__.co_argcount - 1 - arrays

@@ -8,12 +8,10 @@ on the diagonal gives what the division gives. A chunk is some whole systems.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
-from .. import plans_kept_elsewhere
 from ..engine import llvm
 from ..engine.language import (
     broadcast,
@@ -30,6 +28,7 @@ from ..engine.language import (
     vector,
     widened,
 )
+from ..engines import kept
 from .few_rows import of_matrices, takes
 from .tier import compiles
 
@@ -187,7 +186,7 @@ def solution(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> Any:
     return None if run is None else run(flat, right).reshape(*b.shape[:-2], b.shape[-1], b.shape[-2]).swapaxes(-1, -2)
 
 
-@functools.lru_cache(1024)
+@kept(1024)
 def planned(
     shape: tuple[int, ...], strides: tuple[int, ...], other: tuple[int, ...], other_strides: tuple[int, ...], dtype: np.dtype,
     upper: bool, unit: bool,
@@ -222,5 +221,3 @@ def _block(sides: int) -> int:
     """Unknowns of a block, whose sums for so many right sides leave registers for a row and the unknowns it meets."""
     return max(2, 8 // sides) if llvm.machine().registers < 32 else 8 if sides < 3 else 4
 
-
-plans_kept_elsewhere.append(planned.cache_clear)     # another engine compiles the kernels anew

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-import flambeau_kernels
 from flambeau_kernels.engine.language import float32, float64
+from flambeau_kernels.engines import kept
 
 from . import fourier_lines
 from .fourier_lines import COMPLEX, FROM_REAL, TO_REAL
@@ -38,7 +38,7 @@ LONGEST = 1 << 22                                     # whose turns are kept: 32
 _COMPLEX = {"f": np.dtype(np.complex64), "d": np.dtype(np.complex128)}
 
 
-@functools.lru_cache(1024)
+@kept(1024)
 def planned(kind: int, shape: tuple[int, ...], char: str, dims: tuple[int, ...], scale: float, inverse: bool, n: int = 0) -> Run | None:
     """What computes transforms over `dims` of contiguous arrays of `shape`, with exponent sign + if `inverse`, times `scale`.
 
@@ -75,7 +75,7 @@ def planned(kind: int, shape: tuple[int, ...], char: str, dims: tuple[int, ...],
     return run
 
 
-@functools.lru_cache(512)
+@kept(512)
 def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:
     """The same for one dimension, whose real or complex values are `n`."""
     inner, outer = prod(shape[d + 1 :]), prod(shape[:d])
@@ -199,14 +199,6 @@ def _long(kind: int, char: str, n: int, outer: int, inner: int, scale: float, in
     table = np.concatenate(parts).astype(char)
     return (_form(fourier_lines.long_lines, char, first + second, kind), chunks, 4 * whole + 2 * lanes, table,
             np.array(first + second, np.int64), plan)  # fmt: skip
-
-
-def _forget() -> None:
-    planned.cache_clear()
-    _step.cache_clear()
-
-
-flambeau_kernels.plans_kept_elsewhere.append(_forget)     # another engine compiles the kernels anew
 
 
 # -- tables --------------------------------------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ been checked by `within` before anything is read or written (`picks` checks on t
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from flambeau_kernels.engine.language import independent, int64, kernel, repeated, rolled, uint8
+from flambeau_kernels.engines import kept
 from flambeau_kernels.vocabulary import where
 
 from .keys import BITS_OF
@@ -49,7 +49,7 @@ def extent(a: np.ndarray) -> tuple[int, int]:
     return int(ends[::2].min()), int(ends[1::2].max())
 
 
-@functools.cache
+@kept()
 def _extremes(dtype: np.dtype) -> Any:
     return extremes.form((dtype, _INT64, int, int), {})
 
@@ -176,7 +176,7 @@ def nonzero(mask: np.ndarray) -> np.ndarray:
     return made
 
 
-@functools.cache
+@kept()
 def _placing(rows: bool) -> Any:
     return places.form((_U1, _INT64, _INT64, _INT64, *[int] * 3), {"ROWS": rows})
 
@@ -207,7 +207,7 @@ def compress(a: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return made
 
 
-@functools.cache
+@kept()
 def _squeezing(bits: np.dtype) -> Any:
     return squeeze.form((bits, _U1, _INT64, bits, int, int), {})
 
@@ -243,7 +243,7 @@ def expand_into(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> bool:
     return True
 
 
-@functools.cache
+@kept()
 def _spreading(bits: np.dtype) -> Any:
     return spread.form((bits, _U1, _INT64, bits, bits, *[int] * 3), {})
 
@@ -271,7 +271,7 @@ def fill_masked_into(a: np.ndarray, mask: np.ndarray, value: Any) -> None:
     _choosing(BITS_OF[a.dtype.itemsize])(-(-a.size // each), False, a, mask, np.array(value, a.dtype), a, a.size, each)
 
 
-@functools.cache
+@kept()
 def _choosing(bits: np.dtype) -> Any:
     return choose.form((bits, np.dtype(np.bool_), bits, bits, int, int), {})
 

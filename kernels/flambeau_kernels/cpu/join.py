@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.language import independent, int64, kernel, load, pointer, store, uint8, uint64, unroll
+from ..engines import kept
 from .addresses import dense_addresses_of
 from .many import cut
 from .tier import compiles
@@ -52,7 +53,7 @@ def _plan(runs: tuple[int, ...], outer: int) -> tuple[np.ndarray, ...]:
     return owners, skips, np.cumsum(lengths) - lengths, lengths, bounds
 
 
-@functools.cache
+@kept()
 def _copying() -> Any:
     """`copy_pieces` as it is called, which looks at nothing of an array but where it lies."""
     whole = np.dtype(np.int64)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import engines
 from flambeau_kernels.cpu.along import MOST
 from flambeau_kernels.cpu.along_loops import sum_of
 from flambeau_kernels.cpu.lanes import exp_lanes
@@ -171,7 +172,7 @@ def likelihood_rows_grad(chunk, shifted, target, weight, logarithms, scales, out
 # -- from arrays -------------------------------------------------------------------------------------------------------------
 
 
-_forms: dict[tuple[Any, ...], Any] = {}  # what `Kernel.run` would find by all of its arguments
+_forms = engines.kept_in({})  # what `Kernel.run` would find by all of its arguments
 _INT, _WIDE = np.dtype(np.int64), np.dtype(np.float64)
 
 
@@ -227,7 +228,7 @@ def _concluded(out: np.ndarray, sums: np.ndarray, how: int, factors: Any) -> tup
 
 
 FEW, FEW_TARGETS = 1 << 15, 1 << 13  # elements and targets, which one thread goes through
-_picked_forms: dict[tuple[Any, ...], Any] = {}
+_picked_forms = engines.kept_in({})
 
 
 def picked(

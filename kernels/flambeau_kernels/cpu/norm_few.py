@@ -5,13 +5,12 @@ Elements are added in numpy's order: eight partial sums in turns, added in pairs
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
-import flambeau_kernels as kernels
 from flambeau_kernels.engine.language import kernel, local, unroll, widened
+from flambeau_kernels.engines import kept
 from flambeau_kernels.quiet import quietly
 from flambeau_kernels.vocabulary import sqrt
 
@@ -214,7 +213,7 @@ def normalize_few_grad(chunk, grad, x, weight, mean, inverse, to_rows, to_weight
                 to[i] = (to[i] - unit[i] * slope) * inverse[row]
 
 
-@functools.lru_cache(maxsize=256)
+@kept(256)
 def planned_backward(n: int, d: int, dtype: np.dtype, weighted: bool, wants: tuple[bool, bool, bool], centred: bool) -> Any:
     """``run(grad, rows, weight, mean, inverse)``, as `backward`, for contiguous arrays ``(n, d)``."""
 
@@ -240,5 +239,3 @@ def planned_backward(n: int, d: int, dtype: np.dtype, weighted: bool, wants: tup
     constants = {"CENTRED": centred, "WEIGHT": weighted, "ROWS": wants[0], "WEIGHTS": wants[1], "BIASES": wants[2]}
     return twin(by_numpy, normalize_few_grad, (*(dtype,) * 8, int, int), constants, around)
 
-
-kernels.plans_kept_elsewhere.append(planned_backward.cache_clear)

@@ -11,7 +11,6 @@ whole slice, of elements of a row the next row, where so many are picked that mo
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -29,6 +28,7 @@ from flambeau_kernels.engine.language import (
     unroll,
     widened,
 )
+from flambeau_kernels.engines import kept
 from flambeau_kernels.vocabulary import where
 
 from .index import shared_out
@@ -59,7 +59,7 @@ def take(a: np.ndarray, dim: int, index: np.ndarray, negative: bool = False) -> 
     return None if wrong[0] else made
 
 
-@functools.cache
+@kept()
 def _taking(unit: int, index: np.dtype) -> Any:
     """`take_slices` as it is called, which looks at nothing of an array but where it lies."""
     bits = np.dtype(BITS_OF[unit])
@@ -152,7 +152,7 @@ def gather_rows(a: np.ndarray, index: np.ndarray, negative: bool = False) -> np.
     return None if wrong[0] else made
 
 
-@functools.cache
+@kept()
 def _gathering(size: int, index: np.dtype) -> Any:
     bits = np.dtype(BITS_OF[size])
     return gather_in_rows.form((bits, index, bits, np.dtype(np.int64), *[int] * 7), {})

@@ -284,8 +284,8 @@ class Few:
 
     def __init__(self, name: str, *types: Any, **constants: Any) -> None:
         self.name, self.types, self.constants = name, types, constants
-        self.forms: dict[np.dtype, Any] = {}
-        self.tables: dict[np.dtype, Any] = {}         # behind those of the forms that are builtins, for `MT19937Stream.made`
+        self.forms = engines.kept_in({})
+        self.tables = engines.kept_in({})                     # behind those of the forms that are builtins, for `MT19937Stream.made`
 
     def form(self, out: np.ndarray) -> Any:
         """What fills `out`; None unless that is `FEW` numbers or fewer, in C order, and kernels compile."""
@@ -304,9 +304,17 @@ class Few:
         return made
 
 
-_few: dict[bool, Any] = {}
+_few = engines.kept_in({})
 _SINGLE = np.dtype(np.float32)
 _table: Any = None                                    # behind the callable for standard normals, once there is one
+
+
+def _forget_table() -> None:
+    global _table
+    _table = None
+
+
+engines.plans_kept_elsewhere.append(_forget_table)
 
 
 def _few_normals(scaled: bool) -> Any:

@@ -11,7 +11,6 @@ Source: Floyd and Rivest 1975, "Expected Time Bounds for Selection", CACM 18(3).
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -33,6 +32,7 @@ from flambeau_kernels.engine.language import (
     unroll,
     vector,
 )
+from flambeau_kernels.engines import kept
 from flambeau_kernels.vocabulary import where
 
 from .keys import BITS_OF, is_wide, key_at
@@ -233,7 +233,7 @@ def _found(a: np.ndarray, outer: int, n: int, inner: int, which: str, ranks: np.
     return values, places
 
 
-@functools.cache
+@kept()
 def _finding(dtype: np.dtype, which: str) -> Any:
     bits, wide, i8 = BITS_OF[dtype.itemsize], is_wide(dtype), np.dtype(np.int64)
     types = (dtype, bits, bits, i8, i8, i8 if wide else np.dtype(np.int32), np.dtype(np.int32), *[int] * 5)

@@ -49,7 +49,7 @@ class Plans:
 
     def __init__(self, module: str) -> None:
         self.module = module
-        self.made: dict[Any, Any] = {}
+        self.made = engines.kept_in({})
 
     def find(self, a: np.ndarray, *options: Any) -> Any:
         """The callable for `a`, or None. Which of them is told by layout and settings, never by values."""

@@ -9,14 +9,13 @@ matrices. A chunk is some whole matrices, so results do not depend on the thread
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from .. import plans_kept_elsewhere
 from ..engine.language import apart, broadcast, float64, kernel, lane_sum, lanes, load, rolled, store, widened
+from ..engines import kept
 from ..vocabulary import fma, sqrt, where
 from .few_rows import of_matrices
 from .matmul import matmul
@@ -52,7 +51,7 @@ def qr(a: np.ndarray, mode: str) -> Any:
     return empty if mode == "r" else q.reshape(*batch, m, columns), r.reshape(*batch, *r.shape[1:])
 
 
-@functools.lru_cache(256)
+@kept(256)
 def _planned(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, mode: str) -> Any:
     """``run(a)`` for small matrices: the same without what follows from the shape."""
     *batch, m, n = shape
@@ -83,26 +82,23 @@ def _planned(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, 
     return run
 
 
-plans_kept_elsewhere.append(_planned.cache_clear)     # another engine compiles the kernels anew
-
-
 def _padded(n: int, itemsize: int) -> int:
     """Numbers from one row to the next: whole vectors of 64 bytes, an odd number of them, so that columns are spread over the cache."""
     vectors = -(-n * itemsize // 64)
     return (vectors | 1) * 64 // itemsize
 
 
-@functools.cache
+@kept()
 def _form(dtype: np.dtype, by_columns: bool) -> Any:
     return qr_rows.form((dtype,) * 4 + (int,) * 13, {"BY_COLUMNS": by_columns})
 
 
-@functools.cache
+@kept()
 def _panel_form(dtype: np.dtype) -> Any:
     return panel_rows.form((dtype,) * 5 + (int,) * 5, {})
 
 
-@functools.cache
+@kept()
 def _joined_form(dtype: np.dtype) -> Any:
     return joined_rows.form((dtype,) * 3 + (int,) * 2, {})
 
@@ -172,7 +168,7 @@ def turned_back(lines: np.ndarray, shares: np.ndarray, vectors: np.ndarray, firs
     return out
 
 
-@functools.cache
+@kept()
 def _turned_form(dtype: np.dtype) -> Any:
     return turned_rows.form((dtype,) * 5 + (int,) * 3, {})
 

@@ -5,12 +5,12 @@ A row of the result is a copy and a run of zeros; chunks are ranges of rows of a
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from ..engine.language import kernel
+from ..engines import kept
 from .keys import BITS_OF
 from .tier import compiles
 
@@ -70,7 +70,7 @@ def _triangle(a: np.ndarray, diagonal: int, upper: bool = False) -> np.ndarray:
     return made
 
 
-@functools.cache
+@kept()
 def _rows(itemsize: int, upper: bool) -> Any:
     """`triangle_rows` as it is called, which looks at nothing of an array but where it lies."""
     bits = BITS_OF[itemsize]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engines import plans_kept_elsewhere
 from . import depthwise, direct, few, slide, slide_last, slide_small, tiles, weight, winograd
 from .arrays import is_half
 from .direct import Direct, in_pairs, wide_kind
@@ -46,6 +47,9 @@ def forget() -> None:
     global _bytes
     _chosen.clear()
     _bytes = 0
+
+
+plans_kept_elsewhere.append(forget)
 
 
 def _kept(key: Any, run: Any, *extents: Ints) -> Any:
