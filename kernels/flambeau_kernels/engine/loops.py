@@ -234,13 +234,13 @@ def _together(bodies: Bodies) -> list[str]:
 
     In 32 registers and with constants as operands four take up to two fifths off. In 16 registers two do, for each constant is then
     loaded once for both. Where there is more code compiling would take too long, and of short formulas LLVM knows best. A chain of several
-    formulas is a long wait, of which four take more off in any registers; it is compiled while others answer.
+    formulas, which is compiled while others answer, is a longer wait, of which four take up to a quarter more off in any registers.
     """
     steps = len(bodies.usual.lines)
     code = steps + (len(bodies.careful.lines) if bodies.usual.rare else 0)
     if steps < 16 or code > (1000 if bodies.thorough else 160):
         return ["!4 = distinct !{!4, !1, !2}"]
-    count = 4 if code > 160 or bodies.usual.scales and code <= 110 else 2
+    count = 4 if bodies.thorough or bodies.usual.scales and code <= 110 else 2
     return ["!4 = distinct !{!4, !1, !2, !8}", f'!8 = !{{!"llvm.loop.interleave.count", i32 {count}}}']
 
 
