@@ -104,3 +104,16 @@ def test_a_chain_of_transposed_operands_keeps_their_order() -> None:
 
 def test_the_same_bits_at_every_number_of_threads() -> None:
     assert same_at_every_number_of_threads(lambda x: (x.sin() * 2 + x.exp()).tanh(), fb.randn(1 << 18))
+
+
+def test_a_chain_is_not_computed_twice_to_look_for_arguments_that_sin_takes_otherwise() -> None:
+    def f(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        return ((((x * 2).sin() + y) * x).sin() - y).exp() * y
+
+    x, y = fb.randn(512, 512), fb.randn(512, 512)
+    compiled = fb.compile(f)
+    for _ in range(_programs.FUSED_AFTER + 2):
+        compiled(x, y)
+
+    assert same(compiled(x, y), f(x, y))
+    assert [len(chain.steps) for chain in parts_of(compiled)] == [4, 4]

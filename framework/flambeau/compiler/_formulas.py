@@ -132,12 +132,27 @@ def widens(formula: Formula) -> bool:
 
     LLVM then takes the conversions of a half type before and after it together, into one from float64 that processors do not have.
     """
-    given, out = (loops.Operand("float32", "c"),) * len(formula.parameters), loops.Operand("float32", "c")
+    block = _code(formula, "float32")
+    return block is None or any("double" in line for line in block.lines)
+
+
+@functools.lru_cache(4096)
+def looks_first(formula: Formula, dtype: str) -> bool:
+    """Whether the loop of the formula in float32 or float64 looks through its arguments before it computes, for rare ones.
+
+    It computes them twice, if they are not operands.
+    """
+    block = _code(formula, dtype)
+    return block is not None and bool(block.rare)
+
+
+def _code(formula: Formula, dtype: str) -> Any:
+    """The code of the formula in `dtype`; None for one that is left to numpy."""
+    given, out = (loops.Operand(dtype, "c"),) * len(formula.parameters), loops.Operand(dtype, "c")
     try:
-        block, _ = loops.trace(formula.name, formula.bind(READING), given, (out,), "float32", False)
-    except (Unsupported, TypeError, AttributeError):  # a formula that is left to numpy
-        return True
-    return any("double" in line for line in block.lines)
+        return loops.trace(formula.name, formula.bind(READING), given, (out,), dtype, False)[0]
+    except (Unsupported, TypeError, AttributeError):
+        return None
 
 
 @functools.lru_cache(4096)

@@ -25,7 +25,7 @@ from ..tensor import Tensor, wrap
 from . import _products, _rows
 from ._background import Kernel, stand_in
 from ._backward import History, formula_of, has_gradients
-from ._formulas import FUSED_DTYPES, Number, widens
+from ._formulas import FUSED_DTYPES, Number, looks_first, widens
 from ._memory import Plan, is_ours_alone
 from ._recorder import SMALL, Constant, Step, become
 from ._refs import GroupFormula, decoded, read_by
@@ -289,17 +289,23 @@ def _grouped(steps: list[Step]) -> list[Any]:
     """`steps` with lists of those that one formula can compute."""
     items: list[Any] = []
     group: list[Step] = []
+    costly: set[int] = set()                          # values of the group that take more than arithmetic to compute
 
     def close() -> None:
         if group:
             items.append(group[:])
             group.clear()
+            costly.clear()
 
     for step in steps:
         if _fuses(step):
-            if group and (_looks(group[0]) != _looks(step) or len(group) >= _MOST_FUSED):
+            formula, of = formula_of(step)[0], set(read_by(step.refs))
+            twice = not costly.isdisjoint(of) and looks_first(formula, "float64" if step.twins[0].dtype.itemsize == 8 else "float32")
+            if group and (twice or _looks(group[0]) != _looks(step) or len(group) >= _MOST_FUSED):
                 close()
             group.append(step)
+            if not formula.exact or not costly.isdisjoint(of):
+                costly.add(step.first)
         else:
             # What arrives at a node from several others is added in their order, which a chain between them would change.
             if {s.first for s in group}.intersection(read_by(step.refs)) or _followed(step) & set().union(*map(_followed, group)):
