@@ -167,3 +167,20 @@ if child:
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_many_small_operations_that_join_no_kernel_are_not_recorded_for_one_that_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_programs, "WORTH", 1 << 20)
+
+    def f(x: fb.Tensor) -> fb.Tensor:
+        y = ((x * 2 + 1).exp() - x).mean(0)
+        for _ in range(200):
+            y = y * 0.99
+        return y
+
+    compiled, x = fb.compile(f), fb.randn(1024, 512)
+    for _ in range(4):
+        compiled(x)
+
+    (segment,) = compiled.explain().segments
+    assert segment.calls == 2                         # when it was known what joins

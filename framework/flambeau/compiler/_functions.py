@@ -113,10 +113,11 @@ class Function:
             return result
         fused = [program for program in recorder.ran if program.chains]
         spared = sum(chain.saved() * chain.itemsize for program in fused for chain in program.chains)
+        loose = sum(program.loose for program in recorder.ran)
         if whole:
             self.fullgraph = False                    # of the first call; the next ones fuse
-        elif not fused or spared < recorder.passed * (_programs.WORTH // 4):
-            # An operation that is looked at and not recorded costs some 20 us.
+        elif not fused or spared < recorder.passed * (_programs.WORTH // 4) + loose * (_programs.WORTH // 8):
+            # An operation that is looked at and not recorded costs some 20 us, one that is recorded and joins nothing some 3.
             self._leave(signature)
         elif tunes and (trial is None or len(trial.fused) < TRIALS) and all(program.is_final() for program in fused):
             # Of what backward will take, a call says nothing.

@@ -191,6 +191,11 @@ class Program:
         """The kernels of `chains`."""
         return [Kernel(chain.prepare) for chain in self.chains]
 
+    @functools.cached_property
+    def loose(self) -> int:
+        """How many operations are recorded and join no kernel, but for views."""
+        return sum(isinstance(part, Step) and part.op.kind != "view" for part in self.fused or self.steps)
+
     def may_fuse(self) -> bool:
         """Whether results that chains need not write could be worth it, by their sizes alone."""
         if not self.fuses:
