@@ -590,6 +590,30 @@ def test_report_is_printed_at_exit_when_asked_for(tiny):
     assert "nonsense" not in run(tiny, "-m", "flambeau", "-c", code).stderr
 
 
+def test_packages_that_know_classes_by_their_module_know_tensors_and_loaders(tmp_path):
+    code = """
+        from flambeau import swap
+        swap.install()
+        import flambeau, torch
+        known = (torch.Tensor, torch.nn.Parameter, torch.utils.data.DataLoader, torch.utils.data.IterableDataset)
+        print(*(kind.__module__ for kind in known))
+        print(type(torch.ones(2)), torch.nn.Parameter(torch.ones(1)), torch.typename(torch.ones(1)))
+        swap.uninstall()
+        print(*(kind.__module__ for kind in known))
+        print(flambeau.nn.Parameter(flambeau.ones(1)))
+    """
+    printed = run(tmp_path, "-c", textwrap.dedent(code)).stdout
+
+    assert printed.splitlines() == [
+        "torch torch.nn.parameter torch.utils.data.dataloader torch.utils.data.dataset",
+        "<class 'torch.Tensor'> Parameter containing:",
+        "tensor([1.], requires_grad=True) torch.FloatTensor",
+        "flambeau flambeau.nn.parameter flambeau.utils.data.dataloader flambeau.utils.data.dataset",
+        "Parameter containing:",
+        "tensor([1.], requires_grad=True)",
+    ]
+
+
 # At interpreter start
 
 

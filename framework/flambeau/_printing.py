@@ -271,7 +271,7 @@ def tensor_repr(t: Any) -> str:
 
 
 def _printed_name(kind: type) -> str:
-    ours = kind.__module__.partition(".")[0] == "flambeau"
+    ours = kind.__module__.partition(".")[0] in ("flambeau", "torch")  # the second under the swap
     return "tensor" if ours and kind.__name__ in ("Tensor", "Parameter") else kind.__name__
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,7 @@ def _named(made: Any, name: str, doc: str) -> Any:
     return made
 
 
-def _by_parts(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _of_each_part(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """`function` of the real and of the imaginary part."""
     return lambda x: fb.complex(function(x.real), function(x.imag)) if x.dtype.is_complex else function(x)
 
@@ -47,6 +48,21 @@ def _remainder(x1: Tensor, x2: Tensor) -> Tensor:
 def _sign(x: Tensor) -> Tensor:
     # PyTorch has 0 for nan; the standard keeps it.
     return fb.sgn(x) if not (x.dtype.is_floating_point or x.dtype.is_complex) else fb.where(x == x, fb.sgn(x), x * fb.nan)
+
+
+def _of_both_parts(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """`function` of the real parts and of the imaginary parts.
+
+    PyTorch's sums multiply the second operand with 1 first, and 1 times a number with one infinite part has nan for the other.
+    """
+
+    def of_parts(x1: Tensor, x2: Tensor) -> Tensor:
+        if not x1.dtype.is_complex:
+            return function(x1, x2)
+        first, second = (fb.view_as_real(x.resolve_conj()) for x in fb.broadcast_tensors(x1, x2))
+        return fb.view_as_complex(function(first, second))
+
+    return of_parts
 
 
 abs = _unary("abs", fb.abs, "Magnitude.")
@@ -77,7 +93,7 @@ negative = _unary("negative", fb.neg, "``-x``.")
 positive = _unary("positive", fb.positive, "``+x``.")
 real = _unary("real", fb.real, "Real part.")
 reciprocal = _unary("reciprocal", fb.reciprocal, "``1 / x``.")
-round = _unary("round", _by_parts(fb.round), "The nearest integer, the even one of two.")
+round = _unary("round", _of_each_part(fb.round), "The nearest integer, the even one of two.")
 sign = _unary("sign", _sign, "Sign: -1, 0 or 1; ``x / abs(x)`` of complex numbers; nan of nan.")
 signbit = _unary("signbit", fb.signbit, "Whether the bit of the sign is set.")
 sin = _unary("sin", fb.sin, "Sine of radians.")
@@ -88,7 +104,7 @@ tan = _unary("tan", fb.tan, "Tangent of radians.")
 tanh = _unary("tanh", fb.tanh, "Hyperbolic tangent.")
 trunc = _unary("trunc", fb.trunc, "The next integer towards zero.")
 
-add = _binary("add", fb.add, "``x1 + x2``.")
+add = _binary("add", _of_both_parts(fb.add), "``x1 + x2``.")
 atan2 = _binary("atan2", fb.atan2, "Angle of the point ``(x2, x1)``, in radians.")
 bitwise_and = _binary("bitwise_and", fb.bitwise_and, "``x1 & x2``.")
 bitwise_left_shift = _binary("bitwise_left_shift", fb.bitwise_left_shift, "``x1 << x2``.")
@@ -115,15 +131,25 @@ nextafter = _binary("nextafter", fb.nextafter, "The next number of the dtype aft
 not_equal = _binary("not_equal", fb.ne, "``x1 != x2``.")
 pow = _binary("pow", fb.pow, "``x1 ** x2``.")
 remainder = _binary("remainder", _remainder, "``x1 % x2``, with the sign of `x2`.")
-subtract = _binary("subtract", fb.sub, "``x1 - x2``.")
+subtract = _binary("subtract", _of_both_parts(fb.sub), "``x1 - x2``.")
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
-    """`x` with what is below `min` set to it and what is above `max` set to that; the dtype is that of `x`."""
+    """`x` with what is below `min` set to it and what is above `max` set to that; the dtype is that of `x`.
+
+    A Python integer that the dtype does not hold bounds as the last number that it holds.
+    """
     if min is None and max is None:
         return x.clone()
-    low, high = (b if b is None else fb.asarray(b, dtype=x.dtype, device=x.device) for b in (min, max))
+    low, high = (b if b is None else fb.asarray(_nearest(b, x.dtype), dtype=x.dtype, device=x.device) for b in (min, max))
     return fb.clamp(x, low, high)
+
+
+def _nearest(bound: Any, dtype: fb.dtype) -> Any:
+    if not isinstance(bound, int) or dtype.is_floating_point or dtype.is_complex or dtype is fb.bool:
+        return bound
+    limits = fb.iinfo(dtype)
+    return builtins.min(builtins.max(bound, limits.min), limits.max)
 
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:

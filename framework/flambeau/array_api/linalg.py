@@ -22,8 +22,9 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Products of vectors of three elements along `axis`, at right angles to both."""
-    return fb.linalg.cross(*together("cross", x1, x2), dim=axis)
+    """Products of vectors of three elements along `axis`, counted from the end, at right angles to both."""
+    # PyTorch broadcasts tensors of as many dimensions alone, the standard all.
+    return fb.linalg.cross(*fb.broadcast_tensors(*together("cross", x1, x2)), dim=axis)
 
 
 def det(x: Tensor, /) -> Tensor:

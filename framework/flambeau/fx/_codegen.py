@@ -393,7 +393,8 @@ def _in_package(obj: Any) -> bool:
     module = getattr(obj, "__module__", None)
     if isinstance(obj, OpOverload):                  # its module is a namespace of operators
         return True
-    return isinstance(module, str) and module.partition(".")[0] == __name__.partition(".")[0] and not isinstance(obj, Tensor)
+    # Some classes are of torch while `import torch` gives this package.
+    return isinstance(module, str) and module.partition(".")[0] in (__name__.partition(".")[0], "torch") and not isinstance(obj, Tensor)
 
 
 _FRAME = re.compile(r'^File "(.+)", line (\d+), in (.+)$')

@@ -40,6 +40,14 @@ _torch = Alias(
     f"{_missing.API_VERSION}.0+flambeau",
     hidden=frozenset({"swap"}),
     homes={"ops": "flambeau._ops"},  # `flambeau.ops` is where operations are declared
+    # Packages that serve several frameworks look at `type(x).__mro__` for a class of this module and name, so as to import none of them.
+    # Other classes keep the module that they are pickled under.
+    renamed={
+        "flambeau.tensor": ("Tensor",),
+        "flambeau.nn.parameter": ("Parameter",),
+        "flambeau.utils.data.dataloader": ("DataLoader",),
+        "flambeau.utils.data.dataset": ("Dataset", "IterableDataset"),
+    },
 )
 
 

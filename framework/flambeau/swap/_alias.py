@@ -46,6 +46,7 @@ class Alias(MetaPathFinder):
         version: what `name.__version__` and the package metadata say.
         hidden: submodules of `package` that are not part of `name`.
         homes: attributes of `name` that `package` has elsewhere: their modules, where they have the same name.
+        renamed: classes, by the modules of `package` that define them, whose `__module__` is `name`'s while this is installed.
     """
 
     def __init__(
@@ -55,14 +56,17 @@ class Alias(MetaPathFinder):
         version: str,
         hidden: frozenset[str] = frozenset(),
         homes: Mapping[str, str] = MappingProxyType({}),
+        renamed: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> None:
         self.name, self.package = name, package
         self.version = TorchVersion(version)
         self.hidden = hidden | homes.keys()
         self.homes = homes
+        self.renamed = renamed
         self._displaced: dict[str, Any] = {}
         self._adopted: dict[ModuleType, Any] = {}
         self._stand_ins: list[ModuleType] = []
+        self._own_homes: dict[type, str] = {}
 
     # Coming and going
 
@@ -94,10 +98,12 @@ class Alias(MetaPathFinder):
             self._unbind(module)
         for module, own in self._adopted.items():
             _restore(module, own)
+        for kind, home in self._own_homes.items():
+            kind.__module__ = home
         for key in [key for key in sys.modules if self.covers(key)]:
             del sys.modules[key]
         sys.modules.update(self._displaced)
-        self._stand_ins, self._adopted, self._displaced = [], {}, {}
+        self._stand_ins, self._adopted, self._displaced, self._own_homes = [], {}, {}, {}
 
     def covers(self, fullname: str) -> bool:
         return fullname == self.name or fullname.startswith(self.name + ".")
@@ -214,6 +220,16 @@ class Alias(MetaPathFinder):
         for name, module in list(sys.modules.items()):
             if name.startswith(prefix) and isinstance(module, ModuleType) and module.__name__ == name:
                 self.adopt(module)
+        for home, names in self.renamed.items():
+            module = sys.modules.get(home)
+            if module is not None and not getattr(module.__spec__, "_initializing", False):
+                for name in names:
+                    self._rename(getattr(module, name))
+
+    def _rename(self, kind: type) -> None:
+        if kind not in self._own_homes:
+            self._own_homes[kind] = kind.__module__
+            kind.__module__ = self.name + kind.__module__[len(self.package) :]
 
     def getattr_for(self, module: ModuleType, alias: str, own: _Getattr | None) -> _Getattr:
         """The `__getattr__` of what the program calls `alias`: its own answer, a submodule, or an error."""
