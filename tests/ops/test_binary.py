@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+from flambeau.ops._spec import OPS
+from flambeau.testing import assert_close
 
 SHORT = {
     2: lambda x: x * x,
@@ -134,3 +136,22 @@ def test_whole_powers_of_integers_are_integers_however_often_floating_ones_were_
 
     assert (x**then).dtype is expected
     assert fb.pow(x, then).tolist() == [[[float(2**then)] * 4]]
+
+
+def test_division_in_place_is_that_of_true_divide_and_not_composed_anew(monkeypatch):
+    def unused(*args):
+        raise AssertionError("division in place was composed")
+
+    monkeypatch.setattr(type(OPS["div"]), "_run_recorded", unused)
+    x = fb.tensor([2.0, -6.0], requires_grad=True)
+    y, by = x * 1, fb.tensor([4.0, 3.0], requires_grad=True)
+
+    y /= by
+    y.sum().backward()
+
+    assert y.tolist() == [0.5, -2.0]
+    assert_close(x.grad, fb.tensor([1 / 4, 1 / 3]))
+    assert_close(by.grad, fb.tensor([-2 / 16, 6 / 9]))
+    with pytest.raises(RuntimeError, match=r"Float.*Long"):
+        fb.tensor([1, 2]).div_(2)
+    assert fb.tensor([-7, 7]).div_(2, rounding_mode="floor").tolist() == [-4, 3]

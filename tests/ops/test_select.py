@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+from flambeau.ops._spec import OPS
 
 X = fb.arange(12.0).reshape(3, 4)
 AT = fb.tensor([[2, 0, 1, 2]])
@@ -167,3 +168,24 @@ def test_an_expanded_index_out_of_range_is_refused():
         fb.zeros(3, 3).gather(0, index)
     with pytest.raises(RuntimeError, match="index 7"):
         fb.zeros(3, 3).scatter_add_(0, index, fb.ones(2, 3))
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_places_that_broadcast_are_taken_by_a_plan_as_by_operations(dim):
+    x = fb.arange(24).view(2, 3, 4)
+    op = OPS["take_along_dim"]
+    for shape in ((2, 1, 1), (1, 3, 1), (2, 3, 4), (1, 1, 1), (2, 1, 4)):
+        at = fb.randint(-2, 2, shape)
+
+        planned, composed = op.answer(x, at, dim), op.run(x, at, dim)
+
+        assert planned is not None
+        assert planned.tolist() == composed.tolist()
+        assert planned.stride() == composed.stride()
+    with pytest.raises((RuntimeError, IndexError)):
+        fb.take_along_dim(x, fb.full((1, 1, 1), 9), dim)
+    with pytest.raises(RuntimeError):
+        fb.take_along_dim(x, fb.zeros(3, 2, 5, dtype=fb.int64), 0)
+    y = fb.rand(2, 3, requires_grad=True)
+    fb.take_along_dim(y, fb.tensor([[1], [0]]), 1).sum().backward()
+    assert y.grad.tolist() == [[0, 1, 0], [1, 0, 0]]

@@ -10,6 +10,7 @@ import pytest
 
 import flambeau as fb
 from comparing import peak_of
+from flambeau.ops._spec import OPS
 
 nan = math.nan
 
@@ -136,3 +137,17 @@ def test_strides_of_a_descending_order_of_one_element_are_positive():
 def test_a_quantile_is_no_view_however_it_is_computed(arguments):
     assert fb.rand(4, 5).quantile(*arguments)._base is None
     assert fb.rand(100, 50).nanquantile(*arguments)._base is None
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((2, 198), 1), ((198, 3), 0), ((2, 150, 3), -2)])
+def test_the_best_of_longer_lines_are_found_by_a_plan(shape, dim):
+    x = fb.randn(*shape)
+    op = OPS["topk"]
+
+    planned, composed = op.answer(x, 4, dim, True, True), op.run(x, 4, dim, True, True)
+
+    assert planned is not None
+    assert [part.tolist() for part in planned] == [part.tolist() for part in composed]
+    assert [part.stride() for part in planned] == [part.stride() for part in composed]
+    with pytest.raises(RuntimeError, match="k=199"):
+        fb.randn(2, 198).topk(199)

@@ -355,7 +355,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     for home, names in _LATER.items():
         if name in names:
-            return getattr(import_module(f".{home}", __name__), name)
+            globals()[name] = found = getattr(import_module(f".{home}", __name__), name)
+            return found
     if name == "default_generators":
         return tuple(_generator_at(index) for index in range(device_count()))
     if name.endswith("Tensor"):

@@ -7,6 +7,7 @@ memory, so a transposed view receives them along its columns. Memory without gap
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -45,10 +46,11 @@ def uniform(stream: MT19937Stream, out: np.ndarray, low: float = 0.0, high: floa
     Half types draw in float32 and round; a value that rounds up to `high` becomes `low`.
     Raises: RuntimeError if `low > high`, or if either or their difference is too large for the dtype.
     """
-    if low == 0 and high == 1 and out.dtype.char in "fd":
-        form = _UNIT.form(out)
+    if out.dtype.char in "fd":
+        plain = low == 0 and high == 1
+        form = (_UNIT if plain else _UNIFORM).form(out)
         if form is not None:
-            stream.few(form, out, out.nbytes >> 2, 0.0, 1.0, 1.0)
+            stream.few(form, out, out.nbytes >> 2, *((0.0, 1.0, 1.0) if plain else _interval(out.dtype, low, high)))
             return out
     if draw_parts(uniform, stream, out, low, high) is not None:
         return out
@@ -147,18 +149,26 @@ def _uniform_compiled(stream: MT19937Stream, out: np.ndarray, low: float, high: 
         return False
     double = flat.dtype.itemsize == 8
     plain = low == 0 and high == 1 and flat.dtype.char not in HALVES
-    width = high - low if double else float(np.float32(np.float32(high) - np.float32(low)))
-    if not double:
-        low = float(np.float32(low))
-    # As `out` would hold them, to compare with what was stored.
-    last = float(flat.dtype.type(high))
+    low, width, last = _interval(flat.dtype, low, high)
     form = (_UNIT if plain else _UNIFORM).form(flat)
     if form is not None:
-        stream.few(form, flat, flat.size * (1 + double), float(low), float(width), last)
+        stream.few(form, flat, flat.size * (1 + double), low, width, last)
         return True
     words = words_for(stream, flat, 2 if double else 1)
-    loops().uniform.run(chunks(len(flat)), words, flat, len(flat), float(low), float(width), last, PLAIN=plain)
+    loops().uniform.run(chunks(len(flat)), words, flat, len(flat), low, width, last, PLAIN=plain)
     return True
+
+
+@functools.lru_cache(256)
+def _interval(dtype: np.dtype, low: float, high: float) -> tuple[float, float, float]:
+    """The lowest number, the width, and the end as an array of `dtype` would hold it, to compare with what was stored.
+
+    Raises: RuntimeError for an interval that does not fit.
+    """
+    check_interval(dtype, low, high)
+    if dtype.itemsize == 8:
+        return float(low), float(high - low), float(dtype.type(high))
+    return float(np.float32(low)), float(np.float32(np.float32(high) - np.float32(low))), float(dtype.type(high))
 
 
 def check_interval(dtype: np.dtype, low: float, high: float) -> None:

@@ -709,11 +709,28 @@ def _gathered_places(input, indices, dim):
 @take_along_dim.plan(tensors=("input",), beside=("indices",))
 def _taken_of_all(a, at, dim):
     if dim is not None:
-        return None
+        return _taken_stretched(a, at, dim)
     made = hot_calls.pick_slices(a.reshape(-1), 0, at.reshape(-1))
     if made is None and at.dtype is INT64 and not has_negative(at):
         made = a.reshape(-1)[at.reshape(-1)]
     return made
+
+
+def _taken_stretched(a: Any, at: Any, dim: Any) -> Any:
+    """The elements of few, at places that broadcast with them along other dimensions than `dim`; None for others."""
+    n = a.ndim
+    if dim.__class__ is not int or not -n <= dim < n or at.ndim != n or at.dtype is not INT64 or max(a.size, at.size) > _FEW_TAKEN:
+        return None
+    dim %= n
+    count = n                                         # dimensions that places say something of; behind them all is taken
+    while count > dim + 1 and at.shape[count - 1] == 1:
+        count -= 1
+    key = [np.arange(a.shape[d]).reshape(-1, *(1,) * (count - 1 - d)) for d in range(count)]
+    key[dim] = at.reshape(at.shape[:count])
+    return np.ascontiguousarray(a[tuple(key)])
+
+
+_FEW_TAKEN = 4096                                     # elements of either; of more there are kernels
 
 
 def where_negative(index: Tensor, n: int) -> Tensor:

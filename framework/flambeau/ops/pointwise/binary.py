@@ -268,10 +268,19 @@ def _by_integers(op: ElementwiseOp) -> Any:
 _BY_INTEGERS = {"floor": _by_integers(floor_divide), "trunc": _by_integers(trunc_quotient_of_integers)}
 
 
-@div.forwards
 def _quotient_of_integers(input: Any, other: Any, rounding_mode: Any) -> Any:
     by_integers = _BY_INTEGERS.get(rounding_mode) if rounding_mode.__class__ is str else None
     return None if by_integers is None else by_integers.answer(input, other)
+
+
+def _quotient(input: Any, other: Any, rounding_mode: Any) -> Any:
+    """A quotient of a floating tensor that is not rounded."""
+    if rounding_mode is None and isinstance(input, Tensor) and input.dtype.category >= dtypes.FLOATING:
+        return true_divide, (input, other)
+    return None
+
+
+div.forwards(_quotient_of_integers, to=_quotient)
 
 
 @elementwise(

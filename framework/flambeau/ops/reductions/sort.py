@@ -154,7 +154,10 @@ values_and_indices(topk_pair)
 
 @topk_pair.plan(wraps="dim", native="LINES[largest].enter(input, dim, False, k)", names={"LINES": _FIRST})
 def _few_best(a, k, dim, largest):
-    return _FIRST[largest](a, dim, False, k)
+    found = _FIRST[largest](a, dim, False, k)
+    if found is None and a.dtype.char in "fdl" and k.__class__ is int and 0 < k <= a.shape[dim]:
+        return kernel.topk(a, k, dim, largest)        # of longer lines
+    return found
 
 
 @topk_pair.shape
