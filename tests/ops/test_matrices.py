@@ -10,6 +10,7 @@ import pytest
 import scipy.linalg
 
 import flambeau as fb
+from flambeau.ops._spec import OPS
 
 L = fb.linalg
 rng = np.random.default_rng(0)
@@ -684,3 +685,22 @@ def test_a_matrix_of_one_element_is_its_own_eigenvalue(value, dtype):
 def test_reflectors_without_a_dimension_of_factors_are_refused_by_name():
     with pytest.raises(IndexError, match="ormqr: Dimension specified as -1 but tensor has no dimensions: tau"):
         fb.ormqr(fb.ones(1, 1), fb.tensor(1.0), fb.ones(1, 2))
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_factors_with_their_infos_are_answered_by_a_plan_with_history(upper):
+    x = fb.randn(2, 4, 4, dtype=fb.float64)
+    x = (x @ x.mT + fb.eye(4, dtype=fb.float64)).requires_grad_()
+    op = OPS["linalg.cholesky_ex"]
+
+    for a in (x, -x):
+        planned, composed = op.answer(a, upper, False), op.run(a, upper, False)
+
+        assert type(planned) is type(composed)
+        assert planned.info.tolist() == composed.info.tolist()
+        assert planned.L.stride() == composed.L.stride()
+        assert str(planned.L.tolist()) == str(composed.L.tolist())  # a factor that is not right may have nan
+    gradients = [fb.autograd.grad(op.answer(x, upper, False).L.sum(), x)[0], fb.autograd.grad(op.run(x, upper, False).L.sum(), x)[0]]
+    assert gradients[0].tolist() == gradients[1].tolist()
+    with pytest.raises(fb.linalg.LinAlgError):
+        fb.linalg.cholesky_ex(-x, check_errors=True)

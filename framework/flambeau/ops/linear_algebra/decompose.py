@@ -49,6 +49,7 @@ cholesky_of.in_pieces("...__->...__,...")
 
 
 cholesky_of.kernel(_lapack.cholesky)
+cholesky_of.plan(_lapack.on_matrices(_lapack.cholesky, square=True, order=(COLUMNS, ROWS)), returns=tuple)
 
 
 @cholesky_of.shape
@@ -81,6 +82,12 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
     if check_errors:
         check_singular("linalg.cholesky_ex", made[1], NOT_POSITIVE)
     return CholeskyInfo(made)
+
+
+@cholesky_ex.forwards
+def _factor_and_info(input, upper, check_errors):
+    made = cholesky_of.answer(input, upper) if upper.__class__ is bool and check_errors is False else None
+    return None if made is None else CholeskyInfo(made)
 
 
 def _cholesky(name: str, input: Any, upper: bool) -> Tensor:
