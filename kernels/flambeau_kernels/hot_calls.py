@@ -112,7 +112,7 @@ _BY_NUMPY: dict[str, Call] = {
     "draws": refuse_and_count, "redraws": refuse_and_count, "same": refuse_and_count, "bmm": refuse_and_count, "outer": refuse_and_count,
     "pick_along": refuse_and_count, "put_along": refuse_and_count, "add_along": refuse_and_count, "put_slices": refuse_and_count,
     "add_slices": refuse_and_count, "pick_pairs": refuse_and_count, "pick_slices": refuse_and_count, "over": refuse,
-    "view_of": refuse, "sizes_of": refuse,
+    "view_of": refuse, "sizes_of": refuse, "store_in": refuse,
 }  # fmt: skip
 
 
@@ -120,7 +120,7 @@ _BY_NUMPY: dict[str, Call] = {
 
 
 class Objects(NamedTuple):
-    """The class that `over` and `view_of` make objects of, and `sizes_of` reads; see `engine/builtins_objects.py`."""
+    """The class that `over` and `view_of` make objects of, and `sizes_of` and `store_in` read; see `engine/builtins_objects.py`."""
 
     cls: type
     slots: dict[str, str]                             # names of the slots meant by array, record, node, link and grad
@@ -294,6 +294,7 @@ address: Call  # of an array's first element
 over: Call
 view_of: Call
 sizes_of: Call
+store_in: Call  # (target, source, *operands) of objects: True once the elements of the source are in the target's memory
 normals: Call
 bmm: Call
 outer: Call

@@ -400,7 +400,7 @@ def of_objects():
 
 
 def test_an_object_over_an_array_has_a_record_of_its_own(of_objects):
-    cls, over, _, sizes_of = of_objects
+    cls, over, _, sizes_of, _ = of_objects
     a = random(2, 3)
     made = over(a)
 
@@ -414,7 +414,7 @@ def test_an_object_over_an_array_has_a_record_of_its_own(of_objects):
 
 
 def test_a_view_of_an_object_is_linked_and_listed(of_objects):
-    _, over, view_of, _ = of_objects
+    _, over, view_of, _, _ = of_objects
     base = over(random(2, 3))
     views = [view_of(base, random(3), "op", (k,), True) for k in range(builtins_objects.MOST_VIEWS)]
 
@@ -428,8 +428,40 @@ def test_a_view_of_an_object_is_linked_and_listed(of_objects):
     assert [v() for v in base._storage[3]] == [views[0]] + [None] * (builtins_objects.MOST_VIEWS - 1)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.complex128, BFLOAT16], ids=str)
+def test_a_result_is_stored_in_another_object(of_objects, dtype):
+    _, over, _, _, store_in = of_objects
+    a, other = (random(2, 3, seed=k).astype(dtype) for k in (0, 1))
+    target = over(np.zeros_like(a))
+
+    assert store_in(target, over(a), over(other), over(other[:1]), 2, 0.5, None) is True
+    assert target._array.tobytes() == a.tobytes()
+    assert store_in(target, over(other)) is True
+    assert target._array.tobytes() == other.tobytes()
+
+
+def test_what_may_not_be_stored_in_an_object_is_refused_and_nothing_is_written(of_objects):
+    cls, over, view_of, _, store_in = of_objects
+    whole, a = np.zeros((4, 3)), np.ones((2, 3))
+    target, source = over(whole[:2]), over(a)
+    frozen, noded, linked = over(np.zeros((2, 3))), over(np.zeros((2, 3))), view_of(over(whole), whole[:2], "op", (), False)
+    frozen._array.flags.writeable = False
+    noded._node = object()
+    subclass = type("Other", (cls,), {})()
+
+    for args in [
+        (target, source, target), (target, source, over(whole[1:3])), (target, source, over(whole.T)), (target, source, "2"),
+        (target, source, True), (target, source, [source]), (target, source, subclass), (target, over(a[:1])), (target, over(a.T)),
+        (target, over(a.astype(np.float32))), (target, noded), (noded, source), (frozen, source), (linked, source),
+        (over(whole[::2]), source),
+        (target, a), (a, source), (target,), (), (over(np.zeros((200, 100))), over(np.ones((200, 100)))),
+    ]:
+        assert store_in(*args) is None, args
+    assert not any(x.any() for x in (whole, noded._array, frozen._array))
+
+
 def test_objects_are_freed(of_objects):
-    _, over, view_of, sizes_of = of_objects
+    _, over, view_of, sizes_of, store_in = of_objects
     a, op = random(2, 3), object()
     base = over(a)
     before = [sys.getrefcount(item) for item in (a, op, base, hot_calls.objects.sizes, hot_calls.objects.cls, 0, None, True)]
@@ -437,6 +469,8 @@ def test_objects_are_freed(of_objects):
         view_of(base, a, op, (1,), True)
         view_of(view_of(base, a, op, (), False), a, op, (), False)
         sizes_of(over(a))
+        store_in(over(a), over(a), 1, None)
+        store_in(over(a), over(a), base)
         base._storage[3] = None
     after = [sys.getrefcount(item) for item in (a, op, base, hot_calls.objects.sizes, hot_calls.objects.cls, 0, None, True)]
 

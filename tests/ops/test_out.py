@@ -397,3 +397,41 @@ def test_an_elementwise_result_may_be_stored_in_an_operand_but_not_partly():
         memory = fb.rand(20)
         with pytest.raises(RuntimeError, match="memory"):
             fb.add(memory[:16].view(4, 4), b, out=memory[4:].view(4, 4))
+
+
+def test_joining_into_out_sees_memory_that_a_part_of_the_list_has_in_common_with_it():
+    x = floats(2, 3)
+    whole = fb.zeros(4, 3)
+    for _ in range(3):
+        assert fb.cat([x, x], out=whole) is whole
+    assert fb.equal(whole, fb.cat([x, x]))
+    with pytest.raises(RuntimeError, match="memory"):
+        fb.cat([x, whole[:2]], out=whole)
+    assert fb.equal(whole, fb.cat([x, x]))
+
+
+@pytest.mark.parametrize("call", [
+    lambda out: fb.div(floats(2, 3), floats(2, 3) + 1, out=out), lambda out: fb.clamp(floats(2, 3), 0.2, 0.6, out=out),
+    lambda out: fb.clamp(floats(2, 3), max=0.6, out=out), lambda out: fb.div(floats(2, 3), 0.4, rounding_mode="floor", out=out),
+    lambda out: fb.exp(floats(2, 3), out=out), lambda out: fb.stack([floats(3), floats(3)], out=out),
+], ids=["div", "clamp", "clamp above", "div floor", "exp", "stack"])  # fmt: skip
+def test_memory_and_version_of_out_are_its_own_whatever_stores_in_it(call):
+    expected = call(None)
+    for target in (fb.zeros(2, 3), fb.zeros(4, 3)[1:3], fb.zeros(3, 2).t(), fb.zeros(0)):
+        address, version = target.data_ptr(), target._version
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")           # the empty one is resized
+            made = call(target)
+        assert made is target
+        assert target._version > version
+        assert made.data_ptr() == address or not address
+        assert fb.equal(target, expected)
+
+
+def test_a_leaf_that_requires_grad_is_no_out_where_results_are_stored_at_once():
+    leaf = fb.zeros(2, 3, requires_grad=True)
+    plain = fb.zeros(2, 3)
+    for call in (lambda: fb.exp(floats(2, 3), out=leaf), lambda: fb.exp(leaf, out=plain), lambda: fb.div(leaf, 2.0, out=plain)):
+        with pytest.raises(RuntimeError, match="grad"):
+            call()
+    assert leaf._version == 0

@@ -194,7 +194,7 @@ def _entry_text(op: Op, name: str, params: str, body: list[str], constants: dict
     constants.update(OP=op, fn=op.fn, Node=op.node_class)
     constants.update(_answers(op))
     constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
-    constants.update(_of_elementwise(op))
+    constants.update(_of_elementwise(op), forwards_to=op.forwards_to)
     return f"def make({', '.join(constants)}):\n    def {name}({params}):\n{_text(body)}    return {name}\n"
 
 
@@ -224,6 +224,11 @@ def _operands(op: Op) -> tuple[str, ...]:
     return tuple(n for n in op.positional if op.defaults.get(n) is None and n != op.variadic)
 
 
+def _lists(op: Op) -> tuple[str, ...]:
+    """Parameters that a plan of `op` takes lists of Tensors for."""
+    return op.planned.tensors if op.planned is not None and op.planned.lists else ()
+
+
 _IN_FORCE = "(calls := local.calls).interpreters or calls.modes"
 # Whether interpreters have a say in OP. An only one that has declined OP has none, as autocast in what it never casts for.
 _HAVE_A_SAY = "(stack := calls.interpreters) and (len(stack) > 1 or OP not in stack[0].declines)"
@@ -250,27 +255,39 @@ def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out:
     ]
     if not with_out:
         return lines
-    strange = " or ".join(f"{n}.__class__ not in SINGLE" for n in (*operands, "out"))
+    lists = _lists(op)
+    strange = " or ".join(f"{n}.__class__ not in SINGLE{f' and unknown({n})' if n in lists else ''}" for n in (*operands, "out"))
     into = [*refuse, f"if INTERPRETED or {strange}:", f"    {call}", *_stored(op), f"return run_out(out, {', '.join(op.params)})"]
     return ["if out is not None:", *indented(into), *lines]
 
 
 def _stored(op: Op) -> list[str]:
     """Lines that compute a usual call and store its result in `out`, or go on; nothing was written then."""
-    operands = f"({''.join(f'{n}, ' for n in _operands(op))})"
-    if not isinstance(op, ElementwiseOp):
-        lines = op.asking(op.params)                  # each answer ends by being returned
-        stored = [f"if made is not None and store_plainly(out, made, {operands}):", "    return out"]
-        return [*lines[:-2], *stored] if len(op.answers) == 1 else []
-    made = _entered(op, {})
-    if made is None:
-        return []
-    return [
-        f"if out.__class__ is Tensor and out._array.__class__ is ndarray and out._array.size <= {MOST_FEW}:",
-        f"    made = {made}",
-        f"    if made is not None and store_plainly(out, made, {operands}, True):",
+    operands = ", ".join([f"*{n}" if n in _lists(op) else n for n in _operands(op)])
+    of_elements = isinstance(op, ElementwiseOp)
+    store = [
+        "if made is not None:",
+        f"    if not MARKED and hot_calls.store_in(out, made, {operands}):",
+        "        v = out._storage",
+        "        v[0] += 1",
+        "        v[1] = next_seq()",
+        "        return out",
+        f"    if store_plainly(out, made, ({operands},), {of_elements}):",
         "        return out",
     ]
+    if not of_elements and op.forwards_to is None:
+        lines = op.asking(op.params)                  # each answer ends by being returned
+        return [*lines[:-2], *store] if len(op.answers) == 1 else []
+    if of_elements:
+        made = _entered(op, {})
+        if made is None:
+            return []
+        compute = [f"made = {made}"]
+    else:
+        compute = [f"found = forwards_to({', '.join(op.params)})", "made = None if found is None else found[0].enter(*found[1])"]
+    # What is not stored is computed again, so there must be little of it.
+    small = f"if out.__class__ is Tensor and (o := out._array).__class__ is ndarray and o.size <= {MOST_FEW}:"
+    return [small, *indented([*compute, *store])]
 
 
 def _enter(op: ElementwiseOp, fixed: dict[str, str] | None = None) -> list[str]:

@@ -6,7 +6,8 @@ they are for. These builtins have a table of their own, `pyabi.object_table`.
 from __future__ import annotations
 
 from flambeau_kernels.engine import pyabi
-from flambeau_kernels.engine.fastcall import Code, Module
+from flambeau_kernels.engine.builtins_shapes import MOST_BYTES
+from flambeau_kernels.engine.fastcall import C_ORDER, Code, Module
 
 MOST_VIEWS = 32                                       # of one storage; the caller looks after more of them
 
@@ -197,3 +198,69 @@ def sizes_of(module: Module, name: str) -> None:
     code.label("done")
     code.do(f"ret ptr {made}")
     module.functions.append(code.text())
+
+
+def store_in(module: Module, name: str) -> None:
+    """Add the builtin ``(target, source, *operands) -> True``: the elements of `source` are those of `target` as well now.
+
+    Both are objects of the class, without a node, of arrays in C order of one dtype and shape, and the target has no link. Operands are
+    numbers, None, or objects whose arrays, in C order, have no memory of the target's.
+    """
+    code = ObjectCode(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
+    code.do(f"%table.at = getelementptr i8, ptr %self, i64 {pyabi.DATA}", "%table = load ptr, ptr %table.at")
+    code.require(code.let("icmp uge i64 %nargs, 2"))
+    target, source = (code.element("%args", k, "ptr") for k in (0, 1))
+    to, made = _array_of(code, target, C_ORDER | pyabi.WRITEABLE), _array_of(code, source, C_ORDER)
+    for item, name_of in ((target, "node"), (source, "node"), (target, "link")):
+        code.require(code.is_slot(code.let(f"load ptr, ptr {code.place(item, name_of)}"), "None"))
+    dtype = code.field(to, pyabi.DTYPE, "ptr")
+    code.require(code.let(f"icmp eq ptr {dtype}, {code.field(made, pyabi.DTYPE, 'ptr')}"))
+    code.require(code.let(f"call i1 @same_shape(ptr {to}, ptr {made})"))
+    size = _bytes_of(code, to)
+    code.require(code.let(f"icmp ule i64 {size}, {MOST_BYTES}"))
+    begin = code.let(f"ptrtoint ptr {code.field(to, pyabi.DATA, 'ptr')} to i64")
+    end = code.let(f"add i64 {begin}, {size}")
+
+    code.do("br label %start")
+    code.label("start")
+    code.do("br label %next")
+    code.label("next")
+    code.do("%k = phi i64 [2, %start], [%k.next, %apart]")
+    code.branch(code.let("icmp ult i64 %k, %nargs"), "operand", "store")
+    code.label("operand")
+    item = code.element("%args", "%k", "ptr")
+    kind = code.field(item, pyabi.TYPE, "ptr")
+    plain = code.is_slot(item, "None")
+    for number in ("float", "int"):
+        plain = code.let(f"or i1 {plain}, {code.let(f'icmp eq ptr {kind}, {code.slot(number)}')}")
+    code.branch(plain, "apart", "object")
+    code.label("object")
+    array = _array_of(code, item, C_ORDER)
+    first = code.let(f"ptrtoint ptr {code.field(array, pyabi.DATA, 'ptr')} to i64")
+    last = code.let(f"add i64 {first}, {_bytes_of(code, array)}")
+    before, after = code.let(f"icmp ule i64 {end}, {first}"), code.let(f"icmp ule i64 {last}, {begin}")
+    code.require(code.let(f"or i1 {before}, {after}"))
+    code.do("br label %apart")
+    code.label("apart")
+    code.do("%k.next = add nuw nsw i64 %k, 1", "br label %next, !llvm.loop !0")
+    code.label("store")
+    code.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {code.field(to, pyabi.DATA, 'ptr')}, ptr {code.field(made, pyabi.DATA, 'ptr')}, "
+            f"i64 {size}, i1 false)", f"call void {code.slot('incref')}(ptr {code.slot('True')})", f"ret ptr {code.slot('True')}")
+    module.functions.append(code.text())
+
+
+def _array_of(code: ObjectCode, item: str, flags: int) -> str:
+    """The array of `item`, which must be an object of the class, and the array one of numpy's with these flags."""
+    code.require(code.let(f"icmp eq ptr {code.field(item, pyabi.TYPE, 'ptr')}, {code.slot('class')}"))
+    array = code.let(f"load ptr, ptr {code.place(item, 'array')}")
+    code.require(code.let(f"icmp ne ptr {array}, null"))
+    code.require(code.let(f"icmp eq ptr {code.field(array, pyabi.TYPE, 'ptr')}, {code.slot('ndarray')}"))
+    has = code.let(f"and i32 {code.field(array, pyabi.FLAGS, 'i32')}, {flags}")
+    code.require(code.let(f"icmp eq i32 {has}, {flags}"))
+    return array
+
+
+def _bytes_of(code: ObjectCode, array: str) -> str:
+    """The bytes of the elements of `array`."""
+    count = code.let(f"call i64 @count(ptr {array})")
+    return code.let(f"mul i64 {count}, {code.field(code.field(array, pyabi.DTYPE, 'ptr'), pyabi.ITEM_SIZE, 'i64')}")

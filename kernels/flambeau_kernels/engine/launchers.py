@@ -46,7 +46,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         (array), of its first element.
         pick_along pick_slices put_along add_along put_slices add_slices pick_pairs, by places: `builtins_picks`.
         same (array, array): 1 if all their elements are equal, else 0.
-        over view_of sizes_of, for objects of the class that `hot_calls.of_class` was given: `builtins_objects`.
+        over view_of sizes_of store_in, for objects of the class that `hot_calls.of_class` was given: `builtins_objects`.
         normals (a kernel's table, state, position, tuple of sizes), draws (those, an array of the dtype, words for the
         kernel) and redraws (an array to fill in place of sizes and dtype) for `cpu.random_stream`.
     All have the bits of numpy's functions.
@@ -93,7 +93,7 @@ def _names() -> list[str]:
 
 _OF_PLACES = ("pick_along", "put_along", "add_along", "put_slices", "add_slices", "pick_pairs", "pick_slices")
 _OF_ANY_DTYPE = ("view", "expand", "unsqueeze", "restrided", "steps", "address")
-_OF_OBJECTS = ("over", "view_of", "sizes_of")
+_OF_OBJECTS = ("over", "view_of", "sizes_of", "store_in")
 
 
 def module_text(scales: bool = False) -> str:
@@ -131,6 +131,7 @@ def module_text(scales: bool = False) -> str:
     builtins_objects.over(module, "over")
     builtins_objects.view_of(module, "view_of")
     builtins_objects.sizes_of(module, "sizes_of")
+    builtins_objects.store_in(module, "store_in")
     builtins_draws.normals(module, "normals")
     builtins_draws.draws(module, "draws")
     builtins_draws.redraws(module, "redraws")
@@ -268,12 +269,16 @@ def _objects_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> b
     of = hot_calls.objects
     if of is None:
         return True
-    over, view_of, sizes_of = (launchers[name] for name in _OF_OBJECTS)
+    over, view_of, sizes_of, store_in = (launchers[name] for name in _OF_OBJECTS)
     array, record, node, link, grad = (of.slots[name] for name in ("array", "record", "node", "link", "grad"))
     first = over(a)
     second = view_of(first, a, "op", (1,), True)
     third = view_of(second, a, "again", (), False)
+    target, source = over(np.zeros_like(a)), over(a + 1)
+    refused = store_in(target, over(a[:1])), store_in(target, source, target), store_in(second, source), store_in(target, source, "2")
+    stored = store_in(target, source, first, None, 2.0, 1) is True and np.array_equal(getattr(target, array), a + 1)
     return (
+        stored and refused == (None,) * 4 and
         type(first) is type(second) is type(third) is of.cls and getattr(second, array) is a
         and getattr(first, node) is getattr(first, link) is getattr(third, node) is getattr(first, grad) is None
         and getattr(second, link) == (first, "op", (1,), None) and getattr(third, link)[1:] == ("again", (), getattr(second, link))

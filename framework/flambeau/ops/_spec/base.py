@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels import hot_calls
 
 from ... import _state
 from ..._arrays import MetaArray, ndarray
@@ -445,6 +446,9 @@ class Op:
             for target, value in zip(out, result, strict=True):
                 write_out(self, target, value, args)
             return type(result)(out) if hasattr(result, "_fields") else tuple(out)
+        if not _state.MARKED and hot_calls.store_in(out, result, *args):
+            bump(out)
+            return out
         return out if store_plainly(out, result, args) else write_out(self, out, result, args)
 
     def set_overlap(self, rule: Overlap) -> None:

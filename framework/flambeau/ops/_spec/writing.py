@@ -144,14 +144,15 @@ def store_plainly(out: Any, result: Any, args: Any, may_be_operand: bool = False
     if out._view_of is not None and out._view_of[0]._node is not None or _state.MARKED or not a.flags.carray:
         return False
     for x in args:
-        if isinstance(x, Tensor):
-            b = x._array
-            if x is out and may_be_operand:
-                continue
-            if b is a or x._storage is out._storage or (b.base is not None or a.base is not None) and np.may_share_memory(b, a):
+        for y in x if x.__class__ is list or x.__class__ is tuple else (x,):
+            if isinstance(y, Tensor):
+                if y is out and may_be_operand:
+                    continue
+                b = y._array
+                if b is a or y._storage is out._storage or (b.base is not None or a.base is not None) and np.may_share_memory(b, a):
+                    return False
+            elif y.__class__ is list or y.__class__ is tuple:
                 return False
-        elif x.__class__ in (list, tuple) and any(isinstance(y, Tensor) for y in x):
-            return False
     a[...] = made
     bump(out)
     return True

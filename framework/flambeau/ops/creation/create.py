@@ -1099,9 +1099,8 @@ def zero(input):
 
 def _written_directly(self: Tensor) -> bool:
     """Whether filling `self` needs neither recording nor a check."""
-    if self._array.__class__ is not ndarray or not self._array.flags.writeable:
-        return False
-    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
+    a = self._array
+    if a.__class__ is not ndarray or not a.flags.writeable or IN_FORCE and interpreted():
         return False
     if _state.MARKED and self._storage[0].__class__ is not int:
         return False
@@ -1142,15 +1141,15 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
+    if _written_directly(self):
+        kernel.refill(self._array, 0)
+        bump(self)
+        return self
     told = self._node is None or type(self)._answerer is None or not _state.grad_enabled()
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray and told:
         made = _dispatch.made("zero_", {"self": self})
         if made is not None:
             return made
-    if _written_directly(self):
-        kernel.refill(self._array, 0)
-        bump(self)
-        return self
     if isinstance(self._array, KindArray):
         return self._array.answer(zero, (self,), self, True)
     return fill_(self, 0)

@@ -576,19 +576,24 @@ def _plus(multiply: Any) -> Any:
             return None
         if alpha != 1:
             np.multiply(made, alpha, made)
-        if beta == 1 and c.shape == made.shape:
-            return PLUS(c, made)
-        return np.add(c if beta == 1 else c * beta, made, made)  # which refuses what is larger than the product
+        PLUS.into(made, c if beta == 1 else c * beta)  # which refuses what is larger than the product
+        return made
 
     return rule
 
 
 def _two_matrices(a: Any, b: Any) -> Any:
-    return kernel.small_product(a, b) if a.ndim == 2 == b.ndim else None
+    if a.ndim != 2 or b.ndim != 2:
+        return None
+    made = hot_calls.matmul(a, b)
+    return kernel.small_product(a, b) if made is None else made
 
 
 def _two_batches(a: Any, b: Any) -> Any:
-    return kernel.small_batch(a, b) if a.ndim == 3 == b.ndim else None
+    if a.ndim != 3 or b.ndim != 3:
+        return None
+    made = hot_calls.bmm(a, b)
+    return kernel.small_batch(a, b) if made is None else made
 
 
 def _with_factors_first(input: str, *factors: str) -> tuple[tuple[str, ...], ...]:
