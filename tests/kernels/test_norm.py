@@ -228,6 +228,24 @@ def test_few_rows_have_the_bits_of_numpy(dtype, centred, monkeypatch):
 
 @pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("groups", [None, 1, 2])
+@pytest.mark.parametrize("shape", [(2, 4, 8), (3, 6), (2, 2, 4, 4), (1, 4, 5, 5), (5, 2, 3), (2, 8, 1), (3, 2, 63), (4, 2, 2, 3, 4)],
+                         ids=str)  # fmt: skip
+def test_few_channels_have_the_bits_of_numpy(dtype, groups, shape, monkeypatch):
+    monkeypatch.setattr(takeover, "CALL", 1e9)
+    for weighted, biased in itertools.product((False, True), repeat=2):
+        weight, bias = drawn(shape[1], dtype, 1) if weighted else None, drawn(shape[1], dtype, 2) if biased else None
+        run = norm_few.planned_channels(shape, groups, np.dtype(dtype), EPS, weighted, biased)
+        for seed in range(5):                         # the third call and those after it run the kernel
+            x = drawn(shape, dtype, seed)
+            expected = norm_few.channels(x, weight, bias, EPS) if groups is None else norm_few.groups(x, groups, weight, bias, EPS)
+            assert [m.tobytes() for m in run(x, weight, bias)] == [e.tobytes() for e in expected]
+        (kernel,) = [c.cell_contents for c, name in zip(run.__closure__, run.__code__.co_freevars, strict=True) if name == "native"]
+        assert kernel is not None
+
+
+@pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("wants", [(True, False, False), (True, True, True), (False, True, False), (False, True, True)])
 def test_gradients_of_few_rows_have_the_bits_of_numpy(dtype, centred, wants, monkeypatch):

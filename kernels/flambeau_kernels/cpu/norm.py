@@ -356,7 +356,9 @@ def planned_channels(x: Any, groups: int | None, weight: Any, bias: Any, eps: fl
     if not _alike(x, weight, bias):
         return None
     if _few(x.size, x.dtype):
-        return lambda x, weight, bias: _few_channels(x, groups, weight, bias, eps)
+        from . import norm_few
+
+        return norm_few.planned_channels(x.shape, groups, x.dtype, eps, weight is not None, bias is not None)
     if not _compiled(x) or groups is None and _channels_innermost(x):
         return None
     from . import norm_planes

@@ -5,6 +5,7 @@ Elements are added in numpy's order: eight partial sums in turns, added in pairs
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from flambeau_kernels.vocabulary import sqrt
 
 from .twins import twin
 
-__all__ = ["backward", "by_given", "channels", "groups", "normalize", "planned", "planned_backward"]
+__all__ = ["backward", "by_given", "channels", "groups", "normalize", "planned", "planned_backward", "planned_channels"]
 
 LANES = 8
 MOST = 128  # elements
@@ -183,6 +184,65 @@ def planned(n: int, d: int, dtype: np.dtype, shape: Any, eps: float, centred: bo
 
     constants = {"CENTRED": centred, "WEIGHT": weighted, "BIAS": biased}
     return twin(by_numpy, normalize_few, (*(dtype,) * 7, int, int, float), constants, around)
+
+
+@kernel
+def normalize_few_channels(
+    chunk, x, weight, bias, out, mean, variance, inverse, units, blocks, d, step, apart, per, area, channels, eps, *, WEIGHT, BIAS
+):
+    """Each unit, of `blocks` pieces of `d` elements that begin `apart`, normalized; `per` channels of `area` elements are in a piece."""
+    KIND = widened(mean)
+    for unit in range(units):
+        a, to = x + unit * step, out + unit * step
+        total = row_total(a, d, KIND(0), KIND, False)
+        for block in range(1, blocks):
+            total = total + row_total(a + block * apart, d, KIND(0), KIND, False)
+        centre = total / KIND(d * blocks)
+        squares = row_total(a, d, centre, KIND, True)
+        for block in range(1, blocks):
+            squares = squares + row_total(a + block * apart, d, centre, KIND, True)
+        spread = squares / KIND(d * blocks)
+        factor = KIND(1) / sqrt(spread + KIND(eps))
+        mean[unit] = centre
+        variance[unit] = spread
+        inverse[unit] = factor
+        for block in range(blocks):
+            for i in range(d):
+                y = (a[block * apart + i] - centre) * factor
+                at = (unit * per + i // area) % channels
+                y = y * weight[at] if WEIGHT else y
+                to[block * apart + i] = y + bias[at] if BIAS else y
+
+
+def planned_channels(shape: tuple[int, ...], count: int | None, dtype: np.dtype, eps: float, weighted: bool, biased: bool) -> Any:
+    """``run(x, weight, bias)``, as `groups` of that `count`, or as `channels` where it is None, for contiguous arrays of that shape."""
+    images, c, area = shape[0], shape[1], math.prod(shape[2:])
+    if count is None:
+        units, blocks, d, step, apart, per, moments = c, images, area, area, c * area, 1, (1, c)
+    else:
+        per = c // count
+        units, blocks, d, step, apart, moments = images * count, 1, per * area, per * area, 0, (images, count)
+
+    def by_numpy(x: Any, weight: Any, bias: Any) -> Any:
+        return channels(x, weight, bias, eps) if count is None else groups(x, count, weight, bias, eps)
+
+    # Longer pieces numpy divides, and the pieces of a single channel it takes for one.
+    if d > MOST or blocks > 1 and units == 1:
+        return by_numpy
+
+    def around(form: Any) -> Any:
+        def by_kernel(x: Any, weight: Any, bias: Any) -> Any:
+            out, mean, variance, inverse = np.empty(shape, dtype), *(np.empty(moments, dtype) for _ in range(3))
+            form(
+                1, False, x, x if weight is None else weight, x if bias is None else bias, out, mean, variance, inverse,
+                units, blocks, d, step, apart, per, area, c, eps,
+            )  # fmt: skip
+            return out, mean, variance, inverse
+
+        return by_kernel
+
+    constants = {"WEIGHT": weighted, "BIAS": biased}
+    return twin(by_numpy, normalize_few_channels, (*(dtype,) * 7, *(int,) * 8, float), constants, around)
 
 
 @kernel
