@@ -43,6 +43,14 @@ def test_the_first_program_of_getting_started_prints_its_gradient(fresh_python):
     assert np.array(numbers, dtype=float).reshape(2, 2) == pytest.approx(expected, abs=1e-3, rel=1e-3)
 
 
+def test_files_that_the_page_of_internals_names_are_there():
+    files = [f"/{path.relative_to(ROOT)}" for room in ("framework", "kernels", "tests") for path in (ROOT / room).rglob("*.py")]
+    named = set(re.findall(r"`([\w/.]+\.py)`", (ROOT / "docs" / "internals.md").read_text()))
+
+    assert named
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in files)] == []
+
+
 SESSIONS = [page for page in PAGES if any(">>>" in block for block in blocks(page, "python"))]
 
 
