@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from ... import dtypes
+from ..._arrays import ndarray
 from ..._errors import ShapeDependsOnValues
 from ..._warn import warn_once
 from ...tensor import Tensor, wrap, wrap_dim
 from .._spec import FUNCTION, METHOD, NEVER, OUT, check_room, composite, host_only, need_int
 from .join import cat, stack
+from .shape import expand, reshape
 
 
 def _check_vectors(name: str, tensors: Any) -> None:
@@ -33,19 +35,23 @@ def _grids(tensors: Any, indexing: str) -> tuple[Tensor, ...]:
     _check_vectors("meshgrid", tensors)
     if indexing not in ("ij", "xy"):
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    first, count = tensors[0], len(tensors)
+    kind, place = first.dtype, first.device
     for i, t in enumerate(tensors):
         if t.ndim > 1:
             raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but tensor {i} has shape {tuple(t.shape)}")
-        if t.dtype is not tensors[0].dtype:
-            raise RuntimeError(f"torch.meshgrid expects all tensors to have the same dtype, got {tensors[0].dtype} and {t.dtype}")
-        if t.device != tensors[0].device:
+        if t is first:
+            continue
+        if t.dtype is not kind:
+            raise RuntimeError(f"torch.meshgrid expects all tensors to have the same dtype, got {kind} and {t.dtype}")
+        if (own := t.device) is not place and own != place:
             raise RuntimeError("torch.meshgrid expects all tensors to have the same device")
-    swap = indexing == "xy" and len(tensors) > 1
-    order = [1, 0, *range(2, len(tensors))] if swap else list(range(len(tensors)))
-    sizes = [tensors[k].numel() for k in order]
-    made: list[Any] = [None] * len(tensors)
+    swap = indexing == "xy" and count > 1
+    order = (1, 0, *range(2, count)) if swap else tuple(range(count))
+    sizes = tuple([tensors[k].numel() for k in order])
+    made: list[Any] = [None] * count
     for d, k in enumerate(order):
-        made[k] = tensors[k].reshape([sizes[d] if e == d else 1 for e in range(len(order))]).expand(sizes)
+        made[k] = tensors[k].reshape((1,) * d + (sizes[d],) + (1,) * (count - 1 - d)).expand(sizes)
     return tuple(made)
 
 
@@ -62,8 +68,33 @@ def meshgrid(tensors, *, indexing=None):
             [2, 2]])
     """
     if indexing is None and len(tensors) > 1:
-        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.")
+        warn_once(_UNSAID)
     return _grids(tuple(tensors), "ij" if indexing is None else indexing)
+
+
+_UNSAID = "torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument."
+
+
+@meshgrid.forwards
+def _two_grids(tensors, indexing):
+    """The views of two vectors in host memory."""
+    if len(tensors) != 2 or indexing not in ("ij", "xy", None):
+        return None
+    x, y = tensors
+    a, b = x._array, y._array
+    if a.__class__ is not ndarray or b.__class__ is not ndarray or a.dtype is not b.dtype or a.ndim != 1 or b.ndim != 1:
+        return None
+    m, n = a.size, b.size
+    down, across, sizes = ((m, 1), (1, n), (m, n)) if indexing != "xy" else ((1, m), (n, 1), (n, m))
+    x, y = reshape.answer(x, down), reshape.answer(y, across)
+    if x is None or y is None:
+        return None
+    x, y = expand.answer(x, sizes, False), expand.answer(y, sizes, False)
+    if x is None or y is None:
+        return None
+    if indexing is None:
+        warn_once(_UNSAID)
+    return x, y
 
 
 @composite(surface=FUNCTION, variadic="tensors", samples="x(2), x(3)")

@@ -996,6 +996,7 @@ def reshape(input, shape):
 def _reshaped(input, shape):
     try:
         a = input._array
+        shape = tuple(shape) if shape.__class__ is list else shape
         made = hot_calls.view(a, shape)
         if made is not None:
             return view_shape.of(input, made, (shape,))
