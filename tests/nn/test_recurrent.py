@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
-from flambeau import nn
+from flambeau import _state, nn
 from flambeau.nn.utils import rnn as packing
 from flambeau.ops._spec import OPS
 from flambeau_kernels.cpu import recurrent as kernels
@@ -372,3 +372,24 @@ def test_a_layer_of_sizes_that_do_not_fit_is_refused_and_writes_nowhere() -> Non
         wrong = [*given[:at], fb.ones(shape), *given[at + 1 :]]
         with pytest.raises(RuntimeError, match="recurrent_layer: "):
             layer(*wrong)
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+def test_steps_of_an_lstm_in_two_operations_agree_with_those_that_are_composed(dtype, monkeypatch):
+    m = nn.LSTM(5, 7, proj_size=3, num_layers=2).to(dtype)
+    x = fb.randn(6, 4, 5, dtype=dtype, requires_grad=True)
+
+    def run():
+        output, (h, c) = m(x)
+        loss = (output * output).sum() + h.sum() + (c * c).sum()
+        first = fb.autograd.grad(loss, [x, *m.parameters()], create_graph=True)
+        second = fb.autograd.grad(sum((g * g).sum() for g in first), [x, *m.parameters()])
+        return output, [*first, *second]
+
+    output, gradients = run()
+    monkeypatch.setattr(_state, "INTERPRETED", True)
+    expected, composed = run()
+
+    assert fb.equal(output, expected)
+    for made, wanted in zip(gradients, composed, strict=True):
+        fb.testing.assert_close(made, wanted, rtol=100 * fb.finfo(dtype).eps, atol=100 * fb.finfo(dtype).eps)

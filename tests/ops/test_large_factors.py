@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 
 import flambeau as fb
+from flambeau.ops.linear_algebra import _lapack
 
 DTYPES = [np.float32, np.float64]
 
@@ -107,3 +108,18 @@ def test_factors_have_the_same_bits_on_any_number_of_threads():
         fb.set_num_threads(threads)
 
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5, 5)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_vectors_of_small_matrices_are_written_where_they_are_to_lie(shape, dtype):
+    a = numbers(*shape, dtype=dtype)
+    a = a + a.swapaxes(-1, -2).conj()
+
+    values, vectors = _lapack.eigh_now(a, "L", True)
+    u, s, vh = _lapack.svd("svd", a, True, True)
+
+    for made in (vectors, u, vh):
+        assert made.swapaxes(-1, -2).flags.c_contiguous
+    np.testing.assert_allclose(a @ vectors, vectors * values[..., None, :], rtol=0, atol=2e-5)
+    np.testing.assert_allclose((u * s[..., None, :]) @ vh, a, rtol=0, atol=2e-5)

@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fb
 import flambeau.nn.functional as F
+from flambeau.ops._spec import OPS
 from flambeau_kernels import takeover
 from flambeau_kernels.cpu import along, sort
 from flambeau_kernels.cpu.tier import compiles
@@ -193,3 +194,17 @@ def test_large_arrays_met_before_are_reduced_by_the_backend_in_force():
     by_numpy = reduce.reduce_by_numpy(reduce.Reduction("total", "add"), a, (0,), False, a.dtype, a.dtype)
     assert [m.item() for m in made[2:4]] == [by_numpy.item()] * 2
     assert len({m.item() for m in made[:2] + made[4:]}) == 1
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+def test_histc_of_the_range_of_the_elements_has_a_plan(dtype):
+    x = fb.randn(200, dtype=dtype)
+    answer = OPS["histc"].answer
+
+    made = answer(x, 7, 0, 0)
+
+    low, high = x.min().item(), x.max().item()
+    assert made.tolist() == x.histc(7, low, high).tolist()
+    assert made.tolist() == np.histogram(x.numpy(), fb.linspace(low, high, 8, dtype=dtype).numpy())[0].tolist()
+    for odd in (x[:0], x[:1], fb.tensor([1.0, np.nan], dtype=dtype), fb.tensor([1.0, np.inf], dtype=dtype)):
+        assert answer(odd, 7, 0, 0) is None

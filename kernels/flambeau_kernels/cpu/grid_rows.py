@@ -137,6 +137,31 @@ def look_up_bicubic(chunk, x, grid, out, points, per, channels, height, width, i
         first += count
 
 
+def cleared(sums, given, size, SIDE, KIND):
+    for i in rolled(range(size)):
+        store(sums, i * SIDE, broadcast(KIND(0), SIDE))
+    for i in rolled(range(BLOCK * SIDE)):
+        given[i] = KIND(0)
+
+
+def side_by_side(given, g, step, many, count, SIDE):
+    """The gradients of `count` channels of `many` points, which are `step` apart, of each point together."""
+    for c in rolled(range(count)):
+        row = g + c * step
+        for k in rolled(range(many)):
+            given[k * SIDE + c] = row[k]
+
+
+def apart_again(a, sums, size, count, SIDE):
+    """Sums of `count` channels, which are together for each element, as planes."""
+    for first in rolled(range(0, size, BLOCK)):
+        many = min(BLOCK, size - first)
+        for c in rolled(range(count)):
+            row, column = a + (c * size + first), sums + (first * SIDE + c)
+            for i in rolled(range(many)):
+                row[i] = column[i * SIDE]
+
+
 @kernel
 def bicubic_grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, *, PADDING, ALIGN, SIDE):
     """As `look_up_grad_image`, of sixteen neighbours."""
@@ -151,16 +176,10 @@ def bicubic_grad_image(chunk, grad, grid, out, work, channels, height, width, in
     count = min(SIDE, channels - begin)
     a, g = out + (image * channels + begin) * size, grad + (image * channels + begin) * in_image
     sums = work + chunk * size * SIDE
-    for i in rolled(range(size)):
-        store(sums, i * SIDE, broadcast(KIND(0), SIDE))
-    for i in rolled(range(BLOCK * SIDE)):
-        given[i] = KIND(0)
+    cleared(sums, given, size, SIDE, KIND)
     for first in rolled(range(0, in_image, BLOCK)):
         many = min(BLOCK, in_image - first)
-        for c in rolled(range(count)):
-            row = g + (c * in_image + first)
-            for k in rolled(range(many)):
-                given[k * SIDE + c] = row[k]
+        side_by_side(given, g + first, in_image, many, count, SIDE)
         for k in brief(range(many)):
             place_of = grid + 2 * (image * in_image + first + k)
             four(in_elements(place_of[0], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING)
@@ -174,12 +193,7 @@ def bicubic_grad_image(chunk, grad, grid, out, work, channels, height, width, in
                             to = int64(rows[i * BLOCK + k] + columns[J * BLOCK + k]) * SIDE
                             times = along[i * BLOCK + k] * across[J * BLOCK + k]
                             store(sums, to, load(sums, to, SIDE) + here * broadcast(times, SIDE))
-    for first in rolled(range(0, size, BLOCK)):
-        many = min(BLOCK, size - first)
-        for c in rolled(range(count)):
-            row, column = a + (c * size + first), sums + (first * SIDE + c)
-            for i in rolled(range(many)):
-                row[i] = column[i * SIDE]
+    apart_again(a, sums, size, count, SIDE)
 
 
 @kernel
@@ -321,16 +335,10 @@ def look_up_grad_image(chunk, grad, grid, out, work, channels, height, width, in
     count = min(SIDE, channels - begin)
     a, g = out + (image * channels + begin) * size, grad + (image * channels + begin) * in_image
     sums = work + chunk * size * SIDE
-    for i in rolled(range(size)):
-        store(sums, i * SIDE, broadcast(KIND(0), SIDE))
-    for i in rolled(range(BLOCK * SIDE)):
-        given[i] = KIND(0)
+    cleared(sums, given, size, SIDE, KIND)
     for first in rolled(range(0, in_image, BLOCK)):
         many = min(BLOCK, in_image - first)
-        for c in rolled(range(count)):
-            row = g + (c * in_image + first)
-            for k in rolled(range(many)):
-                given[k * SIDE + c] = row[k]
+        side_by_side(given, g + first, in_image, many, count, SIDE)
         for k in independent(range(many)):
             place_of = grid + 2 * (image * in_image + first + k)
             right = inside(in_elements(place_of[0], width, KIND, ALIGN), width, KIND, PADDING)
@@ -346,12 +354,7 @@ def look_up_grad_image(chunk, grad, grid, out, work, channels, height, width, in
                 if (shown[k] & int32(1 << I)) != int32(0):
                     to = int64(at[I * BLOCK + k]) * SIDE
                     store(sums, to, load(sums, to, SIDE) + here * broadcast(weights[I * BLOCK + k], SIDE))
-    for first in rolled(range(0, size, BLOCK)):
-        many = min(BLOCK, size - first)
-        for c in rolled(range(count)):
-            row, column = a + (c * size + first), sums + (first * SIDE + c)
-            for i in rolled(range(many)):
-                row[i] = column[i * SIDE]
+    apart_again(a, sums, size, count, SIDE)
 
 
 @kernel

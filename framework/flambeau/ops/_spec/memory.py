@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu.layout import is_dense_last, is_ordered_last
-from flambeau_kernels.cpu.move import into
+from flambeau_kernels.cpu.move import FROM, into
 
 from ..._arrays import contiguous_strides, extent, like_strides, ndarray, strides_in
 
@@ -85,7 +85,7 @@ def placed(made: ndarray, order: Any, operands: Any = ()) -> ndarray:
         out = np.empty([shape[d] for d in slowest_first], made.dtype).transpose(places)
     else:                                             # with gaps
         out = np.ndarray(shape, made.dtype, np.zeros(size // made.itemsize, made.dtype), 0, wanted)
-    if not into(out, made):
+    if made.size < FROM or not into(out, made):
         out[...] = made
     return out
 

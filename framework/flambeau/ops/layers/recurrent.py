@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from flambeau_kernels.cpu import recurrent as kernels
+from flambeau_kernels.vocabulary import sigmoid, tanh
 
 from ... import _state
 from ...tensor import Tensor, wrap
 from .. import _dispatch
-from .._spec import OPS, describe, primitive
+from .._promote import common, only
+from .._spec import OPS, describe, elementwise, primitive
 
 __all__ = ["Weights", "run_direction", "step"]
 
@@ -259,12 +261,44 @@ def _relu_step(from_input: Tensor, state: State, w: Weights) -> State:
     return ((from_input + _linear(state[0], w.w_hh, w.b_hh)).relu(),)
 
 
+@elementwise(
+    surface=0,
+    dtype=only("floating")(common),
+    partials={
+        "enter": lambda enter, fresh: sigmoid(enter) * (1 - sigmoid(enter)) * tanh(fresh),
+        "forget": lambda forget, cell: sigmoid(forget) * (1 - sigmoid(forget)) * cell,
+        "fresh": lambda enter, fresh: sigmoid(enter) * (1 - tanh(fresh) * tanh(fresh)),
+        "cell": lambda forget: sigmoid(forget),
+    },
+)
+def cell_after(enter, forget, fresh, cell):
+    """The cell of an LSTM after a step, of its gates before their functions."""
+    return sigmoid(forget) * cell + sigmoid(enter) * tanh(fresh)
+
+
+@elementwise(
+    surface=0,
+    dtype=only("floating")(common),
+    partials={
+        "leave": lambda leave, cell: sigmoid(leave) * (1 - sigmoid(leave)) * tanh(cell),
+        "cell": lambda leave, cell: sigmoid(leave) * (1 - tanh(cell) * tanh(cell)),
+    },
+)
+def left_of_cell(leave, cell):
+    """What an LSTM shows of its cell."""
+    return sigmoid(leave) * tanh(cell)
+
+
 def _lstm_step(from_input: Tensor, state: State, w: Weights) -> State:
     h, c = state
     gates = from_input + _linear(h, w.w_hh, w.b_hh)  # (batch, 4 * hidden)
     enter, forget, new, leave = gates.chunk(4, -1)
-    c = forget.sigmoid() * c + enter.sigmoid() * new.tanh()
-    h = leave.sigmoid() * c.tanh()
+    if _state.INTERPRETED:                            # who sees operations is to see PyTorch's
+        c = forget.sigmoid() * c + enter.sigmoid() * new.tanh()
+        h = leave.sigmoid() * c.tanh()
+    else:
+        c = cell_after.function(enter, forget, new, c)
+        h = left_of_cell.function(leave, c)
     return (h if w.w_hr is None else _linear(h, w.w_hr)), c
 
 

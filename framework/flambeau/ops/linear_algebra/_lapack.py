@@ -520,10 +520,21 @@ def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
     if made is None and min(a.shape[-2:]) >= IN_STEPS_FROM[vectors] and reflectors.takes(a):
         made = _svd_of_some(a, full_matrices, vectors)
     if made is None:
-        made = _tried(_SVD[full_matrices, vectors], a)
+        made = _tried(_SVD[full_matrices, vectors], a, *(_room_of_svd(a, full_matrices) if vectors else ()))
     if made is None:
         made = _converging(name, np.linalg.svd, a, full_matrices, vectors)
     return _nan_for(infinite, made)
+
+
+def _room_of_svd(a: Any, full_matrices: bool) -> tuple[Any, Any, Any]:
+    """Memory for singular vectors, by columns as they lie in the end, and for the values between."""
+    batch, (m, n) = a.shape[:-2], a.shape[-2:]
+    k = min(m, n)
+    left, right = (m, n) if full_matrices else (k, k)
+    return (
+        np.empty((*batch, left, m), a.dtype).swapaxes(-1, -2), np.empty((*batch, k), a.dtype.char.lower()),
+        np.empty((*batch, n, right), a.dtype).swapaxes(-1, -2),
+    )  # fmt: skip
 
 
 def _svd_of_some(a: Any, full_matrices: bool, vectors: bool) -> Any:
@@ -625,7 +636,10 @@ def _eigh_of_some(a: Any, uplo: str, vectors: bool) -> Any:
             if not vectors:
                 return np.stack(made).reshape(a.shape[:-1])
             return np.stack([w for w, _ in made]).reshape(a.shape[:-1]), _columns_of([v for _, v in made], a.shape)
-    return _tried(_EIGH[uplo, vectors], a)
+    if not vectors:
+        return _tried(_EIGH[uplo, vectors], a)
+    # Vectors lie by columns in the end, so numpy copies them there itself.
+    return _tried(_EIGH[uplo, vectors], a, np.empty(a.shape[:-1], a.dtype.char.lower()), np.empty(a.shape, a.dtype).swapaxes(-1, -2))
 
 
 def _columns_of(parts: list[Any], shape: Any) -> Any:

@@ -498,10 +498,16 @@ _BINS = Along("bins", dims=ALL, takes_array=True)
 def _few_bins(a, bins, min, max):
     if bins.__class__ is not int or not (min.__class__ in _PLAIN and max.__class__ in _PLAIN):
         return None
-    if not (0 < bins <= _MOST_KEPT and -math.inf < min < max < math.inf) or _state.default_device() is not None:
+    if not (0 < bins <= _MOST_KEPT and -math.inf < min <= max < math.inf) or _state.default_device() is not None:
         return None
-    found = _BINS(a, None, False, _known_edges(float(min), float(max), bins, a.dtype))
-    return None if found is None else np.bincount(found.reshape(-1), None, bins + 1)[:bins].astype(a.dtype)
+    low, high = (float(a.min()), float(a.max())) if min == max and a.size else (float(min), float(max))
+    if not -math.inf < low < high < math.inf:         # or of a nan
+        return None
+    edges = _known_edges(low, high, bins, a.dtype)
+    found = _BINS(a, None, False, edges)
+    if found is not None:
+        return np.bincount(found.reshape(-1), None, bins + 1)[:bins].astype(a.dtype)
+    return kernel.count_bins(a, edges).astype(a.dtype) if min == max else None
 
 
 _PLAIN = (int, float)
