@@ -108,12 +108,13 @@ class Function:
         began = perf_counter()
         result = _recorded(recorder, self.fn, args, kwargs)
         seconds = perf_counter() - began
-        # Of a shape that is met once, what fuses need not be known.
-        if not whole and any(program.calls == 1 and program.may_fuse() for program in recorder.ran):
-            return result
+        spared = loose = 0
+        for program in recorder.ran:
+            if program.calls == 1 and not whole and program.may_fuse():
+                return result                         # of a shape that is met once, what fuses need not be known
+            spared += program.spared
+            loose += program.loose
         fused = [program for program in recorder.ran if program.chains]
-        spared = sum(chain.saved() * chain.itemsize for program in fused for chain in program.chains)
-        loose = sum(program.loose for program in recorder.ran)
         if whole:
             self.fullgraph = False                    # of the first call; the next ones fuse
         elif not fused or spared < recorder.passed * (_programs.WORTH // 4) + loose * (_programs.WORTH // 8):

@@ -192,6 +192,11 @@ class Program:
         return [Kernel(chain.prepare) for chain in self.chains]
 
     @functools.cached_property
+    def spared(self) -> int:
+        """The bytes that need not be written to memory and read again."""
+        return sum(chain.saved() * chain.itemsize for chain in self.chains)
+
+    @functools.cached_property
     def loose(self) -> int:
         """How many operations are recorded and join no kernel, but for views."""
         return sum(isinstance(part, Step) and part.op.kind != "view" for part in self.fused or self.steps)
