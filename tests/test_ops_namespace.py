@@ -141,3 +141,18 @@ def test_a_recorded_graph_reaches_operators_of_prims():
     assert fb.equal(recorded(x), fb.cdist(x, x))
     with pytest.raises(AttributeError, match="has no overload name 'out'"):
         _ = fb.ops.prims.length_along.out
+
+
+def test_a_class_of_a_library_in_c_is_said_not_to_exist():
+    with pytest.raises(RuntimeError, match=r"class 'xielu\.XIELU', but it does not exist"):
+        fb.classes.xielu.XIELU()
+    assert fb.classes.xielu is fb.classes.xielu
+    assert fb.classes.loaded_libraries == set()
+    with pytest.raises(OSError, match="Could not load this library: /nowhere.so"):
+        fb.classes.load_library("/nowhere.so")
+
+
+def test_the_legacy_memory_format_is_the_contiguous_one():
+    x = fb.zeros(1, 2, 3, 4).to(memory_format=fb.channels_last)
+
+    assert fb.empty_like(x, memory_format=fb.legacy_contiguous_format).is_contiguous()

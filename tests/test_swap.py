@@ -590,6 +590,10 @@ def test_report_is_printed_at_exit_when_asked_for(tiny):
     assert "nonsense" not in run(tiny, "-m", "flambeau", "-c", code).stderr
 
 
+def test_torch_is_an_attribute_of_itself(tiny):
+    assert told(tiny, "import torch; said = torch.torch is torch") is True
+
+
 def test_packages_that_know_classes_by_their_module_know_tensors_and_loaders(tmp_path):
     code = """
         from flambeau import swap

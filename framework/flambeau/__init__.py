@@ -122,7 +122,7 @@ _HOME = {
     "sym_fresh_size": "_symbolic",
     "Event": "_streams", "Stream": "_streams",
     "OutOfMemoryError": "_errors", "AcceleratorError": "_errors", "Tag": "_tags",
-    "_register_device_module": "utils.backend_registration", "ScriptModule": "_C",
+    "classes": "_ops", "legacy_contiguous_format": "devices", "_register_device_module": "utils.backend_registration", "ScriptModule": "_C",
     "PyTorchFileReader": "_archive_files", "PyTorchFileWriter": "_archive_files",
 }  # fmt: skip
 

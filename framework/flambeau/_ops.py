@@ -245,7 +245,43 @@ class _Ops(ModuleType):
         importlib.import_module(module)
 
 
+class _ClassNamespace(ModuleType):
+    """A namespace of `torch.classes`, in which there is no class: they are C++'s alone."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
+        namespace = self.__name__.rpartition(".")[2]
+        raise RuntimeError(
+            f"Tried to instantiate class '{namespace}.{name}', but it does not exist! Classes of torch.classes are registered by C++ "
+            "libraries that need PyTorch's own; write a Python class instead"
+        )
+
+
+class _Classes(ModuleType):
+    """`torch.classes`: any name is a namespace, and no class is registered in it."""
+
+    def __init__(self) -> None:
+        super().__init__("torch.classes")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module 'torch.classes' has no attribute {name!r}", name=name, obj=self)
+        made = self.__dict__[name] = _ClassNamespace(f"torch.classes.{name}")
+        return made
+
+    @property
+    def loaded_libraries(self) -> set[str]:
+        """Paths of the libraries that `ops.load_library` has loaded."""
+        return ops.loaded_libraries
+
+    def load_library(self, path: Any) -> None:
+        """Refuse a library as `ops.load_library` does."""
+        ops.load_library(path)
+
+
 ops = _Ops()
+classes = _Classes()
 
 
 def has_namespace(name: str) -> bool:

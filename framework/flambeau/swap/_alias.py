@@ -332,6 +332,7 @@ class _FacadeLoader(_Loader):
         module.__doc__ = package.__doc__
         module.__version__ = alias.version  # type: ignore[attr-defined]
         module.__dict__.update((key, value) for key, value in vars(package).items() if key not in kept_out)
+        setattr(module, alias.name, module)           # ``torch.torch``, which is in annotations of programs
         module.__getattr__ = alias.getattr_for(module, alias.name, _forwarding(module, package, kept_out, alias.homes))  # type: ignore[method-assign]
         module.__dir__ = lambda: sorted((set(dir(package)) - alias.hidden) | vars(module).keys())  # type: ignore[method-assign]
         alias.adopt_loaded()
