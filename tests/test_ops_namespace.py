@@ -148,7 +148,7 @@ def test_a_class_of_a_library_in_c_is_said_not_to_exist():
         fb.classes.xielu.XIELU()
     assert fb.classes.xielu is fb.classes.xielu
     assert fb.classes.loaded_libraries == set()
-    with pytest.raises(OSError, match="Could not load this library: /nowhere.so"):
+    with pytest.raises(OSError, match=r"Could not load this library: /nowhere\.so"):
         fb.classes.load_library("/nowhere.so")
 
 

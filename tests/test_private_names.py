@@ -511,3 +511,22 @@ def test_distributed_tensors_have_their_earlier_module_and_steps_of_trees_their_
     assert _addindent("a\n  b", 2) == "a\n    b"
     assert all(hasattr(key, "get") for key in (_pytree.SequenceKey(0), _pytree.MappingKey("a"), _pytree.GetAttrKey("b")))
     assert hasattr(_pytree.KeyEntry, "get")
+
+
+def test_functions_tags_and_storages_are_found_in_the_compiled_module():
+    assert _C._VariableFunctions.add(fb.ones(1), 1).tolist() == [2.0]
+    assert _C.Tag is fb.Tag
+    assert isinstance(fb.ones(1).untyped_storage(), _C.StorageBase)
+
+
+def test_an_optional_that_is_none_is_not_unwrapped():
+    assert fb.jit._unwrap_optional(0) == 0
+    with pytest.raises(AssertionError, match="null optional"):
+        fb.jit._unwrap_optional(None)
+
+
+def test_a_tensor_forgets_its_history_by_the_function_too():
+    x = fb.ones(2, requires_grad=True) * 2
+
+    assert fb.detach_(x) is x
+    assert not x.requires_grad

@@ -141,7 +141,7 @@ _HOME.update(
         "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_tensor_all_with",
         "_check_type", "_check_value", "_check_with", "_grouped_mm", "_log_softmax", "_shape_as_tensor", "_softmax", "_weight_norm",
         "bilinear", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "ctc_loss",
-        "cudnn_is_acceptable", "embedding_bag", "embedding_renorm_", "fake_quantize_per_channel_affine",
+        "cudnn_is_acceptable", "detach_", "embedding_bag", "embedding_renorm_", "fake_quantize_per_channel_affine",
         "fake_quantize_per_tensor_affine", "frobenius_norm", "get_device", "gru", "gru_cell", "hinge_embedding_loss",
         "is_vulkan_available", "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "native_dropout", "norm_except_dim",
         "nuclear_norm", "pairwise_distance", "pdist", "poisson_nll_loss", "rnn_relu", "rnn_relu_cell", "rnn_tanh",

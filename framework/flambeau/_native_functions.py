@@ -22,7 +22,7 @@ from .tensor import wrap
 
 __all__ = [
     "bilinear", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "ctc_loss",
-    "cudnn_is_acceptable", "dsmm", "hsmm", "embedding_bag", "embedding_renorm_", "fake_quantize_per_channel_affine",
+    "cudnn_is_acceptable", "detach_", "dsmm", "hsmm", "embedding_bag", "embedding_renorm_", "fake_quantize_per_channel_affine",
     "fake_quantize_per_tensor_affine", "frobenius_norm", "get_device", "gru", "gru_cell", "hinge_embedding_loss",
     "is_vulkan_available", "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "native_dropout", "norm_except_dim",
     "nuclear_norm", "pairwise_distance", "pdist", "poisson_nll_loss", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell",
@@ -489,6 +489,12 @@ def _grouped_mm(input: Any, mat2: Any, offs: Any = None, bias: Any = None, out_d
 def unsafe_split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
     """Copies of the parts that `split_with_sizes` gives, of sizes `split_sizes` along `dim`."""
     return tuple(part.clone() for part in fb.split_with_sizes(input, split_sizes, dim))
+
+
+@overridable_function
+def detach_(input: Any) -> Any:
+    """`input` without a history, see `Tensor.detach_`."""
+    return input.detach_()
 
 
 @overridable_function

@@ -7,7 +7,9 @@ import sys
 from enum import Enum
 from typing import Any
 
+from .. import _VF as _VariableFunctions
 from .. import _missing
+from .._tags import Tag
 from ..autograd.grad_mode import is_grad_enabled
 from ..autograd.grad_mode import set_grad_enabled as _set_grad
 from ..devices import Size, device, layout, memory_format, private_name
@@ -15,17 +17,20 @@ from ..dtypes import dtype
 from ..ops._dispatch import _disabled as _disabled_torch_function_impl
 from ..overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ..random import Generator
+from ..storage import UntypedStorage
 from ..tensor import Tensor
 from ..tensor import no_torch_dispatch as _disabled_torch_dispatch_impl
 from . import _nn
 
 __all__ = [
     "DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "Node", "Size",
-    "TensorBase", "TracingState", "Value", "_disabled_torch_dispatch_impl", "_disabled_torch_function_impl", "_nn",
+    "StorageBase", "Tag", "TensorBase", "TracingState", "Value", "_VariableFunctions",
+    "_disabled_torch_dispatch_impl", "_disabled_torch_function_impl", "_nn",
     "device", "dtype", "is_grad_enabled", "layout", "memory_format",
 ]  # fmt: skip
 
 TensorBase = _TensorBase = Tensor
+StorageBase = UntypedStorage
 _TensorMeta = type(Tensor)
 _GLIBCXX_USE_CXX11_ABI = True
 has_cuda = has_mps = has_xpu = False

@@ -96,6 +96,13 @@ def annotate(the_type: Any, the_value: Any) -> Any:
     return the_value
 
 
+def _unwrap_optional(x: Any) -> Any:
+    """`x`, which a script is told not to be None. Raises: AssertionError if it is."""
+    if x is None:
+        raise AssertionError("Unwrapping null optional")
+    return x
+
+
 def isinstance(obj: Any, target_type: Any) -> bool:  # PyTorch's name
     """Whether `obj` is of `target_type`, which may be parametrized (``list[int]``) or a tuple of types.
 
