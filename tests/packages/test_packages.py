@@ -294,6 +294,30 @@ svi = SVI(mixture, lambda data: None, pyro.optim.Adam({"lr": 0.05}), TraceEnum_E
 for _ in range(5):
     print(svi.step(data))
 """,
+    "keras.data_loader": """
+import os, warnings; warnings.simplefilter("ignore")
+os.environ["KERAS_BACKEND"] = "torch"
+import keras, torch
+torch.manual_seed(0)
+keras.utils.set_random_seed(0)
+x = torch.randn(20, 4)
+y = (x.sum(1) > 0).long()
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=5)
+model = keras.Sequential([keras.layers.Dense(3, activation="relu"), keras.layers.Dense(2)])
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+print(*model.fit(loader, epochs=2, verbose=0).history["loss"])
+print(*model.fit(x, y, epochs=2, shuffle=False, verbose=0).history["loss"])
+print(model.evaluate(loader, verbose=0))
+""",
+    "opt_einsum": """
+import opt_einsum, torch
+torch.manual_seed(0)
+a, b, c = torch.randn(3, 4), torch.randn(4, 5), torch.randn(5, 6, requires_grad=True)
+found = opt_einsum.contract("ij,jk,kl->il", a, b, c)
+print(found.sum().item())
+found.square().sum().backward()
+print(c.grad.sum().item(), opt_einsum.contract_expression("ab,bc->ca", a.shape, b.shape)(a, b)[0, 0].item())
+""",
     "keras": """
 import os, tempfile, warnings; warnings.simplefilter("ignore")
 os.environ["KERAS_BACKEND"] = "torch"
