@@ -98,3 +98,14 @@ def test_a_dtype_converts_what_is_run_over(own, dtype, fn):
         assert made.requires_grad is (own.is_floating_point and dtype.is_floating_point)
     out = fb.empty(2, 3, dtype=dtype)
     assert fb.equal(fn(x.detach(), 1, out=out), made)
+
+
+@pytest.mark.parametrize("dtype", [fb.float16, fb.bfloat16, fb.float32, fb.float64, fb.complex64])
+@pytest.mark.parametrize("n", [1, 3, 100, 5000])
+def test_running_sums_of_negative_zeros_are_positive_zeros(dtype: fb.dtype, n: int) -> None:
+    zeros = fb.full((2, n), -0.0, dtype=dtype)
+
+    made = [zeros.cumsum(1), zeros.T.cumsum(0), zeros[:, :1].cumsum(1), zeros[:, :100].logcumsumexp(1)[:, :1], zeros[:, :1].logcumsumexp(1)]
+
+    for each in made:
+        assert not (fb.view_as_real(each) if dtype is fb.complex64 else each).signbit().any()

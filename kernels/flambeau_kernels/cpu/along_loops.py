@@ -563,7 +563,7 @@ def running(chunk, x, out, second, outer, n, inner, k, *, COMBINE, KIND):
     for o in range(outer):
         p, q = x + o * n * inner, out + o * n * inner
         for i in range(inner):
-            q[i] = KIND(p[i])
+            q[i] = KIND(p[i]) + KIND(0) if COMBINE == "add" else KIND(p[i])  # sums begin with 0, which makes 0 of -0
         for at in range(inner, n * inner):
             q[at] = joined(KIND(q[at - inner]), KIND(p[at]), COMBINE)
 
@@ -603,7 +603,7 @@ def running_logs(chunk, x, out, second, outer, n, inner, k):
     for o in range(outer):
         p, q = x + o * n * inner, out + o * n * inner
         for i in range(inner):
-            q[i] = p[i]
+            q[i] = p[i] + 0                           # the logarithm of 1 is 0, not -0
         for j in range(1, n):
             for i in independent(range(inner)):
                 a, b = q[(j - 1) * inner + i], p[j * inner + i]

@@ -34,6 +34,8 @@ def _accumulated(what: str, ufunc: np.ufunc, a: np.ndarray, dim: int, dtype: np.
         x = np.flip(x, dim)
     with np.errstate(all="ignore"):
         made = ufunc.accumulate(x, dim, dtype=x.dtype)
+        if what == "add" and made.dtype.kind in "fc":
+            made += 0                                 # sums begin with 0, so that -0 becomes 0, which numpy begins with the first element
         return np.ascontiguousarray(np.flip(made, dim) if backwards else made).astype(dtype, copy=False)
 
 
@@ -88,11 +90,14 @@ def logcumsumexp(a: np.ndarray, dim: int) -> np.ndarray:
         return made
     x = widen(a)
     if x.dtype.kind != "c":
-        return np.logaddexp.accumulate(x, dim, dtype=x.dtype).astype(a.dtype, copy=False)
+        made = np.logaddexp.accumulate(x, dim, dtype=x.dtype)
+        made += 0                                     # the logarithm of 1 is 0, where numpy begins with the first element, perhaps -0
+        return made.astype(a.dtype, copy=False)
     made = np.empty_like(x)
     rows, terms = np.moveaxis(made, dim, 0), np.moveaxis(x, dim, 0)
     for i in range(len(terms)):
         rows[i] = terms[0] if i == 0 else _add_logs(rows[i - 1], terms[i])
+    made += 0
     return made.astype(a.dtype, copy=False)
 
 
