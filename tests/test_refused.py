@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
+from comparing import disagreements
 
 F = fb.nn.functional
 A = fb.autograd.functional
@@ -143,5 +144,70 @@ LOGS, LABELS = fb.zeros(9, 1, 4), fb.ones(1, 4, dtype=fb.int64)
     ],
 )
 def test_arguments_of_another_type_are_named(call: Any, name: str) -> None:
-    with pytest.raises(TypeError, match=f"argument '{name}' must be"):
+    with pytest.raises(TypeError, match=rf"argument '{name}' (\(position \d\) )?must be"):
         call()
+
+
+def test_arguments_are_of_the_types_that_schemas_give_them(oracle: Any) -> None:
+    programs = """
+    torch.ones(2, 3).permute(True, False)
+    torch.layer_norm(torch.ones(2), 2)
+    F.rms_norm(torch.ones(2), 2)
+    F.layer_norm(torch.ones(2), (2.0,))
+    F.dropout(torch.ones(2), 0.5, 1)
+    F.local_response_norm(torch.ones(2, 2, 2), True)
+    torch.rand(range(2))
+    torch.rand([True])
+    F.pad(torch.ones(2), (1, 1), mode=1)
+    torch.ones(3).sum(0, keepdim=1)
+    torch.ones(3).sum(0, keepdim=None)
+    torch.ones(3).argsort(descending=1)
+    torch.diagonal(torch.ones(2, 2), dim1=True)
+    F.avg_pool1d(torch.ones(1, 1, 4), 2, count_include_pad=1)
+    torch.cumsum(torch.ones(2, 2), torch.tensor(True))
+    torch.chunk(torch.ones(4), torch.tensor(True))
+    torch.zeros(2, pin_memory=1)
+    torch.eye(3, layout=1)
+    torch.nanquantile(torch.ones(3), 0.5, interpolation=1)
+    torch.ones(2, dtype=torch.bool) + (1 << 63)
+    torch.ones(2, dtype=torch.bool) == (1 << 63)
+    torch.ones(2, dtype=torch.uint8) + (1 << 63)
+    torch.ones(2, dtype=torch.half) * (1 << 63)
+    torch.ones(2, dtype=torch.uint8) // 256
+    torch.ones(2, dtype=torch.uint8) % (1 << 63)
+    torch.promote_types(torch.bool, torch.uint16)
+    torch.promote_types(torch.complex64, torch.uint64)
+    torch.full((2,), 70000, dtype=torch.half)
+    torch.full((2,), 1e39, dtype=torch.half)
+    torch.ones(2).half().fill_(1 << 62)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_the_first_element_of_a_list_says_whether_it_is_one_of_integers(oracle: Any) -> None:
+    programs = """
+    torch.randn(2, True).shape
+    torch.zeros([2, True]).shape
+    torch.ones(2, 2).reshape(4, True)
+    torch.ones(2, 1).expand(2, True)
+    torch.ones(2, 1).repeat(2, True)
+    torch.ones(2, 2).flip(1, False)
+    torch.ones(2, 2).sum((1, False))
+    torch.ones(2, 2).sum((False, 1))
+    torch.ones(2, 2).amax((1, False))
+    torch.ones(4).unflatten(0, (4, True))
+    torch.ones(4).split([3, True])
+    torch.ones(2, 2, 2).movedim((1, False), (0, 1)).shape
+    F.avg_pool2d(torch.ones(1, 1, 3, 3), (2, True)).shape
+    F.avg_pool2d(torch.ones(1, 1, 3, 3), (True, 2)).shape
+    F.conv2d(torch.ones(1, 1, 3, 3), torch.ones(1, 1, 1, 1), stride=(1, True)).shape
+    torch.ones(2, 1, requires_grad=True).expand(2, True).requires_grad
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_flags_that_pytorch_reads_in_python_may_be_anything() -> None:
+    assert F.relu(fb.tensor([-1.0, 1.0]), inplace=1).tolist() == [0.0, 1.0]
+    assert isinstance(F.max_pool1d(fb.ones(1, 1, 4), 2, return_indices=1), tuple)

@@ -209,11 +209,16 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
 _PROMOTED: dict[tuple[dtype, dtype], dtype] = {}
 
 
+_NOT_PROMOTED = "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {} and {}"
+
+
 def _promote(a: dtype, b: dtype) -> dtype:
     if a in _FLOAT8 or b in _FLOAT8:
         raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}")
     if a.category != b.category:
         high, low = (a, b) if a.category > b.category else (b, a)
+        if (low in _BARE_UNSIGNED or high in _BARE_UNSIGNED) and (low.category == BOOL or high.category == COMPLEX):
+            raise RuntimeError(_NOT_PROMOTED.format(a, b))
         if high.category == COMPLEX and low.category == FLOATING:
             return _complex_of(_promote_same(high.to_real(), low))
         return high
@@ -234,7 +239,7 @@ def _promote_same(a: dtype, b: dtype) -> dtype:
             return float32
         return a if a.itemsize > b.itemsize else b
     if a in _BARE_UNSIGNED or b in _BARE_UNSIGNED:
-        raise RuntimeError(f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a} and {b}")
+        raise RuntimeError(_NOT_PROMOTED.format(a, b))
     return _OF_NUMPY[np.promote_types(a.numpy, b.numpy)]
 
 
@@ -286,7 +291,7 @@ def as_dtype(d: Any) -> dtype:
 def check_number(value: Any, d: dtype) -> None:
     """Raise RuntimeError unless the Python number `value` can be stored as `d`.
 
-    Integers may be negative for an unsigned dtype, where they wrap; a finite number may not become infinite in float32.
+    Integers may be negative for an unsigned dtype, where they wrap; a finite number may not become infinite in a floating one.
     """
     if isinstance(value, (complex_type, np.complexfloating)):
         if d.is_complex:
@@ -303,13 +308,14 @@ def check_number(value: Any, d: dtype) -> None:
         else:
             inside = low <= value <= high
     else:
-        inside = d.to_real() is not float32 or not abs(value) > _LARGEST or abs(value) == _INFINITY
+        inside = not abs(value) > _LARGEST.get(d.to_real() if d.is_complex else d, _INFINITY) or abs(value) == _INFINITY
     if not inside:
         raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: {value}")
 
 
 _LIMITS = {d: (int_type(np.iinfo(d.numpy).min), int_type(np.iinfo(d.numpy).max)) for d in ALL if d.category == INTEGER}
-_LARGEST, _INFINITY = 3.4028234663852886e38, float_type("inf")
+_LARGEST = {float16: 65504.0, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38}
+_INFINITY = float_type("inf")
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------

@@ -1114,8 +1114,8 @@ def wrap_dim(dim: int, ndim: int) -> int:
             given, dim = dim, as_index(dim)
         except TypeError:
             raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}") from None
-        if isinstance(given, bool):
-            raise TypeError("argument 'dim' must be int, not bool")
+        if isinstance(given, bool) or isinstance(given, Tensor) and given.dtype.category == dtypes.BOOL:
+            raise TypeError(f"argument 'dim' must be int, not {'Tensor of ' * isinstance(given, Tensor)}bool")
     if not -span <= dim < span:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
     return dim + span if dim < 0 else dim

@@ -17,7 +17,7 @@ import numpy as np
 
 from flambeau_kernels import hot_calls
 
-from .. import _aten, _inference, _state
+from .. import _inference, _state
 from .._arrays import ndarray
 from .._kinds import NoStrides, lacks_kernel
 from .._warn import warn_once
@@ -60,7 +60,7 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
 
     Where a text fell over an operand whose array is no memory, what answers for that array does.
     """
-    from ._refusal import refusal
+    from ._refusal import fell, integers_of_bools, refusal, types_of
 
     if _dispatch.overriding_classes(args):
         raise  # noqa: PLE0704  # from the class of an operand, which may have any reason
@@ -68,12 +68,26 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
         answer = _spec.elsewhere(op, args, target, inplace)
         if answer is not NotImplemented:
             return answer
-    found = refusal(op.public_name, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error, _aten.name_of(op))
+    found = None
+    if op.surface or fell(error):                     # what is wrong with arguments of ours is for the op to say that a program called
+        found = refusal(op.public_name, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error, types_of(op))
+    if found is None and isinstance(error, TypeError):
+        plain = integers_of_bools(args)
+        if plain is not None:
+            return _dispatch.interpret(op, plain, target, inplace)
     if found is None:
         raise  # noqa: PLE0704  # the caller handles one
     raise found from error
 
 
+def _refuse_types(op: Op, args: tuple[Any, ...]) -> None:
+    """Raise TypeError where one of `args`, which are not of the usual classes, is of a type that PyTorch does not take."""
+    from ._refusal import refuse_types
+
+    refuse_types(op, args)
+
+
+_scope["refuse_types"] = _refuse_types
 _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed,
               of_one_class=_dispatch.of_one_class, dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
@@ -143,7 +157,7 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     # Where a parameter has the function's name, as in `pad`, the op says which function it is.
     out = f"{'out' if with_out else None}, {None if name in op.params else name}"
     aged = ["warn_once(OP.deprecation)"] if op.deprecation else []
-    body = [*aged, *read_older(op, form, with_out), *read_names(op, form)]
+    body = [*aged, *read_older(op, form, with_out), *read_names(op, form), *_look_at_flags(op, args)]
     refuse = refuse_missing(op, form)
     body += _look_closer(op, f"return call(OP, {args}, {out})", f"return interpret(OP, {args})", refuse, with_out)
     answered = _answered(op, _is_tensor)
@@ -152,7 +166,7 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
         if any(name not in op.defaults for name in op.keyword_only):
             answered = [*refuse, *answered]
         answered = ["try:", *indented(answered), "except TypeError:", *indented(refuse), "    raise"]
-    body += [*answered, *refuse]
+    body += [*answered, *refuse, *_look_at_plain_arguments(op, args)]
     if isinstance(op, _spec.CompositeOp):
         # What is no Tensor may want a say too; of a composition, before it is taken apart.
         strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in _operands(op))
@@ -232,6 +246,30 @@ def _lists(op: Op) -> tuple[str, ...]:
 _IN_FORCE = "(calls := local.calls).interpreters or calls.modes"
 # Whether interpreters have a say in OP. An only one that has declined OP has none, as autocast in what it never casts for.
 _HAVE_A_SAY = "(stack := calls.interpreters) and (len(stack) > 1 or OP not in stack[0].declines)"
+
+
+def _look_at_flags(op: Op, args: str) -> list[str]:
+    """Lines that refuse what is neither True nor False for a flag: it would be taken for one of them wherever it is read."""
+    tests = []
+    for name in op.params if op.surface else ():
+        default = op.defaults.get(name)
+        if default is False or default is True:
+            tests.append(f"{name} is not {default} and {name} is not {not default}")
+    return [f"if {' or '.join(tests)}:", f"    refuse_types(OP, {args})"] if tests else []
+
+
+def _look_at_plain_arguments(op: Op, args: str) -> list[str]:
+    """Lines that refuse arguments of types that PyTorch does not take, of those with a default that are not of its class."""
+    if isinstance(op, ElementwiseOp) or not op.surface:
+        return []                                     # which look at all their arguments, and whose callers are ours
+    tests = []
+    for name in op.params:
+        kind = type(op.defaults.get(name))
+        if kind is float:                             # of None ops say what to give instead
+            tests.append(f"{name}.__class__ not in NUMBERS and {name} is not None")
+        elif kind is int or kind is str:
+            tests.append(f"{name}.__class__ is not {kind.__name__}")
+    return [f"if {' or '.join(tests)}:", f"    refuse_types(OP, {args})"] if tests else []
 
 
 def _interpreted(op: Op) -> str:
@@ -409,9 +447,11 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
     body = [
         *read_older(op, form, in_place=True),
         *read_names(op, form),
+        *_look_at_flags(op, given),
         *_look_closer(op, f"return call_inplace(OP, {given}, {op.name}_)", interpreted, refuse),
         *_fast_inplace(op, _is_tensor),
         *refuse,
+        *_look_at_plain_arguments(op, given),
         "try:", f"    return run({args})",
         "except (TypeError, AttributeError):", f"    return asked(OP, {given}, {op.params[0]}, {op.name}_)",
     ]  # fmt: skip

@@ -13,16 +13,17 @@ import numpy as np
 
 from .. import dtypes
 from .._symbolic import SymBool, SymFloat, SymInt
-from ..dtypes import COMPLEX, FLOATING, dtype, from_numpy_dtype
+from ..dtypes import BOOL, COMPLEX, FLOATING, dtype, from_numpy_dtype
 from ..tensor import Tensor
 
 NUMBERS = (int, float, complex, bool, np.number, np.bool_, SymInt, SymFloat, SymBool)
 Rule = Callable[..., tuple[dtype, dtype]]
+_LARGEST_OF_INT64 = (1 << 63) - 1
 
 
 def result_type(args: Any) -> dtype:
     """The common dtype: tensors with dimensions first, then 0-d tensors, then numbers, by kind."""
-    dimmed = zero = number = None
+    dimmed = zero = number = beyond = None
     for x in args:
         if isinstance(x, Tensor):
             d = from_numpy_dtype(x._array.dtype)
@@ -32,8 +33,13 @@ def result_type(args: Any) -> dtype:
                 zero = d if zero is None else dtypes.promote_types(zero, d)
         elif x is not None:
             d = dtypes.of_number(x)
+            if x.__class__ is int and x > _LARGEST_OF_INT64:
+                beyond = dtypes.uint64                # alone holds it
             number = d if number is None else dtypes.promote_types(number, d)
-    return _combine(_combine(dimmed, zero), number) or dtypes.get_default_dtype()
+    higher = _combine(dimmed, zero)
+    if beyond is not None and higher is not None and higher.category == BOOL:
+        return dtypes.promote_types(higher, beyond)   # which raises
+    return _combine(higher, number) or dtypes.get_default_dtype()
 
 
 def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:

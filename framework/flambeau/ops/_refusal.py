@@ -24,15 +24,15 @@ from .._arrays import ndarray
 from .._symbolic import SymBool, SymFloat, SymInt
 from ..autograd import tape
 from ..devices import device
-from ..dtypes import dtype
+from ..dtypes import BOOL, INTEGER, dtype
 from ..tensor import Tensor
-from ._spec import describe
+from ._spec import ElementwiseOp, describe
 
-__all__ = ["fell", "refusal", "refusing"]
+__all__ = ["fell", "integers_of_bools", "refusal", "refuse_types", "refusing", "types_of"]
 
 
 def refusal(
-    name: str, params: Any, args: Any, defaults: Any, numbers: bool, error: Exception, operator: str | None = None
+    name: str, params: Any, args: Any, defaults: Any, numbers: bool, error: Exception, types: dict[str, tuple[Any, ...]]
 ) -> Exception | None:
     """What to raise in place of `error`, which a call ended in; None if it says best what is wrong.
 
@@ -41,15 +41,14 @@ def refusal(
         params, args: names of its parameters, and what it was given for them, in order.
         defaults: of parameters that have one.
         numbers: whether numbers may stand for its tensors.
-        operator: the operator of `torch.ops.aten` that it is, if any: its schemas have the types of parameters.
+        types: of its parameters, see `types_of`.
     """
-    types = {} if operator is None else _types(operator)
     if not fell(error):
         # Which exception a number is answered with that is too large depends on the parameter of the op that a program called.
         if isinstance(error, OverflowError):
             return _beyond(name, params, args, types)
-        # A size or a dimension of another type may have been read as an integer, and then not fit the tensor.
-        return None if isinstance(error, TypeError) else _no_integers(name, params, args, defaults, types)
+        # An argument of another type may have been read as a size, a dimension or a flag, and then not fit the tensor.
+        return None if isinstance(error, TypeError) else of_another_type(name, params, args, defaults, types, numbers)
     given = list(enumerate(zip(params, args, strict=False)))
     for at, (param, value) in given:
         default = defaults.get(param)
@@ -134,41 +133,96 @@ def _lacking(value: Any, error: Exception) -> str | None:
 
 
 @functools.cache
-def _types(operator: str) -> dict[str, tuple[Any, ...]]:
-    """Parameter -> the types that it has in the overloads of `operator`."""
+def _types_of(operator: str, params: tuple[str, ...], flags: tuple[str, ...] = ()) -> dict[str, tuple[Any, ...]]:
+    """Parameter -> the types that it has in the overloads of `operator`: of that name.
+
+    What has another name in a schema is found by its place: the first, which is ``self`` in most, flags, and what comes after others
+    that have the same names.
+    """
     from .. import _aten
 
     found: dict[str, list[Any]] = {}
     for overload, text in _aten.index().get(operator, {}).items():
         if len(text) > 1:
-            for argument in _aten.schema(operator, overload).arguments:
+            arguments = _aten.schema(operator, overload).arguments
+            names = tuple(argument.name for argument in arguments)
+            for at, argument in enumerate(arguments):
                 found.setdefault(argument.name, []).append(argument.type)
+                param = params[at] if at < len(params) else argument.name
+                in_place = at == 0 or argument.type.kind == "bool" and param in flags or names[1:at] == params[1:at]
+                if in_place and not argument.kwarg_only and param not in names:
+                    found.setdefault(param, []).append(argument.type)
     return {param: tuple(dict.fromkeys(types)) for param, types in found.items()}
 
 
 def _of_other_types(types: tuple[Any, ...], value: Any, default: Any, numbers: bool) -> str | None:
     """What the argument `value` must be, where it is of none of its parameter's `types` in schemas; None if it may be right."""
     # Text stands for numbers in schemas, and a default of a public function for another one's.
-    if not types or value is default or isinstance(default, str) or any(_is_of(t, value, numbers) for t in types):
+    is_text = isinstance(default, str) and not any(_kind(t) == "str" for t in types)
+    if not types or value is default or is_text or any(_is_of(t, value, numbers) for t in types):
         return None
+    if not isinstance(value, Tensor) and hasattr(type(value), "__torch_function__"):
+        return None                                   # PyTorch takes whatever overrides functions for any argument
     return f"{' or '.join(dict.fromkeys(map(_said, types)))}, not {type(value).__name__}"
 
 
-def _no_integers(name: str, params: Any, args: Any, defaults: Any, types: dict[str, tuple[Any, ...]]) -> Exception | None:
-    """What to say of the first argument that schemas call integers, and that is a bool, a dict, a Tensor of others or no 64-bit one."""
+def of_another_type(
+    name: str, params: Any, args: Any, defaults: Any, types: dict[str, tuple[Any, ...]], numbers: bool
+) -> Exception | None:
+    """What to say of the first argument that is of none of the types that schemas have for its parameter, or is no 64-bit integer."""
     for at, (param, value) in enumerate(zip(params, args, strict=False)):
-        wanted = [t.inner[0] if t.kind == "Optional" else t for t in types.get(param, ())]
-        kinds = {t.inner[0].kind if t.kind == "List" else t.kind for t in wanted}
-        if not kinds or not kinds <= {"int", "SymInt"} or value is defaults.get(param):
-            continue
-        found = _beyond(name, (param,), (value,), types)
-        if found is not None:
-            return found
-        alone = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
-        if isinstance(alone, (bool, dict)) or isinstance(alone, Tensor) and not _is_integer(alone):
-            said = " or ".join(dict.fromkeys(map(_said, wanted)))
-            return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {said}, not {type(alone).__name__}")
+        wanted = types.get(param, ())
+        if not wanted or value is defaults.get(param) or at == 0 and _kind(wanted[0]) == "str":
+            continue                                  # `einsum` has operands in two orders
+        if all(_kind(t) in ("int", "SymInt") for t in wanted):
+            found = _beyond(name, (param,), (value,), types)
+            if found is not None:
+                return found
+        words = _of_other_types(wanted, value, defaults.get(param), numbers)
+        if words is not None:
+            return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {words}")
     return None
+
+
+def types_of(op: Any) -> dict[str, tuple[Any, ...]]:
+    """Parameter -> the types that it has in the schemas of the operator that `op` is."""
+    from .. import _aten
+
+    # Functions of layers have parameters that the operators they come to have not.
+    operator = op.name if op.namespace == "nn.functional" and op.name in _aten.index() else _aten.name_of(op)
+    if operator is None or not op.surface:
+        return {} if operator is None else _types_of(operator, ())
+    return _types_of(operator, op.params, tuple([n for n in op.params if isinstance(op.defaults.get(n), bool)]))
+
+
+def integers_of_bools(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """`args` with integers for bools in lists that begin with an integer: by the first PyTorch tells lists of integers, and takes them.
+
+    Returns: None if there are none.
+    """
+    made = [[int(x) if isinstance(x, bool) else x for x in a] if _has_bools(a) else a for a in args]
+    return tuple(made) if any(map(_has_bools, args)) else None
+
+
+def _has_bools(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) > 1 and _is_integer(value[0]) and any(isinstance(x, bool) for x in value)
+
+
+def refuse_types(op: Any, args: Any) -> None:
+    """Raise what PyTorch does if one of `args` is of none of the types that the operator's schemas have for its parameter.
+
+    Entry points ask so where an argument is not of the class that is usual for it.
+    """
+    found = of_another_type(op.public_name, op.params, args, op.defaults, types_of(op), isinstance(op, ElementwiseOp))
+    if found is not None:
+        raise found
+
+
+def _kind(wanted: Any) -> str:
+    """What a type is of, be it optional or a list."""
+    while wanted.inner:
+        wanted = wanted.inner[0]
+    return str(wanted.kind)
 
 
 def _is_of(wanted: Any, value: Any, numbers: bool) -> bool:
@@ -176,15 +230,20 @@ def _is_of(wanted: Any, value: Any, numbers: bool) -> bool:
     if wanted.kind == "Optional":
         return value is None or _is_of(wanted.inner[0], value, numbers)
     if wanted.kind == "List":
-        if isinstance(value, (list, tuple)):
-            return all(_is_of(wanted.inner[0], x, numbers) for x in value)
-        return wanted.inner[0].kind != "Tensor" and _is_of(wanted.inner[0], value, numbers) or isinstance(value, Tensor)
+        inner = wanted.inner[0]
+        if not isinstance(value, (list, tuple)):
+            if isinstance(value, Tensor) and value.numel() == 1 and value.dtype.category == BOOL:
+                return wanted.size is not None        # which PyTorch takes for several, but not for one integer
+            return wanted.size is not None and inner.kind != "Tensor" and _is_of(inner, value, numbers)
+        if inner.kind in ("int", "SymInt"):           # PyTorch tells by the first whether it is a list of integers
+            return all(_is_integer(x) or i > 0 and isinstance(x, (bool, np.bool_)) for i, x in enumerate(value))
+        return all(_is_of(inner, x, numbers) for x in value)
     if wanted.kind == "Tensor":
         return isinstance(value, Tensor) or numbers and isinstance(value, _NUMBERS)
     if wanted.kind in ("int", "SymInt"):
         return _is_integer(value)
     if wanted.kind == "bool":
-        return isinstance(value, (bool, np.bool_, SymBool))
+        return isinstance(value, (bool, SymBool))
     if wanted.kind == "str":
         return isinstance(value, str)
     if wanted.kind in ("float", "Scalar", "number", "complex"):
@@ -259,7 +318,7 @@ def _unlikely(param: str, value: Any, default: Any) -> str | None:
 
 def _is_integer(value: Any) -> bool:
     if isinstance(value, Tensor):
-        return value.numel() == 1 and not value.is_floating_point() and not value.is_complex()
+        return value.numel() == 1 and value.dtype.category == INTEGER
     return isinstance(value, _INTEGERS) and not isinstance(value, bool)
 
 
@@ -297,7 +356,7 @@ def _beyond(name: str, params: Any, args: Any, types: dict[str, tuple[Any, ...]]
         number: Any = value
         if _is_beyond(number):
             kinds = {t.inner[0].kind if t.kind == "Optional" else t.kind for t in types.get(param, ())}
-            is_scalar = "Scalar" in kinds if kinds else param in _SCALARS
+            is_scalar = "Scalar" in kinds if kinds - {"Tensor"} else param in _SCALARS
             if kinds == {"float"} or is_scalar and _MOST < number < 1 << 64:
                 return RuntimeError(f"{name}: value cannot be converted to type int64_t without overflow: '{param}' is {number}")
             if is_scalar:
@@ -349,4 +408,4 @@ def _refusal_of_function(fn: Any, args: Any, kwargs: Any, error: Exception) -> E
     # Functions that others go on to have no defaults of their own, and None is what they pass on.
     defaults = {p.name: None if p.default is p.empty else p.default for p in signature.parameters.values()}
     name = fn.__name__.strip("_")
-    return refusal(name, given.arguments, tuple(given.arguments.values()), defaults, False, error, name)
+    return refusal(name, given.arguments, tuple(given.arguments.values()), defaults, False, error, _types_of(name, tuple(given.arguments)))

@@ -64,7 +64,7 @@ LARGEST = (1 << 63) - 1                              # integer of 64 bits
 
 def _as_int(op: str, name: str, value: Any) -> int:
     try:
-        if not isinstance(value, bool):
+        if not isinstance(value, bool) and not (isinstance(value, Tensor) and value._array.dtype.kind == "b"):
             return as_index(value)
     except TypeError:
         pass                                          # the checks below raise an error that names the op

@@ -83,7 +83,9 @@ class ViewOp(PrimitiveOp):
         first, *rest = self.params
         arguments = "".join(f", {name}" for name in rest)
         made = f"kernel({first}._array{arguments})"
-        plain = f" and {self.may_be_tensor}.__class__ is int" if self.may_be_tensor else ""
+        # numpy takes a bool for a dimension; `run` says what is wrong with one.
+        numbers = dict.fromkeys((self.may_be_tensor, *(n for n in rest if self.defaults.get(n).__class__ is int)))
+        plain = "".join(f" and {name}.__class__ is int" for name in numbers if name)
         return [f"if {is_tensor(first)}{plain}:", f"    return of({first}, {made}, ({''.join(f'{name}, ' for name in rest)}))"]
 
     def ways(self, asked: Any) -> list[Any]:

@@ -62,7 +62,9 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
         size = tuple(size)
     for n in size:
         if n.__class__ is not int:
-            size = tuple(_index(n) for n in size)
+            if size[0].__class__ is bool or isinstance(size[0], np.bool_):  # by the first PyTorch tells whether these are sizes
+                raise TypeError(f"argument 'size' must be tuple of ints, but found element of type bool at pos 0: {size}")
+            size = tuple([_index(n) for n in size])
             break
     total = 1
     for n in size:
@@ -79,8 +81,6 @@ def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
 def _index(n: Any) -> int:
     from operator import index
 
-    if isinstance(n, bool):
-        raise TypeError(f"argument 'size' must be tuple of ints, not bool: {n}")
     if n.__class__ is SymInt:
         return n
     try:
@@ -133,12 +133,18 @@ def finish(array: Any, requires_grad: bool, place: Any, pin_memory: bool = False
             from ...cuda import to_device
 
             array = to_device(array, place)
-    if pin_memory is not False and pin_memory is not None:
-        need_bools("empty", pin_memory=pin_memory)
-    if pin_memory:
-        raise RuntimeError("pin_memory: cannot pin memory, no CUDA device is available")
+    if pin_memory is not False:
+        refuse_pinning("empty", pin_memory)
     made = wrap(array)
     return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
+
+
+def refuse_pinning(name: str, pin_memory: Any) -> None:
+    """Raise what PyTorch does for a `pin_memory` that is not False, where there is no device to pin memory for; None is False."""
+    if pin_memory is not None:
+        need_bools(name, pin_memory=pin_memory)
+        if pin_memory:
+            raise RuntimeError(f"{name}: pin_memory=True requires a CUDA or other accelerator backend, and no device is available")
 
 
 def made_at(place: Any, shape: tuple[int, ...], d: np.dtype, make: Any, requires_grad: bool = False, out: Any = None) -> Tensor:
@@ -165,16 +171,20 @@ def _quickly(make: Any, sizes: tuple[Any, ...], d: Any, otherwise: Any = None) -
     try:
         plain = d.numpy if d is not None else otherwise or dtypes._default.numpy
         shape = sizes if len(sizes) != 1 else sizes[0]
-        return hot_calls.over(make(shape, plain)) if shape.__class__ in _SHAPES else None
+        if shape.__class__ not in SHAPES or shape.__class__ is not int and len(shape) and shape[0].__class__ is bool:
+            return None
+        return hot_calls.over(make(shape, plain))
     except (TypeError, ValueError, AttributeError, MemoryError):
         return None                                   # the fallback raises the error
 
 
-_SHAPES = frozenset((int, tuple, list, devices.Size))  # numpy takes other sequences too
+SHAPES = frozenset((int, tuple, list, devices.Size))  # numpy takes other sequences too
 
 
 def _check_layout(layout: Any) -> None:
     if layout is not None and layout is not devices.strided:
+        if not isinstance(layout, devices.layout):
+            raise TypeError(f"argument 'layout' must be torch.layout, not {type(layout).__name__}")
         raise NotImplementedError(f"creation with layout={layout} is not built yet; make a strided tensor and convert it")
 
 
@@ -225,6 +235,8 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if pin_memory is not False:
+        refuse_pinning("empty", pin_memory)
     if IN_FORCE and interpreted():
         given = {
             "size": _sizes(sizes, size), "out": out, "dtype": dtype,
@@ -264,6 +276,8 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if pin_memory is not False:
+        refuse_pinning("zeros", pin_memory)
     if IN_FORCE and interpreted():
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("zeros", given, requires_grad)) is not None:
@@ -295,6 +309,8 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     Args:
         sizes, size: the shape, as several ints or one sequence.
     """
+    if pin_memory is not False:
+        refuse_pinning("ones", pin_memory)
     if IN_FORCE and interpreted():
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("ones", given, requires_grad)) is not None:
@@ -317,6 +333,8 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
 
     A bool gives bool, an int int64, a float the default dtype, a complex number the complex of it.
     """
+    if pin_memory is not False:
+        refuse_pinning("full", pin_memory)
     if IN_FORCE and interpreted():
         given = {
             "size": size, "fill_value": fill_value, "out": out,
@@ -343,7 +361,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     if out is not None:
         return out_of_shape("full", out, shape, asked, device).fill_(value)
     _check_layout(layout)
-    return _allocate(lambda s, d: kernel.filled(s, d, _as(value, d)), shape, dtype.numpy, _place(device), requires_grad)
+    return _allocate(lambda s, d: kernel.filled(s, d, _as(value, d, math.prod(s))), shape, dtype.numpy, _place(device), requires_grad)
 
 
 _HALF_RANGE = 1 << 62
@@ -393,13 +411,18 @@ def _fill_number(name: str, value: Any) -> Any:
     return value
 
 
-def _as(value: Any, d: np.dtype) -> Any:
-    """`value` as a scalar of `d`; negative integers wrap for unsigned types. Raises: RuntimeError if it does not fit."""
+def _as(value: Any, d: np.dtype, count: int = 0) -> Any:
+    """`value` as a scalar of `d`; negative integers wrap for unsigned types. Raises: RuntimeError if it does not fit.
+
+    Args:
+        count: of the elements that it is for. A single one of a half type becomes infinite, as in PyTorch.
+    """
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise OverflowError(f"int too big to convert: integers are from -2**63 to 2**64 - 1, got {value}")
     if not isinstance(value, NUMBERS):
         raise TypeError(f"fill_value must be Number, not {type(value).__name__}")
-    dtypes.check_number(value, from_numpy_dtype(d))
+    if count != 1 or d.itemsize != 2 or d.kind in "iu" or isinstance(value, (complex, np.complexfloating)):
+        dtypes.check_number(value, from_numpy_dtype(d))
     if d.kind == "u" and isinstance(value, (int, np.integer)):
         return int(value) & ((1 << d.itemsize * 8) - 1)
     if isinstance(value, (complex, np.complexfloating)) and d.kind not in "cb" and d.name != "complex32":
@@ -412,6 +435,8 @@ def _like(make: Any) -> Any:
     def like(input: Any = ..., _: Any = ..., dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
              memory_format: Any = devices.preserve_format, pin_memory: bool = False, x: Any = None, a: Any = None,
              x1: Any = None) -> Tensor:  # fmt: skip
+        if pin_memory is not False:
+            refuse_pinning(like.__name__, pin_memory)
         if _ is not ... or x is not None or a is not None or x1 is not None or input is ...:
             input = input_of(like.__name__, input, {"x": x, "a": a, "x1": x1}, _)
         if IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
@@ -512,6 +537,8 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
               requires_grad: bool = False, memory_format: Any = devices.preserve_format, pin_memory: bool = False,
               **named: Any) -> Tensor:  # fmt: skip
     """A tensor shaped like `input` filled with `fill_value`."""
+    if pin_memory is not False:
+        refuse_pinning("full_like", pin_memory)
     if named or fill_value is ...:
         input = input_of("full_like", input, named)
         if fill_value is ...:
@@ -579,6 +606,8 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
                   requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Uninitialised memory seen with the given size and stride."""
+    if pin_memory is not False:
+        refuse_pinning("empty_strided", pin_memory)
     if IN_FORCE and interpreted():
         given = {"size": size, "stride": stride, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("empty_strided", given, requires_grad)) is not None:
@@ -1127,7 +1156,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         return self.copy_(value.expand(self._array.shape))  # so that it may be an element of `self`
     if _written_directly(self):
-        kernel.refill(self._array, _as(value, self._array.dtype))
+        kernel.refill(self._array, _as(value, self._array.dtype, self._array.size))
         bump(self)
         return self
     kind = self.dtype.numpy
@@ -1135,7 +1164,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     for d, (n, step) in enumerate(zip(self._array.shape, self._array.strides, strict=True)):
         if step == 0 and n > 1:
             once = once.narrow(d, 0, 1)
-    once.copy_(wrap(MetaArray((), kind)) if self._lacks_values else wrap(np.full((), _as(value, kind), kind)))
+    once.copy_(wrap(MetaArray((), kind)) if self._lacks_values else wrap(np.full((), _as(value, kind, once._array.size), kind)))
     return self
 
 

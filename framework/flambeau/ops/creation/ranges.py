@@ -24,7 +24,7 @@ from ...tensor import Tensor
 from .. import _dispatch
 from .._refusal import refusing
 from .._spec import need_int, out_of_shape
-from .create import _check_layout, _dtype, _place, made_at, on_host
+from .create import _check_layout, _dtype, _place, made_at, on_host, refuse_pinning
 
 INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
 _state.share(globals(), "INTERPRETED")  # keeps them as they are there
@@ -42,6 +42,8 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     >>> fb.arange(1, 2, 0.5)
     tensor([1.0000, 1.5000])
     """
+    if pin_memory is not False:
+        refuse_pinning("arange", pin_memory)
     if INTERPRETED and interpreted():
         given = {"out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         given |= {"end": start} if end is None else {"start": start, "end": end, "step": None if step == 1 and out is None else step}
@@ -193,6 +195,10 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """`steps` values evenly spaced from `start` to `end`, both included."""
+    if pin_memory is not False:
+        refuse_pinning("linspace", pin_memory)
+    if layout is not None:
+        _check_layout(layout)
     if INTERPRETED and interpreted():
         given = {"start": start, "end": end, "steps": steps, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("linspace", given, requires_grad)) is not None:
@@ -378,6 +384,10 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """An ``(n, m)`` matrix with ones on the diagonal."""
+    if pin_memory is not False:
+        refuse_pinning("eye", pin_memory)
+    if layout is not None:
+        _check_layout(layout)
     if INTERPRETED and interpreted():
         given = {"n": n, "m": m, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("eye", given, requires_grad)) is not None:

@@ -16,6 +16,7 @@ from .._batching import run, scaled
 from .._spec import CHANNELS, EXACTLY, FUNCTION, OPS, OUT, InRows, composite, describe, primitive
 from .._spec.memory import in_memory_order
 from .._spec.plans import Plan
+from .._spec.shapes import need_int, need_sizes
 
 Moments = Any  # flambeau_kernels.cpu.norm.Moments
 
@@ -88,11 +89,7 @@ def _wide(x: Tensor) -> Tensor:
 
 def _trailing(op: str, input: Any, normalized_shape: Any, **parameters: Any) -> tuple[int, ...]:
     """`normalized_shape` as a tuple. Raises: RuntimeError unless input ends in it and parameters have it."""
-    shape = (
-        (int(normalized_shape),)
-        if isinstance(normalized_shape, int)
-        else tuple(int(n) for n in normalized_shape)
-    )
+    shape = need_sizes(op, "normalized_shape", normalized_shape)
     if not shape:
         raise RuntimeError(
             f"{op}: Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
@@ -487,8 +484,7 @@ def _rms_of_other(input: Tensor, normalized_shape: Any, weight: Tensor | None, e
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """Divide each element of ``(N, C, *)`` by a power of the mean square over neighbouring channels.
 
-    ``input / (k + alpha * mean) ** beta``, the mean of squares over `size` channels around each; channels
-    beyond the ends
+    ``input / (k + alpha * mean) ** beta``, the mean of squares over `size` channels around each; channels beyond the ends
     count as 0.
 
     Args:
@@ -504,6 +500,7 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
         )
     if input.numel() == 0:
         return input
+    size = need_int("local_response_norm", "size", size)
     from .padding import pad_constant
     from .pool import running_mean
 

@@ -175,8 +175,12 @@ def _has_zero(x: Tensor) -> bool:
 
 @looks_at("integers")
 def check_integer_divisor(op: Any, input: Any, other: Any) -> None:
-    if result_type((input, other)).category < 2:
-        zero = not other if not isinstance(other, Tensor) else other.is_cpu and _has_zero(other)
+    d = result_type((input, other))
+    if d.category < 2:
+        if isinstance(other, Tensor):
+            zero = other.is_cpu and _has_zero(other)
+        else:                                         # a larger integer than the dtype holds loses its upper bits
+            zero = not other & ((1 << 8 * d.itemsize) - 1) if isinstance(other, int) else not other
         if zero:
             raise RuntimeError(f"{op.name}: ZeroDivisionError: integer division by zero in 'other'")
 

@@ -36,6 +36,7 @@ from .._spec import (
     refuse_other_dtype_out,
 )
 from ..creation.create import (
+    SHAPES,
     _check_layout,
     _dtype,
     _place,
@@ -44,6 +45,7 @@ from ..creation.create import (
     like_tensor,
     made_or_refused,
     refuse_names,
+    refuse_pinning,
 )
 
 INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
@@ -384,7 +386,10 @@ def _in_short(draw: Any, sizes: tuple[Any, ...], d: Any, generator: Any, require
         plain = dtypes._default.numpy if d is None else d.numpy
         if plain is not FLOAT32 and plain is not FLOAT64:
             return None
-        array = np.empty(sizes if len(sizes) != 1 else sizes[0], plain)
+        shape = sizes if len(sizes) != 1 else sizes[0]
+        if shape.__class__ not in SHAPES or shape.__class__ is not int and len(shape) and shape[0].__class__ is bool:
+            return None
+        array = np.empty(shape, plain)
     except (TypeError, ValueError, AttributeError, MemoryError):
         return None
     draw(_stream(generator), array)
@@ -470,6 +475,8 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     >>> fb.randint(5, 6, (3,))
     tensor([5, 5, 5])
     """
+    if pin_memory is not False:
+        refuse_pinning("randint", pin_memory)
     plainly = generator is layout is out is device is dtype is None and pin_memory is False and not (named or requires_grad or PLACED)
     if plainly and not (INTERPRETED and interpreted()):
         made = _integers_in_short(args)
@@ -534,6 +541,10 @@ _SINGLE = np.empty(0, FLOAT32)
 def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """The integers from 0 to ``n - 1`` in random order."""
+    if pin_memory is not False:
+        refuse_pinning("randperm", pin_memory)
+    if layout is not None:
+        _check_layout(layout)
     if INTERPRETED and interpreted():
         given = {"n": n, "generator": generator, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("randperm", given, requires_grad)) is not None:
@@ -566,6 +577,8 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
     def like(input: Any = ..., *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
              memory_format: Any = devices.preserve_format, pin_memory: bool = False, generator: Any = None,
              **named: Any) -> Tensor:  # fmt: skip
+        if pin_memory is not False:
+            refuse_pinning(like.__name__, pin_memory)
         if named or input is ...:
             input = input_of(name, input, named)
         if INTERPRETED and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
@@ -599,6 +612,8 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
                  requires_grad: bool = False, memory_format: Any = devices.preserve_format, pin_memory: bool = False,
                  generator: Any = None, **named: Any) -> Tensor:  # fmt: skip
     """Integers evenly spread over ``[low, high)`` (or ``[0, low)``), shaped like `input`."""
+    if pin_memory is not False:
+        refuse_pinning("randint_like", pin_memory)
     if named or input is ...:
         input = input_of("randint_like", input, named)
     if high is None:

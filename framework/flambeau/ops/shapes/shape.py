@@ -376,11 +376,11 @@ def permute(input, dims):
 def _permute(a, dims):
     if a.__class__ is ndarray:
         try:
-            if dims in _orders:                       # numpy would take 2**32 for 0
+            if dims in _orders and (not dims or dims[0].__class__ is int):  # numpy would take 2**32 for 0, and True for 1
                 return a.transpose(dims)
         except (ValueError, TypeError):  # the checks below raise an error that names the op
             pass
-    order = [wrap_dim(as_index(d), a.ndim) for d in (dims if isinstance(dims, (tuple, list)) else (dims,))]
+    order = [wrap_dim(d if i == 0 else as_index(d), a.ndim) for i, d in enumerate(dims if isinstance(dims, (tuple, list)) else (dims,))]
     if len(order) != a.ndim:
         raise RuntimeError(
             "permute: number of dimensions in the tensor input does not match the length of the desired ordering of dimensions "
