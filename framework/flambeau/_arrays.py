@@ -173,9 +173,9 @@ def bytes_of(root: Any) -> Any:
     if type(root) is MetaArray:
         return root
     if type(root) is not ndarray and not isinstance(root, ndarray):
-        from .cuda.arrays import whole_memory
+        from .cuda.arrays import memory_of
 
-        return whole_memory(root)
+        return memory_of(root)
     if root.ndim == 1 and root.dtype == np.uint8 and root.strides == (1,):
         return root
     if root.size == 0:

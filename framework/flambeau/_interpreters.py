@@ -32,7 +32,7 @@ class Interpreter:
     notes_events = False  # whether it is told of backwards and steps of optimizers, through `run_event`
     answers_wrapped = False  # whether, save for ops that draw random numbers, it answers for operands of a class of its own alone
     is_transparent = False  # whether operations give just what they do without it: code may go the way it goes then, once it has settled
-    runs_whole = False  # whether it runs compositions itself, and so is not asked for those that one inside it wants taken apart
+    runs_compositions = False  # whether it runs compositions itself, and so is not asked for those that one inside it wants taken apart
     sees_makers = False  # whether it is asked by functions that make tensors, or fill them with numbers, through `run_maker`
 
     # ``fn(op, args)``: the result of a usual call, or None having done nothing. It is asked before `run`, while all are in force still.

@@ -113,7 +113,7 @@ def _float_format(values: np.ndarray, options: PrintOptions) -> _Format:
     # Zeros and non-finite values fit any notation, so they have no say; nor do they widen the column.
     deciding = values[np.isfinite(values) & (values != 0)].ravel()
     if not deciding.size:
-        return _Format(_whole_number, 1)
+        return _Format(_integral, 1)
     write = _number_writer(deciding, options)
     return _Format(write, max(len(write(v)) for v in deciding.tolist()))
 
@@ -121,16 +121,16 @@ def _float_format(values: np.ndarray, options: PrintOptions) -> _Format:
 def _number_writer(deciding: np.ndarray, options: PrintOptions) -> Callable[[float], str]:
     magnitude = np.abs(deciding)
     low, high = magnitude.min(), magnitude.max()
-    whole = bool((deciding == np.ceil(deciding)).all())
+    is_integral = bool((deciding == np.ceil(deciding)).all())
     scientific = options.sci_mode
     if scientific is None:
-        scientific = high / low > 1000 or high > 1e8 or (not whole and low < 1e-4)
+        scientific = high / low > 1000 or high > 1e8 or (not is_integral and low < 1e-4)
     if scientific:
         return f"{{:.{options.precision}e}}".format
-    return _whole_number if whole else f"{{:.{options.precision}f}}".format
+    return _integral if is_integral else f"{{:.{options.precision}f}}".format
 
 
-def _whole_number(value: float) -> str:
+def _integral(value: float) -> str:
     """`3.` for 3.0: the point says that the tensor is not an integer one."""
     return f"{value:.0f}." if math.isfinite(value) else f"{value:.0f}"
 

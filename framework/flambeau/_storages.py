@@ -51,8 +51,8 @@ def bytes_of_storage(storage: Any) -> Any:
 def storage_kind(tensor: Any) -> Any:
     """The dtype under which the storage of `tensor` is written; None for bytes."""
     dtype = tensor.dtype
-    whole = storage_buffer(tensor).nbytes % dtype.itemsize == 0
-    return dtype if whole and dtype in STORAGE_NAMES else None
+    fits = storage_buffer(tensor).nbytes % dtype.itemsize == 0
+    return dtype if fits and dtype in STORAGE_NAMES else None
 
 
 class SavedStorage:
@@ -122,8 +122,8 @@ class LoadedStorage:
         """
         made = self._memory.taken.get((what, dtype))
         if made is None:
-            whole = self.tensor(dtype, 0, (self.base.numel() // dtype.itemsize,), (1,))
-            result = whole.conj().resolve_conj().clone() if what == "conj" else whole.neg()
+            values = self.tensor(dtype, 0, (self.base.numel() // dtype.itemsize,), (1,))
+            result = values.conj().resolve_conj().clone() if what == "conj" else values.neg()
             made = LoadedStorage(bytes_of_storage(result.untyped_storage()), self.kind)
             self._memory.taken[what, dtype] = made
         return made

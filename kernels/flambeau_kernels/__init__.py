@@ -307,7 +307,7 @@ def note_conversion(a: Any, made: Any) -> None:
     old, new = a.dtype, made.dtype
     if old.kind == "c" or new.kind == "c":
         return                                            # numpy says what becomes of parts, and of fractions in few bits
-    if new.kind in "iu" and old.kind not in "biu" and not (old in _REALS and new in _WHOLE and _cuts_as_kernels_do()):
+    if new.kind in "iu" and old.kind not in "biu" and not (old in _REALS and new in _INTEGERS and _cuts_as_kernels_do()):
         return
     if new.kind == "b" and old.kind == "V":
         return
@@ -338,7 +338,7 @@ STORE_COMPILED_FROM = 4096
 _SAME = Formula(lambda x: x, "store")
 _COPIED = {np.dtype(t) for t in (np.float32, np.float64, np.int8, np.uint8, np.int16, np.int32, np.int64)}
 _HALVES = {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
-_REALS, _WHOLE = {np.dtype(np.float32), np.dtype(np.float64)}, {np.dtype(np.int32), np.dtype(np.int64)}
+_REALS, _INTEGERS = {np.dtype(np.float32), np.dtype(np.float64)}, {np.dtype(np.int32), np.dtype(np.int64)}
 
 
 def _computed_for_copy(old: np.dtype, new: np.dtype) -> np.dtype | None:

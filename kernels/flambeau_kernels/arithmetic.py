@@ -28,8 +28,8 @@ class Arithmetic:
 
     def __call__(self, a: Any, b: Any) -> Any:
         """The result of two arrays as a new array, in the order of memory that numpy gives it."""
-        whole = a.flags.c_contiguous and b.flags.c_contiguous    # of others numpy lays out the result in its own way
-        made = self.formula.direct(a, b) if whole else None
+        are_contiguous = a.flags.c_contiguous and b.flags.c_contiguous    # of others numpy lays out the result in its own way
+        made = self.formula.direct(a, b) if are_contiguous else None
         if made is None:
             made = np.asarray(self.ufunc(a, b))
             self._learn(a, b, made)

@@ -77,9 +77,9 @@ def _pow(x: Any, y: Any) -> Any:
     negative = np.asarray(y) < 0
     if not negative.any():
         return np.power(x, y)
-    whole = np.power(x, np.where(negative, 0, y))
+    powers = np.power(x, np.where(negative, 0, y))
     inverse = np.where(x == 1, 1, np.where(x == -1, np.where(np.asarray(y) % 2 == 0, 1, -1), 0))
-    return np.where(negative, inverse, whole).astype(whole.dtype, copy=False)
+    return np.where(negative, inverse, powers).astype(powers.dtype, copy=False)
 
 
 def _complex_pow(x: Any, y: Any) -> Any:

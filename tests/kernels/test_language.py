@@ -15,7 +15,6 @@ import pytest
 
 from flambeau_kernels.engine import llvm, lower
 from flambeau_kernels.engine.language import (
-    apart,
     bitcast,
     brief,
     broadcast,
@@ -30,6 +29,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     multiply_add,
+    outlined,
     pointer,
     repeated,
     rolled,
@@ -392,22 +392,22 @@ def add_to_row(x, row, n, SIGN, more):
 
 
 @kernel
-def with_functions_apart(chunk, x, y, n):
+def with_functions_outlined(chunk, x, y, n):
     for row in rolled(range(0, 4, 2)):
-        apart(add_to_row)(x, row, n, 1.0, 10.0)
-        apart(add_to_row)(x, row + 1, n, -1.0, 10.0)
-    apart(add_to_row)(y, chunk, n, 1, 2)
+        outlined(add_to_row)(x, row, n, 1.0, 10.0)
+        outlined(add_to_row)(x, row + 1, n, -1.0, 10.0)
+    outlined(add_to_row)(y, chunk, n, 1, 2)
 
 
-def test_functions_apart_are_made_once_for_kinds_and_constants():
+def test_functions_outlined_are_made_once_for_kinds_and_constants():
     x, y = np.zeros((4, 3)), np.zeros((1, 3), np.int64)
 
-    text = lower.module_text(with_functions_apart.function, "f", {"x": "float64", "y": "int64", "n": int}, {}, False, True, 256)
-    with_functions_apart.run(1, x, y, 3)
+    text = lower.module_text(with_functions_outlined.function, "f", {"x": "float64", "y": "int64", "n": int}, {}, False, True, 256)
+    with_functions_outlined.run(1, x, y, 3)
 
     assert x.tolist() == [[10.0] * 3, [-10.0] * 3] * 2
     assert y.tolist() == [[2] * 3]
-    assert text.count("define internal void @apart") == 3
+    assert text.count("define internal void @outlined") == 3
 
 
 def squares(x):
@@ -416,13 +416,13 @@ def squares(x):
 
 
 @kernel
-def takes_a_result_from_apart(chunk, x):
-    apart(squares)(x)
+def takes_a_result_from_outlined(chunk, x):
+    outlined(squares)(x)
 
 
 def test_a_function_apart_has_no_result():
     with pytest.raises(TypeError, match="squares has a result"):
-        takes_a_result_from_apart.run(1, np.ones(1))
+        takes_a_result_from_outlined.run(1, np.ones(1))
 
 
 @kernel

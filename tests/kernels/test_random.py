@@ -758,7 +758,7 @@ def test_a_few_numbers_are_those_that_the_long_way_draws(name, dtype, monkeypatc
     for k, shape in enumerate([(3,), (4, 4), (1,), (10,), (), (0,), (1024,), (33, 31), (15,), (2, 5), (300,)] * 3):
         few = DRAWS[name](short, np.empty(shape, dtype))
         with monkeypatch.context() as patch:
-            patch.setattr(random_stream, "FEW", 0)
+            patch.setattr(random_stream, "MOST_AT_ONCE", 0)
             expected = DRAWS[name](long, np.empty(shape, dtype))
         np.testing.assert_array_equal(few, expected, err_msg=f"{k} {shape}")
         np.testing.assert_array_equal(short.get_state(), long.get_state())
@@ -770,7 +770,7 @@ def test_permutations_of_a_few_are_those_of_the_long_way(monkeypatch):
     for n in (0, 1, 2, 3, 10, 31, 32, 33, 700, 1024, 1025):
         few = random.randperm(short, n)
         with monkeypatch.context() as patch:
-            patch.setattr(random_stream, "FEW", 0)
+            patch.setattr(random_stream, "MOST_AT_ONCE", 0)
             expected = random.randperm(long, n)
         np.testing.assert_array_equal(few, expected)
         assert few.dtype == np.int64

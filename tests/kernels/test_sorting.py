@@ -165,7 +165,7 @@ def lines_of(kind, n, dtype):
 @pytest.mark.parametrize("kind", ["spread", "few", "sorted", "same", "crowds", "far"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32"])
 def test_the_place_of_a_rank_is_found_where_a_sample_tells_little(dtype, kind):
-    for n in (1, 15, ranks.FEW, ranks.FEW + 1, 1000, 5001):
+    for n in (1, 15, ranks.MOST_COUNTED, ranks.MOST_COUNTED + 1, 1000, 5001):
         a = lines_of(kind, n, dtype)
         order = np.argsort(a, kind="stable")
         for rank in {0, n // 3, n // 2, n - 1}:

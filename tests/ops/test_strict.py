@@ -21,7 +21,7 @@ except AssertionError as error:
 CASES = {
     "a plan that computes": ("gather", "OP.plan(broken)", "x.gather(0, places)"),
     "a plan that stores": ("index_add", "OP.plan(broken, stores=True)", "x.index_add_(0, fb.tensor([0]), fb.ones(1, 4))"),
-    "a plan of few elements": ("kron", "OP.plan(broken, tensors=('input', 'other'), few=64)", "fb.kron(x, x)"),
+    "a plan of few elements": ("kron", "OP.plan(broken, tensors=('input', 'other'), most_by_numpy=64)", "fb.kron(x, x)"),
     "a plan for each shape": ("gather", "OP.plan(broken, by='shape', tensors=('input', 'index'))", "x.gather(0, places)"),
     "what forwards": ("scatter_reduce", "OP.forwards(broken)", "x.scatter_reduce(0, places, x, 'sum')"),
 }

@@ -89,7 +89,7 @@ def _exported_functions(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     result = _functions._recorded(recorder, f, args, kwargs)
     parts, out_spec = pytree.tree_flatten(result)
     story = recorder.story
-    if not recorder.is_whole_story or any(isinstance(one, Event) for one in story):
+    if not recorder.is_full_story or any(isinstance(one, Event) for one in story):
         ended = recorder.breaks[0] if recorder.breaks else "what it does first, a write or random numbers,"
         raise exc.Unsupported(f"export: the function is not one graph: {ended} ended the first one; give aten_graph=True, which records it")
     segment: Any = story[0] if story else (None, [], [])

@@ -22,8 +22,8 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     if stop is None:
         start, stop = 0, start
     if (stop - start) * step < 0:
-        whole = all(isinstance(value, int) for value in (start, stop, step))
-        return fb.empty(0, dtype=dtype or (fb.int64 if whole else fb.get_default_dtype()), device=device)
+        are_integers = all(isinstance(value, int) for value in (start, stop, step))
+        return fb.empty(0, dtype=dtype or (fb.int64 if are_integers else fb.get_default_dtype()), device=device)
     return fb.arange(start, stop, step, dtype=dtype, device=device)
 
 

@@ -106,7 +106,7 @@ class ForwardLevel(Interpreter):
         calls.interpreters = outside = stack[:-1]
         try:
             result = _dispatch.interpret(op, tuple(primals)) if outside else op.enter(*primals)
-            found = apart(op.jvp(primals, tangents, result), tangents)
+            found = with_own_memory(op.jvp(primals, tangents, result), tangents)
         finally:
             calls.interpreters = stack
         return self._with_tangents(result, (found,))
@@ -126,7 +126,7 @@ class ForwardLevel(Interpreter):
         recording = _local.grad
         found = self.tangents_of_results(op, primals, tangents, result)
         if not viewed:
-            found = [apart(t, tangents) for t in found]
+            found = [with_own_memory(t, tangents) for t in found]
         _state.set_grad(recording)
         if inplace:
             return self._store(op, out, result, found)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
@@ -203,14 +203,14 @@ class ForwardLevel(Interpreter):
         if link is None or tangent is not None:
             return tangent if tangent is None or not shares_places(tangent) else None
         base = link[0]
-        whole = self.tangent_of(base)
-        if whole is None:
-            whole = zeros_like(base.detach())
-            self.set_tangent(base, whole)
-        if whole.stride() != base.stride():
-            whole, _ = Region.of(base, base).in_tensor(whole)
-            self.set_tangent(base, whole)
-        return Region.of(target, base).seen_in(whole, whole.storage_offset())
+        base_tangent = self.tangent_of(base)
+        if base_tangent is None:
+            base_tangent = zeros_like(base.detach())
+            self.set_tangent(base, base_tangent)
+        if base_tangent.stride() != base.stride():
+            base_tangent, _ = Region.of(base, base).in_tensor(base_tangent)
+            self.set_tangent(base, base_tangent)
+        return Region.of(target, base).seen_in(base_tangent, base_tangent.storage_offset())
 
     def tangents_of_results(self, op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
         """One tangent per result of `op`."""
@@ -246,7 +246,7 @@ def shares_places(x: Tensor) -> bool:
     return any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True))
 
 
-def apart(tangent: Any, given: Any) -> Any:
+def with_own_memory(tangent: Any, given: Any) -> Any:
     """`tangent` of a result with memory of its own, which what is written in place to that of an operand must not reach."""
     if tangent is None:
         return None

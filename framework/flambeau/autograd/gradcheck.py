@@ -350,8 +350,8 @@ class _Check:
             self._agree([[row[k] for row in one_by_one] for k in range(len(at_once))], at_once)
 
     def _agree(self, one_by_one: Any, at_once: Any) -> None:
-        for rows, whole in zip(one_by_one, at_once, strict=True):
-            for row, part in zip(rows, whole if whole is not None else (None, None), strict=True):
+        for rows, batched in zip(one_by_one, at_once, strict=True):
+            for row, part in zip(rows, batched if batched is not None else (None, None), strict=True):
                 if row is None or part is None:
                     continue
                 if not np.allclose(_array(row), _array(part), atol=1e-5, rtol=1e-5, equal_nan=True):

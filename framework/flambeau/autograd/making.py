@@ -13,7 +13,7 @@ from .. import _state
 from .._inference import refuse_saving
 from . import tape
 
-__all__ = ["if_read", "making", "new_node", "node_of_whole", "output_node", "seen_from"]
+__all__ = ["if_read", "making", "new_node", "node_of_fused", "output_node", "seen_from"]
 
 
 def making(
@@ -86,8 +86,8 @@ new_node: Callable[..., Any] = _function(
 )
 
 # One of a whole that knows the line of the program, and what the node has saved.
-node_of_whole: Callable[..., Any] = _function(
-    "node_of_whole(cls, parents, versions, shape, dtype, where)",
+node_of_fused: Callable[..., Any] = _function(
+    "node_of_fused(cls, parents, versions, shape, dtype, where)",
     [*making("parents", None, "versions", "shape", "dtype", to=None, cls="cls", place=["node.where = where"])],
 )
 

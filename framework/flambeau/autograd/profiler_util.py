@@ -213,7 +213,7 @@ class FunctionEvent(FormattedTimesMixin):
         """Say which event this one ran inside."""
         self.cpu_parent = parent
 
-    def _apart_from_children(self, of: Callable[[FunctionEvent], Any]) -> Any:
+    def _without_children(self, of: Callable[[FunctionEvent], Any]) -> Any:
         if self.is_async or self.device_type != DeviceType.CPU:
             return 0
         return of(self) - sum([of(child) for child in self.cpu_children])
@@ -221,17 +221,17 @@ class FunctionEvent(FormattedTimesMixin):
     @property
     def self_cpu_memory_usage(self) -> int:
         """Bytes, without those of events inside."""
-        return self._apart_from_children(lambda e: e.cpu_memory_usage)
+        return self._without_children(lambda e: e.cpu_memory_usage)
 
     @property
     def self_device_memory_usage(self) -> int:
         """Bytes of the device, without those of events inside."""
-        return self._apart_from_children(lambda e: e.device_memory_usage)
+        return self._without_children(lambda e: e.device_memory_usage)
 
     @property
     def self_cpu_time_total(self) -> float:
         """Microseconds, without those of events inside."""
-        return self._apart_from_children(lambda e: e.cpu_time_total)
+        return self._without_children(lambda e: e.cpu_time_total)
 
     @property
     def cpu_time_total(self) -> float:

@@ -256,11 +256,11 @@ class Node:
                 if known in found:
                     return _unsigned(_own_tensor(found[known])) if self.counts else _own_tensor(found[known])
             tensor, _, what = asked.rpartition("_sym_")
-            whole = next((found[known] for known in _names_of(self.saved_as.get(tensor, tensor), tensor) if known in found), None)
-            if what == "sizes" and hasattr(whole, "shape"):
-                return tuple(whole.shape)
-            if what == "strides" and hasattr(whole, "shape"):
-                return whole.stride()
+            kept_value = next((found[known] for known in _names_of(self.saved_as.get(tensor, tensor), tensor) if known in found), None)
+            if what == "sizes" and hasattr(kept_value, "shape"):
+                return tuple(kept_value.shape)
+            if what == "strides" and hasattr(kept_value, "shape"):
+                return kept_value.stride()
         if name.startswith("_raw_saved_"):
             from .graph import SavedTensor
 

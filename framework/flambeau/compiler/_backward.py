@@ -27,7 +27,7 @@ from flambeau_kernels.formula import Formula
 from .._arrays import MetaArray, contiguous_strides, is_c_contiguous, like_strides, ndarray
 from ..autograd import tape
 from ..autograd.engine import FREED, arrive
-from ..autograd.making import node_of_whole
+from ..autograd.making import node_of_fused
 from ..ops._spec.elementwise import ElementwiseNode
 from ..ops._spec.shapes import sum_to
 from ..tensor import Tensor, wrap
@@ -102,8 +102,8 @@ class History:
     def __init__(self, steps: list[Any], values: tuple[int, ...]) -> None:
         self.steps, self.visible = list(steps), frozenset(values)
         self.places = {step.first: k for k, step in enumerate(steps)}
-        self.savers = [Saver(step) if step.twins[0].requires_grad else None for step in steps]
-        looks = steps[0].twins[0]
+        self.savers = [Saver(step) if step.results[0].requires_grad else None for step in steps]
+        looks = steps[0].results[0]
         self.shape, self.dtype = looks._array.shape, looks._array.dtype
         self.read: set[int] = set()                   # values and operands that derivatives read
         for step, saver in zip(steps, self.savers, strict=True):
@@ -167,7 +167,7 @@ class History:
             ])  # fmt: skip
             tensors = [made.get(ref, operands.get(ref)) if reads else None for ref, reads in saver.saved]
             versions = tuple([None if tensor is None else tensor._storage for tensor in tensors]) if saver.saves else ()
-            node = node_of_whole(saver.make, parents, versions, saver.shapes, saver.dtypes, step.where)
+            node = node_of_fused(saver.make, parents, versions, saver.shapes, saver.dtypes, step.where)
             node.group, node.at, node.kept = group, k, None
             nodes.append(node)
             group.waiting += node.versions != ()
@@ -336,7 +336,7 @@ def _in_rows(array: Any) -> bool:
 
 def has_gradients(step: Any) -> bool:
     """Whether the gradients of an elementwise operation are formulas, whose results lie in memory row by row if what arrives does."""
-    op, looks = step.op, step.twins[0]._array
+    op, looks = step.op, step.results[0]._array
     general = op.node_class.general_vjp_on_arrays
     if general is not ElementwiseNode.general_vjp_on_arrays or not {"gradient", "grad_array"}.isdisjoint(op.__dict__):
         return False
@@ -370,7 +370,7 @@ class GradientKernel:
         arriving, asked, edges, adds = name
         self.history, self.arriving = history, arriving
         self.runs: list[int] = []
-        text = Text("fused_backward", history.steps[0].twins[0].dtype)
+        text = Text("fused_backward", history.steps[0].results[0].dtype)
         values: dict[int, str] = {}                   # names of values that were computed again
         given: set[int] = set()
 
@@ -393,7 +393,7 @@ class GradientKernel:
         grads: dict[int, str] = {k: text.operand(("grad", k)) for k in arriving}
         totals: dict[int, str] = {}                   # by node outside
         self.results: list[Any] = []                  # node outside, whether that is all it has and nobody else's, and what it is
-        whole = [history.shape] * len(adds)
+        all_shapes = [history.shape] * len(adds)
         numbers = iter(edges)
         outside: dict[tuple[int, int], Any] = {}
         for k in range(max(arriving) + 1):
@@ -418,13 +418,13 @@ class GradientKernel:
                     continue
                 slot = outside[k, i]
                 if saver.shapes[i] != history.shape or adds[slot] is False:
-                    whole[slot] = saver.shapes[i]
+                    all_shapes[slot] = saver.shapes[i]
                     self.results.append((slot, False, piece))
                 elif slot not in totals and adds[slot] is None:
                     totals[slot] = piece
                 else:
                     totals[slot] = text.sum(totals[slot] if slot in totals else text.operand(("have", slot)), piece)
-        self.shapes = whole
+        self.shapes = all_shapes
         # An array that arrives at several nodes is not to be added to in place.
         once = [piece for _, _, piece in self.results] + list(totals.values())
         self.results += [(slot, once.count(piece) == 1 and piece not in text.names_of_operands, piece) for slot, piece in totals.items()]

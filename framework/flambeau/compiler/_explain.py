@@ -163,9 +163,9 @@ def operations_of(path: list[Any]) -> list[str]:
     """The steps of a path as lines: what is made, of what, and its looks."""
     lines = []
     for step in path:
-        made = ", ".join([f"t{step.first + i}" for i in range(len(step.twins))])
+        made = ", ".join([f"t{step.first + i}" for i in range(len(step.results))])
         given = ", ".join([_argument(ref) for ref in step.refs])
-        lines.append(f"{made} = {step.op.qualified}({given})  # {', '.join([looks_of(twin) for twin in step.twins])}")
+        lines.append(f"{made} = {step.op.qualified}({given})  # {', '.join([looks_of(result) for result in step.results])}")
     return lines
 
 
@@ -177,9 +177,9 @@ def _argument(ref: Any) -> str:
     return repr(ref.value)
 
 
-def looks_of(twin: Any) -> str:
+def looks_of(result: Any) -> str:
     """Dtype and shape of a tensor, and whether it requires grad."""
-    return f"{str(twin.dtype).rpartition('.')[2]}{list(twin.shape)}{' grad' if twin.requires_grad else ''}"
+    return f"{str(result.dtype).rpartition('.')[2]}{list(result.shape)}{' grad' if result.requires_grad else ''}"
 
 
 def kernels_of(program: Any) -> list[str]:
@@ -196,8 +196,8 @@ def kernels_of(program: Any) -> list[str]:
 def _segment(step: Any, program: Any) -> Segment:
     path = step.path()
     why, place = getattr(program, "ended", ("", None))
-    twins = {s.first + i: twin for s in path for i, twin in enumerate(s.twins)}
-    size = sum(twins[number]._array.nbytes for number in program.wanted)
+    metas = {s.first + i: result for s in path for i, result in enumerate(s.results)}
+    size = sum(metas[number]._array.nbytes for number in program.wanted)
     saved = sum(chain.saved() * chain.itemsize for chain in program.chains)
     line, most = tape.shown_line(place), program.bytes_at_most
     return Segment(why, line, operations_of(path), kernels_of(program), program.calls, size, saved, most, program.seconds)

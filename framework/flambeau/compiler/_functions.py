@@ -94,7 +94,7 @@ class Function:
 
     def _fused(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tunes: bool) -> Any:
         """The result with chains of elementwise operations fused. Calls without one are plain later; if it `tunes`, slower ones too."""
-        whole = self.fullgraph
+        records_all = self.fullgraph
         trial = self.trials.get(signature) if tunes else None
         if trial is not None and trial.is_plain_next():
             began = perf_counter()
@@ -103,19 +103,19 @@ class Function:
             if trial.is_lost():
                 self._leave(signature)
             return result
-        root = Step(None, [], (), None) if whole else self.root
-        recorder = Recorder(root, _program(not whole), whole, _refuse if whole else None, _title(self.fn))
+        root = Step(None, [], (), None) if records_all else self.root
+        recorder = Recorder(root, _program(not records_all), records_all, _refuse if records_all else None, _title(self.fn))
         began = perf_counter()
         result = _recorded(recorder, self.fn, args, kwargs)
         seconds = perf_counter() - began
         spared = loose = 0
         for program in recorder.ran:
-            if program.calls == 1 and not whole and program.may_fuse():
+            if program.calls == 1 and not records_all and program.may_fuse():
                 return result                         # of a shape that is met once, what fuses need not be known
             spared += program.spared
             loose += program.loose
         fused = [program for program in recorder.ran if program.chains]
-        if whole:
+        if records_all:
             self.fullgraph = False                    # of the first call; the next ones fuse
         elif not fused or spared < recorder.passed * (_programs.WORTH // 4) + loose * (_programs.WORTH // 8):
             # An operation that is looked at and not recorded costs some 20 us, one that is recorded and joins nothing some 3.
@@ -250,8 +250,8 @@ def _config() -> Any:
     return _settings
 
 
-def _program(fuse: bool, whole: bool = False) -> Callable[[Step, tuple[int, ...], list[Tensor]], Program]:
-    return lambda step, wanted, inputs: Program(step, wanted, fuse, whole)
+def _program(fuse: bool, records_all: bool = False) -> Callable[[Step, tuple[int, ...], list[Tensor]], Program]:
+    return lambda step, wanted, inputs: Program(step, wanted, fuse, records_all)
 
 
 def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

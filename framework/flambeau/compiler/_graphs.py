@@ -145,15 +145,15 @@ def write_steps(graph: fx.Graph, steps: list[Step], nodes: dict[int, Any], wante
     for one in steps:
         node = _node(graph, one, [argument(ref) for ref in one.refs])
         if one.several is None:
-            node.meta["example_value"] = one.twins[0]
+            node.meta["example_value"] = one.results[0]
             nodes[one.first] = node
             continue
-        node.meta["example_value"] = one.several(one.twins)
+        node.meta["example_value"] = one.several(one.results)
         read = {ref for later in steps for ref in read_by(later.refs)} | wanted
-        for i, twin in enumerate(one.twins):
+        for i, result in enumerate(one.results):
             if one.first + i in read:
                 part = nodes[one.first + i] = graph.call_function(operator.getitem, (node, i))
-                part.meta["example_value"] = twin
+                part.meta["example_value"] = result
 
 
 def _inputs_of(refs: Any) -> list[int]:

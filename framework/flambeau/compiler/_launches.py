@@ -75,7 +75,7 @@ def _is_plain(step: Step) -> bool:
 def _natively(table: LaunchTable, step: Step, arrays: Callable[[int], Any]) -> Any:
     op = step.op
     if op.kind == "elementwise":
-        kinds = {look.dtype for look, ref in zip((*step.looks, step.twins[0]), (*step.refs, 0), strict=True) if ref.__class__ is int}
+        kinds = {look.dtype for look, ref in zip((*step.looks, step.results[0]), (*step.refs, 0), strict=True) if ref.__class__ is int}
         if len(kinds) > 1 or "run" in op.__dict__ or "launch" in op.__dict__:
             return None
         formula, refs = formula_of(step)

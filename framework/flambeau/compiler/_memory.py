@@ -73,7 +73,7 @@ class Plan:
 
 
 def _numbers_of(part: Any) -> Any:
-    return range(part.first, part.first + len(part.twins)) if part.__class__ is Step else part.values
+    return range(part.first, part.first + len(part.results)) if part.__class__ is Step else part.values
 
 
 def _read_by(part: Any) -> list[int]:
@@ -82,9 +82,9 @@ def _read_by(part: Any) -> list[int]:
 
 def _looks_of(part: Any) -> Any:
     if part.__class__ is Step:
-        return part.twins
-    twins = {step.first: step.twins[0] for step in part.steps}
-    return [twins[value] for value in part.values]
+        return part.results
+    metas = {step.first: step.results[0] for step in part.steps}
+    return [metas[value] for value in part.values]
 
 
 def _viewed(step: Step, owners: dict[int, int | None]) -> int | None:

@@ -41,13 +41,13 @@ class Finished:
         made = GroupFormula(group, (value,), product.first)
         if len(made.operands) > 2 or any(ref.__class__ is not int for ref in made.operands):
             raise ValueError("more than an array beside the product")
-        if not made.formula.exact and product.twins[0]._array.shape[-1] < WIDE:
+        if not made.formula.exact and product.results[0]._array.shape[-1] < WIDE:
             raise ValueError("rows are short for a costly formula")
         self.product, self.formula = product, made.formula
         self.steps, self.values = (product, *group), (value,)
         self.beside = made.operands[1] if len(made.operands) > 1 else None
         self.operands = (*product.refs, *made.operands[1:])
-        look = product.twins[0]
+        look = product.results[0]
         self.shape, self.dtype = look._array.shape, np.dtype(look.dtype.numpy)
         self.itemsize = self.dtype.itemsize
         self.title = "_".join([product.op.name, *dict.fromkeys(step.op.name for step in group)])[:60]
@@ -106,16 +106,16 @@ def joined(items: list[Any], wanted: frozenset[int]) -> list[Any]:
 def _is_product(step: Step) -> bool:
     if step.op.finished_by is None or not tier.compiles() or step.several is not None:
         return False
-    made = step.twins[0]
+    made = step.results[0]
     return made.dtype.numpy in (np.float32, np.float64) and not made.requires_grad and is_c_contiguous(made._array)
 
 
 def _fits(group: list[Step], product: Step) -> bool:
     """Whether what the group reads beside the product lies row by row, or is one row for all, and nothing is saved."""
-    look = product.twins[0]
+    look = product.results[0]
     shape, own = look._array.shape, {step.first for step in group}
     for step in group:
-        if step.twins[0].requires_grad or step.twins[0]._array.shape != shape or step.twins[0].dtype is not look.dtype:
+        if step.results[0].requires_grad or step.results[0]._array.shape != shape or step.results[0].dtype is not look.dtype:
             return False
         for operand, ref in zip(step.looks, step.refs, strict=True):
             if isinstance(operand, Tensor) and ref not in own and ref != product.first:

@@ -159,14 +159,14 @@ class Program:
         whole: unless the path has operations that may fail.
     """
 
-    def __init__(self, step: Step, wanted: tuple[int, ...], fuse: bool, whole: bool = False) -> None:
+    def __init__(self, step: Step, wanted: tuple[int, ...], fuse: bool, records_all: bool = False) -> None:
         self.steps = step.path()
-        self.count = step.first + len(step.twins)
+        self.count = step.first + len(step.results)
         self.wanted = frozenset(wanted)
         self.calls = 0
         self.seconds = 0.0                            # of the last call
         self.fuses = fuse
-        if fuse and not whole:
+        if fuse and not records_all:
             self.steps = _needed(self.steps, self.wanted)
         self._first: Plan | None = None               # of the operations, while kernels of chains are not there
         self._final: Plan | None = None
@@ -206,7 +206,7 @@ class Program:
         if not self.fuses:
             return False
         between = [step for step in self.steps if step.op.kind != "view" and step.first not in self.wanted]
-        return sum(twin._array.nbytes for step in between for twin in step.twins) >= WORTH
+        return sum(result._array.nbytes for step in between for result in step.results) >= WORTH
 
     def parts(self) -> list[Any]:
         """What is computed one after the other: steps and chains."""
@@ -274,7 +274,7 @@ def _needed(steps: list[Step], wanted: frozenset[int]) -> list[Step]:
     """Those of `steps` that results need."""
     asked, kept = set(wanted), []
     for step in reversed(steps):
-        if any(step.first + i in asked for i in range(len(step.twins))):
+        if any(step.first + i in asked for i in range(len(step.results))):
             kept.append(step)
             asked.update(read_by(step.refs))
     return kept[::-1]
@@ -310,7 +310,7 @@ def _grouped(steps: list[Step]) -> list[Any]:
     for step in steps:
         if _fuses(step):
             formula, of = formula_of(step)[0], set(read_by(step.refs))
-            twice = not costly.isdisjoint(of) and looks_first(formula, "float64" if step.twins[0].dtype.itemsize == 8 else "float32")
+            twice = not costly.isdisjoint(of) and looks_first(formula, "float64" if step.results[0].dtype.itemsize == 8 else "float32")
             if group and (twice or _looks(group[0]) != _looks(step) or len(group) >= _MOST_FUSED):
                 close()
             group.append(step)
@@ -327,7 +327,7 @@ def _grouped(steps: list[Step]) -> list[Any]:
 
 def _followed(step: Step) -> set[int]:
     """The values and inputs that gradients go to from `step`."""
-    if not any(twin.requires_grad for twin in step.twins):
+    if not any(result.requires_grad for result in step.results):
         return set()
     found: set[int] = set()
 
@@ -345,12 +345,12 @@ def _followed(step: Step) -> set[int]:
 
 
 def _looks(step: Step) -> Any:
-    return step.twins[0]._array.shape, step.twins[0].dtype
+    return step.results[0]._array.shape, step.results[0].dtype
 
 
 def _fuses(step: Step) -> bool:
     """Whether the operation is a formula whose operands, arithmetic and result are of one dtype, over enough elements."""
-    op, made = step.op, step.twins[0]
+    op, made = step.op, step.results[0]
     if op.kind != "elementwise" or "run" in op.__dict__ or "launch" in op.__dict__:
         return False
     if made._array.size < FUSED_FROM or made.dtype not in FUSED_DTYPES or not is_c_contiguous(made._array):
@@ -377,11 +377,11 @@ def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -
         for value in read_by(step.refs):
             within[value] = within.get(value, 0) + 1
     values = tuple([step.first for step in group if step.first in wanted or readers.get(step.first, 0) > within.get(step.first, 0)])
-    history = History(group, values) if any(step.twins[0].requires_grad for step in group) else None
+    history = History(group, values) if any(step.results[0].requires_grad for step in group) else None
     made = GroupFormula(group, (*values, *(history.kept if history is not None else ())))
-    looks = group[0].twins[0]
+    looks = group[0].results[0]
     shape, dtype = looks._array.shape, looks.dtype.numpy
     known = {ref: look for step in group for look, ref in zip(step.looks, step.refs, strict=True) if ref.__class__ is int}
     operands = tuple([known[ref] if ref.__class__ is int else ref for ref in made.operands])
-    launch = Launch(made.formula, operands, group[0].twins[0], len(values) + len(history.kept if history is not None else ()))
+    launch = Launch(made.formula, operands, group[0].results[0], len(values) + len(history.kept if history is not None else ()))
     return Chain(made.formula, made.operands, values, shape, dtype, tuple(group), history, made.text, operands, launch)

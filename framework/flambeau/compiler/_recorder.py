@@ -56,18 +56,18 @@ class Step:
     """One recorded operation, and those that have followed it.
 
     `refs` are its arguments: ints for tensors, the value of that number or, below zero, input ``-1 - ref``; other arguments are in
-    a `Constant`, lists in a list. `looks` are the arguments with meta tensors for tensors, and `twins` its results on the meta device.
+    a `Constant`, lists in a list. `looks` are the arguments with meta tensors for tensors, and `metas` its results on the meta device.
     A step whose `same` is a ref returned that operand. `node` is what `flambeau_kernels.engine.follow` calls a node, and the step.
     """
 
     __slots__ = (
-        "op", "refs", "looks", "parent", "first", "twins", "several", "same", "after", "programs", "where", "node", "numbered", "ambient",
+        "op", "refs", "looks", "parent", "first", "results", "several", "same", "after", "programs", "where", "node", "numbered", "ambient",
     )  # fmt: skip
 
     def __init__(self, op: Any, refs: Any, looks: tuple[Any, ...], parent: Step | None) -> None:
         self.op, self.refs, self.looks, self.parent = op, refs, looks, parent
-        self.first = 0 if parent is None else parent.first + len(parent.twins)
-        self.twins: tuple[Any, ...] = ()
+        self.first = 0 if parent is None else parent.first + len(parent.results)
+        self.results: tuple[Any, ...] = ()
         self.numbered: tuple[tuple[int, Any], ...] = ()  # the numbers of results, and these
         self.several: Any = None
         self.same: int | None = None
@@ -91,7 +91,7 @@ class Step:
                     pattern += (None, _constant(ref))
                 else:
                     return                            # lists of tensors, and what may be changed
-            self.node[0] = (after.op, tuple(pattern), after.first, after.twins[0], after.node)
+            self.node[0] = (after.op, tuple(pattern), after.first, after.results[0], after.node)
 
     def path(self) -> list[Step]:
         """The steps from the first one to this one."""
@@ -170,7 +170,7 @@ def _slot(name: str) -> property:
     return property(read, write)
 
 
-def _by_twin(name: str) -> Any:
+def _by_meta(name: str) -> Any:
     """A property or method of Tensor, answered by the meta tensor of the same looks."""
     attribute = Tensor.__dict__[name]
     if isinstance(attribute, property):
@@ -248,7 +248,7 @@ def _complete() -> None:
         if is_loaded_later(attribute):
             made: Any = _Later(name)
         elif name in _LOOKS:
-            made = _by_twin(name)
+            made = _by_meta(name)
         elif name in _ALWAYS:
             made = property(lambda self, value=_ALWAYS[name]: value)
         elif isinstance(attribute, property) or _is_plain_method(attribute):
@@ -337,18 +337,18 @@ class Recorder(Interpreter):
     """
 
     kind = "compile"
-    runs_whole = True
+    runs_compositions = True
 
     def __init__(
-        self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], whole: bool, on_ask: Any = None, title: str = "",
-        tells: bool = False, is_transparent: bool = True,
+        self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], records_all: bool, on_ask: Any = None,
+        title: str = "", tells: bool = False, is_transparent: bool = True,
     ) -> None:  # fmt: skip
         self.is_transparent = is_transparent
         self.root, self.title = root, title
         self.story: list[Segment | Event] = []
         self.notes_events = tells
-        self.is_whole_story = tells                   # nothing but programs and events was in the call
-        self.program, self.whole, self.on_ask = program, whole, on_ask
+        self.is_full_story = tells                   # nothing but programs and events was in the call
+        self.program, self.records_all, self.on_ask = program, records_all, on_ask
         self.breaks: list[str] = []                   # why each flush was
         self.ran: list[Any] = []                      # the programs of all of them
         self.passed = 0                               # operations that came here and were not recorded
@@ -388,7 +388,7 @@ class Recorder(Interpreter):
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         if out is None and not _local.saved_hooks:    # hooks of what is saved are told of one operation after the other
-            if op.forwards_to is not None and (self.notes_events or not self.whole):
+            if op.forwards_to is not None and (self.notes_events or not self.records_all):
                 called = op.forwards_to(*args)
                 if called is not None:                # which may be the operation that came here last time
                     op, args = called
@@ -396,11 +396,11 @@ class Recorder(Interpreter):
                     if found is not None:
                         return found
             kind = op.kind
-            if kind == "elementwise" or kind == "view" or self.whole or op.in_rows is not None or self._is_product(op, args):
+            if kind == "elementwise" or kind == "view" or self.records_all or op.in_rows is not None or self._is_product(op, args):
                 found = self._deferred(op, args)
                 if found is not NotImplemented:
                     return found
-                if not self.whole and not (self._is_ordered() and _has_history(args) or any(a.__class__ is Deferred for a in args)):
+                if not self.records_all and not (self._is_ordered() and _has_history(args) or any(a.__class__ is Deferred for a in args)):
                     self.passed += 1
                     return NotImplemented             # it reads tensors that are there, and writes to none
             elif kind == "composite" and _is_elementwise(op, args):
@@ -471,7 +471,7 @@ class Recorder(Interpreter):
         made: list[Any] = []
         refs: list[Any] = []
         if found is not _MISSING and found.same is None:
-            made = [self._pending_at(number, twin) for number, twin in found.numbered]
+            made = [self._pending_at(number, result) for number, result in found.numbered]
             refs = [_ref(one) for one in made]
         if path[0] is not step.node:
             # The garbage collector may have run, and with it a finalizer, which has asked for values or computed with them.
@@ -488,9 +488,9 @@ class Recorder(Interpreter):
             step.ambient = ambient
         return made[0] if found.several is None else found.several(made)
 
-    def _pending_at(self, number: int, twin: Tensor) -> Any:
+    def _pending_at(self, number: int, result: Tensor) -> Any:
         one = _new(Deferred)
-        _set_pending(one, (self, number, twin))
+        _set_pending(one, (self, number, result))
         return one
 
     def _is_product(self, op: Any, args: tuple[Any, ...]) -> bool:
@@ -502,7 +502,7 @@ class Recorder(Interpreter):
 
         What reads pending results would end them here, while the function still holds what it has computed on the way.
         """
-        return self.whole or _is_pending(args) or _largest(args) >= SMALL or self._is_ordered() and _has_history(args)
+        return self.records_all or _is_pending(args) or _largest(args) >= SMALL or self._is_ordered() and _has_history(args)
 
     def _is_ordered(self) -> bool:
         """Whether what has a history must not run before what is pending: the order of nodes is the order in which gradients are added."""
@@ -577,26 +577,26 @@ class Recorder(Interpreter):
 
     def _recorded(self, op: Any, refs: list[Any], args: tuple[Any, ...]) -> Step | None:
         """A new step of the tree; None if `op` shall not be recorded on these operands."""
-        twins: dict[int, Tensor] = {}
+        metas: dict[int, Tensor] = {}
 
-        def twin(a: Any, ref: Any) -> Any:
+        def meta(a: Any, ref: Any) -> Any:
             if isinstance(ref, Constant):
                 return ref.value
             if isinstance(ref, (list, tuple)):
-                return type(ref)([twin(x, r) for x, r in zip(a, ref, strict=True)])
-            if ref not in twins:
+                return type(ref)([meta(x, r) for x, r in zip(a, ref, strict=True)])
+            if ref not in metas:
                 looks = _pending(a)[2] if a.__class__ is Deferred else a
-                twins[ref] = _meta(looks)
-            return twins[ref]
+                metas[ref] = _meta(looks)
+            return metas[ref]
 
-        operands = tuple([twin(a, ref) for a, ref in zip(args, refs, strict=True)])
-        counts = {ref: found._storage[tape.COUNT] for ref, found in twins.items()}
+        operands = tuple([meta(a, ref) for a, ref in zip(args, refs, strict=True)])
+        counts = {ref: found._storage[tape.COUNT] for ref, found in metas.items()}
         try:
             with _looking(_no_draws):
                 result = op.enter(*operands)
         except Exception:  # whatever is wrong, or needs values, is said or done by the operation itself, which now runs at once
             return None
-        if any(found._storage[tape.COUNT] != counts[ref] for ref, found in twins.items()):
+        if any(found._storage[tape.COUNT] != counts[ref] for ref, found in metas.items()):
             return None                               # it writes to an operand
         step = Step(op, refs, operands, self.step)
         several = isinstance(result, (tuple, list))
@@ -604,10 +604,10 @@ class Recorder(Interpreter):
         if not all(r.__class__ is Tensor and r._array.__class__ is MetaArray for r in results):
             return None
         if not several:
-            step.same = next((ref for ref, found in twins.items() if found is result), None)
-        elif any(r is found for r in results for found in twins.values()):
+            step.same = next((ref for ref, found in metas.items() if found is result), None)
+        elif any(r is found for r in results for found in metas.values()):
             return None
-        step.twins = results
+        step.results = results
         step.numbered = ((step.first, results[0]),) if len(results) == 1 else tuple(enumerate(results, step.first))
         if several:
             kind: Any = type(result)
@@ -619,7 +619,7 @@ class Recorder(Interpreter):
     def flush(self, why: str, asked: bool = False, ends: bool = False) -> None:
         """Compute what is pending. Args: why; whether Python `asked` for a value, or an event or the call `ends` a segment."""
         with self._lock:
-            self.is_whole_story = self.is_whole_story and ends
+            self.is_full_story = self.is_full_story and ends
             step, made, inputs, ambient = self.step, self._made, self.inputs, self._ambient
             if step is self.root:
                 if inputs:
@@ -744,20 +744,20 @@ def _kind_of(a: Any) -> Any:
 
 def _made_of_elementwise(op: Any, args: tuple[Any, ...]) -> bool:
     kinds = _Kinds()
-    twins = [_twin_of(a) for a in args]
+    metas = [_meta_of(a) for a in args]
     try:
         with _looking(_no_draws, kinds):
-            _dispatch._composed(op, tuple(twins), None, False)
+            _dispatch._composed(op, tuple(metas), None, False)
     except Exception:  # it reads values, or the operands are wrong, which it says itself
         return False
     return kinds.are_recorded(op)
 
 
-def _twin_of(a: Any) -> Any:
+def _meta_of(a: Any) -> Any:
     """An argument with meta tensors in the place of tensors."""
     if isinstance(a, Tensor):
         return _meta(_pending(a)[2] if a.__class__ is Deferred else a)
-    return type(a)([_twin_of(x) for x in a]) if a.__class__ in (list, tuple) else a
+    return type(a)([_meta_of(x) for x in a]) if a.__class__ in (list, tuple) else a
 
 
 class _no_collection:  # a context manager

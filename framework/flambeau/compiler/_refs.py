@@ -42,7 +42,7 @@ class GroupFormula:
 
     def __init__(self, group: list[Step], results: tuple[int, ...], first: int | None = None) -> None:
         own = {step.first for step in group}
-        text = Text("_".join(["fused", *dict.fromkeys(step.op.name for step in group)])[:60], group[0].twins[0].dtype)
+        text = Text("_".join(["fused", *dict.fromkeys(step.op.name for step in group)])[:60], group[0].results[0].dtype)
         if first is not None:
             text.operand(("value", first))
         names: dict[int, str] = {}

@@ -189,7 +189,7 @@ def _written(replay: Replay) -> Any:
 
 def _records_nothing(program: Any) -> bool:
     """Whether no result of the program has a history, and there is something to compute."""
-    return bool(program.wanted) and not any(twin.requires_grad for step in program.steps for twin in step.twins)
+    return bool(program.wanted) and not any(result.requires_grad for step in program.steps for result in step.results)
 
 
 def _roots_alone(replay: Replay) -> dict[int, Value]:
@@ -242,7 +242,7 @@ def _lines_of(program: Any, made: str, inputs: list[str], held: Any, fixed: dict
         refs = refs[:count]
         while refs and op.positional[len(refs) - 1] in op.defaults and _is_default(op, op.positional[len(refs) - 1], refs[-1]):
             refs.pop()
-        results = f"{made}{part.first}" if part.several is None else "".join(f"{made}{part.first + i}, " for i in range(len(part.twins)))
+        results = f"{made}{part.first}" if part.several is None else "".join(f"{made}{part.first + i}, " for i in range(len(part.results)))
         lines += [f"    {results} = {held(public_function(op))}({', '.join([*map(name_of, refs), *named])})", *drop]
     return lines
 
@@ -333,7 +333,7 @@ def guard_of(replay: Replay, fn: Any, args: tuple[Any, ...]) -> Any:
 def replay_of(recorder: Recorder, leaves: list[Any], result: Any) -> Replay | None:
     """How the call that `recorder` has seen could be replayed; None if its story is not all that it did."""
     story = recorder.story
-    if not recorder.is_whole_story or not any(isinstance(one, Segment) for one in story):
+    if not recorder.is_full_story or not any(isinstance(one, Segment) for one in story):
         return None
     places = {id(a): place for place, a in reversed([*enumerate(leaves)]) if isinstance(a, Tensor)}
     known: dict[int, Value] = {}                      # tensors that were made and are still there

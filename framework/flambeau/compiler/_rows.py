@@ -58,7 +58,7 @@ class Rows:
             item = items[at]
             if isinstance(item, Step):
                 arrays |= _saved(item) & made
-            elif any(step.twins[0].requires_grad for step in item):
+            elif any(step.results[0].requires_grad for step in item):
                 history = self.histories[at] = History(item, tuple([step.first for step in item if step.first in arrays]))
                 arrays |= (history.read & made) - set(history.places)
         self.arrays = arrays
@@ -104,7 +104,7 @@ class Rows:
                 place(item.refs[0], "full")
                 stages.append(how.stage(params.__getitem__, item.first, moments))
                 texts.append(f"# {item.op.public_name} of rows")
-                kept += [v for v in (item.first, *moments) if v in arrays or v.__class__ is tuple and item.twins[0].requires_grad]
+                kept += [v for v in (item.first, *moments) if v in arrays or v.__class__ is tuple and item.results[0].requires_grad]
                 made.add(item.first)
         self.operands = tuple(places)
         grid = self._grid(stages)
@@ -160,7 +160,7 @@ class Rows:
 
     def _finish(self, at: int, step: Step, found: dict[Any, Any], known: dict[Any, Any]) -> None:
         """The result of a step that has a stage."""
-        look = step.twins[0]._array
+        look = step.results[0]._array
         args = [decoded(ref, known, _Refs(known)) for ref in step.refs]
         # What only the next stage reads has a history, and no memory.
         made = found[step.first].reshape(look.shape) if step.first in found else self._stand_in(None)._array
@@ -185,7 +185,7 @@ class Rows:
     def saved(self) -> int:
         """The elements of all results that are not written to memory."""
         full = math.prod(self.looks.shape)
-        return full * sum(step.twins[0]._array.size == full and step.first not in self.arrays for step in self.steps)
+        return full * sum(step.results[0]._array.size == full and step.first not in self.arrays for step in self.steps)
 
 
 class _Refs:
@@ -200,12 +200,12 @@ class _Refs:
 
 def _ends_rows(step: Step) -> bool:
     """Whether the result is no rows, but a number of each."""
-    return step.twins[0]._array.size != step.looks[0]._array.size
+    return step.results[0]._array.size != step.looks[0]._array.size
 
 
 def _saved(step: Step) -> set[int]:
     """The values that the derivative of a step reads."""
-    if not step.twins[0].requires_grad:
+    if not step.results[0].requires_grad:
         return set()
     op = step.op
     found = {ref for name, ref in zip(op.params, step.refs, strict=True) if name in op.saved_names and ref.__class__ is int}
@@ -316,7 +316,7 @@ def _run_from(items: list[Any], at: int) -> tuple[int, Looks | None]:
 def _group_fits(group: list[Step], looks: Looks, made: set[int]) -> bool:
     own = {step.first for step in group}
     for step in group:
-        if step.twins[0]._array.shape != looks.shape or step.twins[0].dtype.numpy != looks.dtype:
+        if step.results[0]._array.shape != looks.shape or step.results[0].dtype.numpy != looks.dtype:
             return False
         for look, ref in zip(step.looks, step.refs, strict=True):
             if isinstance(look, Tensor):

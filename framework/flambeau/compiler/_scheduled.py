@@ -636,5 +636,5 @@ def _rule_of(step: Step) -> tuple[Any, Any]:
 
 
 def _is_one_dtype(step: Step) -> bool:
-    kinds = {look.dtype for look in (*step.looks, *step.twins) if isinstance(look, Tensor)}
+    kinds = {look.dtype for look in (*step.looks, *step.results) if isinstance(look, Tensor)}
     return len(kinds) == 1

@@ -54,8 +54,8 @@ _FUNCTIONS = {
     )},
 }  # fmt: skip
 _CONSTANTS = {"true": "True", "false": "False", "M_PI": repr(math.pi), "M_E": repr(math.e), "INFINITY": "_infinity", "NAN": "_nan"}
-_WHOLE = {"int", "int32_t", "int64_t", "long"}         # what is converted to these is cut off
-_TYPES = {"auto", "bool", "double", "float", *_WHOLE}
+_INTEGERS = {"int", "int32_t", "int64_t", "long"}         # what is converted to these is cut off
+_TYPES = {"auto", "bool", "double", "float", *_INTEGERS}
 # Binary operators from the loosest: C++'s, and how formulas write them.
 _LEVELS: list[dict[str, str]] = [
     {"||": "logical_or({}, {})"}, {"&&": "logical_and({}, {})"}, {"|": "({} | {})"}, {"^": "({} ^ {})"}, {"&": "({} & {})"},
@@ -130,7 +130,7 @@ def _python_name(name: str) -> str:
 
 def _converted(kind: str, value: str) -> str:
     """`value` as one of the C++ type `kind`, the kernel's own type among them."""
-    return f"trunc({value})" if kind in _WHOLE else f"(({value}) != 0)" if kind == "bool" else f"({value})"
+    return f"trunc({value})" if kind in _INTEGERS else f"(({value}) != 0)" if kind == "bool" else f"({value})"
 
 
 class _Translator:

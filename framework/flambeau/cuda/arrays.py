@@ -17,7 +17,7 @@ from .._arrays import MetaArray, ndarray
 
 __all__ = [
     "bits", "cast", "computed", "contiguous", "elementwise", "empty_like_layout", "filled", "from_host", "gradient", "is_on_device",
-    "library", "over", "restride", "strided_empty", "sum_to", "whole_memory",
+    "library", "over", "restride", "strided_empty", "sum_to", "memory_of",
 ]  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def over(buffer: Any, dtype: np.dtype, shape: Any, strides: Any, offset: int) ->
     return buffer.__class__(tuple(shape), dtype, buffer.data + offset, tuple(strides))
 
 
-def whole_memory(a: Any) -> Any:
+def memory_of(a: Any) -> Any:
     """All of the memory that `a` lies in, as bytes."""
     memory = a.data
     return a.__class__((memory.mem.size,), np.uint8, memory + (memory.mem.ptr - memory.ptr))

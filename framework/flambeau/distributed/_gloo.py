@@ -124,7 +124,7 @@ class GlooGroup(ProcessGroup):
         else:
             call = _Call(name, seq, strict, site, float("inf"), entry, False)
 
-        def whole() -> None:
+        def carry_out() -> None:
             if call.end == float("inf"):
                 call.end = time.monotonic() + seconds  # the wait begins when the call's turn comes
             try:
@@ -135,7 +135,7 @@ class GlooGroup(ProcessGroup):
                 raise
             entry.end("completed")
 
-        return self._submit(whole, result, async_op)
+        return self._submit(carry_out, result, async_op)
 
     def _exchange(
         self, call: _Call, data: dict[int, np.ndarray] | np.ndarray | None, info: Any = None, check: Any = None

@@ -41,8 +41,8 @@ class MovedGroup(GlooGroup):
         """Fill `flat` with that of `root`."""
         raise NotImplementedError
 
-    def _join(self, call: _Call, whole: Any, part: Any) -> None:
-        """Fill `whole` with the parts of all ranks, which have one size."""
+    def _join(self, call: _Call, gathered: Any, part: Any) -> None:
+        """Fill `gathered` with the parts of all ranks, which have one size."""
         raise NotImplementedError
 
     def _combines(self, flat: Any, how: Any) -> bool:
@@ -57,8 +57,8 @@ class MovedGroup(GlooGroup):
         """Combine `flat` in place on `root`, where `_combines`."""
         raise NotImplementedError
 
-    def _reduce_scatter(self, call: _Call, part: Any, whole: Any, how: Any) -> None:
-        """Fill `part` with this rank's part of `whole`, combined, where `_combines`."""
+    def _reduce_scatter(self, call: _Call, part: Any, gathered: Any, how: Any) -> None:
+        """Fill `part` with this rank's part of `gathered`, combined, where `_combines`."""
         raise NotImplementedError
 
     def _surroundings(self, tensor: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
@@ -124,9 +124,9 @@ class MovedGroup(GlooGroup):
         pieces = [padded[at * step : (at + 1) * step] for at in range(self._size)]
         incoming = [_room(flat, step) for _ in pieces]
         self._swapped(call, pieces, incoming)
-        whole = _room(flat, step * self._size)
-        self._join(call, whole, combined(incoming, how))
-        return whole[: flat.numel()]
+        gathered = _room(flat, step * self._size)
+        self._join(call, gathered, combined(incoming, how))
+        return gathered[: flat.numel()]
 
     def broadcast(self, tensors: Sequence[Any], root: int, async_op: bool, name: str = "broadcast") -> Work:
         if not self._takes(tensors[0]):
@@ -177,9 +177,9 @@ class MovedGroup(GlooGroup):
             if len(set(sizes)) > 1:
                 self._received(call, [flat] * self._size, outputs)
                 return
-            whole = _room(flat, sum(sizes))
-            self._join(call, whole, flat)
-            for output, part in zip(outputs, whole.view(self._size, -1) if sizes[0] else [whole] * self._size, strict=True):
+            gathered = _room(flat, sum(sizes))
+            self._join(call, gathered, flat)
+            for output, part in zip(outputs, gathered.view(self._size, -1) if sizes[0] else [gathered] * self._size, strict=True):
                 _write(output, part)
 
         info = [tensor.numel(), sizes]

@@ -139,8 +139,8 @@ class NcclGroup(MovedGroup):
         at = flat.data_ptr()
         self._connected().broadcast(at, at, flat.nbytes, self._nccl.NCCL_UINT8, root, _stream())
 
-    def _join(self, call: _Call, whole: Any, part: Any) -> None:
-        self._connected().allGather(part.data_ptr(), whole.data_ptr(), part.nbytes, self._nccl.NCCL_UINT8, _stream())
+    def _join(self, call: _Call, gathered: Any, part: Any) -> None:
+        self._connected().allGather(part.data_ptr(), gathered.data_ptr(), part.nbytes, self._nccl.NCCL_UINT8, _stream())
 
     def _combines(self, flat: Any, how: Any) -> bool:
         name = str(flat.dtype).rpartition(".")[2]
@@ -155,8 +155,8 @@ class NcclGroup(MovedGroup):
         at = flat.data_ptr()
         self._connected().reduce(at, at, *self._kind(flat), self._op(how), root, _stream())
 
-    def _reduce_scatter(self, call: _Call, part: Any, whole: Any, how: Any) -> None:
-        self._connected().reduceScatter(whole.data_ptr(), part.data_ptr(), *self._kind(part), self._op(how), _stream())
+    def _reduce_scatter(self, call: _Call, part: Any, gathered: Any, how: Any) -> None:
+        self._connected().reduceScatter(gathered.data_ptr(), part.data_ptr(), *self._kind(part), self._op(how), _stream())
 
     # Point to point
 

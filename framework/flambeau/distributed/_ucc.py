@@ -97,5 +97,5 @@ class UccGroup(MovedGroup):
     def _spread(self, call: _Call, flat: Any, root: int) -> None:
         self._finished(call, self._connected().Ibcast(_bytes(flat._array), root))
 
-    def _join(self, call: _Call, whole: Any, part: Any) -> None:
-        self._finished(call, self._connected().Iallgather(_bytes(part._array), _bytes(whole._array)))
+    def _join(self, call: _Call, gathered: Any, part: Any) -> None:
+        self._finished(call, self._connected().Iallgather(_bytes(part._array), _bytes(gathered._array)))

@@ -220,8 +220,8 @@ def _half_normal(p: Any, q: Any) -> Tensor:
 
 @register_kl(Laplace, Laplace)
 def _laplace(p: Any, q: Any) -> Tensor:
-    ratio, apart = p.scale / q.scale, (p.loc - q.loc).abs()
-    return -ratio.log() + apart / q.scale + ratio * fb.exp(-apart / p.scale) - 1
+    ratio, difference = p.scale / q.scale, (p.loc - q.loc).abs()
+    return -ratio.log() + difference / q.scale + ratio * fb.exp(-difference / p.scale) - 1
 
 
 @register_kl(Normal, Normal)
@@ -484,9 +484,9 @@ def _log_uniform(q: Any, of: _Means) -> Tensor:
 def _log_laplace(q: Any, of: _Means) -> Tensor:
     """For a normal p, whose mean distance from a point is that of a folded normal variable."""
     p = of.p
-    apart = p.loc - q.loc
-    spread = math.sqrt(2 / math.pi) * p.scale * fb.exp(-0.5 * (apart / p.scale).pow(2))
-    return -(spread + apart * fb.erf(apart / (math.sqrt(2) * p.scale))) / q.scale - (2 * q.scale).log()
+    difference = p.loc - q.loc
+    spread = math.sqrt(2 / math.pi) * p.scale * fb.exp(-0.5 * (difference / p.scale).pow(2))
+    return -(spread + difference * fb.erf(difference / (math.sqrt(2) * p.scale))) / q.scale - (2 * q.scale).log()
 
 
 # The mean of log q, and where q's support begins and ends.

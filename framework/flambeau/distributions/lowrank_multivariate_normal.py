@@ -126,11 +126,11 @@ class LowRankMultivariateNormal(Distribution):
         distance = self.woodbury_distance(value - self.loc)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + self.log_determinant() + distance)
 
-    def woodbury_distance(self, apart: Tensor) -> Tensor:
+    def woodbury_distance(self, difference: Tensor) -> Tensor:
         """``apart.mT @ inverse(covariance) @ apart`` for each vector."""
         weighted = self._unbroadcasted_cov_factor.mT / self._unbroadcasted_cov_diag.unsqueeze(-2)
-        inner = (weighted @ apart.unsqueeze(-1)).squeeze(-1)
-        return (apart.pow(2) / self._unbroadcasted_cov_diag).sum(-1) - mahalanobis(self._capacitance_tril, inner)
+        inner = (weighted @ difference.unsqueeze(-1)).squeeze(-1)
+        return (difference.pow(2) / self._unbroadcasted_cov_diag).sum(-1) - mahalanobis(self._capacitance_tril, inner)
 
     def log_determinant(self) -> Tensor:
         """The natural logarithm of the covariance's determinant."""

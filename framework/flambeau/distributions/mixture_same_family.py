@@ -81,8 +81,8 @@ class MixtureSameFamily(Distribution):
         """The mean of the variances plus the variance of the means."""
         dim, weights = -1 - len(self._event_shape), self._weights()
         within = (weights * self._component_distribution.variance).sum(dim)
-        apart = self._component_distribution.mean - self.mean.unsqueeze(dim)
-        return within + (weights * apart.pow(2.0)).sum(dim)
+        difference = self._component_distribution.mean - self.mean.unsqueeze(dim)
+        return within + (weights * difference.pow(2.0)).sum(dim)
 
     def _weights(self) -> Tensor:
         """The components' probabilities, with ones for the event's dimensions behind."""

@@ -135,18 +135,18 @@ def factor_of_inverse(precision: Tensor) -> Tensor:
     return fb.linalg.solve_triangular(upper, eye, upper=False)
 
 
-def mahalanobis(factor: Tensor, apart: Tensor) -> Tensor:
+def mahalanobis(factor: Tensor, difference: Tensor) -> Tensor:
     """The squared length of ``inverse(factor) @ apart``: ``(*, K, K), (sample + *, K) -> (sample + *)``.
 
     One triangular system for each matrix, however many vectors go with it.
     """
-    batch = fb.broadcast_shapes(factor.shape[:-2], apart.shape[:-1])
-    n, own = apart.shape[-1], len(factor.shape) - 2
-    apart = apart.expand((*batch, n))
+    batch = fb.broadcast_shapes(factor.shape[:-2], difference.shape[:-1])
+    n, own = difference.shape[-1], len(factor.shape) - 2
+    difference = difference.expand((*batch, n))
     # Vectors that share a matrix become columns of one right-hand side.
     outer = [d for d in range(len(batch)) if d < len(batch) - own or factor.shape[d - len(batch) - 2] == 1]
     inner = [d for d in range(len(batch)) if d not in outer]
-    columns = apart.permute((*inner, len(batch), *outer)).reshape((*(batch[d] for d in inner), n, -1))
+    columns = difference.permute((*inner, len(batch), *outer)).reshape((*(batch[d] for d in inner), n, -1))
     matrices = factor.reshape((*(batch[d] for d in inner), n, n))
     squares = fb.linalg.solve_triangular(matrices, columns, upper=False).pow(2).sum(-2)
     squares = squares.reshape((*(batch[d] for d in inner), *(batch[d] for d in outer)))

@@ -53,8 +53,8 @@ class LogitRelaxedBernoulli(BinaryChances, Distribution):
         if self._validate_args:
             self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
-        apart = logits - value.mul(self.temperature)
-        return self.temperature.log() + apart - 2 * apart.exp().log1p()
+        difference = logits - value.mul(self.temperature)
+        return self.temperature.log() + difference - 2 * difference.exp().log1p()
 
 
 class RelaxedBernoulli(TransformedDistribution):

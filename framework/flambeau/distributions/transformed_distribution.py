@@ -37,21 +37,21 @@ class TransformedDistribution(Distribution):
             self.transforms = transforms
         else:
             raise ValueError(f"transforms must be a Transform or a list of Transforms\n  got {transforms!r}")
-        whole = ComposeTransform(self.transforms)
+        composed = ComposeTransform(self.transforms)
         base_shape = base_distribution.batch_shape + base_distribution.event_shape
         base_event_dim = len(base_distribution.event_shape)
-        needed = whole.domain.event_dim
+        needed = composed.domain.event_dim
         if len(base_shape) < needed:
             raise ValueError(
                 f"base_distribution needs to have shape with size at least {needed}, but got {base_shape}."
             )
-        shape = whole.forward_shape(base_shape)
+        shape = composed.forward_shape(base_shape)
         # Maps may widen the batch and join dimensions of it into one event: the base follows.
-        base_shape = whole.inverse_shape(shape)
+        base_shape = composed.inverse_shape(shape)
         base = base_distribution.expand(base_shape[: len(base_shape) - base_event_dim])
         joined = needed - base_event_dim
         self.base_dist: Any = Independent(base, joined) if joined > 0 else base
-        event_dim = whole.codomain.event_dim + max(base_event_dim - needed, 0)
+        event_dim = composed.codomain.event_dim + max(base_event_dim - needed, 0)
         cut = len(shape) - event_dim
         super().__init__(shape[:cut], shape[cut:], validate_args=validate_args)
 

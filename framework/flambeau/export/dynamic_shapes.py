@@ -74,15 +74,15 @@ class Dim:
         return made
 
     def __add__(self, other: int) -> Dim:
-        return self._derived(1, _whole(other, "+"))
+        return self._derived(1, _integer(other, "+"))
 
     __radd__ = __add__
 
     def __sub__(self, other: int) -> Dim:
-        return self._derived(1, -_whole(other, "-"))
+        return self._derived(1, -_integer(other, "-"))
 
     def __mul__(self, other: int) -> Dim:
-        if _whole(other, "*") <= 0:
+        if _integer(other, "*") <= 0:
             raise NotImplementedError(f"Attempted to multiply {self.__name__} by {other}; only positive ints can be factors")
         return self._derived(other, 0)
 
@@ -95,7 +95,7 @@ class Dim:
         return f"Dim('{self.__name__}', {', '.join(bounds)})"
 
 
-def _whole(other: Any, sign: str) -> int:
+def _integer(other: Any, sign: str) -> int:
     if type(other) is not int:
         raise NotImplementedError(f"Attempted to {sign} a Dim with {other!r}; only ints make sizes that follow from it")
     return other
@@ -296,7 +296,7 @@ def refine_dynamic_shapes_from_suggested_fixes(msg: str, dynamic_shapes: Any) ->
             return d
         if isinstance(fix, int):
             return fix * d.factor + d.offset
-        whole = Dim(fix[0]) + fix[1] if isinstance(fix, tuple) and fix[1] else Dim(fix[0]) if isinstance(fix, tuple) else fix
-        return whole._derived(d.factor, d.offset) if d.root is not None else whole
+        dim = Dim(fix[0]) + fix[1] if isinstance(fix, tuple) and fix[1] else Dim(fix[0]) if isinstance(fix, tuple) else fix
+        return dim._derived(d.factor, d.offset) if d.root is not None else dim
 
     return pytree.tree_map(refined, dynamic_shapes, is_leaf=lambda x: isinstance(x, (Dim, _DimHint)))

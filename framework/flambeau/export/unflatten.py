@@ -112,8 +112,8 @@ class UnflattenedModule(Module):
         results = list(Interpreter(self, graph=self.graph).run(*leaves, enable_io_processing=False))
         by_name = dict(zip(self._inputs, leaves, strict=True))
         for (kind, target), value in zip(self._written, results, strict=False):
-            whole = by_name[target] if kind is OutputKind.USER_INPUT_MUTATION else operator.attrgetter(str(target))(self)
-            whole.copy_(value)
+            target_tensor = by_name[target] if kind is OutputKind.USER_INPUT_MUTATION else operator.attrgetter(str(target))(self)
+            target_tensor.copy_(value)
         return pytree.tree_unflatten(results[len(self._written) :], signature.out_spec)
 
 

@@ -113,8 +113,8 @@ class BatchedTensor(Tensor):
         return self._new("new_empty", size, options)
 
     def new_empty_strided(self, size: Any, stride: Any, **options: Any) -> BatchedTensor:
-        apart = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-        return self._level.wrap(self._value.new_empty_strided((self._level.size, *size), (apart, *stride), **options))
+        step = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        return self._level.wrap(self._value.new_empty_strided((self._level.size, *size), (step, *stride), **options))
 
     def new_full(self, size: Any, fill_value: Any, **options: Any) -> BatchedTensor:
         return self._new("new_full", (size,), options, fill_value)

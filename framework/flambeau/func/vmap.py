@@ -161,8 +161,8 @@ def _outside(level: VmapLevel, x: Any, dim: Any, name: str) -> Any:
         if level.has(x):
             raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
         return x
-    whole = level.full(x)
-    return whole if dim == 0 else whole.movedim(0, dim)
+    repeated = level.full(x)
+    return repeated if dim == 0 else repeated.movedim(0, dim)
 
 
 def _joined(parts: list[Any], out_dims: Any) -> Any:

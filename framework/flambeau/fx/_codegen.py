@@ -108,11 +108,11 @@ def tensor_annotation(node: Node, include_stride: bool = False, include_device: 
         shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
         if shape is None or dtype is None:
             continue
-        whole = isinstance(value, Tensor)
+        is_tensor = isinstance(value, Tensor)
         text = f"{_DTYPES.get(dtype.name, dtype.name)}[{', '.join(map(str, shape))}]"
-        if include_stride and whole:
+        if include_stride and is_tensor:
             text += f"[{', '.join(map(str, value.stride()))}]"
-        if include_device and whole:
+        if include_device and is_tensor:
             text += str(value.device)
         return text
     return ""

@@ -493,7 +493,7 @@ class Tracer(TracerBase):
             raise AssertionError(f"Expected FunctionType, got {type(fn)}")
         namespace = fn.__globals__
         returns = _annotations(fn).get("return")
-        whole = fn
+        given = fn
         fn, args = self.create_args_for_root(fn, isinstance(root, Module), concrete_args)
         with _Patcher() as patcher:
             self._patch_modules(patcher)
@@ -503,7 +503,7 @@ class Tracer(TracerBase):
                 _autowrap_check(patcher, module.__dict__, self._autowrap_function_ids)
             self._patcher = patcher
             result = self.create_arg(fn(*args))
-            self.create_node("output", "output", (result,), {}, type_expr=returns if fn is whole else None)
+            self.create_node("output", "output", (result,), {}, type_expr=returns if fn is given else None)
         self.submodule_paths = None
         return self.graph
 

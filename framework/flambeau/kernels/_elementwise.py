@@ -19,7 +19,7 @@ from ._derivative import partials_of
 __all__ = ["elementwise"]
 
 # Of whole numbers these make whole numbers, or truth values.
-_WHOLE = frozenset((
+_KEEPS_INTEGERS = frozenset((
     "", "+", "-", "*", "//", "%", "**", "&", "|", "^", "<<", ">>", "neg", "invert", "abs", "where", "minimum", "maximum", "fmin", "fmax",
     "sign", "floor", "ceil", "trunc", "nearbyint", "remainder", "floor_divide", "fmod", "bit_not", "gcd", "lcm", "pow", "fma", "conj",
 )) | TRUTHS  # fmt: skip
@@ -186,7 +186,7 @@ def _is_truth(x: Any) -> bool:
 def _rule(formula: Formula, results: tuple[Any, ...], dtype: str | None, derived: bool) -> Any:
     """The dtype rule of `formula`."""
     if dtype is None:
-        dtype = "bool" if _is_truth(results[0]) else "common" if _is_whole(results) else "floating"
+        dtype = "bool" if _is_truth(results[0]) else "common" if _is_integral(results) else "floating"
     rules = {"common": common, "floating": floating, "bool": to_bool}
     if dtype not in rules:
         raise ValueError(f"kernels.elementwise: dtype is 'common', 'floating' or 'bool', got {dtype!r}")
@@ -195,11 +195,11 @@ def _rule(formula: Formula, results: tuple[Any, ...], dtype: str | None, derived
     return rule if not derived or _is_holomorphic(results) else refuse("complex")(rule)
 
 
-def _is_whole(results: tuple[Any, ...]) -> bool:
+def _is_integral(results: tuple[Any, ...]) -> bool:
     """Whether `results` of whole numbers are whole numbers."""
     nodes = below(results)
     numbers = [o for x in nodes for o in (*x.operands, *results)]
-    return all(x.word in _WHOLE for x in nodes) and not any(isinstance(o, float) and not o.is_integer() for o in numbers)
+    return all(x.word in _KEEPS_INTEGERS for x in nodes) and not any(isinstance(o, float) and not o.is_integer() for o in numbers)
 
 
 def _is_holomorphic(results: tuple[Any, ...]) -> bool:

@@ -62,7 +62,7 @@ class Loop:
         if lack_values(args):
             return                                    # shapes without values: there is nothing to write
         arrays = {name: self._array(name, a) for name, a in given.items()}
-        self._check_apart(arrays)
+        self._check_no_overlap(arrays)
         if chunks:
             constants = {**self.defaults, **constants}
             if any(_is_of_a_device(a) for a in arrays.values()):
@@ -96,7 +96,7 @@ class Loop:
             return float(a)
         raise TypeError(f"{self.__name__}: argument {name!r} must be Tensor, int or float, not {type(a).__name__}")
 
-    def _check_apart(self, arrays: dict[str, Any]) -> None:
+    def _check_no_overlap(self, arrays: dict[str, Any]) -> None:
         if self.kernel.aliased:
             return
         for name in self.written:

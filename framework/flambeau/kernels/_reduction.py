@@ -17,7 +17,7 @@ from ..ops._spec.elementwise import tensor_words
 from ..ops._spec.reduction import ReductionOp, bool_dtype, same_dtype, sum_dtype
 from ..tensor import Tensor
 from ._derivative import partials_of
-from ._elementwise import _checked_parameters, _is_holomorphic, _is_truth, _is_whole, elementwise
+from ._elementwise import _checked_parameters, _is_holomorphic, _is_integral, _is_truth, elementwise
 
 __all__ = ["reduction"]
 
@@ -105,11 +105,11 @@ def _op_of(term: Formula, combine: str, finish: Any, autocast: str | None) -> Us
     def declared(input, dim=None, keepdim=False, *, dtype=None): ...
 
     declared.__name__ = term.name
-    whole = all(_is_whole(r) for r in traced)
+    integral = all(_is_integral(r) for r in traced)
     holomorphic = combine in ("add", "mul") and all(map(_is_holomorphic, traced))
     given = None if term.fn is _the_term else term
     op = UserReduction(
-        declared, FUNCTION | OUT, "kernels", (), autocast, _rule(combine, whole, holomorphic), _IDENTITY[combine], given, combine, last,
+        declared, FUNCTION | OUT, "kernels", (), autocast, _rule(combine, integral, holomorphic), _IDENTITY[combine], given, combine, last,
         None, vjp,
     )  # fmt: skip
     op.numpy_names = False
@@ -126,11 +126,11 @@ def _of_total_and_count(finish: Any) -> Any:
     return lambda total, count: finish(total)
 
 
-def _rule(combine: str, whole: bool, holomorphic: bool) -> Any:
+def _rule(combine: str, integral: bool, holomorphic: bool) -> Any:
     """The dtype rule: as that of `sum`, `amax` or `all`, but integers become floating where the formulas make fractions of them."""
 
     def rule(op: Any, given: Any, dtype: Any) -> tuple[Any, Any]:
-        if dtype is None and not whole and given.category < FLOATING:
+        if dtype is None and not integral and given.category < FLOATING:
             dtype = dtypes.get_default_dtype()
         accumulate, result = (dtype, dtype) if dtype is not None else _RULE[combine](op, given, None)
         if accumulate.category == COMPLEX and not holomorphic:

@@ -134,8 +134,8 @@ def _beside(nt: NestedTensor, x: Tensor, name: str) -> Tensor:
             rows = fb.repeat_interleave(padded.squeeze(at), fb.tensor(nt._sizes()), 0)
             return rows.movedim(0, at - 1)
     elif padded.shape[0] in (1, batch) and nt._lengths is None and padded.shape[at] == max(nt._sizes(), default=0):
-        whole = padded.expand(batch, *padded.shape[1:])
-        return fb.cat([part.narrow(at - 1, 0, n) for part, n in zip(whole.unbind(0), nt._sizes(), strict=True)], at - 1)
+        expanded = padded.expand(batch, *padded.shape[1:])
+        return fb.cat([part.narrow(at - 1, 0, n) for part, n in zip(expanded.unbind(0), nt._sizes(), strict=True)], at - 1)
     raise RuntimeError(
         f"cannot call binary pointwise function {name} with inputs of shapes {_shape(nt)} and {_shape(x)}: a Tensor beside a nested one "
         "has size 1, or that of the longest part, in the ragged dimension"
@@ -198,8 +198,8 @@ def _along_one(name: str, func: Any, args: Any, kwargs: Any) -> Any:
     at = _dim(nt, dim, name)
     if at != nt._ragged_idx - 1:
         return _wrapped(nt, func(nt._elements, at, *rest, **given))
-    whole = nt if nt._lengths is None else _contiguous(None, (nt,), {})
-    return _wrapped(whole, fb.cat([func(part, at, *rest, **given) for part in whole._parts()], at))
+    contiguous = nt if nt._lengths is None else _contiguous(None, (nt,), {})
+    return _wrapped(contiguous, fb.cat([func(part, at, *rest, **given) for part in contiguous._parts()], at))
 
 
 @_answers("layer_norm", named=True)
@@ -261,8 +261,8 @@ def _attention(func: Any, args: Any, kwargs: Any) -> Any:
         raise RuntimeError("scaled_dot_product_attention(): attn_mask must not be given for nested tensors")
     parts = zip(q._parts(), k._parts(), v._parts(), strict=True)
     made = [func(x.unsqueeze(0), y.unsqueeze(0), z.unsqueeze(0), **given).squeeze(0) for x, y, z in parts]
-    whole = q if q._lengths is None else _contiguous(None, (q,), {})
-    return _wrapped(whole, fb.cat(made, 1), 2)
+    contiguous = q if q._lengths is None else _contiguous(None, (q,), {})
+    return _wrapped(contiguous, fb.cat(made, 1), 2)
 
 
 @_answers("embedding")

@@ -126,7 +126,7 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
             result = interpreter.quick(op, args)
             if result is not None:
                 return result
-        if interpreter.runs_whole and not untouched and op.kind == "composite":
+        if interpreter.runs_compositions and not untouched and op.kind == "composite":
             continue
         calls.interpreters = stack[:depth]
         try:
@@ -313,7 +313,7 @@ def answered_by(answerer: Any, op: Op, args: tuple[Any, ...], out: Any, inplace:
             try:
                 result = op.in_parts(*args) if op.in_parts is not None else op.run(*args)
             except NoValues:
-                result = answerer.whole(op, args)
+                result = answerer.on_replicas(op, args)
             finally:
                 calls.composing -= 1
         return result
@@ -322,7 +322,7 @@ def answered_by(answerer: Any, op: Op, args: tuple[Any, ...], out: Any, inplace:
         try:
             args = check(*args) or args
         except NoValues:
-            return answerer.whole(op, args)
+            return answerer.on_replicas(op, args)
     before = _state.set_grad(False)
     try:
         result = answerer.answer(op, args, inplace)
@@ -401,7 +401,7 @@ def _recorded(op: Any, args: tuple[Any, ...], result: Any) -> Any:
     """`result` of a class with the history of `op`: nodes as for any other result, whose rules run on Tensors."""
     several = isinstance(result, (tuple, list))
     operands = [x for x in _flat(args) if isinstance(x, Tensor)]
-    outs = tuple([_apart(r, operands) for r in (result if several else (result,))])
+    outs = tuple([_as_another_object(r, operands) for r in (result if several else (result,))])
     if op.kind == "elementwise":
         if op.differentiable and (outs[0].is_floating_point() or outs[0].is_complex()):
             op.record(outs[0], *args)
@@ -419,7 +419,7 @@ def _recorded(op: Any, args: tuple[Any, ...], result: Any) -> Any:
     return op.named(outs) if getattr(op, "returns", None) else outs
 
 
-def _apart(made: Any, operands: list[Any]) -> Any:
+def _as_another_object(made: Any, operands: list[Any]) -> Any:
     """`made`, as another object if it is one of the operands, whose history is theirs."""
     return wrap(made._array) if any(made is x for x in operands) else made
 

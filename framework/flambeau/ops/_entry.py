@@ -26,7 +26,7 @@ from ..tensor import Tensor, wrap
 from . import _dispatch, _parameters, _spec
 from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
 from ._spec import FUNCTION, METHOD, OPS, OUT, ElementwiseOp, Op, plans, strict, writing
-from ._spec.elementwise import MOST_FEW
+from ._spec.elementwise import MOST_BY_NUMPY
 from ._spec.nodes import indented
 
 _scope: dict[str, Any] = {
@@ -324,7 +324,7 @@ def _stored(op: Op) -> list[str]:
     else:
         compute = [f"found = forwards_to({', '.join(op.params)})", "made = None if found is None else found[0].enter(*found[1])"]
     # What is not stored is computed again, so there must be little of it.
-    small = f"if out.__class__ is Tensor and (o := out._array).__class__ is ndarray and o.size <= {MOST_FEW}:"
+    small = f"if out.__class__ is Tensor and (o := out._array).__class__ is ndarray and o.size <= {MOST_BY_NUMPY}:"
     return [small, *indented([*compute, *store])]
 
 
@@ -350,7 +350,7 @@ def _entered(op: ElementwiseOp, fixed: dict[str, str]) -> str | None:
     if not op.keyword_only:
         made = f"FORMULA.enter({', '.join(params)})" if len(params) <= _MOST_OPERANDS else None
     else:
-        made = f"WHOLE.enter({', '.join(params)})" if len(params) <= _MOST_OPERANDS and not fixed else None
+        made = f"FULL_FORMULA.enter({', '.join(params)})" if len(params) <= _MOST_OPERANDS and not fixed else None
         if op.short is not None and len(op.positional) <= _MOST_OPERANDS:
             usual = " and ".join(_usual(op, n) for n in op.keyword_only if n not in fixed)
             plain = f"FORMULA.enter({', '.join(op.positional)})"
@@ -387,7 +387,8 @@ def _of_elementwise(op: Op) -> dict[str, Any]:
     their defaults, the whole formula, and what records a result."""
     if not isinstance(op, ElementwiseOp):
         return {}
-    return {"FORMULA": op.short if op.keyword_only else op.formula, "WHOLE": op.formula, "record": op.record, **op.named_node_classes}
+    return {"FORMULA": op.short if op.keyword_only else op.formula, "FULL_FORMULA": op.formula, "record": op.record,
+            **op.named_node_classes}
 
 
 def make_array_vjp(op: ElementwiseOp, general: Any) -> Any:
@@ -475,9 +476,9 @@ def _fast_inplace(op: Op, is_tensor: Any) -> list[str]:
     given = ", ".join(("a", *letters))
     test = f"FORMULA.direct_({given}) is not None"
     if op.keyword_only:
-        whole = f"WHOLE.direct_({', '.join((given, *op.keyword_only))}) is not None"
+        by_numbers = f"FULL_FORMULA.direct_({', '.join((given, *op.keyword_only))}) is not None"
         usual = " and ".join(_usual(op, n) for n in op.keyword_only)
-        test = f"({test}) if {usual} else {whole}" if op.short is not None else whole
+        test = f"({test}) if {usual} else {by_numbers}" if op.short is not None else by_numbers
     lines = [
         f"if {is_tensor(first)}:",
         "    quiet = not (GRAD or local.grad)",
@@ -576,11 +577,11 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     elif isinstance(op, ElementwiseOp) and len(op.positional) == 2:
         fast = _enter(op, {n: repr(op.defaults[n]) for n in op.keyword_only})
     if fast:
-        whole = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
+        all_given = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
         known = " and ".join(f"{n}.__class__ in SILENT" for n in params)
         say = f"(calls := local.calls).modes or {'calls.interpreters' if op.kind == 'composite' else _HAVE_A_SAY}"
         seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
-                f"        return interpret(OP, ({whole},))", f"    made = of_one_class(OP, ({whole},))",
+                f"        return interpret(OP, ({all_given},))", f"    made = of_one_class(OP, ({all_given},))",
                 "    if made is not NotImplemented:", "        return made"]  # fmt: skip
         fast = [f"if {_interpreted(op)} and ({say} or not ({known})):", *seen, "else:", *indented(_tried(fast))]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.

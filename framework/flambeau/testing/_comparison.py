@@ -208,22 +208,22 @@ def _compare_numbers(actual: Any, expected: Any, options: _Options) -> None:
     rtol, atol = options.rtol, options.atol
     if rtol is None or atol is None:
         rtol, atol = default_tolerances(*(_OF_NUMBER[type(value)] for value in (actual, expected)))
-    apart = abs(actual - expected)
+    difference = abs(actual - expected)
     if actual == expected or options.equal_nan and cmath.isnan(actual) and cmath.isnan(expected):
         return
-    if cmath.isfinite(apart) and apart <= atol + rtol * abs(expected):
+    if cmath.isfinite(difference) and difference <= atol + rtol * abs(expected):
         return
-    relative = apart / abs(expected) if expected != 0 else math.inf
-    raise _scalars(actual, expected, apart, relative, rtol, atol)
+    relative = difference / abs(expected) if expected != 0 else math.inf
+    raise _scalars(actual, expected, difference, relative, rtol, atol)
 
 
-def _scalars(actual: Any, expected: Any, apart: Any, relative: Any, rtol: float, atol: float) -> _Mismatch:
+def _scalars(actual: Any, expected: Any, difference: Any, relative: Any, rtol: float, atol: float) -> _Mismatch:
     exact = rtol == atol == 0
     return _Mismatch(
         AssertionError,
         f"Scalars are not {'equal' if exact else 'close'}!\n\n"
         f"Expected {expected} but got {actual}.\n"
-        f"Absolute difference: {apart}{'' if exact else f' (up to {atol} allowed)'}\n"
+        f"Absolute difference: {difference}{'' if exact else f' (up to {atol} allowed)'}\n"
         f"Relative difference: {relative}{'' if exact else f' (up to {rtol} allowed)'}",
     )
 
@@ -284,15 +284,15 @@ def _compare_values(actual: Tensor, expected: Tensor, rtol: float, atol: float, 
         return
     if not actual.dim():
         one, other = actual.item(), expected.item()
-        apart = abs(one - other)
-        raise _scalars(one, other, apart, apart / abs(other) if other else math.inf, rtol, atol)
+        difference = abs(one - other)
+        raise _scalars(one, other, difference, difference / abs(other) if other else math.inf, rtol, atol)
     # Differences of integers and bools do not fit in their dtype.
     if not (actual.dtype.is_floating_point or actual.dtype.is_complex):
         actual, expected = actual.to(fb.int64), expected.to(fb.int64)
-    apart = (actual - expected).abs()
-    relative = apart / expected.abs()
+    difference = (actual - expected).abs()
+    relative = difference / expected.abs()
     # Elements that are close are not what the message is about; 0 / 0 is among them.
-    apart, relative = apart.masked_fill(close, 0), relative.masked_fill(close, 0)
+    difference, relative = difference.masked_fill(close, 0), relative.masked_fill(close, 0)
     wrong, total = int((~close).sum()), close.numel()
     exact = rtol == atol == 0
     lines = [
@@ -300,7 +300,7 @@ def _compare_values(actual: Tensor, expected: Tensor, rtol: float, atol: float, 
         "",
         f"Mismatched elements: {wrong} / {total} ({wrong / total:.1%})",
     ]
-    for name, values, allowed in (("absolute", apart, atol), ("relative", relative, rtol)):
+    for name, values, allowed in (("absolute", difference, atol), ("relative", relative, rtol)):
         where = int(values.flatten().argmax())
         index = tuple(int(i) for i in np.unravel_index(where, tuple(values.shape)))
         limit = "" if exact else f" (up to {allowed} allowed)"

@@ -62,8 +62,8 @@ def make_tensor(
     elif dtype.is_floating_point:
         made = fb.empty(sizes, dtype=dtype, device=device)
         # The whole range of a dtype is wider than its largest number.
-        whole = limit - least > fb.finfo(dtype).max
-        made = made.uniform_(least / 2, limit / 2).mul_(2) if whole else made.uniform_(least, limit)
+        is_too_wide = limit - least > fb.finfo(dtype).max
+        made = made.uniform_(least / 2, limit / 2).mul_(2) if is_too_wide else made.uniform_(least, limit)
     else:
         made = fb.randint(int(least), int(limit), sizes, dtype=dtype, device=device)
     if doubled:

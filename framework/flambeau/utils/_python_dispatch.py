@@ -122,8 +122,8 @@ def _overload(name: str, inplace: bool, out: bool) -> OpOverload:
 def seen_as(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """What a mode is given for a call: an operator, its arguments and those by name; None for compositions that are taken apart."""
     # What a recorded composition saves for backward comes from its parts, which are to be seen then.
-    apart = op.kind == "composite" and not op.whole and _is_recorded(args)
-    found = None if apart else _aten.operator_of(op, args, out, inplace)
+    composed = op.kind == "composite" and not op.one_operator and _is_recorded(args)
+    found = None if composed else _aten.operator_of(op, args, out, inplace)
     if found is not None:
         return found
     if op.kind == "composite":

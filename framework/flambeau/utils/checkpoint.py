@@ -111,7 +111,7 @@ def checkpoint(
         region.trace = []
     with _logging(region.trace), saved_tensors_hooks(region.pack, _Slot.open), forward_context:
         result = function(*args, **kwargs)
-    region.is_whole = True
+    region.is_complete = True
     return result
 
 
@@ -198,7 +198,7 @@ class _Region:
         self.surroundings, self.again_context = surroundings, again_context
         self.slots: list[weakref.ref[_Slot]] = []
         self.check = self.early_stop = True
-        self.is_whole = False  # until then a backward inside the region may ask for what it has saved so far
+        self.is_complete = False  # until then a backward inside the region may ask for what it has saved so far
         self.trace: list[Any] | None = None
 
     def pack(self, tensor: Tensor) -> _Slot:
@@ -251,7 +251,7 @@ class _Again:
         region, index = self.region, self.count
         self.count += 1
         if index >= len(region.slots):
-            if not region.is_whole:
+            if not region.is_complete:
                 return _Refilled(tensor)
             raise self.error(f"the region saved {len(region.slots)} tensors for backward, and more when it ran again")
         slot = region.slots[index]()
@@ -267,7 +267,7 @@ class _Again:
     def verify(self) -> None:
         """Raise CheckpointError unless the same was saved as the first time."""
         saved = len(self.region.slots)
-        if self.count < saved or self.count > saved and self.region.is_whole:
+        if self.count < saved or self.count > saved and self.region.is_complete:
             raise self.error(f"the region saved {saved} tensors for backward, but {self.count} when it ran again")
         if self.differences:
             raise self.error("\n".join(("tensors were different when the region ran again", *self.differences)))

@@ -34,7 +34,7 @@ from flambeau_kernels.vocabulary import maximum, minimum
 from .index import PIECE, collapsed, from_end, shared_out
 from .keys import BITS_OF
 
-__all__ = ["add_rows", "average", "scatter", "scatter_whole", "sum_bags", "sum_weighted_bags"]
+__all__ = ["add_rows", "average", "scatter", "scatter_unsplit", "sum_bags", "sum_weighted_bags"]
 
 WORK = 1 << 14                                       # elements per chunk
 ACROSS = 64                                          # neighbours of a chunk at least, for whole cache lines of the index
@@ -74,7 +74,7 @@ def scatter(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, h
     return True
 
 
-def scatter_whole(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, how: str) -> None:
+def scatter_unsplit(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, how: str) -> None:
     """`scatter` into an array in C order, of an index of its size but along `dim`, and none of whose places is below zero."""
     shape, n = index.shape, made.shape[dim]
     m, inner, outer = shape[dim], math.prod(shape[dim + 1 :]), math.prod(shape[:dim])

@@ -30,7 +30,7 @@ from flambeau_kernels.vocabulary import abs, ceil, exp, floor, log, log1p, maxim
 from ._tops import extreme_of
 from .along import MOST
 from .keys import has_keys, is_wide, key_at
-from .ranks import FEW, ROOM, keys_of, median_rank, order_of, place_at
+from .ranks import MOST_COUNTED, ROOM, keys_of, median_rank, order_of, place_at
 from .reduce import PARTS
 from .reduce_loops import finished, identity_of, joined, term_of
 from .softmax_loops import softmax_row
@@ -384,10 +384,10 @@ def in_order(p, step, n, places, keys, ranks, flip, KEY):
 
 
 @kernel
-def ordered(chunk, x, out, second, outer, n, inner, k, *, KEY, FLIP, WHOLE, VALUES):
-    """The first `k` elements in order (all of them if `WHOLE`) and where they are."""
-    keys, ranks, places = local(KEY, FEW), local(int32, FEW), local(int64, FEW)
-    wanted = n if WHOLE else k
+def ordered(chunk, x, out, second, outer, n, inner, k, *, KEY, FLIP, ALL, VALUES):
+    """The first `k` elements in order (all of them if `ALL`) and where they are."""
+    keys, ranks, places = local(KEY, MOST_COUNTED), local(int32, MOST_COUNTED), local(int64, MOST_COUNTED)
+    wanted = n if ALL else k
     for o in range(outer):
         for i in range(inner):
             p = x + (o * n * inner + i)
@@ -410,12 +410,12 @@ def _key(dtype: np.dtype) -> Any:
     return int64 if is_wide(dtype) else int32
 
 
-def _ordered(dtype: np.dtype, descending: bool, whole: bool, values: bool) -> Task | None:
+def _ordered(dtype: np.dtype, descending: bool, all_ranks: bool, values: bool) -> Task | None:
     if not has_keys(dtype):
         return None
-    mode = SAME if whole else LENGTH
+    mode = SAME if all_ranks else LENGTH
     results = ((dtype, mode), (_INT64, mode)) if values else ((_INT64, mode),)
-    constants = {"KEY": _key(dtype), "FLIP": -1 if descending else 0, "WHOLE": whole, "VALUES": values}
+    constants = {"KEY": _key(dtype), "FLIP": -1 if descending else 0, "ALL": all_ranks, "VALUES": values}
     return Task(ordered, constants, results)
 
 
@@ -438,7 +438,7 @@ def ranked(chunk, x, out, second, outer, n, inner, k, *, KEY, WHICH, FLOATING):
 @kernel
 def modes(chunk, x, out, second, outer, n, inner, k, *, KEY):
     """The most frequent element, the smallest of several, and the last place it has."""
-    keys, ranks, places = local(KEY, FEW), local(int32, FEW), local(int64, FEW)
+    keys, ranks, places = local(KEY, MOST_COUNTED), local(int32, MOST_COUNTED), local(int64, MOST_COUNTED)
     for o in range(outer):
         for i in range(inner):
             p = x + (o * n * inner + i)
@@ -527,7 +527,7 @@ def _bins(dtype: np.dtype) -> Task | None:
 def quantiles(chunk, x, out, second, outer, n, inner, other, count, *, KEY, SKIP):
     """What stands at the share ``other[0]`` of each line in order, or of its numbers if `SKIP`, between neighbours in proportion."""
     kind = widened(x)
-    keys, ranks, places = local(KEY, FEW), local(int32, FEW), local(int64, FEW)
+    keys, ranks, places = local(KEY, MOST_COUNTED), local(int32, MOST_COUNTED), local(int64, MOST_COUNTED)
     for o in range(outer):
         for i in range(inner):
             p = x + (o * n * inner + i)

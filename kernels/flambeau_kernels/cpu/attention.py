@@ -96,8 +96,8 @@ def _sum_mask(dmask: np.ndarray, mask: np.ndarray, q: np.ndarray) -> np.ndarray:
     if dmask.size == mask.size:
         return dmask.reshape(mask.shape)
     stretched = tuple(d for d in (0, 1) if mask.shape[d] == 1)
-    whole = widen(dmask).reshape(*q.shape[:2], *dmask.shape[1:])
-    return narrow(np.add.reduce(whole, axis=stretched, keepdims=True), mask.dtype)
+    by_heads = widen(dmask).reshape(*q.shape[:2], *dmask.shape[1:])
+    return narrow(np.add.reduce(by_heads, axis=stretched, keepdims=True), mask.dtype)
 
 
 @functools.cache

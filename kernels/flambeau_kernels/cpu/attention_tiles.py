@@ -24,13 +24,13 @@ import numpy as np
 from flambeau_kernels.cpu.lanes import clear, exp_lanes, multiply, zero_lanes
 from flambeau_kernels.cpu.register_tiles import tile
 from flambeau_kernels.engine.language import (
-    apart,
     broadcast,
     kernel,
     lane_sum,
     lanes,
     load,
     local,
+    outlined,
     rolled,
     store,
     widened,
@@ -148,7 +148,7 @@ def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, gro
         count = min(QUERIES, rows - first)
         b, h = head // heads, head % heads
         hk = h // group
-        apart(transpose_block)(q + (b * q_batch + h * q_head + first * q_row), q_row, count, width, factor, qt)
+        outlined(transpose_block)(q + (b * q_batch + h * q_head + first * q_row), q_row, count, width, factor, qt)
         for j in rolled(range(0, QUERIES, N)):
             store(top, j, broadcast(KIND(-math.inf), N))
             store(total, j, zero_lanes(KIND))
@@ -160,22 +160,22 @@ def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, gro
             k_here = k + (b * k_batch + hk * k_head + key * k_row)
             v_here = v + (b * v_batch + hk * v_head + key * v_row)
             if COPY:
-                apart(copy_block)(k_here, k_row, part, width, width, one, copied)
-                apart(multiply)(copied, width, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
+                outlined(copy_block)(k_here, k_row, part, width, width, one, copied)
+                outlined(multiply)(copied, width, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
             else:
-                apart(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
+                outlined(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
             m_here = mask + (b * m_batch + h * m_head + first * m_row + key * m_key)
-            apart(mask_scores)(scores, m_here, m_row, m_key, count, part, first, key, causal, MASK)
-            apart(weigh)(scores, part, top, total, shrink)
+            outlined(mask_scores)(scores, m_here, m_row, m_key, count, part, first, key, causal, MASK)
+            outlined(weigh)(scores, part, top, total, shrink)
             for r in rolled(range(count)):
                 less = broadcast(shrink[r], N)
                 for j in rolled(range(0, wide, N)):
                     store(sums, r * wide + j, load(sums, r * wide + j, N) * less)
             if COPY:
-                apart(copy_block)(v_here, v_row, part, out_width, wide, one, copied)
-                apart(multiply)(scores, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True, TALL)
+                outlined(copy_block)(v_here, v_row, part, out_width, wide, one, copied)
+                outlined(multiply)(scores, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True, TALL)
             else:
-                apart(multiply)(scores, 1, QUERIES, v_here, v_row, sums, wide, count, wide, part, True, TALL)
+                outlined(multiply)(scores, 1, QUERIES, v_here, v_row, sums, wide, count, wide, part, True, TALL)
         for r in range(count):
             blind = total[r] == 0
             inverse = one / where(blind, one, total[r])
@@ -237,8 +237,8 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
         v_total = dv_sum + (key_head * keys * v_wide if COPY else b * dv_batch + hk * dv_head)
         k_step, v_step = (k_wide, v_wide) if COPY else (dk_row, dv_row)
         for r in rolled(range(begin, end)):
-            apart(clear)(k_total + r * k_step, k_wide)
-            apart(clear)(v_total + r * v_step, v_wide)
+            outlined(clear)(k_total + r * k_step, k_wide)
+            outlined(clear)(v_total + r * v_step, v_wide)
         for h in range(hk * group, hk * group + group):
             head = b * heads + h
             # Queries before the first of these keys do not see them; blocks begin at multiples of QUERIES.
@@ -252,12 +252,12 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                 q_here = q + (b * q_batch + h * q_head + first * q_row)
                 g_here = grad + (b * g_batch + h * g_head + first * g_row)
                 o_here = out + (b * o_batch + h * o_head + first * o_row)
-                apart(copy_block)(q_here, q_row, count, width, k_wide, factor, qn)
-                apart(copy_block)(g_here, g_row, count, out_width, v_wide, one, gn)
-                apart(transpose_block)(q_here, q_row, count, width, factor, qt)
-                apart(transpose_block)(g_here, g_row, count, out_width, one, gt)
-                apart(clear)(level, QUERIES)
-                apart(clear)(sums, count * k_wide)
+                outlined(copy_block)(q_here, q_row, count, width, k_wide, factor, qn)
+                outlined(copy_block)(g_here, g_row, count, out_width, v_wide, one, gn)
+                outlined(transpose_block)(q_here, q_row, count, width, factor, qt)
+                outlined(transpose_block)(g_here, g_row, count, out_width, one, gt)
+                outlined(clear)(level, QUERIES)
+                outlined(clear)(sums, count * k_wide)
                 for r in rolled(range(count)):
                     level[r] = logs[head * rows + first + r]
                     products = zero_lanes(KIND)
@@ -271,23 +271,23 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                     k_here = k + (b * k_batch + hk * k_head + key * k_row)
                     v_here = v + (b * v_batch + hk * v_head + key * v_row)
                     if COPY:
-                        apart(copy_block)(k_here, k_row, part, width, k_wide, one, k_copied)
-                        apart(copy_block)(v_here, v_row, part, out_width, v_wide, one, v_copied)
-                        apart(multiply)(k_copied, k_wide, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
-                        apart(multiply)(v_copied, v_wide, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
+                        outlined(copy_block)(k_here, k_row, part, width, k_wide, one, k_copied)
+                        outlined(copy_block)(v_here, v_row, part, out_width, v_wide, one, v_copied)
+                        outlined(multiply)(k_copied, k_wide, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
+                        outlined(multiply)(v_copied, v_wide, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
                     else:
-                        apart(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
-                        apart(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
+                        outlined(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
+                        outlined(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
                     m_here = mask + (b * m_batch + h * m_head + first * m_row + key * m_key)
-                    apart(mask_scores)(weights, m_here, m_row, m_key, count, part, first, key, causal, MASK)
-                    apart(weights_again)(weights, part, level)
-                    apart(slopes_of_scores)(slopes, weights, part, balance)
-                    apart(multiply)(weights, QUERIES, 1, gn, v_wide, v_total + key * v_step, v_step, part, v_wide, count, True, TALL)
-                    apart(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True, TALL)
+                    outlined(mask_scores)(weights, m_here, m_row, m_key, count, part, first, key, causal, MASK)
+                    outlined(weights_again)(weights, part, level)
+                    outlined(slopes_of_scores)(slopes, weights, part, balance)
+                    outlined(multiply)(weights, QUERIES, 1, gn, v_wide, v_total + key * v_step, v_step, part, v_wide, count, True, TALL)
+                    outlined(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True, TALL)
                     if COPY:
-                        apart(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True, TALL)
+                        outlined(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True, TALL)
                     else:
-                        apart(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True, TALL)
+                        outlined(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True, TALL)
                 for r in range(count):
                     write_row(sums + r * k_wide, width, factor, dq_here + (first + r) * dq_row)
         if COPY:
@@ -393,10 +393,10 @@ def planned(
     types = (q.dtype, k.dtype, v.dtype, kind if mask is None else mask.dtype, q.dtype, kind, *map(type, numbers))
     form = attend_block.form(types, _constants(q, v, mask)[1])
     shape, dtype = (batch, heads, rows, 1), q.dtype
-    whole = sample.shape if sample.flags.c_contiguous else None
+    plain_shape = sample.shape if sample.flags.c_contiguous else None
 
     def run(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any) -> tuple[np.ndarray, np.ndarray]:
-        out = empty_like(q, out_width) if whole is None else np.empty(whole, dtype)
+        out = empty_like(q, out_width) if plain_shape is None else np.empty(plain_shape, dtype)
         logs = np.empty(shape, kind)
         form(chunks, True, q, k, v, logs if mask is None else mask, out, logs, *numbers)
         return out, logs

@@ -12,7 +12,6 @@ import numpy as np
 
 from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
-    apart,
     broadcast,
     dot_int8,
     int32,
@@ -20,6 +19,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    outlined,
     rolled,
     store,
     unroll,
@@ -88,7 +88,7 @@ def multiply_bytes(chunk, a, panels, starts, out, rows, columns, quads, groups):
         i = begin
         for HEIGHT in unroll((TALL, 4, 2, 1)):
             while i + HEIGHT <= stop:
-                apart(tile)(a + i * quads, quads, panels + j * quads, starts + j, out + (i * columns + j), columns, columns - j, HEIGHT)
+                outlined(tile)(a + i * quads, quads, panels + j * quads, starts + j, out + (i * columns + j), columns, columns - j, HEIGHT)
                 i += HEIGHT
 
 

@@ -33,11 +33,11 @@ def crc32(data: Any, value: int = 0) -> int:
     fold = _fold() if len(view) >= _LONG and _pays(len(view)) else None
     if fold is None:
         return zlib.crc32(view, value)
-    whole = len(view) // _BLOCK * _BLOCK
+    folded = len(view) // _BLOCK * _BLOCK
     rest = np.empty(16, np.uint8)
-    fold(np.frombuffer(view, np.uint8).ctypes.data, whole, value ^ 0xFFFFFFFF, rest.ctypes.data)
+    fold(np.frombuffer(view, np.uint8).ctypes.data, folded, value ^ 0xFFFFFFFF, rest.ctypes.data)
     # All ones stand for a register of zeros, from which the folded bytes go on.
-    return zlib.crc32(view[whole:], zlib.crc32(rest.data, 0xFFFFFFFF))
+    return zlib.crc32(view[folded:], zlib.crc32(rest.data, 0xFFFFFFFF))
 
 
 def _pays(size: int) -> bool:

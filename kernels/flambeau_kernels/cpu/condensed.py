@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ..engine.language import (
-    apart,
     broadcast,
     kernel,
     lane_sum,
@@ -22,6 +21,7 @@ from ..engine.language import (
     load,
     local,
     multiply_add,
+    outlined,
     rolled,
     store,
     unroll,
@@ -93,9 +93,9 @@ def less_two(work, padded, first, last, start, end, p, q, r, s, t, sums, COUNT, 
 def all_less_two(work, padded, first, last, start, end, p, q, r, s, t, sums, KIND):
     N = lanes(KIND)
     # Three vectors for each of a block: half of 32 registers, or of 16.
-    whole = start + (end - start) // ((4 if N * KIND.bits > 256 else 2) * N) * ((4 if N * KIND.bits > 256 else 2) * N)
-    less_two(work, padded, first, last, start, whole, p, q, r, s, t, sums, 4 if N * KIND.bits > 256 else 2, KIND)
-    less_two(work, padded, first, last, whole, end, p, q, r, s, t, sums, 1, KIND)
+    tail = start + (end - start) // ((4 if N * KIND.bits > 256 else 2) * N) * ((4 if N * KIND.bits > 256 else 2) * N)
+    less_two(work, padded, first, last, start, tail, p, q, r, s, t, sums, 4 if N * KIND.bits > 256 else 2, KIND)
+    less_two(work, padded, first, last, tail, end, p, q, r, s, t, sums, 1, KIND)
 
 
 def dotted(work, padded, first, last, start, end, u, out, COUNT, KIND):
@@ -115,9 +115,9 @@ def dotted(work, padded, first, last, start, end, u, out, COUNT, KIND):
 
 
 def all_dotted(work, padded, first, last, start, end, u, out, KIND):
-    whole = first + (last - first) // 4 * 4
-    dotted(work, padded, first, whole, start, end, u, out, 4, KIND)
-    dotted(work, padded, whole, last, start, end, u, out, 1, KIND)
+    tail = first + (last - first) // 4 * 4
+    dotted(work, padded, first, tail, start, end, u, out, 4, KIND)
+    dotted(work, padded, tail, last, start, end, u, out, 1, KIND)
 
 
 def product_of(x, y, start, end, KIND):
@@ -158,7 +158,7 @@ def tridiagonal_rows(chunk, a, lines, made, work, n, padded, row_step, column_st
             start = (k + 1) // N * N
             # The first step has no reflector before it.
             before = lines + (n - 1) * padded if k == 0 else old
-            apart(all_less_two)(work, padded, k + 1, n, start, end, before, w, w, before, line, sums, KIND)
+            outlined(all_less_two)(work, padded, k + 1, n, start, end, before, w, w, before, line, sums, KIND)
             for j in rolled(range(start, k + 1)):
                 sums[j] = KIND(0)
             for j in rolled(range(start, end, N)):
@@ -191,7 +191,7 @@ def bidiagonal_rows(chunk, a, lines, made, work, n, padded, row_step, column_ste
         made[2 * n + k] = share
         if k + 1 < n:
             start = (k + 1) // N * N
-            apart(all_less_two)(work, padded, k, n, start, end, v, y, x, u, left, sums, KIND)
+            outlined(all_less_two)(work, padded, k, n, start, end, v, y, x, u, left, sums, KIND)
             for j in rolled(range(start, end, N)):
                 store(y, j, load(sums, j, N) * broadcast(share, N))
             for j in rolled(range(start, k + 1)):
@@ -203,6 +203,6 @@ def bidiagonal_rows(chunk, a, lines, made, work, n, padded, row_step, column_ste
             made[n + k] = value
             made[3 * n + k] = share
             taken = product_of(y, right, start, end, KIND)
-            apart(all_dotted)(work, padded, k + 1, n, start, end, right, x, KIND)
+            outlined(all_dotted)(work, padded, k + 1, n, start, end, right, x, KIND)
             for i in rolled(range(k + 1, n)):
                 x[i] = share * (x[i] - left[i] * taken)

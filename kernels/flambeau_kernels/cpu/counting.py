@@ -15,7 +15,7 @@ from flambeau_kernels.vocabulary import where
 
 from .index import shared_out
 from .keys import raw
-from .twins import late
+from .taking_over import late
 
 __all__ = ["bisect", "few_counts", "first_of_runs", "histogram", "ranks_of", "tally"]
 
@@ -49,15 +49,15 @@ def tally_part(chunk: Any, a: Any, counts: Any, n: Any, each: Any, low: Any, cou
         mine[at] = mine[at] + 1
 
 
-FEW = 2048                                           # counters of `few_counts`
+MOST_COUNTERS = 2048                                           # counters of `few_counts`
 
 
 def _around(form: Any) -> Any:
     def run(a: np.ndarray, least: int) -> Any:
-        counts, ends = np.empty(FEW, np.int64), np.empty(2, np.int64)
-        form(1, False, a, counts, ends, a.size, min(least, FEW + 1))
+        counts, ends = np.empty(MOST_COUNTERS, np.int64), np.empty(2, np.int64)
+        form(1, False, a, counts, ends, a.size, min(least, MOST_COUNTERS + 1))
         low, high = ends.tolist()
-        return counts[: max(high + 1, least)].copy() if low >= 0 and max(high + 1, least) <= FEW else None
+        return counts[: max(high + 1, least)].copy() if low >= 0 and max(high + 1, least) <= MOST_COUNTERS else None
 
     return run
 
@@ -71,7 +71,7 @@ def tally_few(chunk: Any, a: Any, counts: Any, ends: Any, n: Any, least: Any) ->
     ends[0] = low
     ends[1] = high
     count = max(high + 1, least)
-    if low >= 0 and high < FEW and count <= FEW:
+    if low >= 0 and high < MOST_COUNTERS and count <= MOST_COUNTERS:
         for b in range(count):
             counts[b] = 0
         for i in repeated(range(n), 4):

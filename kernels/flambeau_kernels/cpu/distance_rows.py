@@ -11,7 +11,7 @@ from flambeau_kernels.engine.language import kernel, local, widened
 from flambeau_kernels.vocabulary import abs, sqrt
 
 from .norm_few import MOST, row_total
-from .twins import twin
+from .taking_over import numpy_until_kernel
 
 __all__ = ["planned"]
 
@@ -52,5 +52,5 @@ def planned(first: tuple[int, ...], second: tuple[int, ...], dtype: np.dtype, sq
 
         return by_kernel
 
-    run = twin(by_numpy, distances, (dtype, dtype, dtype, *(int,) * 4), {"SQUARED": squared}, around)
+    run = numpy_until_kernel(by_numpy, distances, (dtype, dtype, dtype, *(int,) * 4), {"SQUARED": squared}, around)
     return lambda x, y: run(x, y)[0]

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from ..engine.language import (
-    apart,
     broadcast,
     float32,
     kernel,
@@ -30,6 +29,7 @@ from ..engine.language import (
     load,
     local,
     multiply_add,
+    outlined,
     rolled,
     store,
     unroll,
@@ -137,10 +137,10 @@ def _planned(n: int, dtype: np.dtype, vectors: bool, square: bool) -> _Plan:
 
 @kept()
 def _forms(dtype: np.dtype, vectors: bool, square: bool) -> Any:
-    few, more = (dtype, np.dtype(np.int64)) + (int,) * 4, (dtype, np.dtype(np.int64)) + (int,) * 5
+    short, long = (dtype, np.dtype(np.int64)) + (int,) * 4, (dtype, np.dtype(np.int64)) + (int,) * 5
     constants = {"VECTORS": vectors, "SQUARE": square}
-    made = [k.form(few, constants) for k in (small_parts, prepared_parts)]
-    return *made, *(k.form(more, constants) for k in (solved_parts, weighed_parts, turned_parts, multiplied_parts))
+    made = [k.form(short, constants) for k in (small_parts, prepared_parts)]
+    return *made, *(k.form(long, constants) for k in (solved_parts, weighed_parts, turned_parts, multiplied_parts))
 
 
 # -- one part ----------------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQU
     limit = KIND(8 * EPS) * (largest if SQUARE else max(most, largest))
     count, left, waiting, first, second = 0, 0, -1, 0, half
     if SQUARE:
-        apart(turned_pair)(a, (half - 1) * row, (size - 1) * row, width, cosine, sine, KIND)
+        outlined(turned_pair)(a, (half - 1) * row, (size - 1) * row, width, cosine, sine, KIND)
         limit = max(limit, KIND(EPS / 16))
         z[half - 1] = max(length, limit)
         side[half - 1] = 1
@@ -254,7 +254,7 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQU
         elif SQUARE and values[now] <= limit:
             # A pole in the place of the first one is turned out of the row between the halves.
             length = sqrt(z[half - 1] * z[half - 1] + z[now] * z[now])
-            apart(turned_pair)(a, (half - 1) * row, now * row, width, z[half - 1] / length, z[now] / length, KIND)
+            outlined(turned_pair)(a, (half - 1) * row, now * row, width, z[half - 1] / length, z[now] / length, KIND)
             z[half - 1] = length
             values[now] = KIND(0)
             left += 1
@@ -269,9 +269,9 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQU
                     z[now] = length
                     if side[now] != side[waiting]:
                         side[now] = 1
-                    apart(turned_pair)(a, waiting * row, now * row, width, c, s, KIND)
+                    outlined(turned_pair)(a, waiting * row, now * row, width, c, s, KIND)
                     if SQUARE and VECTORS:
-                        apart(turned_pair)(u, waiting * row, now * row, many, c, s, KIND)
+                        outlined(turned_pair)(u, waiting * row, now * row, many, c, s, KIND)
                     x, y = values[waiting], values[now]
                     values[waiting] = x * c * c + y * s * s
                     values[now] = x * s * s + y * c * c
@@ -311,15 +311,15 @@ def prepared(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQU
         two += 1 if side[i] == 1 else 0
         three += 1 if side[i] == 2 else 0
         place[k] = to
-        apart(moved)(a + i * row, b + to * row, width, KIND)
+        outlined(moved)(a + i * row, b + to * row, width, KIND)
         if SQUARE and VECTORS:
-            apart(moved)(u + i * row, v + to * row, many, KIND)
+            outlined(moved)(u + i * row, v + to * row, many, KIND)
     for k in rolled(range(left)):
         i = taken[many - 1 - k]
         gone[k] = values[i]
-        apart(moved)(a + i * row, b + (count + k) * row, width, KIND)
+        outlined(moved)(a + i * row, b + (count + k) * row, width, KIND)
         if SQUARE and VECTORS:
-            apart(moved)(u + i * row, v + (count + k) * row, many, KIND)
+            outlined(moved)(u + i * row, v + (count + k) * row, many, KIND)
     counts[0] = count
     counts[1] = ones
     counts[2] = both
@@ -541,12 +541,12 @@ def multiplied(space, marks, n, step, low, middle, high, start, stop, long, SQUA
         b, s = a + n * step, a + 2 * n * step
         width = size - LEFT
         if start < count:
-            apart(multiplied_columns)(s, b, a, step, ones + both, start, min(stop, count), half, KIND)
+            outlined(multiplied_columns)(s, b, a, step, ones + both, start, min(stop, count), half, KIND)
             if width > half:
-                apart(multiplied_columns)(s + ones * step, b + ones * step + half, a + half, step, count - ones, start, min(stop, count),
+                outlined(multiplied_columns)(s + ones * step, b + ones * step + half, a + half, step, count - ones, start, min(stop, count),
                                           width - half, KIND)  # fmt: skip
         for i in rolled(range(max(start, count), min(stop, many))):
-            apart(moved)(b + i * step, a + i * step, width, KIND)
+            outlined(moved)(b + i * step, a + i * step, width, KIND)
 
 
 def finished(space, marks, n, step, long, low, high, shift, VECTORS, SQUARE, KIND):
@@ -620,20 +620,20 @@ def small_parts(chunk, space, marks, n, step, long, parts, *, VECTORS, SQUARE):
             low, high = start + p * size // pieces, start + (p + 1) * size // pieces
             middle = start + (2 * p + 1) * size // (2 * pieces)
             if (low < middle) & (middle < high):
-                apart(prepared)(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQUARE, KIND)
-                apart(solved)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
-                apart(weighed)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
-                apart(turned)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
+                outlined(prepared)(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQUARE, KIND)
+                outlined(solved)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
+                outlined(weighed)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
+                outlined(turned)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
                 if VECTORS:
-                    apart(multiplied)(space, marks, n, step, low, middle, high, 0, high - low, long, SQUARE, KIND)
-                apart(finished)(space, marks, n, step, long, low, high, shift, VECTORS, SQUARE, KIND)
+                    outlined(multiplied)(space, marks, n, step, low, middle, high, 0, high - low, long, SQUARE, KIND)
+                outlined(finished)(space, marks, n, step, long, low, high, shift, VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
 def prepared_parts(chunk, space, marks, n, step, long, parts, *, VECTORS, SQUARE):
     KIND = widened(space)
     low, middle, high = chunk * n // parts, (2 * chunk + 1) * n // (2 * parts), (chunk + 1) * n // parts
-    apart(prepared)(space, marks, n, step, long, low, middle, high, chunk * 4 * lanes(KIND), VECTORS, SQUARE, KIND)
+    outlined(prepared)(space, marks, n, step, long, low, middle, high, chunk * 4 * lanes(KIND), VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
@@ -641,7 +641,8 @@ def solved_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS, SQ
     KIND = widened(space)
     part, cut = chunk // cuts, chunk % cuts
     low, high = part * n // parts, (part + 1) * n // parts
-    apart(solved)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE, KIND)
+    outlined(solved)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE,
+                     KIND)
 
 
 @kernel(in_vectors=True)
@@ -649,7 +650,8 @@ def weighed_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS, S
     KIND = widened(space)
     part, cut = chunk // cuts, chunk % cuts
     low, high = part * n // parts, (part + 1) * n // parts
-    apart(weighed)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE, KIND)
+    outlined(weighed)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE,
+                      KIND)
 
 
 @kernel(in_vectors=True)
@@ -657,7 +659,8 @@ def turned_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS, SQ
     KIND = widened(space)
     part, cut = chunk // cuts, chunk % cuts
     low, high = part * n // parts, (part + 1) * n // parts
-    apart(turned)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE, KIND)
+    outlined(turned)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE,
+                     KIND)
 
 
 @kernel(in_vectors=True)
@@ -666,6 +669,6 @@ def multiplied_parts(chunk, space, marks, n, step, long, parts, rows, *, VECTORS
     part, cut = chunk // rows, chunk % rows
     low, middle, high = part * n // parts, (2 * part + 1) * n // (2 * parts), (part + 1) * n // parts
     if VECTORS:
-        apart(multiplied)(space, marks, n, step, low, middle, high, cut * ROWS, cut * ROWS + ROWS, long, SQUARE, KIND)
+        outlined(multiplied)(space, marks, n, step, low, middle, high, cut * ROWS, cut * ROWS + ROWS, long, SQUARE, KIND)
     if cut == 0:
-        apart(finished)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), VECTORS, SQUARE, KIND)
+        outlined(finished)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), VECTORS, SQUARE, KIND)

@@ -36,8 +36,8 @@ def plan(a: np.ndarray, dim: int | None, keepdim: bool, largest: bool, with_valu
     if (a.dtype.name not in KINDS and a.dtype.name not in _HALVES) or max(a.shape) > _MOST:
         return None
     axes = tuple(range(a.ndim)) if dim is None else (dim,)
-    whole = len(axes) > 1 and not a.flags.c_contiguous    # an index counts elements by rows
-    like = np.empty(a.shape, a.dtype) if whole else a
+    flattens = len(axes) > 1 and not a.flags.c_contiguous    # an index counts elements by rows
+    like = np.empty(a.shape, a.dtype) if flattens else a
     found = fold(like, axes, keepdim, GRAIN)
     if found is None:
         return None
@@ -45,7 +45,7 @@ def plan(a: np.ndarray, dim: int | None, keepdim: bool, largest: bool, with_valu
     constants = {"LARGEST": largest, "KIND": kind, "START": identity_of("max" if largest else "min", kind)}
     make = _in_one if found.cut.pieces == 1 else _in_pieces
     run = make(found, a.dtype, with_values, constants)
-    return (lambda a: run(np.ascontiguousarray(a))) if whole else found.contiguous(run)
+    return (lambda a: run(np.ascontiguousarray(a))) if flattens else found.contiguous(run)
 
 
 def _in_one(found: Fold, dtype: np.dtype, with_values: bool, constants: dict[str, Any]) -> Any:
@@ -142,10 +142,10 @@ def columns(chunk, x, values, indices, items, per_chunk, strips, width, pieces, 
         for c in independent(range(wide)):
             tops[c] = KIND(START)
             places[c] = int32(0)
-        whole = some // together
+        full_steps = some // together
         far = row * together
         r = 0
-        while r + 4 <= whole:
+        while r + 4 <= full_steps:
             for c in independent(range(wide)):
                 top = tops[c]
                 place = places[c]
@@ -159,9 +159,9 @@ def columns(chunk, x, values, indices, items, per_chunk, strips, width, pieces, 
                 places[c] = place
             p = p + 4 * far
             r += 4
-        while r <= whole:
+        while r <= full_steps:
             size = wide
-            if r == whole:
+            if r == full_steps:
                 size = (some % together) * narrow
             for c in independent(range(size)):
                 value = KIND(p[c])

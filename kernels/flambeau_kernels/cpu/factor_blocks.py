@@ -17,7 +17,6 @@ import numpy as np
 
 from ..engine import llvm
 from ..engine.language import (
-    apart,
     broadcast,
     int32,
     kernel,
@@ -25,6 +24,7 @@ from ..engine.language import (
     load,
     local,
     multiply_add,
+    outlined,
     rolled,
     store,
     unroll,
@@ -127,14 +127,14 @@ def _form(kernel: Any, dtype: np.dtype, arrays: int, numbers: int) -> Any:
 # -- strips and tiles ----------------------------------------------------------------------------------------------------------
 
 
-def solved_strip(to, step, factors, factor_step, inverse, packed, width, columns, rows, ROWS, VECTORS, WHOLE, UNIT, KIND):
+def solved_strip(to, step, factors, factor_step, inverse, packed, width, columns, rows, ROWS, VECTORS, FULL, UNIT, KIND):
     """A strip of `rows` rows of `to` solved with the transposed triangle `factors`, also to `packed`, `rows` of which lie `width` apart."""
     N = lanes(KIND)
     sums, known = local(vector(KIND, N), ROWS * VECTORS), local(vector(KIND, N), VECTORS)
     for k in rolled(range(0, rows, ROWS)):
         for R in unroll(range(ROWS)):
             for V in unroll(range(VECTORS)):
-                if WHOLE:
+                if FULL:
                     sums[R * VECTORS + V] = load(to, (k + R) * step + V * N, N)
                 else:
                     sums[R * VECTORS + V] = load(to, min(k + R, rows - 1) * step + V * N, N, columns - V * N)
@@ -147,7 +147,7 @@ def solved_strip(to, step, factors, factor_step, inverse, packed, width, columns
                 for V in unroll(range(VECTORS)):
                     sums[R * VECTORS + V] = multiply_add(taken, known[V], sums[R * VECTORS + V])
         for R in unroll(range(ROWS)):
-            if WHOLE or k + R < rows:
+            if FULL or k + R < rows:
                 for P in unroll(range(R)):
                     taken = broadcast(-factors[(k + P) * factor_step + k + R], N)
                     for V in unroll(range(VECTORS)):
@@ -157,13 +157,13 @@ def solved_strip(to, step, factors, factor_step, inverse, packed, width, columns
                         sums[R * VECTORS + V] = sums[R * VECTORS + V] * broadcast(inverse[k + R], N)
                 for V in unroll(range(VECTORS)):
                     store(packed, (k + R) * width + V * N, sums[R * VECTORS + V])
-                    if WHOLE:
+                    if FULL:
                         store(to, (k + R) * step + V * N, sums[R * VECTORS + V])
                     else:
                         store(to, (k + R) * step + V * N, sums[R * VECTORS + V], columns - V * N)
 
 
-def less_product(to, step, left, left_step, right, width, rows, columns, depth, ROWS, VECTORS, WHOLE, KIND):
+def less_product(to, step, left, left_step, right, width, rows, columns, depth, ROWS, VECTORS, FULL, KIND):
     """``to[i, j] -= sum over k of left[k, i] * right[k, j]``, for `rows` rows of a tile."""
     N = lanes(KIND)
     sums, other = local(vector(KIND, N), ROWS * VECTORS), local(vector(KIND, N), VECTORS)
@@ -180,10 +180,10 @@ def less_product(to, step, left, left_step, right, width, rows, columns, depth, 
                 for V in unroll(range(VECTORS)):
                     sums[R * VECTORS + V] = multiply_add(taken, other[V], sums[R * VECTORS + V])
         for R in unroll(range(ROWS)):
-            if WHOLE or i + R < rows:
+            if FULL or i + R < rows:
                 for V in unroll(range(VECTORS)):
                     at = (i + R) * step + V * N
-                    if WHOLE:
+                    if FULL:
                         store(to, at, load(to, at, N) - sums[R * VECTORS + V])
                     else:
                         store(to, at, load(to, at, N, columns - V * N) - sums[R * VECTORS + V], columns - V * N)
@@ -236,10 +236,10 @@ def cholesky_strips(chunk, work, inverse, packed, n, first, strip, right, *, ROW
     factors, kept = work + first * n + first, packed + column * DEPTH
     to = factors + DEPTH + column
     if columns == strip:
-        apart(solved_strip)(to, n, factors, n, inverse, kept, strip, columns, DEPTH, ROWS, VECTORS, True, False, KIND)
+        outlined(solved_strip)(to, n, factors, n, inverse, kept, strip, columns, DEPTH, ROWS, VECTORS, True, False, KIND)
     else:
         for j in rolled(range(0, columns, lanes(KIND))):
-            apart(solved_strip)(to + j, n, factors, n, inverse, kept + j, strip, columns - j, DEPTH, ROWS, 1, False, False, KIND)
+            outlined(solved_strip)(to + j, n, factors, n, inverse, kept + j, strip, columns - j, DEPTH, ROWS, 1, False, False, KIND)
 
 
 @kernel(in_vectors=True)
@@ -255,10 +255,10 @@ def cholesky_tiles(chunk, work, packed, n, last, strip, right, strips, spans, *,
         to = work + (last + row) * n + last + column
         left, other = packed + row * DEPTH, packed + column * DEPTH
         if columns == strip:
-            apart(less_product)(to, n, left, strip, other, strip, rows, columns, DEPTH, ROWS, VECTORS, True, KIND)
+            outlined(less_product)(to, n, left, strip, other, strip, rows, columns, DEPTH, ROWS, VECTORS, True, KIND)
         else:
             for j in rolled(range(0, columns, lanes(KIND))):
-                apart(less_product)(to + j, n, left, strip, other + j, strip, rows, columns - j, DEPTH, ROWS, 1, False, KIND)
+                outlined(less_product)(to + j, n, left, strip, other + j, strip, rows, columns - j, DEPTH, ROWS, 1, False, KIND)
 
 
 # -- LU ------------------------------------------------------------------------------------------------------------------------
@@ -341,10 +341,10 @@ def lu_block(chunk, work, panel, pivots, info, m, n, first, depth, padded):
                     taken = broadcast(-to[k], N)
                     for i in rolled(range(k + 1, rows, N)):
                         store(to, i, multiply_add(taken, load(column, i, N), load(to, i, N)))
-        whole = stop + (depth - stop) // 4 * 4
+        tail = stop + (depth - stop) // 4 * 4
         if stop < depth:
-            apart(less_columns)(panel, padded, start, stop, whole, rows, NARROW, 4, KIND)
-            apart(less_columns)(panel, padded, start, whole, depth, rows, NARROW, 1, KIND)
+            outlined(less_columns)(panel, padded, start, stop, tail, rows, NARROW, 4, KIND)
+            outlined(less_columns)(panel, padded, start, tail, depth, rows, NARROW, 1, KIND)
     for i in rolled(range(rows)):
         line = source + i * n
         for k in rolled(range(depth)):
@@ -371,10 +371,10 @@ def lu_strips(chunk, work, panel, packed, pivots, n, first, last, strip, padded,
         rows = last - first
         to, kept_at = strip_of + first * n, packed + (chunk - before) * strip * DEPTH
         if columns == strip and rows == DEPTH:
-            apart(solved_strip)(to, n, panel, padded, panel, kept_at, strip, columns, rows, ROWS, VECTORS, True, True, KIND)
+            outlined(solved_strip)(to, n, panel, padded, panel, kept_at, strip, columns, rows, ROWS, VECTORS, True, True, KIND)
         else:
             for j in rolled(range(0, columns, N)):
-                apart(solved_strip)(to + j, n, panel, padded, panel, kept_at + j, strip, columns - j, rows, ROWS, 1, False, True, KIND)
+                outlined(solved_strip)(to + j, n, panel, padded, panel, kept_at + j, strip, columns - j, rows, ROWS, 1, False, True, KIND)
 
 
 @kernel(in_vectors=True)
@@ -391,7 +391,7 @@ def lu_tiles(chunk, work, panel, packed, m, n, last, depth, strip, padded, strip
         to = work + (last + row) * n + last + column
         other = packed + column * DEPTH
         if columns == strip and rows == strip:
-            apart(less_product)(to, n, left, padded, other, strip, rows, columns, depth, ROWS, VECTORS, True, KIND)
+            outlined(less_product)(to, n, left, padded, other, strip, rows, columns, depth, ROWS, VECTORS, True, KIND)
         else:
             for j in rolled(range(0, columns, lanes(KIND))):
-                apart(less_product)(to + j, n, left, padded, other + j, strip, rows, columns - j, depth, ROWS, 1, False, KIND)
+                outlined(less_product)(to + j, n, left, padded, other + j, strip, rows, columns - j, depth, ROWS, 1, False, KIND)

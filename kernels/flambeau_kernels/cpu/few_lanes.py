@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from ..engine.language import (
-    apart,
     bitcast,
     broadcast,
     float32,
@@ -26,6 +25,7 @@ from ..engine.language import (
     lanes,
     load,
     local,
+    outlined,
     rolled,
     store,
     unroll,
@@ -150,47 +150,47 @@ def exponentials(a: np.ndarray) -> Any:
 
 # -- elements ------------------------------------------------------------------------------------------------------------------
 
-# An element is a vector at a place, and of complex matrices another `whole` numbers behind it.
+# An element is a vector at a place, and of complex matrices another `plane` numbers behind it.
 
 
-def copied(a, to, at, put_at, whole, COMPLEX):
+def copied(a, to, at, put_at, plane, COMPLEX):
     N = lanes(widened(a))
     store(to, put_at * N, load(a, at * N, N))
     if COMPLEX:
-        store(to, put_at * N + whole, load(a, at * N + whole, N))
+        store(to, put_at * N + plane, load(a, at * N + plane, N))
 
 
-def filled(to, at, x, whole, COMPLEX):
+def filled(to, at, x, plane, COMPLEX):
     N = lanes(widened(to))
     store(to, at * N, broadcast(x, N))
     if COMPLEX:
-        store(to, at * N + whole, broadcast(widened(to)(0), N))
+        store(to, at * N + plane, broadcast(widened(to)(0), N))
 
 
-def taken_from(a, at, first, second, whole, COMPLEX, CONJUGATE):
+def taken_from(a, at, first, second, plane, COMPLEX, CONJUGATE):
     """The element `at` loses the product of two others, the second of which may be conjugated."""
     N = lanes(widened(a))
     x, y, z = load(a, first * N, N), load(a, second * N, N), load(a, at * N, N)
     if not COMPLEX:
         store(a, at * N, fma(-x, y, z))
     else:
-        xi, yi, zi = load(a, first * N + whole, N), load(a, second * N + whole, N), load(a, at * N + whole, N)
+        xi, yi, zi = load(a, first * N + plane, N), load(a, second * N + plane, N), load(a, at * N + plane, N)
         if CONJUGATE:
             yi = -yi
         store(a, at * N, fma(xi, yi, fma(-x, y, z)))
-        store(a, at * N + whole, fma(-xi, y, fma(-x, yi, zi)))
+        store(a, at * N + plane, fma(-xi, y, fma(-x, yi, zi)))
 
 
-def magnitude(a, at, whole, COMPLEX):
+def magnitude(a, at, plane, COMPLEX):
     """What pivots are chosen by: of complex numbers the sum of both parts' magnitudes, as LAPACK."""
     N = lanes(widened(a))
     size = abs(load(a, at * N, N))
     if COMPLEX:
-        size += abs(load(a, at * N + whole, N))
+        size += abs(load(a, at * N + plane, N))
     return size
 
 
-def divided(a, at, by, whole, COMPLEX):
+def divided(a, at, by, plane, COMPLEX):
     """The element `at` is divided by the one at `by`."""
     N = lanes(widened(a))
     x, p = load(a, at * N, N), load(a, by * N, N)
@@ -198,26 +198,26 @@ def divided(a, at, by, whole, COMPLEX):
         store(a, at * N, x / p)
     else:
         # Smith's way: by the larger part first, so that nothing overflows.
-        xi, q = load(a, at * N + whole, N), load(a, by * N + whole, N)
+        xi, q = load(a, at * N + plane, N), load(a, by * N + plane, N)
         flat = abs(p) >= abs(q)
         big, small = where(flat, p, q), where(flat, q, p)
         ratio = small / big
         below = fma(small, ratio, big)
         store(a, at * N, where(flat, fma(xi, ratio, x), fma(x, ratio, xi)) / below)
-        store(a, at * N + whole, where(flat, fma(-x, ratio, xi), fma(xi, ratio, -x)) / below)
+        store(a, at * N + plane, where(flat, fma(-x, ratio, xi), fma(xi, ratio, -x)) / below)
 
 
-def arranged(a, to, rows, columns, row, column, put_row, put_column, whole, COMPLEX):
+def arranged(a, to, rows, columns, row, column, put_row, put_column, plane, COMPLEX):
     """The elements of a matrix at other places."""
     for i in rolled(range(rows)):
         for j in rolled(range(columns)):
-            copied(a, to, i * row + j * column, i * put_row + j * put_column, whole, COMPLEX)
+            copied(a, to, i * row + j * column, i * put_row + j * put_column, plane, COMPLEX)
 
 
 # -- elimination -----------------------------------------------------------------------------------------------------------------
 
 
-def exchanged(a, k, n, line, place, whole, COMPLEX):
+def exchanged(a, k, n, line, place, plane, COMPLEX):
     """Row `k` changes places with the one of number `place`, in each lane another."""
     N = lanes(widened(a))
     KIND = widened(a)
@@ -226,7 +226,7 @@ def exchanged(a, k, n, line, place, whole, COMPLEX):
         got = mine
         mine_im, got_im = mine, mine
         if COMPLEX:
-            mine_im = load(a, (k * line + j) * N + whole, N)
+            mine_im = load(a, (k * line + j) * N + plane, N)
             got_im = mine_im
         for i in rolled(range(k + 1, n)):
             at = (i * line + j) * N
@@ -235,29 +235,29 @@ def exchanged(a, k, n, line, place, whole, COMPLEX):
             got = where(here, x, got)
             store(a, at, where(here, mine, x))
             if COMPLEX:
-                y = load(a, at + whole, N)
+                y = load(a, at + plane, N)
                 got_im = where(here, y, got_im)
-                store(a, at + whole, where(here, mine_im, y))
+                store(a, at + plane, where(here, mine_im, y))
         store(a, (k * line + j) * N, got)
         if COMPLEX:
-            store(a, (k * line + j) * N + whole, got_im)
+            store(a, (k * line + j) * N + plane, got_im)
 
 
-def reduced(a, n, line, pivots, wrong, whole, COMPLEX):
+def reduced(a, n, line, pivots, wrong, plane, COMPLEX):
     """LU of n rows of `line` elements, in place: rows exchanged, from 0, and the first zero pivot, from 1, or -1 where not finite."""
     KIND = widened(a)
     N = lanes(KIND)
     zero, infinite = broadcast(KIND(0), N), broadcast(KIND(math.inf), N)
     store(wrong, 0, zero)
     for k in rolled(range(n)):
-        best, place = magnitude(a, k * line + k, whole, COMPLEX), broadcast(KIND(k), N)
+        best, place = magnitude(a, k * line + k, plane, COMPLEX), broadcast(KIND(k), N)
         for i in rolled(range(k + 1, n)):
-            here = magnitude(a, i * line + k, whole, COMPLEX)
+            here = magnitude(a, i * line + k, plane, COMPLEX)
             better = here > best
             best = where(better, here, best)
             place = where(better, broadcast(KIND(i), N), place)
         store(pivots, k * N, place)
-        exchanged(a, k, n, line, place, whole, COMPLEX)
+        exchanged(a, k, n, line, place, plane, COMPLEX)
         singular = best == zero
         found = load(wrong, 0, N)
         found = where(found == zero, where(singular, broadcast(KIND(k + 1), N), zero), found)
@@ -265,27 +265,27 @@ def reduced(a, n, line, pivots, wrong, whole, COMPLEX):
         found = where(best < infinite, found, broadcast(KIND(-1), N))
         for i in rolled(range(k + 1, n)):
             at = i * line + k
-            divided(a, at, k * line + k, whole, COMPLEX)
+            divided(a, at, k * line + k, plane, COMPLEX)
             store(a, at * N, where(singular, zero, load(a, at * N, N)))
             if COMPLEX:
-                store(a, at * N + whole, where(singular, zero, load(a, at * N + whole, N)))
-            found = where(magnitude(a, at, whole, COMPLEX) < infinite, found, broadcast(KIND(-1), N))
+                store(a, at * N + plane, where(singular, zero, load(a, at * N + plane, N)))
+            found = where(magnitude(a, at, plane, COMPLEX) < infinite, found, broadcast(KIND(-1), N))
             for j in rolled(range(k + 1, line)):
-                taken_from(a, i * line + j, at, k * line + j, whole, COMPLEX, False)
+                taken_from(a, i * line + j, at, k * line + j, plane, COMPLEX, False)
         store(wrong, 0, found)
 
 
-def solved(a, n, line, whole, COMPLEX):
+def solved(a, n, line, plane, COMPLEX):
     """The columns behind the first n, for which the upper triangle is undone."""
     for back in rolled(range(n)):
         k = n - 1 - back
         for j in rolled(range(n, line)):
-            divided(a, k * line + j, k * line + k, whole, COMPLEX)
+            divided(a, k * line + j, k * line + k, plane, COMPLEX)
             for i in rolled(range(k)):
-                taken_from(a, i * line + j, i * line + k, k * line + j, whole, COMPLEX, False)
+                taken_from(a, i * line + j, i * line + k, k * line + j, plane, COMPLEX, False)
 
 
-def multiplied(a, n, line, pivots, to, whole, COMPLEX):
+def multiplied(a, n, line, pivots, to, plane, COMPLEX):
     """The product of the diagonal, with the sign of the exchanges."""
     KIND = widened(a)
     N = lanes(KIND)
@@ -295,7 +295,7 @@ def multiplied(a, n, line, pivots, to, whole, COMPLEX):
         x = load(a, at, N)
         odd = load(pivots, k * N, N) == broadcast(KIND(k), N)
         if COMPLEX:
-            y = load(a, at + whole, N)
+            y = load(a, at + plane, N)
             re, im = fma(re, x, -(im * y)), fma(re, y, im * x)
             im = where(odd, im, -im)
         else:
@@ -303,7 +303,7 @@ def multiplied(a, n, line, pivots, to, whole, COMPLEX):
         re = where(odd, re, -re)
     store(to, 0, re)
     if COMPLEX:
-        store(to, whole, im)
+        store(to, plane, im)
 
 
 def apart_by_sign(a, n, line, pivots, to, signs, first, many):
@@ -327,7 +327,7 @@ def eliminated(
     KIND = widened(a)
     N = lanes(KIND)
     PARTS = 2 if COMPLEX else 1
-    whole = (MOST_ROOM + N) * N
+    plane = (MOST_ROOM + N) * N
     work = bitcast(local(vector(KIND, N), PARTS * (MOST_ROOM + N)), KIND)
     other = bitcast(local(vector(KIND, N), PARTS * (MOST_ROOM + N)), KIND)
     pivots, wrong = local(KIND, MOST * N), local(KIND, N)
@@ -336,40 +336,40 @@ def eliminated(
     for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
         first = group * N
         many = min(N, count - first)
-        apart(squares_in)(a, PARTS * step, other, first, many, PARTS * n * n, 0, whole, PLANES=PARTS)
-        arranged(other, work, n, n, row, column, line, 1, whole, COMPLEX)
+        outlined(squares_in)(a, PARTS * step, other, first, many, PARTS * n * n, 0, plane, PLANES=PARTS)
+        arranged(other, work, n, n, row, column, line, 1, plane, COMPLEX)
         if WHAT == SOLVE:
-            apart(squares_in)(b, PARTS * b_step, other, first, many, PARTS * n * width, 0, whole, PLANES=PARTS)
-            arranged(other, work + n * N, n, width, b_row, b_column, line, 1, whole, COMPLEX)
+            outlined(squares_in)(b, PARTS * b_step, other, first, many, PARTS * n * width, 0, plane, PLANES=PARTS)
+            arranged(other, work + n * N, n, width, b_row, b_column, line, 1, plane, COMPLEX)
         if WHAT == INVERSE:
             for i in rolled(range(n)):
                 for j in rolled(range(n)):
-                    filled(work, i * line + n + j, KIND(1) if i == j else KIND(0), whole, COMPLEX)
-        apart(reduced)(work, n, line, pivots, wrong, whole, COMPLEX)
+                    filled(work, i * line + n + j, KIND(1) if i == j else KIND(0), plane, COMPLEX)
+        outlined(reduced)(work, n, line, pivots, wrong, plane, COMPLEX)
         for k in rolled(range(many)):
             info[first + k] = int32(wrong[k])
         if WHAT == LU:
-            arranged(work, other, n, n, line, 1, 1, n, whole, COMPLEX)
-            apart(squares_out)(out, other, first, many, PARTS * n * n, 0, whole, one, PLANES=PARTS)
+            arranged(work, other, n, n, line, 1, 1, n, plane, COMPLEX)
+            outlined(squares_out)(out, other, first, many, PARTS * n * n, 0, plane, one, PLANES=PARTS)
             for k in rolled(range(many)):
                 for i in rolled(range(n)):
                     second[(first + k) * n + i] = int32(pivots[i * N + k]) + int32(1)
         elif WHAT == DIAGONALS:
             apart_by_sign(work, n, line, pivots, other, out, first, many)
-            apart(squares_out)(second, other, first, many, n, 0, whole, one, PLANES=1)
+            outlined(squares_out)(second, other, first, many, n, 0, plane, one, PLANES=1)
         elif WHAT == DET:
-            multiplied(work, n, line, pivots, other, whole, COMPLEX)
-            apart(squares_out)(out, other, first, many, PARTS, 0, whole, one, PLANES=PARTS)
+            multiplied(work, n, line, pivots, other, plane, COMPLEX)
+            outlined(squares_out)(out, other, first, many, PARTS, 0, plane, one, PLANES=PARTS)
         else:
-            apart(solved)(work, n, line, whole, COMPLEX)
-            arranged(work + n * N, other, n, width, line, 1, 1, n, whole, COMPLEX)
-            apart(squares_out)(out, other, first, many, PARTS * n * width, 0, whole, one, PLANES=PARTS)
+            outlined(solved)(work, n, line, plane, COMPLEX)
+            arranged(work + n * N, other, n, width, line, 1, 1, n, plane, COMPLEX)
+            outlined(squares_out)(out, other, first, many, PARTS * n * width, 0, plane, one, PLANES=PARTS)
 
 
 # -- Cholesky ---------------------------------------------------------------------------------------------------------------------
 
 
-def rooted_lanes(a, to, n, row, column, put_row, put_column, wrong, whole, COMPLEX):
+def rooted_lanes(a, to, n, row, column, put_row, put_column, wrong, plane, COMPLEX):
     """The lower factor of the matrix whose lower triangle is in `a`, in place, and arranged in `to`."""
     KIND = widened(a)
     N = lanes(KIND)
@@ -379,7 +379,7 @@ def rooted_lanes(a, to, n, row, column, put_row, put_column, wrong, whole, COMPL
         for i in rolled(range(j, n)):
             at = i * row + j * column
             for k in rolled(range(j)):
-                taken_from(a, at, i * row + k * column, j * row + k * column, whole, COMPLEX, True)
+                taken_from(a, at, i * row + k * column, j * row + k * column, plane, COMPLEX, True)
         square = load(a, j * (row + column) * N, N)
         found = where(square > zero, found, where(found == zero, broadcast(KIND(j + 1), N), found))
         root = sqrt(square)
@@ -388,16 +388,16 @@ def rooted_lanes(a, to, n, row, column, put_row, put_column, wrong, whole, COMPL
         for i in rolled(range(n)):
             at, put_at = i * row + j * column, i * put_row + j * put_column
             if i < j:
-                filled(to, put_at, KIND(0), whole, COMPLEX)
+                filled(to, put_at, KIND(0), plane, COMPLEX)
             else:
                 store(a, at * N, load(a, at * N, N) * factor)
                 if COMPLEX:
-                    store(a, at * N + whole, load(a, at * N + whole, N) * factor)
+                    store(a, at * N + plane, load(a, at * N + plane, N) * factor)
                 if i == j:
                     store(a, at * N, root)
                     if COMPLEX:
-                        store(a, at * N + whole, zero)
-                copied(a, to, at, put_at, whole, COMPLEX)
+                        store(a, at * N + plane, zero)
+                copied(a, to, at, put_at, plane, COMPLEX)
     store(wrong, 0, found)
 
 
@@ -406,7 +406,7 @@ def rooted(chunk, a, out, info, count, groups, per, n, step, row, column, *, UPP
     KIND = widened(a)
     N = lanes(KIND)
     PARTS = 2 if COMPLEX else 1
-    whole = (MOST * MOST + N) * N
+    plane = (MOST * MOST + N) * N
     work = bitcast(local(vector(KIND, N), PARTS * (MOST * MOST + N)), KIND)
     other = bitcast(local(vector(KIND, N), PARTS * (MOST * MOST + N)), KIND)
     wrong = local(KIND, N)
@@ -414,15 +414,15 @@ def rooted(chunk, a, out, info, count, groups, per, n, step, row, column, *, UPP
     for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
         first = group * N
         many = min(N, count - first)
-        apart(squares_in)(a, PARTS * step, work, first, many, PARTS * n * n, 0, whole, PLANES=PARTS)
+        outlined(squares_in)(a, PARTS * step, work, first, many, PARTS * n * n, 0, plane, PLANES=PARTS)
         # The upper factor is the transpose of that of the transpose, of complex matrices too.
         if UPPER:
-            apart(rooted_lanes)(work, other, n, column, row, n, 1, wrong, whole, COMPLEX)
+            outlined(rooted_lanes)(work, other, n, column, row, n, 1, wrong, plane, COMPLEX)
         else:
-            apart(rooted_lanes)(work, other, n, row, column, 1, n, wrong, whole, COMPLEX)
+            outlined(rooted_lanes)(work, other, n, row, column, 1, n, wrong, plane, COMPLEX)
         for k in rolled(range(many)):
             info[first + k] = int32(wrong[k])
-        apart(squares_out)(out, other, first, many, PARTS * n * n, 0, whole, one, PLANES=PARTS)
+        outlined(squares_out)(out, other, first, many, PARTS * n * n, 0, plane, one, PLANES=PARTS)
 
 
 # -- exponentials --------------------------------------------------------------------------------------------------------------------
@@ -431,7 +431,7 @@ HALVINGS = 40                                         # larger matrices overflow
 COEFFICIENTS = [1 / math.factorial(k) for k in range(20)]
 
 
-def product(a, b, to, n, chosen, whole, COMPLEX):
+def product(a, b, to, n, chosen, plane, COMPLEX):
     """``to = a @ b`` in the lanes that are `chosen`, `b` in others."""
     KIND = widened(a)
     N = lanes(KIND)
@@ -443,16 +443,16 @@ def product(a, b, to, n, chosen, whole, COMPLEX):
                 x, y = load(a, p, N), load(b, q, N)
                 re = fma(x, y, re)
                 if COMPLEX:
-                    xi, yi = load(a, p + whole, N), load(b, q + whole, N)
+                    xi, yi = load(a, p + plane, N), load(b, q + plane, N)
                     re = fma(-xi, yi, re)
                     im = fma(x, yi, fma(xi, y, im))
             at = (i * n + j) * N
             store(to, at, where(chosen, re, load(b, at, N)))
             if COMPLEX:
-                store(to, at + whole, where(chosen, im, load(b, at + whole, N)))
+                store(to, at + plane, where(chosen, im, load(b, at + plane, N)))
 
 
-def term_added(a, y, to, n, constant, factor, whole, COMPLEX):
+def term_added(a, y, to, n, constant, factor, plane, COMPLEX):
     """``to = y + constant + factor * a``."""
     KIND = widened(a)
     N = lanes(KIND)
@@ -463,10 +463,10 @@ def term_added(a, y, to, n, constant, factor, whole, COMPLEX):
             made = made + one
         store(to, e * N, made)
         if COMPLEX:
-            store(to, e * N + whole, fma(times, load(a, e * N + whole, N), load(y, e * N + whole, N)))
+            store(to, e * N + plane, fma(times, load(a, e * N + plane, N), load(y, e * N + plane, N)))
 
 
-def powers(a, x, y, square, n, wrong, whole, COMPLEX):
+def powers(a, x, y, square, n, wrong, plane, COMPLEX):
     """The exponential of `a`, by the series of a matrix that was halved until that converges; made in `x`."""
     KIND = widened(a)
     N = lanes(KIND)
@@ -477,7 +477,7 @@ def powers(a, x, y, square, n, wrong, whole, COMPLEX):
     for j in rolled(range(n)):
         total = zero
         for i in rolled(range(n)):
-            total += magnitude(a, i * n + j, whole, COMPLEX)
+            total += magnitude(a, i * n + j, plane, COMPLEX)
         size = where(total > size, total, where(total == total, size, total))
     scale, times, most = one, zero, size
     for _k in rolled(range(HALVINGS)):
@@ -488,15 +488,15 @@ def powers(a, x, y, square, n, wrong, whole, COMPLEX):
     store(wrong, 0, where(most <= limit, zero, one))
     for e in rolled(range(n * n)):
         store(a, e * N, load(a, e * N, N) * scale)
-        filled(y, e, KIND(0), whole, COMPLEX)
+        filled(y, e, KIND(0), plane, COMPLEX)
         if COMPLEX:
-            store(a, e * N + whole, load(a, e * N + whole, N) * scale)
+            store(a, e * N + plane, load(a, e * N + plane, N) * scale)
     always = one == one
-    apart(product)(a, a, square, n, always, whole, COMPLEX)
-    apart(term_added)(a, y, x, n, KIND(COEFFICIENTS[18]), KIND(COEFFICIENTS[19]), whole, COMPLEX)
+    outlined(product)(a, a, square, n, always, plane, COMPLEX)
+    outlined(term_added)(a, y, x, n, KIND(COEFFICIENTS[18]), KIND(COEFFICIENTS[19]), plane, COMPLEX)
     for K in unroll(range(16, -1, -2)):
-        apart(product)(square, x, y, n, always, whole, COMPLEX)
-        apart(term_added)(a, y, x, n, KIND(COEFFICIENTS[K]), KIND(COEFFICIENTS[K + 1]), whole, COMPLEX)
+        outlined(product)(square, x, y, n, always, plane, COMPLEX)
+        outlined(term_added)(a, y, x, n, KIND(COEFFICIENTS[K]), KIND(COEFFICIENTS[K + 1]), plane, COMPLEX)
     counts = local(KIND, N)
     store(counts, 0, times)
     longest = KIND(0)
@@ -505,9 +505,9 @@ def powers(a, x, y, square, n, wrong, whole, COMPLEX):
     done = KIND(0)
     while done < longest:
         # Lanes that are done keep what they have.
-        apart(product)(x, x, y, n, times > broadcast(done, N), whole, COMPLEX)
+        outlined(product)(x, x, y, n, times > broadcast(done, N), plane, COMPLEX)
         for e in rolled(range(n * n)):
-            copied(y, x, e, e, whole, COMPLEX)
+            copied(y, x, e, e, plane, COMPLEX)
         done = done + KIND(1)
 
 
@@ -516,7 +516,7 @@ def raised(chunk, a, out, info, count, groups, per, n, step, row, column, *, COM
     KIND = widened(a)
     N = lanes(KIND)
     PARTS = 2 if COMPLEX else 1
-    whole = (MOST_EXP * MOST_EXP + N) * N
+    plane = (MOST_EXP * MOST_EXP + N) * N
     work = bitcast(local(vector(KIND, N), PARTS * (MOST_EXP * MOST_EXP + N)), KIND)
     x = bitcast(local(vector(KIND, N), PARTS * (MOST_EXP * MOST_EXP + N)), KIND)
     y = bitcast(local(vector(KIND, N), PARTS * (MOST_EXP * MOST_EXP + N)), KIND)
@@ -526,9 +526,9 @@ def raised(chunk, a, out, info, count, groups, per, n, step, row, column, *, COM
     for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
         first = group * N
         many = min(N, count - first)
-        apart(squares_in)(a, PARTS * step, x, first, many, PARTS * n * n, 0, whole, PLANES=PARTS)
-        arranged(x, work, n, n, row, column, n, 1, whole, COMPLEX)
-        apart(powers)(work, x, y, square, n, wrong, whole, COMPLEX)
+        outlined(squares_in)(a, PARTS * step, x, first, many, PARTS * n * n, 0, plane, PLANES=PARTS)
+        arranged(x, work, n, n, row, column, n, 1, plane, COMPLEX)
+        outlined(powers)(work, x, y, square, n, wrong, plane, COMPLEX)
         for k in rolled(range(many)):
             info[first + k] = int32(wrong[k])
-        apart(squares_out)(out, x, first, many, PARTS * n * n, 0, whole, one, PLANES=PARTS)
+        outlined(squares_out)(out, x, first, many, PARTS * n * n, 0, plane, one, PLANES=PARTS)

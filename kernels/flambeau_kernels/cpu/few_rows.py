@@ -124,9 +124,9 @@ def triangular(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> Any:
 @kept()
 def _form(kernel: Any, dtype: np.dtype, arrays: int, *constants: tuple[str, bool]) -> Any:
     """`kernel` as it is called: with `arrays` arrays, the last of which hold int32, and numbers."""
-    whole = kernel.function.__code__.co_argcount - 1 - arrays
+    numbers = kernel.function.__code__.co_argcount - 1 - arrays
     integers = 2 if kernel is lu_rows else 1
-    types = (dtype,) * (arrays - integers) + (np.dtype(np.int32),) * integers + (int,) * whole
+    types = (dtype,) * (arrays - integers) + (np.dtype(np.int32),) * integers + (int,) * numbers
     return kernel.form(types, dict(constants))
 
 
@@ -137,13 +137,13 @@ def copied_in(work, padded, a, rows, columns, row_step, column_step, KIND):
     """Rows of `a` to `work`, whose rows lie `padded` apart."""
     N = lanes(KIND)
     if column_step == 1:
-        whole = columns // N * N
+        tail = columns // N * N
         for i in rolled(range(rows)):
             to, source = work + i * padded, a + i * row_step
-            for j in rolled(range(0, whole, N)):
+            for j in rolled(range(0, tail, N)):
                 store(to, j, load(source, j, N))
-            if whole < columns:
-                store(to, whole, load(source, whole, N, columns - whole))
+            if tail < columns:
+                store(to, tail, load(source, tail, N, columns - tail))
     else:
         for i in rolled(range(rows)):
             to, source = work + i * padded, a + i * row_step
@@ -155,13 +155,13 @@ def copied_in(work, padded, a, rows, columns, row_step, column_step, KIND):
 
 def copied_out(to, work, padded, rows, columns, row_step, KIND):
     N = lanes(KIND)
-    whole = columns // N * N
+    tail = columns // N * N
     for i in rolled(range(rows)):
         target, source = to + i * row_step, work + i * padded
-        for j in rolled(range(0, whole, N)):
+        for j in rolled(range(0, tail, N)):
             store(target, j, load(source, j, N))
-        if whole < columns:
-            store(target, whole, load(source, whole, N), columns - whole)
+        if tail < columns:
+            store(target, tail, load(source, tail, N), columns - tail)
 
 
 def take_from_rows(work, padded, line, factors, step, first, last, start, end, KIND):

@@ -33,7 +33,6 @@ from flambeau_kernels.cpu.attention_tiles import (
 )
 from flambeau_kernels.cpu.lanes import clear, multiply, zero_lanes
 from flambeau_kernels.engine.language import (
-    apart,
     broadcast,
     int64,
     kernel,
@@ -41,13 +40,14 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    outlined,
     rolled,
     store,
     widened,
 )
 from flambeau_kernels.vocabulary import fma, log, where
 
-__all__ = ["Changes", "Lists", "flex", "flex_grad", "spread_bytes", "whole"]
+__all__ = ["Changes", "Lists", "flex", "flex_grad", "spread_bytes", "full"]
 
 
 class Changes(NamedTuple):
@@ -57,9 +57,9 @@ class Changes(NamedTuple):
     place. Those for backward store the derivatives of the changed scores by the given ones in `factors`; the others leave them.
     """
 
-    whole: Any = None        # in blocks that are seen whole
+    full: Any = None        # in blocks that are seen whole
     masked: Any = None       # in the others
-    whole_grad: Any = None
+    full_grad: Any = None
     masked_grad: Any = None
     # ``f(scores, slopes, table, sums, b, h, first_row, first_key, rows, keys)`` adds the gradients at tensors to `sums`, from the
     # scores as they were given and the slopes of the changed ones; None where no such gradient is wanted.
@@ -77,7 +77,7 @@ class Lists(NamedTuple):
     kv_block: int
 
 
-def whole(rows: int, keys: int) -> Lists:
+def full(rows: int, keys: int) -> Lists:
     """The lists for queries that all meet all keys."""
     none, one = np.zeros((1, 1, 1), np.int32), np.ones((1, 1, 1), np.int32)
     first = np.zeros((1, 1, 1, 1), np.int32)
@@ -106,7 +106,7 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
                per, units, blocks, tiles_of_block, q_block, kv_block, columns, full_columns,
                heads, group, rows, keys, width, out_width,
                q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, o_batch, o_head, o_row,
-               l_batch, l_head, f_batch, f_head, scale, *, WIDTH, COPY, WHOLE, MASKED, TALL):  # fmt: skip
+               l_batch, l_head, f_batch, f_head, scale, *, WIDTH, COPY, FULL, MASKED, TALL):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor, one = KIND(scale), KIND(1)
@@ -124,7 +124,7 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
         first = block_row * q_block + piece * QUERIES
         count = min(QUERIES, min(rows, block_row * q_block + q_block) - first)
         if count > 0:
-            apart(transpose_block)(q + (b * q_batch + h * q_head + first * q_row), q_row, count, width, factor, qt)
+            outlined(transpose_block)(q + (b * q_batch + h * q_head + first * q_row), q_row, count, width, factor, qt)
             for j in rolled(range(0, QUERIES, N)):
                 store(top, j, broadcast(KIND(-math.inf), N))
                 store(total, j, zero_lanes(KIND))
@@ -135,9 +135,9 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
             listed = min(int64(counts[at]), columns)
             fully = min(int64(full_counts[full_at]), full_columns)
             for n in range(listed + fully):
-                seen_whole = n >= listed
+                is_full = n >= listed
                 full_place = full_at * full_columns + (n - listed)
-                place = int64(full_indices[full_place]) if seen_whole else int64(indices[at * columns + n])
+                place = int64(full_indices[full_place]) if is_full else int64(indices[at * columns + n])
                 begin = place * kv_block if place >= 0 else keys
                 end = min(keys, begin + kv_block)
                 for key in range(begin, end, KEYS):
@@ -145,26 +145,26 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
                     k_here = k + (b * k_batch + hk * k_head + key * k_row)
                     v_here = v + (b * v_batch + hk * v_head + key * v_row)
                     if COPY:
-                        apart(copy_block)(k_here, k_row, part, width, width, one, copied)
-                        apart(multiply)(copied, width, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
+                        outlined(copy_block)(k_here, k_row, part, width, width, one, copied)
+                        outlined(multiply)(copied, width, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
                     else:
-                        apart(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
-                    if seen_whole:
-                        if WHOLE is not None:
-                            apart(WHOLE)(scores, shrink, table, b, h, first, key, count, part)
+                        outlined(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
+                    if is_full:
+                        if FULL is not None:
+                            outlined(FULL)(scores, shrink, table, b, h, first, key, count, part)
                     else:
                         if MASKED is not None:
-                            apart(MASKED)(scores, shrink, table, b, h, first, key, count, part)
-                    apart(weigh)(scores, part, top, total, shrink)
+                            outlined(MASKED)(scores, shrink, table, b, h, first, key, count, part)
+                    outlined(weigh)(scores, part, top, total, shrink)
                     for r in rolled(range(count)):
                         less = broadcast(shrink[r], N)
                         for j in rolled(range(0, wide, N)):
                             store(sums, r * wide + j, load(sums, r * wide + j, N) * less)
                     if COPY:
-                        apart(copy_block)(v_here, v_row, part, out_width, wide, one, copied)
-                        apart(multiply)(scores, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True, TALL)
+                        outlined(copy_block)(v_here, v_row, part, out_width, wide, one, copied)
+                        outlined(multiply)(scores, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True, TALL)
                     else:
-                        apart(multiply)(scores, 1, QUERIES, v_here, v_row, sums, wide, count, wide, part, True, TALL)
+                        outlined(multiply)(scores, 1, QUERIES, v_here, v_row, sums, wide, count, wide, part, True, TALL)
             for r in rolled(range(count)):
                 blind = total[r] == 0
                 inverse = one / where(blind, one, total[r])
@@ -183,7 +183,7 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                     g_batch, g_head, g_row, q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
                     o_batch, o_head, o_row, dq_part, dq_batch, dq_head, dq_row, dk_batch, dk_head, dk_row,
                     dv_batch, dv_head, dv_row, l_batch, l_head, f_batch, f_head, scale,
-                    *, WIDTH, COPY, WHOLE, MASKED, FACTORS, SPREAD, TALL):  # fmt: skip
+                    *, WIDTH, COPY, FULL, MASKED, FACTORS, SPREAD, TALL):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
     factor, one = KIND(scale), KIND(1)
@@ -206,8 +206,8 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
         v_total = dv_sum + (key_head * keys * v_wide if COPY else b * dv_batch + hk * dv_head)
         k_step, v_step = (k_wide, v_wide) if COPY else (dk_row, dv_row)
         for r in rolled(range(part_begin, part_end)):
-            apart(clear)(k_total + r * k_step, k_wide)
-            apart(clear)(v_total + r * v_step, v_wide)
+            outlined(clear)(k_total + r * k_step, k_wide)
+            outlined(clear)(v_total + r * v_step, v_wide)
         for h in range(hk * group, hk * group + group):
             head = b * heads + h
             dq_here = dq + (piece * dq_part + b * dq_batch + h * dq_head)
@@ -219,12 +219,12 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                     q_here = q + (b * q_batch + h * q_head + first * q_row)
                     g_here = grad + (b * g_batch + h * g_head + first * g_row)
                     o_here = out + (b * o_batch + h * o_head + first * o_row)
-                    apart(copy_block)(q_here, q_row, count, width, k_wide, factor, qn)
-                    apart(copy_block)(g_here, g_row, count, out_width, v_wide, one, gn)
-                    apart(transpose_block)(q_here, q_row, count, width, factor, qt)
-                    apart(transpose_block)(g_here, g_row, count, out_width, one, gt)
-                    apart(clear)(level, QUERIES)
-                    apart(clear)(sums, count * k_wide)
+                    outlined(copy_block)(q_here, q_row, count, width, k_wide, factor, qn)
+                    outlined(copy_block)(g_here, g_row, count, out_width, v_wide, one, gn)
+                    outlined(transpose_block)(q_here, q_row, count, width, factor, qt)
+                    outlined(transpose_block)(g_here, g_row, count, out_width, one, gt)
+                    outlined(clear)(level, QUERIES)
+                    outlined(clear)(sums, count * k_wide)
                     for r in rolled(range(count)):
                         level[r] = logs[head * rows + first + r]
                         products = zero_lanes(KIND)
@@ -238,9 +238,9 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                     listed = min(int64(counts[at]), columns)
                     fully = min(int64(full_counts[full_at]), full_columns)
                     for n in range(listed + fully):
-                        seen_whole = n >= listed
+                        is_full = n >= listed
                         full_place = full_at * full_columns + (n - listed)
-                        place = int64(full_indices[full_place]) if seen_whole else int64(indices[at * columns + n])
+                        place = int64(full_indices[full_place]) if is_full else int64(indices[at * columns + n])
                         block_begin = place * kv_block if place >= 0 else keys
                         begin = max(part_begin, block_begin)
                         end = min(part_end, block_begin + kv_block)
@@ -249,34 +249,35 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                             k_here = k + (b * k_batch + hk * k_head + key * k_row)
                             v_here = v + (b * v_batch + hk * v_head + key * v_row)
                             if COPY:
-                                apart(copy_block)(k_here, k_row, part, width, k_wide, one, k_copied)
-                                apart(copy_block)(v_here, v_row, part, out_width, v_wide, one, v_copied)
-                                apart(multiply)(k_copied, k_wide, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
-                                apart(multiply)(v_copied, v_wide, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
+                                outlined(copy_block)(k_here, k_row, part, width, k_wide, one, k_copied)
+                                outlined(copy_block)(v_here, v_row, part, out_width, v_wide, one, v_copied)
+                                outlined(multiply)(k_copied, k_wide, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
+                                outlined(multiply)(v_copied, v_wide, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
                             else:
-                                apart(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
-                                apart(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
+                                outlined(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
+                                outlined(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
                             if SPREAD is not None:
-                                apart(copy_tile)(weights, given, part)
-                            if seen_whole:
-                                if WHOLE is not None:
-                                    apart(WHOLE)(weights, factors, table, b, h, first, key, count, part)
+                                outlined(copy_tile)(weights, given, part)
+                            if is_full:
+                                if FULL is not None:
+                                    outlined(FULL)(weights, factors, table, b, h, first, key, count, part)
                             else:
                                 if MASKED is not None:
-                                    apart(MASKED)(weights, factors, table, b, h, first, key, count, part)
-                            apart(weights_again)(weights, part, level)
-                            apart(slopes_of_scores)(slopes, weights, part, balance)
+                                    outlined(MASKED)(weights, factors, table, b, h, first, key, count, part)
+                            outlined(weights_again)(weights, part, level)
+                            outlined(slopes_of_scores)(slopes, weights, part, balance)
                             if SPREAD is not None:
-                                apart(SPREAD)(given, slopes, table, spread_sums + unit * spread_size, b, h, first, key, count, part)
+                                outlined(SPREAD)(given, slopes, table, spread_sums + unit * spread_size, b, h, first, key, count, part)
                             if FACTORS:
-                                apart(times_factors)(slopes, factors, part)
+                                outlined(times_factors)(slopes, factors, part)
                             v_sums = v_total + key * v_step
-                            apart(multiply)(weights, QUERIES, 1, gn, v_wide, v_sums, v_step, part, v_wide, count, True, TALL)
-                            apart(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True, TALL)
+                            outlined(multiply)(weights, QUERIES, 1, gn, v_wide, v_sums, v_step, part, v_wide, count, True, TALL)
+                            outlined(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True,
+                                               TALL)
                             if COPY:
-                                apart(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True, TALL)
+                                outlined(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True, TALL)
                             else:
-                                apart(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True, TALL)
+                                outlined(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True, TALL)
                     for r in rolled(range(count)):
                         write_row(sums + r * k_wide, width, factor, dq_here + (first + r) * dq_row)
         if COPY:
@@ -344,7 +345,7 @@ def flex(
     flex_block.run(
         -(-units // per), q, k, v, table, lists.counts, lists.indices, lists.full_counts, lists.full_indices, out, logs, per, units,
         *geometry, heads, heads // k.shape[1], rows, keys, width, out_width, *tiles._steps(q), *tiles._steps(k), *tiles._steps(v),
-        *tiles._steps(out), *_steps_of_lists(lists), float(scale), release=True, WHOLE=changes.whole, MASKED=changes.masked,
+        *tiles._steps(out), *_steps_of_lists(lists), float(scale), release=True, FULL=changes.full, MASKED=changes.masked,
         **constants,
     )  # fmt: skip
     return out, logs, not table[0]
@@ -380,8 +381,8 @@ def flex_grad(
         per, units, parts, part_keys, *_geometry(lists, rows),
         heads, heads // key_heads, rows, keys, width, out_width, k_wide, v_wide, *tiles._steps(grad), *tiles._steps(q),
         *tiles._steps(k), *tiles._steps(v), *tiles._steps(out), *tiles._steps(dq, 4), *tiles._steps(dk), *tiles._steps(dv),
-        *_steps_of_lists(lists), float(scale), release=True, WHOLE=changes.whole_grad, MASKED=changes.masked_grad,
-        FACTORS=changes.whole is not None, SPREAD=changes.spread, **constants,
+        *_steps_of_lists(lists), float(scale), release=True, FULL=changes.full_grad, MASKED=changes.masked_grad,
+        FACTORS=changes.full is not None, SPREAD=changes.spread, **constants,
     )  # fmt: skip
     total = np.add.reduce(spread_sums, axis=0)
     if parts == 1:

@@ -110,12 +110,12 @@ def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, in
 def _odd(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:
     """Transforms of an odd number of real values, which make no half line: those of complex ones."""
     dtype, half = _COMPLEX[char], n // 2 + 1
-    whole = _step(COMPLEX, (*shape[:d], n), char, d, scale, inverse or kind == TO_REAL, n)
-    if whole is None:
+    of_complex = _step(COMPLEX, (*shape[:d], n), char, d, scale, inverse or kind == TO_REAL, n)
+    if of_complex is None:
         return None
 
     def from_real(a: np.ndarray) -> np.ndarray:
-        made = np.ascontiguousarray(whole(a.astype(dtype))[..., :half])
+        made = np.ascontiguousarray(of_complex(a.astype(dtype))[..., :half])
         made[..., 0].imag = 0                         # also where a value is infinite
         return made
 
@@ -124,7 +124,7 @@ def _odd(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inv
         lines[..., :half] = a
         lines[..., 0].imag = 0                        # whatever is given
         np.conjugate(a[..., :0:-1], out=lines[..., half:])
-        return np.ascontiguousarray(np.real(whole(lines)))
+        return np.ascontiguousarray(np.real(of_complex(lines)))
 
     return from_real if kind == FROM_REAL else to_real
 
@@ -153,38 +153,38 @@ def _cut(groups: int, elements: int) -> tuple[int, int]:
     return -(-groups // per), per
 
 
-def _whole_numbers(*numbers: int) -> np.ndarray:
+def _integers(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
 def _columns(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
     width = min(_up(inner, _lanes(char)), COLUMNS[char])
-    whole = n * width
+    plane = n * width
     groups = outer * -(-inner // width)
-    chunks, per = _cut(groups, whole)
+    chunks, per = _cut(groups, plane)
     radices = _radices(n)
-    plan = _whole_numbers(n, groups, per, inverse, len(radices), inner, width, whole)
+    plan = _integers(n, groups, per, inverse, len(radices), inner, width, plane)
     table = np.concatenate([[scale], _turns_of_passes(n, radices)]).astype(char)
-    return _form(fourier_lines.columns, char, radices, None), chunks, 4 * whole, table, np.array(radices, np.int64), plan
+    return _form(fourier_lines.columns, char, radices, None), chunks, 4 * plane, table, np.array(radices, np.int64), plan
 
 
 def _short(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
     lanes = _lanes(char)
-    whole = (n + 1 + lanes) * lanes
+    plane = (n + 1 + lanes) * lanes
     groups = -(-outer // lanes)
     chunks, per = _cut(groups, n * lanes)
     radices = _radices(n)
     parts = [[scale / 2 if kind == FROM_REAL else scale], _turns_of_passes(n, radices), _turns_of_halves(n)]
-    plan = _whole_numbers(n, groups, per, inverse, len(radices), outer, whole, 1 + len(parts[1]))
+    plan = _integers(n, groups, per, inverse, len(radices), outer, plane, 1 + len(parts[1]))
     table = np.concatenate(parts).astype(char)
-    return _form(fourier_lines.short_lines, char, radices, kind), chunks, 4 * whole, table, np.array(radices, np.int64), plan
+    return _form(fourier_lines.short_lines, char, radices, kind), chunks, 4 * plane, table, np.array(radices, np.int64), plan
 
 
 def _long(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
     lanes = _lanes(char)
     n1, n2 = _sides(n, lanes)
     r1, r2 = _up(n1, lanes), _up(n2, lanes)
-    whole = r1 * r2 + lanes
+    plane = r1 * r2 + lanes
     chunks, per = _cut(outer, n)
     first, second = _radices(n1), _radices(n2)
     between = np.zeros((2, r1, r2))
@@ -195,9 +195,9 @@ def _long(kind: int, char: str, n: int, outer: int, inner: int, scale: float, in
         _turns_of_halves(n) if kind != COMPLEX else [], np.zeros(lanes),
     ]  # fmt: skip
     at = np.cumsum([len(p) for p in parts])
-    plan = _whole_numbers(n, outer, per, inverse, len(first) + len(second), n1, n2, len(first), whole, at[1], at[2], at[3])
+    plan = _integers(n, outer, per, inverse, len(first) + len(second), n1, n2, len(first), plane, at[1], at[2], at[3])
     table = np.concatenate(parts).astype(char)
-    return (_form(fourier_lines.long_lines, char, first + second, kind), chunks, 4 * whole + 2 * lanes, table,
+    return (_form(fourier_lines.long_lines, char, first + second, kind), chunks, 4 * plane + 2 * lanes, table,
             np.array(first + second, np.int64), plan)  # fmt: skip
 
 

@@ -16,7 +16,6 @@ Numbers of a plan, by place: see `plan_numbers`.
 from __future__ import annotations
 
 from flambeau_kernels.engine.language import (
-    apart,
     bitcast,
     broadcast,
     flags,
@@ -25,6 +24,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    outlined,
     rolled,
     shuffle,
     store,
@@ -108,11 +108,11 @@ def columns(chunk, x, out, work, table, radices, plan, *, RADICES):
     KIND = widened(out)
     N = lanes(KIND)
     n, groups, per, swap, passes = plan[0], plan[1], plan[2], plan[3], plan[4]
-    inner, width, whole = plan[5], plan[6], plan[7]
+    inner, width, plane = plan[5], plan[6], plan[7]
     blocks = (inner + width - 1) // width
     planes = local(vector(KIND, N), SMALL // N)
-    room = work + chunk * (4 * whole)
-    if 4 * whole <= SMALL:
+    room = work + chunk * (4 * plane)
+    if 4 * plane <= SMALL:
         room = bitcast(planes, KIND)
     factor = table[0]
     for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
@@ -120,41 +120,41 @@ def columns(chunk, x, out, work, table, radices, plan, *, RADICES):
         count = min(width, inner - first)
         start = (group // blocks * n * inner + first) * 2
         padded = (count + N - 1) // N * N
-        apart(rows_in)(x + start, 2 * inner, room + swap * whole, room + (1 - swap) * whole, padded, n, count)
-        all_passes(room, whole, whole, padded, radices, 0, passes, table + 1, n, 0, RADICES=RADICES)
-        made = room + passes % 2 * (2 * whole)
-        apart(rows_out)(out + start, 2 * inner, made + swap * whole, made + (1 - swap) * whole, padded, n, count, factor)
+        outlined(rows_in)(x + start, 2 * inner, room + swap * plane, room + (1 - swap) * plane, padded, n, count)
+        all_passes(room, plane, plane, padded, radices, 0, passes, table + 1, n, 0, RADICES=RADICES)
+        made = room + passes % 2 * (2 * plane)
+        outlined(rows_out)(out + start, 2 * inner, made + swap * plane, made + (1 - swap) * plane, padded, n, count, factor)
 
 
 # -- short lines --------------------------------------------------------------------------------------------------------------
 
 
-def halved_rows(a, to, whole, m, turns):
+def halved_rows(a, to, plane, m, turns):
     """Of lines that are lanes, half the spectrum of real lines."""
     N = lanes(widened(a))
     # The value at m is that at 0.
     store(a, m * N, load(a, 0, N))
-    store(a, m * N + whole, load(a, whole, N))
+    store(a, m * N + plane, load(a, plane, N))
     with flags("contract"):
         for k in rolled(range(m + 1)):
             at, back = k * N, (m - k) * N
             c, d = broadcast(turns[k], N), broadcast(turns[k + m + 1], N)
-            re, im = halves(load(a, at, N), load(a, at + whole, N), load(a, back, N), load(a, back + whole, N), c, d)
+            re, im = halves(load(a, at, N), load(a, at + plane, N), load(a, back, N), load(a, back + plane, N), c, d)
             store(to, at, re)
-            store(to, at + whole, im)
+            store(to, at + plane, im)
 
 
-def whole_rows(a, to, real, imaginary, whole, m, turns):
+def unhalved_rows(a, to, real, imaginary, plane, m, turns):
     """The transforms of half lines, from half the spectra of real lines; planes lie at `real` and `imaginary` in `to`."""
     N = lanes(widened(a))
     # The values at both ends are real, whatever is given.
-    store(a, whole, broadcast(widened(a)(0), N))
-    store(a, m * N + whole, broadcast(widened(a)(0), N))
+    store(a, plane, broadcast(widened(a)(0), N))
+    store(a, m * N + plane, broadcast(widened(a)(0), N))
     with flags("contract"):
         for k in rolled(range(m)):
             at, back = k * N, (m - k) * N
             c, d = broadcast(turns[k], N), broadcast(turns[k + m + 1], N)
-            re, im = wholes(load(a, at, N), load(a, at + whole, N), load(a, back, N), load(a, back + whole, N), c, d)
+            re, im = wholes(load(a, at, N), load(a, at + plane, N), load(a, back, N), load(a, back + plane, N), c, d)
             store(to, at + real, re)
             store(to, at + imaginary, im)
 
@@ -165,10 +165,10 @@ def short_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
     KIND = widened(out)
     N = lanes(KIND)
     n, groups, per, swap, passes = plan[0], plan[1], plan[2], plan[3], plan[4]
-    lines, whole = plan[5], plan[6]
+    lines, plane = plan[5], plan[6]
     planes = local(vector(KIND, N), SMALL // N)
-    room = work + chunk * (4 * whole)
-    if 4 * whole <= SMALL:
+    room = work + chunk * (4 * plane)
+    if 4 * plane <= SMALL:
         room = bitcast(planes, KIND)
     factor = table[0]
     turns = table + plan[7]
@@ -176,24 +176,24 @@ def short_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
         first = group * N
         count = min(N, lines - first)
         if KIND_OF == TO_REAL:
-            apart(squares_in)(x, 2 * n + 2, room + 2 * whole, first, count, 2 * n + 2, 0, whole, PLANES=2)
-            apart(whole_rows)(room + 2 * whole, room, swap * whole, (1 - swap) * whole, whole, n, turns)
+            outlined(squares_in)(x, 2 * n + 2, room + 2 * plane, first, count, 2 * n + 2, 0, plane, PLANES=2)
+            outlined(unhalved_rows)(room + 2 * plane, room, swap * plane, (1 - swap) * plane, plane, n, turns)
         else:
-            apart(squares_in)(x, 2 * n, room, first, count, 2 * n, swap, whole, PLANES=2)
-        all_passes(room, whole, whole, N, radices, 0, passes, table + 1, n, 0, RADICES=RADICES)
-        made = room + passes % 2 * (2 * whole)
+            outlined(squares_in)(x, 2 * n, room, first, count, 2 * n, swap, plane, PLANES=2)
+        all_passes(room, plane, plane, N, radices, 0, passes, table + 1, n, 0, RADICES=RADICES)
+        made = room + passes % 2 * (2 * plane)
         if KIND_OF == FROM_REAL:
-            other = room + (passes + 1) % 2 * (2 * whole)
-            apart(halved_rows)(made, other, whole, n, turns)
-            apart(squares_out)(out, other, first, count, 2 * n + 2, 0, whole, factor, PLANES=2)
+            other = room + (passes + 1) % 2 * (2 * plane)
+            outlined(halved_rows)(made, other, plane, n, turns)
+            outlined(squares_out)(out, other, first, count, 2 * n + 2, 0, plane, factor, PLANES=2)
         else:
-            apart(squares_out)(out, made, first, count, 2 * n, swap, whole, factor, PLANES=2)
+            outlined(squares_out)(out, made, first, count, 2 * n, swap, plane, factor, PLANES=2)
 
 
 # -- long lines ---------------------------------------------------------------------------------------------------------------
 
 
-def turned_over(a, to, whole, r1, r2, w):
+def turned_over(a, to, plane, r1, r2, w):
     """A matrix of r1 by r2 complex numbers, times those of `w`, transposed."""
     KIND = widened(a)
     N = lanes(KIND)
@@ -203,20 +203,20 @@ def turned_over(a, to, whole, r1, r2, w):
             for j in rolled(range(0, r2, N)):
                 for k in rolled(range(N)):
                     at = (i + k) * r2 + j
-                    x, y, c, d = load(a, at, N), load(a, at + whole, N), load(w, at, N), load(w, at + r1 * r2, N)
+                    x, y, c, d = load(a, at, N), load(a, at + plane, N), load(w, at, N), load(w, at + r1 * r2, N)
                     turned[k] = x * c - y * d
                     turned[N + k] = x * d + y * c
                 # One text for both planes halves the time of compilation.
-                for plane in rolled(range(2)):
+                for which in rolled(range(2)):
                     v = local(vector(KIND, N), N)
                     for L in unroll(range(N)):
-                        v[L] = turned[plane * N + L]
+                        v[L] = turned[which * N + L]
                     transpose(v, KIND)
                     for L in unroll(range(N)):
-                        store(to, (j + L) * r1 + i + plane * whole, v[L])
+                        store(to, (j + L) * r1 + i + which * plane, v[L])
 
 
-def halved_line(a, whole, rows, count, padded, out, m, turns, factor):
+def halved_line(a, plane, rows, count, padded, out, m, turns, factor):
     """Half the spectrum of a real line; the transform of its half lies in `rows` rows of `count` values, each followed by padding."""
     KIND = widened(a)
     N = lanes(KIND)
@@ -225,39 +225,39 @@ def halved_line(a, whole, rows, count, padded, out, m, turns, factor):
         for i in rolled(range(1, rows)):
             for j in rolled(range(0, count, N)):
                 store(a, i * count + j, load(a, i * padded + j, N))
-                store(a, i * count + j + whole, load(a, i * padded + j + whole, N))
+                store(a, i * count + j + plane, load(a, i * padded + j + plane, N))
     a[m] = a[0]
-    a[m + whole] = a[whole]
+    a[m + plane] = a[plane]
     times = broadcast(factor, N)
     with flags("contract"):
         for k in rolled(range(0, m, N)):
             at, back = k, m - k - N + 1
-            re2, im2 = load(a, back, N), load(a, back + whole, N)
+            re2, im2 = load(a, back, N), load(a, back + plane, N)
             re, im = halves(
-                load(a, at, N), load(a, at + whole, N), shuffle(re2, re2, REVERSED[N]), shuffle(im2, im2, REVERSED[N]),
+                load(a, at, N), load(a, at + plane, N), shuffle(re2, re2, REVERSED[N]), shuffle(im2, im2, REVERSED[N]),
                 load(turns, k, N), load(turns, k + m + 1, N),
             )  # fmt: skip
             together_out(out, 2 * k, re * times, im * times, m - k, N)
     out[1] = KIND(0)
-    out[2 * m] = (a[0] - a[whole]) * (factor + factor)
+    out[2 * m] = (a[0] - a[plane]) * (factor + factor)
     out[2 * m + 1] = KIND(0)
 
 
-def whole_line(x, a, to, real, imaginary, whole, rows, count, padded, m, turns):
+def unhalved_line(x, a, to, real, imaginary, plane, rows, count, padded, m, turns):
     """The transform of a half line in rows, from half the spectrum of a real line; `a` is room for that."""
     KIND = widened(a)
     N = lanes(KIND)
-    rows_in(x, 0, a, a + whole, 0, 1, m + 1)
-    a[whole] = KIND(0)
-    a[m + whole] = KIND(0)
+    rows_in(x, 0, a, a + plane, 0, 1, m + 1)
+    a[plane] = KIND(0)
+    a[m + plane] = KIND(0)
     with flags("contract"):
         for i in rolled(range(rows)):
             for j in rolled(range(0, count, N)):
                 k = i * count + j
                 back = m - k - N + 1
-                re2, im2 = load(a, back, N), load(a, back + whole, N)
+                re2, im2 = load(a, back, N), load(a, back + plane, N)
                 re, im = wholes(
-                    load(a, k, N), load(a, k + whole, N), shuffle(re2, re2, REVERSED[N]), shuffle(im2, im2, REVERSED[N]),
+                    load(a, k, N), load(a, k + plane, N), shuffle(re2, re2, REVERSED[N]), shuffle(im2, im2, REVERSED[N]),
                     load(turns, k, N), load(turns, k + m + 1, N),
                 )  # fmt: skip
                 store(to, i * padded + j + real, re)
@@ -270,12 +270,12 @@ def long_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
     KIND = widened(out)
     N = lanes(KIND)
     n, groups, per, swap, passes = plan[0], plan[1], plan[2], plan[3], plan[4]
-    n1, n2, before, whole = plan[5], plan[6], plan[7], plan[8]
+    n1, n2, before, plane = plan[5], plan[6], plan[7], plan[8]
     r1, r2 = (n1 + N - 1) // N * N, (n2 + N - 1) // N * N
     # Lines from behind read a little of what lies before them.
     planes = local(vector(KIND, N), SMALL // N)
-    room = work + (chunk * (4 * whole + 2 * N) + N)
-    if 4 * whole + 2 * N <= SMALL:
+    room = work + (chunk * (4 * plane + 2 * N) + N)
+    if 4 * plane + 2 * N <= SMALL:
         room = bitcast(planes, KIND) + N
     factor = table[0]
     between, second, turns = table + plan[9], table + plan[10], table + plan[11]
@@ -283,19 +283,19 @@ def long_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
     done = (passes + 1) % 2
     for line in rolled(range(chunk * per, min(groups, chunk * per + per))):
         if KIND_OF == TO_REAL:
-            apart(whole_line)(
-                x + line * (2 * n + 2), room + 2 * whole, room, swap * whole, (1 - swap) * whole, whole, n1, n2, r2, n, turns
+            outlined(unhalved_line)(
+                x + line * (2 * n + 2), room + 2 * plane, room, swap * plane, (1 - swap) * plane, plane, n1, n2, r2, n, turns
             )
         else:
-            apart(rows_in)(x + line * (2 * n), 2 * n2, room + swap * whole, room + (1 - swap) * whole, r2, n1, n2)
-        all_passes(room, whole, whole, r2, radices, 0, before, table + 1, n1, 0, RADICES=RADICES)
-        apart(turned_over)(room + (1 - odd) * (2 * whole), room + odd * (2 * whole), whole, r1, r2, between)
-        all_passes(room, whole, whole, r1, radices, before, passes, second, n2, odd, RADICES=RADICES)
-        made = room + done * (2 * whole)
+            outlined(rows_in)(x + line * (2 * n), 2 * n2, room + swap * plane, room + (1 - swap) * plane, r2, n1, n2)
+        all_passes(room, plane, plane, r2, radices, 0, before, table + 1, n1, 0, RADICES=RADICES)
+        outlined(turned_over)(room + (1 - odd) * (2 * plane), room + odd * (2 * plane), plane, r1, r2, between)
+        all_passes(room, plane, plane, r1, radices, before, passes, second, n2, odd, RADICES=RADICES)
+        made = room + done * (2 * plane)
         if KIND_OF == FROM_REAL:
-            apart(halved_line)(made, whole, n2, n1, r1, out + line * (2 * n + 2), n, turns, factor)
+            outlined(halved_line)(made, plane, n2, n1, r1, out + line * (2 * n + 2), n, turns, factor)
         else:
-            apart(rows_out)(out + line * (2 * n), 2 * n1, made + swap * whole, made + (1 - swap) * whole, r1, n2, n1, factor)
+            outlined(rows_out)(out + line * (2 * n), 2 * n1, made + swap * plane, made + (1 - swap) * plane, r1, n2, n1, factor)
 
 
 @kernel

@@ -12,12 +12,12 @@ from __future__ import annotations
 from math import cos, pi, sin
 
 from flambeau_kernels.engine.language import (
-    apart,
     broadcast,
     flags,
     lanes,
     load,
     local,
+    outlined,
     rolled,
     store,
     unroll,
@@ -209,11 +209,11 @@ def one_pass(a, to, size, m, s, w, r, *, BUTTERFLY):
                 BUTTERFLY(a, to, q + s * p, q + s * r * p, size, m, s, w, p, r)
 
 
-def all_passes(room, size, whole, s, radices, first, end, w, n, odd, *, RADICES):
+def all_passes(room, size, plane, s, radices, first, end, w, n, odd, *, RADICES):
     """The passes of transforms of `n` values, with `s` numbers side by side, by the radices from `first` to `end`.
 
     Args:
-        room: two pairs of planes of `whole` numbers; values are in the second pair if `odd`, afterwards if ``odd + end - first`` is.
+        room: two pairs of planes of `plane` numbers; values are in the second pair if `odd`, afterwards if ``odd + end - first`` is.
         w: a table of the passes' turns.
         RADICES: those that there are.
     """
@@ -221,11 +221,11 @@ def all_passes(room, size, whole, s, radices, first, end, w, n, odd, *, RADICES)
     for t in rolled(range(first, end)):
         r = radices[t]
         m = left // r
-        at = (odd + t - first) % 2 * (2 * whole)
-        a, to = room + at, room + (2 * whole - at)
+        at = (odd + t - first) % 2 * (2 * plane)
+        a, to = room + at, room + (2 * plane - at)
         for R in unroll(RADICES):
             if r > 8 if R == PRIME else r == R:
-                apart(one_pass)(a, to, size, m, s, w, r, BUTTERFLY=BUTTERFLIES[R])
+                outlined(one_pass)(a, to, size, m, s, w, r, BUTTERFLY=BUTTERFLIES[R])
         w += 2 * (r - 1) * m
         if PRIME in RADICES:
             w += 2 * r if r > 8 else 0

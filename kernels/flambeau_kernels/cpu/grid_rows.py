@@ -23,8 +23,8 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import floor, nearbyint, where
 
+from .taking_over import late
 from .tier import compiles
-from .twins import late
 
 __all__ = ["gradients", "looked_up", "planned", "with_gradients"]
 
@@ -379,10 +379,10 @@ def look_up_grad_points(chunk, grad, x, grid, out, points, per, channels, height
             left, top = floor(right), floor(down)
             us[k], vs[k] = right - left, down - top
             across[k], along[k] = KIND(0), KIND(0)
-        whole = all_shown(shown, count)
+        all_inside = all_shown(shown, count)
         for c in rolled(range(channels)):
             b, row = a + c * size, g + c * in_image
-            if whole:
+            if all_inside:
                 for k in independent(range(count)):
                     p00, p01, p10, p11 = b[at[k]], b[at[BLOCK + k]], b[at[2 * BLOCK + k]], b[at[3 * BLOCK + k]]
                     across[k] = across[k] + row[k] * ((p01 - p00) * (KIND(1) - vs[k]) + (p11 - p10) * vs[k])

@@ -56,8 +56,8 @@ def _plan(runs: tuple[int, ...], outer: int) -> tuple[np.ndarray, ...]:
 @kept()
 def _copying() -> Any:
     """`copy_pieces` as it is called, which looks at nothing of an array but where it lies."""
-    whole = np.dtype(np.int64)
-    return copy_pieces.form((whole, whole, whole, np.dtype(np.uint8), whole, whole, whole), {})
+    integers = np.dtype(np.int64)
+    return copy_pieces.form((integers, integers, integers, np.dtype(np.uint8), integers, integers, integers), {})
 
 
 @kernel

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..engine.language import (
-    apart,
     bitcast,
     broadcast,
     float32,
@@ -24,6 +23,7 @@ from ..engine.language import (
     lanes,
     load,
     local,
+    outlined,
     rolled,
     store,
     vector,
@@ -37,7 +37,7 @@ from .tier import compiles
 __all__ = ["MOST", "eigh", "svd", "takes"]
 
 MOST, TALL = 16, 32                                   # of the smaller side, and of the larger one
-FEW = 8                                               # rows up to which values alone in float64 take less time than LAPACK's
+MOST_BY_ROTATION = 8                                               # rows up to which values alone in float64 take less time than LAPACK's
 SWEEPS = 16                                           # some six are needed
 ROOM = TALL * MOST
 
@@ -53,7 +53,7 @@ def takes(a: Any) -> bool:
 def eigh(a: np.ndarray, upper: bool, vectors: bool) -> Any:
     """Ascending eigenvalues of symmetric matrices, of which one triangle is read, and eigenvectors by columns; None: not converging."""
     n = a.shape[-1]
-    if not vectors and a.dtype.char == "d" and n > FEW:
+    if not vectors and a.dtype.char == "d" and n > MOST_BY_ROTATION:
         return None                                   # LAPACK needs a quarter of the work for values alone
     flat, step, row, column = laid_out(a)
     if upper:
@@ -197,7 +197,7 @@ def of_symmetric(chunk, a, values, vectors, info, count, groups, per, n, step, r
     for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
         first = group * N
         many = min(N, count - first)
-        apart(squares_in)(a, step, v, first, many, n * n, 0, 0, PLANES=1)
+        outlined(squares_in)(a, step, v, first, many, n * n, 0, 0, PLANES=1)
         for i in rolled(range(n)):
             for j in rolled(range(i + 1)):
                 x = load(v, (i * row + j * column) * N, N)
@@ -222,9 +222,9 @@ def of_symmetric(chunk, a, values, vectors, info, count, groups, per, n, step, r
                 exchanged(work, i, j, 1, 1, chosen)
                 if VECTORS:
                     exchanged(v, i * n, j * n, 1, n, chosen)
-        apart(squares_out)(values, work, first, many, n, 0, 0, one, PLANES=1)
+        outlined(squares_out)(values, work, first, many, n, 0, 0, one, PLANES=1)
         if VECTORS:
-            apart(squares_out)(vectors, v, first, many, n * n, 0, 0, one, PLANES=1)
+            outlined(squares_out)(vectors, v, first, many, n * n, 0, 0, one, PLANES=1)
 
 
 # -- rectangular matrices ------------------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def of_rectangular(
     for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
         first = group * N
         many = min(N, count - first)
-        apart(squares_in)(a, step, other, first, many, m * n, 0, 0, PLANES=1)
+        outlined(squares_in)(a, step, other, first, many, m * n, 0, 0, PLANES=1)
         arranged(other, b, m, n, row, column, 1, m, 0, False)
         # By the largest element, so that squares neither overflow nor vanish.
         most = zeros
@@ -307,12 +307,12 @@ def of_rectangular(
                 for k in rolled(range(m)):
                     store(b, (i * m + k) * N, load(b, (i * m + k) * N, N) / load(sizes, i * N, N))
             arranged(b, other, m, n, 1, m, left_row, left_column, 0, False)
-            apart(squares_out)(left, other, first, many, m * n, 0, 0, one, PLANES=1)
+            outlined(squares_out)(left, other, first, many, m * n, 0, 0, one, PLANES=1)
             arranged(v, other, n, n, 1, n, right_row, right_column, 0, False)
-            apart(squares_out)(right, other, first, many, n * n, 0, 0, one, PLANES=1)
+            outlined(squares_out)(right, other, first, many, n * n, 0, 0, one, PLANES=1)
         store(room, 0, active)
         for k in rolled(range(many)):
             info[first + k] = int32(room[k])
         for i in rolled(range(n)):
             store(sizes, i * N, load(sizes, i * N, N) * most)
-        apart(squares_out)(values, sizes, first, many, n, 0, 0, one, PLANES=1)
+        outlined(squares_out)(values, sizes, first, many, n, 0, 0, one, PLANES=1)

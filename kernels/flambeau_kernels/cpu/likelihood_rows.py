@@ -48,16 +48,16 @@ def likelihood_rows(chunk, x, target, weight, shifted, losses, logarithms, chose
                     smoothing, *, WEIGHT, SMOOTH, STORED):  # fmt: skip
     KIND = widened(losses)
     N = lanes_of(KIND)
-    whole = n // N * N
+    tail = n // N * N
     spread = KIND(smoothing) / KIND(n)
     lost, counted, wrong = 0.0, 0.0, 0.0
     for row in range(chunk * per, min(rows, chunk * per + per)):
         a, to = x + row * n, shifted + row * n
         top = row_top(a, n, KIND)
         total, level = broadcast(0.0, N), broadcast(0.0, N)
-        for at in rolled(range(0, whole, BLOCK)):
+        for at in rolled(range(0, tail, BLOCK)):
             some, some_level = zeros(KIND), zeros(KIND)
-            for i in rolled(range(at, min(whole, at + BLOCK), N)):
+            for i in rolled(range(at, min(tail, at + BLOCK), N)):
                 s = load(a, i, N) - top
                 some = some + exp_lanes(s, KIND, N)
                 if STORED:
@@ -65,14 +65,14 @@ def likelihood_rows(chunk, x, target, weight, shifted, losses, logarithms, chose
                 if SMOOTH:
                     some_level = fma(s, load(weight, i, N), some_level) if WEIGHT else some_level + s
             total, level = total + wide(some, KIND), level + wide(some_level, KIND)
-        if whole < n:
-            s = load(a, whole, N, n - whole, -math.inf) - top
+        if tail < n:
+            s = load(a, tail, N, n - tail, -math.inf) - top
             total = total + wide(exp_lanes(s, KIND, N), KIND)
             if STORED:
-                store(to, whole, s, n - whole)
+                store(to, tail, s, n - tail)
             if SMOOTH:
-                s = load(a, whole, N, n - whole, top) - top
-                level = level + wide(s * load(weight, whole, N, n - whole) if WEIGHT else s, KIND)
+                s = load(a, tail, N, n - tail, top) - top
+                level = level + wide(s * load(weight, tail, N, n - tail) if WEIGHT else s, KIND)
         logarithm = log(KIND(lane_sum(total)))
         t = target[row]
         loss, factor = KIND(0), KIND(0)
@@ -146,7 +146,7 @@ def likelihood_rows_grad(chunk, shifted, target, weight, logarithms, scales, out
                          *, WEIGHT, SMOOTH):  # fmt: skip
     KIND = widened(logarithms)
     N = lanes(KIND)
-    whole = n // N * N
+    tail = n // N * N
     for row in range(chunk * per, min(rows, chunk * per + per)):
         a, to = shifted + row * n, out + row * n
         t = target[row]
@@ -160,12 +160,12 @@ def likelihood_rows_grad(chunk, shifted, target, weight, logarithms, scales, out
             picked = picked * KIND(1 - smoothing)
         shift = scale / KIND(divisor) * (KIND(smoothing) / KIND(n))
         factor = picked + shift * KIND(weights) if SMOOTH else KIND(0) - picked
-        for i in rolled(range(0, whole, N)):
+        for i in rolled(range(0, tail, N)):
             store(to, i, slope_lanes(load(a, i, N), weight, i, N, logarithm, factor, shift, KIND, WEIGHT, SMOOTH))
-        if whole < n:
-            left = n - whole
-            last = slope_lanes(load(a, whole, N, left), weight, whole, left, logarithm, factor, shift, KIND, WEIGHT, SMOOTH)
-            store(to, whole, last, left)
+        if tail < n:
+            left = n - tail
+            last = slope_lanes(load(a, tail, N, left), weight, tail, left, logarithm, factor, shift, KIND, WEIGHT, SMOOTH)
+            store(to, tail, last, left)
         to[t] = to[t] - picked
 
 
@@ -216,10 +216,10 @@ def forward(
 
 def _concluded(out: np.ndarray, sums: np.ndarray, how: int, factors: Any) -> tuple[float, float]:
     """Leave the result where a kernel did not, from the sums of its chunks; what a mean is over, and whether a class does not exist."""
-    whole = len(sums) == 1
-    if whole and (factors is None or how != MEAN or factors.size <= MOST):
+    one_sum = len(sums) == 1
+    if one_sum and (factors is None or how != MEAN or factors.size <= MOST):
         return sums.item(1), sums.item(2)
-    lost, counted, wrong = (sums if whole else sums.sum(0)).ravel().tolist()
+    lost, counted, wrong = (sums if one_sum else sums.sum(0)).ravel().tolist()
     if factors is not None and how == MEAN:
         counted = total(factors, (0,)).item()         # as `weight[target].sum()` adds them up
     if how != NONE:
@@ -227,12 +227,12 @@ def _concluded(out: np.ndarray, sums: np.ndarray, how: int, factors: Any) -> tup
     return counted, wrong
 
 
-FEW, FEW_TARGETS = 1 << 15, 1 << 13  # elements and targets, which one thread goes through
+MOST_ELEMENTS, MOST_TARGETS = 1 << 15, 1 << 13  # elements and targets, which one thread goes through
 _picked_forms = engines.kept_in({})
 
 
 def picked(
-    x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction: str, stored: bool, few: bool = True
+    x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction: str, stored: bool, one_thread: bool = True
 ) -> tuple[np.ndarray, tuple[Any, Any, float] | None] | None:
     """``-weight[target] * x[target]`` along dimension 1 of float elements; all of them, their sum or their mean.
 
@@ -242,12 +242,12 @@ def picked(
     Args:
         x: log probabilities ``(N, C, *)``, or ``(C)`` with one target.
         target: classes ``(N, *)``, int64, of which `ignored` does not count.
-        few: refuse more than some thousand.
+        one_thread: refuse more than some thousand.
     """
     dtype, shape, several = x.dtype, x.shape, target.shape
     form = _picked_forms.get((dtype, target.dtype, weight is None, stored)) or _picked_form(dtype, target.dtype, weight is None, stored)
     size, rows, ndim = x.size, target.size, len(shape)
-    if form is None or not ndim or not size or not rows or few and (size > FEW or rows > FEW_TARGETS):
+    if form is None or not ndim or not size or not rows or one_thread and (size > MOST_ELEMENTS or rows > MOST_TARGETS):
         return None
     if several != (shape[:1] if ndim == 2 else () if ndim == 1 else shape[:1] + shape[2:]):
         return None

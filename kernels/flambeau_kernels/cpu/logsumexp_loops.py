@@ -48,17 +48,17 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
     cut, result = found.cut, a.dtype
     kind = float64 if a.dtype.name == "float64" else float32
     wide = np.dtype(kind.name)
-    whole = cut.pieces == 1
+    unsplit = cut.pieces == 1
     if cut.loop == "rows":
         _, _, pieces, _, _, _, _, _, r0, r1, _ = cut.numbers
         loop, constants = rows, {"KIND": kind, "ONE": pieces == 1 and r0 == 1 and r1 <= BLOCK}
     else:
         loop, constants = columns, {"KIND": kind, **_columns_for(cut)}
-    form = loop.form((a.dtype, a.dtype if whole else wide, *[int] * len(cut.numbers)), constants)
+    form = loop.form((a.dtype, a.dtype if unsplit else wide, *[int] * len(cut.numbers)), constants)
 
     def run(a: np.ndarray) -> np.ndarray:
         out = found.empty(result)
-        if whole:
+        if unsplit:
             form(cut.chunks, True, a, out, *cut.numbers)
             return out
         parts = np.empty(cut.parts, wide)
@@ -76,7 +76,7 @@ def _columns_for(cut: Cut) -> dict[str, Any]:
     main = brief if width < NARROW else independent
     high = min(rows, height)
     even = rows % 8 == 0 and (pieces == 1 or height % 8 == 0)
-    return {"MAIN": main, "REST": main if high < 64 else brief, "EVEN": even, "FEW": high < 8}
+    return {"MAIN": main, "REST": main if high < 64 else brief, "EVEN": even, "SHORT": high < 8}
 
 
 def finite(x):
@@ -124,7 +124,7 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
 
 @kernel
 def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, *,
-            KIND, MAIN, REST, EVEN, FEW):  # fmt: skip
+            KIND, MAIN, REST, EVEN, SHORT):  # fmt: skip
     bases = local(KIND, STRIP)
     totals = local(KIND, STRIP)
     item = chunk * per_chunk
@@ -134,7 +134,7 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
         for c in brief(range(narrow)):
             bases[c] = KIND(-INF)
             totals[c] = KIND(0)
-        while not FEW and left >= 8:
+        while not SHORT and left >= 8:
             for c in MAIN(range(narrow)):
                 q = p + c
                 a, b, d, e = KIND(q[0]), KIND(q[row]), KIND(q[2 * row]), KIND(q[3 * row])

@@ -68,11 +68,11 @@ def cut(sizes: tuple[int, ...], grain: int) -> tuple[np.ndarray, ...]:
 
     Returns: for each piece its array, where it begins there and its length; and the bounds of the chunks among the pieces.
     """
-    whole = np.array(sizes)
-    counts = -(-whole // grain)
+    lengths_of_all = np.array(sizes)
+    counts = -(-lengths_of_all // grain)
     owners = np.repeat(np.arange(len(sizes)), counts)
     offsets = (np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)) * grain
-    lengths = np.minimum(whole[owners] - offsets, grain)
+    lengths = np.minimum(lengths_of_all[owners] - offsets, grain)
     before = np.cumsum(lengths) - lengths
     firsts = np.flatnonzero(np.diff(before // grain, prepend=-1))
     return owners, offsets, lengths, np.append(firsts, len(owners))

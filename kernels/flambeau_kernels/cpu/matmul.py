@@ -65,7 +65,7 @@ RECTIFIED = Formula(lambda made: where(made < 0, 0, made), "relu")
 Run = Callable[..., None]                              # of a, b, out and bias
 _plans: dict[Any, Run] = {}
 # Rows for which it pays to leave the other operand, contiguous along k, strided; fewer where pairs are multiplied twice as fast.
-FEW, FEW_PAIRS = 48, 12
+MOST_ROWS, MOST_ROWS_OF_PAIRS = 48, 12
 # Columns (or rows) of the other operand for which it pays to copy a matrix whose rows are whole pages apart.
 SPREAD_FOR = 96
 # Bytes of a line of the cache; lines a page apart share few places in it.
@@ -329,11 +329,11 @@ def _choose_then(a: Any, b: Any, out: Any, bias: Any, then: Formula, beside: Any
         return run
     alone = beside is None
 
-    def whole(a: Any, b: Any, out: Any, bias: Any, beside: Any) -> None:
+    def multiply_all(a: Any, b: Any, out: Any, bias: Any, beside: Any) -> None:
         run(a, b, out, bias)
         flambeau_kernels.launch(then, (out,) if alone else (out, beside), (out,), out.dtype)
 
-    return whole
+    return multiply_all
 
 
 class _Then:
@@ -519,8 +519,8 @@ def _way(a: Any, b: Any, kind: Any) -> tuple[str | None, bool]:
     way; and whether the vectors are the rows of `a` rather than the columns of `b`.
     """
     m, k, n, size = *a.shape[-2:], b.shape[-1], kind.size
-    few = FEW_PAIRS if kind.pairs else FEW
-    if not _invariant and b.strides[-2] == size and n >= 16 and (m == 1 or m <= few and k >= 256):
+    most_rows = MOST_ROWS_OF_PAIRS if kind.pairs else MOST_ROWS
+    if not _invariant and b.strides[-2] == size and n >= 16 and (m == 1 or m <= most_rows and k >= 256):
         return "dots", True
     if not _invariant and a.strides[-1] == size and m > 1 and n == 1:
         return "dots", False

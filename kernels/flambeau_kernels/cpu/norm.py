@@ -48,7 +48,7 @@ def _compiled(x: Any) -> bool:
     return x.size >= COMPILED_FROM and engines.chosen().compiles and not _compiler_missing()
 
 
-def _few(size: int, dtype: np.dtype) -> bool:
+def _is_small(size: int, dtype: np.dtype) -> bool:
     """Whether arrays of `size` elements are done in a few calls of numpy."""
     return 0 < size < COMPILED_FROM and dtype.char in "fd"
 
@@ -98,10 +98,10 @@ def _dot(x: Any, y: Any) -> Any:
     length = x.shape[-1]
     if length <= PIECE:
         return np.vecdot(x, y)
-    whole = length // PIECE * PIECE
-    pieces = np.vecdot(*(a[..., :whole].reshape(*a.shape[:-1], -1, PIECE) for a in (x, y)))
+    in_pieces = length // PIECE * PIECE
+    pieces = np.vecdot(*(a[..., :in_pieces].reshape(*a.shape[:-1], -1, PIECE) for a in (x, y)))
     total = np.add.reduce(pieces, axis=-1, dtype=np.float64)
-    return total if whole == length else total + np.vecdot(x[..., whole:], y[..., whole:])
+    return total if in_pieces == length else total + np.vecdot(x[..., in_pieces:], y[..., in_pieces:])
 
 
 def _line_sum(x: Any) -> Any:
@@ -160,7 +160,7 @@ def row_normalize(
         out, *found = norm_rows.normalize(rows, weight, bias, eps, centred)
         moments.take(*found)
         return out
-    if _few(rows.size, rows.dtype):
+    if _is_small(rows.size, rows.dtype):
         from . import norm_few
 
         out, *found = norm_few.normalize(rows, weight, bias, eps, centred)
@@ -186,7 +186,7 @@ def planned_rows(
 ) -> Any:
     """``run(x, weight, bias)`` for contiguous arrays of one dtype: what `row_normalize` makes of ``(n, d)`` rows, in `shape`, and
     mean, variance and 1 / deviation; or None."""
-    if _few(n * d, dtype):
+    if _is_small(n * d, dtype):
         from . import norm_few
 
         return norm_few.planned(n, d, dtype, shape, eps, centred, weighted, biased)
@@ -203,7 +203,7 @@ def row_backward(
     """Gradients of `row_normalize` for rows, weight and bias, those that `wants` names."""
     n, d = rows.shape
     mean, inverse = moments.mean, moments.inverse
-    if _few(rows.size, rows.dtype) and _alike(rows, grad, inverse, weight):
+    if _is_small(rows.size, rows.dtype) and _alike(rows, grad, inverse, weight):
         from . import norm_few
 
         run = norm_few.planned_backward(n, d, rows.dtype, weight is not None, wants, centred)
@@ -319,7 +319,7 @@ def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: f
 
     Fills `moments` with ``(1, C)`` or ``(N, groups)``. Batch norm keeps the order of dimensions in memory.
     """
-    if _few(x.size, x.dtype) and x.flags.c_contiguous and _alike(x, weight, bias):
+    if _is_small(x.size, x.dtype) and x.flags.c_contiguous and _alike(x, weight, bias):
         out, *found = _few_channels(x, groups, weight, bias, eps)
         moments.take(*found)
         return out
@@ -355,7 +355,7 @@ def planned_channels(x: Any, groups: int | None, weight: Any, bias: Any, eps: fl
     """``run(x, weight, bias)``, as `channel_normalize` for contiguous arrays like these: the result and its moments; or None."""
     if not _alike(x, weight, bias):
         return None
-    if _few(x.size, x.dtype):
+    if _is_small(x.size, x.dtype):
         from . import norm_few
 
         return norm_few.planned_channels(x.shape, groups, x.dtype, eps, weight is not None, bias is not None)

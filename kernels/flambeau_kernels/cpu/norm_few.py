@@ -15,7 +15,7 @@ from flambeau_kernels.engines import kept
 from flambeau_kernels.quiet import quietly
 from flambeau_kernels.vocabulary import sqrt
 
-from .twins import twin
+from .taking_over import numpy_until_kernel
 
 __all__ = ["backward", "by_given", "channels", "groups", "normalize", "planned", "planned_backward", "planned_channels"]
 
@@ -32,15 +32,15 @@ def normalize(rows: np.ndarray, weight: Any, bias: Any, eps: Any, centred: bool)
     if centred:
         mean = _total(rows, 1, None, None, True)
         mean /= count
-        apart = rows - mean
+        deviation = rows - mean
     else:
-        mean, apart = np.zeros((n, 1), rows.dtype), rows
-    variance = _total(apart * apart, 1, None, None, True)
+        mean, deviation = np.zeros((n, 1), rows.dtype), rows
+    variance = _total(deviation * deviation, 1, None, None, True)
     variance /= count
     inverse = variance + rows.dtype.type(eps)
     np.sqrt(inverse, inverse)
     np.divide(1, inverse, inverse)
-    out = apart * inverse
+    out = deviation * inverse
     if weight is not None:
         out *= weight
     if bias is not None:
@@ -131,18 +131,18 @@ def _scale_channels(out: np.ndarray, weight: Any, bias: Any) -> None:
 def row_total(x, n, centre, KIND, SQUARED):
     """The sum of ``x - centre``, or of its squares, in numpy's order."""
     sums = local(KIND, LANES)
-    whole = n // LANES * LANES
+    tail = n // LANES * LANES
     total = KIND(-0.0)
-    if whole > 0:
+    if tail > 0:
         for j in unroll(range(LANES)):
             a = x[j] - centre
             sums[j] = a * a if SQUARED else x[j]
-        for i in range(LANES, whole, LANES):
+        for i in range(LANES, tail, LANES):
             for j in unroll(range(LANES)):
                 b = x[i + j] - centre
                 sums[j] = sums[j] + (b * b if SQUARED else x[i + j])
         total = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
-    for i in range(whole, n):
+    for i in range(tail, n):
         c = x[i] - centre
         total = total + (c * c if SQUARED else x[i])
     return KIND(0) + total
@@ -183,24 +183,25 @@ def planned(n: int, d: int, dtype: np.dtype, shape: Any, eps: float, centred: bo
         return by_kernel
 
     constants = {"CENTRED": centred, "WEIGHT": weighted, "BIAS": biased}
-    return twin(by_numpy, normalize_few, (*(dtype,) * 7, int, int, float), constants, around)
+    return numpy_until_kernel(by_numpy, normalize_few, (*(dtype,) * 7, int, int, float), constants, around)
 
 
 @kernel
 def normalize_few_channels(
-    chunk, x, weight, bias, out, mean, variance, inverse, units, blocks, d, step, apart, per, area, channels, eps, *, WEIGHT, BIAS
+    chunk, x, weight, bias, out, mean, variance, inverse, units, blocks, d, step, deviation, per, area, channels, eps, *, WEIGHT, BIAS
 ):
-    """Each unit, of `blocks` pieces of `d` elements that begin `apart`, normalized; `per` channels of `area` elements are in a piece."""
+    """Each unit, of `blocks` pieces of `d` elements that begin `deviation`,
+    normalized; `per` channels of `area` elements are in a piece."""
     KIND = widened(mean)
     for unit in range(units):
         a, to = x + unit * step, out + unit * step
         total = row_total(a, d, KIND(0), KIND, False)
         for block in range(1, blocks):
-            total = total + row_total(a + block * apart, d, KIND(0), KIND, False)
+            total = total + row_total(a + block * deviation, d, KIND(0), KIND, False)
         centre = total / KIND(d * blocks)
         squares = row_total(a, d, centre, KIND, True)
         for block in range(1, blocks):
-            squares = squares + row_total(a + block * apart, d, centre, KIND, True)
+            squares = squares + row_total(a + block * deviation, d, centre, KIND, True)
         spread = squares / KIND(d * blocks)
         factor = KIND(1) / sqrt(spread + KIND(eps))
         mean[unit] = centre
@@ -208,20 +209,20 @@ def normalize_few_channels(
         inverse[unit] = factor
         for block in range(blocks):
             for i in range(d):
-                y = (a[block * apart + i] - centre) * factor
+                y = (a[block * deviation + i] - centre) * factor
                 at = (unit * per + i // area) % channels
                 y = y * weight[at] if WEIGHT else y
-                to[block * apart + i] = y + bias[at] if BIAS else y
+                to[block * deviation + i] = y + bias[at] if BIAS else y
 
 
 def planned_channels(shape: tuple[int, ...], count: int | None, dtype: np.dtype, eps: float, weighted: bool, biased: bool) -> Any:
     """``run(x, weight, bias)``, as `groups` of that `count`, or as `channels` where it is None, for contiguous arrays of that shape."""
     images, c, area = shape[0], shape[1], math.prod(shape[2:])
     if count is None:
-        units, blocks, d, step, apart, per, moments = c, images, area, area, c * area, 1, (1, c)
+        units, blocks, d, step, deviation, per, moments = c, images, area, area, c * area, 1, (1, c)
     else:
         per = c // count
-        units, blocks, d, step, apart, moments = images * count, 1, per * area, per * area, 0, (images, count)
+        units, blocks, d, step, deviation, moments = images * count, 1, per * area, per * area, 0, (images, count)
 
     def by_numpy(x: Any, weight: Any, bias: Any) -> Any:
         return channels(x, weight, bias, eps) if count is None else groups(x, count, weight, bias, eps)
@@ -235,14 +236,14 @@ def planned_channels(shape: tuple[int, ...], count: int | None, dtype: np.dtype,
             out, mean, variance, inverse = np.empty(shape, dtype), *(np.empty(moments, dtype) for _ in range(3))
             form(
                 1, False, x, x if weight is None else weight, x if bias is None else bias, out, mean, variance, inverse,
-                units, blocks, d, step, apart, per, area, c, eps,
+                units, blocks, d, step, deviation, per, area, c, eps,
             )  # fmt: skip
             return out, mean, variance, inverse
 
         return by_kernel
 
     constants = {"WEIGHT": weighted, "BIAS": biased}
-    return twin(by_numpy, normalize_few_channels, (*(dtype,) * 7, *(int,) * 8, float), constants, around)
+    return numpy_until_kernel(by_numpy, normalize_few_channels, (*(dtype,) * 7, *(int,) * 8, float), constants, around)
 
 
 @kernel
@@ -297,5 +298,5 @@ def planned_backward(n: int, d: int, dtype: np.dtype, weighted: bool, wants: tup
         return by_kernel
 
     constants = {"CENTRED": centred, "WEIGHT": weighted, "ROWS": wants[0], "WEIGHTS": wants[1], "BIASES": wants[2]}
-    return twin(by_numpy, normalize_few_grad, (*(dtype,) * 8, int, int), constants, around)
+    return numpy_until_kernel(by_numpy, normalize_few_grad, (*(dtype,) * 8, int, int), constants, around)
 

@@ -67,11 +67,11 @@ def normalize_planes(chunk, x, weight, bias, out, mean, variance, inverse, units
             scale = broadcast(factor * weight[channel] if WEIGHT else factor, N)
             shift = broadcast(bias[channel] if BIAS else KIND(0), N)
             a, to = x + (first + p * plane_step), out + (first + p * plane_step)
-            whole = width // N * N
-            for i in rolled(range(0, whole, N)):
+            tail = width // N * N
+            for i in rolled(range(0, tail, N)):
                 store(to, i, fma(load(a, i, N) - middle, scale, shift))
-            if whole < width:
-                store(to, whole, fma(load(a, whole, N, width - whole) - middle, scale, shift), width - whole)
+            if tail < width:
+                store(to, tail, fma(load(a, tail, N, width - tail) - middle, scale, shift), width - tail)
 
 
 @kernel(in_vectors=True)
@@ -79,8 +79,8 @@ def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, al
                           plane_step, plane_index, width, next_channel, *, WEIGHT, INPUT):  # fmt: skip
     KIND = widened(mean)
     N = lanes_of(KIND)
-    whole = width // N * N
-    left = width - whole
+    tail = width // N * N
+    left = width - tail
     for unit in range(chunk * per, min(units, chunk * per + per)):
         first = unit * in_unit * width
         centre, factor = broadcast(mean[unit], N), inverse[unit]
@@ -88,17 +88,17 @@ def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, al
         for p in range(planes):
             g, a = grad + (first + p * plane_step), x + (first + p * plane_step)
             total, along = broadcast(0.0, N), broadcast(0.0, N)
-            for at in rolled(range(0, whole, BLOCK)):
+            for at in rolled(range(0, tail, BLOCK)):
                 some, some_along = zeros(KIND), zeros(KIND)
-                for i in rolled(range(at, min(whole, at + BLOCK), N)):
+                for i in rolled(range(at, min(tail, at + BLOCK), N)):
                     here = load(g, i, N)
                     some = some + here
                     some_along = fma(here, load(a, i, N) - centre, some_along)
                 total, along = total + wide(some, KIND), along + wide(some_along, KIND)
-            if whole < width:
-                here = load(g, whole, N, left)
+            if tail < width:
+                here = load(g, tail, N, left)
                 total = total + wide(here, KIND)
-                along = along + wide(here * (load(a, whole, N, left) - centre), KIND)
+                along = along + wide(here * (load(a, tail, N, left) - centre), KIND)
             total_here, along_here = lane_sum(total), lane_sum(along)
             totals[unit * in_unit + p * plane_index] = total_here
             alongs[unit * in_unit + p * plane_index] = along_here
@@ -118,11 +118,11 @@ def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, al
                 scale = broadcast(factor * weight[unit * in_unit % channels + p * next_channel] if WEIGHT else factor, N)
                 at = first + p * plane_step
                 g, a, to = grad + at, x + at, out + at
-                for i in rolled(range(0, whole, N)):
+                for i in rolled(range(0, tail, N)):
                     store(to, i, fma(load(g, i, N), scale, fma(load(a, i, N) - centre, tilt, flat)))
-                if whole < width:
-                    rest = fma(load(a, whole, N, left) - centre, tilt, flat)
-                    store(to, whole, fma(load(g, whole, N, left), scale, rest), left)
+                if tail < width:
+                    rest = fma(load(a, tail, N, left) - centre, tilt, flat)
+                    store(to, tail, fma(load(g, tail, N, left), scale, rest), left)
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------------
@@ -151,10 +151,10 @@ def column_block_moments(chunk, x, means, squares, rows, columns, per, *, KIND):
                 s = load(x, r * columns + c, N, columns - c) - level
                 some = fma(s, s, some)
             spread = spread + wide(some, KIND)
-        # The centre was rounded, so that deviations miss those from the mean by `apart`.
-        apart = centre - wide(level, KIND)
+        # The centre was rounded, so that deviations miss those from the mean by `deviation`.
+        deviation = centre - wide(level, KIND)
         store(mean, c, centre, columns - c)
-        store(square, c, maximum(spread - apart * apart * count, 0.0), columns - c)
+        store(square, c, maximum(spread - deviation * deviation * count, 0.0), columns - c)
 
 
 @kernel(in_vectors=True)
@@ -180,36 +180,36 @@ def column_block_sums(chunk, grad, x, mean, totals, alongs, rows, columns, per, 
 def normalize_column_rows(chunk, x, mean, scale, shift, out, rows, columns, per):
     KIND = widened(mean)
     N = lanes(KIND)
-    whole = columns // N * N
-    left = columns - whole
+    tail = columns // N * N
+    left = columns - tail
     for r in rolled(range(chunk * per, min(rows, chunk * per + per))):
         a, to = x + r * columns, out + r * columns
-        for c in rolled(range(0, whole, N)):
+        for c in rolled(range(0, tail, N)):
             store(to, c, fma(load(a, c, N) - load(mean, c, N), load(scale, c, N), load(shift, c, N)))
         if left > 0:
-            s = load(a, whole, N, left) - load(mean, whole, N, left)
-            store(to, whole, fma(s, load(scale, whole, N, left), load(shift, whole, N, left)), left)
+            s = load(a, tail, N, left) - load(mean, tail, N, left)
+            store(to, tail, fma(s, load(scale, tail, N, left), load(shift, tail, N, left)), left)
 
 
 def column_slope(g, x, mean, scale, slope, level, c, left, KIND):
     N = lanes(KIND)
-    apart = x - load(mean, c, N, left)
-    return (g - load(level, c, N, left) - apart * load(slope, c, N, left)) * load(scale, c, N, left)
+    deviation = x - load(mean, c, N, left)
+    return (g - load(level, c, N, left) - deviation * load(slope, c, N, left)) * load(scale, c, N, left)
 
 
 @kernel(in_vectors=True)
 def normalize_column_rows_grad(chunk, grad, x, mean, scale, slope, level, out, rows, columns, per):
     KIND = widened(mean)
     N = lanes(KIND)
-    whole = columns // N * N
-    left = columns - whole
+    tail = columns // N * N
+    left = columns - tail
     for r in rolled(range(chunk * per, min(rows, chunk * per + per))):
         g, a, to = grad + r * columns, x + r * columns, out + r * columns
-        for c in rolled(range(0, whole, N)):
+        for c in rolled(range(0, tail, N)):
             store(to, c, column_slope(load(g, c, N), load(a, c, N), mean, scale, slope, level, c, N, KIND))
         if left > 0:
-            here = column_slope(load(g, whole, N, left), load(a, whole, N, left), mean, scale, slope, level, whole, left, KIND)
-            store(to, whole, here, left)
+            here = column_slope(load(g, tail, N, left), load(a, tail, N, left), mean, scale, slope, level, tail, left, KIND)
+            store(to, tail, here, left)
 
 
 # -- from arrays -------------------------------------------------------------------------------------------------------------
@@ -297,8 +297,8 @@ def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         sizes = np.full((blocks, 1), float(per))
         sizes[-1] = rows - per * (blocks - 1)
         mean = np.add.reduce(means * (sizes / rows), axis=0, keepdims=True)
-        apart = means - mean
-        means, squares = mean, np.add.reduce(squares + apart * apart * sizes, axis=0, keepdims=True)
+        deviation = means - mean
+        means, squares = mean, np.add.reduce(squares + deviation * deviation * sizes, axis=0, keepdims=True)
     return means.astype(kind, copy=False), (squares / rows).astype(kind, copy=False)
 
 

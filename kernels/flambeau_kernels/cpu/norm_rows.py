@@ -55,17 +55,17 @@ def normal_lanes(x, centre, factor, weight, bias, i, left, KIND, WEIGHT, BIAS):
 def normalize_row(a, to, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS):
     """One row normalized to `to`. Returns: its mean, its variance and ``1 / sqrt(variance + eps)``."""
     N = lanes(KIND)
-    whole = d // N * N
+    tail = d // N * N
     middle, squares = moments_of(a, d, KIND) if CENTRED else (0.0, sum_of(a, d, KIND(0), square, False, KIND))
     centre, spread = KIND(middle), KIND(squares / float64(d))
     factor = KIND(1) / sqrt(spread + KIND(eps))
     level, scale = broadcast(centre, N), broadcast(factor, N)
-    for i in rolled(range(0, whole, N)):
+    for i in rolled(range(0, tail, N)):
         store(to, i, normal_lanes(load(a, i, N), level, scale, weight, bias, i, N, KIND, WEIGHT, BIAS))
-    if whole < d:
-        left = d - whole
-        last = normal_lanes(load(a, whole, N, left), level, scale, weight, bias, whole, left, KIND, WEIGHT, BIAS)
-        store(to, whole, last, left)
+    if tail < d:
+        left = d - tail
+        last = normal_lanes(load(a, tail, N, left), level, scale, weight, bias, tail, left, KIND, WEIGHT, BIAS)
+        store(to, tail, last, left)
     return centre, spread, factor
 
 
@@ -100,8 +100,8 @@ def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, t
                         *, CENTRED, WEIGHT, INPUT, PARAMETERS, TOTALS):  # fmt: skip
     KIND = widened(mean)
     N = lanes_of(KIND)
-    whole = d // N * N
-    left = d - whole
+    tail = d // N * N
+    left = d - tail
     w_here, b_here, w_total, b_total = weight_sums + chunk * d, bias_sums + chunk * d, to_weight + chunk * d, to_bias + chunk * d
     if PARAMETERS:
         clear_row(w_here, d)
@@ -115,18 +115,18 @@ def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, t
         g, a, to = grad + row * d, x + row * d, out + row * d
         centre, factor = broadcast(mean[row], N), broadcast(inverse[row], N)
         level, slope = broadcast(0.0, N), broadcast(0.0, N)
-        for at in rolled(range(0, whole, BLOCK)):
+        for at in rolled(range(0, tail, BLOCK)):
             level_here, slope_here = zeros(KIND), zeros(KIND)
-            for i in rolled(range(at, min(whole, at + BLOCK), N)):
+            for i in rolled(range(at, min(tail, at + BLOCK), N)):
                 here, unit = add_slopes(load(g, i, N), load(a, i, N), centre, factor, weight, w_here, b_here, i, N,
                                         KIND, WEIGHT, PARAMETERS)  # fmt: skip
                 level_here = level_here + here
                 slope_here = fma(here, unit, slope_here)
             level = level + wide(level_here, KIND)
             slope = slope + wide(slope_here, KIND)
-        if whole < d:
-            here, unit = add_slopes(load(g, whole, N, left), load(a, whole, N, left), centre, factor, weight,
-                                    w_here, b_here, whole, left, KIND, WEIGHT, PARAMETERS)  # fmt: skip
+        if tail < d:
+            here, unit = add_slopes(load(g, tail, N, left), load(a, tail, N, left), centre, factor, weight,
+                                    w_here, b_here, tail, left, KIND, WEIGHT, PARAMETERS)  # fmt: skip
             level = level + wide(here, KIND)
             slope = slope + wide(here * unit, KIND)
         if PARAMETERS and TOTALS:
@@ -134,14 +134,14 @@ def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, t
         if INPUT:
             flat = broadcast(KIND(lane_sum(level) / float64(d)) if CENTRED else KIND(0), N)
             tilt = broadcast(KIND(lane_sum(slope) / float64(d)), N)
-            for i in rolled(range(0, whole, N)):
+            for i in rolled(range(0, tail, N)):
                 here = load(g, i, N) * load(weight, i, N) if WEIGHT else load(g, i, N)
                 unit = (load(a, i, N) - centre) * factor
                 store(to, i, ((here - flat) - unit * tilt) * factor)
-            if whole < d:
-                here = load(g, whole, N, left) * load(weight, whole, N, left) if WEIGHT else load(g, whole, N, left)
-                unit = (load(a, whole, N, left) - centre) * factor
-                store(to, whole, ((here - flat) - unit * tilt) * factor, left)
+            if tail < d:
+                here = load(g, tail, N, left) * load(weight, tail, N, left) if WEIGHT else load(g, tail, N, left)
+                unit = (load(a, tail, N, left) - centre) * factor
+                store(to, tail, ((here - flat) - unit * tilt) * factor, left)
 
 
 # -- from arrays -------------------------------------------------------------------------------------------------------------

@@ -47,9 +47,9 @@ def planned_constant(x: Any, pairs: Pairs, value: Any) -> Any:
         return pad_rows.planned(x, pairs, "constant", value) if pad_rows.takes(x, len(pairs)) else None
     lead = x.ndim - len(pairs)
     frame = pad_constant(np.full_like(x, value), pairs, value)
-    whole = (slice(None),) * lead
-    inner = (*whole, *(slice(max(a, 0), m - max(b, 0)) for m, (a, b) in zip(frame.shape[lead:], pairs, strict=True)))
-    source = (*whole, *(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape[lead:], pairs, strict=True)))
+    outer = (slice(None),) * lead
+    inner = (*outer, *(slice(max(a, 0), m - max(b, 0)) for m, (a, b) in zip(frame.shape[lead:], pairs, strict=True)))
+    source = (*outer, *(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape[lead:], pairs, strict=True)))
     if min(x[source].shape) <= 0:
         return None
     if all(a <= 0 and b <= 0 for a, b in pairs):
@@ -60,12 +60,12 @@ def planned_constant(x: Any, pairs: Pairs, value: Any) -> Any:
         out[inner] = x[source]
         return out
 
-    def run_whole(x: Any) -> Any:
+    def run_padded(x: Any) -> Any:
         out = frame.copy()
         out[inner] = x
         return out
 
-    return run_whole if all(a >= 0 and b >= 0 for a, b in pairs) else run
+    return run_padded if all(a >= 0 and b >= 0 for a, b in pairs) else run
 
 
 def planned_mode(x: Any, pairs: Pairs, mode: str) -> Any:

@@ -82,10 +82,10 @@ def planned(x: Any, pairs: Pairs, mode: str, value: Any) -> Any:
         return None
     fill = np.array([value]).astype(dtype)
     # Which looks at nothing of an array but where it lies.
-    whole, form = (*lead, *shape), pad_rows.form((bits, bits, bits, *[np.dtype(np.int64)] * 4), {})
+    padded_shape, form = (*lead, *shape), pad_rows.form((bits, bits, bits, *[np.dtype(np.int64)] * 4), {})
 
     def run(x: Any) -> Any:
-        out = np.empty(whole, dtype)
+        out = np.empty(padded_shape, dtype)
         form(chunks, False, x, out, fill, *places, geometry)
         return out
 
@@ -96,14 +96,14 @@ def planned(x: Any, pairs: Pairs, mode: str, value: Any) -> Any:
 def _plan(planes: int, spatial: tuple[int, ...], pairs: Pairs, mode: str) -> tuple[Any, int, list[np.ndarray], np.ndarray]:
     """Extents of a padded plane, chunks, places along each of three axes, and the geometry."""
     n = len(pairs)
-    whole = [np.zeros(1, np.int64)] * (3 - n) + [
+    by_axis = [np.zeros(1, np.int64)] * (3 - n) + [
         np.ascontiguousarray(pad_indices(size, a, b, mode), np.int64) for size, (a, b) in zip(spatial, pairs, strict=True)
     ]
-    depth, height, width = (len(p) for p in whole)
-    shape = tuple(len(p) for p in whole[3 - n:])
+    depth, height, width = (len(p) for p in by_axis)
+    shape = tuple(len(p) for p in by_axis[3 - n:])
     if not planes * depth * height * width:
-        return shape, 0, whole, np.zeros(0, np.int64)
-    last = whole[2]
+        return shape, 0, by_axis, np.zeros(0, np.int64)
+    last = by_axis[2]
     # The longest stretch of places that follow each other, which is copied whole.
     breaks = np.flatnonzero((np.diff(last) != 1) | (last[:-1] < 0)) + 1
     edges = [0, *breaks.tolist(), width]
@@ -113,7 +113,7 @@ def _plan(planes: int, spatial: tuple[int, ...], pairs: Pairs, mode: str) -> tup
     per_chunk = max(1, CHUNK // (depth * height * width))
     sources = (1,) * (3 - n) + spatial
     geometry = np.array([planes, per_chunk, depth, height, width, start, stop, last[start], *sources])
-    return shape, -(-planes // per_chunk), whole, geometry
+    return shape, -(-planes // per_chunk), by_axis, geometry
 
 
 def takes(x: Any, axes: int) -> bool:

@@ -36,7 +36,7 @@ class Window(NamedTuple):
     padding: int
     dilation: int
     count: int
-    whole: tuple[int, int] | None = None              # kernel and padding to count by, where elements no window has inside are left out
+    counted: tuple[int, int] | None = None              # kernel and padding to count by, where elements no window has inside are left out
 
     @classmethod
     def of(cls, size: int, kernel: int, stride: int, padding: int, dilation: int, count: int) -> Window:
@@ -69,7 +69,7 @@ class Window(NamedTuple):
     def counts(self, include_padding: bool) -> Any:
         """Elements of each window, those in the padding counted or not; what lies beyond the padding never
         counts."""
-        kernel, padding = self.whole or (self.kernel, self.padding)
+        kernel, padding = self.counted or (self.kernel, self.padding)
         low = np.arange(self.count) * self.stride - padding
         high = np.minimum(low + kernel, self.size + padding)
         return high - low if include_padding else np.minimum(high, self.size) - np.maximum(low, 0)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.engine.language import (
-    apart,
     int32,
     int64,
     kernel,
     local,
+    outlined,
     repeated,
     rolled,
     uint32,
@@ -28,7 +28,7 @@ from flambeau_kernels.engine.language import (
 )
 
 from .keys import is_wide, key_at, raw
-from .ranks import FEW, keys_of, order_of
+from .ranks import MOST_COUNTED, keys_of, order_of
 
 __all__ = ["MOST", "sort_rows"]
 
@@ -51,7 +51,7 @@ def sort_rows(a: np.ndarray, descending: bool) -> tuple[np.ndarray, np.ndarray]:
     each = max(1, WORK // n)
     chunks = -(-rows // each)
     wide = is_wide(a.dtype)
-    if n <= FEW:
+    if n <= MOST_COUNTED:
         sort_shortest.run(chunks, a, raw(a), raw(values), places, n, rows, each, flip, WIDE=wide)
         return values, places
     words = np.empty(chunks * 2 * n, np.uint64)
@@ -102,7 +102,7 @@ def sort_short(chunk: Any, a: Any, bits: Any, values: Any, places: Any, words: A
             for d in rolled(range(PASSES[WIDE, BITS])):
                 slots, shift = counts + (d << BITS), uint64(d * BITS)
                 if int64(slots[int64(digit_of(source[0], shift, BITS))]) != n:
-                    apart(deal_row)(source, source_origins, target, target_origins, slots, n, shift, BITS, WIDE)
+                    outlined(deal_row)(source, source_origins, target, target_origins, slots, n, shift, BITS, WIDE)
                     source, target = target, source
                     source_origins, target_origins = target_origins, source_origins
         else:
@@ -120,7 +120,7 @@ PASSES = {(False, 8): 4, (False, 11): 3, (True, 8): 8, (True, 11): 6}
 @kernel
 def sort_shortest(chunk: Any, a: Any, bits: Any, values: Any, places: Any, n: Any, rows: Any, each: Any, flip: Any, *,
                   WIDE: bool = False) -> Any:  # fmt: skip
-    """Sort some rows of `FEW` elements or less; a kernel of its own, for each of the two takes as long to compile."""
+    """Sort some rows of `MOST_COUNTED` elements or less; a kernel of its own, for each of the two takes as long to compile."""
     for row in range(chunk * each, min(rows, chunk * each + each)):
         at = row * n
         sort_few(a + at, bits + at, values + at, places + at, n, flip, int64 if WIDE else int32)
@@ -128,7 +128,7 @@ def sort_shortest(chunk: Any, a: Any, bits: Any, values: Any, places: Any, n: An
 
 def sort_few(x: Any, bits: Any, values: Any, places: Any, n: Any, flip: Any, KEY: Any) -> Any:
     """A row so short that the ranks of its elements are counted."""
-    keys, ranks = local(KEY, FEW), local(int32, FEW)
+    keys, ranks = local(KEY, MOST_COUNTED), local(int32, MOST_COUNTED)
     keys_of(x, 1, n, keys, KEY(flip))
     order_of(keys, n, ranks, places, KEY)
     for i in rolled(range(n)):

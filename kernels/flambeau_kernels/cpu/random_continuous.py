@@ -12,13 +12,13 @@ from collections.abc import Callable
 import numpy as np
 
 from .random_arithmetic import fma, libm
-from .random_stream import Few, MT19937Stream, bits, check_dtype, chunks, fill, loops, memory
+from .random_stream import AtOnce, MT19937Stream, bits, check_dtype, chunks, fill, loops, memory
 from .tier import compiles
 
 __all__ = ["cauchy", "exponential", "geometric", "refill_exponential"]
 
 
-_EXPONENTIALS = Few("few_exponentials", float)
+_EXPONENTIALS = AtOnce("few_exponentials", float)
 
 
 def exponential(stream: MT19937Stream, out: np.ndarray, lambd: float = 1.0) -> np.ndarray:
@@ -31,7 +31,7 @@ def exponential(stream: MT19937Stream, out: np.ndarray, lambd: float = 1.0) -> n
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     form = _EXPONENTIALS.form(out)
     if form is not None:
-        stream.few(form, out, 2 * out.size, -1.0 / lambd)
+        stream.at_once(form, out, 2 * out.size, -1.0 / lambd)
         return out
     flat = memory(out) if compiles() else None
     if flat is not None:

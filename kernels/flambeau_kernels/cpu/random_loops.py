@@ -31,7 +31,7 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.vocabulary import fma, log1p, sqrt, where
 
 from .random_boxmuller import COSINE, EIGHTH, LN2, LOGARITHM, OCTANTS, SINE
-from .random_stream import BLOCK, FEW, PIECE
+from .random_stream import BLOCK, MOST_AT_ONCE, PIECE
 
 TWO_PI = 2 * math.pi
 
@@ -293,26 +293,26 @@ def sine_and_cosine(x: Any) -> Any:
 
 # -- a few numbers at once ---------------------------------------------------------------------------------------------------
 #
-# Each of these draws the words it needs and makes `n` numbers of them, FEW at most: what few numbers cost is calls.
+# Each of these draws the words it needs and makes `n` numbers of them, MOST_AT_ONCE at most: what few numbers cost is calls.
 
 
 @kernel
 def few_uniforms(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: Any, width: Any, high: Any, *, PLAIN: bool = False) -> Any:
-    words = local(uint32, 2 * FEW)
+    words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, n * (2 if widened(out) is float64 else 1))
     make_uniform(words, out, 0, n, low, width, high, PLAIN)
 
 
 @kernel
 def few_integers(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: Any, count: Any, *, TWO: bool = False) -> Any:
-    words = local(uint32, 2 * FEW)
+    words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, n * (2 if TWO else 1))
     make_integers(words, out, 0, n, low, count, TWO)
 
 
 @kernel
 def few_coins(chunk: Any, state: Any, out: Any, position: Any, n: Any, chance: Any) -> Any:
-    words = local(uint32, 2 * FEW)
+    words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, 2 * n)
     toss(words, out, 0, n, chance)
 
@@ -324,7 +324,7 @@ def few_coins_each(chunk: Any, state: Any, out: Any, position: Any, n: Any, chan
     for i in range(n):
         fine = fine & (chances[i] >= 0) & (chances[i] <= 1)
     if fine:
-        words = local(uint32, 2 * FEW)
+        words = local(uint32, 2 * MOST_AT_ONCE)
         next_words(state, words, position, n * (2 if widened(chances) is float64 else 1))
         toss_each(words, chances, out, 0, n)
     else:
@@ -333,7 +333,7 @@ def few_coins_each(chunk: Any, state: Any, out: Any, position: Any, n: Any, chan
 
 @kernel
 def few_exponentials(chunk: Any, state: Any, out: Any, position: Any, n: Any, scale: Any) -> Any:
-    words = local(uint32, 2 * FEW)
+    words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, 2 * n)
     make_exponential(words, out, 0, n, scale)
 
@@ -342,7 +342,7 @@ def few_exponentials(chunk: Any, state: Any, out: Any, position: Any, n: Any, sc
 def few_pairs(chunk: Any, state: Any, out: Any, position: Any, n: Any, start: Any, mean: Any, std: Any, spare: Any, *,
               SCALED: bool = False) -> Any:  # fmt: skip
     """`normal_pairs`, moved and scaled, after `start` numbers that wait in `spare`, where an odd one is left."""
-    words = local(uint32, 2 * FEW + 4)
+    words = local(uint32, 2 * MOST_AT_ONCE + 4)
     pairs = (n - start + 1) // 2
     next_words(state, words, position, 4 * pairs)
     if start > 0:
@@ -367,7 +367,7 @@ def moved(x: Any, mean: Any, std: Any, KIND: Any, SCALED: Any) -> Any:
 @kernel
 def few_places(chunk: Any, state: Any, out: Any, position: Any, n: Any) -> Any:
     """`steps_ahead` and `swap_ahead`."""
-    words = local(uint32, 2 * FEW)
+    words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, n - 1)
     for i in range(n):
         out[i] = int64(i)

@@ -18,7 +18,7 @@ from .random_arithmetic import fma, libm
 from .random_boxmuller import TWO_PI, pairs32, pairs64
 from .random_stream import (
     HALVES,
-    Few,
+    AtOnce,
     MT19937Stream,
     check_dtype,
     chunks,
@@ -33,7 +33,7 @@ from .tier import compiles
 __all__ = ["log_normal", "normal"]
 
 BLOCK = 16
-FEW = 4096                                           # numbers that one kernel makes alone
+MOST_ALONE = 4096                                           # numbers that one kernel makes alone
 CHUNK = 256                                          # blocks made at a time: temporaries stay in cache
 
 
@@ -43,7 +43,7 @@ def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float
     Raises: RuntimeError if `std` is negative or nan.
     """
     count = out.size
-    if count % BLOCK == 0 < count <= FEW and out.dtype.char == "f" and std >= 0 and out.flags.c_contiguous and compiles():
+    if count % BLOCK == 0 < count <= MOST_ALONE and out.dtype.char == "f" and std >= 0 and out.flags.c_contiguous and compiles():
         if mean == 0 and std == 1:
             stream.few_normals(out)
         else:
@@ -73,20 +73,20 @@ def _fill_blocks(stream: MT19937Stream, out: np.ndarray, mean: float, std: float
     """`in_blocks`, moved, scaled and stored by compiled loops."""
     flat: Any = memory(out)
     double = flat.dtype.itemsize == 8
-    whole = len(flat) - len(flat) % BLOCK
+    tail = len(flat) - len(flat) % BLOCK
     half = flat.dtype.char in HALVES
-    drawn = whole if half else len(flat)
+    drawn = tail if half else len(flat)
     # Words that are no numbers yet wait in the memory of `out`, where they fit.
     words = stream.words(np.empty(drawn, np.uint32) if half else flat.view(np.uint32))
     scaling = (mean, std) != (0.0, 1.0)
     if scaling and not double:
         mean, std = single(mean, std)
-    _make_blocks(words, flat[:whole], mean, std, scaling)
-    if whole < len(flat):
+    _make_blocks(words, flat[:tail], mean, std, scaling)
+    if tail < len(flat):
         _make_blocks(stream.random32(2 * BLOCK if double else BLOCK), flat[-BLOCK:], mean, std, scaling)
 
 
-_PAIRS = {scaled: Few("few_pairs", int, float, float, np.dtype(np.float64), SCALED=scaled) for scaled in (False, True)}
+_PAIRS = {scaled: AtOnce("few_pairs", int, float, float, np.dtype(np.float64), SCALED=scaled) for scaled in (False, True)}
 
 
 def _few_in_pairs(stream: MT19937Stream, out: np.ndarray, mean: float, std: float) -> bool:
@@ -99,7 +99,7 @@ def _few_in_pairs(stream: MT19937Stream, out: np.ndarray, mean: float, std: floa
     count, passed = out.size - waits, stream.passed
     if waits:
         passed[0] = stream.spare_normal
-    stream.few(form, out, 4 * ((count + 1) // 2), int(waits), float(mean), float(std), passed)
+    stream.at_once(form, out, 4 * ((count + 1) // 2), int(waits), float(mean), float(std), passed)
     stream.spare_normal = float(passed[0]) if count % 2 else None
     return True
 
@@ -189,10 +189,10 @@ def in_blocks(stream: MT19937Stream, count: int, dtype: np.dtype) -> np.ndarray:
     double = dtype in (np.float64, np.complex128)
     draw = stream.uniform64 if double else stream.uniform32
     make = pairs64 if double else pairs32
-    whole = count - count % BLOCK
+    tail = count - count % BLOCK
     values = np.empty(count, dtype=np.float64 if double else np.float32)
-    make_blocks(make, draw(whole if dtype.char in HALVES else count)[:whole], values[:whole])
-    if whole < count:
+    make_blocks(make, draw(tail if dtype.char in HALVES else count)[:tail], values[:tail])
+    if tail < count:
         make_blocks(make, draw(BLOCK), values[-BLOCK:])
     return values
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .random_continuous import exponential
-from .random_stream import Few, MT19937Stream, bits, chunks, loops
+from .random_stream import AtOnce, MT19937Stream, bits, chunks, loops
 from .tier import compiles
 
 __all__ = ["multinomial", "randperm"]
@@ -19,8 +19,8 @@ LARGEST_COUNT = {
 }
 
 
-_PLACES = Few("few_places")
-_WHOLE, _NO_NUMBERS = np.empty(0, np.int64), bits()
+_PLACES = AtOnce("few_places")
+_INTEGERS, _NO_NUMBERS = np.empty(0, np.int64), bits()
 _COUNTS: dict[np.dtype, int] = {}
 
 
@@ -40,13 +40,13 @@ def randperm(stream: MT19937Stream, n: int, dtype: np.dtype | type = np.int64) -
     if dtype == np.int64 and n > 0:
         table = _PLACES.tables.get(dtype)
         if table is not None and n > 1:
-            made = stream.made(table, (n,), _WHOLE, _NO_NUMBERS, 1, 1)
+            made = stream.made(table, (n,), _INTEGERS, _NO_NUMBERS, 1, 1)
             if made is not None:
                 return made
         order = np.empty(n, dtype)
         form = _PLACES.form(order)
         if form is not None:
-            stream.few(form, order, n - 1)
+            stream.at_once(form, order, n - 1)
             return order
     # How far ahead of place i the element that moves there is found: Knuth, TAOCP 3.4.2, algorithm P.
     words = stream.random32(max(n - 1, 0))

@@ -30,8 +30,8 @@ __all__ = ["DEFAULT_SEED", "MT19937Stream", "STATE_BYTES", "fill"]
 DEFAULT_SEED = 67280421310721                        # what an unseeded PyTorch generator reports
 BLOCK = 624                                          # words per twist
 PIECE = 1 << 14                                      # numbers a compiled loop makes per chunk
-FEW = 1024                                           # numbers that one kernel draws and makes
-WHOLE_WORD = 1 << 32
+MOST_AT_ONCE = 1024                                           # numbers that one kernel draws and makes
+WORDS = 1 << 32
 HALVES = "eE"                                        # kinds of float16 and bfloat16
 
 # PyTorch's saved CPU generator: what each byte means was found by saving before and after single draws.
@@ -120,13 +120,13 @@ class MT19937Stream:
         """Fill float32 `out`, in C order and of a multiple of 16, by one kernel: what few numbers cost is calls."""
         count = out.size
         scaled = mean != 0.0 or std != 1.0
-        fill_few = _few.get(scaled) or _few_normals(scaled)
+        fill_few = _normals_at_once.get(scaled) or _few_normals(scaled)
         with self._lock:
             fill_few(1, False, self._state, out, self._position, count, mean, std)
             self._position = (self._position + count - 1) % BLOCK + 1
             self._untouched = False
 
-    def few(self, fill: Any, out: np.ndarray, words: int, *args: Any, wrong: np.ndarray | None = None) -> bool:
+    def at_once(self, fill: Any, out: np.ndarray, words: int, *args: Any, wrong: np.ndarray | None = None) -> bool:
         """Let `fill`, a form of one of the few_... of `random_loops`, make `out` of the next `words` words.
 
         Where it may find arguments `wrong`, it draws none then. Returns whether all was right.
@@ -162,7 +162,7 @@ class MT19937Stream:
     def made(
         self, table: Any, sizes: tuple[Any, ...], like: np.ndarray, numbers: np.ndarray, each: int, less: int = 0
     ) -> np.ndarray | None:
-        """A new array as `like` of what `few` fills it with, of `each` words a number but `less`; None as `normals`.
+        """A new array as `like` of what `at_once` fills it with, of `each` words a number but `less`; None as `normals`.
 
         `table` is one of `Few.tables`, and `numbers` what `bits` says of the kernel's other arguments.
         """
@@ -183,7 +183,7 @@ class MT19937Stream:
         return _table is not None and out.dtype is _SINGLE and not out.size & 15 and self.redrawn(_table, out, _STANDARD, 1)
 
     def redrawn(self, table: Any, out: np.ndarray, numbers: np.ndarray, each: int) -> bool:
-        """Whether the launcher filled `out` as `few` does, of `each` words a number; False as None of `made`."""
+        """Whether the launcher filled `out` as `at_once` does, of `each` words a number; False as None of `made`."""
         lock = self._lock                             # `with` would take as long again
         lock.acquire()
         try:
@@ -199,7 +199,7 @@ class MT19937Stream:
     def _draw_by_numpy(self, out: np.ndarray) -> None:
         twister = np.random.MT19937(0)
         twister.state = {"bit_generator": "MT19937", "state": {"key": self._state[:BLOCK], "pos": self._position}}
-        out[...] = np.random.Generator(twister).integers(0, WHOLE_WORD, size=len(out), dtype=np.uint32)
+        out[...] = np.random.Generator(twister).integers(0, WORDS, size=len(out), dtype=np.uint32)
         self._state[:BLOCK] = twister.state["state"]["key"]
 
     def random64(self, count: int) -> np.ndarray:
@@ -274,7 +274,7 @@ def loops() -> Any:
     return random_loops
 
 
-class Few:
+class AtOnce:
     """One of the few_... kernels of `random_loops`: what `MT19937Stream.few` calls to fill arrays, by their dtype.
 
     `types` are those of its arguments after the number of elements.
@@ -288,8 +288,8 @@ class Few:
         self.tables = engines.kept_in({})                     # behind those of the forms that are builtins, for `MT19937Stream.made`
 
     def form(self, out: np.ndarray) -> Any:
-        """What fills `out`; None unless that is `FEW` numbers or fewer, in C order, and kernels compile."""
-        if not engines.chosen().compiles or not 0 < out.size <= FEW or not out.flags.c_contiguous:
+        """What fills `out`; None unless that is `MOST_AT_ONCE` numbers or fewer, in C order, and kernels compile."""
+        if not engines.chosen().compiles or not 0 < out.size <= MOST_AT_ONCE or not out.flags.c_contiguous:
             return None
         return self.forms.get(out.dtype) or self._compiled(out.dtype)
 
@@ -304,7 +304,7 @@ class Few:
         return made
 
 
-_few = engines.kept_in({})
+_normals_at_once = engines.kept_in({})
 _SINGLE = np.dtype(np.float32)
 _table: Any = None                                    # behind the callable for standard normals, once there is one
 
@@ -318,10 +318,10 @@ engines.plans_kept_elsewhere.append(_forget_table)
 
 
 def _few_normals(scaled: bool) -> Any:
-    """`random_loops.few_normals` as it is called, kept in `_few`."""
+    """`random_loops.few_normals` as it is called, kept in `_normals_at_once`."""
     types = (np.dtype(np.uint32), np.dtype(np.float32), int, int, float, float)
     global _table
-    made = _few[scaled] = loops().few_normals.form(types, {"SCALED": scaled})
+    made = _normals_at_once[scaled] = loops().few_normals.form(types, {"SCALED": scaled})
     if not scaled:
         _table = getattr(made, "__self__", None)      # of the builtin; interpreters without it have no launchers either
     return made

@@ -15,7 +15,7 @@ import numpy as np
 from .random_arithmetic import fma
 from .random_stream import (
     HALVES,
-    Few,
+    AtOnce,
     MT19937Stream,
     bits,
     check_dtype,
@@ -50,7 +50,7 @@ def uniform(stream: MT19937Stream, out: np.ndarray, low: float = 0.0, high: floa
         plain = low == 0 and high == 1
         form = (_UNIT if plain else _UNIFORM).form(out)
         if form is not None:
-            stream.few(form, out, out.nbytes >> 2, *((0.0, 1.0, 1.0) if plain else _interval(out.dtype, low, high)))
+            stream.at_once(form, out, out.nbytes >> 2, *((0.0, 1.0, 1.0) if plain else _interval(out.dtype, low, high)))
             return out
     if draw_parts(uniform, stream, out, low, high) is not None:
         return out
@@ -90,7 +90,7 @@ def integers(stream: MT19937Stream, sizes: tuple[Any, ...], low: int, high: int)
         if len(_ranges) >= MOST_KEPT:
             _ranges.clear()
         numbers = _ranges[low, high] = bits(low, high - low)
-    return stream.made(table, sizes, _WHOLE, numbers, 1)
+    return stream.made(table, sizes, _INTEGERS_OF, numbers, 1)
 
 
 def refill(stream: MT19937Stream, out: np.ndarray) -> bool:
@@ -128,12 +128,12 @@ MOST_KEPT = 256
 _ranges: dict[tuple[int, int], np.ndarray] = {}
 _ZERO_TO_ONE = bits(0.0, 1.0, 1.0)
 _INT64 = np.dtype(np.int64)
-_WHOLE = np.empty(0, _INT64)
-_UNIT = Few("few_uniforms", float, float, float, PLAIN=True)
-_UNIFORM = Few("few_uniforms", float, float, float, PLAIN=False)
-_INTEGERS = {two: Few("few_integers", int, int, TWO=two) for two in (False, True)}
-_COINS = Few("few_coins", float)
-_COINS_EACH = {d: Few("few_coins_each", d, _INT64) for d in (np.dtype(np.float32), np.dtype(np.float64))}
+_INTEGERS_OF = np.empty(0, _INT64)
+_UNIT = AtOnce("few_uniforms", float, float, float, PLAIN=True)
+_UNIFORM = AtOnce("few_uniforms", float, float, float, PLAIN=False)
+_INTEGERS = {two: AtOnce("few_integers", int, int, TWO=two) for two in (False, True)}
+_COINS = AtOnce("few_coins", float)
+_COINS_EACH = {d: AtOnce("few_coins_each", d, _INT64) for d in (np.dtype(np.float32), np.dtype(np.float64))}
 
 
 def words_for(stream: MT19937Stream, flat: np.ndarray, each: int) -> np.ndarray:
@@ -152,7 +152,7 @@ def _uniform_compiled(stream: MT19937Stream, out: np.ndarray, low: float, high: 
     low, width, last = _interval(flat.dtype, low, high)
     form = (_UNIT if plain else _UNIFORM).form(flat)
     if form is not None:
-        stream.few(form, flat, flat.size * (1 + double), low, width, last)
+        stream.at_once(form, flat, flat.size * (1 + double), low, width, last)
         return True
     words = words_for(stream, flat, 2 if double else 1)
     loops().uniform.run(chunks(len(flat)), words, flat, len(flat), low, width, last, PLAIN=plain)
@@ -258,7 +258,7 @@ def _integers_compiled(stream: MT19937Stream, out: np.ndarray, low: int, count: 
         return False
     form = _INTEGERS[two_words].form(out)
     if form is not None:
-        stream.few(form, out, out.size * (1 + two_words), int(low), int(count))
+        stream.at_once(form, out, out.size * (1 + two_words), int(low), int(count))
         return True
     flat = memory(out)
     if flat is None:
@@ -283,7 +283,7 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
             form = _COINS_EACH[p.dtype].form(out)
             if form is not None:
                 wrong = np.zeros(1, _INT64)
-                if stream.few(form, out, out.size * (p.itemsize // 4), p, wrong, wrong=wrong):
+                if stream.at_once(form, out, out.size * (p.itemsize // 4), p, wrong, wrong=wrong):
                     return out
         check_probabilities(p)
         if compiles() and p.dtype.kind == "f" and p.shape == out.shape and p.flags.c_contiguous and out.flags.c_contiguous:
@@ -299,7 +299,7 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
         raise RuntimeError(f"bernoulli_: p must lie in [0, 1], got p={p}")
     form = _COINS.form(out)
     if form is not None:
-        stream.few(form, out, 2 * out.size, float(p))
+        stream.at_once(form, out, 2 * out.size, float(p))
         return out
     flat = memory(out) if compiles() else None
     if flat is None:

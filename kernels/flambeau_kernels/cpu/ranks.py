@@ -37,10 +37,10 @@ from flambeau_kernels.vocabulary import where
 
 from .keys import BITS_OF, is_wide, key_at
 
-__all__ = ["FEW", "ROOM", "best", "keys_of", "last_key", "median_rank", "order_of", "place_at", "place_of_rank", "ranked_lines"]
+__all__ = ["MOST_COUNTED", "ROOM", "best", "keys_of", "last_key", "median_rank", "order_of", "place_at", "place_of_rank", "ranked_lines"]
 
 WORK = 1 << 14                                       # elements per chunk
-FEW = 96                                             # elements of a line that are ranked by counting; in whole pairs of vectors
+MOST_COUNTED = 96                                             # elements of a line that are ranked by counting; in whole pairs of vectors
 SAMPLE = 64
 ROOM = 64                                            # keys behind a line for whole vectors
 BESIDE = 8                                           # keys of a sample on each side of the wanted rank: twice their deviation
@@ -66,14 +66,14 @@ def keys_of(p, step, n, keys, flip):
 
 
 def rank_of_each(keys, n, ranks, KEY):
-    """``ranks[j]``, int32, becomes how many of the up to `FEW` keys are less than key `j`. Both have room for `FEW`."""
+    """``ranks[j]``, int32, becomes how many of the up to `MOST_COUNTED` keys are less than key `j`. Both have room for `MOST_COUNTED`."""
     if KEY is int64:
         low, high = keys[0], keys[0]
         for j in range(n):
             low, high = min(low, keys[j]), max(high, keys[j])
         # Most integers lie close enough together for lanes of half the size.
         if uint64(high - low) < uint64(1 << 31):
-            narrow = local(int32, FEW)
+            narrow = local(int32, MOST_COUNTED)
             for j in range(n):
                 narrow[j] = int32(keys[j] - low)
             count_less(narrow, n, ranks, int32)
@@ -85,7 +85,7 @@ def rank_of_each(keys, n, ranks, KEY):
 
 def count_less(keys, n, ranks, KEY):
     N = lanes(KEY)
-    WHOLE = vector(int32, N)
+    FULL = vector(int32, N)
     one, none = broadcast(KEY(1), N), broadcast(KEY(0), N)
     for first in range(0, n, 2 * N):                 # what lies behind the keys is ranked as well, and means nothing
         left, right = load(keys, first, N), load(keys, first + N, N)
@@ -94,14 +94,14 @@ def count_less(keys, n, ranks, KEY):
             other = broadcast(keys[j], N)
             before = before + where(other < left, one, none)
             also = also + where(other < right, one, none)
-        store(ranks, first, WHOLE(before))
-        store(ranks, first + N, WHOLE(also))
+        store(ranks, first, FULL(before))
+        store(ranks, first + N, FULL(also))
 
 
 def order_of(keys, n, ranks, places, KEY):
-    """The places of up to `FEW` keys in order, equal ones in the order they have; room as for `rank_of_each`."""
+    """The places of up to `MOST_COUNTED` keys in order, equal ones in the order they have; room as for `rank_of_each`."""
     rank_of_each(keys, n, ranks, KEY)
-    slots = local(int32, FEW)
+    slots = local(int32, MOST_COUNTED)
     for j in range(n):
         slots[j] = int32(j)
     for j in rolled(range(n)):                       # equal keys have the rank of the first of them
@@ -127,13 +127,13 @@ def median_rank(keys, n, KEY, WHICH, FLOATING):
 def place_at(keys, at, n, rank, KEY):
     """The place of the element of this rank, from 0. `keys` have room behind the `n`, `at` is of 2 `n` int32; both are used up."""
     N = lanes(KEY)
-    sample, ranks, order = local(KEY, SAMPLE), local(int32, FEW), local(int64, SAMPLE)
+    sample, ranks, order = local(KEY, SAMPLE), local(int32, MOST_COUNTED), local(int64, SAMPLE)
     one, none = broadcast(KEY(1), N), broadcast(KEY(0), N)
     chosen = at + n
     # All that are left have keys from `least` to `most`.
     left, tried, wanted = n, 0, rank
     least, most = KEY(-1) - last_key(KEY), last_key(KEY)
-    while left > FEW and least < most:
+    while left > MOST_COUNTED and least < most:
         low, high = least, (least & most) + ((least ^ most) >> 1)
         if tried < TRIES:
             for j in range(SAMPLE):

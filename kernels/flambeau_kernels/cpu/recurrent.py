@@ -95,7 +95,7 @@ def run(
     steps.advance.run(
         -(-places.batch // group), pre, panels, h, narrow(h, dtype) if pairs else h, c, bias, out, before, second, scratch,
         places.offsets, places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, wide, made_row, int(once),
-        release=long, MODE=mode, KEEP=bool(keep), WHOLE=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
+        release=long, MODE=mode, KEEP=bool(keep), FULL=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
     )  # fmt: skip
     states = (h,) if c0 is None else (h, c)
     ends = tuple(np.array(s[:, :hidden], dtype) for s in states)
@@ -139,7 +139,7 @@ def run_grad(
     steps.retreat.run(
         -(-places.batch // group), gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, places.offsets,
         places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, wide, slopes_row, int(once),
-        release=long, MODE=mode, WHOLE=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
+        release=long, MODE=mode, FULL=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
     )  # fmt: skip
     if once:
         matmul(dmade, w_hh, dh[:, :hidden], accumulate=mode == "GRU")

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from flambeau_kernels.cpu.lanes import exp_lanes, zero_lanes
 from flambeau_kernels.engine.language import (
-    apart,
     bitcast,
     broadcast,
     dot_bfloat16,
@@ -30,6 +29,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     multiply_add,
+    outlined,
     rolled,
     shuffle,
     store,
@@ -49,13 +49,13 @@ TANH_32, TANH_64 = ((p[-1], p[-2::-1]) for p in (COEFFICIENTS["tanh.float32"], C
 # -- vectors -----------------------------------------------------------------------------------------------------------------
 
 
-def get(p, at, left, KIND, WHOLE):
+def get(p, at, left, KIND, FULL):
     """A vector from `at` on, of which `left` elements exist."""
-    return load(p, at, lanes(KIND)) if WHOLE else load(p, at, lanes(KIND), left)
+    return load(p, at, lanes(KIND)) if FULL else load(p, at, lanes(KIND), left)
 
 
-def put(p, at, value, left, WHOLE):
-    if WHOLE:
+def put(p, at, value, left, FULL):
+    if FULL:
         store(p, at, value)
     else:
         store(p, at, value, left)
@@ -130,7 +130,7 @@ def pack(chunk, weights, panels, columns, depth, column_step, depth_step, *, WID
         done = depth // N * N
         for k in rolled(range(0, done, N)):
             for H in unroll((0, N)):
-                apart(transpose_square)(source + (H * column_step + k), column_step, to + (k * WIDE + H), WIDE, KIND)
+                outlined(transpose_square)(source + (H * column_step + k), column_step, to + (k * WIDE + H), WIDE, KIND)
     for k in rolled(range(done, depth)):
         for c in rolled(range(here)):
             to[k * WIDE + c] = source[c * column_step + k * depth_step]
@@ -186,7 +186,7 @@ def tile(a, a_row, panel, c, c_row, depth, add, KIND, TALL, PAIRS):
 # -- one step forwards -------------------------------------------------------------------------------------------------------
 
 
-def lstm_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, second, row, rows, hidden, KEEP, WHOLE, PAIRS):
+def lstm_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, second, row, rows, hidden, KEEP, FULL, PAIRS):
     KIND = widened(out)
     N = lanes(KIND)
     for r in rolled(range(rows)):
@@ -194,28 +194,28 @@ def lstm_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, seco
         for j in rolled(range(0, hidden, N)):
             left = hidden - j
             f_at, g_at, o_at = j + hidden, j + 2 * hidden, j + 3 * hidden
-            enter = sigmoid_lanes(get(gates, j, left, KIND, WHOLE) + load(products, j, N), KIND)
-            forget = sigmoid_lanes(get(gates, f_at, left, KIND, WHOLE) + load(products, f_at, N), KIND)
-            new = tanh_lanes(get(gates, g_at, left, KIND, WHOLE) + load(products, g_at, N), KIND)
-            leave = sigmoid_lanes(get(gates, o_at, left, KIND, WHOLE) + load(products, o_at, N), KIND)
+            enter = sigmoid_lanes(get(gates, j, left, KIND, FULL) + load(products, j, N), KIND)
+            forget = sigmoid_lanes(get(gates, f_at, left, KIND, FULL) + load(products, f_at, N), KIND)
+            new = tanh_lanes(get(gates, g_at, left, KIND, FULL) + load(products, g_at, N), KIND)
+            leave = sigmoid_lanes(get(gates, o_at, left, KIND, FULL) + load(products, o_at, N), KIND)
             old = load(c, r * wide + j, N)
             cell = fma(forget, old, enter * new)
             state = leave * tanh_lanes(cell, KIND)
             if KEEP:
-                put(before, at + j, load(h, r * wide + j, N), left, WHOLE)
-                put(second, at + j, old, left, WHOLE)
-                put(gates, j, enter, left, WHOLE)
-                put(gates, f_at, forget, left, WHOLE)
-                put(gates, g_at, new, left, WHOLE)
-                put(gates, o_at, leave, left, WHOLE)
+                put(before, at + j, load(h, r * wide + j, N), left, FULL)
+                put(second, at + j, old, left, FULL)
+                put(gates, j, enter, left, FULL)
+                put(gates, f_at, forget, left, FULL)
+                put(gates, g_at, new, left, FULL)
+                put(gates, o_at, leave, left, FULL)
             store(c, r * wide + j, cell)
             store(h, r * wide + j, state)
             if PAIRS:
                 store(low, r * wide + j, state)
-            put(out, at + j, state, left, WHOLE)
+            put(out, at + j, state, left, FULL)
 
 
-def gru_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, second, row, rows, hidden, KEEP, WHOLE, PAIRS):
+def gru_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, second, row, rows, hidden, KEEP, FULL, PAIRS):
     KIND = widened(out)
     N = lanes(KIND)
     for r in rolled(range(rows)):
@@ -223,44 +223,44 @@ def gru_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, secon
         for j in rolled(range(0, hidden, N)):
             left = hidden - j
             z_at, n_at = j + hidden, j + 2 * hidden
-            reset = sigmoid_lanes(get(gates, j, left, KIND, WHOLE) + load(products, j, N), KIND)
-            update = sigmoid_lanes(get(gates, z_at, left, KIND, WHOLE) + load(products, z_at, N), KIND)
+            reset = sigmoid_lanes(get(gates, j, left, KIND, FULL) + load(products, j, N), KIND)
+            update = sigmoid_lanes(get(gates, z_at, left, KIND, FULL) + load(products, z_at, N), KIND)
             inner = load(products, n_at, N) + load(bias, j, N)
-            new = tanh_lanes(fma(reset, inner, get(gates, n_at, left, KIND, WHOLE)), KIND)
+            new = tanh_lanes(fma(reset, inner, get(gates, n_at, left, KIND, FULL)), KIND)
             old = load(h, r * wide + j, N)
             state = fma(update, old - new, new)
             if KEEP:
-                put(before, at + j, old, left, WHOLE)
-                put(second, at + j, inner, left, WHOLE)
-                put(gates, j, reset, left, WHOLE)
-                put(gates, z_at, update, left, WHOLE)
-                put(gates, n_at, new, left, WHOLE)
+                put(before, at + j, old, left, FULL)
+                put(second, at + j, inner, left, FULL)
+                put(gates, j, reset, left, FULL)
+                put(gates, z_at, update, left, FULL)
+                put(gates, n_at, new, left, FULL)
             store(h, r * wide + j, state)
             if PAIRS:
                 store(low, r * wide + j, state)
-            put(out, at + j, state, left, WHOLE)
+            put(out, at + j, state, left, FULL)
 
 
-def plain_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, second, row, rows, hidden, RELU, KEEP, WHOLE, PAIRS):
+def plain_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, second, row, rows, hidden, RELU, KEEP, FULL, PAIRS):
     KIND = widened(out)
     N = lanes(KIND)
     for r in rolled(range(rows)):
         for j in rolled(range(0, hidden, N)):
             left = hidden - j
-            total = get(x, r * x_row + j, left, KIND, WHOLE) + load(made, r * made_row + j, N)
+            total = get(x, r * x_row + j, left, KIND, FULL) + load(made, r * made_row + j, N)
             state = where(total < 0.0, 0.0, total) if RELU else tanh_lanes(total, KIND)
             if KEEP:
-                put(before, r * row + j, load(h, r * wide + j, N), left, WHOLE)
-                put(x, r * x_row + j, state, left, WHOLE)
+                put(before, r * row + j, load(h, r * wide + j, N), left, FULL)
+                put(x, r * x_row + j, state, left, FULL)
             store(h, r * wide + j, state)
             if PAIRS:
                 store(low, r * wide + j, state)
-            put(out, r * row + j, state, left, WHOLE)
+            put(out, r * row + j, state, left, FULL)
 
 
 @kernel(in_vectors=True)
 def advance(chunk, x, panels, h, low, c, bias, out, before, second, scratch, offsets, sizes, group, steps, first, step, row_step,
-            hidden, columns, wide, made_row, once, *, MODE, KEEP, WHOLE, HEIGHTS, PAIRS):  # fmt: skip
+            hidden, columns, wide, made_row, once, *, MODE, KEEP, FULL, HEIGHTS, PAIRS):  # fmt: skip
     """Take a group of rows through all steps.
 
     Args:
@@ -286,26 +286,26 @@ def advance(chunk, x, panels, h, low, c, bias, out, before, second, scratch, off
             place = offsets[t] + begin * row_step
             if once == 0:
                 if PAIRS:
-                    apart(product)(bitcast(low_here, int32), wide // 2, panels, made, made_row, rows, padded, hidden // 2, False,
+                    outlined(product)(bitcast(low_here, int32), wide // 2, panels, made, made_row, rows, padded, hidden // 2, False,
                                    HEIGHTS, True)  # fmt: skip
                 else:
-                    apart(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False, HEIGHTS, False)
+                    outlined(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False, HEIGHTS, False)
             x_here, x_row, at = x + place * columns, row_step * columns, place * hidden
             if MODE == "LSTM":
-                apart(lstm_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at, second + at,
-                                 row, rows, hidden, KEEP, WHOLE, PAIRS)  # fmt: skip
+                outlined(lstm_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at, second + at,
+                                 row, rows, hidden, KEEP, FULL, PAIRS)  # fmt: skip
             elif MODE == "GRU":
-                apart(gru_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at, second + at,
-                                row, rows, hidden, KEEP, WHOLE, PAIRS)  # fmt: skip
+                outlined(gru_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at, second + at,
+                                row, rows, hidden, KEEP, FULL, PAIRS)  # fmt: skip
             else:
-                apart(plain_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at, second + at,
-                                  row, rows, hidden, MODE == "RNN_RELU", KEEP, WHOLE, PAIRS)  # fmt: skip
+                outlined(plain_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at,
+                                     second + at, row, rows, hidden, MODE == "RNN_RELU", KEEP, FULL, PAIRS)  # fmt: skip
 
 
 # -- one step backwards ------------------------------------------------------------------------------------------------------
 
 
-def lstm_slopes(gates, before, second, grad, dh, dc, wide, dx, dmade, slopes, slopes_row, x_row, row, rows, hidden, WHOLE):
+def lstm_slopes(gates, before, second, grad, dh, dc, wide, dx, dmade, slopes, slopes_row, x_row, row, rows, hidden, FULL):
     KIND = widened(grad)
     N = lanes(KIND)
     for r in rolled(range(rows)):
@@ -313,28 +313,28 @@ def lstm_slopes(gates, before, second, grad, dh, dc, wide, dx, dmade, slopes, sl
         for j in rolled(range(0, hidden, N)):
             left = hidden - j
             f_at, g_at, o_at = j + hidden, j + 2 * hidden, j + 3 * hidden
-            enter, forget = get(gate, j, left, KIND, WHOLE), get(gate, f_at, left, KIND, WHOLE)
-            new, leave = get(gate, g_at, left, KIND, WHOLE), get(gate, o_at, left, KIND, WHOLE)
-            old = get(second, at + j, left, KIND, WHOLE)
+            enter, forget = get(gate, j, left, KIND, FULL), get(gate, f_at, left, KIND, FULL)
+            new, leave = get(gate, g_at, left, KIND, FULL), get(gate, o_at, left, KIND, FULL)
+            old = get(second, at + j, left, KIND, FULL)
             bent = tanh_lanes(fma(forget, old, enter * new), KIND)
-            d = load(dh, state + j, N) + get(grad, at + j, left, KIND, WHOLE)
+            d = load(dh, state + j, N) + get(grad, at + j, left, KIND, FULL)
             dcell = fma(d * leave, 1.0 - bent * bent, load(dc, state + j, N))
             store(dc, state + j, dcell * forget)
             d_enter = dcell * new * (enter * (1.0 - enter))
             d_forget = dcell * old * (forget * (1.0 - forget))
             d_new = dcell * enter * (1.0 - new * new)
             d_leave = d * bent * (leave * (1.0 - leave))
-            put(to, j, d_enter, left, WHOLE)
-            put(to, f_at, d_forget, left, WHOLE)
-            put(to, g_at, d_new, left, WHOLE)
-            put(to, o_at, d_leave, left, WHOLE)
-            put(copy, j, d_enter, left, WHOLE)
-            put(copy, f_at, d_forget, left, WHOLE)
-            put(copy, g_at, d_new, left, WHOLE)
-            put(copy, o_at, d_leave, left, WHOLE)
+            put(to, j, d_enter, left, FULL)
+            put(to, f_at, d_forget, left, FULL)
+            put(to, g_at, d_new, left, FULL)
+            put(to, o_at, d_leave, left, FULL)
+            put(copy, j, d_enter, left, FULL)
+            put(copy, f_at, d_forget, left, FULL)
+            put(copy, g_at, d_new, left, FULL)
+            put(copy, o_at, d_leave, left, FULL)
 
 
-def gru_slopes(gates, before, second, grad, dh, dc, wide, dx, dmade, slopes, slopes_row, x_row, row, rows, hidden, WHOLE):
+def gru_slopes(gates, before, second, grad, dh, dc, wide, dx, dmade, slopes, slopes_row, x_row, row, rows, hidden, FULL):
     KIND = widened(grad)
     N = lanes(KIND)
     for r in rolled(range(rows)):
@@ -343,42 +343,42 @@ def gru_slopes(gates, before, second, grad, dh, dc, wide, dx, dmade, slopes, slo
         for j in rolled(range(0, hidden, N)):
             left = hidden - j
             z_at, n_at = j + hidden, j + 2 * hidden
-            reset, update = get(gate, j, left, KIND, WHOLE), get(gate, z_at, left, KIND, WHOLE)
-            new = get(gate, n_at, left, KIND, WHOLE)
-            old, inner = get(before, at + j, left, KIND, WHOLE), get(second, at + j, left, KIND, WHOLE)
-            d = load(dh, state + j, N) + get(grad, at + j, left, KIND, WHOLE)
+            reset, update = get(gate, j, left, KIND, FULL), get(gate, z_at, left, KIND, FULL)
+            new = get(gate, n_at, left, KIND, FULL)
+            old, inner = get(before, at + j, left, KIND, FULL), get(second, at + j, left, KIND, FULL)
+            d = load(dh, state + j, N) + get(grad, at + j, left, KIND, FULL)
             store(dh, state + j, d * update)
             d_update = d * (old - new) * (update * (1.0 - update))
             d_new = d * (1.0 - update) * (1.0 - new * new)
             d_reset = d_new * inner * (reset * (1.0 - reset))
             d_inner = d_new * reset
-            put(to, j, d_reset, left, WHOLE)
-            put(to, z_at, d_update, left, WHOLE)
-            put(to, n_at, d_new, left, WHOLE)
-            put(through, j, d_reset, left, WHOLE)
-            put(through, z_at, d_update, left, WHOLE)
-            put(through, n_at, d_inner, left, WHOLE)
-            put(copy, j, d_reset, left, WHOLE)
-            put(copy, z_at, d_update, left, WHOLE)
-            put(copy, n_at, d_inner, left, WHOLE)
+            put(to, j, d_reset, left, FULL)
+            put(to, z_at, d_update, left, FULL)
+            put(to, n_at, d_new, left, FULL)
+            put(through, j, d_reset, left, FULL)
+            put(through, z_at, d_update, left, FULL)
+            put(through, n_at, d_inner, left, FULL)
+            put(copy, j, d_reset, left, FULL)
+            put(copy, z_at, d_update, left, FULL)
+            put(copy, n_at, d_inner, left, FULL)
 
 
-def plain_slopes(gates, grad, dh, wide, dx, slopes, slopes_row, x_row, row, rows, hidden, RELU, WHOLE):
+def plain_slopes(gates, grad, dh, wide, dx, slopes, slopes_row, x_row, row, rows, hidden, RELU, FULL):
     KIND = widened(grad)
     N = lanes(KIND)
     for r in rolled(range(rows)):
         for j in rolled(range(0, hidden, N)):
             left = hidden - j
-            state = get(gates, r * x_row + j, left, KIND, WHOLE)
-            d = load(dh, r * wide + j, N) + get(grad, r * row + j, left, KIND, WHOLE)
+            state = get(gates, r * x_row + j, left, KIND, FULL)
+            d = load(dh, r * wide + j, N) + get(grad, r * row + j, left, KIND, FULL)
             slope = where(state <= 0.0, 0.0, d) if RELU else d * (1.0 - state * state)
-            put(dx, r * x_row + j, slope, left, WHOLE)
-            put(slopes, r * slopes_row + j, slope, left, WHOLE)
+            put(dx, r * x_row + j, slope, left, FULL)
+            put(slopes, r * slopes_row + j, slope, left, FULL)
 
 
 @kernel(in_vectors=True)
 def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, offsets, sizes, group, steps, first, step,
-            row_step, hidden, columns, wide, slopes_row, once, *, MODE, WHOLE, HEIGHTS, PAIRS):  # fmt: skip
+            row_step, hidden, columns, wide, slopes_row, once, *, MODE, FULL, HEIGHTS, PAIRS):  # fmt: skip
     """Take a group of rows back through all steps, from the last to the first.
 
     Args:
@@ -403,17 +403,17 @@ def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scrat
             place = offsets[t] + begin * row_step
             x_at, at = place * columns, place * hidden
             if MODE == "LSTM":
-                apart(lstm_slopes)(gates + x_at, before + at, second + at, grad + at, dh_here, dc_here, wide, dx + x_at,
-                                   dmade + x_at, slopes, slopes_row, x_row, row, rows, hidden, WHOLE)  # fmt: skip
+                outlined(lstm_slopes)(gates + x_at, before + at, second + at, grad + at, dh_here, dc_here, wide, dx + x_at,
+                                   dmade + x_at, slopes, slopes_row, x_row, row, rows, hidden, FULL)  # fmt: skip
             elif MODE == "GRU":
-                apart(gru_slopes)(gates + x_at, before + at, second + at, grad + at, dh_here, dc_here, wide, dx + x_at,
-                                  dmade + x_at, slopes, slopes_row, x_row, row, rows, hidden, WHOLE)  # fmt: skip
+                outlined(gru_slopes)(gates + x_at, before + at, second + at, grad + at, dh_here, dc_here, wide, dx + x_at,
+                                  dmade + x_at, slopes, slopes_row, x_row, row, rows, hidden, FULL)  # fmt: skip
             else:
-                apart(plain_slopes)(gates + x_at, grad + at, dh_here, wide, dx + x_at, slopes, slopes_row, x_row, row, rows,
-                                    hidden, MODE == "RNN_RELU", WHOLE)  # fmt: skip
+                outlined(plain_slopes)(gates + x_at, grad + at, dh_here, wide, dx + x_at, slopes, slopes_row, x_row, row, rows,
+                                    hidden, MODE == "RNN_RELU", FULL)  # fmt: skip
             if once == 0:                             # what a GRU's state hands on directly is there already
                 if PAIRS:
-                    apart(product)(bitcast(slopes, int32), slopes_row // 2, panels, dh_here, wide, rows, padded, columns // 2,
+                    outlined(product)(bitcast(slopes, int32), slopes_row // 2, panels, dh_here, wide, rows, padded, columns // 2,
                                    MODE == "GRU", HEIGHTS, True)  # fmt: skip
                 else:
-                    apart(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU", HEIGHTS, False)
+                    outlined(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU", HEIGHTS, False)

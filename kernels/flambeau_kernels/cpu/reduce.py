@@ -143,15 +143,15 @@ def products_of_lines(x: np.ndarray, last: int, keepdim: bool) -> np.ndarray:
     kept = x.shape[: x.ndim - last]
     n = math.prod(x.shape[x.ndim - last :])
     lines = x.reshape(math.prod(kept), n)
-    whole = n // PARTS * PARTS
-    made = np.multiply.reduce(lines[:, whole:], 1)
-    if whole:
-        parts = np.multiply.reduce(lines[:, :whole].reshape(len(lines), -1, PARTS), 1)
+    tail = n // PARTS * PARTS
+    made = np.multiply.reduce(lines[:, tail:], 1)
+    if tail:
+        parts = np.multiply.reduce(lines[:, :tail].reshape(len(lines), -1, PARTS), 1)
         half = PARTS // 2
         while half:
             parts = parts[:, :half] * parts[:, half : 2 * half]
             half //= 2
-        made = parts[:, 0] * made if whole < n else parts[:, 0]
+        made = parts[:, 0] * made if tail < n else parts[:, 0]
     return made.reshape((*kept, *(1,) * last) if keepdim else kept)
 
 

@@ -314,15 +314,15 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                     high, size = 1, (some % together) * narrow
                 for c0 in range(0, size, TILE):
                     part = min(TILE, size - c0)
-                    whole = (part + 63) // 64 * 64
+                    padded = (part + 63) // 64 * 64
                     for k in range(high):
                         q, made = p + (k * far + c0), terms + k * TILE
                         for c in brief(range(part)):
                             made[c] = BLOCK_KIND(q[c])
-                        for c in brief(range(whole), 4):
+                        for c in brief(range(padded), 4):
                             made[c] = term_of(made[c], TERM, BLOCK_KIND)
                     if high == 8:
-                        for c in brief(range(whole)):
+                        for c in brief(range(padded)):
                             sums[c0 + c] = joined(sums[c0 + c], eight_of(terms + c, TILE, None, BLOCK_KIND, COMBINE), COMBINE)
                     else:
                         for k in range(high):

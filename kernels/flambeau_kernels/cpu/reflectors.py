@@ -14,7 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.language import apart, broadcast, float64, kernel, lane_sum, lanes, load, rolled, store, widened
+from ..engine.language import (
+    broadcast,
+    float64,
+    kernel,
+    lane_sum,
+    lanes,
+    load,
+    outlined,
+    rolled,
+    store,
+    widened,
+)
 from ..engines import kept
 from ..vocabulary import fma, sqrt, where
 from .few_rows import of_matrices
@@ -186,8 +197,8 @@ def _lanes(dtype: np.dtype) -> int:
 def reflected(work, step, line, first, last, start, end, products, following, line_after, KIND):
     """Rows `first` to `last` of `work` lose ``line[i] * products``, and are then added up by `line_after` into `following`."""
     N = lanes(KIND)
-    whole = start + (end - start) // (4 * N) * (4 * N)
-    for j in rolled(range(start, whole, 4 * N)):
+    tail = start + (end - start) // (4 * N) * (4 * N)
+    for j in rolled(range(start, tail, 4 * N)):
         p0, p1, p2, p3 = load(products, j, N), load(products, j + N, N), load(products, j + 2 * N, N), load(products, j + 3 * N, N)
         s0, s1, s2, s3 = broadcast(KIND(0), N), broadcast(KIND(0), N), broadcast(KIND(0), N), broadcast(KIND(0), N)
         for i in rolled(range(first, last)):
@@ -209,7 +220,7 @@ def reflected(work, step, line, first, last, start, end, products, following, li
         store(following, j + N, s1)
         store(following, j + 2 * N, s2)
         store(following, j + 3 * N, s3)
-    for j in rolled(range(whole, end, N)):
+    for j in rolled(range(tail, end, N)):
         p = load(products, j, N)
         s = broadcast(KIND(0), N)
         for i in rolled(range(first, last)):
@@ -286,7 +297,7 @@ def factored(work, padded, m, n, reflectors, long, shares, rows, none, KIND):
     # Nothing is taken yet; the rows are only added up.
     for j in rolled(range(0, padded, N)):
         store(products, j, broadcast(KIND(0), N))
-    apart(reflected)(work, padded, none, 0, m, 0, padded, products, following, reflectors, KIND)
+    outlined(reflected)(work, padded, none, 0, m, 0, padded, products, following, reflectors, KIND)
     for k in rolled(range(most)):
         line = reflectors + k * long
         shares[k] = share
@@ -302,9 +313,9 @@ def factored(work, padded, m, n, reflectors, long, shares, rows, none, KIND):
                 after[i] = KIND(0)
             brought_up_to_date(work, padded, k + 1, after, line, products, m, KIND)
             value, share = made_reflector(after, k + 1, m, KIND)
-            apart(reflected)(work, padded, line, k + 1, m, (k + 1) // N * N, padded, products, following, after, KIND)
+            outlined(reflected)(work, padded, line, k + 1, m, (k + 1) // N * N, padded, products, following, after, KIND)
         else:
-            apart(reflected)(work, padded, line, k + 1, m, (k + 1) // N * N, padded, products, following, none, KIND)
+            outlined(reflected)(work, padded, line, k + 1, m, (k + 1) // N * N, padded, products, following, none, KIND)
 
 
 @kernel(in_vectors=True)
@@ -382,7 +393,7 @@ def spread_out(made, square, shares, reflectors, long, rows, m, most, columns, K
             store(products, j, load(following, j, N) * share)
         before = max(k - 1, 0)
         other = reflectors + before * long
-        apart(reflected)(made, square, line, k, m, start, square, products, following, other, KIND)
+        outlined(reflected)(made, square, line, k, m, start, square, products, following, other, KIND)
         # The row above, which is the identity's.
         if before // N * N < start:
             for j in rolled(range(before // N * N, start)):
@@ -451,7 +462,8 @@ def turned_rows(chunk, vectors, lines, shares, out, work, n, long, offset):
         for j in rolled(range(0, strip, N)):
             store(products, j, load(following, j, N) * share)
         before = max(k - 1, 0)
-        apart(reflected)(left, strip, lines + k * long + offset, k, m, 0, strip, products, following, lines + before * long + offset, KIND)
+        outlined(reflected)(left, strip, lines + k * long + offset, k, m, 0, strip, products, following, lines + before * long + offset,
+                            KIND)
         # The row above has not been among these.
         for j in rolled(range(0, strip, N)):
             store(following, j, load(following, j, N) + load(left + before * strip, j, N))

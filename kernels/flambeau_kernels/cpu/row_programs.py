@@ -31,7 +31,7 @@ from .softmax_loops import softmax_row
 from .variance_loops import GRAIN as GRAIN_OF_SPREADS
 from .variance_loops import IN_VECTORS_FROM, spread_of_row
 
-__all__ = ["LONGEST", "Grid", "Map", "Normal", "RowProgram", "Shares", "Spread", "Total", "grid_of", "is_spread_whole"]
+__all__ = ["LONGEST", "Grid", "Map", "Normal", "RowProgram", "Shares", "Spread", "Total", "grid_of", "is_one_spread"]
 
 CHUNK = 32768  # elements of a chunk of rows: about 20 microseconds
 LONGEST = 4096  # elements of a row of which there is a copy on the stack
@@ -119,7 +119,7 @@ class _Layout(NamedTuple):
     ndim: int
 
 
-def is_spread_whole(shape: tuple[int, ...], axes: tuple[int, ...], dtype: np.dtype) -> bool:
+def is_one_spread(shape: tuple[int, ...], axes: tuple[int, ...], dtype: np.dtype) -> bool:
     """Whether variances of arrays in C order over their last dimensions are found by rows, each in one piece."""
     grid = grid_of(shape, axes, dtype, GRAIN_OF_SPREADS)
     return grid is not None and grid.pieces == 1 and grid.length >= IN_VECTORS_FROM
@@ -336,16 +336,16 @@ class _Writing:
         arguments = [f"{self.pointers[name]}[@]" if name in self.pointers else self.numbers[name] for name in stage.of]
         made = [f"t{k}_{i}" for i in range(len(stage.to))]
         # What only these reductions read need not be a whole row.
-        whole = {name: name in self.outs or self.last_read.get(name, -1) >= end for name in stage.to}
-        targets = {name: self._row(name, not whole[name]) for name in stage.to}
+        is_kept = {name: name in self.outs or self.last_read.get(name, -1) >= end for name in stage.to}
+        targets = {name: self._row(name, not is_kept[name]) for name in stage.to}
 
         def loop(at: str, size: str) -> list[str]:
             call = f"{formula}({', '.join(arguments)})".replace("@", f"{at}i")
-            stores = [f"    {targets[name]}[{at if whole[name] else ''}i] = {t}" for name, t in zip(stage.to, made, strict=True)]
+            stores = [f"    {targets[name]}[{at if is_kept[name] else ''}i] = {t}" for name, t in zip(stage.to, made, strict=True)]
             return [f"for i in independent(range({size})):", f"    {', '.join(made)} = {call}", *stores]
 
         if totals:
-            self._blocks(totals, loop("at + ", "some"), lambda total: targets[total.of] + (" + at" if whole[total.of] else ""))
+            self._blocks(totals, loop("at + ", "some"), lambda total: targets[total.of] + (" + at" if is_kept[total.of] else ""))
         else:
             self.body += loop("", "size")
 

@@ -15,7 +15,7 @@ from .tier import compiles
 __all__ = ["add_bags", "add_rows", "check_indices", "segment_argmax", "take_rows"]
 
 COMPILED_FROM = 1024                                 # elements
-FEW = 32                                             # rows that numpy has taken before a kernel is called
+MOST_BY_NUMPY = 32                                             # rows that numpy has taken before a kernel is called
 _SUMMED = "ildf"
 
 
@@ -31,7 +31,7 @@ def take_rows(table: np.ndarray, indices: np.ndarray) -> np.ndarray:
     made = hot_calls.pick_slices(table, 0, indices)
     if made is not None:
         return made
-    if indices.size <= FEW and indices.dtype.char == "l" and not scatter.has_negative(indices):
+    if indices.size <= MOST_BY_NUMPY and indices.dtype.char == "l" and not scatter.has_negative(indices):
         try:
             return table.take(indices, 0)
         except IndexError:

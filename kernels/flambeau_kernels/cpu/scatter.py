@@ -32,7 +32,7 @@ _LITTLE = sys.byteorder == "little"
 _CACHED = 4096
 COMPILED_TO = 1 << 15                                # elements of a row of an index that chunks have whole
 COMPILED_FROM = 1024                                 # elements; numpy's index machinery answers sooner for fewer
-FEW = 2048                                           # elements, up to which that and no checks before are sooner than a kernel after checks
+MOST_BY_NUMPY = 2048  # elements, up to which that and no checks before are sooner than a kernel after checks
 _SUMMED = "bBhHilfd"                                 # kinds of elements the compiled sums and extremes are for
 
 
@@ -75,7 +75,7 @@ def along(index: np.ndarray, dim: int) -> tuple[Any, ...]:
     return (*grid[:dim], index, *grid[dim + 1 :])
 
 
-def few_along(shape: tuple[int, ...], dim: int, index: np.ndarray, most: int = FEW) -> tuple[Any, ...] | None:
+def few_along(shape: tuple[int, ...], dim: int, index: np.ndarray, most: int = MOST_BY_NUMPY) -> tuple[Any, ...] | None:
     """`along` of an int64 `index` for an array of `shape`, without further checks but that of numpy; None for others.
 
     None if there are more than `most` places, or none, a negative one, or more than the array has in another dimension.
@@ -110,7 +110,7 @@ def few_slices(shape: tuple[int, ...], dim: int, index: np.ndarray, source: tupl
 
     None if there are many places, or none, or slices of the shape `source` do not fit them.
     """
-    if index.ndim != 1 or index.dtype is not _INT64 or not 0 < index.size <= FEW:
+    if index.ndim != 1 or index.dtype is not _INT64 or not 0 < index.size <= MOST_BY_NUMPY:
         return None
     if source is not None and source != (*shape[:dim], index.size, *shape[dim + 1 :]):
         return None
@@ -129,7 +129,7 @@ def corner(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def combine_few(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str) -> bool:
     """Combine `values`, one after the other, into the elements of `a` at `key`, if numpy has a loop for the dtype of both."""
-    if a.dtype.char not in _NATIVE or values.dtype is not a.dtype or values.size > FEW:
+    if a.dtype.char not in _NATIVE or values.dtype is not a.dtype or values.size > MOST_BY_NUMPY:
         return False
     _ATS[reduce].at(a, key, values)
     return True
@@ -166,12 +166,12 @@ def combine_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray
         return False
     if np.may_share_memory(a, index) or np.may_share_memory(a, values):
         return False
-    from .accumulate import scatter_whole
+    from .accumulate import scatter_unsplit
     from .index import within
 
     if not within(index, 0, shape[dim]):
         return False
-    scatter_whole(a, dim, index, values, how)
+    scatter_unsplit(a, dim, index, values, how)
     return True
 
 

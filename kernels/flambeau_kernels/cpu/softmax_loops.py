@@ -16,7 +16,6 @@ import numpy as np
 from flambeau_kernels.cpu.lanes import exp_lanes, lane_max
 from flambeau_kernels.cpu.sums import BLOCK, ROWS, add_row, clear_row, lanes_of, wide, zeros
 from flambeau_kernels.engine.language import (
-    apart,
     broadcast,
     float64,
     kernel,
@@ -24,6 +23,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    outlined,
     rolled,
     store,
     unroll,
@@ -48,12 +48,12 @@ def row_top(x, n, KIND):
     tops = local(vector(KIND, N), 4)
     for R in unroll(range(4)):
         tops[R] = broadcast(KIND(-math.inf), N)
-    whole = n // (4 * N) * (4 * N)
-    for i in rolled(range(0, whole, 4 * N)):
+    tail = n // (4 * N) * (4 * N)
+    for i in rolled(range(0, tail, 4 * N)):
         for R in unroll(range(4)):
             s = load(x, i + R * N, N)
             tops[R] = where(s > tops[R], s, tops[R])
-    for i in rolled(range(whole, n, N)):
+    for i in rolled(range(tail, n, N)):
         s = load(x, i, N, n - i, -math.inf)
         tops[0] = where(s > tops[0], s, tops[0])
     for R in unroll(range(1, 4)):
@@ -65,20 +65,20 @@ def row_exp_sum(x, n, top, KIND, to, STORE):
     """The sum of ``exp(x - top)``, whose terms go to `to` if STORE."""
     N = lanes_of(KIND)
     total = broadcast(0.0, N)
-    whole = n // N * N
-    for at in rolled(range(0, whole, BLOCK)):
+    tail = n // N * N
+    for at in rolled(range(0, tail, BLOCK)):
         some = zeros(KIND)
-        for i in rolled(range(at, min(whole, at + BLOCK), N)):
+        for i in rolled(range(at, min(tail, at + BLOCK), N)):
             e = exp_lanes(load(x, i, N) - top, KIND, N)
             if STORE:
                 store(to, i, e)
             some = some + e
         total = total + wide(some, KIND)
-    if whole < n:
+    if tail < n:
         # Differences of -inf are nan where the whole row is -inf, as they are in whole vectors.
-        e = exp_lanes(load(x, whole, N, n - whole, -math.inf) - top, KIND, N)
+        e = exp_lanes(load(x, tail, N, n - tail, -math.inf) - top, KIND, N)
         if STORE:
-            store(to, whole, e, n - whole)
+            store(to, tail, e, n - tail)
         total = total + wide(e, KIND)
     return KIND(lane_sum(total))
 
@@ -95,12 +95,12 @@ def softmax_row(a, to, n, KIND, LOG, STORED):
     total = row_exp_sum(a, n, top, KIND, to, STORED)
     factor = log(total) if LOG else KIND(1) / total
     source = to if STORED else a
-    whole = n // N * N
-    for i in rolled(range(0, whole, N)):
+    tail = n // N * N
+    for i in rolled(range(0, tail, N)):
         store(to, i, finish_lanes(load(source, i, N), top, factor, KIND, LOG, STORED))
-    if whole < n:
-        last = finish_lanes(load(source, whole, N, n - whole), top, factor, KIND, LOG, STORED)
-        store(to, whole, last, n - whole)
+    if tail < n:
+        last = finish_lanes(load(source, tail, N, n - tail), top, factor, KIND, LOG, STORED)
+        store(to, tail, last, n - tail)
 
 
 @kernel(in_vectors=True)
@@ -119,16 +119,16 @@ def slope_sum(g, p, n, KIND, LOG):
     """The sum of a row of the gradient, or of it times the result."""
     N = lanes_of(KIND)
     total = broadcast(0.0, N)
-    whole = n // N * N
-    for at in rolled(range(0, whole, BLOCK)):
+    tail = n // N * N
+    for at in rolled(range(0, tail, BLOCK)):
         some = zeros(KIND)
-        for i in rolled(range(at, min(whole, at + BLOCK), N)):
+        for i in rolled(range(at, min(tail, at + BLOCK), N)):
             here = load(g, i, N)
             some = some + here if LOG else fma(here, load(p, i, N), some)
         total = total + wide(some, KIND)
-    if whole < n:
-        here = load(g, whole, N, n - whole)
-        total = total + wide(here if LOG else here * load(p, whole, N, n - whole), KIND)
+    if tail < n:
+        here = load(g, tail, N, n - tail)
+        total = total + wide(here if LOG else here * load(p, tail, N, n - tail), KIND)
     return KIND(lane_sum(total))
 
 
@@ -139,12 +139,12 @@ def softmax_rows_grad(chunk, grad, made, out, rows, n, per, *, LOG):
     for row in range(chunk * per, min(rows, chunk * per + per)):
         g, p, to = grad + row * n, made + row * n, out + row * n
         total = slope_sum(g, p, n, KIND, LOG)
-        whole = n // N * N
-        for i in rolled(range(0, whole, N)):
+        tail = n // N * N
+        for i in rolled(range(0, tail, N)):
             store(to, i, slope_lanes(load(g, i, N), load(p, i, N), total, KIND, LOG))
-        if whole < n:
-            left = n - whole
-            store(to, whole, slope_lanes(load(g, whole, N, left), load(p, whole, N, left), total, KIND, LOG), left)
+        if tail < n:
+            left = n - tail
+            store(to, tail, slope_lanes(load(g, tail, N, left), load(p, tail, N, left), total, KIND, LOG), left)
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------------
@@ -180,34 +180,34 @@ def softmax_columns(chunk, x, out, n, inner, across, units, per, *, LOG, STORED)
     for unit in range(chunk * per, min(units, chunk * per + per)):
         first = unit % across * COLUMNS
         count = min(COLUMNS, inner - first)
-        whole = count // N * N
+        tail = count // N * N
         a, to = x + (unit // across * n * inner + first), out + (unit // across * n * inner + first)
-        apart(fill)(tops, COLUMNS, KIND(-math.inf))
-        apart(fill)(totals, COLUMNS, KIND(0))
+        outlined(fill)(tops, COLUMNS, KIND(-math.inf))
+        outlined(fill)(totals, COLUMNS, KIND(0))
         for r in rolled(range(n)):
-            for j in rolled(range(0, whole, N)):
+            for j in rolled(range(0, tail, N)):
                 raise_tops(tops, j, load(a, r * inner + j, N))
-            if whole < count:
-                raise_tops(tops, whole, load(a, r * inner + whole, N, count - whole, -math.inf))
+            if tail < count:
+                raise_tops(tops, tail, load(a, r * inner + tail, N, count - tail, -math.inf))
         clear_row(sums, COLUMNS)
         for at in rolled(range(0, n, ROWS)):
             for r in rolled(range(at, min(n, at + ROWS))):
                 here, there = a + r * inner, to + r * inner
-                for j in rolled(range(0, whole, N)):
+                for j in rolled(range(0, tail, N)):
                     add_exp(totals, tops, j, load(here, j, N), there, N, KIND, STORED)
-                if whole < count:
-                    add_exp(totals, tops, whole, load(here, whole, N, count - whole), there, count - whole, KIND, STORED)
+                if tail < count:
+                    add_exp(totals, tops, tail, load(here, tail, N, count - tail), there, count - tail, KIND, STORED)
             add_row(sums, totals, (count + N - 1) // N * N)
         for j in rolled(range(count)):
             totals[j] = log(KIND(sums[j])) if LOG else KIND(1) / KIND(sums[j])
         for r in rolled(range(n)):
             source, there = (to if STORED else a) + r * inner, to + r * inner
-            for j in rolled(range(0, whole, N)):
+            for j in rolled(range(0, tail, N)):
                 store(there, j, finish_lanes(load(source, j, N), load(tops, j, N), load(totals, j, N), KIND, LOG, STORED))
-            if whole < count:
-                left = count - whole
-                s = load(source, whole, N, left)
-                store(there, whole, finish_lanes(s, load(tops, whole, N), load(totals, whole, N), KIND, LOG, STORED), left)
+            if tail < count:
+                left = count - tail
+                s = load(source, tail, N, left)
+                store(there, tail, finish_lanes(s, load(tops, tail, N), load(totals, tail, N), KIND, LOG, STORED), left)
 
 
 @kernel(in_vectors=True)
@@ -218,31 +218,31 @@ def softmax_columns_grad(chunk, grad, made, out, n, inner, across, units, per, *
     for unit in range(chunk * per, min(units, chunk * per + per)):
         first = unit % across * COLUMNS
         count = min(COLUMNS, inner - first)
-        whole = count // N * N
+        tail = count // N * N
         base = unit // across * n * inner + first
-        apart(fill)(totals, COLUMNS, KIND(0))
+        outlined(fill)(totals, COLUMNS, KIND(0))
         clear_row(sums, COLUMNS)
         for at in rolled(range(0, n, ROWS)):
             for r in rolled(range(at, min(n, at + ROWS))):
                 g, p = grad + (base + r * inner), made + (base + r * inner)
-                for j in rolled(range(0, whole, N)):
+                for j in rolled(range(0, tail, N)):
                     here, before = load(g, j, N), load(totals, j, N)
                     store(totals, j, before + here if LOG else fma(here, load(p, j, N), before))
-                if whole < count:
-                    left = count - whole
-                    here, before = load(g, whole, N, left), load(totals, whole, N)
-                    store(totals, whole, before + here if LOG else fma(here, load(p, whole, N, left), before))
+                if tail < count:
+                    left = count - tail
+                    here, before = load(g, tail, N, left), load(totals, tail, N)
+                    store(totals, tail, before + here if LOG else fma(here, load(p, tail, N, left), before))
             add_row(sums, totals, (count + N - 1) // N * N)
         for j in rolled(range(count)):
             totals[j] = KIND(sums[j])
         for r in rolled(range(n)):
             g, p, to = grad + (base + r * inner), made + (base + r * inner), out + (base + r * inner)
-            for j in rolled(range(0, whole, N)):
+            for j in rolled(range(0, tail, N)):
                 store(to, j, slope_lanes(load(g, j, N), load(p, j, N), load(totals, j, N), KIND, LOG))
-            if whole < count:
-                left = count - whole
-                here = slope_lanes(load(g, whole, N, left), load(p, whole, N, left), load(totals, whole, N), KIND, LOG)
-                store(to, whole, here, left)
+            if tail < count:
+                left = count - tail
+                here = slope_lanes(load(g, tail, N, left), load(p, tail, N, left), load(totals, tail, N), KIND, LOG)
+                store(to, tail, here, left)
 
 
 # -- from arrays -------------------------------------------------------------------------------------------------------------

@@ -56,15 +56,15 @@ def transpose(v, KIND):
             v[B + STEP[0]] = shuffle(a, b, STEP[2])
 
 
-def squares_in(x, step, to, first, count, length, swap, whole, *, PLANES):
+def squares_in(x, step, to, first, count, length, swap, plane, *, PLANES):
     """`count` arrays of `length` numbers, `step` apart, from the one of number `first` on, as rows of one number of each.
 
     Args:
-        PLANES: 2 for complex numbers, whose imaginary parts go to a plane `whole` numbers behind the real ones, before them if `swap`.
+        PLANES: 2 for complex numbers, whose imaginary parts go to a plane `plane` numbers behind the real ones, before them if `swap`.
     """
     KIND = widened(x)
     N = lanes(KIND)
-    real, imaginary = to + swap * whole, to + (1 - swap) * whole
+    real, imaginary = to + swap * plane, to + (1 - swap) * plane
     for j in rolled(range(0, length, N)):
         v = local(vector(KIND, N), N)
         for L in unroll(range(N)):
@@ -79,11 +79,11 @@ def squares_in(x, step, to, first, count, length, swap, whole, *, PLANES):
                 store(to, (j + L) * N, v[L])
 
 
-def squares_out(out, a, first, count, length, swap, whole, factor, *, PLANES):
+def squares_out(out, a, first, count, length, swap, plane, factor, *, PLANES):
     """The way back, to arrays that lie `length` apart, times `factor`."""
     KIND = widened(out)
     N = lanes(KIND)
-    real, imaginary = a + swap * whole, a + (1 - swap) * whole
+    real, imaginary = a + swap * plane, a + (1 - swap) * plane
     times = broadcast(factor, N)
     for j in rolled(range(0, length, N)):
         v = local(vector(KIND, N), N)

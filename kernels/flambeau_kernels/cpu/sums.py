@@ -121,9 +121,9 @@ def block_moments(p, n, KIND):
     """The mean of a block and the sum of squared deviations from it, in float64."""
     mean = sum_of(p, n, KIND(0), None, False, KIND) / float64(n)
     centre = KIND(mean)
-    # The centre was rounded, so that deviations miss those from the mean by `apart`.
-    apart = mean - float64(centre)
-    squares = sum_of(p, n, centre, square, True, KIND) - float64(n) * apart * apart
+    # The centre was rounded, so that deviations miss those from the mean by as much.
+    deviation = mean - float64(centre)
+    squares = sum_of(p, n, centre, square, True, KIND) - float64(n) * deviation * deviation
     return mean, where(squares < 0.0, 0.0, squares)
 
 
@@ -145,30 +145,30 @@ def moments_of(p, n, KIND):
 
 def merged(count, mean, squares, n, mean_of, squares_of):
     """Mean and squares of `count` elements and of `n` others, together."""
-    apart = mean_of - mean
+    deviation = mean_of - mean
     share = n / (count + n)
-    return mean + apart * share, squares + (squares_of + apart * apart * count * share)
+    return mean + deviation * share, squares + (squares_of + deviation * deviation * count * share)
 
 
 # Storing under a mask is slow on some processors, so it is left for the last vector.
 def clear_row(to, n):
     KIND = widened(to)
     N = lanes(KIND)
-    whole = n // N * N
-    for i in rolled(range(0, whole, N)):
+    tail = n // N * N
+    for i in rolled(range(0, tail, N)):
         store(to, i, broadcast(KIND(0), N))
-    if whole < n:
-        store(to, whole, broadcast(KIND(0), N), n - whole)
+    if tail < n:
+        store(to, tail, broadcast(KIND(0), N), n - tail)
 
 
 def add_row(total, sums, n):
     """Add `n` elements of `sums` to those of `total`, which are float64, and clear them."""
     KIND = widened(sums)
     N = lanes(KIND)
-    whole = n // N * N
-    for i in rolled(range(0, whole, N)):
+    tail = n // N * N
+    for i in rolled(range(0, tail, N)):
         store(total, i, load(total, i, N) + vector(float64, N)(load(sums, i, N)))
-    if whole < n:
-        left = n - whole
-        store(total, whole, load(total, whole, N, left) + vector(float64, N)(load(sums, whole, N, left)), left)
+    if tail < n:
+        left = n - tail
+        store(total, tail, load(total, tail, N, left) + vector(float64, N)(load(sums, tail, N, left)), left)
     clear_row(sums, n)

@@ -26,13 +26,13 @@ __all__ = ["topk"]
 PIECE = 1 << 16                                      # elements of a row that one heap looks at
 WORK = 1 << 15                                       # elements per chunk of short rows
 BLOCK, PART = 64, 16
-FEW = 128                                            # the largest k for a heap
+LARGEST_HEAP = 128                                            # the largest k for a heap
 
 
 def topk(a: np.ndarray, k: int, largest: bool) -> tuple[np.ndarray, np.ndarray]:
     """``(rows, n) -> (rows, k), (rows, k)``: values and places, the best first; ``0 < k <= n``, C order."""
     rows, n = a.shape
-    if k > FEW:
+    if k > LARGEST_HEAP:
         places = best(a, k, largest)
         values, order = sort_rows(np.take_along_axis(a, places, 1), largest)
         return values, np.take_along_axis(places, order, 1)

@@ -17,7 +17,7 @@ from .tier import compiles
 __all__ = ["shortly", "tril", "triu"]
 
 FROM = 1 << 11                                        # elements; below, numpy's mask and choice cost less
-MOST_FEW, MOST_MASKS = 1 << 11, 256                   # elements of matrices whose mask is kept, and how many are
+MOST_KEPT, MOST_MASKS = 1 << 11, 256                   # elements of matrices whose mask is kept, and how many are
 PIECE = 1 << 16                                       # elements of a chunk
 
 
@@ -35,7 +35,7 @@ def shortly(a: np.ndarray, diagonal: int, upper: bool) -> np.ndarray | None:
     """The triangle of a few elements, by a kept mask of those that become zero, or of many; None where there is no such kernel."""
     if a.ndim < 2 or diagonal.__class__ is not int:
         return None
-    if a.size > MOST_FEW:
+    if a.size > MOST_KEPT:
         return _triangle(a, diagonal, upper) if _takes(a) else None
     height, width = a.shape[-2:]
     mask = _masks.get((height, width, diagonal, upper))

@@ -37,9 +37,9 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
     if found is None:
         return None
     cut, count, double = found.cut, found.count, np.dtype(np.float64)
-    whole = cut.pieces == 1
-    to = a.dtype if whole else double
-    constants = {"KIND": float64 if a.dtype == double else float32, "WHOLE": whole}
+    unsplit = cut.pieces == 1
+    to = a.dtype if unsplit else double
+    constants = {"KIND": float64 if a.dtype == double else float32, "UNSPLIT": unsplit}
     loop = vector_rows if cut.loop == "rows" and cut.numbers[9] >= IN_VECTORS_FROM else _LOOPS[cut.loop]
     form = loop.form((a.dtype, to, double, float, *[int] * len(cut.numbers)), constants)
     nothing = np.empty(0)
@@ -48,7 +48,7 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
     def run(a: np.ndarray, correction: float) -> np.ndarray:
         free = max(count - correction, 0.0)
         out = found.empty(result)
-        if whole:
+        if unsplit:
             form(cut.chunks, True, a, out, nothing, free, *cut.numbers)
             return out
         squares, means = np.empty(cut.parts), np.empty(cut.parts)
@@ -74,12 +74,12 @@ def _lengths(cut: Cut, count: int) -> np.ndarray:
 def merged(squares: np.ndarray, means: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """The sum of squared deviations of all pieces, which lie along dimension 1."""
     n = lengths if means.ndim == 2 else lengths[:, None]
-    apart = means - (means * n).sum(1, keepdims=True) / lengths.sum()
-    return (squares + apart * apart * n).sum(1)
+    deviation = means - (means * n).sum(1, keepdims=True) / lengths.sum()
+    return (squares + deviation * deviation * n).sum(1)
 
 
 @kernel
-def rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, WHOLE):
+def rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, UNSPLIT):
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
@@ -103,13 +103,13 @@ def rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1
                         rest += off
                         squares += off * off
                 # The centre was rounded; `rest` tells by how much it misses the mean.
-                apart = float64(center) + float64(rest) / many - mean
+                deviation = float64(center) + float64(rest) / many - mean
                 share = many / (count + many)
-                mean += apart * share
-                total += float64(squares) - float64(rest) * float64(rest) / many + apart * apart * share * count
+                mean += deviation * share
+                total += float64(squares) - float64(rest) * float64(rest) / many + deviation * deviation * share * count
                 count += many
                 at += BLOCK
-        if WHOLE:
+        if UNSPLIT:
             out[item] = widened(out)(total / free)
         else:
             out[item] = total
@@ -118,7 +118,7 @@ def rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1
 
 
 @kernel(in_vectors=True)
-def vector_rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, WHOLE):
+def vector_rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, UNSPLIT):
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
@@ -129,7 +129,7 @@ def vector_rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_
             mean_here, total_here = sums.moments_of(p + (k * run + from1), to1 - from1, KIND)
             mean, total = sums.merged(count, mean, total, float64(to1 - from1), mean_here, total_here)
             count += float64(to1 - from1)
-        if WHOLE:
+        if UNSPLIT:
             out[item] = widened(out)(total / free)
         else:
             out[item] = total
@@ -146,7 +146,7 @@ def spread_of_row(p, n, free, KIND, ROOT):
 
 @kernel
 def columns(chunk, x, out, means, free, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, *,
-            KIND, WHOLE):  # fmt: skip
+            KIND, UNSPLIT):  # fmt: skip
     centers = local(float64, STRIP)
     totals = local(float64, STRIP)
     item = chunk * per_chunk
@@ -171,9 +171,9 @@ def columns(chunk, x, out, means, free, items, per_chunk, strips, width, pieces,
                 with flags("contract"):
                     a, b, d, e, f, g, h, i = a - mean, b - mean, d - mean, e - mean, f - mean, g - mean, h - mean, i - mean
                     squares = ((a * a + b * b) + (d * d + e * e)) + ((f * f + g * g) + (h * h + i * i))
-                    apart = float64(mean) - centers[c]
-                    centers[c] = centers[c] + apart * share
-                    totals[c] = totals[c] + (float64(squares) + apart * apart * grows)
+                    deviation = float64(mean) - centers[c]
+                    centers[c] = centers[c] + deviation * share
+                    totals[c] = totals[c] + (float64(squares) + deviation * deviation * grows)
             p = p + 8 * far
             left -= 8
             count += 8.0
@@ -184,9 +184,9 @@ def columns(chunk, x, out, means, free, items, per_chunk, strips, width, pieces,
             share = 1.0 / (count + 1.0)
             grows = share * count
             for c in independent(range(size)):
-                apart = float64(KIND(p[c])) - centers[c]
-                centers[c] = centers[c] + apart * share
-                totals[c] = totals[c] + apart * apart * grows
+                deviation = float64(KIND(p[c])) - centers[c]
+                centers[c] = centers[c] + deviation * share
+                totals[c] = totals[c] + deviation * deviation * grows
             p = p + far
             left -= 1
             if left >= 0:
@@ -203,14 +203,14 @@ def columns(chunk, x, out, means, free, items, per_chunk, strips, width, pieces,
             share = more / (have + more)
             grows = share * have
             for c in independent(range(narrow)):
-                apart = centers[j * narrow + c] - centers[c]
-                centers[c] = centers[c] + apart * share
-                totals[c] = totals[c] + (totals[j * narrow + c] + apart * apart * grows)
+                deviation = centers[j * narrow + c] - centers[c]
+                centers[c] = centers[c] + deviation * share
+                totals[c] = totals[c] + (totals[j * narrow + c] + deviation * deviation * grows)
             have += more
         for c in independent(range(narrow)):
             # A mean that is no number makes the variance nan, also where single rows left an infinity.
             total = totals[c] + (centers[c] - centers[c])
-            if WHOLE:
+            if UNSPLIT:
                 out[to + c] = widened(out)(total / free)
             else:
                 out[to + c] = total

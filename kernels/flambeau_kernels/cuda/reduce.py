@@ -92,14 +92,14 @@ def reduction_fold(how: Any, compute: np.dtype) -> Fold:
     kind = I64 if sample.kind is BOOL and how.combine in ("add", "mul") else sample.kind
     combine = _COMBINE[how.combine]
 
-    def whole(state: State) -> Any:
+    def state_of(state: State) -> Any:
         return ComplexSymbol(*state) if is_complex else state[0]
 
     def parts(x: Any) -> State:
         return (x.re, x.im) if isinstance(x, ComplexSymbol) else (x.to(kind),)
 
     def finish(state: State, count: Symbol) -> tuple[Any, ...]:
-        total = whole(state)
+        total = state_of(state)
         if how._finish is None:
             return (total,)
         n = count.to(state[0].kind)
@@ -109,7 +109,7 @@ def reduction_fold(how: Any, compute: np.dtype) -> Fold:
     return Fold(
         ("reduction", how.name, how.combine, how._term and how._term.key, how._finish and how._finish.key, wide),
         (kind, kind) if is_complex else (kind,), (start, 0.0) if is_complex else (start,),
-        lambda x, at: parts(term(x)), lambda a, b: parts(combine(whole(a), whole(b))), finish,
+        lambda x, at: parts(term(x)), lambda a, b: parts(combine(state_of(a), state_of(b))), finish,
     )  # fmt: skip
 
 
@@ -166,8 +166,8 @@ def extreme_fold(largest: bool, compute: np.dtype) -> Fold:
 
 def argument_fold(largest: bool, compute: np.dtype) -> Fold:
     """Where the largest or smallest element is."""
-    whole = extreme_fold(largest, compute)
-    return Fold(("argument", *whole.key), whole.kinds, whole.empty, whole.term, whole.combine, lambda s, n: (s[1],))
+    fold = extreme_fold(largest, compute)
+    return Fold(("argument", *fold.key), fold.kinds, fold.empty, fold.term, fold.combine, lambda s, n: (s[1],))
 
 
 def variance_fold(compute: np.dtype, correction: float) -> Fold:
@@ -177,8 +177,8 @@ def variance_fold(compute: np.dtype, correction: float) -> Fold:
     def combine(a: State, b: State) -> State:
         n = a[0] + b[0]
         share = b[0] / select(n == 0, 1.0, n)
-        apart = b[1] - a[1]
-        return n, a[1] + apart * share, a[2] + b[2] + apart * apart * a[0] * share
+        deviation = b[1] - a[1]
+        return n, a[1] + deviation * share, a[2] + b[2] + deviation * deviation * a[0] * share
 
     def finish(state: State, count: Symbol) -> tuple[Any, ...]:
         free = count.to(kind) - float(correction)
@@ -274,9 +274,11 @@ def _stored(kind: Kind) -> np.dtype:
     return np.dtype(np.bool_ if kind is BOOL else kind.name)
 
 
-def _run(kernel: Kernel, shared: Cut, count: int, length: int, whole: int, sources: list[Any], outs: list[Any], numbers: list[int]) -> None:
+def _run(
+    kernel: Kernel, shared: Cut, count: int, length: int, length_of_all: int, sources: list[Any], outs: list[Any], numbers: list[int],
+) -> None:
     groups = THREADS // shared.lanes
-    facts = [count * shared.pieces, count, shared.pieces, shared.per_piece, length, whole]
+    facts = [count * shared.pieces, count, shared.pieces, shared.per_piece, length, length_of_all]
     kernel(-(-count * shared.pieces // groups), [*(x.data.ptr for x in (*sources, *outs)), *facts, *numbers])
 
 

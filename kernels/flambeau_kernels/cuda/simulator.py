@@ -109,12 +109,12 @@ class ndarray:  # cupy's name
             return
         root: ndarray = memptr.mem.array
         at = memptr.ptr - root._host.__array_interface__["data"][0]
-        whole = root._host.reshape(-1, order="A").view(np.uint8)
+        memory = root._host.reshape(-1, order="A").view(np.uint8)
         dtype = np.dtype(dtype)
-        if whole.size == 0 or 0 in np.atleast_1d(shape):
+        if memory.size == 0 or 0 in np.atleast_1d(shape):
             self._host = np.lib.stride_tricks.as_strided(np.empty(0, dtype), shape, strides)
         else:
-            self._host = np.ndarray(shape, dtype, whole, at, strides)
+            self._host = np.ndarray(shape, dtype, memory, at, strides)
         self.base = root
 
     @property

@@ -73,9 +73,9 @@ def _along(module: Module, name: str, does: str, slices: bool) -> None:
         code.return_null_if_null(made)
         to, of = made, array
     else:
-        whole = code.let(f"mul i64 {code.let(f'call i64 @count(ptr {array})')}, {size}")
+        bytes = code.let(f"mul i64 {code.let(f'call i64 @count(ptr {array})')}, {size}")
         for other, length in ((index, code.let(f"mul i64 {places}, 8")), (values, code.let(f"mul i64 {count}, {size}"))):
-            code.require(code.let(f"call i1 @separate(ptr {array}, i64 {whole}, ptr {other}, i64 {length})"))
+            code.require(code.let(f"call i1 @separate(ptr {array}, i64 {bytes}, ptr {other}, i64 {length})"))
         to, of = array, values
     operands = ", ".join([f"ptr {code.field(to, pyabi.DATA, 'ptr')}", f"ptr {data}", f"ptr {code.field(of, pyabi.DATA, 'ptr')}",
                           *(f"i64 {k}" for k in (outer, m, inner, n, *steps))])  # fmt: skip
@@ -286,19 +286,19 @@ def _move(does: str, kind: str) -> str:
     code = Code(f"internal void @move.{does}.{kind}({pointers}, {', '.join(f'i64 %{k}' for k in numbers)})")
     code.branch(code.let("icmp eq i64 %inner, 1"), "single", "several")
     code.label("single")
-    _visit(code, does, kind, "single", inner="1", apart=False)
+    _visit(code, does, kind, "single", inner="1", separate=False)
     code.do("ret void")
     code.label("several")
-    code.branch(code.let("icmp eq i64 %si, 0"), "whole", "apart")
-    for name in ("whole", "apart"):
+    code.branch(code.let("icmp eq i64 %si, 0"), "together", "separate")
+    for name in ("together", "separate"):
         code.label(name)
-        _visit(code, does, kind, name, inner="%inner", apart=name == "apart")
+        _visit(code, does, kind, name, inner="%inner", separate=name == "separate")
         code.do("ret void")
     return code.text()
 
 
-def _visit(code: Code, does: str, kind: str, name: str, inner: str, apart: bool) -> None:
-    """The loops for a number of neighbours `inner`, which have a place each if they go `apart`."""
+def _visit(code: Code, does: str, kind: str, name: str, inner: str, separate: bool) -> None:
+    """The loops for a number of neighbours `inner`, which have a place each if they go `separate`."""
     llvm = _LLVM[kind]
     o, outer_done = loop(code, f"{name}.outer.", "%outer")
     k, along_done = loop(code, f"{name}.along.", "%m")
@@ -306,11 +306,11 @@ def _visit(code: Code, does: str, kind: str, name: str, inner: str, apart: bool)
     line = code.let(f"mul i64 {row}, {inner}")
     first = code.let(f"add i64 {code.let(f'mul i64 {o}, %so')}, {code.let(f'mul i64 {k}, %sm')}")
     before = code.let(f"mul i64 {o}, %n")
-    common = None if apart else code.let(f"add i64 {before}, {code.element('%places', first, 'i64')}")
+    common = None if separate else code.let(f"add i64 {before}, {code.element('%places', first, 'i64')}")
     if inner == "1":
         i, inner_done = "0", None
     else:
-        i, inner_done = loop(code, f"{name}.inner.", inner, vectors=not apart)
+        i, inner_done = loop(code, f"{name}.inner.", inner, vectors=not separate)
     place = common or code.let(f"add i64 {before}, {code.element('%places', code.let(f'add i64 {first}, {i}'), 'i64')}")
     far = code.let(f"add i64 {code.let(f'mul i64 {place}, {inner}')}, {i}")
     near = code.let(f"add i64 {line}, {i}")

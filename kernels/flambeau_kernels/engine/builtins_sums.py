@@ -15,11 +15,11 @@ def total(module: Module, name: str) -> None:
     which eight partial sums take turns.
     """
     for real in REALS:
-        module.functions += [_few(real, name), _leaf(real, name), _pairwise(real, name)]
+        module.functions += [_few_elements(real, name), _leaf(real, name), _pairwise(real, name)]
     module.functions += [*(_total_part(name, real) for real in REALS), entry(name, 1)]
 
 
-def _few(real: Real, name: str) -> str:
+def _few_elements(real: Real, name: str) -> str:
     """`%start` and the elements [lo, hi), one after another."""
     llvm = real.llvm
     code = Code(f"internal {llvm} @{name}.few.{real.name}(ptr %p, i64 %lo, i64 %hi, {llvm} %start)")

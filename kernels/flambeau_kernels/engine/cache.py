@@ -87,7 +87,7 @@ class ObjectCache:
             return None
         try:
             with _own_file(_path(self.folder, key)) as (file, size):
-                return None if file is None else _read_whole(file, key, size)
+                return None if file is None else _read_checked(file, key, size)
         except OSError:
             return None
 
@@ -170,7 +170,7 @@ def make_own(folder: str) -> str | None:
     return _why_unsafe(folder, facts, is_parent=False) if stat.S_ISDIR(facts.st_mode) else f"{folder} is no folder"
 
 
-def _read_whole(file: BinaryIO, key: str, size: int) -> bytes | None:
+def _read_checked(file: BinaryIO, key: str, size: int) -> bytes | None:
     """The body of an open file of `size` bytes, which is only read if its header tells the same size and `key`."""
     header = file.read(HEADER.size)
     if len(header) < HEADER.size:

@@ -156,24 +156,24 @@ def _way(inputs: tuple[Any, ...], out: np.ndarray) -> str | None:
     arrays = [a for a in inputs if a.__class__ is np.ndarray]
     if any(not a.dtype.isnative or not a.flags.aligned for a in arrays):
         return None
-    whole = (*arrays, out)
-    if _are_plain(whole):
+    all_arrays = (*arrays, out)
+    if _are_plain(all_arrays):
         return IN_ROWS
     if out.ndim > direct_layout.MOST_DIMS:
         return None
     if min((abs(step) for n, step in zip(out.shape, out.strides, strict=True) if n > 1), default=out.itemsize) != out.itemsize:
         return STRIDED_WAY if out.size <= direct_layout.MOST_STRIDED else None
     row = next((d for d in range(-1, -out.ndim - 1, -1) if out.shape[d] > 1), None)  # the last dimension that is one
-    if row is None or all(a.ndim >= -row and a.shape[row] > 1 and a.strides[row] == a.itemsize for a in whole):
+    if row is None or all(a.ndim >= -row and a.shape[row] > 1 and a.strides[row] == a.itemsize for a in all_arrays):
         return IN_ROWS
-    if out.size <= direct_layout.FEW:
+    if out.size <= direct_layout.LEAST_PACKED:
         return STRIDED_WAY
     return PACKED if all(a.itemsize in pack.KINDS for a in arrays) else STRIDED_WAY
 
 
-def _are_plain(whole: tuple[np.ndarray, ...]) -> bool:
+def _are_plain(all_arrays: tuple[np.ndarray, ...]) -> bool:
     """Whether the arrays, the result last, are of one shape and in C order: nothing is to be laid out."""
-    return all(a.shape == whole[-1].shape and a.flags.c_contiguous for a in whole)
+    return all(a.shape == all_arrays[-1].shape and a.flags.c_contiguous for a in all_arrays)
 
 
 def _is_mixed(arrays: list[np.ndarray]) -> bool:
@@ -284,7 +284,7 @@ def _methods() -> Any:
 
 
 def _text() -> str:
-    helpers = [fastcall._none(), fastcall._fits(), fastcall._same_shape(), fastcall._count(), fastcall._apart(),
+    helpers = [fastcall._none(), fastcall._fits(), fastcall._same_shape(), fastcall._count(), fastcall._no_overlap(),
                fastcall._new_array()]
     mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
     return "\n".join([*helpers, _RUN, _builtin("flambeau_direct", False), _builtin("flambeau_direct_", True), mark])

@@ -15,7 +15,7 @@ from flambeau_kernels.engine.language import int32, int64, kernel, local, pointe
 MOST_ARGUMENTS, MOST_DIMS = 4, 8
 # Elements; more of them repay a plan, whose loops are made for the strides. Where rows are contiguous it is the same loop.
 MOST_PACKED = MOST_STRIDED = 1 << 17
-FEW = 128                                             # elements for which packing takes longer than the loop for any strides
+LEAST_PACKED = 128                                             # elements for which packing takes longer than the loop for any strides
 FLOAT, INTEGER = 1, 2                                 # kinds of operands that are not the address of a dtype
 
 # Slots of the head of a formula's builtins, their `self`; the entries follow.
@@ -99,7 +99,7 @@ def lay_out(_, entry, items, data, answer, in_place, head):
 
     steps = local(int64, (MOST_ARGUMENTS + 1) * MOST_DIMS)  # of operand k along dimension d, in bytes: slot k * MOST_DIMS + d
     counts = local(int64, MOST_ARGUMENTS)                   # operands that have a say in the result's order
-    whole = 1                                               # whether the first one has the result's shape
+    is_full = 1                                               # whether the first one has the result's shape
     for k in rolled(range(count)):
         mine = steps + k * MOST_DIMS
         for d in rolled(range(ndim)):
@@ -110,15 +110,15 @@ def lay_out(_, entry, items, data, answer, in_place, head):
             lengths, strides = lengths_of(items[k]), strides_of(items[k])
             counts[k] = 1
             if (k == 0) & (own != ndim):
-                whole = 0
+                is_full = 0
             for i in rolled(range(own)):
                 at = ndim - own + i
                 if lengths[i] == shape[at]:
                     mine[at] = strides[i]
                 if (k == 0) & (lengths[i] != shape[at]):
-                    whole = 0
+                    is_full = 0
     if in_place != 0:
-        right = right & whole                         # the first alone decides on the order
+        right = right & is_full                         # the first alone decides on the order
         for k in rolled(range(1, count)):
             counts[k] = 0
 
@@ -236,7 +236,7 @@ def lay_out(_, entry, items, data, answer, in_place, head):
         longs[1] = length
     plan[native.KERNEL] = entry[KERNEL]
     strided = int64(loops[count * MOST_DIMS] != item)
-    if (strided != 0) | (entry[KERNEL] == 0) | ((packs != 0) & (total <= FEW) & (entry[STRIDED] != 0)):
+    if (strided != 0) | (entry[KERNEL] == 0) | ((packs != 0) & (total <= LEAST_PACKED) & (entry[STRIDED] != 0)):
         plan[native.KERNEL] = entry[STRIDED]
         packs, strided = 0, 1
     if (plan[native.KERNEL] == 0) | ((packs != 0) & (entry[PACK] == 0)):

@@ -124,7 +124,7 @@ class Module:
 
     def __init__(self, scales: bool = False):
         self.scales = scales
-        helpers = (_none, _fits, _same_shape, _count, _number, _apart, _new_array)
+        helpers = (_none, _fits, _same_shape, _count, _number, _no_overlap, _new_array)
         self.functions = [write() for write in helpers]
         self.needs: set[str] = set()
         # Number 0 is for loops of a few rounds, which only get longer by being made into vectors.
@@ -224,7 +224,7 @@ def _number() -> str:
     return code.text()
 
 
-def _apart() -> str:
+def _no_overlap() -> str:
     """Whether `b` may be read while `a` is written: the same memory exactly, or none in common."""
     code = Code("internal i1 @apart(ptr %a, i64 %a.bytes, ptr %b, i64 %b.bytes) alwaysinline")
     a, b = (code.let(f"ptrtoint ptr {code.field(item, pyabi.DATA, 'ptr')} to i64") for item in ("%a", "%b"))

@@ -136,7 +136,7 @@ def _same(x: Any, *options: Any) -> Any:
 
 _WORDS: dict[str, Any] = {name: _of_numbers(word) for name, word in WORDS_READ.items()}
 _WORDS.update(dict.fromkeys(("unroll", "independent", "brief", "rolled", "repeated"), _same))
-_WORDS.update(flags=_flags, local=_local, prefetch=lambda p: None, apart=_same)
+_WORDS.update(flags=_flags, local=_local, prefetch=lambda p: None, outlined=_same)
 _WORDS.update({name: getattr(np, name) for name in (
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "bool",
 )})  # fmt: skip

@@ -17,7 +17,7 @@ one meaning in machine code:
   (``brief(range(n), 4)`` with four vectors side by side); ``for i in rolled(range(n))`` keeps LLVM from repeating or
   vectorising a body that is long enough already; ``for i in
   repeated(range(n), 4)`` has four copies of a body that is short;
-- functions are called by inlining them; ``return`` stands at their end. ``apart(f)(p, n)`` compiles `f` once for
+- functions are called by inlining them; ``return`` stands at their end. ``outlined(f)(p, n)`` compiles `f` once for
   the kinds and constants it is given, as a function of its own without a result, whose pointers lead to different
   memory where it writes. ``//`` and ``%`` are for non-negative integers;
 - functions of `math` are the C library's in float64, to the last bit; elementary functions that vectorise are words; a
@@ -42,7 +42,7 @@ import flambeau_kernels
 from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
 
 __all__ = [
-    "apart", "bitcast", "bool8", "brief", "broadcast", "dot_bfloat16", "dot_int8", "flags", "float32", "float64",
+    "outlined", "bitcast", "bool8", "brief", "broadcast", "dot_bfloat16", "dot_int8", "flags", "float32", "float64",
     "independent", "int16", "int32", "int64", "int8", "kernel", "lane_sum", "lanes", "load", "local", "multiply_add", "pointer",
     "prefetch", "repeated", "rolled", "shuffle", "store", "uint16", "uint32", "uint64", "uint8", "unroll", "vector",
     "widened", "Kernel",
@@ -82,7 +82,7 @@ independent: Any = Construct("independent", "A loop whose steps LLVM may run in 
 brief: Any = Construct("brief", "An independent loop of little work: its body is compiled once, and masked in the last vector.")
 rolled: Any = Construct("rolled", "A loop whose body LLVM neither repeats nor vectorises.")
 repeated: Any = Construct("repeated", "``repeated(range(n), 4)``: a loop with four copies of its body, for short ones.")
-apart: Any = Construct("apart", "``apart(f)(...)``: `f` as a function of its own, compiled once, rather than inlined.")
+outlined: Any = Construct("outlined", "``outlined(f)(...)``: `f` as a function of its own, compiled once, rather than inlined.")
 flags: Any = Construct("flags", "``with flags('reassoc', 'contract')``: LLVM's fast-math flags inside.")
 local: Any = Construct("local", "``local(kind, count)``: uninitialised memory of this call, a constant count.")
 load: Any = Construct("load", "``load(p, i, lanes)``: a vector of consecutive elements; ``load(p, i, lanes, n)`` reads only "

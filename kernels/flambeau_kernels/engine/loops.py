@@ -167,8 +167,8 @@ def widen_real(block: Block, raw: str, operand: Operand) -> Symbol:
 def narrow(value: Symbol, operand: Operand) -> list[str]:
     """Names of `value`, or of its two parts, in the form `operand` stores."""
     if operand.dtype in PARTS:
-        whole = complexes.as_complex(value, PARTS[operand.dtype])
-        return [whole.re.name, whole.im.name]
+        parts = complexes.as_complex(value, PARTS[operand.dtype])
+        return [parts.re.name, parts.im.name]
     if isinstance(value, ComplexSymbol) and operand.dtype != "bool":
         value = value.re                              # a real output keeps the real part
     return [narrow_real(value, operand)]

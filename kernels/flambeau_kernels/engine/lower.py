@@ -19,7 +19,7 @@ from typing import Any
 
 from flambeau_kernels.engine import language as lg
 from flambeau_kernels.engine.language import Construct, VectorKind
-from flambeau_kernels.engine.lower_code import PTR, Apart, Code, NotInLanguage, Pointer, Variable
+from flambeau_kernels.engine.lower_code import PTR, Code, NotInLanguage, Outlined, Pointer, Variable
 from flambeau_kernels.engine.lower_words import Words
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import BOOL, F64, I64, Kind, Symbol
@@ -55,7 +55,7 @@ def module_text(function: FunctionType, symbol: str, types: dict[str, Any], cons
     code.label("leave")
     signature = ", ".join(f"{llvm} {name}" for llvm, name in parameters)
     call = ", ".join(f"{llvm.split()[0]} {name}" for llvm, name in parameters)
-    text = [*sorted(code.needs), *lowering.apart, f"define internal void @body({signature}) alwaysinline {{", "entry:", *code.slots,
+    text = [*sorted(code.needs), *lowering.outlined, f"define internal void @body({signature}) alwaysinline {{", "entry:", *code.slots,
             *code.lines, "  ret void", "}", f"define void @{symbol}(i64 %chunk, ptr noalias %arguments) {{", *loads,
             f"  call void @body({call})", "  ret void", "}", *code.metadata]
     return "\n".join(text) + "\n"
@@ -73,8 +73,8 @@ class Lowering(Words):
         self.depth = 0
         self.scope: dict[str, Any] = {}
         self.function = function
-        self.apart: list[str] = []                    # texts of functions that are not inlined
-        self.names_apart: dict[tuple[Any, ...], str] = {}
+        self.outlined: list[str] = []                    # texts of functions that are not inlined
+        self.outlined_names: dict[tuple[Any, ...], str] = {}
 
     # Functions
     def function_body(self, function: FunctionType, scope: dict[str, Any]) -> Any:
@@ -110,10 +110,10 @@ class Lowering(Words):
             self.bind(scope, name, value)
         return self.function_body(function, scope)
 
-    def call_apart(self, function: FunctionType) -> Apart:
-        return Apart(function)
+    def call_outlined(self, function: FunctionType) -> Outlined:
+        return Outlined(function)
 
-    def call_function_apart(self, function: FunctionType, args: list[Any], keywords: dict[str, Any]) -> None:
+    def call_function_outlined(self, function: FunctionType, args: list[Any], keywords: dict[str, Any]) -> None:
         """Call `function` as one of its own, made on the first call with these kinds and constants."""
         bound = inspect.signature(function).bind(*args, **keywords)
         bound.apply_defaults()
@@ -123,19 +123,19 @@ class Lowering(Words):
         passed = {name: v for name, v in arguments.items() if isinstance(v, (Symbol, Pointer))}
         key = (function, *((name, v.dtype if isinstance(v, Pointer) else v.kind if name in passed else v, type(v))
                            for name, v in arguments.items()))
-        if key not in self.names_apart:
-            self.names_apart[key] = f"@apart{len(self.names_apart)}"
-            self.apart += self.lines_apart(self.names_apart[key], function, arguments)
+        if key not in self.outlined_names:
+            self.outlined_names[key] = f"@outlined{len(self.outlined_names)}"
+            self.outlined += self.outlined_lines(self.outlined_names[key], function, arguments)
         values = [v.address if isinstance(v, Pointer) else v for v in passed.values()]
         given = ", ".join(f"{v.kind.llvm} {v.name}" for v in values)
-        self.code.effect(f"call void {self.names_apart[key]}({given})")
+        self.code.effect(f"call void {self.outlined_names[key]}({given})")
         self.code.calls += 1
 
-    def lines_apart(self, symbol: str, function: FunctionType, arguments: dict[str, Any]) -> list[str]:
+    def outlined_lines(self, symbol: str, function: FunctionType, arguments: dict[str, Any]) -> list[str]:
         code = Code(self.code.scales)
         code.needs, code.metadata = self.code.needs, self.code.metadata
         inner = Lowering(code, function, self.register_bits)
-        inner.apart, inner.names_apart, inner.depth = self.apart, self.names_apart, self.depth
+        inner.outlined, inner.outlined_names, inner.depth = self.outlined, self.outlined_names, self.depth
         scope: dict[str, Any] = {}
         parameters = []
         for name, value in arguments.items():
@@ -473,8 +473,8 @@ class Lowering(Words):
             else:
                 args.append(self.value(arg))
         keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg is not None}
-        if isinstance(function, Apart):
-            return self.call_function_apart(function.function, args, keywords)
+        if isinstance(function, Outlined):
+            return self.call_function_outlined(function.function, args, keywords)
         if isinstance(function, Construct):
             return getattr(self, "call_" + function.name)(*args, **keywords)
         if isinstance(function, Kind):

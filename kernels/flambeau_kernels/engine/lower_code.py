@@ -36,7 +36,7 @@ class Pointer:
         return F32 if self.dtype in HALVES else KINDS[self.dtype]
 
 
-class Apart:
+class Outlined:
     """A function that is to be called, not inlined."""
 
     __slots__ = ("function",)

@@ -109,8 +109,8 @@ class Values:
                 self.refuse("vectors have + - *, those of floats also /, of integers & | ^ << >>, of truth values only & | ^")
             name = "ashr" if name == "lshr" and a.kind.family == "i" else name
             return self.code.emit(a.kind, f"{name} {a.kind.llvm} {a.name}, {b.name}")
-        whole = isinstance(op, (ast.FloorDiv, ast.Mod)) and any(isinstance(v, Symbol) for v in (a, b))
-        if whole:
+        is_integral = isinstance(op, (ast.FloorDiv, ast.Mod)) and any(isinstance(v, Symbol) for v in (a, b))
+        if is_integral:
             a, b = sy.pair(a, b)
             if a.kind.family in "iu":                 # of non-negative numbers
                 name = "udiv" if isinstance(op, ast.FloorDiv) else "urem"

@@ -86,11 +86,11 @@ class Words(Values):
         if place.dtype == "float16":
             return self.code.emit(kind, f"fpext {raw_kind.llvm} {raw.name} to {kind.llvm}")
         if place.dtype == "bfloat16":
-            whole = vector_kind(INT[32], count)
-            wide = self.code.emit(whole, f"zext {raw_kind.llvm} {raw.name} to {whole.llvm}")
+            integers = vector_kind(INT[32], count)
+            wide = self.code.emit(integers, f"zext {raw_kind.llvm} {raw.name} to {integers.llvm}")
             sixteen = "<" + ", ".join(["i32 16"] * count) + ">"
-            moved = self.code.emit(whole, f"shl {whole.llvm} {wide.name}, {sixteen}")
-            return self.code.emit(kind, f"bitcast {whole.llvm} {moved.name} to {kind.llvm}")
+            moved = self.code.emit(integers, f"shl {integers.llvm} {wide.name}, {sixteen}")
+            return self.code.emit(kind, f"bitcast {integers.llvm} {moved.name} to {kind.llvm}")
         return Symbol(self.code, raw.name, kind)
 
     def first_lanes(self, first: Any, count: int) -> Symbol:
@@ -124,9 +124,9 @@ class Words(Values):
         else:
             # Without AVX-512 some processors take a dozen times as long for a masked store, and others have none.
             code = self.code
-            whole, part, after = code.fresh("whole"), code.fresh("part"), code.fresh("stored")
-            code.branch(f"i1 {self.truth(first >= count).name}, label %{whole}, label %{part}")
-            code.label(whole)
+            integers, part, after = code.fresh("whole"), code.fresh("part"), code.fresh("stored")
+            code.branch(f"i1 {self.truth(first >= count).name}, label %{integers}, label %{part}")
+            code.label(integers)
             self.store_whole(address, value)
             code.branch(f"label %{after}")
             code.label(part)
@@ -150,20 +150,20 @@ class Words(Values):
         half = vector_kind(Kind("raw", place.llvm, 16, "i"), count)
         if place.dtype == "float16":
             return code.emit(half, f"fptrunc {value.kind.llvm} {value.name} to {half.llvm}")
-        whole = vector_kind(INT[32], count)
+        integers = vector_kind(INT[32], count)
 
         def step(operation: str, a: Symbol, b: Symbol | int) -> Symbol:
-            other = self.constant(b, whole) if isinstance(b, int) else b
-            return code.emit(whole, f"{operation} {whole.llvm} {a.name}, {other.name}")
+            other = self.constant(b, integers) if isinstance(b, int) else b
+            return code.emit(integers, f"{operation} {integers.llvm} {a.name}, {other.name}")
 
-        bits = code.emit(whole, f"bitcast {value.kind.llvm} {value.name} to {whole.llvm}")
+        bits = code.emit(integers, f"bitcast {value.kind.llvm} {value.name} to {integers.llvm}")
         upper = step("lshr", bits, 16)
         rounded = step("lshr", step("add", bits, step("add", step("and", upper, 1), 0x7FFF)), 16)
         # Rounding could carry a nan's payload away; bfloat16's quiet nan keeps the sign.
         nan = code.emit(vector_kind(BOOL, count), f"fcmp uno {value.kind.llvm} {value.name}, {value.name}")
-        chosen = code.emit(whole, f"select {nan.kind.llvm} {nan.name}, {whole.llvm} {step('or', upper, 0x7FC0).name}, "
-                           f"{whole.llvm} {rounded.name}")
-        return code.emit(half, f"trunc {whole.llvm} {chosen.name} to {half.llvm}")
+        chosen = code.emit(integers, f"select {nan.kind.llvm} {nan.name}, {integers.llvm} {step('or', upper, 0x7FC0).name}, "
+                           f"{integers.llvm} {rounded.name}")
+        return code.emit(half, f"trunc {integers.llvm} {chosen.name} to {half.llvm}")
 
     def call_multiply_add(self, a: Any, b: Any, total: Any) -> Symbol:
         if not any(isinstance(v, Symbol) and isinstance(v.kind, VectorKind) and v.kind.family == "f" for v in (a, b, total)):
@@ -184,10 +184,10 @@ class Words(Values):
             code.needs.add(f"declare {kind.llvm} {name}({kind.llvm}, {halves}, {halves})")
             return code.emit(kind, f"call {kind.llvm} {name}({kind.llvm} {total.name}, {halves} {pairs[0].name}, {halves} {pairs[1].name})")
         # Products of two bfloat16 are exact in float32, so it makes no difference whether they are fused with the sum.
-        whole = vector_kind(INT[32], count)
+        integers = vector_kind(INT[32], count)
         for operation, other in (("and", -65536), ("shl", 16)):
-            parts = [code.emit(whole, f"{operation} {whole.llvm} {v.name}, {self.constant(other, whole).name}") for v in (a, b)]
-            x, y = (code.emit(kind, f"bitcast {whole.llvm} {part.name} to {kind.llvm}") for part in parts)
+            parts = [code.emit(integers, f"{operation} {integers.llvm} {v.name}, {self.constant(other, integers).name}") for v in (a, b)]
+            x, y = (code.emit(kind, f"bitcast {integers.llvm} {part.name} to {kind.llvm}") for part in parts)
             total = self.call_multiply_add(x, y, total)
         return total
 

@@ -11,11 +11,11 @@ import functools
 
 from flambeau_kernels.engine import call, native
 from flambeau_kernels.engine.language import (
-    apart,
     independent,
     int64,
     kernel,
     load,
+    outlined,
     pointer,
     rolled,
     shuffle,
@@ -55,7 +55,7 @@ def pack(_, plan, operands, strides, tiles, size, *, ITEMS):
             along, down = strides[2 * k], strides[2 * k + 1]
             for ONE in unroll(ITEMS):
                 if item == ONE:
-                    by = apart(collect_pairs if ONE == 16 else collect)
+                    by = outlined(collect_pairs if ONE == 16 else collect)
                     by(pointer(to, KINDS[ONE]), of, along, down, columns, rows, KIND=KINDS[ONE], SIZE=ONE)
             operands[k] = to
             strides[2 * k], strides[2 * k + 1] = item, item * columns

@@ -235,8 +235,8 @@ def _fma(of: Any, a: Any, b: Any, c: Any) -> Any:
         return of(a * b + c)
     from fractions import Fraction
 
-    whole = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
-    return of(a * b + c) if whole == 0 else _rounded(of, whole)
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    return of(a * b + c) if exact == 0 else _rounded(of, exact)
 
 
 def _rounded(of: Any, number: Any) -> Any:
@@ -247,8 +247,8 @@ def _rounded(of: Any, number: Any) -> Any:
     if size < _power_of_two(power):
         power -= 1
     last = max(power - digits + 1, lowest)
-    whole = round(size / _power_of_two(last))         # Python rounds fractions to even
-    made = of(np.ldexp(np.float64(whole), last))      # exact, but for what is too large
+    exact = round(size / _power_of_two(last))         # Python rounds fractions to even
+    made = of(np.ldexp(np.float64(exact), last))      # exact, but for what is too large
     return -made if number < 0 else made
 
 

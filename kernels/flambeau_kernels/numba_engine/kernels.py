@@ -251,7 +251,7 @@ class PythonLowering(Lowering):
         probe = Pointer(Symbol(self.code, "", PTR), dtype)
         return Pointer(self.code.array(probe.llvm, count), dtype)
 
-    def call_function_apart(self, function: FunctionType, args: list[Any], keywords: dict[str, Any]) -> None:
+    def call_function_outlined(self, function: FunctionType, args: list[Any], keywords: dict[str, Any]) -> None:
         if self.call_function(function, args, keywords) is not None:
             self.refuse(f"{function.__name__} has a result, so it cannot be called apart")
 

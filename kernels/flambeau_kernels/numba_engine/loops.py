@@ -54,8 +54,8 @@ class _Loop:
         self.once = [(k, o) for k, o in enumerate(inputs) if o.access == "s"]
         # A result may be an operand, in place. Where there is one number to store, it waits for all that are read, so a loop may
         # still be made of vectors; of several, or of two parts, the first one stored could be read for the second one.
-        apart = len(bodies.outs) == 1 and bodies.outs[0].dtype not in PARTS
-        self.read, self.written = (READ, WRITTEN) if apart else ("", "")
+        separate = len(bodies.outs) == 1 and bodies.outs[0].dtype not in PARTS
+        self.read, self.written = (READ, WRITTEN) if separate else ("", "")
         self.intrinsics: dict[str, Any] = {}
         self.lines: list[str] = []
 

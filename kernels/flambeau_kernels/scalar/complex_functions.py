@@ -224,9 +224,9 @@ def complex_atanh(x: Symbol, y: Symbol) -> Parts:
     below = fma(less, less, v * v)
     point = (less == 0) & (v < 1e-100)                # at the pole, where squares of v vanish
     w = select(point, 0.0, 4.0 * u / select(point, 1.0, below))
-    whole = w + 1.0
-    argument = select(point, 2.0 / clamp(v, 1e-307, 1.0), whole)
-    re = finite_log(argument) + select(point | (whole == INF), 0.0, (w - (whole - 1.0)) / whole)
+    shifted = w + 1.0
+    argument = select(point, 2.0 / clamp(v, 1e-307, 1.0), shifted)
+    re = finite_log(argument) + select(point | (shifted == INF), 0.0, (w - (shifted - 1.0)) / shifted)
     re = select(point, select(v == 0, INF, 0.5 * re), 0.25 * re)
     im = 0.5 * atan2(v + v, fma(less, u + 1.0, -(v * v)))
     size = hypot64(select(infinite, 1.0, a * 0.25), select(infinite, 1.0, b * 0.25))

@@ -113,8 +113,8 @@ def power(a: Symbol, b: Symbol) -> Symbol:
     wide = UINT[max(a.kind.bits, 32)]
     if a.kind.family == "u":
         return _power(a.to(wide), b.to(wide)).to(a.kind)
-    whole = _power(a.to(wide), select(b < 0, 0, b).to(wide)).to(a.kind)
+    positive = _power(a.to(wide), select(b < 0, 0, b).to(wide)).to(a.kind)
     inverse = select(a == 1, 1, select(a == -1, select(b & 1 == 0, a.const(1), -1), 0))
-    return select(b < 0, inverse, whole)
+    return select(b < 0, inverse, positive)
 
 

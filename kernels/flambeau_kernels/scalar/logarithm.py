@@ -210,12 +210,12 @@ def pow32(x: Symbol, y: Symbol) -> Symbol:
 def _power_limits(x: Symbol, y: Symbol, value: Symbol) -> Symbol:
     """`value` = |x|**y put right for signs, zeros, infinities and nan, as C's pow has them."""
     a = abs(x)
-    whole = nearbyint(y) == y
-    odd = whole & (nearbyint(y * 0.5) != y * 0.5)
+    is_integral = nearbyint(y) == y
+    odd = is_integral & (nearbyint(y * 0.5) != y * 0.5)
     grows = (y > 0) ^ (a < 1.0)                       # |x|**y for an infinite |x| or |y|, and for x = 0
     value = select((a == 0) | (a == INF) | (abs(y) == INF), select(grows, INF, x.const(0.0)), value)
     value = select((a == 1.0) & (abs(y) == INF), 1.0, value)
     value = select(odd & (x.bits() < 0), -value, value)
-    value = select((x < 0) & ~whole & (a < INF), NAN, value)
+    value = select((x < 0) & ~is_integral & (a < INF), NAN, value)
     value = select((x == x) & (y == y), value, x + y)
     return select((y == 0) | (x == 1.0), 1.0, value)

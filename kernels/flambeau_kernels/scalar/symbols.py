@@ -398,7 +398,7 @@ def _integer_division(a: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
 
 # Up to here floats are whole numbers, and a rounded quotient of two of them, cut, is the integer quotient: what it lacks to the
 # next integer is at least 1/b, which is more than rounding adds.
-_WHOLE = 2.0**52
+_ALL_INTEGERS = 2.0**52
 
 
 def _quotient(a: Symbol, b: Symbol) -> Symbol:
@@ -410,7 +410,7 @@ def _quotient(a: Symbol, b: Symbol) -> Symbol:
     real = F64 if kind.bits > 16 else F32
     x, y = convert(a, real), convert(b, real)
     if kind.bits == 64:
-        block.rare.append((abs(x) > _WHOLE) | (abs(y) > _WHOLE))
+        block.rare.append((abs(x) > _ALL_INTEGERS) | (abs(y) > _ALL_INTEGERS))
     cut = "fptoui" if kind is UINT[32] else "fptosi"
     wide = kind if kind.bits >= 32 else INT[32]
     return convert(block.emit(wide, f"{cut} {real.llvm} {(x / y).name} to {wide.llvm}"), kind)
@@ -507,10 +507,10 @@ def scale(x: Symbol, power: Symbol) -> Symbol:
     """
     if x.block.scales:
         return x.block.call("llvm.ldexp", x.kind, x, to_integer(power, I32))
-    whole = to_integer(power, INT[x.kind.bits])
-    half = shift_right(whole, 1)
+    exponent = to_integer(power, INT[x.kind.bits])
+    half = shift_right(exponent, 1)
     # Two factors, each in range; the first product is exact, so rounding happens once.
-    return x * power_of_two(half) * power_of_two(whole - half)
+    return x * power_of_two(half) * power_of_two(exponent - half)
 
 
 def power_of_two(exponent: Symbol) -> Symbol:

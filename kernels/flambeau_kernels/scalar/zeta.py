@@ -66,11 +66,11 @@ def _sum(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
     a = select(far, q, q + float(terms))
     inverse = 1.0 / a
     # From 1e5 on nothing but the first term is left wherever it does not vanish.
-    few = select(s < 1e5, s, 1e5)
-    step = few * inverse
+    clamped = select(s < 1e5, s, 1e5)
+    step = clamped * inverse
     series = 0.5 + step * _SERIES[0]
     for j in range(1, corrections):
-        step = step * ((few + (2.0 * j - 1.0)) * inverse) * ((few + 2.0 * j) * inverse)
+        step = step * ((clamped + (2.0 * j - 1.0)) * inverse) * ((clamped + 2.0 * j) * inverse)
         series = fma(step, step.const(_SERIES[j]), series)
     # The integral's power is a times the last term's, which may vanish before it.
     last = _power(a, select(far, s - 1.0, s), accuracy)
@@ -92,12 +92,12 @@ def zeta(s: Symbol, q: Symbol, accuracy: str = "float64") -> Symbol:
     # Their series is infinity times 0 where terms have vanished before the product of 23 powers is finite.
     value = select((s > 2.5e13) & (value == 0), NAN, value)
     value = select(usual, value, select(q == INF, select(s == INF, s.const(NAN), 0.0), at_infinity))
-    whole = nearbyint(s) == s
-    below = (q < 0) & whole & (s > 1.0) & (s < INF) & (floor(q) != q)
+    is_integral = nearbyint(s) == s
+    below = (q < 0) & is_integral & (s > 1.0) & (s < INF) & (floor(q) != q)
     s.block.rare.append(below)
     if s.block.careful:
         value = select(below, _of_negative(select(below, s, 2.0), select(below, q, -0.5), accuracy), value)
-    value = select((q < 0) & ~whole, s.const(NAN), value)
+    value = select((q < 0) & ~is_integral, s.const(NAN), value)
     value = keep_nan(s, keep_nan(q, value))
     value = select((q <= 0) & (floor(q) == q), INF, value)
     return select(s == 1.0, INF, select(s < 1.0, NAN, value))

@@ -102,7 +102,7 @@ def _observe(module: Any, qconfig: Any, special: Any = None, first: bool = True)
     module.register_forward_hook(_observer_forward_hook, prepend=first)
 
 
-def _add_observer_(module: Any, allowed: set[Any], whole: Any, custom: dict[Any, Any]) -> None:
+def _add_observer_(module: Any, allowed: set[Any], replaceable: Any, custom: dict[Any, Any]) -> None:
     for name, child in list(module.named_children()):
         qconfig = getattr(child, "qconfig", None)
         if isinstance(child, Dropout) or _is_activation_post_process(child):
@@ -110,7 +110,7 @@ def _add_observer_(module: Any, allowed: set[Any], whole: Any, custom: dict[Any,
         if isinstance(child, (FloatFunctional, FXFloatFunctional)):
             if qconfig is not None and hasattr(child, "activation_post_process"):
                 child.activation_post_process = qconfig.activation()
-        elif isinstance(child, intrinsic._FusedModule) and type(child) in allowed or whole is not None and type(child) in whole:
+        elif isinstance(child, intrinsic._FusedModule) and type(child) in allowed or replaceable is not None and type(child) in replaceable:
             if qconfig is not None:
                 _observe(child, qconfig)
         elif type(child) in DEFAULT_MODULE_TO_ACT_POST_PROCESS and child.training and qconfig is not None:
@@ -123,7 +123,7 @@ def _add_observer_(module: Any, allowed: set[Any], whole: Any, custom: dict[Any,
         elif qconfig is not None and type(child) in allowed and _is_leaf(child) and type(child) not in (DeQuantStub, fb.nn.Sequential):
             _observe(child, qconfig)
         else:
-            _add_observer_(child, allowed, whole, custom)
+            _add_observer_(child, allowed, replaceable, custom)
 
 
 def _is_leaf(module: Module) -> bool:

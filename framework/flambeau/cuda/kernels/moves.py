@@ -110,8 +110,8 @@ def _triangle(upper: bool) -> Any:
     def kernel(a: Any, diagonal: int) -> Any:
         rows, columns = a.shape[-2:]
         xp = arrays.library()
-        apart = wrap(xp.arange(columns)) - wrap(xp.arange(rows)).unsqueeze(1)
-        kept = apart >= diagonal if upper else apart <= diagonal
+        distance = wrap(xp.arange(columns)) - wrap(xp.arange(rows)).unsqueeze(1)
+        kept = distance >= diagonal if upper else distance <= diagonal
         return wrap(a).masked_fill(~kept, 0)._array
 
     return kernel
@@ -158,9 +158,9 @@ def put_at(made: Any, places: list[Any], values: Any, accumulate: bool) -> None:
     # Number the elements; the key then picks the numbers of those that are added to.
     numbers = xp.arange(made.size).reshape(made.shape)
     at = numbers[tuple(slice(None) if k is None else k for k in places)]
-    whole = contiguous(made)
+    contiguous_copy = contiguous(made)
     source = wrap(values).to(wrap(made).dtype).expand(at.shape).contiguous()._array
-    total = scatter.along(whole.reshape(1, -1, 1), contiguous(at).reshape(1, -1, 1), source.reshape(1, -1, 1), "sum")
+    total = scatter.along(contiguous_copy.reshape(1, -1, 1), contiguous(at).reshape(1, -1, 1), source.reshape(1, -1, 1), "sum")
     launch.copy(made, total.reshape(made.shape))
 
 

@@ -97,8 +97,8 @@ def _default() -> Any:
 
 
 def mean_squared_error(a: Any, b: Any) -> Any:
-    apart = wrap(a) - wrap(b)
-    return (apart * apart).mean()._array
+    difference = wrap(a) - wrap(b)
+    return (difference * difference).mean()._array
 
 
 # -- cumulative -------------------------------------------------------------------------------------------------------------

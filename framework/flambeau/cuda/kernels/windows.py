@@ -44,8 +44,8 @@ def _extents(kernel: Any, stride: Any, dilation: Any, counts: Any) -> tuple[int,
 
 def _columns(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, counts: Any) -> Any:
     """``(N, C, *kernel, *counts)``, row-major."""
-    whole = _padded(x, padding, _extents(kernel, stride, dilation, counts))
-    return contiguous(_windows(whole, kernel, stride, dilation, counts))
+    framed = _padded(x, padding, _extents(kernel, stride, dilation, counts))
+    return contiguous(_windows(framed, kernel, stride, dilation, counts))
 
 
 def _put_back(columns: Any, spatial: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Any:
@@ -55,13 +55,13 @@ def _put_back(columns: Any, spatial: Any, kernel: Any, stride: Any, padding: Any
     lead = columns.shape[: columns.ndim - 2 * n]
     needed = _extents(kernel, stride, dilation, counts)
     extents = tuple(max(size + p, e) for size, p, e in zip(spatial, padding, needed, strict=True))
-    whole = arrays.filled((*lead, *extents), columns.dtype, 0)
+    framed = arrays.filled((*lead, *extents), columns.dtype, 0)
     every = (slice(None),) * len(lead)
     for at in places(*map(range, kernel)):
         there = tuple(slice(t * d, t * d + (c - 1) * s + 1, s) for t, d, c, s in zip(at, dilation, counts, stride, strict=True))
-        target = whole[(*every, *there)]
+        target = framed[(*every, *there)]
         launch.launch(_ADD, (target, columns[(*every, *at)]), (target,), columns.dtype)
-    return contiguous(whole[(*every, *(slice(p, p + size) for p, size in zip(padding, spatial, strict=True)))])
+    return contiguous(framed[(*every, *(slice(p, p + size) for p, size in zip(padding, spatial, strict=True)))])
 
 
 def _counts(spatial: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[int, ...]:
@@ -133,8 +133,8 @@ def _parts(windows: Any) -> tuple[Any, ...]:
 
 def _viewed(x: Any, windows: Any, fill: Any) -> Any:
     kernel, stride, padding, dilation, counts = _parts(windows)
-    whole = _padded(x, padding, _extents(kernel, stride, dilation, counts), fill)
-    return _windows(whole, kernel, stride, dilation, counts)
+    framed = _padded(x, padding, _extents(kernel, stride, dilation, counts), fill)
+    return _windows(framed, kernel, stride, dilation, counts)
 
 
 def _lowest(dtype: np.dtype) -> Any:

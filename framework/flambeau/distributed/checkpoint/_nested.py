@@ -10,11 +10,11 @@ import flambeau as fb
 __all__ = ["flatten_state_dict", "set_element", "unflatten_state_dict"]
 
 
-def _is_taken_apart(value: Any) -> bool:
+def _is_container(value: Any) -> bool:
     """Whether the parts of `value` are saved each for itself: dicts are, and lists with a dict or a tensor somewhere inside."""
     if isinstance(value, Mapping):
         return True
-    return isinstance(value, list) and any(isinstance(v, (Mapping, fb.Tensor)) or _is_taken_apart(v) for v in value)
+    return isinstance(value, list) and any(isinstance(v, (Mapping, fb.Tensor)) or _is_container(v) for v in value)
 
 
 def flatten_state_dict(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
@@ -26,7 +26,7 @@ def flatten_state_dict(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], d
     paths: dict[str, tuple[Any, ...]] = {}
 
     def visit(path: tuple[Any, ...], value: Any) -> None:
-        if path and not _is_taken_apart(value):
+        if path and not _is_container(value):
             name = ".".join(map(str, path))
             if name in parts:
                 raise ValueError(f"checkpoint: two values are named {name!r}; rename a key with a dot in it")

@@ -22,9 +22,9 @@ class Ranks:
         apart: each rank plans for itself, and fails by itself.
     """
 
-    def __init__(self, group: Any = None, no_dist: bool = False, coordinator: int = 0, apart: bool = False) -> None:
+    def __init__(self, group: Any = None, no_dist: bool = False, coordinator: int = 0, separate: bool = False) -> None:
         joined = not no_dist and dist.is_available() and dist.is_initialized()
-        self.together, self.apart = joined and not apart, apart
+        self.together, self.separate = joined and not separate, separate
         self.group = group
         self.rank = dist.get_rank(group) if joined else 0
         self.at = self.rank if self.together else 0    # where this rank's is among what `each` returns

@@ -89,7 +89,7 @@ class DefaultSavePlanner(SavePlanner):
             for plan in plans:
                 merged.update(plan.planner_data or {})
             metadata = replace(metadata, planner_data=merged)
-        if not self._apart:                            # else other ranks have the rest
+        if not self._separate:                            # else other ranks have the rest
             _check_complete(plans, metadata)
         self.global_plan, self.metadata = plans, metadata
         return plans, metadata
@@ -280,7 +280,7 @@ def _check_complete(plans: list[SavePlan], metadata: Metadata) -> None:
         if isinstance(about, BytesStorageMetadata):
             continue
         about = cast(TensorStorageMetadata, about)
-        whole = ChunkStorageMetadata(fb.Size([0] * len(about.size)), about.size)
+        chunk_of_all = ChunkStorageMetadata(fb.Size([0] * len(about.size)), about.size)
         covered = 0
         for at, chunk in enumerate(about.chunks):
             if any(o < 0 or o + n > m for o, n, m in zip(chunk.offsets, chunk.sizes, about.size, strict=True)):
@@ -291,8 +291,8 @@ def _check_complete(plans: list[SavePlan], metadata: Metadata) -> None:
                 if (common := resharding.overlap(chunk, other)) is not None and math.prod(common[2]):
                     where = f"two ranks write the same part of {name}, at {tuple(other.offsets)}"
                     raise ValueError(f"Failed to validate global plan: {where}")
-        if covered != math.prod(whole.sizes):
-            found = f"the pieces of {name} are {covered} elements of {math.prod(whole.sizes)}"
+        if covered != math.prod(chunk_of_all.sizes):
+            found = f"the pieces of {name} are {covered} elements of {math.prod(chunk_of_all.sizes)}"
             raise ValueError(f"Failed to validate global plan: {found}")
     seen = {without_hint(item.index) for plan in plans for item in plan.items}
     if len(seen) != sum(len(plan.items) for plan in plans):

@@ -316,8 +316,8 @@ class FileSystemReader(StorageReader):
 
     def _metadata_for(self, rank: int) -> Metadata:
         own = self.fs.concat_path(self.path, _metadata_of(rank))
-        apart = not self.fs.exists(self.fs.concat_path(self.path, _METADATA)) and self.fs.exists(own)
-        return self.read_metadata(rank=rank) if apart else self.read_metadata()
+        separate = not self.fs.exists(self.fs.concat_path(self.path, _METADATA)) and self.fs.exists(own)
+        return self.read_metadata(rank=rank) if separate else self.read_metadata()
 
     def read_metadata(self, *args: Any, rank: int | None = None, **kwargs: Any) -> Metadata:
         """What the checkpoint says about itself.

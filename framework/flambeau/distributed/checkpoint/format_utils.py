@@ -98,14 +98,14 @@ class BroadcastingTorchSaveReader(StorageReader):
             if item.type is LoadItemType.BYTE_IO:
                 name = item.storage_index.fqn
                 raise RuntimeError(f"Non-tensor value identified at {name}. BroadcastingTorchSaveReader loads tensors alone")
-            whole = parts.get(item.storage_index.fqn)
+            values = parts.get(item.storage_index.fqn)
             if together:
-                box = [whole]
+                box = [values]
                 dist.broadcast_object_list(box, src=self.coordinator_rank)
-                whole = box[0]
-            if whole is None:
+                values = box[0]
+            if values is None:
                 raise RuntimeError(f"{self.checkpoint_id} holds no {item.storage_index.fqn}")
-            _fill(planner, item, whole)
+            _fill(planner, item, values)
         done: Future[None] = Future()
         done.set_result(None)
         return done
@@ -137,8 +137,8 @@ class DynamicMetaLoadPlanner(DefaultLoadPlanner):
         for name, value in self.state_dict.items():
             if not isinstance(value, fb.Tensor):
                 raise RuntimeError(f"Non-tensor value identified at {name}. DynamicMetaLoadPlanner loads tensors alone")
-            whole = create_default_global_save_plan([create_default_local_save_plan({name: value}, is_coordinator)])[1]
-            about[name] = whole.state_dict_metadata[name]
+            plan = create_default_global_save_plan([create_default_local_save_plan({name: value}, is_coordinator)])[1]
+            about[name] = plan.state_dict_metadata[name]
             # A piece of this rank is a part of the whole that the file holds.
             about[name].chunks = [resharding.ChunkStorageMetadata(fb.Size([0] * len(about[name].size)), about[name].size)]
         self.metadata = Metadata(about)

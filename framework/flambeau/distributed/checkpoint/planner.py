@@ -136,7 +136,7 @@ class LoadPlan:
 class SavePlanner(abc.ABC):
     """Decides what of a state dict is written, and by whom. Its methods are called in the order in which they stand here."""
 
-    _apart = False                                     # whether ranks plan apart, so that none sees all pieces of a tensor
+    _separate = False                                     # whether ranks plan apart, so that none sees all pieces of a tensor
 
     @abc.abstractmethod
     def set_up_planner(

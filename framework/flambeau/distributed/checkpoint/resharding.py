@@ -63,9 +63,9 @@ def write_items(fqn: str, value: Any) -> list[WriteItem]:
         return value.__create_write_items__(fqn, value)
     if not isinstance(value, fb.Tensor):
         return [WriteItem(MetadataIndex(fqn), WriteItemType.BYTE_IO)]
-    whole = ChunkStorageMetadata(fb.Size([0] * value.dim()), value.size())
-    about = TensorWriteData(whole, TensorProperties.create_from_tensor(value), value.size())
-    return [WriteItem(MetadataIndex(fqn, whole.offsets), WriteItemType.TENSOR, tensor_data=about)]
+    chunk = ChunkStorageMetadata(fb.Size([0] * value.dim()), value.size())
+    about = TensorWriteData(chunk, TensorProperties.create_from_tensor(value), value.size())
+    return [WriteItem(MetadataIndex(fqn, chunk.offsets), WriteItemType.TENSOR, tensor_data=about)]
 
 
 def read_items(fqn: str, about: Any, value: Any) -> list[ReadItem]:

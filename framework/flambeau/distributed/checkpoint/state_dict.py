@@ -99,7 +99,7 @@ def _is_flattened(model: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def _whole_or_not(model: nn.Module, full: bool) -> Iterator[None]:
+def _gathered_or_not(model: nn.Module, full: bool) -> Iterator[None]:
     """State dicts of wrapped modules have whole tensors, or pieces; those of other modules have what their parameters are."""
     from ..fsdp import FullyShardedDataParallel, StateDictType
 
@@ -111,7 +111,7 @@ def _whole_or_not(model: nn.Module, full: bool) -> Iterator[None]:
         yield
 
 
-def _whole(value: Any) -> Any:
+def _gathered(value: Any) -> Any:
     """`value` with whole tensors in the place of spread ones; all ranks call it alike."""
     from ..tensor import DTensor
 
@@ -150,7 +150,7 @@ def get_model_state_dict(
     plain = _plain_names(model)
     frozen = {name for name, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad}
     skipped = {plain(name) for name in frozen} if options.ignore_frozen_params else set()
-    with _whole_or_not(model, options.full_state_dict):
+    with _gathered_or_not(model, options.full_state_dict):
         found = {plain(name): value for name, value in model.state_dict().items() if plain(name) not in skipped}
     if submodules:
         found = _only(found, [(plain(path), part) for path, part in model.named_modules() if part in submodules], options)
@@ -172,7 +172,7 @@ def _only(found: dict[str, Any], parts: list[tuple[str, nn.Module]], options: St
 
 def _given_out(found: dict[str, Any], options: StateDictOptions) -> dict[str, Any]:
     if options.full_state_dict:
-        found = _whole(found)
+        found = _gathered(found)
     if not options.cpu_offload:
         return found
     if options.full_state_dict and dist.is_available() and dist.is_initialized() and dist.get_rank() != 0:
@@ -196,7 +196,7 @@ def set_model_state_dict(model: nn.Module, model_state_dict: dict[Any, Any], *, 
     if not given:
         return _Keys([], [])
     plain = _plain_names(model)
-    with _whole_or_not(model, options.full_state_dict):
+    with _gathered_or_not(model, options.full_state_dict):
         mine = model.state_dict()
         own = {plain(name): name for name in mine}
         loaded = {own.get(name, name): _spread_like(value, mine.get(own.get(name, name))) for name, value in given.items()}
@@ -310,7 +310,7 @@ def _of_flattened(model: nn.Module, optimizer: Optimizer, full: bool) -> dict[st
     """The states of the parameters that were flattened, by their names without wrappers."""
     from ..fsdp import FullyShardedDataParallel
 
-    with _whole_or_not(model, full):
+    with _gathered_or_not(model, full):
         return FullyShardedDataParallel.optim_state_dict(model, optimizer)
 
 
@@ -374,7 +374,7 @@ def _load_flattened(model: nn.Module, optimizer: Optimizer, given: dict[str, Any
     if _is_flat(given):
         own = _of_flattened(model, optimizer, full)
         given = _nested(given, [group[_PARAMS] for group in own[_GROUPS]], own)
-    with _whole_or_not(model, full):
+    with _gathered_or_not(model, full):
         FullyShardedDataParallel.optim_state_dict_to_load(model, optimizer, given, load_directly=True)
 
 

@@ -51,7 +51,7 @@ def save(
         `checkpoint_id` and `storage_writer`.
     """
     writer = _writer(storage_writer, checkpoint_id)
-    ranks = Ranks(process_group, no_dist, apart=not use_collectives)
+    ranks = Ranks(process_group, no_dist, separate=not use_collectives)
     if not ranks.together and not no_dist and use_collectives:
         warn_once("checkpoint.save: there is no process group: the state dict of this process alone is saved")
     return _save(_plain(state_dict), writer, ranks, planner)
@@ -95,7 +95,7 @@ def async_save(
     stager: Any = async_stager or (writer if isinstance(writer, AsyncStager) else BlockingAsyncStager())
     staged = stager.stage(_plain(state_dict))
     alone = no_dist or not use_collectives
-    ranks = Ranks(process_group if alone else background_group(process_group), no_dist, apart=not use_collectives)
+    ranks = Ranks(process_group if alone else background_group(process_group), no_dist, separate=not use_collectives)
 
     def run() -> Metadata:
         try:
@@ -144,8 +144,8 @@ def _save(
 
     def local() -> SavePlan:
         plans.set_up_planner(state_dict, writer.storage_meta(), ranks.coordinates)
-        plans._apart = ranks.apart
-        if ranks.apart:
+        plans._separate = ranks.separate
+        if ranks.separate:
             writer.set_up_storage_writer(ranks.coordinates, rank=ranks.rank, use_collectives=False)
         else:
             writer.set_up_storage_writer(ranks.coordinates)

@@ -54,7 +54,7 @@ class FlatHandle(ShardedParameter):
         self.gradient_dtype = self.dtype              # lower where gradients stay in the dtype of reductions
         self.layout = Layout((math.ceil(begin / count) * count,), 0, count)
         self.attributes: dict[str, Any] = {}
-        self.whole: Any = None
+        self.unsharded: Any = None
         self.held: Any = None
         self.after_forward: Any = None
         with fb.no_grad():
@@ -102,7 +102,7 @@ class FlatHandle(ShardedParameter):
     # -- what modules have
 
     def show(self, parameter: Any) -> None:
-        if parameter is self.whole and parameter is not None:
+        if parameter is self.unsharded and parameter is not None:
             with fb.enable_grad():
                 self._show_views(parameter)
             return
@@ -123,9 +123,9 @@ class FlatHandle(ShardedParameter):
         if not self.keeps_originals:
             self.owner._parameters["_flat_param"] = self.sharded
 
-    def _show_views(self, whole: Any) -> None:
+    def _show_views(self, unsharded: Any) -> None:
         for part in self.parts:
-            view = whole[part.begin : part.end].view(part.shape)
+            view = unsharded[part.begin : part.end].view(part.shape)
             for module, key in part.places:
                 if self.keeps_originals:
                     module._parameters[key] = view
@@ -138,7 +138,7 @@ class FlatHandle(ShardedParameter):
         """Let the modules have whole parameters that programs may change; returns them by the place of their part."""
         made = {}
         for at, part in enumerate(self.parts):
-            values = self.whole.detach()[part.begin : part.end].view(part.shape)
+            values = self.unsharded.detach()[part.begin : part.end].view(part.shape)
             if self.keeps_originals:
                 parameter = part.parameter
                 with fb.no_grad():

@@ -75,9 +75,9 @@ def by_names(model: Any, optim: Any, states: dict[str, Any], kind: StateDictType
             if number is not None:
                 names.setdefault(number, []).append(f"{prefix}{part.name}")
         for key, piece in pieces.items():
-            whole = gather([piece], [handle.layout], unit._fsdp_state.group.group, piece.dtype).wait()[0] if piece.ndim else piece
+            full = gather([piece], [handle.layout], unit._fsdp_state.group.group, piece.dtype).wait()[0] if piece.ndim else piece
             for part in handle.parts:
-                value = whole[part.begin : part.end].view(part.shape).clone() if piece.ndim else piece.clone()
+                value = full[part.begin : part.end].view(part.shape).clone() if piece.ndim else piece.clone()
                 if kind is StateDictType.SHARDED_STATE_DICT and piece.ndim:
                     value = unit._in_pieces(value)
                 made.setdefault(f"{prefix}{part.name}", {})[key] = value
@@ -179,23 +179,23 @@ def clip(root: Any, most: float, order: float) -> Any:
     """Scale the gradients of all pieces; returns the norm of all together."""
     units = _units(root)
     with fb.no_grad():
-        apart, alike = [], []                         # gradients in pieces, and those that all ranks have alike
+        in_shards, alike = [], []                         # gradients in pieces, and those that all ranks have alike
         taken = set()
         for _, unit in units:
             handle = unit._handle
             handle.collect_gradients()
             taken |= {id(handle.sharded), *(id(part.parameter) for part in handle.parts)}
             if handle.sharded.grad is not None:
-                (apart if handle.layout.count > 1 else alike).append((handle.sharded.grad, unit))
+                (in_shards if handle.layout.count > 1 else alike).append((handle.sharded.grad, unit))
         alike += [(p.grad, None) for p in root.parameters() if id(p) not in taken and p.grad is not None]
 
         def norm(grads: list[Any]) -> Any:
             found = [fb.linalg.vector_norm(g.float(), order) for g, _ in grads] or [fb.zeros(())]
             return fb.linalg.vector_norm(fb.stack(found), order)
 
-        local, same = norm(apart), norm(alike)
-        if apart:
-            group = apart[0][1]._fsdp_state.group.group
+        local, same = norm(in_shards), norm(alike)
+        if in_shards:
+            group = in_shards[0][1]._fsdp_state.group.group
             if math.isinf(order):
                 c10d.all_reduce(local, op=c10d.ReduceOp.MAX, group=group)
             else:
@@ -204,11 +204,11 @@ def clip(root: Any, most: float, order: float) -> Any:
                 local = local ** (1.0 / order)
         total = fb.maximum(local, same) if math.isinf(order) else (local**order + same**order) ** (1.0 / order)
         factor = (most / (total + 1e-6)).clamp(max=1.0)
-        for grad, _ in (*apart, *alike):
+        for grad, _ in (*in_shards, *alike):
             grad.mul_(factor.to(grad.dtype))
-        if apart or alike:
-            dtype = (apart or alike)[0][0].dtype
-            for grad, _ in (*apart, *alike):
+        if in_shards or alike:
+            dtype = (in_shards or alike)[0][0].dtype
+            for grad, _ in (*in_shards, *alike):
                 dtype = fb.promote_types(dtype, grad.dtype)
             total = total.to(dtype)
     return total

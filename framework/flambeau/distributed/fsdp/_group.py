@@ -31,27 +31,27 @@ __all__ = ["ParameterGroup", "ShardedParameter", "SpreadParameter"]
 class ShardedParameter:
     """One parameter: the piece of this rank, and while it is used the whole."""
 
-    def __init__(self, name: str, places: list[tuple[Any, str]], whole: Any, mesh: Any, dim: int) -> None:
+    def __init__(self, name: str, places: list[tuple[Any, str]], unsharded: Any, mesh: Any, dim: int) -> None:
         self.name, self.places = name, places
         self.mesh, self.at = mesh, mesh.get_local_rank(mesh.ndim - 1)
-        self.dtype = self.gradient_dtype = whole.dtype
-        self.layout = Layout(tuple(whole.shape), dim, mesh.size(mesh.ndim - 1))
+        self.dtype = self.gradient_dtype = unsharded.dtype
+        self.layout = Layout(tuple(unsharded.shape), dim, mesh.size(mesh.ndim - 1))
         if dim and self.layout.shape[dim] % self.layout.count:
             raise NotImplementedError(
                 f"FSDP does not support uneven sharding on dim {dim}: {name} has shape {self.layout.shape}, and the mesh "
                 f"{self.layout.count} pieces"
             )
         self.placements: tuple[Placement, ...] = (*[Replicate()] * (mesh.ndim - 1), Shard(dim))
-        self.sharded = self._piece(whole)
-        self.attributes = dict(whole.__dict__)
+        self.sharded = self._piece(unsharded)
+        self.attributes = dict(unsharded.__dict__)
         self.sharded.__dict__.update({k: v for k, v in self.attributes.items() if not k.startswith("_")})
-        self.whole: Any = None                        # the Parameter that modules have while it is used
+        self.unsharded: Any = None                        # the Parameter that modules have while it is used
         self.held: Any = None                         # gradients that were not reduced yet, in the dtype of the reduction
         self.after_forward: Any = None                # a larger piece, kept between forward and backward
 
-    def _piece(self, whole: Any) -> Any:
-        local = self.layout.piece(whole, self.at)
-        made = Parameter(self.spread(local), whole.requires_grad)
+    def _piece(self, unsharded: Any) -> Any:
+        local = self.layout.piece(unsharded, self.at)
+        made = Parameter(self.spread(local), unsharded.requires_grad)
         made._is_piece = True
         return made
 
@@ -72,7 +72,7 @@ class ShardedParameter:
         for module, key in self.places:
             module._parameters[key] = parameter
 
-    def whole_of(self, values: Any) -> Any:
+    def unsharded_of(self, values: Any) -> Any:
         """The Parameter that modules have while it is used."""
         made = Parameter(values, self.sharded.requires_grad)
         made.__dict__.update(self.attributes)
@@ -80,24 +80,24 @@ class ShardedParameter:
 
     def values(self) -> Any:
         """The values of the whole parameter, those of this process."""
-        return self.whole.detach()
+        return self.unsharded.detach()
 
     def fill(self, values: Any) -> None:
         """Give the whole parameter other values; its gradient stays."""
-        grad, self.whole.grad = self.whole.grad, None
-        self.whole.data = values
-        self.whole.grad = grad
+        grad, self.unsharded.grad = self.unsharded.grad, None
+        self.unsharded.data = values
+        self.unsharded.grad = grad
 
     def take_gradient(self) -> Any:
         """The gradient of the whole parameter, which it has no longer; None if there is none."""
-        if self.whole is None or self.whole.grad is None:
+        if self.unsharded is None or self.unsharded.grad is None:
             return None
-        grad, self.whole.grad = self.whole.grad.detach(), None
+        grad, self.unsharded.grad = self.unsharded.grad.detach(), None
         return grad
 
     def use(self) -> None:
         """Let the modules have the whole parameter for a forward."""
-        self.show(self.whole)
+        self.show(self.unsharded)
 
     def add_gradient(self, piece: Any) -> None:
         """Add `piece` to the gradient of the piece."""
@@ -111,7 +111,7 @@ class ShardedParameter:
         """Take over what programs have put in the place of the piece since."""
         module, key = self.places[0]
         found = module._parameters[key]
-        if found is self.sharded or found is self.whole or found is None:
+        if found is self.sharded or found is self.unsharded or found is None:
             return
         if not isinstance(found, DTensor) or tuple(found.shape) != self.layout.shape:
             raise RuntimeError(
@@ -125,8 +125,8 @@ class ShardedParameter:
 class SpreadParameter(ShardedParameter):
     """A parameter that is spread over another dimension of the mesh already, for tensor parallelism: its piece is divided again."""
 
-    def __init__(self, name: str, places: list[tuple[Any, str]], whole: Any, mesh: Any, dim: int) -> None:
-        inner = whole.device_mesh
+    def __init__(self, name: str, places: list[tuple[Any, str]], unsharded: Any, mesh: Any, dim: int) -> None:
+        inner = unsharded.device_mesh
         root = mesh._root()
         names: tuple[str, ...] = mesh.mesh_dim_names or ()
         theirs: tuple[str, ...] = inner.mesh_dim_names or ()
@@ -135,31 +135,31 @@ class SpreadParameter(ShardedParameter):
                 f"fully_shard: {name} is spread over {inner}, and {mesh} is not another part of the same mesh; slice both out of one "
                 "mesh by names of its dimensions"
             )
-        self.inner, self.inner_placements = inner, whole.placements
-        self.shape, self.strides = tuple(whole.shape), tuple(whole.stride())
-        parts = [n for n, own in zip(theirs, whole.placements, strict=True) if isinstance(own, Shard) and own.dim == dim]
+        self.inner, self.inner_placements = inner, unsharded.placements
+        self.shape, self.strides = tuple(unsharded.shape), tuple(unsharded.stride())
+        parts = [n for n, own in zip(theirs, unsharded.placements, strict=True) if isinstance(own, Shard) and own.dim == dim]
         divided = math.prod(inner.size(theirs.index(n)) for n in parts)
         here: Placement = _StridedShard(dim, divided) if parts else Shard(dim)
-        by_name = {**dict.fromkeys(names, Replicate()), names[-1]: here, **dict(zip(theirs, whole.placements, strict=True))}
+        by_name = {**dict.fromkeys(names, Replicate()), names[-1]: here, **dict(zip(theirs, unsharded.placements, strict=True))}
         together = tuple(n for n in root.mesh_dim_names if n in by_name)
         self.root, self.both = root[together], tuple(by_name[n] for n in together)
-        self.needs_grad = whole.requires_grad
-        super().__init__(name, places, whole._local_tensor.detach(), mesh, dim)
+        self.needs_grad = unsharded.requires_grad
+        super().__init__(name, places, unsharded._local_tensor.detach(), mesh, dim)
         self.sharded.requires_grad_(self.needs_grad)
         self.attributes = {}
 
     def spread(self, local: Any) -> Any:
         return DTensor._of(local, self.root, self.both, self.shape, self.strides)
 
-    def whole_of(self, values: Any) -> Any:
+    def unsharded_of(self, values: Any) -> Any:
         return Parameter(DTensor._of(values, self.inner, self.inner_placements, self.shape, self.strides), self.needs_grad)
 
     def values(self) -> Any:
-        return self.whole._local_tensor.detach()
+        return self.unsharded._local_tensor.detach()
 
     def fill(self, values: Any) -> None:
         # What nodes have saved of it is its attributes, so they let go of the values and have them again.
-        self.whole._local_tensor = values
+        self.unsharded._local_tensor = values
 
     def take_gradient(self) -> Any:
         grad = super().take_gradient()
@@ -180,7 +180,7 @@ class ParameterGroup:
         if reshard_after_forward is not True and reshard_after_forward is not False:
             self._divide(int(reshard_after_forward))
         self.asked = False                            # whether the program has said when to reshard
-        self.is_whole = False
+        self.is_unsharded = False
         self.in_backward = False
         self.reduces, self.reduces_replicas = True, True
         self.reshards_after_backward, self.unshards_in_backward = True, True
@@ -212,7 +212,7 @@ class ParameterGroup:
 
     def unshard(self, async_op: bool = False) -> None:
         """Gather the parameters; with `async_op`, begin to."""
-        if self.is_whole or not self.parameters or self.pending is not None:
+        if self.is_unsharded or not self.parameters or self.pending is not None:
             return
         dtype = self.policy.param_dtype or self.parameters[0].dtype
         with fb.no_grad():
@@ -228,22 +228,22 @@ class ParameterGroup:
 
     def wait(self) -> None:
         """Let the modules have the whole parameters, gathered before or now."""
-        if self.is_whole or not self.parameters:
+        if self.is_unsharded or not self.parameters:
             return
         self.unshard()
         assert self.pending is not None
         with fb.no_grad():
-            wholes, self.pending = self.pending.wait(), None
-            for p, values in zip(self.parameters, wholes, strict=True):
-                if p.whole is None:
-                    p.whole = p.whole_of(values)
-                    if p.whole.requires_grad:
-                        p.whole.register_post_accumulate_grad_hook(self._arrived)
+            all_unsharded, self.pending = self.pending.wait(), None
+            for p, values in zip(self.parameters, all_unsharded, strict=True):
+                if p.unsharded is None:
+                    p.unsharded = p.unsharded_of(values)
+                    if p.unsharded.requires_grad:
+                        p.unsharded.register_post_accumulate_grad_hook(self._arrived)
                 else:
                     p.fill(values)
                 p.after_forward = None
-                p.show(p.whole)
-        self.is_whole = True
+                p.show(p.unsharded)
+        self.is_unsharded = True
 
     @contextlib.contextmanager
     def exactly(self) -> Iterator[None]:
@@ -252,9 +252,9 @@ class ParameterGroup:
         lower = [] if dtype is None else [p for p in self.parameters if p.dtype != dtype]
         if lower:
             self.reshard()
-        wholes = [p.whole for p in lower]
+        all_unsharded = [p.unsharded for p in lower]
         for p in lower:
-            p.whole = None
+            p.unsharded = None
         policy = self.policy
         self.policy = dataclasses.replace(policy, param_dtype=None)
         try:
@@ -265,8 +265,8 @@ class ParameterGroup:
             yield
         finally:
             self.reshard()
-            for p, whole in zip(lower, wholes, strict=True):
-                p.whole = whole
+            for p, unsharded in zip(lower, all_unsharded, strict=True):
+                p.unsharded = unsharded
 
     def reshard(self) -> None:
         """Let go of the whole parameters; the modules have the pieces."""
@@ -280,15 +280,15 @@ class ParameterGroup:
 
     def show_pieces(self) -> None:
         """Let the modules have the pieces, for state dicts; between forward and backward the whole parameters come back by themselves."""
-        if self.is_whole:
+        if self.is_unsharded:
             self.reshard()
 
     def _let_go(self) -> None:
-        self.is_whole = False
+        self.is_unsharded = False
         for p in self.parameters:
-            if p.whole is not None:
+            if p.unsharded is not None:
                 grad = p.take_gradient()
-                p.fill(_nothing(p.whole))
+                p.fill(_nothing(p.unsharded))
                 if grad is not None:
                     p.held = grad if p.held is None else p.held + grad
 
@@ -305,15 +305,15 @@ class ParameterGroup:
     def before_forward(self) -> None:
         self.wait()
         for p in self.parameters:                     # their gradients are complete when all that this forward records has run
-            if p.whole._node is not None:
-                p.whole._node.seq = _state.next_seq()
+            if p.unsharded._node is not None:
+                p.unsharded._node.seq = _state.next_seq()
             p.use()
         self.begun = _state.next_seq()
 
     def after_forward(self, outputs: list[Any]) -> None:
         if self.reshard_after_forward is False or not self.parameters:
             return
-        memory = {_place(p.whole): p for p in self.parameters if p.whole.numel() and not isinstance(p.whole, DTensor)}
+        memory = {_place(p.unsharded): p for p in self.parameters if p.unsharded.numel() and not isinstance(p.unsharded, DTensor)}
         _put_away_parameters(self, outputs, memory)
         if self.reshard_after_forward is True:
             self.reshard()
@@ -324,7 +324,7 @@ class ParameterGroup:
 
     def before_backward(self) -> None:
         self.in_backward = True
-        self.waiting = {id(p.whole) for p in self.parameters if p.whole is not None and p.whole.requires_grad}
+        self.waiting = {id(p.unsharded) for p in self.parameters if p.unsharded is not None and p.unsharded.requires_grad}
         if self.unshards_in_backward:
             self.wait()
 
@@ -341,7 +341,7 @@ class ParameterGroup:
                 self._reduce()
             else:
                 self._hold()
-            if self.reshards_after_backward and self.is_whole:
+            if self.reshards_after_backward and self.is_unsharded:
                 self.reshard()
 
     def _hold(self) -> None:
@@ -422,7 +422,7 @@ class ParameterGroup:
     def unpack(self, handle: tuple[Any, tuple[int, ...], tuple[int, ...], int]) -> Any:
         p, shape, stride, offset = handle
         self.wait()
-        return p.whole.detach().as_strided(shape, stride, offset)
+        return p.unsharded.detach().as_strided(shape, stride, offset)
 
 
 def _nothing(like: Any) -> Any:
@@ -437,13 +437,13 @@ def _place(tensor: Any) -> tuple[int, int]:
 
 def _put_away_parameters(group: ParameterGroup, outputs: list[Any], memory: dict[tuple[int, int], ShardedParameter]) -> None:
     """Replace what the nodes of the last forward saved of whole parameters by where it lay in them."""
-    bounds = [(where, begin, begin + p.whole._array.nbytes, p) for (where, begin), p in memory.items()]
+    bounds = [(where, begin, begin + p.unsharded._array.nbytes, p) for (where, begin), p in memory.items()]
 
     def pack(tensor: Any) -> Any:
         a = tensor._array
         lies_in, place = _place(tensor)
         for where, begin, end, p in bounds:
-            if where == lies_in and begin <= place < end and a.dtype == p.whole._array.dtype:
+            if where == lies_in and begin <= place < end and a.dtype == p.unsharded._array.dtype:
                 offset = (place - begin) // a.itemsize
                 return p, tuple(a.shape), tuple(s // a.itemsize for s in a.strides), offset
         return graph.KEEP

@@ -35,20 +35,20 @@ class Layout(NamedTuple):
         """How many elements a piece has, filled up to `step`."""
         return self.step * math.prod(self.rest)
 
-    def piece(self, whole: Any, at: int) -> Any:
-        """Piece `at` of the tensor `whole`, in memory of its own."""
+    def piece(self, unsharded: Any, at: int) -> Any:
+        """Piece `at` of the tensor `unsharded`, in memory of its own."""
         begin = min(self.step * at, self.shape[self.dim])
         length = min(self.step, self.shape[self.dim] - begin)
-        return whole.detach().narrow(self.dim, begin, length).clone(memory_format=fb.contiguous_format)
+        return unsharded.detach().narrow(self.dim, begin, length).clone(memory_format=fb.contiguous_format)
 
     def put(self, piece: Any, flat: Any) -> None:
         """Store `piece` in the vector `flat` of `padded` elements, the cut dimension first."""
         values = piece.movedim(self.dim, 0).reshape(-1)
         flat[: values.numel()].copy_(values)
 
-    def put_whole(self, whole: Any, rows: Any) -> None:
-        """Store all pieces of `whole` in the rows of `rows`, ``(count, padded)``, filled up with zeros."""
-        values = whole.movedim(self.dim, 0).reshape(-1)
+    def put_unsharded(self, unsharded: Any, rows: Any) -> None:
+        """Store all pieces of `unsharded` in the rows of `rows`, ``(count, padded)``, filled up with zeros."""
+        values = unsharded.movedim(self.dim, 0).reshape(-1)
         full, left = divmod(values.numel(), self.padded) if self.padded else (0, 0)
         rows[:full].copy_(values[: full * self.padded].view(full, self.padded))
         if full < self.count:
@@ -62,7 +62,7 @@ class Layout(NamedTuple):
         made = flat[: length * math.prod(self.rest)].view(length, *self.rest)
         return made.movedim(0, self.dim).clone(memory_format=fb.contiguous_format)
 
-    def take_whole(self, rows: Any) -> Any:
+    def take_unsharded(self, rows: Any) -> Any:
         """The whole tensor out of ``(count, padded)``, in memory of its own."""
         size = self.shape[self.dim]
         values = rows.reshape(-1)[: size * math.prod(self.rest)].view(size, *self.rest)
@@ -80,7 +80,7 @@ class Pending:
             self.work.wait()
         made, begin = [], 0
         for layout in self.layouts:
-            made.append(layout.take_whole(self.received[:, begin : begin + layout.padded]))
+            made.append(layout.take_unsharded(self.received[:, begin : begin + layout.padded]))
             begin += layout.padded
         return made
 
@@ -100,16 +100,16 @@ def gather(pieces: Sequence[Any], layouts: Sequence[Layout], group: Any, dtype: 
     return Pending(c10d.all_gather_into_tensor(received, sent, group=group, async_op=async_op), received, layouts)
 
 
-def reduce_scatter(wholes: Sequence[Any], layouts: Sequence[Layout], group: Any, dtype: Any) -> Any:
-    """The sum over the ranks of `group` of the pieces of this rank of `wholes`, one after the other in a vector of `dtype`."""
+def reduce_scatter(all_unsharded: Sequence[Any], layouts: Sequence[Layout], group: Any, dtype: Any) -> Any:
+    """The sum over the ranks of `group` of the pieces of this rank of `all_unsharded`, one after the other in a vector of `dtype`."""
     total, begin = sum(layout.padded for layout in layouts), 0
     count = layouts[0].count
-    rows = fb.empty((count, total), dtype=dtype, device=wholes[0].device)
-    for whole, layout in zip(wholes, layouts, strict=True):
-        layout.put_whole(whole.to(dtype), rows[:, begin : begin + layout.padded])
+    rows = fb.empty((count, total), dtype=dtype, device=all_unsharded[0].device)
+    for unsharded, layout in zip(all_unsharded, layouts, strict=True):
+        layout.put_unsharded(unsharded.to(dtype), rows[:, begin : begin + layout.padded])
         begin += layout.padded
     if count == 1:
         return rows[0]
-    made = fb.empty(total, dtype=dtype, device=wholes[0].device)
+    made = fb.empty(total, dtype=dtype, device=all_unsharded[0].device)
     c10d.reduce_scatter_tensor(made, rows, group=group)
     return made

@@ -239,13 +239,13 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
                 "Optimizer state has not been consolidated on this rank. Please call `consolidate_state_dict(to="
                 f"{c10d.get_global_rank(self.process_group, self.rank)})` on all ranks beforehand if you meant to save the global state."
             )
-        whole = super().state_dict()
+        found = super().state_dict()
         state = {}
         for rank, local in enumerate(self._states):
             places = self._places(rank)
             state.update({places[at]: value for at, value in local["state"].items()})
-        whole["state"] = dict(sorted(state.items()))
-        return whole
+        found["state"] = dict(sorted(state.items()))
+        return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over this rank's share of a state of all parameters.

@@ -198,7 +198,7 @@ class _Cut:
             graph.output(values[0] if len(values) == 1 else values)
         return fx.GraphModule(self.traced, graph)
 
-    def whole(self) -> fx.GraphModule:
+    def split(self) -> fx.GraphModule:
         """The graph that calls the stages one after the other."""
         graph = fx.Graph()
         values = [graph.placeholder(node.name) for node in self.inputs]
@@ -274,9 +274,9 @@ class Pipe(nn.Module):
         traced = _traced(mod, example_args, example_kwargs or {})
         if split_policy is not None:
             traced = split_policy(traced)
-        whole = _Cut(traced).whole()
-        count = sum(name.startswith("submod_") for name, _ in whole.named_children())
-        pipe = Pipe(whole, count, False, None)
+        split = _Cut(traced).split()
+        count = sum(name.startswith("submod_") for name, _ in split.named_children())
+        pipe = Pipe(split, count, False, None)
         # Leaves are the model's own modules, which keep their modes; what is new around them takes the model's.
         own = {id(module) for module in mod.modules()}
         for part in pipe.modules():

@@ -244,9 +244,9 @@ class PipelineStage:
         running = self._running.pop(microbatch)
         self._before_last(running.outputs)
         if isinstance(running.later, SecondHalf):
-            with contextlib.ExitStack() as whole:
+            with contextlib.ExitStack() as contexts:
                 for module in self._in_pieces():
-                    whole.enter_context(module._fsdp_state.group.weights_backward())
+                    contexts.enter_context(module._fsdp_state.group.weights_backward())
                 running.later.run()
         elif running.later is not None:
             running.later()

@@ -205,11 +205,11 @@ class _FromLocal(Function):
         if run_check:
             local = _checked(local, mesh, placements)
         if shape is None:
-            whole = list(local.shape)
+            global_shape = list(local.shape)
             for at, placement in enumerate(placements):
                 if isinstance(placement, Shard):
-                    whole[placement.dim] *= mesh.size(at)
-            shape, stride = whole, _strides(whole)
+                    global_shape[placement.dim] *= mesh.size(at)
+            shape, stride = global_shape, _strides(global_shape)
         return DTensor._of(local.view(local.shape), mesh, placements, tuple(shape), tuple(stride))
 
     @staticmethod

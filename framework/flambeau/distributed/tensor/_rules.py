@@ -103,10 +103,10 @@ class Spread(Interpreter):
         known = _known(op, args)
         return self._locally(op, args, known, _chosen(op, args, known, False))
 
-    def whole(self, op: Any, args: tuple[Any, ...]) -> Any:
+    def on_replicas(self, op: Any, args: tuple[Any, ...]) -> Any:
         """The result of an op that reads elements on its way, with its history: of whole tensors, on every rank."""
         mesh = _tensors(args)[0].device_mesh
-        _warn_of_whole(op, _tensors(args))
+        _warn_of_replicating(op, _tensors(args))
         everywhere = [(R,) * mesh.ndim] * len(_tensors(args))
         return self._locally(op, args, None, _Chosen(everywhere, [], [Way((None,) * len(everywhere), ())] * mesh.ndim))
 
@@ -130,11 +130,11 @@ class Spread(Interpreter):
             if x.layout != fb.strided:
                 kind = x.layout
                 raise NotImplementedError(f"{op.public_name}: the result has layout {kind}, of which there are no DTensors; use to_local()")
-            whole, placed = next(like, x), list(next(place, (R,) * mesh.ndim))
+            global_like, placed = next(like, x), list(next(place, (R,) * mesh.ndim))
             for at, p in enumerate(placed):
                 if p.is_partial("avg"):               # so that gradients are those of parts of a sum
                     x, placed[at] = x / mesh.size(at), P
-            return self.cls.from_local(x, mesh, placed, shape=tuple(whole.shape), stride=tuple(whole.stride()))
+            return self.cls.from_local(x, mesh, placed, shape=tuple(global_like.shape), stride=tuple(global_like.stride()))
 
         return pytree.tree_map(spread, made)
 
@@ -166,9 +166,9 @@ class Spread(Interpreter):
         def wrapped(x: Any) -> Any:
             if not isinstance(x, Tensor):
                 return x
-            whole = next(like, x)
+            global_like = next(like, x)
             return self.cls._of(
-                x, mesh, next(place, (R,) * mesh.ndim), tuple(whole.shape), tuple(whole.stride())
+                x, mesh, next(place, (R,) * mesh.ndim), tuple(global_like.shape), tuple(global_like.stride())
             )
 
         return pytree.tree_map(wrapped, made)
@@ -247,30 +247,30 @@ def _chosen(op: Any, args: tuple[Any, ...], known: list[Any] | None, inplace: bo
         asked = Asked(op, args, known or (), mesh.size(at) if mesh.ndim == 1 else mesh.size())
         ways = None if known is None else ways_of(asked)
         if ways is None:
-            _warn_of_whole(op, spread)
-            ways = [asked.whole()]
+            _warn_of_replicating(op, spread)
+            ways = [asked.replicated()]
         if inplace:
-            ways = [w for w in ways if w.results[:1] == w.operands[:1]] or [asked.whole()]
+            ways = [w for w in ways if w.results[:1] == w.operands[:1]] or [asked.replicated()]
         best = min(
             ways,
             key=lambda w: sum(_cost(x, at, _placement(p, x.placements[at])) for x, p in zip(spread, w.operands, strict=True)),
         )
-        apart = _strided(op, spread, known, at)
-        if apart is not None:
-            strided[at] = apart
-            best = asked.whole()
+        placement = _strided(op, spread, known, at)
+        if placement is not None:
+            strided[at] = placement
+            best = asked.replicated()
         per_dim.append(best)
 
     def placed(places: Sequence[Place], x: Any, have: Placements) -> Placements:
-        whole = known and tuple(x.shape) == tuple(known[0].shape)
-        return tuple([strided[i] if i in strided and whole else _placement(p, have[i]) for i, p in enumerate(places)])
+        is_alike = known and tuple(x.shape) == tuple(known[0].shape)
+        return tuple([strided[i] if i in strided and is_alike else _placement(p, have[i]) for i, p in enumerate(places)])
 
     operands = [placed([w.operands[i] for w in per_dim], x, x.placements) for i, x in enumerate(spread)]
     results = [placed([w.results[i] for w in per_dim], x, (R,) * mesh.ndim) for i, x in enumerate(known or ())]
     return _Chosen(operands, results, per_dim)
 
 
-def _warn_of_whole(op: Any, spread: list[Any]) -> None:
+def _warn_of_replicating(op: Any, spread: list[Any]) -> None:
     if any(not p.is_replicate() for x in spread for p in x.placements):
         warn_once(f"DTensor: {op.public_name} has no sharding rule; it runs on whole tensors on every rank")
 
@@ -338,10 +338,10 @@ def _made(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """What a function that makes or fills a tensor gives beside a spread one: spread as that, if it has its shape, else whole."""
     source = next(x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, cls))
     if Tag.nondeterministic_seeded in func.tags:
-        whole = pytree.tree_map(
+        replicated = pytree.tree_map(
             lambda x: x.full_tensor().clone() if isinstance(x, cls) else x, (args, kwargs)
         )
-        return _drawn(cls, source, func._opname.endswith("_"), func(*whole[0], **whole[1]))
+        return _drawn(cls, source, func._opname.endswith("_"), func(*replicated[0], **replicated[1]))
     mesh = source.device_mesh
     with unseen():
         like = pytree.tree_map(lambda x: _on_meta(x) if isinstance(x, Tensor) else x, (args, kwargs))

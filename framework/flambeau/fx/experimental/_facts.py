@@ -221,9 +221,9 @@ class Facts:
             elif found.upper == 0:
                 self._restrict(difference, ValueRanges(-int_oo, -1))
             return
-        whole = 1 if difference.is_integer else 0
+        gap = 1 if difference.is_integer else 0
         allowed = {
-            sympy.Eq: (0, 0), sympy.Ge: (0, int_oo), sympy.Gt: (whole, int_oo), sympy.Le: (-int_oo, 0), sympy.Lt: (-int_oo, -whole),
+            sympy.Eq: (0, 0), sympy.Ge: (0, int_oo), sympy.Gt: (gap, int_oo), sympy.Le: (-int_oo, 0), sympy.Lt: (-int_oo, -gap),
         }  # fmt: skip
         for kind, (low, high) in allowed.items():
             if isinstance(expr, kind):
@@ -234,10 +234,10 @@ class Facts:
         if expr.is_number:
             return
         constant, factor, form = split(expr)
-        whole = bool(form.is_integer)
+        integral = bool(form.is_integer)
         shifted = ValueRanges(to.lower - constant, to.upper - constant)
         low, high = (shifted.lower / factor, shifted.upper / factor) if factor > 0 else (shifted.upper / factor, shifted.lower / factor)
-        if whole:
+        if integral:
             low = sympy.ceiling(low) if low.is_finite else low
             high = sympy.floor(high) if high.is_finite else high
         if form.is_Symbol:

@@ -205,8 +205,8 @@ class ShapeEnv:
             made = self._symbol("s", integer=True, **({"positive": True} if positive else {}))
             self.var_to_val[made] = sympy.Integer(val)
             self.var_to_sources[made] = [source]
-            apart = self.specialize_zero_one and not do_not_specialize_zero_one
-            low = (2 if apart else 0) if positive else -int_oo
+            above_one = self.specialize_zero_one and not do_not_specialize_zero_one
+            low = (2 if above_one else 0) if positive else -int_oo
             self.facts.narrow(made, ValueRanges(low, int_oo))
             if duck:
                 self.val_to_var[val] = made

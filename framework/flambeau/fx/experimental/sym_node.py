@@ -155,12 +155,12 @@ class SymNode:
             same = sympy.Equivalent(a, b)
             return self.wrap(same if name == "eq" else sympy.Not(same), bool)
         a, b = _number(a, kind), _number(b, other_kind)
-        whole = float not in (kind, other_kind)
+        are_integers = float not in (kind, other_kind)
         if name in _RELATIONS:
             return self.wrap(_RELATIONS[name](a, b), bool)
-        return self.wrap(*self._of_numbers(name, a, b, whole, int if whole else float))
+        return self.wrap(*self._of_numbers(name, a, b, are_integers, int if are_integers else float))
 
-    def _of_numbers(self, name: str, a: Any, b: Any, whole: bool, kind: type) -> tuple[Any, type]:
+    def _of_numbers(self, name: str, a: Any, b: Any, are_integers: bool, kind: type) -> tuple[Any, type]:
         if name in ("floordiv", "mod", "truediv") and b.is_number and b == 0:
             raise ZeroDivisionError(f"{name}: division of {a} by zero")
         if name in ("add", "sub"):
@@ -168,16 +168,16 @@ class SymNode:
         if name == "mul":
             return sympy.expand(a * b), kind
         if name == "truediv":
-            return (IntTrueDiv(a, b) if whole else a / b), float
+            return (IntTrueDiv(a, b) if are_integers else a / b), float
         if name == "floordiv":
-            return (FloorDiv(a, b) if whole else sympy.floor(a / b)), kind
+            return (FloorDiv(a, b) if are_integers else sympy.floor(a / b)), kind
         if name == "mod":
-            return (Mod(a, b) if whole else a - b * sympy.floor(a / b)), kind
+            return (Mod(a, b) if are_integers else a - b * sympy.floor(a / b)), kind
         if name in ("sym_max", "sym_min"):
             return self.shape_env.extreme(name[4:], a, b), kind
         if name == "pow":
-            exponent = int(self.shape_env.evaluate_expr(b)) if whole else b
-            return sympy.expand(a**exponent), kind if not whole or exponent >= 0 else float
+            exponent = int(self.shape_env.evaluate_expr(b)) if are_integers else b
+            return sympy.expand(a**exponent), kind if not are_integers or exponent >= 0 else float
         if name in _BITS:
             return Bitwise(a, b, sympy.Integer(_BITS[name])), int
         return (LShift if name == "lshift" else RShift)(a, b), int

@@ -68,7 +68,7 @@ def plan(query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: 
     if kernels.backend() == "numpy" or attention.llvm_missing() is not None:
         raise Unfused("nothing is compiled here")
     sizes = (*query.shape[:3], key.shape[2])
-    lists = flex_tiles.whole(sizes[2], sizes[3]) if block_mask is None else _lists(block_mask, sizes)
+    lists = flex_tiles.full(sizes[2], sizes[3]) if block_mask is None else _lists(block_mask, sizes)
     working = fb.float64 if query.dtype is fb.float64 else fb.float32
     mask_mod = None if block_mask is None or block_mask.mask_mod is noop_mask else block_mask.mask_mod
     made = _planned(lists, score_mod, mask_mod, working, sizes, scale, composed)
@@ -84,21 +84,21 @@ def _planned(
         return Plan(lists, flex_tiles.Changes(), np.zeros(1, np.int64), [], [], [], scale, composed, "scores as they are")
     try:
         masked = trace(score_mod, mask_mod, working, sizes)
-        whole = masked if mask_mod is None else None if score_mod is None else trace(score_mod, None, working, sizes)
+        full = masked if mask_mod is None else None if score_mod is None else trace(score_mod, None, working, sizes)
     except Untraceable as error:
         raise Unfused(str(error)) from None
-    # What `whole` reads was noted first in both traces, in the same order, so one table serves both.
-    changes = _changes(whole, masked, score_mod is not None)
+    # What `full` reads was noted first in both traces, in the same order, so one table serves both.
+    changes = _changes(full, masked, score_mod is not None)
     return Plan(lists, changes, masked.numbers, masked.places, masked.tensors, masked.wanted, scale, composed, masked.text)
 
 
-def _changes(whole: Traced | None, masked: Traced, slopes: bool) -> flex_tiles.Changes:
+def _changes(full: Traced | None, masked: Traced, slopes: bool) -> flex_tiles.Changes:
     def of(traced: Traced | None) -> tuple[Any, Any]:
         if traced is None:
             return None, None
         return traced.function, traced.grad if slopes else traced.function
 
-    (first, first_grad), (second, second_grad) = of(whole), of(masked)
+    (first, first_grad), (second, second_grad) = of(full), of(masked)
     return flex_tiles.Changes(first, second, first_grad, second_grad, masked.spread)
 
 

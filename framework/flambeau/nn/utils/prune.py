@@ -461,13 +461,13 @@ def global_unstructured(
         )
     method._tensor_name = "temp"
     container = PruningContainer(method)
-    whole = container.compute_mask(
+    mask_of_all = container.compute_mask(
         fb.cat([s.reshape(-1) for s in scores]), fb.cat([m.reshape(-1) for m in masks])
     )
     start = 0
     for module, name in parameters:
         param = getattr(module, name)
-        custom_from_mask(module, name, mask=whole[start : start + param.numel()].view_as(param))
+        custom_from_mask(module, name, mask=mask_of_all[start : start + param.numel()].view_as(param))
         start += param.numel()
 
 

@@ -52,8 +52,8 @@ class Quantizer(NamedTuple):
     def numbers(self, integers: Any) -> Any:
         """What `integers` stand for, in float32."""
         scale, zero = self.along(integers.ndim)
-        apart = integers.astype(np.int64 if np.asarray(zero).dtype.kind == "i" else np.float32) - zero
-        return (apart.astype(np.float32) * scale).astype(np.float32, copy=False)
+        difference = integers.astype(np.int64 if np.asarray(zero).dtype.kind == "i" else np.float32) - zero
+        return (difference.astype(np.float32) * scale).astype(np.float32, copy=False)
 
 
 class QuantizedArray(KindArray):

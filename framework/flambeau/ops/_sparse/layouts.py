@@ -262,8 +262,8 @@ def _each_of_batch(name: str, x: Tensor, fn: Any) -> Tensor:
     parts = []
     for i in range(3):
         each = [values_of(m) if i == 2 else m._array.parts[i] for m in made]
-        whole = stack.function(each)
-        parts.append(whole.reshape(*batch, *whole.shape[1:]))
+        stacked = stack.function(each)
+        parts.append(stacked.reshape(*batch, *stacked.shape[1:]))
     return compressed(made[0]._array.form, tuple(parts), pattern_of(x).shape)
 
 

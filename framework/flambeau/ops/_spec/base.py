@@ -170,7 +170,7 @@ class Op:
         # The operator of `torch.ops.aten` it is, where that is not the one of its name: "slice(input, dim, start, stop, step)", and
         # others after "|"; "" for none. A composition that names one is seen as a whole by dispatch modes.
         self.operator: str | None = None
-        self.whole = False
+        self.one_operator = False
         self.in_parts: Any = None  # ``fn(*args)``: the same by ops that are operators; what dispatch modes see in its place
         self.overlap: dict[str, str] = {}
         self.planned: Any = None  # what the declaration says of its plans, see `plans.py`
@@ -231,7 +231,7 @@ class Op:
 
     def plan(
         self, rule: Any = None, *, by: str | None = None, tensors: tuple[str, ...] = (), beside: tuple[str, ...] = (),
-        optional: tuple[str, ...] = (), few: int = 0, after: bool = False, **conditions: Any,
+        optional: tuple[str, ...] = (), most_by_numpy: int = 0, after: bool = False, **conditions: Any,
     ) -> Any:  # fmt: skip
         """Say how usual calls are answered: ``rule(*args)``, with arrays for the Tensors, is an array, several, or None for `run`.
 
@@ -242,7 +242,7 @@ class Op:
             beside: others of them, of which `dtypes` and `most` say nothing.
             optional: those that may be None, beside those that are it by default.
             after: it is a second plan, for calls that the first does not answer.
-            few: elements up to which a few passes of numpy's over contiguous arrays of one floating dtype are taken.
+            most_by_numpy: elements up to which a few passes of numpy's over contiguous arrays of one floating dtype are taken.
             conditions: fields of `Planned`. `wraps` is the parameter that is a dimension of the first tensor, counted from the front for
                 `rule`; `dims` one that is several, counted so for the history. `dtypes` are numpy's characters, one of which all arrays
                 have; `most` elements have they at most, and at least one; `rows` wants them contiguous. `constant` tensors have no
@@ -254,10 +254,10 @@ class Op:
         """
         if rule is None:
             return functools.partial(
-                self.plan, by=by, tensors=tensors, beside=beside, optional=optional, few=few, after=after, **conditions
+                self.plan, by=by, tensors=tensors, beside=beside, optional=optional, most_by_numpy=most_by_numpy, after=after, **conditions
             )
-        if few:
-            conditions = {"dtypes": "fd", "most": few, "rows": True, "quiet": True} | conditions
+        if most_by_numpy:
+            conditions = {"dtypes": "fd", "most": most_by_numpy, "rows": True, "quiet": True} | conditions
         names = tensors or tuple(n for n in self.params if n in getattr(self, "tensor_params", self.params[:1]))
         may_lack = frozenset(n for n in (*names, *beside) if n in optional or n in self.defaults)
         if by is None and "native" not in conditions and hasattr(rule, "enter"):

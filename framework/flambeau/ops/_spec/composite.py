@@ -105,7 +105,7 @@ def composite(
     numpy_names: bool | None = None,
     overlap: Overlap = None,
     operator: str | None = None,
-    whole: bool = False,
+    one_operator: bool = False,
     samples: str = "",
     **facts: Unpack[Facts],
 ) -> Callable[[Any], CompositeOp]:
@@ -116,7 +116,7 @@ def composite(
             `nn.functional`, most of which PyTorch has in Python.
         overlap: which operands may share memory with what is written, see `Op`.
         operator: which operator of `torch.ops.aten` it is, see `Op`.
-        whole: whether its rules read its arguments and results alone, so that dispatch modes may see it as one operator also where
+        one_operator: whether its rules read its arguments and results alone, so that dispatch modes may see it as one operator also where
             a history is recorded.
         samples: calls to try it with, see `samples.py`.
         facts: as for every kind, see `Facts`.
@@ -128,7 +128,7 @@ def composite(
         op.set_overlap(overlap)
         if numpy_names is not None:
             op.numpy_names = numpy_names
-        op.operator, op.whole, op.samples = operator, whole, samples
+        op.operator, op.one_operator, op.samples = operator, one_operator, samples
         op.state(facts)
         return op
 

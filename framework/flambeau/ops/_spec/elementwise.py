@@ -101,10 +101,10 @@ class ElementwiseNode(Node):
         ]
 
 
-MOST_FEW = 2048  # elements that are stored in a tensor after they were computed as a new array
+MOST_BY_NUMPY = 2048  # elements that are stored in a tensor after they were computed as a new array
 
 
-class _Few:
+class _ByNumpy:
     """How numpy computes few elements of operands of some kinds."""
 
     __slots__ = ("by_numpy", "compute", "is_ufunc", "result", "run", "sought")
@@ -118,8 +118,8 @@ class _Few:
 
 
 # How few elements of operands that were met before are computed by numpy, until the formula is specialised: by `_kinds_of` them.
-_few: dict[Any, _Few] = {}
-kernels.plans_kept_elsewhere.append(_few.clear)
+_by_numpy: dict[Any, _ByNumpy] = {}
+kernels.plans_kept_elsewhere.append(_by_numpy.clear)
 
 
 def _kinds_of(formula: Formula, operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -127,24 +127,24 @@ def _kinds_of(formula: Formula, operands: tuple[Any, ...]) -> tuple[Any, ...]:
     return (formula, *[(a.dtype.num if a.ndim else ~a.dtype.num) if a.__class__ is ndarray else a.__class__ for a in operands])
 
 
-def remember_few(op: Any, formula: Formula, operands: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
-    """Let `few_by_numpy` take operands like these, of which dtypes and classes of numbers say all and all tiers have the same bits."""
+def remember_for_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
+    """Let `computed_by_numpy` take operands like these, of which dtypes and classes of numbers say all and all tiers have the same bits."""
     if compute.char not in "?bBhHiIlLfd" or not kernels.has_one_answer(formula, compute):
         return
     kinds = _kinds_of(formula, operands)
-    if kinds not in _few and "launch" not in op.__dict__ and all(a.dtype.kind in "biuf" for a in operands if a.__class__ is ndarray):
+    if kinds not in _by_numpy and "launch" not in op.__dict__ and all(a.dtype.kind in "biuf" for a in operands if a.__class__ is ndarray):
         run = formula.ufunc or formula.bind(kernels.WORDS_READ)
-        _few[kinds] = _Few(run, compute, out.dtype, formula.ufunc is not None)
+        _by_numpy[kinds] = _ByNumpy(run, compute, out.dtype, formula.ufunc is not None)
 
 
-def few_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tuple[Any, ...] = ()) -> Any:
+def computed_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args: tuple[Any, ...] = ()) -> Any:
     """The result of few elements as `kernels.reference_launch` computes it, without the checks of dtypes; None where those are to decide.
 
     Args:
         operands: the arrays and numbers of the arguments `args` of `op` that `formula` takes; without `args`, what a formula of its
             gradient takes.
     """
-    plan = _few.get(_kinds_of(formula, operands))
+    plan = _by_numpy.get(_kinds_of(formula, operands))
     if plan is None:
         return None
     if not plan.by_numpy:
@@ -337,7 +337,7 @@ class ElementwiseOp(Op):
             if self.records:
                 self.record(made, *args)
             return made
-        out = few_by_numpy(self, formula, operands, args)
+        out = computed_by_numpy(self, formula, operands, args)
         if out is not None:
             made = wrap(out)
             if self.records and out.dtype.kind == "f":
@@ -409,7 +409,7 @@ class ElementwiseOp(Op):
         if self.differentiable and out.dtype.kind in "biu" and any(isinstance(a, ndarray) and a.dtype.kind not in "biu" for a in arrays):
             return                                    # entry points record whatever has history
         formula, operands = self.formula_of(arrays)
-        remember_few(self, formula, operands, out, compute.numpy)
+        remember_for_numpy(self, formula, operands, out, compute.numpy)
         self.learn(formula, operands, out, compute.numpy)
 
     def _same_by_dtypes(self, arrays: Any, compute: Any) -> bool:
@@ -432,7 +432,7 @@ class ElementwiseOp(Op):
         may_compile = not by_numpy or self.waiting.paid_for()
         if may_compile is None:
             return
-        plan = _few.get(_kinds_of(formula, operands))
+        plan = _by_numpy.get(_kinds_of(formula, operands))
         if not may_compile:
             if plan is None or plan.sought:
                 return
@@ -444,7 +444,7 @@ class ElementwiseOp(Op):
     def run_out(self, out: Any, *args: Any) -> Tensor:
         if not isinstance(out, Tensor):
             raise TypeError(f"{self.public_name}(): argument 'out' must be Tensor, not {type(out).__name__}")
-        if self._few_into(out, args):
+        if self._write_by_numpy(out, args):
             return out
         answer = elsewhere(self, args, out)
         if answer is not NotImplemented:
@@ -470,7 +470,7 @@ class ElementwiseOp(Op):
             kernels.store(out, on_other_device(self, arrays, compute, result, out.shape))
         else:
             if any(self._collides(a, out) for a in arrays):
-                arrays = self._apart(target, args, arrays)
+                arrays = self._without_overlap(target, args, arrays)
             if result.numpy == out.dtype:
                 formula, operands = self.formula_of(arrays)
                 if operands[0] is not out or formula.direct_(*operands) is None:
@@ -482,7 +482,7 @@ class ElementwiseOp(Op):
                 out[...] = kernels.cast(made, out.dtype)
         bump(target)
 
-    def _apart(self, target: Tensor, args: Any, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _without_overlap(self, target: Tensor, args: Any, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """`arrays` with copies of those that `target` overlaps. Raises: RuntimeError where PyTorch refuses such operands."""
         refuse_partly_shared(self, target, args)
         return tuple(np.array(a) if self._collides(a, target._array) else a for a in arrays)
@@ -498,12 +498,12 @@ class ElementwiseOp(Op):
     # ``fn(target, args)``: whether each element gets the value it has, so that it does not matter if several lie at one place.
     stores_what_is_there: Any = None
 
-    def _few_into(self, target: Any, args: tuple[Any, ...]) -> bool:
+    def _write_by_numpy(self, target: Any, args: tuple[Any, ...]) -> bool:
         """Store the result of few elements in `target` where nothing is recorded and no other operand lies there, or do nothing."""
         if not isinstance(target, Tensor) or _state.MARKED:
             return False
         a, view = target._array, target._view_of
-        if a.__class__ is not ndarray or a.size > MOST_FEW or not a.flags.carray:
+        if a.__class__ is not ndarray or a.size > MOST_BY_NUMPY or not a.flags.carray:
             return False
         if (target._node is not None or view is not None and view[0]._node is not None) and _state.grad_enabled():
             return False
@@ -519,7 +519,7 @@ class ElementwiseOp(Op):
         formula, operands = self.formula_of(tuple(arrays))
         made = formula.direct(*operands)
         if made is None:
-            made = few_by_numpy(self, formula, operands, args)
+            made = computed_by_numpy(self, formula, operands, args)
         if made is None or made.dtype is not a.dtype or made.shape != a.shape:
             return False
         a[...] = made
@@ -527,7 +527,7 @@ class ElementwiseOp(Op):
         return True
 
     def run_inplace(self, target: Tensor, *args: Any) -> Tensor:
-        if self._few_into(target, (target, *args)):
+        if self._write_by_numpy(target, (target, *args)):
             return target
         answer = elsewhere(self, (target, *args), target, True)
         if answer is not NotImplemented:
@@ -708,7 +708,7 @@ class ElementwiseOp(Op):
                 operands = (grad, *values)
                 result = formula.direct(*operands)
                 if result is None:
-                    result = few_by_numpy(self, formula, operands)
+                    result = computed_by_numpy(self, formula, operands)
                 if result is None:
                     shape = grad.shape
                     for v in values:
@@ -717,7 +717,7 @@ class ElementwiseOp(Op):
                     # In the order that `direct` gives it too.
                     result = _arrays.empty_like_layout(shape, compute, [v for v in operands if isinstance(v, ndarray)])
                     kernels.launch(formula, operands, (result,), compute)
-                    remember_few(self, formula, operands, result, compute)
+                    remember_for_numpy(self, formula, operands, result, compute)
                     self.learn(formula, operands, result, compute)
             else:
                 result = on_other_device_formula(formula, (grad, *values), compute)
@@ -816,16 +816,16 @@ def _formulas(fn: Any, ufunc: Any) -> tuple[Formula, Formula | None]:
     extra = code.co_kwonlyargcount
     if not extra:
         return Formula(fn, ufunc=ufunc), None
-    whole = FunctionType(
+    three_operands = FunctionType(
         code.replace(co_argcount=code.co_argcount + extra, co_kwonlyargcount=0), fn.__globals__, fn.__name__, None, fn.__closure__
     )
     defaults = [fn.__kwdefaults__[n] for n in code.co_varnames[code.co_argcount : code.co_argcount + extra]]
     if code.co_argcount == 2 and extra == 1:
         value = defaults[0]
-        return Formula(whole), Formula(lambda a, b: whole(a, b, value), fn.__name__, ufunc)
+        return Formula(three_operands), Formula(lambda a, b: three_operands(a, b, value), fn.__name__, ufunc)
     if ufunc is not None:
         raise TypeError(f"{fn.__name__}: a ufunc goes with at most one keyword-only parameter")
-    return Formula(whole), None
+    return Formula(three_operands), None
 
 
 def _nothing(grad):  # a formula

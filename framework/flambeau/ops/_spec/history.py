@@ -95,22 +95,22 @@ class CopySlices(Node):
         region, node, through = self.saved
         if grad.__class__ is not ndarray or not node.has_array_vjp or _state.transformed():
             return engine.through_tensors(self, grad)
-        whole, part = region.in_array(grad)
+        base_grad, part = region.in_array(grad)
         with _everything_wanted():
             inner = node.vjp_on_arrays(np.array(part))
         part[...] = inner[0] if through and inner[0] is not None else 0
-        return (whole, *inner[1:])
+        return (base_grad, *inner[1:])
 
     def vjp(self, grad: Tensor) -> Any:
         region, node, through = self.saved
-        whole, part = region.in_tensor(grad)
+        base_grad, part = region.in_tensor(grad)
         with _everything_wanted():
             inner = node.vjp(part.clone())
         if through and inner[0] is not None:
             part.copy_(inner[0])
         else:
             part.zero_()
-        return (whole, *inner[1:])
+        return (base_grad, *inner[1:])
 
 
 @contextlib.contextmanager

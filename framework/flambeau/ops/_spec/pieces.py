@@ -87,7 +87,7 @@ class Asked:
             else ()
         )
 
-    def whole(self) -> Way:
+    def replicated(self) -> Way:
         return self.way({})
 
     def way(self, operands: dict[int, Place], result: Place = None) -> Way:
@@ -148,7 +148,7 @@ def of_text(text: str) -> Rule:
         found = [part.labels(x.ndim) for part, x in zip(parts, asked.operands, strict=True)]
         made = [part.labels(x.ndim) for part, x in zip(after, asked.results, strict=False)]
         if None in found or None in made or len(made) != len(asked.results):
-            return [asked.whole()]
+            return [asked.replicated()]
         ways = [*_by_labels(asked, parts, found, made), *_linear(asked)]
         free = {i for i, part in enumerate(parts) if part.signs == ("?",)}
         return [Way(tuple(["any" if i in free else p for i, p in enumerate(w.operands)]), w.results) for w in ways] if free else ways
@@ -179,7 +179,7 @@ def _by_labels(asked: Asked, parts: Any, found: Any, made: Any) -> Iterator[Way]
                     ["sum" if summed else labels.index(label) if label in labels else None for labels in made]
                 ),
             )
-    yield asked.whole()
+    yield asked.replicated()
 
 
 def _linear(asked: Asked) -> Iterator[Way]:
@@ -195,7 +195,7 @@ def of_function(fn: Callable[[Asked], Any]) -> Rule:
 
     def rule(asked: Asked) -> list[Way]:
         found = fn(asked)
-        return of_text(found)(asked) if isinstance(found, str) else [asked.whole(), *found]
+        return of_text(found)(asked) if isinstance(found, str) else [asked.replicated(), *found]
 
     return rule
 
@@ -217,7 +217,7 @@ def along(name: str) -> Rule:
 
     def rule(asked: Asked) -> list[Way]:
         first, dims = asked.operands[0], asked.dims(name)
-        ways = [asked.whole(), *_linear(asked)]
+        ways = [asked.replicated(), *_linear(asked)]
         for d in range(first.ndim):
             if d in dims or any(x.ndim != first.ndim or x.shape[d] != first.shape[d] for x in asked.operands):
                 continue
@@ -235,7 +235,7 @@ def along(name: str) -> Rule:
 
 def everywhere(asked: Asked) -> list[Way]:
     """The ways of ops whose results depend element by element on operands that broadcast."""
-    ways = [asked.whole()]
+    ways = [asked.replicated()]
     shape = tuple(asked.results[0].shape) if asked.results else ()
     for dim in range(len(shape)):
         operands: list[Place] = []
@@ -253,7 +253,7 @@ def everywhere(asked: Asked) -> list[Way]:
 def view_ways(asked: Asked) -> list[Way]:
     """The ways of a view: a dimension may be divided that is one of the result, with the same elements and the same step."""
     source = asked.operands[0]
-    ways = [asked.whole(), asked.way({0: "sum"}, "sum")]
+    ways = [asked.replicated(), asked.way({0: "sum"}, "sum")]
     if asked.op.sized_by:
         return ways + [
             asked.way({0: d}, to) for d, to in grouped(source.shape, asked.results[0].shape, asked.count)

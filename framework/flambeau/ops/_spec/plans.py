@@ -28,11 +28,11 @@ from .nodes import indented, record, tensor_names, written
 from .strict import STRICT, check_refused, store_refused
 
 __all__ = [
-    "MOST_FEW", "REFUSED", "Plan", "Planned", "answer", "answer_in_place", "copying", "first_of", "guarded", "moves"
+    "MOST_BY_NUMPY", "REFUSED", "Plan", "Planned", "answer", "answer_in_place", "copying", "first_of", "guarded", "moves"
 ]
 
 MOST_PLANS = 1024  # of an op that are kept
-MOST_FEW = 1024  # elements that a few passes of numpy's are soon done with
+MOST_BY_NUMPY = 1024  # elements that a few passes of numpy's are soon done with
 MOST_MOVED = 2048  # elements, beyond which copying runs of them is faster than one by one
 
 # What a plan may raise on arguments it was not made for.

@@ -138,7 +138,7 @@ class ReductionOp(Op):
         if found is not None:
             return found
         (x,), dims, rule = asked.operands, asked.dims("dim"), self.rule
-        ways, kept = [asked.whole()], bool(asked.named.get("keepdim", False))
+        ways, kept = [asked.replicated()], bool(asked.named.get("keepdim", False))
         averages = rule.finish is not None and rule.finish(6.0, 3) == 2.0
         parts = _PARTS[rule.combine] if rule.finish is None else "avg" if averages else None
         for d, size in enumerate(x.shape):

@@ -33,7 +33,7 @@ class Geometry(NamedTuple):
         return self.offset, self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.steps, strict=True))
 
     @property
-    def is_apart(self) -> bool:
+    def is_non_overlapping(self) -> bool:
         """Whether each element has a place of its own, as far as steps alone tell."""
         reach = 0
         for s, n in sorted((s, n) for s, n in zip(self.steps, self.shape, strict=True) if n > 1):
@@ -88,34 +88,34 @@ class Region(NamedTuple):
         dtype, own = self.dtypes
         step = dtype.itemsize
         memory = (np.empty if count == grad.size else np.zeros)(count * step, np.uint8)
-        whole = _arrays.restride(np.empty(0, dtype), self.base.shape, tuple(s * step for s in self.base.steps), first * step, memory)
-        whole[...] = grad
+        base_grad = _arrays.restride(np.empty(0, dtype), self.base.shape, tuple(s * step for s in self.base.steps), first * step, memory)
+        base_grad[...] = grad
         shape, steps, start = self.view
         if self.pairs[1]:
             shape, steps = shape[:-1], steps[:-1]
         unit = own.itemsize // 2 if self.pairs[1] else own.itemsize
         region = _arrays.restride(np.empty(0, own), shape, tuple(s * unit for s in steps), first * step + start * unit, memory)
-        return whole, region
+        return base_grad, region
 
     def in_tensor(self, grad: Tensor) -> tuple[Tensor, Tensor]:
         """`in_array` on Tensors, whose history goes on where that is recorded."""
         count, first = self.places
         if count == self.base.ends[1]:
-            whole = grad.new_empty_strided(self.base.shape, self.base.steps)
+            base_grad = grad.new_empty_strided(self.base.shape, self.base.steps)
         else:
-            whole = grad.new_zeros((count,)).as_strided(self.base.shape, self.base.steps, first)
-        whole.copy_(grad)
-        return whole, self.seen_in(whole, first)
+            base_grad = grad.new_zeros((count,)).as_strided(self.base.shape, self.base.steps, first)
+        base_grad.copy_(grad)
+        return base_grad, self.seen_in(base_grad, first)
 
-    def seen_in(self, whole: Tensor, first: int) -> Tensor:
-        """The region as a view of `whole`, which is laid out as the base and begins at place `first` of its storage."""
+    def seen_in(self, base_grad: Tensor, first: int) -> Tensor:
+        """The region as a view of `base_grad`, which is laid out as the base and begins at place `first` of its storage."""
         from ..shapes.parts import view_as_complex, view_as_real
 
         if self.pairs[0]:
-            whole, first = view_as_real.function(whole), 2 * first
+            base_grad, first = view_as_real.function(base_grad), 2 * first
         elif self.pairs[1]:
-            return view_as_complex.function(whole.as_strided(self.view.shape, self.view.steps, first + self.view.offset))
-        return whole.as_strided(self.view.shape, self.view.steps, first + self.view.offset)
+            return view_as_complex.function(base_grad.as_strided(self.view.shape, self.view.steps, first + self.view.offset))
+        return base_grad.as_strided(self.view.shape, self.view.steps, first + self.view.offset)
 
     def node(self, base: Tensor) -> Node:
         """The history of the view, made anew from that of `base`."""

@@ -45,17 +45,17 @@ class ViewNode(PrimitiveNode):
         op = self.op
         saved = self.saved
         if op.array_vjp_rule is None:                       # a part, see `ViewOp.shows_part`
-            whole = np.zeros(saved[0], grad.dtype)
-            op.kernel_rule(whole, *saved[1:])[...] = grad
-            return (whole,)
+            full_grad = np.zeros(saved[0], grad.dtype)
+            op.kernel_rule(full_grad, *saved[1:])[...] = grad
+            return (full_grad,)
         found = op.array_vjp_rule(*[grad if at is None else saved[at] for at in op.array_vjp_sources])
         return engine.through_tensors(self, grad) if found is None else found
 
-    def add_piece(self, whole: Any, grad: Any) -> bool:
-        """Add `grad` where this view lies in `whole`, which spares an array of zeros. Returns whether that was done."""
-        if self.versions or whole.__class__ is not ndarray or grad.__class__ is not ndarray or whole.dtype != grad.dtype:
+    def add_piece(self, full_grad: Any, grad: Any) -> bool:
+        """Add `grad` where this view lies in `full_grad`, which spares an array of zeros. Returns whether that was done."""
+        if self.versions or full_grad.__class__ is not ndarray or grad.__class__ is not ndarray or full_grad.dtype != grad.dtype:
             return False
-        piece = self.op.kernel_rule(whole, *self.saved[1:])
+        piece = self.op.kernel_rule(full_grad, *self.saved[1:])
         np.add(piece, grad, piece)
         return True
 
@@ -225,29 +225,29 @@ def _placed(source: Tensor, array: ndarray, op: Any, rest: Any) -> ndarray:
 class _Part:
     """One of several views an op makes, as an op of its own: its history is the piece's, not the whole's."""
 
-    __slots__ = ("whole", "index")
+    __slots__ = ("index", "source")
     refusal: str | None = (
         "It comes of an operation that returns several views, whose history could not be kept apart. Use the out-of-place form, or "
         "take the view by indexing"
     )
 
-    def __init__(self, whole: ViewOp, index: int) -> None:
-        self.whole = whole
+    def __init__(self, source: ViewOp, index: int) -> None:
+        self.source = source
         self.index = index
 
     @property
     def maker(self) -> str:
         """What makes the views, as errors name it: the node that they would share without its ``Backward0``."""
-        return self.whole.node_class.title.removesuffix("Backward0")
+        return self.source.node_class.title.removesuffix("Backward0")
 
     def run(self, tensor: Tensor, *args: Any) -> Tensor:
-        return (self.whole.interpreted if _state.INTERPRETED and _state.interpreted() else self.whole.run)(tensor, *args)[self.index]
+        return (self.source.interpreted if _state.INTERPRETED and _state.interpreted() else self.source.run)(tensor, *args)[self.index]
 
     interpreted = run
 
     def kernel_rule(self, a: Any, *args: Any) -> Any:
         """The piece of the array `a`."""
-        return self.whole.kernel_rule(a, *args)[self.index]
+        return self.source.kernel_rule(a, *args)[self.index]
 
     def record(self, made: Tensor, args: Any) -> None:
         made._node = new_node(PartNode, (args[0]._node,), (self, args[1:], args[0]._array.shape))
@@ -263,20 +263,20 @@ class PartNode(Node):
         if grad.__class__ is not ndarray:
             return engine.through_tensors(self, grad)
         part, args, shape = self.saved
-        whole = np.zeros(shape, grad.dtype)
+        full_grad = np.zeros(shape, grad.dtype)
         if grad.ndim == len(shape):                       # pieces that are joined again, in the order of their memory
-            whole = in_memory_order(whole, CHANNELS, (grad,))
-        op, places = part.whole.piece_rule(part.index, len(shape), *args)
-        op.kernel_rule(whole, *places)[...] = grad
-        return (whole,)
+            full_grad = in_memory_order(full_grad, CHANNELS, (grad,))
+        op, places = part.source.piece_rule(part.index, len(shape), *args)
+        op.kernel_rule(full_grad, *places)[...] = grad
+        return (full_grad,)
 
-    def add_piece(self, whole: Any, grad: Any) -> bool:
+    def add_piece(self, full_grad: Any, grad: Any) -> bool:
         """As `ViewNode.add_piece`."""
-        if whole.__class__ is not ndarray or grad.__class__ is not ndarray or whole.dtype != grad.dtype:
+        if full_grad.__class__ is not ndarray or grad.__class__ is not ndarray or full_grad.dtype != grad.dtype:
             return False
         part, args, _ = self.saved
-        op, places = part.whole.piece_rule(part.index, whole.ndim, *args)
-        piece = op.kernel_rule(whole, *places)
+        op, places = part.source.piece_rule(part.index, full_grad.ndim, *args)
+        piece = op.kernel_rule(full_grad, *places)
         np.add(piece, grad, piece)
         return True
 
@@ -284,23 +284,23 @@ class PartNode(Node):
 
     @property
     def saved_as(self) -> Any:
-        return self.saved[0].whole.node_class.saved_as if type(self.saved) is tuple else {}
+        return self.saved[0].source.node_class.saved_as if type(self.saved) is tuple else {}
 
     def saved_by_name(self) -> dict[str, Any]:
         part, args, shape = self.saved
-        return {"input_shape": tuple(shape), **dict(zip(part.whole.params[1:], args, strict=True))}
+        return {"input_shape": tuple(shape), **dict(zip(part.source.params[1:], args, strict=True))}
 
     def name(self) -> str:
-        return self.saved[0].whole.node_class.title if type(self.saved) is tuple else "PartBackward0"
+        return self.saved[0].source.node_class.title if type(self.saved) is tuple else "PartBackward0"
 
     def vjp(self, grad: Tensor) -> Any:
         part, args, shape = self.saved
-        whole = grad.new_zeros(shape)
+        full_grad = grad.new_zeros(shape)
         if type(grad) is Tensor and len(shape) in (4, 5) and grad.ndim == len(shape) and is_ordered_last(grad._array):
-            whole = whole.contiguous(memory_format=channels_last if len(shape) == 4 else channels_last_3d)
-        op, places = part.whole.piece_rule(part.index, len(shape), *args)
-        (op.interpreted if _state.interpreted() else op.run)(whole, *places).copy_(grad)
-        return (whole,)
+            full_grad = full_grad.contiguous(memory_format=channels_last if len(shape) == 4 else channels_last_3d)
+        op, places = part.source.piece_rule(part.index, len(shape), *args)
+        (op.interpreted if _state.interpreted() else op.run)(full_grad, *places).copy_(grad)
+        return (full_grad,)
 
 
 def view(

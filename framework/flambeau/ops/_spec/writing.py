@@ -35,10 +35,10 @@ def check_writable(op: Any, target: Any, resized: bool = False) -> None:
     if type(a) is ndarray and not a.flags.writeable:
         raise RuntimeError(f"{op.public_name}_: the memory of this tensor is read-only; clone() it before writing")
     if not resized:
-        check_apart(op, target)
+        check_no_overlap(op, target)
 
 
-def check_apart(op: Any, target: Tensor) -> None:
+def check_no_overlap(op: Any, target: Tensor) -> None:
     """Raise RuntimeError if elements of `target` share a place because a dimension has steps of 0, unless `op` may write there."""
     a = target._array
     if a.size < 2 or isinstance(a, KindArray):

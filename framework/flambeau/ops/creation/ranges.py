@@ -12,7 +12,7 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu import fill as kernel
-from flambeau_kernels.cpu.twins import twin
+from flambeau_kernels.cpu.taking_over import numpy_until_kernel
 
 from ... import _state, dtypes
 from ..._arrays import ndarray
@@ -28,7 +28,7 @@ from .create import _check_layout, _dtype, _place, made_at, on_host, refuse_pinn
 
 INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
 _state.share(globals(), "INTERPRETED")  # keeps them as they are there
-_FEW = 40                                             # numbers that Python computes sooner than numpy
+_MOST_BY_PYTHON = 40                                             # numbers that Python computes sooner than numpy
 _MOST_KEPT = 1024                                     # elements of patterns that are kept, and their number
 
 
@@ -92,11 +92,11 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
             raise ValueError(f"arange: step must be nonzero, but {step} is 0 as an integer; give an out of a floating dtype")
         count, start, step = max(0, math.ceil((end - start) / step)), int(start), int(step)
     elif dtype.category == dtypes.INTEGER:
-        whole = tuple([x if x.__class__ is SymInt else int(x) for x in (start, end, step)])
-        if whole[2] == 0:
+        integers = tuple([x if x.__class__ is SymInt else int(x) for x in (start, end, step)])
+        if integers[2] == 0:
             raise ValueError(f"arange: step {step} is 0 as an integer; give a floating dtype")
-        count = max(0, -(-(whole[1] - whole[0]) // whole[2]))
-        start, step = whole[0], whole[2]
+        count = max(0, -(-(integers[1] - integers[0]) // integers[2]))
+        start, step = integers[0], integers[2]
     else:
         count = max(0, math.ceil((end - start) / step))
     _check_count("arange", count)
@@ -146,7 +146,7 @@ def _counted(start: Any, end: Any, step: Any, d: Any) -> Tensor | None:
     count = math.ceil((end - start) / step)
     if count >= kernel.COUNTED_FROM or plain is not FLOAT32 and plain is not FLOAT64:
         return None
-    if count <= _FEW:
+    if count <= _MOST_BY_PYTHON:
         return hot_calls.over(np.array([i * step + start for i in range(count)], plain))
     values = np.arange(count, dtype=FLOAT64)
     values *= step
@@ -251,7 +251,7 @@ def _few_between(d: np.dtype) -> Any:
     def by_numpy(start: Any, end: Any, steps: int) -> Any:
         return (_between(start, end, steps, d),)
 
-    return twin(by_numpy, spaced, (d, float, float, int), {"SINGLE": d is FLOAT32}, around)
+    return numpy_until_kernel(by_numpy, spaced, (d, float, float, int), {"SINGLE": d is FLOAT32}, around)
 
 
 kernels.plans_kept_elsewhere.append(_few_between.cache_clear)
@@ -268,7 +268,7 @@ def _between(start: Any, end: Any, steps: int, d: np.dtype) -> ndarray:
         start, end = float(start), float(end)
         step = (end - start) / (steps - 1)
     half = steps // 2
-    if steps <= _FEW:
+    if steps <= _MOST_BY_PYTHON:
         values = [start + step * i for i in range(half)]
         values += [end - step * i for i in range(steps - 1 - half, -1, -1)]
         return np.array(values, d)

@@ -166,8 +166,8 @@ def _real_transform_shape(input, dims, scale):
 @real_transform.vjp
 def _real_transform_vjp(grad, input_shape, dims, scale):
     # The values left out of the result have no gradient; the adjoint of the whole transform does the rest.
-    whole = resize(grad, dims[-1], input_shape[dims[-1]])
-    return transform(whole, dims, scale, True).real
+    full = resize(grad, dims[-1], input_shape[dims[-1]])
+    return transform(full, dims, scale, True).real
 
 
 @primitive(surface=0, linear_in=("input",), samples="of fft.irfft", batch_rule=along)

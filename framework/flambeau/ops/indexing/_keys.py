@@ -47,7 +47,7 @@ def plain_key(key: tuple[Any, ...]) -> tuple[Any, Any, int] | None:
     """
     basic: list[Any] = []
     rest: list[Any] = []
-    whole, indexed, dots = True, False, -1
+    is_all, indexed, dots = True, False, -1
     for k in key:
         kind = k.__class__
         if kind is list:
@@ -66,7 +66,7 @@ def plain_key(key: tuple[Any, ...]) -> tuple[Any, Any, int] | None:
                     rest.append(array)
                 else:
                     basic.append(array.item())
-                    whole = False
+                    is_all = False
             elif array.dtype is BOOL and array.size and array.ndim:  # numpy lets an empty mask fit anything
                 indexed = True
                 basic += (ALL,) * array.ndim
@@ -76,11 +76,11 @@ def plain_key(key: tuple[Any, ...]) -> tuple[Any, Any, int] | None:
         elif kind is slice:
             if k.step is not None and (k.step.__class__ is not int or k.step <= 0):
                 return None
-            whole = whole and k == ALL
+            is_all = is_all and k == ALL
             basic.append(k)
             rest.append(ALL)
         elif kind is int:
-            whole = False
+            is_all = False
             basic.append(k)
         elif k is Ellipsis:
             if dots >= 0:
@@ -89,12 +89,12 @@ def plain_key(key: tuple[Any, ...]) -> tuple[Any, Any, int] | None:
             basic.append(k)
             rest.append(k)
         elif k is None:
-            whole = False
+            is_all = False
             basic.append(k)
             rest.append(ALL)
         else:
             return None
-    return (None if whole else tuple(basic), tuple(rest), dots) if indexed else None
+    return (None if is_all else tuple(basic), tuple(rest), dots) if indexed else None
 
 
 def list_index(values: list[Any]) -> Any:

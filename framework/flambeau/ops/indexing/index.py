@@ -180,9 +180,9 @@ def _basic_vjp(grad, input_shape, key):
     back = _takes_away(key)
     if back is not None:
         return (basic_index.function(grad, back),)
-    whole = grad.new_zeros(input_shape)
-    basic_index.function(whole, key).copy_(grad)
-    return (whole,)
+    full_grad = grad.new_zeros(input_shape)
+    basic_index.function(full_grad, key).copy_(grad)
+    return (full_grad,)
 
 
 @basic_index.vjp_on_arrays
@@ -190,9 +190,9 @@ def _basic_raw(grad, input_shape, key):
     back = _takes_away(key)
     if back is not None:
         return (grad[back],)
-    whole = np.zeros(input_shape, grad.dtype)
-    whole[key] = grad
-    return (whole,)
+    full_grad = np.zeros(input_shape, grad.dtype)
+    full_grad[key] = grad
+    return (full_grad,)
 
 
 basic_index.shown_as("SelectBackward0")
@@ -511,9 +511,9 @@ def _index_vjp(grad, input_shape, indices):
 
 @index.vjp_on_arrays
 def _index_raw(grad, input_shape, indices):
-    whole = np.zeros(input_shape, grad.dtype)
-    add_at(whole, array_key(indices), grad)
-    return (whole,)
+    full_grad = np.zeros(input_shape, grad.dtype)
+    add_at(full_grad, array_key(indices), grad)
+    return (full_grad,)
 
 
 def _index_place(indices: Any) -> int:
@@ -820,7 +820,7 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
         return False
     if (related or d is INT64 or d is BOOL) and _overlap(a, there, value):  # which is told elsewhere
         return False
-    if (value.__class__ is not ndarray or not value.ndim) and _is_whole_mask(there, a):
+    if (value.__class__ is not ndarray or not value.ndim) and _is_full_mask(there, a):
         if a.size >= SMALL:
             scatter.fill_masked_into(a, there[0], value if value.__class__ is ndarray else d.type(value))
         else:
@@ -851,7 +851,7 @@ _FLOATS, _NUMBERS = "fd", "fdlihbB"
 _STORED_AS = frozenset({("f", "d"), ("d", "f"), ("l", "d"), ("l", "f"), ("i", "l"), ("?", "f"), ("?", "d"), ("?", "l")})
 
 
-def _is_whole_mask(key: Any, a: Any) -> bool:
+def _is_full_mask(key: Any, a: Any) -> bool:
     """Whether the numpy key is one mask of the shape of `a`."""
     return len(key) == 1 and key[0].__class__ is ndarray and key[0].dtype is BOOL and key[0].shape == a.shape
 

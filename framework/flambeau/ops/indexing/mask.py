@@ -274,9 +274,9 @@ def stretched(mask: Any, shape: Any) -> Any:
 @masked_select.vjp_on_arrays
 def _masked_select_raw(grad, input_shape, mask):
     shape = input_shape if mask.shape == input_shape else np.broadcast_shapes(input_shape, mask.shape)
-    whole = np.zeros(shape, grad.dtype)
-    whole[mask if mask.shape == shape else stretched(mask, shape)] = grad
-    return (sum_to(whole, input_shape), None)
+    full_grad = np.zeros(shape, grad.dtype)
+    full_grad[mask if mask.shape == shape else stretched(mask, shape)] = grad
+    return (sum_to(full_grad, input_shape), None)
 
 
 @masked_select.vjp

@@ -28,7 +28,7 @@ from .._spec import (
 )
 from .select import INT64, check_bounds, check_same_dtype, converted_back, long_index
 
-FEW = kernel.COMPILED_FROM                           # places that are looked at by numpy
+COMPILED_FROM = kernel.COMPILED_FROM                           # places that are looked at by numpy
 
 
 def _check_flat(name: str, input: Tensor, index: Tensor) -> None:
@@ -71,13 +71,13 @@ def _take_planned(a, at):
     made = hot_calls.pick_slices(a if a.ndim == 1 else a.reshape(-1), 0, at)
     if made is not None:
         return made
-    return a.take(at) if at.dtype is INT64 and 0 < at.size < FEW else None
+    return a.take(at) if at.dtype is INT64 and 0 < at.size < COMPILED_FROM else None
 
 
 @take.vjp_on_arrays
 def _take_raw(grad, input_shape, index):
-    whole = np.zeros(input_shape, grad.dtype)
-    return (kernel.reduce_at(whole, index.reshape(-1), grad.reshape(-1), "sum", True) if index.size else whole, None)
+    full_grad = np.zeros(input_shape, grad.dtype)
+    return (kernel.reduce_at(full_grad, index.reshape(-1), grad.reshape(-1), "sum", True) if index.size else full_grad, None)
 
 
 @take.shape
@@ -133,7 +133,7 @@ def _put_planned(a, at, source, accumulate):
     flat = a.reshape(-1), 0, at.reshape(-1), source.reshape(-1)
     if (hot_calls.add_along if accumulate else hot_calls.put_along)(*flat) is not None:
         return True
-    if at.size >= FEW:
+    if at.size >= COMPILED_FROM:
         return kernel.combine_along(*flat, "sum" if accumulate else "put")
     if accumulate:
         return kernel.combine_few(a.reshape(-1), (at.reshape(-1),), source.reshape(-1), "sum")

@@ -76,10 +76,10 @@ def index_select(input, dim, index):
 
 @index_select.in_pieces
 def _index_select_pieces(asked):
-    return _apart_from_rows(asked) + [asked.way({1: 0}, asked.dims("dim")[0])] * (asked["index"].ndim == 1 and asked["input"].ndim > 0)
+    return _pieces_along_others(asked) + [asked.way({1: 0}, asked.dims("dim")[0])] * (asked["index"].ndim == 1 and asked["input"].ndim > 0)
 
 
-def _apart_from_rows(asked: Any) -> list[Any]:
+def _pieces_along_others(asked: Any) -> list[Any]:
     """The ways of ops that take or store rows along a dimension, which is `dim`: divided along the others, with `index` whole."""
     ndim = asked["input"].ndim
     rows = {i for i, x in enumerate(asked.operands) if x.ndim == ndim and asked.names[i] != "index"} if ndim else set()
@@ -117,8 +117,8 @@ def _index_select_vjp(grad, input_shape, dim, index):
 def _index_select_raw(grad, input_shape, dim, index):
     if not input_shape:
         return (grad, None)
-    whole = np.zeros(input_shape, grad.dtype)
-    return (_rows_reduced(whole, dim, index, grad, "sum", True), None)
+    full_grad = np.zeros(input_shape, grad.dtype)
+    return (_rows_reduced(full_grad, dim, index, grad, "sum", True), None)
 
 
 @index_select.batch
@@ -177,7 +177,7 @@ def index_add(input, dim, index, source, *, alpha=1):
     """
 
 
-index_add.in_pieces(_apart_from_rows)
+index_add.in_pieces(_pieces_along_others)
 
 
 @index_add.kernel
@@ -237,7 +237,7 @@ def index_combine(input, dim, index, source, reduce, include_self):
     """`input` with the slices of `source` combined into those at `index` along `dim`."""
 
 
-index_combine.in_pieces(_apart_from_rows)
+index_combine.in_pieces(_pieces_along_others)
 
 
 index_combine.shown_as("IndexReduceBackward0")
@@ -328,7 +328,7 @@ def index_copy(input, dim, index, source):
     """`input` with the slices of `source` stored at `index` along `dim`; of repeated places the last stays."""
 
 
-index_copy.in_pieces(_apart_from_rows)
+index_copy.in_pieces(_pieces_along_others)
 
 
 def _row_key(dim: int, index: Any) -> Any:
@@ -406,7 +406,7 @@ def index_fill_number(input, dim, index, value):
 index_fill_number.shown_as("IndexFillBackward0")
 
 
-index_fill_number.in_pieces(_apart_from_rows)
+index_fill_number.in_pieces(_pieces_along_others)
 
 
 
@@ -459,7 +459,7 @@ def index_fill_tensor(input, dim, index, value):
     """`input` with every slice at `index` along `dim` filled with the 0-d Tensor `value`."""
 
 
-index_fill_tensor.in_pieces(_apart_from_rows)
+index_fill_tensor.in_pieces(_pieces_along_others)
 
 
 index_fill_tensor.shown_as("IndexFillBackward1")

@@ -232,10 +232,10 @@ def _add_along(a: Any, dim: int, at: Any, values: Any) -> bool:
 def _gather_raw(grad, input_shape, dim, index, sparse_grad):
     if sparse_grad:
         return None
-    whole = np.zeros(input_shape, grad.dtype)
-    if not index.size or _add_along(whole, dim, index, grad):
-        return (whole, None)
-    return (kernel.reduce_along(whole, dim, index, grad, "sum", True), None)
+    full_grad = np.zeros(input_shape, grad.dtype)
+    if not index.size or _add_along(full_grad, dim, index, grad):
+        return (full_grad, None)
+    return (kernel.reduce_along(full_grad, dim, index, grad, "sum", True), None)
 
 
 @gather.vjp

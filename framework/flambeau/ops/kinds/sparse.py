@@ -366,7 +366,7 @@ def to_dense(self, dtype=None, *, masked_grad=True):
         return self if dtype is None else self.to(dtype)
     if masked_grad is False and self._node is not None and _state.grad_enabled():
         made = wrap(_dense(without_history(self), dtype)._array)
-        made._node = new_node(_Whole, (self._node,), (self.dtype,))
+        made._node = new_node(_ToDense, (self._node,), (self.dtype,))
         return made
     made = _dense(self, dtype)
     if made._node is not None:
@@ -374,7 +374,7 @@ def to_dense(self, dtype=None, *, masked_grad=True):
     return made
 
 
-class _Whole(tape.Node):
+class _ToDense(tape.Node):
     """A sparse tensor made dense, whose gradient is dense too."""
 
     __slots__ = ()

@@ -222,7 +222,7 @@ def scaled_dot_product_attention(
             "kernel that never holds all scores; join them: attn_mask & ones(L, S, dtype=bool).tril()"
         )
     if dropout_p == 0 and not composed and _heads_fit(query, key, value, enable_gqa):
-        mask = attn_mask if attn_mask is None else _whole_mask(attn_mask, query, key)
+        mask = attn_mask if attn_mask is None else _full_mask(attn_mask, query, key)
         return attention.function(query, key, value, mask, scale, is_causal)
     return _of_any_shape(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, composed)
 
@@ -244,7 +244,7 @@ def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale
     if attn_mask is not None and not _allowed["math"]:   # without which a mask that requires grad is refused
         return None
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    mask = attn_mask if attn_mask is None else _whole_mask(attn_mask, query, key)
+    mask = attn_mask if attn_mask is None else _full_mask(attn_mask, query, key)
     run = kernels.planned(query._array, key._array, value._array, None if mask is None else mask._array, scale, is_causal)
     if run is None:
         return None
@@ -291,18 +291,18 @@ def _of_any_shape(
     return made.reshape(*batch, length, out_width)
 
 
-def _whole_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def _full_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """The mask with four dimensions."""
-    whole = (*query.shape[:3], key.shape[2])
+    full_shape = (*query.shape[:3], key.shape[2])
     sizes = (1,) * (4 - mask.ndim) + tuple(mask.shape)
-    if len(sizes) != 4 or any(n not in (1, want) for n, want in zip(sizes, whole, strict=True)):
-        _refuse_mask(mask, whole)
+    if len(sizes) != 4 or any(n not in (1, want) for n, want in zip(sizes, full_shape, strict=True)):
+        _refuse_mask(mask, full_shape)
     return mask if mask.ndim == 4 else mask.reshape(sizes)
 
 
-def _refuse_mask(mask: Tensor, whole: tuple[int, ...]) -> None:
+def _refuse_mask(mask: Tensor, full_shape: tuple[int, ...]) -> None:
     raise RuntimeError(
-        f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not broadcast to {whole}"
+        f"scaled_dot_product_attention: attn_mask of shape {tuple(mask.shape)} does not broadcast to {full_shape}"
     )
 
 
@@ -336,11 +336,11 @@ def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]
 
 def _flat_mask(mask: Tensor, batch: tuple[int, ...], length: int, keys: int) -> Tensor:
     """The mask as ``(1, B or 1, L or 1, S or 1)``."""
-    whole = (*batch, length, keys)
-    lead = (1,) * (len(whole) - mask.ndim) + tuple(mask.shape[:-2])
+    full_shape = (*batch, length, keys)
+    lead = (1,) * (len(full_shape) - mask.ndim) + tuple(mask.shape[:-2])
     sizes = (*lead, *mask.shape[-2:])
-    if len(sizes) != len(whole) or any(n not in (1, want) for n, want in zip(sizes, whole, strict=True)):
-        _refuse_mask(mask, whole)
+    if len(sizes) != len(full_shape) or any(n not in (1, want) for n, want in zip(sizes, full_shape, strict=True)):
+        _refuse_mask(mask, full_shape)
     if all(n == 1 for n in lead):
         return mask.reshape(1, 1, *mask.shape[-2:])
     return mask.expand(*batch, *mask.shape[-2:]).reshape(1, math.prod(batch), *mask.shape[-2:])
@@ -407,7 +407,7 @@ def _projected(query: Tensor, key: Tensor, value: Tensor, weight: Tensor, bias: 
     return [_linear(x, w, b) for x, w, b in zip((query, key, value), thirds, biases, strict=True)]
 
 
-def _projected_apart(query: Tensor, key: Tensor, value: Tensor, weights: Any, bias: Any) -> Any:
+def _projected_separately(query: Tensor, key: Tensor, value: Tensor, weights: Any, bias: Any) -> Any:
     """Query, key and value through weights of their own, ``(E, E), (E, key width), (E, value width)``."""
     width = query.shape[-1]
     for name, x, w in zip(("q", "k", "v"), (query, key, value), weights, strict=True):
@@ -487,7 +487,7 @@ def multi_head_attention_forward(
     _require(head_width * num_heads == width, f"embed_dim {width} not divisible by num_heads {num_heads}")
     if use_separate_proj_weight:
         _require(tuple(key.shape[:2]) == tuple(value.shape[:2]), f"key and value differ\n{describe(key=key, value=value)}")
-        q, k, v = _projected_apart(query, key, value, (q_proj_weight, k_proj_weight, v_proj_weight), in_proj_bias)
+        q, k, v = _projected_separately(query, key, value, (q_proj_weight, k_proj_weight, v_proj_weight), in_proj_bias)
     else:
         _require(tuple(key.shape) == tuple(value.shape), f"key and value differ\n{describe(key=key, value=value)}")
         _require(in_proj_weight is not None, "use_separate_proj_weight is False but in_proj_weight is None")

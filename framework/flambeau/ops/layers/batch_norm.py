@@ -275,7 +275,7 @@ def _batch_norm(
 
 @composite(
     namespace="nn.functional",
-    operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)", whole=True,
+    operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)", one_operator=True,
     samples="x(3, 2, 4), k(2) * 0, k(2), x(2), x(2), True; x(3, 2, 2, 2), k(2), k(2), x(2), x(2); x(3, 2), None, None, training=True",
 )
 def batch_norm(
@@ -369,7 +369,7 @@ def _move(running: Any, found: Any, momentum: Any) -> None:
 
 
 @composite(
-    surface=FUNCTION, whole=True,
+    surface=FUNCTION, one_operator=True,
     operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)",
     samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5, False; x(3, 2), None, None, k(2), k(2), False, 0.1, 1e-5, False",
 )
@@ -382,7 +382,7 @@ def batch_norm__(input, weight, bias, running_mean, running_var, training, momen
 
 
 @composite(
-    surface=FUNCTION | OUT, whole=True,
+    surface=FUNCTION | OUT, one_operator=True,
     operator="native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)",
     samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5", costly=True,
 )

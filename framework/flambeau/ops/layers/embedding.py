@@ -438,8 +438,8 @@ def _few_bags(
     if at.dtype is not INT64 or table.ndim != 2 or not at.size:
         return None
     if at.size > 64 or mode not in _ALONG or has_negative(at):
-        whole = mode == "sum" and offsets is None and at.ndim == 2
-        return kernels.add_bags(table, at.reshape(-1), _equal_bags(*at.shape)) if whole else None
+        is_plain = mode == "sum" and offsets is None and at.ndim == 2
+        return kernels.add_bags(table, at.reshape(-1), _equal_bags(*at.shape)) if is_plain else None
     picked = table.take(at, 0)
     if at.ndim == 2 and offsets is None:
         made = _ALONG[mode].reduce(picked, 1)

@@ -411,8 +411,8 @@ def _dropout1d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor
             f"dropout1d: Expected 2D or 3D input, but received a {input.ndim}D input of shape {tuple(input.shape)}: "
             "dropout1d drops channels of inputs (C, L) or (N, C, L)"
         )
-    whole = input if input.ndim == 3 else input.unsqueeze(0)
-    result = _drop(whole, p, training, inplace, _channels(whole))
+    batched = input if input.ndim == 3 else input.unsqueeze(0)
+    result = _drop(batched, p, training, inplace, _channels(batched))
     if inplace:
         return input
     return result if input.ndim == 3 else result.squeeze(0)
@@ -433,8 +433,8 @@ def _dropout2d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor
 def _dropout3d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
     if input.ndim not in (4, 5):
         _warn_dims("dropout3d", input.ndim, 3)
-    whole = input if input.ndim == 5 else input.unsqueeze(0)
-    result = _drop(whole, p, training, inplace, _channels(whole))
+    batched = input if input.ndim == 5 else input.unsqueeze(0)
+    result = _drop(batched, p, training, inplace, _channels(batched))
     if inplace:
         return input
     return result if input.ndim == 5 else result.squeeze(0)

@@ -31,7 +31,7 @@ from .norm import (
 
 @composite(
     namespace="nn.functional",
-    operator="instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)", whole=True,
+    operator="instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)", one_operator=True,
     samples="x(2, 3, 4); x(2, 3, 2, 2), k(3), k(3), x(3), x(3), True",
 )
 def instance_norm(
@@ -206,7 +206,7 @@ def _normalize_groups_batch(level: Any, op: Any, args: Any) -> Any:
 
 
 @composite(
-    namespace="nn.functional", operator="group_norm", whole=True,
+    namespace="nn.functional", operator="group_norm", one_operator=True,
     samples="x(2, 4, 3), 2, x(4), x(4); x(2, 6, 2, 2), 3",
 )
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):

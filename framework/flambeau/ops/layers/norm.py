@@ -251,7 +251,7 @@ def _normalize_trailing_batch(level: Any, op: Any, args: Any) -> Any:
 
 
 @composite(
-    namespace="nn.functional", operator="layer_norm", whole=True,
+    namespace="nn.functional", operator="layer_norm", one_operator=True,
     samples="x(2, 3, 4), (4,), x(4), x(4); x(2, 3, 4), (3, 4)",
 )
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
@@ -429,7 +429,7 @@ def _scale_trailing_batch(level: Any, op: Any, args: Any) -> Any:
 
 
 @composite(
-    surface=FUNCTION, aliases=("nn.functional.rms_norm",), operator="rms_norm", whole=True,
+    surface=FUNCTION, aliases=("nn.functional.rms_norm",), operator="rms_norm", one_operator=True,
     samples="x(2, 3, 4), (4,), x(4); x(2, 3, 4), (3, 4), None, 1e-3",
 )
 def rms_norm(input, normalized_shape, weight=None, eps=None):
@@ -529,7 +529,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
     return input / length.clamp_min(eps).expand_as(input)
 
 
-@normalize.plan(tensors=("input",), few=4096)                  # up to which lengths are added up in numpy's order
+@normalize.plan(tensors=("input",), most_by_numpy=4096)                  # up to which lengths are added up in numpy's order
 def _few_directed(a, p, dim, eps):
     from ..linear_algebra.distance import directed
 

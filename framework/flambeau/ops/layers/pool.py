@@ -275,7 +275,7 @@ def _checked_divisor(op: str, divisor: Any) -> int | None:
 def _mean_windows(op: str, input: Tensor, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, n: int) -> Windows:
     """`_windows` of means: over three dimensions a window is no larger than the input, however much padding there is."""
     windows = _windows(op, input, kernel, stride, padding, 1, ceil_mode, n)
-    sizes, kernels = [w.size for w in windows], [w.whole[0] if w.whole else w.kernel for w in windows]
+    sizes, kernels = [w.size for w in windows], [w.counted[0] if w.counted else w.kernel for w in windows]
     if n == 3 and any(k > size for k, size in zip(kernels, sizes, strict=True)):
         raise RuntimeError(
             f"input image (T: {sizes[0]} H: {sizes[1]} W: {sizes[2]}) smaller than kernel size (kT: {kernels[0]} kH: {kernels[1]} "

@@ -476,9 +476,9 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
     """``X`` with ``triangle(a) @ X == b``; zeros on the diagonal give infinities."""
     if not b.size:
         return np.zeros_like(b)
-    few = few_sides.solution(a, b, bool(upper), bool(unit))
-    if few is not None:
-        return few
+    made = few_sides.solution(a, b, bool(upper), bool(unit))
+    if made is not None:
+        return made
     if a.ndim == 2 and b.ndim == 2:
         return solve_one(a, b, upper, unit)
     many = few_rows.triangular(a, b, upper, unit) if few_rows.takes(a) and _are_many(a, b) else None

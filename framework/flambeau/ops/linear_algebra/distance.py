@@ -16,7 +16,7 @@ from ...tensor import Tensor, wrap_dim
 from .. import _promote
 from .._batching import run, shifted
 from .._spec import FUNCTION, OPS, ROWS, broadcast_shapes, composite, describe, need_number, primitive
-from .._spec.plans import MOST_FEW, Plan
+from .._spec.plans import MOST_BY_NUMPY, Plan
 
 F = "nn.functional"
 
@@ -113,18 +113,18 @@ _total: Any = np.add.reduce  # because numpy's stubs know no positional `keepdim
 
 def distances(a: Any, b: Any, p: float, eps: float, keepdim: bool = False) -> Any:
     """`pairwise_distance` of order 1 or 2 of arrays of at least one dimension."""
-    apart = a - b
-    apart += eps
+    difference = a - b
+    difference += eps
     if p == 2:
-        np.multiply(apart, apart, apart)
-        made = _total(apart, -1, None, None, True)
+        np.multiply(difference, difference, difference)
+        made = _total(difference, -1, None, None, True)
         np.sqrt(made, made)
     else:
-        made = _total(np.abs(apart, apart), -1, None, None, True)
+        made = _total(np.abs(difference, difference), -1, None, None, True)
     return made if keepdim else made[..., 0]
 
 
-@pairwise_distance.plan(tensors=("x1", "x2"), few=MOST_FEW)
+@pairwise_distance.plan(tensors=("x1", "x2"), most_by_numpy=MOST_BY_NUMPY)
 def _few_distances(a, b, p, eps, keepdim):
     return distances(a, b, p, eps, keepdim) if p in (1, 2) and a.shape == b.shape and a.ndim > 1 else None
 
@@ -168,7 +168,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     return (_directed(x1, at, eps) * _directed(x2, at, eps)).sum(at if shape else None)
 
 
-@cosine_similarity.plan(tensors=("x1", "x2"), few=4096)      # up to which sums are added up in numpy's order
+@cosine_similarity.plan(tensors=("x1", "x2"), most_by_numpy=4096)      # up to which sums are added up in numpy's order
 def _few_cosines(a, b, dim, eps):
     return cosines(a, b, dim, eps) if a.shape == b.shape and a.ndim > 1 and -a.ndim <= dim < a.ndim else None
 

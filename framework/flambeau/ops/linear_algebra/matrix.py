@@ -276,8 +276,8 @@ def _matrix_exp_jvp(args, tangents, out):
 def _exp_derivative(a, direction):
     """The derivative of exp at `a` in `direction`: the corner of ``exp([[a, direction], [0, a]])``."""
     n, cat = a.shape[-1], OPS["cat"].function
-    whole = cat([cat([a, direction], -1), cat([a * 0, a], -1)], -2)
-    return matrix_exp(whole)[..., :n, n:]
+    block = cat([cat([a, direction], -1), cat([a * 0, a], -1)], -2)
+    return matrix_exp(block)[..., :n, n:]
 
 
 # -- products ------------------------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def vecdot(x, y, *, dim=-1):
     return product.sum(dim).contiguous()
 
 
-@vecdot.plan(tensors=("x", "y"), few=1023)
+@vecdot.plan(tensors=("x", "y"), most_by_numpy=1023)
 def _few_dotted(a, b, dim):
     return np.add.reduce(a * b, dim) if a.shape == b.shape and a.ndim > 1 else None
 

@@ -192,8 +192,8 @@ def _vector_norm_over(x, ord, dim, keepdim, dtype):
     return norm_over.answer(x, float(ord), dim, keepdim) if dtype is None and _is_plain_order(ord) else None
 
 
-def _check_not_empty(name: str, x: Tensor, dims: Any, whole: bool, order: float) -> None:
-    if whole and not x.numel():
+def _check_not_empty(name: str, x: Tensor, dims: Any, over_all: bool, order: float) -> None:
+    if over_all and not x.numel():
         raise RuntimeError(f"{name} cannot compute the {order:g} norm on an empty tensor because the operation does not have an identity")
     for d in dims:
         if x.ndim and not x.shape[d]:

@@ -392,8 +392,8 @@ def _cholesky_solution_vjp(grad, L, out, upper, needs_L):
 
 def _of_factor(grad: Tensor, L: Tensor, upper: Any) -> Tensor:
     """The gradient of a factor from that of the product, which is Hermitian."""
-    whole = grad + adjoint(grad)
-    return matmul(L, whole) if upper else matmul(whole, L)
+    symmetric = grad + adjoint(grad)
+    return matmul(L, symmetric) if upper else matmul(symmetric, L)
 
 
 @primitive(surface=0, memory=(COLUMNS,), samples="of cholesky_inverse")

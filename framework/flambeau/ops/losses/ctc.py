@@ -73,7 +73,7 @@ def _lengths(name: str, given: Any, batch: int, most: int | None) -> np.ndarray:
             return np.zeros(given.numel(), np.int64)
         made = given._array.reshape(-1).astype(np.int64)
     else:
-        made = np.asarray([given] if isinstance(given, int) else [_whole(name, n) for n in given], np.int64)
+        made = np.asarray([given] if isinstance(given, int) else [_as_length(name, n) for n in given], np.int64)
     if made.size != batch:
         raise RuntimeError(f"ctc_loss: {name} must be of size batch_size ({batch}), got {made.size}")
     if made.size and (made.min() < 0 or most is not None and made.max() > most):
@@ -81,7 +81,7 @@ def _lengths(name: str, given: Any, batch: int, most: int | None) -> np.ndarray:
     return made
 
 
-def _whole(name: str, n: Any) -> int:
+def _as_length(name: str, n: Any) -> int:
     if not isinstance(n, (int, np.integer)):
         raise TypeError(f"ctc_loss(): {name} must be integers, got {n!r}")
     return int(n)
@@ -162,7 +162,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
 
 
 _REDUCED = {"none": 0, "sum": 1, "mean": 2}
-_FEW = 1 << 14  # elements that one thread soon goes through
+_MOST_LOGS = 1 << 14  # elements that one thread soon goes through
 
 
 @ctc_loss.plan(tensors=("log_probs",), beside=("targets",), dtypes="fd", rows=True)
@@ -172,7 +172,7 @@ def _few_samples(logs, labels, input_lengths, target_lengths, blank, reduction, 
     if logs.ndim != 3 or labels.ndim != 2 or how is None or zero_infinity.__class__ is not bool:
         return None
     steps, batch, classes = logs.shape
-    if not 0 < logs.size <= _FEW or labels.size * steps > _FEW or batch > kernels.MOST_SAMPLES or labels.shape[0] != batch:
+    if not 0 < logs.size <= _MOST_LOGS or labels.size * steps > _MOST_LOGS or batch > kernels.MOST_SAMPLES or labels.shape[0] != batch:
         return None
     inputs = input_lengths._array if input_lengths.__class__ is Tensor else np.array(input_lengths)
     lengths = target_lengths._array if target_lengths.__class__ is Tensor else np.array(target_lengths)

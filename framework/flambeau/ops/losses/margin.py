@@ -11,7 +11,7 @@ from flambeau_kernels.cpu.losses import all_count, all_equal, row_starts
 from ... import dtypes
 from ...tensor import Tensor
 from .._spec import composite, describe, host_only
-from .._spec.plans import MOST_FEW
+from .._spec.plans import MOST_BY_NUMPY
 from ..creation.ranges import arange
 from .loss import reduced, reduced_pieces, reduction_of
 
@@ -50,7 +50,7 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
     return reduced(near + input.where(target != -1, 0), reduction)
 
 
-@hinge_embedding_loss.plan(tensors=("input", "target"), few=MOST_FEW)
+@hinge_embedding_loss.plan(tensors=("input", "target"), most_by_numpy=MOST_BY_NUMPY)
 def _few_hinges(a, target, margin, size_average, reduce, reduction):
     near = np.maximum(np.subtract(margin, a, dtype=a.dtype), 0)
     losses = np.where(target != 1, near, 0) + np.where(target != -1, a, 0)
@@ -98,11 +98,11 @@ def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, r
     tiny = 1e-12
     size1, size2 = (input1 * input1).sum(-1) + tiny, (input2 * input2).sum(-1) + tiny
     cosine = (input1 * input2).sum(-1) / (size1 * size2).sqrt()
-    apart = _positive(cosine - margin).where(target == -1, 0)
-    return reduced((1 - cosine).where(target == 1, 0) + apart, reduction)
+    of_different = _positive(cosine - margin).where(target == -1, 0)
+    return reduced((1 - cosine).where(target == 1, 0) + of_different, reduction)
 
 
-@cosine_embedding_loss.plan(tensors=("input1", "input2", "target"), few=MOST_FEW)
+@cosine_embedding_loss.plan(tensors=("input1", "input2", "target"), most_by_numpy=MOST_BY_NUMPY)
 def _few_cosines(a, b, target, margin, size_average, reduce, reduction):
     if a.ndim != 2 or a.shape != b.shape or target.shape != a.shape[:1]:
         return None
@@ -165,7 +165,7 @@ def _multi_margin_loss_pieces(asked):
     return reduced_pieces(asked, [({0: 0, 1: 0}, 0, asked["input"].shape[0])])
 
 
-@multi_margin_loss.plan(tensors=("input",), beside=("target",), few=8192)
+@multi_margin_loss.plan(tensors=("input",), beside=("target",), most_by_numpy=8192)
 def _few_margins(a, t, p, margin, weight, size_average, reduce, reduction):
     if a.ndim != 2 or t.shape != a.shape[:1] or t.dtype.char != "l" or p not in (1, 2) or weight is not None:
         return None
@@ -256,7 +256,7 @@ def triplet_margin_loss(
     )
 
 
-@triplet_margin_loss.plan(tensors=("anchor", "positive", "negative"), few=MOST_FEW)
+@triplet_margin_loss.plan(tensors=("anchor", "positive", "negative"), most_by_numpy=MOST_BY_NUMPY)
 def _few_triplets(anchor, positive, negative, margin, p, eps, swap, size_average, reduce, reduction):
     from ..linear_algebra.distance import distances
 

@@ -252,8 +252,8 @@ def _by_integers(op: ElementwiseOp) -> Any:
             b = other._array
             if b.dtype is not a.dtype or b.__class__ is not ndarray:
                 return None
-            whole = _all_of(b, None, False)
-            if not (b.all() if whole is None else whole):
+            found = _all_of(b, None, False)
+            if not (b.all() if found is None else found):
                 return None
         elif other.__class__ is int and other and (-128 < other < 128 if a.dtype.kind == "i" else 0 < other < 256):
             b = other

@@ -402,7 +402,7 @@ for _op, _name, _largest in ((max_along, "max", True), (min_along, "min", False)
     _op.node_class.title = f"{_name.title()}Backward0"
 
 
-def _whole(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
+def _over_all(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
     def extreme(input, dim=None, keepdim=False, *, other=None):
         need_tensor(name, input)
         if isinstance(dim, Tensor) or other is not None:
@@ -441,8 +441,8 @@ _EXTREME = """The {} value; along `dim`, ``(values, indices)``; of two tensors, 
         other: a Tensor, by name or in the place of `dim`, compared element by element.
     Raises: RuntimeError, IndexError where there is nothing.
     """
-max = _whole("max", amax, max_along, "maximum", _EXTREME.format("largest", "maximum", "amax"))
-min = _whole("min", amin, min_along, "minimum", _EXTREME.format("smallest", "minimum", "amin"))
+max = _over_all("max", amax, max_along, "maximum", _EXTREME.format("largest", "maximum", "amax"))
+min = _over_all("min", amin, min_along, "minimum", _EXTREME.format("smallest", "minimum", "amin"))
 
 
 # -- spread --------------------------------------------------------------------------------------------------------------
@@ -513,9 +513,9 @@ _plan_spread(variance, False)
 
 def _spread_in_rows(root: bool) -> Any:
     def rows_of(input, dims, correction, keepdim):
-        from flambeau_kernels.cpu.row_programs import Spread, is_spread_whole
+        from flambeau_kernels.cpu.row_programs import Spread, is_one_spread
 
-        if input.dtype not in (dtypes.float32, dtypes.float64) or not is_spread_whole(tuple(input.shape), dims, input.dtype.numpy):
+        if input.dtype not in (dtypes.float32, dtypes.float64) or not is_one_spread(tuple(input.shape), dims, input.dtype.numpy):
             return None
         return InRows(dims, lambda name, to, moments: Spread(correction, root, name("input"), to))
 

@@ -15,7 +15,7 @@ from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap_dim
 from .._batching import along
 from .._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, ROWS, composite, int_list, need_int, primitive
-from .._spec.plans import MOST_FEW
+from .._spec.plans import MOST_BY_NUMPY
 from ..shapes.join import cat
 from ..shapes.shape import narrow
 
@@ -75,7 +75,7 @@ def _few_running(along: Along) -> Any:
         if dtype is None:
             return along(a, dim)
         wanted = dtype.numpy
-        if wanted.char not in ("fd" if a.dtype.kind == "f" else "fdl") or a.dtype.char not in "?bBhilfd" or a.size > MOST_FEW:
+        if wanted.char not in ("fd" if a.dtype.kind == "f" else "fdl") or a.dtype.char not in "?bBhilfd" or a.size > MOST_BY_NUMPY:
             return None                               # sums of small integers would be wider; integers made of floats have no history
         return along(a if a.dtype is wanted else kernels.cast(a, wanted), dim)
 

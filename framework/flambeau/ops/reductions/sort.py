@@ -279,15 +279,15 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     values_and_indices(pair)
     ranked = Along("ranked", name, dims=ALL)
 
-    def whole(input):
+    def over_all(input):
         pass
 
-    whole.__name__, whole.__doc__ = f"{name}_whole", doc
-    single = primitive(surface=0, samples=f"of {name}", public_name=name)(whole)
+    over_all.__name__, over_all.__doc__ = f"{name}_whole", doc
+    single = primitive(surface=0, samples=f"of {name}", public_name=name)(over_all)
     single.shown_as(f"{name.title()}Backward0")
 
     @single.kernel
-    def _whole(a):
+    def _over_all(a):
         if not a.size:
             return np.full((), np.nan if a.dtype.kind not in "iu" else np.iinfo(a.dtype).min, a.dtype)
         return _median_kernel(skip_nan)(a.reshape(-1), 0, False)[0]
@@ -295,13 +295,13 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     single.shape(lambda input: ((), input.dtype))
 
     @single.vjp
-    def _whole_vjp(grad, out, input):
+    def _over_all_vjp(grad, out, input):
         at = (input == out) | ((input != input) & (out != out))
         # Elements equal to the median share its gradient.
         return ((grad / at.sum()).where(at, 0),)
 
     @single.batch
-    def _whole_batch(level, op, args):
+    def _over_all_batch(level, op, args):
         (x,) = args
         if not x.numel():
             return NotImplemented
@@ -319,7 +319,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     op = composite(surface=EVERY, samples="d(2, 3); d(2, 5), 1; d(4, 2), 0, True", exact_out=True, elements="reduced")(public)
 
     @single.vjp_on_arrays
-    def _whole_raw(grad, out, input):
+    def _over_all_raw(grad, out, input):
         at = (input == out) | ((input != input) & (out != out))
         return (np.where(at, grad / max(1, int(at.sum())), grad.dtype.type(0)),)
 
@@ -418,13 +418,13 @@ def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpo
         last = values.narrow(-1, n - 1, 1)
         # nan sorts last, and one of them makes the quantile nan.
         places = (levels.reshape(-1) * (n - 1)).masked_fill(last != last, n - 1)
-    whole = dim is None or not input.ndim
+    over_all = dim is None or not input.ndim
 
     def placed(made: Tensor) -> Tensor:
         """``(*rest, quantiles)`` as the result has it: ``(quantiles, *rest)``, of a number `q` without the first."""
         if not keepdim:
             return made.movedim(-1, 0) if levels.ndim else made.squeeze(-1)
-        if whole:
+        if over_all:
             return made.reshape([-1] * levels.ndim + [1] * input.ndim)
         return made.movedim(-1, 0).unsqueeze(d + 1) if levels.ndim else made.movedim(-1, d)
 

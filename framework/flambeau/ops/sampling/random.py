@@ -419,8 +419,8 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
             return made
     if size is layout is out is names is device is None and pin_memory is False and not (PLACED or INTERPRETED and interpreted()):
         if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
-            whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
-            array = _cpu_kernels().uniforms((_default or _default_generator())._stream, whole, _SINGLE)
+            shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
+            array = _cpu_kernels().uniforms((_default or _default_generator())._stream, shape, _SINGLE)
             if array is not None:
                 return hot_calls.over(array)
         made = _in_short(_cpu_kernels().uniform, sizes, dtype, generator, requires_grad)
@@ -451,8 +451,8 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
         refuse_names(names)
     if size is layout is out is names is device is None and pin_memory is False and not (PLACED or INTERPRETED and interpreted()):
         if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
-            whole = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
-            array = (_default or _default_generator())._stream.normals(whole)
+            shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
+            array = (_default or _default_generator())._stream.normals(shape)
             if array is not None:
                 return hot_calls.over(array)
         made = _in_short(_cpu_kernels().normal, sizes, dtype, generator, requires_grad)

@@ -72,9 +72,9 @@ def _diagonal(a, offset, dim1, dim2):
 
 @diagonal.vjp
 def _diagonal_vjp(grad, input_shape, offset, dim1, dim2):
-    whole = grad.new_zeros(input_shape)
-    whole.diagonal(offset, dim1, dim2).copy_(grad)
-    return (whole,)
+    full_grad = grad.new_zeros(input_shape)
+    full_grad.diagonal(offset, dim1, dim2).copy_(grad)
+    return (full_grad,)
 
 
 diagonal.shows_part()
@@ -116,15 +116,15 @@ def _unfold(a, dimension, size, step):
 
 @unfold.vjp
 def _unfold_vjp(grad, self_shape, dimension, size, step):
-    whole = grad.new_zeros(self_shape)
+    full_grad = grad.new_zeros(self_shape)
     if not self_shape:
         return (grad.sum(),)
     d = wrap_dim(dimension, len(self_shape))
     count = grad.shape[d]
     for k in range(size):  # windows overlap, so each offset within them is added by itself
-        part = slice_dim.function(whole, d, k, k + (count - 1) * step + 1, step)
+        part = slice_dim.function(full_grad, d, k, k + (count - 1) * step + 1, step)
         part.add_(grad.select(-1, k))
-    return (whole,)
+    return (full_grad,)
 
 
 @unfold.batch

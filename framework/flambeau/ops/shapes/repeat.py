@@ -61,15 +61,15 @@ def _repeated(a, repeats):
     extra = len(counts) - len(shape)
     if extra < 0 or not a.size:
         return None
-    wide, narrow, whole = [], [], []
+    wide, narrow, merged_sizes = [], [], []
     for i, r in enumerate(counts):
         if r.__class__ is not int or r <= 0:
             return None
         n = shape[i - extra] if i >= extra else 1
         wide += (r, n)
         narrow += (1, n)
-        whole.append(r * n)
-    made = np.empty(whole, a.dtype)
+        merged_sizes.append(r * n)
+    made = np.empty(merged_sizes, a.dtype)
     shaped, piece = made.reshape(wide), a.reshape(narrow)
     if made.size < move.FROM or not move.into(shaped, piece):
         shaped[...] = piece
@@ -116,7 +116,7 @@ def _flip(a, dims):
     return made
 
 
-_WHOLE, _BACKWARD = slice(None), slice(None, None, -1)
+_ALL, _BACKWARD = slice(None), slice(None, None, -1)
 
 
 @flip.shape
@@ -129,7 +129,7 @@ def _flip_shape(input, dims):
 def _flip_planned(a, dims):
     if not a.ndim or not a.flags.c_contiguous or not isinstance(dims, (tuple, list)):
         return None
-    keys = [_WHOLE] * a.ndim
+    keys = [_ALL] * a.ndim
     for d in dims:
         if d.__class__ is not int or keys[d] is _BACKWARD:
             return None
@@ -275,7 +275,7 @@ def _joined(pieces, dim):
     shape = list(first.shape)
     at, shape[dim] = shape[dim], shape[dim] + second.shape[dim]
     made = np.empty(shape, first.dtype)
-    before = (_WHOLE,) * dim
+    before = (_ALL,) * dim
     kernels.store(made[(*before, slice(at))], first)
     kernels.store(made[(*before, slice(at, None))], second)
     return made
@@ -286,7 +286,7 @@ def _rolled(a, shifts, dims):
     if len(shifts) != len(dims) or not 0 < len(dims) <= _MOST_ROLLED or len({d % a.ndim for d in dims}) < len(dims):
         return None
     pairs = [((), ())]                                # where pieces come from, and where they go
-    keys = [((_WHOLE, _WHOLE),)] * a.ndim
+    keys = [((_ALL, _ALL),)] * a.ndim
     for d, shift in zip(dims, shifts, strict=True):
         n = a.shape[d]
         at = shift % n
@@ -319,7 +319,7 @@ def _roll_planned(a, shifts, dims):
     at = -shifts % a.shape[dims]
     if dims == 0 or dims == -a.ndim:
         return _joined([a[at:], a[:at]], 0)
-    before = (_WHOLE,) * (dims % a.ndim)
+    before = (_ALL,) * (dims % a.ndim)
     return _joined([a[(*before, slice(at, None))], a[(*before, slice(None, at))]], dims % a.ndim)
 
 

@@ -238,8 +238,8 @@ def _view_dtype(a, dtype):
     if a.ndim == 0 and old != new:
         raise RuntimeError(f"self.dim() cannot be 0 to view {dtypes.from_numpy_dtype(a.dtype)} as {dtype} (different element sizes)")
     # Steps along a dimension without a next element mean nothing; numpy's are 0 where there is no element at all.
-    apart = old != new and a.shape[-1] != 1 and 0 not in a.shape and a.strides[-1] != old
-    if old != new and (a.shape[-1] * old % new or apart):
+    is_misaligned = old != new and a.shape[-1] != 1 and 0 not in a.shape and a.strides[-1] != old
+    if old != new and (a.shape[-1] * old % new or is_misaligned):
         raise RuntimeError(
             f"view: self.size(-1) must be divisible by {new / old:g} and stride(-1) must be 1 to view "
             f"{dtypes.from_numpy_dtype(a.dtype)} as {dtype}, but got shape {list(a.shape)}"
@@ -742,9 +742,9 @@ def _no_dims(name: str) -> int:
 
 @narrow.vjp
 def _narrow_vjp(grad, input_shape, dim, start, length):
-    whole = grad.new_zeros(input_shape)
-    whole.narrow(dim, start, length).copy_(grad)
-    return (whole,)
+    full_grad = grad.new_zeros(input_shape)
+    full_grad.narrow(dim, start, length).copy_(grad)
+    return (full_grad,)
 
 
 def sliced(a: Any, d: int, start: int, stop: int, step: int) -> Any:
@@ -785,16 +785,16 @@ def _select(a, dim, index):
 
 @select.vjp
 def _select_vjp(grad, input_shape, dim, index):
-    whole = grad.new_zeros(input_shape)
-    whole.select(dim, index).copy_(grad)
-    return (whole,)
+    full_grad = grad.new_zeros(input_shape)
+    full_grad.select(dim, index).copy_(grad)
+    return (full_grad,)
 
 
 @select.vjp_on_arrays
 def _select_raw(grad, input_shape, dim, index):
-    whole = np.zeros(input_shape, grad.dtype)
-    whole[(slice(None),) * (dim % len(input_shape)) + (index,)] = grad
-    return (whole,)
+    full_grad = np.zeros(input_shape, grad.dtype)
+    full_grad[(slice(None),) * (dim % len(input_shape)) + (index,)] = grad
+    return (full_grad,)
 
 
 select.node_class.looks_around = True
@@ -815,16 +815,16 @@ def _slice(a, dim, start, stop, step):
 
 @slice_dim.vjp
 def _slice_vjp(grad, input_shape, dim, start, stop, step):
-    whole = grad.new_zeros(input_shape)
-    slice_dim.function(whole, dim, start, stop, step).copy_(grad)
-    return (whole,)
+    full_grad = grad.new_zeros(input_shape)
+    slice_dim.function(full_grad, dim, start, stop, step).copy_(grad)
+    return (full_grad,)
 
 
 @slice_dim.vjp_on_arrays
 def _slice_raw(grad, input_shape, dim, start, stop, step):
-    whole = np.zeros(input_shape, grad.dtype)
-    whole[(slice(None),) * dim + (slice(start, stop, step),)] = grad
-    return (whole,)
+    full_grad = np.zeros(input_shape, grad.dtype)
+    full_grad[(slice(None),) * dim + (slice(start, stop, step),)] = grad
+    return (full_grad,)
 
 
 slice_dim.node_class.looks_around = True
@@ -926,7 +926,7 @@ def _as_strided_vjp(grad, input, size, stride, storage_offset):
         return (grad.new_zeros(own.shape),)
     first = min(own.offset, storage_offset)
     flat = grad.new_zeros((max(own.ends[1], part.ends[1]) - first,))
-    if own.is_apart and part.is_apart:
+    if own.is_non_overlapping and part.is_non_overlapping:
         flat.as_strided(size, stride, storage_offset - first).copy_(grad)
         return (flat.as_strided(own.shape, own.steps, own.offset - first),)
     # Add the pieces where they lie in the storage, then read the storage the way the input does.
@@ -943,7 +943,7 @@ def _as_strided_raw(grad, input, size, stride, storage_offset):
     own, part = input, Geometry(size, stride, storage_offset)
     if not grad.size:
         return (np.zeros(own.shape, grad.dtype),)
-    if not (own.is_apart and part.is_apart):
+    if not (own.is_non_overlapping and part.is_non_overlapping):
         return None
     first, step = min(own.offset, storage_offset), grad.itemsize
     flat = np.zeros(max(own.ends[1], part.ends[1]) - first, grad.dtype)

@@ -261,16 +261,16 @@ def _flat_phases(x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: In
     high = tuple(
         max(e * s - size - p, 0) for e, s, size, p in zip(extent, stride, x.shape[2:], padding, strict=True)
     )
-    whole = padded(x, padding, high)
-    whole = whole[(slice(None), slice(None), *(slice(0, e * s) for e, s in zip(extent, stride, strict=True)))]
+    framed = padded(x, padding, high)
+    framed = framed[(slice(None), slice(None), *(slice(0, e * s) for e, s in zip(extent, stride, strict=True)))]
     d = len(kernel)
     if any(s > 1 for s in stride):
-        split = whole.reshape(*x.shape[:2], *(v for pair in zip(extent, stride, strict=True) for v in pair))
+        split = framed.reshape(*x.shape[:2], *(v for pair in zip(extent, stride, strict=True) for v in pair))
         phases = np.ascontiguousarray(
             split.transpose([3 + 2 * i for i in range(d)] + [0, 1] + [2 + 2 * i for i in range(d)])
         )
     else:
-        phases = np.ascontiguousarray(whole).reshape(*(1,) * d, *whole.shape)
+        phases = np.ascontiguousarray(framed).reshape(*(1,) * d, *framed.shape)
     flat = phases.reshape(*phases.shape[: d + 2], prod(extent))
     steps = [prod(extent[i + 1 :]) for i in range(d)]
     shifts = []
@@ -382,9 +382,9 @@ def _input_by_phases(y: Any, w: Any, spatial: Ints, stride: Ints, padding: Ints,
     kernel = w.shape[2:]
     d = len(kernel)
     taps = tuple(-(-k // s) for k, s in zip(kernel, stride, strict=True))
-    whole = np.zeros(w.shape[:2] + tuple(t * s for t, s in zip(taps, stride, strict=True)), w.dtype)
-    whole[(..., *(slice(0, k) for k in kernel))] = w
-    split = _turned(whole, groups)  # (C, O / groups, *whole kernel)
+    padded_taps = np.zeros(w.shape[:2] + tuple(t * s for t, s in zip(taps, stride, strict=True)), w.dtype)
+    padded_taps[(..., *(slice(0, k) for k in kernel))] = w
+    split = _turned(padded_taps, groups)  # (C, O / groups, *whole kernel)
     c, per_group = split.shape[:2]
     split = split.reshape(c, per_group, *(v for pair in zip(taps, stride, strict=True) for v in pair))
     order = [0] + [3 + 2 * i for i in range(d)] + [1] + [2 + 2 * i for i in range(d)]
@@ -398,10 +398,10 @@ def _input_by_phases(y: Any, w: Any, spatial: Ints, stride: Ints, padding: Ints,
     made = _convolve_windows(padded(y, low, high), flipped, ones, none, ones, groups)
     made = made.reshape(y.shape[0], c, *stride, *units)
     order = [0, 1] + [axis for i in range(d) for axis in (2 + d + i, 2 + i)]
-    whole_input = made.transpose(order).reshape(
+    framed_input = made.transpose(order).reshape(
         y.shape[0], c, *(u * s for u, s in zip(units, stride, strict=True))
     )
-    return whole_input[(..., *(slice(p, p + n) for p, n in zip(padding, spatial, strict=True)))]
+    return framed_input[(..., *(slice(p, p + n) for p, n in zip(padding, spatial, strict=True)))]
 
 
 def _input_by_folding(

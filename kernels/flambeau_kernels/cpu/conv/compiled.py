@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...engines import plans_kept_elsewhere
-from . import depthwise, direct, few, slide, slide_last, slide_small, tiles, weight, winograd
+from . import depthwise, direct, few_positions, slide, slide_last, slide_small, tiles, weight, winograd
 from .arrays import is_half
 from .direct import Direct, in_pairs, wide_kind
 from .walk import Ints
@@ -74,8 +74,8 @@ def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: I
     if tiles.pays(x, made, outputs, kernel, stride, padding, dilation, groups, transposed):
         by_tiles = tiles.Tiles(x, w, made, stride, padding, transposed)
         return _or_directly(by_tiles, lambda x, w: Direct(x, w, made, stride, padding, dilation, groups, transposed))
-    if few.pays(n, w.shape, x.shape[2:] if transposed else made, groups, x.dtype):
-        by = few.convolve_input if transposed else few.convolve
+    if few_positions.pays(n, w.shape, x.shape[2:] if transposed else made, groups, x.dtype):
+        by = few_positions.convolve_input if transposed else few_positions.convolve
         return lambda x, w, bias: by(x, w, bias, made, stride, padding, dilation)
     # Pairs of bfloat16 are multiplied at twice the speed, which is as fast as half the products, and costs no transforms.
     if not in_pairs(x.dtype) and winograd.pays(c // groups, outputs, made, kernel, stride, dilation):
@@ -152,8 +152,8 @@ def _choose_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, di
     if tiles.pays_for_weight(x, y.shape[2:], y.shape[1], kernel, stride, dilation, groups):
         by_tiles = tiles.Gradient(x, y, kernel, stride, padding)
         return _or_directly(by_tiles, lambda x, y: weight.Gradient(x, y, *settings, groups))
-    if few.pays(len(x), (y.shape[1], x.shape[1], *kernel), y.shape[2:], groups, x.dtype):
-        return lambda x, y: few.convolve_weight(x, y, *settings)
+    if few_positions.pays(len(x), (y.shape[1], x.shape[1], *kernel), y.shape[2:], groups, x.dtype):
+        return lambda x, y: few_positions.convolve_weight(x, y, *settings)
     if weight.is_product(x, y, kernel, stride, padding, groups):
         return weight.products
     return weight.Gradient(x, y, *settings, groups)

@@ -79,7 +79,7 @@ class Direct:
         rows, vectors = tile("convolutions")
         tiles = -(-outputs // rows)
         self.constants = np.zeros((groups, tiles * rows), self.kind)
-        self.whole = tiles * rows == outputs
+        self.is_even = tiles * rows == outputs
         pairs = in_pairs(x.dtype) and in_pairs(w.dtype)
         step = 2 if pairs else 1
         per_pass = [groups * tiles * -(-len(p.source) // step) * rows for p in tables.passes]
@@ -130,7 +130,7 @@ class Direct:
 
     def _filled(self, bias: Any) -> np.ndarray:
         """The bias with the output channels of each group filled up to whole tiles."""
-        if self.whole and bias.dtype == self.kind and bias.flags.c_contiguous:
+        if self.is_even and bias.dtype == self.kind and bias.flags.c_contiguous:
             return bias
         made = np.zeros(self.constants.shape, self.kind)
         groups = len(made)

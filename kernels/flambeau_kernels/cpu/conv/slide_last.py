@@ -81,7 +81,7 @@ def together(image, weight, bias, out, y, x, first, last, geometry, COUNT, TAPS,
         store(out, B * channels, acc[B])
 
 
-def whole_row(image, weight, bias, out, y, first, last, channels, WIDTH, MADE, TAPS, PAD, ROOM):
+def full_row(image, weight, bias, out, y, first, last, channels, WIDTH, MADE, TAPS, PAD, ROOM):
     """A vector of channels of all MADE results of a row, ROOM of them at a time, at step 1, of images WIDTH wide.
 
     Args:
@@ -129,7 +129,7 @@ def at_the_edge(image, weight, bias, out, y, x, first, last, geometry):
 
 
 @kernel(in_vectors=True)
-def slide_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT, ACROSS, WHOLE):
+def slide_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT, ACROSS, ROW):
     N = lanes(widened(bias))
     channels, made = geometry[CHANNELS], geometry[OUT_WIDTH]
     begin = chunk * geometry[PER_CHUNK]
@@ -153,9 +153,9 @@ def slide_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT, ACROSS, WHO
             source = x + (image * geometry[HEIGHT] * geometry[WIDTH] * channels + c)
             to = out + (row * made * channels + c)
             first, last = taps_of_rows(y, geometry)
-            if WHOLE:
-                IN_ROW, MADE, PAD, ROOM = WHOLE
-                whole_row(source, w, b, to, y - geometry[PAD_Y], first, last, channels, IN_ROW, MADE, TAPS, PAD, ROOM)
+            if ROW:
+                IN_ROW, MADE, PAD, ROOM = ROW
+                full_row(source, w, b, to, y - geometry[PAD_Y], first, last, channels, IN_ROW, MADE, TAPS, PAD, ROOM)
             else:
                 for j in rolled(range(inside)):
                     at_the_edge(source, w, b, to + j * channels, y, j, first, last, geometry)
@@ -197,9 +197,9 @@ class Sliding:
         self.constants = np.zeros(c, self.kind)
         taps = w.shape[3] if w.shape[3] <= MOST_TAPS else 0
         flat = bool(taps) and stride[1] == dilation[1] == 1
-        whole = flat and max(*stride, *dilation) == 1 and is_narrow(x.shape[3], made[1])
+        full = flat and max(*stride, *dilation) == 1 and is_narrow(x.shape[3], made[1])
         constants = {"TAPS": taps, "FLAT": flat, "ACROSS": 8 if lane_count(self.kind) > 8 else 6,
-                     "WHOLE": (x.shape[3], made[1], padding[1], room(made[1], taps)) if whole else ()}  # fmt: skip
+                     "ROW": (x.shape[3], made[1], padding[1], room(made[1], taps)) if full else ()}  # fmt: skip
         self.run = slide_last.form((x.dtype, self.kind, self.kind, x.dtype, np.dtype(np.int64)), constants)
 
     def __call__(self, x: Any, w: Any, bias: Any) -> np.ndarray:

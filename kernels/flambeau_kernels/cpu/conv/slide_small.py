@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import apart, kernel, lanes, local, rolled, widened
+from flambeau_kernels.engine.language import kernel, lanes, local, outlined, rolled, widened
 
 from ..recurrent_steps import transpose_square
 from .slide import lane_count
-from .slide_last import MOST_TAPS, is_narrow, room, whole_row
+from .slide_last import MOST_TAPS, full_row, is_narrow, room
 from .walk import Ints
 
 # Positions of a plane, taps, images of a chunk.
@@ -29,7 +29,7 @@ def to_lanes(source, count, to, KIND):
     j = 0
     while j < count:
         at = min(j, count - N)                        # the last ones lie at the end, over some that are moved twice
-        apart(transpose_square)(source + at, count, to + at * N, N, KIND)
+        outlined(transpose_square)(source + at, count, to + at * N, N, KIND)
         j += N
 
 
@@ -39,7 +39,7 @@ def from_lanes(source, to, count, KIND):
     j = 0
     while j < count:
         at = min(j, count - N)
-        apart(transpose_square)(source + at * N, N, to + at, count, KIND)
+        outlined(transpose_square)(source + at * N, N, to + at, count, KIND)
         j += N
 
 
@@ -65,7 +65,7 @@ def slide_small(
         to_lanes(x + (image * channels + c) * (height * WIDTH), height * WIDTH, source, KIND)
         for y in rolled(range(out_height)):
             first, last = max(pad_y - y, 0), min(height + pad_y - y, taps_y)
-            whole_row(source, weights, bias + c, made + y * (MADE * N), y - pad_y, first, last, N, WIDTH, MADE, TAPS, PAD, ROOM)
+            full_row(source, weights, bias + c, made + y * (MADE * N), y - pad_y, first, last, N, WIDTH, MADE, TAPS, PAD, ROOM)
         from_lanes(made, out + (image * channels + c) * (out_height * MADE), out_height * MADE, KIND)
 
 

@@ -353,7 +353,7 @@ class Gradient:
         self.blocks = []
         for first in range(0, n, images):
             some = min(images, n - first)
-            grids = [Grid(frame, (some, count, down, across_), extents, apart, self.places) for frame, count, extents, apart in
+            grids = [Grid(frame, (some, count, down, across_), extents, dilation, self.places) for frame, count, extents, dilation in
                      zip(self.frames, (planes, self.slices), sides, (step, results), strict=True)]  # fmt: skip
             self.blocks.append((first, first + some, grids))
         self.area = down * across_

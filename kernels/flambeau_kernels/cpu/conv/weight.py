@@ -16,7 +16,6 @@ import numpy as np
 from flambeau_kernels import engines
 from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
-    apart,
     bitcast,
     broadcast,
     int32,
@@ -26,6 +25,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    outlined,
     store,
     unroll,
     vector,
@@ -149,8 +149,8 @@ def correlate_weight(chunk, planes, gradient, sums, places, outputs_at, geometry
     fresh = position == position
     while position < stop:
         length = min(WIDTH, stop - position)
-        apart(gather_rows)(right, source, places + first_tap, tap_count, position, length, geometry, IN_ROW)
-        apart(gather_rows)(left, side, outputs_at + first_output, output_count, position, length,
+        outlined(gather_rows)(right, source, places + first_tap, tap_count, position, length, geometry, IN_ROW)
+        outlined(gather_rows)(left, side, outputs_at + first_output, output_count, position, length,
                            geometry + (GRADIENT - ROW), IN_ROW)  # fmt: skip
         vectors = (length + IN_ROW - 1) // IN_ROW
         # A tile's taps stay in the first cache while the output channels pass.

@@ -84,9 +84,9 @@ def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:
     """Whether A, and B, have lines whole pages apart, more of them than a cache keeps while a tile needs them."""
     m, k, a_m, a_k, b_k = (int(plan[slot]) for slot in (driver.M, driver.K, driver.A_M, driver.A_K, driver.B_K))
     deep = min(depth(kind, k), k)
-    few = m <= READ_ONCE or deep <= caches().second // PAGE   # lines a page apart that the second cache holds
+    fit = m <= READ_ONCE or deep <= caches().second // PAGE   # lines a page apart that the second cache holds
     ways = caches().ways
-    return a_m % PAGE == 0 and m > ways or a_k % PAGE == 0 and deep > ways, b_k % PAGE == 0 and not few
+    return a_m % PAGE == 0 and m > ways or a_k % PAGE == 0 and deep > ways, b_k % PAGE == 0 and not fit
 
 
 def text(kind: Kind) -> str:
@@ -125,7 +125,7 @@ def _block(kind: Kind) -> Function:
         packed_already = f.let(f"or i1 {together}, {b_direct}")
         with f.loop(0, "%n", kind.width) as j:
             columns = _Columns(f, kind, at_k, j, b_k, b_n, steps, b_direct)
-            with f.unless(f.both(packed_already, columns.whole)):
+            with f.unless(f.both(packed_already, columns.is_full)):
                 vectors = f.let(f"select i1 {columns.narrow}, i64 1, i64 {kind.machine.vectors}")
                 f.do(f"call void {pack}(ptr {columns.source}, i64 {b_n}, i64 {b_k}, i64 {columns.width}, i64 {here}, "
                      f"ptr {columns.packed}, i64 {vectors})")  # fmt: skip
@@ -166,8 +166,8 @@ class _Columns:
         self.width = f.least(kind.width, f.sub("%n", j))
         self.narrow = f.compare("sle", self.width, kind.lanes)
         # The rest of a row that does not fill a tile cannot be read without reading beyond it.
-        self.whole = f.compare("eq", self.width, kind.width)
-        self.direct = f.both(b_direct, self.whole)
+        self.is_full = f.compare("eq", self.width, kind.width)
+        self.direct = f.both(b_direct, self.is_full)
         self.source = f.at(at_k, f.mul(j, b_n))
         before = f.let(f"select i1 {b_direct}, i64 0, i64 {j}")
         self.packed = f.at("%scratch", f.mul(f.mul(before, steps), kind.lane_size))

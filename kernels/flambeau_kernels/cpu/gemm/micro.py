@@ -38,8 +38,8 @@ def tile(kind: Kind, height: int, vectors: int, packed: bool = False) -> Functio
 
     # Whole tiles of sums are written from the registers; where results are narrower, `part` is theirs for all but the last steps.
     others = ADD_BIAS | RECTIFY if kind.sum == kind.written else ADD_BIAS | LAST
-    whole = f.both(f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
-    final = f.both(whole, f.compare("eq", f.let(f"and i64 %flags, {others}"), 0))
+    is_full = f.both(f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
+    final = f.both(is_full, f.compare("eq", f.let(f"and i64 %flags, {others}"), 0))
     with f.when(f.both(final, f.bit("%flags", ADD_PART))):
         _write(f, kind, sums, "%part", "%part_row", add=True)
         f.do("ret void")

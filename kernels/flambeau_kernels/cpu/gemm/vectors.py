@@ -91,8 +91,8 @@ def _dots(kind: Kind) -> Function:
 
 def _groups(f: Function, count: str) -> tuple[tuple[str | int, str, int], ...]:
     """Where groups of `TOGETHER` begin and end, and the single ones that are left."""
-    whole = f.mul(f.div(count, TOGETHER), TOGETHER)
-    return (0, whole, TOGETHER), (whole, count, 1)
+    tail = f.mul(f.div(count, TOGETHER), TOGETHER)
+    return (0, tail, TOGETHER), (tail, count, 1)
 
 
 def _square(f: Function, kind: Kind, i: str, j: str, rows: int, columns: int) -> None:
@@ -130,8 +130,8 @@ def _square(f: Function, kind: Kind, i: str, j: str, rows: int, columns: int) ->
             _write_one(f, kind, f.add(i, r), f.add(j, c), _added_up(f, kind, [f.load(total, place) for place in places]))
 
 
-def _part(f: Function, whole: str, kind: str, lanes: int, place: str, which: str | list[str] | None, align: int) -> str:
-    return load_masked(f, kind, lanes, place, str(which), align) if which else f.load(whole, place, align)
+def _part(f: Function, tail: str, kind: str, lanes: int, place: str, which: str | list[str] | None, align: int) -> str:
+    return load_masked(f, kind, lanes, place, str(which), align) if which else f.load(tail, place, align)
 
 
 def _added_up(f: Function, kind: Kind, registers: list[str]) -> str:
@@ -181,9 +181,9 @@ def _combinations(kind: Kind) -> Function:
         start = f.at("%a", f.mul(i, kind.size))
         with f.loop(0, k, deep) as k0:
             end = f.least(f.add(k0, deep), k)
-            whole = f.add(k0, f.mul(f.div(f.sub(end, k0), COLUMNS_AT_ONCE), COLUMNS_AT_ONCE))
+            tail = f.add(k0, f.mul(f.div(f.sub(end, k0), COLUMNS_AT_ONCE), COLUMNS_AT_ONCE))
             _clear(f, kind, count)
-            for low, high, together in ((k0, whole, COLUMNS_AT_ONCE), (whole, end, 1)):
+            for low, high, together in ((k0, tail, COLUMNS_AT_ONCE), (tail, end, 1)):
                 with f.loop(low, high, together) as here:
                     columns = [f.at(start, f.mul(f.add(here, c), a_k)) for c in range(together)]
                     x = [splat(f, kind.sum, f.load(kind.sum, f.at("%b", f.mul(f.add(here, c), size)), size), lanes)

@@ -334,8 +334,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if state.closed:
                 return
             state.join(node, self._beats, settings.max_nodes)  # again, if the others took this machine for dead
-            few = len(state.members) < settings.min_nodes
-            if state.complete or few:
+            too_few = len(state.members) < settings.min_nodes
+            if state.complete or too_few:
                 return
             if len(state.members) == settings.max_nodes or enough.passed(state.round):
                 state.finish()

@@ -27,9 +27,9 @@ class _Layout:
         """An early and a late one, so that what causal attention leaves out is the same for all ranks."""
         return [rank] if self.each == 1 else [rank, 2 * self.size - 1 - rank]
 
-    def cut(self, whole: Any, dim: int) -> Any:
-        """What this rank has of `whole`."""
-        parts = whole.tensor_split(self.size * self.each, dim)
+    def cut(self, tensor: Any, dim: int) -> Any:
+        """What this rank has of `tensor`."""
+        parts = tensor.tensor_split(self.size * self.each, dim)
         return fb.cat([parts[at] for at in self.stretches(self.rank)], dim)
 
     def passed_on(self, tensors: Sequence[Any]) -> list[Any]:
@@ -161,11 +161,11 @@ class _Attention(TorchFunctionMode):
             raise RuntimeError("scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
         if mask.requires_grad:
             raise NotImplementedError("context_parallel: the gradient of attn_mask is not built; give attention mask.detach()")
-        length, whole = query.shape[-2], query.shape[-2] * self.layout.size
-        if mask.dim() < 2 or mask.shape[-2] not in (1, length) or mask.shape[-1] != whole:
+        length, total = query.shape[-2], query.shape[-2] * self.layout.size
+        if mask.dim() < 2 or mask.shape[-2] not in (1, length) or mask.shape[-1] != total:
             raise ValueError(
                 f"context_parallel: attn_mask has shape {tuple(mask.shape)}; it needs the {length} queries of this rank as rows, and "
-                f"all {whole} keys as columns: a mask of the whole sequence is one of `buffers`, along its dimension of queries"
+                f"all {total} keys as columns: a mask of the whole sequence is one of `buffers`, along its dimension of queries"
             )
         if mask.dtype == fb.bool:
             return fb.zeros(mask.shape).masked_fill(~mask, -math.inf)
@@ -207,13 +207,13 @@ def context_parallel(
             shape = tuple(buffer.shape)
             raise ValueError(f"context_parallel: {size} ranks do not divide the sequence of a buffer of shape {shape} along {dim}")
     layout = _Layout(group, all(b.shape[dim] % (2 * size) == 0 for b, dim in zip(given, dims, strict=True)))
-    whole = [b.detach().clone() for b in given]
-    for buffer, full, dim in zip(given, whole, dims, strict=True):
+    copies = [b.detach().clone() for b in given]
+    for buffer, full, dim in zip(given, copies, dims, strict=True):
         buffer.data = layout.cut(full, dim).contiguous()
     try:
         with _Attention(layout):
             yield
     finally:
-        for buffer, full in zip(given, whole, strict=True):
+        for buffer, full in zip(given, copies, strict=True):
             if id(buffer) not in left:
                 buffer.data = full

@@ -81,13 +81,13 @@ class SubgraphMatcher:
         if not self.remove_overlapping_matches:
             return found
         taken: set[Node] = set()
-        apart = []
+        disjoint = []
         for match in found:
             nodes = {n for p, n in match.nodes_map.items() if p.op not in ("placeholder", "output")}
             if not taken & nodes:
                 taken |= nodes
-                apart.append(match)
-        return apart
+                disjoint.append(match)
+        return disjoint
 
     def _candidates(self, anchor: Node, graph: Graph) -> list[Node]:
         return [node for node in graph.nodes if self._nodes_are_equal(anchor, node)]

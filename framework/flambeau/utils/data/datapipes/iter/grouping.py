@@ -121,9 +121,9 @@ class GrouperIterDataPipe(IterDataPipe[Any]):
             if waiting == self.max_buffer_size:
                 largest, group = self._largest(groups)
                 waiting -= len(group)
-                if group_is_whole := self._is_whole(group):
+                if group_is_full := self._is_full(group):
                     yield self._made(largest, group)
-                assert group_is_whole or self.drop_remaining
+                assert group_is_full or self.drop_remaining
         for key in tuple(groups):
             yield self._made(key, groups.pop(key))
 
@@ -134,14 +134,14 @@ class GrouperIterDataPipe(IterDataPipe[Any]):
         for candidate, group in groups.items():
             if len(group) > size:
                 key, size = candidate, len(group)
-        if not self._is_whole(groups[key]) and not self.drop_remaining:
+        if not self._is_full(groups[key]) and not self.drop_remaining:
             raise RuntimeError(
                 f"groupby: the buffer of {self.max_buffer_size} samples is full, and its largest group, of key {key!r}, has {size}, "
                 f"fewer than guaranteed_group_size={self.guaranteed_group_size}; make the buffer larger or set drop_remaining=True"
             )
         return key, groups.pop(key)
 
-    def _is_whole(self, group: list[Any]) -> bool:
+    def _is_full(self, group: list[Any]) -> bool:
         return self.guaranteed_group_size is None or len(group) >= self.guaranteed_group_size
 
     def _made(self, key: Any, group: list[Any]) -> Any:

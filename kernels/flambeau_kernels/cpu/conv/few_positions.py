@@ -23,8 +23,8 @@ POSITIONS, WEIGHTS = 256, 1 << 17
 
 def pays(images: int, w_shape: Ints, positions: Ints, groups: int, dtype: np.dtype) -> bool:
     """Whether such products are the way to compute a convolution with these weights, by shape."""
-    few = images * prod(positions) <= POSITIONS and prod(w_shape) >= WEIGHTS and prod(w_shape[2:]) > 1
-    return few and groups == 1 and dtype.char in "fd"
+    are_few = images * prod(positions) <= POSITIONS and prod(w_shape) >= WEIGHTS and prod(w_shape[2:]) > 1
+    return are_few and groups == 1 and dtype.char in "fd"
 
 
 def convolve(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:

@@ -9,9 +9,11 @@ from ..quiet import quietly
 from ..takeover import KERNEL, Waiting
 from .tier import compiles
 
-__all__ = ["late", "twin"]
+__all__ = ["late", "numpy_until_kernel"]
 
-def twin(by_numpy: Callable[..., Any], kernel: Any, types: tuple[Any, ...], constants: dict[str, Any], around: Any) -> Callable[..., Any]:
+def numpy_until_kernel(
+    by_numpy: Callable[..., Any], kernel: Any, types: tuple[Any, ...], constants: dict[str, Any], around: Any,
+) -> Callable[..., Any]:
     """`by_numpy` at first, then ``around(form)`` of the form of `kernel` for `types` and `constants`.
 
     The form takes over only if the arrays it makes of the arguments of that call are those of numpy, to the last bit.
