@@ -62,3 +62,8 @@ def test_arguments_that_plans_refuse_have_the_same_answers_and_errors_in_strict_
     assert usual.count("Error") >= 4
     assert usual.startswith("[[1.0, 1.0]] 0.0")
     assert fresh_python("-c", REFUSED, FLAMBEAU_STRICT="1") == usual
+
+
+def test_plans_tell_dtypes_among_plain_arguments(fresh_python):
+    call = "import flambeau as fb; print(fb.ones(3, 2).sum(0, dtype=fb.float64).tolist())"
+    assert fresh_python("-c", call, FLAMBEAU_STRICT="1").strip() == "[3.0, 3.0]"

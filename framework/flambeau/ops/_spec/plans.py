@@ -21,7 +21,7 @@ import flambeau_kernels as kernels
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ...devices import Size
-from ...dtypes import FLOAT32, FLOAT64
+from ...dtypes import FLOAT32, FLOAT64, dtype
 from ...tensor import bump, one_memory, wrap
 from .memory import in_memory_order
 from .nodes import indented, record, tensor_names, written
@@ -456,14 +456,14 @@ def _key(op: Any, name: str, planned: Planned) -> str:
     return f"{name} if {name}.__class__ is {kind.__name__} else typed({name})"
 
 
-_PLAIN = frozenset((int, float, bool, str, type(None)))
+_PLAIN = frozenset((int, float, bool, str, type(None), dtype))
 _PAIR, _TRIPLE = (int, int), (int, int, int)  # classes of the tuples that are most frequent
 
 
 def _typed(value: Any) -> Any:
     """What tells `value` from others that are equal to it but of another kind, such as 2.0 from 2.
 
-    Raises: TypeError for what is no number, text, None, or a tuple, list or Size of those.
+    Raises: TypeError for what is no number, text, dtype, None, or a tuple, list or Size of those.
     """
     kind = value.__class__
     if kind in _PLAIN:

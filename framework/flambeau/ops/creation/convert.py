@@ -206,7 +206,7 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`input` with another dtype or on another device; `input` itself when nothing changes and `copy` is not set."""
-    wanted = args[0] if args else kwargs.get("dtype")
+    wanted: Any = args[0] if args else kwargs.get("dtype")
     if wanted.__class__ is dtype and len(args) + len(kwargs) == 1 and not (_state.INTERPRETED and _state.interpreted()):
         return _converted(input, wanted)
     d, place, copy, format = _parse_to(args, kwargs)
