@@ -211,3 +211,10 @@ def test_the_first_element_of_a_list_says_whether_it_is_one_of_integers(oracle: 
 def test_flags_that_pytorch_reads_in_python_may_be_anything() -> None:
     assert F.relu(fb.tensor([-1.0, 1.0]), inplace=1).tolist() == [0.0, 1.0]
     assert isinstance(F.max_pool1d(fb.ones(1, 1, 4), 2, return_indices=1), tuple)
+
+
+def test_functions_are_not_refused_by_the_types_of_operators_that_share_their_name():
+    x = fb.ones(1, 1, 3, 3)
+    assert fb.nn.functional.unfold(x, (2, 2), 1, 0, (1, 1)).shape == (1, 4, 4)
+    with pytest.raises(ValueError, match="non-negative"):
+        fb.signal.windows.exponential(-1)
