@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -218,3 +219,20 @@ def test_functions_are_not_refused_by_the_types_of_operators_that_share_their_na
     assert fb.nn.functional.unfold(x, (2, 2), 1, 0, (1, 1)).shape == (1, 4, 4)
     with pytest.raises(ValueError, match="non-negative"):
         fb.signal.windows.exponential(-1)
+
+
+def test_a_complex_number_without_an_imaginary_part_is_a_correction_and_another_one_is_refused():
+    x = fb.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    for one in (1 + 0j, fb.tensor(1 + 0j)):
+        made = x.var(correction=one)
+        made.backward()
+        assert made.item() == x.var().item()
+    for other in (1 + 1j, fb.tensor(1 + 1j)):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            x.var(correction=other)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_an_infinite_rate_of_events_gives_infinitely_many(dtype):
+    rates = fb.tensor([float("inf"), 0.0, float("inf")], dtype=getattr(fb, dtype))
+    assert fb.poisson(rates).tolist() == [math.inf, 0.0, math.inf]

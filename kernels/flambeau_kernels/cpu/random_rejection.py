@@ -93,7 +93,9 @@ def poisson_loop(out: Any, start: Any, count: Any, unit: Any, end: Any, spare: A
     i, used, going = start, 0, True
     while going and i < count:
         rate, value, at = rates[i], 0.0, used
-        if rate >= 10.0:
+        if rate == math.inf:
+            value = math.inf
+        elif rate >= 10.0:
             value, at = poisson_by_rejection(rate, unit, at, end)
         elif rate != 0.0:
             value, at = poisson_by_products(rate, unit, at, end)

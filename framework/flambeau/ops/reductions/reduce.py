@@ -449,8 +449,12 @@ min = _over_all("min", amin, min_along, "minimum", _EXTREME.format("smallest", "
 
 
 def _correction(unbiased: Any, correction: Any) -> float:
+    if isinstance(correction, Tensor) and not correction.ndim and correction.is_complex():
+        correction = correction.item()
     if isinstance(correction, complex):
-        raise RuntimeError(f"value cannot be converted to type double without overflow: correction is {correction}")
+        if correction.imag:
+            raise RuntimeError(f"value cannot be converted to type double without overflow: correction is {correction}")
+        correction = correction.real
     if correction is not None:
         return need_number("var", "correction", correction)
     return 1 if unbiased is None or unbiased else 0
