@@ -45,6 +45,14 @@ def test_functions_take_no_arrays_of_numpy(call: Any) -> None:
     assert V.tolist() == [1, 1]
 
 
+def test_functions_take_no_arrays_of_numpy_after_operators_have_had_such() -> None:
+    array = np.ones(2, np.float32)
+    for _ in range(3):
+        assert V.__eq__(array).all()
+        with pytest.raises(TypeError):
+            fb.eq(V, array)
+
+
 def test_operators_take_arrays_of_numpy() -> None:
     doubled = fb.tensor([1.0, 2.0])
 

@@ -53,7 +53,7 @@ def test_operators_answer_and_refuse_arrays_of_numpy_as_pytorch(oracle: Any, ope
         "floats": "torch.ones(2), np.ones(2)", "integers": "torch.ones(2, dtype=torch.int64), np.ones(2, np.int64)",
         "history": "torch.ones(2, requires_grad=True), np.ones(2)", "bools": "torch.ones(2, dtype=torch.bool), np.ones(2, bool)",
     }  # fmt: skip
-    if operator in ("&", "|"):                        # PyTorch's answer of uint8 depends on whether numpy has warned of it before
+    if operator in ("&", "|", "*", "*="):             # PyTorch's answer of uint8 depends on whether numpy has warned of it before
         del operands["bools"]
     order = "a, x" if turned else "x, a"
     operation = f"x {operator} a; x" if "=" in operator[1:] and operator not in ("==", ">=") else f"x {operator} a"

@@ -265,6 +265,17 @@ class TestFaults:
         self.refused(tmp_path / "evil", {"e": 0}, "UnpicklingError")
         assert not (tmp_path / "ran").exists()
 
+    def test_members_of_enumerations_are_read_by_name_as_the_first_releases_of_python_3_11_wrote_them(self):
+        from flambeau.distributed.checkpoint import _records
+
+        def got(name: bytes) -> object:
+            text = b"X" + len(name).to_bytes(4, "little") + name
+            return _records.read(b"\x80\x02cbuiltins\ngetattr\nctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n" + text + b"\x86R.")
+
+        assert got(b"TORCH_CONTIGUOUS_FORMAT").name == "TORCH_CONTIGUOUS_FORMAT"
+        with pytest.raises(Exception, match="not allowed"):
+            got(b"__class__")
+
     @pytest.mark.parametrize("name", ["../outside.distcp", "/etc/hostname", "sub/../../outside"])
     def test_metadata_does_not_lead_out_of_the_folder(self, place, name):
         from flambeau.distributed.checkpoint import _records

@@ -264,6 +264,8 @@ def _public(torch: Any, op: Any) -> Any:
 OTHER_SIGNS = {"linalg.svd", "svd"}
 # PyTorch multiplies its factors in the lower precision; here one kernel of LAPACK computes it.
 OTHER_PRECISION = {"linalg.pinv"}
+# PyTorch has it in float32 and half types.
+NOT_IN_DOUBLE = {"nn.functional.grouped_mm"}
 # Our `convolution` has defaults; these have a tensor where PyTorch takes numbers alone.
 OTHER_PARAMETERS = {"convolution", "celu", "threshold", "nn.functional.softplus", "hardshrink", "nn.functional.softshrink"}
 
@@ -277,7 +279,7 @@ def test_values_and_dtypes_are_those_of_pytorch(case, mixed, oracle):
         pytest.skip("PyTorch has no public function of the name")
     if case.op.qualified in (OTHER_PRECISION if mixed else OTHER_SIGNS):
         pytest.skip("another by nature")
-    sample = case.sample(fb.float32 if mixed else None)
+    sample = case.sample(fb.float32 if mixed or case.op.qualified in NOT_IN_DOUBLE else None)
     args, kwargs = _to_torch(oracle, sample.args), {name: _to_torch(oracle, value) for name, value in sample.kwargs.items()}
     with oracle.autocast("cpu", dtype=oracle.bfloat16, enabled=mixed):
         wanted = [t.detach().resolve_conj().resolve_neg() for t in _tensors_of(oracle, theirs(*args, **kwargs))]

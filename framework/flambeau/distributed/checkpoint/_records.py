@@ -102,6 +102,13 @@ def _layout(name: Any) -> Any:
     return found
 
 
+def _member(cls: Any, name: Any) -> Any:
+    """The member of an enumeration that the first releases of Python 3.11 name, where others call the class."""
+    if not isinstance(cls, type) or not issubclass(cls, Enum) or not isinstance(name, str) or name not in cls.__members__:
+        raise UnpicklingError(f"checkpoint: getattr({cls!r}, {name!r}) is not allowed")
+    return cls.__members__[name]
+
+
 class _Reader(Policy):
     def find_global(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
@@ -152,7 +159,7 @@ class _Reader(Policy):
 _CALLED = {
     "torch.Size": _size, "torch.serialization._get_layout": _layout, "pathlib.PosixPath": _path, "pathlib.WindowsPath": _path,
     "pathlib.PurePosixPath": _path, "pathlib.PureWindowsPath": _path, "pathlib._local.PosixPath": _path,
-    "pathlib._local.WindowsPath": _path,
+    "pathlib._local.WindowsPath": _path, "builtins.getattr": _member,
 }  # fmt: skip
 
 

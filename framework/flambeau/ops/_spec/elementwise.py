@@ -145,7 +145,7 @@ def computed_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args
             gradient takes.
     """
     plan = _by_numpy.get(_kinds_of(formula, operands))
-    if plan is None:
+    if plan is None or any(a.__class__ is ndarray for a in args):  # operators take numpy's arrays, functions refuse them
         return None
     if not plan.by_numpy:
         paid = op.waiting.paid_for()

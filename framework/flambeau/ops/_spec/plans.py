@@ -471,7 +471,9 @@ def _typed(value: Any) -> Any:
     kinds = (*map(type, value),)
     if kind is tuple and kinds in (_PAIR, _TRIPLE):
         return value
-    if kind is not tuple and kind is not list and kind is not Size or not _PLAIN.issuperset(kinds):
+    if kind is not tuple and kind is not list and kind is not Size:
+        kind = list if isinstance(value, list) else tuple if isinstance(value, tuple) else None  # graphs have lists that nobody may change
+    if kind is None or not _PLAIN.issuperset(kinds):
         raise TypeError("no plain argument")
     return (kind, *value, *kinds)
 

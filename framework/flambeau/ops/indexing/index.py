@@ -906,7 +906,7 @@ def _number_tensor(self: Tensor, value: Any) -> Tensor:
         info = np.iinfo(self.dtype.numpy)
         if not (info.min if info.min else -info.max) <= value <= info.max:
             raise RuntimeError(f"value {value} cannot be converted to type {self.dtype} without overflow")
-    made = np.full((), _as(value, _arrays.plain_dtype(self._array.dtype)), _arrays.plain_dtype(self._array.dtype))
+    made = np.full((), _as(value, _arrays.plain_dtype(self._array.dtype), 1), _arrays.plain_dtype(self._array.dtype))
     return wrap(MetaArray((), made.dtype) if self._lacks_values else made)
 
 

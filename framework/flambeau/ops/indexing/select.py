@@ -100,7 +100,7 @@ def as_element(value: Any, dtype: np.dtype) -> Any:
 def plain_number(value: Any, dtype: np.dtype) -> bool:
     """Whether numpy stores the number `value` in an array of `dtype` as `as_element` would, or raises."""
     kind = value.__class__
-    return kind is float and dtype.char in "fd" or kind is int and dtype.char in "fdlihbB"
+    return kind is float and dtype.char in "fd" or kind is int and (dtype.char in "fdlihb" or dtype.char == "B" and value >= 0)
 
 
 def converted_back(grad: Any, dtype: Any) -> Tensor:

@@ -457,6 +457,8 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 
 @rms_norm.plan(by="shape", tensors=("input", "weight"))
 def _planned_rms_norm(input, normalized_shape, weight, eps):
+    if input.is_complex():
+        return None
     check_floating("rms_norm", input=input, weight=weight)
     _, shape, weight, eps, _ = _check_rms(input, normalized_shape, weight, eps, None)
 

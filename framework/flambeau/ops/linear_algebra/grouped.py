@@ -142,7 +142,7 @@ def _grouped_vjp_on_arrays(grad, mat_a, mat_b, offs):
 
 
 @composite(
-    namespace=F,
+    namespace=F, autocast="own",
     samples=(
         "x(8, 16), x(3, 16, 24), offs=fb.tensor([3, 3, 8], dtype=fb.int32); x(8, 16), x(16, 8), offs=fb.tensor([4, 16], dtype=fb.int32); "
         "x(3, 8, 16), x(16, 8), offs=fb.tensor([1, 5, 8], dtype=fb.int32); x(2, 8, 16), x(2, 16, 8)"

@@ -374,6 +374,9 @@ cholesky_solution.shown_as("CholeskySolveBackward0", input2="L")
 
 @cholesky_solution.kernel
 def _cholesky_solution(L, B, upper):
+    made = _cholesky_solve_now(L, B, upper)            # as the plan, so that recorded systems have the bits of others
+    if made is not None:
+        return made
     turned = L.conj().swapaxes(-1, -2)
     first, second = (turned, L) if upper else (L, turned)
     return _lapack.solve_triangular(second, _lapack.solve_triangular(first, B, False, False), True, False)

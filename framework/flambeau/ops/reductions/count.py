@@ -648,6 +648,8 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     """
     from .. import _results
 
+    if isinstance(bins, Tensor):
+        raise TypeError("histogramdd(): argument 'bins' must be int, tuple of ints or tuple of Tensors, not Tensor")
     host_only("histogramdd", input)
     if input.ndim < 2:
         raise RuntimeError(f"torch.histogramdd: input tensor should have at least 2 dimensions, got {input.ndim}")

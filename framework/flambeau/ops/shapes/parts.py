@@ -284,9 +284,9 @@ _COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): 
 @complex.plan(tensors=("real", "imag"), dtypes="efd")
 def _complex_of_parts(a, b):
     """Of one shape and dtype."""
-    if a.shape != b.shape:
+    wanted = _COMPLEX.get(a.dtype)
+    if wanted is None or a.shape != b.shape:
         return None
-    wanted = _COMPLEX[a.dtype]
     plain = a.flags.c_contiguous and b.flags.c_contiguous
     made = np.empty(a.shape, wanted) if plain else empty_like_layout(a.shape, wanted, (a, b))
     made.real, made.imag = a, b
