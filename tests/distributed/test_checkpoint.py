@@ -270,7 +270,8 @@ class TestFaults:
 
         def got(name: bytes) -> object:
             text = b"X" + len(name).to_bytes(4, "little") + name
-            return _records.read(b"\x80\x02cbuiltins\ngetattr\nctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n" + text + b"\x86R.")
+            of = b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
+            return _records.read(b"\x80\x02cbuiltins\ngetattr\n" + of + text + b"\x86R.")
 
         assert got(b"TORCH_CONTIGUOUS_FORMAT").name == "TORCH_CONTIGUOUS_FORMAT"
         with pytest.raises(Exception, match="not allowed"):
