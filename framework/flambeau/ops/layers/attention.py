@@ -252,14 +252,14 @@ def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale
         return Plan(lambda *arrays: run(*arrays)[0], attention, lambda _, *tensors: (*tensors, scale, is_causal), run)
     sizes = mask.shape
 
-    def run_with_whole(q, k, v, mask):
+    def run_with_full_mask(q, k, v, mask):
         return run(q, k, v, mask.reshape(sizes))
 
     return Plan(
-        lambda *arrays: run_with_whole(*arrays)[0],
+        lambda *arrays: run_with_full_mask(*arrays)[0],
         attention,
         lambda _, q, k, v, mask: (q, k, v, mask.reshape(sizes), scale, is_causal),
-        run_with_whole,
+        run_with_full_mask,
     )
 
 
