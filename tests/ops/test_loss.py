@@ -291,3 +291,30 @@ def test_a_blank_that_is_no_integer_is_refused_by_name(blank: object) -> None:
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_a_hinge_of_one_distance_alone_is_found(reduction):
     assert F.hinge_embedding_loss(fb.tensor(0.25), fb.tensor(-1.0), reduction=reduction).item() == 0.75
+
+
+HALF, SINGLE, DOUBLE = fb.float16, fb.float32, fb.float64
+
+
+def test_losses_of_two_dtypes_are_returned_in_that_of_the_operand_pytorch_takes() -> None:
+    def kinds(fn, first, second, shape=(2, 3), other=(2, 3), **more):
+        return fn(fb.full(shape, 0.5, dtype=first), fb.full(other, 0.5, dtype=second), **more).dtype
+
+    for fn in (F.huber_loss, F.soft_margin_loss):
+        assert kinds(fn, HALF, DOUBLE) is HALF
+        assert kinds(fn, DOUBLE, HALF) is DOUBLE
+    assert kinds(F.binary_cross_entropy_with_logits, DOUBLE, SINGLE) is SINGLE
+    assert kinds(F.multilabel_soft_margin_loss, DOUBLE, SINGLE) is DOUBLE
+    weight = fb.ones(3, dtype=DOUBLE)
+    for fn in (F.binary_cross_entropy, F.binary_cross_entropy_with_logits):
+        assert kinds(fn, SINGLE, SINGLE, weight=weight) is SINGLE
+    assert kinds(F.binary_cross_entropy_with_logits, HALF, HALF, pos_weight=weight) is HALF
+
+
+@pytest.mark.filterwarnings("ignore:.*Using a target size")
+def test_a_target_of_no_dimensions_counts_for_the_dtype_of_a_loss() -> None:
+    for fn in (F.l1_loss, F.mse_loss, F.smooth_l1_loss):
+        made = fn(fb.zeros(2, 3), fb.tensor(0.1, dtype=DOUBLE), reduction="none")
+        assert made.dtype is DOUBLE
+        assert made.shape == (2, 3)
+    assert F.mse_loss(fb.zeros(2, 3), fb.tensor(0.1, dtype=DOUBLE)).item() == pytest.approx(0.01, abs=1e-15)

@@ -237,3 +237,17 @@ def test_directions_along_rows_have_the_same_bits_whether_they_are_recorded_or_n
     recorded = call(x.clone().requires_grad_(), *others, dim=-1).detach()
 
     assert call(x, *others, dim=-1).numpy().tobytes() == recorded.numpy().tobytes()
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_rms_norm_of_halves_with_a_float_weight_is_of_halves_and_rounded_once(kind: str) -> None:
+    x = fb.tensor(RNG.normal(size=(8, 33))).to(getattr(fb, kind))
+    weight = fb.tensor(RNG.normal(size=33), dtype=fb.float32)
+
+    made = F.rms_norm(x, (33,), weight)
+
+    wide = x.double()
+    expected = wide * (wide.square().mean(-1, keepdim=True) + fb.finfo(fb.float32).eps).rsqrt() * weight.double()
+    assert made.dtype is x.dtype
+    assert (made == expected.to(x.dtype)).double().mean() > 0.98  # float32 beneath rounds elsewhere now and then
+    assert F.rms_norm(x.float(), (33,), weight.double()).dtype is fb.float32

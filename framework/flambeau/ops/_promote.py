@@ -84,6 +84,15 @@ def like_input(op: Any, args: Any) -> tuple[dtype, dtype]:
     return d, d
 
 
+def common_then(position: int) -> Rule:
+    """Computed in the common dtype, returned in that of the argument at `position`."""
+
+    def rule(op: Any, args: Any) -> tuple[dtype, dtype]:
+        return result_type(args), args[position].dtype
+
+    return rule
+
+
 def refuse(*names: str) -> Callable[[Rule], Rule]:
     """`rule`, but refusing the named kinds or dtypes: 'bool', 'integer', 'floating', 'complex', 'float16', ..."""
     kinds = {"bool": dtypes.BOOL, "integer": dtypes.INTEGER, "floating": FLOATING, "complex": COMPLEX}

@@ -439,6 +439,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
         normalized_shape: the last dimensions, which each slice has: an int or a sequence.
         weight: of `normalized_shape`, or None.
         eps: added to the mean square; the machine epsilon of the dtype computed in by default.
+    Returns: the dtype of `input`, whatever that of `weight`.
     Raises: RuntimeError for shapes that do not fit; NotImplementedError for integers.
     Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization".
 
@@ -448,16 +449,18 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     if input.is_complex() or input.dtype.category < dtypes.FLOATING:
         return _rms_of_other(input, normalized_shape, weight, eps)
     kind = input.dtype
-    if weight is not None and weight.dtype is not kind:
-        made = scale_trailing(input, normalized_shape, None, eps)
-        _trailing("rms_norm", input, normalized_shape, weight=weight)
-        return made * weight
-    return scale_trailing(input, normalized_shape, weight, eps)
+    halves_by_floats = weight is not None and weight.dtype is dtypes.float32 and kind in (dtypes.float16, dtypes.bfloat16)
+    if weight is None or weight.dtype is kind or halves_by_floats:
+        return scale_trailing(input, normalized_shape, weight, eps)
+    # Rounded to the input's dtype once, after the weight.
+    made = scale_trailing(_wide(input), normalized_shape, None, eps)
+    _trailing("rms_norm", input, normalized_shape, weight=weight)
+    return (made * weight).to(kind)
 
 
 @rms_norm.plan(by="shape", tensors=("input", "weight"))
 def _planned_rms_norm(input, normalized_shape, weight, eps):
-    if input.is_complex():
+    if input.is_complex() or (weight is not None and weight.dtype is not input.dtype):
         return None
     check_floating("rms_norm", input=input, weight=weight)
     _, shape, weight, eps, _ = _check_rms(input, normalized_shape, weight, eps, None)

@@ -16,13 +16,15 @@ from ... import dtypes
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor
 from .._batching import leading
-from .._promote import common, only
-from .._spec import composite, describe, elementwise, need_number, primitive
+from .._promote import common, common_then, only, result_type
+from .._spec import OPS, composite, describe, elementwise, need_number, primitive
 
 _new = object.__new__
 
 F = "nn.functional"
 floating_common = only("floating")(common)
+in_dtype_of_input = only("floating")(common_then(0))
+in_dtype_of_target = only("floating")(common_then(1))
 
 
 # -- reductions of losses ------------------------------------------------------------------------------------------------
@@ -50,14 +52,18 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
     return loss.sum() if reduction == "sum" else loss
 
 
-def warn_sizes(name: str, input: Tensor, target: Tensor) -> None:
-    """Warn when a target is stretched to the input, which is seldom meant."""
+def of_one_shape(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Both, broadcast together, with a warning where they had to be, which is seldom meant."""
     if input._array.shape != target._array.shape:
         warnings.warn(
             f"{name}: Using a target size ({target.shape}) that is different to the input size ({input.shape}). "
             "This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size.",
             stacklevel=4,
         )
+        if not input.ndim or not target.ndim:
+            # The dtype of a number counts as much as that of the other operand, once it has as many dimensions.
+            return OPS["broadcast_tensors"](input, target)
+    return input, target
 
 
 # -- regression ----------------------------------------------------------------------------------------------------------
@@ -72,7 +78,7 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", wei
         weight: multiplies the loss, broadcast to its shape; 'mean' then divides by the sum of the weights.
     Raises: ValueError for an unknown `reduction`.
     """
-    warn_sizes("l1_loss", input, target)
+    input, target = of_one_shape("l1_loss", input, target)
     return _weighted((input - target).abs(), weight, reduction_of(reduction, size_average, reduce))
 
 
@@ -111,7 +117,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     >>> F.mse_loss(fb.tensor([1.0, 2.0]), fb.tensor([1.0, 5.0]), reduction="none")
     tensor([0., 9.])
     """
-    warn_sizes("mse_loss", input, target)
+    input, target = of_one_shape("mse_loss", input, target)
     return _weighted(squared_error.function(input, target), weight, reduction_of(reduction, size_average, reduce))
 
 
@@ -242,7 +248,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     >>> F.smooth_l1_loss(fb.zeros(2), fb.tensor([0.5, 3.0]), reduction="none")
     tensor([0.1250, 2.5000])
     """
-    warn_sizes("smooth_l1_loss", input, target)
+    input, target = of_one_shape("smooth_l1_loss", input, target)
     reduction = reduction_of(reduction, size_average, reduce)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss does not support negative values for beta, got {beta}")
@@ -257,7 +263,7 @@ def _huber_slope(error, delta):
 
 @elementwise(
     surface=0,
-    dtype=floating_common,
+    dtype=in_dtype_of_input,
     vjp={
         "input": lambda grad, input, target, delta: grad * _huber_slope(input - target, delta),
         "target": lambda grad, input, target, delta: grad * _huber_slope(target - input, delta),
@@ -288,7 +294,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     >>> F.huber_loss(fb.tensor([0.0, 3.0]), fb.zeros(2), reduction="none")
     tensor([0.0000, 2.5000])
     """
-    warn_sizes("huber_loss", input, target)
+    input, target = of_one_shape("huber_loss", input, target)
     reduction = reduction_of(reduction)
     if delta <= 0:
         raise RuntimeError(f"huber_loss does not support non-positive values for delta. Got {delta}")
@@ -463,7 +469,7 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     if input.is_cpu and input.numel() and not ((input._array >= 0) & (input._array <= 1)).all():
         raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
     loss = binary_entropy.function(input, target)
-    return reduced(loss if weight is None else loss * weight, reduction)
+    return reduced(loss if weight is None else (loss * weight).to(loss.dtype), reduction)
 
 
 @binary_cross_entropy.in_pieces
@@ -494,7 +500,7 @@ def _softplus(x):
 
 @elementwise(
     surface=0,
-    dtype=floating_common,
+    dtype=in_dtype_of_target,
     partials={"input": lambda input, target: sigmoid(input) - target, "target": lambda input: -input},
     title="BinaryCrossEntropyWithLogitsBackward0",
     public_name="binary_cross_entropy_with_logits",
@@ -506,7 +512,7 @@ def logit_entropy(input, target):
 
 @elementwise(
     surface=0,
-    dtype=floating_common,
+    dtype=in_dtype_of_target,
     partials={
         "input": lambda input, target, pos_weight: (1 - target) - ((pos_weight - 1) * target + 1) * sigmoid(-input),
         "target": lambda input, pos_weight: (pos_weight - 1) * _softplus(-input) - input,
@@ -545,12 +551,12 @@ def binary_cross_entropy_with_logits(
         loss = logit_entropy.function(input, target)
     else:
         loss = weighted_logit_entropy.function(input, target, pos_weight)
-    return reduced(loss if weight is None else loss * weight, reduction)
+    return reduced(loss if weight is None else (loss * weight).to(loss.dtype), reduction)
 
 
 @elementwise(
     surface=0,
-    dtype=floating_common,
+    dtype=in_dtype_of_input,
     partials={
         "input": lambda input, target: -target * sigmoid(-target * input),
         "target": lambda input, target: -input * sigmoid(-target * input),
@@ -584,7 +590,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
         raise RuntimeError("multilabel_soft_margin_loss: Subtraction with a bool tensor is not supported; convert the target with .float()")
     if not input.ndim:
         raise IndexError("multilabel_soft_margin_loss: Dimension specified as -1 but tensor has no dimensions: scores are (N, C) or (C)")
-    loss = logit_entropy.function(input, target)
+    loss = logit_entropy.function(input, target.to(result_type([input, target])))
     if weight is not None:
         loss = loss * weight
     return reduced(loss.sum(-1) / input.shape[-1], reduction)
