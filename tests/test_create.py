@@ -518,3 +518,12 @@ def test_a_device_named_by_an_object_or_a_string_is_no_way_around_where_tensors_
         assert all(x.device.type == "meta" for x in made)
         assert fb.arange(3, device=place).tolist() == [0, 1, 2]
         assert fb.ones_like(fb.zeros(2), device=place).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"), [("bfloat16", "float32"), ("float64", "float32"), ("int32", "int64"), ("bool", "bool"), ("complex128", "complex64")]
+)
+def test_full_of_a_tensor_has_the_dtype_of_the_number_in_it(kind: str, made: str) -> None:
+    value = fb.tensor(1, dtype=getattr(fb, kind))
+    assert fb.full((2,), value).dtype is getattr(fb, made)
+    assert fb.full((2,), value, dtype=fb.int16).dtype is fb.int16

@@ -260,3 +260,10 @@ def test_gradients_at_nan_are_those_of_pytorchs_long_tensors_for_any_length(name
     found, expected = gradient(fb, count), gradient(oracle, 4096)[0].item()
 
     np.testing.assert_array_equal(found, np.full(count, expected, np.float32))
+
+
+@pytest.mark.parametrize("fn", [fb.sgn, fb.angle])
+def test_the_gradient_of_the_sign_and_angle_of_real_numbers_is_0_also_at_nan_and_inf(fn: Any) -> None:
+    x = fb.tensor([float("nan"), float("inf"), -float("inf"), 2.0], requires_grad=True)
+    fn(x).sum().backward()
+    assert x.grad.tolist() == [0, 0, 0, 0]

@@ -162,3 +162,12 @@ def test_powers_by_a_number_have_the_bits_of_the_operator_however_often_they_are
     x = fb.rand(5)
 
     assert all(fb.equal(fb.pow(x, exponent), x**exponent) for _ in range(3))
+
+
+@pytest.mark.parametrize("first", [(7,), (2, 7)])
+def test_an_empty_vector_that_cat_skips_counts_for_the_dtype(first: tuple[int, ...]) -> None:
+    made = fb.cat([fb.ones(first, dtype=fb.bfloat16), fb.zeros(0)])
+    assert made.dtype is fb.float32
+    assert tuple(made.shape) == first
+    assert fb.cat([fb.zeros(0), fb.ones(first, dtype=fb.int32)]).dtype is fb.float32
+    assert fb.cat([fb.zeros(0, dtype=fb.int32), fb.ones(first)]).dtype is fb.float32

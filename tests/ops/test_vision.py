@@ -324,3 +324,14 @@ def test_bicubic_points_are_recorded_as_one_operation_and_not_as_a_composition()
     made = fb.nn.functional.grid_sample(image, fb.zeros(1, 16, 16, 2), "bicubic", align_corners=False)
 
     assert made.grad_fn.name() == "GridSampler2DBackward0"
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2, 2), (0, 3, 2, 2, 2)])
+def test_grid_sample_of_no_images_has_a_history(shape: tuple[int, ...]) -> None:
+    images = fb.zeros(shape, requires_grad=True)
+    grid = fb.zeros(0, *shape[2:], len(shape) - 2, requires_grad=True)
+    made = F.grid_sample(images, grid, align_corners=False)
+    made.sum().backward()
+    assert made.shape == shape
+    assert images.grad.shape == shape
+    assert grid.grad.shape == grid.shape

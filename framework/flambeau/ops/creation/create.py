@@ -356,7 +356,7 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     elif out is not None:
         dtype = out.dtype
     else:
-        dtype = fill_value.dtype if isinstance(fill_value, Tensor) else dtypes.of_number(value)
+        dtype = dtypes.of_number(value)
     shape = _sizes((size,))
     if out is not None:
         return out_of_shape("full", out, shape, asked, device).fill_(value)

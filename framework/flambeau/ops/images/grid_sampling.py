@@ -284,8 +284,6 @@ def _grid_sample(op: str, input: Tensor, grid: Tensor, mode: str, padding: str, 
         weight = _product([w for _, w in corner if w is not None])
         term = value if weight is None else value * weight.unsqueeze(1)
         total = term if total is None else total + term
-    if not grid.shape[0]:
-        return input.new_zeros((0, input.shape[1], *grid.shape[1:-1]))
     if mode == "nearest":
         total = stop_gradient(total, grid)
     return total.view(*input.shape[:2], *grid.shape[1:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def sign(input):
     surface=NO_FOREACH,
     vjp={
         "input": lambda grad, input, out: (
-            (grad - out * real(conj(out) * grad)) / where(input == 0, 1, abs(input)) * where(input == 0, 0, 1)
+            where(abs(input) > 0, (grad - out * real(conj(out) * grad)) / where(input == 0, 1, abs(input)), 0)
         )
     },
     exact_out=True,
@@ -449,7 +450,8 @@ def _angle(op: Any, args: Any) -> Any:
 def _angle_grad(grad, input):
     # d angle / d conj z = i z / |z|^2 for complex z; a real value has a constant angle.
     size = abs(input) * abs(input)
-    return where(size == 0, 0, grad * 1j * input / where(size == 0, 1, size))
+    # Where that is no number, as for inf, the angle does not change.
+    return where((size > 0) & (size < inf), grad * 1j * input / where(size == 0, 1, size), 0)
 
 
 @elementwise(

@@ -112,7 +112,10 @@ def _joined_arrays(arrays, dim):
     """Arrays whose floating dtype is what numpy makes of them as well."""
     if dim.__class__ is not int or set(map(type, arrays)) != {ndarray}:
         return None
-    arrays = [a for a in arrays if a.shape != (0,)] or arrays
+    joined = [a for a in arrays if a.shape != (0,)] or arrays
+    if len(joined) < len(arrays) and len({a.dtype for a in arrays}) > 1:
+        return None                                   # empty vectors count for the dtype
+    arrays = joined
     first = arrays[0]
     made = _joined_at_once(arrays, dim) if first.size >= _LARGE and first.flags.c_contiguous else None
     if made is not None:
