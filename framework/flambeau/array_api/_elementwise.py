@@ -50,6 +50,14 @@ def _sign(x: Tensor) -> Tensor:
     return fb.sgn(x) if not (x.dtype.is_floating_point or x.dtype.is_complex) else fb.where(x == x, fb.sgn(x), x * fb.nan)
 
 
+def _expm1(x: Tensor) -> Tensor:
+    if not x.dtype.is_complex:
+        return fb.expm1(x)
+    # PyTorch's has nan where a part is infinite; the standard has the limits, which `exp` has in both.
+    limit = fb.exp(x)
+    return fb.where(fb.isfinite(x), fb.expm1(x), fb.complex(limit.real - 1, limit.imag))
+
+
 def _of_both_parts(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     """`function` of the real parts and of the imaginary parts.
 
@@ -78,7 +86,7 @@ conj = _unary("conj", fb.conj, "Complex conjugate.")
 cos = _unary("cos", fb.cos, "Cosine of radians.")
 cosh = _unary("cosh", fb.cosh, "Hyperbolic cosine.")
 exp = _unary("exp", fb.exp, "Exponential function.")
-expm1 = _unary("expm1", fb.expm1, "``exp(x) - 1``, exact near 0.")
+expm1 = _unary("expm1", _expm1, "``exp(x) - 1``, exact near 0.")
 floor = _unary("floor", fb.floor, "The next integer from below.")
 imag = _unary("imag", fb.imag, "Imaginary part of complex numbers.")
 isfinite = _unary("isfinite", fb.isfinite, "Whether elements are neither infinite nor nan.")
