@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -527,3 +529,16 @@ def test_full_of_a_tensor_has_the_dtype_of_the_number_in_it(kind: str, made: str
     value = fb.tensor(1, dtype=getattr(fb, kind))
     assert fb.full((2,), value).dtype is getattr(fb, made)
     assert fb.full((2,), value, dtype=fb.int16).dtype is fb.int16
+
+
+def test_an_array_lives_as_long_as_a_tensor_over_its_memory():
+    given = fb.ones(2, 3).numpy()
+    alive = weakref.ref(given)
+    part = fb.from_numpy(given)[0]
+    del given
+    gc.collect()
+    assert alive() is not None
+
+    del part
+    gc.collect()
+    assert alive() is None

@@ -1155,7 +1155,7 @@ def storage_buffer(tensor: Tensor) -> Any:
     record = tensor._storage
     buffer = record[tape.BUFFER]
     if buffer is None or buffer.__class__ is tuple:
-        # A tuple holds the array that was given to `from_numpy`: the storage begins where it does, not where its base does.
+        # A tuple begins with a view of the array that was given to `from_numpy`: the storage begins where it does, not where its base does.
         buffer = record[tape.BUFFER] = _arrays.bytes_of(_arrays.root_of(tensor._array) if buffer is None else buffer[0])
     return buffer
 

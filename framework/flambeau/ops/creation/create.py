@@ -959,7 +959,8 @@ def from_numpy(array: Any) -> Tensor:
             view = array.view()
             made = hot_calls.over(view)
             if array.base is not None:
-                made._storage[2] = (view,)  # the storage begins where the given array does
+                # The storage begins where the given array does, and keeps it alive: numpy's view refers to the owner of the memory.
+                made._storage[2] = view, array
             return made
     if not isinstance(array, ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
@@ -981,7 +982,7 @@ def from_numpy(array: Any) -> Tensor:
     plain = array.view(ndarray)
     made = wrap(plain)
     if array.base is not None and plain.size:
-        made._storage[2] = (plain,)
+        made._storage[2] = plain, array
     return made
 
 
