@@ -542,3 +542,11 @@ def test_an_array_lives_as_long_as_a_tensor_over_its_memory():
     del part
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+@pytest.mark.parametrize("make", [fb.arange, fb.range])
+@pytest.mark.parametrize("bounds", [(3, float("nan")), (float("nan"), 3), (3, float("inf")), (-float("inf"), 3)])
+def test_ranges_without_an_end_are_unsupported(make: Any, bounds: tuple[float, float]) -> None:
+    with pytest.raises(RuntimeError, match=f"unsupported range: {bounds[0]} -> {bounds[1]}"):
+        make(*bounds)

@@ -177,6 +177,8 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     for name, x in (("start", start), ("end", end), ("step", step)):
         if isinstance(x, (complex, np.complexfloating)):
             raise RuntimeError(f"range(): argument '{name}': value cannot be converted to type double without overflow, got {x}")
+    if not all(math.isfinite(x) for x in (start, end, step)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}, by a step of {step}: each has to be finite")
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if (step > 0 and start > end) or (step < 0 and start < end):
