@@ -183,3 +183,16 @@ def test_masked_attention_is_answered_by_a_plan_to_the_same_bits(shape, kind, dt
         ]
     with pytest.raises(RuntimeError, match="does not broadcast"):
         F.scaled_dot_product_attention(q, k, v, attn_mask=fb.zeros(3, 5, dtype=dtype))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 5), (4, 0), (0, 0)])
+def test_attention_without_queries_or_keys_is_zero_and_has_gradients_of_all_three(queries: int, keys: int) -> None:
+    query = fb.full((3, queries, 2), float("inf"), requires_grad=True)
+    key, value = (fb.ones(3, keys, 2, requires_grad=True) for _ in range(2))
+    made = F.scaled_dot_product_attention(query, key, value)
+    made.sum().backward()
+    assert made.shape == (3, queries, 2)
+    assert made.eq(0).all()
+    for x in (query, key, value):
+        assert x.grad.shape == x.shape
+        assert x.grad.eq(0).all()

@@ -155,3 +155,10 @@ def test_division_in_place_is_that_of_true_divide_and_not_composed_anew(monkeypa
     with pytest.raises(RuntimeError, match=r"Float.*Long"):
         fb.tensor([1, 2]).div_(2)
     assert fb.tensor([-7, 7]).div_(2, rounding_mode="floor").tolist() == [-4, 3]
+
+
+def test_ldexp_has_the_range_and_the_dtype_of_its_first_operand() -> None:
+    assert fb.ldexp(fb.tensor([1.0], dtype=fb.float64), fb.tensor([200])).item() == 2.0**200
+    assert fb.ldexp(fb.tensor(1.0, dtype=fb.float64), fb.tensor([3], dtype=fb.int16)).dtype is fb.float64
+    assert fb.ldexp(fb.ones(2, dtype=fb.float16), fb.tensor([3, 4])).dtype is fb.float16
+    assert fb.ldexp(fb.tensor([1, 2]), fb.tensor([3, 4])).tolist() == [8.0, 32.0]

@@ -307,3 +307,11 @@ def test_means_of_many_ranges_have_the_bits_of_one_range_after_the_other(shape, 
 
     np.testing.assert_array_equal(means, kernels._adaptive_mean(x, counts))
     np.testing.assert_array_equal(spread, kernels.adaptive_spread(grad, shape[1:]))
+
+
+def test_the_infinite_norm_of_windows_is_their_largest_or_least_magnitude() -> None:
+    x = fb.tensor([[[-5.0, 1.0, 2.0, -3.0, 0.5, -7.0, 2.0]]])
+    assert F.lp_pool1d(x, float("inf"), 3, 2).tolist() == [[[5, 3, 7]]]
+    assert F.lp_pool1d(x, -float("inf"), 3, 2).tolist() == [[[1, 0.5, 0.5]]]
+    images = fb.arange(-8.0, 8.0).reshape(1, 4, 4)
+    assert F.lp_pool2d(images, float("inf"), 2).tolist() == [[[8, 6], [5, 7]]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from math import prod
+from math import isinf, prod
 from typing import Any
 
 import numpy as np
@@ -388,6 +388,10 @@ def _lp_pool(
     check_rank(op, input, n)
     if not isinstance(norm_type, (Tensor, complex)):  # of a complex power the mean is refused
         need_number(op, "norm_type", norm_type)
+        if isinf(norm_type):
+            pooled = (max_pool1d, max_pool2d, max_pool3d)[n - 1]
+            sign = 1 if norm_type > 0 else -1  # the least magnitude is the most of their negatives
+            return pooled(input.abs() * sign, kernel_size, stride, ceil_mode=ceil_mode) * sign
     powers = input**norm_type
     check_input(op, powers, n, "mean")
     kernel = as_ints(op, "kernel_size", kernel_size, n)
@@ -405,7 +409,7 @@ def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     No absolute values are taken: an odd p lets signs through, and a negative sum has no real root.
 
     Args:
-        norm_type: the p. ``1`` gives sums, ``inf`` is not of use here: take `max_pool1d`.
+        norm_type: the p. ``1`` gives sums, ``inf`` the largest magnitude, ``-inf`` the least.
         kernel_size, stride, ceil_mode: as for `avg_pool1d`.
 
     >>> F.lp_pool1d(fb.tensor([[3.0, 4.0, 6.0, 8.0]]), 2, 2)

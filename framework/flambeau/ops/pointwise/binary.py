@@ -647,6 +647,8 @@ def ldexp(input, other):
     for name, x in (("input", input), ("other", other)):
         if not isinstance(x, Tensor):
             raise TypeError(f"ldexp(): argument '{name}' must be Tensor, not {type(x).__name__}")
+    if other.dtype.category < dtypes.FLOATING <= input.dtype.category:
+        other = other.to(input.dtype.to_real())       # so that the power has the range of the input
     return mul(input, pow(2.0, other))
 
 
