@@ -257,6 +257,30 @@ def test_flags_are_shared_with_generated_code():
     assert _entry._scope["INTERPRETED"] is _state.INTERPRETED
 
 
+def test_plain_calls_stay_as_fast_once_a_subclass_has_had_an_instance(monkeypatch):
+    """They look at the classes of their own operands, and at nothing that other threads and tensors do."""
+    from flambeau.ops import _entry
+
+    class Marked(fb.Tensor):
+        pass
+
+    x, i = fb.ones(2, 2), fb.zeros(2, 2, dtype=fb.int64)
+    calls = [
+        lambda: x + x, lambda: 2 - x, lambda: fb.add(x, x), lambda: x.exp(), lambda: x.sum(1), lambda: x @ x, lambda: x.add_(0),
+        lambda: fb.gather(x, 1, i), lambda: fb.nn.functional.softmax(x, 1), lambda: x.reshape(4), lambda: fb.cat((x, x)),
+        lambda: fb.add(x, x, out=fb.empty(2, 2)),
+    ]  # fmt: skip
+    for call in calls:
+        call()
+    assert type(x.as_subclass(Marked) + x) is Marked
+    assert _state.INTERPRETED
+    assert not _state.IN_FORCE
+    monkeypatch.setitem(_entry._scope, "local", None)  # what looks at the thread fails
+
+    for call in calls:
+        assert type(call()) is fb.Tensor
+
+
 # -- views ---------------------------------------------------------------------------------------------------------------
 
 

@@ -1,9 +1,10 @@
 """Flags that every op consults, and the thread-local state behind them.
 
-Generated entry points read two plain globals, which only spare a look at the thread: `INTERPRETED` (some thread has
-interpreters or modes in force, or a class of operands overrides functions: look at this thread and these operands) and `GRAD`
-(no thread has switched recording off). Beside the first stands `PASSED`: operations in which nobody in force has a say, in whichever
-thread. Functions without operands read `IN_FORCE` (some thread has interpreters or modes in force);
+Generated entry points read two plain globals, which only spare a look at the thread and the operands: `INTERPRETED` (some thread has
+interpreters or modes in force, or there has been an operand whose class overrides functions: look at the classes of these operands, and
+where `IN_FORCE`, at this thread) and `GRAD` (no thread has switched recording off). Beside the first stands `PASSED`: operations in which
+nobody in force has a say, in whichever thread. Functions without operands read `IN_FORCE` alone (some thread has interpreters or modes
+in force);
 those that make tensors also `PLACED` (some thread has a default device) and `MARKING` (some thread is in inference mode); those that
 save or overwrite tensors read `MARKED` (some thread has been). `share` gives a namespace its copies.
 """
@@ -149,7 +150,7 @@ def interpreted() -> bool:
 
 def transformed() -> bool:
     """Whether this thread has interpreters or modes in force that may answer calls; the profiler only looks on."""
-    if not INTERPRETED:
+    if not IN_FORCE:
         return False
     calls = local.calls
     stack = calls.interpreters
@@ -158,7 +159,7 @@ def transformed() -> bool:
 
 def left_alone() -> bool:
     """Whether kernels may be run on arrays here, for nobody answers calls. Interpreters that change nothing do what they have put off."""
-    if not INTERPRETED:
+    if not IN_FORCE:
         return True
     calls = local.calls
     stack = calls.interpreters
@@ -172,14 +173,14 @@ def left_alone() -> bool:
 
 def settle() -> None:
     """Let this thread's interpreters do what they have put off: what no operation shows is about to be read, written or drawn."""
-    if INTERPRETED:
+    if IN_FORCE:
         for interpreter in local.calls.interpreters:
             interpreter.settle()
 
 
 def event(name: str, subject: Any, run: Any) -> Any:
     """What ``run()`` gives: what is done to `subject` by no operation that interpreters see. One that `notes_events` is told."""
-    if INTERPRETED:
+    if IN_FORCE:
         for interpreter in reversed(local.calls.interpreters):
             if interpreter.notes_events:
                 return interpreter.run_event(name, subject, run)
@@ -188,7 +189,7 @@ def event(name: str, subject: Any, run: Any) -> Any:
 
 def observer() -> Any:
     """The interpreter of this thread that looks on (`Interpreter.observes`), or None."""
-    stack = local.calls.interpreters if INTERPRETED else ()
+    stack = local.calls.interpreters if IN_FORCE else ()
     return stack[0] if stack and stack[0].observes else None
 
 

@@ -1,6 +1,6 @@
 """Subclasses of Tensor, and what makes all of a tensor's interface overridable by `__torch_function__`.
 
-Ops ask operands' classes themselves, on the slow path, which all take while an instance of such a class lives. The rest
+Ops look at their operands' classes themselves, once there has been an instance of such a class. The rest
 of the interface - properties, methods that are no ops, functions that create tensors - does not look at classes, so that
 plain tensors pay nothing; here it is wrapped where somebody wants a say: methods and properties on the subclass, functions
 in the package's namespace.

@@ -320,7 +320,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def data_ptr(self) -> int:
         """Address of the first element, in bytes."""
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         a = self._array
         if isinstance(a, KindArray):
@@ -444,7 +444,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Record operations on this tensor from now on, or stop. Raises: RuntimeError for non-leaf or integer tensors."""
         if not isinstance(requires_grad, bool):
             raise TypeError(f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}")
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         node = self._node
         if node is not None and type(node) is not tape.Leaf:
@@ -515,13 +515,13 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             _check_grad(self, value)
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()                           # a recording does not show it
         self._gradient = value
 
     @grad.deleter
     def grad(self) -> None:
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         self._gradient = None
 
@@ -559,7 +559,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         if self._node is not None and value.dtype.category < dtypes.FLOATING:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         # The memory is that of `value`, but how often it was written is counted for this tensor and its views.
         self._array, self._storage = value._array, [self._storage[COUNT], self._storage[STAMP], value._storage[tape.BUFFER], None]
@@ -576,7 +576,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             retain_graph, create_graph, inputs: as for `autograd.backward`.
         Raises: RuntimeError when nothing requires grad, or without `gradient` for more than one element.
         """
-        interpreted = _state.INTERPRETED and _state.interpreted()
+        interpreted = _state.IN_FORCE and _state.interpreted()
         if gradient is None and inputs is None and not create_graph and not interpreted and self._array.size == 1:
             node = self._node
             if node is not None and type(self._array) is ndarray and self._array.dtype.kind == "f":
@@ -590,7 +590,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def detach(self) -> Tensor:
         """The same memory, without history; in-place changes are seen on both sides."""
-        if _state.INTERPRETED and _state.interpreted():
+        if _state.IN_FORCE and _state.interpreted():
             from .ops import _dispatch
 
             return _dispatch.detach(self)
@@ -600,7 +600,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Forget the history of this tensor itself. Raises: RuntimeError for a view."""
         if self._view_of is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead, which gives a tensor without history.")
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         if self._node is not None and type(self._node) is not tape.Leaf:
             tape.note_detached(self)
@@ -701,7 +701,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             )
         if self._array.dtype.isbuiltin != 1:
             raise TypeError(f"Got unsupported ScalarType {self.dtype}: convert it with .float() or .to(torch.complex64)")
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         # A view, because a caller may set the shape or the flags of what is his.
         return self._array.view()
@@ -742,7 +742,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise BufferError("Cannot pack tensors on meta: they have no data")
         if self.layout is not devices.strided:
             raise BufferError(f"Can't export tensors with layout other than torch.strided, and this one's is {self.layout}")
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         here = _dlpack.device_of(self._array)
         if here[0] == 1 and stream is not None and stream != -1:
@@ -910,7 +910,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """The bytes this tensor and its views share. Raises: NotImplementedError where there are none, as for sparse tensors."""
         if isinstance(self._array, KindArray):
             return self._array.memory().untyped_storage()
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         return _storages().UntypedStorage._of(self)
 
@@ -920,7 +920,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         if isinstance(self._array, KindArray):
             return TypedStorage._wrap(self._array.memory().untyped_storage(), self.dtype)
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         return TypedStorage._of(self)
 
@@ -994,7 +994,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """
         from .storage import set_storage
 
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         return set_storage(self, source, storage_offset, size, stride)
 
@@ -1002,7 +1002,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Change the shape in place, growing the storage when needed; new elements are uninitialised."""
         from .storage import resize
 
-        if INTERPRETED:
+        if IN_FORCE:
             _state.settle()
         several = len(sizes) != 1 or isinstance(sizes[0], (int, np.integer, Tensor))
         return resize(self, sizes if several else sizes[0], memory_format)
@@ -1022,7 +1022,7 @@ _PYTHONS = _REALS | {complex}                         # what an array of a dtype
 Tensor.__module__ = "flambeau"
 
 
-INTERPRETED = MARKING = MARKED = False                   # kept by `_state.share`
+IN_FORCE = MARKING = MARKED = False                   # kept by `_state.share`
 
 
 def wrap(array: Any, node: Any = None) -> Tensor:
@@ -1039,7 +1039,7 @@ def wrap(array: Any, node: Any = None) -> Tensor:
     return made
 
 
-_state.share(globals(), "INTERPRETED")
+_state.share(globals(), "IN_FORCE")
 _state.on_marking = hot_calls.objects_by_caller
 engine._wrap = wrap
 

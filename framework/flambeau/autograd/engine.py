@@ -90,11 +90,11 @@ def run_backward(
 
         return in_a_thread(run_backward, roots, keep_graph, create_graph, targets, accumulate)
     as_tensors = create_graph
-    seen = _state.INTERPRETED and any(x.sees_backward for x in local.calls.interpreters)
+    seen = _state.IN_FORCE and any(x.sees_backward for x in local.calls.interpreters)
     if not create_graph and (seen or any(grad.__class__ is HeldArray for _, grad in roots)):
         as_tensors = True
         roots = [(node, _wrap(grad)) for node, grad in roots]
-    observer = _state.observer() if _state.INTERPRETED else None
+    observer = _state.observer() if _state.IN_FORCE else None
     call = _TO_LEAVES[create_graph + as_tensors] if targets is None else _Call(roots, targets, accumulate, create_graph, as_tensors)
     before = local.asked, local.wanted, local.roots, local.nested
     local.wanted, local.roots, local.nested = call.wanted, roots, before[3] + 1

@@ -245,7 +245,7 @@ def _with_defaults(forward: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not kwargs and cls.setup_context is not Function.setup_context:
         args = _with_defaults(cls.forward, args)
-    if _state.INTERPRETED and _state.local.calls.interpreters:
+    if _state.IN_FORCE and _state.local.calls.interpreters:
         from ..func.custom import apply_in_vmap
 
         made = apply_in_vmap(cls, args, kwargs)
@@ -254,7 +254,7 @@ def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     recording = _state.grad_enabled()
     needs = tuple([isinstance(a, Tensor) and a._node is not None for a in args])
     ctx = _Context(needs if recording else (False,) * len(args))
-    primals = _without_tangents(args) if _state.INTERPRETED and _state.local.calls.interpreters else args
+    primals = _without_tangents(args) if _state.IN_FORCE and _state.local.calls.interpreters else args
     before = _state.set_grad(False)
     try:
         if cls.setup_context is not Function.setup_context:

@@ -43,11 +43,6 @@ def take_for_silent(cls: type) -> None:
     SILENT.add(cls)
 
 
-def unknown(operand: Any) -> bool:
-    """Whether `operand`, whose class is not in SILENT, is something else than a list or tuple of such."""
-    return operand.__class__ not in PLAIN or not SILENT.issuperset(map(type, operand))
-
-
 def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> Any:
     """Run `op`, which users called by `func` (its function by default), with every mode, class and interpreter given its say."""
     if out is None:

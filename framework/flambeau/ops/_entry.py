@@ -91,7 +91,8 @@ _scope["refuse_types"] = _refuse_types
 _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed,
               of_one_class=_dispatch.of_one_class, dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
-_scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, SILENT=_dispatch.SILENT, unknown=_dispatch.unknown, warn_once=warn_once)
+_scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, SILENT=_dispatch.SILENT, warn_once=warn_once,
+              all_silent=_dispatch.SILENT.issuperset)
 _scope["NUMBERS"] = frozenset((int, float))
 _scope.update(store_plainly=writing.store_plainly, REFUSED=plans.REFUSED, check_refused=strict.check_refused)
 
@@ -272,19 +273,28 @@ def _look_at_plain_arguments(op: Op, args: str) -> list[str]:
     return [f"if {' or '.join(tests)}:", f"    refuse_types(OP, {args})"] if tests else []
 
 
-def _interpreted(op: Op) -> str:
-    """Text that tests whether somebody may have a say in `op`."""
-    return "INTERPRETED" if op.kind == "composite" else "INTERPRETED and OP not in PASSED"
+def _unknown(name: str) -> str:
+    """Text that tests whether an operand, whose class is not in SILENT, is something else than a list or tuple of such."""
+    return f"({name}.__class__ not in PLAIN or not all_silent(map(type, {name})))"
+
+
+def _interpreted(op: Op, interpreters: str, classes: str) -> str:
+    """Text that tests whether somebody may have a say in `op`, with the tests of whether interpreters of this thread or classes may.
+
+    Operands' classes are looked at alone where nobody is in force, so that plain calls pay little for subclasses elsewhere.
+    """
+    passed = "" if op.kind == "composite" else "OP not in PASSED and "
+    return f"INTERPRETED and {passed}({interpreters} or {classes})"
 
 
 def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out: bool = False) -> list[str]:
     """Lines that go on with `call` if modes or classes of operands may have a say, with `interpret` if only interpreters have."""
     operands = (*_operands(op), *([op.variadic] if op.variadic else ()))
-    unknown = " or ".join([f"{n}.__class__ not in SILENT and unknown({n})" for n in operands] or ["False"])
+    unknown = " or ".join([f"{n}.__class__ not in SILENT and {_unknown(n)}" for n in operands] or ["False"])
     # What a composition is made of is asked for in turn, whoever has declined the whole.
     say = "calls.interpreters" if op.kind == "composite" else _HAVE_A_SAY
     lines = [
-        f"if {_interpreted(op)}:",
+        f"if {_interpreted(op, 'IN_FORCE', unknown)}:",
         *indented(refuse),
         f"    if (calls := local.calls).modes or {unknown}:",
         f"        {call}",
@@ -294,8 +304,8 @@ def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out:
     if not with_out:
         return lines
     lists = _lists(op)
-    strange = " or ".join(f"{n}.__class__ not in SINGLE{f' and unknown({n})' if n in lists else ''}" for n in (*operands, "out"))
-    into = [*refuse, f"if INTERPRETED or {strange}:", f"    {call}", *_stored(op), f"return run_out(out, {', '.join(op.params)})"]
+    strange = " or ".join(f"{n}.__class__ not in SINGLE{f' and {_unknown(n)}' if n in lists else ''}" for n in (*operands, "out"))
+    into = [*refuse, f"if IN_FORCE or {strange}:", f"    {call}", *_stored(op), f"return run_out(out, {', '.join(op.params)})"]
     return ["if out is not None:", *indented(into), *lines]
 
 
@@ -562,7 +572,7 @@ def _enter_swapped(op: ElementwiseOp) -> str:
     """The common case of a number before a Tensor."""
     fixed = {n: repr(op.defaults[n]) for n in op.keyword_only}
     known = " and ".join(f"{n}.__class__ in SILENT" for n in op.positional)
-    lines = [f"if not INTERPRETED or not ({_IN_FORCE}) and {known}:", *indented(_tried(_enter(op, fixed)))]
+    lines = [f"if not INTERPRETED or not (IN_FORCE and ({_IN_FORCE})) and {known}:", *indented(_tried(_enter(op, fixed)))]
     return "".join(f"        {line}\n" for line in lines)
 
 
@@ -579,11 +589,11 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     if fast:
         all_given = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
         known = " and ".join(f"{n}.__class__ in SILENT" for n in params)
-        say = f"(calls := local.calls).modes or {'calls.interpreters' if op.kind == 'composite' else _HAVE_A_SAY}"
+        say = f"IN_FORCE and ((calls := local.calls).modes or {'calls.interpreters' if op.kind == 'composite' else _HAVE_A_SAY})"
         seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
                 f"        return interpret(OP, ({all_given},))", f"    made = of_one_class(OP, ({all_given},))",
                 "    if made is not NotImplemented:", "        return made"]  # fmt: skip
-        fast = [f"if {_interpreted(op)} and ({say} or not ({known})):", *seen, "else:", *indented(_tried(fast))]
+        fast = [f"if {_interpreted(op, say, f'not ({known})')}:", *seen, "else:", *indented(_tried(fast))]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
     theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
     lines = [_refuse_unbound(params[0]), *fast, "try:", f"    return fn({args})", "except TypeError:",

@@ -87,7 +87,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def hooked(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         self._opt_called = True
-        if not _state.INTERPRETED or self._in_step or args or kwargs:
+        if not _state.IN_FORCE or self._in_step or args or kwargs:
             return between_hooks(self, *args, **kwargs)
         return _state.event("step", self, lambda: between_hooks(self))
 
@@ -97,7 +97,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             or self._optimizer_step_post_hooks
             or _global_pre_hooks
             or _global_post_hooks
-            or _state.INTERPRETED
+            or _state.IN_FORCE
         ):
             return step(self, *args, **kwargs)
         self._in_step = True
@@ -290,7 +290,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or with `set_to_none=False` fill them with zeros."""
-        if not _state.INTERPRETED:
+        if not _state.IN_FORCE:
             self._zero_grad(set_to_none)
         elif set_to_none:
             _state.event("zero_grad", self, self._forget_grads)

@@ -168,7 +168,7 @@ class RNNBase(Module):
         if not isinstance(weight, Tensor):
             raise TypeError(f"{self.mode}: {self._all_weights[0][0]} must be a Tensor, not {type(weight).__name__}")
         # Under autocast the products convert both.
-        if input.dtype != weight.dtype and not (_state.INTERPRETED and _is_under_autocast(input)):
+        if input.dtype != weight.dtype and not (_state.IN_FORCE and _is_under_autocast(input)):
             raise ValueError(
                 f"{self.mode}: input is {input.dtype}, the weights are {weight.dtype}; convert one with .to()"
             )

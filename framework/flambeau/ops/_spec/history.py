@@ -23,7 +23,7 @@ def without_derivative(operation: str, result: Tensor, *operands: Any) -> Tensor
 
     Raises: NotImplementedError at once if an operand has a tangent, which would be lost.
     """
-    if _state.INTERPRETED and _state.local.calls.interpreters:
+    if _state.IN_FORCE and _state.local.calls.interpreters:
         from ...autograd.forward_ad import is_carried
 
         if any(isinstance(x, Tensor) and is_carried(x) for x in operands):

@@ -29,7 +29,7 @@ from .shapes import elsewhere
 from .writing import check_recorded, check_view
 
 GRAD = _state.GRAD
-_state.share(globals(), "INTERPRETED")  # keeps them as they are there
+_state.share(globals(), "IN_FORCE")  # keeps them as they are there
 _new = object.__new__
 _local = _state.local
 
@@ -241,7 +241,7 @@ class _Part:
         return self.source.node_class.title.removesuffix("Backward0")
 
     def run(self, tensor: Tensor, *args: Any) -> Tensor:
-        return (self.source.interpreted if _state.INTERPRETED and _state.interpreted() else self.source.run)(tensor, *args)[self.index]
+        return (self.source.interpreted if _state.IN_FORCE and _state.interpreted() else self.source.run)(tensor, *args)[self.index]
 
     interpreted = run
 

@@ -207,7 +207,7 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`input` with another dtype or on another device; `input` itself when nothing changes and `copy` is not set."""
     wanted: Any = args[0] if args else kwargs.get("dtype")
-    if wanted.__class__ is dtype and len(args) + len(kwargs) == 1 and not (_state.INTERPRETED and _state.interpreted()):
+    if wanted.__class__ is dtype and len(args) + len(kwargs) == 1 and not (_state.IN_FORCE and _state.interpreted()):
         return _converted(input, wanted)
     d, place, copy, format = _parse_to(args, kwargs)
     if d is input.dtype:
@@ -255,7 +255,7 @@ def _in_format(input: Tensor, format: memory_format) -> bool:
 
 def _cast_method(d: dtype, doc: str) -> Any:
     def cast(self: Tensor, memory_format: Any = None) -> Tensor:
-        if memory_format is None and not (_state.INTERPRETED and _state.interpreted()):
+        if memory_format is None and not (_state.IN_FORCE and _state.interpreted()):
             return _converted(self, d)
         return to(self, d, memory_format=memory_format)
 
@@ -412,7 +412,7 @@ def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor
     `non_blocking` has no effect between arrays of one device.
     """
     marked = _state.MARKED and target._storage[0].__class__ is not int
-    if other.__class__ is Tensor and not marked and not (_state.INTERPRETED and _state.interpreted()):
+    if other.__class__ is Tensor and not marked and not (_state.IN_FORCE and _state.interpreted()):
         base = target if target._view_of is None else target._view_of[0]
         recorded = target._node is not None or other._node is not None or base._node is not None
         formula = OPS["Tensor.overwrite"].formula
@@ -434,7 +434,7 @@ def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor
         other = to_copy(other, None, target.device, None)
     if _broadcasts(other._array.shape, target._array.shape) is False:
         _raise_uncopied(target, other)
-    if _state.INTERPRETED and _state.interpreted():
+    if _state.IN_FORCE and _state.interpreted():
         return _dispatch.call_inplace(OPS["Tensor.overwrite"], (target, other), Tensor.copy_)
     return OPS["Tensor.overwrite"].run_inplace(target, other)
 

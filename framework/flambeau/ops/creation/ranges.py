@@ -26,8 +26,8 @@ from .._refusal import refusing
 from .._spec import need_int, out_of_shape
 from .create import _check_layout, _dtype, _place, made_at, on_host, refuse_pinning
 
-INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
-_state.share(globals(), "INTERPRETED")  # keeps them as they are there
+IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
+_state.share(globals(), "IN_FORCE")  # keeps them as they are there
 _MOST_BY_PYTHON = 40                                             # numbers that Python computes sooner than numpy
 _MOST_KEPT = 1024                                     # elements of patterns that are kept, and their number
 
@@ -44,7 +44,7 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     """
     if pin_memory is not False:
         refuse_pinning("arange", pin_memory)
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {"out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         given |= {"end": start} if end is None else {"start": start, "end": end, "step": None if step == 1 and out is None else step}
         if (made := _dispatch.made_there("arange", given, requires_grad)) is not None:
@@ -201,7 +201,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
         refuse_pinning("linspace", pin_memory)
     if layout is not None:
         _check_layout(layout)
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {"start": start, "end": end, "steps": steps, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("linspace", given, requires_grad)) is not None:
             return made
@@ -390,7 +390,7 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
         refuse_pinning("eye", pin_memory)
     if layout is not None:
         _check_layout(layout)
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {"n": n, "m": m, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("eye", given, requires_grad)) is not None:
             return made

@@ -338,7 +338,7 @@ def _getitem(self: Tensor, key: Any) -> Tensor:
 
 
 def _view_at(self: Tensor, key: tuple[Any, ...]) -> Tensor:
-    return basic_index.function(self, key) if _state.INTERPRETED and _state.interpreted() else basic_index.run(self, key)
+    return basic_index.function(self, key) if _state.IN_FORCE and _state.interpreted() else basic_index.run(self, key)
 
 
 def _check_slices(key: Any) -> None:
@@ -763,7 +763,11 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 
     Raises: IndexError as `getitem`, RuntimeError for shapes and values that do not fit, TypeError for other values.
     """
-    if _state.INTERPRETED and _dispatch.may_override(self, key, value):
+    if (
+        _state.INTERPRETED
+        and (_state.IN_FORCE or not (self.__class__ in SINGLE and key.__class__ in SINGLE and value.__class__ in SINGLE))
+        and may_override(self, key, value)
+    ):
         _dispatch.call_setitem(self, key, value)
         return
     if self._node is None and self._array.__class__ is ndarray:

@@ -48,8 +48,8 @@ from ..creation.create import (
     refuse_pinning,
 )
 
-INTERPRETED, PLACED = _state.INTERPRETED, _state.PLACED
-_state.share(globals(), "INTERPRETED")  # keeps them as they are there
+IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
+_state.share(globals(), "IN_FORCE")  # keeps them as they are there
 
 
 def _kernels() -> Any:
@@ -101,7 +101,7 @@ _default: Any = None
 
 
 def _stream(generator: Any) -> Any:
-    if INTERPRETED:
+    if IN_FORCE:
         _state.settle()                               # what draws too and was put off comes first
     return (_default or _default_generator())._stream if generator is None else _streams()(generator)
 
@@ -111,14 +111,14 @@ def _is_free(self: Tensor) -> bool:
     a = self._array
     if a.__class__ is not ndarray or self._node is not None or self._view_of is not None and self._view_of[0]._node is not None:
         return False
-    return a.flags.carray and not (INTERPRETED and interpreted()) and not (_state.MARKED and self._storage[0].__class__ is not int)
+    return a.flags.carray and not (IN_FORCE and interpreted()) and not (_state.MARKED and self._storage[0].__class__ is not int)
 
 
 def _is_plain(self: Tensor) -> bool:
     """Whether `self` is in host memory, no view, and nothing is recorded of it; a launcher asks whether it may be written."""
     if _state.MARKED and self._storage[0].__class__ is not int:
         return False
-    return self._node is None and self._view_of is None and not (INTERPRETED and interpreted()) and self._array.__class__ is ndarray
+    return self._node is None and self._view_of is None and not (IN_FORCE and interpreted()) and self._array.__class__ is ndarray
 
 
 def _has_tangent(x: Tensor) -> bool:
@@ -133,7 +133,7 @@ def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
         draw(self._array)
         bump(self)
         return self
-    if INTERPRETED and _state.local.calls.interpreters:
+    if IN_FORCE and _state.local.calls.interpreters:
         from ...func.batching import fill_randomly
 
         filled = fill_randomly(self, name, draw)
@@ -142,7 +142,7 @@ def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     check_writable(NamedOnly(name), self)
     if type(self._array) is MetaArray:
         return self
-    carried = INTERPRETED and _state.local.calls.interpreters and _has_tangent(self)
+    carried = IN_FORCE and _state.local.calls.interpreters and _has_tangent(self)
     if carried or self._node is not None and _state.grad_enabled():
         if type(self._array) is ndarray:
             fresh = np.empty_like(self._array)
@@ -174,7 +174,7 @@ _REAL = frozenset((int, float))
 
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": named.get("from", from_), "to": to, "generator": generator}
         if (made := _dispatch.made("uniform_", given)) is not None:
             return made
@@ -202,7 +202,7 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
 
 def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "mean": mean, "std": std, "generator": generator}
         if (made := _dispatch.made("normal_", given)) is not None:
             return made
@@ -228,7 +228,7 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
         if unknown or len(args) > len(defaults):
             raise TypeError(f"{name}_() takes {', '.join(defaults)}; got {sorted(unknown) or args}")
         values = {key: need_number(f"{name}_", key, value) for key, value in values.items()}
-        if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+        if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
             given = {"self": self, **values, "generator": generator}
             if (made := _dispatch.made(f"{name}_", given)) is not None:
                 return made
@@ -240,7 +240,7 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Numbers from the exponential distribution of rate `lambd`."""
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "lambd": lambd, "generator": generator}
         if (made := _dispatch.made("exponential_", given)) is not None:
             return made
@@ -258,7 +258,7 @@ log_normal_ = _simple("log_normal", "Numbers whose logarithm is normal with `mea
 
 def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     """Numbers of trials up to the first success of probability `p`."""
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("geometric_", given)) is not None:
             return made
@@ -268,7 +268,7 @@ def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability `p` (a number, or a Tensor of probabilities), else zeros."""
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("bernoulli_", given)) is not None:
             return made
@@ -304,7 +304,7 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
         high = bounds[0]
     elif len(bounds) == 2:
         low, high = bounds
-    if INTERPRETED and interpreted() or self._array.__class__ is HeldArray:
+    if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": low, "to": high, "generator": generator}
         if (made := _dispatch.made("random_", given)) is not None:
             return made
@@ -356,7 +356,7 @@ def _make(name: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, de
     if out is not None:
         out_of_shape(name, out, size, dtype, device)
         return fill_in_place(out, "out", draw)
-    if INTERPRETED and _state.local.calls.interpreters:
+    if IN_FORCE and _state.local.calls.interpreters:
         from ...func.batching import drawn
 
         made = drawn(lambda: _make(name, draw, size, None, dtype, layout, device, requires_grad, pin_memory))
@@ -410,14 +410,14 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     >>> fb.rand(2)
     tensor([0.4963, 0.7682])
     """
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {
             "size": _sizes(sizes, size), "generator": generator, "out": out,
             "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
         }
         if (made := _dispatch.made_there("rand", given, requires_grad)) is not None:
             return made
-    if size is layout is out is names is device is None and pin_memory is False and not (PLACED or INTERPRETED and interpreted()):
+    if size is layout is out is names is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
         if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
             shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
             array = _cpu_kernels().uniforms((_default or _default_generator())._stream, shape, _SINGLE)
@@ -440,7 +440,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
 
     Arguments as for `rand`. Complex numbers have variance 1 in all.
     """
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {
             "size": _sizes(sizes, size), "generator": generator, "out": out,
             "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory,
@@ -449,7 +449,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
             return made
     if names is not None:
         refuse_names(names)
-    if size is layout is out is names is device is None and pin_memory is False and not (PLACED or INTERPRETED and interpreted()):
+    if size is layout is out is names is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
         if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
             shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
             array = (_default or _default_generator())._stream.normals(shape)
@@ -478,7 +478,7 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     if pin_memory is not False:
         refuse_pinning("randint", pin_memory)
     plainly = generator is layout is out is device is dtype is None and pin_memory is False and not (named or requires_grad or PLACED)
-    if plainly and not (INTERPRETED and interpreted()):
+    if plainly and not (IN_FORCE and interpreted()):
         made = _integers_in_short(args)
         if made is not None:
             return made
@@ -502,7 +502,7 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     high = need_int("randint", "high", high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {"low": low or None, "high": high, "size": _sizes((size,)), "generator": generator, "out": out, "dtype": dtype}
         if (made := _dispatch.made_there("randint", given | {"device": device, "pin_memory": pin_memory}, requires_grad)) is not None:
             return made
@@ -545,7 +545,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
         refuse_pinning("randperm", pin_memory)
     if layout is not None:
         _check_layout(layout)
-    if INTERPRETED and interpreted():
+    if IN_FORCE and interpreted():
         given = {"n": n, "generator": generator, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("randperm", given, requires_grad)) is not None:
             return made
@@ -581,13 +581,13 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
             refuse_pinning(like.__name__, pin_memory)
         if named or input is ...:
             input = input_of(name, input, named)
-        if INTERPRETED and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
+        if IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
             given = {"self": input, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False, "generator": generator}
             given["memory_format"] = None if memory_format is _PRESERVE else memory_format
             if (seen := _dispatch.made(name, given, requires_grad)) is not None:
                 return seen
         plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
-        if plainly and not (INTERPRETED and interpreted()):
+        if plainly and not (IN_FORCE and interpreted()):
             a = input._array
             if a.__class__ is ndarray and (a.dtype is FLOAT32 or a.dtype is FLOAT64) and a.flags.c_contiguous:
                 array = made_by(generator, a) if made_by is not None else None
@@ -625,13 +625,13 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
     low, high = need_int("randint_like", "low", low), need_int("randint_like", "high", high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if INTERPRETED and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
+    if IN_FORCE and interpreted() or getattr(input, "_array", None).__class__ is HeldArray:
         given = {"self": input, "low": low or None, "high": high, "dtype": dtype, "layout": layout, "device": device, "pin_memory": False}
         given |= {"memory_format": None if memory_format is _PRESERVE else memory_format, "generator": generator}
         if (seen := _dispatch.made("randint_like", given, requires_grad)) is not None:
             return seen
     plainly = dtype is layout is device is None and memory_format is _PRESERVE and input.__class__ is Tensor
-    if plainly and not (INTERPRETED and interpreted()):
+    if plainly and not (IN_FORCE and interpreted()):
         a = input._array
         if a.__class__ is ndarray and a.flags.c_contiguous:
             made = hot_calls.over(np.empty(a.shape, a.dtype))
@@ -652,7 +652,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     """
     if (
         size.__class__ is tuple and out is layout is device is None and mean.__class__ is std.__class__ is float and std >= 0
-        and not (PLACED or INTERPRETED and interpreted() or pin_memory)
+        and not (PLACED or IN_FORCE and interpreted() or pin_memory)
     ):  # fmt: skip
         made = _in_short(lambda stream, a: _cpu_kernels().normal(stream, a, mean, std), (size,), dtype, generator, requires_grad)
         if made is not None:
@@ -740,7 +740,7 @@ def bernoulli(input, p=None, *, generator=None):
 def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
     """`bernoulli` of chances in host memory that nothing is recorded of; None for everything else."""
     a = input._array
-    if p is not None or INTERPRETED and interpreted() or input._node is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
+    if p is not None or IN_FORCE and interpreted() or input._node is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
         return None
     if a.dtype is not FLOAT32 and a.dtype is not FLOAT64:
         return None

@@ -30,8 +30,8 @@ from .._spec import (
 from .join import stack
 from .shape import adjoint, as_meta, broadcast_tensors, permute, restrided, slice_dim, transpose
 
-INTERPRETED = _state.INTERPRETED
-_state.share(globals(), "INTERPRETED")  # keeps them as they are there
+IN_FORCE = _state.IN_FORCE
+_state.share(globals(), "IN_FORCE")  # keeps them as they are there
 
 
 @view(surface=FUNCTION | METHOD, samples="x(3, 4); x(2, 3, 4), 1, 0, 2", elements="moved")
@@ -333,7 +333,7 @@ def conj_physical(input):
 def _matrix_transpose(self: Tensor) -> Tensor:
     """A view with the last two dimensions exchanged. Raises: RuntimeError for fewer than two."""
     a = self._array
-    if not (INTERPRETED and interpreted()) and a.__class__ is ndarray and a.ndim >= 2:
+    if not (IN_FORCE and interpreted()) and a.__class__ is ndarray and a.ndim >= 2:
         return transpose.of(self, a.swapaxes(-2, -1), (-2, -1))
     if self.ndim == 0:
         warn_once("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.")
@@ -377,7 +377,7 @@ def _set_part(index: int) -> Any:
 
 def _reversed(self: Tensor) -> Tensor:
     """A view with all dimensions in reverse order; meant for two."""
-    if not (INTERPRETED and interpreted()):
+    if not (IN_FORCE and interpreted()):
         a = self._array
         if a.__class__ is ndarray and a.ndim == 2:
             return permute.of(self, a.T, ((1, 0),))

@@ -24,8 +24,8 @@ _BEFORE = tuple([(slice(None),) * d for d in range(65)])  # what comes before th
 
 _EVERY = tuple([tuple(range(n)) for n in range(65)])  # all dimensions of so many
 
-INTERPRETED = _state.INTERPRETED
-_state.share(globals(), "INTERPRETED")  # keeps them as they are there
+IN_FORCE = _state.IN_FORCE
+_state.share(globals(), "IN_FORCE")  # keeps them as they are there
 
 # -- views of arrays -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ def _view_raw(grad, self_shape):
 
 def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """`self` with another shape (sizes, one of them possibly -1) or, given a dtype, its bytes as that dtype."""
-    if dtype is None and not (INTERPRETED and interpreted()):
+    if dtype is None and not (IN_FORCE and interpreted()):
         a = self._array
         made = hot_calls.view(a, size)                    # `view(2, 8)` first
         if made is not None:
@@ -208,7 +208,7 @@ def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         return view_dtype.function(self, dtypes.as_dtype(dtype))
     if len(size) == 1 and not isinstance(size[0], (int, Tensor, np.integer, SymInt)):
         size = size[0]  # pyright: ignore[reportAssignmentType]  # the arguments rule the other types out
-    if INTERPRETED and interpreted() or self._array.__class__ is not ndarray:
+    if IN_FORCE and interpreted() or self._array.__class__ is not ndarray:
         return view_shape.function(self, size=size)
     return view_shape.of(self, _view(self._array, size), (size,))
 
