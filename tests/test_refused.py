@@ -168,6 +168,8 @@ def test_arguments_are_of_the_types_that_schemas_give_them(oracle: Any) -> None:
     torch.rand(range(2))
     torch.rand([True])
     F.pad(torch.ones(2), (1, 1), mode=1)
+    F.pad(torch.ones(2), (1, 1), value=1j)
+    F.pad(torch.ones(2), (1, 1), value=[1.0])
     torch.ones(3).sum(0, keepdim=1)
     torch.ones(3).sum(0, keepdim=None)
     torch.ones(3).argsort(descending=1)

@@ -288,6 +288,8 @@ def _find(op: Any, kinds: tuple[Any, ...], with_out: bool, inplace: bool) -> Any
 
 def name_of(op: Any, inplace: bool = False) -> str | None:
     """The name of the operator that calls of `op` are, whatever their arguments; else that of the public function it works for; or None."""
+    if op.namespace == "signal.windows":              # which are functions alone; an operator of random numbers has the name of one
+        return None
     known = index()
     end = "_" if inplace else ""
     names = [name for name, _ in _names(op, inplace)]

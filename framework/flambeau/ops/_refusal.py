@@ -188,24 +188,12 @@ def types_of(op: Any) -> dict[str, tuple[Any, ...]]:
     """Parameter -> the types that it has in the schemas of the operator that `op` is."""
     from .. import _aten
 
-    # Functions of layers have parameters that the operators they come to have not.
-    operator = op.name if op.namespace == "nn.functional" and op.name in _aten.index() else _aten.name_of(op)
-    if operator is None or op.namespace in ("nn.functional", "signal.windows") and not _has_parameters_of(op, operator):
+    operator = _aten.name_of(op)
+    if operator is None:
         return {}
     if not op.surface:
         return _types_of(operator, ())
     return _types_of(operator, op.params, tuple([n for n in op.params if isinstance(op.defaults.get(n), bool)]))
-
-
-def _has_parameters_of(op: Any, operator: str) -> bool:
-    """Whether a schema of `operator` has parameters of `op`, or just one, so that `op` is not another function of that name.
-
-    `nn.functional.unfold` is not the operator of views, and `signal.windows.exponential` not that of random numbers.
-    """
-    from .. import _aten
-
-    overloads = [_aten.schema(operator, overload).arguments for overload, text in _aten.index().get(operator, {}).items() if len(text) > 1]
-    return any(len(arguments) == 1 or {a.name for a in arguments} & set(op.params) - {"input", "self"} for arguments in overloads)
 
 
 def integers_of_bools(args: tuple[Any, ...]) -> tuple[Any, ...] | None:

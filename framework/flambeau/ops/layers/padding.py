@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
+from ..._symbolic import SymFloat, SymInt
 from ...tensor import Tensor
 from .._batching import leading
 from .._spec import CHANNELS, FUNCTION, composite, describe, need_sizes, primitive
@@ -204,6 +206,10 @@ def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
     """What `pad` adds to each dimension. Raises: as `pad` does."""
     if not isinstance(input, Tensor):
         raise TypeError(f"pad(): argument 'input' must be Tensor, not {type(input).__name__}")
+    if not isinstance(mode, str):
+        raise TypeError(f"pad(): argument 'mode' (position 3) must be str, not {type(mode).__name__}")
+    if value is not None and not isinstance(value, (Real, Tensor, SymInt, SymFloat)):
+        raise TypeError(f"pad(): argument 'value' (position 4) must be float, not {type(value).__name__}")
     pairs = _pairs("pad", input, pad)
     if mode == "constant":
         if isinstance(value, Tensor) and value.ndim:
