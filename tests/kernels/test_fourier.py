@@ -138,3 +138,13 @@ def test_long_lines_of_real_numbers():
     expected = np.fft.rfft(a.astype(np.float64))
 
     assert np.abs(real_transform(a) - expected).max() < 1e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("char", ["f", "d"])
+@pytest.mark.parametrize("n", [128, 512, 1024])
+def test_planes_of_columns_lie_in_different_places_of_the_first_cache(n, char):
+    _, _, _, _, _, plan = fourier._columns(COMPLEX, char, n, 1, n, 1.0, False)
+    apart = int(plan[7]) * np.dtype(char).itemsize
+
+    assert apart >= n * int(plan[6]) * np.dtype(char).itemsize
+    assert 128 <= apart % 4096 <= 4096 - 128
