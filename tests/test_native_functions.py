@@ -250,3 +250,37 @@ def test_groups_of_rows_have_matrices_of_their_own():
 
     assert_equal(found, fb.cat([x[:2] @ weight[0], x[2:] @ weight[1]]))
     assert_equal(fb._grouped_mm(x.expand(2, 5, 4), weight), fb.bmm(x.expand(2, 5, 4), weight))
+
+
+@pytest.mark.parametrize("out", [None, fb.float32, fb.bfloat16])
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_products_of_small_floats_are_scaled(out, by_rows):
+    fb.manual_seed(0)
+    a, b = fb.randn(16, 32).to(fb.float8_e4m3fn), fb.randn(16, 32).to(fb.float8_e4m3fn).t()
+    scales = (fb.rand(16, 1) + 1, fb.rand(1, 16) + 1) if by_rows else (fb.tensor(2.0), fb.tensor([0.5]))
+
+    found = fb._scaled_mm(a, b, *scales, bias=fb.ones(16, dtype=fb.bfloat16), out_dtype=out)
+
+    expected = (a.double() @ b.double() * scales[0] * scales[1] + 1).float()
+    assert found.dtype is (out or fb.float8_e4m3fn)
+    tolerance = {fb.float32: 1e-5, fb.bfloat16: 2**-8, fb.float8_e4m3fn: 2**-4}[found.dtype]
+    fb.testing.assert_close(found.float(), expected, rtol=tolerance, atol=tolerance * 4)
+
+
+def test_products_of_small_floats_refuse_other_scales_and_dtypes():
+    a, one = fb.ones(4, 4).to(fb.float8_e5m2), fb.tensor(1.0)
+
+    with pytest.raises(RuntimeError, match=r"scale_b.*\(1, 4\).*\(4, 1\)"):
+        fb._scaled_mm(a, a.t(), one, fb.ones(4, 1))
+    with pytest.raises(RuntimeError, match=r"torch\.float32"):
+        fb._scaled_mm(a.float(), a.t(), one, one)
+    with pytest.raises(RuntimeError, match=r"\(4, 4\) and \(3, 4\)"):
+        fb._scaled_mm(a, a[:3], one, one)
+    with pytest.raises(NotImplementedError, match="scale_result"):
+        fb._scaled_mm(a, a.t(), one, one, scale_result=one)
+
+
+def test_segments_are_reduced_under_the_name_that_packages_use():
+    x = fb.arange(12.0).view(6, 2)
+
+    assert_equal(fb._segment_reduce(x, "sum", offsets=fb.tensor([0, 2, 6])), fb.stack([x[:2].sum(0), x[2:].sum(0)]))

@@ -530,3 +530,46 @@ def test_a_tensor_forgets_its_history_by_the_function_too():
 
     assert fb.detach_(x) is x
     assert not x.requires_grad
+
+
+def test_modules_of_the_compiler_have_its_functions_and_code_for_its_reader_never_runs():
+    from flambeau import _dynamo, compiler
+
+    assert _dynamo.decorators.disable is compiler.disable
+    assert _dynamo.external_utils.is_compiling() is False
+    assert _dynamo.external_utils.wrap_inline(max)(2, 3) == 3
+    assert _dynamo.external_utils.call_hook(lambda grad: None, 4) == 4
+    ran = []
+    _dynamo.comptime.comptime(lambda context: ran.append("read"), lambda: ran.append("run"))
+    assert ran == ["run"]
+    assert _dynamo.comptime.comptime.print_value_stack_and_return(5) == 5
+
+
+def test_errors_of_the_reader_of_scripts_can_be_caught_and_reading_raises():
+    frontend = fb.jit.frontend
+
+    assert issubclass(frontend.UnsupportedNodeError, frontend.NotSupportedError)
+    assert issubclass(frontend.NotSupportedError, frontend.FrontendError)
+    with pytest.raises(NotImplementedError, match=r"jit\.frontend\.get_jit_def"):
+        frontend.get_jit_def(max, "max")
+
+
+def test_functions_of_onnx_are_in_their_earlier_module():
+    from flambeau import onnx
+
+    assert onnx.utils.is_in_onnx_export() is False
+    with pytest.raises(NotImplementedError, match=r"onnx\.export"):
+        onnx.utils.export(fb.nn.Linear(1, 1))
+
+
+def test_sparse_tensor_types_of_cuda_have_no_instances_on_the_host():
+    x = fb.ones(2, 2).to_sparse()
+
+    assert isinstance(x, fb.sparse.FloatTensor)
+    assert not isinstance(x, fb.cuda.sparse.FloatTensor)
+    assert fb.cuda.sparse.FloatTensor.__module__ == "torch.cuda.sparse"
+    if not fb.cuda.is_available():
+        with pytest.raises(TypeError, match="no CUDA device"):
+            fb.cuda.sparse.FloatTensor(2, 2)
+    with pytest.raises(AttributeError, match="StrangeTensor"):
+        fb.cuda.sparse.StrangeTensor  # noqa: B018  # it is refused

@@ -485,6 +485,48 @@ def _grouped_mm(input: Any, mat2: Any, offs: Any = None, bias: Any = None, out_d
     return fb.nn.functional.grouped_mm(input, mat2, offs=offs, bias=bias, out_dtype=out_dtype)
 
 
+_FLOAT8 = (fb.float8_e4m3fn, fb.float8_e4m3fnuz, fb.float8_e5m2, fb.float8_e5m2fnuz)
+
+
+def _scaled_mm(
+    input: Any, mat2: Any, scale_a: Any, scale_b: Any, bias: Any = None, scale_result: Any = None, out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Any:  # fmt: skip
+    """The product of two matrices of 8-bit floating numbers, which stand for as many times a scale, computed in float32.
+
+    Args:
+        scale_a, scale_b: float32, of one element; or of a row of `input` each, (n, 1), and of a column of `mat2` each, (1, m).
+        bias: added to each row.
+        scale_result: not built.
+        out_dtype: of the result; that of `input` by default.
+        use_fast_accum: of no effect.
+    Raises: RuntimeError for other dtypes or for shapes that do not fit.
+    """
+    if input.dtype not in _FLOAT8 or mat2.dtype not in _FLOAT8:
+        raise RuntimeError(f"_scaled_mm: input and mat2 must be of 8-bit floating dtypes, got {input.dtype} and {mat2.dtype}")
+    if input.dim() != 2 or mat2.dim() != 2 or input.shape[1] != mat2.shape[0]:
+        raise RuntimeError(
+            f"_scaled_mm: input and mat2 must be matrices of shapes (n, k) and (k, m), got {tuple(input.shape)} and {tuple(mat2.shape)}"
+        )
+    for name, scale, rows in (("scale_a", scale_a, (input.shape[0], 1)), ("scale_b", scale_b, (1, mat2.shape[1]))):
+        if scale.dtype is not fb.float32 or scale.numel() != 1 and tuple(scale.shape) != rows:
+            raise RuntimeError(
+                f"_scaled_mm: {name} must be of float32 and of one element or of the shape {rows}, got {scale.dtype} {tuple(scale.shape)}"
+            )
+    if scale_result is not None:
+        raise _missing.not_built("_scaled_mm(scale_result=...)", "multiply the result")
+    scales = [scale.reshape(()) if scale.numel() == 1 else scale for scale in (scale_a, scale_b)]
+    made = fb.mm(input.float(), mat2.float()) * scales[0] * scales[1]
+    if bias is not None:
+        made = made + bias.float()
+    return made.to(input.dtype if out_dtype is None else out_dtype)
+
+
+def _segment_reduce(data: Any, reduce: str, **settings: Any) -> Any:
+    """`segment_reduce` under the name that packages use."""
+    return segment_reduce(data, reduce, **settings)
+
+
 @overridable_function
 def unsafe_split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
     """Copies of the parts that `split_with_sizes` gives, of sizes `split_sizes` along `dim`."""

@@ -308,3 +308,12 @@ def test_nodes_lead_to_the_line_of_the_program_that_made_them():
     for made in (x.exp(), x.amax(), x @ x, x.softmax(0), x.max(0).values, fb.cumprod(x, 0)):
         node = made.grad_fn if made.grad_fn.saved else made.grad_fn.parents[0]
         assert __file__ in tape.shown_line(node.where)
+
+
+def test_tensors_of_the_host_are_not_page_locked_to_wait_for_backward():
+    x = fb.ones(2, requires_grad=True)
+    with graph.save_on_cpu(pin_memory=True):
+        y = x.exp()
+    y.sum().backward()
+
+    assert fb.equal(x.grad, x.detach().exp())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -110,4 +111,6 @@ def optimize_assert(backend: Any, **settings: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("comptime", "decorators", "external_utils"):
+        return importlib.import_module(f".{name}", __name__)
     raise _missing.attribute_error(__name__, name)

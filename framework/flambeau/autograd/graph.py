@@ -245,12 +245,14 @@ class save_on_cpu(saved_tensors_hooks):  # PyTorch's name
     """A region in which saved tensors wait for backward in host memory.
 
     Args:
-        pin_memory: whether the copies are page-locked, for faster transfers.
+        pin_memory: whether copies of a device's tensors are page-locked, for faster transfers.
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         def pack(tensor: Tensor) -> Any:
-            host = tensor.cpu() if tensor.device.type != "cpu" else tensor.clone()
+            if tensor.device.type == "cpu":           # nothing will be transferred
+                return tensor.device, tensor.clone()
+            host = tensor.cpu()
             return tensor.device, host.pin_memory() if pin_memory else host
 
         def unpack(packed: Any) -> Tensor:

@@ -351,7 +351,7 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("_sanitizer", "amp", "comm", "gds", "graphs", "jiterator", "memory", "nvtx", "profiler", "tunable"):
+    if name in ("_sanitizer", "amp", "comm", "gds", "graphs", "jiterator", "memory", "nvtx", "profiler", "sparse", "tunable"):
         return import_module(f".{name}", __name__)
     for home, names in _LATER.items():
         if name in names:

@@ -216,4 +216,6 @@ importlib.import_module(".annotations", __name__)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "frontend":
+        return importlib.import_module(f".{name}", __name__)
     raise _missing.attribute_error(__name__, name)

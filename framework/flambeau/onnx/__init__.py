@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, NoReturn
@@ -149,4 +150,6 @@ class ONNXProgram:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "utils":
+        return importlib.import_module(f".{name}", __name__)
     raise _missing.attribute_error(__name__, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import flambeau as fb
@@ -19,25 +20,41 @@ from .default_planner import (
 from .filesystem import FileSystemReader, FileSystemWriter, _fill
 from .metadata import STATE_DICT_TYPE, BytesStorageMetadata, Metadata
 from .planner import LoadItemType, LoadPlan, LoadPlanner
-from .state_dict_loader import _load
+from .state_dict_loader import _load_state_dict
 from .state_dict_saver import _save
 from .storage import CheckpointId, StorageReader
 
 __all__ = ["BroadcastingTorchSaveReader", "DynamicMetaLoadPlanner", "dcp_to_torch_save", "torch_save_to_dcp"]
 
 
-class _Everything(DefaultLoadPlanner):
-    """Loads all that a checkpoint holds into an empty dict."""
+class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
+    """Loads what a checkpoint holds into an empty dict.
+
+    Args:
+        keys: the names to be loaded, or beginnings of the paths to them, joined by dots; None for all.
+    """
+
+    def __init__(self, keys: Iterable[str] | None = None, *args: Any, **kwargs: Any) -> None:
+        self.keys = None if keys is None else frozenset(keys)
+        super().__init__(*args, **kwargs)
+
+    def _wants(self, name: str, path: tuple[Any, ...]) -> bool:
+        if self.keys is None or name in self.keys:
+            return True
+        return any(".".join(map(str, path[:length])) in self.keys for length in range(1, len(path) + 1))
 
     def set_up_planner(self, state_dict: STATE_DICT_TYPE, metadata: Metadata | None = None, is_coordinator: bool = False) -> None:
         if state_dict or metadata is None:
             raise AssertionError("dcp_to_torch_save: loads into an empty dict")
         paths = metadata.planner_data if isinstance(metadata.planner_data, dict) else {}
-        for name, about in metadata.state_dict_metadata.items():
+        wanted = {
+            name: about for name, about in metadata.state_dict_metadata.items() if self._wants(name, paths.get(name, (name,)))
+        }  # fmt: skip
+        for name, about in wanted.items():
             made = None if isinstance(about, BytesStorageMetadata) else fb.empty(about.size, dtype=about.properties.dtype)
             set_element(state_dict, paths.get(name, (name,)), made)
         self.original_state_dict, self.metadata, self.is_coordinator = state_dict, metadata, is_coordinator
-        self.mappings = {name: paths.get(name, (name,)) for name in metadata.state_dict_metadata}
+        self.mappings = {name: paths.get(name, (name,)) for name in wanted}
         self.state_dict = {name: _at(state_dict, path) for name, path in self.mappings.items()}
 
 
@@ -52,10 +69,8 @@ def dcp_to_torch_save(dcp_checkpoint_dir: str | os.PathLike[str], torch_save_pat
 
     Raises: CheckpointException if the checkpoint cannot be read.
     """
-    from ._ranks import Ranks
-
     found: STATE_DICT_TYPE = {}
-    _load(found, FileSystemReader(dcp_checkpoint_dir), Ranks(no_dist=True), _Everything())
+    _load_state_dict(found, FileSystemReader(dcp_checkpoint_dir), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
     fb.save(found, torch_save_path)
 
 

@@ -75,6 +75,14 @@ def load_state_dict(
     """
     warn_once("'load_state_dict' is deprecated and will be removed in future versions. Please use 'load' instead.", FutureWarning)
     storage_reader.reset()
+    _load_state_dict(state_dict, storage_reader, process_group, coordinator_rank, no_dist, planner)
+
+
+def _load_state_dict(
+    state_dict: STATE_DICT_TYPE, storage_reader: StorageReader, process_group: Any = None, coordinator_rank: int = 0,
+    no_dist: bool = False, planner: LoadPlanner | None = None,
+) -> None:  # fmt: skip
+    """As `load_state_dict`, from a reader that has been told where it reads; a private name of PyTorch that programs use."""
     _load(state_dict, storage_reader, Ranks(process_group, no_dist, coordinator_rank), planner)
 
 

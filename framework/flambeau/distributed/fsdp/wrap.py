@@ -87,23 +87,45 @@ class CustomPolicy:
 
 def wrap_inside(root: Module, policy: Any, ignored: set[int], wrap_one: Callable[[Module, dict[str, Any]], Module]) -> int:
     """Replace modules inside of `root` as `policy` says, the innermost first; returns how many elements of parameters are taken."""
-    total = sum(p.numel() for p in root.parameters() if id(p) not in ignored)
+    return _wrapped(root, policy, ignored, wrap_one, itself=False)[1]
+
+
+def _wrapped(
+    module: Module, policy: Any, ignored: set[int], wrap_one: Callable[[Module, dict[str, Any]], Module], itself: bool
+) -> tuple[Module, int]:
+    """What comes in the place of `module`, and how many elements of its parameters are in wrapped modules then."""
+    total = sum(p.numel() for p in module.parameters() if id(p) not in ignored)
+    if not policy(module, True, total):
+        return module, 0
     taken = 0
-    if not policy(root, True, total):
-        return 0
-    for name, child in root.named_children():
-        if id(child) in ignored:
-            continue
-        inside = wrap_inside(child, policy, ignored, wrap_one)
-        count = sum(p.numel() for p in child.parameters() if id(p) not in ignored)
-        left = count - inside
-        found = policy(child, False, left)
-        if found is not False and found is not None:
-            setattr(root, name, wrap_one(child, found if isinstance(found, dict) else {}))
+    for name, child in module.named_children():
+        if id(child) not in ignored:
+            new, count = _wrapped(child, policy, ignored, wrap_one, itself=True)
+            setattr(module, name, new)
             taken += count
-        else:
-            taken += inside
-    return taken
+    found = policy(module, False, total - taken) if itself else False
+    if found is False or found is None:
+        return module, taken
+    return wrap_one(module, found if isinstance(found, dict) else {}), total
+
+
+def _recursive_wrap(
+    module: Module,
+    auto_wrap_policy: Callable[..., Any],
+    wrapper_cls: Callable[..., Module],
+    ignored_modules: set[Module],
+    ignored_params: set[Any],
+    only_wrap_children: bool = False,
+    **kwargs: Any,
+) -> tuple[Module, int]:
+    """`module` and those inside of it, each as ``wrapper_cls(module, **kwargs)`` where the policy says so.
+
+    Args:
+        only_wrap_children: leave `module` itself as it is.
+    Returns: what comes in the place of `module`, and how many elements of its parameters are in wrapped modules then.
+    """
+    ignored = {id(x) for x in (*ignored_modules, *ignored_params)}
+    return _wrapped(module, auto_wrap_policy, ignored, lambda child, more: wrapper_cls(child, **{**kwargs, **more}), not only_wrap_children)
 
 
 _open: list[tuple[Any, dict[str, Any]]] = []

@@ -29,6 +29,16 @@ class Shard(Placement):
 
     dim: int
 
+    @staticmethod
+    def local_shard_size_and_offset(curr_local_size: int, num_chunks: int, rank: int) -> tuple[int, int]:
+        """How many of `curr_local_size` elements are in piece `rank` of `num_chunks`, and where it begins."""
+        step = -(-curr_local_size // num_chunks)
+        begin = min(step * rank, curr_local_size)
+        return min(step, curr_local_size - begin), begin
+
+    def _local_shard_size_and_offset(self, curr_local_size: int, num_chunks: int, rank: int) -> tuple[int, int]:
+        return self.local_shard_size_and_offset(curr_local_size, num_chunks, rank)
+
     def __repr__(self) -> str:
         return f"Shard(dim={self.dim})"
 

@@ -332,7 +332,23 @@ class SparseTensorMeta(TypedTensorMeta):
         return sparse_coo_tensor(size=shape, dtype=cls.dtype, **kwargs)
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_sparse
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_sparse and not value.is_cuda
+
+
+class CudaSparseTensorMeta(SparseTensorMeta):
+    """The same of CUDA's tensors in coordinates, ``cuda.sparse.FloatTensor`` and the like."""
+
+    home = "torch.cuda.sparse"
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        from ... import cuda
+
+        if not cuda.is_available():
+            raise TypeError(f"type {cls.home}.{cls.__name__} not available: there is no CUDA device")
+        return super().__call__(*args, device="cuda", **kwargs)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, Tensor) and value.dtype is cls.dtype and value.is_sparse and value.is_cuda
 
 
 def typed_tensor(name: str, kind: type[TypedTensorMeta] = TypedTensorMeta) -> Any:

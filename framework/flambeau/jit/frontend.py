@@ -1,0 +1,45 @@
+"""Errors of the reader of scripts, which programs catch: `jit.script` never raises them, since functions run as Python."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from .. import _missing
+
+__all__ = ["FrontendError", "FrontendTypeError", "NotSupportedError", "UnsupportedNodeError"]
+
+
+class FrontendError(Exception):
+    """Source that cannot be a script's: `msg`, and where it stands."""
+
+    def __init__(self, source_range: Any, msg: str) -> None:
+        super().__init__(source_range, msg)
+        self.source_range, self.msg = source_range, msg
+
+    def __str__(self) -> str:
+        return f"{self.msg}\n{self.source_range}"
+
+
+class FrontendTypeError(FrontendError):
+    """Source whose types cannot be a script's."""
+
+
+class NotSupportedError(FrontendError):
+    """Source in a part of Python that scripts lack."""
+
+
+class UnsupportedNodeError(NotSupportedError):
+    """A statement or expression that scripts lack."""
+
+
+def _unbuilt(name: str) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise _missing.not_built(f"jit.frontend.{name}", "scripts are not read; functions and modules run as they are")
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = "Not built: raises NotImplementedError."
+    return refuse
+
+
+get_jit_def = _unbuilt("get_jit_def")
+get_jit_class_def = _unbuilt("get_jit_class_def")
