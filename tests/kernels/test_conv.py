@@ -11,7 +11,7 @@ import pytest
 import flambeau_kernels
 from flambeau_kernels import engines
 from flambeau_kernels.cpu import conv, tier
-from flambeau_kernels.cpu.conv import arrays, compiled, direct, tiles, winograd
+from flambeau_kernels.cpu.conv import arrays, direct, slide, tiles, weight, winograd
 from flambeau_kernels.cpu.layout import is_last
 from flambeau_kernels.engine import llvm, pool
 
@@ -178,24 +178,24 @@ def test_blocks_of_images_do_not_change_results(case, monkeypatch):
 
     monkeypatch.setattr(direct, "BLOCK_BYTES", 1)
     monkeypatch.setattr(tiles, "BLOCK_BYTES", 1)
-    compiled.forget()
+    conv.forget()
     made = three_maps(case)
-    compiled.forget()
+    conv.forget()
 
     for a, b in zip(made, wanted, strict=True):
         assert_close(a, b.astype(float), np.float32)
 
 
 def test_what_is_kept_for_many_shapes_is_bounded(monkeypatch):
-    compiled.forget()
-    monkeypatch.setattr(compiled, "_MOST_BYTES", 40_000)
+    conv.forget()
+    monkeypatch.setattr(conv, "_MOST_BYTES", 40_000)
     w = np.ones((16, 16, 3, 3), np.float32)
     for size in range(20, 40):
         x = np.ones((1, 16, size, size), np.float32)
         assert conv.convolve(x, w, (2, 2), (1, 1), (1, 1), 1)[0, 0, 1, 1] == 144
 
-        assert len(compiled._chosen) <= 6
-    compiled.forget()
+        assert len(conv._chosen) <= 6
+    conv.forget()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
@@ -273,7 +273,7 @@ def test_bfloat16_is_multiplied_in_pairs_by_the_processors_instruction_and_not_b
     has = "+avx512bf16" in llvm.machine().features.split(",") and llvm.machine().register_bits == 512
 
     made = arrays.output_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
-    run = compiled.chosen(x, w, made, stride, padding, dilation, groups, False)
+    run = conv.chosen(x, w, made, stride, padding, dilation, groups, False)
 
     assert (isinstance(run, direct.Direct) and run.source.pairs) == has
 
@@ -282,8 +282,8 @@ def test_bfloat16_is_multiplied_in_pairs_by_the_processors_instruction_and_not_b
 def test_depthwise_convolutions_of_planes_of_7_by_7_do_not_slide_along_rows_that_fill_half_a_vector(monkeypatch):
     x, w, b, settings = operands("depthwise of many channels narrow", np.float32)
     wanted = three_maps("depthwise of many channels narrow")
-    compiled.forget()
-    monkeypatch.setattr(compiled.slide, "Sliding", None)
+    conv.forget()
+    monkeypatch.setattr(slide, "Sliding", None)
 
     y = conv.convolve(x, w, *settings, b)
 
@@ -298,8 +298,8 @@ def test_the_gradient_of_a_weight_of_single_taps_is_a_product_of_matrices(positi
     x, y = (np.random.default_rng(k).standard_normal((3, c, *positions)).astype(dtype) for k, c in enumerate((33, 40)))
     d = len(positions)
     settings = (1,) * d, (1,) * d, (0,) * d, (1,) * d
-    compiled.forget()
-    monkeypatch.setattr(compiled.weight, "Gradient", None)
+    conv.forget()
+    monkeypatch.setattr(weight, "Gradient", None)
 
     made = conv.convolve_weight(x, y, *settings, 1)
 
@@ -311,7 +311,7 @@ def test_the_gradient_of_a_weight_of_single_taps_is_a_product_of_matrices(positi
 
 def test_the_numpy_backend_compiles_nothing(monkeypatch):
     monkeypatch.setattr(engines, "_chosen", engines.ENGINES["numpy"])
-    monkeypatch.setattr(compiled, "correlation", lambda *args: pytest.fail("compiled"))
+    monkeypatch.setattr(conv, "correlation", lambda *args: pytest.fail("compiled"))
     x, w, b, settings = operands("3x3", np.float32)
 
     conv.convolve(x, w, *settings, b)

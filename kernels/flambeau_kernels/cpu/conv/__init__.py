@@ -2,15 +2,20 @@
 
 Layouts: input ``(N, C, *spatial)``, weight ``(O, C / groups, *kernel)``, output ``(N, O, *positions)``. `convolve`
 makes outputs of inputs and weights, `convolve_input` inputs of outputs and weights (the transposed convolution) and
-`convolve_weight` weights of inputs and outputs. Compiled kernels compute floats (`compiled.py`), numpy the rest and
-everything where nothing can be compiled (`arrays.py`).
+`convolve_weight` weights of inputs and outputs. Compiled kernels compute floats, by an algorithm that is chosen here by
+shape, numpy the rest and everything where nothing can be compiled (`arrays.py`). What has kernels is imported when it is chosen, for
+others import this package for its names alone.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
+import numpy as np
+
+from ...engines import plans_kept_elsewhere
 from ..tier import compiles
 from . import arrays
 from .arrays import (
@@ -34,12 +39,9 @@ def convolve(
     x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int, bias: Any = None
 ) -> Any:
     """Cross-correlate ``(N, C, *spatial)`` with ``(O, C / groups, *kernel)`` and add a bias ``(O,)``."""
-    if compiles():
-        from . import compiled
-
-        if compiled.takes(x, w):
-            made = arrays.output_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
-            return compiled.correlation(x, w, bias, made, stride, padding, dilation, groups, False)
+    if compiles() and takes(x, w):
+        made = arrays.output_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
+        return correlation(x, w, bias, made, stride, padding, dilation, groups, False)
     return arrays.convolve(x, w, stride, padding, dilation, groups, bias)
 
 
@@ -50,9 +52,7 @@ def planned(
     shapes and dtypes; or None. Only for few positions, because it holds tables of them."""
     if not compiles() or prod(x.shape[2:]) + prod(made) > MOST_PLANNED:
         return None
-    from . import compiled
-
-    return compiled.chosen(x, w, made, stride, padding, dilation, groups, transposed) if compiled.takes(x, w) else None
+    return chosen(x, w, made, stride, padding, dilation, groups, transposed) if takes(x, w) else None
 
 
 MOST_PLANNED = 1 << 11
@@ -62,11 +62,8 @@ def convolve_input(
     y: Any, w: Any, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, bias: Any = None
 ) -> Any:
     """What each output ``(N, O, *positions)`` contributes to an input of extent `spatial`: ``(N, C, *spatial)``."""
-    if compiles():
-        from . import compiled
-
-        if compiled.takes(y, w):
-            return compiled.correlation(y, w, bias, tuple(spatial), stride, padding, dilation, groups, True)
+    if compiles() and takes(y, w):
+        return correlation(y, w, bias, tuple(spatial), stride, padding, dilation, groups, True)
     return arrays.convolve_input(y, w, spatial, stride, padding, dilation, groups, bias)
 
 
@@ -74,9 +71,163 @@ def convolve_weight(
     x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Any:
     """Correlate windows of ``(N, C, *spatial)`` with ``(N, O, *positions)``: ``(O, C / groups, *kernel)``."""
-    if compiles():
-        from . import compiled
-
-        if compiled.takes(x, y):
-            return compiled.correlation_weight(x, y, tuple(kernel), stride, padding, dilation, groups)
+    if compiles() and takes(x, y):
+        return correlation_weight(x, y, tuple(kernel), stride, padding, dilation, groups)
     return arrays.convolve_weight(x, y, kernel, stride, padding, dilation, groups)
+
+
+# -- which kernels compute a map -----------------------------------------------------------------------------------------------
+
+# What was chosen for arrays of some shapes and layouts, so many of them and with so many bytes of tables.
+_chosen: dict[Any, Any] = {}
+_MOST_CHOSEN, _MOST_BYTES = 1024, 64 << 20
+_bytes = 0
+
+
+def takes(x: Any, w: Any) -> bool:
+    """Whether compiled kernels compute this, by dtypes and ranks."""
+    floating = x.dtype.kind == "f" or is_half(x.dtype)
+    return type(x) is np.ndarray and floating and x.ndim <= 5 and x.size > 0 and w.size > 0
+
+
+def correlation(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int,
+                transposed: bool) -> Any:  # fmt: skip
+    """`convolve` or, `transposed`, `convolve_input`: from ``(N, C, *)`` to channels of `w` and extents `made`."""
+    return chosen(x, w, made, stride, padding, dilation, groups, transposed)(x, w, bias)
+
+
+def chosen(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool) -> Any:
+    """What computes `correlation` for arrays of these shapes, strides of `x` and dtypes: ``run(x, w, bias)``."""
+    settings = made, stride, padding, dilation, groups, transposed
+    key = x.shape, x.strides, x.dtype, w.shape, w.dtype, settings
+    run = _chosen.get(key)
+    if run is None:
+        run = _kept(key, _choose(x, w, *settings), x.shape[2:], made)
+    return run
+
+
+def forget() -> None:
+    """Choose anew for every shape."""
+    global _bytes
+    _chosen.clear()
+    _bytes = 0
+
+
+plans_kept_elsewhere.append(forget)
+
+
+def _kept(key: Any, run: Any, *extents: Ints) -> Any:
+    """Keep `run`, which may have two tables with a place for each position of arrays of `extents`."""
+    global _bytes
+    size = 16 * sum(map(prod, extents))
+    if len(_chosen) >= _MOST_CHOSEN or _bytes + size > _MOST_BYTES:
+        forget()
+    _bytes += size
+    _chosen[key] = run
+    return run
+
+
+def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool) -> Any:
+    from . import few_positions, tiles, winograd
+    from .direct import Direct, in_pairs
+
+    if groups == x.shape[1] and w.shape[1] == 1 and groups > 1:
+        single = _single_channels(x, w, made, stride, padding, dilation, transposed)
+        if single is not None:
+            return single
+    n, c = x.shape[:2]
+    kernel = w.shape[2:]
+    outputs = w.shape[1] if transposed else w.shape[0] // groups
+    if tiles.pays(x, made, outputs, kernel, stride, padding, dilation, groups, transposed):
+        by_tiles = tiles.Tiles(x, w, made, stride, padding, transposed)
+        return _or_directly(by_tiles, lambda x, w: Direct(x, w, made, stride, padding, dilation, groups, transposed))
+    if few_positions.pays(n, w.shape, x.shape[2:] if transposed else made, groups, x.dtype):
+        by = few_positions.convolve_input if transposed else few_positions.convolve
+        return lambda x, w, bias: by(x, w, bias, made, stride, padding, dilation)
+    # Pairs of bfloat16 are multiplied at twice the speed, which is as fast as half the products, and costs no transforms.
+    if not in_pairs(x.dtype) and winograd.pays(c // groups, outputs, made, kernel, stride, dilation):
+        by_tiles = _Tiles(x, w, made, padding, groups, transposed)
+        return _or_directly(by_tiles, lambda x, w: Direct(x, w, made, stride, padding, dilation, groups, transposed))
+    return Direct(x, w, made, stride, padding, dilation, groups, transposed)
+
+
+def _or_directly(by_tiles: Any, make: Any) -> Any:
+    """By tiles, but what is not finite would reach whole tiles, or all taps: then all is computed again."""
+
+    def run(x: Any, w: Any, *bias: Any) -> Any:
+        made = by_tiles(x, w, *bias)
+        return make(x, w)(x, w, *bias) if made is None else made
+
+    return run
+
+
+class _Tiles:
+    """3 x 3 at step 1: the transposed map is a convolution with the weight turned round. None where some results are not finite."""
+
+    def __init__(self, x: Any, w: Any, made: Ints, padding: Ints, groups: int, transposed: bool) -> None:
+        from .direct import BLOCK_BYTES, wide_kind
+        from .winograd import plan
+
+        c = x.shape[1]
+        outputs = w.shape[1] if transposed else w.shape[0] // groups
+        self.kind, self.dtype, self.shape = wide_kind(x.dtype), x.dtype, (len(x), groups * outputs, *made)
+        self.plan = plan(x.shape[2:], made, padding, w.shape[2:], c // groups, outputs, groups, transposed)
+        self.step = max(1, BLOCK_BYTES // (c * self.plan.plane * self.kind.itemsize))
+
+    def __call__(self, x: Any, w: Any, bias: Any) -> Any:
+        transformed = self.plan.weights(np.ascontiguousarray(w), self.kind)
+        constants = np.zeros(self.shape[1], self.kind) if bias is None else np.ascontiguousarray(bias, self.kind)
+        out = np.empty(self.shape, self.dtype)
+        for i in range(0, len(x), self.step):
+            if not self.plan.run(x[i:i + self.step], transformed, constants, out[i:i + self.step]):
+                return None
+        return out
+
+
+def _single_channels(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, transposed: bool) -> Any:
+    """By the kernels for single channels, else None: transposed at other steps than 1 and 2, rows too long for a band."""
+    from . import depthwise, slide, slide_last, slide_small
+
+    if not transposed or all(s == 1 for s in stride):
+        axes, before = tuple(range(2, w.ndim)), padding
+        if transposed:
+            before = tuple(d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding, strict=True))
+        by: Any = None
+        if slide_last.pays(x, w):
+            by = slide_last.Sliding(x, w, made, stride, before, dilation)
+        elif slide_small.pays(x, w, made, stride, before, dilation):
+            by = slide_small.Sliding(x, w, made, before)
+        elif slide.pays(x, made, w.shape[2:], stride, before, dilation):
+            by = slide.Sliding(x, w, made, stride, before, dilation)
+        elif depthwise.rows_of_band(w, made, stride, dilation):
+            by = partial(depthwise.convolve, made=made, stride=stride, padding=before, dilation=dilation)
+        return (lambda x, w, bias: by(x, np.flip(w, axes), bias)) if by is not None and transposed else by
+    if slide.pays(x, made, w.shape[2:], stride, padding, dilation, True):
+        return slide.Sliding(x, w, made, stride, padding, dilation, True)
+    return None
+
+
+def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
+    """`convolve_weight`."""
+    settings = kernel, stride, padding, dilation, groups
+    key = x.shape, x.strides, x.dtype, y.shape, y.strides, y.dtype, settings
+    run = _chosen.get(key)
+    if run is None:
+        run = _kept(key, _choose_weight(x, y, *settings), x.shape[2:], y.shape[2:])
+    return run(x, y)
+
+
+def _choose_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
+    from . import few_positions, slide, tiles, weight
+
+    settings = kernel, stride, padding, dilation
+    if groups == x.shape[1] and groups > 1 and slide.pays_for_weight(x, y, *settings):
+        return slide.Gradient(x, y, *settings)
+    if tiles.pays_for_weight(x, y.shape[2:], y.shape[1], kernel, stride, dilation, groups):
+        by_tiles = tiles.Gradient(x, y, kernel, stride, padding)
+        return _or_directly(by_tiles, lambda x, y: weight.Gradient(x, y, *settings, groups))
+    if few_positions.pays(len(x), (y.shape[1], x.shape[1], *kernel), y.shape[2:], groups, x.dtype):
+        return lambda x, y: few_positions.convolve_weight(x, y, *settings)
+    if weight.is_product(x, y, kernel, stride, padding, groups):
+        return weight.products
+    return weight.Gradient(x, y, *settings, groups)
