@@ -32,10 +32,10 @@ _in_force: dict[int, list[Any]] = {}  # sets of what interpreters and modes in f
 _overriding = False                                   # whether there has been an operand whose class overrides functions
 _grad_off = 0
 _lock = threading.RLock()
-_namespaces: list[dict[str, Any]] = [globals()]
-# Those that read the flags that interpreters change when they begin and end: each is written twice by every compiled call.
-_readers: dict[str, list[dict[str, Any]]] = {name: [globals()] for name in ("INTERPRETED", "IN_FORCE", "PASSED")}
-_readers_of_interpreted, _readers_of_in_force, _readers_of_passed = _readers.values()
+# Who reads which flag: regions without recording, and compiled calls, write theirs twice.
+_FLAGS = ("INTERPRETED", "IN_FORCE", "PASSED", "GRAD", "PLACED", "MARKING", "MARKED")
+_readers: dict[str, list[dict[str, Any]]] = {name: [globals()] for name in _FLAGS}
+_readers_of_interpreted, _readers_of_in_force, _readers_of_passed, _readers_of_grad = (_readers[name] for name in _FLAGS[:4])
 
 
 class Calls:
@@ -75,19 +75,14 @@ local = _Local()
 
 
 def share(namespace: dict[str, Any], *names: str) -> None:
-    """Keep `GRAD`, `PLACED`, `MARKING` and `MARKED` in `namespace` equal to what they are here, and those of `names`.
-
-    These are `INTERPRETED`, `IN_FORCE` and `PASSED`, as far as the namespace reads them.
-    """
+    """Keep the flags `names`, which are those that `namespace` reads, equal there to what they are here."""
     for name in names:
         _readers[name].append(namespace)
         namespace[name] = globals()[name]
-    namespace["GRAD"], namespace["PLACED"], namespace["MARKING"], namespace["MARKED"] = GRAD, PLACED, MARKING, MARKED
-    _namespaces.append(namespace)
 
 
 def _publish(name: str, value: Any) -> None:
-    for namespace in _readers.get(name, _namespaces):
+    for namespace in _readers[name]:
         namespace[name] = value
 
 
@@ -209,20 +204,23 @@ def set_grad(mode: bool) -> bool:
     before = local.asked
     if before is not mode:
         local.asked = mode
-        _settle_grad()
-        note_ambient()
+        if not local.inference:
+            _settle_grad(mode)
+        if INTERPRETED:
+            note_ambient()
     return before
 
 
-def _settle_grad() -> None:
+def _settle_grad(recording: bool) -> None:
     global _grad_off
-    recording = local.asked and not local.inference
     if local.grad is not recording:
         local.grad = recording
         with _lock:
             _grad_off += -1 if recording else 1
-            if (_grad_off == 0) is not GRAD:
-                _publish("GRAD", _grad_off == 0)
+            everywhere = _grad_off == 0
+            if everywhere is not GRAD:
+                for namespace in _readers_of_grad:
+                    namespace["GRAD"] = everywhere
 
 
 # -- inference mode ------------------------------------------------------------------------------------------------------
@@ -238,13 +236,14 @@ def set_inference(mode: bool) -> bool:
     before = local.inference
     if before is not mode:
         local.inference = mode
-        _settle_grad()
+        _settle_grad(local.asked and not mode)
         note_ambient()
         with _lock:
             _inferring += 1 if mode else -1
             if (_inferring > 0) is not MARKING:
                 _publish("MARKING", _inferring > 0)
-                _publish("MARKED", True)
+                if not MARKED:
+                    _publish("MARKED", True)
                 on_marking(_inferring > 0)
     return before
 

@@ -1039,7 +1039,7 @@ def wrap(array: Any, node: Any = None) -> Tensor:
     return made
 
 
-_state.share(globals(), "IN_FORCE")
+_state.share(globals(), "IN_FORCE", "MARKING", "MARKED")
 _state.on_marking = hot_calls.objects_by_caller
 engine._wrap = wrap
 

@@ -183,3 +183,17 @@ def test_transforms_take_inference_tensors_from_outside_and_as_arguments() -> No
     assert fb.func.vjp(lambda a: a * a, x)[1](fb.ones(3))[0].tolist() == [2.0, 2.0, 2.0]
     with pytest.raises(RuntimeError, match="cannot be saved for backward"):
         fb.ones(3, requires_grad=True) * x
+
+
+def test_a_region_of_inference_mode_does_not_look_at_the_class_of_tensors_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flambeau_kernels.engine import pyabi
+
+    looked: list[Any] = []
+    table = pyabi.object_table
+    fb.ones(3) + fb.ones(3)
+    inferred()
+    monkeypatch.setattr(pyabi, "object_table", lambda of: looked.append(of) or table(of))
+
+    inferred()
+    assert looked == []
+    assert not (fb.ones(3) + fb.ones(3)).is_inference()

@@ -73,7 +73,7 @@ def _function(head: str, lines: list[str]) -> Any:
         "new": object.__new__, "next_seq": _state.next_seq, "refuse_saving": refuse_saving, "users_place": tape.users_place,
         "OutputNode": tape.OutputNode,
     }  # fmt: skip
-    _state.share(names)
+    _state.share(names, "MARKED")
     text = f"def {head}:\n" + "".join(f"    {line}\n" for line in lines) + "    return node\n"
     exec(compile(text, f"<flambeau {head.partition('(')[0]}>", "exec"), names)  # our own text
     return names[head.partition("(")[0]]

@@ -36,7 +36,7 @@ _scope: dict[str, Any] = {
     "new_record": _inference.new_record, "refuse_saving": _inference.refuse_saving,
 }  # fmt: skip
 _scope["Parameter"] = Tensor  # until nn.parameter brings the real one
-_state.share(_scope, "INTERPRETED", "IN_FORCE", "PASSED")
+_state.share(_scope, "INTERPRETED", "IN_FORCE", "PASSED", "GRAD", "MARKED")
 
 
 def accept_on_fast_path(parameter_class: type) -> None:

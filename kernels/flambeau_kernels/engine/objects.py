@@ -31,6 +31,9 @@ def _table() -> np.ndarray:
     return never_freed(np.zeros(USABLE + 1, np.uint64))
 
 
+_adopted: tuple[Any, Any] = None, None                # what the table is of
+
+
 def address() -> int:
     """Where the table is; it says that nothing is usable until the framework has named its class."""
     adopt()
@@ -39,14 +42,17 @@ def address() -> int:
 
 def adopt() -> None:
     """Take over what `small` knows of the framework's objects now."""
+    global _adopted
     table = _table()
     known = hot_calls.objects
     if known is None or hot_calls.marks_objects():
         table[USABLE] = 0
         return
-    of = dict(zip((*pyabi.SLOTS, *pyabi.OBJECT_SLOTS), pyabi.object_table(known), strict=True))
-    table[: len(_NAMES)] = [of[name] for name in _NAMES]
-    table[STAND_IN] = id(hot_calls.stand_in or known.cls)
+    if _adopted != (known, hot_calls.stand_in):           # and not only the marking, which every region of inference mode switches
+        of = dict(zip((*pyabi.SLOTS, *pyabi.OBJECT_SLOTS), pyabi.object_table(known), strict=True))
+        table[: len(_NAMES)] = [of[name] for name in _NAMES]
+        table[STAND_IN] = id(hot_calls.stand_in or known.cls)
+        _adopted = known, hot_calls.stand_in
     table[USABLE] = 1
 
 

@@ -41,7 +41,7 @@ from .._spec import (
 )
 
 INTERPRETED, IN_FORCE, PLACED = _state.INTERPRETED, _state.IN_FORCE, _state.PLACED
-_state.share(globals(), "INTERPRETED", "IN_FORCE")  # keeps them as they are there
+_state.share(globals(), "INTERPRETED", "IN_FORCE", "PLACED")  # keeps them as they are there
 
 
 def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from .._spec import need_int, out_of_shape
 from .create import _check_layout, _dtype, _place, made_at, on_host, refuse_pinning
 
 IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
-_state.share(globals(), "IN_FORCE")  # keeps them as they are there
+_state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there
 _MOST_BY_PYTHON = 40                                             # numbers that Python computes sooner than numpy
 _MOST_KEPT = 1024                                     # elements of patterns that are kept, and their number
 

@@ -49,7 +49,7 @@ from ..creation.create import (
 )
 
 IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
-_state.share(globals(), "IN_FORCE")  # keeps them as they are there
+_state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there
 
 
 def _kernels() -> Any:

@@ -35,7 +35,7 @@ from .._spec import (
 from .shape import _select, select, slice_dim, sliced
 
 GRAD = _state.GRAD
-_state.share(globals())                               # keeps it as it is there
+_state.share(globals(), "GRAD")                               # keeps it as it is there
 _new, _next_seq, _local = object.__new__, _state.next_seq, _state.local
 _LARGE, _SEVERAL = 1 << 15, 1 << 9  # elements of an array from which joining a few, and many, of them repays a plan
 _MOST_BYTES = 1 << 18  # of a stack, below which numpy is as quick
