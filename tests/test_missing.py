@@ -138,3 +138,15 @@ except ModuleNotFoundError:
     print(*[(asked.file, asked.line) for asked in flambeau.swap.report()])
 """
     assert fresh_python("-c", code).strip() == "('<string>', 5)"
+
+
+def test_looking_for_a_name_that_is_not_there_imports_no_operations(fresh_python):
+    code = (
+        "import sys, flambeau as fb\n"
+        "functional = fb.nn.functional\n"
+        "hasattr(fb, 'ones'), hasattr(functional, 'relu')\n"
+        "before = set(sys.modules)\n"
+        "print(hasattr(fb, 'float4_of_later'), hasattr(functional, 'product_of_later'))\n"
+        "print(sorted(name for name in sys.modules if name.startswith('flambeau.ops') and name not in before))\n"
+    )
+    assert fresh_python("-c", code).split("\n")[:2] == ["False False", "[]"]

@@ -181,7 +181,7 @@ def __getattr__(name: str) -> Any:
         from .ops import _derive
 
         found = _derive.public("", name)
-        if found is None:
+        if found is None and name.endswith("Tensor"):
             from .ops.creation.convert import typed_tensor
 
             found = typed_tensor(name)

@@ -32,7 +32,7 @@ __all__ = [
 API_VERSION = "2.7"
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_MACHINERY = ("<frozen importlib", "<frozen runpy", importlib.__file__)
+_NOT_ASKING = (_HERE, "<frozen importlib", "<frozen runpy", importlib.__file__)
 
 
 class Asked(NamedTuple):
@@ -75,13 +75,14 @@ def attribute_error(owner: str, name: str, obj: Any = None) -> AttributeError:
         obj: what was asked, from which Python makes its "Did you mean" suggestion.
     """
     frame = _asking_frame(sys._getframe(1))
-    # Packages ask for the same names again for every model they make.
-    place = None if frame is None else (owner, name, frame.f_code.co_filename, frame.f_lineno, frame.f_lasti)
-    message = None if place is None else _messages.get(place)
+    if frame is None:
+        return AttributeError(_why_missing(owner, name, obj, None), name=name, obj=obj)
+    # Packages ask for the same names again for every model they make. The line of the instruction takes long to look up.
+    code = frame.f_code
+    place = owner, name, code.co_filename, code.co_firstlineno, code.co_name, frame.f_lasti
+    message = _messages.get(place)
     if message is None:
-        message = _why_missing(owner, name, obj, frame)
-        if place is not None:
-            _messages[place] = message
+        message = _messages[place] = _why_missing(owner, name, obj, frame)
     return AttributeError(message, name=name, obj=obj)
 
 
@@ -207,7 +208,7 @@ def _note(feature: str, how: str, frame: FrameType | None) -> None:
 
 def _asking_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame outside Flambeau and the import machinery."""
-    while frame is not None and frame.f_code.co_filename.startswith((_HERE, *_MACHINERY)):
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_ASKING):
         frame = frame.f_back
     return frame
 

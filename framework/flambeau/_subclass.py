@@ -93,10 +93,14 @@ _WITH_FUNCTIONS = ("nn.init",)                        # modules whose functions 
 def _asking(fn: Any, shown: Any = None) -> Any:
     """`fn`, asking modes and the classes of its arguments first; handlers are given `shown`, or what is returned."""
 
+    from .ops import _dispatch
+
+    plain = _dispatch.SINGLE.issuperset
+
     @functools.wraps(fn)
     def asking(*args: Any, **kwargs: Any) -> Any:
-        from .ops import _dispatch
-
+        if not IN_FORCE and plain(map(type, args)) and plain(map(type, kwargs.values())):
+            return fn(*args, **kwargs)
         classes = _dispatch.overriding_classes((*args, *kwargs.values()))
         if classes or _local.calls.modes:
             return _dispatch.dispatch_torch_function(shown or asking, classes, args, kwargs)

@@ -161,9 +161,12 @@ def method_names() -> list[str]:
 
 
 def find(key: str) -> Op | None:
-    """The op of the public name `key`, its family loaded if need be; None when there is none."""
+    """The op of the public name `key`, its family loaded if need be; None when there is none.
+
+    Packages look for names of later versions, so what the index does not have is missing: no families are loaded to look for it.
+    """
     op = OPS.get(key)
-    if op is None and (key in _index.FAMILY or not _loaded):
+    if op is None and key in _index.FAMILY:
         load_family_of(key)
         op = OPS.get(key)
     return op
@@ -238,10 +241,7 @@ def public(namespace: str, name: str) -> Any:
         family = _index.PLAIN.get(name)
         if family is not None:
             return import_module(f"flambeau.ops.{family}").FUNCTIONS[name]
-    found = lookup(namespace, name)
-    if found is None and not namespace:  # declared since the index was generated
-        found = plain_functions().get(name, (None, None))[1]
-    return found
+    return lookup(namespace, name)
 
 
 def plain_functions() -> dict[str, tuple[str, Any]]:
