@@ -267,3 +267,27 @@ def test_a_tensor_of_a_storage_has_its_whole_elements_and_memory_of_its_own():
 
     assert made.tolist() == [5.0, 2.0]
     assert fb.asarray(storage, dtype=fb.float32).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_storage_that_was_emptied_under_a_tensor_can_be_given_its_size_again():
+    x = fb.arange(6.0)
+    part = x[2:]
+    storage = x.untyped_storage()
+    storage.resize_(0)
+    assert x.untyped_storage().size() == 0
+    x.untyped_storage().resize_(12)
+    assert x.untyped_storage().size() == 12
+
+    x.untyped_storage().resize_(24)
+    x.copy_(fb.arange(6.0))
+    assert x.untyped_storage().size() == 24
+    assert part.tolist() == [2.0, 3.0, 4.0, 5.0]
+    assert x.untyped_storage().data_ptr() == x.data_ptr()
+
+
+def test_a_storage_that_shrinks_and_grows_keeps_what_it_held_in_between():
+    x = fb.arange(4.0)
+    x.untyped_storage().resize_(8)
+    x.untyped_storage().resize_(16)
+
+    assert x.tolist() == [0.0, 1.0, 0.0, 0.0]

@@ -266,6 +266,13 @@ class UntypedStorage:
                 f"UntypedStorage.resize_: storages in shared memory keep their size, which is {len(old)} bytes; got {size}. "
                 f"Work on a clone()"
             )
+        tensors = self._tensors()
+        if any(_end_in(t._array, old) > size for t in tensors):
+            # They keep the memory that they have elements in, and find their place again when the storage is large enough.
+            block = _arrays.bytes_of(_arrays.root_of(old))
+            begin = _arrays.address(old) - _arrays.address(block)
+            self._record[tape.BUFFER] = block[begin : begin + int(size)]
+            return self
         try:
             fresh = np.zeros(int(size), np.uint8)
         except (MemoryError, ValueError):
@@ -273,7 +280,7 @@ class UntypedStorage:
         kept = min(len(old), int(size))
         fresh[:kept] = old[:kept]
         self._record[tape.BUFFER] = fresh
-        for tensor in self._tensors():
+        for tensor in tensors:
             move_array(tensor, old, fresh)
         return self
 
@@ -684,6 +691,11 @@ def __getattr__(name: str) -> Any:
 
 
 # -- tensors over storages -----------------------------------------------------------------------------------------------
+
+
+def _end_in(a: Any, buffer: Any) -> int:
+    """Where the last element of the array `a` ends in `buffer`, in bytes; 0 without elements."""
+    return _arrays.address(a) - _arrays.address(buffer) + _arrays.extent(a.shape, a.strides, a.itemsize) if a.size else 0
 
 
 def move_array(tensor: Tensor, old: Any, fresh: Any) -> None:
