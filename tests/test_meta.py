@@ -64,6 +64,29 @@ def test_creation_on_meta_takes_no_memory(oracle: Any) -> None:
     assert not disagreements(oracle, programs)
 
 
+def test_numbers_that_do_not_fit_the_dtype_make_a_meta_tensor_which_holds_none_of_them(oracle: Any) -> None:
+    programs = """
+    torch.zeros(2, dtype=torch.int64, device='meta').new_tensor(2**64)
+    torch.zeros(2, dtype=torch.int64, device='meta').new_tensor([1, -2**63 - 1])
+    torch.zeros(2, device='meta').new_tensor([[10**400], [1]])
+    torch.tensor(2**70, device='meta')
+    torch.tensor([2**70, 1.5], device='meta')
+    torch.tensor([300, -1], dtype=torch.uint8, device='meta')
+    torch.tensor(float('nan'), dtype=torch.int32, device='meta')
+    torch.tensor(1j, dtype=torch.float32, device='meta')
+    torch.as_tensor(2**70, device='meta')
+    torch.asarray([2**70], device='meta')
+    torch.tensor([torch.ones((), device='meta'), 2], device='meta')
+    torch.scalar_tensor(2**70, device='meta')
+    torch.scalar_tensor(2**70)
+    torch.tensor(['a'], device='meta')
+    torch.tensor(['a'], dtype=torch.float32, device='meta')
+    torch.tensor([None], device='meta')
+    """
+
+    assert not disagreements(oracle, programs)
+
+
 def test_every_op_with_a_kernel_says_its_shape_without_running_it() -> None:
     silent = [op.qualified for op in _spec.OPS.values() if op.kind == "primitive" and op.shape_rule is None]
 

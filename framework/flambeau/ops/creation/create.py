@@ -663,7 +663,9 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
         device = data.device if device is None else device
         made = data.detach().clone().to(device=device, dtype=data.dtype if dtype is None else dtypes.as_dtype(dtype))
         return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
-    return finish(array_of(data, dtype), requires_grad, _place(device))
+    place = _place(device)
+    made = _without_values(data, dtype) if place is not None and place.type == "meta" else array_of(data, dtype)
+    return finish(made, requires_grad, place)
 
 
 _dtype_class = dtype
@@ -711,6 +713,18 @@ def array_of(data: Any, d: Any) -> ndarray:
         if isinstance(data, (TypedStorage, UntypedStorage)):
             return _of_storage(data, d)
     return _from_nested(data, d)
+
+
+def _without_values(data: Any, d: Any) -> Any:
+    """Shape and dtype of ``array_of(data, d)``: whether numbers fit is not looked at, nor what tensors among them hold."""
+    d = None if d is None else dtypes.as_dtype(d)
+    if isinstance(data, NUMBERS) and not isinstance(data, np.generic):
+        return MetaArray((), (d or dtypes.of_number(data)).numpy)
+    if not isinstance(data, (list, tuple)):
+        return array_of(data, d)
+    shape, leaves = _flatten(data)
+    found = _infer(leaves)                            # which raises for what is no number
+    return MetaArray(shape, (d or found).numpy)
 
 
 def _of_storage(data: Any, d: dtype | None) -> ndarray:
@@ -1087,6 +1101,8 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_gra
         given = {"s": s, "dtype": dtype, "device": device}
         if (made := _dispatch.made_there("scalar_tensor", given, requires_grad)) is not None:
             return made
+    if isinstance(s, int) and not -(2**63) <= s < 2**64:
+        raise OverflowError(f"scalar_tensor(): int too big to convert: argument 's' is {s}, integers have 64 bits; give a float")
     return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
