@@ -15,6 +15,9 @@ from flambeau._functorch.compile import (
     aot_module,
     aot_module_simplified,
     default_partition,
+    get_aot_compilation_context,
+    get_aot_graph_name,
+    get_graph_being_compiled,
     make_boxed_compiler,
     make_boxed_func,
     memory_efficient_fusion,
@@ -193,3 +196,33 @@ def test_functions_keep_little_for_their_derivative() -> None:
     np.testing.assert_allclose(found.numpy(), x.grad.numpy(), rtol=1e-6)
     with pytest.raises(NotImplementedError, match="dynamic"):
         aot_function(lambda x: x, nop, dynamic=True)
+
+
+def test_a_compiler_can_ask_which_graph_it_compiles() -> None:
+    seen: list[Any] = []
+
+    def compiler(gm: Any, _: Any) -> Any:
+        seen.append((get_aot_compilation_context(), get_aot_graph_name(), get_graph_being_compiled()))
+        return gm
+
+    before = get_aot_compilation_context()[2]
+    f = aot_function(lambda x: x.sin().sum(), compiler)
+    f(fb.zeros(2, requires_grad=True))
+    f(fb.zeros(2))
+    parts = [context[0][0].partition("_") for context, _, _ in seen]
+    assert [part for _, _, part in parts] == ["forward", "backward", "inference"]
+    assert parts[0][0] == parts[1][0] != parts[2][0]
+    for i, (context, name, other) in enumerate(seen):
+        assert context[1:] == ("model", before + i)
+        assert name == other == f"model__{context[0][0]}_{before + i}"
+    assert get_aot_compilation_context() == ([], "model", before + 3)
+    assert get_graph_being_compiled() == f"model___{before + 3}"
+
+
+def test_no_graph_is_being_compiled_after_a_compiler_has_failed() -> None:
+    def compiler(gm: Any, _: Any) -> Any:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        aot_function(lambda x: x * 2, compiler)(fb.ones(2))
+    assert get_aot_compilation_context()[0] == []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .. import autograd
@@ -20,7 +23,50 @@ from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from .partitioners import default_partition
 
-__all__ = ["aot_function", "aot_module", "aot_module_simplified", "make_boxed_compiler", "make_boxed_func"]
+__all__ = [
+    "aot_function", "aot_module", "aot_module_simplified", "get_aot_compilation_context", "get_aot_graph_name",
+    "get_graph_being_compiled", "make_boxed_compiler", "make_boxed_func",
+]  # fmt: skip
+
+
+class _Being(threading.local):
+    """What this thread has compiled: `parts` names the graph that a compiler has in its hands, `count` those before it."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.count = 0
+
+
+_being = _Being()
+_numbers = itertools.count()
+
+
+@contextlib.contextmanager
+def _compiling(part: str) -> Iterator[None]:
+    outer, _being.parts = _being.parts, [part]
+    try:
+        yield
+    finally:
+        _being.parts = outer
+        _being.count += 1
+
+
+def get_aot_compilation_context() -> tuple[list[str], str, int]:
+    """Which graph a compiler of `aot_function` has been given: asked for by the compiler while it runs.
+
+    Returns: the number of the function with what the graph is of it (``0_forward``, ``0_backward`` or ``0_inference``), in a list that is
+        empty while no compiler runs; the model's name, which is ``model``; how many graphs this thread has compiled before.
+    """
+    return list(_being.parts), "model", _being.count
+
+
+def get_aot_graph_name() -> str:
+    """`get_aot_compilation_context` in one word, such as ``model__0_forward_0``, for names of files."""
+    parts, model, count = get_aot_compilation_context()
+    return f"{model}__{'_'.join(parts)}_{count}"
+
+
+get_graph_being_compiled = get_aot_graph_name
 
 
 def make_boxed_func(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,6 +101,7 @@ class _Compiled:
         self, flat: Callable[..., list[Any]], leaves: list[Any], fw: Any, bw: Any, inference: Any, partition: Any, table: Any,
     ) -> None:  # fmt: skip
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        number = next(_numbers)
         fakes = [self.mode.from_tensor(x) if isinstance(x, Tensor) else x for x in leaves]
         self.wanted = [isinstance(x, Tensor) and x.requires_grad and grad_enabled() for x in leaves]
         with self.mode:
@@ -68,13 +115,16 @@ class _Compiled:
         fakes = [self.mode.from_tensor(x) if isinstance(x, Tensor) else x for x in leaves]
         if not any(self.comes_back):
             graph, self.written = self._graph(flat, fakes, [], table, "arg")
-            self.forward, self.backward = (inference or fw)(graph, fakes), None
+            with _compiling(f"{number}_inference"):
+                self.forward, self.backward = (inference or fw)(graph, fakes), None
         else:
             tangents = [y.detach().clone() for y, back in zip(seen, self.comes_back, strict=True) if back]
             joint, self.written = self._graph(self._joint(flat, len(fakes)), fakes, tangents, table, "primals")
             first, second = partition(joint, [*fakes, *tangents], num_fwd_outputs=len(self.written) + len(seen))
-            self.forward = fw(first, fakes)
-            self.backward = (bw or fw)(second, [n.meta.get("val") for n in second.graph.nodes if n.op == "placeholder"])
+            with _compiling(f"{number}_forward"):
+                self.forward = fw(first, fakes)
+            with _compiling(f"{number}_backward"):
+                self.backward = (bw or fw)(second, [n.meta.get("val") for n in second.graph.nodes if n.op == "placeholder"])
         self.count = len(self.written) + len(seen)
         self._refuse_shared(leaves)
         self.function = self._function()

@@ -12,6 +12,9 @@ from .aot_autograd import (
     aot_function,
     aot_module,
     aot_module_simplified,
+    get_aot_compilation_context,
+    get_aot_graph_name,
+    get_graph_being_compiled,
     make_boxed_compiler,
     make_boxed_func,
 )
@@ -20,7 +23,8 @@ from .partitioners import default_partition, draw_graph, min_cut_rematerializati
 
 __all__ = [
     "aot_function", "aot_module", "aot_module_simplified", "compiled_function", "compiled_module", "default_partition", "draw_graph",
-    "draw_graph_compile", "get_decompositions", "make_boxed_compiler", "make_boxed_func", "memory_efficient_fusion",
+    "draw_graph_compile", "get_aot_compilation_context", "get_aot_graph_name", "get_decompositions", "get_graph_being_compiled",
+    "make_boxed_compiler", "make_boxed_func", "memory_efficient_fusion",
     "min_cut_rematerialization_partition", "minifier", "nop", "print_compile",
 ]  # fmt: skip
 
