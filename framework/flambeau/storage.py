@@ -40,8 +40,14 @@ class UntypedStorage:
     is_cuda = is_hpu = is_sparse = is_sparse_csr = False
 
     def __init__(self, data: Any = 0, *, device: Any = None) -> None:
-        values = np.zeros(_size_of(data), np.uint8) if isinstance(data, (int, np.integer)) else _bytes_of_sequence(data)
-        if device is not None and devices.device(device).type == "meta":
+        is_meta = device is not None and devices.device(device).type == "meta"
+        if not isinstance(data, (int, np.integer)):
+            values = _bytes_of_sequence(data)
+        elif is_meta:
+            values = MetaArray((_size_of(data),), np.dtype(np.uint8))
+        else:
+            values = _zeros("UntypedStorage", _size_of(data))
+        if is_meta:
             values = MetaArray(values.shape, values.dtype)
         self._record: list[Any] = [0, 0, values, None]
         self._maker: Any = None
@@ -273,10 +279,7 @@ class UntypedStorage:
             begin = _arrays.address(old) - _arrays.address(block)
             self._record[tape.BUFFER] = block[begin : begin + int(size)]
             return self
-        try:
-            fresh = np.zeros(int(size), np.uint8)
-        except (MemoryError, ValueError):
-            raise RuntimeError(f"UntypedStorage.resize_: can't allocate memory: you tried to allocate {size} bytes") from None
+        fresh = _zeros("UntypedStorage.resize_", int(size))
         kept = min(len(old), int(size))
         fresh[:kept] = old[:kept]
         self._record[tape.BUFFER] = fresh
@@ -334,9 +337,19 @@ class UntypedStorage:
         return False
 
 
+def _zeros(name: str, size: int) -> Any:
+    """`size` bytes of 0. Raises: RuntimeError where there is no memory for them."""
+    try:
+        return np.zeros(size, np.uint8)
+    except (MemoryError, ValueError):
+        raise RuntimeError(f"{name}: can't allocate memory: you tried to allocate {size} bytes") from None
+
+
 def _size_of(count: Any) -> int:
     if count < 0:
         raise RuntimeError(f"torch.UntypedStorage(): the size must not be negative, got {count}")
+    if count >= 1 << 63:
+        raise ValueError(f"torch.UntypedStorage(): Overflow when unpacking long long: the size is {count}")
     return int(count)
 
 
@@ -743,6 +756,8 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
             raise TypeError("set_(): size and stride are of a source; give one, or nothing for a tensor without elements")
         source = UntypedStorage(0)
         size = (0,)
+    elif size is None and (stride is not None or storage_offset.__class__ is not int or storage_offset):
+        raise TypeError(f"set_(): storage_offset {storage_offset} and stride {stride} are of a size, which is not given")
     if isinstance(source, Tensor):
         if source.dtype is not tensor.dtype:
             raise RuntimeError(
@@ -765,7 +780,7 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
     if not isinstance(source, UntypedStorage):
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
     step = tensor._array.itemsize
-    if not isinstance(storage_offset, (int, np.integer)):
+    if not isinstance(storage_offset, (int, np.integer)) or isinstance(storage_offset, bool):
         raise TypeError(f"set_(): argument 'storage_offset' must be int, not {type(storage_offset).__name__}")
     if storage_offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {storage_offset}")
@@ -833,6 +848,8 @@ def give_shape(tensor: Tensor, sizes: Any, memory_format: Any = None) -> bool:
     """`resize`, which does not count as a write: whoever is about to write counts once. Returns whether the shape was another."""
     if _state.MARKED:
         refuse_write(tensor)
+    if memory_format is not None and not isinstance(memory_format, devices.memory_format):
+        raise TypeError(f"resize_(): argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
     try:
         shape = tuple(operator.index(n) for n in sizes)
     except TypeError:

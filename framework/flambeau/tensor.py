@@ -998,14 +998,18 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             _state.settle()
         return set_storage(self, source, storage_offset, size, stride)
 
-    def resize_(self, *sizes: Any, memory_format: Any = None) -> Tensor:
-        """Change the shape in place, growing the storage when needed; new elements are uninitialised."""
+    def resize_(self, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
+        """Change the shape to `sizes` (or `size`) in place, growing the storage when needed; new elements are uninitialised."""
         from .storage import resize
 
         if IN_FORCE:
             _state.settle()
-        several = len(sizes) != 1 or isinstance(sizes[0], (int, np.integer, Tensor))
-        return resize(self, sizes if several else sizes[0], memory_format)
+        if (size is None) is not bool(sizes) or sizes and isinstance(sizes[0], bool):
+            given = sizes if size is None else (*sizes, size)
+            raise TypeError(f"resize_(): argument 'size' (position 1) must be tuple of ints, and be given once, got {given}")
+        if size is None:
+            size = sizes if len(sizes) != 1 or isinstance(sizes[0], (int, np.integer, Tensor)) else sizes[0]
+        return resize(self, size, memory_format)
 
     def resize_as_(self, the_template: Tensor, memory_format: Any = None) -> Tensor:
         """`resize_` to the shape of `the_template`; of sparse tensors, `sparse_resize_`."""

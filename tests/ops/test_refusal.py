@@ -836,3 +836,131 @@ def test_numbers_of_64_bits_without_a_sign_are_operands(oracle):
 
 def test_the_factor_of_a_number_less_a_tensor_may_be_given_by_position(oracle):
     assert fb.rsub(fb.ones(3), 2, 3).tolist() == oracle.rsub(oracle.ones(3), 2, 3).tolist() == [-1.0] * 3
+
+
+def test_arguments_are_of_the_types_that_declarations_give_them_where_no_schema_does(oracle: Any) -> None:
+    programs = """
+    torch.unique(torch.ones(3), 1)
+    torch.unique(torch.ones(3), return_inverse=1)
+    torch.ones(3).unique(return_counts=None)
+    torch.stft(torch.ones(20), 8, onesided=1, return_complex=True)
+    torch.stft(torch.ones(20), 8, return_complex=1)
+    torch.istft(torch.ones(5, 9, dtype=torch.complex64), 8, onesided=1)
+    torch.istft(torch.ones(5, 9, dtype=torch.complex64), 8, length=True)
+    torch.lu(torch.eye(2), 1)
+    F.grid_sample(torch.ones(1, 1, 2, 2), torch.ones(1, 2, 2, 2), align_corners=1)
+    F.affine_grid(torch.ones(1, 2, 3), (1, 1, 2, 2), align_corners=1)
+    F.interpolate(torch.ones(1, 1, 2), 2, mode='linear', align_corners=1)
+    F.dropout1d(torch.ones(1, 1, 2), training=1)
+    F.dropout2d(torch.ones(1, 1, 2, 2), training=None)
+    F.dropout3d(torch.ones(1, 1, 2, 2, 2), training=[1, True])
+    F.alpha_dropout(True)
+    F.feature_alpha_dropout(1.5)
+    torch.resolve_conj(1)
+    torch.resolve_neg('a')
+    torch.narrow(torch.ones(4), 0, True, 1)
+    torch.narrow_copy(torch.ones(4), 0, True, 1)
+    torch.narrow(torch.ones(4), 0, torch.tensor(1), 1)
+    torch.adjoint(np.int64(1))
+    torch.kron(torch.ones(2), np.ones(2))
+    torch.inner(torch.ones(2), np.float64(2))
+    torch.outer(torch.ones(2), np.ones(2))
+    torch.tile(np.ones(2), (1,))
+    F.rms_norm(torch.ones(2, 2), (2,), eps=torch.ones(1))
+    F.rms_norm(torch.ones(2, 2), (2,), eps=1)
+    torch.ones(2, 2).fill_diagonal_(1, 1)
+    torch.ones(2).copy_(torch.zeros(2), 1)
+    torch.ones(2).type(torch.float64, 1)
+    torch.ones(2).set_(torch.ones(2), stride=(1,))
+    torch.logspace(0, 1, 3, 1j)
+    torch.logspace(0, 1, 3, None)
+    torch.rand(2, requires_grad=np.ones(2))
+    torch.ones(2).resize_(2, memory_format=(1, 2))
+    torch.ones(2).resize_(memory_format=(1, 2))
+    torch.ones(2).resize_(True)
+    torch.ones(2).resize_()
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_numbers_are_refused_where_three_tensors_are_taken(oracle: Any) -> None:
+    programs = """
+    torch.addcmul(torch.ones(2), 2, torch.ones(2))
+    torch.addcmul(torch.ones(2), torch.ones(2), 2.0)
+    torch.addcdiv(torch.ones(2), True, torch.ones(2))
+    torch.ones(2).addcmul_(1, torch.ones(2))
+    torch.ones(2).addcdiv_(torch.ones(2), 1.0)
+    torch.lerp(torch.ones(2), 1, 0.5)
+    torch.ones(2).lerp_(1, 0.5)
+    torch.logaddexp2(torch.ones(2), 1)
+    torch.addcmul(torch.ones(2), torch.ones(2), torch.ones(2), value=2)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_bools_in_a_list_are_integers_only_where_integers_are_taken(oracle: Any) -> None:
+    programs = """
+    torch.argmax(torch.ones(2), keepdim=[1, True])
+    torch.topk(torch.ones(2), 1, 0, [1, True])
+    torch.tensordot([1, True], torch.ones(2), ([1, 2], [0, 1]))
+    F.rrelu([1, True], upper=True)
+    torch.ones(4).view(4, True)
+    torch.ones(4).view((4, True))
+    torch.ones(4).view(True, 4)
+    torch.ones(2, 3).sum(dim=torch.tensor(True))
+    torch.ones(2, 3).std(dim=torch.tensor(True))
+    torch.ones(2, 3).amax(dim=torch.tensor(True))
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_what_pytorch_reads_in_python_and_what_a_number_stands_for_is_taken(oracle: Any) -> None:
+    programs = """
+    torch.stft(torch.ones(20), 8, center=(), return_complex=True).abs().sum(0)
+    torch.stft(torch.ones(20), 8, center=1, return_complex=True).shape
+    torch.stft(torch.ones(20), 8, center=False, pad_mode=1, return_complex=True).shape
+    torch.logspace(0, 2, 3, torch.tensor(2))
+    torch.logspace(0, 2, 3, torch.tensor(2.5))
+    torch.zeros(2).copy_(True)
+    torch.zeros(2, dtype=torch.int64).copy_(1.7)
+    torch.zeros(2, dtype=torch.complex64).copy_(1j)
+    F.hardtanh_(torch.tensor([0.0, 1.5, 3.0]), 2, 1)
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_a_pool_without_windows_in_one_dimension_says_that_the_stride_of_another_is_zero(oracle: Any) -> None:
+    programs = """
+    torch.max_pool2d(torch.ones(0, 8, 1, 9), (2, 1), [1, 0], ceil_mode=True)
+    F.avg_pool2d(torch.ones(1, 8, 1, 9), (2, 1), [1, 0])
+    """
+
+    assert not disagreements(oracle, programs)
+
+
+def test_storages_and_distances_that_no_memory_holds_are_runtime_errors_at_once() -> None:
+    many = fb.ones(1, 1).expand(1 << 40, 1)
+    for call in (lambda: fb.UntypedStorage(1 << 62), lambda: fb.cdist(many, many)):
+        with pytest.raises(RuntimeError, match=r"memory|overflow"):
+            call()
+    with pytest.raises(ValueError, match="Overflow"):
+        fb.UntypedStorage(1 << 63)
+    with pytest.raises(ValueError, match="too large"):
+        F.pixel_shuffle(fb.ones(1, 4, 1, 1), 1 << 40)
+    assert fb.UntypedStorage(1 << 40, device="meta").nbytes() == 1 << 40
+
+
+def test_masks_and_static_keys_of_attention_must_be_tensors() -> None:
+    x, given = fb.ones(3, 2, 4), (4, 2, fb.ones(12, 4), fb.ones(12), None, None, False, 0.0, fb.ones(4, 4), fb.ones(4), False)
+    for name in ("key_padding_mask", "attn_mask", "static_k", "static_v"):
+        with pytest.raises(TypeError, match=f"'{name}'.*must be Tensor, not"):
+            F.multi_head_attention_forward(x, x, x, *given, **{name: np.ones(2)})
+
+
+def test_an_uninitialized_parameter_has_no_length() -> None:
+    with pytest.raises(ValueError, match="Attempted to use an uninitialized parameter"):
+        len(fb.nn.LazyLinear(2).weight)

@@ -167,6 +167,9 @@ class UninitializedTensorMixin:
         self.data = data
         self.__class__ = self.cls_to_become
 
+    def __len__(self) -> int:  # noqa: PLE0303  # there is no length yet
+        raise_uninitialized(type(self), "__len__")
+
     @property
     def shape(self) -> Any:
         raise RuntimeError(

@@ -72,7 +72,7 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
     if op.surface or fell(error):                     # what is wrong with arguments of ours is for the op to say that a program called
         found = refusal(op.public_name, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error, types_of(op))
     if found is None and isinstance(error, TypeError):
-        plain = integers_of_bools(args)
+        plain = integers_of_bools(op.params, args, types_of(op))
         if plain is not None:
             return _dispatch.interpret(op, plain, target, inplace)
     if found is None:
@@ -256,6 +256,8 @@ def _look_at_flags(op: Op, args: str) -> list[str]:
         default = op.defaults.get(name)
         if default is False or default is True:
             tests.append(f"{name} is not {default} and {name} is not {not default}")
+        elif op.declared_types.get(name) == "bool | None":
+            tests.append(f"{name} is not None and {name} is not True and {name} is not False")
     return [f"if {' or '.join(tests)}:", f"    refuse_types(OP, {args})"] if tests else []
 
 
@@ -270,7 +272,19 @@ def _look_at_plain_arguments(op: Op, args: str) -> list[str]:
             tests.append(f"{name}.__class__ not in NUMBERS and {name} is not None")
         elif kind is int or kind is str:
             tests.append(f"{name}.__class__ is not {kind.__name__}")
+        elif name in op.declared_types:
+            tests += _UNLIKE.get(op.declared_types[name], "").format(name).splitlines()
     return [f"if {' or '.join(tests)}:", f"    refuse_types(OP, {args})"] if tests else []
+
+
+# Text that tests whether an argument may be of another type than the declaration has for its parameter; flags are tested before.
+_UNLIKE = {
+    "int": "{0}.__class__ is not int",
+    "int | None": "{0}.__class__ is not int and {0} is not None",
+    "float | None": "{0}.__class__ not in NUMBERS and {0} is not None",
+    "Tensor": "{0}.__class__ is not Tensor and {0}.__class__ is not Parameter",
+    "Tensor | None": "{0}.__class__ is not Tensor and {0} is not None",
+}
 
 
 def _unknown(name: str) -> str:

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ._spec import FUNCTION, INPLACE, METHOD, OUT, Op
-
-_NUMPY_NAMES = {"input": ("x", "a", "x1"), "other": ("x2",), "dim": ("axis",), "keepdim": ("keepdims",)}
+from ._spec import FUNCTION, INPLACE, METHOD, NUMPY_NAMES, OUT, Op
 
 
 def other_names(op: Op, form: int = FUNCTION) -> dict[str, tuple[str, ...]]:
@@ -26,7 +24,7 @@ def other_names(op: Op, form: int = FUNCTION) -> dict[str, tuple[str, ...]]:
     if not (op.numpy_names or op.named_too) or not op.surface & (FUNCTION | METHOD | INPLACE):
         return {}
     named = op.params if op.surface & form & FUNCTION else op.params[1:]
-    names = {**(_NUMPY_NAMES if op.numpy_names else {}), **op.named_too}
+    names = {**(NUMPY_NAMES if op.numpy_names else {}), **op.named_too}
     return {name: names[name] for name in named if name in names}
 
 
@@ -165,7 +163,7 @@ def input_of(name: str, input: Any, named: dict[str, Any], too_many: Any = ...) 
     """
     if too_many is not ...:
         raise TypeError(f"{name}() takes 1 positional argument (input) but more were given; all others must be given by name")
-    unknown = [n for n in named if n not in _NUMPY_NAMES["input"]]
+    unknown = [n for n in named if n not in NUMPY_NAMES["input"]]
     if unknown:
         raise TypeError(f"{name}() got an unexpected keyword argument '{unknown[0]}'")
     named = {n: value for n, value in named.items() if value is not None}

@@ -28,7 +28,7 @@ from ..dtypes import BOOL, INTEGER, dtype
 from ..tensor import Tensor
 from ._spec import ElementwiseOp, describe
 
-__all__ = ["fell", "integers_of_bools", "refusal", "refuse_types", "refusing", "types_of"]
+__all__ = ["fell", "has_bools", "integers_of_bools", "refusal", "refuse_types", "refusing", "types_of"]
 
 
 def refusal(
@@ -184,8 +184,17 @@ def of_another_type(
     return None
 
 
+@functools.cache
 def types_of(op: Any) -> dict[str, tuple[Any, ...]]:
-    """Parameter -> the types that it has in the schemas of the operator that `op` is."""
+    """Parameter -> the types that it has in the schemas of the operator that `op` is, else in its declaration.
+
+    Not of parameters that PyTorch reads before it calls the operator.
+    """
+    found = _declared_types(op) | _types_by_operator(op)
+    return {param: types for param, types in found.items() if param not in op.read_in_python}
+
+
+def _types_by_operator(op: Any) -> dict[str, tuple[Any, ...]]:
     from .. import _aten
 
     operator = _aten.name_of(op)
@@ -196,16 +205,47 @@ def types_of(op: Any) -> dict[str, tuple[Any, ...]]:
     return _types_of(operator, op.params, tuple([n for n in op.params if isinstance(op.defaults.get(n), bool)]))
 
 
-def integers_of_bools(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def _declared_types(op: Any) -> dict[str, tuple[Any, ...]]:
+    """Parameter -> the type that the declaration of `op` has for it, where that is one that can be told."""
+    from .._schema import Type
+
+    found = {}
+    for param, text in op.declared_types.items():
+        kind, bar, _ = text.partition(" | None")
+        if kind in ("bool", "int", "float", "Tensor"):
+            found[param] = (Type("Optional", (Type(kind),)) if bar else Type(kind),)
+    return found
+
+
+def integers_of_bools(params: Any, args: tuple[Any, ...], types: dict[str, tuple[Any, ...]]) -> tuple[Any, ...] | None:
     """`args` with integers for bools in lists that begin with an integer: by the first PyTorch tells lists of integers, and takes them.
 
+    A tensor of one bool stands for such a list too.
+
+    Args:
+        params, types: names of the parameters, and their types in schemas; lists for other parameters than of integers stay as they are.
     Returns: None if there are none.
     """
-    made = [[int(x) if isinstance(x, bool) else x for x in a] if _has_bools(a) else a for a in args]
-    return tuple(made) if any(map(_has_bools, args)) else None
+    found = [has_bools(a) and _takes_integers(types.get(n, ()), a) for n, a in zip(params, args, strict=True)]
+    made = [_of_integers(a) if has else a for has, a in zip(found, args, strict=True)]
+    return tuple(made) if any(found) else None
 
 
-def _has_bools(value: Any) -> bool:
+def _of_integers(value: Any) -> Any:
+    return int(value) if isinstance(value, Tensor) else [int(x) if isinstance(x, bool) else x for x in value]
+
+
+def _takes_integers(types: tuple[Any, ...], value: Any) -> bool:
+    lists = [t for t in types if _kind(t) in ("int", "SymInt") and ("[" in t.text())]
+    if isinstance(value, Tensor):
+        return bool(lists) and not any(_kind(t) == "Tensor" for t in types)
+    return not types or bool(lists)
+
+
+def has_bools(value: Any) -> bool:
+    """Whether `value` stands for a list of integers that has bools for some, in which the first is none; or is a tensor of one bool."""
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and value.dtype.category == BOOL
     return isinstance(value, (list, tuple)) and len(value) > 1 and _is_integer(value[0]) and any(isinstance(x, bool) for x in value)
 
 

@@ -5,7 +5,7 @@ name. `_derive.py` turns records into the functions and methods people call; not
 One module for each kind; this one hands out what declarations and the rest of the package use.
 """
 
-from .base import EVERYWHERE, EXACTLY, FOREACH, FUNCTION, INPLACE, METHOD, NEVER, OPS, OUT, Op
+from .base import EVERYWHERE, EXACTLY, FOREACH, FUNCTION, INPLACE, METHOD, NEVER, NUMPY_NAMES, OPS, OUT, Op
 from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
 from .history import rebase, register_view, renew_views, without_derivative
@@ -82,6 +82,7 @@ __all__ = [
     "LIKE",
     "METHOD",
     "NEVER",
+    "NUMPY_NAMES",
     "OPS",
     "OUT",
     "Op",

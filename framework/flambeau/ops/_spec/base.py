@@ -37,6 +37,8 @@ FUNCTION, METHOD, INPLACE, OUT, FOREACH = 1, 2, 4, 8, 16
 EVERYWHERE = FUNCTION | METHOD | INPLACE | OUT | FOREACH
 VIEWED = FUNCTION | METHOD
 
+# What numpy calls parameters, which PyTorch's native functions take too.
+NUMPY_NAMES = {"input": ("x", "a", "x1"), "other": ("x2",), "dim": ("axis",), "keepdim": ("keepdims",)}
 # Where what is written may share memory with an operand: only if it is that operand as it is, or not at all.
 EXACTLY, NEVER = "exactly", "never"
 # The class under autocast: on every device, or on the CPU and on CUDA.
@@ -57,6 +59,8 @@ class Facts(TypedDict, total=False):
     # Orders of positional arguments that PyTorch's programs of old use; see `by_older_signature`.
     older: tuple[tuple[str, ...], ...]
     deprecation: str  # what the first call warns of
+    # Parameters that PyTorch reads in Python, so that they may be of types that no schema of the operator has.
+    read_in_python: tuple[str, ...]
 
     # Whether it draws random numbers; or the parameters that all have to be true for that, as ("training",) of dropout. Calls of
     # such an op differ though they look alike: graphs do not merge them, and `vmap` asks for its `randomness`.
@@ -124,6 +128,7 @@ class Op:
     named_too: Mapping[str, tuple[str, ...]] = types.MappingProxyType({})
     older: tuple[tuple[str, ...], ...] = ()
     deprecation = ""
+    read_in_python: tuple[str, ...] = ()
     random: bool | tuple[str, ...] = False
     costly = False
     finishes_products = False
@@ -164,6 +169,8 @@ class Op:
         defaults = fn.__defaults__ or ()
         self.defaults = dict(zip(self.positional[count - len(defaults) :], defaults, strict=True))
         self.defaults.update(fn.__kwdefaults__ or {})
+        # The types that the declaration gives its parameters, as text: what is of another is refused, also where no schema says so.
+        self.declared_types: dict[str, str] = {n: t for n, t in fn.__annotations__.items() if n in self.params}
         title = title_of(f"special_{self.name}" if namespace == "special" else self.name)
         self.node_class: Any = type(title, (self.node_base,), {"op": self, "title": title, "__slots__": ()})
         self.variadic: str | None = None  # the parameter that may be given as several arguments

@@ -18,6 +18,7 @@ from ...dtypes import FLOATING, dtype, from_numpy_dtype
 from ...tensor import Tensor, bump, channels_last_order, device_of, without_history, wrap
 from .. import _dispatch
 from .._batching import run
+from .._promote import NUMBERS
 from .._spec import FOREACH, FUNCTION, INPLACE, METHOD, OPS, composite, describe, primitive
 from .._spec.pieces import everywhere
 
@@ -268,6 +269,8 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs:
 
     `non_blocking` is as for `to`: do not wait for a copy to a GPU.
     """
+    if non_blocking is not False and non_blocking is not True:
+        raise TypeError(f"type(): argument 'non_blocking' must be bool, not {type(non_blocking).__name__}")
     if dtype is None:
         return type_name(self)
     if isinstance(dtype, (str, type)):
@@ -422,23 +425,30 @@ def _contiguous_rows(self, memory_format):
 _ROWS = devices.contiguous_format
 
 
-def _copy_into(target: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
+def _copy_into(target: Tensor, other: Any = None, non_blocking: bool = False, x2: Any = None) -> Tensor:
     """Store `other`, broadcast and converted, in `target`; gradients flow to both. Returns `target`.
 
-    `non_blocking` has no effect between arrays of one device.
+    `non_blocking` has no effect between arrays of one device. `x2` is numpy's name for `other`.
     """
     marked = _state.MARKED and target._storage[0].__class__ is not int
     if other.__class__ is Tensor and not marked and not (_state.IN_FORCE and _state.interpreted()):
         base = target if target._view_of is None else target._view_of[0]
         recorded = target._node is not None or other._node is not None or base._node is not None
         formula = OPS["Tensor.overwrite"].formula
-        if not (recorded and _state.grad_enabled()) and formula.direct_(target._array, other._array) is not None:
+        usual = not (recorded and _state.grad_enabled()) and non_blocking.__class__ is bool
+        if usual and formula.direct_(target._array, other._array) is not None:
             bump(target)
             return target
     if _state.INTERPRETED and other.__class__ is not Tensor:
         classes = _dispatch.overriding_classes((target, other))
         if classes:
             return _dispatch.dispatch_torch_function(Tensor.copy_, classes, (target, other, non_blocking), {})
+    if non_blocking is not False and non_blocking is not True:
+        raise TypeError(f"copy_(): argument 'non_blocking' (position 2) must be bool, not {type(non_blocking).__name__}")
+    if other is None and x2 is not None:
+        return _copy_into(target, x2, non_blocking)
+    if isinstance(other, NUMBERS):
+        other = wrap(np.array(other))
     if not isinstance(other, Tensor):
         raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
     if other._lacks_values is not target._lacks_values and _broadcasts(other._array.shape, target._array.shape):
@@ -496,7 +506,7 @@ def _detach_batch(level: Any, op: Any, args: Any) -> Any:
 
 
 @composite(surface=FUNCTION | INPLACE, namespace="", samples="c(2, 3).conj(); x(2, 3)")
-def resolve_conj(input):
+def resolve_conj(input: Tensor):
     """`input`; conjugation is never deferred here."""
     return input
 

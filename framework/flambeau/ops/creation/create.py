@@ -31,6 +31,7 @@ from .._refusal import refusing
 from .._spec import (
     FUNCTION,
     METHOD,
+    NUMPY_NAMES,
     OUT,
     check_room,
     composite,
@@ -1223,8 +1224,10 @@ def _by_method(method: Any) -> Any:
     """A method of Tensor as a function, which recorders of methods see too."""
 
     @wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self, method.__name__)(*args, **kwargs)
+    def call(input: Any = ..., *args: Any, **named: Any) -> Any:
+        if input is ...:
+            input = input_of(method.__name__, input, {n: named.pop(n) for n in NUMPY_NAMES["input"] if n in named})
+        return getattr(input, method.__name__)(*args, **named)
 
     return refusing(call)
 

@@ -207,7 +207,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
             return made
     if (
         start.__class__ in _REAL and end.__class__ in _REAL and steps.__class__ is int and 1 < steps <= _MOST_KEPT
-        and out is None is layout and (device is None and not PLACED or on_host(device)) and not requires_grad
+        and out is None is layout and (device is None and not PLACED or on_host(device)) and requires_grad is False
     ):  # fmt: skip
         d = dtypes._default if dtype is None else dtype
         if d is dtypes.float32 or d is dtypes.float64:
@@ -356,7 +356,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     tensor([1., 2., 4., 8.])
     """
     start, end = _endpoints("logspace", start, end)
-    steps = _count_of_steps("logspace", steps)
+    steps, base = _count_of_steps("logspace", steps), _real_base(base)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     _check_count("logspace", steps)
@@ -381,6 +381,15 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
 
     made = made_at(_place(options.get("device")), (steps,), d.numpy, values, options.get("requires_grad", False), out)
     return made if out is None else _stored("logspace", out, made, dtype, options.get("device"), "count")
+
+
+def _real_base(base: Any) -> float:
+    """The number that `base` is, or that a 0-d tensor holds. Raises: TypeError for anything else, and for complex numbers."""
+    if isinstance(base, Tensor) and base.ndim == 0:
+        base = base.item()
+    if not isinstance(base, (int, float, np.number, np.bool_)) or isinstance(base, np.complexfloating):
+        raise TypeError(f"logspace(): argument 'base' (position 4) must be float, not {type(base).__name__}")
+    return float(base)
 
 
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,

@@ -332,9 +332,10 @@ def _check_frames(name: str, n_fft: int, hop: int, win: int, window: Any, input:
 @composite(
     surface=FUNCTION | METHOD, numpy_names=False, autocast=("float32", None),
     samples="x(32), 8, window=k(8), return_complex=True; x(2, 32), 8, 4, return_complex=True, center=False",
+    read_in_python=("center", "pad_mode"),
 )
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
-         onesided=None, return_complex=None, align_to_window=None):  # fmt: skip
+         onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None):  # fmt: skip
     """The transforms of windowed frames of a signal: ``(..., n) -> (..., frequencies, frames)``.
 
     Args:
@@ -417,8 +418,8 @@ def _overlap_add_vjp(grad, frames_shape, hop):
 
 
 @composite(surface=FUNCTION | METHOD, samples="c(5, 9), 8, window=k(8)")
-def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
-          length=None, return_complex=False):  # fmt: skip
+def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided: bool | None = None,
+          length: int | None = None, return_complex=False):  # fmt: skip
     """The signal whose `stft` is nearest to `input`: ``(..., frequencies, frames) -> (..., n)``.
 
     Args: as for `stft`; `length` is how many samples to return, as many as the frames reach by default.

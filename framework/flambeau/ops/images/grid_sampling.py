@@ -24,7 +24,7 @@ _CORNERS = (
     namespace="nn.functional",
     samples="x(1, 2, 3), (1, 2, 3, 4), align_corners=False; x(1, 3, 4), (1, 2, 2, 3, 2), align_corners=True",
 )
-def affine_grid(theta, size, align_corners=None):
+def affine_grid(theta, size, align_corners: bool | None = None):
     """The points that affine maps send the elements of an image to, for `grid_sample`: ``(N, 2, 3) -> (N, H, W, 2)``.
 
     Args:
@@ -94,7 +94,7 @@ _PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
         "x(1, 1, 3, 4, 3), x(1, 2, 2, 1, 3, low=-0.9, high=0.9), align_corners=True"
     ),
 )
-def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners: bool | None = None):
     """Images looked up at given points: ``(N, C, H, W), (N, H', W', 2) -> (N, C, H', W')``; 3-d likewise.
 
     Args:

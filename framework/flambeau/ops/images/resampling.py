@@ -124,7 +124,7 @@ def interpolate(
     size=None,
     scale_factor=None,
     mode="nearest",
-    align_corners=None,
+    align_corners: bool | None = None,
     recompute_scale_factor=None,
     antialias=False,
 ):
@@ -324,7 +324,7 @@ def _warn_of_upsample(name: str) -> None:
 
 
 @composite(namespace="nn.functional", samples="x(1, 2, 4), 7")
-def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
+def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners: bool | None = None):
     """The older name of `interpolate`; arguments as there."""
     _warn_of_upsample("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)

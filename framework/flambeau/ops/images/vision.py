@@ -20,7 +20,7 @@ from ..layers.conv import as_ints
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_shuffle",), samples="x(1, 8, 2, 3), 2")
-def pixel_shuffle(input, upscale_factor):
+def pixel_shuffle(input, upscale_factor: int):
     """Channels become pixels: ``(*, C * r * r, H, W) -> (*, C, H * r, W * r)`` with r the `upscale_factor`.
 
     Raises: RuntimeError unless r * r divides the channels.
@@ -38,6 +38,8 @@ def pixel_shuffle(input, upscale_factor):
         )
     if r <= 0:
         raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    if r * r >= 1 << 63:
+        raise ValueError(f"pixel_shuffle: upscale factor is too large, (upscale_factor)^2 overflowed: upscale_factor={r}")
     *lead, c, h, w = input.shape
     if c % (r * r):
         raise RuntimeError(
@@ -58,7 +60,7 @@ def pixel_shuffle(input, upscale_factor):
 
 
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",), samples="x(1, 2, 4, 6), 2")
-def pixel_unshuffle(input, downscale_factor):
+def pixel_unshuffle(input, downscale_factor: int):
     """Pixels become channels: ``(*, C, H * r, W * r) -> (*, C * r * r, H, W)`` with r the `downscale_factor`."""
     r = downscale_factor
     if input.ndim < 3:
@@ -98,7 +100,7 @@ def pixel_unshuffle(input, downscale_factor):
     ),
     samples="x(1, 6, 2), 3",
 )
-def channel_shuffle(input, groups):
+def channel_shuffle(input, groups: int):
     """``(N, C, *)`` with its channels dealt out of `groups` groups in turn; `groups` divides C.
 
     Source: Zhang et al. 2017, "ShuffleNet".

@@ -266,7 +266,7 @@ def _check_slice_scatter(input, src, dim, start, end, step):
     samples="x(4, 3), x(2, 3), 0, 1, 3; x(4, 5), x(4, 2), 1, 0, 4, 2",
     cuda="moves.slice_scatter",
 )
-def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
+def slice_scatter(input, src, dim=0, start: int | None = None, end: int | None = None, step=1):
     """A copy of `input` whose part ``[start:end:step]`` along `dim` is `src`.
 
     >>> fb.slice_scatter(fb.zeros(4), fb.ones(2), start=1, end=3)

@@ -9,6 +9,7 @@ import numpy as np
 from ... import dtypes
 from ..._subclass import overridable_function
 from ...tensor import Tensor, wrap, wrap_dim
+from .._parameters import input_of
 from .._quantized.arrays import INTEGERS, QuantizedArray, Quantizer, is_quantized, quantize
 from .._quantized.ranges import fitting
 from .._refusal import refusing
@@ -115,8 +116,10 @@ def _quantizer(name: str, x: Tensor, per_channel: bool) -> Quantizer:
     return q
 
 
-def dequantize(input: Any) -> Any:
+def dequantize(input: Any = ..., **named: Any) -> Any:
     """The numbers of a quantized tensor, in float32; those of each, for a list. A dense tensor gives float32 of itself."""
+    if named or input is ...:
+        input = input_of("dequantize", input, named)
     if isinstance(input, (list, tuple)):
         return tuple(map(dequantize, input))
     return input._array.numbers() if is_quantized(input) else input.to(dtypes.float32)

@@ -18,6 +18,7 @@ from ...tensor import Tensor, bump, wrap
 from .._batching import leading, run
 from .._spec import (
     FUNCTION,
+    NUMPY_NAMES,
     OPS,
     composite,
     describe,
@@ -517,7 +518,7 @@ def _combined(picked: Tensor, bags: Any, count: int, mode: str) -> Tensor:
 # -- one-hot -------------------------------------------------------------------------------------------------------------
 
 
-@composite(namespace=F, samples="i(4, 2, 3), 4; i(4, 5), 6")
+@composite(namespace=F, samples="i(4, 2, 3), 4; i(4, 5), 6", named_too={"tensor": ("input", *NUMPY_NAMES["input"])})
 def one_hot(tensor, num_classes=-1):
     """Zeros with a one at each class: ``(*) -> (*, num_classes)``, int64; by default one more class than the largest.
 

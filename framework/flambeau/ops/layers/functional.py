@@ -168,8 +168,7 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
 
 @composite(namespace=F, numpy_names=True, samples="x(2, 3), -0.5, 0.7")
 def hardtanh_(input, min_val=-1.0, max_val=1.0):
-    """In-place form of `hardtanh`."""
-    _check_hardtanh(input, min_val, max_val)
+    """In-place form of `hardtanh`, which takes bounds in the wrong order too."""
     return _apply(act.hardtanh, True, input, min_val, max_val)
 
 
@@ -382,7 +381,7 @@ def _scale(p: float) -> float:
 
 
 @composite(namespace=F, samples="x(2, 3), 0.3, True", random=("training",), elements="mapped")
-def alpha_dropout(input, p=0.5, training=False, inplace=False):
+def alpha_dropout(input: Tensor, p=0.5, training: bool = False, inplace=False):
     """Dropout that keeps mean 0 and variance 1, for networks of `selu` units.
 
     Args:
@@ -396,7 +395,7 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
 
 
 def _feature_forms(name: str, doc: str, drop: Any, training: bool, samples: str) -> None:
-    def form(input, p=0.5, training=training, inplace=False):
+    def form(input: Tensor, p=0.5, training: bool = training, inplace=False):
         _check_p(p)
         return drop(input, p, training, inplace)
 

@@ -432,7 +432,7 @@ def _scale_trailing_batch(level: Any, op: Any, args: Any) -> Any:
     surface=FUNCTION, aliases=("nn.functional.rms_norm",), operator="rms_norm", one_operator=True,
     samples="x(2, 3, 4), (4,), x(4); x(2, 3, 4), (3, 4), None, 1e-3",
 )
-def rms_norm(input, normalized_shape, weight=None, eps=None):
+def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
     """Divide each slice over the last dimensions by its root mean square, then times `weight`.
 
     Args:

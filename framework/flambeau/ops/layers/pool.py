@@ -88,14 +88,15 @@ def _windows(
             f"{op}: value cannot be converted to type int without overflow: kernel_size {kernel}, stride {stride}, "
             f"padding {padding}, dilation {dilation}"
         )
-    windows = []
-    for size, k, s, p, d in zip(input.shape[-n:], kernel, stride, padding, dilation, strict=True):
+    for k, s, d in zip(kernel, stride, dilation, strict=True):
         if k <= 0 or s <= 0 or d <= 0:
             what = "kernel size" if k <= 0 else "stride" if s <= 0 else "dilation"
             raise RuntimeError(
                 f"{op}: {what} should be greater than zero, but got kernel_size {kernel}, stride {stride}, "
                 f"dilation {dilation}"
             )
+    windows = []
+    for size, k, s, p, d in zip(input.shape[-n:], kernel, stride, padding, dilation, strict=True):
         if p < 0:
             raise RuntimeError(f"{op}: pad must be non-negative, but got pad: {p}")
         if p > ((k - 1) * d + 1) // 2:

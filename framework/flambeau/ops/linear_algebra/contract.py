@@ -129,7 +129,7 @@ def _inner_of_vectors(input, other):
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3), x(4, 3); x(3), x(3)", exact_out=True)
-def inner(input, other):
+def inner(input, other: Tensor):
     """The sums of products over the last dimensions of both; with a 0-d operand, the product."""
     if input.dtype is not other.dtype and input.ndim and other.ndim:
         raise RuntimeError(f"inner: both inputs should have same dtype, got {input.dtype} and {other.dtype}")

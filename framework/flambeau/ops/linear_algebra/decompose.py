@@ -337,7 +337,7 @@ _plan_of_reflectors = _lapack.on_matrices(_householder_now, order=COLUMNS)
 householder_product.plan(_plan_of_reflectors, tensors=("input", "tau"))
 
 
-@composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="x(4, 2), u(2)")
+@composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="x(4, 2), u(2)", named_too={"tau": ("input2",)})
 def orgqr(input, tau):
     """The Q of what `geqrf` returns; see `linalg.householder_product`."""
     return _householder("torch.linalg.householder_product", input, tau)
@@ -347,7 +347,7 @@ orgqr.plan(_plan_of_reflectors, tensors=("input", "tau"))
 
 
 @composite(
-    surface=FUNCTION | METHOD | OUT, autocast=("float32", None),
+    surface=FUNCTION | METHOD | OUT, autocast=("float32", None), named_too={"tau": ("input2",), "other": ("input3",)},
     samples="x(4, 2), u(2), x(4, 3); x(4, 2), u(2), x(3, 4), False, True",
 )
 def ormqr(input, tau, other, left=True, transpose=False):

@@ -15,7 +15,17 @@ from ... import dtypes
 from ...tensor import Tensor, wrap_dim
 from .. import _promote
 from .._batching import run, shifted
-from .._spec import FUNCTION, OPS, ROWS, broadcast_shapes, composite, describe, need_number, primitive
+from .._spec import (
+    FUNCTION,
+    OPS,
+    ROWS,
+    broadcast_shapes,
+    check_room,
+    composite,
+    describe,
+    need_number,
+    primitive,
+)
 from .._spec.plans import MOST_BY_NUMPY, Plan
 
 F = "nn.functional"
@@ -214,6 +224,8 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     if compute_mode not in modes:
         raise ValueError(f"cdist: {compute_mode} is not a valid value for compute_mode; use one of {modes}")
     p = _order("cdist", p)
+    # Products of rows that the result has no memory for take minutes before its memory is asked for.
+    check_room("cdist", (*x1.shape[:-1], x2.shape[-2]), x1.dtype.itemsize, x1._lacks_values)
     by_product = compute_mode == modes[1] or compute_mode == modes[0] and max(x1.shape[-2], x2.shape[-2]) > 25
     if p == 2 and by_product:
         return _euclidean(x1, x2)

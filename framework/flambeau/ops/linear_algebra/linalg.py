@@ -443,7 +443,7 @@ def _dot_of_real_vectors(input, other):
 
 
 @composite(surface=FUNCTION | METHOD | OUT, aliases=("ger",), overlap=NEVER, samples="x(2), x(3)")
-def outer(input, vec2):
+def outer(input, vec2: Tensor):
     """All products of an element of `input` and one of `vec2`: ``(n), (m) -> (n, m)``."""
     if input.ndim != 1 or vec2.ndim != 1:
         raise RuntimeError(f"outer: Expected 1-D argument self and vec2, but got {input.ndim}-D and {vec2.ndim}-D")

@@ -202,7 +202,7 @@ def _unpacked(packed: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return permutation(pivots, m, packed), L, triangle(packed[..., :k, :], True)
 
 
-def _old_lu(A, pivot=True, get_infos=False):
+def _old_lu(A, pivot: bool = True, get_infos=False):
     """``(LU, pivots)`` as of `linalg.lu_factor`, of singular matrices too; with `get_infos` ``(LU, pivots, info)``.
 
     Arguments as for `linalg.lu_factor`; `info` as of `linalg.lu_factor_ex`.

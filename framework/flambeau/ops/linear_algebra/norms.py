@@ -171,7 +171,10 @@ def _is_plain_order(value: Any) -> bool:
     return value.__class__ is float or value.__class__ is int and not is_beyond(value)
 
 
-@composite(surface=BOTH, namespace="linalg", samples="x(2, 3); x(2, 3), 1.0, 0, True; x(2, 3), float('inf'), (0, 1)", exact_out=True)
+@composite(
+    surface=BOTH, namespace="linalg", samples="x(2, 3); x(2, 3), 1.0, 0, True; x(2, 3), float('inf'), (0, 1)", exact_out=True,
+    named_too={"x": ("input", "a", "x1")},
+)
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """The norm of real order `ord` over `dim`, of all elements of `x` by default; the order 0 counts what is not zero.
 

@@ -21,6 +21,7 @@ from .._spec import (
     EXACTLY,
     FUNCTION,
     METHOD,
+    NUMPY_NAMES,
     OPS,
     OUT,
     ROWS,
@@ -323,7 +324,7 @@ def _plan_of_triangular(input, B, upper, left, unitriangular):
 
 
 @composite(
-    surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, autocast=("float32", None),
+    surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, autocast=("float32", None), named_too={"b": ("input", *NUMPY_NAMES["input"])},
     samples="x(3, 2), sq(3); x(3, 2), sq(3), False, True",
     exact_out=True,
 )
@@ -429,6 +430,7 @@ def _inverse_by_factor_vjp(grad, L, out, upper):
 
 @composite(
     surface=FUNCTION | METHOD | OUT, autocast=("float32", None),
+    named_too={"B": ("input", *NUMPY_NAMES["input"]), "L": ("input2",)},
     samples="x(3, 2), fb.linalg.cholesky(spd(3)); x(2, 3, 2), fb.linalg.cholesky(spd(2, 3), upper=True), True",
 )
 def cholesky_solve(B, L, upper=False):
@@ -460,7 +462,7 @@ _cholesky_solve = _lapack.on_matrices(_cholesky_solve_now, square=True, order=CO
 
 
 @composite(
-    surface=FUNCTION | METHOD | OUT, autocast=("float32", None),
+    surface=FUNCTION | METHOD | OUT, autocast=("float32", None), named_too={"L": ("input", *NUMPY_NAMES["input"])},
     samples="fb.linalg.cholesky(spd(3)); fb.linalg.cholesky(spd(3), upper=True), True",
 )
 def cholesky_inverse(L, upper=False):

@@ -501,7 +501,7 @@ pow.forwards(_power_by_number, to=_short_power)
 @looks_at("dtypes")
 def check_tensors(op: Any, *args: Any) -> None:
     """Raise TypeError for a number where PyTorch takes Tensors only."""
-    for name, x in zip(op.params, args, strict=True):
+    for name, x in zip(op.params, args, strict=False):
         if not isinstance(x, Tensor):
             raise TypeError(f"{op.name}(): argument '{name}' must be Tensor, not {type(x).__name__}")
 

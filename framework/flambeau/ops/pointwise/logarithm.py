@@ -9,6 +9,7 @@ from flambeau_kernels.vocabulary import exp, exp2, isinf, isnan, log, log1p, max
 from ...tensor import Tensor
 from .._promote import common, floating, only, refuse
 from .._spec import EVERYWHERE, EXACTLY, FUNCTION, OUT, composite, elementwise, looks_at
+from .binary import check_tensors
 
 NO_FOREACH = EVERYWHERE & ~16
 INV_LN2 = 1.4426950408889634
@@ -178,7 +179,7 @@ def _is_complex(*args: Any) -> bool:
 
 @elementwise(
     surface=NO_FOREACH & ~4,
-    dtype=only("floating")(common),
+    dtype=only("floating")(common), check=check_tensors,
     partials={"input": lambda input, other: 1 / (1 + exp2(other - input)), "other": lambda input, other: 1 / (1 + exp2(input - other))},
 )
 def logaddexp2(input, other):

@@ -23,6 +23,7 @@ from .._spec import (
     elementwise,
     looks_at,
 )
+from .binary import check_tensors
 
 NO_FOREACH = EVERYWHERE & ~16
 
@@ -163,6 +164,8 @@ def lerp(input, end, weight):
         weight: a number or a Tensor, any size: outside [0, 1] the line goes on.
     Raises: RuntimeError unless `input` and `end` (and a Tensor `weight`) share one floating or complex dtype.
     """
+    if not isinstance(end, Tensor):
+        raise TypeError(f"lerp(): argument 'end' (position 2) must be Tensor, not {type(end).__name__}")
     for name, x in (("end", end), ("weight", weight)):
         if isinstance(x, Tensor) and x.dtype is not input.dtype:
             raise RuntimeError(f"lerp: expected dtype {input.dtype} for `{name}`, but got dtype {x.dtype}")
@@ -173,6 +176,7 @@ def lerp(input, end, weight):
 
 @looks_at("dtypes")
 def _check_value(op: Any, *args: Any) -> None:
+    check_tensors(op, *args[:3])
     d = result_type(args[:3])
     value = args[3]
     if d.category < dtypes.FLOATING and isinstance(value, float):
@@ -201,6 +205,7 @@ def addcmul(input, tensor1, tensor2, *, value=1):
 
 @looks_at("dtypes")
 def _refuse_integers(op: Any, *args: Any) -> None:
+    check_tensors(op, *args[:3])
     if result_type(args[:3]).category < dtypes.FLOATING:
         raise RuntimeError("Integer division with addcdiv is not supported; convert the tensors to a floating dtype first")
 

@@ -104,7 +104,7 @@ def _distinct_results(input: Tensor, consecutive: bool, return_inverse: bool, re
     samples="i(4, 2, 5); i(4, 6), True, True, True; i(2, 4, 2), dim=0",
     dynamic_shape=True,
 )
-def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+def unique(input, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim=None):
     """The distinct elements in ascending order; with `dim`, the distinct slices along it.
 
     They are `sorted` whether that is set or not. Every nan is distinct.

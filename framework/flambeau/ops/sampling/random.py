@@ -418,7 +418,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
         if (made := _dispatch.made_there("rand", given, requires_grad)) is not None:
             return made
     if size is layout is out is names is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
-        if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
+        if generator is dtype is None and dtypes._default is dtypes.float32 and requires_grad is False:
             shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
             array = _cpu_kernels().uniforms((_default or _default_generator())._stream, shape, _SINGLE)
             if array is not None:
@@ -450,7 +450,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
     if names is not None:
         refuse_names(names)
     if size is layout is out is names is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
-        if generator is dtype is None and dtypes._default is dtypes.float32 and not requires_grad:
+        if generator is dtype is None and dtypes._default is dtypes.float32 and requires_grad is False:
             shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
             array = (_default or _default_generator())._stream.normals(shape)
             if array is not None:
@@ -553,7 +553,7 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
         raise RuntimeError(f"n must be non-negative, got {n}")
     if isinstance(out, Tensor) and out._lacks_values:
         return out_of_shape("randperm", out, (int(n),), dtype, device)
-    if out is layout is device is dtype is None and not (PLACED or requires_grad) and n.__class__ is int:
+    if out is layout is device is dtype is None and not PLACED and requires_grad is False and n.__class__ is int:
         return hot_calls.over(_cpu_kernels().randperm(_stream(generator), n, _INT64))
     if out is not None:
         asked, dtype = dtype, dtype or getattr(out, "dtype", None)

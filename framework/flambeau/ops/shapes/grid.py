@@ -271,7 +271,7 @@ def vander(x, N=None, increasing=False):  # PyTorch's name
 
 
 @composite(surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="x(2, 3), x(3, 2); x(2), x(2, 2)")
-def kron(input, other):
+def kron(input, other: Tensor):
     """The Kronecker product: `other` scaled by each element of `input`, laid out in blocks.
 
     >>> fb.kron(fb.tensor([1, 10]), fb.tensor([1, 2]))

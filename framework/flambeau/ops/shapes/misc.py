@@ -49,7 +49,7 @@ def float_power(input, exponent):
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(2, 3)")
-def resolve_neg(input):
+def resolve_neg(input: Tensor):
     """`input`; negation is never deferred here."""
     return input
 
@@ -75,15 +75,18 @@ def unsafe_split(tensor, split_size_or_sections, dim=0):
 def _copy_form(name: str, view: Any, samples: str, *, several: bool = False, exact_out: bool = False) -> Any:
     """``name_copy``: what the view shows, in memory of its own."""
     source = OPS[view] if isinstance(view, str) else view
-    parameters = ", ".join(
-        p if p not in source.defaults else f"{p}={source.defaults[p]!r}" for p in source.positional
-    )
-    given = ", ".join(source.positional)
+    named = {p: "input" if p == "self" else p for p in source.positional}
+    parameters = ", ".join(n if p not in source.defaults else f"{n}={source.defaults[p]!r}" for p, n in named.items())
+    given = ", ".join(named.values())
     scope: dict[str, Any] = {"__name__": __name__, "view": _caller(source), "copies": _copies if several else _copy}
     exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # our own text
     made = scope[f"{name}_copy"]
     made.__doc__ = f"`{name}`, in memory of its own. Arguments as for `{name}`."
-    return composite(surface=FUNCTION | OUT, overlap=NEVER if several else None, samples=samples, exact_out=exact_out)(made)
+    made.__annotations__ = {named[p]: t for p, t in source.declared_types.items()}
+    too = {"shape": ("size",)} if "shape" in named else {}
+    return composite(
+        surface=FUNCTION | OUT, overlap=NEVER if several else None, samples=samples, exact_out=exact_out, named_too=too
+    )(made)
 
 
 def _caller(source: Any) -> Any:
@@ -119,7 +122,7 @@ _copy_form("view", shape.view_shape, "x(2, 3), (3, 2)", exact_out=True)
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 5), 1, 1, 3", exact_out=True)
-def narrow_copy(input, dim, start, length):
+def narrow_copy(input, dim, start: int, length: int):
     """`narrow`, in memory of its own. Arguments as for `narrow`.
 
     Raises: as `narrow`, but RuntimeError for a `dim` past the last.

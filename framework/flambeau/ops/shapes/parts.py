@@ -87,7 +87,7 @@ def _diagonal_batch(level: Any, op: Any, args: Any) -> Any:
 
 
 @view(surface=METHOD, samples="x(5), 0, 3, 1; x(2, 6), 1, 2, 2", elements="moved")
-def unfold(self, dimension, size, step):
+def unfold(self, dimension, size: int, step: int):
     """A view of all windows of `size` elements, `step` apart, along `dimension`; the windows become the last dimension.
 
     >>> fb.arange(4).unfold(0, 2, 1)

@@ -77,7 +77,7 @@ def _repeated(a, repeats):
 
 
 @composite(surface=FUNCTION | METHOD, variadic="dims", samples="x(2, 3), (2,); x(3), (2, 2)", elements="moved")
-def tile(input, dims):
+def tile(input: Tensor, dims):
     """`input` repeated `dims` times along each dimension; missing leading dimensions count 1.
 
     >>> fb.tile(fb.tensor([[1], [2]]), (2,))

@@ -17,7 +17,7 @@ from ..._warn import warn_once
 from ...devices import Size
 from ...tensor import Tensor, storage_buffer, wrap, wrap_dim
 from .._batching import run, same_dims, shifted
-from .._refusal import refusing
+from .._refusal import has_bools, refusing
 from .._spec import FUNCTION, INPLACE, METHOD, Geometry, check_recorded, composite, int_list, view, wrap_dims
 
 _BEFORE = tuple([(slice(None),) * d for d in range(65)])  # what comes before the index of a dimension
@@ -189,28 +189,34 @@ def _view_raw(grad, self_shape):
     return (grad.reshape(self_shape),)
 
 
-def view_method(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
-    """`self` with another shape (sizes, one of them possibly -1) or, given a dtype, its bytes as that dtype."""
+def view_method(self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor:
+    """`self` with another shape (`sizes`, or `size`; one of them may be -1) or, given a dtype, its bytes as that dtype."""
     if dtype is None and not (IN_FORCE and interpreted()):
         a = self._array
-        made = hot_calls.view(a, size)                    # `view(2, 8)` first
-        if made is not None:
-            return view_shape.of(self, made, (size,))
-        if len(size) == 1 and size[0].__class__ is not int:
-            if size[0].__class__ is dtypes.dtype and a.__class__ is ndarray and a.itemsize == size[0].itemsize:
-                return view_dtype.of(self, a.view(size[0].numpy), size)
-            made = hot_calls.view(a, size[0])
+        made = hot_calls.view(a, sizes)                   # `view(2, 8)` first
+        if made is not None and size is None:
+            return view_shape.of(self, made, (sizes,))
+        if len(sizes) == 1 and sizes[0].__class__ is not int:
+            if sizes[0].__class__ is dtypes.dtype and a.__class__ is ndarray and a.itemsize == sizes[0].itemsize:
+                return view_dtype.of(self, a.view(sizes[0].numpy), sizes)
+            made = hot_calls.view(a, sizes[0])
             if made is not None:
-                return view_shape.of(self, made, size)
-    if dtype is None and size and isinstance(size[0], (dtypes.dtype, type)):
-        dtype = size[0]
+                return view_shape.of(self, made, sizes)
+    if size is not None:
+        if sizes or dtype is not None:
+            raise TypeError(f"view(): argument 'size' is given by name, and {(*sizes, dtype)[0]!r} beside it")
+        sizes = (size,)
+    if dtype is None and sizes and isinstance(sizes[0], (dtypes.dtype, type)):
+        dtype = sizes[0]
     if dtype is not None:
         return view_dtype.function(self, dtypes.as_dtype(dtype))
-    if len(size) == 1 and not isinstance(size[0], (int, Tensor, np.integer, SymInt)):
-        size = size[0]  # pyright: ignore[reportAssignmentType]  # the arguments rule the other types out
+    if len(sizes) == 1 and not isinstance(sizes[0], (int, Tensor, np.integer, SymInt)):
+        sizes = sizes[0]  # pyright: ignore[reportAssignmentType]  # the arguments rule the other types out
+    if has_bools(sizes):                                  # after an integer PyTorch takes them for such
+        sizes = tuple([int(n) if isinstance(n, bool) else n for n in sizes])
     if IN_FORCE and interpreted() or self._array.__class__ is not ndarray:
-        return view_shape.function(self, size=size)
-    return view_shape.of(self, _view(self._array, size), (size,))
+        return view_shape.function(self, size=sizes)
+    return view_shape.of(self, _view(self._array, sizes), (sizes,))
 
 
 Tensor.view = view_method  # type: ignore[attr-defined]
@@ -509,7 +515,7 @@ t.inplace_view = _transpose_in_place
 
 
 @composite(surface=METHOD | FUNCTION, samples="x(2, 3); c(2, 2, 3)", elements="moved")
-def adjoint(input):
+def adjoint(input: Tensor):
     """The conjugate transpose of the last two dimensions, also ``.mH``; of real tensors a view."""
     if input.ndim < 2:
         if input.ndim:
@@ -697,7 +703,7 @@ def _with_number(input, dim, start, length):
 
 
 @view(surface=METHOD | FUNCTION, check=_with_number, samples="x(2, 5), 1, 1, 3", elements="moved")
-def narrow(input, dim, start, length):
+def narrow(input, dim, start: int, length: int):
     """A view of the part of `input` from `start` on along `dim`, `length` long.
 
     Raises: RuntimeError for a part that reaches outside.

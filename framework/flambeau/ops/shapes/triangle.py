@@ -180,7 +180,7 @@ def diag(input, diagonal=0):
 
 
 @composite(surface=INPLACE, namespace="Tensor", samples="x(3, 4), 1.5; x(6, 2), 2.0, True")
-def fill_diagonal(input, fill_value, wrap=False):
+def fill_diagonal(input, fill_value, wrap: bool = False):
     """`input` with `fill_value` where all indices are equal; with `wrap`, a tall matrix starts anew after each square."""
     if input.ndim < 2:
         raise RuntimeError(f"fill_diagonal_: dimensions must larger than 1, got {input.ndim}")
