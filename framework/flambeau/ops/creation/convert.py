@@ -431,12 +431,11 @@ def _copy_into(target: Tensor, other: Any = None, non_blocking: bool = False, x2
     `non_blocking` has no effect between arrays of one device. `x2` is numpy's name for `other`.
     """
     marked = _state.MARKED and target._storage[0].__class__ is not int
-    if other.__class__ is Tensor and not marked and not (_state.IN_FORCE and _state.interpreted()):
+    if other.__class__ is Tensor and non_blocking is False and not marked and not (_state.IN_FORCE and _state.interpreted()):
         base = target if target._view_of is None else target._view_of[0]
         recorded = target._node is not None or other._node is not None or base._node is not None
         formula = OPS["Tensor.overwrite"].formula
-        usual = not (recorded and _state.grad_enabled()) and non_blocking.__class__ is bool
-        if usual and formula.direct_(target._array, other._array) is not None:
+        if not (recorded and _state.grad_enabled()) and formula.direct_(target._array, other._array) is not None:
             bump(target)
             return target
     if _state.INTERPRETED and other.__class__ is not Tensor:

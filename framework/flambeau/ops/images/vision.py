@@ -62,7 +62,7 @@ def pixel_shuffle(input, upscale_factor: int):
 @composite(surface=FUNCTION, aliases=("nn.functional.pixel_unshuffle",), samples="x(1, 2, 4, 6), 2")
 def pixel_unshuffle(input, downscale_factor: int):
     """Pixels become channels: ``(*, C, H * r, W * r) -> (*, C * r * r, H, W)`` with r the `downscale_factor`."""
-    r = downscale_factor
+    r = need_int("pixel_unshuffle", "downscale_factor", downscale_factor)
     if input.ndim < 3:
         raise RuntimeError(
             f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
@@ -112,6 +112,7 @@ def channel_shuffle(input, groups: int):
         raise RuntimeError(
             f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}"
         )
+    need_int("channel_shuffle", "groups", groups)
     if groups <= 0:
         raise RuntimeError(
             f"Number of groups to divide channels in must be positive. Value of groups: {groups}"
