@@ -18,6 +18,20 @@ fb.linalg.inv(fb.zeros(2, 2))
     LinAlgError: linalg.inv: The diagonal element 1 is zero, the inversion could not be completed because the input matrix is
 fb.linalg.inv(fb.zeros(3, 2, 2))
     LinAlgError: linalg.inv: (Batch element 0): The diagonal element 1 is zero, the inversion could not be completed because the
+fb.cholesky_inverse(fb.zeros(2, 2))
+    LinAlgError: cholesky_inverse: The diagonal element 1 is zero, the inversion could not be completed because the input matrix is
+fb.cholesky_inverse(fb.zeros(3, 2, 2))
+    LinAlgError: cholesky_inverse: (Batch element 0): The diagonal element 1 is zero, the inversion could not be completed because the
+F.embedding_bag(fb.tensor([0, 1]), fb.ones(3, 2, dtype=fb.int64), fb.tensor([0]))
+    RuntimeError: Expected tensor for argument #1 'weight' to have one of the following scalar types: Half, BFloat16, Float, Double; but
+F.embedding_bag(fb.tensor([0, 1]), fb.ones(3), fb.tensor([0]))
+    ValueError: weight has to be a 2D Tensor, but got Tensor of dimension 1
+fb.ones(3).index_add(0, fb.tensor([5]), fb.ones(1))
+    IndexError: index 5 is out of bounds
+fb.ones(3, 2).index_add(0, fb.tensor([5]), fb.ones(1, 2))
+    RuntimeError: index 5 is out of bounds
+fb.ones(3, 2).index_reduce(0, fb.tensor([5]), fb.ones(1, 2), "amax")
+    IndexError: index 5 is out of bounds
 fb.linalg.cholesky(fb.zeros(2, 2))
     LinAlgError: linalg.cholesky: The factorization could not be completed because the input is not positive-definite (the leading
 fb.linalg.cholesky(-fb.eye(2).expand(3, 2, 2))

@@ -135,8 +135,8 @@ def _rows_reduced(a: Any, dim: int, index: Any, source: Any, reduce: str, includ
     return kernel.reduce_rows(a, dim, index, source, reduce, include_self)
 
 
-def _check_rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, error: type = RuntimeError) -> int:
-    """The checks `index_add`, `index_reduce` and their like share."""
+def _check_rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor, error: type) -> int:
+    """The checks `index_add`, `index_reduce` and their like share. Raises: `error` for an index out of range."""
     d = wrap_dim(dim, input.ndim)
     if index.ndim > 1:
         raise IndexError(f"{name}(): Index is supposed to be a vector, but it has shape {tuple(index.shape)}")
@@ -145,7 +145,7 @@ def _check_rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tenso
     if max(source.ndim, 1) != max(input.ndim, 1):
         raise RuntimeError(f"{name}(): input and source need the same number of dimensions\n{describe(input=input, source=source)}")
     if index.numel() != extent(source, d):
-        raise error(
+        raise RuntimeError(
             f"{name}_(): Number of indices ({index.numel()}) should be equal to source.size(dim): ({extent(source, d)}), for dim: {d}"
         )
     if source.ndim and input.ndim:
@@ -160,7 +160,8 @@ def _check_rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tenso
 
 
 def _check_index_add(input, dim, index, source, alpha):
-    return input, _check_rows("index_add", input, dim, index, source), index, source, alpha
+    error = IndexError if input.ndim == 1 else RuntimeError  # as in PyTorch, which has another kernel for vectors
+    return input, _check_rows("index_add", input, dim, index, source, error), index, source, alpha
 
 
 @primitive(
@@ -229,7 +230,7 @@ def _index_add_vjp(grad, dim, index, source_shape, alpha):
 
 
 def _check_index_combine(input, dim, index, source, reduce, include_self):
-    return input, _check_rows("index_reduce", input, dim, index, source), index, source, reduce, include_self
+    return input, _check_rows("index_reduce", input, dim, index, source, IndexError), index, source, reduce, include_self
 
 
 @primitive(surface=0, tensors=("input", "index", "source"), check=_check_index_combine, samples="of index_reduce")

@@ -377,7 +377,13 @@ def embedding_bag(
         raise ValueError(f"embedding_bag: mode has to be one of sum, mean or max, got {mode!r}")
     _check_indices("embedding_bag", input)
     if weight.ndim != 2:
-        raise RuntimeError(f"embedding_bag: 'weight' must be 2-D\n{describe(weight=weight)}")
+        raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}\n{describe(weight=weight)}")
+    if not weight.dtype.is_floating_point:
+        kind = f"torch.{dtypes.scalar_type(weight.dtype)}Tensor"
+        raise RuntimeError(
+            "Expected tensor for argument #1 'weight' to have one of the following scalar types: Half, BFloat16, Float, Double; but got "
+            f"{kind} instead (while checking arguments for embedding_bag)\n{describe(weight=weight)}"
+        )
     if mode == "max" and scale_grad_by_freq:
         raise ValueError("embedding_bag: max mode does not support scaling the gradient by the frequency")
     if mode == "max" and sparse:

@@ -479,6 +479,8 @@ cholesky_inverse.in_pieces("...__->...__")
 
 
 def _cholesky_inverse_now(a: Any, upper: Any) -> Any:
+    if not a.diagonal(0, -2, -1).all():                   # of a zero the fallback says which matrix has it, and where
+        return None
     made = _lapack.solve_one(a, _lapack.identity(a.shape[-1], a.dtype.char), upper, False) if a.ndim == 2 else None
     if made is None:
         return None
