@@ -6,6 +6,7 @@ from numbers import Real
 from typing import Any
 
 from ..._symbolic import SymFloat, SymInt
+from ...dtypes import FLOATING
 from ...tensor import Tensor
 from .._batching import leading
 from .._spec import CHANNELS, FUNCTION, composite, describe, need_sizes, primitive
@@ -210,6 +211,8 @@ def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
         raise TypeError(f"pad(): argument 'mode' (position 3) must be str, not {type(mode).__name__}")
     if value is not None and not isinstance(value, (Real, Tensor, SymInt, SymFloat)):
         raise TypeError(f"pad(): argument 'value' (position 4) must be float, not {type(value).__name__}")
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 and input.dtype.category < FLOATING:
+        raise RuntimeError(f"pad: value cannot be converted to type int64_t without overflow: 'value' is {value}")
     pairs = _pairs("pad", input, pad)
     if mode == "constant":
         if isinstance(value, Tensor) and value.ndim:
