@@ -16,7 +16,7 @@ class _Waiting:
     """Hands the first question about torch to `flambeau.swap`, and is gone."""
 
     def find_spec(self, fullname: str, path=None, target=None):
-        if fullname != "torch" and not fullname.startswith("torch."):
+        if fullname.partition(".")[0] not in ("torch", "functorch"):
             return None
         return _swap_in().find_spec(fullname, path, target)
 

@@ -246,3 +246,13 @@ def test_a_complex_number_without_an_imaginary_part_is_a_correction_and_another_
 def test_an_infinite_rate_of_events_gives_infinitely_many(dtype):
     rates = fb.tensor([float("inf"), 0.0, float("inf")], dtype=getattr(fb, dtype))
     assert fb.poisson(rates).tolist() == [math.inf, 0.0, math.inf]
+
+
+def test_numpys_name_of_what_is_copied_is_refused_beside_pytorchs() -> None:
+    x = fb.ones(2)
+    with pytest.raises(TypeError, match=r"copy_\(\) got an unexpected keyword argument 'x2'"):
+        x.copy_(fb.zeros(2), x2=fb.zeros(2))
+    assert x.tolist() == [1, 1]
+    assert x.copy_(x2=fb.zeros(2)).tolist() == [0, 0]
+    with pytest.raises(RuntimeError, match=r"nonzero_static.*torch\.int64"):
+        fb.nonzero_static(fb.ones(2), size=2, out=fb.ones(2, 1))

@@ -708,3 +708,58 @@ def test_processes_started_by_the_program_are_swapped_too(python, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
 
     assert done.stdout.strip() == "['2.7.0+flambeau']", done.stderr
+
+
+FUNCTORCH = """
+    from flambeau import swap
+    swap.install()
+    import functorch.compile
+    import torch
+    from functorch import combine_state_for_ensemble, grad, make_functional, make_functional_with_buffers, make_fx, vmap
+
+    x = torch.randn(5, 3)
+    linear = torch.nn.Linear(3, 2)
+    function, params = make_functional(linear)
+    assert function(params, x).equal(linear(x))
+    assert grad(lambda p: function(p, x).sum())(params)[1].tolist() == [5, 5]
+    function, params, buffers = make_functional_with_buffers(torch.nn.BatchNorm1d(3), disable_autograd_tracking=True)
+    assert (len(params), len(buffers)) == (2, 3) and not params[0].requires_grad
+    try:
+        function(params[:1], buffers, x)
+    except ValueError as error:
+        assert "the module has 2 (weight, bias), but 1 were given" in str(error)
+    else:
+        raise AssertionError("one parameter is not enough")
+    models = [torch.nn.Linear(3, 2) for _ in range(4)]
+    made = vmap(combine_state_for_ensemble(models)[0], (0, 0, None))(*combine_state_for_ensemble(models)[1:], x)
+    assert torch.allclose(made, torch.stack([m(x) for m in models]), atol=1e-6)
+    try:
+        make_functional(torch.nn.BatchNorm1d(3))
+    except RuntimeError as error:
+        assert "make_functional_with_buffers" in str(error)
+    else:
+        raise AssertionError("a module with buffers is refused")
+    assert functorch.compile.aot_function(torch.sin, functorch.compile.nop)(x).equal(x.sin())
+    try:
+        import functorch.dim
+    except ModuleNotFoundError as error:
+        assert error.name == "functorch.dim"
+    else:
+        raise AssertionError("functorch.dim is not there")
+    swap.uninstall()
+    import sys
+    assert not any(name.partition(".")[0] == "functorch" for name in sys.modules)
+"""
+
+
+def test_functorch_is_there_under_its_own_name(tmp_path):
+    run(tmp_path, "-c", textwrap.dedent(FUNCTORCH))
+
+
+def test_asking_for_functorch_first_swaps_in(tmp_path):
+    made = run(
+        tmp_path, "-c",
+        "import _flambeau_as_torch; _flambeau_as_torch.arm(); import functorch, torch; print(functorch.vmap.__module__, torch.__version__)",
+        env={"FLAMBEAU_AS_TORCH": "1"},
+    )  # fmt: skip
+    assert made.stdout.split() == ["flambeau.func.vmap", "2.7.0+flambeau"]

@@ -226,3 +226,11 @@ def test_no_graph_is_being_compiled_after_a_compiler_has_failed() -> None:
     with pytest.raises(ValueError, match="no"):
         aot_function(lambda x: x * 2, compiler)(fb.ones(2))
     assert get_aot_compilation_context()[0] == []
+
+
+@pytest.mark.parametrize("fn", [lambda x: F.threshold(x, 0.0, 0.0), F.hardswish, F.hardsigmoid, lambda x: x.clamp(0, 1)])
+def test_derivatives_with_a_constant_of_zero_are_recorded(fn: Any) -> None:
+    x, y = (numbers(5).requires_grad_() for _ in range(2))
+    aot_function(fn, nop)(x).sum().backward()
+    fn(y).sum().backward()
+    assert x.grad.tolist() == y.grad.tolist()

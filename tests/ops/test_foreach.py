@@ -43,3 +43,20 @@ def test_products_of_lists():
 
     assert [t.tolist() for t in made] == [[[3, 3], [3, 3]]]
     assert not hasattr(fb, "_foreach_mm_")
+
+
+@pytest.mark.parametrize(
+    "factors", [{"value": 0.5}, {"scalars": [0.5, 2.0]}, {"scalars": fb.tensor([0.5, 2.0])}], ids=["one", "list", "vector"]
+)
+@pytest.mark.parametrize("by_place", [True, False])
+def test_the_factor_of_lists_goes_by_place_or_name_and_may_be_one_for_each_tensor(factors, by_place):
+    given = next(iter(factors.values()))
+    ones = [fb.ones(2), fb.ones(1)]
+    args, named = ((given,), {}) if by_place else ((), factors)
+
+    made = fb._foreach_addcmul(ones, ones, lists(), *args, **named)
+    fb._foreach_addcdiv_(ones, ones, [fb.full((2,), 4.0), fb.full((1,), 4.0)], *args, **named)
+
+    second = given if isinstance(given, float) else 2.0
+    assert [t.tolist() for t in made] == [[1.625, -0.25], [1 + 3.75 * second]]
+    assert [t.tolist() for t in ones] == [[1.125, 1.125], [1 + second / 4]]

@@ -27,6 +27,8 @@ def function(name: str) -> Any:
         return None
 
     def foreach(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if bare in _OF_A_FACTOR:
+            args, kwargs = tuple([_listed(x) for x in args]), {key: _listed(x) for key, x in kwargs.items()}
         made = [each(*one, **named) for one, named in _spread(name, self, args, kwargs)]
         return self if inplace else tuple(made)
 
@@ -53,7 +55,26 @@ def _sum_of_powers(tensor: Tensor, ord: Any = 2, dtype: Any = None) -> Tensor:
 _FORMS = {"maximum": _larger, "minimum": _smaller, "powsum": _sum_of_powers}
 
 
+def _with_factor(each: Any) -> Any:
+    """`addcmul` or `addcdiv`, whose factor lists take by its place too, and for each tensor one as `scalars`."""
+
+    def one(tensor: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1, scalars: Any = None) -> Tensor:
+        return each(tensor, tensor1, tensor2, value=value if scalars is None else scalars)
+
+    return one
+
+
+def _listed(x: Any) -> Any:
+    """A vector of factors as the list of them, one for each tensor."""
+    return x.tolist() if isinstance(x, Tensor) and x.ndim == 1 else x
+
+
+_OF_A_FACTOR = ("addcmul", "addcdiv")
+
+
 def _fresh(bare: str) -> Any:
+    if bare in _OF_A_FACTOR:
+        return _with_factor(_derive.public("", bare))
     return _FORMS.get(bare) or _derive.public("", bare) or _derive.public("linalg", "vector_norm" if bare == "norm" else bare)
 
 
@@ -63,6 +84,8 @@ def _in_place(bare: str) -> Any:
     if bare in ("clone", "mm", "powsum"):
         return None
     method = getattr(Tensor, f"{bare}_", None)
+    if bare in _OF_A_FACTOR:
+        return _with_factor(method)
     return None if method is None else lambda tensor, *args, **kwargs: method(tensor, *args, **kwargs)
 
 

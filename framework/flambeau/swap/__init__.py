@@ -48,6 +48,7 @@ _torch = Alias(
         "flambeau.utils.data.dataloader": ("DataLoader",),
         "flambeau.utils.data.dataset": ("Dataset", "IterableDataset"),
     },
+    beside={"functorch": "flambeau._functorch"},
 )
 
 

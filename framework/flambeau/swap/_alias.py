@@ -47,6 +47,7 @@ class Alias(MetaPathFinder):
         hidden: submodules of `package` that are not part of `name`.
         homes: attributes of `name` that `package` has elsewhere: their modules, where they have the same name.
         renamed: classes, by the modules of `package` that define them, whose `__module__` is `name`'s while this is installed.
+        beside: other top-level names that programs import, and the modules of `package` that they stand for.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Alias(MetaPathFinder):
         hidden: frozenset[str] = frozenset(),
         homes: Mapping[str, str] = MappingProxyType({}),
         renamed: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        beside: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name, self.package = name, package
         self.version = TorchVersion(version)
         self.hidden = hidden | homes.keys()
         self.homes = homes
         self.renamed = renamed
+        self.beside = beside
         self._displaced: dict[str, Any] = {}
         self._adopted: dict[ModuleType, Any] = {}
         self._stand_ins: list[ModuleType] = []
@@ -106,7 +109,8 @@ class Alias(MetaPathFinder):
         self._stand_ins, self._adopted, self._displaced, self._own_homes = [], {}, {}, {}
 
     def covers(self, fullname: str) -> bool:
-        return fullname == self.name or fullname.startswith(self.name + ".")
+        top = fullname.partition(".")[0]
+        return top == self.name or top in self.beside
 
     def _refuse_real(self, present: dict[str, Any]) -> None:
         real = [module for module in present.values() if module is not None]
@@ -146,6 +150,10 @@ class Alias(MetaPathFinder):
     # Specs
 
     def _spec(self, fullname: str) -> ModuleSpec | None:
+        top, dot, rest = fullname.partition(".")
+        if top in self.beside:
+            real = self._real_spec(self.beside[top] + dot + rest)
+            return None if real is None else _spec_like(fullname, _SameModuleLoader(self, real.name), real)
         tail = fullname[len(self.name) + 1 :]
         real = self._real_spec(f"{self.package}.{tail}" if tail else self.package)
         if not tail:

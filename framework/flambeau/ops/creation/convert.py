@@ -431,7 +431,7 @@ def _copy_into(target: Tensor, other: Any = None, non_blocking: bool = False, x2
     `non_blocking` has no effect between arrays of one device. `x2` is numpy's name for `other`.
     """
     marked = _state.MARKED and target._storage[0].__class__ is not int
-    if other.__class__ is Tensor and non_blocking is False and not marked and not (_state.IN_FORCE and _state.interpreted()):
+    if other.__class__ is Tensor and non_blocking is False and x2 is None and not marked and not (_state.IN_FORCE and _state.interpreted()):
         base = target if target._view_of is None else target._view_of[0]
         recorded = target._node is not None or other._node is not None or base._node is not None
         formula = OPS["Tensor.overwrite"].formula
@@ -444,7 +444,9 @@ def _copy_into(target: Tensor, other: Any = None, non_blocking: bool = False, x2
             return _dispatch.dispatch_torch_function(Tensor.copy_, classes, (target, other, non_blocking), {})
     if non_blocking is not False and non_blocking is not True:
         raise TypeError(f"copy_(): argument 'non_blocking' (position 2) must be bool, not {type(non_blocking).__name__}")
-    if other is None and x2 is not None:
+    if x2 is not None:
+        if other is not None:
+            raise TypeError("copy_() got an unexpected keyword argument 'x2': it is numpy's name for 'other', which is given as well")
         return _copy_into(target, x2, non_blocking)
     if isinstance(other, NUMBERS):
         other = wrap(np.array(other))
@@ -484,6 +486,7 @@ def _broadcasts(shape: Any, target: Any) -> bool:
     return all(n in (1, m) for n, m in zip(reversed(shape), reversed(target), strict=False))
 
 
+_copy_into.__name__, _copy_into.__qualname__ = "copy_", "Tensor.copy_"
 Tensor.copy_ = _copy_into  # type: ignore[attr-defined]
 
 

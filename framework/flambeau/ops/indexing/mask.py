@@ -415,7 +415,7 @@ def argwhere(input):
     return nonzero_rows.function(input)
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="b(2, 3), size=4")
+@composite(surface=FUNCTION | METHOD | OUT, samples="b(2, 3), size=4", exact_out=True)
 def nonzero_static(input, *, size, fill_value=-1):
     """`nonzero` cut or filled with `fill_value` to exactly `size` rows."""
     if size < 0:
