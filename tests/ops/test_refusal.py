@@ -964,3 +964,21 @@ def test_masks_and_static_keys_of_attention_must_be_tensors() -> None:
 def test_an_uninitialized_parameter_has_no_length() -> None:
     with pytest.raises(ValueError, match="Attempted to use an uninitialized parameter"):
         len(fb.nn.LazyLinear(2).weight)
+
+
+def test_arrays_are_refused_for_operands_after_a_subclass_has_had_an_instance_too() -> None:
+    class Loud(fb.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    fb.ones(2).as_subclass(Loud)
+    for call in (lambda: fb.adjoint(np.int64(1)), lambda: fb.tile(np.ones(2), (1,)), lambda: fb.kron(fb.ones(2), np.ones(2))):
+        with pytest.raises(TypeError, match="must be Tensor, not"):
+            call()
+
+
+def test_zero_and_fill_take_the_operators_name_of_their_tensor() -> None:
+    x = fb.ones(2)
+    assert fb.ops.aten.zero_(self=x) is x
+    assert fb.ops.aten.fill_(self=x, value=3).tolist() == [3, 3]

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .. import _aten, _state
 from .._arrays import HeldArray, NoValues
 from .._interpreters import DECOMPOSE, UNTOUCHED, below, pop, push
@@ -55,6 +57,10 @@ def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> An
             return _as_class(overriding[0], op, args, out, False)
         kwargs = {} if out is None else {"out": out}
         return dispatch_op(func or public_function(op), overriding, op, args, kwargs)
+    if op.kind != "elementwise" and any(isinstance(a, (np.ndarray, np.generic)) for a in args):
+        from ._refusal import refuse_types
+
+        refuse_types(op, args)                        # arrays pass for tensors in much of what compositions do
     return interpret(op, args, out)
 
 

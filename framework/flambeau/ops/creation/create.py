@@ -1225,7 +1225,9 @@ def _by_method(method: Any) -> Any:
 
     @wraps(method)
     def call(input: Any = ..., *args: Any, **named: Any) -> Any:
-        if input is ...:
+        if "self" in named:                           # the operator's name of it
+            input = named.pop("self")
+        elif input is ...:
             input = input_of(method.__name__, input, {n: named.pop(n) for n in NUMPY_NAMES["input"] if n in named})
         return getattr(input, method.__name__)(*args, **named)
 

@@ -225,7 +225,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
         raise ValueError(f"cdist: {compute_mode} is not a valid value for compute_mode; use one of {modes}")
     p = _order("cdist", p)
     # Products of rows that the result has no memory for take minutes before its memory is asked for.
-    check_room("cdist", (*x1.shape[:-1], x2.shape[-2]), x1.dtype.itemsize, x1._lacks_values)
+    check_room("cdist", (*x1.shape[:-1], x2.shape[-2]), x1._array.itemsize, x1.is_meta)
     by_product = compute_mode == modes[1] or compute_mode == modes[0] and max(x1.shape[-2], x2.shape[-2]) > 25
     if p == 2 and by_product:
         return _euclidean(x1, x2)
