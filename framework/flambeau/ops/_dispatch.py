@@ -57,7 +57,8 @@ def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> An
             return _as_class(overriding[0], op, args, out, False)
         kwargs = {} if out is None else {"out": out}
         return dispatch_op(func or public_function(op), overriding, op, args, kwargs)
-    if op.kind != "elementwise" and any(isinstance(a, (np.ndarray, np.generic)) for a in args):
+    by_function = op.kind == "composite" and op.surface and func is not None and func.__name__ == op.name
+    if by_function and any(isinstance(a, (np.ndarray, np.generic)) for a in args):
         from ._refusal import refuse_types
 
         refuse_types(op, args)                        # arrays pass for tensors in much of what compositions do

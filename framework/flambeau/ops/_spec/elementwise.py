@@ -786,7 +786,7 @@ def _as_floats(values: list[Any], grad: Tensor) -> list[Any]:
     for at, v in enumerate(values):
         if v.__class__ in (int, float) and v == 0:
             real = grad.dtype.to_real() if grad.dtype.is_complex else grad.dtype
-            values[at] = grad.detach().new_zeros((), dtype=real)  # by an operation, so that those who record derivatives see it
+            values[at] = grad.detach().new_full((), v, dtype=real)  # by an operation, so that those who record derivatives see it
     if grad.dtype not in (dtypes.float64, dtypes.complex128):
         return values
     return [v.double() if isinstance(v, Tensor) and v._array.dtype.kind in "iu" else v for v in values]
