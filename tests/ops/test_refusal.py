@@ -982,3 +982,13 @@ def test_zero_and_fill_take_the_operators_name_of_their_tensor() -> None:
     x = fb.ones(2)
     assert fb.ops.aten.zero_(self=x) is x
     assert fb.ops.aten.fill_(self=x, value=3).tolist() == [3, 3]
+
+
+def test_numbers_of_numpy_are_divided_by_tensors_after_a_subclass_has_had_an_instance_too() -> None:
+    class Loud(fb.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    fb.ones(2).as_subclass(Loud)
+    assert (np.float64(2) / fb.ones(2)).tolist() == [2, 2]

@@ -57,11 +57,11 @@ def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> An
             return _as_class(overriding[0], op, args, out, False)
         kwargs = {} if out is None else {"out": out}
         return dispatch_op(func or public_function(op), overriding, op, args, kwargs)
-    by_function = op.kind == "composite" and op.surface and func is not None and func.__name__ == op.name
-    if by_function and any(isinstance(a, (np.ndarray, np.generic)) for a in args):
-        from ._refusal import refuse_types
+    for name, a in zip(op.params, args, strict=False):
+        if isinstance(a, (np.ndarray, np.generic)) and getattr(op, "declared_types", {}).get(name, "").startswith("Tensor"):
+            from ._refusal import refuse_types
 
-        refuse_types(op, args)                        # arrays pass for tensors in much of what compositions do
+            refuse_types(op, args)                    # arrays pass for tensors in much of what compositions do
     return interpret(op, args, out)
 
 
