@@ -13,6 +13,7 @@ import pytest
 
 import flambeau as fb
 from comparing import disagreements
+from flambeau.ops._spec import OPS
 
 F = fb.nn.functional
 
@@ -966,7 +967,7 @@ def test_an_uninitialized_parameter_has_no_length() -> None:
         len(fb.nn.LazyLinear(2).weight)
 
 
-def test_arrays_are_refused_for_operands_after_a_subclass_has_had_an_instance_too() -> None:
+def test_a_subclass_that_has_had_an_instance_changes_nothing_for_arrays_and_numbers_of_numpy() -> None:
     class Loud(fb.Tensor):
         @classmethod
         def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -976,6 +977,7 @@ def test_arrays_are_refused_for_operands_after_a_subclass_has_had_an_instance_to
     for call in (lambda: fb.adjoint(np.int64(1)), lambda: fb.tile(np.ones(2), (1,)), lambda: fb.kron(fb.ones(2), np.ones(2))):
         with pytest.raises(TypeError, match="must be Tensor, not"):
             call()
+    assert (np.float64(2) / fb.ones(2)).tolist() == [2, 2]
 
 
 def test_zero_and_fill_take_the_operators_name_of_their_tensor() -> None:
@@ -984,11 +986,20 @@ def test_zero_and_fill_take_the_operators_name_of_their_tensor() -> None:
     assert fb.ops.aten.fill_(self=x, value=3).tolist() == [3, 3]
 
 
-def test_numbers_of_numpy_are_divided_by_tensors_after_a_subclass_has_had_an_instance_too() -> None:
-    class Loud(fb.Tensor):
-        @classmethod
-        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return super().__torch_function__(func, types, args, kwargs or {})
+def test_nothing_is_computed_of_an_array_that_a_function_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    laguerre = fb.special.laguerre_polynomial_l
+    laguerre(fb.ones(3, dtype=fb.float64), 5)             # whose kernel is there then; a large degree would take it minutes
+    op = OPS["special.laguerre_polynomial_l"]
+    monkeypatch.setattr(type(op), "formula_of", lambda *args: pytest.fail("computed"))
+    with pytest.raises(TypeError, match="must be Tensor, not ndarray"):
+        laguerre(np.ones(3), 1 << 40)
 
-    fb.ones(2).as_subclass(Loud)
-    assert (np.float64(2) / fb.ones(2)).tolist() == [2, 2]
+
+def test_the_length_of_a_transform_is_refused_as_in_python() -> None:
+    x = fb.ones(100)
+    with pytest.raises(RuntimeError, match="Padding size should be less than"):
+        fb.stft(x, 1 << 63, return_complex=True)
+    with pytest.raises(ValueError, match="2\\*\\*63"):
+        fb.stft(x, 1 << 63, center=False, return_complex=True)
+    with pytest.raises(TypeError, match="'n_fft' must be int, not bool"):
+        fb.stft(x, True, return_complex=True)

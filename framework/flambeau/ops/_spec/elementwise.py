@@ -330,9 +330,11 @@ class ElementwiseOp(Op):
         arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
         if arrays[0].__class__ in _of_devices:
             return self._run_on_device(args, arrays)
+        if any([a.__class__ is ndarray for a in args]):  # noqa: C419  # which are refused before anything is computed of them
+            return self._run_anew(args)
         formula, operands = self.formula_of(arrays)
         out = formula.direct(*operands)
-        if out is not None and not any(a.__class__ is ndarray for a in args):  # which are no operands
+        if out is not None:
             made = wrap(out)
             if self.records:
                 self.record(made, *args)

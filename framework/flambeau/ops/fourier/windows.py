@@ -332,7 +332,7 @@ def _check_frames(name: str, n_fft: int, hop: int, win: int, window: Any, input:
 @composite(
     surface=FUNCTION | METHOD, numpy_names=False, autocast=("float32", None),
     samples="x(32), 8, window=k(8), return_complex=True; x(2, 32), 8, 4, return_complex=True, center=False",
-    read_in_python=("center", "pad_mode"),
+    read_in_python=("n_fft", "center", "pad_mode"),
 )
 def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
          onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None):  # fmt: skip
@@ -371,6 +371,7 @@ def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tru
     elif align_to_window:
         pad = (n_fft - win) // 2
         x = OPS["nn.functional.pad"].function(x, (pad, pad))
+    n_fft = need_int("stft", "n_fft", n_fft)
     if not 0 < n_fft <= x.shape[-1]:
         raise RuntimeError(f"stft: expected 0 < n_fft <= {x.shape[-1]}, but got n_fft={n_fft}")
     _check_frames("stft", n_fft, hop, win, window, input)
