@@ -152,16 +152,26 @@ def transformed() -> bool:
     return bool(calls.modes) or len(stack) > (bool(stack) and stack[0].observes)
 
 
+def are_seen() -> bool:
+    """Whether somebody in force is to see operations one by one; those who change nothing need not."""
+    if not IN_FORCE:
+        return False
+    calls = local.calls
+    return bool(calls.modes) or not all(interpreter.is_transparent for interpreter in _acting(calls.interpreters))
+
+
+def _acting(stack: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Interpreters but for one that only looks on."""
+    return stack[bool(stack) and stack[0].observes :]
+
+
 def left_alone() -> bool:
     """Whether kernels may be run on arrays here, for nobody answers calls. Interpreters that change nothing do what they have put off."""
     if not IN_FORCE:
         return True
-    calls = local.calls
-    stack = calls.interpreters
-    stack = stack[bool(stack) and stack[0].observes :]
-    if calls.modes or not all(interpreter.is_transparent for interpreter in stack):
+    if are_seen():
         return False
-    for interpreter in stack:
+    for interpreter in _acting(local.calls.interpreters):
         interpreter.settle()
     return True
 

@@ -13,8 +13,8 @@ import pytest
 
 import flambeau as fb
 from flambeau._dynamo import debug_utils
-from flambeau._functorch.compile import minifier
-from flambeau.compiler import _explain, _programs, _recorder
+from flambeau._functorch.compile import aot_function, minifier, nop
+from flambeau.compiler import _explain, _functions, _programs, _recorder
 
 
 @pytest.fixture(autouse=True)
@@ -197,3 +197,61 @@ def test_what_is_recorded_is_told_when_asked_for(capsys):
     assert "kernels for" in told
     fb.compile(lambda x: (x * 2).exp() + x)(fb.ones(64, 64))
     assert capsys.readouterr().err == ""
+
+
+def test_small_functions_are_shown_in_the_log_and_say_that_they_run_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    f = fb.compile(program)
+    fb._logging.set_logs(graph_code=True, recompiles=True, graph_breaks=True, guards=True, schedule=True)
+    try:
+        results = [f(fb.ones(3)) for _ in range(3)]
+        first = capsys.readouterr().err
+        f(fb.ones(4))
+        second = capsys.readouterr().err
+    finally:
+        fb._logging.set_logs()
+
+    assert first.count("TRACED GRAPH of program") == 2  # of both segments, once
+    assert "l_x_ * 2.0" in first
+    assert "l_x_: float32[3], strides [1]" in first
+    assert first.count("Graph break in program at") == 1
+    assert first.count("run as they do without compile") == 1
+    assert "t0 = mul(in0, 2.0)" in first
+    assert "Recompiling program: shape (3,) became (4,)" in second
+    assert "run as they do" not in second
+    assert all(fb.equal(result, program(fb.ones(3))) for result in results)
+    assert set(f.__closure__[0].cell_contents.known.values()) == {_functions.PLAIN, _functions.SHOWN}
+
+
+def test_large_functions_are_shown_once_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    f = fb.compile(lambda x: (x * 2).exp() + x)
+    fb._logging.set_logs(graph_code=True, fusion=True, output_code=True)
+    try:
+        for _ in range(5):
+            f(fb.ones(64, 64))
+    finally:
+        fb._logging.set_logs()
+    shown = capsys.readouterr().err
+
+    assert shown.count("TRACED GRAPH") == 1
+    assert shown.count("3 operations as one kernel") == 1
+    assert "run as they do without compile" not in shown
+
+
+def test_the_log_shows_the_graphs_of_aot_function(capsys: pytest.CaptureFixture[str]) -> None:
+    f = aot_function(lambda x: x.sin().sum(), nop)
+    fb._logging.set_logs(aot_graphs=True, aot_joint_graph=True)
+    try:
+        f(fb.ones(3, requires_grad=True))
+    finally:
+        fb._logging.set_logs()
+    shown = capsys.readouterr().err
+
+    assert [part for part in ("joint", "forward", "backward") if f"_{part}" in shown] == ["joint", "forward", "backward"]
+    assert "tangents_1" in shown
+
+
+def test_fullgraph_refuses_values_where_programs_are_replayed(capsys: pytest.CaptureFixture[str]) -> None:
+    f = fb.compile(lambda x: x * 2 if x.sum() > 0 else x, fullgraph=True, mode="reduce-overhead")
+    for _ in range(2):
+        with pytest.raises(fb._dynamo.exc.Unsupported, match="fullgraph=True"):
+            f(fb.ones(3))

@@ -115,4 +115,4 @@ def test_a_short_chain_among_many_operations_that_join_none_runs_as_it_is(monkey
         expected = f(x, count)
         for _ in range(5):
             assert fb.equal(compiled(x, count), expected)
-        assert bool(compiled.explain.__self__.plain) is is_plain
+        assert (_functions.PLAIN in compiled.explain.__self__.known.values()) is is_plain

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import operator
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 
@@ -424,3 +426,34 @@ def test_a_picture_has_all_nodes_and_edges(tmp_path):
         assert all(f'"{node.name}" -> "{user.name}";' in text for user in node.users)
     assert "weight: torch.float32 (3, 2)" in text
     assert "shape=(1, 3)" in text
+
+
+def test_pictures_are_drawn_without_graphviz(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    gm = fx.symbolic_trace(lambda x, y: (fb.relu(x) + y).sum() * y)
+    dot = of(fb, "graph_drawer").FxGraphDrawer(gm, "<net>").get_dot_graph()
+    dot.write_svg(tmp_path / "net.svg")
+    root = ElementTree.parse(tmp_path / "net.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    boxes = {g.attrib["id"]: g.findall(f"{space}rect")[0].attrib for g in root.findall(f"{space}g")}
+    top = {name: float(box["y"]) for name, box in boxes.items()}
+
+    assert list(boxes) == [node.name for node in gm.graph.nodes]
+    assert root.findall(f"{space}title")[0].text == "<net>"
+    assert len(root.findall(f"{space}path")) == sum(len(node.users) for node in gm.graph.nodes)
+    assert all(top[node.name] < top[user.name] for node in gm.graph.nodes for user in node.users)
+    rows = {}
+    for box in boxes.values():
+        rows.setdefault(box["y"], []).append((float(box["x"]), float(box["x"]) + float(box["width"])))
+    assert all(a[1] < b[0] for row in rows.values() for a, b in itertools.pairwise(sorted(row)))  # boxes are clear of each other
+    with pytest.raises(RuntimeError, match="'pdf' needs Graphviz"):
+        dot.create("pdf")
+
+
+def test_pictures_are_drawn_as_png(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    functorch = importlib.import_module("flambeau._functorch.compile")
+    functorch.draw_graph(fx.symbolic_trace(lambda x: fb.relu(x) + 1), str(tmp_path / "net.png"))
+    with image.open(tmp_path / "net.png") as picture:
+        assert picture.format == "PNG"
+        assert len(picture.getcolors(1 << 16)) > 4    # boxes, letters and arrows

@@ -344,3 +344,30 @@ def test_a_search_that_is_not_there_is_refused():
         minimizer(fb, (), traverse_method="wide").minimize()
     with pytest.raises(RuntimeError, match="skip_nodes"):
         minimizer(fb, (), traverse_method="skip").minimize()
+
+
+def test_a_splitter_is_called_for_the_module_in_parts(capsys):
+    gm = fb.fx.symbolic_trace(branches(fb))
+    made = splitter_base._SplitterBase(gm, (fb.ones(2, 2),), OperatorSupport({"torch.relu": None}), splitter_base._SplitterSettingBase())()
+
+    assert [name for name, _ in made.named_children()] == ["_run_on_acc_0", "_run_on_cpu_1", "_run_on_acc_2", "_run_on_cpu_3"]
+    assert fb.equal(made(fb.ones(2, 2)), gm(fb.ones(2, 2)))
+    assert capsys.readouterr().out == "Got 2 acc subgraphs and 2 non-acc subgraphs\n"
+
+
+@pytest.mark.parametrize("method", ["binary", "accumulate"])
+def test_a_part_that_gives_several_results_to_others_is_searched(method):
+    """The module that is run for inputs takes all results of the part, where the part is to give one of them alone."""
+
+    class Minimizer(net_min_base._MinimizerBase):
+        def run_a(self, mod, inputs, report_idx=-1):
+            return mod(*inputs)
+
+        def run_b(self, mod, inputs, report_idx=-1):
+            return mod(*inputs) + any(node.target is fb.cos for node in mod.graph.nodes)
+
+    gm = fb.fx.symbolic_trace(lambda x: (fb.sin(x).cos() * 2, fb.sin(x).sum(), fb.cos(x)))
+    settings = net_min_base._MinimizerSettingBase(traverse_method=method)
+    found = Minimizer(gm, (fb.ones(3),), lambda a, b, names: (0.0, fb.equal(a, b)), settings).minimize()
+
+    assert [node.name for node in found] == ["cos_1"]

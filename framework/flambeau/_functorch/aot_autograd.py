@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .. import autograd
+from .. import _logging, autograd
 from .._state import grad_enabled
 from .._subclasses.fake_tensor import FakeTensorMode
 from ..autograd.function import once_differentiable
@@ -27,6 +28,10 @@ __all__ = [
     "aot_function", "aot_module", "aot_module_simplified", "get_aot_compilation_context", "get_aot_graph_name",
     "get_graph_being_compiled", "make_boxed_compiler", "make_boxed_func",
 ]  # fmt: skip
+
+
+_aot_graphs = _logging.getArtifactLogger("flambeau._functorch", "aot_graphs")
+_joint_graphs = _logging.getArtifactLogger("flambeau._functorch", "aot_joint_graph")
 
 
 class _Being(threading.local):
@@ -67,6 +72,11 @@ def get_aot_graph_name() -> str:
 
 
 get_graph_being_compiled = get_aot_graph_name
+
+
+def _tell(artifact: logging.Logger, graph: GraphModule, name: str = "") -> None:
+    if artifact.isEnabledFor(logging.DEBUG):
+        artifact.debug("%s\n%s", name or get_aot_graph_name(), graph.print_readable(print_output=False))
 
 
 def make_boxed_func(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,14 +126,18 @@ class _Compiled:
         if not any(self.comes_back):
             graph, self.written = self._graph(flat, fakes, [], table, "arg")
             with _compiling(f"{number}_inference"):
+                _tell(_aot_graphs, graph)
                 self.forward, self.backward = (inference or fw)(graph, fakes), None
         else:
             tangents = [y.detach().clone() for y, back in zip(seen, self.comes_back, strict=True) if back]
             joint, self.written = self._graph(self._joint(flat, len(fakes)), fakes, tangents, table, "primals")
+            _tell(_joint_graphs, joint, f"model__{number}_joint")
             first, second = partition(joint, [*fakes, *tangents], num_fwd_outputs=len(self.written) + len(seen))
             with _compiling(f"{number}_forward"):
+                _tell(_aot_graphs, first)
                 self.forward = fw(first, fakes)
             with _compiling(f"{number}_backward"):
+                _tell(_aot_graphs, second)
                 self.backward = (bw or fw)(second, [n.meta.get("val") for n in second.graph.nodes if n.op == "placeholder"])
         self.count = len(self.written) + len(seen)
         self._refuse_shared(leaves)

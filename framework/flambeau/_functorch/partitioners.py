@@ -154,7 +154,7 @@ def draw_graph(traced: GraphModule, fname: str, figname: str = "fx_graph", clear
     base, dot, end = fname.rpartition(".")
     picture = FxGraphDrawer(traced, figname).get_main_dot_graph()
     end = end if dot else "svg"
-    getattr(picture, f"write_{end}")(f"{base if dot else fname}.{end}")
+    picture.write(f"{base if dot else fname}.{end}", end)
 
 
 def _without_meta(graph: Graph) -> Graph:

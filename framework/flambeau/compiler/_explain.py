@@ -16,9 +16,14 @@ _recordings = logging.getLogger("flambeau.compiler")
 _programs = logging.getLogger("flambeau._inductor")
 _graph_breaks = _logging.getArtifactLogger("flambeau.compiler", "graph_breaks")
 _recompiles = _logging.getArtifactLogger("flambeau.compiler", "recompiles")
+_graph = _logging.getArtifactLogger("flambeau._dynamo", "graph")
+_graph_code = _logging.getArtifactLogger("flambeau._dynamo", "graph_code")
+_guards = _logging.getArtifactLogger("flambeau._dynamo", "guards")
+_schedule = _logging.getArtifactLogger("flambeau._inductor", "schedule")
 _fusion = _logging.getArtifactLogger("flambeau._inductor", "fusion")
 _kernel_code = _logging.getArtifactLogger("flambeau._inductor", "kernel_code")
 _output_code = _logging.getArtifactLogger("flambeau._inductor", "output_code")
+_artifacts = (_graph, _graph_code, _guards, _graph_breaks, _recompiles, _schedule, _fusion, _kernel_code, _output_code)
 
 
 class Segment(NamedTuple):
@@ -251,10 +256,45 @@ def _difference(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
 # -- messages and files --------------------------------------------------------------------------------------------------
 
 
+def is_watched() -> bool:
+    """Whether something of what there is to say of recordings is shown or written."""
+    told = _recordings.isEnabledFor(logging.INFO) or _programs.isEnabledFor(logging.INFO)
+    return told or any(artifact.isEnabledFor(logging.DEBUG) for artifact in _artifacts) or _writes_files()
+
+
+def tell(text: str, *args: Any) -> None:
+    """Say something to who reads any part of what is said here, once."""
+    if _recordings.isEnabledFor(logging.INFO):
+        _recordings.info(text, *args)
+        return
+    shown = [artifact for artifact in _artifacts if artifact.isEnabledFor(logging.DEBUG)]
+    if shown:
+        shown[0].debug(text, *args)
+
+
+def shows_graphs() -> bool:
+    """Whether `tell_graph` has readers."""
+    return any(artifact.isEnabledFor(logging.DEBUG) for artifact in (_graph, _graph_code, _guards))
+
+
+def tell_graph(title: str, graph: Any) -> None:
+    """Show a recording of the function `title` as a graph, and what its inputs are taken to be."""
+    if _graph_code.isEnabledFor(logging.DEBUG):
+        _graph_code.debug("TRACED GRAPH of %s\n%s", title, graph.print_readable(print_output=False))
+    if _graph.isEnabledFor(logging.DEBUG):
+        _graph.debug("TABULATED GRAPH of %s\n%s", title, graph.graph._tabulated())
+    if _guards.isEnabledFor(logging.DEBUG):
+        inputs = [(node.name, node.meta["example_value"]) for node in graph.graph.nodes if node.op == "placeholder"]
+        lines = [f"    {name}: {looks_of(x)}, strides {list(x.stride())}" for name, x in inputs]
+        _guards.debug("GUARDS of %s: the same operations in the same order with the same constants, and\n%s", title, "\n".join(lines))
+
+
 def note(recorder: Any, step: Any, program: Any, why: str) -> None:
     """A recording that ended because of `why` has been made into a `program`."""
     # Most is text, which is made for those who read it.
     program.ended = why, tape.users_place()
+    if recorder.is_told:
+        return
     if _recordings.isEnabledFor(logging.INFO):
         operations = operations_of(step.path())
         line = tape.shown_line(program.ended[1])
@@ -267,6 +307,8 @@ def note(recorder: Any, step: Any, program: Any, why: str) -> None:
         _graph_breaks.debug("Graph break in %s at %s: %s", recorder.title, tape.shown_line(program.ended[1]), why)
     if _recompiles.isEnabledFor(logging.DEBUG):
         _tell_changes(recorder, step)
+    if _schedule.isEnabledFor(logging.DEBUG):
+        _schedule.debug("%s\n%s", recorder.title, "\n".join(_scheduled(step, program)))
     if _fusion.isEnabledFor(logging.DEBUG) or _kernel_code.isEnabledFor(logging.DEBUG):
         for chain in program.chains:
             _fusion.debug("%s: %d operations as one kernel of %d operands", chain.title, len(chain.steps), len(chain.operands))
@@ -275,6 +317,13 @@ def note(recorder: Any, step: Any, program: Any, why: str) -> None:
         _output_code.debug("%s\n%s", recorder.title, "\n".join(operations_of(step.path())))
     if _writes_files():
         _write(recorder, step, program, why)
+
+
+def _scheduled(step: Any, program: Any) -> list[str]:
+    """What runs one after the other: kernels, and operations by themselves."""
+    if not program.chains:
+        return operations_of(step.path())
+    return [operations_of([part])[0] if part.__class__ is step.__class__ else f"kernel {part.title}" for part in program.fused]
 
 
 def _tell_changes(recorder: Any, step: Any) -> None:

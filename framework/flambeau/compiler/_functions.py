@@ -11,13 +11,14 @@ from typing import Any
 from .. import _state
 from .._interpreters import pop, push
 from ..tensor import Tensor
-from . import _programs, set_stance
+from . import _explain, _programs, set_stance
 from ._backends import Backend
 from ._programs import Program
 from ._recorder import Deferred, Recorder, Step
 
 _local = _state.local
 _MOST_SIGNATURES = 256                                # of calls, that a function remembers
+PLAIN, RECORDED, SHOWN = range(3)                     # what is known of calls of a signature: `Function.known`
 TRIALS = 3                                            # calls that are timed with and without fused kernels, where a backend tunes
 
 
@@ -56,7 +57,10 @@ class Function:
     def reset(self) -> None:
         """Forget all recordings."""
         self.root = Step(None, [], (), None)
-        self.plain: set[Any] = set()                  # signatures of calls that nothing is gained for
+        # By signature: RECORDED calls, those that were SHOWN to who reads the log, and PLAIN ones, which nothing is gained for.
+        self.known: dict[Any, int] = {}
+        self.shown = Step(None, [], (), None)         # the recordings that were made for people to read
+        self.says_plain = True                        # unless it has been said that calls are PLAIN
         self.trials: dict[Any, Trial] = {}            # by signature
         self.replays: dict[Any, Any] = {}             # by signature: a `Replay`, or None for calls that cannot be replayed
         self.usual: Any = None                        # the guard of the last call that was replayed, and its `Replay`
@@ -86,15 +90,29 @@ class Function:
             if backend.replays:
                 return self._replayed(backend, args, kwargs)
             signature = (_local.asked, *map(_looks, args), *[(k, _looks(v)) for k, v in kwargs.items()])
-            if signature in self.plain:
+            known = self.known.get(signature)
+            if known == PLAIN:
                 return self.fn(*args, **kwargs)
+            if known is None and (self.fullgraph or _explain.is_watched()):
+                return self._shown(signature, args, kwargs)
             return self._fused(signature, args, kwargs, backend.tunes)
         finally:
             _local.compiling = before
 
+    def _shown(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result, with all that is no write recorded: what is one graph must be one, and who reads the log sees it, however small."""
+        program = _program(True, True, _Names(self.fn, args, kwargs))
+        recorder = Recorder(self.shown, program, True, _refuse if self.fullgraph else None, _title(self.fn))
+        result = _recorded(recorder, self.fn, args, kwargs)
+        self.fullgraph = False                        # of the first call; the next ones fuse
+        self._know(signature, SHOWN)
+        if self.says_plain and not [program for program in recorder.ran if program.chains]:
+            self._say_plain()
+        return result
+
     def _fused(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tunes: bool) -> Any:
         """The result with chains of elementwise operations fused. Calls without one are plain later; if it `tunes`, slower ones too."""
-        records_all = self.fullgraph
+        known = self.known.get(signature)
         trial = self.trials.get(signature) if tunes else None
         if trial is not None and trial.is_plain_next():
             began = perf_counter()
@@ -103,21 +121,21 @@ class Function:
             if trial.is_lost():
                 self._leave(signature)
             return result
-        root = Step(None, [], (), None) if records_all else self.root
-        recorder = Recorder(root, _program(not records_all), records_all, _refuse if records_all else None, _title(self.fn))
+        recorder = Recorder(self.root, _program(True), False, title=_title(self.fn))
+        recorder.is_told = known == SHOWN
         began = perf_counter()
         result = _recorded(recorder, self.fn, args, kwargs)
         seconds = perf_counter() - began
+        if known is None:
+            self._know(signature, RECORDED)
         spared = loose = 0
         for program in recorder.ran:
-            if program.calls == 1 and not records_all and program.may_fuse():
+            if program.calls == 1 and program.may_fuse():
                 return result                         # of a shape that is met once, what fuses need not be known
             spared += program.spared
             loose += program.loose
         fused = [program for program in recorder.ran if program.chains]
-        if records_all:
-            self.fullgraph = False                    # of the first call; the next ones fuse
-        elif not fused or spared < recorder.passed * (_programs.WORTH // 4) + loose * (_programs.WORTH // 8):
+        if not fused or spared < recorder.passed * (_programs.WORTH // 4) + loose * (_programs.WORTH // 8):
             # An operation that is looked at and not recorded costs some 20 us, one that is recorded and joins nothing some 3.
             self._leave(signature)
         elif tunes and (trial is None or len(trial.fused) < TRIALS) and all(program.is_final() for program in fused):
@@ -132,9 +150,22 @@ class Function:
 
     def _leave(self, signature: Any) -> None:
         """Run calls like this one as they are."""
-        if len(self.plain) >= _MOST_SIGNATURES:
-            self.plain.clear()
-        self.plain.add(signature)
+        if self.says_plain and self.known.get(signature) == SHOWN:
+            self._say_plain()
+        self._know(signature, PLAIN)
+
+    def _know(self, signature: Any, what: int) -> None:
+        if len(self.known) >= _MOST_SIGNATURES:
+            self.known.clear()
+        self.known[signature] = what
+
+    def _say_plain(self) -> None:
+        self.says_plain = False
+        _explain.tell(
+            "%s: calls like this one run as they do without compile, for no kernel for several operations is worth it: chains of "
+            "operations are fused from %d elements on, where that spares writing %d bytes or more",
+            _title(self.fn), _programs.FUSED_FROM, _programs.WORTH,
+        )  # fmt: skip
 
     def _replayed(self, backend: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result by the program of earlier calls that were alike, or of this one, recorded as a whole."""
@@ -143,7 +174,8 @@ class Function:
         leaves, spec = _replay.parts_of(args, kwargs)
         signature = _replay.signature_of(self.fn, leaves, spec)
         if signature is None:
-            return self.fn(*args, **kwargs)
+            plainly = (_local.asked, *map(_looks, args))
+            return self._shown(plainly, args, kwargs) if self.fullgraph else self.fn(*args, **kwargs)
         replay = self.replays.get(signature)
         verifies = False
         if replay is not None and replay.seen >= _replay.STABLE_AFTER and replay.still_holds() and replay.ready():
@@ -155,8 +187,10 @@ class Function:
         if replay is None and signature in self.replays:
             return self.fn(*args, **kwargs)
         replayed = _replay.tried(replay, leaves) if verifies and replay is not None else None
-        recorder = Recorder(self.root, _program(True, True), True, title=_title(self.fn), tells=True)
+        program = _program(True, True, _Names(self.fn, args, kwargs))
+        recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), tells=True)
         result = _recorded(recorder, self.fn, args, kwargs)
+        self.fullgraph = False                        # of the first call
         if replayed is not None:
             _replay.check(replayed, [result, replay.state()], _title(self.fn))
             return result
@@ -250,8 +284,17 @@ def _config() -> Any:
     return _settings
 
 
-def _program(fuse: bool, records_all: bool = False) -> Callable[[Step, tuple[int, ...], list[Tensor]], Program]:
-    return lambda step, wanted, inputs: Program(step, wanted, fuse, records_all)
+def _program(fuse: bool, records_all: bool = False, names: Any = None) -> Callable[[Step, tuple[int, ...], list[Tensor]], Program]:
+    """What makes programs; with `names` of inputs their graphs are shown to who reads the log."""
+
+    def program(step: Step, wanted: tuple[int, ...], inputs: list[Tensor]) -> Program:
+        if names is not None and _explain.shows_graphs():
+            from . import _graphs
+
+            _explain.tell_graph(names.title, _graphs.graph_of(step, wanted, inputs, names)[0])
+        return Program(step, wanted, fuse, records_all)
+
+    return program
 
 
 def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -291,6 +334,7 @@ class _Names:
 
     def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.title = _title(fn)
         self.known: dict[int, str] | None = None
 
     def of(self, tensor: Tensor) -> str | None:

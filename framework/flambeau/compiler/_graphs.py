@@ -7,16 +7,16 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from .. import _logging, fx
+from .. import fx
 from ..nn import Module
 from ..ops._dispatch import public_function
 from ..ops._spec.base import FUNCTION
 from ..tensor import Tensor
+from . import _explain
 from ._backends import Backend
 from ._recorder import Constant, Step, become
 from ._refs import read_by
 
-_graph_code = _logging.getArtifactLogger("flambeau._dynamo", "graph_code")
 _SIGNS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "true_divide": operator.truediv, "div": operator.truediv,
           "matmul": operator.matmul, "getitem_op": operator.getitem}  # fmt: skip
 
@@ -57,7 +57,8 @@ def compiled(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], names: A
 
     graph, used = graph_of(step, wanted, inputs, names)
     examples = [inputs[at] for at in used]
-    _graph_code.debug("TRACED GRAPH\n%s", graph.code)
+    if _explain.shows_graphs():
+        _explain.tell_graph(names.title, graph)
     utils.counters["stats"]["unique_graphs"] += 1
     utils.counters["stats"]["calls_captured"] += sum("call" in node.op for node in graph.graph.nodes)
     original = copy.deepcopy(graph) if config.repro_after is not None else graph  # backends change what they are given

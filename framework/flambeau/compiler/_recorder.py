@@ -345,6 +345,7 @@ class Recorder(Interpreter):
     ) -> None:  # fmt: skip
         self.is_transparent = is_transparent
         self.root, self.title = root, title
+        self.is_told = False                          # what there is to say of its recordings has been said
         self.story: list[Segment | Event] = []
         self.notes_events = tells
         self.is_full_story = tells                   # nothing but programs and events was in the call

@@ -427,8 +427,11 @@ class Graph:
 
     def print_tabular(self) -> None:
         """Print a table of the nodes."""
+        print(self._tabulated())
+
+    def _tabulated(self) -> str:
         rows = [[n.op, n.name, str(n.target), str(n.args), str(n.kwargs)] for n in self.nodes]
-        print(_table(["opcode", "name", "target", "args", "kwargs"], rows))
+        return _table(["opcode", "name", "target", "args", "kwargs"], rows)
 
     def set_codegen(self, codegen: CodeGen) -> None:
         """Write this graph by `codegen`."""

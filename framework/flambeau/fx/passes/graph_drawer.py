@@ -1,4 +1,4 @@
-"""Pictures of graphs, in the language of Graphviz."""
+"""Pictures of graphs: as SVG and PNG, and as text in the language of Graphviz."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from .._names import qualified_name
 from ..graph_module import GraphModule
 from ..node import Node, map_arg
+from . import _drawing
 from .shape_prop import TensorMetadata
 
 __all__ = ["FxGraphDrawer"]
@@ -22,19 +23,28 @@ _MORE_COLORS = (
 
 
 class DotGraph:
-    """A graph in Graphviz's language. Pictures are drawn by its program ``dot``, which must be installed for them."""
+    """A graph as text in Graphviz's language, and as a picture.
+
+    SVG is drawn by this package, and PNG with Pillow's help; other formats by Graphviz's program ``dot``, which must be installed.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines: list[str] = []
+        self._boxes: dict[str, _drawing.Box] = {}
+        self._edges: list[tuple[str, str]] = []
 
     def add_node(self, name: str, label: str, **style: str) -> None:
         """Draw a box."""
         self.lines.append(f"{_quoted(name)} [{_style(label=label, **style)}];")
+        self._boxes[name] = _drawing.Box(label.removesuffix("\\l").split("\\l"), style.get("fillcolor", "white"))
 
     def add_edge(self, source: str, target: str, **style: str) -> None:
         """Draw an arrow."""
         self.lines.append(f"{_quoted(source)} -> {_quoted(target)}{f' [{_style(**style)}]' if style else ''};")
+        for name in (source, target):
+            self._boxes.setdefault(name, _drawing.Box([name], "white"))
+        self._edges.append((source, target))
 
     def to_string(self) -> str:
         """The text."""
@@ -46,20 +56,27 @@ class DotGraph:
         Path(path).write_text(self.to_string(), encoding="utf-8")
 
     def create(self, format: str = "svg") -> bytes:
-        """The picture as the bytes of an image file. Raises: RuntimeError if Graphviz is not installed or fails."""
+        """The picture as the bytes of an image file.
+
+        Raises: RuntimeError for PNG without Pillow, and for other formats than these two if Graphviz is not installed or fails.
+        """
+        if format == "svg":
+            return _drawing.as_svg(self.name, self._boxes, self._edges).encode()
+        if format == "png":
+            return _drawing.as_png(self._boxes, self._edges)
         try:
             done = subprocess.run(["dot", f"-T{format}"], input=self.to_string().encode(), capture_output=True, check=False)
         except FileNotFoundError:
             raise RuntimeError(
-                f"a picture in the format {format!r} needs Graphviz's program 'dot', which is not installed; write_raw() writes the "
-                "text without it"
+                f"a picture in the format {format!r} needs Graphviz's program 'dot', which is not installed; the formats svg and png do "
+                "not, and write_raw() writes the text"
             ) from None
         if done.returncode:
             raise RuntimeError(f"dot -T{format} failed: {done.stderr.decode(errors='replace').strip()}")
         return done.stdout
 
     def write(self, path: str | Path, format: str = "raw") -> None:
-        """Write the picture, or the text for ``vjp_on_arrays``, to a file."""
+        """Write the picture, or the text for ``raw``, to a file."""
         if format in ("raw", "dot"):
             self.write_raw(path)
         else:

@@ -177,9 +177,9 @@ class _MinimizerBase:
         submodule = getattr(split_module, submod_name)
         report = self._report()
         report.append("Run and compare ...")
+        a_inputs, b_inputs = self._get_submod_inputs(split_module, submod_name)  # which may run the module, with all that the part gives
         if output_names and not self.settings.all_outputs:
             self._give_only(submodule, output_names)
-        a_inputs, b_inputs = self._get_submod_inputs(split_module, submod_name)
         try:
             a_result = self.run_a(submodule, a_inputs, report_idx)
             b_result = self.run_b(submodule, b_inputs, report_idx)

@@ -449,8 +449,8 @@ class _SplitterBase:
             left = self._move_non_tensor_nodes(left)
         return found, left
 
-    def generate_split_results(self) -> SplitResult:
-        """The module in parts, and the inputs of each part for the sample.
+    def __call__(self) -> GraphModule:
+        """The module in parts; its nodes are tagged.
 
         Raises: ValueError if the backend would get more parts than the settings allow.
         """
@@ -463,7 +463,11 @@ class _SplitterBase:
                 f"{self.settings.max_acc_splits}; let it support more operators, or raise min_acc_module_size."
             )
         self.tag(parts)
-        made = self.split()
+        return self.split()
+
+    def generate_split_results(self) -> SplitResult:
+        """As a call of the splitter, with the inputs of each part for the sample."""
+        made = self()
         inputs = generate_inputs_for_submodules(made, self.sample_input, [name for name, _ in made.named_children()])
         return SplitResult(made, inputs, self.non_acc_submodule_name)
 

@@ -293,7 +293,7 @@ def _lstm_step(from_input: Tensor, state: State, w: Weights) -> State:
     h, c = state
     gates = from_input + _linear(h, w.w_hh, w.b_hh)  # (batch, 4 * hidden)
     enter, forget, new, leave = gates.chunk(4, -1)
-    if _state.INTERPRETED:                            # who sees operations is to see PyTorch's
+    if _state.are_seen():                             # by who is to see PyTorch's
         c = forget.sigmoid() * c + enter.sigmoid() * new.tanh()
         h = leave.sigmoid() * c.tanh()
     else:
