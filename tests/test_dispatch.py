@@ -281,6 +281,39 @@ def test_plain_calls_stay_as_fast_once_a_subclass_has_had_an_instance(monkeypatc
         assert type(call()) is fb.Tensor
 
 
+def test_plain_calls_look_up_no_classes_once_a_subclass_has_had_an_instance(request, monkeypatch):
+    """What answers them takes plain Tensors alone, so others are asked only where it does not."""
+    from flambeau.ops import _entry, _makers
+
+    class Marked(fb.Tensor):
+        pass
+
+    x = fb.ones(2, 2)
+    marked = x.as_subclass(Marked)
+    calls = [
+        lambda: x + x, lambda: 2 - x, lambda: fb.add(x, x), lambda: fb.exp(x), lambda: x.sum(1), lambda: x @ x, lambda: x.mul_(1),
+        lambda: x.unsqueeze(0), lambda: x[0], lambda: fb.cat((x, x)), lambda: fb.stack([x, x]),
+        lambda: fb.zeros(2, 2), lambda: fb.ones((2,)), lambda: fb.empty(2), lambda: fb.full((2,), 1.0), lambda: fb.tensor([1.0, 2.0]),
+        lambda: fb.zeros_like(x), lambda: fb.arange(3), lambda: fb.eye(2), lambda: fb.linspace(0, 1, 3), lambda: fb.rand(2),
+        lambda: fb.randn(2), lambda: fb.randint(0, 3, (2,)),
+    ]  # fmt: skip
+    compiled = request.node.callspec.params["tier"] == "launchers"
+    for call in calls:
+        for _ in range(400 if compiled else 1):       # after which kernels take over
+            call()
+    assert _state.INTERPRETED
+    with monkeypatch.context() as looking:
+        looking.setitem(_entry._scope, "SILENT", None)
+        looking.setitem(_entry._scope, "all_silent", None)
+        looking.setattr(_makers, "as_written", None)
+        for call in calls if compiled else calls[-12:]:
+            assert type(call()) is fb.Tensor
+
+    for made in (marked + x, x - marked, 2 - marked, fb.exp(marked), marked.sum(1), x @ marked, x[marked.long()], fb.cat((x, marked)),
+                 fb.stack([marked, x]), fb.zeros_like(marked), marked.unsqueeze(0), marked[0]):  # fmt: skip
+        assert type(made) is Marked
+
+
 # -- views ---------------------------------------------------------------------------------------------------------------
 
 

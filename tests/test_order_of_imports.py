@@ -46,13 +46,9 @@ ALLOWED_FOR = {
     """,
     "what the first room offers under a Tensor's or a file's name is computed by later ones, when it is called": """
         __config__ > _settings
-        _subclass > _settings
         _subclass > ops._derive
         _subclass > ops._dispatch
-        _subclass > ops.creation.create
-        _subclass > ops.creation.ranges
-        _subclass > ops.sampling.random
-        _subclass > ops.shapes.misc
+        _subclass > ops._makers
         return_types > ops._results
         storage > ops._spec
         storage > ops.creation.create

@@ -2,8 +2,8 @@
 
 Ops look at their operands' classes themselves, once there has been an instance of such a class. The rest
 of the interface - properties, methods that are no ops, functions that create tensors - does not look at classes, so that
-plain tensors pay nothing; here it is wrapped where somebody wants a say: methods and properties on the subclass, functions
-in the package's namespace.
+plain tensors pay nothing; here it is wrapped where somebody wants a say: methods and properties on the subclass. Functions that
+create tensors are in `ops/_makers.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from . import _state
 from .tensor import Tensor
 
 _local = _state.local
-INTERPRETED, IN_FORCE = _state.INTERPRETED, _state.IN_FORCE
-_state.share(globals(), "INTERPRETED", "IN_FORCE")  # keeps them as they are there
+IN_FORCE = _state.IN_FORCE
+_state.share(globals(), "IN_FORCE")                   # keeps it as it is there
 
 # What makes instances, or belongs to the class and not to the values.
 _NOT_OVERRIDABLE = frozenset(
@@ -34,13 +34,13 @@ _TENSOR_PROPERTIES = frozenset(("data", "T", "mT", "H", "mH", "real", "imag"))
 
 def make_overridable(cls: type) -> None:
     """Give `cls` versions of inherited methods and properties that ask `__torch_function__` first."""
-    from .ops import _derive, _dispatch
+    from .ops import _derive, _dispatch, _makers
 
     _derive.load_all()
     handler = getattr(cls, "__torch_function__", None)
     if handler is _dispatch._disabled or getattr(cls, "_plain_operand", False):
         return
-    install_functions()
+    _makers.install_functions()
     default = getattr(handler, "__func__", None) is Tensor.__dict__["__torch_function__"].__func__
     for name, attribute in list(Tensor.__dict__.items()):
         if name in _NOT_OVERRIDABLE or _resolved(cls, name) is not attribute:
@@ -114,63 +114,3 @@ def _property(attribute: property) -> property:
     put = None if attribute.fset is None else overridable(attribute.__set__)
     drop = None if attribute.fdel is None else overridable(attribute.__delete__)
     return property(lambda self: get(self), put, drop, attribute.__doc__)
-
-
-# -- functions -----------------------------------------------------------------------------------------------------------
-
-_installed = False
-# Functions of the package that answer about a tensor, or check one.
-_QUESTIONS = (
-    "_assert", "is_complex", "is_conj", "is_floating_point", "is_inference", "is_neg", "is_nonzero", "is_signed", "numel",
-    "result_type",
-)  # fmt: skip
-
-
-def creation_functions() -> dict[str, Any]:
-    """The public functions of the package that are no ops, by name."""
-    from . import _settings
-    from .ops.creation import create, ranges
-    from .ops.sampling import random
-    from .ops.shapes import misc
-
-    questions = {name: getattr(_settings, name) for name in _QUESTIONS}
-    return {**create.FUNCTIONS, **ranges.FUNCTIONS, **random.FUNCTIONS, **misc.FUNCTIONS, **questions}
-
-
-def install_functions() -> None:
-    """Put functions that ask modes and classes first in the place of those that create tensors."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
-    import flambeau
-
-    for name, fn in creation_functions().items():
-        setattr(flambeau, name, _asking_function(fn, name not in _QUESTIONS))
-
-
-def _asking_function(fn: Any, creates: bool) -> Any:
-    """`fn`, asking first; one that `creates` is also shown to the profiler, if it looks on."""
-    from .ops import _dispatch
-
-    plain = _dispatch.SINGLE.issuperset
-
-    @functools.wraps(fn)
-    def asking(*args: Any, **kwargs: Any) -> Any:
-        if not INTERPRETED or not IN_FORCE and not kwargs and plain(map(type, args)):
-            try:
-                return fn(*args, **kwargs)
-            except (TypeError, AttributeError):
-                # What is refused may be of a class that wants a say, which nobody has asked yet.
-                if not _dispatch.overriding_classes((*args, *kwargs.values())):
-                    raise
-        if _local.calls.modes or not (plain(map(type, args)) and plain(map(type, kwargs.values()))):
-            classes = _dispatch.overriding_classes((*args, *kwargs.values()))
-            if classes or _local.calls.modes:
-                # Handlers know the function by its public name, which now means this one.
-                return _dispatch.dispatch_torch_function(asking, classes, args, kwargs)
-        observer = _state.observer() if creates else None
-        return fn(*args, **kwargs) if observer is None else observer.observe_function(fn.__name__, fn, args, kwargs)
-
-    asking.__module__, asking.__qualname__ = "flambeau", fn.__name__  # where it is found from here on
-    return asking

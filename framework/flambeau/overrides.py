@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import _state, _subclass
-from .ops import _derive, _dispatch
+from .ops import _derive, _dispatch, _makers
 from .ops._spec import FUNCTION, INPLACE, METHOD, OPS, OUT
 from .tensor import Tensor
 
@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 _local = _state.local
-_subclass.install_functions()
+_makers.install_functions()
 
 
 # -- switching it off ----------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     found: dict[Any, list[Any]] = {}
     for name in _NAMESPACES:
         home = import_module(f"flambeau.{name}" if name else "flambeau")
-        names = {*_derive.function_names(name), *(() if name else _subclass.creation_functions())}
+        names = {*_derive.function_names(name), *(() if name else _makers.creation_functions())}
         found[home] = [fn for n in sorted(names) if callable(fn := getattr(home, n, None)) and fn not in get_ignored_functions()]
     for name, fn in _overridable_functions().items():
         home = import_module(f"flambeau.{name.rpartition('.')[0]}".rstrip("."))
@@ -287,7 +287,7 @@ def _names() -> dict[Any, str]:
     import flambeau
 
     found |= {fn: f"torch.{name}" for name, fn in _overridable_functions().items()}
-    for name in (*_subclass.creation_functions(), *_IGNORED):
+    for name in (*_makers.creation_functions(), *_IGNORED):
         found.setdefault(getattr(flambeau, name), f"torch.{name}")
     return found
 

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from .. import _arrays, _aten, _state, _subclass
+from .. import _arrays, _aten, _state
 from .._arrays import MetaArray
 from .._errors import ShapeDependsOnValues, ValuesAreMissing
 from .._symbolic import fresh
@@ -23,7 +23,7 @@ from ..devices import CPU, META
 from ..devices import device as Device
 from ..dtypes import get_default_dtype
 from ..nn.parameter import Parameter
-from ..ops import _dispatch
+from ..ops import _dispatch, _makers
 from ..ops._spec import Op
 from ..ops.creation import convert
 from ..overrides import TorchFunctionMode
@@ -607,7 +607,7 @@ class _Makers(TorchFunctionMode):
         import flambeau
 
         self.mode = mode
-        self.makers = {getattr(flambeau, name) for name in _subclass.creation_functions() if name not in _subclass._QUESTIONS}
+        self.makers = {getattr(flambeau, name) for name in _makers.creation_functions() if name not in _makers.QUESTIONS}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.mode.make(func, args, kwargs or {}) if func in self.makers else func(*args, **(kwargs or {}))

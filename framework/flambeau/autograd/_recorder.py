@@ -16,10 +16,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .. import _aten, _state, _subclass
+from .. import _aten, _state
 from .._arrays import ndarray
 from .._interpreters import Interpreter, pop, push
 from ..dtypes import from_numpy_dtype
+from ..ops import _makers
 from ..tensor import Tensor
 from .profiler_util import MEMORY_EVENT_NAME, EventList, FunctionEvent, _rewrite_name
 from .tape import Leaf, OutputNode, is_own_file
@@ -120,7 +121,7 @@ class Recorder(Interpreter):
         if self._around is not None:
             pop(self._around)
         push(self)
-        _subclass.install_functions()  # functions that make tensors are no ops; they ask who is looking on from here
+        _makers.install_functions()  # functions that make tensors are no ops; they ask who is looking on from here
         if self.wanted.modules or self.wanted.stack:
             self._watch_modules()
         self.began = _now()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from .. import devices, dtypes
-from .._subclass import install_functions
+from ..ops._makers import install_functions
 from ..tensor import Tensor
 from ._names import qualified_name
 from .immutable_collections import immutable_dict, immutable_list

@@ -25,6 +25,7 @@ from ._spec.writing import check_view, forget_overwritten, refresh_saved_output
 from ._written import written
 
 _local = _state.local
+_new = object.__new__
 
 # Classes of arguments that leave operations to us; those of single ones, and of lists too.
 SINGLE: set[type] = {Tensor, int, float, bool, complex, str, type(None), Size, dtype, device, slice, type(...)}
@@ -82,12 +83,24 @@ def of_one_class(op: Op, args: tuple[Any, ...]) -> Any:
         return NotImplemented
     if getattr(cls.__torch_function__, "__func__", None) is not _torch_function:
         return NotImplemented
+    if op.kind in _OF_VALUES:
+        args = tuple([_as_plain(a) if a.__class__ is cls else a for a in args])
     calls.classes_off += 1
     try:
         result = op.enter(*args)
     finally:
         calls.classes_off -= 1
     return result.as_subclass(cls) if result.__class__ is Tensor else _converted(result, cls)
+
+
+_OF_VALUES = frozenset(("elementwise", "reduction", "primitive"))  # kinds of ops whose results are no views of their operands
+
+
+def _as_plain(x: Any) -> Tensor:
+    """A Tensor in the place of `x`, of a subclass, as an operand that is neither written nor viewed: builtins take no others."""
+    made = _new(Tensor)
+    made._array, made._storage, made._node, made._view_of = x._array, x._storage, x._node, x._view_of
+    return made
 
 
 def call_inplace(op: Op, args: tuple[Any, ...], func: Any = None) -> Any:

@@ -89,7 +89,8 @@ def _refuse_types(op: Op, args: tuple[Any, ...]) -> None:
 
 _scope["refuse_types"] = _refuse_types
 _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed,
-              of_one_class=_dispatch.of_one_class, dispatched=_dispatch.dispatch_torch_function)
+              of_one_class=_dispatch.of_one_class, overriding_classes=_dispatch.overriding_classes,
+              dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
 _scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, SILENT=_dispatch.SILENT, warn_once=warn_once,
               all_silent=_dispatch.SILENT.issuperset)
@@ -129,12 +130,12 @@ def _by_older_signature(op: Op, values: tuple[Any, ...], options: dict[str, Any]
 _scope["older_signature"] = _by_older_signature
 
 
-def compile_text(text: str, name: str, constants: dict[str, Any]) -> Any:
-    """Run generated `text`, which defines ``make(**constants)``, and return what that returns."""
+def compile_text(text: str, name: str, constants: dict[str, Any], namespace: dict[str, Any] = _scope) -> Any:
+    """Run generated `text`, which defines ``make(**constants)``, and return what that returns; its globals are `namespace`."""
     filename = f"<flambeau {name}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     scope: dict[str, Any] = {}
-    exec(compile(text, filename, "exec"), _scope, scope)  # our own text, from the op registry
+    exec(compile(text, filename, "exec"), namespace, scope)  # our own text, from the op registry
     return scope["make"](**constants)
 
 
@@ -160,14 +161,18 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     aged = ["warn_once(OP.deprecation)"] if op.deprecation else []
     body = [*aged, *read_older(op, form, with_out), *read_names(op, form), *_look_at_flags(op, args)]
     refuse = refuse_missing(op, form)
-    body += _look_closer(op, f"return call(OP, {args}, {out})", f"return interpret(OP, {args})", refuse, with_out)
+    call = f"return call(OP, {args}, {out})"
+    body += _stored_in_out(op, call, refuse) if with_out else []
+    body += _ask_who_is_in_force(op, call, f"return interpret(OP, {args})", refuse)
     answered = _answered(op, _is_tensor)
     if not isinstance(op, ElementwiseOp) and answered and refuse:
         # Most of the time nothing is missing, and a `try` costs nothing; but a flag that is missing looks as if it were set.
         if any(name not in op.defaults for name in op.keyword_only):
             answered = [*refuse, *answered]
         answered = ["try:", *indented(answered), "except TypeError:", *indented(refuse), "    raise"]
-    body += [*answered, *refuse, *_look_at_plain_arguments(op, args)]
+    body += answered if op.answers_plain_tensors_alone else [*_ask_classes(op, call, refuse, with_sizes=False), *answered]
+    body += [] if isinstance(op, _spec.CompositeOp) and not op.variadic else _ask_classes(op, call, refuse)
+    body += [*refuse, *_look_at_plain_arguments(op, args)]
     if isinstance(op, _spec.CompositeOp):
         # What is no Tensor may want a say too; of a composition, before it is taken apart.
         strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in _operands(op))
@@ -234,6 +239,8 @@ def _operands(op: Op) -> tuple[str, ...]:
     """Parameters whose arguments may be Tensors."""
     if isinstance(op, ElementwiseOp):
         return op.positional
+    if op.kind == "reduction":
+        return op.params[:1]
     if isinstance(op, _spec.PrimitiveOp):
         return tuple(n for n in op.params if n in op.tensor_params)
     return tuple(n for n in op.positional if op.defaults.get(n) is None and n != op.variadic)
@@ -292,35 +299,53 @@ def _unknown(name: str) -> str:
     return f"({name}.__class__ not in PLAIN or not all_silent(map(type, {name})))"
 
 
-def _interpreted(op: Op, interpreters: str, classes: str) -> str:
-    """Text that tests whether somebody may have a say in `op`, with the tests of whether interpreters of this thread or classes may.
-
-    Operands' classes are looked at alone where nobody is in force, so that plain calls pay little for subclasses elsewhere.
-    """
-    passed = "" if op.kind == "composite" else "OP not in PASSED and "
-    return f"INTERPRETED and {passed}({interpreters} or {classes})"
-
-
-def _look_closer(op: Op, call: str, interpret: str, refuse: list[str], with_out: bool = False) -> list[str]:
-    """Lines that go on with `call` if modes or classes of operands may have a say, with `interpret` if only interpreters have."""
-    operands = (*_operands(op), *([op.variadic] if op.variadic else ()))
-    unknown = " or ".join([f"{n}.__class__ not in SILENT and {_unknown(n)}" for n in operands] or ["False"])
+def _ask_who_is_in_force(op: Op, call: str, interpret: str, refuse: list[str]) -> list[str]:
+    """Lines that go on with `call` if this thread has modes in force, with `interpret` if it has interpreters with a say in `op`."""
     # What a composition is made of is asked for in turn, whoever has declined the whole.
-    say = "calls.interpreters" if op.kind == "composite" else _HAVE_A_SAY
-    lines = [
-        f"if {_interpreted(op, 'IN_FORCE', unknown)}:",
+    passed, say = ("", "calls.interpreters") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
+    unknown = _of_unknown_classes(op)
+    return [
+        f"if IN_FORCE{passed}:",
         *indented(refuse),
-        f"    if (calls := local.calls).modes or {unknown}:",
+        f"    if (calls := local.calls).modes{f' or {unknown}' if unknown else ''}:",
         f"        {call}",
         f"    if {say}:",
         f"        {interpret}",
     ]
-    if not with_out:
-        return lines
+
+
+def _ask_classes(op: Op, call: str, refuse: list[str], with_sizes: bool = True) -> list[str]:
+    """Lines that go on with `call` if classes of operands may have a say.
+
+    They come after those that answer usual calls where these answer plain Tensors alone.
+    """
+    unknown = _of_unknown_classes(op, with_sizes)
+    return [f"if INTERPRETED and ({unknown}):", *indented(refuse), f"    {call}"] if unknown else []
+
+
+def _of_unknown_classes(op: Op, with_sizes: bool = True) -> str:
+    """Text that tests whether the class of an operand, or of one in a list, may have a say; "" where there are no operands.
+
+    Most operands are Tensors, or None where that is the default; to find others in a set takes longer.
+
+    Args:
+        with_sizes: whether to look at sizes that are given as several arguments, which usual calls need not: they take ints alone.
+    """
+    tests = []
+    for n in (*_operands(op), *([op.variadic] if op.variadic and (with_sizes or not op.surface & METHOD) else ())):
+        usual = f"{n} is not None and " if op.defaults.get(n, op) is None else ""
+        usual += f"{n}.__class__ is not Tensor and " if n != op.variadic and n not in _lists(op) else ""
+        tests.append(f"{usual}{n}.__class__ not in SILENT and {_unknown(n)}")
+    return " or ".join(tests)
+
+
+def _stored_in_out(op: Op, call: str, refuse: list[str]) -> list[str]:
+    """Lines for a call with an `out`, which go on with `call` if somebody may have a say."""
     lists = _lists(op)
-    strange = " or ".join(f"{n}.__class__ not in SINGLE{f' and {_unknown(n)}' if n in lists else ''}" for n in (*operands, "out"))
+    operands = (*_operands(op), *([op.variadic] if op.variadic else ()), "out")
+    strange = " or ".join(f"{n}.__class__ not in SINGLE{f' and {_unknown(n)}' if n in lists else ''}" for n in operands)
     into = [*refuse, f"if IN_FORCE or {strange}:", f"    {call}", *_stored(op), f"return run_out(out, {', '.join(op.params)})"]
-    return ["if out is not None:", *indented(into), *lines]
+    return ["if out is not None:", *indented(into)]
 
 
 def _stored(op: Op) -> list[str]:
@@ -468,13 +493,14 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
     args = ", ".join(op.params)
     given = f"({args}{',' if len(op.params) == 1 else ''})"
     refuse = refuse_missing(op, form)
-    interpreted = f"return interpret(OP, {given}, {op.params[0]}, True)"
+    call, interpreted = f"return call_inplace(OP, {given}, {op.name}_)", f"return interpret(OP, {given}, {op.params[0]}, True)"
     body = [
         *read_older(op, form, in_place=True),
         *read_names(op, form),
         *_look_at_flags(op, given),
-        *_look_closer(op, f"return call_inplace(OP, {given}, {op.name}_)", interpreted, refuse),
+        *_ask_who_is_in_force(op, call, interpreted, refuse),
         *_fast_inplace(op, _is_tensor),
+        *_ask_classes(op, call, refuse),
         *refuse,
         *_look_at_plain_arguments(op, given),
         "try:", f"    return run({args})",
@@ -585,8 +611,8 @@ def _refusal(name: str, divides: bool = False) -> Any:
 def _enter_swapped(op: ElementwiseOp) -> str:
     """The common case of a number before a Tensor."""
     fixed = {n: repr(op.defaults[n]) for n in op.keyword_only}
-    known = " and ".join(f"{n}.__class__ in SILENT" for n in op.positional)
-    lines = [f"if not INTERPRETED or not (IN_FORCE and ({_IN_FORCE})) and {known}:", *indented(_tried(_enter(op, fixed)))]
+    # What this answers is of the classes that the builtin takes; who is in force is asked by the function.
+    lines = [f"if not IN_FORCE or OP in PASSED or not ({_IN_FORCE}):", *indented(_tried(_enter(op, fixed)))]
     return "".join(f"        {line}\n" for line in lines)
 
 
@@ -595,7 +621,8 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     args = ", ".join(params)
     fast: list[str] = []
     constants = {"fn": fn, "operand": _is_operand, "OP": op, "Tensor": Tensor, "no_tensor": _refusal(name), **_of_elementwise(op)}
-    if op.answers and len(op.params) == 2:
+    by_formula = not (op.answers and len(op.params) == 2)  # whose builtin takes plain Tensors alone
+    if not by_formula:
         constants.update(_answers(op))
         fast = op.asking(params)
     elif isinstance(op, ElementwiseOp) and len(op.positional) == 2:
@@ -603,11 +630,23 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     if fast:
         all_given = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
         known = " and ".join(f"{n}.__class__ in SILENT" for n in params)
-        say = f"IN_FORCE and ((calls := local.calls).modes or {'calls.interpreters' if op.kind == 'composite' else _HAVE_A_SAY})"
-        seen = [f"    if {known}:", "        if calls.modes:", f"            return dispatched(fn, (), ({args}), {{}}, OP)",
-                f"        return interpret(OP, ({all_given},))", f"    made = of_one_class(OP, ({all_given},))",
-                "    if made is not NotImplemented:", "        return made"]  # fmt: skip
-        fast = [f"if {_interpreted(op, say, f'not ({known})')}:", *seen, "else:", *indented(_tried(fast))]
+        passed, say = ("", "calls.interpreters") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
+        one_class = [f"made = of_one_class(OP, ({all_given},))", "if made is not NotImplemented:", "    return made"]
+        tried = _tried(fast)
+        if by_formula:
+            others = [*tried, f"if INTERPRETED and not ({known}):", *indented(one_class)]
+        else:
+            usual = " and ".join(f"{n}.__class__ is Tensor" for n in params)
+            others = [f"if INTERPRETED and not ({usual} or {known}):", *indented(one_class), "else:", *indented(tried)]
+        fast = [
+            f"if IN_FORCE{passed} and ((calls := local.calls).modes or {say}):",
+            f"    if {known}:",
+            "        if calls.modes:",
+            f"            return dispatched(fn, (), ({args}), {{}}, OP)",
+            f"        return interpret(OP, ({all_given},))",
+            "else:",
+            *indented(others),
+        ]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
     theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
     lines = [_refuse_unbound(params[0]), *fast, "try:", f"    return fn({args})", "except TypeError:",

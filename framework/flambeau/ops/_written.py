@@ -44,6 +44,38 @@ def written(func: Any, op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], 
     return None
 
 
+def as_written(fn: Any, given: dict[str, Any], caller: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of a call of `fn` by the frame `caller`, which bound its parameters to `given`.
+
+    Where they cannot be told, what must be given is by position, and all that is no default by name.
+    """
+    code = fn.__code__
+    count, defaults = code.co_argcount, defaults_of(fn)
+    parameters = code.co_varnames[: count + code.co_kwonlyargcount]
+    behind = [*code.co_varnames[len(parameters) :]]
+    more = given[behind.pop(0)] if code.co_flags & inspect.CO_VARARGS else ()
+    named = given[behind[0]] if code.co_flags & inspect.CO_VARKEYWORDS else {}
+    call = _call_at(caller.f_code, caller.f_lasti)
+    if call is not None:
+        by_position, names = call
+        told = {*parameters[: min(by_position, count)], *names}
+        if (
+            by_position == min(by_position, count) + len(more)
+            and set(names) <= {*parameters[min(by_position, count) :], *named} and named.keys() <= set(names)
+            and all(n in told or n in defaults and given[n] is defaults[n] for n in parameters)
+        ):  # fmt: skip
+            values = given | named
+            return (*(given[n] for n in parameters[: min(by_position, count)]), *more), {n: values[n] for n in names}
+    first = count if more else next((i for i, n in enumerate(parameters[:count]) if n in defaults), count)
+    by_name = {n: given[n] for n in parameters[first:] if n not in defaults or given[n] is not defaults[n]}
+    return (*(given[n] for n in parameters[:first]), *more), by_name | named
+
+
+def defaults_of(fn: Any) -> dict[str, Any]:
+    code, given = fn.__code__, fn.__defaults__ or ()
+    return dict(zip(code.co_varnames[code.co_argcount - len(given) : code.co_argcount], given, strict=True)) | (fn.__kwdefaults__ or {})
+
+
 def _as_python_functions_do(op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What PyTorch's functions in Python hand on: by position what must be given, all else by name."""
     positional: list[Any] = []
@@ -113,9 +145,7 @@ def _way(func: Any, op: Op, count: int, named: tuple[str, ...]) -> Any:
         return None
     if not set(named) <= set(parameters) or set(named) & set(given):
         return None
-    positional = func.__defaults__ or ()
-    defaults = dict(zip(parameters[code.co_argcount - len(positional) :], positional, strict=False))
-    defaults.update(func.__kwdefaults__ or {})
+    defaults = defaults_of(func)
     told = {*given, *named}
     renamed = other_names(op)
     others = [n for n in parameters if n not in told and n != op.variadic and not told & set(renamed.get(n, ()))]

@@ -1,8 +1,9 @@
 """Builtins of arrays, called with the objects of the framework that hold them: what `hot_calls.of_class` says of their class.
 
-`entering` makes a builtin around another one. It takes objects of that class and of subclasses, brings them down to their
-arrays, calls the builtin of arrays and holds its result, or each of several, in a new object. An object that keeps its
-array elsewhere has an empty slot, and is refused. The slot `node` of the new object is None, or True where an operand has a
+`entering` makes a builtin around another one. It takes objects of that class, and of the one that stands in for it, brings them
+down to their arrays, calls the builtin of arrays and holds its result, or each of several, in a new object. Objects of other
+subclasses are refused, for these may want a say in what is computed. An object that keeps its array elsewhere has an empty
+slot, and is refused too. The slot `node` of the new object is None, or True where an operand has a
 node: the caller then records what was called.
 """
 from __future__ import annotations
@@ -188,7 +189,7 @@ below:
 {at("issubclass", "%objects", IS_SUBCLASS, "ptr")}
   %subclass = call i32 %issubclass(ptr %type, ptr %class)
   %is.below = icmp ne i32 %subclass, 0
-  br i1 %is.below, label %object, label %hold
+  br i1 %is.below, label %back, label %hold
 object:
   %array.at = getelementptr i8, ptr %item, i64 %array.offset
   %array = load ptr, ptr %array.at

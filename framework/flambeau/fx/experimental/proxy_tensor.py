@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from ... import _subclass
 from ..._arrays import MetaArray, root_of
 from ..._errors import ValuesAreMissing
 from ..._interpreters import DECOMPOSE
@@ -34,7 +33,7 @@ from ..._subclasses.fake_tensor import (
 from ..._symbolic import SymBool, SymFloat, SymInt
 from ...devices import Size
 from ...nn import Module, Parameter
-from ...ops import _dispatch
+from ...ops import _dispatch, _makers
 from ...ops._spec import Op
 from ...overrides import TorchFunctionMode
 from ...random import fork_rng
@@ -507,7 +506,7 @@ class _Makers(TorchFunctionMode):
 
         self.recorder = recorder
         # Those that write to a tensor call its method, which is recorded.
-        names = [name for name in _subclass.creation_functions() if name not in _subclass._QUESTIONS and not name.endswith("_")]
+        names = [name for name in _makers.creation_functions() if name not in _makers.QUESTIONS and not name.endswith("_")]
         self.makers = {getattr(flambeau, name): name for name in names}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -530,7 +529,7 @@ def _patch_makers(patcher: _Patcher, makers: dict[Any, str]) -> None:
     """Have functions that make tensors recorded where our modules call them."""
     public = {name: fn for fn, name in makers.items()}
     made = {}
-    for name, maker in _subclass.creation_functions().items():
+    for name, maker in _makers.creation_functions().items():
         if name in public:
             made[id(maker)] = _recording_maker(name, public[name], maker)
     for module_name, module in list(sys.modules.items()):

@@ -372,6 +372,11 @@ class Op:
         """
         return self.asking(self.params)
 
+    @property
+    def answers_plain_tensors_alone(self) -> bool:
+        """Whether `answering` leaves operands of subclasses that want a say to what comes behind; those of other ops are asked before."""
+        return not self.forwarded and self.planned is not None and self.planned.lists
+
     def asking(self, params: tuple[str, ...]) -> list[str]:
         """Lines that return what the first of `answers` that has one says to `params`, or go on."""
         lines: list[str] = []

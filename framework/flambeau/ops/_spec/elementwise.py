@@ -243,6 +243,10 @@ class ElementwiseOp(Op):
         self.differentiable = partials is not None or bool(vjps)
         self.records = self.differentiable and dtype.__name__ != "to_bool"  # whether results have a history
 
+    @property
+    def answers_plain_tensors_alone(self) -> bool:
+        return True                                   # the builtin of the formula takes no others
+
     def has_gradient(self, name: str) -> bool:
         """Whether a derivative with respect to parameter `name` is declared."""
         return name in self.vjps or name in (self.partials or {})

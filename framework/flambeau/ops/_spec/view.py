@@ -76,9 +76,18 @@ class ViewOp(PrimitiveOp):
         self.piece_rule = fn
         return fn
 
+    @property
+    def is_written_out(self) -> bool:
+        """Whether entry points make the view themselves: the calls of `run` would be a third of the time."""
+        return not (self.forwarded or self.planned or self.check is not None and not self.may_be_tensor or "run" in self.__dict__)
+
+    @property
+    def answers_plain_tensors_alone(self) -> bool:
+        return self.is_written_out or super().answers_plain_tensors_alone
+
     def answering(self, is_tensor: Any) -> list[str]:
-        """`run`, written out where it makes one view of a plain Tensor: the calls would be a third of the time."""
-        if self.forwarded or self.planned or self.check is not None and not self.may_be_tensor or "run" in self.__dict__:
+        """`run`, written out where it makes one view of a plain Tensor."""
+        if not self.is_written_out:
             return super().answering(is_tensor)
         first, *rest = self.params
         arguments = "".join(f", {name}" for name in rest)

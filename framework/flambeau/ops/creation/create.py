@@ -25,6 +25,7 @@ from ...devices import device
 from ...dtypes import FLOAT32, FLOAT64, dtype, from_numpy_dtype
 from ...tensor import Tensor, bump, wrap
 from .. import _dispatch
+from .._makers import usually
 from .._parameters import input_of
 from .._promote import NUMBERS
 from .._refusal import refusing
@@ -179,6 +180,7 @@ def _quickly(make: Any, sizes: tuple[Any, ...], d: Any, otherwise: Any = None) -
         return None                                   # the fallback raises the error
 
 
+_IN_HOST_MEMORY = "device is None and requires_grad is pin_memory is False and not PLACED"
 SHAPES = frozenset((int, tuple, list, devices.Size))  # numpy takes other sequences too
 
 
@@ -228,6 +230,7 @@ def _on_device(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requi
     return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
 
+@usually(f"out is layout is size is names is memory_format is None and {_IN_HOST_MEMORY}", "_quickly(_new_empty, sizes, dtype)")
 def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
           device: Any = None, requires_grad: bool = False,
           pin_memory: bool = False, memory_format: Any = None, names: Any = None) -> Tensor:  # fmt: skip
@@ -269,6 +272,7 @@ def _empty_filled(shape: Any, d: Any) -> Any:
     return kernel.fill_unset(made) if _state.FILL_EMPTY else made
 
 
+@usually(f"out is layout is size is names is None and {_IN_HOST_MEMORY}", "_quickly(np.zeros, sizes, dtype)")
 def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
           device: Any = None, requires_grad: bool = False,
           pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
@@ -302,6 +306,7 @@ def _ones(shape: Any, d: np.dtype) -> ndarray:
     return made
 
 
+@usually(f"out is layout is size is names is None and {_IN_HOST_MEMORY}", "_quickly(_ones, sizes, dtype)")
 def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layout: Any = None,
          device: Any = None, requires_grad: bool = False,
          pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
@@ -328,6 +333,7 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
     return _allocate(_ones, _sizes(sizes, size), _dtype(dtype), _place(device), requires_grad)
 
 
+@usually(f"out is layout is names is None and {_IN_HOST_MEMORY}", "_filled_quickly(size, fill_value, dtype)")
 def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """A tensor of `size` filled with `fill_value`, whose kind decides the dtype by default.
@@ -457,6 +463,9 @@ def _like(make: Any) -> Any:
         if not isinstance(input, Tensor):
             raise TypeError(f"{like.__name__}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         return like_tensor(make, input, dtype, device, requires_grad, memory_format, layout)
+
+    of_plain = "input.__class__ is Tensor and _ is ... and layout is dtype is x is a is x1 is None and memory_format is _PRESERVE"
+    usually(f"{of_plain} and {_IN_HOST_MEMORY}", "_like_quickly(make, input._array, None)", make=make)(like)
 
     def declared(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
                  memory_format: Any = devices.preserve_format, pin_memory: bool = False) -> None:  # fmt: skip
@@ -638,6 +647,7 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
 # -- from values ---------------------------------------------------------------------------------------------------------
 
 
+@usually(f"(dtype is None or dtype.__class__ is _dtype_class) and {_IN_HOST_MEMORY}", "_of_values(data, dtype)")
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A copy of `data`: a number, nested sequences, an array or a tensor.
 

@@ -22,9 +22,10 @@ from ..._warn import warn
 from ...dtypes import FLOAT32, FLOAT64, dtype
 from ...tensor import Tensor
 from .. import _dispatch
+from .._makers import usually
 from .._refusal import refusing
 from .._spec import need_int, out_of_shape
-from .create import _check_layout, _dtype, _place, made_at, on_host, refuse_pinning
+from .create import _IN_HOST_MEMORY, _check_layout, _dtype, _place, made_at, on_host, refuse_pinning
 
 IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
 _state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there
@@ -32,6 +33,7 @@ _MOST_BY_PYTHON = 40                                             # numbers that 
 _MOST_KEPT = 1024                                     # elements of patterns that are kept, and their number
 
 
+@usually(f"layout is out is None and {_IN_HOST_MEMORY}", "_counted(start, end, step, dtype)")
 def arange(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """``start, start + step, ...`` up to but not including `end`: ``ceil((end - start) / step)`` elements.
@@ -194,6 +196,22 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     return made if out is None else _stored("range", out, made, dtype, options.get("device"), "range")
 
 
+def _few_steps(start: Any, end: Any, steps: Any, dtype: Any) -> Tensor | None:
+    """`linspace` of a few steps between Python numbers, in float32 or float64; None for everything else."""
+    if start.__class__ not in _REAL or end.__class__ not in _REAL or steps.__class__ is not int or not 1 < steps <= _MOST_KEPT:
+        return None
+    d = dtypes._default if dtype is None else dtype
+    if d is not dtypes.float32 and d is not dtypes.float64:
+        return None
+    try:
+        if -1e38 < start < 1e38 and -1e38 < end < 1e38:
+            return hot_calls.over(_few_between(d.numpy)(start, end, steps)[0])
+        return hot_calls.over(_between(start, end, steps, d.numpy))
+    except OverflowError:                             # no float32
+        return None
+
+
+@usually(f"layout is out is None and {_IN_HOST_MEMORY}", "_few_steps(start, end, steps, dtype)")
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """`steps` values evenly spaced from `start` to `end`, both included."""
@@ -205,18 +223,10 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
         given = {"start": start, "end": end, "steps": steps, "out": out, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("linspace", given, requires_grad)) is not None:
             return made
-    if (
-        start.__class__ in _REAL and end.__class__ in _REAL and steps.__class__ is int and 1 < steps <= _MOST_KEPT
-        and out is None is layout and (device is None and not PLACED or on_host(device)) and requires_grad is False
-    ):  # fmt: skip
-        d = dtypes._default if dtype is None else dtype
-        if d is dtypes.float32 or d is dtypes.float64:
-            try:
-                if -1e38 < start < 1e38 and -1e38 < end < 1e38:
-                    return hot_calls.over(_few_between(d.numpy)(start, end, steps)[0])
-                return hot_calls.over(_between(start, end, steps, d.numpy))
-            except OverflowError:  # no float32
-                pass
+    if out is None is layout and (device is None and not PLACED or on_host(device)) and requires_grad is False:
+        made = _few_steps(start, end, steps, dtype)
+        if made is not None:
+            return made
     return _linspace(start, end, steps, out, dtype, device, requires_grad)
 
 
@@ -392,6 +402,10 @@ def _real_base(base: Any) -> float:
     return float(base)
 
 
+@usually(
+    f"n.__class__ is int and n >= 0 and m is layout is out is dtype is None and {_IN_HOST_MEMORY}",
+    "hot_calls.over(_diagonal(n, n, dtypes._default.numpy))",
+)
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """An ``(n, m)`` matrix with ones on the diagonal."""

@@ -17,6 +17,7 @@ from ..._warn import warn
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor, bump, wrap
 from .. import _dispatch
+from .._makers import usually
 from .._parameters import input_of
 from .._refusal import refusing
 from .._spec import (
@@ -36,6 +37,7 @@ from .._spec import (
     refuse_other_dtype_out,
 )
 from ..creation.create import (
+    _IN_HOST_MEMORY,
     SHAPES,
     _check_layout,
     _dtype,
@@ -378,7 +380,7 @@ def _make(name: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, de
     return finish(array, requires_grad, place, pin_memory=pin_memory)
 
 
-def _in_short(draw: Any, sizes: tuple[Any, ...], d: Any, generator: Any, requires_grad: bool) -> Tensor | None:
+def _in_short(draw: Any, sizes: tuple[Any, ...], d: Any, generator: Any) -> Tensor | None:
     """A tensor of float32 or float64 in host memory that ``draw(stream, array)`` fills; None where arguments take a closer look."""
     if not sizes or sizes[0] is True or sizes[0] is False:
         return None
@@ -393,10 +395,33 @@ def _in_short(draw: Any, sizes: tuple[Any, ...], d: Any, generator: Any, require
     except (TypeError, ValueError, AttributeError, MemoryError):
         return None
     draw(_stream(generator), array)
-    made = hot_calls.over(array)
-    return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
+    return hot_calls.over(array)
 
 
+def _uniforms(sizes: tuple[Any, ...], d: Any, generator: Any) -> Tensor | None:
+    """`rand` of float32 or float64 in host memory; None where arguments take a closer look."""
+    if generator is d is None and dtypes._default is dtypes.float32:
+        shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
+        array = _cpu_kernels().uniforms((_default or _default_generator())._stream, shape, _SINGLE)
+        if array is not None:
+            return hot_calls.over(array)
+    return _in_short(_cpu_kernels().uniform, sizes, d, generator)
+
+
+def _normals(sizes: tuple[Any, ...], d: Any, generator: Any) -> Tensor | None:
+    """`randn` of such."""
+    if generator is d is None and dtypes._default is dtypes.float32:
+        shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
+        array = (_default or _default_generator())._stream.normals(shape)
+        if array is not None:
+            return hot_calls.over(array)
+    return _in_short(_cpu_kernels().normal, sizes, d, generator)
+
+
+_USUAL = f"size is layout is out is names is None and {_IN_HOST_MEMORY}"
+
+
+@usually(_USUAL, "_uniforms(sizes, dtype, generator)")
 def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers evenly spread over [0, 1).
@@ -418,14 +443,9 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
         if (made := _dispatch.made_there("rand", given, requires_grad)) is not None:
             return made
     if size is layout is out is names is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
-        if generator is dtype is None and dtypes._default is dtypes.float32 and requires_grad is False:
-            shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
-            array = _cpu_kernels().uniforms((_default or _default_generator())._stream, shape, _SINGLE)
-            if array is not None:
-                return hot_calls.over(array)
-        made = _in_short(_cpu_kernels().uniform, sizes, dtype, generator, requires_grad)
+        made = _uniforms(sizes, dtype, generator)
         if made is not None:
-            return made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if names is not None:
         refuse_names(names)
     return _make(
@@ -434,6 +454,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     )
 
 
+@usually(_USUAL, "_normals(sizes, dtype, generator)")
 def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
           requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """Numbers from the standard normal distribution: mean 0, variance 1.
@@ -450,20 +471,16 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
     if names is not None:
         refuse_names(names)
     if size is layout is out is names is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
-        if generator is dtype is None and dtypes._default is dtypes.float32 and requires_grad is False:
-            shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
-            array = (_default or _default_generator())._stream.normals(shape)
-            if array is not None:
-                return hot_calls.over(array)
-        made = _in_short(_cpu_kernels().normal, sizes, dtype, generator, requires_grad)
+        made = _normals(sizes, dtype, generator)
         if made is not None:
-            return made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     return _make(
         "randn", lambda a: _kernels().normal(_stream(generator), a),
         _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
     )
 
 
+@usually(f"generator is layout is out is dtype is None and not named and {_IN_HOST_MEMORY}", "_integers_in_short(args)")
 def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False, pin_memory: bool = False, **named: Any) -> Tensor:  # fmt: skip
     """Integers evenly spread over ``[low, high)``: ``randint(low=0, high, size)``, int64 by default.
@@ -654,9 +671,9 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
         size.__class__ is tuple and out is layout is device is None and mean.__class__ is std.__class__ is float and std >= 0
         and not (PLACED or IN_FORCE and interpreted() or pin_memory)
     ):  # fmt: skip
-        made = _in_short(lambda stream, a: _cpu_kernels().normal(stream, a, mean, std), (size,), dtype, generator, requires_grad)
+        made = _in_short(lambda stream, a: _cpu_kernels().normal(stream, a, mean, std), (size,), dtype, generator)
         if made is not None:
-            return made
+            return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if size is not None:
         return _make(
             "normal", lambda a: _kernels().normal(_stream(generator), a, mean, std),
