@@ -550,3 +550,37 @@ def test_an_array_lives_as_long_as_a_tensor_over_its_memory():
 def test_ranges_without_an_end_are_unsupported(make: Any, bounds: tuple[float, float]) -> None:
     with pytest.raises(RuntimeError, match=f"unsupported range: {bounds[0]} -> {bounds[1]}"):
         make(*bounds)
+
+
+def test_small_tensors_are_filled_and_drawn_as_before_once_a_kernel_answers():
+    x, whole = fb.ones(3, 4), fb.ones(4, 6)
+    before = x._version
+    for _ in range(2000):
+        x.fill_(1.5).zero_()
+    assert x._version == before + 4000
+    assert not x.any()
+    assert not x.signbit().any()
+
+    whole[:, ::2].zero_()
+    assert whole.sum() == 12
+    assert not fb.ones(3, dtype=fb.int64).zero_().any()
+    assert not fb.ones(3, dtype=fb.bfloat16).zero_().any()
+    leaf = fb.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf"):
+        leaf.zero_()
+    y = leaf * 2
+    y.zero_()
+    y.sum().backward()
+    assert not leaf.grad.any()
+
+    for draw in (fb.Tensor.normal_, fb.Tensor.uniform_):
+        drawn = []
+        for form in ({}, {"generator": None}):
+            fb.manual_seed(0)
+            t = fb.empty(4, 4)
+            version = t._version
+            drawn.append([draw(t, **form).clone() for _ in range(3)])
+            assert t._version == version + 3
+        assert all(fb.equal(a, b) for a, b in zip(*drawn, strict=True))
+        with pytest.raises(RuntimeError, match="leaf"):
+            draw(fb.empty(16, requires_grad=True))

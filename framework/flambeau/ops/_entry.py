@@ -343,7 +343,8 @@ def _stored_in_out(op: Op, call: str, refuse: list[str]) -> list[str]:
     """Lines for a call with an `out`, which go on with `call` if somebody may have a say."""
     lists = _lists(op)
     operands = (*_operands(op), *([op.variadic] if op.variadic else ()), "out")
-    strange = " or ".join(f"{n}.__class__ not in SINGLE{f' and {_unknown(n)}' if n in lists else ''}" for n in operands)
+    usual = {n: f"{n} is not None and " if op.defaults.get(n, op) is None else f"{n}.__class__ is not Tensor and " for n in operands}
+    strange = " or ".join(f"{usual[n]}{n}.__class__ not in SINGLE{f' and {_unknown(n)}' if n in lists else ''}" for n in operands)
     into = [*refuse, f"if IN_FORCE or {strange}:", f"    {call}", *_stored(op), f"return run_out(out, {', '.join(op.params)})"]
     return ["if out is not None:", *indented(into)]
 

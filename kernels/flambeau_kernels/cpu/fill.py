@@ -9,6 +9,7 @@ import numpy as np
 import flambeau_kernels
 
 from ..formula import Formula
+from ..takeover import FORMULA, Waiting, of_elements
 from .move import repays
 from .tier import compiles
 
@@ -17,6 +18,7 @@ __all__ = ["counted", "fill_unset", "filled", "spaced"]
 FILLED_FROM, COUNTED_FROM = 1 << 12, 1 << 12         # elements from which kernels answer sooner than numpy
 COMPILED_FROM = 1 << 14                               # elements of an array that repays the compiler, if it is not there yet
 _FILLED = Formula(lambda old, value: value, "fill")
+_small_fills = Waiting(FORMULA)                       # in float32 or float64
 _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.int32)}
 
 
@@ -36,8 +38,17 @@ def fill_unset(array: np.ndarray) -> np.ndarray:
 
 def refill(a: np.ndarray, value: Any) -> None:
     """Store `value`, a scalar of its dtype or a number, everywhere in `a`."""
-    if a.size < FILLED_FROM or not _filled_at_once(a, value):
+    if a.size < FILLED_FROM:
         a.fill(value)
+        if value.__class__ is float and a.dtype.char in "fd" and _small_fills.paid_for(of_elements(a.size)) and compiles():
+            flambeau_kernels.specialise(_FILLED, (a, value), a, a.dtype)
+    elif not _filled_at_once(a, value):
+        a.fill(value)
+
+
+def refilled(a: np.ndarray, value: float) -> bool:
+    """Whether one native call stored `value` everywhere in `a`, of float32 or float64, and writeable; which it is for many of them."""
+    return _FILLED.direct_(a, value) is not None
 
 
 def _filled_at_once(a: np.ndarray, value: Any) -> bool:

@@ -101,10 +101,7 @@ def samples_of(op: Op, dtype: Any = None, seed: int = 0) -> list[Sample]:
         shapes = [[(2, 3)] * len(op.positional)]
         if len(op.positional) > 1:
             shapes.append([(2, 3), (3,), (2, 1), (), (1, 1)][: len(op.positional)])
-        calls = [Sample(tuple(words.x(*shape, low=low, high=high) for shape in given), kept) for given in shapes]
-        if op.qualified == "choose":
-            calls = [Sample((sample.args[0] > 0, *sample.args[1:]), kept) for sample in calls]
-        return calls
+        return [Sample(tuple(words.x(*shape, low=low, high=high) for shape in given), kept) for given in shapes]
     scope = {"collect": lambda *args, **kwargs: Sample(args, kwargs), "fb": fb, "real": words.real, **words.by_name()}
     with fb.no_grad():
         return [eval(f"collect({text})", scope) for text in (op.samples or "").split(";") if text.strip()]

@@ -42,8 +42,9 @@ from .._spec import (
     refuse_other_dtype_out,
 )
 
-INTERPRETED, IN_FORCE, PLACED = _state.INTERPRETED, _state.IN_FORCE, _state.PLACED
-_state.share(globals(), "INTERPRETED", "IN_FORCE", "PLACED")  # keeps them as they are there
+INTERPRETED, IN_FORCE, PLACED, MARKED = _state.INTERPRETED, _state.IN_FORCE, _state.PLACED, _state.MARKED
+_state.share(globals(), "INTERPRETED", "IN_FORCE", "PLACED", "MARKED")  # keeps them as they are there
+next_seq = _state.next_seq
 
 
 def _sizes(size: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
@@ -1198,8 +1199,14 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 
 def zero_(self: Tensor) -> Tensor:
     """Set every element to 0."""
+    a = self._array
+    if a.__class__ is ndarray and self._node is self._view_of is None and not (IN_FORCE or MARKED) and kernel.refilled(a, 0.0):
+        record = self._storage
+        record[0] += 1
+        record[1] = next_seq()
+        return self
     if _written_directly(self):
-        kernel.refill(self._array, 0)
+        kernel.refill(a, 0.0 if a.dtype is FLOAT32 or a.dtype is FLOAT64 else 0)
         bump(self)
         return self
     told = self._node is None or type(self)._answerer is None or not _state.grad_enabled()

@@ -99,6 +99,7 @@ def _check_where(op: Any, condition: Any, input: Any, other: Any) -> None:
     title="WhereBackward0",
     vjp={"input": lambda grad, condition: where(condition, grad, 0), "other": lambda grad, condition: where(condition, 0, grad)},
     operator="where(condition, input, other)",
+    samples="b(2, 3), x(2, 3), x(2, 3); b(2, 3), x(3), x(2, 1)",
     float8=True,
 )
 def choose(condition, input, other):

@@ -50,8 +50,8 @@ from ..creation.create import (
     refuse_pinning,
 )
 
-IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
-_state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there
+IN_FORCE, PLACED, MARKED, next_seq = _state.IN_FORCE, _state.PLACED, _state.MARKED, _state.next_seq
+_state.share(globals(), "IN_FORCE", "PLACED", "MARKED")  # keeps them as they are there
 
 
 def _kernels() -> Any:
@@ -172,10 +172,19 @@ def _floating(self: Tensor, name: str) -> None:
 
 
 _REAL = frozenset((int, float))
+_ZERO, _ONE = 0, 1                                    # the defaults, which are told from others soonest
 
 
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
+    if (
+        from_ is _ZERO and to is _ONE and generator is self._node is self._view_of is None and not (named or IN_FORCE or MARKED)
+        and self._array.__class__ is ndarray and _cpu_kernels().refill((_default or _default_generator())._stream, self._array)
+    ):  # fmt: skip
+        record = self._storage
+        record[0] += 1
+        record[1] = next_seq()
+        return self
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": named.get("from", from_), "to": to, "generator": generator}
         if (made := _dispatch.made("uniform_", given)) is not None:
@@ -204,6 +213,14 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
 
 def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
+    if (
+        mean is _ZERO and std is _ONE and generator is self._node is self._view_of is None and not (IN_FORCE or MARKED)
+        and self._array.__class__ is ndarray and (_default or _default_generator())._stream.refilled(self._array)
+    ):  # fmt: skip
+        record = self._storage
+        record[0] += 1
+        record[1] = next_seq()
+        return self
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "mean": mean, "std": std, "generator": generator}
         if (made := _dispatch.made("normal_", given)) is not None:
