@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fb
 from flambeau import nn
+from flambeau._subclasses import FakeTensorMode
 from flambeau.fx.experimental.proxy_tensor import make_fx
 from flambeau.utils._python_dispatch import TorchDispatchMode
 from flambeau.utils._pytree import tree_leaves, tree_map
@@ -103,13 +104,13 @@ def test_a_training_step_run_from_its_recording_gives_the_same_bits(model: Any, 
     fb.manual_seed(0)
     net = model()
     steps = OPTIMIZERS[optimizer](net.parameters())
-    data, target = fb.randn(6, 64), fb.randint(0, 5, (6,))
     made = [x for entry in steps.state.values() for x in entry.values()]
-    inputs = [data, target, *net.parameters(), *net.buffers(), *made]
+    inputs = [*net.parameters(), *net.buffers(), *made]
     state = {place(x): x.detach().clone() for x in inputs}
     draws = fb.get_rng_state()
 
     with Recording() as recording:
+        data, target = fb.randn(6, 64), fb.randint(0, 5, (6,))
         for _ in range(2):
             steps.zero_grad()
             nn.functional.cross_entropy(net(data), target).backward()
@@ -120,6 +121,31 @@ def test_a_training_step_run_from_its_recording_gives_the_same_bits(model: Any, 
     assert unknown == 0
     for trained in (*net.parameters(), *net.buffers()):
         fb.testing.assert_close(state[place(trained)], trained.detach(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("model", [perceptron, Classifier, Transformer, Recurrent])
+def test_a_training_step_without_values_gives_all_shapes_and_dtypes(model: Any, optimizer: str) -> None:
+    def looks_after_steps() -> list[Any]:
+        net = model()
+        steps = OPTIMIZERS[optimizer](net.parameters())
+        data, target = fb.randn(6, 64), fb.randint(0, 5, (6,))
+        with Recording() as recording:
+            for _ in range(2):
+                steps.zero_grad()
+                loss = nn.functional.cross_entropy(net(data), target)
+                loss.backward()
+                steps.step()
+        assert len(recording.calls) > 200
+        kept = [x for entry in steps.state.values() for x in entry.values() if isinstance(x, fb.Tensor)]
+        ends = [loss, *net.parameters(), *net.buffers(), *[p.grad for p in net.parameters()], *kept]
+        return [(x.shape, x.dtype, x.stride(), x.requires_grad) for x in ends]
+
+    expected = looks_after_steps()
+    with fb.device("meta"):
+        assert looks_after_steps() == expected
+    with FakeTensorMode():
+        assert looks_after_steps() == expected
 
 
 @pytest.mark.parametrize("model", [perceptron, Classifier, Transformer, Recurrent])
