@@ -33,6 +33,7 @@ from flambeau_kernels.engine.language import (
     pointer,
     repeated,
     rolled,
+    run,
     shuffle,
     store,
     unroll,
@@ -204,6 +205,35 @@ def test_constructs():
 
     assert whole.tolist() == [-3 + 32]
     assert out.tolist() == [0.75, 1.0, float(0x3F800000), 2.5, -3.0, 5.0, 7.5, 8.0, 4.0, 1.5, -2.5]
+
+
+@kernel
+def scaled_row(row, x, out, width, factor):
+    for j in range(width):
+        out[row * width + j] = factor * x[row * width + j]
+
+
+@kernel
+def two_rows(chunk, x, out, code, width):
+    given = local(int64, 4)
+    given[0] = int64(x)
+    given[1] = int64(out)
+    given[2] = width
+    given[3] = bitcast(float64(chunk + 2), int64)
+    for row in rolled(range(2 * chunk, 2 * chunk + 2)):
+        run(code[0], row, given)
+
+
+def test_a_kernel_runs_another_one_at_its_address():
+    x, out = np.arange(12.0).reshape(4, 3), np.zeros((4, 3))
+    code = np.array([scaled_row.address((x.dtype, x.dtype, int, float), {})], np.int64)
+
+    two_rows.run(2, x, out, code, 3)
+
+    np.testing.assert_array_equal(out, x * [[2], [2], [3], [3]])
+    assert scaled_row.address((x.dtype, x.dtype, int, float), {}) == code[0]
+    with pytest.raises(TypeError, match="4 arguments wanted, 3 given"):
+        scaled_row.address((x.dtype, x.dtype, int), {})
 
 
 @kernel

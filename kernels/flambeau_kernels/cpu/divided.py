@@ -23,6 +23,7 @@ import numpy as np
 from ..engine.language import (
     broadcast,
     float32,
+    int64,
     kernel,
     lane_sum,
     lanes,
@@ -31,6 +32,7 @@ from ..engine.language import (
     multiply_add,
     outlined,
     rolled,
+    run,
     store,
     unroll,
     vector,
@@ -113,21 +115,22 @@ class _Plan:
         pairs = 0 if vectors else 4 * self.long
         self.lines = matrices * n * self.step + pairs
         self.numbers, self.marks = self.lines + LINES * self.long, MARKS * self.long
-        self._n, self._parts, self._forms = n, parts, _forms(dtype, vectors, square)
+        self._n, self._parts = n, parts
+        self._forms, self._small, self._steps = _forms(dtype, vectors, square)
 
     def run(self, space: np.ndarray, marks: np.ndarray) -> None:
         n, parts, numbers = self._n, self._parts, (self._n, self.step, self.long)
-        small, prepare, solve, weigh, turn, multiply = self._forms
-        small(parts, True, space, marks, *numbers, parts)
+        prepare, *others, multiply = self._forms
+        self._small(parts, True, space, marks, self._steps, *numbers, parts)
         while parts > 1:
             parts //= 2
             largest = -(-n // parts)
             cuts, rows = -(-largest // ROOTS), -(-largest // ROWS)
-            prepare(parts, True, space, marks, *numbers, parts)
-            solve(parts * cuts, True, space, marks, *numbers, parts, cuts)
-            weigh(parts * cuts, True, space, marks, *numbers, parts, cuts)
-            turn(parts * cuts, True, space, marks, *numbers, parts, cuts)
-            multiply(parts * rows, True, space, marks, *numbers, parts, rows)
+            where = *numbers, 0, n, parts, 0, 4 * self.lanes
+            prepare(parts, True, space, marks, *where, 1)
+            for one in others:
+                one(parts * cuts, True, space, marks, *where, cuts)
+            multiply(parts * rows, True, space, marks, *where, rows)
 
 
 @kept(256)
@@ -137,10 +140,11 @@ def _planned(n: int, dtype: np.dtype, vectors: bool, square: bool) -> _Plan:
 
 @kept()
 def _forms(dtype: np.dtype, vectors: bool, square: bool) -> Any:
-    short, long = (dtype, np.dtype(np.int64)) + (int,) * 4, (dtype, np.dtype(np.int64)) + (int,) * 5
-    constants = {"VECTORS": vectors, "SQUARE": square}
-    made = [k.form(short, constants) for k in (small_parts, prepared_parts)]
-    return *made, *(k.form(long, constants) for k in (solved_parts, weighed_parts, turned_parts, multiplied_parts))
+    whole, constants = np.dtype(np.int64), {"VECTORS": vectors, "SQUARE": square}
+    types = (dtype, whole) + (int,) * 9
+    steps = [prepared_parts, solved_parts, weighed_parts, turned_parts, multiplied_parts]
+    small = small_parts.form((dtype, whole, whole) + (int,) * 4, constants)
+    return [k.form(types, constants) for k in steps], small, np.array([k.address(types, constants) for k in steps], np.int64)
 
 
 # -- one part ----------------------------------------------------------------------------------------------------------------
@@ -584,15 +588,19 @@ def finished(space, marks, n, step, long, low, high, shift, VECTORS, SQUARE, KIN
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------------
+#
+# A step over parts: those that the rows from `first` on, `size` of them, are cut into. The chunks of all but the first step are `cuts` for
+# each part. Lines of the first part are moved by `shift`, and by `each` more from part to part.
 
 
 @kernel(in_vectors=True)
-def small_parts(chunk, space, marks, n, step, long, parts, *, VECTORS, SQUARE):
+def small_parts(chunk, space, marks, steps, n, step, long, parts, *, VECTORS, SQUARE):
+    """A part of up to `LEAF` rows from its numbers on; `steps` has the addresses of the kernels below."""
     KIND = widened(space)
     N = lanes(KIND)
     lines = lines_of(space, n, step, long, VECTORS, SQUARE)
     start, stop = chunk * n // parts, (chunk + 1) * n // parts
-    size, shift = stop - start, chunk * 4 * N
+    size = stop - start
     d, e = lines + DIAGONAL * long, lines + BESIDE * long
     for i in rolled(range(start, stop)):
         x = KIND(0)
@@ -611,64 +619,76 @@ def small_parts(chunk, space, marks, n, step, long, parts, *, VECTORS, SQUARE):
         else:
             space[n * step + 2 * i] = KIND(1)
             space[n * step + 2 * i + 1] = KIND(1)
+    given = local(int64, 11)
+    given[0] = int64(space)
+    given[1] = int64(marks)
+    given[2] = n
+    given[3] = step
+    given[4] = long
+    given[5] = start
+    given[6] = size
+    given[8] = chunk * 4 * N
+    given[9] = 0
     pieces = 1
     while pieces < size:
         pieces *= 2
     while pieces > 1:
         pieces = pieces // 2
+        given[7] = pieces
         for p in rolled(range(pieces)):
-            low, high = start + p * size // pieces, start + (p + 1) * size // pieces
-            middle = start + (2 * p + 1) * size // (2 * pieces)
+            low, middle, high = ends(p, start, size, pieces)
             if (low < middle) & (middle < high):
-                outlined(prepared)(space, marks, n, step, long, low, middle, high, shift, VECTORS, SQUARE, KIND)
-                outlined(solved)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
-                outlined(weighed)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
-                outlined(turned)(space, marks, n, step, long, low, high, shift, 0, high - low, VECTORS, SQUARE, KIND)
-                if VECTORS:
-                    outlined(multiplied)(space, marks, n, step, low, middle, high, 0, high - low, long, SQUARE, KIND)
-                outlined(finished)(space, marks, n, step, long, low, high, shift, VECTORS, SQUARE, KIND)
+                run(steps[0], p, given)
+                given[10] = LEAF // ROOTS
+                for k in rolled(range(1, 4)):
+                    for cut in rolled(range(LEAF // ROOTS)):
+                        run(steps[k], p * (LEAF // ROOTS) + cut, given)
+                given[10] = LEAF // ROWS
+                for cut in rolled(range(LEAF // ROWS)):
+                    run(steps[4], p * (LEAF // ROWS) + cut, given)
+
+
+def ends(part, first, size, parts):
+    return first + part * size // parts, first + (2 * part + 1) * size // (2 * parts), first + (part + 1) * size // parts
 
 
 @kernel(in_vectors=True)
-def prepared_parts(chunk, space, marks, n, step, long, parts, *, VECTORS, SQUARE):
+def prepared_parts(part, space, marks, n, step, long, first, size, parts, shift, each, cuts, *, VECTORS, SQUARE):
     KIND = widened(space)
-    low, middle, high = chunk * n // parts, (2 * chunk + 1) * n // (2 * parts), (chunk + 1) * n // parts
-    outlined(prepared)(space, marks, n, step, long, low, middle, high, chunk * 4 * lanes(KIND), VECTORS, SQUARE, KIND)
+    low, middle, high = ends(part, first, size, parts)
+    prepared(space, marks, n, step, long, low, middle, high, shift + part * each, VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
-def solved_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS, SQUARE):
+def solved_parts(chunk, space, marks, n, step, long, first, size, parts, shift, each, cuts, *, VECTORS, SQUARE):
     KIND = widened(space)
-    part, cut = chunk // cuts, chunk % cuts
-    low, high = part * n // parts, (part + 1) * n // parts
-    outlined(solved)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE,
-                     KIND)
+    part, start = chunk // cuts, chunk % cuts * ROOTS
+    low, _, high = ends(part, first, size, parts)
+    solved(space, marks, n, step, long, low, high, shift + part * each, start, start + ROOTS, VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
-def weighed_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS, SQUARE):
+def weighed_parts(chunk, space, marks, n, step, long, first, size, parts, shift, each, cuts, *, VECTORS, SQUARE):
     KIND = widened(space)
-    part, cut = chunk // cuts, chunk % cuts
-    low, high = part * n // parts, (part + 1) * n // parts
-    outlined(weighed)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE,
-                      KIND)
+    part, start = chunk // cuts, chunk % cuts * ROOTS
+    low, _, high = ends(part, first, size, parts)
+    weighed(space, marks, n, step, long, low, high, shift + part * each, start, start + ROOTS, VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
-def turned_parts(chunk, space, marks, n, step, long, parts, cuts, *, VECTORS, SQUARE):
+def turned_parts(chunk, space, marks, n, step, long, first, size, parts, shift, each, cuts, *, VECTORS, SQUARE):
     KIND = widened(space)
-    part, cut = chunk // cuts, chunk % cuts
-    low, high = part * n // parts, (part + 1) * n // parts
-    outlined(turned)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), cut * ROOTS, cut * ROOTS + ROOTS, VECTORS, SQUARE,
-                     KIND)
+    part, start = chunk // cuts, chunk % cuts * ROOTS
+    low, _, high = ends(part, first, size, parts)
+    turned(space, marks, n, step, long, low, high, shift + part * each, start, start + ROOTS, VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)
-def multiplied_parts(chunk, space, marks, n, step, long, parts, rows, *, VECTORS, SQUARE):
+def multiplied_parts(chunk, space, marks, n, step, long, first, size, parts, shift, each, cuts, *, VECTORS, SQUARE):
     KIND = widened(space)
-    part, cut = chunk // rows, chunk % rows
-    low, middle, high = part * n // parts, (2 * part + 1) * n // (2 * parts), (part + 1) * n // parts
+    part, start = chunk // cuts, chunk % cuts * ROWS
+    low, middle, high = ends(part, first, size, parts)
     if VECTORS:
-        outlined(multiplied)(space, marks, n, step, low, middle, high, cut * ROWS, cut * ROWS + ROWS, long, SQUARE, KIND)
-    if cut == 0:
-        outlined(finished)(space, marks, n, step, long, low, high, part * 4 * lanes(KIND), VECTORS, SQUARE, KIND)
+        multiplied(space, marks, n, step, low, middle, high, start, start + ROWS, long, SQUARE, KIND)
+    if start == 0:
+        finished(space, marks, n, step, long, low, high, shift + part * each, VECTORS, SQUARE, KIND)

@@ -21,7 +21,7 @@ from flambeau_kernels.engines import kept
 
 from . import fourier_lines
 from .fourier_lines import COMPLEX, FROM_REAL, TO_REAL
-from .fourier_passes import LARGEST_PRIME, PRIME
+from .fourier_passes import LARGEST_PRIME, addresses
 from .move import in_rows
 from .tier import compiles
 
@@ -142,12 +142,14 @@ def _up(n: int, lanes: int) -> int:
     return -(-n // lanes) * lanes
 
 
-def _form(kernel: Any, char: str, radices: tuple[int, ...], kind: int | None) -> Any:
-    real = np.dtype(char)
-    constants: dict[str, Any] = {"RADICES": tuple(sorted({PRIME if r > 8 else r for r in radices}))}
-    if kind is not None:
-        constants["KIND_OF"] = kind
-    return kernel.form((real, real, real, real, np.dtype(np.int64), np.dtype(np.int64)), constants)
+def _form(kernel: Any, char: str, **constants: Any) -> Any:
+    real, whole = np.dtype(char), np.dtype(np.int64)
+    return kernel.form((real, real, real, real, whole, whole, whole), constants)
+
+
+def _passes(char: str, radices: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Radices and where the code of their passes is, as kernels of lines take them."""
+    return np.array(radices, np.int64), addresses(radices, np.dtype(char))
 
 
 def _cut(groups: int, elements: int) -> tuple[int, int]:
@@ -168,7 +170,7 @@ def _columns(kind: int, char: str, n: int, outer: int, inner: int, scale: float,
     radices = _radices(n)
     plan = _integers(n, groups, per, inverse, len(radices), inner, width, plane)
     table = np.concatenate([[scale], _turns_of_passes(n, radices)]).astype(char)
-    return _form(fourier_lines.columns, char, radices, None), chunks, 4 * plane, table, np.array(radices, np.int64), plan
+    return _form(fourier_lines.columns, char), chunks, 4 * plane, table, *_passes(char, radices), plan
 
 
 def _short(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
@@ -180,7 +182,7 @@ def _short(kind: int, char: str, n: int, outer: int, inner: int, scale: float, i
     parts = [[scale / 2 if kind == FROM_REAL else scale], _turns_of_passes(n, radices), _turns_of_halves(n)]
     plan = _integers(n, groups, per, inverse, len(radices), outer, plane, 1 + len(parts[1]))
     table = np.concatenate(parts).astype(char)
-    return _form(fourier_lines.short_lines, char, radices, kind), chunks, 4 * plane, table, np.array(radices, np.int64), plan
+    return _form(fourier_lines.short_lines, char, KIND_OF=kind), chunks, 4 * plane, table, *_passes(char, radices), plan
 
 
 def _long(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
@@ -200,8 +202,8 @@ def _long(kind: int, char: str, n: int, outer: int, inner: int, scale: float, in
     at = np.cumsum([len(p) for p in parts])
     plan = _integers(n, outer, per, inverse, len(first) + len(second), n1, n2, len(first), plane, at[1], at[2], at[3])
     table = np.concatenate(parts).astype(char)
-    return (_form(fourier_lines.long_lines, char, first + second, kind), chunks, 4 * plane + 2 * lanes, table,
-            np.array(first + second, np.int64), plan)  # fmt: skip
+    form = _form(fourier_lines.long_lines, char, KIND_OF=kind)
+    return form, chunks, 4 * plane + 2 * lanes, table, *_passes(char, first + second), plan
 
 
 # -- tables --------------------------------------------------------------------------------------------------------------------

@@ -103,11 +103,11 @@ def wholes(re, im, re2, im2, c, d):
 
 
 @kernel(in_vectors=True)
-def columns(chunk, x, out, work, table, radices, plan, *, RADICES):
+def columns(chunk, x, out, work, table, radices, passes, plan):
     """Lines of n values, `inner` of which lie side by side."""
     KIND = widened(out)
     N = lanes(KIND)
-    n, groups, per, swap, passes = plan[0], plan[1], plan[2], plan[3], plan[4]
+    n, groups, per, swap, steps = plan[0], plan[1], plan[2], plan[3], plan[4]
     inner, width, plane = plan[5], plan[6], plan[7]
     blocks = (inner + width - 1) // width
     planes = local(vector(KIND, N), SMALL // N)
@@ -121,8 +121,8 @@ def columns(chunk, x, out, work, table, radices, plan, *, RADICES):
         start = (group // blocks * n * inner + first) * 2
         padded = (count + N - 1) // N * N
         outlined(rows_in)(x + start, 2 * inner, room + swap * plane, room + (1 - swap) * plane, padded, n, count)
-        all_passes(room, plane, plane, padded, radices, 0, passes, table + 1, n, 0, RADICES=RADICES)
-        made = room + passes % 2 * (2 * plane)
+        all_passes(room, plane, plane, padded, radices, passes, 0, steps, table + 1, n, 0)
+        made = room + steps % 2 * (2 * plane)
         outlined(rows_out)(out + start, 2 * inner, made + swap * plane, made + (1 - swap) * plane, padded, n, count, factor)
 
 
@@ -160,11 +160,11 @@ def unhalved_rows(a, to, real, imaginary, plane, m, turns):
 
 
 @kernel(in_vectors=True)
-def short_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
+def short_lines(chunk, x, out, work, table, radices, passes, plan, *, KIND_OF):
     """Lines of n complex values, as many together as a vector has lanes."""
     KIND = widened(out)
     N = lanes(KIND)
-    n, groups, per, swap, passes = plan[0], plan[1], plan[2], plan[3], plan[4]
+    n, groups, per, swap, steps = plan[0], plan[1], plan[2], plan[3], plan[4]
     lines, plane = plan[5], plan[6]
     planes = local(vector(KIND, N), SMALL // N)
     room = work + chunk * (4 * plane)
@@ -180,10 +180,10 @@ def short_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
             outlined(unhalved_rows)(room + 2 * plane, room, swap * plane, (1 - swap) * plane, plane, n, turns)
         else:
             outlined(squares_in)(x, 2 * n, room, first, count, 2 * n, swap, plane, PLANES=2)
-        all_passes(room, plane, plane, N, radices, 0, passes, table + 1, n, 0, RADICES=RADICES)
-        made = room + passes % 2 * (2 * plane)
+        all_passes(room, plane, plane, N, radices, passes, 0, steps, table + 1, n, 0)
+        made = room + steps % 2 * (2 * plane)
         if KIND_OF == FROM_REAL:
-            other = room + (passes + 1) % 2 * (2 * plane)
+            other = room + (steps + 1) % 2 * (2 * plane)
             outlined(halved_rows)(made, other, plane, n, turns)
             outlined(squares_out)(out, other, first, count, 2 * n + 2, 0, plane, factor, PLANES=2)
         else:
@@ -265,11 +265,11 @@ def unhalved_line(x, a, to, real, imaginary, plane, rows, count, padded, m, turn
 
 
 @kernel(in_vectors=True)
-def long_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
+def long_lines(chunk, x, out, work, table, radices, passes, plan, *, KIND_OF):
     """Lines of n1 * n2 complex values, one after the other, each a matrix."""
     KIND = widened(out)
     N = lanes(KIND)
-    n, groups, per, swap, passes = plan[0], plan[1], plan[2], plan[3], plan[4]
+    n, groups, per, swap, steps = plan[0], plan[1], plan[2], plan[3], plan[4]
     n1, n2, before, plane = plan[5], plan[6], plan[7], plan[8]
     r1, r2 = (n1 + N - 1) // N * N, (n2 + N - 1) // N * N
     # Lines from behind read a little of what lies before them.
@@ -280,7 +280,7 @@ def long_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
     factor = table[0]
     between, second, turns = table + plan[9], table + plan[10], table + plan[11]
     odd = (before + 1) % 2
-    done = (passes + 1) % 2
+    done = (steps + 1) % 2
     for line in rolled(range(chunk * per, min(groups, chunk * per + per))):
         if KIND_OF == TO_REAL:
             outlined(unhalved_line)(
@@ -288,9 +288,9 @@ def long_lines(chunk, x, out, work, table, radices, plan, *, RADICES, KIND_OF):
             )
         else:
             outlined(rows_in)(x + line * (2 * n), 2 * n2, room + swap * plane, room + (1 - swap) * plane, r2, n1, n2)
-        all_passes(room, plane, plane, r2, radices, 0, before, table + 1, n1, 0, RADICES=RADICES)
+        all_passes(room, plane, plane, r2, radices, passes, 0, before, table + 1, n1, 0)
         outlined(turned_over)(room + (1 - odd) * (2 * plane), room + odd * (2 * plane), plane, r1, r2, between)
-        all_passes(room, plane, plane, r1, radices, before, passes, second, n2, odd, RADICES=RADICES)
+        all_passes(room, plane, plane, r1, radices, passes, before, steps, second, n2, odd)
         made = room + done * (2 * plane)
         if KIND_OF == FROM_REAL:
             outlined(halved_line)(made, plane, n2, n1, r1, out + line * (2 * n + 2), n, turns, factor)

@@ -4,6 +4,8 @@ Values lie in planes, real parts and imaginary parts apart; a row holds values t
 vectors are independent of each other. A pass takes sequences apart into `r` shorter ones and leaves its results in order
 (Stockham's form): its `s` numbers side by side become ``s * r``.
 
+A pass of one radix is a kernel, which those of lines call by its address: so it is compiled once, whatever radices it meets.
+
 Source: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform", section 1.7.
 """
 
@@ -11,27 +13,31 @@ from __future__ import annotations
 
 from math import cos, pi, sin
 
+import numpy as np
+
 from flambeau_kernels.engine.language import (
     broadcast,
     flags,
+    int64,
+    kernel,
     lanes,
     load,
     local,
-    outlined,
     rolled,
+    run,
     store,
     unroll,
     vector,
     widened,
 )
+from flambeau_kernels.engines import kept
 
-__all__ = ["EVENS", "LARGEST_PRIME", "MIXED", "ODDS", "PRIME", "REVERSED", "all_passes"]
+__all__ = ["EVENS", "LARGEST_PRIME", "MIXED", "ODDS", "REVERSED", "addresses", "all_passes"]
 
 C1, C2, S1, S2, S3 = cos(2 * pi / 5), cos(4 * pi / 5), sin(2 * pi / 5), sin(4 * pi / 5), sin(pi / 3)
 SEVENTHS = [(cos(2 * pi * k / 7), sin(2 * pi * k / 7)) for k in range(7)]
 
-LARGEST_PRIME = 127                                   # that is a radix; from 11 on all have one text, which `PRIME` stands for
-PRIME = 0
+LARGEST_PRIME = 127                                   # that is a radix; from 11 on all have one text
 
 _LANES = (2, 4, 8, 16)
 # For vectors of each length: the even and the odd lanes of two, both results of mixing two, and one from behind.
@@ -195,39 +201,56 @@ def prime(a, to, at, put_at, size, m, s, w, p, r):
         put_turned(to, put_at + (r - k) * s, size, mr - ni, mi + nr, w, (r - k - 1) * m + p, (r - 1) * m)
 
 
-BUTTERFLIES = {2: two, 3: three, 4: four, 5: five, 7: seven, 8: eight, PRIME: prime}
+BUTTERFLIES = {2: two, 3: three, 4: four, 5: five, 7: seven, 8: eight}
 
 
 # -- passes --------------------------------------------------------------------------------------------------------------------
 
 
-def one_pass(a, to, size, m, s, w, r, *, BUTTERFLY):
-    """A pass from `a` to `to`, whose imaginary parts lie `size` behind the real ones; ``r * m`` values a transform are left."""
+@kernel(in_vectors=True)
+def one_pass(r, a, to, w, size, m, s, *, BUTTERFLY):
+    """A pass of radix `r` from `a` to `to`, whose imaginary parts lie `size` behind the real ones.
+
+    Of a transform ``r * m`` values are left.
+    """
     with flags("contract"):
         for p in rolled(range(m)):
             for q in rolled(range(0, s, lanes(widened(a)))):
                 BUTTERFLY(a, to, q + s * p, q + s * r * p, size, m, s, w, p, r)
 
 
-def all_passes(room, size, plane, s, radices, first, end, w, n, odd, *, RADICES):
+def addresses(radices: tuple[int, ...], real: np.dtype) -> np.ndarray:
+    """Where the code of each pass is, for `all_passes`."""
+    return np.array([_address(r if r <= 8 else LARGEST_PRIME, real) for r in radices], np.int64)
+
+
+@kept()
+def _address(radix: int, real: np.dtype) -> int:
+    return one_pass.address((real, real, real, int, int, int), {"BUTTERFLY": BUTTERFLIES.get(radix, prime)})
+
+
+def all_passes(room, size, plane, s, radices, passes, first, end, w, n, odd):
     """The passes of transforms of `n` values, with `s` numbers side by side, by the radices from `first` to `end`.
 
     Args:
         room: two pairs of planes of `plane` numbers; values are in the second pair if `odd`, afterwards if ``odd + end - first`` is.
+        passes: `addresses` of the radices.
         w: a table of the passes' turns.
-        RADICES: those that there are.
     """
     left = n
+    given = local(int64, 6)
+    given[3] = size
     for t in rolled(range(first, end)):
         r = radices[t]
         m = left // r
         at = (odd + t - first) % 2 * (2 * plane)
-        a, to = room + at, room + (2 * plane - at)
-        for R in unroll(RADICES):
-            if r > 8 if R == PRIME else r == R:
-                outlined(one_pass)(a, to, size, m, s, w, r, BUTTERFLY=BUTTERFLIES[R])
+        given[0] = int64(room + at)
+        given[1] = int64(room + (2 * plane - at))
+        given[2] = int64(w)
+        given[4] = m
+        given[5] = s
+        run(passes[t], r, given)
         w += 2 * (r - 1) * m
-        if PRIME in RADICES:
-            w += 2 * r if r > 8 else 0
+        w += 2 * r if r > 8 else 0
         left = m
         s = s * r

@@ -32,6 +32,21 @@ _POINTER, _INTEGER, _FLOAT = 0, 1, 2
 
 def form(kernel: Kernel, types: tuple[Any, ...], constants: dict[str, Any]) -> Any:
     """The compiled form of `kernel` for arguments of `types` (dtypes, ``int``, ``float``) and `constants`."""
+    given = named(kernel, types, constants)
+    place = address(kernel, given, constants)
+    table = np.zeros(KINDS_AT + len(given), np.int64)
+    table[FUNCTION], table[COUNT] = place, len(given)
+    table[KINDS_AT:] = [{int: _INTEGER, float: _FLOAT}.get(t, _POINTER) for t in given.values()]
+    for slot, value in _process_addresses():
+        table[slot] = value
+    journal.name(table, functools.partial(_account, kernel, given, constants))
+    if not native.struct_matches():
+        return functools.partial(_run_by_ctypes, table)
+    return native.new_builtin()(ctypes.addressof(_method()), table, None)
+
+
+def named(kernel: Kernel, types: tuple[Any, ...], constants: dict[str, Any]) -> dict[str, Any]:
+    """The names of dtypes, int or float, of `kernel`'s arguments by their names. Raises: TypeError where they do not fit."""
     code = kernel.function.__code__
     names = [n for n in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount] if n not in constants]
     given = [t.name if isinstance(t, np.dtype) else t for t in types]
@@ -40,16 +55,7 @@ def form(kernel: Kernel, types: tuple[Any, ...], constants: dict[str, Any]) -> A
             raise TypeError(f"{kernel!r}: arguments are numpy arrays, int or float, got {t.__name__}")
     if len(names) - 1 != len(given):
         raise TypeError(f"{kernel!r}: {len(names) - 1} arguments wanted, {len(given)} given: {names[1:]}")
-    place = address(kernel, dict(zip(names[1:], given, strict=True)), constants)
-    table = np.zeros(KINDS_AT + len(given), np.int64)
-    table[FUNCTION], table[COUNT] = place, len(given)
-    table[KINDS_AT:] = [{int: _INTEGER, float: _FLOAT}.get(t, _POINTER) for t in given]
-    for slot, value in _process_addresses():
-        table[slot] = value
-    journal.name(table, functools.partial(_account, kernel, dict(zip(names[1:], given, strict=True)), constants))
-    if not native.struct_matches():
-        return functools.partial(_run_by_ctypes, table)
-    return native.new_builtin()(ctypes.addressof(_method()), table, None)
+    return dict(zip(names[1:], given, strict=True))
 
 
 def _account(kernel: Kernel, types: dict[str, Any], constants: dict[str, Any]) -> str:

@@ -19,7 +19,8 @@ one meaning in machine code:
   repeated(range(n), 4)`` has four copies of a body that is short;
 - functions are called by inlining them; ``return`` stands at their end. ``outlined(f)(p, n)`` compiles `f` once for
   the kinds and constants it is given, as a function of its own without a result, whose pointers lead to different
-  memory where it writes. ``//`` and ``%`` are for non-negative integers;
+  memory where it writes. ``run(address, chunk, arguments)`` calls another kernel, which is an object of its own.
+  ``//`` and ``%`` are for non-negative integers;
 - functions of `math` are the C library's in float64, to the last bit; elementary functions that vectorise are words; a
   `Formula` is called on numbers like a word;
 - vectors (`load`, `broadcast`, `vector`) of integers have ``+ - * & | ^ << >>``, `minimum`, `maximum` and `abs`, those of floats
@@ -44,7 +45,7 @@ from flambeau_kernels.scalar.symbols import BOOL, F32, F64, INT, UINT, Kind
 __all__ = [
     "outlined", "bitcast", "bool8", "brief", "broadcast", "dot_bfloat16", "dot_int8", "flags", "float32", "float64",
     "independent", "int16", "int32", "int64", "int8", "kernel", "lane_sum", "lanes", "load", "local", "multiply_add", "pointer",
-    "prefetch", "repeated", "rolled", "shuffle", "store", "uint16", "uint32", "uint64", "uint8", "unroll", "vector",
+    "prefetch", "repeated", "rolled", "run", "shuffle", "store", "uint16", "uint32", "uint64", "uint8", "unroll", "vector",
     "widened", "Kernel",
 ]  # fmt: skip
 
@@ -102,6 +103,8 @@ lane_sum: Any = Construct("lane_sum", "The sum of a vector's lanes, added in pai
 widened: Any = Construct("widened", "``widened(p)``: the kind an element of `p` has once loaded.")
 pointer: Any = Construct("pointer", "``pointer(address, kind)``: the pointer an int64 holds.")
 bitcast: Any = Construct("bitcast", "``bitcast(x, kind)``: the same bits read as `kind`.")
+run: Any = Construct("run", "``run(address, chunk, arguments)``: a chunk of the kernel whose code is at an address "
+                     "(`Kernel.address`); its arguments lie in slots of eight bytes.")
 prefetch: Any = Construct("prefetch", "``prefetch(p)``: ask for the cache line of `p`.")
 
 
@@ -148,6 +151,15 @@ class Kernel:
 
             found = self._forms[key] = call.form(self, types, constants)
         return found
+
+    def address(self, types: tuple[Any, ...], constants: dict[str, Any]) -> int:
+        """Where the code for arguments of `types` is, as `form` takes them: for kernels that `run` it.
+
+        What several kernels do alike is so compiled once for all of them. The code lives as long as the process.
+        """
+        from flambeau_kernels.engine import call
+
+        return call.address(self, call.named(self, types, constants), constants)
 
 
 _kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()

@@ -40,6 +40,11 @@ class Words(Values):
         name = kind.name if isinstance(kind, Kind) and not isinstance(kind, VectorKind) else kind
         return Pointer(self.code.emit(PTR, f"inttoptr i64 {self.index(address).name} to ptr"), name)
 
+    def call_run(self, address: Symbol, chunk: Any, arguments: Pointer) -> None:
+        code = self.code.emit(PTR, f"inttoptr i64 {self.index(address).name} to ptr")
+        self.code.effect(f"call void {code.name}(i64 {self.index(chunk).name}, ptr {arguments.address.name})")
+        self.code.calls += 1
+
     def call_bitcast(self, value: Any, kind: Kind) -> Any:
         if isinstance(value, Pointer):
             return Pointer(value.address, kind if isinstance(kind, (VectorKind, str)) else kind.name)

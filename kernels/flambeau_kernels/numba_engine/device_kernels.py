@@ -196,6 +196,9 @@ class _DeviceLowering(PythonLowering):
             self.refuse("pointers to one memory of two dtypes on a device")
         return super().call_bitcast(value, kind)
 
+    def call_run(self, address: Symbol, chunk: Any, arguments: Pointer) -> None:
+        self.refuse("kernels at addresses on a device")
+
     def call_prefetch(self, place: Pointer) -> None:
         """Nothing: there are no lines to be fetched."""
 

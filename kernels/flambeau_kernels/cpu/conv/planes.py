@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import broadcast, kernel, lanes, load, shuffle, store, widened
+from flambeau_kernels.engine.language import (
+    broadcast,
+    kernel,
+    lanes,
+    load,
+    outlined,
+    rolled,
+    shuffle,
+    store,
+    widened,
+)
 
 from .walk import Axis
 
@@ -23,22 +33,22 @@ MOST_PHASES = 64
 
 
 def fill_row(to, start, stop, KIND, LANES):
-    for i in range(start, stop, LANES):
+    for i in rolled(range(start, stop, LANES)):
         store(to, i, broadcast(KIND(0), LANES), stop - i)
 
 
 def copy_row(source, to, count, distance, KIND, LANES, STEP):
     """``to[i] = source[i * distance]``; STEP is the distance where it is 1 or 2, else 0."""
     if STEP == 1:
-        for i in range(0, count, LANES):
+        for i in rolled(range(0, count, LANES)):
             store(to, i, load(source, i, LANES, count - i), count - i)
     elif STEP == 2:
-        for i in range(0, count, LANES):
+        for i in rolled(range(0, count, LANES)):
             left = 2 * (count - i) - 1
             a, b = load(source, 2 * i, LANES, left), load(source, 2 * i + LANES, LANES, left - LANES)
             store(to, i, shuffle(a, b, tuple(range(0, 2 * LANES, 2))), count - i)
     else:
-        for i in range(count):
+        for i in rolled(range(count)):
             to[i] = source[i * distance]
 
 
@@ -53,7 +63,7 @@ def past_inside(size, low, phase, stride, extent):
     return min(last // stride + 1, extent) if last >= 0 else 0
 
 
-@kernel
+@kernel(in_vectors=True)
 def lay_out(chunk, source, planes, geometry, *, STEP):
     KIND = widened(planes)
     LANES = lanes(KIND)
@@ -61,28 +71,28 @@ def lay_out(chunk, source, planes, geometry, *, STEP):
     z, y, x = geometry + AXES, geometry + (AXES + WIDE), geometry + (AXES + 2 * WIDE)
     phases = geometry + PHASES
     to = planes + first * (z[3] * y[3] * x[3] * z[4] * y[4] * x[4])
-    for number in range(first, min(first + geometry[PER_CHUNK], geometry[0])):
+    for number in rolled(range(first, min(first + geometry[PER_CHUNK], geometry[0]))):
         image = number // geometry[CHANNELS]
         plane = source + (image * geometry[IMAGE] + (number - image * geometry[CHANNELS]) * geometry[CHANNEL])
-        for pz in range(z[4]):
-            for py in range(y[4]):
-                for px in range(x[4]):
+        for pz in rolled(range(z[4])):
+            for py in rolled(range(y[4])):
+                for px in rolled(range(x[4])):
                     phase = phases[2 * MOST_PHASES + px]
                     start = first_inside(x[1], phase, x[2])
                     stop = past_inside(x[0], x[1], phase, x[2], x[3])
                     at_x = (start * x[2] + phase - x[1]) * x[5]
-                    for i in range(z[3]):
+                    for i in rolled(range(z[3])):
                         at_z = i * z[2] + phases[pz] - z[1]
-                        for j in range(y[3]):
+                        for j in rolled(range(y[3])):
                             at_y = j * y[2] + phases[MOST_PHASES + py] - y[1]
                             inside = (at_z >= 0) & (at_z < z[0]) & (at_y >= 0) & (at_y < y[0]) & (start < stop)
                             if inside:
-                                fill_row(to, 0, start, KIND, LANES)
+                                outlined(fill_row)(to, 0, start, KIND, LANES)
                                 row = plane + (at_z * z[5] + at_y * y[5] + at_x)
                                 copy_row(row, to + start, stop - start, x[2] * x[5], KIND, LANES, STEP)
-                                fill_row(to, stop, x[3], KIND, LANES)
+                                outlined(fill_row)(to, stop, x[3], KIND, LANES)
                             else:
-                                fill_row(to, 0, x[3], KIND, LANES)
+                                outlined(fill_row)(to, 0, x[3], KIND, LANES)
                             to += x[3]
 
 
