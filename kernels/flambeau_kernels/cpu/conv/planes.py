@@ -33,23 +33,38 @@ MOST_PHASES = 64
 
 
 def fill_row(to, start, stop, KIND, LANES):
-    for i in rolled(range(start, stop, LANES)):
-        store(to, i, broadcast(KIND(0), LANES), stop - i)
+    whole = start + (stop - start) // LANES * LANES
+    for i in rolled(range(start, whole, LANES)):
+        store(to, i, broadcast(KIND(0), LANES))
+    for i in rolled(range(whole, stop)):
+        to[i] = KIND(0)
 
 
 def copy_row(source, to, count, distance, KIND, LANES, STEP):
     """``to[i] = source[i * distance]``; STEP is the distance where it is 1 or 2, else 0."""
-    if STEP == 1:
-        for i in rolled(range(0, count, LANES)):
-            store(to, i, load(source, i, LANES, count - i), count - i)
-    elif STEP == 2:
-        for i in rolled(range(0, count, LANES)):
-            left = 2 * (count - i) - 1
-            a, b = load(source, 2 * i, LANES, left), load(source, 2 * i + LANES, LANES, left - LANES)
-            store(to, i, shuffle(a, b, tuple(range(0, 2 * LANES, 2))), count - i)
-    else:
+    if STEP == 0:
         for i in rolled(range(count)):
             to[i] = source[i * distance]
+    elif count >= LANES:
+        for i in rolled(range(0, count - LANES, LANES)):
+            copy_vector(source, to, i, LANES, STEP)
+        # The last vector begins within the one before it: stores of parts take several times as long.
+        copy_vector(source, to, count - LANES, LANES, STEP)
+    elif STEP == 1:
+        store(to, 0, load(source, 0, LANES, count), count)
+    else:
+        left = 2 * count - 1
+        a, b = load(source, 0, LANES, left), load(source, LANES, LANES, left - LANES)
+        store(to, 0, shuffle(a, b, tuple(range(0, 2 * LANES, 2))), count)
+
+
+def copy_vector(source, to, i, LANES, STEP):
+    if STEP == 1:
+        store(to, i, load(source, i, LANES))
+    else:
+        # Nothing beyond the last element that is taken is read.
+        a, b = load(source, 2 * i, LANES), load(source, 2 * i + LANES - 1, LANES)
+        store(to, i, shuffle(a, b, tuple(range(0, LANES, 2)) + tuple(range(LANES + 1, 2 * LANES, 2))))
 
 
 def first_inside(low, phase, stride):

@@ -409,6 +409,8 @@ def pays(x: Any, made: Ints, outputs: int, kernel: Ints, stride: Ints, padding: 
     """Whether `Tiles` takes a convolution: measured."""
     if not _fits(x.dtype, kernel, stride, dilation, groups) or len(kernel) != 2 or padding[0] != padding[1]:
         return False
+    if kernel[0] == 3 and stride[0] == 2 and not transposed:
+        return False                                  # the products it spares cost less than moving all elements three times
     form, low = form_of(kernel[0], stride[0], padding[0], transposed)
     tiles = len(x) * prod(-(-size // form.results) for size in made)
     small = stride[0] > 1 or prod(made) <= SMALL
