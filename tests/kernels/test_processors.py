@@ -221,3 +221,13 @@ def test_sizes_of_caches_are_the_systems_or_usual_ones(monkeypatch):
         assert caches.caches() == (caches.FIRST, caches.WAYS, caches.SECOND)
     monkeypatch.undo()
     caches.caches.cache_clear()
+
+
+def test_every_register_tile_keeps_all_units_busy_that_a_processor_may_have():
+    """Four cycles for a sum, and two units on x86-64, four on AArch64: so the number of units is no part of the key."""
+    from flambeau_kernels.cpu.register_tiles import TILES
+
+    least = {(64, 32): 8, (32, 16): 8, (16, 16): 8, (16, 32): 16}
+    for name, tiles in TILES.items():
+        for registers, (rows, vectors) in tiles.items():
+            assert rows * vectors >= least[registers], (name, registers)

@@ -101,7 +101,7 @@ def copy_tile(scores, to, keys):
         store(to, j, load(scores, j, N))
 
 
-@kernel
+@kernel(in_vectors=True)
 def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices, out, logs,
                per, units, blocks, tiles_of_block, q_block, kv_block, columns, full_columns,
                heads, group, rows, keys, width, out_width,
@@ -175,7 +175,7 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
                 write_row(sums + r * wide, out_width, inverse, to)
 
 
-@kernel
+@kernel(in_vectors=True)
 def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, full_indices, out, logs, logs_grad,
                     dq, dk, dv, dk_sum, dv_sum, spread_sums, spread_size, per, units, parts, part_keys,
                     blocks, tiles_of_block, q_block, kv_block, columns, full_columns,

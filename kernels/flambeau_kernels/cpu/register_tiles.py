@@ -10,6 +10,11 @@ weights           output channels, and taps, of the gradient of the weight (`con
 recurrent         rows of the batch, and vectors of columns (`recurrent_steps.py`)
 attention         queries or keys, and vectors of the other ones or of a head (`attention_tiles.py`)
 ================  ===========================================================================================================
+
+How many units multiply and add is no part of the key, for no tile depends on it. A unit begins an instruction in each cycle and takes four
+for one, so it is busy with four sums. Of the widest registers x86-64 has two such units at most, AArch64 four: 8 and 16 sums, which all
+tiles have. Beyond that the largest tile that registers hold is the fastest, for it loads the fewest operands for a sum; that is what
+the search finds, and where there are fewer units, loads have the more time.
 """
 
 from __future__ import annotations
