@@ -193,7 +193,7 @@ def _as_list(value: Any) -> Any:
     if hasattr(value, "detach"):
         flat = value.detach().reshape(-1).tolist()
         return list(value.shape), [pytest.approx(v, rel=1e-5, abs=1e-6) if isinstance(v, float) else v for v in flat]
-    return [*value] if isinstance(value, (tuple, list)) else pytest.approx(value) if isinstance(value, float) else value
+    return [*map(_as_list, value)] if isinstance(value, (tuple, list)) else pytest.approx(value) if isinstance(value, float) else value
 
 
 NAMED = """
@@ -217,3 +217,92 @@ def test_nodes_of_overloads_have_the_names_of_pytorchs(expression: str, oracle: 
             result.sum().backward()
 
     assert names[:2] == names[2:]
+
+
+# Calls of usual operations, of the operands that `_operands` makes.
+ALIKE = """
+x + y; x + 1; x - y; 1 - x; x * y; x * 2.0; x / y; x / 2.0; x ** y; x ** 2.5; 2.0 ** x; x % 2.0; -x; x.exp(); x.log(); x.sqrt()
+x.rsqrt(); x.sin(); x.tanh(); x.sigmoid(); x.relu(); x.abs(); x.erf(); x.erfinv(); x.reciprocal(); x.square(); x.round(); x.sgn()
+x.logit(0.1); torch.atan2(x, y); torch.hypot(x, y); torch.maximum(x, y); torch.where(mask, x, y); torch.lerp(x, y, 0.5)
+torch.addcmul(x, y, y, value=2); torch.addcdiv(x, y, y); x.clamp(0.1, 0.5); torch.xlogy(x, y); torch.logaddexp(x, y); x.fmod(2.0)
+torch.copysign(x, y); F.gelu(x); F.silu(x); F.mish(x); F.softplus(x); F.elu(x); F.selu(x); F.celu(x); F.leaky_relu(x); F.hardtanh(x)
+F.hardsigmoid(x); F.hardswish(x); F.softshrink(x); F.logsigmoid(x); F.threshold(x, 0.1, 1); F.softmax(x, 1); F.log_softmax(x, 1)
+F.softsign(x); F.normalize(x); x.sum(); x.sum(1); x.mean(); x.mean(1, True); x.prod(); x.prod(1); x.amax(1); x.max(); x.min()
+x.max(1)[0]; x.nansum(1); x.var(1); x.std(1); x.sort(1)[0]; x.topk(1, 1)[0]; x.kthvalue(1, 1)[0]; x.median(1)[0]; x.cumsum(1)
+x.cumprod(1); x.cummax(1)[0]; x.logsumexp(1); x.logcumsumexp(1); x.view(6); x.reshape(3, 2); x.transpose(0, 1); x.permute(1, 0)
+x.unsqueeze(0); x[None].squeeze(0); x.expand(2, 2, 3); x[0]; x[:, 1:]; x[..., 0]; x[rows]; x.unbind(0)[0]; x.split(1)[0]
+x.chunk(2, 1)[0]; x.diagonal(); x.unfold(1, 2, 1); x.clone(); x.double(); torch.view_as_real(z); torch.cat([x, y]); x.flip(0)
+x.roll(1, 0); x.tril(); x.gather(1, at); x.index_select(0, rows); x.take(rows); x.masked_select(mask); x.masked_fill(mask, 0)
+x.scatter(1, at, y); x.scatter_add(1, at, y); x.index_add(0, rows, leaf); x.index_copy(0, rows, leaf); x.index_fill(0, rows, 1.0)
+x.index_put((rows,), y); x.masked_scatter(mask, y); torch.select_scatter(x, y[0], 0, 0); torch.slice_scatter(x, y); (x * 1).copy_(y)
+x @ y.t(); x @ y[0]; torch.bmm(x[None], y.t()[None]); torch.dot(x[0], y[0]); torch.outer(x[0], y[0]); F.linear(x, y)
+F.linear(x, y, bias); torch.linalg.inv(square); torch.linalg.cholesky(square); torch.linalg.qr(square)[0]
+torch.linalg.eigh(square)[0]; torch.linalg.eig(square)[0]; torch.linalg.solve_triangular(square, square, upper=True)
+torch.linalg.pinv(x); F.conv2d(image, kernel); F.conv2d(image, kernel, bias, 2, 1)
+F.conv_transpose2d(image, kernel, stride=2, output_padding=1); F.max_pool2d(image, 2); F.max_pool2d(image, 3, 2, 1, ceil_mode=True)
+F.max_pool2d(image, 2, return_indices=True)[0]; F.avg_pool2d(image, 2); F.avg_pool2d(image, 3, 2, 1, True, False, 2)
+F.avg_pool3d(image[None], (1, 2, 2)); F.max_pool3d(image[None], (1, 2, 2)); F.adaptive_avg_pool2d(image, 2)
+F.adaptive_max_pool2d(image, 2); F.max_unpool2d(*F.max_pool2d(image, 2, return_indices=True), 2)
+F.batch_norm(image, zeros, ones, bias, bias, training=True); F.batch_norm(image, zeros, ones); F.layer_norm(x, (3,))
+F.group_norm(image, 2); F.mse_loss(x, y); F.l1_loss(x, y); F.nll_loss(x, classes); F.nll_loss(x, classes, x[0].detach())
+F.nll_loss(image, classes_of_image); F.cross_entropy(x, classes); F.cross_entropy(x, classes, reduction="sum")
+F.cross_entropy(image, classes_of_image); F.embedding(rows, x); F.pad(x, (1, 1)); F.pad(image, (1, 1, 1, 1), mode="reflect")
+F.pad(image, (1, 1, 1, 1), mode="replicate"); F.unfold(image, 2); F.interpolate(image, scale_factor=2)
+F.interpolate(image, size=3, mode="bilinear"); F.interpolate(image, size=3, mode="bicubic", antialias=True)
+F.interpolate(image[0], size=3, mode="linear", align_corners=True); F.scaled_dot_product_attention(image, image, image, scale=0.5)
+torch.fft.fft(z); torch.fft.rfft(x); torch.fft.irfft(z, norm="ortho"); torch.fft.ifft2(z)
+"""
+
+
+def _operands(lib: Any) -> dict[str, Any]:
+    x, image = lib.arange(1.0, 7.0).div(10).reshape(2, 3), lib.arange(50.0).sin().reshape(1, 2, 5, 5)
+    leaves = {
+        "x": x, "y": x + 0.05, "square": lib.tensor([[2.0, 0.5], [0.5, 1.0]]), "image": image, "bias": lib.ones(2), "leaf": x + 0.5,
+        "kernel": lib.arange(36.0).cos().reshape(2, 2, 3, 3), "z": lib.complex(x, x),
+    }  # fmt: skip
+    others = {
+        "torch": lib, "F": lib.nn.functional, "mask": lib.tensor([[True, False, True], [True, True, False]]), "rows": lib.tensor([0, 1]),
+        "at": lib.tensor([[0, 1, 0], [1, 0, 1]]), "classes": lib.tensor([0, 2]), "zeros": lib.zeros(2), "ones": lib.ones(2),
+        "classes_of_image": lib.zeros(1, 5, 5, dtype=lib.int64),
+    }  # fmt: skip
+    return {name: value.requires_grad_() for name, value in leaves.items()} | others
+
+
+@pytest.mark.parametrize("expression", [each.strip() for line in ALIKE.strip().splitlines() for each in line.split(";")])
+def test_nodes_have_the_names_and_the_saved_values_of_pytorchs_and_no_others(expression: str, oracle: Any) -> None:
+    found = []
+    for lib in (oracle, fb):
+        scope = _operands(lib)                        # whose leaves nodes know weakly
+        result = eval(expression, scope)              # text of our own
+        node = result.grad_fn
+        found.append((node.name(), type(node).__name__, {name: _as_list(value) for name, value in _shown(node).items()}))
+    theirs, ours = found
+
+    assert ours == theirs
+
+
+FREED = ["x / y", "F.max_pool2d(image, 2)", "F.linear(x, y)", "x.gather(1, at)", "F.cross_entropy(x, classes)"]
+
+
+@pytest.mark.parametrize("expression", FREED)
+def test_what_a_node_has_saved_is_refused_once_it_is_freed(expression: str) -> None:
+    result = eval(expression, _operands(fb))          # text of our own
+    node = result.grad_fn
+    names = list(_shown(node))
+    result.sum().backward()
+
+    assert names
+    for name in names:
+        with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
+            getattr(node, name)
+
+
+def test_an_operand_that_no_gradient_reads_is_shown_where_it_is_a_leaf(oracle: Any) -> None:
+    programs = """
+    x = torch.ones(3, requires_grad=True); (x / x).grad_fn._saved_self is x
+    x = torch.ones(3, requires_grad=True); y = x / x; exec('with torch.no_grad(): x.mul_(2)'); y.grad_fn._saved_self
+    """
+    x = fb.ones(3, requires_grad=True)
+
+    assert not disagreements(oracle, "\n".join(line.strip() for line in programs.strip().splitlines()))
+    assert ((x * 1) / x).grad_fn._saved_self is None

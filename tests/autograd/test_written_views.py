@@ -200,3 +200,24 @@ def test_a_view_as_complex_numbers_begins_with_a_whole_one(oracle: Any) -> None:
     for lib in (oracle, fb):
         with pytest.raises(RuntimeError, match="storage_offset divisible by 2"):
             lib.view_as_complex(lib.zeros(3, 4)[1, 1:3])
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_a_comparison_in_place_with_what_requires_grad_has_a_history_and_gradients_of_zero(name: str, oracle: Any) -> None:
+    start = "x = torch.ones(3); y = torch.ones(3).requires_grad_(); z = torch.ones(3).requires_grad_(); "
+    programs = f"""
+    x.{name}_(y); x.requires_grad, x.grad_fn.name(), type(x.grad_fn).__name__, len(x.grad_fn.next_functions)
+    x.{name}_(y); x.sum().backward(); y.grad.tolist()
+    x.{name}_(torch.ones(1).requires_grad_()); x.requires_grad
+    w = z * 1; w.{name}_(2.0); w.sum().backward(); w.grad_fn.name(), len(w.grad_fn.next_functions), z.grad.tolist()
+    w = z * 1; w.{name}_(y); w.sum().backward(); w.grad_fn.name(), y.grad.tolist(), z.grad.tolist()
+    v = x[:2]; v.{name}_(y[:2]); x.sum().backward(); x.grad_fn.name(), y.grad.tolist()
+    i = torch.ones(3, dtype=torch.int64); i.{name}_(y); i.requires_grad, i.tolist()
+    exec("with torch.no_grad(): x.{name}_(y)"); x.requires_grad
+    w = x.{name}(y); w.requires_grad
+    z.{name}_(1.0)
+    torch.{name}(x, y, out=x)
+    """
+    lines = [start + line.strip() for line in programs.splitlines() if line.strip()]
+
+    assert not disagreements(oracle, "\n".join(lines))

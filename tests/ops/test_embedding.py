@@ -7,6 +7,7 @@ import pytest
 
 import flambeau as fb
 import flambeau.nn.functional as F
+from comparing import disagreements
 
 TABLE = np.arange(12.0).reshape(4, 3)
 
@@ -151,3 +152,24 @@ def test_a_norm_of_an_order_beyond_64_bits_scales_rows_as_pytorchs(oracle) -> No
         found.append(weight.tolist())
 
     assert found[0] == found[1] == [[0, 0], [0, 0], [3, 3]]
+
+
+def test_indices_and_offsets_of_bags_may_be_of_two_dtypes(oracle):
+    programs = """
+    F.embedding_bag(at, w, offsets.to(torch.int16))
+    F.embedding_bag(at.to(torch.int16), w, offsets)
+    F.embedding_bag(at.to(torch.uint8), w, offsets.int(), mode="max")
+    F.embedding_bag(at.int(), w, offsets, mode="sum")
+    F.embedding_bag(at.to(torch.int16), w, offsets.to(torch.int16))
+    F.embedding_bag(at, w, offsets.float())
+    """
+    start = "at = torch.tensor([0, 1, 2, 3]); offsets = torch.tensor([0, 2]); w = torch.arange(12.0).reshape(4, 3); "
+
+    assert not disagreements(oracle, "\n".join(start + line.strip() for line in programs.strip().splitlines()))
+
+
+@pytest.mark.parametrize("offsets", [[0, -1], [0, -5], [0, 2, -4], [0, 3, 2]])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_offsets_that_decrease_are_refused_before_anything_is_read_by_them(offsets, mode):
+    with pytest.raises(RuntimeError, match="offsets must not decrease"):
+        fb.nn.functional.embedding_bag(fb.tensor([0, 1, 2, 3]), fb.ones(4, 3), fb.tensor(offsets), mode=mode)

@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as fb
 import flambeau.nn.functional as F
+from comparing import disagreements
 from flambeau.ops._spec import OPS
 from flambeau_kernels import takeover
 from flambeau_kernels.cpu import along, sort
@@ -208,3 +209,27 @@ def test_histc_of_the_range_of_the_elements_has_a_plan(dtype):
     assert made.tolist() == np.histogram(x.numpy(), fb.linspace(low, high, 8, dtype=dtype).numpy())[0].tolist()
     for odd in (x[:0], x[:1], fb.tensor([1.0, np.nan], dtype=dtype), fb.tensor([1.0, np.inf], dtype=dtype)):
         assert answer(odd, 7, 0, 0) is None
+
+
+@pytest.mark.parametrize("name", ["any", "all"])
+def test_any_and_all_of_an_empty_list_of_dimensions_leave_every_element_for_itself(name, oracle):
+    programs = f"""
+    torch.{name}(x, ())
+    torch.{name}(x, dim=[], keepdim=True)
+    x.{name}(dim=())
+    [x.{name}(dim=()) for _ in range(700)][-1]
+    [torch.{name}(x > 0, dim=[], keepdim=True) for _ in range(700)][-1]
+    [torch.{name}(x, (0, 1), True) for _ in range(700)][-1]
+    torch.{name}(torch.tensor(2.0), ())
+    torch.{name}(torch.ones(0, 3), ())
+    torch.{name}(x.to(torch.uint8), ())
+    torch.{name}(x.expand(100, 40, 3), ())
+    torch.{name}(x, (), out=torch.empty(0, dtype=torch.bool))
+    torch.{name}(x, 0, out=torch.empty(0, dtype=torch.uint8))
+    torch.{name}(x.to(torch.uint8), 0, out=torch.empty(0, dtype=torch.bool))
+    torch.{name}(x, (), out=torch.empty(0))
+    torch.{name}(x.to("meta"), ()).shape
+    """
+    lines = [line.strip() for line in programs.strip().splitlines()]
+
+    assert not disagreements(oracle, "\n".join(f"x = torch.tensor([[1., 0., 3.]]); {line}" for line in lines))

@@ -181,6 +181,23 @@ def unread(array: Any) -> Any:
     return made
 
 
+class Operand:
+    """Stands in `Op.shown_as` for an operand that PyTorch's node saves and ours has no need of: shown where it is a leaf, else None.
+
+    Args:
+        reader: the operand whose gradient PyTorch computes from it; all of them by default.
+    """
+
+    __slots__ = ("name", "reader")
+
+    def __init__(self, name: str, reader: str | None = None) -> None:
+        self.name, self.reader = name, reader
+
+
+def not_kept(saved: Any) -> None:
+    """Stands in `Op.shown_as` for a value that PyTorch's node saves and ours has no need of: None, as for what no gradient reads."""
+
+
 class _MethodOfTheClass:
     """A method on the class, as PyTorch documents it, and what it returns on instances, as PyTorch's have it."""
 
@@ -208,6 +225,7 @@ class Node:
     # Whether the integers that it saves are places, sizes and counts, which PyTorch shows without a sign: -1 as 2 ** 64 - 1.
     counts = False
     saved_as: Any = types.MappingProxyType({})  # PyTorch's name -> ours, or a function of all that is saved; see `Op.shown_as`
+    hidden: frozenset[str] = frozenset()  # our names of what PyTorch's node does not have
     has_array_vjp = False
     # Whether it is asked, before its rule runs, what it can do with what has arrived at other nodes: a view of a part, whose
     # `add_piece(whole, grad)` adds the gradient of that part to that of the whole; or one that has a `group`.
@@ -249,8 +267,12 @@ class Node:
                 )
             found, asked = self.saved_by_name(), name[7:]
             ours = self.saved_as.get(asked, asked)
+            if ours.__class__ is Operand:
+                return self._operand(ours)
             if callable(ours):
-                return ours(found)
+                return _own_tensor(ours(found))
+            if asked not in self.saved_as:
+                found = {known: value for known, value in found.items() if known not in self._hides()}
             for known in _names_of(ours, asked):
                 known = known.removesuffix("_sym_sizes") + "_shape" if known.endswith("_sym_sizes") else known
                 if known in found:
@@ -273,16 +295,35 @@ class Node:
     def __dir__(self) -> list[str]:
         saved = {} if type(self.saved).__name__ == "Freed" else self.saved_by_name()
         params = () if self.op is None else self.op.params
-        as_theirs = {ours: name for name, ours in self.saved_as.items() if not callable(ours)}
-        theirs = {f"saved_{name}": False for name, ours in self.saved_as.items() if callable(ours)}
+        as_theirs = {ours: name for name, ours in self.saved_as.items() if ours.__class__ is str}
+        theirs = {f"saved_{name}": False for name, ours in self.saved_as.items() if ours.__class__ is not str}
+        hidden = self._hides()
         for ours, value in saved.items():
-            if ours in ("keep", "kept"):              # what a kernel left for its own derivative
+            if ours not in as_theirs and (ours in hidden or ours in ("keep", "kept")):  # the latter a kernel left for its own derivative
                 continue
             name = as_theirs.get(ours, ours.replace("_shape", "_sym_sizes"))
             of_input = name == "input" or name[:6] == "input_" and name not in params
             name = name if ours in as_theirs else "self" + name[5:] if of_input else "result" if name == "out" else name
             theirs[f"saved_{name}"] = hasattr(value, "_storage") or hasattr(value, "unpack") or value.__class__ is Unread
         return [*super().__dir__(), *(f"_{n}" for n in theirs), *(f"_raw_{n}" for n, raw in theirs.items() if raw)]
+
+    def _hides(self) -> frozenset[str]:
+        """Our names of what is not shown."""
+        return self.hidden
+
+    def _operand(self, which: Operand) -> Any:
+        """The operand that PyTorch's node has saved and this one has not: a leaf is known all the same, for others there is None."""
+        tensors = [name for name in self.op.params if name in getattr(self.op, "tensor_params", self.op.params)]
+        parent = self.parents[tensors.index(which.name)]
+        if which.reader is not None and self.parents[tensors.index(which.reader)] is None:
+            return None
+        leaf = parent.tensor() if parent.__class__ is Leaf else None
+        if leaf is not None and written_at(leaf._storage) > self.seq:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: the operand "
+                f"{which.name!r} of {self.name()}, by {shown_writer(leaf._storage)}"
+            )
+        return leaf
 
     def register_hook(self, fn: Any) -> Any:
         """Call ``fn(grad_inputs, grad_outputs)`` after this node's backward; a returned tuple replaces `grad_inputs`."""

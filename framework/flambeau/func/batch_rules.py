@@ -7,7 +7,6 @@ from typing import Any
 
 from ..ops import _dispatch
 from ..ops._batching import aligned, logical, run
-from ..ops._spec import wrap_dims
 from ..tensor import Tensor
 from .batching import BatchedTensor
 
@@ -64,9 +63,9 @@ def reduction(level: Any, op: Any, args: Any) -> Any:
     x, dim, *rest = args
     value = level.front(x)
     if value.ndim == 1:
-        wrap_dims(op.name, dim, 0)
+        op.axes_of(dim, 0)
         return level.wrap(run(op, value.unsqueeze(-1), 1, False, *rest[1:]))
-    axes = [d + 1 for d in wrap_dims(op.name, dim, value.ndim - 1)]
+    axes = [d + 1 for d in op.axes_of(dim, value.ndim - 1)]
     return level.wrap(run(op, value, axes, *rest))
 
 

@@ -20,7 +20,6 @@ from ..devices import Size, device
 from ..dtypes import dtype
 from ..tensor import Tensor, TensorMeta, bump, no_torch_dispatch, wrap
 from ._spec import OPS, Op, check_inplace, check_writable, rebase
-from ._spec.reduction import wrap_dims
 from ._spec.writing import check_view, forget_overwritten, refresh_saved_output
 from ._written import written
 
@@ -421,7 +420,7 @@ def _recorded(op: Any, args: tuple[Any, ...], result: Any) -> Any:
         if op.differentiable and (outs[0].is_floating_point() or outs[0].is_complex()):
             op.record(outs[0], *args)
     elif op.kind == "reduction":
-        op.record(outs[0], args[0], wrap_dims(op.name, args[1], args[0].ndim), bool(args[2]), args[1] is None)
+        op.record(outs[0], args[0], op.axes_of(args[1], args[0].ndim), bool(args[2]), args[1] is None)
     elif op.kind == "view" and several:
         for i, made in enumerate(outs):
             op.part(i).record(made, args)

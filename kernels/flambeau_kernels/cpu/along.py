@@ -20,11 +20,12 @@ from flambeau_kernels import engines
 
 from ..takeover import AT_ONCE, KERNEL, Waiting
 
-__all__ = ["ALL", "ONE", "SEVERAL", "Along"]
+__all__ = ["ALL", "ONE", "SEVERAL", "SEVERAL_OR_NONE", "Along"]
 
 ndarray = np.ndarray
-# What `dim` may be beside an int, as `engine.along` has it: no more, None for all, and a list or tuple as well.
-ONE, ALL, SEVERAL = range(3)
+# What `dim` may be beside an int, as `engine.along` has it: no more, None for all, and a list or tuple as well, an empty one of which
+# means all dimensions, or none.
+ONE, ALL, SEVERAL, SEVERAL_OR_NONE = range(4)
 NUMBER, ARRAY = 1, 2
 # Elements up to which numpy does the work, and small kernels do the same.
 MOST = 4096
@@ -43,7 +44,7 @@ class Along:
 
     Args:
         task: of `along_loops.TASKS`, which tells the kernel for a dtype; `options` go to it.
-        dims: what `dim` may be: `ONE`, `ALL` or `SEVERAL`.
+        dims: what `dim` may be: `ONE`, `ALL`, `SEVERAL` or `SEVERAL_OR_NONE`.
         most_along: elements of the longest line.
         takes_k: whether there is a fourth argument, a number from 1 to the length of a line.
         takes_array: whether it is another array of the same dtype, of at most `most_beside` elements.

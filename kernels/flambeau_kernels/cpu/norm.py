@@ -55,11 +55,12 @@ def _is_small(size: int, dtype: np.dtype) -> bool:
 
 class Moments:
     """What a normalization found out about its input: mean, biased variance and 1 / sqrt(variance + eps),
-    per row or channel."""
+    per row or channel; `beside` is what its caller keeps with them."""
 
-    __slots__ = ("mean", "variance", "inverse")
+    __slots__ = ("mean", "variance", "inverse", "beside")
 
     def __init__(self, mean: Any = None, variance: Any = None, inverse: Any = None) -> None:
+        self.beside: Any = None
         self.take(mean, variance, inverse)
 
     def take(self, mean: Any, variance: Any, inverse: Any) -> None:

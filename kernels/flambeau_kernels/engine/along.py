@@ -27,8 +27,9 @@ MOST_ENTRIES = 12                                     # dtypes a builtin answers
 MOST_DIMS = 32                                        # so that a mask of dimensions fits a word
 # What a result has along the dimensions meant: nothing (or 1, with `keepdim`), what the array has, `k` elements; or it is 0-d.
 REDUCED, SAME, LENGTH, NONE = range(4)
-# What `dim` may be beside an int: nothing else, None for all dimensions, a list or tuple as well, where none means all.
-ONE, OR_ALL, OR_SEVERAL = range(3)
+# What `dim` may be beside an int: nothing else, None for all dimensions, a list or tuple as well, an empty one of which means all
+# dimensions, or none.
+ONE, OR_ALL, OR_SEVERAL, OR_NONE = range(4)
 # What comes after `keepdim`: nothing, a number from 1 to the length of a line, or an array.
 NO_MORE, NUMBER, ARRAY = range(3)
 
@@ -49,7 +50,7 @@ class Head:
     """The head of a builtin, to which tasks are added, and the builtin itself.
 
     Args:
-        dims: what `dim` may be: `ONE`, `OR_ALL` or `OR_SEVERAL`.
+        dims: what `dim` may be: `ONE`, `OR_ALL`, `OR_SEVERAL` or `OR_NONE`.
         most: elements of the largest array it answers for.
         most_along: elements of the longest line.
         takes: what comes last: `NO_MORE`, `NUMBER` or `ARRAY`.
@@ -252,7 +253,11 @@ from.list:
 from.tuple:
   %in = phi ptr [%in.tuple, %items], [%in.list, %from.list]
   %empty = icmp eq i64 %dim.count, 0
-  br i1 %empty, label %marked, label %item
+  br i1 %empty, label %nothing, label %item
+nothing:
+  %means.none = icmp sge i64 %dims, {OR_NONE}
+  %of.nothing = select i1 %means.none, i64 0, i64 %all
+  br label %marked
 item:
   %m = phi i64 [0, %from.tuple], [%m.next, %new]
   %so.far = phi i64 [0, %from.tuple], [%together, %new]
@@ -270,7 +275,7 @@ new:
   %m.more = icmp slt i64 %m.next, %dim.count
   br i1 %m.more, label %item, label %marked, !llvm.loop !0
 marked:
-  %mask = phi i64 [%all, %none], [%single, %some], [%all, %from.tuple], [%together, %new]
+  %mask = phi i64 [%all, %none], [%single, %some], [%of.nothing, %nothing], [%together, %new]
   %with.keepdim = icmp sgt i64 %nargs, 2
   br i1 %with.keepdim, label %keeping, label %options
 keeping:

@@ -5,7 +5,21 @@ name. `_derive.py` turns records into the functions and methods people call; not
 One module for each kind; this one hands out what declarations and the rest of the package use.
 """
 
-from .base import EVERYWHERE, EXACTLY, FOREACH, FUNCTION, INPLACE, METHOD, NEVER, NUMPY_NAMES, OPS, OUT, Op
+from ...autograd.tape import Operand, not_kept
+from .base import (
+    EVERYWHERE,
+    EXACTLY,
+    FOREACH,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    NEVER,
+    NUMPY_NAMES,
+    OPS,
+    OUT,
+    AskedFor,
+    Op,
+)
 from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
 from .history import rebase, register_view, renew_views, without_derivative
@@ -64,6 +78,7 @@ from .writing import (
 )
 
 __all__ = [
+    "AskedFor",
     "CHANNELS",
     "CHANNELS_OF_ALL",
     "CHANNELS_OF_DENSE",
@@ -86,6 +101,7 @@ __all__ = [
     "OPS",
     "OUT",
     "Op",
+    "Operand",
     "PrimitiveOp",
     "ROWS",
     "Region",
@@ -114,6 +130,7 @@ __all__ = [
     "elsewhere",
     "host_only",
     "looks_at",
+    "not_kept",
     "placed",
     "primitive",
     "rebase",

@@ -86,9 +86,35 @@ class Facts(TypedDict, total=False):
     exact_out: bool  # whether it has to have the dtype of the result; else the result is converted, where promotion allows it
     other_dtype: str  # the message for an ``out`` of another dtype, where PyTorch has one for this op; {} is that dtype
     cast_error: type[Exception]  # raised where the result cannot be stored in an ``out`` of its dtype; RuntimeError by default
+    truth_out: bool  # whether an ``out`` of bool or uint8 takes truth values, whichever of the two the result has
     dtype_of_out: bool  # whether the dtype of an ``out`` is what the parameter `dtype` stands for
     may_write_expanded: bool  # whether elements of the target of the in-place form may share a place, as in an expanded tensor
     refuses_expanded_out: bool  # whether that is refused also for an ``out`` of another shape, which others resize
+
+
+class AskedFor(tuple):
+    """A tuple that a primitive gets, made of what the public operation was asked for: nodes show what was `asked`."""
+
+    asked: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, items: Any, *asked: Any) -> AskedFor:
+        """`items`, with what was `asked`."""
+        made = cls(items)
+        made.asked = asked
+        return made
+
+
+class _Titled(dict):
+    """Title -> the class of nodes of the op that have it."""
+
+    def __init__(self, op: Op) -> None:
+        super().__init__()
+        self.op = op
+
+    def __missing__(self, title: str) -> Any:
+        made = self[title] = type(title, (self.op.node_class,), {"title": title, "__slots__": ()})
+        return made
 
 
 class Registry(dict):
@@ -143,11 +169,14 @@ class Op:
     exact_out = False
     other_dtype = ""
     cast_error: type[Exception] = RuntimeError
+    truth_out = False
     dtype_of_out = False
     may_write_expanded = False
     refuses_expanded_out = False
     # The classes of nodes of calls with certain operands, see `shown_of`.
     node_classes: Mapping[frozenset[str], Any] = types.MappingProxyType({})
+    chosen_class: str | None = None  # see `shown_by`
+    chosen_from: Mapping[str, Any] = types.MappingProxyType({})
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: tuple[str, ...], autocast: Autocast) -> None:
         code: CodeType = fn.__code__
@@ -201,23 +230,50 @@ class Op:
         if self.public:
             register(self)
 
-    def shown_as(self, title: str, /, **saved: Any) -> None:
+    def shown_as(self, title: str = "", /, hides: str = "", **saved: Any) -> None:
         """Name nodes of this op `title`, as PyTorch's operator has it, and what they save as it does.
 
         Args:
-            saved: PyTorch's name -> ours, as ``indices="out1"``; or a function that makes it of all that is saved, by our names.
+            title: by default it is made of the op's name.
+            hides: what our rules read and PyTorch's do not, by our names.
+            saved: PyTorch's name -> ours, as ``indices="out1"``; or a function that makes it of all that is saved, by our names; an
+                `Operand` or `not_kept` for what we do not keep.
         """
         made = self.node_class
-        made.title = made.__name__ = made.__qualname__ = title
-        made.saved_as = saved
+        if title:
+            made.title = made.__name__ = made.__qualname__ = title
+        made.saved_as, made.hidden = saved, frozenset(hides.split())
 
-    def shown_of(self, title: str, *operands: str) -> None:
+    def shown_of(self, title: str, *operands: str, **saved: Any) -> None:
         """Name nodes of calls `title` where exactly `operands` are Tensors; or, of a reduction, where ``dim`` is given as well.
 
         PyTorch counts the overloads of an operator in these names, as in ``PowBackward1`` of a power with a Tensor for an exponent.
+
+        Args:
+            saved: as for `shown_as`, of these calls alone.
         """
-        made = type(title, (self.node_class,), {"title": title, "__slots__": ()})
+        made = type(title, (self.node_class,), {"title": title, "saved_as": {**self.node_class.saved_as, **saved}, "__slots__": ()})
         self.node_classes = {**self.node_classes, frozenset(operands): made}
+
+    def shown_by(self, node_class: str, **constants: Any) -> None:
+        """Choose the class of the node of each call of this primitive, where PyTorch has several operators for them.
+
+        Args:
+            node_class: text of an expression of parameters and `constants`; ``Node`` is the class that all have, ``titled[name]`` one
+                of another name, of which `shown_for` says what it shows.
+        """
+        self.chosen_class, self.chosen_from = node_class, {"titled": self.classes_by_title, **constants}
+
+    def shown_for(self, *titles: str, hides: str = "", **saved: Any) -> None:
+        """As `shown_as`, of the nodes that `shown_by` names so."""
+        for title in titles:
+            made = self.classes_by_title[title]
+            made.saved_as, made.hidden = {**made.saved_as, **saved}, made.hidden | frozenset(hides.split())
+
+    @functools.cached_property
+    def classes_by_title(self) -> dict[Any, Any]:
+        """The classes of nodes that have names of their own, by these."""
+        return _Titled(self)
 
     def node_class_for(self, *operands: str) -> str:
         """What texts call the class of the node of a call with these `operands`, see `shown_of`."""

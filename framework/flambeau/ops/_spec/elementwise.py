@@ -17,7 +17,7 @@ from flambeau_kernels.vocabulary import where
 
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
-from ...autograd import engine
+from ...autograd import engine, tape
 from ...autograd.making import if_read as saved_if_read
 from ...autograd.making import making, seen_from
 from ...autograd.tape import Node, Overwritten
@@ -92,6 +92,19 @@ class ElementwiseNode(Node):
         check_versions(self)
         unread = {"result" if name == "out" else name: None for name in self.op.reads}
         return unread | named_tensors(self, ("result", *self.op.params), (self, *self.parents))
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """Edges to what made the operands; of overloads those that are Tensors."""
+        given = zip(self.parents, self.dtype, strict=True)
+        return tuple([tape.edge_of(parent) for parent, dtype in given if dtype is not None or not self.op.node_classes])
+
+    def _hides(self) -> frozenset[str]:
+        # PyTorch has an overload for operands that are numbers, whose node saves what the gradients of the others read.
+        op = self.op
+        tensors = [name for name, dtype in zip(op.params, self.dtype, strict=True) if dtype is not None]
+        read = {"result" if n == "out" else n for name in tensors for n in op.reads_of(name)}
+        return self.hidden | ({"result", *op.params} - read)
 
     def vjp(self, grad: Tensor) -> Any:
         check_versions(self)
@@ -240,8 +253,8 @@ class ElementwiseOp(Op):
         self._tensor_partials: dict[int, Any] = {}
         self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
         self.reads = frozenset(name for p in self.params for name in self.reads_of(p))
-        self.differentiable = partials is not None or bool(vjps)
-        self.records = self.differentiable and dtype.__name__ != "to_bool"  # whether results have a history
+        # Whether results have a history. Truth values have none, but what a comparison stores in numbers, in place, may.
+        self.differentiable = self.records = (partials is not None or bool(vjps)) and dtype.__name__ != "to_bool"
 
     @property
     def answers_plain_tensors_alone(self) -> bool:
@@ -284,7 +297,7 @@ class ElementwiseOp(Op):
         return found
 
     def _is_linear(self, names: tuple[str, ...], tensors: list[str], numbers: tuple[Any, ...]) -> bool:
-        if any(not self.has_gradient(name) or {"out", *names} & set(self.reads_of(name)) for name in names):
+        if not self.differentiable or any(not self.has_gradient(name) or {"out", *names} & set(self.reads_of(name)) for name in names):
             return False
         others = [name for name in tensors if name not in names]
         rng = np.random.default_rng(0)
@@ -539,7 +552,8 @@ class ElementwiseOp(Op):
         if answer is not NotImplemented:
             return answer
         check_writable(self, target, self.stores_what_is_there is not None and self.stores_what_is_there(target, args))
-        if target._node is not None and self.differentiable and _state.grad_enabled():
+        recorded = self.has_gradient(self.params[0])
+        if target._node is not None and (recorded or self.differentiable) and _state.grad_enabled():
             check_view(self, target)
         args, compute, result, shape, _ = self.prepare((target, *args))
         if shape != target._array.shape:
@@ -549,10 +563,11 @@ class ElementwiseOp(Op):
             )
         if not dtypes.can_cast(result, target.dtype):
             raise RuntimeError(f"{self.public_name}_: {cannot_be_cast(result, target.dtype)}")
-        records = target.dtype.category >= FLOATING and _state.grad_enabled()
-        if records and not self.differentiable and target._node is not None:
+        records = _state.grad_enabled() and (target.dtype.category >= FLOATING or recorded and not self.records)
+        recorded = recorded or self.differentiable
+        if records and not recorded and target._node is not None:
             OPS["Tensor.overwrite"].run_inplace(target, self.run(*args))
-        elif records and self.differentiable and any(isinstance(a, Tensor) and a._node is not None for a in args):
+        elif records and recorded and any(isinstance(a, Tensor) and a._node is not None for a in args):
             check_view(self, target)
             before = wrap(target._array, target._node)
             before._storage = target._storage
@@ -649,7 +664,9 @@ class ElementwiseOp(Op):
             return value if known is True else otherwise if known is False else f"({value} if {known} else {otherwise})"
 
         text = given or {}
-        saved = [if_read("out", "made._array"), *(if_read(n, arrays.get(n) or text.get(n, n)) for n in self.params)]
+        # Numbers that are given by name take no memory, and are shown whichever gradient is asked for.
+        operands = [text.get(n, n) if n in self.keyword_only else if_read(n, arrays.get(n) or text.get(n, n)) for n in self.params]
+        saved = [if_read("out", "made._array"), *operands]
         records = [if_read("out", "made._storage"), *(if_read(n, of(n, "_storage")) for n in self.params)]
         keeps = any(r != "None" for r in records)
         lines += [

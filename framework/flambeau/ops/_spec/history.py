@@ -89,7 +89,7 @@ class CopySlices(Node):
         return new_node(CopySlices, (before, *node.parents[1:]), (region, node, node.parents[0] is not None), (None, None, None))
 
     def name(self) -> str:
-        return self.title
+        return f"torch::autograd::{self.title}"
 
     def vjp_on_arrays(self, grad: Any) -> Any:
         region, node, through = self.saved

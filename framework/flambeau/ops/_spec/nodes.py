@@ -26,7 +26,7 @@ def written(op: Any, name: str, lines: list[str], **constants: Any) -> Any:
         op.named_node_classes, OP=op, new=object.__new__, Tensor=Tensor, ndarray=ndarray, next_seq=_state.next_seq,
         users_place=tape.users_place, getframe=sys._getframe, OWN_FILES=tape.OWN_FILES, holds_arrays=tape.holds_arrays,
         records_of=tape.records_of, asarray=np.asarray, attach=attach, OutputNode=tape.OutputNode, weak=weakref.ref,
-        plain_dtype=_arrays.plain_dtype, unread=tape.unread,
+        plain_dtype=_arrays.plain_dtype, unread=tape.unread, **op.chosen_from,
     )  # fmt: skip
     text = f"def make({', '.join(constants)}):\n" + "".join(f"    {line}\n" for line in lines) + f"    return {name}\n"
     return _entry.compile_text(text, f"{op.qualified} {name}", constants)
@@ -110,6 +110,7 @@ def record(op: Any, args: list[str], frames: int, several: bool = False, lists: 
             making(
                 f"({', '.join(nodes)},)", f"({saved})", f"({versions})", f"{count or 'len(outs)' if several else 0}",
                 to=None if several else "made._node",
+                cls=op.chosen_class or "Node",
                 place=seen_from(frames) if versions else None,  # which only an error of what was overwritten tells
             )
         ),

@@ -166,6 +166,7 @@ class PrimitiveOp(Op):
         self.gradient_reads: dict[str, tuple[str, ...]] = {}  # parameter -> what its gradient reads, as far as the declaration says it
         self.array_vjp_names: tuple[str, ...] = ()
         self.saved_names: tuple[str, ...] = ()
+        self.shown_names: tuple[str, ...] = ()
         self.return_type: Any = None
         super().__init__(fn, surface, namespace, aliases, autocast)
         self.tensor_params = tensors or self.params[:1]
@@ -250,8 +251,13 @@ class PrimitiveOp(Op):
         """``fn(made, kept, *args)``, which records one result of single tensors."""
         return nodes.history(self)
 
+    def keeps_to_show(self, *names: str) -> None:
+        """Let nodes keep what no rule reads, arguments and shapes that take no memory: PyTorch's node shows them."""
+        self.shown_names = names
+        self._collect()
+
     def _collect(self) -> None:
-        names = dict.fromkeys((*self.vjp_names, *self.array_vjp_names))
+        names = dict.fromkeys((*self.vjp_names, *self.array_vjp_names, *self.shown_names))
         self.saved_names = tuple(n for n in names if n != "grad" and n[:6] != "needs_")
         # A view whose rules read nothing but its first argument's shape and plain arguments saves all of these, in order.
         plain = (self.params[0] + "_shape", *self.params[1:])
@@ -452,7 +458,8 @@ class PrimitiveOp(Op):
             saved.append(value)
             versions.append(record)
         holds = any(v is not None for v in versions) or any(map(tape.holds_arrays, saved))
-        node = new_node(self.node_class, tuple(parents), tuple(saved), tuple(versions) if holds else (), len(outs) if several else 0)
+        cls = self.node_class if self.chosen_class is None else self.node_class_of(*args)
+        node = new_node(cls, tuple(parents), tuple(saved), tuple(versions) if holds else (), len(outs) if several else 0)
         if several:
             nodes.attach(node, outs)
         else:
@@ -462,6 +469,11 @@ class PrimitiveOp(Op):
                 n: (len(a) if isinstance(a, (list, tuple)) else 1) for n, a in named.items() if n in self.tensor_params
             }
         return node
+
+    @functools.cached_property
+    def node_class_of(self) -> Any:
+        """``fn(*args)``: the class of the node of a call, by `shown_by`."""
+        return nodes.written(self, "node_class_of", [f"def node_class_of({', '.join(self.params)}):", f"    return {self.chosen_class}"])
 
     def _has_lists(self, args: Any) -> bool:
         return any(n in self.tensor_params and isinstance(a, (list, tuple)) for n, a in zip(self.params, args, strict=True))

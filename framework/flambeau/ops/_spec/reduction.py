@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
 
-from flambeau_kernels.cpu.along import MOST, SEVERAL, Along
+from flambeau_kernels.cpu.along import MOST, SEVERAL, SEVERAL_OR_NONE, Along
 from flambeau_kernels.cpu.reduce import NUMPY_UP_TO, Reduction, count_of, reduce
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
@@ -29,7 +28,7 @@ from .in_rows import InRows
 from .nodes import indented, written
 from .plans import Plan
 from .shapes import elsewhere
-from .writing import with_dtype_of
+from .writing import with_dtype_of, write_out
 
 _FLOATS = (dtypes.float32, dtypes.float64)
 _OF_MATRIX = (-2, -1, 0, 1)
@@ -81,7 +80,12 @@ class ReductionNode(Node):
         check_versions(self)
         shape, axes, keepdim = self.shape
         kept = named_tensors(self, ("result", "input"), (self, *self.parents)) if self.versions else {}
-        return kept | {"input_shape": tuple(shape), "input_sym_numel": math.prod(shape), "dim": axes, "keepdim": keepdim}
+        return kept | {"input_shape": tuple(shape), "dim": axes, "keepdim": keepdim}
+
+    def _hides(self) -> frozenset[str]:
+        # Of the two overloads, that without `dim` has none to show; and who reads the input itself does not ask for its shape.
+        whole = frozenset(("dim", "keepdim")) if self.op.node_classes and type(self) is self.op.node_class else frozenset()
+        return self.hidden | whole | (frozenset(("input_shape",)) if "input" in self.op.reads else frozenset())
 
     def vjp(self, grad: Tensor) -> Any:
         check_versions(self)
@@ -96,7 +100,9 @@ class ReductionOp(Op):
     node_base = ReductionNode
 
     def __init__(self, fn: Any, surface: int, namespace: str, aliases: Any, autocast: Any, dtype: Any, identity: Any,
-                 map: Any, combine: str, finish: Any, partial: Any, vjp: Any, samples: str = "") -> None:  # fmt: skip
+                 map: Any, combine: str, finish: Any, partial: Any, vjp: Any, samples: str = "",
+                 none_by_empty: bool = False) -> None:  # fmt: skip
+        self.none_by_empty = none_by_empty
         self.dtype_rule = dtype
         self.identity = identity
         self.rule = Reduction(fn.__name__, combine, map, finish)
@@ -112,7 +118,7 @@ class ReductionOp(Op):
         self.reads = rule.__code__.co_varnames[: rule.__code__.co_argcount] if rule else ()
         self.saved_names = tuple([name for name in self.reads if name in ("out", "input")])
         self.in_rows = self.rows_of
-        along, (input, dim, *rest) = Along("fold", self.rule, self.kinds, dims=SEVERAL), self.params
+        along, (input, dim, *rest) = Along("fold", self.rule, self.kinds, dims=SEVERAL_OR_NONE if none_by_empty else SEVERAL), self.params
         with_dtype = "dtype" in rest
         if not {*rest} - {"keepdim", "dtype"}:
 
@@ -123,6 +129,12 @@ class ReductionOp(Op):
         call = f"ALONG.enter({input}, {dim}, {'keepdim' if 'keepdim' in rest else False})"
         self.plan(self._found_by(along), native=f"{call} if dtype is None else None" if with_dtype else call, names={"ALONG": along})
         self.plan(self._for_large, by="strides", after=True)
+
+    def axes_of(self, dim: Any, ndim: int) -> tuple[int, ...]:
+        """The dimensions that `dim` means, counted from the front. Raises: as `wrap_dims`."""
+        if self.none_by_empty and isinstance(dim, (tuple, list)) and not dim:
+            return ()
+        return wrap_dims(self.name, dim, ndim)
 
     def vjp_on_arrays(self, fn: Any) -> Any:
         """The vjp on arrays: ``fn(grad, out, input, count)``.
@@ -137,7 +149,8 @@ class ReductionOp(Op):
         found = super().ways(asked)
         if found is not None:
             return found
-        (x,), dims, rule = asked.operands, asked.dims("dim"), self.rule
+        (x,), rule = asked.operands, self.rule
+        dims = self.axes_of(asked.named["dim"], x.ndim)
         ways, kept = [asked.replicated()], bool(asked.named.get("keepdim", False))
         averages = rule.finish is not None and rule.finish(6.0, 3) == 2.0
         parts = _PARTS[rule.combine] if rule.finish is None else "avg" if averages else None
@@ -182,7 +195,7 @@ class ReductionOp(Op):
         return [
             f"if {input}._node is not None:",
             f"    _ndim = {input}._array.ndim",
-            f"    _axes = ({dim} % _ndim,) if {dim}.__class__ is int and _ndim else wrap_dims({self.name!r}, {dim}, _ndim)",
+            f"    _axes = ({dim} % _ndim,) if {dim}.__class__ is int and _ndim else OP.axes_of({dim}, _ndim)",
             f"    OP.record(made, {input}, _axes, {'keepdim' if 'keepdim' in rest else False}, {dim} is None)",
         ]
 
@@ -190,6 +203,9 @@ class ReductionOp(Op):
         input = args[0]
         if self.dtype_of_out and isinstance(out, Tensor):
             args = with_dtype_of(self, out, args)
+        if self.truth_out and isinstance(out, Tensor) and out.dtype in (dtypes.bool, dtypes.uint8):
+            made = self.enter_among_others(args)
+            return write_out(self, out, made if made.dtype is out.dtype else made.to(out.dtype), args)
         if _state.MARKED and isinstance(out, Tensor):
             refuse_write(out)
         plain = out.__class__ is Tensor and out._node is None and out._view_of is None
@@ -215,7 +231,7 @@ class ReductionOp(Op):
         if result.itemsize == 1 and result.category == FLOATING:
             refuse_float8(self.name, result)
         a = input._array
-        axes = wrap_dims(self.name, dim, a.ndim)
+        axes = self.axes_of(dim, a.ndim)
         if type(a) is MetaArray:
             out: Any = MetaArray(reduced_shape(a.shape, axes, keepdim), result.numpy)
         else:
@@ -231,7 +247,7 @@ class ReductionOp(Op):
         if a.size <= NUMPY_UP_TO or dtype is not None or not a.flags.c_contiguous:
             return None
         accumulate, result = self.dtype_rule(self, input.dtype, None)
-        axes = wrap_dims(self.name, dim, a.ndim)
+        axes = self.axes_of(dim, a.ndim)
         run = self.rule.plans.find(a, self.rule, axes, keepdim, accumulate.numpy, result.numpy)
         if run is None or result.itemsize == 1 and result.category == FLOATING:
             return None
@@ -275,7 +291,7 @@ class ReductionOp(Op):
         kind = input.dtype
         if not Total.takes(self.rule, kind.numpy) or self.dtype_rule(self, kind, dtype) != (kind, kind):
             return None
-        axes = wrap_dims(self.name, dim, input._array.ndim)
+        axes = self.axes_of(dim, input._array.ndim)
         return InRows(axes, lambda name, to, moments: Total(self.rule, name("input"), to))
 
     def compute(self, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: Any, result: Any) -> Any:
@@ -421,6 +437,7 @@ def reduction(
     aliases: tuple[str, ...] = (),
     autocast: Autocast = None,
     samples: str = "",
+    none_by_empty: bool = False,
     **facts: Unpack[Facts],
 ) -> Callable[[Any], ReductionOp]:
     """Declare a reduction over `dim`; the decorated function gives signature and documentation.
@@ -434,11 +451,14 @@ def reduction(
         partial: derivative with respect to an element, of the names it reads (`out`, `input`).
         vjp: the gradient as a Tensor expression of names among grad, out, input, shape, dims, keepdim.
         samples: calls to try it with, see `samples.py`.
+        none_by_empty: whether an empty list of dimensions means none of them; others take all.
         facts: as for every kind, see `Facts`.
     """
 
     def declare(fn: Any) -> ReductionOp:
-        op = ReductionOp(fn, surface, namespace, aliases, autocast, dtype, identity, map, combine, finish, partial, vjp, samples)
+        op = ReductionOp(
+            fn, surface, namespace, aliases, autocast, dtype, identity, map, combine, finish, partial, vjp, samples, none_by_empty
+        )
         op.state(facts)
         return op
 

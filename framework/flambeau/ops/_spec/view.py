@@ -137,7 +137,9 @@ class ViewOp(PrimitiveOp):
     @cached_property
     def save_shape(self) -> Any:
         """``fn(made, source, shape, rest)``: gives `made` a node that saves what lies where in `source`, and reads nothing else."""
-        lines = ["def save_shape(made, source, shape, rest):", *indented(making("(source._node,)", "(shape, *rest)"))]
+        chosen = [] if self.chosen_class is None else [f"{', '.join(self.params[1:])}, = rest"]
+        made = making("(source._node,)", "(shape, *rest)", cls=self.chosen_class or "Node")
+        lines = ["def save_shape(made, source, shape, rest):", *indented(chosen), *indented(made)]
         return written(self, "save_shape", lines)
 
     def part(self, index: int) -> _Part:
@@ -166,6 +168,11 @@ class ViewOp(PrimitiveOp):
                 else:
                     view._node = leaf_of_nobody()
         return tuple(made)
+
+    @cached_property
+    def node_class_of_parts(self) -> Any:
+        """The class of the nodes of its `parts`."""
+        return type(self.node_class.__name__, (PartNode,), {"__slots__": ()})
 
     @cached_property
     def parts(self) -> list[_Part]:
@@ -259,7 +266,7 @@ class _Part:
         return self.source.kernel_rule(a, *args)[self.index]
 
     def record(self, made: Tensor, args: Any) -> None:
-        made._node = new_node(PartNode, (args[0]._node,), (self, args[1:], args[0]._array.shape))
+        made._node = new_node(self.source.node_class_of_parts, (args[0]._node,), (self, args[1:], args[0]._array.shape))
 
 
 class PartNode(Node):
@@ -294,6 +301,9 @@ class PartNode(Node):
     @property
     def saved_as(self) -> Any:
         return self.saved[0].source.node_class.saved_as if type(self.saved) is tuple else {}
+
+    def _hides(self) -> frozenset[str]:
+        return self.saved[0].source.node_class.hidden if type(self.saved) is tuple else frozenset()
 
     def saved_by_name(self) -> dict[str, Any]:
         part, args, shape = self.saved

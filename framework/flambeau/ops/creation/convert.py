@@ -116,6 +116,9 @@ def to_copy(input, dtype, place, memory_format):
     """`input` copied to another dtype, device or memory layout."""
 
 
+to_copy.shown_as(hides="input_dtype input_device")
+
+
 @to_copy.in_pieces
 def _to_copy_pieces(asked):
     # A sum of numbers that have lost their fractions is not the sum without its fraction.

@@ -20,7 +20,18 @@ from ..._arrays import is_c_contiguous, strides_in
 from ...tensor import Tensor, wrap_dim
 from .._batching import along
 from .._refusal import refusing
-from .._spec import FUNCTION, OPS, OUT, composite, describe, int_list, need_int, out_of_shape, primitive
+from .._spec import (
+    FUNCTION,
+    OPS,
+    OUT,
+    Operand,
+    composite,
+    describe,
+    int_list,
+    need_int,
+    out_of_shape,
+    primitive,
+)
 from .._spec.plans import Plan
 
 BOTH = FUNCTION | OUT
@@ -80,6 +91,15 @@ def _spec(shape: Any, dtype: Any, input: Tensor, dims: Any, halved: bool) -> Any
     return shape, dtype, strides_in(tuple(shape), dtype.itemsize, _memory_order(input._array, dims, halved))
 
 
+def _normalization(saved: Any) -> int:
+    """How the transform is scaled, as nodes show it: not at all, by one over the root of the number of elements, or by one over it."""
+    sizes = list(saved["input_shape"])
+    if "n" in saved:
+        sizes[saved["dims"][-1]] = saved["n"]
+    count, scale = prod([sizes[d] for d in saved["dims"]]), saved["scale"]
+    return 0 if scale == 1 else 2 if abs(scale * count - 1) < 1e-9 else 1
+
+
 @primitive(surface=0, linear_in=("input",), samples="of fft.fft", batch_rule=along)
 def transform(input, dims, scale, inverse):
     """The complex transform of complex `input` over `dims`, with exponent sign + if `inverse`, times `scale`."""
@@ -88,7 +108,11 @@ def transform(input, dims, scale, inverse):
 transform.in_pieces(along="dims")
 
 
-transform.shown_as("FftC2CBackward0", dim="dims", forward=lambda saved: not saved["inverse"])
+transform.shown_as(
+    "FftC2CBackward0", hides="inverse scale input_shape", dim="dims", normalization=_normalization,
+    forward=lambda saved: not saved["inverse"],
+)  # fmt: skip
+transform.keeps_to_show("input_shape")
 
 
 @transform.kernel
@@ -139,7 +163,10 @@ def real_transform(input, dims, scale):
 real_transform.in_pieces(along="dims")
 
 
-real_transform.shown_as("FftR2CBackward0", dim="dims", onesided=lambda saved: True)
+real_transform.shown_as(
+    "FftR2CBackward0", hides="input_shape scale", dim="dims", normalization=_normalization, self=Operand("input"),
+    onesided=lambda saved: True,
+)  # fmt: skip
 
 
 @real_transform.kernel
@@ -178,7 +205,8 @@ def inverse_to_real(input, dims, n, scale):
 inverse_to_real.in_pieces(along="dims")
 
 
-inverse_to_real.shown_as("FftC2RBackward0", dim="dims")
+inverse_to_real.shown_as("FftC2RBackward0", hides="n scale input_shape", normalization=_normalization, dim="dims")
+inverse_to_real.keeps_to_show("input_shape")
 
 
 @inverse_to_real.kernel

@@ -14,7 +14,7 @@ from ..._symbolic import SymInt
 from ..._warn import warn
 from ...tensor import Tensor
 from .._batching import folded
-from .._spec import CHANNELS, composite, primitive
+from .._spec import CHANNELS, AskedFor, composite, primitive
 from .._spec.pieces import batches_of
 from .._spec.plans import Plan, moves
 from ..layers import pool_adaptive
@@ -32,6 +32,26 @@ class _Sizes(NamedTuple):
 )
 def resample(input, maps, transposed):
     """One `AxisMap` applied along each of the last dimensions, or its transpose."""
+
+
+resample.shown_by("titled[maps.asked[0]] if maps.__class__ is AskedFor else Node", AskedFor=AskedFor)
+
+
+def _factor(place: int) -> Any:
+    """A factor that a node shows, or None."""
+    return lambda saved: None if saved["maps"].asked[2] is None else saved["maps"].asked[2][place]
+
+
+# Parameters have names of their own for each number of dimensions.
+_FACTORS = {1: {"scales": _factor(-1)}, 2: {"scales_h": _factor(-2), "scales_w": _factor(-1)}}
+_FACTORS[3] = {"scales_d": _factor(-3), **_FACTORS[2]}
+resample.keeps_to_show("input_shape")
+for _n, _modes in enumerate((["Linear1D"], ["Bilinear2D", "Bicubic2D", "Bilinear2DAa", "Bicubic2DAa"], ["Trilinear3D"]), 1):
+    resample.shown_for(
+        *(f"Upsample{mode}Backward0" for mode in (f"Nearest{_n}D", f"NearestExact{_n}D", *_modes)), hides="maps transposed",
+        output_size=lambda saved: saved["maps"].asked[1], **_FACTORS[_n],
+    )  # fmt: skip
+    resample.shown_for(*(f"Upsample{mode}Backward0" for mode in _modes), align_corners=lambda saved: saved["maps"].asked[3])
 
 
 resample.in_pieces(lambda asked: batches_of(len(asked["maps"]), 1, 1))
@@ -291,14 +311,23 @@ def _maps_of(input: Tensor, sizes: Any, factors: Any, mode: str, align: bool, an
         if not _state.grad_enabled() or input._node is None:
             return tuple([_Sizes(n, m) for n, m in zip(extents, sizes, strict=True)])
         extents, sizes = tuple(map(int, extents)), tuple(map(int, sizes))  # a derivative records the map, which is of known sizes
-    each = _axis_map if max(sizes) <= _MOST_KEPT else _axis_map.__wrapped__
-    return tuple(
-        each(n, m, None if factors is None else factors[at], mode, align, antialias, input.dtype)
-        for at, (n, m) in enumerate(zip(extents, sizes, strict=True))
-    )
+    made = _maps_between if max(sizes) <= _MOST_KEPT else _maps_between.__wrapped__
+    return made(extents, tuple(sizes), factors, mode, align, antialias, input.dtype)
 
 
 _MOST_KEPT = 1 << 16                                  # elements along an axis whose map is kept
+
+
+@functools.lru_cache(maxsize=64)
+def _maps_between(extents: Any, sizes: Any, factors: Any, mode: str, align: bool, antialias: bool, dtype: Any) -> AskedFor:
+    """The map of each axis, with the title of nodes, sizes, factors and whether corners are aligned."""
+    each = _axis_map if max(sizes) <= _MOST_KEPT else _axis_map.__wrapped__
+    maps = [
+        each(n, m, None if factors is None else factors[at], mode, align, antialias, dtype)
+        for at, (n, m) in enumerate(zip(extents, sizes, strict=True))
+    ]
+    kind = {"nearest": "Nearest", "nearest-exact": "NearestExact"}.get(mode) or mode.title()
+    return AskedFor.of(maps, f"Upsample{kind}{len(maps)}D{'Aa' if antialias else ''}Backward0", sizes, factors, align)
 
 
 @functools.lru_cache(maxsize=64)  # tables are as costly as a small image

@@ -167,7 +167,7 @@ def gather_columns(input, kernel, dilation, padding, stride):
 
 
 gather_columns.shown_as(
-    "Im2ColBackward0", kernel_size="kernel",
+    "Im2ColBackward0", hides="input_shape", kernel_size="kernel",
     self_sym_argsize_minus_1=lambda saved: saved["input_shape"][-1], self_sym_argsize_minus_2=lambda saved: saved["input_shape"][-2],
 )  # fmt: skip
 

@@ -209,9 +209,8 @@ def _basic_index_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, level.front(x), (slice(None), *key)))
 
 
-def _index_name(node: Any) -> str:
+def _index_name(key: Any) -> str:
     """The last step of the index, by PyTorch's names."""
-    key = node.saved[1] if type(node.saved) is tuple else (0,)
     if len(key) == 1 and key[0].__class__ is slice:
         return "SliceBackward0"
     for k in reversed(key):
@@ -251,7 +250,11 @@ def _index_saved(node: Any) -> dict[str, Any]:
 
 _LAST = (1 << 63) - 1
 _EVERYTHING = slice(None)
-basic_index.node_class.name = _index_name
+basic_index.shown_by(
+    "Node if (last := key[-1] if key else 0).__class__ is int else "
+    "SLICE if last.__class__ is slice and (last.start is not None or last.stop is not None) else titled[name_of(key)]",
+    SLICE=basic_index.classes_by_title["SliceBackward0"], name_of=_index_name,
+)  # fmt: skip
 basic_index.node_class.saved_by_name = _index_saved
 basic_index.node_class.looks_around = True
 _BASIC = (int, SymInt, slice, type(None), type(Ellipsis))
@@ -624,6 +627,9 @@ def index_put(input, indices, values, accumulate=False):
     Args:
         indices: a tuple with one index tensor or mask per dimension, from the first on; None takes all of a dimension.
     """
+
+
+index_put.shown_as(hides="values_shape")
 
 
 @index_put.in_pieces

@@ -25,6 +25,7 @@ from .._spec import (
     OPS,
     OUT,
     ROWS,
+    Operand,
     broadcast_shapes,
     composite,
     primitive,
@@ -75,7 +76,7 @@ def masked_fill_number(input, mask, value):
     """`input` with the number `value` wherever `mask` holds."""
 
 
-masked_fill_number.shown_as("MaskedFillBackward0")
+masked_fill_number.shown_as("MaskedFillBackward0", hides="input_shape")
 
 
 masked_fill_number.in_pieces("...,...->...")
@@ -166,7 +167,7 @@ def masked_fill_tensor(input, mask, value):
 masked_fill_tensor.in_pieces("...,...,->...")
 
 
-masked_fill_tensor.shown_as("MaskedFillBackward1")
+masked_fill_tensor.shown_as("MaskedFillBackward1", hides="input_shape value_dtype")
 masked_fill_tensor.kernel(_filled)
 masked_fill_tensor.shape(_filled_shape)
 
@@ -241,6 +242,9 @@ def masked_select(input, mask):
     """
 
 
+masked_select.shown_as(hides="input_shape", self=Operand("input"))
+
+
 refuse_other_dtype_out(masked_select)
 
 
@@ -307,6 +311,9 @@ def masked_scatter(input, mask, source):
 
     Raises: RuntimeError where `source` has fewer elements than the mask has places.
     """
+
+
+masked_scatter.shown_as(hides="input_shape")
 
 
 @masked_scatter.kernel

@@ -22,6 +22,7 @@ from .._spec import (
     METHOD,
     NEVER,
     OUT,
+    Operand,
     composite,
     primitive,
     refuse_other_dtype_out,
@@ -51,6 +52,9 @@ def take(input, index):
     >>> fb.take(fb.tensor([[1, 2], [3, 4]]), fb.tensor([3, 0]))
     tensor([4, 1])
     """
+
+
+take.shown_as(hides="input_shape", self=Operand("input"))
 
 
 take.in_pieces("*,...->...")
@@ -112,6 +116,9 @@ def _check_flat_put(input, index, source, accumulate):
 )
 def put(input, index, source, accumulate=False):
     """`input` with the elements of `source` stored at the flat positions `index`, or added there if `accumulate`."""
+
+
+put.shown_as(hides="source_shape", source=Operand("source"))
 
 
 @put.kernel
@@ -207,6 +214,9 @@ def select_scatter(input, src, dim, index):
     """A copy of `input` whose slice ``select(dim, index)`` is `src`."""
 
 
+select_scatter.shown_as(hides="src_shape src_dtype")
+
+
 @select_scatter.in_pieces
 def _select_scatter_pieces(asked):
     at, ndim = asked["dim"] % asked["input"].ndim, asked["input"].ndim
@@ -274,6 +284,9 @@ def slice_scatter(input, src, dim=0, start: int | None = None, end: int | None =
     """
 
 
+slice_scatter.shown_as(hides="src_shape src_dtype")
+
+
 slice_scatter.in_pieces(along="dim")
 
 
@@ -329,6 +342,9 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     """A copy of `input` whose ``diagonal(offset, dim1, dim2)`` is `src`."""
 
 
+diagonal_scatter.shown_as(hides="src_shape src_dtype")
+
+
 @diagonal_scatter.kernel
 def _diagonal_scatter(a, src, offset, dim1, dim2):
     return _put_view(a, src, lambda x: x.diagonal(offset, dim1, dim2))
@@ -376,6 +392,9 @@ def _diagonal_scatter_batch(level: Any, op: Any, args: Any) -> Any:
 )
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     """A copy of `input`, its storage and strides, whose ``as_strided(size, stride, storage_offset)`` is `src`."""
+
+
+as_strided_scatter.shown_as(hides="src_shape src_dtype")
 
 
 @as_strided_scatter.kernel

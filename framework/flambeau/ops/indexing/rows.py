@@ -12,7 +12,19 @@ from flambeau_kernels.cpu import scatter as kernel
 from ... import dtypes
 from ...tensor import Tensor, wrap_dim
 from .._batching import run, shifted
-from .._spec import EXACTLY, FUNCTION, INPLACE, LIKE, METHOD, NEVER, OUT, composite, describe, primitive
+from .._spec import (
+    EXACTLY,
+    FUNCTION,
+    INPLACE,
+    LIKE,
+    METHOD,
+    NEVER,
+    OUT,
+    Operand,
+    composite,
+    describe,
+    primitive,
+)
 from .select import (
     EVERY,
     INT64,
@@ -217,7 +229,10 @@ def _index_add_shape(input, dim, index, source, alpha):
     return input.shape, input.dtype
 
 
-index_add.shown_as("IndexAddBackward0", alpha=lambda saved: saved["alpha"])  # a number, not a count
+index_add.shown_as(
+    hides="source_shape", alpha=lambda saved: saved["alpha"],  # a number, not a count
+    source=Operand("source"), source_dim=lambda saved: len(saved["source_shape"]),
+)  # fmt: skip
 
 
 @index_add.vjp(input="", source="index")
@@ -327,6 +342,9 @@ def _check_index_copy(input, dim, index, source):
 )
 def index_copy(input, dim, index, source):
     """`input` with the slices of `source` stored at `index` along `dim`; of repeated places the last stays."""
+
+
+index_copy.shown_as(hides="source_shape", source=Operand("source"), source_dim=lambda saved: len(saved["source_shape"]))
 
 
 index_copy.in_pieces(_pieces_along_others)

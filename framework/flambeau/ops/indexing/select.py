@@ -24,6 +24,7 @@ from .._spec import (
     OPS,
     OUT,
     Op,
+    Operand,
     check_writable,
     composite,
     describe,
@@ -186,6 +187,9 @@ def gather(input, dim, index, *, sparse_grad=False):
     """
 
 
+gather.shown_as(hides="input_shape", self=Operand("input"))
+
+
 gather.in_pieces(along="dim")
 
 
@@ -287,7 +291,7 @@ def scatter_src(input, dim, index, src):
     """`input` with the elements of `src` stored at the places `index` names along `dim`."""
 
 
-scatter_src.shown_as("ScatterBackward0")
+scatter_src.shown_as("ScatterBackward0", hides="src_shape")
 
 
 scatter_src.in_pieces(along="dim")
@@ -474,6 +478,9 @@ def scatter_add(input, dim, index, src):
     >>> fb.scatter_add(fb.zeros(2), 0, fb.tensor([0, 0, 1]), fb.tensor([1.0, 2.0, 3.0]))
     tensor([3., 3.])
     """
+
+
+scatter_add.shown_as(hides="src_shape")
 
 
 scatter_add.in_pieces(along="dim")

@@ -11,7 +11,7 @@ import numpy as np
 from flambeau_kernels.cpu import attention as kernels
 
 from ... import dtypes
-from ...tensor import Tensor
+from ...tensor import Tensor, wrap
 from .._batching import run
 from .._spec import composite, describe, primitive, sum_tensor_to
 from .._spec.plans import Plan
@@ -71,7 +71,10 @@ def attention(query, key, value, mask=None, scale=1.0, causal=False):
     """
 
 
-attention.shown_as("ScaledDotProductFlashAttentionForCpuBackward0", is_causal="causal", attn_mask="mask", output="out")
+attention.shown_as(
+    "ScaledDotProductFlashAttentionForCpuBackward0", is_causal="causal", attn_mask="mask", output="out", dropout_p=lambda saved: 0.0,
+    logsumexp=lambda saved: wrap(saved["kept"][..., 0]) if isinstance(saved["kept"], np.ndarray) else None,
+)  # fmt: skip
 
 
 @attention.in_pieces

@@ -57,8 +57,14 @@ def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
     """Batch normalization by the statistics of the batch; `keep` receives them."""
 
 
+def _running(place: int) -> Any:
+    """Running statistics that a node shows: what was updated beside is the keep's."""
+    return lambda saved: (saved["keep"].beside or (None, None))[place]
+
+
 normalize_channels.shown_as(
-    "NativeBatchNormBackward0", input="input", training=lambda saved: True,
+    "NativeBatchNormBackward0", hides="bias_dtype", input="input", training=lambda saved: True,
+    running_mean=_running(0), running_var=_running(1),
     result1=lambda saved: wrap(saved["keep"].mean.reshape(-1)), result2=lambda saved: wrap(saved["keep"].inverse.reshape(-1)),
 )  # fmt: skip
 
@@ -151,8 +157,8 @@ def normalize_by_running(input, mean, variance, weight=None, bias=None, eps=1e-5
 
 
 normalize_by_running.shown_as(
-    "NativeBatchNormBackward0", input="input", running_mean="mean", running_var="variance", training=lambda saved: False,
-    result1=lambda saved: saved["mean"].new_empty(0), result2=lambda saved: saved["mean"].new_empty(0),
+    "NativeBatchNormBackward0", hides="bias_dtype", input="input", running_mean="mean", running_var="variance",
+    training=lambda saved: False, result1=lambda saved: saved["mean"].new_empty(0), result2=lambda saved: saved["mean"].new_empty(0),
 )  # fmt: skip
 
 
@@ -267,6 +273,7 @@ def _batch_norm(
         return normalize_by_running(input, running_mean, running_var, weight, bias, eps)
     if input.ndim >= 2:
         _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
+    keep.beside = running_mean, running_var
     out = normalize_channels(input, weight, bias, eps, keep)
     if running_mean is not None or running_var is not None:
         _update_running(input, running_mean, running_var, keep, momentum, input.numel() // max(input.shape[1], 1))
@@ -355,7 +362,8 @@ def _planned_batch_norm(input, running_mean, running_var, weight, bias, training
         out, *moments = normalized(*arrays)
         return out, _moments(*moments)
 
-    def arguments(keep: Any, input: Tensor, _mean: Any, _var: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
+    def arguments(keep: Any, input: Tensor, mean: Any, var: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
+        keep.beside = mean, var
         return input, weight, bias, eps, keep
 
     return Plan(lambda *arrays: normalized(*arrays)[0], normalize_channels, arguments, taped, ("running_mean", "running_var"))

@@ -247,7 +247,11 @@ def convolution(
     """
 
 
-convolution.shown_as("ConvolutionBackward0", input="input")
+convolution.shown_as(
+    "ConvolutionBackward0", hides="bias_shape", input="input",
+    bias_sym_sizes_opt=lambda saved: (0,) if saved["bias_shape"] is None else tuple(saved["bias_shape"]),
+)  # fmt: skip
+convolution.keeps_to_show("output_padding", "bias_shape")
 
 
 @convolution.in_pieces

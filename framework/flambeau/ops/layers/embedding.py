@@ -47,7 +47,7 @@ def rows_at(weight, indices, padding_idx, scale_grad_by_freq):
 
 
 rows_at.shown_as(
-    "EmbeddingBackward0", sparse=lambda saved: False, weight_sym_argsize_0=lambda saved: saved["weight_shape"][0]
+    "EmbeddingBackward0", hides="weight_shape", sparse=lambda saved: False, weight_sym_argsize_0=lambda saved: saved["weight_shape"][0]
 )
 
 
@@ -109,7 +109,7 @@ rows_at_sparsely.in_pieces("_k,...->...k")
 
 
 rows_at_sparsely.shown_as(
-    "EmbeddingBackward0", sparse=lambda saved: True, weight_sym_argsize_0=lambda saved: saved["weight_shape"][0]
+    "EmbeddingBackward0", hides="weight_shape", sparse=lambda saved: True, weight_sym_argsize_0=lambda saved: saved["weight_shape"][0]
 )
 rows_at_sparsely.kernel(_rows_at)
 rows_at_sparsely.shape(_rows_at_shape)
@@ -197,6 +197,14 @@ def _check_indices(name: str, input: Any) -> None:
             f"{name}: Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {kind} "
             "instead; use .long()"
         )
+
+
+def _of_one_dtype(input: Any, offsets: Any) -> tuple[Any, Any]:
+    """Indices and offsets, of whose dtypes one may be too small: PyTorch promotes both, and looks at the dtype of that."""
+    if not isinstance(input, Tensor) or not isinstance(offsets, Tensor) or input.dtype is offsets.dtype:
+        return input, offsets
+    together = dtypes.promote_types(input.dtype, offsets.dtype)
+    return input.to(together), offsets.to(together)
 
 
 def _padding(name: str, padding_idx: Any, rows: int, error: type[Exception]) -> int:
@@ -375,6 +383,7 @@ def embedding_bag(
     _check_bag_weights(input, per_sample_weights, mode)
     if mode not in _ALONG:
         raise ValueError(f"embedding_bag: mode has to be one of sum, mean or max, got {mode!r}")
+    input, offsets = _of_one_dtype(input, offsets)
     _check_indices("embedding_bag", input)
     if weight.ndim != 2:
         raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}\n{describe(weight=weight)}")

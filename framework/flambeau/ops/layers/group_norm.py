@@ -147,7 +147,7 @@ def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=N
 
 
 normalize_groups.shown_as(
-    "NativeGroupNormBackward0", input="input", group="num_groups",
+    "NativeGroupNormBackward0", hides="bias_dtype", input="input", group="num_groups",
     N=lambda saved: saved["input"].shape[0], C=lambda saved: saved["input"].shape[1], HxW=lambda saved: prod(saved["input"].shape[2:]),
     result1=lambda saved: wrap(saved["keep"].mean), result2=lambda saved: wrap(saved["keep"].inverse),
 )  # fmt: skip

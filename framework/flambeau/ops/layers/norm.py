@@ -126,7 +126,7 @@ def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5
 
 
 normalize_trailing.shown_as(
-    "NativeLayerNormBackward0", input="input", normalized_shape="normalized_shape",
+    "NativeLayerNormBackward0", hides="eps", input="input", normalized_shape="normalized_shape",
     result1=lambda saved: _shown_moment(saved, saved["keep"].mean), result2=lambda saved: _shown_moment(saved, saved["keep"].inverse),
 )  # fmt: skip
 

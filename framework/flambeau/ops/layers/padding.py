@@ -53,7 +53,12 @@ def pad_constant(input, pairs, value):
 
 
 # From the last dimension to the first, as `pad` takes them.
-pad_constant.shown_as("ConstantPadNdBackward0", pad=lambda saved: tuple(n for pair in reversed(saved["pairs"]) for n in pair))
+def _sides(saved: Any) -> tuple[int, ...]:
+    """What nodes show of the pairs of sizes: the last dimension's first, as programs give them."""
+    return tuple([n for pair in reversed(saved["pairs"]) for n in pair])
+
+
+pad_constant.shown_as("ConstantPadNdBackward0", hides="pairs", pad=_sides)
 
 
 @pad_constant.in_pieces
@@ -96,6 +101,13 @@ def _pad_constant_raw(grad, pairs):
 @primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.pad", public_name="pad", batch_rule=leading)
 def pad_mode(input, pairs, mode):
     """`input` padded from its own elements: 'reflect', 'replicate' or 'circular'."""
+
+
+_KINDS = {"reflect": "Reflection", "replicate": "Replication", "circular": "Circular"}
+pad_mode.shown_by(
+    "titled[TITLES[mode][len(pairs)]]", TITLES={mode: [f"{kind}Pad{n}DBackward0" for n in range(4)] for mode, kind in _KINDS.items()}
+)
+pad_mode.shown_as(hides="pairs mode", padding=_sides)
 
 
 pad_mode.in_pieces(lambda asked: batches_of(len(asked["pairs"]), 1, 1))

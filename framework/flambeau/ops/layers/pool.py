@@ -18,6 +18,7 @@ from .._spec import (
     FUNCTION,
     OPS,
     OUT,
+    AskedFor,
     composite,
     describe,
     need_bools,
@@ -31,7 +32,19 @@ from .conv import as_ints
 from .norm import depends_on
 
 Ints = tuple[int, ...]
+
+
 Windows = Any  # a tuple of flambeau_kernels.cpu.pool.Window, one for each pooled dimension
+
+
+def titles_of(name: str) -> tuple[str, ...]:
+    """The names of nodes by the number of pooled dimensions, which stands in `name`."""
+    return tuple([name.format(n) for n in range(4)])
+
+
+def _asked(place: int) -> Any:
+    """What nodes show of the windows that they have saved: kernel_size, stride, padding, dilation, ceil_mode."""
+    return lambda saved: saved["windows"].asked[place] if saved["windows"].__class__ is AskedFor else None
 
 
 # -- windows -------------------------------------------------------------------------------------------------
@@ -77,11 +90,8 @@ def _windows(
 
     need_bools(op, ceil_mode=ceil_mode)
     kernel = as_ints(op, "kernel_size", kernel, n)
-    stride = (
-        kernel
-        if stride is None or (isinstance(stride, (tuple, list)) and not stride)
-        else as_ints(op, "stride", stride, n)
-    )
+    given = () if stride is None or (isinstance(stride, (tuple, list)) and not stride) else as_ints(op, "stride", stride, n)
+    stride = given or kernel
     padding, dilation = as_ints(op, "padding", padding, n), as_ints(op, "dilation", dilation, n)
     if max(*kernel, *stride, *padding, *dilation) >= 1 << 31:
         raise RuntimeError(
@@ -113,7 +123,7 @@ def _windows(
                 f"no window of {k} (dilation {d}) fits into {size} + 2 * {p}\n{describe(input=input)}"
             )
         windows.append(Window.of(size, k, s, p, d, count))
-    return tuple(windows)
+    return AskedFor.of(windows, kernel, given, padding, dilation, bool(ceil_mode))
 
 
 def _window_count(size: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
@@ -158,6 +168,13 @@ def _pooled_shape(input: Any, windows: Windows) -> tuple[int, ...]:
 )
 def window_mean(input, windows, include_padding, divisor):
     """The sum of each window over `divisor`, or over the number of elements it has."""
+
+
+window_mean.shown_by("titled[TITLES[len(windows)]]", TITLES=titles_of("AvgPool{}DBackward0"))
+window_mean.shown_as(
+    hides="windows", kernel_size=_asked(0), stride=_asked(1), padding=_asked(2), ceil_mode=_asked(4),
+    count_include_pad="include_padding", divisor_override="divisor",
+)  # fmt: skip
 
 
 window_mean.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 1))
@@ -459,6 +476,18 @@ def window_max(input, windows, keep):
     """The maximum of each window."""
 
 
+_MAX_CLASS = "titled[(OF_WINDOWS if windows.__class__ is AskedFor else OF_RANGES)[len(windows)]]"
+_MAX_TITLES = {
+    "OF_WINDOWS": titles_of("MaxPool{}DWithIndicesBackward0"), "OF_RANGES": titles_of("AdaptiveMaxPool{}DBackward0"), "AskedFor": AskedFor,
+}  # fmt: skip
+_OF_MAXIMA = {"kernel_size": _asked(0), "stride": _asked(1), "padding": _asked(2), "dilation": _asked(3), "ceil_mode": _asked(4)}
+window_max.shown_by(_MAX_CLASS, **_MAX_TITLES)
+window_max.shown_as(
+    hides="windows", result1=lambda saved: None if saved["keep"].indices is None else wrap(saved["keep"].indices)
+)
+window_max.shown_for(*_MAX_TITLES["OF_WINDOWS"], **_OF_MAXIMA)
+
+
 window_max.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 1))
 
 
@@ -511,6 +540,11 @@ def _window_max_raw(grad, input, windows, keep):
 )
 def window_max_with_indices(input, windows):
     """The maximum of each window, and its index in the plane of the pooled dimensions."""
+
+
+window_max_with_indices.shown_by(_MAX_CLASS, **_MAX_TITLES)
+window_max_with_indices.shown_as(hides="windows", result1="out1")
+window_max_with_indices.shown_for(*_MAX_TITLES["OF_WINDOWS"], **_OF_MAXIMA)
 
 
 window_max_with_indices.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 2))
@@ -741,6 +775,10 @@ for _n in (1, 2, 3):
 )
 def unpool(input, indices, sizes):
     """Zeros with last dimensions `sizes` and `input` at `indices` of their plane."""
+
+
+unpool.shown_by("titled[TITLES[len(sizes)]]", TITLES=titles_of("MaxUnpool{}DBackward0"))
+unpool.shown_as(hides="sizes")
 
 
 unpool.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 2, 1))

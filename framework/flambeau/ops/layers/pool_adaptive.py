@@ -16,7 +16,17 @@ from .._spec.pieces import batches_of
 from .._spec.plans import Plan
 from .conv import as_ints
 from .norm import depends_on
-from .pool import Ints, as_planes, check_input, largest_in, mean_over, plan_of_maxima, restored, wide
+from .pool import (
+    Ints,
+    as_planes,
+    check_input,
+    largest_in,
+    mean_over,
+    plan_of_maxima,
+    restored,
+    titles_of,
+    wide,
+)
 
 # -- adaptive ------------------------------------------------------------------------------------------------
 
@@ -57,6 +67,10 @@ def _sizes(op: str, input: Any, output_size: Any, n: int, what: str, channels_fr
 )
 def adaptive_mean(input, sizes):
     """The mean over `sizes` ranges along each of the last dimensions."""
+
+
+adaptive_mean.shown_by("titled[TITLES[len(sizes)]]", TITLES=titles_of("AdaptiveAvgPool{}DBackward0"))
+adaptive_mean.shown_as(hides="sizes input_shape")
 
 
 adaptive_mean.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 1, 1))

@@ -145,7 +145,7 @@ def qr_of(A, mode):
     """``Q, R`` with ``A == Q @ R``, Q unitary and R upper triangular; mode 'r' leaves Q empty."""
 
 
-qr_of.shown_as("LinalgQrBackward0", Q="out0", R="out1")
+qr_of.shown_as("LinalgQrBackward0", hides="A_shape", Q="out0", R="out1")
 
 
 qr_of.in_pieces("...__->...__,...__")

@@ -762,6 +762,33 @@ def linear(input, weight, bias=None):
     """
 
 
+linear.shown_by(
+    "Node if input._array.ndim != 2 else MM if bias is None else ADDMM",
+    MM=linear.classes_by_title["MmBackward0"], ADDMM=linear.classes_by_title["AddmmBackward0"],
+)  # fmt: skip
+
+
+def _turned(saved: Any) -> Any:
+    """The second matrix of the product that nodes show."""
+    weight = saved["weight"]
+    return weight.t() if isinstance(weight, Tensor) else None
+
+
+# PyTorch's node is of a product with the transpose, and perhaps a sum, of matrices.
+_SECOND = {
+    "mat2": _turned, "mat2_sym_sizes": lambda saved: tuple(reversed(saved["weight"].shape)),
+    "mat2_sym_strides": lambda saved: tuple(reversed(saved["weight"].stride())),
+}  # fmt: skip
+linear.shown_for(
+    "MmBackward0", hides="weight bias_shape", **_SECOND,
+    self_sym_sizes=lambda saved: tuple(saved["input"].shape), self_sym_strides=lambda saved: saved["input"].stride(),
+)  # fmt: skip
+linear.shown_for(
+    "AddmmBackward0", hides="weight bias_shape", **_SECOND, mat1="input", alpha=lambda saved: 1, beta=lambda saved: 1,
+    mat1_sym_sizes=lambda saved: tuple(saved["input"].shape), mat1_sym_strides=lambda saved: saved["input"].stride(),
+)  # fmt: skip
+
+
 linear.in_pieces("...k,nk,+n->...n")
 
 

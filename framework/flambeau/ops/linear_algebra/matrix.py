@@ -12,7 +12,7 @@ from ... import devices, dtypes
 from ...tensor import Tensor, wrap_dim
 from .._batching import leading
 from .._results import return_type
-from .._spec import FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, composite, describe, primitive
+from .._spec import FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, composite, describe, not_kept, primitive
 from . import _lapack, _routines
 from ._lapack import check_floating, check_square, raise_not_square
 from ._matrices import adjoint, identity_like, matmul
@@ -32,7 +32,7 @@ def det_of(A):
     """The determinants of square matrices."""
 
 
-det_of.shown_as("LinalgDetBackward0")
+det_of.shown_as("LinalgDetBackward0", LU=not_kept, pivots=not_kept)
 
 
 det_of.in_pieces("...__->...")
@@ -106,7 +106,7 @@ def slogdet_of(A):
     """Sign (or phase) and logarithm of the magnitude of the determinants."""
 
 
-slogdet_of.shown_as("LinalgSlogdetBackward0", sign="out0")
+slogdet_of.shown_as("LinalgSlogdetBackward0", sign="out0", LU=not_kept, pivots=not_kept)
 
 
 slogdet_of.in_pieces("...__->...,...")

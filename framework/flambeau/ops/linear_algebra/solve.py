@@ -25,10 +25,12 @@ from .._spec import (
     OPS,
     OUT,
     ROWS,
+    Operand,
     composite,
     describe,
     host_only,
     need_bools,
+    not_kept,
     placed,
     primitive,
 )
@@ -138,7 +140,7 @@ def solution_of(A, B):
     """``X`` with ``A @ X == B``, batches alike, and for each matrix the first zero pivot, or 0."""
 
 
-solution_of.shown_as("LinalgSolveExBackward0", result="out0", left=lambda saved: True)
+solution_of.shown_as("LinalgSolveExBackward0", result="out0", left=lambda saved: True, LU=not_kept, pivots=not_kept)
 
 
 solution_of.in_pieces("...__,..._k->..._k,...")
@@ -370,7 +372,7 @@ def cholesky_solution(L, B, upper):
 cholesky_solution.in_pieces("...__,..._k->..._k")
 
 
-cholesky_solution.shown_as("CholeskySolveBackward0", input2="L")
+cholesky_solution.shown_as("CholeskySolveBackward0", input2="L", self=Operand("B"))
 
 
 @cholesky_solution.kernel
@@ -649,7 +651,7 @@ def least_squares(A, B, rcond, driver):
     """The least-squares solutions, ranks and singular values of ``A @ X == B``, batches alike."""
 
 
-least_squares.shown_as("LinalgLstsqBackward0", self="A", b="B")
+least_squares.shown_as("LinalgLstsqBackward0", self="A", b="B", solution=not_kept)
 
 
 least_squares.in_pieces("...__,...__->...__,...,..._")

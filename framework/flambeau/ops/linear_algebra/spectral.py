@@ -173,7 +173,7 @@ def eig_of(A):
 eig_of.in_pieces("...__->..._,...__")
 
 
-eig_of.shown_as("LinalgEigBackward0", eigenvalues="out0", eigenvectors="out1")
+eig_of.shown_as("LinalgEigBackward0", hides="A_dtype", eigenvalues="out0", eigenvectors="out1")
 
 
 @eig_of.kernel

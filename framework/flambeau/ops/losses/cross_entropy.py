@@ -30,7 +30,20 @@ def nll(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """``-weight[target] * input[target]`` of log probabilities ``(N, C, *)`` and classes ``(N, *)``."""
 
 
-nll.shown_as("NllLossBackward0", reduction=lambda saved: ("none", "mean", "sum").index(saved["reduction"]))
+def _total_weight(saved: Any) -> Tensor:
+    """What a mean of losses is divided by, which nodes show."""
+    target, weight = saved["target"].detach(), saved["weight"]
+    target = target[target != saved["ignore_index"]]
+    if isinstance(weight, Tensor):
+        return weight.detach()[target.to(dtypes.int64)].sum()
+    return wrap(np.asarray(target.numel(), saved["input"]._array.dtype if isinstance(saved["input"], Tensor) else saved["input"].dtype))
+
+
+nll.shown_by("titled['NllLoss2DBackward0'] if input._array.ndim > 2 else Node")
+nll.shown_as(
+    "NllLossBackward0", hides="input_shape", reduction=lambda saved: ("none", "mean", "sum").index(saved["reduction"]),
+    total_weight=_total_weight,
+)  # fmt: skip
 
 
 @nll.in_pieces
@@ -300,7 +313,27 @@ def cross_entropy_rows(input, kept):
     """
 
 
-cross_entropy_rows.shown_as("NllLossBackward0")
+def _shown_rows(name: str) -> Any:
+    """What the node of a likelihood of classes has saved, of that of a cross entropy of rows."""
+
+    def shown(saved: Any) -> Any:
+        kept = saved["kept"]
+        named = {"input": saved["input"], "ignore_index": kept.ignored, "weight": None if kept.weight is None else wrap(kept.weight)}
+        named["target"] = wrap(np.where(kept.target < 0, kept.ignored, kept.target))
+        if name == "total_weight":
+            return _total_weight(named)
+        if name == "reduction":
+            return ("none", "mean", "sum").index(kept.reduction)
+        if name == "ignore_index":
+            return kept.ignored % (1 << 64)
+        return saved["input"].detach().log_softmax(1) if name == "self" else named[name]
+
+    return shown
+
+
+cross_entropy_rows.shown_as(
+    "NllLossBackward0", **{name: _shown_rows(name) for name in ("self", "target", "weight", "total_weight", "reduction", "ignore_index")}
+)
 
 
 class RowsKept:
@@ -313,13 +346,17 @@ class RowsKept:
         divisor: of each loss in the result.
         each: whether the result is all losses, and not their sum.
         logarithms: of the sums of exp, for shifted scores.
+        reduction, ignored: as in `cross_entropy`, where `ignored` is called ``ignore_index``.
     """
 
-    __slots__ = ("divisor", "each", "logarithms", "smoothing", "target", "weight")
+    __slots__ = ("divisor", "each", "ignored", "logarithms", "reduction", "smoothing", "target", "weight")
 
-    def __init__(self, target: Any, weight: Any, smoothing: float, divisor: float, each: bool, logarithms: Any):
+    def __init__(
+        self, target: Any, weight: Any, smoothing: float, divisor: float, each: bool, logarithms: Any, reduction: str, ignored: int
+    ) -> None:
         self.target, self.weight, self.smoothing = target, weight, smoothing
         self.divisor, self.each, self.logarithms = divisor, each, logarithms
+        self.reduction, self.ignored = reduction, ignored
 
     def slopes(self, classes: int, dtype: Any) -> tuple[Any, Any]:
         """``(N, 1)`` and ``(N, C)`` arrays a, b for which ``softmax * a - b`` is the gradient of each loss."""
@@ -422,5 +459,5 @@ def _compiled_rows(
         return result, None
     if not counted:
         return None
-    rows = RowsKept(chosen, w, float(smoothing), counted if reduction == "mean" else 1.0, not how, logarithms)
+    rows = RowsKept(chosen, w, float(smoothing), counted if reduction == "mean" else 1.0, not how, logarithms, reduction, ignored)
     return result, (shifted, rows)

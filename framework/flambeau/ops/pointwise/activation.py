@@ -151,6 +151,14 @@ def elu(input, alpha, scale, input_scale):
     return where(input > 0, input * scale, expm1(minimum(input, 0) * input_scale) * (alpha * scale))
 
 
+def _as_given(name: str) -> Any:
+    """A factor that nodes show: what layers do not ask for is the integer 1."""
+    return lambda saved: 1 if saved[name] == 1 else saved[name]
+
+
+elu.shown_as(scale=_as_given("scale"), input_scale=_as_given("input_scale"))
+
+
 @elementwise(
     surface=FUNCTION | INPLACE,
     dtype=floating_input,
@@ -349,7 +357,7 @@ def logsigmoid(input):
     return minimum(input, 0) - log1p(exp(-abs(input)))
 
 
-logsigmoid.shown_as("LogSigmoidBackward0")
+logsigmoid.shown_as("LogSigmoidBackward0", buffer=lambda saved: saved["input"].detach().abs().neg().exp())
 
 
 @elementwise(

@@ -15,7 +15,7 @@ from flambeau_kernels.vocabulary import floor, isnan, log, real, sqrt, trunc, wh
 from ... import dtypes
 from ..._arrays import ndarray
 from ...dtypes import FLOAT32, FLOAT64
-from ...tensor import Tensor
+from ...tensor import Tensor, wrap
 from .._promote import (
     common,
     floating,
@@ -38,6 +38,7 @@ from .._spec import (
     OPS,
     OUT,
     ElementwiseOp,
+    Operand,
     composite,
     elementwise,
     looks_at,
@@ -92,6 +93,9 @@ def add(input, other, *, alpha=1):
     return input + other * alpha
 
 
+add.shown_as(alpha="alpha")
+
+
 @elementwise(
     ufunc=np.subtract,
     scalar_first=True,
@@ -106,6 +110,16 @@ def sub(input, other, *, alpha=1):
     return input - other * alpha
 
 
+sub.shown_as(alpha="alpha")
+sub.shown_of("RsubBackward1", "other")
+
+
+def _factor(saved: Any) -> Any:
+    """The second factor or the divisor: a number is a tensor to PyTorch, of the dtype that Python has for it."""
+    other = saved.get("other")
+    return wrap(np.asarray(other)) if isinstance(other, (bool, int, float, complex)) else other
+
+
 @elementwise(
     ufunc=np.multiply,
     scalar_first=True,
@@ -115,6 +129,9 @@ def sub(input, other, *, alpha=1):
 def mul(input, other):
     """``input * other``, elementwise."""
     return input * other
+
+
+mul.shown_as(self="input", other=_factor)
 
 
 @elementwise(
@@ -127,6 +144,10 @@ def mul(input, other):
 def true_divide(input, other):
     """``input / other``, elementwise; integers give the default floating dtype."""
     return input / other
+
+
+# PyTorch saves what is divided, where our gradient of the divisor reads the quotient.
+true_divide.shown_as("DivBackward0", hides="result", self=Operand("input", "other"), other=_factor)
 
 
 @composite(
@@ -325,15 +346,17 @@ def piecewise_constant(input, of):
 # -- comparisons ---------------------------------------------------------------------------------------------------------
 
 COMPARED = METHOD | FUNCTION | OUT | INPLACE
+# Of what is stored in place: the result depends on both, and changes with neither.
+_STEPS = {"input": lambda: 0, "other": lambda: 0}
 
 
-@elementwise(surface=COMPARED, dtype=to_bool, ufunc=np.equal, quantized="numbers")
+@elementwise(surface=COMPARED, dtype=to_bool, partials=_STEPS, ufunc=np.equal, quantized="numbers")
 def eq(input, other):
     """Whether ``input == other``, elementwise."""
     return input == other
 
 
-@elementwise(surface=COMPARED, dtype=to_bool, ufunc=np.not_equal, aliases=("not_equal",), quantized="numbers")
+@elementwise(surface=COMPARED, dtype=to_bool, partials=_STEPS, ufunc=np.not_equal, aliases=("not_equal",), quantized="numbers")
 def ne(input, other):
     """Whether ``input != other``, elementwise."""
     return input != other
@@ -343,28 +366,32 @@ ordered = refuse("complex")(to_bool)
 ordered.__name__ = "to_bool"
 
 
-@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.less, aliases=("less",), quantized="numbers")
+@elementwise(surface=COMPARED, dtype=ordered, partials=_STEPS, ufunc=np.less, aliases=("less",), quantized="numbers")
 def lt(input, other):
     """Whether ``input < other``, elementwise."""
     return input < other
 
 
-@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.less_equal, aliases=("less_equal",), quantized="numbers")
+@elementwise(surface=COMPARED, dtype=ordered, partials=_STEPS, ufunc=np.less_equal, aliases=("less_equal",), quantized="numbers")
 def le(input, other):
     """Whether ``input <= other``, elementwise."""
     return input <= other
 
 
-@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.greater, aliases=("greater",), quantized="numbers")
+@elementwise(surface=COMPARED, dtype=ordered, partials=_STEPS, ufunc=np.greater, aliases=("greater",), quantized="numbers")
 def gt(input, other):
     """Whether ``input > other``, elementwise."""
     return input > other
 
 
-@elementwise(surface=COMPARED, dtype=ordered, ufunc=np.greater_equal, aliases=("greater_equal",), quantized="numbers")
+@elementwise(surface=COMPARED, dtype=ordered, partials=_STEPS, ufunc=np.greater_equal, aliases=("greater_equal",), quantized="numbers")
 def ge(input, other):
     """Whether ``input >= other``, elementwise."""
     return input >= other
+
+
+for _op in (eq, ne, lt, le, gt, ge):
+    _op.shown_of(f"{_op.name.title()}Backward1", "input", "other")
 
 
 # -- powers --------------------------------------------------------------------------------------------------------------

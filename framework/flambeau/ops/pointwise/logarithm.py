@@ -117,7 +117,7 @@ def logit_within(input, low, high):
     return log(p / (1 - p))
 
 
-logit_within.shown_as("LogitBackward0", eps="low")
+logit_within.shown_as("LogitBackward0", hides="high", eps="low")
 
 
 @composite(surface=NO_FOREACH, aliases=("special.logit",), overlap=EXACTLY, samples="u(2, 3); u(2, 3), 0.1")

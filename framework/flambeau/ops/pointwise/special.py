@@ -56,6 +56,7 @@ from .._spec import (
     elementwise,
     looks_at,
     need_int,
+    not_kept,
 )
 
 PLAIN = FUNCTION | OUT
@@ -131,6 +132,9 @@ def ndtr(input):
 def log_ndtr(input):
     """The logarithm of `ndtr`, accurate far below zero."""
     return special_log_ndtr(input)
+
+
+log_ndtr.shown_as("SpecialLogNdtrBackward0", result=not_kept)
 
 
 @elementwise(surface=PLAIN, namespace="special", dtype=real_floating, title="SpecialNdtriBackward0", samples=(0.05, 0.95),

@@ -47,6 +47,9 @@ def overwrite(input, source):
     return source
 
 
+overwrite.node_class.name = lambda node: f"torch::autograd::{node.title}"  # a node of the engine's own to PyTorch
+
+
 def _is_there(target: Any, args: Any) -> bool:
     """Whether the source is `target` as it is in memory. PyTorch lets that be copied even to elements that share places."""
     if not isinstance(args[0], Tensor) or type(target) is not Tensor:

@@ -18,6 +18,7 @@ from .._spec import (
     INPLACE,
     METHOD,
     OUT,
+    Operand,
     composite,
     elementwise,
     looks_at,
@@ -295,6 +296,9 @@ def erfc(input):
 def erfinv(input):
     """The inverse of the error function on (-1, 1); infinite at the ends, nan outside."""
     return erfinv(input)
+
+
+erfinv.shown_as(hides="result", self=Operand("input"))
 
 
 @elementwise(dtype=real_floating, aliases=("special.gammaln",), partials={"input": lambda input: digamma(input)}, samples=(0.2, 4.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,7 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
+mean.shown_as(self_sym_numel=lambda saved: math.prod(saved["input_shape"]))
 mean.shown_of("MeanBackward1", "input", "dim")
 
 
@@ -153,7 +155,7 @@ def prod(input, dim=None, keepdim=False, *, dtype=None):
     """
 
 
-prod.shown_of("ProdBackward1", "input", "dim")
+prod.shown_of("ProdBackward1", "input", "dim", dim=lambda saved: saved["dim"][0])
 
 
 @prod.vjp_on_arrays
@@ -210,6 +212,10 @@ def _share_raw(grad, out, input, count):
 amax.vjp_on_arrays(_share_raw)
 amin.vjp_on_arrays(_share_raw)
 
+for _op, _name in ((amax, "Max"), (amin, "Min")):     # without `dim` at all they are asked by `max` and `min`
+    _op.shown_as(f"{_name}Backward1")
+    _op.shown_of(f"A{_name.lower()}Backward0", "input", "dim")
+
 
 @composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="d(2, 3); d(2, 3), dim=1, keepdim=True")
 def aminmax(input, *, dim=None, keepdim=False):
@@ -248,20 +254,27 @@ def _is_not_zero(x):
 
 @reduction(
     dtype=bool_dtype, identity=1, map=_is_not_zero, combine="and",
-    samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1)",
-    exact_out=True,
+    samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1); x(2, 3), ()", none_by_empty=True,
+    exact_out=True, truth_out=True,
     other_dtype="all only supports bool tensor for result, got: {}",
 )
 def all(input, dim=None, keepdim=False):
-    """Whether every element over `dim` is non-zero, True where there is none: bool, but uint8 for uint8."""
+    """Whether every element over `dim` is non-zero, True where there is none: bool, but uint8 for uint8.
+
+    An empty `dim` leaves every element for itself.
+    """
 
 
 @reduction(
-    dtype=bool_dtype, identity=0, map=_is_not_zero, combine="or", samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1)", exact_out=True,
+    dtype=bool_dtype, identity=0, map=_is_not_zero, combine="or", samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1); x(2, 3), ()",
+    none_by_empty=True, exact_out=True, truth_out=True,
     other_dtype="any only supports bool tensor for result, got: {}",
 )
 def any(input, dim=None, keepdim=False):
-    """Whether some element over `dim` is non-zero, False where there is none: bool, but uint8 for uint8."""
+    """Whether some element over `dim` is non-zero, False where there is none: bool, but uint8 for uint8.
+
+    An empty `dim` leaves every element for itself.
+    """
 
 
 def _count_dtype(op: Any, given: Any, dtype: Any) -> Any:
@@ -415,7 +428,7 @@ def _over_all(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> An
                 )
             if input.is_complex():
                 raise NotImplementedError(f'"{name}" not implemented for {input.dtype}: complex values have no order')
-            return reduce(input, ())
+            return reduce.enter_among_others((input, None, False))  # which dimensions are asked for, nodes show
         return along.function(input, dim, keepdim)
 
     extreme.__name__, extreme.__doc__ = name, doc

@@ -14,7 +14,19 @@ from ... import _state, dtypes
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap_dim
 from .._batching import along
-from .._spec import EXACTLY, FUNCTION, INPLACE, METHOD, OUT, ROWS, composite, int_list, need_int, primitive
+from .._spec import (
+    EXACTLY,
+    FUNCTION,
+    INPLACE,
+    METHOD,
+    OUT,
+    ROWS,
+    Operand,
+    composite,
+    int_list,
+    need_int,
+    primitive,
+)
 from .._spec.plans import MOST_BY_NUMPY
 from ..shapes.join import cat
 from ..shapes.shape import narrow
@@ -55,6 +67,9 @@ def cumsum(input, dim, *, dtype=None):
     >>> fb.cumsum(fb.tensor([1, 2, 3]), dim=0)
     tensor([1, 3, 6])
     """
+
+
+cumsum.shown_as(hides="input_dtype")
 
 
 cumsum.in_pieces(along="dim")
@@ -117,6 +132,9 @@ def cumprod(input, dim, *, dtype=None):
     Args:
         dtype: `input` is converted to it first; int64 for integers and bools by default.
     """
+
+
+cumprod.shown_as(hides="dtype")
 
 
 cumprod.in_pieces(along="dim")
@@ -189,7 +207,7 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
         surface=FUNCTION | METHOD | OUT, returns=("values", "indices"), check=check, memory=ROWS, samples="d(2, 3), 1; d(2, 3), 0",
         exact_out=True, batch_rule=along,
     )(declared)
-    op.shown_as(f"{name.title()}Backward0", indices="out1")
+    op.shown_as(f"{name.title()}Backward0", hides="input_shape", indices="out1", self=Operand("input"))
     op.in_pieces(along="dim")
     op.kernel(lambda a, dim: kernel.cumextreme(a, dim, largest))
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])

@@ -145,6 +145,9 @@ def _cat_batch(level: Any, op: Any, args: Any) -> Any:
 _concatenate = getattr(np.concatenate, "_implementation", np.concatenate)
 
 
+cat.shown_as(hides="tensors_shape")
+
+
 @cat.kernel
 def _cat(arrays, dim):
     kept = [a for a in arrays if a.shape != (0,)]
@@ -413,7 +416,7 @@ def split_sizes(input, sizes, dim):
     """`input` cut into pieces of `sizes` along `dim`."""
 
 
-split_sizes.shown_as("SplitBackward0", split_size=lambda saved: saved["sizes"][0])
+split_sizes.shown_as("SplitBackward0", hides="sizes", split_size=lambda saved: saved["sizes"][0])
 
 
 @split_sizes.kernel
@@ -629,6 +632,9 @@ dsplit = _split_at("dsplit", 3, 2, "x(2, 3, 4), 2")
 @view(surface=FUNCTION | METHOD, several=True, samples="x(3, 2); x(2, 3), 1", elements="moved")
 def unbind(input, dim=0):
     """The slices of `input` along `dim`, which they lack, as a tuple of views."""
+
+
+unbind.shown_as(hides="input_shape")
 
 
 @unbind.kernel

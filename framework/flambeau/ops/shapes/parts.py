@@ -143,6 +143,9 @@ def view_as_real(input):
     """
 
 
+view_as_real.shown_as(hides="input_shape")
+
+
 view_as_real.in_pieces("...->..._")
 
 

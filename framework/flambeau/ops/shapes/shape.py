@@ -143,7 +143,7 @@ def view_shape(self, size):
 view_shape.sized_by = "size"
 
 
-view_shape.shown_as("ViewBackward0")
+view_shape.shown_as("ViewBackward0", hides="size")
 
 
 @view_shape.kernel
@@ -261,7 +261,7 @@ def expand_shape(self, shape):
     """`self` with dimensions of size 1 repeated without copying."""
 
 
-expand_shape.shown_as("ExpandBackward0")
+expand_shape.shown_as("ExpandBackward0", hides="shape")
 
 
 expand_shape.sized_by = "shape"
@@ -378,6 +378,9 @@ def permute(input, dims):
     """
 
 
+permute.shown_as(hides="input_shape")
+
+
 @permute.kernel
 def _permute(a, dims):
     if a.__class__ is ndarray:
@@ -433,6 +436,9 @@ def _inverse(dims: Any, ndim: int) -> list[int]:
 @view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapdims",), samples="x(2, 3, 4), 0, 2", elements="moved")
 def transpose(input, dim0, dim1):
     """A view of `input` with the dimensions `dim0` and `dim1` exchanged."""
+
+
+transpose.shown_as(hides="input_shape")
 
 
 @transpose.kernel
@@ -581,6 +587,9 @@ moveaxis.forwards(_moved)
 @view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), 1; x(2, 3), -1", elements="moved")
 def unsqueeze(input, dim):
     """A view of `input` with a dimension of size 1 inserted at `dim`, which may be -1 for the end."""
+
+
+unsqueeze.shown_as(hides="input_shape")
 
 
 @unsqueeze.kernel
@@ -852,6 +861,9 @@ def as_strided(input, size, stride, storage_offset=None):
 
     Raises: RuntimeError when it would reach outside the storage.
     """
+
+
+as_strided.shown_as(hides="input", storage_offset=lambda saved: saved["storage_offset"])
 
 
 @as_strided.kernel
