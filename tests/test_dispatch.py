@@ -227,8 +227,8 @@ def test_operations_that_nobody_in_force_answers_are_passed_by_all_at_once():
     from flambeau.ops._spec import OPS
 
     x = fb.ones(2)
-    overriding = _state._overriding
-    _state._overriding = False  # as in a program without subclasses
+    overriding = _state.OVERRIDING
+    _state.OVERRIDING = False  # as in a program without subclasses
     try:
         with fb.autocast("cpu"):
             x + x
@@ -242,7 +242,7 @@ def test_operations_that_nobody_in_force_answers_are_passed_by_all_at_once():
             assert (fb.ones(2, 2) @ fb.ones(2, 2)).dtype is fb.bfloat16
         assert not _entry._scope["PASSED"]
     finally:
-        _state._overriding = overriding
+        _state.OVERRIDING = overriding
 
 
 def test_flags_are_shared_with_generated_code():
@@ -250,11 +250,11 @@ def test_flags_are_shared_with_generated_code():
 
     _state.begin_interpreting()
     try:
-        assert _entry._scope["INTERPRETED"] is True
+        assert _entry._scope["IN_FORCE"] is True
         assert (fb.ones(2) + fb.ones(2)).tolist() == [2.0, 2.0]
     finally:
         _state.end_interpreting()
-    assert _entry._scope["INTERPRETED"] is _state.INTERPRETED
+    assert _entry._scope["IN_FORCE"] is _state.IN_FORCE
 
 
 def test_plain_calls_stay_as_fast_once_a_subclass_has_had_an_instance(monkeypatch):

@@ -1,12 +1,11 @@
 """Flags that every op consults, and the thread-local state behind them.
 
-Generated entry points read two plain globals, which only spare a look at the thread and the operands: `INTERPRETED` (some thread has
-interpreters or modes in force, or there has been an operand whose class overrides functions: look at the classes of these operands, and
-where `IN_FORCE`, at this thread) and `GRAD` (no thread has switched recording off). Beside the first stands `PASSED`: operations in which
-nobody in force has a say, in whichever thread. Functions without operands read `IN_FORCE` alone (some thread has interpreters or modes
-in force);
-those that make tensors also `PLACED` (some thread has a default device) and `MARKING` (some thread is in inference mode); those that
-save or overwrite tensors read `MARKED` (some thread has been). `share` gives a namespace its copies.
+Generated entry points read plain globals, which only spare a look at the thread and the operands: `IN_FORCE` (some thread has
+interpreters or modes in force: look at this thread), `OVERRIDING` (there has been an operand whose class overrides functions: look at the
+classes of these operands) and `GRAD` (no thread has switched recording off). Beside the first stands `PASSED`: operations in which nobody
+in force has a say, in whichever thread. `INTERPRETED` is one of the first two. Functions that make tensors also read `PLACED` (some thread
+has a default device) and `MARKING` (some thread is in inference mode); those that save or overwrite tensors read `MARKED` (some thread
+has been). `share` gives a namespace its copies.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ next_seq = count(1).__next__
 
 INTERPRETED = False
 IN_FORCE = False
+OVERRIDING = False
 GRAD = True
 PLACED = False
 MARKING = False
@@ -29,11 +29,10 @@ AMBIENT: list[object] = [object()]
 NO_OPS: Any = frozenset()
 PASSED: Any = NO_OPS
 _in_force: dict[int, list[Any]] = {}  # sets of what interpreters and modes in force, in all threads, decline, by id, and how many do
-_overriding = False                                   # whether there has been an operand whose class overrides functions
 _grad_off = 0
 _lock = threading.RLock()
 # Who reads which flag: regions without recording, and compiled calls, write theirs twice.
-_FLAGS = ("INTERPRETED", "IN_FORCE", "PASSED", "GRAD", "PLACED", "MARKING", "MARKED")
+_FLAGS = ("INTERPRETED", "IN_FORCE", "PASSED", "GRAD", "PLACED", "MARKING", "MARKED", "OVERRIDING")
 _readers: dict[str, list[dict[str, Any]]] = {name: [globals()] for name in _FLAGS}
 _readers_of_interpreted, _readers_of_in_force, _readers_of_passed, _readers_of_grad = (_readers[name] for name in _FLAGS[:4])
 
@@ -89,48 +88,54 @@ def _publish(name: str, value: Any) -> None:
 def begin_interpreting(declines: Any = NO_OPS) -> None:
     """Note that a thread has one interpreter or mode more in force, which has no say in the operations of the set `declines`."""
     key = id(declines)
-    with _lock:
-        if key in _in_force:
-            _in_force[key][1] += 1
-            return
-        _in_force[key] = [declines, 1]
-        _note_in_force(declines)
+    _lock.acquire()                                   # `with` would take as long again
+    try:
+        entry = _in_force.get(key)
+        if entry is not None:
+            entry[1] += 1
+        else:
+            _in_force[key] = [declines, 1]
+            _note_in_force(declines)
+    finally:
+        _lock.release()
 
 
 def end_interpreting(declines: Any = NO_OPS) -> None:
     """Note that what `begin_interpreting` was told of is in force no longer."""
     key = id(declines)
-    with _lock:
+    _lock.acquire()
+    try:
         entry = _in_force[key]
-        entry[1] -= 1
-        if not entry[1]:
+        if entry[1] > 1:
+            entry[1] -= 1
+        else:
             del _in_force[key]
             _note_in_force(next(iter(_in_force.values()))[0] if _in_force else NO_OPS)
+    finally:
+        _lock.release()
 
 
 def _note_in_force(declines: Any) -> None:
-    count = len(_in_force)
-    if count > 1 or _overriding:
+    if OVERRIDING or len(_in_force) > 1:
         declines = NO_OPS
     if declines is not PASSED:
         for namespace in _readers_of_passed:
             namespace["PASSED"] = declines
-    in_force = count > 0
+    in_force = bool(_in_force)
     if in_force is IN_FORCE:
         return
     for namespace in _readers_of_in_force:
         namespace["IN_FORCE"] = in_force
-    if not _overriding:
+    if not OVERRIDING:
         for namespace in _readers_of_interpreted:
             namespace["INTERPRETED"] = in_force
 
 
 def note_overriding() -> None:
     """Note that there is an operand whose class overrides functions: from now on calls look at the classes of theirs."""
-    global _overriding
-    if not _overriding:
+    if not OVERRIDING:
         with _lock:
-            _overriding = True
+            _publish("OVERRIDING", True)
             _publish("INTERPRETED", True)
             _publish("PASSED", NO_OPS)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import flambeau_kernels as kernels
 
-from .. import _interpreters, _state
+from .. import _state
 from .._arrays import ndarray
-from .._interpreters import Interpreter
+from .._interpreters import Interpreter, pop, push
 from ..autograd.tape import Leaf
 from ..devices import device
 from ..dtypes import FLOAT32, FLOATING, bfloat16, dtype, float16, float32, float64
@@ -246,12 +246,13 @@ def _switch(state: _State, place: str, on: bool, lower: dtype) -> None:
         state.conversions = state.known[key]
     except KeyError:
         state.conversions = state.known[key] = {}
+    caster = state.interpreter
     if on:
-        if state.interpreter is None:
-            state.interpreter = state.caster
-            _interpreters.push(state.caster)
-    elif state.interpreter is not None and True not in enabled.values():
-        _interpreters.pop(state.caster)
+        if caster is None:
+            state.interpreter = caster = state.caster
+            push(caster)
+    elif caster is not None and True not in enabled.values():
+        pop(caster)
         state.interpreter = None
 
 
@@ -367,7 +368,10 @@ class autocast:  # PyTorch's name
         return True
 
     def __enter__(self) -> autocast:
-        state, place = _thread_state(), self.device
+        try:
+            state, place = _local.autocast, self.device
+        except AttributeError:                        # the thread's first region
+            state, place = _thread_state(), self.device
         self.prev, self.prev_fastdtype, self.prev_cache_enabled = state.enabled[place], state.dtype[place], state.cache_enabled
         _switch(state, place, self._enabled, self.fast_dtype)
         state.cache_enabled = self._cache_enabled
@@ -375,9 +379,12 @@ class autocast:  # PyTorch's name
         return self
 
     def __exit__(self, *_: object) -> None:
-        state, place = _thread_state(), self.device
+        try:
+            state, place = _local.autocast, self.device
+        except AttributeError:
+            state, place = _thread_state(), self.device
         state.nesting -= 1
-        if not state.nesting:
+        if not state.nesting and state.cache:
             state.cache.clear()
         _switch(state, place, self.prev, self.prev_fastdtype)
         state.cache_enabled = self.prev_cache_enabled

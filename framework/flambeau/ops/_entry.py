@@ -36,7 +36,7 @@ _scope: dict[str, Any] = {
     "new_record": _inference.new_record, "refuse_saving": _inference.refuse_saving,
 }  # fmt: skip
 _scope["Parameter"] = Tensor  # until nn.parameter brings the real one
-_state.share(_scope, "INTERPRETED", "IN_FORCE", "PASSED", "GRAD", "MARKED")
+_state.share(_scope, "OVERRIDING", "IN_FORCE", "PASSED", "GRAD", "MARKED")
 
 
 def accept_on_fast_path(parameter_class: type) -> None:
@@ -320,7 +320,7 @@ def _ask_classes(op: Op, call: str, refuse: list[str], with_sizes: bool = True) 
     They come after those that answer usual calls where these answer plain Tensors alone.
     """
     unknown = _of_unknown_classes(op, with_sizes)
-    return [f"if INTERPRETED and ({unknown}):", *indented(refuse), f"    {call}"] if unknown else []
+    return [f"if OVERRIDING and ({unknown}):", *indented(refuse), f"    {call}"] if unknown else []
 
 
 def _of_unknown_classes(op: Op, with_sizes: bool = True) -> str:
@@ -635,10 +635,10 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
         one_class = [f"made = of_one_class(OP, ({all_given},))", "if made is not NotImplemented:", "    return made"]
         tried = _tried(fast)
         if by_formula:
-            others = [*tried, f"if INTERPRETED and not ({known}):", *indented(one_class)]
+            others = [*tried, f"if OVERRIDING and not ({known}):", *indented(one_class)]
         else:
             usual = " and ".join(f"{n}.__class__ is Tensor" for n in params)
-            others = [f"if INTERPRETED and not ({usual} or {known}):", *indented(one_class), "else:", *indented(tried)]
+            others = [f"if OVERRIDING and not ({usual} or {known}):", *indented(one_class), "else:", *indented(tried)]
         fast = [
             f"if IN_FORCE{passed} and ((calls := local.calls).modes or {say}):",
             f"    if {known}:",

@@ -16,9 +16,6 @@ from . import _dispatch
 from ._written import as_written, defaults_of
 
 _local = _state.local
-INTERPRETED, IN_FORCE = _state.INTERPRETED, _state.IN_FORCE
-_state.share(globals(), "INTERPRETED", "IN_FORCE")    # keeps them as they are there
-
 _installed = False
 # Functions of the package that answer about a tensor, or check one.
 QUESTIONS = (
@@ -77,7 +74,7 @@ def _asking_function(fn: Any, creates: bool) -> Any:
 
     @functools.wraps(fn)
     def asking(*args: Any, **kwargs: Any) -> Any:
-        if not INTERPRETED or not IN_FORCE and not kwargs and plain(map(type, args)):
+        if not _state.INTERPRETED or not _state.IN_FORCE and not kwargs and plain(map(type, args)):
             try:
                 return fn(*args, **kwargs)
             except (TypeError, AttributeError):

@@ -290,7 +290,7 @@ def _fetched_list(name: str) -> list[str]:
         "    return None",
         f"a_{name}, _noded = [], False",
         f"for _x in {name}:",
-        "    if _x.__class__ is not Tensor and (not isinstance(_x, Tensor) or INTERPRETED and overriding_classes((_x,))):",
+        "    if _x.__class__ is not Tensor and (not isinstance(_x, Tensor) or OVERRIDING and overriding_classes((_x,))):",
         "        return None",
         "    if _x._node is not None:",
         "        _noded = True",

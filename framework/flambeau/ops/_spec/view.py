@@ -29,7 +29,7 @@ from .shapes import elsewhere
 from .writing import check_recorded, check_view
 
 GRAD = _state.GRAD
-_state.share(globals(), "IN_FORCE", "GRAD")  # keeps them as they are there
+_state.share(globals(), "GRAD")                       # keeps it as it is there
 _new = object.__new__
 _local = _state.local
 

@@ -42,8 +42,8 @@ from .._spec import (
     refuse_other_dtype_out,
 )
 
-INTERPRETED, IN_FORCE, PLACED, MARKED = _state.INTERPRETED, _state.IN_FORCE, _state.PLACED, _state.MARKED
-_state.share(globals(), "INTERPRETED", "IN_FORCE", "PLACED", "MARKED")  # keeps them as they are there
+IN_FORCE, PLACED, MARKED = _state.IN_FORCE, _state.PLACED, _state.MARKED
+_state.share(globals(), "IN_FORCE", "PLACED", "MARKED")  # keeps them as they are there
 next_seq = _state.next_seq
 
 
@@ -491,7 +491,7 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
     """A tensor shaped and, unless `memory_format` says otherwise, laid out like `input`."""
     from .convert import arranged_strides, empty_arranged
 
-    if INTERPRETED and hasattr(input, "_shaped_alike"):
+    if _state.INTERPRETED and hasattr(input, "_shaped_alike"):
         return input._shaped_alike(lambda x: like_tensor(make, x, d, place, requires_grad, memory_format, layout))
     if not isinstance(input, Tensor):
         raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")

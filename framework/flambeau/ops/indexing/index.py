@@ -55,8 +55,8 @@ from ._keys import (
     tensors_at,
 )
 
-INTERPRETED, IN_FORCE = _state.INTERPRETED, _state.IN_FORCE
-_state.share(globals(), "INTERPRETED", "IN_FORCE")  # keeps them as they are there
+OVERRIDING, IN_FORCE = _state.OVERRIDING, _state.IN_FORCE
+_state.share(globals(), "OVERRIDING", "IN_FORCE")  # keeps them as they are there
 _new = object.__new__
 
 
@@ -265,7 +265,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
 
     Raises: IndexError out of range, for too many indices and for masks that do not fit.
     """
-    if INTERPRETED and (IN_FORCE or self.__class__ is not Tensor and self.__class__ not in SINGLE) and may_override(self, key):
+    if (IN_FORCE or OVERRIDING and self.__class__ is not Tensor and self.__class__ not in SINGLE) and may_override(self, key):
         return _dispatch.call(getitem_op, (self, key))
     kind = key.__class__
     if self._array.__class__ is ndarray:
@@ -287,7 +287,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
                 return made
         except (IndexError, OverflowError):
             pass  # the checks below raise an error that names the op
-    if INTERPRETED and may_override(key):             # what has answered so far takes plain Tensors alone
+    if (OVERRIDING or IN_FORCE) and may_override(key):             # what has answered so far takes plain Tensors alone
         return _dispatch.call(getitem_op, (self, key))
     return _getitem(self, key)
 
@@ -773,7 +773,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 
     Raises: IndexError as `getitem`, RuntimeError for shapes and values that do not fit, TypeError for other values.
     """
-    if INTERPRETED and (IN_FORCE or self.__class__ is not Tensor and self.__class__ not in SINGLE) and may_override(self, key, value):
+    if (IN_FORCE or OVERRIDING and self.__class__ is not Tensor and self.__class__ not in SINGLE) and may_override(self, key, value):
         _dispatch.call_setitem(self, key, value)
         return
     if self._node is None and self._array.__class__ is ndarray:
@@ -782,7 +782,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
                 return
         except (IndexError, ValueError, TypeError, OverflowError):
             pass  # the checks below raise an error that names the op
-    if INTERPRETED and may_override(key, value):
+    if (OVERRIDING or IN_FORCE) and may_override(key, value):
         _dispatch.call_setitem(self, key, value)
         return
     _setitem(self, key, value)
