@@ -227,22 +227,17 @@ def test_operations_that_nobody_in_force_answers_are_passed_by_all_at_once():
     from flambeau.ops._spec import OPS
 
     x = fb.ones(2)
-    overriding = _state.OVERRIDING
-    _state.OVERRIDING = False  # as in a program without subclasses
-    try:
-        with fb.autocast("cpu"):
-            x + x
+    with fb.autocast("cpu"):
+        x + x
+        assert OPS["add"] in _entry._scope["PASSED"]
+        assert OPS["mm"] not in _entry._scope["PASSED"]
+        with fb.overrides.BaseTorchFunctionMode():
+            assert OPS["add"] not in _entry._scope["PASSED"]
+        with fb.autocast("cpu", dtype=fb.float16):
             assert OPS["add"] in _entry._scope["PASSED"]
-            assert OPS["mm"] not in _entry._scope["PASSED"]
-            with fb.overrides.BaseTorchFunctionMode():
-                assert OPS["add"] not in _entry._scope["PASSED"]
-            with fb.autocast("cpu", dtype=fb.float16):
-                assert OPS["add"] in _entry._scope["PASSED"]
-                assert (fb.ones(2, 2) @ fb.ones(2, 2)).dtype is fb.float16
-            assert (fb.ones(2, 2) @ fb.ones(2, 2)).dtype is fb.bfloat16
-        assert not _entry._scope["PASSED"]
-    finally:
-        _state.OVERRIDING = overriding
+            assert (fb.ones(2, 2) @ fb.ones(2, 2)).dtype is fb.float16
+        assert (fb.ones(2, 2) @ fb.ones(2, 2)).dtype is fb.bfloat16
+    assert not _entry._scope["PASSED"]
 
 
 def test_flags_are_shared_with_generated_code():

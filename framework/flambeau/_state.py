@@ -116,7 +116,7 @@ def end_interpreting(declines: Any = NO_OPS) -> None:
 
 
 def _note_in_force(declines: Any) -> None:
-    if OVERRIDING or len(_in_force) > 1:
+    if len(_in_force) > 1:
         declines = NO_OPS
     if declines is not PASSED:
         for namespace in _readers_of_passed:
@@ -137,7 +137,6 @@ def note_overriding() -> None:
         with _lock:
             _publish("OVERRIDING", True)
             _publish("INTERPRETED", True)
-            _publish("PASSED", NO_OPS)
 
 
 def interpreted() -> bool:
