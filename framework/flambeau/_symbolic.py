@@ -45,6 +45,8 @@ def _binary(name: str, reflected: bool = False) -> Any:
             # An array of numpy has numbers, so it takes a number, which is guarded.
             word, number = getattr(operator, _WORDS.get(name, name)), float(self) if isinstance(self, SymFloat) else int(self)
             return word(other, number) if reflected else word(number, other)
+        if name.startswith(("bitwise", "lshift", "rshift")) and (isinstance(other, (float, SymFloat)) or isinstance(self, SymFloat)):
+            return NotImplemented                     # floats have no bits to take together, or to shift
         return self.node.reflected(name, other) if reflected else self.node.binary(name, other)
 
     return method
@@ -164,11 +166,16 @@ class SymFloat(_Number):
     def __float__(self) -> float:
         return self.node.guard_float("", 0)
 
+    def __hash__(self) -> int:
+        return hash(float(self))                      # a guard: what is found by it is found by this number alone
+
+    __eq__, __ne__ = _binary("eq"), _binary("ne")  # type: ignore[assignment]  # a class with a hash of its own has these too
+
     def __int__(self) -> int:
-        return int(float(self))
+        return int(self.node.unary("trunc"))
 
     def __round__(self, ndigits: int | None = None) -> Any:
-        return round(float(self), ndigits)
+        return round(float(self), ndigits) if ndigits is not None else self.node.unary("round")
 
     def __sym_int__(self) -> Any:
         return self.node.unary("trunc")
@@ -221,7 +228,7 @@ class SymBool(_Symbolic):
         return self.node.unary("sym_not")
 
     def __hash__(self) -> int:
-        raise TypeError("unhashable type: SymBool; bool() of it gives the value, and a guard")
+        return hash(bool(self))
 
 
 _NUMBERS = (int, float, SymInt, SymFloat, SymBool)
@@ -267,6 +274,8 @@ fresh = _Fresh()
 
 def sym_int(a: Any) -> Any:
     """`a` as an int, towards zero."""
+    if isinstance(a, SymBool):
+        return int(a)
     return a.__sym_int__() if isinstance(a, _Number) else math.trunc(a)  # type: ignore[attr-defined]  # both classes have it
 
 

@@ -44,6 +44,87 @@ def train(lib, model, part, steps=10):
     return np.concatenate([parameter.detach().numpy().reshape(-1) for parameter in model.parameters()])
 
 
+def wide(lib):
+    """A network whose chain of elementwise operations is long and large enough to be a kernel of its own when it is compiled."""
+
+    class Wide(lib.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.outer = lib.nn.Linear(6, 512), lib.nn.Linear(512, 3)
+
+        def forward(self, x):
+            h = self.inner(x)
+            return self.outer((h * 0.5 + 1).tanh() * h.sigmoid() - h)
+
+    model = Wide()
+    numbers = np.random.default_rng(11)
+    with lib.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(lib.tensor(numbers.normal(0, 0.3, tuple(parameter.shape)).astype(np.float32)))
+    return model
+
+
+def train_wide(lib, model, whole=None, steps=8):
+    """As `train`, on many rows; `whole` compiles the step."""
+    optimizer = lib.optim.SGD(model.parameters(), lr=0.001)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = ((model(x) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run = step if whole is None else whole(step)
+    rows = 2048
+    for number in range(steps):
+        run(*[lib.tensor(array[RANK * rows // SIZE : (RANK + 1) * rows // SIZE]) for array in batch(number, rows)])
+    return np.concatenate([parameter.detach().numpy().reshape(-1) for parameter in model.parameters()])
+
+
+def train_by_hand(whole):
+    """Gradients are added up by the step itself."""
+    model = network(fb)
+    optimizer = fb.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = ((model(x) - y) ** 2).mean()
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+        return loss
+
+    run = whole(step)
+    for number in range(8):
+        run(*[fb.tensor(array[my_part()]) for array in batch(number)])
+    return np.concatenate([parameter.detach().numpy().reshape(-1) for parameter in model.parameters()])
+
+
+def compiled():
+    """Compiled, in whichever order and mode, a network on several processes ends with the bits of the one that is not compiled."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=240))
+    expected = train_wide(fb, DistributedDataParallel(wide(fb)))
+    recorded = fb.compile(DistributedDataParallel(wide(fb)))
+    for found in (
+        train_wide(fb, recorded),
+        train_wide(fb, DistributedDataParallel(fb.compile(wide(fb)))),
+        train_wide(fb, fb.compile(DistributedDataParallel(wide(fb)), backend="eager")),
+        train_wide(fb, fb.compile(DistributedDataParallel(wide(fb)), backend=lambda graph, examples: graph.forward)),
+        train_wide(fb, DistributedDataParallel(wide(fb)), whole=fb.compile),
+        train_wide(fb, DistributedDataParallel(wide(fb)), whole=lambda f: fb.compile(f, mode="reduce-overhead")),
+    ):
+        assert found.tobytes() == expected.tobytes()
+    assert any(segment.kernels for segment in recorded.explain().segments) or os.environ.get("FLAMBEAU_BACKEND") == "numpy"
+    by_hand = train_by_hand(lambda step: step)
+    assert train_by_hand(fb.compile).tobytes() == by_hand.tobytes()
+    assert train_by_hand(lambda f: fb.compile(f, mode="reduce-overhead")).tobytes() == by_hand.tobytes()
+    if RANK == 0:
+        np.save(os.path.join(os.environ["FOLDER"], "ours_compiled.npy"), expected)
+    dist.destroy_process_group()
+
+
 def my_part():
     return slice(RANK * 8 // SIZE, (RANK + 1) * 8 // SIZE)
 
@@ -225,6 +306,17 @@ def beside(lib, name):
 
     for what, program in (("averages", ddp_extra_programs), ("stages", pipeline_programs)):
         np.save(os.path.join(os.environ["FOLDER"], f"{name}_{what}{RANK}.npy"), program.beside(lib))
+
+
+def oracle_wide():
+    import torch
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    found = train_wide(torch, torch.nn.parallel.DistributedDataParallel(wide(torch)))
+    if RANK == 0:
+        np.save(os.path.join(os.environ["FOLDER"], "theirs_wide.npy"), found)
+    torch.distributed.destroy_process_group()
 
 
 def oracle():

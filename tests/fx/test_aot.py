@@ -14,6 +14,8 @@ from flambeau._functorch.compile import (
     aot_function,
     aot_module,
     aot_module_simplified,
+    debug_compile,
+    default_decompositions,
     default_partition,
     get_aot_compilation_context,
     get_aot_graph_name,
@@ -23,6 +25,7 @@ from flambeau._functorch.compile import (
     memory_efficient_fusion,
     min_cut_rematerialization_partition,
     nop,
+    ts_compile,
 )
 
 F = fb.nn.functional
@@ -234,3 +237,51 @@ def test_derivatives_with_a_constant_of_zero_are_recorded(fn: Any) -> None:
     aot_function(fn, nop)(x).sum().backward()
     fn(y).sum().backward()
     assert x.grad.tolist() == y.grad.tolist()
+
+
+def test_default_decompositions_take_apart_what_pytorchs_do(oracle: Any) -> None:
+    import functorch.compile as theirs
+
+    def seen(torch: Any, aot: Any, table: Any, boxed: Any, name: str) -> list[str]:
+        found: list[str] = []
+
+        def keep(gm: Any, _: Any) -> Any:
+            found[:] = found or [str(n.target) for n in gm.graph.nodes if n.op == "call_function"]
+            return boxed(gm)
+
+        x = torch.linspace(-2, 2, 5).requires_grad_()
+        aot(getattr(torch.nn.functional, name), keep, keep, decompositions=table)(x).sum().backward()
+        return found
+
+    for name in ("leaky_relu", "elu", "hardtanh", "silu", "gelu"):
+        ours = seen(fb, aot_function, default_decompositions, make_boxed_func, name)
+        assert ours == seen(oracle, theirs.aot_function, theirs.default_decompositions, theirs.make_boxed_func, name)
+    assert {str(op) for op in default_decompositions} <= {str(op) for op in theirs.default_decompositions}
+
+
+@pytest.mark.parametrize("compiler", [ts_compile, debug_compile])
+def test_graphs_are_scripted(compiler: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    made: list[Any] = []
+    f = aot_function(lambda x: (x.sin() * 2).sum(), lambda gm, inputs: made.append(compiler(gm, inputs)) or made[-1])
+    x, plain = numbers(5).requires_grad_(), numbers(5).requires_grad_()
+    f(x).backward()
+    (plain.sin() * 2).sum().backward()
+
+    assert fb.equal(x.grad, plain.grad)
+    assert len(made) == 2
+    assert ("class Repro(torch.nn.Module):" in capsys.readouterr().out) is (compiler is debug_compile)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: fb.nn.GELU(), lambda: fb.nn.LogSoftmax(-1), lambda: fb.nn.Softmax(-1), lambda: fb.nn.LeakyReLU(),
+    lambda: fb.nn.Sequential(fb.nn.Linear(6, 8), fb.nn.GELU(), fb.nn.Linear(8, 3)),
+], ids=["gelu", "log_softmax", "softmax", "leaky_relu", "mlp"])  # fmt: skip
+def test_compiled_gradients_have_eagers_bits(make: Any) -> None:
+    model = make()
+    plain, answers = copy.deepcopy(model), []
+    for net, owner in ((aot_module(model, nop), model), (plain, plain)):
+        x = numbers(5, 6).requires_grad_()
+        net(x).pow(2).sum().backward()
+        answers.append([x.grad, *[p.grad for p in owner.parameters()]])
+
+    assert all(fb.equal(ours, eager) for ours, eager in zip(*answers, strict=True))

@@ -242,3 +242,44 @@ def test_constraints_of_sizes_are_solved() -> None:
     assert "4 <= L['a'] <= 99" in solver.prettify_results(None, {}, None, solver.forced_specializations())
     with pytest.raises(S.ConstraintViolationError, match="does not hold"):
         solver.add(a > 9)
+
+
+@pytest.mark.parametrize("name", ["and", "or", "xor", "lshift", "rshift"])
+def test_bits_of_floats_are_refused(name: str) -> None:
+    _, x = sizes(5)
+    for a, b in ((x, 2.5), (2.5, x), (fb.sym_float(x), 2), (2, fb.sym_float(x))):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            ARITHMETIC[name](a, b)
+
+
+def test_rounding_a_symbolic_float_is_symbolic() -> None:
+    env, x = sizes(5)
+    made = round(x / 2)
+
+    assert type(made) is fb.SymInt
+    assert not env.guards
+    assert int(made) == 2
+    assert env.evaluate_guards_expression(env.produce_guards_expression([x]), [4])   # 2.0 is 2 too
+    assert not env.evaluate_guards_expression(env.produce_guards_expression([x]), [7])
+    assert round(x / 2, 1) == 2.5
+
+
+def test_symbolic_floats_and_bools_are_found_by_their_values() -> None:
+    env, x = sizes(5)
+
+    assert {2.5: "half"}[x / 2] == "half"
+    assert {True: "more"}[x > 3] == "more"
+    assert len(env.guards) == 2
+    assert fb.sym_int(x > 2) == 1
+
+
+def test_nodes_that_ask_for_sizes_are_accessors() -> None:
+    graph = fb.fx.Graph()
+    x = graph.placeholder("x")
+    asked = [graph.call_function(f, args) for f, args in (
+        (fb.ops.aten.sym_size.int, (x, 0)), (fb.ops.aten.sym_size, (x,)), (fb.ops.aten.sym_numel.default, (x,)),
+    )]  # fmt: skip
+
+    assert all(S.is_accessor_node(node) for node in asked)
+    assert not S.is_accessor_node(graph.call_function(fb.relu, (x,)))
+    assert not sizes(5)[1].node.is_nested_int()

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import flambeau as fb
 
+from .. import _state
 from ._engine import ProcessGroup, Work
 from ._errors import DistBackendError, DistError, DistNetworkError, DistStoreError, QueueEmptyError
 from ._ledger import ledger
@@ -230,6 +231,7 @@ def _default() -> ProcessGroup:
 
 def _group(name: str, group: Any) -> ProcessGroup | None:
     """The group to call; None, with a warning, for a rank outside of it."""
+    _state.settle()                                   # memory is about to be read and written by no operation
     found = _default() if group is None else group
     if found == _GroupMember.NON_GROUP_MEMBER:
         import warnings

@@ -13,8 +13,6 @@ from ._spec import OPS
 # Words whose op has another name.
 OTHER_NAMES = {"nearbyint": "round", "bit_not": "bitwise_not", "ndtr": "special.ndtr"}
 
-INV_SQRT_TAU = 0.3989422804014327  # 1 / sqrt(2 pi)
-
 
 def fill_tensor_words(words: dict[str, Any]) -> None:
     """Map every word that a public op answers to to that op."""
@@ -30,8 +28,6 @@ def fill_tensor_words(words: dict[str, Any]) -> None:
             words[word] = _number_or(op.function, word, tensors_only)
     sign = words["sign"]
     words["conj"] = _conj
-    exp = words["exp"]
-    words["normal_density"] = lambda x: exp(-0.5 * x * x) * INV_SQRT_TAU
     words["fma"] = lambda x, y, z: x * y + z
     words["where"] = _where
     words["special_polygamma"] = lambda n, x: OPS["polygamma_of"].function(x, n=n)

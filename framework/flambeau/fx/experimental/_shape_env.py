@@ -708,6 +708,9 @@ class ShapeEnv:
             def _print_IntTrueDiv(self, expr: Any) -> str:
                 return f"(({self._print(expr.args[0])}) / ({self._print(expr.args[1])}))"
 
+            def _print_RoundToInt(self, expr: Any) -> str:
+                return f"round({self._print(expr.args[0])})"
+
             def _print_TruncToInt(self, expr: Any) -> str:
                 return f"int({self._print(expr.args[0])})"
 

@@ -70,6 +70,6 @@ class TensorPropertySource(Source):
 # The functions in expressions of sizes that are written as Python.
 FUNCTIONS = {
     "FloorDiv": lambda a, b: a // b, "Mod": lambda a, b: a % b, "IntTrueDiv": lambda a, b: a / b, "Max": max, "Min": min, "max": max,
-    "min": min, "abs": abs, "int": int, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
+    "min": min, "abs": abs, "int": int, "round": round, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
     "Eq": lambda a, b: a == b, "Ne": lambda a, b: a != b,
 }  # fmt: skip

@@ -7,14 +7,23 @@ from typing import Any
 
 from ..._symbolic import SymBool, SymFloat, SymInt
 from ...utils._sympy import sympy
-from ...utils._sympy.functions import Bitwise, FloorDiv, IntTrueDiv, LShift, Mod, RShift, TruncToInt
+from ...utils._sympy.functions import (
+    Bitwise,
+    FloorDiv,
+    IntTrueDiv,
+    LShift,
+    Mod,
+    RoundToInt,
+    RShift,
+    TruncToInt,
+)
 
 __all__ = ["SymNode", "SymTypes", "py_sym_types"]
 
 SymTypes = py_sym_types = (SymInt, SymFloat, SymBool)
 
 _RELATIONS = {"eq": sympy.Eq, "ne": sympy.Ne, "lt": sympy.Lt, "le": sympy.Le, "gt": sympy.Gt, "ge": sympy.Ge}
-_ROUNDED = {"trunc": TruncToInt, "floor": sympy.floor, "ceil": sympy.ceiling}
+_ROUNDED = {"trunc": TruncToInt, "round": RoundToInt, "floor": sympy.floor, "ceil": sympy.ceiling}
 _BITS = {"bitwise_and": 0, "bitwise_or": 1, "bitwise_xor": 2}
 
 
@@ -81,6 +90,10 @@ class SymNode:
     def is_bool(self) -> bool:
         """Whether it is the node of a SymBool."""
         return self.pytype is bool
+
+    def is_nested_int(self) -> bool:
+        """False: sizes of jagged tensors are numbers here."""
+        return False
 
     def is_constant(self) -> bool:
         """False: constants are plain numbers."""

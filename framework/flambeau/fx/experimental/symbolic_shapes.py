@@ -468,14 +468,11 @@ def is_accessor_node(node: Node) -> bool:
     """Whether `node` asks a tensor for its size, stride or offset, or takes an item of what does."""
     import flambeau
 
-    aten = flambeau.ops.aten
     if node.op == "call_method":
         return isinstance(node.args[0], Node) and isinstance(node.args[0].meta.get("example_value", node.args[0].meta.get("val")), Tensor) \
             and node.target in ("size", "stride", "storage_offset", "item")  # fmt: skip
-    return node.op == "call_function" and node.target in (
-        aten.sym_size, aten.sym_size.default, aten.sym_size.int, aten.sym_stride, aten.sym_stride.default, aten.sym_stride.int,
-        aten.sym_storage_offset, aten.sym_storage_offset.default, aten.sym_numel.default,
-    )  # fmt: skip
+    packets = [getattr(flambeau.ops.aten, name) for name in ("sym_size", "sym_stride", "sym_storage_offset", "sym_numel")]
+    return node.op == "call_function" and (node.target in packets or getattr(node.target, "overloadpacket", None) in packets)
 
 
 def fx_placeholder_vals(gm: Any) -> list[Any]:

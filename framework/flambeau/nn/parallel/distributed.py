@@ -11,6 +11,7 @@ from typing import Any
 
 import flambeau as fb
 
+from ... import _state
 from ...autograd.engine import queue_callback
 from ...distributed import _debug
 from ...distributed import distributed_c10d as c10d
@@ -258,6 +259,7 @@ class DistributedDataParallel(Module, Joinable):
         """
         syncs = fb.is_grad_enabled() and self.require_backward_grad_sync
         if syncs:
+            _state.settle()                           # each call prepares its backward, so none is left out by a compiled step
             self._check_finished()
             self._divisor = self._ranks_with_inputs(Join.notify_join_context(self))
         if self.require_forward_param_sync and self.broadcast_buffers and self._buffers_to_sync:

@@ -26,6 +26,7 @@ from flambeau_kernels.vocabulary import (
 )
 
 from ... import dtypes
+from ..._arrays import MetaArray
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor, wrap_dim
 from .._batching import along
@@ -79,7 +80,7 @@ def relu(input):
     surface=0,
     dtype=floating_input,
     vjp={"input": lambda grad, input, slope: where(input > 0, grad, grad * slope)},
-    quantized="as_operand",
+    quantized="as_operand", operator="leaky_relu(input, slope)",
 )
 def leaky_relu(input, slope):
     """`input` where positive, ``slope * input`` elsewhere."""
@@ -476,9 +477,15 @@ def _softmax_shape(input, dim):
     return input.shape, input.dtype
 
 
+def _has_slope_kernel(grad, out):
+    """Whether the gradient is that of one kernel: on the CPU, and for what stands for tensors there, so that recordings have its bits."""
+    array = out._array.__class__
+    return array is np.ndarray and type(out) is Tensor or array is MetaArray and not grad.is_cuda
+
+
 @softmax_along.vjp
 def _softmax_vjp(grad, out, dim):
-    if type(out) is Tensor and out._array.__class__ is np.ndarray:
+    if _has_slope_kernel(grad, out):
         return (_softmax_backward_data.function(grad, out, dim, out.dtype),)
     weighted = grad * out
     return (weighted - out * weighted.sum(dim, keepdim=True) if out.ndim else weighted - out * weighted,)
@@ -571,7 +578,7 @@ def _log_softmax_shape(input, dim):
 
 @log_softmax_along.vjp
 def _log_softmax_vjp(grad, out, dim):
-    if type(out) is Tensor and out._array.__class__ is np.ndarray:
+    if _has_slope_kernel(grad, out):
         return (_log_softmax_backward_data.function(grad, out, dim, out.dtype),)
     return (grad - out.exp() * _total(grad, dim),)
 

@@ -127,6 +127,12 @@ def ndtr(input):
     return ndtr(input)
 
 
+@elementwise(surface=0, dtype=real_floating, partials={"input": lambda out, input: -input * out})
+def normal_density(input):
+    """The density of a standard normal variable at `input`."""
+    return normal_density(input)
+
+
 @elementwise(surface=PLAIN, namespace="special", dtype=real_floating, title="SpecialLogNdtrBackward0",
              partials={"input": lambda input: SQRT_2_OVER_PI / special_erfcx(-input * SQRT_HALF)})  # fmt: skip
 def log_ndtr(input):

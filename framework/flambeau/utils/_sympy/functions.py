@@ -6,7 +6,7 @@ from typing import Any
 
 from . import sympy
 
-__all__ = ["FloorDiv", "IntTrueDiv", "LShift", "Mod", "RShift", "TruncToInt"]
+__all__ = ["FloorDiv", "IntTrueDiv", "LShift", "Mod", "RShift", "RoundToInt", "TruncToInt"]
 
 
 class FloorDiv(sympy.Function):
@@ -119,6 +119,19 @@ class TruncToInt(_OfNumbers):
     def of(number: Any) -> Any:
         """The number, rounded towards zero."""
         return int(number)
+
+
+class RoundToInt(_OfNumbers):
+    """The integer nearest to a float, of two the even one."""
+
+    nargs = (1,)
+    is_integer = True
+    is_real = True
+
+    @staticmethod
+    def of(number: Any) -> Any:
+        """The number, rounded."""
+        return round(float(number))
 
 
 class LShift(_OfNumbers):
