@@ -328,7 +328,7 @@ def _masked_scatter_planned(a, mask, source):
         return False
     if a.size >= kernel.COMPILED_FROM:
         return kernel.put_masked_into(a, mask, source)
-    if np.count_nonzero(mask) > source.size:
+    if source.size < a.size and np.count_nonzero(mask) > source.size:
         return False
     np.place(a, mask, source)
     return True
