@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import typing
 import warnings
 import weakref
@@ -573,3 +574,28 @@ def test_sparse_tensor_types_of_cuda_have_no_instances_on_the_host():
             fb.cuda.sparse.FloatTensor(2, 2)
     with pytest.raises(AttributeError, match="StrangeTensor"):
         fb.cuda.sparse.StrangeTensor  # noqa: B018  # it is refused
+
+
+def test_a_private_name_that_is_not_here_is_named_by_the_error():
+    from flambeau import _C
+    from flambeau.distributed import _tensor
+    from flambeau.distributed.rpc import api
+    from flambeau.utils.data.datapipes import iter as stages
+
+    asked = {
+        "torch.distributed.rpc.api._all_gather": lambda: api._all_gather,
+        "torch.distributed._tensor.experimental": lambda: _tensor.experimental,
+        "torch._C._distributed_c10d.Reducer": lambda: _C._distributed_c10d.Reducer,
+        "torch.utils.data.datapipes.iter.no_such_stage": lambda: stages.no_such_stage,
+    }
+    for name, ask in asked.items():
+        with pytest.raises(AttributeError, match=re.escape(name)):
+            ask()
+
+
+def test_stages_of_streams_are_in_the_modules_that_programs_import_them_from():
+    from flambeau.utils.data.datapipes import iter as stages
+
+    assert stages.combinatorics.ShufflerIterDataPipe is stages.Shuffler
+    assert stages.combinatorics.SamplerIterDataPipe is stages.Sampler
+    assert stages.sharding.ShardingFilterIterDataPipe is stages.ShardingFilter

@@ -109,3 +109,15 @@ def test_running_sums_of_negative_zeros_are_positive_zeros(dtype: fb.dtype, n: i
 
     for each in made:
         assert not (fb.view_as_real(each) if dtype is fb.complex64 else each).signbit().any()
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+@pytest.mark.parametrize("given", ["bool", "int8", "uint8", "int32", "int64"])
+@pytest.mark.parametrize("wanted", ["int8", "int16", "int32", "int64", "uint8"])
+def test_running_integers_wrap_around_in_the_dtype_asked_for_in_every_call(name, given, wanted, oracle):
+    values = [[100, 99, 98], [97, -3, 96], [7, 120, -128]]
+    asked = [getattr(fb, name)(fb.tensor(values, dtype=fb.int64).to(getattr(fb, given)), 0, dtype=getattr(fb, wanted)) for _ in range(9)]
+    theirs = oracle.tensor(values, dtype=oracle.int64).to(getattr(oracle, given))
+
+    expected = getattr(oracle, name)(theirs, 0, dtype=getattr(oracle, wanted))
+    assert all(x.dtype is getattr(fb, wanted) and x.tolist() == expected.tolist() for x in asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from enum import Enum
+from importlib import import_module
 from typing import Any
 
 from .. import _VF as _VariableFunctions
@@ -233,4 +234,6 @@ def __getattr__(name: str) -> Any:
         from .. import _archive_files
 
         return getattr(_archive_files, name)
+    if name == "_distributed_c10d":
+        return import_module(f".{name}", __name__)
     raise _missing.attribute_error(__name__, name)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from .. import _missing
+
 __all__ = ["_dump_fr_trace", "_dump_fr_trace_json"]
 
 
@@ -29,3 +33,7 @@ def _dump_fr_trace_json(includeCollectives: bool | None = None, onlyActive: bool
     from ..distributed._ledger import flight_record
 
     return json.dumps(flight_record(includeCollectives is not False, False, bool(onlyActive))).encode()
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise _missing.attribute_error(__name__, name)

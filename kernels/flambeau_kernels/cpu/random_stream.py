@@ -45,6 +45,23 @@ STATE = np.dtype({
 STATE_BYTES = STATE.itemsize
 
 
+class _Seeding(threading.local):
+    """A twister of numpy's for each thread, kept because to make one takes twice as long as to seed it and to read its state."""
+
+    def __init__(self) -> None:
+        self.twister: Any = np.random.MT19937(0)
+
+
+_seeding = functools.cache(_Seeding)
+
+
+def _first_block(seed: int) -> np.ndarray:
+    """The block of words that the 32 bits of `seed` are spread to."""
+    twister = _seeding().twister
+    twister._legacy_seeding(seed)
+    return twister.state["state"]["key"]
+
+
 class MT19937Stream:
     """A stream of 32-bit words, together with the second normal of the last pair drawn.
 
@@ -75,9 +92,7 @@ class MT19937Stream:
         if not -(1 << 63) <= seed < 1 << 64:
             raise ValueError(f"manual_seed: seed must lie in [-2**63, 2**64), got {seed}")
         self._seed = seed % (1 << 64)
-        twister = np.random.MT19937(0)
-        twister._legacy_seeding(self._seed & 0xFFFFFFFF)
-        self._state[:BLOCK] = twister.state["state"]["key"]
+        self._state[:BLOCK] = _first_block(self._seed & 0xFFFFFFFF)
         self._position = BLOCK                       # how many words of the block are gone
         self._untouched = True
         self.spare_normal: float | None = None

@@ -10,8 +10,9 @@ import os
 import re
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
+from ... import _missing
 from ...autograd._region import record_function
 from ...futures import Future
 from .. import distributed_c10d
@@ -306,3 +307,7 @@ def _serve_remote(request: Request) -> Any:
         record.value.set_result(result)
         done.set_result(None)
     return done
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise _missing.attribute_error(__name__, name)

@@ -211,8 +211,12 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`input` with another dtype or on another device; `input` itself when nothing changes and `copy` is not set."""
     wanted: Any = args[0] if args else kwargs.get("dtype")
-    if wanted.__class__ is dtype and len(args) + len(kwargs) == 1 and not (_state.IN_FORCE and _state.interpreted()):
-        return _converted(input, wanted)
+    if len(args) + len(kwargs) == 1:
+        if wanted.__class__ is dtype:
+            if not (_state.IN_FORCE and _state.interpreted()):
+                return _converted(input, wanted)
+        elif args and (wanted.__class__ is str or wanted.__class__ is device) and _same_place(device(wanted), device_of(input._array)):
+            return input
     d, place, copy, format = _parse_to(args, kwargs)
     if d is input.dtype:
         d = None

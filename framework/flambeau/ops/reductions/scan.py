@@ -90,8 +90,14 @@ def _few_running(along: Along) -> Any:
         if dtype is None:
             return along(a, dim)
         wanted = dtype.numpy
-        if wanted.char not in ("fd" if a.dtype.kind == "f" else "fdl") or a.dtype.char not in "?bBhilfd" or a.size > MOST_BY_NUMPY:
-            return None                               # sums of small integers would be wider; integers made of floats have no history
+        if a.dtype.char not in "?bBhilfd" or a.size > MOST_BY_NUMPY:
+            return None
+        if wanted.char in "bBhil" and a.dtype.kind != "f":
+            # Numbers wrap around, so that it does not matter whether they or their sums are made narrow.
+            wide = along(a, dim)
+            return wide if wide is None or wide.dtype is wanted else kernels.cast(wide, wanted)
+        if wanted.char not in "fd":
+            return None                               # integers made of floats have no history
         return along(a if a.dtype is wanted else kernels.cast(a, wanted), dim)
 
     return rule

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import flambeau as fb
-from flambeau.utils.data.datapipes.iter.ordering import SHARDING_PRIORITIES
+from flambeau.utils.data.datapipes.iter.sharding import SHARDING_PRIORITIES
 from flambeau.utils.data.graph import traverse_dps
 
 __all__ = ["apply_random_seed", "apply_sharding", "apply_shuffle_seed", "apply_shuffle_settings", "get_all_graph_pipes"]

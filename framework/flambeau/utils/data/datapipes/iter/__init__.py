@@ -1,5 +1,14 @@
 """The stages of streams."""
 
+from typing import NoReturn
+
+from flambeau import _missing
+from flambeau.utils.data.datapipes.iter.combinatorics import (
+    SamplerIterDataPipe as Sampler,
+)
+from flambeau.utils.data.datapipes.iter.combinatorics import (
+    ShufflerIterDataPipe as Shuffler,
+)
 from flambeau.utils.data.datapipes.iter.combining import (
     ConcaterIterDataPipe as Concater,
 )
@@ -36,14 +45,8 @@ from flambeau.utils.data.datapipes.iter.grouping import (
 from flambeau.utils.data.datapipes.iter.grouping import (
     UnBatcherIterDataPipe as UnBatcher,
 )
-from flambeau.utils.data.datapipes.iter.ordering import (
-    SamplerIterDataPipe as Sampler,
-)
-from flambeau.utils.data.datapipes.iter.ordering import (
+from flambeau.utils.data.datapipes.iter.sharding import (
     ShardingFilterIterDataPipe as ShardingFilter,
-)
-from flambeau.utils.data.datapipes.iter.ordering import (
-    ShufflerIterDataPipe as Shuffler,
 )
 from flambeau.utils.data.datapipes.iter.transforming import (
     CollatorIterDataPipe as Collator,
@@ -79,3 +82,7 @@ __all__ = [
     "UnBatcher",
     "Zipper",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise _missing.attribute_error(__name__, name)
