@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import float32, float64
 from flambeau_kernels.engines import kept
 
@@ -133,8 +134,6 @@ def _odd(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inv
 
 
 def _lanes(char: str) -> int:
-    from flambeau_kernels.engine import llvm
-
     return llvm.machine().register_bits // (32 if char == "f" else 64)
 
 
@@ -215,14 +214,21 @@ def _radices(n: int) -> tuple[int, ...]:
     twos, left = 0, n
     while left % 2 == 0:
         twos, left = twos + 1, left // 2
-    found = {1: [2], 4: [4, 4]}.get(twos, [8] * (twos // 3) + [4] * (twos % 3 // 2) + [2] * (twos % 3 % 2))
-    if twos % 3 == 1 and twos > 4:
-        found = [8] * (twos // 3 - 1) + [4, 4]
+    eights = _eights(twos, llvm.machine().registers)
+    rest = twos - 3 * eights
+    found = [8] * eights + [4] * (rest // 2) + [2] * (rest % 2)
     for radix in _ODD_PRIMES:
         while left % radix == 0:
             found.append(radix)
             left //= radix
     return tuple(found)
+
+
+def _eights(twos: int, registers: int) -> int:
+    """Passes of radix eight of ``2**twos`` values: as many as leave whole fours, but one at most in 16 registers, which they overflow."""
+    if registers < 32:
+        return twos % 2 if twos > 1 else 0
+    return twos // 3 - (twos % 3 == 1 and twos > 1)
 
 
 _ODD_PRIMES = [p for p in range(LARGEST_PRIME, 2, -1) if all(p % k for k in range(2, p))]
