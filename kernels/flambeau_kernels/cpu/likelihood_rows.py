@@ -245,15 +245,22 @@ def picked(
         one_thread: refuse more than some thousand.
     """
     dtype, shape, several = x.dtype, x.shape, target.shape
-    form = _picked_forms.get((dtype, target.dtype, weight is None, stored)) or _picked_form(dtype, target.dtype, weight is None, stored)
+    plain, of_target = weight is None, target.dtype
+    # To find numbers takes less time than to find dtypes.
+    form = _picked_forms.get((dtype.num, of_target.num, plain, stored)) or _picked_form(dtype, of_target, plain, stored)
     size, rows, ndim = x.size, target.size, len(shape)
     if form is None or not ndim or not size or not rows or one_thread and (size > MOST_ELEMENTS or rows > MOST_TARGETS):
         return None
-    if several != (shape[:1] if ndim == 2 else () if ndim == 1 else shape[:1] + shape[2:]):
-        return None
+    if ndim == 2:
+        classes = shape[1]
+        if len(several) != 1 or several[0] != shape[0]:
+            return None
+    else:
+        classes = shape[0] if ndim == 1 else shape[1]
+        if several != (() if ndim == 1 else shape[:1] + shape[2:]):
+            return None
     if not x.flags.c_contiguous or not target.flags.c_contiguous or x.__class__ is not np.ndarray:
         return None
-    classes = shape[0] if ndim == 1 else shape[1]
     if weight is None:
         w = x
     else:
@@ -261,13 +268,12 @@ def picked(
         if w.dtype != dtype or w.shape != (classes,) or not w.flags.c_contiguous:
             return None
     how = HOW[reduction]
-    per = max(1, CHUNK // classes)
-    chunks = 1 if rows <= per else -(-rows // per)
-    out, sums = np.empty(() if how else several, dtype), np.empty((chunks, 3))
+    per = CHUNK // classes or 1
+    out, sums = np.empty(() if how else several, dtype), np.empty((1 if rows <= per else -(-rows // per), 3))
     step = 1 if ndim < 3 else rows // shape[0]
     chosen = np.empty(several, _INT) if stored else target
     weights = np.empty(several, dtype) if stored or weight is not None else x
-    form(chunks, False, x, target, w, out, chosen, weights, out, sums, rows, classes, per, step, ignored, how)
+    form(len(sums), False, x, target, w, out, chosen, weights, out, sums, rows, classes, per, step, ignored, how)
     counted, wrong = _concluded(out, sums, how, None if weight is None else weights.reshape(-1))
     if wrong:
         return None
@@ -278,7 +284,7 @@ def _picked_form(dtype: np.dtype, of_target: np.dtype, plain: bool, stored: bool
     if dtype.char not in "fd" or of_target != _INT:
         return None
     kinds = (dtype, _INT, dtype, dtype, _INT, dtype, dtype, _WIDE, *(int,) * 6)
-    made = _picked_forms[dtype, of_target, plain, stored] = picked_rows.form(kinds, {"WEIGHT": not plain, "STORED": stored})
+    made = _picked_forms[dtype.num, of_target.num, plain, stored] = picked_rows.form(kinds, {"WEIGHT": not plain, "STORED": stored})
     return made
 
 
