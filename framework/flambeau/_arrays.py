@@ -16,23 +16,12 @@ made: list[Callable[[MetaArray], None]] = []          # told of each array of th
 hidden: list[bool] = []                               # not empty inside of `unseen`
 
 
-class MetaArray:
-    """Shape, strides and dtype of an array that has no memory.
+class Shaped:
+    """What follows from the `shape` and `dtype` of something that stands where arrays do."""
 
-    `dtype` equals the numpy dtype but is another object, so fast paths that test ``dtype is float32`` pass meta by.
-    """
-
-    __slots__ = ("shape", "strides", "dtype", "offset", "base", "__weakref__")
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None, offset: int = 0):
-        self.shape = tuple(shape)
-        self.dtype = _meta_dtype(dtype)
-        self.strides = contiguous_strides(self.shape, dtype.itemsize) if strides is None else tuple(strides)
-        self.offset = offset  # bytes
-        self.base: Any = None
-        if made and not hidden and type(self) is MetaArray:
-            for listener in made:
-                listener(self)
+    __slots__ = ()
+    shape: tuple[int, ...]
+    dtype: Any
 
     @property
     def ndim(self) -> int:
@@ -52,6 +41,25 @@ class MetaArray:
     @property
     def nbytes(self) -> int:
         return self.size * self.itemsize
+
+
+class MetaArray(Shaped):
+    """Shape, strides and dtype of an array that has no memory.
+
+    `dtype` equals the numpy dtype but is another object, so fast paths that test ``dtype is float32`` pass meta by.
+    """
+
+    __slots__ = ("shape", "strides", "dtype", "offset", "base", "__weakref__")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None, offset: int = 0):
+        self.shape = tuple(shape)
+        self.dtype = _meta_dtype(dtype)
+        self.strides = contiguous_strides(self.shape, dtype.itemsize) if strides is None else tuple(strides)
+        self.offset = offset  # bytes
+        self.base: Any = None
+        if made and not hidden and type(self) is MetaArray:
+            for listener in made:
+                listener(self)
 
 
 class NoValues(AttributeError, TypeError):

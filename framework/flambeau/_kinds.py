@@ -9,12 +9,11 @@ the paths of strided memory refuse other arrays, and what they refuse is looked 
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from ._arrays import _meta_dtype
+from ._arrays import Shaped, _meta_dtype
 
 __all__ = ["KindArray", "NoStrides", "lacks_kernel", "no_kernel"]
 
@@ -41,7 +40,7 @@ def lacks_kernel(error: Exception) -> bool:
     return "of_kind" in error.__dict__
 
 
-class KindArray:
+class KindArray(Shaped):
     """An array of another kind than strided memory: its shape, its dtype, and `parts`, which are tensors without history.
 
     Subclasses say which `kind` they are, by which operations find their kernels, and answer operations. An array is never changed
@@ -62,22 +61,6 @@ class KindArray:
     def layout(self) -> Any:
         """How elements are arranged, a `flambeau.layout`."""
         raise NotImplementedError
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.itemsize
 
     @property
     def place(self) -> Any:

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import flambeau as fb
 from flambeau import Tensor
 
-from . import constraints
+from ._one_sided import OneSided
 from .cauchy import Cauchy
-from .transformed_distribution import TransformedDistribution
-from .transforms import AbsTransform
 
 __all__ = ["HalfCauchy"]
 
 
-class HalfCauchy(TransformedDistribution):
+class HalfCauchy(OneSided):
     """The absolute value of a Cauchy variable of median 0; it has no mean.
 
     Args:
         scale: of the Cauchy variable, > 0.
     """
 
-    arg_constraints = {"scale": constraints.positive}
-    support = constraints.nonnegative
-    has_rsample = True
-    _event_dims_of = {}
-
-    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        super().__init__(Cauchy(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args)
-
-    @property
-    def scale(self) -> Tensor:
-        """Scale of the Cauchy variable."""
-        return self.base_dist.scale
+    of = Cauchy
 
     @property
     def mean(self) -> Tensor:
         """inf."""
         return fb.full(self._extended_shape(), fb.inf, dtype=self.scale.dtype, device=self.scale.device)
-
-    @property
-    def mode(self) -> Tensor:
-        return fb.zeros_like(self.scale)
 
     @property
     def variance(self) -> Tensor:
@@ -53,17 +33,4 @@ class HalfCauchy(TransformedDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        value = fb.as_tensor(value, dtype=self.scale.dtype, device=self.scale.device)
-        both_sides = self.base_dist.log_prob(value) + math.log(2)
-        return fb.where(value >= 0, both_sides, -fb.inf)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
-        return 2 * self.base_dist.cdf(value) - 1
-
-    def icdf(self, prob: Tensor) -> Tensor:
-        return self.base_dist.icdf((prob + 1) / 2)
-
-    def entropy(self) -> Tensor:
-        return self.base_dist.entropy() - math.log(2)
+        return super().log_prob(fb.as_tensor(value, dtype=self.scale.dtype, device=self.scale.device))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _state
+from .._arrays import Shaped
 from .._interpreters import UNTOUCHED, Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor, device_of
@@ -23,32 +24,13 @@ class NeedsValues(RuntimeError):
     """Somebody asked a batched tensor for the values of its one example, of which there are many."""
 
 
-class BatchedArray:
+class BatchedArray(Shaped):
     """Shape, strides and dtype of one example. Everything else an array can do raises `NeedsValues`."""
 
     __slots__ = ("shape", "strides", "dtype", "place")
 
     def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, place: Any) -> None:
         self.shape, self.strides, self.dtype, self.place = shape, strides, dtype, place
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        total = 1
-        for n in self.shape:
-            total *= n
-        return total
-
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.itemsize
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise NeedsValues(
