@@ -64,6 +64,7 @@ def test_gradients_flow_through_a_replayed_program() -> None:
     "f",
     [
         lambda x: x + fb.rand(3),                     # draws
+        lambda x: fb.nn.functional.dropout(x * 2) + 1,  # draws, by an operation of recordings
         lambda x: x * 2 if x.sum() > 0 else x - 1,    # asks for a value
         lambda x: (x * 2).add_(1),                    # writes
         lambda x: x + fb.zeros(3),                    # reads what is new in each call
@@ -382,3 +383,46 @@ def test_a_step_that_a_module_forgets_its_gradients_in_is_replayed() -> None:
 
     assert taken.explain().replays[0].calls == 3
     assert fb.equal(net.weight.grad, fb.full((2, 2), 3.0))
+
+
+def test_a_step_with_dropout_draws_as_it_does_by_itself() -> None:
+    def losses(whole: Any) -> list[float]:
+        fb.manual_seed(0)
+        net = fb.nn.Sequential(fb.nn.Linear(6, 16), fb.nn.Dropout(0.5), fb.nn.Linear(16, 3))
+        optimizer = fb.optim.SGD(net.parameters(), 0.1)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = net(x).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = whole(step)
+        return [run(fb.randn(4, 6)).item() for _ in range(STABLE_AFTER + 5)]
+
+    assert losses(lambda f: fb.compile(f, mode="reduce-overhead")) == losses(lambda f: f)
+
+
+def test_a_scheduler_takes_its_step_in_each_call_of_a_compiled_step() -> None:
+    def rates(whole: Any) -> list[float]:
+        fb.manual_seed(0)
+        net = fb.nn.Linear(6, 3)
+        optimizer = fb.optim.SGD(net.parameters(), 0.5)
+        scheduler = fb.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = net(x).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            return loss
+
+        run, found = whole(step), []
+        for _ in range(STABLE_AFTER + 5):
+            run(fb.ones(4, 6))
+            found.append(optimizer.param_groups[0]["lr"])
+        return found
+
+    assert rates(lambda f: fb.compile(f, mode="reduce-overhead")) == rates(lambda f: f)

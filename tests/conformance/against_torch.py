@@ -133,6 +133,8 @@ def check_recorded(entry: Any, limit: int | None) -> Iterator[Check]:
         # Recordings give sizes as tuples, as PyTorch's do.
         expected = pytree.tree_map(lambda x: tuple(x) if isinstance(x, fb.Size) else x, expected)
         a, b = pytree.tree_leaves(found), pytree.tree_leaves(expected)
+        if entry.name.removeprefix("new_").startswith("empty"):  # whose elements are what was in that memory
+            a, b = ([(x.shape, x.dtype, x.stride()) for x in leaves] for leaves in (a, b))
         same = len(a) == len(b) and all(_same_bits(x, y) for x, y in zip(a, b, strict=True))
         yield f"recorded/{i}", "" if same else "other results than without a recording"
 

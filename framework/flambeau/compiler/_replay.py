@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from .. import _state, dtypes
 from .._arrays import ndarray
 from ..dtypes import uint8
+from ..func.batch_rules import draws
 from ..nn import Module
 from ..nn.parameter import Parameter
 from ..ops._dispatch import public_function
@@ -341,6 +342,8 @@ def replay_of(recorder: Recorder, leaves: list[Any], result: Any) -> Replay | No
     read: set[int] = set()                            # tensors that the story itself keeps
     for at, one in enumerate(story):
         if isinstance(one, Segment):
+            if any(draws(step.op, step.looks) for step in one.program.steps):
+                return None                           # its numbers are others in each call
             read.update(id(x) for x in one.inputs)
             parts.append(Run(one.program, [
                 Argument(places[id(x)]) if id(x) in places else known.get(id(x), x) for x in one.inputs

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from flambeau import Tensor
 
+from .. import _state
 from .optimizer import Optimizer
 
 __all__ = [
@@ -145,6 +146,7 @@ class LRScheduler:
         self._set_rates(rates)
 
     def _set_rates(self, rates: Iterable[Any]) -> None:
+        _state.settle()                               # no operation shows that rates are others now: who repeats a program must know
         for group, rate in zip(self.optimizer.param_groups, rates, strict=False):
             _set(group, "lr", rate)
         self._remember()
