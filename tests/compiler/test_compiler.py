@@ -57,6 +57,19 @@ def test_a_compiled_module_shares_parameters_mode_and_attributes():
     assert not hasattr(compiled, "nothing_such")
 
 
+def test_a_compiled_module_that_is_given_another_original_has_its_attributes_and_the_calls_of_the_first():
+    first, second = fb.nn.Linear(1, 1, bias=False), fb.nn.Linear(1, 1, bias=False)
+    fb.nn.init.constant_(first.weight, 1.0)
+    fb.nn.init.constant_(second.weight, 5.0)
+    compiled = fb.compile(first)
+    compiled._orig_mod = second
+
+    assert compiled._orig_mod is second
+    assert compiled.weight is second.weight
+    assert list(dict(first.named_modules())) == [""]
+    assert compiled(fb.ones(1, 1)).item() == 1.0
+
+
 def test_a_compiled_module_runs_hooks_of_the_original_and_trains():
     layer = fb.nn.Linear(2, 1)
     seen = []

@@ -64,6 +64,9 @@ class OptimizedModule(Module):
         original = self.__dict__.get("_modules", {}).get("_orig_mod")
         if original is None or name in self.__dict__ or isinstance(getattr(type(self), name, None), property):
             super().__setattr__(name, value)
+        elif name == "_orig_mod":
+            self._function()                              # calls stay those of the module that was compiled, as in PyTorch
+            super().__setattr__(name, value)
         else:
             setattr(original, name, value)
 
