@@ -1003,3 +1003,25 @@ def test_the_length_of_a_transform_is_refused_as_in_python() -> None:
         fb.stft(x, 1 << 63, center=False, return_complex=True)
     with pytest.raises(TypeError, match="'n_fft' must be int, not bool"):
         fb.stft(x, True, return_complex=True)
+
+
+UNLIKE = """
+F.binary_cross_entropy_with_logits(x, x, weight={})
+F.binary_cross_entropy_with_logits(x, x, pos_weight={})
+F.poisson_nll_loss(x, {})
+F.soft_margin_loss(x, {})
+F.pairwise_distance({}, x)
+F.pairwise_distance(x, {})
+torch.fft.fftn(x, s={})
+torch.fft.hfftn(x, s={})
+torch.fft.rfft2(x, s={})
+torch.linalg.pinv(x, atol={})
+torch.linalg.pinv(x, rtol={})
+"""
+
+
+@pytest.mark.parametrize("call", UNLIKE.strip().splitlines())
+def test_arguments_of_types_that_pytorch_refuses_are_refused(call, oracle):
+    given = ["1", "0.5", "True", "'a'", "1j", "[1.0, 2.0]", "(2, 2)", "{1, 2}", "np.ones(2)", "[True, False]", "np.int64(1)"]
+
+    assert not disagreements(oracle, "\n".join(f"x = torch.ones(2, 3); y = {call.format(each)}; y.shape" for each in given))

@@ -29,6 +29,7 @@ from .._spec import (
     describe,
     int_list,
     need_int,
+    need_sizes,
     out_of_shape,
     primitive,
 )
@@ -325,8 +326,9 @@ def _layout(name: str, x: Tensor, s: Any, dim: Any) -> tuple[tuple[int, ...], li
     """The dimensions to transform, and the length to give each (-1 for the one it has)."""
     if isinstance(dim, (int, np.integer)):
         dim = (dim,)
-    if isinstance(s, (int, np.integer)):
-        s = (s,)
+    if s is not None:
+        single = isinstance(s, (int, np.integer)) and s.__class__ is not bool or isinstance(s, Tensor) and not s.ndim
+        s = need_sizes(f"fft_{name}", "s", (s,) if single else s)
     if s is not None and dim is None and len(s) > x.ndim:
         raise RuntimeError(f"{name}: Got shape with {len(s)} values but input tensor only has {x.ndim} dimensions.")
     if dim is None:

@@ -101,7 +101,7 @@ def _length_along_batch(level: Any, op: Any, args: Any) -> Any:
     namespace=F, aliases=("pairwise_distance",), numpy_names=True, operator="pairwise_distance",
     samples="x(3, 4), x(3, 4); x(3, 4), x(4), 1.0, keepdim=True",
 )
-def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+def pairwise_distance(x1: Tensor, x2: Tensor, p=2.0, eps=1e-6, keepdim=False):
     """The norm of order `p` of ``x1 - x2 + eps`` along the last dimension: ``(*, D), (*, D) -> (*)``.
 
     Args:

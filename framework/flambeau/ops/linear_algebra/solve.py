@@ -30,6 +30,7 @@ from .._spec import (
     describe,
     host_only,
     need_bools,
+    need_number,
     not_kept,
     placed,
     primitive,
@@ -594,8 +595,10 @@ def tolerances(name: str, A: Tensor, rcond: Any, atol: Any, rtol: Any) -> tuple[
     """Absolute and relative tolerance as arrays; relative is eps times the larger size unless one is given."""
     if rcond is not None:
         rtol = rcond
-    for x in (atol, rtol):
-        if isinstance(x, Tensor) and x.is_complex():
+    for label, x in (("atol", atol), ("rtol", rtol)):
+        if x is not None and not isinstance(x, Tensor):
+            need_number(name, label, x)
+        elif x is not None and x.is_complex():
             raise RuntimeError(f"{name}: tol tensor of complex type is not supported, got {x.dtype.name}")
     values = [x._array if isinstance(x, Tensor) else x for x in (atol, rtol)]
     eps = float(np.finfo(A._array.dtype).eps) * max(A.shape[-2:])

@@ -344,7 +344,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), p(2, 3); p(2, 3), p(2, 3, low=1.5), False, True")
-def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
+def poisson_nll_loss(input, target: Tensor, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
     """The negative log likelihood of counts `target` under Poisson distributions, reduced.
 
     Args:
@@ -527,7 +527,7 @@ def weighted_logit_entropy(input, target, pos_weight):
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), u(2, 3); x(2, 3), u(2, 3), k(3), pos_weight=k(3), reduction='sum'")
 def binary_cross_entropy_with_logits(
-    input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
+    input, target, weight: Tensor | None = None, size_average=None, reduce=None, reduction="mean", pos_weight: Tensor | None = None
 ):
     """`binary_cross_entropy` of ``sigmoid(input)``, without its overflow, times `weight`, reduced.
 
@@ -570,7 +570,7 @@ def soft_margin(input, target):
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), reduction='none'")
-def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+def soft_margin_loss(input, target: Tensor, size_average=None, reduce=None, reduction="mean"):
     """``log(1 + exp(-target * input))``, targets being 1 or -1; reduced by 'mean', 'sum' or 'none'."""
     return reduced(soft_margin.function(input, target), reduction_of(reduction, size_average, reduce))
 
