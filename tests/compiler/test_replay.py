@@ -426,3 +426,15 @@ def test_a_scheduler_takes_its_step_in_each_call_of_a_compiled_step() -> None:
         return found
 
     assert rates(lambda f: fb.compile(f, mode="reduce-overhead")) == rates(lambda f: f)
+
+
+@pytest.mark.parametrize("norm", [fb.nn.functional.instance_norm, fb.nn.functional.batch_norm], ids=lambda f: f.__name__)
+def test_running_statistics_move_in_each_call(norm: Any) -> None:
+    def moved(whole: Any) -> list[Any]:
+        statistics = [fb.zeros(3), fb.ones(3)]
+        run = whole(lambda x: norm(x * 2, *statistics, None, None, True) + 1)
+        fb.manual_seed(0)
+        return [run(fb.randn(4, 3, 5)) for _ in range(STABLE_AFTER + 6)] + statistics
+
+    found, expected = moved(lambda f: fb.compile(f, mode="reduce-overhead")), moved(lambda f: f)
+    assert all(fb.equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -230,6 +230,9 @@ def _update_running(
             "or call the layer in eval mode (func.replace_all_batch_norm_modules_ takes them out of a module)"
         )
     if keep.mean is None or count == 0:
+        for running in (running_mean, running_var):
+            if running is not None and keep.mean is None:
+                bump(running)                         # without values it is a write all the same, which recorders must know of
         return
     momentum = float(momentum)
     unbiased = keep.variance * (count / (count - 1)) if count > 1 else keep.variance * np.nan

@@ -99,8 +99,9 @@ def _instance_norm(
         )
     keep = _moments()
     out = normalize_groups(input.contiguous(), input.shape[1], weight, bias, eps, keep)  # row-major, as in PyTorch
-    if (mean is not None or variance is not None) and keep.mean is not None:
-        _update_running(input, mean, variance, _averaged(keep), momentum, prod(input.shape[2:]))
+    if mean is not None or variance is not None:
+        found = keep if keep.mean is None else _averaged(keep)
+        _update_running(input, mean, variance, found, momentum, prod(input.shape[2:]))
     return out
 
 
