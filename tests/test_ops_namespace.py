@@ -156,3 +156,7 @@ def test_the_legacy_memory_format_is_the_contiguous_one():
     x = fb.zeros(1, 2, 3, 4).to(memory_format=fb.channels_last)
 
     assert fb.empty_like(x, memory_format=fb.legacy_contiguous_format).is_contiguous()
+
+
+def test_operators_that_a_module_of_the_package_computes_are_there_before_it_is_loaded(fresh_python):
+    fresh_python("-c", "import flambeau as fb; fb.ops.aten._grouped_mm(fb.ones(4, 3), fb.ones(2, 3, 5), fb.tensor([2, 4], dtype=fb.int32))")

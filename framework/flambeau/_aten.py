@@ -443,7 +443,8 @@ def _attribute(owner: Any, name: str) -> Any:
     from .ops import _derive
 
     if owner.__name__ == "flambeau":
-        return _derive.public("", name)
+        found = _derive.public("", name)
+        return getattr(owner, name) if found is None and name in owner._HOME else found
     if isinstance(owner, type):
         return getattr(owner, name) if name in dir(owner) else None
     return vars(owner).get(name) or _derive.lookup(owner.__name__.partition(".")[2], name)

@@ -265,3 +265,13 @@ def test_quantized_values_are_described():
     assert one.is_quantized
     assert one.qparams == {"qscheme": fb.per_tensor_affine, "scale": 0.5, "zero_point": 3}
     assert many.qparams == {"qscheme": fb.per_channel_affine, "scale": [0.5, 0.25], "zero_point": [0, 1], "axis": 0}
+
+
+@pytest.mark.parametrize("f", [lambda x: fb.nn.functional.max_pool2d(x, 2), lambda x: fb.nn.functional.interpolate(x, scale_factor=2.0)])
+def test_recorded_arguments_are_plain_tuples(f):
+    x = fb.randn(1, 2, 6, 6, requires_grad=True)
+    gm = make_fx(f)(x)
+
+    assert fb.equal(gm(x), f(x))
+    assert not [a for n in gm.graph.nodes for a in n.args if isinstance(a, tuple) and type(a) is not tuple and not hasattr(a, "_fields")]
+    assert fb.equal(make_fx(f, tracing_mode="symbolic")(x)(x), f(x))

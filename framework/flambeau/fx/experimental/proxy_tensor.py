@@ -34,7 +34,7 @@ from ..._symbolic import SymBool, SymFloat, SymInt
 from ...devices import Size
 from ...nn import Module, Parameter
 from ...ops import _dispatch, _makers
-from ...ops._spec import Op
+from ...ops._spec import AskedFor, Op
 from ...overrides import TorchFunctionMode
 from ...random import fork_rng
 from ...tensor import Tensor
@@ -184,6 +184,8 @@ class _Recorder(TorchDispatchMode):
             return self.numbers.node_of(x)
         if isinstance(x, Size):
             return tuple(map(self._argument, x))
+        if isinstance(x, AskedFor):                   # what was asked for is for nodes of the tape
+            return self.argument(tuple(x))
         if self.numbers.sizes and holds_symbols(x):
             raise NotImplementedError(f"make_fx: symbolic sizes inside a {type(x).__name__}, which is recorded as it is, are not built")
         return x
