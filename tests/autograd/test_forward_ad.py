@@ -223,3 +223,12 @@ def test_a_tangent_that_no_rule_carries_on_is_refused(call: Any) -> None:
         call(forward_ad.make_dual(x, fb.ones(3)))
     with pytest.raises(NotImplementedError, match=r"forward AD with .* does not support it"):
         fb.func.jvp(call, (x,), (fb.ones(3),))
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_the_extreme_of_a_whole_tensor_has_a_tangent(name):
+    x, t = fb.tensor([1.0, 3.0, 3.0, 2.0]), fb.tensor([1.0, 2.0, 4.0, 8.0])
+
+    value, tangent = fb.func.jvp(getattr(fb, name), (x,), (t,))
+
+    assert (value.item(), tangent.item()) == {"max": (3.0, 3.0), "min": (1.0, 1.0)}[name]

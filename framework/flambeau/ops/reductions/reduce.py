@@ -428,7 +428,7 @@ def _over_all(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> An
                 )
             if input.is_complex():
                 raise NotImplementedError(f'"{name}" not implemented for {input.dtype}: complex values have no order')
-            return reduce.enter_among_others((input, None, False))  # which dimensions are asked for, nodes show
+            return reduce(input, None)                # nodes show which dimensions are asked for
         return along.function(input, dim, keepdim)
 
     extreme.__name__, extreme.__doc__ = name, doc
