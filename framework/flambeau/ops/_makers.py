@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from .. import _state
 from . import _dispatch
 from ._written import as_written, defaults_of
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 _local = _state.local
 _installed = False
 # Functions of the package that answer about a tensor, or check one.
@@ -58,10 +60,10 @@ class Usual(NamedTuple):
 _usual: dict[Any, Usual] = {}
 
 
-def usually(test: str, answer: str, **names: Any) -> Any:
+def usually(test: str, answer: str, **names: Any) -> Callable[[Function], Function]:
     """A decorator for functions that create tensors: the public function answers calls so while nobody is in force."""
 
-    def note(fn: Any) -> Any:
+    def note(fn: Function) -> Function:
         _usual[fn] = Usual(test, answer, names)
         return fn
 
