@@ -7,6 +7,7 @@ import math
 import pytest
 
 import flambeau as fb
+from flambeau.fx.experimental.proxy_tensor import make_fx
 
 F = fb.nn.functional
 
@@ -157,6 +158,41 @@ def test_segments_have_gradients():
     fb.segment_reduce(x, "mean", lengths=fb.tensor([2, 3])).backward(fb.tensor([1.0, 3.0]))
 
     assert x.grad.tolist() == pytest.approx([0.5, 0.5, 1, 1, 1])
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "prod", "max", "min"])
+def test_recorded_segments_follow_other_lengths(reduce):
+    def gradient(data, lengths):
+        data = data.detach().requires_grad_()
+        fb.segment_reduce(data, reduce, lengths=lengths, initial=2.0).sum().backward()
+        return data.grad
+
+    data, lengths, others = fb.arange(5.0), fb.tensor([2, 0, 3]), fb.tensor([0, 4, 1])
+
+    recorded = make_fx(lambda data, lengths: fb.segment_reduce(data, reduce, lengths=lengths))(data, lengths)
+    fb.testing.assert_close(recorded(data, others), fb.segment_reduce(data, reduce, lengths=others), equal_nan=True)
+    assert_equal(make_fx(gradient)(data, lengths)(data, others), gradient(data, others))
+
+
+def test_each_example_has_segments_of_its_own_under_vmap():
+    rows, lengths = fb.arange(10.0).reshape(2, 5), fb.tensor([[2, 3], [1, 4]])
+
+    found = fb.vmap(lambda row, own: fb.segment_reduce(row, "sum", lengths=own))(rows, lengths)
+
+    assert found.tolist() == [[1, 9], [5, 30]]
+
+
+def test_segments_of_other_rows_than_the_data_are_refused():
+    with pytest.raises(RuntimeError, match=r"lengths of shape \(2, 1\) need data of \(2,\) before axis 1"):
+        fb.segment_reduce(fb.ones(3, 4), "sum", lengths=fb.tensor([[4], [4]]), axis=1)
+
+
+def test_sums_of_long_segments_are_rounded_once():
+    data = fb.full((3_000_000,), 0.1)
+
+    found = fb.segment_reduce(data, "sum", lengths=fb.tensor([3_000_000]))
+
+    assert found.item() == pytest.approx(float(data[0].double()) * 3_000_000, rel=1e-7)
 
 
 def test_values_are_rounded_to_the_grid_and_clamped():

@@ -7,6 +7,7 @@ Each is a way to call a function that `nn.functional`, `linalg` or a layer has u
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -358,8 +359,9 @@ def rnn_relu_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b
 
 # -- reductions, norms ---------------------------------------------------------------------------------------------------
 
+# For each word: that of `index_reduce`, and what it gives of no elements.
 _SEGMENT_REDUCTIONS = {
-    "sum": ("sum", 0.0), "mean": ("mean", None), "prod": ("prod", 1.0), "max": ("amax", -float("inf")),
+    "sum": ("sum", 0.0), "mean": ("sum", float("nan")), "prod": ("prod", 1.0), "max": ("amax", -float("inf")),
     "min": ("amin", float("inf")), "amax": ("amax", -float("inf")), "amin": ("amin", float("inf")),
 }  # fmt: skip
 
@@ -378,7 +380,7 @@ def segment_reduce(
         offsets: where segments begin, and the end of the last, instead of `lengths`.
         indices: not built.
         axis: the last dimension of `lengths`.
-        unsafe: do not check that lengths add up to the size of `axis`.
+        unsafe: do not check that lengths add up to the size of `axis`. Lengths on a device, under vmap or without values are never checked.
         initial: a first operand of each reduction. Empty segments give it; without it, 0, nan (mean), 1, -inf or inf.
     Returns: `data` with the number of segments for the size of `axis`.
     Raises: RuntimeError without lengths and offsets, for another word, or for lengths that do not add up.
@@ -392,16 +394,22 @@ def segment_reduce(
     given = offsets if lengths is None else lengths
     if axis % data.dim() != given.dim() - 1:
         raise RuntimeError(f"segment_reduce: axis must be the last dimension of lengths, {given.dim() - 1}, got {axis}")
-    bounds = [_bounds_of_segments(row, data.shape[axis], lengths is None, unsafe) for row in given.reshape(-1, given.shape[-1]).tolist()]
-    if axis:
-        rows = zip(data.reshape(-1, *data.shape[axis:]), bounds, strict=True)
-        made = fb.stack([_segments(row, each, reduce, initial) for row, each in rows])
-        return made.reshape(*given.shape[:-1], *made.shape[1:])
-    return _segments(data, bounds[0], reduce, initial)
+    axis %= data.dim()
+    if data.shape[:axis] != given.shape[:-1]:
+        raise RuntimeError(
+            f"segment_reduce: lengths of shape {tuple(given.shape)} need data of {tuple(given.shape[:-1])} before axis {axis}, "
+            f"got data of shape {tuple(data.shape)}"
+        )
+    size = data.shape[axis]
+    if given._array.__class__ is ndarray:                 # the values of others are not asked for: elements of no segment are left out
+        for row in given._array.reshape(math.prod(given.shape[:-1]), -1).tolist():
+            _check_segments(row, size, lengths is None, unsafe)
+    bounds = given if lengths is None else fb.nn.functional.pad(given.cumsum(-1), (1, 0))
+    return _reduced_segments(data, bounds.reshape(math.prod(given.shape[:-1]), -1), axis, reduce, initial)
 
 
-def _bounds_of_segments(given: list[int], size: int, are_offsets: bool, unsafe: bool) -> list[int]:
-    """Where segments begin, and the end of the last. Raises: RuntimeError unless they lie in a row of `size` one after the other."""
+def _check_segments(given: list[int], size: int, are_offsets: bool, unsafe: bool) -> None:
+    """Raise RuntimeError unless the segments of `given` lie in a row of `size` one after the other."""
     bounds = given if are_offsets else [0, *itertools.accumulate(given)]
     if bounds != sorted(bounds) or bounds and not 0 <= bounds[0] <= bounds[-1] <= size:
         raise RuntimeError(
@@ -410,25 +418,39 @@ def _bounds_of_segments(given: list[int], size: int, are_offsets: bool, unsafe: 
         )
     if not (unsafe or are_offsets) and bounds[-1] != size:
         raise RuntimeError(f"segment_reduce: lengths add up to {bounds[-1]}, data has {size} along axis")
-    return bounds
 
 
-def _segments(data: Any, bounds: list[int], reduce: str, initial: Any) -> Any:
-    """The reductions of the segments of one row of `segment_reduce`, along the first dimension."""
+def _reduced_segments(data: Any, bounds: Any, axis: int, reduce: str, initial: Any) -> Any:
+    """The reductions of `segment_reduce`, for where segments begin and the last ends in a row each of all dimensions before `axis`.
+
+    Every element is moved to the place of its segment, so that only tensors depend on the lengths. One more place takes the elements of
+    no segment.
+    """
     word, neutral = _SEGMENT_REDUCTIONS[reduce]
-    made = []
-    for start, stop in itertools.pairwise(bounds):
-        part, length = data[start:stop], stop - start
-        first = neutral if initial is None else initial
-        if length == 0:
-            made.append(data.new_full(data.shape[1:], float("nan") if first is None else float(first)))
-        elif word == "mean":
-            made.append((part.sum(0) + (0 if initial is None else initial)) / length)
-        elif initial is None:
-            made.append(getattr(part, word)(0))
-        else:
-            made.append(getattr(fb.cat([part.new_full((1, *part.shape[1:]), float(initial)), part]), word)(0))
-    return fb.stack(made) if made else data.new_zeros((0, *data.shape[1:]))
+    before, size, behind = data.shape[:axis], data.shape[axis], data.shape[axis + 1 :]
+    rows, count = bounds.shape[0], max(bounds.shape[1] - 1, 0)
+    places = bounds.new_ones((rows, size)).cumsum(1) - 1
+    segments = fb.searchsorted(bounds.contiguous(), places.to(bounds.dtype), right=True) - 1
+    segments = segments.where(segments >= 0, count) + (segments.new_ones((rows, 1)).cumsum(0) - 1) * (count + 1)
+    # Sums and products of many numbers are rounded once.
+    wide = _WIDER.get(data.dtype, data.dtype) if word in ("sum", "prod") else data.dtype
+    first = (0.0 if word == "sum" else neutral) if initial is None else float(initial)
+    made = data.new_full((rows * (count + 1), *behind), first, dtype=wide)
+    elements = data.reshape(rows * size, *behind).to(wide)
+    if word == "sum":
+        made = made.index_add(0, segments.flatten(), elements)
+    else:
+        made = made.index_reduce(0, segments.flatten(), elements, word, include_self=initial is not None)
+    made = made.reshape(rows, count + 1, *behind).narrow(1, 0, count)
+    if reduce == "mean":
+        lengths = bounds.diff().reshape(rows, count, *(1 for _ in behind))
+        empty = neutral if initial is None else float(initial)
+        made = (made / lengths.clamp(min=1)).where(lengths > 0, empty)
+    return made.to(data.dtype).reshape(*before, count, *behind)
+
+
+# What sums and products of many numbers are made in.
+_WIDER = {fb.float16: fb.float32, fb.bfloat16: fb.float32, fb.float32: fb.float64}
 
 
 @overridable_function
