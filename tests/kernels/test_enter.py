@@ -59,12 +59,12 @@ class Sub(fb.Tensor):
     pass
 
 
-def test_operands_of_a_subclass_are_tensors_for_it():
+def test_operands_of_a_subclass_are_left_to_their_class():
     formula, t = difference(), wrap(array(3, 4))
-    made = formula.enter(t.as_subclass(Sub), t)
 
-    assert type(made) is fb.Tensor
-    assert not made._array.any()
+    assert formula.enter(t.as_subclass(Sub), t) is None
+    assert formula.enter(t, t.as_subclass(Sub)) is None
+    assert type(t.as_subclass(Sub) - t) is Sub
 
 
 def test_what_it_was_not_taught_or_what_is_no_tensor_is_refused():

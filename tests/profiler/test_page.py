@@ -64,7 +64,7 @@ def test_pages_are_whole_and_need_nothing_else(tmp_path):
     assert "<script" not in text
     assert "<title>a &lt; b</title>" in text
     assert "Sequential_0.Linear_0" in text
-    assert "LinearBackward0" in text
+    assert "AddmmBackward0" in text
 
 
 def test_pages_of_long_profiles_are_bounded(tmp_path):

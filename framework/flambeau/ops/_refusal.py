@@ -159,7 +159,8 @@ def _of_other_types(types: tuple[Any, ...], value: Any, default: Any, numbers: b
     """What the argument `value` must be, where it is of none of its parameter's `types` in schemas; None if it may be right."""
     # Text stands for numbers in schemas, and a default of a public function for another one's.
     is_text = isinstance(default, str) and not any(_kind(t) == "str" for t in types)
-    if not types or value is default or is_text or any(_is_of(t, value, numbers) for t in types):
+    without = value is None and default == ()            # stands for the empty list
+    if not types or value is default or without or is_text or any(_is_of(t, value, numbers) for t in types):
         return None
     if not isinstance(value, Tensor) and hasattr(type(value), "__torch_function__"):
         return None                                   # PyTorch takes whatever overrides functions for any argument

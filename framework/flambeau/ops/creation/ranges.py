@@ -403,7 +403,7 @@ def _real_base(base: Any) -> float:
 
 
 @usually(
-    f"n.__class__ is int and n >= 0 and m is layout is out is dtype is None and {_IN_HOST_MEMORY}",
+    f"n.__class__ is int and 0 <= n < 4096 and m is layout is out is dtype is None and {_IN_HOST_MEMORY}",
     "hot_calls.over(_diagonal(n, n, dtypes._default.numpy))",
 )
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
