@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
-from flambeau_kernels.engine.caches import caches
 from flambeau_kernels.engine.language import (
     bool8,
     brief,
@@ -48,7 +47,6 @@ __all__ = ["identity_of", "plan"]
 # Elements of a chunk: about 20 microseconds of a sum of float32.
 GRAIN = 131072
 BLOCK = 1024  # elements combined before the total is
-LINE_BYTES = 64  # of a cache line
 EIGHTS = 8  # groups of eight rows combined before totals are
 TILE = 256  # columns whose costly terms are kept on the stack, eight rows of them
 IN_VECTORS_FROM = 64  # elements of a row; shorter ones are faster in loops that LLVM repeats
@@ -124,9 +122,7 @@ def _rows_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, co
             loop = vector_rows
     # Rows of one block at equal distances are little work each, so nothing else is looked at.
     short = pieces == 1 and r0 == 1 and r1 <= BLOCK and items <= k1
-    far = items // pieces * found.count * dtype.itemsize > caches().second and loop is vector_rows
-    line = LINE_BYTES // dtype.itemsize if far else 0
-    form = {**constants, "SHORT": short, "LINE": line, "BFLOAT16": dtype.name == "bfloat16"}
+    form = {**constants, "SHORT": short, "BFLOAT16": dtype.name == "bfloat16"}
     return loop.form((dtype, result, *[int] * (len(found.cut.numbers) + 1)), form)
 
 
@@ -229,12 +225,12 @@ def finished(total, count, FINISH, KIND):
     return made
 
 
-def block_of(p, size, COMBINE, TERM, KIND, START, SIZES, LINE=0, BFLOAT16=False):
+def block_of(p, size, COMBINE, TERM, KIND, START, SIZES, BFLOAT16=False):
     """``p[0], ..., p[size - 1]`` combined in any order."""
     if SIZES is not None:
         some = extreme_of(p, size, KIND, START, COMBINE == "max", SIZES)
     elif COMBINE == "add" and KIND.family == "f" and widened(p) is KIND and TERM in ON_VECTORS:
-        some = sum_of(p, size, KIND(0), TERM, False, KIND, LINE, BFLOAT16)
+        some = sum_of(p, size, KIND(0), TERM, False, KIND, BFLOAT16)
     else:
         some = KIND(START)
         with flags("reassoc", "contract"):
@@ -244,12 +240,12 @@ def block_of(p, size, COMBINE, TERM, KIND, START, SIZES, LINE=0, BFLOAT16=False)
 
 
 def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, count, *,
-         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, SHORT, LINE, BFLOAT16):  # fmt: skip
+         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, SHORT, BFLOAT16):  # fmt: skip
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
         if SHORT:
-            total = TOTAL_KIND(block_of(x + item * step, r1, COMBINE, TERM, BLOCK_KIND, START, SIZES, 0, BFLOAT16))
+            total = TOTAL_KIND(block_of(x + item * step, r1, COMBINE, TERM, BLOCK_KIND, START, SIZES, BFLOAT16))
         else:
             p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
             total = TOTAL_KIND(START)
@@ -258,7 +254,7 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
                 while at < to1:
                     q = p + (k * run + at)
                     size = min(BLOCK, to1 - at)
-                    some = block_of(q, size, COMBINE, TERM, BLOCK_KIND, START, SIZES, LINE, BFLOAT16)
+                    some = block_of(q, size, COMBINE, TERM, BLOCK_KIND, START, SIZES, BFLOAT16)
                     total = joined(total, TOTAL_KIND(some), COMBINE)
                     at += BLOCK
         out[item] = finished(total, count, FINISH, widened(out))

@@ -20,11 +20,9 @@ from flambeau_kernels.engine.language import (
     lane_sum,
     lanes,
     load,
-    prefetch,
     rolled,
     shuffle,
     store,
-    unroll,
     vector,
     widened,
 )
@@ -35,8 +33,6 @@ __all__ = ["BLOCK", "ROWS", "add_row", "clear_row", "lanes_of", "merged", "momen
 BLOCK = 1024  # elements added up in vectors of their own kind
 CACHED = 4096  # elements whose mean and squares are found together: 16 KiB of float32 stay in a first-level cache
 ROWS = 64  # rows added up in their own kind
-# Cache lines that are asked for before they are added: processors foresee fewer, and none across pages (15 % of a sum of 64 MB).
-AHEAD = 256
 
 
 def lanes_of(KIND):
@@ -71,14 +67,13 @@ def pair(p, i, level, TERM, CENTRED, N, BFLOAT16):
     return term_of(a, level, TERM, CENTRED) + term_of(b, level, TERM, CENTRED)
 
 
-def sum_of(p, n, centre, TERM, CENTRED, KIND, LINE=0, BFLOAT16=False):
+def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False):
     """The sum in float64 of ``TERM(p[i] - centre)``, or of ``p[i] - centre`` if TERM is None.
 
     Args:
         TERM: of a vector; 0 for 0.
         CENTRED: whether `centre`, a number of KIND, is taken off.
         BFLOAT16: whether elements are of that dtype, and then which neighbours are added first.
-        LINE: elements of a cache line, of arrays that no core's cache holds; 0 of others.
     """
     N = lanes_of(KIND)
     level = broadcast(centre, N)
@@ -87,9 +82,6 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND, LINE=0, BFLOAT16=False):
     if n >= 8 * N:
         total = broadcast(0.0, N)
         while i + 8 * N <= n:
-            if LINE:
-                for k in unroll(range(0, 8 * N, LINE)):
-                    prefetch(p + (i + (AHEAD * LINE + k)))
             a = pair(p, i, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 2 * N, level, TERM, CENTRED, N, BFLOAT16)
             b = pair(p, i + 4 * N, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 6 * N, level, TERM, CENTRED, N, BFLOAT16)
             total = total + wide(a + b, KIND)
