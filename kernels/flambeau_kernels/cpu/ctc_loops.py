@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import independent, kernel, local, rolled, widened
+from flambeau_kernels.engine.language import brief, independent, int64, kernel, local, rolled, run, widened
 from flambeau_kernels.vocabulary import exp, log, maximum, where
 
+from ..engines import kept
 from .ctc import MOST_SAMPLES
 from .norm_few import row_total
 
@@ -32,9 +33,9 @@ def sum_of_three(a, b, c, KIND):
 
 def mark_skips(skips, labels, count, KIND):
     """0 at the positions that may follow the one but one before, those of a label unlike the last one; -inf elsewhere."""
-    for s in range(2 * count + 1 + PADS):
+    for s in brief(range(2 * count + 1 + PADS)):
         skips[s] = KIND(-INF)
-    for k in range(1, count):
+    for k in rolled(range(1, count)):
         if labels[k] != labels[k - 1]:
             skips[2 * k + 1] = KIND(0)
 
@@ -42,14 +43,43 @@ def mark_skips(skips, labels, count, KIND):
 def look_up(to, row, labels, count, blank):
     """The numbers in `row` of the labels at all positions."""
     to[0] = row[blank]
-    for k in range(count):
+    for k in rolled(range(count)):
         to[2 * k + 1] = row[labels[k]]
         to[2 * k + 2] = row[blank]
 
 
-# Positions are read from memory first, so that the loops over them that compute are loops of vectors on every processor.
+# Positions are read from memory first, so that the loops over them that compute are loops of vectors on every processor. Both directions
+# take the same step in time, which is compiled once; `at` may be `to`.
+@kernel(aliased=True)
+def one_step(chunk, to, at, one, two, three, may, used):
+    """The probabilities of `used` positions at a time, of what may come beside them; the third only where `may` is 0."""
+    KIND = widened(to)
+    for s in independent(range(used)):
+        third = where(may[s] == KIND(0), three[s], KIND(-INF))
+        to[s] = at[s] + sum_of_three(one[s], two[s], third, KIND)
+
+
 @kernel
-def forward(chunk, logs, targets, inputs, lengths, alpha, skips, loss, wrong, out, samples, per, steps, classes, width, blank, how, zero):
+def shares_of_time(chunk, share, here, now, at, loss, used):
+    """What the alignments through each position are of all."""
+    KIND = widened(share)
+    for s in independent(range(used)):
+        joint = here[s] + now[s]
+        share[s] = where(joint > KIND(-INF), exp(joint - at[s] + loss[0]), KIND(0))
+
+
+def stepped(step, to, at, one, two, three, may, used):
+    """Run `one_step`, whose address is `step`."""
+    given = local(int64, 7)
+    given[0], given[1], given[2], given[3] = int64(to), int64(at), int64(one), int64(two)
+    given[4], given[5], given[6] = int64(three), int64(may), used
+    run(step, 0, given)
+
+
+@kernel
+def forward(
+    chunk, logs, targets, inputs, lengths, alpha, skips, loss, wrong, out, steps_at, samples, per, steps, classes, width, blank, how, zero,
+):  # fmt: skip
     KIND = widened(loss)
     places = 2 * width + 1 + PADS
     for sample in rolled(range(chunk * per, min(samples, chunk * per + per))):
@@ -57,7 +87,7 @@ def forward(chunk, logs, targets, inputs, lengths, alpha, skips, loss, wrong, ou
         right = (n >= 0) & (n <= steps) & (count >= 0) & (count <= width)
         labels = targets + sample * width
         if right:
-            for s in range(count):
+            for s in rolled(range(count)):
                 if (labels[s] < 0) | (labels[s] >= classes):
                     right = 0 > 1
         wrong[sample] = 0 if right else 1
@@ -75,13 +105,11 @@ def forward(chunk, logs, targets, inputs, lengths, alpha, skips, loss, wrong, ou
                 now = pads + PADS
                 look_up(now, row, labels, count, blank)
                 if t == 0:
-                    for s in range(2, used):
+                    for s in brief(range(2, used)):
                         now[s] = KIND(-INF)
                 else:
                     before = now - places
-                    for s in independent(range(used)):
-                        two = where(may[s] == KIND(0), before[s - 2], KIND(-INF))
-                        now[s] = now[s] + sum_of_three(before[s], before[s - 1], two, KIND)
+                    stepped(steps_at[0], now, now, before, before - 1, before - 2, may, used)
             if n > 0:
                 last = alpha + ((sample * steps + (n - 1)) * places + PADS)
                 beside = last[2 * count - 1] if count > 0 else KIND(-INF)
@@ -89,7 +117,7 @@ def forward(chunk, logs, targets, inputs, lengths, alpha, skips, loss, wrong, ou
         loss[sample] = made
     if how != NONE:
         terms = local(KIND, MOST_SAMPLES)
-        for i in range(samples):
+        for i in rolled(range(samples)):
             share = KIND(0) if (zero != 0) & (loss[i] == KIND(INF)) else loss[i]
             terms[i] = share / KIND(max(lengths[i], 1)) if how == MEAN else share
         total = row_total(terms, samples, KIND(0), KIND, False)
@@ -97,7 +125,9 @@ def forward(chunk, logs, targets, inputs, lengths, alpha, skips, loss, wrong, ou
 
 
 @kernel
-def backward(chunk, grad, logs, targets, inputs, lengths, alpha, loss, room, out, samples, per, steps, classes, width, blank, zero):
+def backward(
+    chunk, grad, logs, targets, inputs, lengths, alpha, loss, room, out, steps_at, samples, per, steps, classes, width, blank, zero,
+):  # fmt: skip
     KIND = widened(loss)
     places = 2 * width + 1 + PADS
     for sample in rolled(range(chunk * per, min(samples, chunk * per + per))):
@@ -114,21 +144,20 @@ def backward(chunk, grad, logs, targets, inputs, lengths, alpha, loss, room, out
                 now, after, at, share = mine + t % 2 * places, mine + (t + 1) % 2 * places, mine + 2 * places, mine + 3 * places
                 look_up(at, row, labels, count, blank)
                 if k == 0:
-                    for s in range(used):
+                    for s in brief(range(used)):
                         now[s] = at[s] if s + 2 >= used else KIND(-INF)
                 else:
-                    for s in independent(range(used)):
-                        two = where(may[s + 2] == KIND(0), after[s + 2], KIND(-INF))
-                        now[s] = at[s] + sum_of_three(after[s], after[s + 1], two, KIND)
+                    stepped(steps_at[0], now, at, after, after + 1, after + 2, may + 2, used)
                 now[used], now[used + 1] = KIND(-INF), KIND(-INF)
-                for s in independent(range(used)):
-                    joint = here[s] + now[s]
-                    share[s] = where(joint > KIND(-INF), exp(joint - at[s] + loss[sample]), KIND(0))
+                given = local(int64, 6)
+                given[0], given[1], given[2] = int64(share), int64(here), int64(now)
+                given[3], given[4], given[5] = int64(at), int64(loss + sample), used
+                run(steps_at[1], 0, given)
                 to[blank] = to[blank] + share[0]
-                for j in range(count):
+                for j in rolled(range(count)):
                     to[labels[j]] = to[labels[j]] + share[2 * j + 1]
                     to[blank] = to[blank] + share[2 * j + 2]
-                for c in range(classes):
+                for c in brief(range(classes)):
                     to[c] = KIND(float("nan")) * g if impossible else (exp(row[c]) - to[c]) * g
 
 
@@ -136,6 +165,12 @@ def _chunks(samples: int, work: int) -> tuple[int, int]:
     """How many chunks there are, and samples in each."""
     per = max(1, WORK // max(work, 1))
     return -(-samples // per), per
+
+
+@kept()
+def _steps(real: np.dtype) -> np.ndarray:
+    """Where the code of `one_step` and of `shares_of_time` is."""
+    return np.array([one_step.address((real,) * 6 + (int,), {}), shares_of_time.address((real,) * 5 + (int,), {})], np.int64)
 
 
 def losses(
@@ -159,7 +194,7 @@ def losses(
     loss, wrong, out = np.empty(samples, logs.dtype), np.empty(samples, np.int64), np.empty((), logs.dtype)
     chunks, per = (1, samples) if how else _chunks(samples, steps * (2 * width + 1))
     numbers = samples, per, steps, classes, width, blank
-    forward.run(chunks, logs, targets, inputs, lengths, alpha, skips, loss, wrong, out, *numbers, how, int(zero))
+    forward.run(chunks, logs, targets, inputs, lengths, alpha, skips, loss, wrong, out, _steps(logs.dtype), *numbers, how, int(zero))
     return loss, out, wrong, alpha
 
 
@@ -172,5 +207,5 @@ def gradient(
     out, room = np.zeros(logs.shape, logs.dtype), np.empty((samples, 5, 2 * width + 1 + PADS), logs.dtype)
     chunks, per = _chunks(samples, steps * (2 * width + 1 + classes))
     numbers = samples, per, steps, classes, width, blank
-    backward.run(chunks, grad, logs, targets, inputs, lengths, alpha, loss, room, out, *numbers, int(zero))
+    backward.run(chunks, grad, logs, targets, inputs, lengths, alpha, loss, room, out, _steps(logs.dtype), *numbers, int(zero))
     return out
