@@ -35,6 +35,7 @@ _STORED = {**{name: kind.llvm for name, kind in KINDS.items()},
 # Columns that are searched for rare arguments at a time: they stay in the innermost cache for the loop that
 # follows.
 PART = 1024
+LONG = 400                                            # steps of a formula
 GROUP = ", !llvm.access.group !0"
 
 
@@ -233,11 +234,14 @@ def _together(bodies: Bodies) -> list[str]:
     """The usual loop's metadata. Of a formula of many steps several vectors are computed side by side: one would mostly wait.
 
     In 32 registers and with constants as operands four take up to two fifths off. In 16 registers two do, for each constant is then
-    loaded once for both. Where there is more code compiling would take too long, and of short formulas LLVM knows best. A chain of several
+    loaded once for both. Where there is more code compiling would take too long, and of short formulas LLVM knows best. Of very long ones
+    the last vector is masked, for a loop over what is left would be half of the code. A chain of several
     formulas, which is compiled while others answer, is a longer wait, of which four take up to a quarter more off in any registers.
     """
     steps = len(bodies.usual.lines)
     code = steps + (len(bodies.careful.lines) if bodies.usual.rare else 0)
+    if steps > LONG:
+        return ["!4 = distinct !{!4, !1, !2, !8}", '!8 = !{!"llvm.loop.vectorize.predicate.enable", i1 true}']
     if steps < 16 or code > (1000 if bodies.thorough else 160):
         return ["!4 = distinct !{!4, !1, !2}"]
     count = 4 if bodies.thorough or bodies.usual.scales and code <= 110 else 2
@@ -260,11 +264,10 @@ def _plain_columns(bodies: Bodies) -> list[str]:
 def _guarded_columns(bodies: Bodies) -> list[str]:
     """Blocks of columns: look for rare arguments first, then run the usual or the careful loop."""
     rare = bodies.usual.rare
-    look = [*bodies.usual.lines]
+    look = _lines_behind([symbol.name for symbol in rare], bodies.usual.lines)
     for n, symbol in enumerate(rare):
         look += [f"  %rare{n} = zext i1 {symbol.name} to i32",
                  f"  %any{n} = or i32 {'%seen' if n == 0 else f'%any{n - 1}'}, %rare{n}"]
-    # The search computes all of the formula as written here; what the answer does not need, LLVM removes.
     look = [re.sub(r"%([vxyaob])(\d+)\b", r"%look.\1\2", line) for line in look]
     usual = [*bodies.usual.lines, *store_lines(bodies, bodies.values)]
     careful = [re.sub(r"%([vxyaob])(\d+)\b", r"%care.\1\2", line)
@@ -280,6 +283,17 @@ def _guarded_columns(bodies: Bodies) -> list[str]:
             *_column_loop("column", "choose", "%from", "%to", bodies, usual, "!4", "partend"),
             *_column_loop("care", "choose", "%from", "%to", bodies, careful, "!6", "partend"),
             "partend:", "  %rest = icmp slt i64 %to, %n0", "  br i1 %rest, label %part, label %rowend"]
+
+
+def _lines_behind(names: list[str], lines: list[str]) -> list[str]:
+    """Those of `lines` that compute the values `names`."""
+    needed, behind = set(names), []
+    for line in reversed(lines):
+        name, text = line.split(" = ", 1)
+        if name.strip() in needed:
+            needed |= set(re.findall(r"%\w+", text))
+            behind.append(line)
+    return behind[::-1]
 
 
 def _column_loop(label: str, before: str, start: str, stop: str, bodies: Bodies, body: list[str],

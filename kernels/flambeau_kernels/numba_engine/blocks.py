@@ -116,7 +116,7 @@ def intrinsic(
     Raises: Unsupported if something is called that numba cannot link.
     """
     text = "\n".join(lines)
-    declared = [_declaration(need) for need in sorted(needs) if not need.startswith("define ") or _defined(need) in text]
+    declared = [_declaration(need) for need in _called(text, sorted(needs))]
     for symbol, address in ADDRESSES.items():
         if symbol in text:
             llvmlite.binding.add_symbol(symbol, address)
@@ -181,6 +181,19 @@ def _declaration(need: str) -> _Declared:
         raise Unsupported(f"what numba cannot link: {need[:60]}")
     # Each function of numba is a module that is linked with others, so what a module defines is its own.
     return _Declared(found[1], re.sub(r"^define ", "define internal ", need))
+
+
+def _called(text: str, needs: list[str]) -> list[str]:
+    """Declarations, and the definitions that `text` calls or that those call."""
+    defined = {_defined(need): need for need in needs if need.startswith("define ")}
+    called: list[str] = []
+    texts = [text]
+    while texts:
+        some = texts.pop()
+        met = [name for name in defined if name in some]
+        texts += [defined.pop(name) for name in met]
+        called += texts[len(texts) - len(met):]
+    return [*(need for need in needs if not need.startswith("define ")), *called]
 
 
 def _defined(need: str) -> str:

@@ -7,6 +7,7 @@ float64 with fewer terms.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, two_product, two_sum
 from flambeau_kernels.scalar.exponential import medium_exp
@@ -35,6 +36,10 @@ _SERIES = [number / math.factorial(2 * j) for j, number in enumerate(_BERNOULLI,
 
 def _power(x: Symbol, s: Symbol, accuracy: str) -> Symbol:
     """x**-s for x and s that are positive and finite."""
+    return _once(f"power_{accuracy}", lambda x, s: _power_of(x, s, accuracy), x, s)
+
+
+def _power_of(x: Symbol, s: Symbol, accuracy: str) -> Symbol:
     if accuracy == "float32":
         t = -s * medium_log(x)
         return select(t < -700.0, 0.0, medium_exp(clamp(t, -700.0, 700.0)))
@@ -47,17 +52,22 @@ def _power(x: Symbol, s: Symbol, accuracy: str) -> Symbol:
     return exp_of_pair(clamp(t, -800.0, 800.0), t_low)
 
 
-def _of_positive(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
-    """zeta(s, q) for finite s > 1 and q > 0; a call where it is needed several times, in code that is not for vectors."""
-    block = s.block
+def _once(name: str, made: Callable[[Symbol, Symbol], Symbol], x: Symbol, y: Symbol) -> Symbol:
+    """``made(x, y)`` of two float64; a call of a function `name` in code that is not for vectors, so that it is compiled once."""
+    block = x.block
     if not block.careful:
-        return _sum(s, q, accuracy)
+        return made(x, y)
     inner = Block(F64, block.scales, careful=True)
-    value = _sum(Symbol(inner, "%s", F64), Symbol(inner, "%q", F64), accuracy)
+    value = made(Symbol(inner, "%x", F64), Symbol(inner, "%y", F64))
     attributes = "nounwind willreturn memory(none)"
     body = "\n".join([*inner.lines, f"  ret double {value.name}"])
-    block.needs |= {*inner.needs, f"define double @flambeau_zeta_{accuracy}(double %s, double %q) noinline {attributes} {{\n{body}\n}}"}
-    return block.emit(F64, f"call double @flambeau_zeta_{accuracy}(double {s.name}, double {q.name}) {attributes}", inner.cost)
+    block.needs |= {*inner.needs, f"define double @flambeau_{name}(double %x, double %y) noinline {attributes} {{\n{body}\n}}"}
+    return block.emit(F64, f"call double @flambeau_{name}(double {x.name}, double {y.name}) {attributes}", inner.cost)
+
+
+def _of_positive(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
+    """zeta(s, q) for finite s > 1 and q > 0."""
+    return _once(f"zeta_{accuracy}", lambda s, q: _sum(s, q, accuracy), s, q)
 
 
 def _sum(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
