@@ -704,3 +704,17 @@ def test_factors_with_their_infos_are_answered_by_a_plan_with_history(upper):
     assert gradients[0].tolist() == gradients[1].tolist()
     with pytest.raises(fb.linalg.LinAlgError):
         fb.linalg.cholesky_ex(-x, check_errors=True)
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.complex64])
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)])
+def test_pinv_of_a_matrix_of_full_rank_is_the_one_where_no_value_is_below_the_limit(shape, dtype):
+    """Where all singular values count those that do not are not looked for; a matrix beside one that lacks rank takes the other way."""
+    a = fb.randn(shape, dtype=dtype)
+    lacking = a.clone()
+    lacking[-1], lacking[:, -1] = lacking[0], lacking[:, 0]
+    together = fb.linalg.pinv(fb.stack([a, lacking]))
+
+    fb.testing.assert_close(fb.linalg.pinv(a), together[0])
+    fb.testing.assert_close(fb.linalg.pinv(lacking), together[1])
+    fb.testing.assert_close(fb.linalg.pinv(a, rtol=2.0), fb.zeros(shape[::-1], dtype=dtype))

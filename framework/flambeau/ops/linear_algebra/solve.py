@@ -560,12 +560,21 @@ def _pseudo_inverse(a, atol, rtol, hermitian):
     else:
         u, values, vh = _lapack.svd("linalg.pinv", a, False, True)
         size = values
+        if a.ndim == 2 and np.ndim(atol) == np.ndim(rtol) == 0 and values[-1] > max(atol, rtol * values[0]) and values[0] < np.inf:
+            return _of_full_rank(u, values, vh)
     if not _lapack.all_finite(values):                # of a matrix with an infinity: its inverse is 0, as PyTorch's
         infinite = np.isnan(values).any(-1)
         values[infinite], size[infinite], u[infinite], vh[infinite] = 0, 0, 0, 0
     limit = np.maximum(atol, rtol * size.max(-1))[..., None]
     inverse = np.where(size > limit, 1 / np.where(size > limit, values, 1), 0).astype(size.dtype)
     return (vh.conj().swapaxes(-1, -2) * inverse[..., None, :]) @ u.conj().swapaxes(-1, -2)
+
+
+def _of_full_rank(u: Any, values: Any, vh: Any) -> Any:
+    """The inverse of one matrix with these singular vectors and values, all of which count."""
+    if u.dtype.kind == "c":
+        u, vh = u.conj(), vh.conj()
+    return (vh.T * (1 / values)) @ u.T
 
 
 @pseudo_inverse.shape
@@ -600,11 +609,15 @@ def tolerances(name: str, A: Tensor, rcond: Any, atol: Any, rtol: Any) -> tuple[
             need_number(name, label, x)
         elif x is not None and x.is_complex():
             raise RuntimeError(f"{name}: tol tensor of complex type is not supported, got {x.dtype.name}")
-    values = [x._array if isinstance(x, Tensor) else x for x in (atol, rtol)]
-    eps = float(np.finfo(A._array.dtype).eps) * max(A.shape[-2:])
-    if values[1] is None:
-        values[1] = eps if values[0] is None else np.where(np.asarray(values[0]) > 0, 0.0, eps)
-    return (0.0 if values[0] is None else values[0]), values[1]
+    return _limits(A._array, *(x._array if isinstance(x, Tensor) else x for x in (atol, rtol)))
+
+
+def _limits(a: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
+    """`tolerances` of numbers and arrays."""
+    if rtol is None:
+        eps = float(np.finfo(a.dtype).eps) * max(a.shape[-2:])
+        rtol = eps if atol is None else np.where(np.asarray(atol) > 0, 0.0, eps)
+    return (0.0 if atol is None else atol), rtol
 
 
 def _pinv(input: Any, rcond: Any, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
@@ -636,10 +649,24 @@ def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
     return _pinv(input, rcond, atol, rtol, hermitian)
 
 
+def _pinv_now(a: Any, rcond: Any, hermitian: Any, atol: Any, rtol: Any) -> Any:
+    """The inverse of one matrix by numbers for tolerances, or None."""
+    rtol = rtol if rcond is None else rcond
+    if a.ndim != 2 or hermitian is not False or not {atol.__class__, rtol.__class__} <= {float, type(None)}:
+        return None
+    return _pseudo_inverse(a, *_limits(a, atol, rtol), False)
+
+
+pinv.plan(_lapack.on_matrices(_pinv_now, order=ROWS))
+
+
 @composite(surface=FUNCTION | METHOD, autocast=("float32", None), samples="sq(3); x(4, 2)")
 def pinverse(input, rcond=1e-15):
     """The Moore-Penrose inverse; singular values up to `rcond` times the largest count as 0."""
     return _pinv(input, None, None, rcond, False)
+
+
+pinverse.plan(_lapack.on_matrices(lambda a, rcond: _pinv_now(a, rcond, False, None, None), order=ROWS))
 
 
 def _BESIDE_ROOM(shape: tuple[int, ...], step: int, operands: Any) -> tuple[int, ...]:
