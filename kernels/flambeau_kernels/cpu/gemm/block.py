@@ -24,6 +24,8 @@ from flambeau_kernels.engine.caches import caches
 MOST_DEPTH, DEPTH_UNIT = 384, 16
 MOST_PAIRS = 512                                      # the same of pairs, which are read where they lie
 PAGE = 4096                                           # lines a page apart share as many places of a first cache as it has ways
+LINE = 64                                             # bytes of a cache line
+WIDE = 8                                              # tiles side by side from which packing A costs less than it spares
 READ_ONCE = 4                                         # rows for which packing B costs more than it spares
 A_DIRECT, B_DIRECT = 1, 2                             # flags of DIRECT: operands that are not packed
 
@@ -69,13 +71,16 @@ def direct(plan: np.ndarray, kind: Kind) -> int:
     Packing converts elements, puts the columns of a tile side by side, and moves apart what the cache would put into the same few
     places: lines whose addresses differ by multiples of a page.
     """
-    k, a_m, a_k, b_n = (int(plan[slot]) for slot in (driver.K, driver.A_M, driver.A_K, driver.B_N))
+    n, k, a_m, a_k, b_n = (int(plan[slot]) for slot in (driver.N, driver.K, driver.A_M, driver.A_K, driver.B_N))
     in_pages = paged(plan, kind)
     if kind.pairs:                                    # pairs along k may be read as they lie, if there is no half a pair
         return A_DIRECT if a_k == kind.size and k % 2 == 0 and not in_pages[0] else 0
     if kind.stored != kind.lane:
         return 0
-    a_direct = (a_m == kind.size or a_k == kind.size) and not in_pages[0]
+    # Of each line along m a tile of few rows uses a part; as many lines as it is deep fill the first cache, where they are wanted again
+    # for the next columns.
+    lines_fit = 2 * kind.machine.rows * kind.size > LINE or n < WIDE * kind.width
+    a_direct = (a_m == kind.size and lines_fit or a_k == kind.size) and not in_pages[0]
     b_direct = b_n == kind.size and not in_pages[1]
     return (A_DIRECT if a_direct else 0) | (B_DIRECT if b_direct else 0)
 
