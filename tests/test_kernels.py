@@ -9,6 +9,7 @@ import pytest
 import flambeau as fb
 
 compiled = pytest.mark.skipif(fb.kernels.backend() == "numpy" or fb.kernels.cache_folder() is None, reason="nothing is compiled here")
+in_llvm = pytest.mark.skipif(fb.kernels.backend() != "llvm", reason="tests/kernels/test_numba_engine.py asks what numba shows")
 explain = fb.kernels.explain
 
 
@@ -25,6 +26,7 @@ def test_functions_whose_last_bit_depends_on_the_tier_are_compiled_at_every_size
 
 
 @compiled
+@in_llvm
 def test_a_formula_shows_its_loops_and_its_code():
     said = explain(fb.exp, fb.ones(300, 400))
 
@@ -56,6 +58,7 @@ def test_the_numpy_backend_says_so(fresh_python):
 
 
 @compiled
+@in_llvm
 def test_kernels_are_shown_when_the_environment_names_them(fresh_python, tmp_path):
     program = (
         "import sys; sys.stderr = sys.stdout\n"
