@@ -362,7 +362,7 @@ class _Writing:
                                f"SIZES_{at}": None if adds else how.term is magnitude,
                                f"FINISH_{at}": how.finish if self.grid.pieces == 1 else None}  # fmt: skip
             put(f"s{at} = TOTAL_{at}(START_{at})")
-            lines.append(f"p{at} = block_of({place(total)}, some, COMBINE_{at}, TERM_{at}, KIND, START_{at}, SIZES_{at}, 0, BFLOAT16)")
+            lines.append(f"p{at} = block_of({place(total)}, some, COMBINE_{at}, TERM_{at}, KIND, START_{at}, SIZES_{at}, BFLOAT16)")
             lines.append(f"s{at} = joined(s{at}, TOTAL_{at}(p{at}), COMBINE_{at})")
             if self.grid.pieces > 1:
                 ends.append(f"{self.outs[total.to]}[item] = s{at}")
