@@ -149,6 +149,34 @@ def test_names_that_are_not_there_are_searched_for_once(tiny):
     assert said == [[False, False, False], ["tiny.nn.modules.swish"]]
 
 
+def test_packages_are_not_asked_again_for_names_they_have_refused(tiny):
+    said = told(
+        tiny,
+        """
+        import tiny, torch
+        asked, own = [], tiny.__getattr__
+        tiny.__getattr__ = lambda name: asked.append(name) or own(name)
+        said = [[hasattr(torch, "swish") for _ in range(3)], asked.count("swish")]
+        """,
+    )
+
+    assert said == [[False, False, False], 1]
+
+
+def test_a_name_that_comes_after_it_was_refused_is_found(tiny):
+    said = told(
+        tiny,
+        """
+        import tiny, torch
+        said = [hasattr(torch, "late"), hasattr(torch, "late")]
+        tiny.late = 3
+        said += [hasattr(torch, "late"), torch.late]
+        """,
+    )
+
+    assert said == [False, False, True, 3]
+
+
 def test_names_loaded_on_first_use_are_looked_up_once(tiny):
     said = told(
         tiny,

@@ -239,22 +239,31 @@ class Alias(MetaPathFinder):
             self._own_homes[kind] = kind.__module__
             kind.__module__ = self.name + kind.__module__[len(self.package) :]
 
-    def getattr_for(self, module: ModuleType, alias: str, own: _Getattr | None) -> _Getattr:
-        """The `__getattr__` of what the program calls `alias`: its own answer, a submodule, or an error."""
+    def getattr_for(self, module: ModuleType, alias: str, own: _Getattr | None, shown: ModuleType | None = None) -> _Getattr:
+        """The `__getattr__` of what the program calls `alias`: its own answer, a submodule, or an error.
 
-        # Where packages look again and again for what is not there, looking through folders would take most of the time.
+        Args:
+            own: how the names are found that `module` loads on first use.
+            shown: the module whose names those are, where it is another.
+        """
+        documented = "torch" + alias[len(self.name) :]
+        # Packages look for the same names again and again. Asking `own` and looking through folders would take most of the time;
+        # what either finds later is an attribute by then.
         absent: set[str] = set()
+        gained = vars(module if shown is None else shown)
 
         def __getattr__(name: str) -> Any:
+            if name in absent and name not in gained:
+                raise _missing.attribute_error(documented, name, module)
             if name == "__path__":                    # which every ``from module import name`` asks for, also within functions
                 raise AttributeError(f"module {alias!r} is not a package", name=name, obj=module)
             value = _ask(own, name) if own is not None else _ABSENT
-            if value is _ABSENT and name not in absent:
+            if value is _ABSENT:
                 value = self._submodule_or_home(alias, name)
             if value is _ABSENT:
                 if not getattr(module.__spec__, "_initializing", False):
                     absent.add(name)
-                raise _missing.attribute_error("torch" + alias[len(self.name) :], name, module)
+                raise _missing.attribute_error(documented, name, module)
             if isinstance(value, ModuleType) and value.__name__.startswith(self.package + "."):
                 self.adopt(value)
                 self.adopt_loaded()
@@ -341,7 +350,8 @@ class _FacadeLoader(_Loader):
         module.__version__ = alias.version  # type: ignore[attr-defined]
         module.__dict__.update((key, value) for key, value in vars(package).items() if key not in kept_out)
         setattr(module, alias.name, module)           # ``torch.torch``, which is in annotations of programs
-        module.__getattr__ = alias.getattr_for(module, alias.name, _forwarding(module, package, kept_out, alias.homes))  # type: ignore[method-assign]
+        own = _forwarding(module, package, kept_out, alias.homes)
+        module.__getattr__ = alias.getattr_for(module, alias.name, own, package)  # type: ignore[method-assign]
         module.__dir__ = lambda: sorted((set(dir(package)) - alias.hidden) | vars(module).keys())  # type: ignore[method-assign]
         alias.adopt_loaded()
 
