@@ -50,6 +50,16 @@ def test_from_numpy_refuses_strides_that_tensors_do_not_have() -> None:
         fb.from_numpy(np.zeros(3, ">f4"))
 
 
+@pytest.mark.parametrize("make", [fb.from_numpy, fb.tensor, fb.as_tensor, fb.asarray])
+def test_arrays_whose_dtype_has_metadata_or_is_another_type_of_c_are_like_others(make: Any) -> None:
+    numbers = np.random.default_rng(0).random((40, 30))
+    t = make(numbers.astype(np.dtype("f8", metadata={"from": "a file"})))
+
+    assert t.numpy().dtype.metadata is None
+    assert (t @ t.T).tolist() == (fb.tensor(numbers) @ fb.tensor(numbers).T).tolist()
+    assert make(np.array([3, 1, 2], np.longlong)).numpy().dtype.char == np.dtype(np.int64).char
+
+
 def test_from_numpy_shares_memory_both_ways() -> None:
     array = np.zeros(3)
     tensor = fb.from_numpy(array)

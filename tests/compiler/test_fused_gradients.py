@@ -295,3 +295,14 @@ def test_results_have_no_history_where_none_is_recorded() -> None:
         assert [(a, b.requires_grad) for a, b in [warm(compiled, x, w)]] == [(True, True)]
         with fb.no_grad():
             assert [(a, b.requires_grad) for a, b in [warm(compiled, x, w)]] == [(False, False)]
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
+def test_gradients_of_fused_chains_have_the_dtype_of_other_tensors(dtype: Any) -> None:
+    x = fb.randn(80, 70, dtype=dtype, requires_grad=True)
+    compiled = fb.compile(lambda x: x.sin() * 0.7)
+    for _ in range(_programs.FUSED_AFTER + 2):
+        (grad,) = fb.autograd.grad(compiled(x).sum(), x)
+
+        assert grad.numpy().dtype.isbuiltin
+        assert same(grad @ grad.t(), fb.tensor(grad.tolist(), dtype=dtype) @ fb.tensor(grad.tolist(), dtype=dtype).t())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from typing import Any
 
@@ -400,6 +401,53 @@ def test_a_step_with_dropout_draws_as_it_does_by_itself() -> None:
 
         run = whole(step)
         return [run(fb.randn(4, 6)).item() for _ in range(STABLE_AFTER + 5)]
+
+    assert losses(lambda f: fb.compile(f, mode="reduce-overhead")) == losses(lambda f: f)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: fb.svd_lowrank(x, 2)[1],
+        lambda x: fb.pca_lowrank(x, 2)[1],
+        lambda x: fb.distributions.Gamma(x.abs() + 1, 1.0).sample(),
+        lambda x: fb.distributions.Dirichlet(x.abs() + 1).sample(),
+    ],
+    ids=["svd_lowrank", "pca_lowrank", "Gamma", "Dirichlet"],
+)
+def test_a_function_that_draws_inside_of_an_operation_goes_on_in_the_generator(draw: Any) -> None:
+    def drawn(whole: Any) -> list[Any]:
+        fb.manual_seed(0)
+        run = whole(lambda x: draw(x) * 2)
+        return [run(fb.rand(6, 4)).tolist() for _ in range(STABLE_AFTER + 5)]
+
+    assert drawn(lambda f: fb.compile(f, mode="reduce-overhead")) == drawn(lambda f: f)
+
+
+def test_a_step_whose_target_is_loaded_anew_is_replayed() -> None:
+    """The nodes of a step are other ones from one call to the next; a replay that finds that out turns back."""
+
+    def losses(whole: Any) -> list[float]:
+        fb.manual_seed(0)
+        net = fb.nn.Sequential(fb.nn.Linear(3, 4), fb.nn.Tanh(), fb.nn.Linear(4, 3))
+        target = copy.deepcopy(net)
+        optimizer = fb.optim.SGD(net.parameters(), 0.05, momentum=0.9)
+
+        def step(x: Any) -> Any:
+            with fb.no_grad():
+                wanted = target(x)
+            optimizer.zero_grad()
+            loss = (net(x) - wanted - 1).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run, found = whole(step), []
+        for at in range(STABLE_AFTER + 6):
+            if at % 3 == 2:
+                target.load_state_dict(net.state_dict())
+            found.append(run(fb.randn(4, 3)).item())
+        return found
 
     assert losses(lambda f: fb.compile(f, mode="reduce-overhead")) == losses(lambda f: f)
 

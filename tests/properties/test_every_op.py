@@ -66,6 +66,16 @@ def holding(values: tuple[float, ...], t: fb.Tensor) -> fb.Tensor:
     return flat.reshape(t.shape)
 
 
+@every(ALL)
+def test_an_op_that_draws_random_numbers_declares_it(case):
+    sample = case.sample()
+    fb.manual_seed(0)
+    before = fb.get_rng_state()
+    function_of(case.op)(*sample.args, **sample.kwargs)
+    if not fb.equal(fb.get_rng_state(), before):
+        assert case.op.random
+
+
 @every([case for case in ALL if case.op.surface])
 def test_an_op_of_infinities_and_nan_gives_no_warning_of_numpys(case):
     for values in ((math.inf, 0.0, -math.inf), (math.nan,), (1e38, -1e38)):

@@ -24,7 +24,7 @@ import numpy as np
 import flambeau_kernels as kernels
 from flambeau_kernels.formula import Formula
 
-from .._arrays import MetaArray, contiguous_strides, is_c_contiguous, like_strides, ndarray
+from .._arrays import MetaArray, contiguous_strides, is_c_contiguous, like_strides, ndarray, plain_dtype
 from ..autograd import tape
 from ..autograd.engine import FREED, arrive
 from ..autograd.making import node_of_fused
@@ -87,7 +87,7 @@ class Saver:
         self.saved = [(ref, reads and ref.__class__ is int) for ref, reads in zip((step.first, *step.refs), self.reads, strict=True)]
         self.saves = any(reads for _, reads in self.saved)
         self.shapes = tuple([look._array.shape if isinstance(look, Tensor) else None for look in step.looks])
-        self.dtypes = tuple([look._array.dtype if isinstance(look, Tensor) else None for look in step.looks])
+        self.dtypes = tuple([plain_dtype(look._array.dtype) if isinstance(look, Tensor) else None for look in step.looks])
 
 
 class History:
@@ -104,7 +104,7 @@ class History:
         self.places = {step.first: k for k, step in enumerate(steps)}
         self.savers = [Saver(step) if step.results[0].requires_grad else None for step in steps]
         looks = steps[0].results[0]
-        self.shape, self.dtype = looks._array.shape, looks._array.dtype
+        self.shape, self.dtype = looks._array.shape, plain_dtype(looks._array.dtype)
         self.read: set[int] = set()                   # values and operands that derivatives read
         for step, saver in zip(steps, self.savers, strict=True):
             if saver is not None:

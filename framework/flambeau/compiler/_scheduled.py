@@ -105,7 +105,7 @@ class _Writing:
             "FREED": engine.FREED, "accumulate": engine.accumulate_grad, "call": engine._TO_LEAVES[0], "set_grad": _state.set_grad,
             "local": _state.local, "owns": engine._owns, "references": sys.getrefcount, "alone": _REFERENCES_ALONE, "wrap": wrap,
         }  # fmt: skip
-        self.find: list[str] = ["n0 = root._node"]
+        self.walk: list[str] = ["n0 = root._node"]  # lines that go from node to node and turn back at the first that is another
         self.tests: list[str] = []
         self.lines: list[str] = []
         self.free: list[str] = []
@@ -195,18 +195,22 @@ class _Writing:
         at = len(self.names)
         name = self.names[node] = f"n{at}"
         if at:
-            self.find.append(f"{name} = {where}")
+            self.walk.append(f"{name} = {where}")
         if node.__class__ is tape.Leaf:
             tensor = node.tensor()
             self.leaves.append((tensor, node))
             self.scope[f"l{at}"], self.scope[f"p{at}"] = node, tensor
-            self.tests += [f"{name} is not l{at}", f"{name}.hooks", f"p{at}._node is not l{at}"]
+            self._ask(f"{name} is not l{at}", f"{name}.hooks", f"p{at}._node is not l{at}")
         else:
             self.scope[f"C{at}"] = node.__class__
-            self.tests += [f"{name}.__class__ is not C{at}", f"{name}.hooks"]
+            self._ask(f"{name}.__class__ is not C{at}", f"{name}.hooks")
 
     def _same(self, parent: Any, name: str, place: int) -> None:
-        self.tests.append(f"{name}.parents[{place}] is not {self.names[parent]}")
+        self._ask(f"{name}.parents[{place}] is not {self.names[parent]}")
+
+    def _ask(self, *tests: str) -> None:
+        self.tests += tests
+        self.walk.append(f"if {' or '.join(tests)}: return False")
 
     def body(self, before: list[str], shorter: list[str] | None = None) -> list[str]:
         """Lines that run the nodes, and then give leaves their gradients; `before` come first.
@@ -224,7 +228,7 @@ class _Writing:
 
     def function(self) -> Any:
         """``f(root)``: whether it was the same way; if not, nothing has been done."""
-        lines = [*self.find, f"if {' or '.join(self.tests)}: return False", *self.body([]), "return True"]
+        lines = [*self.walk, *self.body([]), "return True"]
         return _compiled("def scheduled(root):", lines, self.scope)
 
 

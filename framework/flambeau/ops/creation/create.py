@@ -707,9 +707,9 @@ def array_of(data: Any, d: Any) -> ndarray:
         d = dtypes.as_dtype(d)
     if isinstance(data, (ndarray, np.generic)):
         _check_byte_order(data)
-        found = from_numpy_dtype(data.dtype)
+        data = _with_own_dtype(data)
         with np.errstate(all="ignore"):
-            return np.array(data, dtype=(d or found).numpy, order="C")
+            return np.array(data, dtype=data.dtype if d is None else d.numpy, order="C")
     if isinstance(data, NUMBERS):
         wanted = d or dtypes.of_number(data)
         return np.full((), _element(data, wanted), wanted.numpy)
@@ -746,6 +746,16 @@ def _of_storage(data: Any, d: dtype | None) -> ndarray:
         raise RuntimeError(f"Expected a Storage of type {d.name} or an UntypedStorage, but got {held.name}; convert the tensor of it")
     plain, memory = (held or d or dtypes.int64).numpy, data.untyped()._host_bytes()
     return memory[: memory.size // plain.itemsize * plain.itemsize].view(plain).copy()
+
+
+def _with_own_dtype(array: Any) -> Any:
+    """`array` with the dtype object that arrays of tensors have, over the same memory.
+
+    numpy has others that are equal to it: with metadata, or of another type of C. Kernels are chosen by the object.
+    Raises: TypeError if tensors have no such dtype.
+    """
+    own = from_numpy_dtype(array.dtype).numpy
+    return array if array.dtype is own else array.view(own)
 
 
 def _check_byte_order(array: Any) -> None:
@@ -972,12 +982,12 @@ def _sharing(obj: Any, dtype: Any, copied: bool) -> tuple[Tensor | None, bool]:
     return frombuffer(bytearray(obj) if copied else obj, dtype=dtype or dtypes.get_default_dtype()), copied
 
 
-_NATIVE = frozenset(d.numpy for d in dtypes.ALL)
+_OWN = {d.numpy: d.numpy for d in dtypes.ALL}
 
 
 def from_numpy(array: Any) -> Tensor:
     """A tensor over the memory of a numpy array. Raises: TypeError for another type or dtype, ValueError for negative strides."""
-    if array.__class__ is ndarray and array.dtype in _NATIVE:
+    if array.__class__ is ndarray and array.dtype is _OWN.get(array.dtype):
         flags = array.flags
         # A dimension of size 1 may have any stride in an array that counts as contiguous.
         if flags.c_contiguous and flags.writeable and array.size and 1 not in array.shape:
@@ -991,7 +1001,7 @@ def from_numpy(array: Any) -> Tensor:
     if not isinstance(array, ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     _check_byte_order(array)
-    from_numpy_dtype(array.dtype)
+    plain = _with_own_dtype(array.view(ndarray))
     step = array.itemsize
     if any([s < 0 for s in array.strides]):  # noqa: C419  # a generator takes three times as long for so few
         raise ValueError(
@@ -1005,7 +1015,6 @@ def from_numpy(array: Any) -> Tensor:
             "The given NumPy array is not writable, and writing to the tensor made of it raises an error. You may want to copy the "
             "array to protect its data or make it writable before converting it to a tensor."
         )
-    plain = array.view(ndarray)
     made = wrap(plain)
     if array.base is not None and plain.size:
         made._storage[2] = plain, array

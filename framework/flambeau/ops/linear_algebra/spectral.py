@@ -432,7 +432,7 @@ composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="
 # -- low rank --------------------------------------------------------------------------------------------------------------------
 
 
-@composite(samples="x(6, 4), 2")
+@composite(samples="x(6, 4), 2", random=True)
 def svd_lowrank(A, q=6, niter=2, M=None):
     """``U, S, V`` of about the `q` largest singular values of `A`, by random projection and `niter` power iterations.
 
@@ -468,7 +468,7 @@ def _range_of(A: Tensor, q: int, niter: int) -> Tensor:
     return Q
 
 
-@composite(samples="x(6, 4), 2")
+@composite(samples="x(6, 4), 2", random=True)
 def pca_lowrank(A, q=None, center=True, niter=2):
     """Principal components, approximately: `svd_lowrank` of `A` with the mean of each column taken off if `center`.
 
@@ -486,7 +486,7 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
 
-@composite(samples="spd(9), 1")
+@composite(samples="spd(9), 1", random=True)
 def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None,
            ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):  # fmt: skip
     """The `k` largest (or smallest) eigenvalues of symmetric positive `A`, relative to `B`, and their vectors.

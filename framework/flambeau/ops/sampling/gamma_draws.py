@@ -20,7 +20,7 @@ def _stream(generator: Any) -> Any:
     return stream_of(default_generator if generator is None else generator)
 
 
-@primitive(surface=0, samples="p(3)")
+@primitive(surface=0, samples="p(3)", random=True)
 def gamma_numbers(input, generator=None):
     """A number from the gamma distribution of each shape parameter in `input`, of scale 1; float32 or float64."""
 
@@ -63,7 +63,7 @@ def _gamma_slope_vjp(grad, out, input, drawn):
     raise NotImplementedError("Gamma.rsample: second derivatives of gamma samples are not implemented")
 
 
-@primitive(surface=0, samples="p(2, 3)")
+@primitive(surface=0, samples="p(2, 3)", random=True)
 def dirichlet_numbers(input, generator=None):
     """A vector from the Dirichlet distribution of each vector of concentrations in `input`, ``(*, K)``; float32 or float64."""
 
