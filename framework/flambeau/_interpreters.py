@@ -81,6 +81,9 @@ class Interpreter:
     def settle(self) -> None:
         """Do what was put off; see `_state.settle`."""
 
+    def note_python(self) -> None:
+        """Python does more than call operations; see `_state.note_python`."""
+
     def observe(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool, run: Any) -> Any:
         """The result of ``run(op, args, out, inplace)``, for one that `observes`."""
         return run(op, args, out, inplace)

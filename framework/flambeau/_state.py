@@ -187,6 +187,12 @@ def settle() -> None:
             interpreter.settle()
 
 
+def note_python() -> None:
+    """Tell this thread's interpreters of what no operation shows: Python reads a value of a tensor that is there, or runs a hook."""
+    for interpreter in local.calls.interpreters:
+        interpreter.note_python()
+
+
 def event(name: str, subject: Any, run: Any) -> Any:
     """What ``run()`` gives: what is done to `subject` by no operation that interpreters see. One that `notes_events` is told."""
     if IN_FORCE:
@@ -205,6 +211,15 @@ def observer() -> Any:
 def grad_enabled() -> bool:
     """Whether operations of this thread are recorded."""
     return GRAD or local.grad
+
+
+# How often modules have got other parts, attributes or hooks. Who repeats a program without its Python repeats what it was before.
+module_changes = 0
+
+
+def note_module_change() -> None:
+    global module_changes
+    module_changes += 1
 
 
 def note_ambient() -> None:

@@ -657,6 +657,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def item(self) -> Any:
         """The only element, as a Python number. Raises: RuntimeError unless there is exactly one."""
+        if IN_FORCE:
+            _state.note_python()
         a = self._array
         if a.__class__ is ndarray and a.size == 1:
             value = a.item()
@@ -676,6 +678,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers; a plain number for a 0-d tensor."""
+        if IN_FORCE:
+            _state.note_python()
         if type(self._array) is MetaArray:
             raise ValuesCannotBeRead("Cannot copy out of meta tensor; no data!")
         if isinstance(self._array, KindArray):
@@ -777,6 +781,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return _dlpack.device_of(self._array)
 
     def __bool__(self) -> bool:
+        if IN_FORCE:
+            _state.note_python()
         a = self._array
         if a.__class__ is ndarray and a.size == 1 and a.dtype.isbuiltin == 1:
             return bool(a.item())
@@ -787,6 +793,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous; use any() or all()")
 
     def __int__(self) -> int:
+        if IN_FORCE:
+            _state.note_python()
         a = self._array
         if a.__class__ is ndarray and a.size == 1:
             value = a.item()
@@ -795,6 +803,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return int(self._real_number("int"))
 
     def __float__(self) -> float:
+        if IN_FORCE:
+            _state.note_python()
         a = self._array
         if a.__class__ is ndarray and a.size == 1:
             value = a.item()

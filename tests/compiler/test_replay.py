@@ -452,6 +452,107 @@ def test_a_step_whose_target_is_loaded_anew_is_replayed() -> None:
     assert losses(lambda f: fb.compile(f, mode="reduce-overhead")) == losses(lambda f: f)
 
 
+class Scaled(fb.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.by, self.calls = fb.nn.Linear(3, 3), 2.0, 0
+        self.register_buffer("switch", fb.tensor(1.0))
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x).tanh() * self.by
+
+
+def _hooked(net: Any) -> None:
+    net.inner.register_forward_hook(lambda module, args, out: out + 1)
+
+
+def _half(net: Any) -> None:
+    net.inner = fb.nn.Sequential(net.inner, fb.nn.ReLU())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: setattr(net, "by", 3.0),
+        lambda net: setattr(net.inner, "weight", fb.nn.Parameter(fb.ones(3, 3))),
+        lambda net: net.inner.register_parameter("bias", fb.nn.Parameter(fb.ones(3))),
+        lambda net: net.load_state_dict({k: v + 1 for k, v in net.state_dict().items()}, assign=True),
+        lambda net: setattr(net, "forward", lambda x: x),
+        _hooked,
+        _half,
+    ],
+    ids=["attribute", "parameter", "register_parameter", "load_state_dict", "forward", "hook", "part"],
+)
+def test_what_changes_in_modules_between_calls_is_seen(change: Any) -> None:
+    net = Scaled()
+
+    def f(x: Any) -> Any:
+        return net(x) * 2
+
+    compiled = fb.compile(f, mode="reduce-overhead")
+    for at in range(2 * STABLE_AFTER + 6):
+        if at == STABLE_AFTER + 2:
+            assert compiled.explain().replays           # or nothing is tested here
+            change(net)
+        x = fb.randn(4, 3)
+        with fb.no_grad():
+            assert fb.equal(compiled(x), f(x))
+
+
+def test_a_function_that_counts_in_a_module_or_reads_a_value_runs_in_python() -> None:
+    net = Scaled()
+
+    def counts(x: Any) -> Any:
+        net.calls += 1
+        return net(x)
+
+    def reads(x: Any) -> Any:
+        return net(x) * (2 if net.switch.item() > 0 else 3)
+
+    compiled, chooses = fb.compile(counts, mode="reduce-overhead"), fb.compile(reads, mode="reduce-overhead")
+    for at in range(STABLE_AFTER + 5):
+        net.switch.fill_(1 if at < STABLE_AFTER + 3 else -1)
+        compiled(fb.randn(4, 3))
+        x = fb.randn(4, 3)
+        assert fb.equal(chooses(x), reads(x))
+
+    assert net.calls == STABLE_AFTER + 5
+
+
+def test_a_forward_hook_runs_in_each_call() -> None:
+    net, seen = fb.nn.Linear(3, 3), []
+    net.register_forward_hook(lambda module, args, out: seen.append(out.shape))
+    compiled = fb.compile(lambda x: net(x) * 2, mode="reduce-overhead")
+    for _ in range(STABLE_AFTER + 5):
+        compiled(fb.randn(4, 3))
+
+    assert len(seen) == STABLE_AFTER + 5
+
+
+def test_a_scheduler_that_looks_at_losses_takes_its_step_in_each_call() -> None:
+    def rates(whole: Any) -> list[float]:
+        fb.manual_seed(0)
+        net = fb.nn.Linear(6, 3)
+        optimizer = fb.optim.SGD(net.parameters(), 0.1)
+        scheduler = fb.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=10.0)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = net(x).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            scheduler.step(loss)
+            return loss
+
+        run, found = whole(step), []
+        for _ in range(STABLE_AFTER + 5):
+            run(fb.randn(4, 6))
+            found.append(optimizer.param_groups[0]["lr"])
+        return found
+
+    assert rates(lambda f: fb.compile(f, mode="reduce-overhead")) == rates(lambda f: f)
+
+
 def test_a_scheduler_takes_its_step_in_each_call_of_a_compiled_step() -> None:
     def rates(whole: Any) -> list[float]:
         fb.manual_seed(0)

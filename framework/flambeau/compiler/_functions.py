@@ -189,13 +189,16 @@ class Function:
         replayed = _replay.tried(replay, leaves) if verifies and replay is not None else None
         program = _program(True, True, _Names(self.fn, args, kwargs))
         recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), tells=True)
+        before = _state.module_changes
         result = _recorded(recorder, self.fn, args, kwargs)
         self.fullgraph = False                        # of the first call
         if replayed is not None:
             _replay.check(replayed, [result, replay.state()], _title(self.fn))
             return result
         found = _replay.replay_of(recorder, leaves, result)
-        if found is not None and replay is not None and found.is_as(replay):
+        if found is not None:
+            found.module_changes = before             # a call that changes modules itself is none that could be replayed
+        if found is not None and replay is not None and found.is_as(replay) and replay.module_changes == _state.module_changes:
             replay.seen += 1
         elif found is None or len(self.replays) < _MOST_SIGNATURES:
             self.replays[signature] = found

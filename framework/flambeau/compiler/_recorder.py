@@ -417,6 +417,9 @@ class Recorder(Interpreter):
     def settle(self) -> None:
         self.flush("memory or random numbers were used by something else than an operation")
 
+    def note_python(self) -> None:
+        self.is_full_story = False
+
     def run_event(self, name: str, subject: Any, run: Any) -> Any:
         self.flush(name, ends=True)
         with below(self):

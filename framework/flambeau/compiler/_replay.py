@@ -56,6 +56,7 @@ class Replay:
         self.parts, self.results, self.spec = parts, results, spec
         tensors = {id(x): x for part in parts if isinstance(part, Run) for x in part.sources if isinstance(x, Tensor)}
         self.held = [(x, x._array, _looks(x)) for x in tensors.values()]
+        self.module_changes = _state.module_changes
         self.is_one = spec.is_leaf()
         self.has_effects = any(isinstance(part, Act) for part in parts)
         self.seen = 1                                 # calls that were alike
@@ -78,7 +79,9 @@ class Replay:
         )  # fmt: skip
 
     def still_holds(self) -> bool:
-        """Whether the tensors that are no arguments look as they did."""
+        """Whether the tensors that are no arguments look as they did, and no module has got other parts, attributes or hooks."""
+        if self.module_changes != _state.module_changes:
+            return False
         for x, array, looks in self.held:
             if (x._array is not array or (x._node is not None) is not looks[-1]) and _looks(x) != looks:
                 return False
@@ -308,11 +311,14 @@ def guard_of(replay: Replay, fn: Any, args: tuple[Any, ...]) -> Any:
     if len(args) > _MOST_GUARDED or not all(a.__class__ is Tensor for a in args):
         return None
     scope: dict[str, Any] = {
-        "Tensor": Tensor, "ndarray": ndarray, "local": _local, "dtypes": dtypes, "fn": fn, "looks": _looks,
+        "Tensor": Tensor, "ndarray": ndarray, "local": _local, "state": _state, "dtypes": dtypes, "fn": fn, "looks": _looks,
         "modes": (_local.asked, _local.inference), "default": dtypes._default,
     }  # fmt: skip
     names = [f"a{k}" for k in range(len(args))]
-    tests = ["(local.asked, local.inference) == modes", "not local.saved_hooks", "dtypes._default is default"]
+    tests = [
+        "(local.asked, local.inference) == modes", "not local.saved_hooks", "dtypes._default is default",
+        f"state.module_changes == {replay.module_changes}",
+    ]  # fmt: skip
     if isinstance(fn, Module):
         tests.append(f"fn.training is {fn.training}")
     lines = [f"    {', '.join(names)}, = args"] if names else []

@@ -705,6 +705,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:
         """Take note of `metrics`, a number, and reduce the rates when it is time."""
+        _state.settle()
         current = float(metrics)
         if epoch is None:
             epoch = self.last_epoch + 1

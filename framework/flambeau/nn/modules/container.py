@@ -247,7 +247,7 @@ class ModuleDict(Module):
         self.add_module(key, module)
 
     def __delitem__(self, key: str) -> None:
-        del self._modules[key]
+        delattr(self, key)
 
     def __len__(self) -> int:
         return len(self._modules)
