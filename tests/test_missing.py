@@ -150,3 +150,19 @@ def test_looking_for_a_name_that_is_not_there_imports_no_operations(fresh_python
         "print(sorted(name for name in sys.modules if name.startswith('flambeau.ops') and name not in before))\n"
     )
     assert fresh_python("-c", code).split("\n")[:2] == ["False False", "[]"]
+
+
+def test_names_that_are_made_when_they_are_asked_for_are_listed(fresh_python) -> None:
+    """Completion in notebooks offers them before their first use."""
+    listed = fresh_python(
+        "-c",
+        "import flambeau as fb\n"
+        "for module in fb, fb.nn, fb.cuda, fb.fx, fb.distributed:\n"
+        "    names = dir(module)\n"
+        "    assert not [name for name in names if not hasattr(module, name)], module\n"
+        "    assert set(getattr(module, '__all__', ())) <= set(names), module\n"
+        "print(*dir(fb), *dir(fb.nn), *dir(fb.cuda), *dir(fb.fx), *dir(fb.distributed))",
+    ).split()
+    wanted = "zeros rand arange relu_ FloatTensor BFloat16Storage pi _foreach_add_ DataParallel CUDAGraph experimental rpc HalfTensor"
+
+    assert not set(wanted.split()) - set(listed)

@@ -209,9 +209,13 @@ def _star() -> list[str]:
 
 
 def __dir__() -> list[str]:
-    from .ops import _derive
+    from .ops import _foreach
+    from .ops.creation.convert import typed_tensors
+    from .storage import STORAGE_DTYPES
 
-    return sorted({*globals(), *_SUBMODULES, *_HOME, *_derive.function_names("")} - {"_os", "_warnings"})
+    made_when_asked = {*_star(), *_foreach.names(), *typed_tensors(), *STORAGE_DTYPES}
+    # The type of the version is a module under the name of torch alone.
+    return sorted({*globals(), *_SUBMODULES, *_HOME, *made_when_asked} - {"_os", "_warnings", "torch_version"})
 
 
 from .ops import install_operators as _install_operators  # noqa: E402  # below the names it may ask for

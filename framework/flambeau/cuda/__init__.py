@@ -348,10 +348,13 @@ _LATER = {
 }  # fmt: skip
 
 
+_MODULES = ("_sanitizer", "amp", "comm", "gds", "graphs", "jiterator", "memory", "nvtx", "profiler", "sparse", "tunable")
+
+
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("_sanitizer", "amp", "comm", "gds", "graphs", "jiterator", "memory", "nvtx", "profiler", "sparse", "tunable"):
+    if name in _MODULES:
         return import_module(f".{name}", __name__)
     for home, names in _LATER.items():
         if name in names:
@@ -368,3 +371,10 @@ def __getattr__(name: str) -> Any:
     from .. import _missing
 
     raise _missing.attribute_error(__name__, name)
+
+
+def __dir__() -> list[str]:
+    from ..ops.creation.convert import typed_tensors
+
+    later = {name for names in _LATER.values() for name in names}
+    return sorted({*globals(), *_MODULES, *later, *typed_tensors(), "default_generators"})

@@ -26,3 +26,9 @@ def __getattr__(name: str) -> object:
     from .. import _missing
 
     raise _missing.attribute_error(__name__, name, import_module(__name__))
+
+
+def __dir__() -> list[str]:
+    from pkgutil import iter_modules
+
+    return sorted({*globals(), *(found.name for found in iter_modules(__path__) if not found.name.startswith("_"))})

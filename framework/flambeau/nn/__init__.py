@@ -31,10 +31,13 @@ def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
     return found
 
 
+_MODULES = ("attention", "common_types", "grad", "parallel", "quantized", "quantizable", "qat", "intrinsic")
+
+
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("attention", "common_types", "grad", "parallel", "quantized", "quantizable", "qat", "intrinsic"):
+    if name in _MODULES:
         from importlib.util import find_spec
 
         if find_spec(f"{__name__}.{name}") is not None:
@@ -44,6 +47,10 @@ def __getattr__(name: str) -> Any:
     from .. import _missing
 
     raise _missing.attribute_error(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, "DataParallel"})
 
 
 __all__ = [

@@ -170,8 +170,11 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
         if any(name not in op.defaults for name in op.keyword_only):
             answered = [*refuse, *answered]
         answered = ["try:", *indented(answered), "except TypeError:", *indented(refuse), "    raise"]
-    body += answered if op.answers_plain_tensors_alone else [*_ask_classes(op, call, refuse, with_sizes=False), *answered]
-    body += [] if isinstance(op, _spec.CompositeOp) and not op.variadic else _ask_classes(op, call, refuse)
+    asks, asks_of_sizes = _ask_classes(op, call, refuse, with_sizes=False), _ask_classes(op, call, refuse)
+    has_asked = not op.answers_plain_tensors_alone
+    body += [*asks, *answered] if has_asked else answered
+    if not (has_asked and asks == asks_of_sizes or isinstance(op, _spec.CompositeOp) and not op.variadic):
+        body += asks_of_sizes
     body += [*refuse, *_look_at_plain_arguments(op, args)]
     if isinstance(op, _spec.CompositeOp):
         # What is no Tensor may want a say too; of a composition, before it is taken apart.

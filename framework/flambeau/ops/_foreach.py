@@ -37,6 +37,14 @@ def function(name: str) -> Any:
     return foreach
 
 
+def names() -> list[str]:
+    """Of all functions that `function` knows."""
+    _derive.load_all()
+    bare = [*_OTHERS, *(key for key, op in OPS.items() if op.surface & FOREACH)]
+    found = [f"{_PREFIX}{name}{end}" for name in bare for end in ("", "_")]
+    return [name for name in found if function(name) is not None]
+
+
 def _larger(tensor: Tensor, other: Any) -> Tensor:
     """`maximum`, which a number may limit too."""
     return tensor.maximum(other) if isinstance(other, Tensor) else tensor.clamp_min(other)

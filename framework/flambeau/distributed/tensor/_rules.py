@@ -19,7 +19,7 @@ from ..._tags import Tag
 from ..._warn import warn_once
 from ...ops import _dispatch
 from ...ops._spec import pieces
-from ...ops._spec.pieces import Asked, Place, Way
+from ...ops._spec.pieces import DividedCall, Place, Way
 from ...tensor import Tensor
 from ...utils import _pytree as pytree
 from ...utils._python_dispatch import seen_as
@@ -218,7 +218,7 @@ def _local_shape(shape: Sequence[int], placements: Sequence[Placement], mesh: An
 # -- choosing ------------------------------------------------------------------------------------------------------------------
 
 
-def ways_of(asked: Asked) -> list[Way] | None:
+def ways_of(asked: DividedCall) -> list[Way] | None:
     """The ways to run a call, by its declaration or kind or a rule of the program's; None if there is no rule."""
     op = asked.op
     if REGISTERED:
@@ -244,7 +244,7 @@ def _chosen(op: Any, args: tuple[Any, ...], known: list[Any] | None, inplace: bo
     strided: dict[int, Placement] = {}
     for at in range(mesh.ndim):
         # Another dimension of the mesh may divide the same dimension: then its pieces are to be equal too.
-        asked = Asked(op, args, known or (), mesh.size(at) if mesh.ndim == 1 else mesh.size())
+        asked = DividedCall(op, args, known or (), mesh.size(at) if mesh.ndim == 1 else mesh.size())
         ways = None if known is None else ways_of(asked)
         if ways is None:
             _warn_of_replicating(op, spread)

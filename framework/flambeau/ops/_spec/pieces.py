@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from ...tensor import Tensor
 
 __all__ = [
-    "Asked",
+    "DividedCall",
     "Place",
     "Way",
     "along",
@@ -51,7 +51,7 @@ class Way(NamedTuple):
     results: tuple[Place, ...]
 
 
-class Asked:
+class DividedCall:
     """A call that a rule is asked about. Tensors are looked at by shape and dtype alone; lists of them count one by one.
 
     Attributes:
@@ -99,7 +99,7 @@ class Asked:
         return size > (self.count - 1) * math.ceil(size / self.count)
 
 
-Rule = Callable[[Asked], list[Way]]
+Rule = Callable[[DividedCall], list[Way]]
 
 
 # -- texts -----------------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def of_text(text: str) -> Rule:
     left, _, right = text.partition("->")
     before, after = [_part(t.strip()) for t in left.split(",")], [_part(t.strip()) for t in right.split(",")]
 
-    def rule(asked: Asked) -> list[Way]:
+    def rule(asked: DividedCall) -> list[Way]:
         named = dict.fromkeys((*getattr(asked.op, "tensor_params", ()), *asked.names))
         by_name = dict(zip(named, before, strict=False))
         parts = [by_name[name] for name in asked.names]
@@ -156,7 +156,7 @@ def of_text(text: str) -> Rule:
     return rule
 
 
-def _by_labels(asked: Asked, parts: Any, found: Any, made: Any) -> Iterator[Way]:
+def _by_labels(asked: DividedCall, parts: Any, found: Any, made: Any) -> Iterator[Way]:
     for label in dict.fromkeys(x for labels in (*found, *made) for x in labels if x is not None):
         sizes = {
             x.shape[labels.index(label)]
@@ -182,7 +182,7 @@ def _by_labels(asked: Asked, parts: Any, found: Any, made: Any) -> Iterator[Way]
     yield asked.replicated()
 
 
-def _linear(asked: Asked) -> Iterator[Way]:
+def _linear(asked: DividedCall) -> Iterator[Way]:
     """Ways of parts of a sum: an op that is linear in an operand gives them for these."""
     linear = getattr(asked.op, "linear_in", ())
     if len(asked.results) == 1 and linear and all(name in linear for name in asked.names):
@@ -190,10 +190,10 @@ def _linear(asked: Asked) -> Iterator[Way]:
             yield asked.way({i: "sum"}, "sum")
 
 
-def of_function(fn: Callable[[Asked], Any]) -> Rule:
+def of_function(fn: Callable[[DividedCall], Any]) -> Rule:
     """The rule that asks `fn`, which gives ways or a text."""
 
-    def rule(asked: Asked) -> list[Way]:
+    def rule(asked: DividedCall) -> list[Way]:
         found = fn(asked)
         return of_text(found)(asked) if isinstance(found, str) else [asked.replicated(), *found]
 
@@ -215,7 +215,7 @@ def along(name: str) -> Rule:
     Results have these dimensions, or lack them.
     """
 
-    def rule(asked: Asked) -> list[Way]:
+    def rule(asked: DividedCall) -> list[Way]:
         first, dims = asked.operands[0], asked.dims(name)
         ways = [asked.replicated(), *_linear(asked)]
         for d in range(first.ndim):
@@ -233,7 +233,7 @@ def along(name: str) -> Rule:
 # -- elementwise -------------------------------------------------------------------------------------------------------------
 
 
-def everywhere(asked: Asked) -> list[Way]:
+def everywhere(asked: DividedCall) -> list[Way]:
     """The ways of ops whose results depend element by element on operands that broadcast."""
     ways = [asked.replicated()]
     shape = tuple(asked.results[0].shape) if asked.results else ()
@@ -250,7 +250,7 @@ def everywhere(asked: Asked) -> list[Way]:
 # -- views -------------------------------------------------------------------------------------------------------------------
 
 
-def view_ways(asked: Asked) -> list[Way]:
+def view_ways(asked: DividedCall) -> list[Way]:
     """The ways of a view: a dimension may be divided that is one of the result, with the same elements and the same step."""
     source = asked.operands[0]
     ways = [asked.replicated(), asked.way({0: "sum"}, "sum")]
@@ -274,7 +274,7 @@ def view_ways(asked: Asked) -> list[Way]:
     return ways
 
 
-def _on_meta(asked: Asked, shape: tuple[int, ...]) -> list[Any] | None:
+def _on_meta(asked: DividedCall, shape: tuple[int, ...]) -> list[Any] | None:
     """The views of a row-major meta tensor of `shape`; None if there is none with the other arguments."""
     import flambeau as fb
 

@@ -369,6 +369,11 @@ def typed_tensor(name: str, kind: type[TypedTensorMeta] = TypedTensorMeta) -> An
     return kind(name, (), {"dtype": d, "__module__": kind.home, "__doc__": f"Tensors of {d.name}, {kind.home}'s."})
 
 
+def typed_tensors() -> list[str]:
+    """The names that `typed_tensor` knows."""
+    return [*_TYPE_NAMES]
+
+
 def type_name(self: Tensor) -> str:
     place = ("cuda." if self.is_cuda else "") + ("sparse." if self.is_sparse else "quantized." if self.is_quantized else "")
     return f"torch.{place}{dtypes.scalar_type(self.dtype)}Tensor"
