@@ -29,7 +29,8 @@ from .random_stream import (
 )
 from .tier import compiles
 
-__all__ = ["bernoulli", "coins", "integers", "random_bits", "randint", "refill", "refill_coins", "uniform", "uniforms"]
+__all__ = ["bernoulli", "coins", "integers", "random_bits", "randint", "refill", "refill_between", "refill_coins", "refill_integers",
+           "uniform", "uniforms"]
 
 WIDE_RANGE = 1 << 28                                 # ranges from here on take two words per integer
 
@@ -85,18 +86,44 @@ def integers(stream: MT19937Stream, sizes: tuple[Any, ...], low: int, high: int)
     table = _INTEGERS[False].tables.get(_INT64)
     if table is None:
         return None
+    return stream.made(table, sizes, _INTEGERS_OF, _range_of(low, high), 1)
+
+
+def refill_integers(stream: MT19937Stream, out: np.ndarray, low: int, high: int) -> bool:
+    """`refill` for `randint` of integers that int32 and int64 hold, of one word each."""
+    if not -WIDE_RANGE < low < high < WIDE_RANGE or high - low >= WIDE_RANGE or out.dtype.char not in "ilq":
+        return False
+    table = _INTEGERS[False].tables.get(out.dtype)
+    return table is not None and stream.redrawn(table, out, _range_of(low, high), 1)
+
+
+def _range_of(low: int, high: int) -> np.ndarray:
+    """The words that `few_integers` gets."""
     numbers = _ranges.get((low, high))
     if numbers is None:
         if len(_ranges) >= MOST_KEPT:
             _ranges.clear()
         numbers = _ranges[low, high] = bits(low, high - low)
-    return stream.made(table, sizes, _INTEGERS_OF, numbers, 1)
+    return numbers
 
 
 def refill(stream: MT19937Stream, out: np.ndarray) -> bool:
     """Whether one native call did what `uniform` does; nothing is drawn otherwise."""
     table = _UNIT.tables.get(out.dtype)
     return table is not None and stream.redrawn(table, out, _ZERO_TO_ONE, out.itemsize >> 2)
+
+
+def refill_between(stream: MT19937Stream, out: np.ndarray, low: float, high: float) -> bool:
+    """`refill` for `uniform` of bounds that float32 holds, other than 0 and 1."""
+    table = _UNIFORM.tables.get(out.dtype)
+    if table is None or not -1e38 < low <= high < 1e38 or out.dtype.char not in "fd" or low == 0 and high == 1:
+        return False
+    numbers = _intervals.get((out.dtype, low, high))
+    if numbers is None:
+        if len(_intervals) >= MOST_KEPT:
+            _intervals.clear()
+        numbers = _intervals[out.dtype, low, high] = bits(*_interval(out.dtype, low, high))
+    return stream.redrawn(table, out, numbers, out.itemsize >> 2)
 
 
 def refill_coins(stream: MT19937Stream, out: np.ndarray, p: float) -> bool:
@@ -126,6 +153,7 @@ def _odds_of(p: float) -> np.ndarray:
 _odds: dict[float, np.ndarray] = {}
 MOST_KEPT = 256
 _ranges: dict[tuple[int, int], np.ndarray] = {}
+_intervals: dict[tuple[np.dtype, float, float], np.ndarray] = {}
 _ZERO_TO_ONE = bits(0.0, 1.0, 1.0)
 _INT64 = np.dtype(np.int64)
 _INTEGERS_OF = np.empty(0, _INT64)

@@ -185,6 +185,13 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
         record[0] += 1
         record[1] = next_seq()
         return self
+    if (
+        from_.__class__ in _REAL and to.__class__ in _REAL and generator is self._node is self._view_of is None
+        and not (named or IN_FORCE or MARKED) and self._array.__class__ is ndarray
+        and _cpu_kernels().refill_between((_default or _default_generator())._stream, self._array, from_, to)
+    ):  # fmt: skip
+        bump(self)
+        return self
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": named.get("from", from_), "to": to, "generator": generator}
         if (made := _dispatch.made("uniform_", given)) is not None:
@@ -323,6 +330,13 @@ def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> 
         high = bounds[0]
     elif len(bounds) == 2:
         low, high = bounds
+    if (
+        high.__class__ is int and (low is None or low.__class__ is int) and generator is self._node is self._view_of is None
+        and not (named or IN_FORCE or MARKED) and self._array.__class__ is ndarray
+        and _cpu_kernels().refill_integers((_default or _default_generator())._stream, self._array, low or 0, high)
+    ):  # fmt: skip
+        bump(self)
+        return self
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": low, "to": high, "generator": generator}
         if (made := _dispatch.made("random_", given)) is not None:
