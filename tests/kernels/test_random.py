@@ -10,10 +10,11 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels as kernels
+from flambeau_kernels import engines, hot_calls
 from flambeau_kernels.cpu import random, random_stream
 from flambeau_kernels.cpu.random import MT19937Stream, PhiloxStream
 from flambeau_kernels.cpu.random_arithmetic import fma
-from flambeau_kernels.engine import pool
+from flambeau_kernels.engine import launchers, pool
 
 try:
     import torch
@@ -804,3 +805,22 @@ def test_threads_that_draw_a_few_get_each_number_once():
 
     np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.sort(expected))
     np.testing.assert_array_equal(stream.get_state(), other.get_state())
+
+
+@pytest.mark.parametrize("size", [1, 16, 17, 700, 1024, 1025])
+def test_few_numbers_between_bounds_are_the_same_by_one_native_call(size, monkeypatch):
+    if launchers.load():
+        monkeypatch.setattr(hot_calls, "redraws", launchers.load()["redraws"])
+    cases = [(random.uniform, random.refill_between, dtype, (-1, 1)) for dtype in (np.float32, np.float64)]
+    cases += [(random.randint, random.refill_integers, dtype, (-3, 10)) for dtype in (np.int32, np.int64)]
+    for fill, refill, dtype, bounds in cases:
+        one, other = random.MT19937Stream(5), random.MT19937Stream(5)
+        for _ in range(3):
+            expected, found = np.empty(size, dtype), np.empty(size, dtype)
+            fill(one, expected, *bounds)
+            if (answered := refill(other, found, *bounds)):
+                np.testing.assert_array_equal(found, expected)
+            else:
+                fill(other, found, *bounds)
+        np.testing.assert_array_equal(one.get_state(), other.get_state())
+        assert answered == (size <= 1024) or not launchers.load() or not engines.chosen().compiles
