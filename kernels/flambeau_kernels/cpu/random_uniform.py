@@ -15,6 +15,7 @@ import numpy as np
 from .random_arithmetic import fma
 from .random_stream import (
     HALVES,
+    MOST_AT_ONCE,
     AtOnce,
     MT19937Stream,
     bits,
@@ -91,7 +92,7 @@ def integers(stream: MT19937Stream, sizes: tuple[Any, ...], low: int, high: int)
 
 def refill_integers(stream: MT19937Stream, out: np.ndarray, low: int, high: int) -> bool:
     """`refill` for `randint` of integers that int32 and int64 hold, of one word each."""
-    if not -WIDE_RANGE < low < high < WIDE_RANGE or high - low >= WIDE_RANGE or out.dtype.char not in "ilq":
+    if out.size > MOST_AT_ONCE or not -WIDE_RANGE < low < high < WIDE_RANGE or high - low >= WIDE_RANGE or out.dtype.char not in "ilq":
         return False
     table = _INTEGERS[False].tables.get(out.dtype)
     return table is not None and stream.redrawn(table, out, _range_of(low, high), 1)
@@ -115,6 +116,8 @@ def refill(stream: MT19937Stream, out: np.ndarray) -> bool:
 
 def refill_between(stream: MT19937Stream, out: np.ndarray, low: float, high: float) -> bool:
     """`refill` for `uniform` of bounds that float32 holds, other than 0 and 1."""
+    if out.size > MOST_AT_ONCE:
+        return False
     table = _UNIFORM.tables.get(out.dtype)
     if table is None or not -1e38 < low <= high < 1e38 or out.dtype.char not in "fd" or low == 0 and high == 1:
         return False
