@@ -112,7 +112,7 @@ _BY_NUMPY: dict[str, Call] = {
     "draws": refuse_and_count, "redraws": refuse_and_count, "same": refuse_and_count, "bmm": refuse_and_count, "outer": refuse_and_count,
     "pick_along": refuse_and_count, "put_along": refuse_and_count, "add_along": refuse_and_count, "put_slices": refuse_and_count,
     "add_slices": refuse_and_count, "pick_pairs": refuse_and_count, "pick_slices": refuse_and_count, "over": refuse,
-    "view_of": refuse_and_count, "sizes_of": refuse, "store_in": refuse,
+    "view_of": refuse, "sizes_of": refuse, "store_in": refuse,
 }  # fmt: skip
 
 

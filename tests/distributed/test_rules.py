@@ -11,7 +11,7 @@ from flambeau import _aten
 from flambeau._interpreters import Interpreter, pop, push
 from flambeau.ops import _derive, _dispatch
 from flambeau.ops._spec import OPS
-from flambeau.ops._spec.pieces import Asked, everywhere, of_text
+from flambeau.ops._spec.pieces import DividedCall, everywhere, of_text
 from flambeau.ops._spec.samples import function_of, reached_by, samples_of
 from flambeau.utils import _pytree as pytree
 
@@ -94,13 +94,13 @@ def check_ways(op, args, count):
         results = tensors_in(_dispatch.interpret(op, tuple(meta)))
     except NotImplementedError:
         return
-    ways = ways_of(op, Asked(op, args, results, count))
+    ways = ways_of(op, DividedCall(op, args, results, count))
     if ways is None:
         assert op.qualified in WHOLE, f"{op} has no rule; say how it runs on pieces (`in_pieces`), or list it here"
         return
     whole = tensors_in(_dispatch.interpret(op, args))
     for way in ways:
-        operands = Asked(op, args, results, count).operands
+        operands = DividedCall(op, args, results, count).operands
         assert (len(way.operands), len(way.results)) == (len(operands), len(results)), way
         if any(p == "sum" and x.dtype is fb.bool for p, x in zip(way.operands, operands, strict=True)):
             continue                                  # which have no sums
@@ -151,7 +151,7 @@ def test_ops_are_linear_in_what_their_formulas_add_up_in():
 def test_texts_say_which_dimensions_are_divided():
     _derive.load_all()
     x, y = fb.empty(4, 3, device="meta"), fb.empty(3, 6, device="meta")
-    asked = Asked(OPS["mm"], (x, y), [fb.empty(4, 6, device="meta")], 2)
+    asked = DividedCall(OPS["mm"], (x, y), [fb.empty(4, 6, device="meta")], 2)
     ways = {(w.operands, w.results) for w in OPS["mm"].ways(asked)}
     assert {((0, None), (0,)), ((None, 1), (1,)), ((1, 0), ("sum",)), ((None, None), (None,)), (("sum", None), ("sum",))} <= ways
     with pytest.raises(ValueError, match="other signs"):
