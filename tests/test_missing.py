@@ -166,3 +166,28 @@ def test_names_that_are_made_when_they_are_asked_for_are_listed(fresh_python) ->
     wanted = "zeros rand arange relu_ FloatTensor BFloat16Storage pi _foreach_add_ DataParallel CUDAGraph experimental rpc HalfTensor"
 
     assert not set(wanted.split()) - set(listed)
+
+
+def test_dir_of_a_module_lists_what_it_makes_or_imports_when_it_is_asked(fresh_python) -> None:
+    code = """
+import flambeau as fb
+import flambeau.quantization
+wanted = {
+    fb.nn.utils: "prune parametrize parametrizations stateless", fb.nn.parallel: "DistributedDataParallel", fb.onnx: "utils",
+    fb.cpu: "amp", fb.sparse: "FloatTensor sum", fb.cuda.sparse: "HalfTensor", fb.jit: "frontend", fb.functional: "einsum cdist",
+    fb.ao: "quantization nn", fb.ao.quantization: "fx backend_config", fb.quantization: "observer QConfig fake_quantize",
+    fb.ao.quantization.backend_config: "get_fbgemm_backend_config", fb.return_types: "topk max linalg_eigh", fb.utils: "data checkpoint",
+    fb.cuda.random: "manual_seed_all get_rng_state", fb._dynamo: "decorators",
+}
+for module, names in wanted.items():
+    missing = set(names.split()) - set(dir(module))
+    assert not missing, (module.__name__, missing)
+    assert not [name for name in dir(module) if not hasattr(module, name)], module
+"""
+    fresh_python("-c", code)
+
+
+def test_modules_have_no_names_that_nobody_gave_them() -> None:
+    """`hasattr` was true of every name of `cuda.random`."""
+    assert not hasattr(fb.cuda.random, "name_that_nobody_gave")
+    assert fb.cuda.random.manual_seed_all is fb.cuda.manual_seed_all

@@ -19,8 +19,8 @@ ORDER = {
     "kernels": "flambeau_kernels",
     "tensor": """
         tensor storage dtypes devices types random version return_types __config__ __future__ _arrays _dlpack _errors _inference
-        _interpreters _kinds _logging _missing _no_device _printing _shared_memory _state _storages _streams _subclass _symbolic _tensor
-        _tensor_str _html _warn utils._pytree
+        _interpreters _kinds _logging _missing _no_device _on_demand _printing _shared_memory _state _storages _streams _subclass _symbolic
+        _tensor _tensor_str _html _warn utils._pytree
     """,
     "tape": "autograd.tape autograd.engine autograd.making autograd.reentrant",
     "ops": "ops _aten _ops _schema _settings _wrappers _tags utils._python_dispatch",

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import flambeau as fb
-
-from . import _missing
+from ._on_demand import names_on_demand
 
 __all__ = [  # noqa: F822  # they are found by `__getattr__`
     "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors",
@@ -15,7 +11,4 @@ __all__ = [  # noqa: F822  # they are found by `__getattr__`
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(fb, name)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, {"flambeau": __all__})

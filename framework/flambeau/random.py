@@ -117,7 +117,7 @@ def manual_seed(seed: Any) -> Generator:
     """Seed the generators of every device; the same seed gives PyTorch's numbers. Returns the CPU generator."""
     drawing = sys.modules.get("flambeau.cuda.random")
     if drawing is not None:
-        drawing.seed_all(int(seed))
+        drawing.restart_all(int(seed))
     return default_generator.manual_seed(int(seed))
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._on_demand import names_on_demand
 
-def __getattr__(name: str) -> Any:
+
+def _make(name: str) -> Any:
     from .ops import _results
 
-    found = None if name.startswith("__") else _results.named_result(name)
-    if found is None:
-        from . import _missing
+    return _results.named_result(name)
 
-        raise _missing.attribute_error(__name__, name)
-    return found
+
+def _listed() -> list[str]:
+    from .ops import _results
+
+    return _results.names()
+
+
+__getattr__, __dir__ = names_on_demand(__name__, make=_make, listed=_listed)

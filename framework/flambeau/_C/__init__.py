@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import sys
 from enum import Enum
-from importlib import import_module
 from typing import Any
 
 from .. import _VF as _VariableFunctions
 from .. import _missing
+from .._on_demand import names_on_demand
 from .._tags import Tag
 from ..autograd.grad_mode import is_grad_enabled
 from ..autograd.grad_mode import set_grad_enabled as _set_grad
@@ -227,13 +227,14 @@ def _change_jit_setting(name: str, value: Any) -> Any:
     return before
 
 
-def __getattr__(name: str) -> Any:
-    if name in _jit_settings:
-        return functools.partial(_change_jit_setting, name)
-    if name in ("PyTorchFileReader", "PyTorchFileWriter"):
-        from .. import _archive_files
+def _make(name: str) -> Any:
+    return functools.partial(_change_jit_setting, name) if name in _jit_settings else None
 
-        return getattr(_archive_files, name)
-    if name == "_distributed_c10d":
-        return import_module(f".{name}", __name__)
-    raise _missing.attribute_error(__name__, name)
+
+__getattr__, __dir__ = names_on_demand(
+    __name__,
+    {".._archive_files": ("PyTorchFileReader", "PyTorchFileWriter")},
+    modules=("_distributed_c10d",),
+    make=_make,
+    listed=lambda: _jit_settings,
+)

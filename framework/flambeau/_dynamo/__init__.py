@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
-from .. import _missing
+from .._on_demand import names_on_demand
 from ..compiler import (
     _check_settings,
     _functions,
@@ -110,7 +109,4 @@ def optimize_assert(backend: Any, **settings: Any) -> Any:
     return optimize(backend, **{**settings, "nopython": True})
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("comptime", "decorators", "external_utils"):
-        return importlib.import_module(f".{name}", __name__)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("comptime", "decorators", "external_utils"))

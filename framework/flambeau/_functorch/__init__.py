@@ -5,8 +5,7 @@ The package stands for ``functorch`` too, whose transforms are those of `flambea
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from .._on_demand import names_on_demand
 
 _HOMES = {
     ".stateless": (
@@ -17,8 +16,4 @@ _HOMES = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(home, __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+__getattr__, __dir__ = names_on_demand(__name__, _HOMES)

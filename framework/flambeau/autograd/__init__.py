@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from .._on_demand import names_on_demand
 
 _HOME = {
     "backward": "_api", "grad": "_api", "Function": "function", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck",
@@ -16,20 +16,9 @@ _SUBMODULES = (
 )  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name == "__all__":
-        found = sorted(name for name in {*_HOME, *_SUBMODULES} if name[0] != "_")
-    elif name in _HOME:
-        found = getattr(import_module(f".{_HOME[name]}", __name__), name)
-    elif name in _SUBMODULES:
-        found = import_module(f".{name}", __name__)
-    else:
-        raise AttributeError(f"module 'flambeau.autograd' has no attribute {name!r}")
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_SUBMODULES})
+__getattr__, __dir__ = names_on_demand(
+    __name__,
+    {f".{home}": [name for name in _HOME if _HOME[name] == home] for home in _HOME.values()},
+    modules=_SUBMODULES,
+    make={"__all__": sorted(name for name in {*_HOME, *_SUBMODULES} if name[0] != "_")}.get,
+)

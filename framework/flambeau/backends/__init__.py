@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from .._on_demand import names_on_demand
 
 # How many bits products of float32 may drop: kept as set; kernels here compute in float32.
 fp32_precision = "none"
 _MODULES = ("cpu", "cuda", "cudnn", "cusparselt", "mha", "mkl", "mkldnn", "mps", "nnpack", "openmp", "opt_einsum")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    from .. import _missing
-
-    raise _missing.attribute_error(__name__, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = names_on_demand(__name__, modules=_MODULES)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._on_demand import names_on_demand
+
 __all__ = [
     "Stream", "StreamContext", "current_device", "current_stream", "device_count", "empty_cache", "is_available", "is_initialized",
     "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats",
@@ -88,14 +90,7 @@ def synchronize(device: Any = None) -> None:
     """Nothing: work is done when a call returns."""
 
 
-def __getattr__(name: str) -> Any:
-    if name == "amp":
-        import importlib
-
-        return importlib.import_module(".amp", __name__)
-    from .. import _missing
-
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("amp",))
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------------

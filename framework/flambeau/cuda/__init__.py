@@ -9,6 +9,7 @@ import numpy as np
 from flambeau_kernels.cuda import device as _device
 
 from .._errors import NoCudaDevice
+from .._on_demand import names_on_demand
 from ..devices import device as _device_type
 from .streams import (
     Event,
@@ -348,33 +349,26 @@ _LATER = {
 }  # fmt: skip
 
 
-_MODULES = ("_sanitizer", "amp", "comm", "gds", "graphs", "jiterator", "memory", "nvtx", "profiler", "sparse", "tunable")
+_MODULES = ("_sanitizer", "amp", "comm", "gds", "graphs", "jiterator", "memory", "nvtx", "profiler", "random", "sparse", "tunable")
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    for home, names in _LATER.items():
-        if name in names:
-            globals()[name] = found = getattr(import_module(f".{home}", __name__), name)
-            return found
+def _make(name: str) -> Any:
     if name == "default_generators":
         return tuple(_generator_at(index) for index in range(device_count()))
-    if name.endswith("Tensor"):
-        from ..ops.creation.convert import CudaTensorMeta, typed_tensor
+    from ..ops.creation.convert import CudaTensorMeta, typed_tensor
 
-        if (found := typed_tensor(name, CudaTensorMeta)) is not None:
-            globals()[name] = found
-            return found
-    from .. import _missing
-
-    raise _missing.attribute_error(__name__, name)
+    found = typed_tensor(name, CudaTensorMeta)
+    if found is not None:
+        globals()[name] = found
+    return found
 
 
-def __dir__() -> list[str]:
+def _listed() -> list[str]:
     from ..ops.creation.convert import typed_tensors
 
-    later = {name for names in _LATER.values() for name in names}
-    return sorted({*globals(), *_MODULES, *later, *typed_tensors(), "default_generators"})
+    return [*typed_tensors(), "default_generators"]
+
+
+__getattr__, __dir__ = names_on_demand(
+    __name__, {f".{home}": names for home, names in _LATER.items()}, modules=_MODULES, make=_make, listed=_listed
+)

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _missing
 from .._errors import OutOfMemoryError
+from .._on_demand import names_on_demand
 from .._warn import warn
 
 __all__ = [
@@ -82,9 +83,12 @@ def _warn_of_all_peaks(name: str) -> None:
     warn(f"torch.cuda.{name} now calls torch.cuda.reset_peak_memory_stats, which resets /all/ peak memory stats.", FutureWarning)
 
 
-def __getattr__(name: str) -> Any:
-    from . import _facts
-
-    if name in ("_dump_snapshot", "_record_memory_history", "_snapshot", "caching_allocator_enable", *_facts.__all__):
-        return getattr(_facts, name)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(
+    __name__,
+    {
+        "._facts": (
+            "CUDAPluggableAllocator", "MemPool", "MemPoolContext", "_dump_snapshot", "_record_memory_history", "_snapshot",
+            "caching_allocator_enable", "host_memory_stats", "list_gpu_processes", "reset_peak_host_memory_stats", "use_mem_pool",
+        )
+    },
+)  # fmt: skip

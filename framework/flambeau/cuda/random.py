@@ -16,10 +16,11 @@ from flambeau_kernels.cuda import launch
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import cos, log1p, sin, sqrt, where
 
+from .._on_demand import names_on_demand
 from ..tensor import wrap
 from . import arrays
 
-__all__ = ["DeviceStream", "default_stream", "seed_all"]
+__all__ = ["DeviceStream", "default_stream", "restart_all"]
 
 _U8, _FLOAT32, _FLOAT64 = np.dtype(np.uint64), np.dtype(np.float32), np.dtype(np.float64)
 
@@ -51,7 +52,7 @@ def default_stream(index: int) -> DeviceStream:
     return found
 
 
-def seed_all(seed: int) -> None:
+def restart_all(seed: int) -> None:
     """Start the default streams of all devices with `seed`."""
     for stream in _defaults.values():
         stream.manual_seed(seed)
@@ -215,10 +216,24 @@ def random_bits(stream: Any, a: Any) -> Any:
     return randint(stream, a, 0, 1 << digits) if digits < 64 else _put(a, wrap(_words(stream, a)))
 
 
-def __getattr__(name: str) -> Any:
+def _not_drawn(name: str) -> Any:
+    """What stands for a function of the CPU's that has none here, or None for another name."""
+    from flambeau_kernels.cpu import random as of_cpu
+
     def missing(*_: Any) -> Any:
         raise NotImplementedError(f"{name}: not drawn on device cuda yet. Draw on the CPU and move the result: .cuda()")
 
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return missing
+    return missing if name in of_cpu.__all__ else None
+
+
+# Public names are those of PyTorch's module, whose functions the package has.
+__getattr__, __dir__ = names_on_demand(
+    __name__,
+    {
+        "flambeau.cuda": (
+            "get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed", "manual_seed_all", "seed", "seed_all",
+            "set_rng_state", "set_rng_state_all",
+        )
+    },
+    make=_not_drawn,
+)  # fmt: skip

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _missing
-from ..ops.creation.convert import CudaSparseTensorMeta, typed_tensor
+from .._on_demand import names_on_demand
+from ..ops.creation.convert import CudaSparseTensorMeta, typed_tensor, typed_tensors
 
 __all__: list[str] = []
 
 
-def __getattr__(name: str) -> Any:
+def _make(name: str) -> Any:
     found = typed_tensor(name, CudaSparseTensorMeta)
-    if found is None:
-        raise _missing.attribute_error(__name__, name)
-    globals()[name] = found
+    if found is not None:
+        globals()[name] = found
     return found
+
+
+__getattr__, __dir__ = names_on_demand(__name__, make=_make, listed=typed_tensors)

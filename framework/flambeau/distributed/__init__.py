@@ -5,8 +5,7 @@ Importing this opens no connection; `init_process_group` does.
 
 from __future__ import annotations
 
-from typing import Any
-
+from .._on_demand import names_on_demand
 from ._debug import DebugLevel as DebugLevel
 from ._debug import get_debug_level as get_debug_level
 from ._debug import set_debug_level as set_debug_level
@@ -20,12 +19,6 @@ from .distributed_c10d import (
 )
 from .distributed_c10d import get_backend_config as get_backend_config
 
-_LAZY = {
-    "DeviceMesh": "device_mesh",
-    "init_device_mesh": "device_mesh",
-    "GradBucket": "_buckets",
-    "plan": "planning",
-}
 _MODULES = (
     "algorithms",
     "autograd",
@@ -47,19 +40,6 @@ _MODULES = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-    from importlib.util import find_spec
-
-    home = _LAZY.get(name)
-    if home is not None and find_spec(f"{__name__}.{home}") is not None:
-        return getattr(import_module(f"{__name__}.{home}"), name)
-    if name in _MODULES and find_spec(f"{__name__}.{name}") is not None:
-        return import_module(f"{__name__}.{name}")
-    from .. import _missing
-
-    raise _missing.attribute_error(__name__, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_MODULES})
+__getattr__, __dir__ = names_on_demand(
+    __name__, {".device_mesh": ("DeviceMesh", "init_device_mesh"), "._buckets": ("GradBucket",), ".planning": ("plan",)}, modules=_MODULES
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._on_demand import names_on_demand
 from ._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
 from .graph import CodeGen, Graph
 from .graph_module import GraphModule
@@ -17,18 +18,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
-    from importlib.util import find_spec
-
-    if not name.startswith("__") and find_spec(f"{__name__}.{name}") is not None:
-        return import_module(f"{__name__}.{name}")
-    from .. import _missing
-
-    raise _missing.attribute_error(__name__, name, import_module(__name__))
-
-
-def __dir__() -> list[str]:
-    from pkgutil import iter_modules
-
-    return sorted({*globals(), *(found.name for found in iter_modules(__path__) if not found.name.startswith("_"))})
+__getattr__, __dir__ = names_on_demand(__name__, folder=__path__)

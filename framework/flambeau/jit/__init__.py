@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from .. import _missing
 from .._jit_internal import _overload, _overload_method, export, ignore, is_scripting, unused
+from .._on_demand import names_on_demand
 from ..futures import Future
 from ._modules import RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule
 from ._trace import TracerWarning, is_tracing, script_if_tracing, trace, trace_module
@@ -215,7 +216,4 @@ def load(
 importlib.import_module(".annotations", __name__)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "frontend":
-        return importlib.import_module(f".{name}", __name__)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("frontend",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._on_demand import names_on_demand
 from . import functional, init, modules, parameter, utils
 from .modules import *  # noqa: F403  # the list of layers is in `modules`, and type checkers follow this form
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
@@ -34,23 +35,7 @@ def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
 _MODULES = ("attention", "common_types", "grad", "parallel", "quantized", "quantizable", "qat", "intrinsic")
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in _MODULES:
-        from importlib.util import find_spec
-
-        if find_spec(f"{__name__}.{name}") is not None:
-            return import_module(f".{name}", __name__)
-    if name == "DataParallel":
-        return import_module(".parallel", __name__).DataParallel
-    from .. import _missing
-
-    raise _missing.attribute_error(__name__, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, "DataParallel"})
+__getattr__, __dir__ = names_on_demand(__name__, {".parallel": ("DataParallel",)}, modules=_MODULES)
 
 
 __all__ = [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, NoReturn
 
 from .. import _missing
+from .._on_demand import names_on_demand
 from ._scalar_types import JitScalarType
 from .errors import OnnxExporterError
 
@@ -149,7 +149,4 @@ class ONNXProgram:
         raise _missing.not_built("onnx.ONNXProgram.model_proto", _ADVICE)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "utils":
-        return importlib.import_module(f".{name}", __name__)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("utils",))

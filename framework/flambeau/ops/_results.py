@@ -22,6 +22,14 @@ def named_result(name: str) -> type | None:
     return _RESULTS.get(name)
 
 
+def names() -> list[str]:
+    """Those that `named_result` knows."""
+    from ._derive import load_all
+
+    load_all()
+    return sorted({*_RESULTS, *(op.name for op in OPS.values() if getattr(op, "returns", None))})
+
+
 def return_type(name: str, fields: tuple[str, ...]) -> type:
     """The named tuple an op with several results returns, ``torch.return_types.<name>``: one class for each name."""
     found = _RESULTS.get(name)

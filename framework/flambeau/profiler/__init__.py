@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from .._on_demand import names_on_demand
 from ..autograd.profiler import KinetoStepTracker as KinetoStepTracker
 from ..autograd.profiler import kineto_available, record_function
 from ..autograd.profiler_util import DeviceType
@@ -26,9 +25,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name == "_memory_profiler":
-        from importlib import import_module
-
-        return import_module("._memory_profiler", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = names_on_demand(__name__, modules=("_memory_profiler",))

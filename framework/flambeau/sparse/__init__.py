@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._on_demand import names_on_demand
 from ._checks import as_sparse_gradcheck as as_sparse_gradcheck
 from ._checks import check_sparse_tensor_invariants as check_sparse_tensor_invariants
 
@@ -13,22 +14,22 @@ __all__ = [  # operations are found by `__getattr__`
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def _make(name: str) -> Any:
     from ..ops import _derive
     from ..ops.creation.convert import SparseTensorMeta, typed_tensor
 
     found = _derive.lookup("sparse", name)
     if found is None:
         found = typed_tensor(name, SparseTensorMeta)
-    if found is None:
-        import sys
-
-        from .. import _missing
-
-        raise _missing.attribute_error(__name__, name, sys.modules[__name__])
-    globals()[name] = found
+    if found is not None:
+        globals()[name] = found
     return found
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+def _listed() -> list[str]:
+    from ..ops.creation.convert import typed_tensors
+
+    return [*__all__, *typed_tensors()]
+
+
+__getattr__, __dir__ = names_on_demand(__name__, make=_make, listed=_listed)

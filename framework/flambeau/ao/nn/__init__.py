@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ... import _missing
+from ..._on_demand import names_on_demand
 
 if TYPE_CHECKING:
     from . import intrinsic, qat, quantizable, quantized
@@ -13,7 +12,4 @@ if TYPE_CHECKING:
 __all__ = ["intrinsic", "qat", "quantizable", "quantized"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return importlib.import_module("." + name, __name__)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=__all__)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
-from ... import _missing
+from ..._on_demand import names_on_demand
 from .fake_quantize import (
     FakeQuantize,
     FakeQuantizeBase,
@@ -198,7 +195,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("backend_config", "fx", "quantize_fx"):
-        return importlib.import_module("." + name, __name__)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("backend_config", "fx", "quantize_fx"))

@@ -5,6 +5,7 @@ A checkpoint is a folder; reading one runs nothing of it.
 
 from __future__ import annotations
 
+from ..._on_demand import names_on_demand
 from . import (
     api,
     default_planner,
@@ -35,9 +36,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str):
-    if name in ("state_dict", "resharding"):
-        from importlib import import_module
-
-        return import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=None)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("resharding", "state_dict"))

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Iterator
 from typing import Any
 
+from ..._on_demand import names_on_demand
 from ...ops.layers import attention as _attention
 
 __all__ = ["SDPBackend", "WARN_FOR_UNFUSED_KERNELS", "sdpa_kernel"]
@@ -93,15 +94,4 @@ def sdpa_kernel(backends: list[SDPBackend] | SDPBackend, set_priority: bool = Fa
         _attention.allow(**before)
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in ("bias", "experimental", "flex_attention"):
-        return import_module(f".{name}", __name__)
-    from ... import _missing
-
-    raise _missing.attribute_error(__name__, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), "bias", "experimental", "flex_attention"})
+__getattr__, __dir__ = names_on_demand(__name__, modules=("bias", "experimental", "flex_attention"))

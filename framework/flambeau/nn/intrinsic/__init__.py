@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
+from ..._on_demand import names_on_demand
 from ...ao.nn import intrinsic as _new
 from ...ao.nn.intrinsic import *  # noqa: F403  # the same names
 
-
-def __getattr__(name: str) -> Any:
-    return getattr(_new, name)
+__getattr__, __dir__ = names_on_demand(__name__, make=partial(getattr, _new), listed=partial(dir, _new))

@@ -3,9 +3,9 @@ packing."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..._on_demand import names_on_demand
 from . import rnn
 from .clip_grad import (
     clip_grad_norm,
@@ -54,7 +54,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _ON_DEMAND:
-        return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = names_on_demand(__name__, modules=_ON_DEMAND)

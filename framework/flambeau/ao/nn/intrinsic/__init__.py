@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
-from .... import _missing
+from ...._on_demand import names_on_demand
 from ....nn import (
     BatchNorm1d,
     BatchNorm2d,
@@ -156,8 +153,4 @@ class LinearBn1d(_FusedModule):
         super().__init__(linear, bn)
 
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("qat", "quantized"):
-        return importlib.import_module("." + name, __name__)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("qat", "quantized"))

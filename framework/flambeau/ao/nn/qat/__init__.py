@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from .... import _missing
+from ...._on_demand import names_on_demand
 from ....nn import functional as F
 from ....nn import modules as float_modules
 from ....tensor import Tensor
@@ -199,7 +198,4 @@ class EmbeddingBag(_Trained, float_modules.EmbeddingBag):
         )  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name == "dynamic":
-        return importlib.import_module("." + name, __name__)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("dynamic",))

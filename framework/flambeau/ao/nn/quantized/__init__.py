@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
-from .... import _missing
+from ...._on_demand import names_on_demand
 from ._conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from ._embedding import Embedding, EmbeddingBag
 from ._functional_modules import FloatFunctional, FXFloatFunctional, QFunctional
@@ -39,7 +36,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("dynamic", "functional", "reference"):
-        return importlib.import_module("." + name, __name__)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("dynamic", "functional", "reference"))

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
-from .... import _missing
+from ...._on_demand import names_on_demand
 
 __all__: list[str] = []
 
 
-def __getattr__(name: str) -> Any:
-    if name == "utils":
-        return importlib.import_module("." + name, __name__)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("utils",))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
-from .... import _missing
+from ...._on_demand import names_on_demand
 
 __all__ = ["BackendConfig", "BackendPatternConfig", "DTypeConfig", "DTypeWithConstraints", "ObservationType"]
 
@@ -307,10 +307,12 @@ def constraints_met(constraints: DTypeWithConstraints, observer: Any) -> bool:
     return float(fixed[0]) == limits["scale_exact_match"] and int(fixed[1]) == limits["zero_point_exact_match"]
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("get_") and name.endswith("_backend_config"):
-        from . import native
-
-        if hasattr(native, name):
-            return getattr(native, name)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(
+    __name__,
+    {
+        ".native": (
+            "get_fbgemm_backend_config", "get_native_backend_config", "get_onednn_backend_config", "get_qnnpack_backend_config",
+        )
+    },
+    modules=("native",),
+)  # fmt: skip

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
-from ..... import _missing
+from ....._on_demand import names_on_demand
 from ... import quantized as nnq
 
 __all__ = ["BNReLU2d", "BNReLU3d", "ConvReLU1d", "ConvReLU2d", "ConvReLU3d", "LinearReLU"]
@@ -56,7 +53,4 @@ class BNReLU3d(nnq.BatchNorm3d):
         return "QuantizedBNReLU3d"
 
 
-def __getattr__(name: str) -> Any:
-    if name == "dynamic":
-        return importlib.import_module("." + name, __name__)
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, modules=("dynamic",))

@@ -1,0 +1,60 @@
+"""Names of a module that are made when they are asked for, and that `dir` lists before.
+
+A module that has some takes its ``__getattr__`` and ``__dir__`` from `names_on_demand`, so what is found and what is listed are one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+__all__ = ["names_on_demand"]
+
+
+def names_on_demand(
+    module: str,
+    homes: dict[str, Iterable[str]] | None = None,
+    *,
+    modules: Iterable[str] = (),
+    folder: Iterable[str] = (),
+    make: Callable[[str], Any] | None = None,
+    listed: Callable[[], Iterable[str]] = tuple,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The functions ``__getattr__`` and ``__dir__`` of `module`.
+
+    Args:
+        module: its ``__name__``.
+        homes: names by the module that has them, written relative to `module`. They are kept once they have been asked for.
+        modules: those below `module` that are imported when they are asked for.
+        folder: the ``__path__`` of `module` where all that is in it is imported when it is asked for.
+        make: gives what belongs to any other name, anew each time unless it keeps it, or None.
+        listed: the names that `make` knows.
+    """
+    home_of = {name: home for home, names in (homes or {}).items() for name in names}
+    below = frozenset(modules)
+
+    def find(name: str) -> Any:
+        if name in below or folder and not name.startswith("__") and find_spec(f"{module}.{name}") is not None:
+            return import_module(f".{name}", module)
+        if name in home_of:
+            found = getattr(import_module(home_of[name], module), name)
+            setattr(sys.modules[module], name, found)
+            return found
+        found = None if make is None or name.startswith("__") and name != "__all__" else make(name)
+        if found is None:
+            from . import _missing
+
+            raise _missing.attribute_error(module, name, sys.modules[module])
+        return found
+
+    def names() -> list[str]:
+        from pkgutil import iter_modules
+
+        files = (found.name for found in iter_modules(folder))
+        public = (name for name in files if not name.startswith("_"))
+        return sorted({*vars(sys.modules[module]), *home_of, *below, *public, *listed()})
+
+    return find, names
