@@ -45,7 +45,7 @@ draw = np.random.default_rng(0).standard_normal
 
 def work(case):
     if name == "products":
-        from flambeau_kernels.cpu import matmul
+        from flambeau_kernels.cpu.products import matmul
         matmul.set_invariant(True)                    # every product by our own kernels
         a, b = (draw((case, case)).astype(dtype) for _ in range(2))
         return lambda: matmul.matmul(a, b), case**3

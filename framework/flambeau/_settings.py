@@ -65,7 +65,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     if not isinstance(mode, bool):
         raise TypeError(f"use_deterministic_algorithms: mode must be a bool, got {type(mode).__name__}")
     global _deterministic, _warn_only
-    from flambeau_kernels.cpu import matmul
+    from flambeau_kernels.cpu.products import matmul
 
     if bool(mode) is not _deterministic:
         matmul.set_invariant(mode)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu.fill import fill_unset
+from flambeau_kernels.cpu.creation.fill import fill_unset
 
 from . import _arrays, _shared_memory, _state, devices, dtypes
 from ._arrays import MetaArray, ndarray

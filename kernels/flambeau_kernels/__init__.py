@@ -260,7 +260,7 @@ def store(out: Any, a: Any) -> None:
     """Write `a`, an array of the same shape, to `out`, converted to its dtype as `cast` does."""
     if out.size >= STORE_COMPILED_FROM and a.__class__ is np.ndarray and out.__class__ is np.ndarray:
         if a.dtype == out.dtype:
-            from .cpu import move
+            from .cpu.shapes import move
 
             if move.into(out, a):
                 return

@@ -27,7 +27,7 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 Call = Callable[..., Any]
 
 # Multiplications of the largest product of matrices computed here, and of a matrix and a vector: up to them OpenBLAS works on
-# one thread. More go to `cpu/matmul.py`.
+# one thread. More go to `cpu/products/matmul.py`.
 MOST_PRODUCTS, MOST_THIN_PRODUCTS = 1 << 18, 1 << 13
 MOST_PRODUCTS_WITHOUT_BLAS = 1 << 11  # the same of dtypes that numpy multiplies without BLAS
 MOST_PRODUCTS_OF_MANY = 1 << 9                        # of each product of a batch that numpy goes through

@@ -13,7 +13,8 @@ from flambeau.compiler import _products, _programs, _recorder
 from flambeau.compiler._products import Finished
 from flambeau.nn import functional as F
 from flambeau_kernels import engines
-from flambeau_kernels.cpu import matmul, tier
+from flambeau_kernels.cpu import tier
+from flambeau_kernels.cpu.products import matmul
 from fused_programs import parts_of, same
 
 pytestmark = pytest.mark.skipif(not tier.compiles(), reason="nothing is compiled here")

@@ -15,7 +15,7 @@ from flambeau.compiler import _programs, _recorder
 from flambeau.compiler._rows import Rows
 from flambeau.nn import functional as F
 from flambeau_kernels.cpu import tier
-from flambeau_kernels.cpu.reduce import Reduction
+from flambeau_kernels.cpu.reductions.reduce import Reduction
 from flambeau_kernels.cpu.row_programs import RowProgram, Total, grid_of
 from fused_programs import parts_of, same, same_at_every_number_of_threads
 

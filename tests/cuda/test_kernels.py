@@ -10,7 +10,7 @@ import pytest
 
 import flambeau_kernels as kernels
 from flambeau_kernels import Formula
-from flambeau_kernels.cpu.reduce import Reduction, reduce_by_numpy
+from flambeau_kernels.cpu.reductions.reduce import Reduction, reduce_by_numpy
 from flambeau_kernels.cuda import launch, reduce
 from flambeau_kernels.vocabulary import cos, fmod, igamma, isnan, sin, tan, where
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
-from flambeau_kernels.cpu.random_philox import PhiloxStream
+from flambeau_kernels.cpu.random.philox import PhiloxStream
 
 pytestmark = pytest.mark.usefixtures("xp")
 

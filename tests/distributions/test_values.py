@@ -8,7 +8,7 @@ import scipy.stats as st
 
 import flambeau as fb
 from flambeau import distributions as D
-from flambeau_kernels.cpu import implicit
+from flambeau_kernels.cpu.random import implicit
 
 DENSITIES = [
     (D.Normal(1.0, 2.0), st.norm(1, 2)),

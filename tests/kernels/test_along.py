@@ -10,9 +10,10 @@ import pytest
 
 import flambeau_kernels as kernels
 from flambeau_kernels import takeover
-from flambeau_kernels.cpu import along, extremes, moments, scan, sort
-from flambeau_kernels.cpu.along import ALL, ONE, SEVERAL, Along
-from flambeau_kernels.cpu.reduce import Reduction, reduce_by_numpy
+from flambeau_kernels.cpu.reductions import along, extremes, moments, scan
+from flambeau_kernels.cpu.reductions.along import ALL, ONE, SEVERAL, Along
+from flambeau_kernels.cpu.reductions.reduce import Reduction, reduce_by_numpy
+from flambeau_kernels.cpu.sorting import sort
 from flambeau_kernels.cpu.tier import compiles
 
 

@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau_kernels.cpu import attention, attention_tiles
+from flambeau_kernels.cpu import attention
+from flambeau_kernels.cpu.attention import tiles
 from flambeau_kernels.engine import llvm, pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
@@ -49,8 +50,8 @@ def by_formula(q, k, v, g, mask=None, causal=False):
 
 def compiled(q, k, v, g, mask=None, causal=False):
     scale = q.shape[3] ** -0.5
-    out, logs = attention_tiles.attend(q, k, v, mask, scale, causal)
-    return out, logs, *attention_tiles.attend_grad(g, q, k, v, mask, out, logs, scale, causal)
+    out, logs = tiles.attend(q, k, v, mask, scale, causal)
+    return out, logs, *tiles.attend_grad(g, q, k, v, mask, out, logs, scale, causal)
 
 
 def check(made, expected, dtype):

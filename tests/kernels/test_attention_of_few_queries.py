@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flambeau_kernels.cpu import attention, attention_tiles
+from flambeau_kernels.cpu import attention
+from flambeau_kernels.cpu.attention import tiles
 
 
 def draw(batch, heads, queries, keys, width):
@@ -30,5 +31,5 @@ def test_few_queries_attend_as_the_formula_says(queries, causal):
 def test_a_single_query_over_many_keys_leaves_vectors_idle_and_is_left_to_numpy():
     q, _, v = draw(1, 8, 1, 1024, 64)
 
-    assert not attention_tiles.fits(q, v)
-    assert attention_tiles.fits(q, v[:, :, :16])
+    assert not tiles.fits(q, v)
+    assert tiles.fits(q, v[:, :, :16])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flambeau_kernels.cpu import byte_products
-from flambeau_kernels.cpu.matmul import matmul
+from flambeau_kernels.cpu.products import byte_products
+from flambeau_kernels.cpu.products.matmul import matmul
 from flambeau_kernels.engine import llvm, pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import move
+from flambeau_kernels.cpu.shapes import move
 
 
 @pytest.mark.parametrize("shape", [(1, 24, 1), (24, 1), (1, 5, 1, 3), (3, 1, 4), (30, 1, 2), (1, 1), (1, 4, 1, 5, 1)])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flambeau as fb
-from flambeau_kernels.cpu import divided
+from flambeau_kernels.cpu.linear_algebra import divided
 from flambeau_kernels.cpu.tier import compiles
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="no compiler")

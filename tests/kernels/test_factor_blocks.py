@@ -10,7 +10,7 @@ import scipy.linalg
 
 import flambeau as fb
 from flambeau_kernels import engines
-from flambeau_kernels.cpu import factor_blocks
+from flambeau_kernels.cpu.linear_algebra import factor_blocks
 
 pytestmark = pytest.mark.skipif(not engines.chosen().compiles, reason="kernels are compiled")
 

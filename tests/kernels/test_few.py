@@ -11,7 +11,8 @@ import flambeau as fb
 from flambeau.ops.creation import ranges
 from flambeau.ops.images import grid_sampling
 from flambeau_kernels import hot_calls, takeover
-from flambeau_kernels.cpu import ctc, distance_rows
+from flambeau_kernels.cpu.linear_algebra import distance_rows
+from flambeau_kernels.cpu.losses import ctc
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine import launchers
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 from flambeau_kernels import engine
-from flambeau_kernels.cpu import few_lanes
+from flambeau_kernels.cpu.linear_algebra import few_lanes
 
 pytestmark = pytest.mark.skipif(not few_lanes.compiles(), reason="nothing is compiled")
 DTYPES, SIZES = "fdFD", (1, 2, 3, 5, 8)

@@ -8,7 +8,7 @@ import pytest
 import flambeau as fb
 from flambeau.ops.linear_algebra import _lapack
 from flambeau_kernels import engines
-from flambeau_kernels.cpu import few_sides
+from flambeau_kernels.cpu.linear_algebra import few_sides
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine import pool
 

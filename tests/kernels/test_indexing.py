@@ -10,8 +10,9 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import accumulate, index, picks, scatter, tier
-from flambeau_kernels.cpu import rows as tables
+from flambeau_kernels.cpu import tier
+from flambeau_kernels.cpu.indexing import accumulate, index, picks, scatter
+from flambeau_kernels.cpu.indexing import rows as tables
 from flambeau_kernels.engine import pool
 
 compiled = pytest.mark.skipif(not tier.compiles(), reason="nothing can be compiled here")

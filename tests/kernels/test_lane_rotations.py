@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flambeau_kernels import engine
-from flambeau_kernels.cpu import lane_rotations
+from flambeau_kernels.cpu.linear_algebra import lane_rotations
 
 pytestmark = pytest.mark.skipif(not lane_rotations.compiles(), reason="nothing is compiled")
 DTYPES = "fd"

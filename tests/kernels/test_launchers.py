@@ -15,7 +15,9 @@ from hypothesis.extra import numpy as hnp
 
 import flambeau  # noqa: F401  # says which class objects are of
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import matmul, random_sample, random_stream, random_uniform
+from flambeau_kernels.cpu.products import matmul
+from flambeau_kernels.cpu.random import sample, uniform_draws
+from flambeau_kernels.cpu.random import stream as random_stream
 from flambeau_kernels.engine import builtins_objects, builtins_picks, launchers, llvm, pyabi
 
 if not launchers.available()[0]:
@@ -532,12 +534,12 @@ def test_threads_that_draw_normals_get_each_number_once(stream):
 
 
 DRAWS = {
-    "float32": (lambda s, sizes: random_uniform.uniforms(s, sizes, np.empty(0, np.float32)),
-                lambda s, sizes: random_uniform.uniform(s, np.empty(sizes, np.float32))),
-    "float64": (lambda s, sizes: random_uniform.uniforms(s, sizes, np.empty(0, np.float64)),
-                lambda s, sizes: random_uniform.uniform(s, np.empty(sizes, np.float64))),
-    "integers": (lambda s, sizes: random_uniform.integers(s, sizes, -3, 60),
-                 lambda s, sizes: random_uniform.randint(s, np.empty(sizes, np.int64), -3, 60)),
+    "float32": (lambda s, sizes: uniform_draws.uniforms(s, sizes, np.empty(0, np.float32)),
+                lambda s, sizes: uniform_draws.uniform(s, np.empty(sizes, np.float32))),
+    "float64": (lambda s, sizes: uniform_draws.uniforms(s, sizes, np.empty(0, np.float64)),
+                lambda s, sizes: uniform_draws.uniform(s, np.empty(sizes, np.float64))),
+    "integers": (lambda s, sizes: uniform_draws.integers(s, sizes, -3, 60),
+                 lambda s, sizes: uniform_draws.randint(s, np.empty(sizes, np.int64), -3, 60)),
 }  # fmt: skip
 
 
@@ -545,7 +547,7 @@ DRAWS = {
 def draws(monkeypatch):
     for _, fill in DRAWS.values():
         fill(random_stream.MT19937Stream(5), (2,))       # a kernel's table is there from the first draw on
-    random_sample.randperm(random_stream.MT19937Stream(5), 3)
+    sample.randperm(random_stream.MT19937Stream(5), 3)
     monkeypatch.setattr(hot_calls, "draws", CALL["draws"])
 
 
@@ -577,18 +579,18 @@ def test_integers_of_wide_or_empty_ranges_are_not_drawn(draws):
     stream = random_stream.MT19937Stream(5)
     before = stream.get_state()
     for low, high in ((0, 1 << 28), (-(1 << 27), 1 << 27), (2, 2), (3, 2), (-(2**70), 0), (0, 2**63)):
-        assert random_uniform.integers(stream, (4,), low, high) is None, (low, high)
+        assert uniform_draws.integers(stream, (4,), low, high) is None, (low, high)
     np.testing.assert_array_equal(stream.get_state(), before)
 
 
 def test_permutations_are_the_same_with_and_without_launchers(draws, monkeypatch):
     lengths = (1, 2, 3, 10, 1024, 625, 624, 1, 2, 1025)
     stream, other = random_stream.MT19937Stream(5), random_stream.MT19937Stream(5)
-    made = [random_sample.randperm(stream, n) for n in lengths]
+    made = [sample.randperm(stream, n) for n in lengths]
     monkeypatch.setattr(hot_calls, "draws", hot_calls.refuse)
 
     for n, order in zip(lengths, made, strict=True):
-        np.testing.assert_array_equal(order, random_sample.randperm(other, n))
+        np.testing.assert_array_equal(order, sample.randperm(other, n))
     np.testing.assert_array_equal(stream.get_state(), other.get_state())
 
 
@@ -702,7 +704,7 @@ def test_no_reference_is_lost_or_leaked_in_a_hundred_thousand_calls(stream, draw
              (CALL["put_along"], a, 0, places, b), (CALL["add_slices"], a, 0, places[0, :2].copy(), b),
              (CALL["pick_pairs"], a, places, places), (CALL["pick_slices"], a, 1, places), (CALL["pick_slices"], a, 0, places + 1),
              (CALL["normals"], random_stream._table, stream._state, 16, (4, 4)), (stream.normals, (4, 4)),
-             (random_uniform.uniforms, stream, (4, 4), a), (random_uniform.integers, stream, (4, 4), 0, 5),
+             (uniform_draws.uniforms, stream, (4, 4), a), (uniform_draws.integers, stream, (4, 4), 0, 5),
              (CALL["same"], a, a), (CALL["same"], a, b), (CALL["same"], a, w)]
     calls += [(CALL["matmul_nt"], a, w), (CALL["linear"], a, w, bias), (CALL["bmm"], a[None], a.T[None].copy())] if pyabi.has_gemm() else []
     objects = [a, b, w, bias, zero, np.dtype(np.float32), np.ndarray, None, float, int]

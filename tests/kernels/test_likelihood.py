@@ -11,7 +11,7 @@ from scipy import special
 import flambeau as fb
 import flambeau.nn.functional as F
 from flambeau.utils._python_dispatch import TorchDispatchMode
-from flambeau_kernels.cpu import likelihood_rows
+from flambeau_kernels.cpu.losses import cross_entropy_rows
 from flambeau_kernels.engine import llvm, pool
 
 needs_compiler = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
@@ -110,9 +110,10 @@ def test_compiled_rows_in_float32_and_for_any_number_of_threads():
     try:
         for threads in (1, 2, 4):
             pool.set_num_threads(threads)
-            loss, shifted, logarithms, chosen, _ = likelihood_rows.forward(scores, target, weight, 0.1, -1, likelihood_rows.NONE, True)
-            mean, *_ = likelihood_rows.forward(scores, target, weight, 0.1, -1, likelihood_rows.MEAN, False)
-            found.append((loss, likelihood_rows.backward(shifted, chosen, weight, 0.1, logarithms, scales, 1.0), mean))
+            loss, shifted, logarithms, chosen, _ = cross_entropy_rows.forward(
+                scores, target, weight, 0.1, -1, cross_entropy_rows.NONE, True)
+            mean, *_ = cross_entropy_rows.forward(scores, target, weight, 0.1, -1, cross_entropy_rows.MEAN, False)
+            found.append((loss, cross_entropy_rows.backward(shifted, chosen, weight, 0.1, logarithms, scales, 1.0), mean))
     finally:
         pool.set_num_threads(before)
 
@@ -138,23 +139,23 @@ def test_picked_likelihoods_are_those_of_the_formula(dtype, reduction, shape):
         weights = np.where(target == ignored, 0, 1 if w is None else w[target])
         expected = {"none": each * weights, "sum": (each * weights).sum(), "mean": (each * weights).sum() / weights.sum()}
 
-        made, kept = likelihood_rows.picked(x, target, w, ignored, reduction, True)
+        made, kept = cross_entropy_rows.picked(x, target, w, ignored, reduction, True)
 
         np.testing.assert_allclose(made, expected[reduction], rtol=1e-6)
         np.testing.assert_allclose(kept[1], weights, rtol=1e-6)
-        assert likelihood_rows.picked(x, target, w, ignored, reduction, False)[0].tobytes() == made.tobytes()
+        assert cross_entropy_rows.picked(x, target, w, ignored, reduction, False)[0].tobytes() == made.tobytes()
 
 
 @needs_compiler
 def test_picked_likelihoods_refuse_what_is_not_theirs():
     x, target = np.zeros((3, 4)), np.array([0, 1, 2])
 
-    assert likelihood_rows.picked(x, np.array([0, 4, 1]), None, -100, "mean", False) is None
-    assert likelihood_rows.picked(x, np.array([0, -1, 1]), None, -100, "mean", False) is None
-    assert likelihood_rows.picked(x, target[:2], None, -100, "mean", False) is None
-    assert likelihood_rows.picked(x.T, target, None, -100, "mean", False) is None
-    assert likelihood_rows.picked(x, target.astype(np.int32), None, -100, "mean", False) is None
-    assert likelihood_rows.picked(x, target, np.ones(3), -100, "mean", False) is None
+    assert cross_entropy_rows.picked(x, np.array([0, 4, 1]), None, -100, "mean", False) is None
+    assert cross_entropy_rows.picked(x, np.array([0, -1, 1]), None, -100, "mean", False) is None
+    assert cross_entropy_rows.picked(x, target[:2], None, -100, "mean", False) is None
+    assert cross_entropy_rows.picked(x.T, target, None, -100, "mean", False) is None
+    assert cross_entropy_rows.picked(x, target.astype(np.int32), None, -100, "mean", False) is None
+    assert cross_entropy_rows.picked(x, target, np.ones(3), -100, "mean", False) is None
 
 
 class Seen(TorchDispatchMode):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flambeau_kernels.cpu import many, tier
+from flambeau_kernels.cpu import tier
+from flambeau_kernels.cpu.reductions import many
 from flambeau_kernels.engine import pool
 
 pytestmark = pytest.mark.skipif(not tier.compiles(), reason="nothing can be compiled here")

@@ -13,7 +13,7 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels
-from flambeau_kernels.cpu import matmul as product
+from flambeau_kernels.cpu.products import matmul as product
 from flambeau_kernels.engine import get_num_threads, llvm, set_num_threads
 from flambeau_kernels.vocabulary import sigmoid, where
 
@@ -245,7 +245,7 @@ def test_products_work_in_a_child_after_they_were_used(fresh_python):
     program = """
 import os, sys
 import numpy as np
-from flambeau_kernels.cpu.matmul import matmul
+from flambeau_kernels.cpu.products.matmul import matmul
 a = np.random.default_rng(0).standard_normal((300, 300)).astype(np.float32)
 c = a.astype(np.complex64)
 want = matmul(a, a).tobytes(), matmul(c, c).tobytes()

@@ -10,7 +10,8 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import fill, move
+from flambeau_kernels.cpu.creation import fill
+from flambeau_kernels.cpu.shapes import move
 from flambeau_kernels.cpu.tier import compiles
 
 SHAPES = [(130, 190), (7, 70, 65), (3, 65, 5, 33), (2, 3, 17, 19, 21)]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from flambeau_kernels import takeover
-from flambeau_kernels.cpu import norm, norm_few, norm_planes, norm_rows
+from flambeau_kernels.cpu import norm
+from flambeau_kernels.cpu.norm import few_elements, planes, rows
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine import llvm, pool
 
@@ -52,8 +53,8 @@ def test_rows(shape, centred, dtype):
     x, g = drawn(shape, dtype), drawn(shape, dtype, 1, 0)
     weight, bias = drawn(shape[1], dtype, 2), drawn(shape[1], dtype, 3)
 
-    out, mean, variance, inverse = norm_rows.normalize(x, weight, bias, EPS, centred)
-    to_x, to_weight, to_bias = norm_rows.backward(g, x, weight, mean, inverse, (True, True, True), centred)
+    out, mean, variance, inverse = rows.normalize(x, weight, bias, EPS, centred)
+    to_x, to_weight, to_bias = rows.backward(g, x, weight, mean, inverse, (True, True, True), centred)
 
     m, v, unit = standardized(wide(x), 1, centred)
     kind = np.float64 if dtype == np.float64 else np.float32
@@ -68,18 +69,18 @@ def test_rows(shape, centred, dtype):
 def test_a_large_mean_costs_no_digits():
     x = drawn((4, 500), np.float32, mean=1000)
 
-    out = norm_rows.normalize(x, None, None, EPS, True)[0]
+    out = rows.normalize(x, None, None, EPS, True)[0]
 
     close(out, standardized(wide(x), 1)[2], np.float32, 200)  # the mean itself has been rounded
 
 
 def test_only_what_is_wanted():
     x, g = drawn((20, 30), np.float32), drawn((20, 30), np.float32, 1)
-    _, mean, _, inverse = norm_rows.normalize(x, None, None, EPS, True)
-    everything = norm_rows.backward(g, x, None, mean, inverse, (True, True, True), True)
+    _, mean, _, inverse = rows.normalize(x, None, None, EPS, True)
+    everything = rows.backward(g, x, None, mean, inverse, (True, True, True), True)
 
     for wants in ((True, False, False), (False, True, False), (False, False, True)):
-        made = norm_rows.backward(g, x, None, mean, inverse, wants, True)
+        made = rows.backward(g, x, None, mean, inverse, wants, True)
         for one, want, full in zip(made, wants, everything, strict=True):
             assert (one is not None) == want
             assert one is None or np.array_equal(one, full)
@@ -101,8 +102,8 @@ def test_row_results_do_not_depend_on_the_number_of_threads():
     x, g, weight = drawn((3000, 70), np.float32), drawn((3000, 70), np.float32, 1), drawn(70, np.float32, 2)
 
     def compute():
-        out, mean, variance, inverse = norm_rows.normalize(x, weight, None, EPS, True)
-        return out, mean, variance, *norm_rows.backward(g, x, weight, mean, inverse, (True, True, True), True)
+        out, mean, variance, inverse = rows.normalize(x, weight, None, EPS, True)
+        return out, mean, variance, *rows.backward(g, x, weight, mean, inverse, (True, True, True), True)
 
     assert threads_agree(compute)
 
@@ -204,7 +205,7 @@ def test_channel_results_do_not_depend_on_the_number_of_threads(shape, groups):
 def test_column_moments_are_those_of_the_whole():
     x = drawn((5000, 37), np.float32, mean=3)
 
-    mean, variance = norm_planes.column_moments(x)
+    mean, variance = planes.column_moments(x)
 
     close(mean[0], wide(x).mean(0), np.float32)
     close(variance[0], wide(x).var(0), np.float32)
@@ -217,10 +218,10 @@ def test_few_rows_have_the_bits_of_numpy(dtype, centred, monkeypatch):
     monkeypatch.setattr(takeover, "CALL", 1e9)
     for n, d, affine in itertools.product((1, 2, 5), (1, 3, 7, 8, 9, 16, 23, 127), (False, True)):
         parameters = (drawn(d, dtype, 1), drawn(d, dtype, 2)) if affine else (None, None)
-        run = norm_few.planned(n, d, np.dtype(dtype), (n, d), EPS, centred, affine, affine)
+        run = few_elements.planned(n, d, np.dtype(dtype), (n, d), EPS, centred, affine, affine)
         for seed in range(6):  # the third call and those after it run the kernel
             x = drawn((n, d), dtype, seed)
-            expected = norm_few.normalize(x, *parameters, EPS, centred)
+            expected = few_elements.normalize(x, *parameters, EPS, centred)
             assert [m.tobytes() for m in run(x, *parameters)] == [e.tobytes() for e in expected]
         (kernel,) = [c.cell_contents for c, name in zip(run.__closure__, run.__code__.co_freevars, strict=True) if name == "native"]
         assert kernel is not None
@@ -235,10 +236,10 @@ def test_few_channels_have_the_bits_of_numpy(dtype, groups, shape, monkeypatch):
     monkeypatch.setattr(takeover, "CALL", 1e9)
     for weighted, biased in itertools.product((False, True), repeat=2):
         weight, bias = drawn(shape[1], dtype, 1) if weighted else None, drawn(shape[1], dtype, 2) if biased else None
-        run = norm_few.planned_channels(shape, groups, np.dtype(dtype), EPS, weighted, biased)
+        run = few_elements.planned_channels(shape, groups, np.dtype(dtype), EPS, weighted, biased)
         for seed in range(5):                         # the third call and those after it run the kernel
             x = drawn(shape, dtype, seed)
-            expected = norm_few.channels(x, weight, bias, EPS) if groups is None else norm_few.groups(x, groups, weight, bias, EPS)
+            expected = few_elements.channels(x, weight, bias, EPS) if groups is None else few_elements.groups(x, groups, weight, bias, EPS)
             assert [m.tobytes() for m in run(x, weight, bias)] == [e.tobytes() for e in expected]
         (kernel,) = [c.cell_contents for c, name in zip(run.__closure__, run.__code__.co_freevars, strict=True) if name == "native"]
         assert kernel is not None
@@ -250,16 +251,16 @@ def test_few_channels_have_the_bits_of_numpy(dtype, groups, shape, monkeypatch):
 @pytest.mark.parametrize("wants", [(True, False, False), (True, True, True), (False, True, False), (False, True, True)])
 def test_gradients_of_few_rows_have_the_bits_of_numpy(dtype, centred, wants, monkeypatch):
     monkeypatch.setattr(takeover, "CALL", 1e9)
-    norm_few.planned_backward.cache_clear()
+    few_elements.planned_backward.cache_clear()
     for (n, d), weighted in itertools.product(((1, 5), (4, 4), (7, 13), (63, 2), (1, 127)), (False, True)):
-        run = norm_few.planned_backward(n, d, np.dtype(dtype), weighted, wants, centred)
+        run = few_elements.planned_backward(n, d, np.dtype(dtype), weighted, wants, centred)
         for seed in range(4):
             grad, x = drawn((n, d), dtype, seed), drawn((n, d), dtype, seed + 10)
             weight = drawn(d, dtype, seed + 20) if weighted else None
             mean = x.mean(1, keepdims=True) * centred
             inverse = 1 / x.std(1, keepdims=True)
             made = run(grad, x, weight, mean, inverse)
-            expected = norm_few.backward(grad, x, weight, mean, inverse, wants, centred)
+            expected = few_elements.backward(grad, x, weight, mean, inverse, wants, centred)
             assert [m is None or m.tobytes() for m in made] == [e is None or e.tobytes() for e in expected]
         (kernel,) = [c.cell_contents for c, name in zip(run.__closure__, run.__code__.co_freevars, strict=True) if name == "native"]
         assert kernel is not None

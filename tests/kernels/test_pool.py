@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import flambeau_kernels
-from flambeau_kernels.cpu import pad, pool, resample
+from flambeau_kernels.cpu import pool
+from flambeau_kernels.cpu.images import resample
 from flambeau_kernels.cpu.pool import Window
+from flambeau_kernels.cpu.shapes import pad
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine import pool as threads
 

@@ -11,9 +11,10 @@ import pytest
 import flambeau as fb
 import flambeau_kernels as kernels
 from flambeau_kernels import engines, hot_calls
-from flambeau_kernels.cpu import random, random_stream
+from flambeau_kernels.cpu import random
 from flambeau_kernels.cpu.random import MT19937Stream, PhiloxStream
-from flambeau_kernels.cpu.random_arithmetic import fma
+from flambeau_kernels.cpu.random import stream as random_stream
+from flambeau_kernels.cpu.random.arithmetic import fma
 from flambeau_kernels.engine import launchers, pool
 
 try:

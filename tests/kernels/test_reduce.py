@@ -11,8 +11,9 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import extremes, moments, tier
-from flambeau_kernels.cpu.reduce import NUMPY_UP_TO, Reduction, reduce, square
+from flambeau_kernels.cpu import tier
+from flambeau_kernels.cpu.reductions import extremes, moments
+from flambeau_kernels.cpu.reductions.reduce import NUMPY_UP_TO, Reduction, reduce, square
 from flambeau_kernels.engine import pool
 from flambeau_kernels.vocabulary import isnan, where
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
-from flambeau_kernels.cpu import reflectors
+from flambeau_kernels.cpu.linear_algebra import reflectors
 from flambeau_kernels.cpu.tier import compiles
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="no compiler")

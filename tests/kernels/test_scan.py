@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau_kernels.cpu import scan, tier
+from flambeau_kernels.cpu import tier
+from flambeau_kernels.cpu.reductions import scan
 from flambeau_kernels.engine import pool
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from flambeau_kernels.cpu import softmax as kernels
-from flambeau_kernels.cpu import softmax_loops as loops
+from flambeau_kernels.cpu.reductions import softmax as kernels
+from flambeau_kernels.cpu.reductions import softmax_loops as loops
 from flambeau_kernels.engine import llvm, pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")

@@ -10,7 +10,8 @@ import pytest
 
 import flambeau as fb
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import radix, ranks, sort, tier
+from flambeau_kernels.cpu import tier
+from flambeau_kernels.cpu.sorting import radix, ranks, sort
 from flambeau_kernels.engine import pool
 
 compiled = pytest.mark.skipif(not tier.compiles(), reason="nothing can be compiled here")

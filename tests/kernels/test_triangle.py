@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau_kernels.cpu import triangle
+from flambeau_kernels.cpu.shapes import triangle
 
 
 @pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex128])

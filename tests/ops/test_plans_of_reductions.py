@@ -12,7 +12,8 @@ import flambeau.nn.functional as F
 from comparing import disagreements
 from flambeau.ops._spec import OPS
 from flambeau_kernels import takeover
-from flambeau_kernels.cpu import along, sort
+from flambeau_kernels.cpu.reductions import along
+from flambeau_kernels.cpu.sorting import sort
 from flambeau_kernels.cpu.tier import compiles
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
@@ -180,7 +181,7 @@ def test_a_large_array_is_reduced_in_the_same_way_and_refused_with_the_same_word
 
 def test_large_arrays_met_before_are_reduced_by_the_backend_in_force():
     from flambeau_kernels import backend, set_backend
-    from flambeau_kernels.cpu import reduce
+    from flambeau_kernels.cpu.reductions import reduce
 
     x, before = fb.rand(100_003, generator=fb.Generator().manual_seed(0)), backend()
     made = [x.sum(), x.sum()]

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import matmul, tier
+from flambeau_kernels.cpu import tier
+from flambeau_kernels.cpu.products import matmul
 
 from .._arrays import is_c_contiguous
 from ..tensor import Tensor, wrap

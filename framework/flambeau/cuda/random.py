@@ -1,6 +1,6 @@
 """Random numbers on CUDA devices: Philox counters, so each element is a function of seed, draw and its place alone.
 
-The numbers are those of `flambeau_kernels.cpu.random_philox.PhiloxStream`, computed where they are needed. The functions here
+The numbers are those of `flambeau_kernels.cpu.random.philox.PhiloxStream`, computed where they are needed. The functions here
 stand in for those of `flambeau_kernels.cpu.random` when the array to be filled is a device's.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.random_philox import KEY_STEPS, ROUNDS, PhiloxStream
+from flambeau_kernels.cpu.random.philox import KEY_STEPS, ROUNDS, PhiloxStream
 from flambeau_kernels.cuda import launch
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import cos, log1p, sin, sqrt, where

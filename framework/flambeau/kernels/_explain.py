@@ -78,7 +78,7 @@ def _in_chunks(chunks: int) -> str:
 
 def _watch(function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[list[tuple[str, int]], list[str]]:
     """What the native code noted during a call, and the matrix products it asked for."""
-    from flambeau_kernels.cpu import matmul
+    from flambeau_kernels.cpu.products import matmul
     from flambeau_kernels.engine import journal
 
     function(*args, **kwargs)                         # compiles and plans

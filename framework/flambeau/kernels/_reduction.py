@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_kernels.cpu.reduce import count_of
+from flambeau_kernels.cpu.reductions.reduce import count_of
 from flambeau_kernels.expression import NotAFormula, trace
 from flambeau_kernels.formula import Formula
 

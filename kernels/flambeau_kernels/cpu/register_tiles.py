@@ -7,8 +7,8 @@ products          rows of A, and vectors of columns of B
 convolutions      output channels, and vectors of positions (`conv/product.py`)
 winograd          output channels, and vectors of tiles of results (`conv/winograd.py`)
 weights           output channels, and taps, of the gradient of the weight (`conv/weight.py`)
-recurrent         rows of the batch, and vectors of columns (`recurrent_steps.py`)
-attention         queries or keys, and vectors of the other ones or of a head (`attention_tiles.py`)
+recurrent         rows of the batch, and vectors of columns (`recurrent/steps.py`)
+attention         queries or keys, and vectors of the other ones or of a head (`attention/tiles.py`)
 ================  ===========================================================================================================
 
 How many units multiply and add is no part of the key, for no tile depends on it. A unit begins an instruction in each cycle and takes four

@@ -23,13 +23,22 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import round_to_bfloat16, round_to_float16
 
 from . import tier
-from ._folds import fold
-from .norm_rows import normalize_row
-from .reduce import Reduction, magnitude
-from .reduce_loops import BLOCK, GRAIN, ON_VECTORS, block_of, finished, identity_of, joined, pieces_of_rows
-from .softmax_loops import softmax_row
-from .variance_loops import GRAIN as GRAIN_OF_SPREADS
-from .variance_loops import IN_VECTORS_FROM, spread_of_row
+from .norm.rows import normalize_row
+from .reductions._folds import fold
+from .reductions.reduce import Reduction, magnitude
+from .reductions.reduce_loops import (
+    BLOCK,
+    GRAIN,
+    ON_VECTORS,
+    block_of,
+    finished,
+    identity_of,
+    joined,
+    pieces_of_rows,
+)
+from .reductions.softmax_loops import softmax_row
+from .reductions.variance_loops import GRAIN as GRAIN_OF_SPREADS
+from .reductions.variance_loops import IN_VECTORS_FROM, spread_of_row
 
 __all__ = ["LONGEST", "Grid", "Map", "Normal", "RowProgram", "Shares", "Spread", "Total", "grid_of", "is_one_spread"]
 

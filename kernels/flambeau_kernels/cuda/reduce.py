@@ -204,7 +204,7 @@ def reduce(how: Any, a: Any, axes: tuple[int, ...], keepdim: bool, accumulate: n
     except Unsupported as unsupported:
         raise NotImplementedError(f"{how.name}: no kernel for CUDA: no code for {unsupported}") from None
     if a.size == 0:
-        from flambeau_kernels.cpu.reduce import reduce_by_numpy
+        from flambeau_kernels.cpu.reductions.reduce import reduce_by_numpy
 
         nothing = reduce_by_numpy(how, np.empty(a.shape, a.dtype), axes, keepdim, accumulate, result)
         made_empty = a.__class__(nothing.shape, result)

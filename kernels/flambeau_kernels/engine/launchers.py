@@ -48,7 +48,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         same (array, array): 1 if all their elements are equal, else 0.
         over view_of sizes_of store_in, for objects of the class that `hot_calls.of_class` was given: `builtins_objects`.
         normals (a kernel's table, state, position, tuple of sizes), draws (those, an array of the dtype, words for the
-        kernel) and redraws (an array to fill in place of sizes and dtype) for `cpu.random_stream`.
+        kernel) and redraws (an array to fill in place of sizes and dtype) for `cpu.random.stream`.
     All have the bits of numpy's functions.
     """
     global _loaded, _failure

@@ -9,7 +9,8 @@ import numpy as np
 
 import flambeau as fb
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import attention, attention_tiles, flex_tiles
+from flambeau_kernels.cpu import attention
+from flambeau_kernels.cpu.attention import flex_tiles, tiles
 
 from ... import _state
 from ..._arrays import ndarray
@@ -63,7 +64,7 @@ def plan(query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: 
     scores = math.prod(query.shape[:3]) * key.shape[2]
     if scores < FUSED_FROM:
         raise Unfused(f"there are {scores} scores; the kernel pays from {FUSED_FROM}")
-    if not attention_tiles.fits(arrays[0], arrays[2]):
+    if not tiles.fits(arrays[0], arrays[2]):
         raise Unfused("the kernel takes from 8 queries on, widths up to 256, and floating dtypes of 16 to 64 bits")
     if kernels.backend() == "numpy" or attention.llvm_missing() is not None:
         raise Unfused("nothing is compiled here")

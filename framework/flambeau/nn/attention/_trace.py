@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import flambeau as fb
-from flambeau_kernels.cpu.attention_tiles import QUERIES
+from flambeau_kernels.cpu.attention.tiles import QUERIES
 from flambeau_kernels.engine import language
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import KINDS

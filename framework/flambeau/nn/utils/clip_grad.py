@@ -107,7 +107,7 @@ def _pieces(tensors: list[Tensor]) -> Any:
         count += a.size
     if count < _FROM:
         return None
-    from flambeau_kernels.cpu import many
+    from flambeau_kernels.cpu.reductions import many
 
     return many.pieces(arrays) if dtype in many.DTYPES else None
 

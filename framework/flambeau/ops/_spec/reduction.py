@@ -8,8 +8,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from flambeau_kernels.cpu.along import MOST, SEVERAL, SEVERAL_OR_NONE, Along
-from flambeau_kernels.cpu.reduce import NUMPY_UP_TO, Reduction, count_of, reduce
+from flambeau_kernels.cpu.reductions.along import MOST, SEVERAL, SEVERAL_OR_NONE, Along
+from flambeau_kernels.cpu.reductions.reduce import NUMPY_UP_TO, Reduction, count_of, reduce
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.along import SEVERAL, Along
-from flambeau_kernels.cpu.reduce import Reduction
+from flambeau_kernels.cpu.reductions.along import SEVERAL, Along
+from flambeau_kernels.cpu.reductions.reduce import Reduction
 
 from ..._arrays import HeldArray, NoValues, ndarray
 from ..._kinds import KindArray
@@ -207,7 +207,7 @@ def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
         return device_arrays.sum_to(grad, shape, axes)
     if axes:
         if grad.size > 4096:                          # where numpy would add columns one after the other, in float32
-            from flambeau_kernels.cpu.reduce import total
+            from flambeau_kernels.cpu.reductions.reduce import total
 
             return np.asarray(total(grad, axes, True), order="C").reshape(shape)
         if not grad.size:

@@ -12,7 +12,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import fill as kernel
+from flambeau_kernels.cpu.creation import fill as kernel
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import _arrays, _state, devices, dtypes

@@ -11,7 +11,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import fill as kernel
+from flambeau_kernels.cpu.creation import fill as kernel
 from flambeau_kernels.cpu.taking_over import numpy_until_kernel
 
 from ... import _state, dtypes
@@ -250,7 +250,7 @@ def _linspace(start: Any, end: Any, steps: int, out: Any, dtype: Any, device: An
 @functools.cache
 def _few_between(d: np.dtype) -> Any:
     """`_between` of `d` for numbers within its range, in a tuple; by a kernel after some calls."""
-    from flambeau_kernels.cpu.fill_loops import spaced
+    from flambeau_kernels.cpu.creation.fill_loops import spaced
 
     def around(form: Any) -> Any:
         def by_kernel(start: Any, end: Any, steps: int) -> Any:

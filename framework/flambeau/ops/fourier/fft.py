@@ -300,7 +300,7 @@ def _plan(rule: Any, name: str, input: Tensor, s: Any, dim: Any, norm: Any, inve
     if needed != [a.shape[d] for d in dims]:
         return None
     from flambeau_kernels.cpu import fourier
-    from flambeau_kernels.cpu.move import in_rows
+    from flambeau_kernels.cpu.shapes.move import in_rows
 
     order = _memory_order(a, dims, kind > 0)
     at, shape = [order.index(d) for d in range(a.ndim)], tuple([a.shape[d] for d in order])

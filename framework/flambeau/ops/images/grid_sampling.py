@@ -137,7 +137,7 @@ def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
         return None
     if mode not in _MODES or padding_mode not in ("zeros", "border"):
         return None
-    from flambeau_kernels.cpu import grid_rows
+    from flambeau_kernels.cpu.images import grid_rows
 
     how = _MODES[mode], _PADDINGS[padding_mode], bool(align_corners)
     run = grid_rows.planned(a.shape, points.shape, a.dtype, *how)
@@ -161,7 +161,7 @@ looked_up.shown_as("GridSampler2DBackward0")
 
 @looked_up.kernel
 def _looked_up(x, grid, mode, padding, align):
-    from flambeau_kernels.cpu import grid_rows
+    from flambeau_kernels.cpu.images import grid_rows
 
     return grid_rows.looked_up(np.ascontiguousarray(x), np.ascontiguousarray(grid), mode, padding, align)
 
@@ -187,7 +187,7 @@ def _looked_up_vjp(grad, input, grid, mode, padding, align):
 
 @looked_up.vjp_on_arrays
 def _looked_up_raw(grad, input, grid, mode, padding, align, needs_input, needs_grid):
-    from flambeau_kernels.cpu import grid_rows
+    from flambeau_kernels.cpu.images import grid_rows
 
     return grid_rows.gradients(grad, input, grid, mode, padding, align, needs_input, needs_grid)
 

@@ -59,8 +59,8 @@ resample.in_pieces(lambda asked: batches_of(len(asked["maps"]), 1, 1))
 
 @resample.kernel
 def _resample(x, maps, transposed):
-    from flambeau_kernels.cpu.layout import alike, planar
-    from flambeau_kernels.cpu.resample import apply_maps
+    from flambeau_kernels.cpu.images.resample import apply_maps
+    from flambeau_kernels.cpu.shapes.layout import alike, planar
 
     n = len(maps)
     planes = planar(x).reshape(prod(x.shape[: x.ndim - n]), *x.shape[x.ndim - n :])
@@ -274,8 +274,8 @@ def _check_antialias(input: Tensor, mode: str, antialias: bool) -> None:
 
 @interpolate.plan(by="shape")
 def _planned_interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias):
-    from flambeau_kernels.cpu.layout import is_last
-    from flambeau_kernels.cpu.resample import planned_maps
+    from flambeau_kernels.cpu.images.resample import planned_maps
+    from flambeau_kernels.cpu.shapes.layout import is_last
 
     sizes, factors = _checked_sizes(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     if mode == "area":
@@ -332,7 +332,7 @@ def _maps_between(extents: Any, sizes: Any, factors: Any, mode: str, align: bool
 
 @functools.lru_cache(maxsize=64)  # tables are as costly as a small image
 def _axis_map(n: int, m: int, factor: Any, mode: str, align: bool, antialias: bool, dtype: Any) -> Any:
-    from flambeau_kernels.cpu import resample as kernels
+    from flambeau_kernels.cpu.images import resample as kernels
 
     kind = np.float64 if dtype in (dtypes.float64, dtypes.uint8) else np.float32
     ratio = 1.0 / factor if factor is not None and factor > 0 else n / m

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import scatter
+from flambeau_kernels.cpu.indexing import scatter
 
 from ... import dtypes
 from ..._arrays import MetaArray, ndarray

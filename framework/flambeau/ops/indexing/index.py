@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import scatter
-from flambeau_kernels.cpu.softmax import widen
+from flambeau_kernels.cpu.indexing import scatter
+from flambeau_kernels.cpu.reductions.softmax import widen
 
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, address, ndarray

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import scatter as kernel
+from flambeau_kernels.cpu.indexing import scatter as kernel
 
 from ... import dtypes
 from ..._arrays import MetaArray, ndarray

@@ -8,7 +8,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import scatter as kernel
+from flambeau_kernels.cpu.indexing import scatter as kernel
 
 from ... import _state, dtypes
 from ..._arrays import restride

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import scatter as kernel
+from flambeau_kernels.cpu.indexing import scatter as kernel
 
 from ... import dtypes
 from ...tensor import Tensor, wrap_dim

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import scatter as kernel
-from flambeau_kernels.cpu.scatter import has_negative
+from flambeau_kernels.cpu.indexing import scatter as kernel
+from flambeau_kernels.cpu.indexing.scatter import has_negative
 
 from ... import _state, dtypes
 from ..._arrays import ndarray

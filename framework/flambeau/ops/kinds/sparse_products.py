@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import scatter
-from flambeau_kernels.cpu.rows import add_rows, weighted_bags
-from flambeau_kernels.cpu.softmax import narrow, widen
+from flambeau_kernels.cpu.indexing import scatter
+from flambeau_kernels.cpu.indexing.rows import add_rows, weighted_bags
+from flambeau_kernels.cpu.reductions.softmax import narrow, widen
 
 from ...dtypes import from_numpy_dtype
 from ...tensor import Tensor

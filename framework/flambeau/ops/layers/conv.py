@@ -263,7 +263,7 @@ def _convolution_pieces(asked):
 @convolution.kernel
 def _convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups):
     from flambeau_kernels.cpu import conv as kernels
-    from flambeau_kernels.cpu.layout import alike
+    from flambeau_kernels.cpu.shapes.layout import alike
 
     if transposed:
         spatial = transposed_size(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding)
@@ -327,7 +327,7 @@ def _crop(x: Tensor, spatial: Ints) -> Tensor:
 @convolution.vjp_on_arrays
 def _convolution_raw(grad, input, weight, stride, padding, dilation, transposed, groups):
     from flambeau_kernels.cpu import conv as kernels
-    from flambeau_kernels.cpu.layout import alike
+    from flambeau_kernels.cpu.shapes.layout import alike
 
     settings = (stride, padding, dilation, groups)
     kernel = weight.shape[2:]
@@ -628,7 +628,7 @@ def _planned_convolution(
 ) -> Plan | None:  # fmt: skip
     """The plan of a convolution of a batch."""
     from flambeau_kernels.cpu import conv as kernels
-    from flambeau_kernels.cpu.layout import is_last
+    from flambeau_kernels.cpu.shapes.layout import is_last
 
     x, batched = _batched(op, input, weight, n)
     if not batched or isinstance(padding, str) or is_last(x._array) or is_last(weight._array):

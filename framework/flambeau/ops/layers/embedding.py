@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import rows as kernels
-from flambeau_kernels.cpu import scatter
-from flambeau_kernels.cpu.softmax import widen
+from flambeau_kernels.cpu.indexing import rows as kernels
+from flambeau_kernels.cpu.indexing import scatter
+from flambeau_kernels.cpu.reductions.softmax import widen
 
 from ... import dtypes
 from ..._errors import ShapeDependsOnValues

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from flambeau_kernels import Formula
-from flambeau_kernels.cpu import matmul as kernel
+from flambeau_kernels.cpu.products import matmul as kernel
 
 from ... import _state, dtypes
 from ..._arrays import ndarray

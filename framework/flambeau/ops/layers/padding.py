@@ -70,8 +70,8 @@ def _pad_constant_pieces(asked):
 
 @pad_constant.kernel
 def _pad_constant(x, pairs, value):
-    from flambeau_kernels.cpu.layout import alike, planar
-    from flambeau_kernels.cpu.pad import pad_constant as kernel
+    from flambeau_kernels.cpu.shapes.layout import alike, planar
+    from flambeau_kernels.cpu.shapes.pad import pad_constant as kernel
 
     return alike(kernel(planar(x), pairs, value), x)
 
@@ -93,7 +93,7 @@ def _pad_constant_vjp(grad, pairs):
 
 @pad_constant.vjp_on_arrays(memory=CHANNELS)
 def _pad_constant_raw(grad, pairs):
-    from flambeau_kernels.cpu.pad import pad_constant as kernel
+    from flambeau_kernels.cpu.shapes.pad import pad_constant as kernel
 
     return kernel(grad, tuple((-a, -b) for a, b in pairs), 0)
 
@@ -115,8 +115,8 @@ pad_mode.in_pieces(lambda asked: batches_of(len(asked["pairs"]), 1, 1))
 
 @pad_mode.kernel
 def _pad_mode(x, pairs, mode):
-    from flambeau_kernels.cpu.layout import alike, planar
-    from flambeau_kernels.cpu.pad import pad_mode as kernel
+    from flambeau_kernels.cpu.shapes.layout import alike, planar
+    from flambeau_kernels.cpu.shapes.pad import pad_mode as kernel
 
     return alike(kernel(planar(x), pairs, mode), x)
 
@@ -150,7 +150,7 @@ fold_pad.in_pieces(lambda asked: batches_of(len(asked["pairs"]), 2, 1))
 
 @fold_pad.kernel
 def _fold_pad(grad, x, pairs, mode):
-    from flambeau_kernels.cpu.pad import fold_pad as kernel
+    from flambeau_kernels.cpu.shapes.pad import fold_pad as kernel
 
     return kernel(grad, x.shape[x.ndim - len(pairs) :], pairs, mode)
 
@@ -255,8 +255,8 @@ def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
 
 @pad.plan(by="shape")
 def _planned_pad(input, pad, mode, value):
-    from flambeau_kernels.cpu.layout import is_last
-    from flambeau_kernels.cpu.pad import planned_constant, planned_mode
+    from flambeau_kernels.cpu.shapes.layout import is_last
+    from flambeau_kernels.cpu.shapes.pad import planned_constant, planned_mode
 
     pairs = _checked_pairs(input, pad, mode, value)
     if is_last(input._array) or value.__class__ is int and not -1 << 63 <= value < 1 << 63:

@@ -138,7 +138,7 @@ def _window_count(size: int, k: int, s: int, p: int, d: int, ceil_mode: bool) ->
 def as_planes(a: Any, n: int) -> Any:
     """``(*, *spatial)`` as ``(planes, *spatial)``."""
     if not a.flags.c_contiguous:
-        from flambeau_kernels.cpu.layout import planar
+        from flambeau_kernels.cpu.shapes.layout import planar
 
         a = planar(a)
     return a.reshape(prod(a.shape[: a.ndim - n]), *a.shape[a.ndim - n :])
@@ -149,7 +149,7 @@ def restored(made: Any, a: Any, n: int, keeps_order: bool = True) -> Any:
     made = made.reshape(*a.shape[: a.ndim - n], *made.shape[1:])
     if a.flags.c_contiguous or not keeps_order:
         return made
-    from flambeau_kernels.cpu.layout import alike
+    from flambeau_kernels.cpu.shapes.layout import alike
 
     return alike(made, a)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import (
+from flambeau_kernels.cpu.gemm.blas import one_thread, single_threaded
+from flambeau_kernels.cpu.linear_algebra import (
     condensed,
     divided,
     factor_blocks,
@@ -19,8 +20,7 @@ from flambeau_kernels.cpu import (
     lane_rotations,
     reflectors,
 )
-from flambeau_kernels.cpu.gemm.blas import one_thread, single_threaded
-from flambeau_kernels.cpu.matmul import matmul
+from flambeau_kernels.cpu.products.matmul import matmul
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import dtypes

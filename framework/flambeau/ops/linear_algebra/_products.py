@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import matmul as kernel
+from flambeau_kernels.cpu.products import matmul as kernel
 
 from ..._arrays import ndarray
 from ...dtypes import FLOAT32, FLOAT64

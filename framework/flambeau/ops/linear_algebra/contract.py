@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.matmul import small_product
-from flambeau_kernels.cpu.softmax import widen
+from flambeau_kernels.cpu.products.matmul import small_product
+from flambeau_kernels.cpu.reductions.softmax import widen
 
 from ... import dtypes
 from ..._warn import warn_once

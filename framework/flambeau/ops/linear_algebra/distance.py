@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import matmul
-from flambeau_kernels.cpu.softmax import narrow, widen
+from flambeau_kernels.cpu.products import matmul
+from flambeau_kernels.cpu.reductions.softmax import narrow, widen
 
 from ... import dtypes
 from ...tensor import Tensor, wrap_dim
@@ -243,7 +243,7 @@ def _planned_cdist(x1, x2, p, compute_mode):
         return None
     if not 0 < a.size < 1024 or not b.size:
         return None
-    from flambeau_kernels.cpu import distance_rows
+    from flambeau_kernels.cpu.linear_algebra import distance_rows
 
     return Plan(distance_rows.planned(a.shape, b.shape, a.dtype, p == 2))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau_kernels import COMPILED_FROM, hot_calls
 from flambeau_kernels.arithmetic import PLUS
-from flambeau_kernels.cpu import matmul as kernel
+from flambeau_kernels.cpu.products import matmul as kernel
 
 from ... import dtypes
 from ..._arrays import ndarray

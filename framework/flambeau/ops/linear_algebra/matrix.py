@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import few_lanes
+from flambeau_kernels.cpu.linear_algebra import few_lanes
 
 from ... import devices, dtypes
 from ...tensor import Tensor, wrap_dim

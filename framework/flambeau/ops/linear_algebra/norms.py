@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import moments
-from flambeau_kernels.cpu.along import SEVERAL, Along
+from flambeau_kernels.cpu.reductions import moments
+from flambeau_kernels.cpu.reductions.along import SEVERAL, Along
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import dtypes

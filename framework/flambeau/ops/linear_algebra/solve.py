@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import few_rows, few_sides, reflectors
 from flambeau_kernels.cpu.gemm.blas import single_threaded
+from flambeau_kernels.cpu.linear_algebra import few_rows, few_sides, reflectors
 
 from ... import dtypes
 from ..._arrays import contiguous_strides

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import ctc as kernels
+from flambeau_kernels.cpu.losses import ctc as kernels
 
 from ... import dtypes
 from ...tensor import Tensor, wrap

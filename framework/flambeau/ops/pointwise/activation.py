@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import moments
-from flambeau_kernels.cpu import softmax as softmax_kernels
+from flambeau_kernels.cpu.reductions import moments
+from flambeau_kernels.cpu.reductions import softmax as softmax_kernels
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 from flambeau_kernels.vocabulary import (
     exp,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu.along import ALL, Along
-from flambeau_kernels.cpu.reduce import Reduction
+from flambeau_kernels.cpu.reductions.along import ALL, Along
+from flambeau_kernels.cpu.reductions.reduce import Reduction
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import floor, isnan, log, real, sqrt, trunc, where
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import COMPILED_FROM
-from flambeau_kernels.cpu.along import ALL, Along
-from flambeau_kernels.cpu.softmax import widen
+from flambeau_kernels.cpu.reductions.along import ALL, Along
+from flambeau_kernels.cpu.reductions.softmax import widen
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import dtypes

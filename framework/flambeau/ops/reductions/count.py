@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu import counting, scatter
-from flambeau_kernels.cpu import sort as kernel
-from flambeau_kernels.cpu.along import ALL, Along
-from flambeau_kernels.cpu.softmax import widen
+from flambeau_kernels.cpu.indexing import scatter
+from flambeau_kernels.cpu.reductions.along import ALL, Along
+from flambeau_kernels.cpu.reductions.softmax import widen
+from flambeau_kernels.cpu.sorting import counting
+from flambeau_kernels.cpu.sorting import sort as kernel
 
 from ... import _state, dtypes
 from ..._arrays import MetaArray

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import extremes, moments
-from flambeau_kernels.cpu.along import ALL, SEVERAL, Along
-from flambeau_kernels.cpu.reduce import count_of
-from flambeau_kernels.cpu.softmax import narrow, widen
+from flambeau_kernels.cpu.reductions import extremes, moments
+from flambeau_kernels.cpu.reductions.along import ALL, SEVERAL, Along
+from flambeau_kernels.cpu.reductions.reduce import count_of
+from flambeau_kernels.cpu.reductions.softmax import narrow, widen
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 from flambeau_kernels.vocabulary import isnan, where
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import scan as kernel
-from flambeau_kernels.cpu.along import Along
+from flambeau_kernels.cpu.reductions import scan as kernel
+from flambeau_kernels.cpu.reductions.along import Along
 
 from ... import _state, dtypes
 from ...dtypes import FLOATING, from_numpy_dtype

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import sort as kernel
-from flambeau_kernels.cpu.along import ALL, MOST, Along
+from flambeau_kernels.cpu.reductions.along import ALL, MOST, Along
+from flambeau_kernels.cpu.sorting import sort as kernel
 
 from ... import dtypes
 from ...tensor import Tensor, wrap_dim

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import implicit
 from flambeau_kernels.cpu import random as kernels
+from flambeau_kernels.cpu.random import implicit
 
 from .._spec import primitive
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.layout import is_ordered_last
+from flambeau_kernels.cpu.shapes.layout import is_ordered_last
 
 from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
@@ -184,7 +184,7 @@ def _joined_at_once(arrays: Any, dim: int) -> Any:
 
 
 def _run_together(*args: Any) -> Any:
-    from flambeau_kernels.cpu.join import join
+    from flambeau_kernels.cpu.shapes.join import join
 
     return join(*args)
 

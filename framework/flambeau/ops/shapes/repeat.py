@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
-from flambeau_kernels.cpu import move
+from flambeau_kernels.cpu.shapes import move
 
 from ... import _arrays
 from ..._symbolic import as_size

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu import triangle as kernels
-from flambeau_kernels.cpu.along import SEVERAL, Along
-from flambeau_kernels.cpu.reduce import Reduction, reduce
+from flambeau_kernels.cpu.reductions.along import SEVERAL, Along
+from flambeau_kernels.cpu.reductions.reduce import Reduction, reduce
+from flambeau_kernels.cpu.shapes import triangle as kernels
 
 from ... import dtypes
 from ...tensor import Tensor, wrap_dim

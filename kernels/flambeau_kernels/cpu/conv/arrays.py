@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from flambeau_kernels.cpu.reduce import total
+from flambeau_kernels.cpu.reductions.reduce import total
 
 __all__ = [
     "channel_sum", "convolve", "convolve_input", "convolve_weight", "cropped", "fold_windows",

@@ -1,7 +1,7 @@
 """Convolutions with few output positions and many channels, as the last layers of an image network have them.
 
 Their weights are most of the memory, and are read once, as they lie: windows are written out as the rows of a matrix
-``(N * positions, C * taps)``, which is small, and `cpu/matmul.py` does the rest. All three maps are such products; the
+``(N * positions, C * taps)``, which is small, and `cpu/products/matmul.py` does the rest. All three maps are such products; the
 gradient of the input is put back from windows in the order of positions and taps.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.language import kernel, widened
-from ..matmul import matmul
+from ..products.matmul import matmul
 
 Ints = tuple[int, ...]
 # At most so many positions of all images together, and at least so many weights.

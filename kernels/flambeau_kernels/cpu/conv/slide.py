@@ -34,7 +34,7 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 
-from ..layout import planar
+from ..shapes.layout import planar
 from .walk import Ints
 
 # The most taps, whose code is written out; of the gradient of the weight, whose sums are all in registers.

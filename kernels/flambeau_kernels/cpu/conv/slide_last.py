@@ -24,8 +24,8 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 
-from ..layout import is_last
 from ..register_tiles import registers
+from ..shapes.layout import is_last
 from .slide import lane_count
 from .walk import Ints
 

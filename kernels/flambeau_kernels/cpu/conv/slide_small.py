@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau_kernels.engine.language import kernel, lanes, local, outlined, rolled, widened
 
-from ..recurrent_steps import transpose_square
+from ..recurrent.steps import transpose_square
 from .slide import lane_count
 from .slide_last import MOST_TAPS, full_row, is_narrow, room
 from .walk import Ints

@@ -32,7 +32,7 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 
-from ..matmul import matmul
+from ..products.matmul import matmul
 from .last import Frame
 from .walk import Ints
 

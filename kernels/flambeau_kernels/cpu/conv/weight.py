@@ -32,7 +32,7 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 
-from ..matmul import matmul
+from ..products.matmul import matmul
 from ..register_tiles import tile
 from .direct import Source, source_layout, wide_kind
 from .product import Layout, joined, row_start

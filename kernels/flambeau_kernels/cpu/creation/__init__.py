@@ -1,0 +1,1 @@
+"""New arrays of one number, and of numbers counted up."""

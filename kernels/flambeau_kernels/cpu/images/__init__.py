@@ -1,0 +1,1 @@
+"""Images resampled, and looked up at points."""

@@ -1,0 +1,488 @@
+"""Images looked up at points, compiled: each step rounded as the numpy of the fallback rounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import (
+    brief,
+    broadcast,
+    independent,
+    int32,
+    int64,
+    kernel,
+    load,
+    local,
+    rolled,
+    store,
+    unroll,
+    widened,
+)
+from flambeau_kernels.vocabulary import floor, nearbyint, where
+
+from ..taking_over import late
+from ..tier import compiles
+
+__all__ = ["gradients", "looked_up", "planned", "with_gradients"]
+
+CHUNK = 4096  # looked-up elements, at least
+GRADIENTS_FROM = 4096  # neighbours looked at, from which gradients have kernels
+BLOCK = 64  # points whose neighbours are found before channels are gone through
+ZEROS, BORDER = 0, 1
+BILINEAR, NEAREST, BICUBIC = 0, 1, 2
+
+
+def in_elements(x, size, KIND, ALIGN):
+    """From -1 .. 1 to elements."""
+    n = KIND(size)
+    return (x + KIND(1)) * ((n - KIND(1)) / KIND(2)) if ALIGN else ((x + KIND(1)) * n - KIND(1)) / KIND(2)
+
+
+def inside(x, size, KIND, PADDING):
+    """Where padding looks."""
+    made = x
+    if PADDING == BORDER:
+        last = KIND(size - 1)
+        made = made if made == made else KIND(0)
+        made = KIND(0) if made <= KIND(0) else (last if made >= last else made)
+    return made
+
+
+def present(x, size, KIND):
+    """Whether there is an element, which nan says no to."""
+    return (x >= KIND(0)) & (x <= KIND(size - 1))
+
+
+def place(y, x, height, width, KIND):
+    """Which element of a plane, the first where there is none."""
+    row = int32(where(present(y, height, KIND), y, KIND(0)))
+    column = int32(where(present(x, width, KIND), x, KIND(0)))
+    return row * int32(width) + column
+
+
+def cubic_weight(t, I, KIND):
+    """Weight of neighbour `I` of four at distance t + 1, t, 1 - t, 2 - t, by Keys' kernel with a = -0.75."""
+    x = (t + KIND(1), t, KIND(1) - t, KIND(2) - t)[I]
+    if I == 1 or I == 2:
+        made = (KIND(1.25) * x - KIND(2.25)) * x * x + KIND(1)
+    else:
+        made = ((KIND(-0.75) * x + KIND(3.75)) * x - KIND(6)) * x + KIND(3)
+    return made
+
+
+def clipped(x, size, KIND, PADDING):
+    """Whether padding moves `x`, whose derivative is zero then."""
+    return PADDING == BORDER and not (x > KIND(0) and x < KIND(size - 1))
+
+
+def cubic_slope(t, I, KIND):
+    """The derivative of `cubic_weight` by `t`."""
+    x = (t + KIND(1), t, KIND(1) - t, KIND(2) - t)[I]
+    if I == 1 or I == 2:
+        made = (KIND(3.75) * x - KIND(4.5)) * x
+    else:
+        made = (KIND(-2.25) * x + KIND(7.5)) * x - KIND(6)
+    return made if I < 2 else -made
+
+
+def four(x, k, at, weights, shown, size, row, KIND, PADDING):
+    """The four elements around a coordinate, as number `k` of a block: their places, `row` apart, weights, and 1 where they are there."""
+    first = floor(x)
+    for I in unroll(range(4)):
+        there = nearbyint(inside(first + KIND(I - 1), size, KIND, PADDING))
+        at[I * BLOCK + k] = int32(where(present(there, size, KIND), there, KIND(0))) * int32(row)
+        shown[I * BLOCK + k] = where(present(there, size, KIND), int32(1), int32(0))
+        weights[I * BLOCK + k] = cubic_weight(x - first, I, KIND)
+
+
+def at_column(b, columns, there, row_at, row_there, k, J, KIND):
+    """The element in column `J` of four, of the row at `row_at`: zero where there is none."""
+    return where((there[J * BLOCK + k] & row_there) != int32(0), b[row_at + columns[J * BLOCK + k]], KIND(0))
+
+
+@kernel
+def look_up_bicubic(chunk, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+    """Blocks of points of an image at a time, these channel by channel, and four neighbours of a row after those of the row before."""
+    KIND = widened(out)
+    size = height * width
+    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        to = out + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        for k in brief(range(count)):
+            point = first + k
+            four(in_elements(grid[2 * point], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING)
+            four(in_elements(grid[2 * point + 1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING)
+        for c in rolled(range(channels)):
+            b, made = a + c * size, to + c * in_image
+            for i in rolled(range(4)):
+                row, times, there = rows + i * BLOCK, along + i * BLOCK, row_shown + i * BLOCK
+                begin = i == 0
+                for k in independent(range(count)):
+                    term = at_column(b, columns, column_shown, row[k], there[k], k, 0, KIND) * (times[k] * across[k])
+                    total = where(begin, term, made[k] + term)
+                    for J in unroll(range(1, 4)):
+                        value = at_column(b, columns, column_shown, row[k], there[k], k, J, KIND)
+                        total = total + value * (times[k] * across[J * BLOCK + k])
+                    made[k] = total
+        first += count
+
+
+def cleared(sums, given, size, SIDE, KIND):
+    for i in rolled(range(size)):
+        store(sums, i * SIDE, broadcast(KIND(0), SIDE))
+    for i in rolled(range(BLOCK * SIDE)):
+        given[i] = KIND(0)
+
+
+def side_by_side(given, g, step, many, count, SIDE):
+    """The gradients of `count` channels of `many` points, which are `step` apart, of each point together."""
+    for c in rolled(range(count)):
+        row = g + c * step
+        for k in rolled(range(many)):
+            given[k * SIDE + c] = row[k]
+
+
+def apart_again(a, sums, size, count, SIDE):
+    """Sums of `count` channels, which are together for each element, as planes."""
+    for first in rolled(range(0, size, BLOCK)):
+        many = min(BLOCK, size - first)
+        for c in rolled(range(count)):
+            row, column = a + (c * size + first), sums + (first * SIDE + c)
+            for i in rolled(range(many)):
+                row[i] = column[i * SIDE]
+
+
+@kernel
+def bicubic_grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, *, PADDING, ALIGN, SIDE):
+    """As `look_up_grad_image`, of sixteen neighbours."""
+    KIND = widened(out)
+    size = height * width
+    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    given = local(KIND, BLOCK * SIDE)
+    groups = (channels + SIDE - 1) // SIDE
+    image, begin = chunk // groups, chunk % groups * SIDE
+    count = min(SIDE, channels - begin)
+    a, g = out + (image * channels + begin) * size, grad + (image * channels + begin) * in_image
+    sums = work + chunk * size * SIDE
+    cleared(sums, given, size, SIDE, KIND)
+    for first in rolled(range(0, in_image, BLOCK)):
+        many = min(BLOCK, in_image - first)
+        side_by_side(given, g + first, in_image, many, count, SIDE)
+        for k in brief(range(many)):
+            place_of = grid + 2 * (image * in_image + first + k)
+            four(in_elements(place_of[0], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING)
+            four(in_elements(place_of[1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING)
+        for k in rolled(range(many)):
+            here = load(given, k * SIDE, SIDE)
+            for i in rolled(range(4)):
+                if row_shown[i * BLOCK + k] != int32(0):
+                    for J in unroll(range(4)):
+                        if column_shown[J * BLOCK + k] != int32(0):
+                            to = int64(rows[i * BLOCK + k] + columns[J * BLOCK + k]) * SIDE
+                            times = along[i * BLOCK + k] * across[J * BLOCK + k]
+                            store(sums, to, load(sums, to, SIDE) + here * broadcast(times, SIDE))
+    apart_again(a, sums, size, count, SIDE)
+
+
+@kernel
+def bicubic_grad_points(chunk, grad, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+    """As `look_up_grad_points`, of sixteen neighbours. Padding moves neighbours, not the point, whose derivative is never zero for it."""
+    KIND = widened(out)
+    size = height * width
+    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    along_slopes, across_slopes = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    to_right, to_down = local(KIND, BLOCK), local(KIND, BLOCK)
+    scale_x, scale_y = KIND(width - 1 if ALIGN else width) / KIND(2), KIND(height - 1 if ALIGN else height) / KIND(2)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        g = grad + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        for k in brief(range(count)):
+            point = first + k
+            right, down = in_elements(grid[2 * point], width, KIND, ALIGN), in_elements(grid[2 * point + 1], height, KIND, ALIGN)
+            four(right, k, columns, across, column_shown, width, 1, KIND, PADDING)
+            four(down, k, rows, along, row_shown, height, width, KIND, PADDING)
+            for I in unroll(range(4)):
+                across_slopes[I * BLOCK + k] = cubic_slope(right - floor(right), I, KIND)
+                along_slopes[I * BLOCK + k] = cubic_slope(down - floor(down), I, KIND)
+            to_right[k], to_down[k] = KIND(0), KIND(0)
+        for c in rolled(range(channels)):
+            b, given = a + c * size, g + c * in_image
+            for i in rolled(range(4)):
+                row, there = rows + i * BLOCK, row_shown + i * BLOCK
+                times, slope = along + i * BLOCK, along_slopes + i * BLOCK
+                for k in independent(range(count)):
+                    plain, sloped = KIND(0), KIND(0)
+                    for J in unroll(range(4)):
+                        value = at_column(b, columns, column_shown, row[k], there[k], k, J, KIND)
+                        plain = plain + value * across[J * BLOCK + k]
+                        sloped = sloped + value * across_slopes[J * BLOCK + k]
+                    to_right[k] = to_right[k] + given[k] * (times[k] * sloped)
+                    to_down[k] = to_down[k] + given[k] * (slope[k] * plain)
+        for k in rolled(range(count)):
+            out[2 * (first + k)] = to_right[k] * scale_x
+            out[2 * (first + k) + 1] = to_down[k] * scale_y
+        first += count
+
+
+def corners(right, down, k, at, weights, shown, height, width, KIND):
+    """The four elements around a point and their weights, as number `k` of a block, and bits for those that are there."""
+    left, top = floor(right), floor(down)
+    u, v = right - left, down - top
+    after, below = left + KIND(1), top + KIND(1)
+    at[k] = place(top, left, height, width, KIND)
+    at[BLOCK + k] = place(top, after, height, width, KIND)
+    at[2 * BLOCK + k] = place(below, left, height, width, KIND)
+    at[3 * BLOCK + k] = place(below, after, height, width, KIND)
+    weights[k], weights[BLOCK + k] = (KIND(1) - v) * (KIND(1) - u), (KIND(1) - v) * u
+    weights[2 * BLOCK + k], weights[3 * BLOCK + k] = v * (KIND(1) - u), v * u
+    is_left, is_right = present(left, width, KIND), present(after, width, KIND)
+    is_top, is_below = present(top, height, KIND), present(below, height, KIND)
+    across = where(is_left, int32(5), int32(0)) | where(is_right, int32(10), int32(0))
+    along = where(is_top, int32(3), int32(0)) | where(is_below, int32(12), int32(0))
+    shown[k] = across & along
+
+
+def all_shown(shown, count):
+    """Whether all points of a block see four elements."""
+    every = int32(15)
+    for k in range(count):
+        every = every & shown[k]
+    return every == int32(15)
+
+
+def nearest(right, down, k, at, shown, height, width, KIND):
+    """The element nearest to a point, as number `k` of a block, and 1 where it is there."""
+    right, down = nearbyint(right), nearbyint(down)
+    at[k] = place(down, right, height, width, KIND)
+    shown[k] = where(present(right, width, KIND) & present(down, height, KIND), int32(1), int32(0))
+
+
+def seen(b, at, shown, k, I, KIND):
+    """Neighbour `I` of a point: zero where there is none."""
+    return where((shown[k] & int32(1 << I)) != int32(0), b[at[I * BLOCK + k]], KIND(0))
+
+
+@kernel
+def look_up_blocks(chunk, x, grid, out, points, per, channels, height, width, in_image, *, MODE, PADDING, ALIGN):
+    """BILINEAR and NEAREST: blocks of points of an image at a time, and these channel by channel."""
+    KIND = widened(out)
+    size = height * width
+    at, weights, shown = local(int32, 4 * BLOCK), local(KIND, 4 * BLOCK), local(int32, BLOCK)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        to = out + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        for k in independent(range(count)):
+            point = first + k
+            right = inside(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING)
+            down = inside(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING)
+            if MODE == NEAREST:
+                nearest(right, down, k, at, shown, height, width, KIND)
+            else:
+                corners(right, down, k, at, weights, shown, height, width, KIND)
+        if MODE == NEAREST:
+            for c in rolled(range(channels)):
+                b, row = a + c * size, to + c * in_image
+                for k in independent(range(count)):
+                    row[k] = seen(b, at, shown, k, 0, KIND)
+        elif all_shown(shown, count):
+            for c in rolled(range(channels)):
+                b, row = a + c * size, to + c * in_image
+                for k in independent(range(count)):
+                    above = b[at[k]] * weights[k] + b[at[BLOCK + k]] * weights[BLOCK + k]
+                    row[k] = (above + b[at[2 * BLOCK + k]] * weights[2 * BLOCK + k]) + b[at[3 * BLOCK + k]] * weights[3 * BLOCK + k]
+        else:
+            for c in rolled(range(channels)):
+                b, row = a + c * size, to + c * in_image
+                for k in independent(range(count)):
+                    p00, p01 = seen(b, at, shown, k, 0, KIND), seen(b, at, shown, k, 1, KIND)
+                    p10, p11 = seen(b, at, shown, k, 2, KIND), seen(b, at, shown, k, 3, KIND)
+                    above = p00 * weights[k] + p01 * weights[BLOCK + k]
+                    row[k] = (above + p10 * weights[2 * BLOCK + k]) + p11 * weights[3 * BLOCK + k]
+        first += count
+
+
+@kernel
+def look_up_grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, *, MODE, PADDING, ALIGN, SIDE):
+    """A chunk is `SIDE` channels of an image, side by side in `work`: each point gives its gradient to what it saw, in their order."""
+    KIND = widened(out)
+    size = height * width
+    at, weights, shown = local(int32, 4 * BLOCK), local(KIND, 4 * BLOCK), local(int32, BLOCK)
+    given = local(KIND, BLOCK * SIDE)
+    groups = (channels + SIDE - 1) // SIDE
+    image, begin = chunk // groups, chunk % groups * SIDE
+    count = min(SIDE, channels - begin)
+    a, g = out + (image * channels + begin) * size, grad + (image * channels + begin) * in_image
+    sums = work + chunk * size * SIDE
+    cleared(sums, given, size, SIDE, KIND)
+    for first in rolled(range(0, in_image, BLOCK)):
+        many = min(BLOCK, in_image - first)
+        side_by_side(given, g + first, in_image, many, count, SIDE)
+        for k in independent(range(many)):
+            place_of = grid + 2 * (image * in_image + first + k)
+            right = inside(in_elements(place_of[0], width, KIND, ALIGN), width, KIND, PADDING)
+            down = inside(in_elements(place_of[1], height, KIND, ALIGN), height, KIND, PADDING)
+            if MODE == NEAREST:
+                nearest(right, down, k, at, shown, height, width, KIND)
+                weights[k] = KIND(1)
+            else:
+                corners(right, down, k, at, weights, shown, height, width, KIND)
+        for k in rolled(range(many)):
+            here = load(given, k * SIDE, SIDE)
+            for I in unroll(range(1 if MODE == NEAREST else 4)):
+                if (shown[k] & int32(1 << I)) != int32(0):
+                    to = int64(at[I * BLOCK + k]) * SIDE
+                    store(sums, to, load(sums, to, SIDE) + here * broadcast(weights[I * BLOCK + k], SIDE))
+    apart_again(a, sums, size, count, SIDE)
+
+
+@kernel
+def look_up_grad_points(chunk, grad, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+    """A chunk is some points, of which each adds up what it loses of its channels by a step to the right and one down."""
+    KIND = widened(out)
+    size = height * width
+    at, weights, shown = local(int32, 4 * BLOCK), local(KIND, 4 * BLOCK), local(int32, BLOCK)
+    across, along, us, vs = local(KIND, BLOCK), local(KIND, BLOCK), local(KIND, BLOCK), local(KIND, BLOCK)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        g = grad + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        for k in independent(range(count)):
+            point = first + k
+            right = inside(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING)
+            down = inside(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING)
+            corners(right, down, k, at, weights, shown, height, width, KIND)
+            left, top = floor(right), floor(down)
+            us[k], vs[k] = right - left, down - top
+            across[k], along[k] = KIND(0), KIND(0)
+        all_inside = all_shown(shown, count)
+        for c in rolled(range(channels)):
+            b, row = a + c * size, g + c * in_image
+            if all_inside:
+                for k in independent(range(count)):
+                    p00, p01, p10, p11 = b[at[k]], b[at[BLOCK + k]], b[at[2 * BLOCK + k]], b[at[3 * BLOCK + k]]
+                    across[k] = across[k] + row[k] * ((p01 - p00) * (KIND(1) - vs[k]) + (p11 - p10) * vs[k])
+                    along[k] = along[k] + row[k] * ((p10 - p00) * (KIND(1) - us[k]) + (p11 - p01) * us[k])
+            else:
+                for k in independent(range(count)):
+                    p00, p01 = seen(b, at, shown, k, 0, KIND), seen(b, at, shown, k, 1, KIND)
+                    p10, p11 = seen(b, at, shown, k, 2, KIND), seen(b, at, shown, k, 3, KIND)
+                    across[k] = across[k] + row[k] * ((p01 - p00) * (KIND(1) - vs[k]) + (p11 - p10) * vs[k])
+                    along[k] = along[k] + row[k] * ((p10 - p00) * (KIND(1) - us[k]) + (p11 - p01) * us[k])
+        for k in rolled(range(count)):
+            point = first + k
+            to_right = KIND(width - 1 if ALIGN else width) / KIND(2)
+            to_down = KIND(height - 1 if ALIGN else height) / KIND(2)
+            if clipped(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING):
+                to_right = KIND(0)
+            if clipped(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING):
+                to_down = KIND(0)
+            out[2 * point] = across[k] * to_right
+            out[2 * point + 1] = along[k] * to_down
+        first += count
+
+
+def with_gradients(shape: tuple[int, ...], grid: tuple[int, ...], dtype: np.dtype, mode: int) -> bool:
+    """Whether there are kernels for the gradients of such images and points, and calls of them pay."""
+    neighbours = (4, 1, 16)[mode]
+    return dtype.char in "fd" and neighbours * grid[1] * grid[2] * shape[0] * shape[1] >= GRADIENTS_FROM and compiles()
+
+
+def looked_up(x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool) -> np.ndarray:
+    """Contiguous images ``(N, C, H, W)`` looked up at contiguous points ``(N, H', W', 2)`` of their dtype."""
+    images, channels, height, width = x.shape
+    in_image = grid.shape[1] * grid.shape[2]
+    out = np.empty((images, channels, *grid.shape[1:3]), x.dtype)
+    points, per = images * in_image, max(1, CHUNK // channels)
+    chosen, constants = _forward(mode, padding, align)
+    chosen.run(-(-points // per), x, grid, out, points, per, channels, height, width, in_image, release=True, **constants)
+    return out
+
+
+def _forward(mode: int, padding: int, align: bool) -> tuple[Any, dict[str, Any]]:
+    constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
+    return (look_up_bicubic, constants) if mode == BICUBIC else (look_up_blocks, {"MODE": mode, **constants})
+
+
+def gradients(
+    grad: np.ndarray, x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool, of_image: bool, of_points: bool
+) -> tuple[Any, Any]:
+    """What ``looked_up(x, grid, ...)`` hands back of `grad` to the images and to the points; None for what is not asked for."""
+    images, channels, height, width = x.shape
+    in_image = grid.shape[1] * grid.shape[2]
+    grad = np.ascontiguousarray(grad)
+    to_image = to_points = None
+    sizes = (channels, height, width, in_image)
+    constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
+    if of_image:
+        to_image = np.empty_like(x)
+        side = 64 // x.itemsize if channels > 4 else 4
+        chunks = images * -(-channels // side)
+        work = np.empty(chunks * height * width * side, x.dtype)
+        if mode == BICUBIC:
+            bicubic_grad_image.run(chunks, grad, grid, to_image, work, *sizes, release=True, SIDE=side, **constants)
+        else:
+            look_up_grad_image.run(chunks, grad, grid, to_image, work, *sizes, release=True, MODE=mode, SIDE=side, **constants)
+    if of_points:
+        to_points = np.empty_like(grid)
+        points, per = images * in_image, max(1, CHUNK // channels)
+        if mode == NEAREST:
+            to_points[...] = 0
+        else:
+            by = bicubic_grad_points if mode == BICUBIC else look_up_grad_points
+            by.run(-(-points // per), grad, x, grid, to_points, points, per, *sizes, release=True, **constants)
+    return to_image, to_points
+
+
+def planned(
+    shape: tuple[int, ...], grid: tuple[int, ...], dtype: np.dtype, mode: int, padding: int, align: bool
+) -> Callable[[Any, Any], Any]:
+    """``run(x, grid)`` for contiguous images ``(N, C, H, W)`` and points ``(N, H', W', 2)`` of `dtype`; None in early calls.
+
+    Args:
+        mode: BILINEAR, NEAREST or BICUBIC.
+        padding: ZEROS or BORDER.
+    """
+    images, channels, height, width = shape
+    in_image = grid[1] * grid[2]
+    points, result = images * in_image, (images, channels, *grid[1:3])
+    per = max(1, CHUNK // channels)
+    chosen, constants = _forward(mode, padding, align)
+    numbers = (points, per, channels, height, width, in_image)
+    chunks = -(-points // per)
+
+    def around(form: Any) -> Any:
+        def run(x: Any, grid: Any) -> Any:
+            out = np.empty(result, dtype)
+            form(chunks, False, x, grid, out, *numbers)
+            return out
+
+        return run
+
+    # The fallback takes as long with 5000 elements as it does for its calls of numpy.
+    taps = 16 if mode == BICUBIC else 1
+    return late(chosen, (dtype, dtype, dtype, *(int,) * 6), constants, around, taps * (1 + points * channels / 5000))

@@ -1,0 +1,1 @@
+"""Elements and rows picked, put and added up by index."""

@@ -1,0 +1,1 @@
+"""Factors, eigenvalues and solutions of matrices, one large or many small; distances between rows."""

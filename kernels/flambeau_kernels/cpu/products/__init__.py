@@ -1,0 +1,1 @@
+"""Products of matrices of any layout; the loops of floats are in `gemm/`."""

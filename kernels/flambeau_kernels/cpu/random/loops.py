@@ -1,0 +1,406 @@
+"""Compiled loops of the random kernels: words of mt19937, and what becomes of words.
+
+Words come one block of 624 after the other, since each block is made from the one before; within a block every
+step is independent, so twisting and tempering vectorise. Turning words into numbers is cut into chunks for all
+threads and may happen in place: a float32 takes the room of its word, a float64 that of its two.
+
+Rounding is that of the numpy versions beside them, which is PyTorch's.
+Source: as `stream`, `boxmuller`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from flambeau_kernels.engine.language import (
+    bitcast,
+    float32,
+    float64,
+    independent,
+    int32,
+    int64,
+    kernel,
+    local,
+    prefetch,
+    uint32,
+    uint64,
+    unroll,
+    widened,
+)
+from flambeau_kernels.vocabulary import fma, log1p, sqrt, where
+
+from .boxmuller import COSINE, EIGHTH, LN2, LOGARITHM, OCTANTS, SINE
+from .stream import BLOCK, MOST_AT_ONCE, PIECE
+
+TWO_PI = 2 * math.pi
+
+
+# -- words -----------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def draw(chunk: Any, state: Any, out: Any, position: Any, count: Any) -> Any:
+    next_words(state, out, position, count)
+
+
+def next_words(state: Any, out: Any, position: Any, count: Any) -> Any:
+    """The next `count` words of `state`: the block in use, and room for another; `position` words of it are gone."""
+    at, done = position, 0
+    while done < count:
+        if at == BLOCK:
+            twist(state, state + BLOCK)
+            at = 0
+        taken = min(count - done, BLOCK - at)
+        source, to = state + at, out + done
+        for i in independent(range(taken)):
+            to[i] = tempered(source[i])
+        done += taken
+        at += taken
+
+
+def twist(now: Any, following: Any) -> Any:
+    for i in independent(range(227)):
+        following[i] = now[i + 397] ^ mixed(now[i], now[i + 1])
+    for i in independent(range(227, 454)):
+        following[i] = following[i - 227] ^ mixed(now[i], now[i + 1])
+    for i in independent(range(454, 623)):
+        following[i] = following[i - 227] ^ mixed(now[i], now[i + 1])
+    following[623] = following[396] ^ mixed(now[623], following[0])
+    for i in independent(range(BLOCK)):
+        now[i] = following[i]
+
+
+def mixed(upper: Any, lower: Any) -> Any:
+    joined = (upper & 0x80000000) | (lower & 0x7FFFFFFF)
+    return (joined >> 1) ^ ((uint32(0) - (lower & 1)) & 0x9908B0DF)
+
+
+def tempered(word: Any) -> Any:
+    a = word ^ (word >> 11)
+    b = a ^ ((a << 7) & 0x9D2C5680)
+    c = b ^ ((b << 15) & 0xEFC60000)
+    return c ^ (c >> 18)
+
+
+# -- uniform numbers ---------------------------------------------------------------------------------------------------------
+
+
+def unit32(words: Any, i: Any) -> Any:
+    """Kernel code: float32 in [0, 1) from the low 24 bits of a word."""
+    return float32(int32(words[i] & 0xFFFFFF)) * 2.0**-24
+
+
+def unit64(words: Any, i: Any) -> Any:
+    """Kernel code: float64 in [0, 1) from the low 53 bits of two words."""
+    return float64(int64(((uint64(words[2 * i]) << 32) | uint64(words[2 * i + 1])) & 0x1FFFFFFFFFFFFF)) * 2.0**-53
+
+
+@kernel(aliased=True)
+def uniform(chunk: Any, words: Any, out: Any, n: Any, low: Any, width: Any, high: Any, *, PLAIN: bool = False) -> Any:
+    """Numbers in ``[low, high)``; float64 takes two words each. `PLAIN`: in [0, 1), as they are."""
+    make_uniform(words, out, chunk * PIECE, min(n, chunk * PIECE + PIECE), low, width, high, PLAIN)
+
+
+def make_uniform(words: Any, out: Any, first: Any, last: Any, low: Any, width: Any, high: Any, PLAIN: Any) -> Any:
+    kind = widened(out)
+    for i in independent(range(first, last)):
+        if kind is float64:
+            out[i] = unit64(words, i) if PLAIN else fma(unit64(words, i), width, low)
+        elif PLAIN:
+            out[i] = unit32(words, i)
+        else:
+            # The product of two float32 is exact in float64.
+            out[i] = float32(float64(unit32(words, i)) * width + low)
+        if not PLAIN:                                # as it was rounded when it was stored
+            out[i] = where(out[i] == kind(high), kind(low), out[i])
+
+
+@kernel
+def coins(chunk: Any, words: Any, out: Any, n: Any, chance: Any) -> Any:
+    """1 where a 53-bit uniform number falls below `chance`, else 0."""
+    toss(words, out, chunk * PIECE, min(n, chunk * PIECE + PIECE), chance)
+
+
+def toss(words: Any, out: Any, first: Any, last: Any, chance: Any) -> Any:
+    kind = widened(out)
+    for i in independent(range(first, last)):
+        out[i] = kind(unit64(words, i) < chance)
+
+
+@kernel
+def coins_each(chunk: Any, words: Any, chances: Any, out: Any, n: Any) -> Any:
+    """`coins` with a chance each; unless it is float64, against a 24-bit float32 number."""
+    toss_each(words, chances, out, chunk * PIECE, min(n, chunk * PIECE + PIECE))
+
+
+def toss_each(words: Any, chances: Any, out: Any, first: Any, last: Any) -> Any:
+    kind = widened(out)
+    for i in independent(range(first, last)):
+        if widened(chances) is float64:
+            out[i] = kind(unit64(words, i) < chances[i])
+        else:
+            out[i] = kind(unit32(words, i) < chances[i])
+
+
+@kernel
+def integers(chunk: Any, words: Any, out: Any, n: Any, low: Any, count: Any, *, TWO: bool = False) -> Any:
+    """`low` plus the remainder of a word (or of two) modulo `count`."""
+    make_integers(words, out, chunk * PIECE, min(n, chunk * PIECE + PIECE), low, count, TWO)
+
+
+def make_integers(words: Any, out: Any, first: Any, last: Any, low: Any, count: Any, TWO: Any) -> Any:
+    divisor, inverse, kind = float64(count), 1.0 / float64(count), widened(out)
+    for i in independent(range(first, last)):
+        if TWO:
+            word = (uint64(words[2 * i]) << 32) | uint64(words[2 * i + 1])
+            out[i] = kind(int64(word % uint64(count)) + low)
+        else:
+            out[i] = kind(int64(rest(float64(words[i]), divisor, inverse)) + low)
+
+
+def rest(a: Any, divisor: Any, inverse: Any) -> Any:
+    """``a % divisor`` of whole numbers below 2**32 as float64: all products here are exact."""
+    off = a - float64(int64(a * inverse)) * divisor
+    up = where(off < 0.0, off + divisor, off)
+    return where(up >= divisor, up - divisor, up)
+
+
+@kernel
+def steps_ahead(chunk: Any, words: Any, n: Any) -> Any:
+    """Words become how far ahead of place i the element that moves there is found: modulo ``n - i``."""
+    for i in independent(range(chunk * PIECE, min(n - 1, chunk * PIECE + PIECE))):
+        left = float64(n - i)
+        words[i] = uint32(rest(float64(words[i]), left, 1.0 / left))
+
+
+@kernel
+def swap_ahead(chunk: Any, order: Any, ahead: Any, n: Any) -> Any:
+    """Exchange place i with the one ``ahead[i]`` further on, for each i in turn, in 0 ... n - 1."""
+    for i in independent(range(n)):
+        order[i] = int32(i)
+    for i in range(n - 1):
+        if i + 32 < n:
+            prefetch(order + (i + 32 + int64(ahead[i + 32])))
+        j = i + int64(ahead[i])
+        kept = order[i]
+        order[i] = order[j]
+        order[j] = kept
+
+
+# -- normal numbers ----------------------------------------------------------------------------------------------------------
+
+
+@kernel(aliased=True)
+def normal_blocks(chunk: Any, words: Any, out: Any, blocks: Any, mean: Any, std: Any, *, SCALED: bool = False) -> Any:
+    make_blocks(words, out, chunk * (PIECE // 16), min(blocks, (chunk + 1) * (PIECE // 16)), mean, std, SCALED)
+
+
+@kernel(aliased=True)
+def few_normals(chunk: Any, state: Any, out: Any, position: Any, count: Any, mean: Any, std: Any, *, SCALED: bool = False) -> Any:
+    """`draw` and `normal_blocks` at once."""
+    words = bitcast(out, uint32)
+    next_words(state, words, position, count)
+    make_blocks(words, out, 0, count // 16, mean, std, SCALED)
+
+
+def make_blocks(words: Any, out: Any, first: Any, last: Any, mean: Any, std: Any, SCALED: Any) -> Any:
+    """16 uniform numbers become 16 normal ones: the first 8 give radii, the last 8 angles."""
+    for block in range(first, last):
+        to = out + block * 16
+        for j in independent(range(8)):
+            if widened(out) is float64:
+                at = words + block * 32
+                radius = math.sqrt(math.log(1.0 - unit64(at, j)) * -2.0)
+                angle = unit64(at, j + 8) * TWO_PI
+                cosine, sine = math.cos(angle), math.sin(angle)
+            else:
+                at = words + block * 16
+                radius = sqrt(logarithm(1.0 - unit32(at, j)) * -2.0)
+                sine, cosine = sine_and_cosine(unit32(at, j + 8) * TWO_PI)
+            to[j] = scaled(radius * cosine, mean, std, widened(out), SCALED)
+            to[j + 8] = scaled(radius * sine, mean, std, widened(out), SCALED)
+
+
+def scaled(x: Any, mean: Any, std: Any, KIND: Any, SCALED: Any) -> Any:
+    """``x * std + mean``, rounded once."""
+    if SCALED and KIND is float64:
+        made = fma(x, std, mean)
+    elif SCALED:
+        made = float32(float64(x) * std + mean)
+    else:
+        made = x
+    return made
+
+
+@kernel
+def normal_pairs(chunk: Any, words: Any, out: Any, pairs: Any) -> Any:
+    """Each two uniform numbers, an angle and a radius, as two normal ones in float64."""
+    for i in range(chunk * PIECE, min(pairs, chunk * PIECE + PIECE)):
+        radius = math.sqrt(math.log1p(-unit64(words, 2 * i + 1)) * -2.0)
+        angle = unit64(words, 2 * i) * TWO_PI
+        out[2 * i] = radius * math.cos(angle)
+        out[2 * i + 1] = radius * math.sin(angle)
+
+
+@kernel
+def exponential(chunk: Any, words: Any, out: Any, n: Any, scale: Any) -> Any:
+    """`scale` times the logarithm of one less a uniform number; the C library's where the last bit shows."""
+    make_exponential(words, out, chunk * PIECE, min(n, chunk * PIECE + PIECE), scale)
+
+
+def make_exponential(words: Any, out: Any, first: Any, last: Any, scale: Any) -> Any:
+    if widened(out) is float64:
+        for i in range(first, last):
+            out[i] = math.log1p(-unit64(words, i)) * scale
+    else:
+        for i in independent(range(first, last)):
+            out[i] = float32(log1p(-unit64(words, i)) * scale)
+
+
+def logarithm(x: Any) -> Any:
+    """Kernel code: `boxmuller.log32`."""
+    offset = bitcast(x, int32) - 0x3F3504F3
+    exponent = float32(offset >> 23)
+    m = bitcast((offset & 0x7FFFFF) + 0x3F3504F3, float32) - 1.0
+    square = m * m
+    y = fma(m, LOGARITHM[0], LOGARITHM[1])
+    for k in unroll(range(2, len(LOGARITHM))):
+        y = fma(y, m, LOGARITHM[k])
+    y = fma(y * m, square, exponent * LN2[1])
+    y = m + fma(square, -0.5, y)
+    return fma(exponent, LN2[0], y)
+
+
+def sine_and_cosine(x: Any) -> Any:
+    """Kernel code: `boxmuller.sin_cos32`."""
+    octant = (int32(x * OCTANTS) + 1) & 14
+    turns = float32(octant)
+    part = fma(turns, EIGHTH[0], x)
+    for k in unroll(range(1, len(EIGHTH))):
+        part = fma(turns, EIGHTH[k], part)
+    square = part * part
+    c = fma(square, COSINE[0], COSINE[1])
+    c = fma(c, square, COSINE[2]) * square
+    c = fma(c, square, square * -0.5) + 1.0
+    s = fma(square, SINE[0], SINE[1])
+    s = fma(s, square, SINE[2]) * square
+    s = fma(s, part, part)
+    swapped = (octant & 2) != 0
+    sine, cosine = where(swapped, c, s), where(swapped, s, c)
+    return (where((octant & 4) != 0, -sine, sine), where(((octant + 2) & 4) != 0, -cosine, cosine))
+
+
+# -- a few numbers at once ---------------------------------------------------------------------------------------------------
+#
+# Each of these draws the words it needs and makes `n` numbers of them, MOST_AT_ONCE at most: what few numbers cost is calls.
+
+
+@kernel
+def few_uniforms(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: Any, width: Any, high: Any, *, PLAIN: bool = False) -> Any:
+    words = local(uint32, 2 * MOST_AT_ONCE)
+    next_words(state, words, position, n * (2 if widened(out) is float64 else 1))
+    make_uniform(words, out, 0, n, low, width, high, PLAIN)
+
+
+@kernel
+def few_integers(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: Any, count: Any, *, TWO: bool = False) -> Any:
+    words = local(uint32, 2 * MOST_AT_ONCE)
+    next_words(state, words, position, n * (2 if TWO else 1))
+    make_integers(words, out, 0, n, low, count, TWO)
+
+
+@kernel
+def few_coins(chunk: Any, state: Any, out: Any, position: Any, n: Any, chance: Any) -> Any:
+    words = local(uint32, 2 * MOST_AT_ONCE)
+    next_words(state, words, position, 2 * n)
+    toss(words, out, 0, n, chance)
+
+
+@kernel
+def few_coins_each(chunk: Any, state: Any, out: Any, position: Any, n: Any, chances: Any, wrong: Any) -> Any:
+    """Nothing is drawn where a chance lies outside [0, 1], which `wrong` then says."""
+    fine = True
+    for i in range(n):
+        fine = fine & (chances[i] >= 0) & (chances[i] <= 1)
+    if fine:
+        words = local(uint32, 2 * MOST_AT_ONCE)
+        next_words(state, words, position, n * (2 if widened(chances) is float64 else 1))
+        toss_each(words, chances, out, 0, n)
+    else:
+        wrong[0] = 1
+
+
+@kernel
+def few_exponentials(chunk: Any, state: Any, out: Any, position: Any, n: Any, scale: Any) -> Any:
+    words = local(uint32, 2 * MOST_AT_ONCE)
+    next_words(state, words, position, 2 * n)
+    make_exponential(words, out, 0, n, scale)
+
+
+@kernel
+def few_pairs(chunk: Any, state: Any, out: Any, position: Any, n: Any, start: Any, mean: Any, std: Any, spare: Any, *,
+              SCALED: bool = False) -> Any:  # fmt: skip
+    """`normal_pairs`, moved and scaled, after `start` numbers that wait in `spare`, where an odd one is left."""
+    words = local(uint32, 2 * MOST_AT_ONCE + 4)
+    pairs = (n - start + 1) // 2
+    next_words(state, words, position, 4 * pairs)
+    if start > 0:
+        out[0] = moved(spare[0], mean, std, widened(out), SCALED)
+    for i in range(pairs):
+        radius = math.sqrt(math.log1p(-unit64(words, 2 * i + 1)) * -2.0)
+        angle = unit64(words, 2 * i) * TWO_PI
+        at = start + 2 * i
+        out[at] = moved(radius * math.cos(angle), mean, std, widened(out), SCALED)
+        second = radius * math.sin(angle)
+        if at + 1 < n:
+            out[at + 1] = moved(second, mean, std, widened(out), SCALED)
+        else:
+            spare[0] = second
+
+
+def moved(x: Any, mean: Any, std: Any, KIND: Any, SCALED: Any) -> Any:
+    """``x * std + mean`` in float64, rounded once more."""
+    return KIND(fma(x, std, mean) if SCALED else x)
+
+
+@kernel
+def few_places(chunk: Any, state: Any, out: Any, position: Any, n: Any) -> Any:
+    """`steps_ahead` and `swap_ahead`."""
+    words = local(uint32, 2 * MOST_AT_ONCE)
+    next_words(state, words, position, n - 1)
+    for i in range(n):
+        out[i] = int64(i)
+    for i in range(n - 1):
+        left = float64(n - i)
+        j = i + int64(rest(float64(words[i]), left, 1.0 / left))
+        kept = out[i]
+        out[i] = out[j]
+        out[j] = kept
+
+
+# -- draws from weights ------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def weigh(chunk: Any, weights: Any, words: Any, sums: Any, out: Any, wrong: Any, n: Any, samples: Any) -> Any:
+    """Indices of one row of weights: where uniform numbers fall among the running sums divided by the whole."""
+    row, running, kind = weights + chunk * n, sums + chunk * n, widened(sums)
+    total, fine = kind(0), True
+    for i in range(n):
+        weight = row[i]
+        fine = fine & (weight >= 0) & (weight < float("inf"))
+        total += kind(weight)
+        running[i] = total
+    if not (fine and total > 0):
+        wrong[0] = 1
+    for k in range(samples):
+        wanted = unit64(words, chunk * samples + k)
+        low, high = 0, n
+        while low < high:
+            middle = (low + high) >> 1
+            if float64(running[middle] / total) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        out[chunk * samples + k] = low

@@ -1,0 +1,1 @@
+"""Reductions and running totals along dimensions, softmax among them."""

@@ -1,0 +1,382 @@
+"""The loops of `reduce`: how they are written, planned and cut.
+
+There are two, by where the reduced dimension lies (see `_folds`):
+
+rows     a block of 1024 neighbours is combined with the vector unit, floats as `sums.py` says or, with terms that are no words of
+         vectors, in float32 in any order; blocks in float64 in order of their index. Runs longer than a chunk are cut into
+         pieces, whose results a second kernel combines.
+columns  eight rows at a time of a strip of columns are combined as a tree in float32, eight such in float32 too, and these
+         in float64. Narrow matrices are read as if several rows were one; many rows are cut into pieces as runs are.
+
+How work is cut is a function of shape and strides, so every number of threads gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import flambeau_kernels as kernels
+from flambeau_kernels.engine.language import (
+    bool8,
+    brief,
+    flags,
+    float32,
+    float64,
+    independent,
+    int32,
+    int64,
+    kernel,
+    local,
+    rolled,
+    widened,
+)
+from flambeau_kernels.scalar.symbols import KINDS, Kind
+from flambeau_kernels.vocabulary import maximum, minimum
+
+from ..sums import sum_of
+from ._folds import STRIP, Fold, dense, fold
+from ._tops import extreme_of
+from ._walk import row_at, strip_at
+from .reduce import Reduction, magnitude, square
+
+__all__ = ["identity_of", "plan"]
+
+# Elements of a chunk: about 20 microseconds of a sum of float32.
+GRAIN = 131072
+BLOCK = 1024  # elements combined before the total is
+EIGHTS = 8  # groups of eight rows combined before totals are
+TILE = 256  # columns whose costly terms are kept on the stack, eight rows of them
+IN_VECTORS_FROM = 64  # elements of a row; shorter ones are faster in loops that LLVM repeats
+ON_VECTORS = (None, magnitude, square)  # terms that are words of vectors as well
+
+Run = Callable[[np.ndarray], np.ndarray]
+
+
+def plan(a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> Run | None:
+    """What reduces arrays with the layout of `a`, or None where numpy does."""
+    kinds = _kinds(how, a.dtype, accumulate, result)
+    found = None if kinds is None else fold(a, axes, keepdim, GRAIN)
+    if kinds is None or found is None:
+        return None
+    constants = {"COMBINE": how.combine, "TERM": how.term, "BLOCK_KIND": kinds[0], "TOTAL_KIND": kinds[1],
+                 "START": identity_of(how.combine, kinds[0]), "SIZES": _sizes(how)}  # fmt: skip
+    make = _in_one if found.cut.pieces == 1 else _rows_in_pieces if found.cut.loop == "rows" else _columns_in_pieces
+    return found.contiguous(make(how, found, a.dtype, result, constants))
+
+
+def _sizes(how: Reduction) -> bool | None:
+    """Whether extremes are of magnitudes, where `_tops` finds them; None for other reductions."""
+    if how.combine not in ("max", "min") or how.term not in (None, magnitude):
+        return None
+    return how.term is magnitude
+
+
+def _in_one(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
+    chunks, numbers = found.cut.chunks, (*found.cut.numbers, found.count)
+    make = _columns_for if found.cut.loop == "columns" else _rows_for
+    form = make(how, found, dtype, result, {**constants, "FINISH": how.finish})
+    shape, empty, order = found.shape, np.empty, found.order
+
+    def run(a: np.ndarray) -> np.ndarray:
+        out = empty(shape, result) if order is None else np.empty_like(order, result)
+        form(chunks, True, a, out, *numbers)
+        return out
+
+    return run
+
+
+def _rows_in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
+    """Totals of pieces by the kernel, and of these by a second one.
+
+    After a pass over memory no Python is left in a cache, and each line of it costs a multiple of its usual price.
+    """
+    chunks, numbers, parts_shape = found.cut.chunks, (*found.cut.numbers, found.count), found.cut.parts
+    total = np.dtype(constants["TOTAL_KIND"].name)
+    form = _rows_for(how, found, dtype, total, {**constants, "FINISH": None})
+    join = pieces_of_rows.form((total, result, int, int, int), {"COMBINE": how.combine, "FINISH": how.finish})
+    shape, count, empty, order = found.shape, found.count, np.empty, found.order
+
+    def run(a: np.ndarray) -> np.ndarray:
+        parts = empty(parts_shape, total)
+        form(chunks, True, a, parts, *numbers)
+        out = empty(shape, result) if order is None else np.empty_like(order, result)
+        join(1, False, parts, out, *parts_shape, count)
+        return out
+
+    return run
+
+
+def _rows_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Any:
+    """The kernel of rows, compiled for blocks that are combined in vectors, or for others and short ones."""
+    items, _, pieces, _, _, k1, _, _, r0, r1, _ = found.cut.numbers
+    kind, length = constants["BLOCK_KIND"], r1
+    read = float32 if dtype.name in ("float16", "bfloat16") else KINDS[dtype.name]
+    loop = plain_rows
+    if length >= IN_VECTORS_FROM and kind is read and kind.family == "f":
+        sums = constants["COMBINE"] == "add" and constants["TERM"] in ON_VECTORS
+        extremes = constants["SIZES"] is not None and dtype.itemsize > 2  # of halves they would lose 3 %
+        if sums or extremes:
+            loop = vector_rows
+    # Rows of one block at equal distances are little work each, so nothing else is looked at.
+    short = pieces == 1 and r0 == 1 and r1 <= BLOCK and items <= k1
+    form = {**constants, "SHORT": short, "BFLOAT16": dtype.name == "bfloat16"}
+    return loop.form((dtype, result, *[int] * (len(found.cut.numbers) + 1)), form)
+
+
+def _columns_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Any:
+    """The kernel of columns; in float64 costly terms are made by one copy of their formula, which is faster there too, else by four."""
+    wide = constants["BLOCK_KIND"] is float64
+    costly = {"COSTLY": how.costly and wide, "FOURS": how.costly and not wide}
+    return columns.form((dtype, result, *[int] * (len(found.cut.numbers) + 1)), {**constants, **costly})
+
+
+def _columns_in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
+    """Totals of pieces by the kernel, and of these by numpy."""
+    chunks, numbers = found.cut.chunks, (*found.cut.numbers, found.count)
+    total = np.dtype(constants["TOTAL_KIND"].name)
+    form = _columns_for(how, found, dtype, total, {**constants, "FINISH": None})
+
+    def run(a: np.ndarray) -> np.ndarray:
+        parts = np.empty(found.cut.parts, total)
+        form(chunks, True, a, parts, *numbers)
+        with np.errstate(all="ignore"):
+            made = kernels.cast(how.finished(how.ufunc.reduce(parts, axis=1), found.count), result)
+        out = found.empty(result)
+        dense(out)[...] = made.reshape(-1)
+        return out
+
+    return run
+
+
+def _kinds(how: Reduction, dtype: np.dtype, accumulate: np.dtype, result: np.dtype) -> tuple[Kind, Kind] | None:
+    """What a block and what the total is computed in, or None for numpy's."""
+    for d in (dtype, accumulate, result):
+        if d.name not in KINDS and d.name not in ("float16", "bfloat16"):
+            return None
+    if how.combine in ("and", "or"):
+        return bool8, bool8
+    counts = how.combine == "add" and result.kind == "i" and accumulate != result
+    if counts:
+        return int32, int64
+    floating = accumulate.kind not in "iub"
+    if not floating and dtype.kind not in "iub":
+        return None  # numbers are cut to integers one by one
+    if how.combine == "add":
+        if floating:
+            return (float64, float64) if accumulate.itemsize == 8 else (float32, float64)
+        if accumulate.name == "int64" and dtype.itemsize <= 2:
+            return int32, int64
+    elif how.combine == "mul" and floating:
+        return float64, float64
+    own = float32 if floating and accumulate.itemsize < 8 else KINDS[accumulate.name]
+    return None if own is bool8 and how.combine in ("add", "mul") else (own, own)
+
+
+def identity_of(combine: str, kind: Kind) -> Any:
+    """What changes nothing when it is combined."""
+    if combine in ("add", "or"):
+        return 0
+    if combine in ("mul", "and"):
+        return 1
+    if kind.family == "f":
+        return -np.inf if combine == "max" else np.inf
+    if kind is bool8:
+        return combine == "min"
+    lowest = -(1 << (kind.bits - 1)) if kind.family == "i" else 0
+    return lowest if combine == "max" else lowest + (1 << kind.bits) - 1
+
+
+# -- loops ---------------------------------------------------------------------------------------------------------------
+
+
+def joined(a, b, COMBINE):
+    if COMBINE == "add":
+        both = a + b
+    elif COMBINE == "mul":
+        both = a * b
+    elif COMBINE == "max":
+        both = maximum(a, b)
+    elif COMBINE == "min":
+        both = minimum(a, b)
+    elif COMBINE == "and":
+        both = a & b
+    else:
+        both = a | b
+    return both
+
+
+def term_of(value, TERM, KIND):
+    """An element as the loop combines it."""
+    if TERM is None:
+        term = KIND(value)
+    else:
+        term = KIND(TERM(value))
+    return term
+
+
+def finished(total, count, FINISH, KIND):
+    if FINISH is None:
+        made = KIND(total)
+    else:
+        made = KIND(FINISH(total, count))
+    return made
+
+
+def block_of(p, size, COMBINE, TERM, KIND, START, SIZES, BFLOAT16=False):
+    """``p[0], ..., p[size - 1]`` combined in any order."""
+    if SIZES is not None:
+        some = extreme_of(p, size, KIND, START, COMBINE == "max", SIZES)
+    elif COMBINE == "add" and KIND.family == "f" and widened(p) is KIND and TERM in ON_VECTORS:
+        some = sum_of(p, size, KIND(0), TERM, False, KIND, BFLOAT16)
+    else:
+        some = KIND(START)
+        with flags("reassoc", "contract"):
+            for i in range(size):
+                some = joined(some, term_of(p[i], TERM, KIND), COMBINE)
+    return some
+
+
+def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, count, *,
+         COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, SHORT, BFLOAT16):  # fmt: skip
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    while item < last:
+        if SHORT:
+            total = TOTAL_KIND(block_of(x + item * step, r1, COMBINE, TERM, BLOCK_KIND, START, SIZES, BFLOAT16))
+        else:
+            p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
+            total = TOTAL_KIND(START)
+            for k in range(from0, to0):
+                at = from1
+                while at < to1:
+                    q = p + (k * run + at)
+                    size = min(BLOCK, to1 - at)
+                    some = block_of(q, size, COMBINE, TERM, BLOCK_KIND, START, SIZES, BFLOAT16)
+                    total = joined(total, TOTAL_KIND(some), COMBINE)
+                    at += BLOCK
+        out[item] = finished(total, count, FINISH, widened(out))
+        item += 1
+
+
+# Blocks that are combined in vectors need no more of LLVM, and compile in a third of the time.
+plain_rows, vector_rows = kernel(rows, thorough=True), kernel(rows, in_vectors=True)
+
+
+@kernel(in_vectors=True)
+def pieces_of_rows(chunk, parts, out, results, pieces, count, *, COMBINE, FINISH):
+    for r in rolled(range(results)):
+        p = parts + r * pieces
+        total = p[0]
+        for k in rolled(range(1, pieces)):
+            total = joined(total, p[k], COMBINE)
+        out[r] = finished(total, count, FINISH, widened(out))
+
+
+@kernel
+def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, count, *,
+            COMBINE, TERM, FINISH, BLOCK_KIND, TOTAL_KIND, START, SIZES, COSTLY, FOURS):  # fmt: skip
+    totals = local(TOTAL_KIND, STRIP)
+    if BLOCK_KIND is TOTAL_KIND:
+        sums = totals
+    else:
+        sums = local(BLOCK_KIND, STRIP)
+    terms = sums
+    if COSTLY:
+        terms = local(BLOCK_KIND, 8 * TILE)
+    if FOURS:
+        terms = local(BLOCK_KIND, 2 * STRIP)
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    while item < last:
+        p, _, some, narrow, to = strip_at(x, item, strips, width, pieces, height, rows, across, block, row)
+        wide = narrow * together
+        # Loops over what is on the stack go on to whole vectors, so there is nothing left over that would need code.
+        full = (wide + 63) // 64 * 64
+        for c in independent(range(full)):
+            totals[c] = TOTAL_KIND(START)
+            if BLOCK_KIND is not TOTAL_KIND:
+                sums[c] = BLOCK_KIND(START)
+        left = some // together
+        far = row * together
+        eights = 0
+        if COSTLY:
+            # The same sums in the same order, of terms made by one copy of their formula.
+            while left >= 0:
+                high, size = min(left, 8), wide
+                if left == 0:
+                    high, size = 1, (some % together) * narrow
+                for c0 in range(0, size, TILE):
+                    part = min(TILE, size - c0)
+                    padded = (part + 63) // 64 * 64
+                    for k in range(high):
+                        q, made = p + (k * far + c0), terms + k * TILE
+                        for c in brief(range(part)):
+                            made[c] = BLOCK_KIND(q[c])
+                        for c in brief(range(padded), 4):
+                            made[c] = term_of(made[c], TERM, BLOCK_KIND)
+                    if high == 8:
+                        for c in brief(range(padded)):
+                            sums[c0 + c] = joined(sums[c0 + c], eight_of(terms + c, TILE, None, BLOCK_KIND, COMBINE), COMBINE)
+                    else:
+                        for k in range(high):
+                            for c in brief(range(part)):
+                                sums[c0 + c] = joined(sums[c0 + c], terms[k * TILE + c], COMBINE)
+                p = p + high * far
+                eights += high // 8
+                left -= high
+                if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
+                    for c in independent(range(full)):
+                        totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
+                        sums[c] = BLOCK_KIND(START)
+                    eights = 0
+        else:
+            while left >= 8:
+                if FOURS:
+                    for half in rolled(range(2)):
+                        q, made = p + half * 4 * far, terms + half * STRIP
+                        for c in independent(range(wide)):
+                            made[c] = four_of(q + c, far, TERM, BLOCK_KIND, COMBINE)
+                    for c in independent(range(wide)):
+                        sums[c] = joined(sums[c], joined(terms[c], terms[STRIP + c], COMBINE), COMBINE)
+                else:
+                    for c in independent(range(wide)):
+                        sums[c] = joined(sums[c], eight_of(p + c, far, TERM, BLOCK_KIND, COMBINE), COMBINE)
+                p = p + 8 * far
+                left -= 8
+                eights += 1
+                if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
+                    for c in independent(range(full)):
+                        totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
+                        sums[c] = BLOCK_KIND(START)
+                    eights = 0
+            while left >= 0:
+                size = wide
+                if left == 0:
+                    size = (some % together) * narrow
+                for c in independent(range(size)):
+                    sums[c] = joined(sums[c], term_of(p[c], TERM, BLOCK_KIND), COMBINE)
+                p = p + far
+                left -= 1
+        if BLOCK_KIND is not TOTAL_KIND:
+            for c in independent(range(full)):
+                totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
+        for j in range(1, together):
+            for c in brief(range(narrow)):
+                totals[c] = joined(totals[c], totals[j * narrow + c], COMBINE)
+        for c in independent(range(narrow)):
+            out[to + c] = finished(totals[c], count, FINISH, widened(out))
+        item += 1
+
+
+def eight_of(q, far, TERM, KIND, COMBINE):
+    """The terms of eight elements that lie `far` apart, combined in pairs."""
+    return joined(four_of(q, far, TERM, KIND, COMBINE), four_of(q + 4 * far, far, TERM, KIND, COMBINE), COMBINE)
+
+
+def four_of(q, far, TERM, KIND, COMBINE):
+    a = joined(term_of(q[0], TERM, KIND), term_of(q[far], TERM, KIND), COMBINE)
+    b = joined(term_of(q[2 * far], TERM, KIND), term_of(q[3 * far], TERM, KIND), COMBINE)
+    return joined(a, b, COMBINE)

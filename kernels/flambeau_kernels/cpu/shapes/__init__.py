@@ -1,0 +1,1 @@
+"""Arrays moved, joined, padded and laid out in another order."""

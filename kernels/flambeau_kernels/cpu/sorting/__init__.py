@@ -1,0 +1,1 @@
+"""Elements in order: sorting, ranks, the largest few, counts and places in sorted rows."""

@@ -1,0 +1,218 @@
+"""Counting elements by value or by bin, and finding places in sorted rows, in compiled loops.
+
+Counts are taken in `PARTS` parts of the elements, each with counters of its own, which are then added.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.language import independent, int64, kernel, local, repeated, widened
+from flambeau_kernels.engines import kept
+from flambeau_kernels.vocabulary import where
+
+from ..indexing.index import shared_out
+from ..taking_over import late
+from .keys import raw
+
+__all__ = ["bisect", "few_counts", "first_of_runs", "histogram", "ranks_of", "tally"]
+
+PARTS = 4
+SHARED = 1 << 14                                     # elements
+TOGETHER = 16
+PIECE = 1 << 13                                      # searches per chunk, which may take a hundred steps each
+
+
+def tally(a: np.ndarray, low: int, count: int) -> np.ndarray:
+    """How often each of ``low, low + 1, ... low + count - 1`` occurs in the integers `a` (C order, all of them among these)."""
+    # Counters of a part are to be few beside its elements, which are to repay another thread.
+    parts = max(1, min(PARTS, a.size // (4 * count), a.size // SHARED))
+    counts = np.empty((parts, count), np.int64)
+    _tallying(a.dtype)(parts, False, a, counts, a.size, -(-a.size // parts), low, count)
+    return counts.sum(0) if parts > 1 else counts[0]
+
+
+@kept()
+def _tallying(dtype: np.dtype) -> Any:
+    return tally_part.form((dtype, np.dtype(np.int64), *[int] * 4), {})
+
+
+@kernel
+def tally_part(chunk: Any, a: Any, counts: Any, n: Any, each: Any, low: Any, count: Any) -> Any:
+    mine = counts + chunk * count
+    for b in range(count):
+        mine[b] = 0
+    for i in repeated(range(chunk * each, min(n, chunk * each + each)), 4):
+        at = int64(a[i]) - low
+        mine[at] = mine[at] + 1
+
+
+MOST_COUNTERS = 2048                                           # counters of `few_counts`
+
+
+def _around(form: Any) -> Any:
+    def run(a: np.ndarray, least: int) -> Any:
+        counts, ends = np.empty(MOST_COUNTERS, np.int64), np.empty(2, np.int64)
+        form(1, False, a, counts, ends, a.size, min(least, MOST_COUNTERS + 1))
+        low, high = ends.tolist()
+        return counts[: max(high + 1, least)].copy() if low >= 0 and max(high + 1, least) <= MOST_COUNTERS else None
+
+    return run
+
+
+@kernel
+def tally_few(chunk: Any, a: Any, counts: Any, ends: Any, n: Any, least: Any) -> Any:
+    low, high = a[0], a[0]
+    for i in range(n):
+        low = min(low, a[i])
+        high = max(high, a[i])
+    ends[0] = low
+    ends[1] = high
+    count = max(high + 1, least)
+    if low >= 0 and high < MOST_COUNTERS and count <= MOST_COUNTERS:
+        for b in range(count):
+            counts[b] = 0
+        for i in repeated(range(n), 4):
+            counts[a[i]] = counts[a[i]] + 1
+
+
+_INT = np.dtype(np.int64)
+# ``few_counts(a, least)``: how often each of 0, 1, ... occurs in int64 in C order, up to the largest and for no fewer than
+# `least`; None for negative numbers and for many counters, and until calls have shown that loading the kernel repays.
+few_counts = late(tally_few, (_INT, _INT, _INT, int, int), {}, _around)
+
+
+def first_of_runs(a: np.ndarray, values: bool) -> np.ndarray:
+    """Where runs of equal neighbours begin in a vector in C order, not empty, or the `values` there; nan is equal to nothing."""
+    each = shared_out(a.size, 1)
+    chunks = -(-a.size // each)
+    found, dtype = np.zeros(chunks + 1, np.int64), a.dtype if values else np.dtype(np.int64)
+    if chunks > 1:
+        count_starts.run(chunks, a, found, a.size, each)
+        np.cumsum(found, out=found)
+    else:
+        found[1] = a.size                            # as many as there may be
+    made = np.empty(int(found[-1]), dtype)
+    find_starts.run(chunks, a, raw(a), found, raw(made), a.size, each, VALUES=values)
+    return made if chunks > 1 else made[: int(found[1])].copy()
+
+
+@kernel
+def count_starts(chunk: Any, a: Any, found: Any, n: Any, each: Any) -> Any:
+    first, total = chunk * each, 0
+    if first == 0:
+        total = 1
+    for i in range(max(first, 1), min(n, first + each)):
+        total += int64(a[i] != a[i - 1])
+    found[chunk + 1] = total
+
+
+@kernel(aliased=True)
+def find_starts(chunk: Any, a: Any, bits: Any, found: Any, made: Any, n: Any, each: Any, *, VALUES: bool) -> Any:
+    first, at, end = chunk * each, found[chunk], found[chunk + 1]
+    kind = widened(made)
+    if first == 0:
+        made[0] = kind(0)
+        if VALUES:
+            made[0] = bits[0]
+        at = 1
+    for i in repeated(range(max(first, 1), min(n, first + each)), 4):
+        if at < end:                                 # always, up to the last one: what is written past it is not ours
+            if VALUES:
+                made[at] = bits[i]
+            else:
+                made[at] = kind(i)
+            at += int64(a[i] != a[i - 1])
+    if each >= n:
+        found[1] = at
+
+
+def ranks_of(a: np.ndarray, low: int, rank: np.ndarray) -> np.ndarray:
+    """``rank[a - low]`` for integers `a` in C order."""
+    made = np.empty(a.shape, np.int64)
+    look_up.run(-(-a.size // PIECE), a, rank, made, a.size, low)
+    return made
+
+
+@kernel
+def look_up(chunk: Any, a: Any, rank: Any, made: Any, n: Any, low: Any) -> Any:
+    for i in independent(range(chunk * PIECE, min(n, chunk * PIECE + PIECE))):
+        made[i] = rank[int64(a[i]) - low]
+
+
+def histogram(a: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """How many elements of the floating `a` (C order) lie in each of the equal bins between `edges`.
+
+    Bins hold their left edge, the last one both; nan and what lies outside are not counted.
+    """
+    bins = len(edges) - 1
+    parts = max(1, min(PARTS, a.size // SHARED))
+    counts = np.empty((parts, bins), np.int64)
+    scale = float(edges.dtype.type(bins) / (edges[-1] - edges[0]))
+    histogram_part.run(parts, a, edges, counts, a.size, -(-a.size // parts), bins, scale)
+    return counts.sum(0)
+
+
+@kernel
+def histogram_part(chunk: Any, a: Any, edges: Any, counts: Any, n: Any, each: Any, bins: Any, scale: Any) -> Any:
+    mine, kind = counts + chunk * bins, widened(edges)
+    for b in range(bins):
+        mine[b] = 0
+    first, last, factor = edges[0], edges[bins], kind(scale)
+    for i in range(chunk * each, min(n, chunk * each + each)):
+        x = a[i]
+        if x >= first and x <= last:
+            # Estimated by division, then put right by the edges.
+            at = min(int64((x - first) * factor), bins - 1)
+            if x < edges[at]:
+                at -= 1
+            if at < bins - 1 and x >= edges[at + 1]:
+                at += 1
+            mine[at] = mine[at] + 1
+
+
+def bisect(rows: np.ndarray, values: np.ndarray, right: bool, made: np.ndarray) -> None:
+    """How many elements of each sorted row come before each value, with `right` equal ones included, into `made`.
+
+    ``(batch, n), (batch, m) -> (batch, m)``, or one row ``(1, n)`` for all; all in C order, `rows` and `values` of one dtype.
+    """
+    n, m = rows.shape[-1], values.shape[-1]
+    step = n if len(rows) > 1 else 0
+    search.run(-(-values.size // PIECE), rows, values, made, values.size, n, m, step, TOGETHER, RIGHT=right)
+
+
+@kernel
+def search(chunk: Any, rows: Any, values: Any, made: Any, count: Any, n: Any, m: Any, step: Any, together: Any,
+           *, RIGHT: bool = False) -> Any:  # fmt: skip
+    kind = widened(made)
+    # Several searches go down side by side: which way each goes is anyone's guess, so selecting beats branching.
+    row, low, high = local(int64, TOGETHER), local(int64, TOGETHER), local(int64, TOGETHER)
+    value = local(widened(values), TOGETHER)
+    end = min(count, chunk * PIECE + PIECE)
+    for first in range(chunk * PIECE, end, TOGETHER):
+        for j in range(TOGETHER):
+            i = min(first + j, end - 1)
+            value[j] = values[i]
+            low[j] = 0
+            high[j] = n
+            row[j] = 0
+            if step > 0:
+                row[j] = (i // m) * step
+        # Halving exactly as one search alone would, since rows with nan in them are not sorted.
+        left = n
+        while left > 0:
+            for j in independent(range(together)):         # not a constant: LLVM would unroll it into branches
+                middle = (low[j] + high[j]) >> 1
+                up = beyond(rows[row[j] + min(middle, n - 1)], value[j], RIGHT)
+                going = low[j] < high[j]
+                low[j] = where(going & ~up, middle + 1, low[j])
+                high[j] = where(going & up, middle, high[j])
+            left = left >> 1
+        for j in range(min(TOGETHER, end - first)):
+            made[first + j] = kind(low[j])
+
+
+def beyond(x: Any, value: Any, RIGHT: Any) -> Any:
+    return x > value if RIGHT else x >= value
