@@ -462,3 +462,24 @@ def test_rows_of_a_spread_result_are_not_whole_pages_apart(name):
         assert got.strides == (4096 + 64, got.itemsize)
         assert got.tobytes() == product.matmul_then(a, b, formula, beside=other).tobytes()
     assert product.matmul_then(a, b[:, 1:], product.RECTIFIED, spread=True).flags.c_contiguous
+
+
+def test_tiles_of_few_rows_read_rows_on_many_pages_from_panels():
+    """A tile of six rows searched for the page of each row of a wide matrix."""
+    from flambeau_kernels.cpu.gemm import block, driver, tiles
+
+    def read_directly(rows: int, vectors: int, vector: int, m: int, n: int) -> bool:
+        kind = tiles.Kind("float32", "float32", tiles.Machine(vector, rows, vectors))
+        plan = driver.new_plan((m, n, 256), (1028, 4, 4 * n, 4, 4 * n, 4))
+        return bool(block.direct(plan, kind) & block.B_DIRECT)
+
+    assert not read_directly(6, 2, 32, 512, 1000)
+    assert read_directly(6, 2, 32, 512, 250)              # several rows on a page
+    assert read_directly(6, 2, 32, 20, 1000)              # too few rows of A to repay the panels
+    assert read_directly(14, 2, 64, 512, 1000)
+
+
+def test_an_operand_that_is_packed_is_not_packed_for_narrow_blocks():
+    """2048 rows were multiplied with 32 columns at a time, so that all of A was read again 64 times."""
+    tall, wide, _ = product._grid(2048, 2048, 2048, 1, 6, 16, 368, (False, True))
+    assert min(tall, wide) >= 128

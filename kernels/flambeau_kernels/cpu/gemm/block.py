@@ -26,6 +26,8 @@ MOST_PAIRS = 512                                      # the same of pairs, which
 PAGE = 4096                                           # lines a page apart share as many places of a first cache as it has ways
 LINE = 64                                             # bytes of a cache line
 WIDE = 8                                              # tiles side by side from which packing A costs less than it spares
+# Rows of a tile that hide the search for the page of B's next row, rows of A that else repay packing B, and pages found without a search.
+ROWS_PER_PAGE, PACKED_FOR, KNOWN_PAGES = 8, 48, 64
 READ_ONCE = 4                                         # rows for which packing B costs more than it spares
 A_DIRECT, B_DIRECT = 1, 2                             # flags of DIRECT: operands that are not packed
 
@@ -81,8 +83,17 @@ def direct(plan: np.ndarray, kind: Kind) -> int:
     # for the next columns.
     lines_fit = 2 * kind.machine.rows * kind.size > LINE or n < WIDE * kind.width
     a_direct = (a_m == kind.size and lines_fit or a_k == kind.size) and not in_pages[0]
-    b_direct = b_n == kind.size and not in_pages[1]
+    b_direct = b_n == kind.size and not in_pages[1] and not far_down(plan, kind)
     return (A_DIRECT if a_direct else 0) | (B_DIRECT if b_direct else 0)
+
+
+def far_down(plan: np.ndarray, kind: Kind) -> bool:
+    """Whether a tile of few rows would read B from more pages, a row or few on each, than the processor finds without a search.
+
+    It multiplies a row of B with one element of each of its own rows, which takes less time than the search.
+    """
+    m, k, b_k = (int(plan[slot]) for slot in (driver.M, driver.K, driver.B_K))
+    return kind.machine.rows < ROWS_PER_PAGE and m >= PACKED_FOR and min(depth(kind, k), k) * b_k > KNOWN_PAGES * PAGE
 
 
 def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:

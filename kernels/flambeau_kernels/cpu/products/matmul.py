@@ -480,7 +480,8 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         if plan is not None and out.ndim == 2:
             for i, in_pages in enumerate(block.paged(plan, kind)[:: -1 if turned else 1]):
                 x, reads = (b, out.shape[0]) if i else (a, out.shape[1])
-                if in_pages and reads >= SPREAD_FOR and x.nbytes <= spread.MOST and x.itemsize in x.strides:
+                packed = i != turned and block.far_down(plan, kind)   # and so moved apart anyway
+                if in_pages and not packed and reads >= SPREAD_FOR and x.nbytes <= spread.MOST and x.itemsize in x.strides:
                     copies[i] = spread.spread(x)
                     a, b = (a, copies[i](b)) if i else (copies[i](a), b)
             plan, turned = plan_for(a, b, out)
@@ -604,8 +605,8 @@ def plan_for(a: Any, b: Any, out: Any, turned: bool | None = None) -> tuple[Any,
 def _grid(m: int, n: int, k: int, count: int, rows: int, width: int, most_columns: int, packed: tuple[bool, bool]) -> tuple[int, int, int]:
     """Rows and columns of a block, and blocks of a chunk; tiles are `rows` by `width`.
 
-    Of the grids with enough blocks the one that packs least is taken: B, if it is `packed`, is packed again for every row of the
-    grid, A for every column.
+    Of the grids with enough blocks the one that moves least is taken. B is read again for every row of the grid, A for every column;
+    an operand that is `packed` is read, written, and read again.
     """
     pieces = min(max(_parts(MOST_PIECES, count), 1), 1 << max(round(math.log2(max(m * n * k, 1)) / 3 - PIECES_FROM), 0))
     least_across = _parts(n, most_columns)
@@ -615,7 +616,7 @@ def _grid(m: int, n: int, k: int, count: int, rows: int, width: int, most_column
         wide = min(_parts(_parts(n, max(_parts(pieces, wanted), least_across)), width) * width, most_columns)
         down, across = _parts(m, tall), _parts(n, wide)
         packing = down * n * packed[1] + across * m * packed[0]
-        cost = (down * across < pieces, packing, down * n + across * m)
+        cost = (down * across < pieces, 2 * packing + down * n + across * m)
         if best is None or cost < best[0]:
             best = (cost, tall, wide, down * across)
     assert best is not None  # there is at least one row of blocks
