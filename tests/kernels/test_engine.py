@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.skipif(engine.available() is not None,
                                 reason=f"no compiled tier: {engine.available()}")
 # Not a multiple of any vector, above the tier's threshold.
 N = 5000
+COMPILE_TIMES = Path(__file__).resolve().parents[2] / "bench" / "compile_times.py"
 
 
 def lerp(input, end, weight):
@@ -496,7 +498,7 @@ done:
 
 def test_compile_times_lists_every_object_and_their_total(fresh_python):
     program = "from flambeau_kernels.engine import llvm, pool; pool.entry()"
-    made = fresh_python("-m", "flambeau_kernels.engine.compile_times", "-c", program)
+    made = fresh_python(COMPILE_TIMES, "-c", program)
     lines = made.splitlines()
     assert lines[0].split()[-1] == "kernel"
     total, writing, optimising, emitting, *_ = (float(word) for word in lines[1].split()[:-1])
@@ -513,7 +515,7 @@ def test_compile_times_says_which_loops_are_no_vectors(fresh_python, tmp_path):
         "@kernel\ndef tangled(chunk, a, n):\n    for i in independent(range(n)):\n        while a[i] > 1:\n            a[i] = a[i] / 2\n"
         "tangled.run(1, np.full(9, 5.0), 9)\n"
     )
-    made = fresh_python("-m", "flambeau_kernels.engine.compile_times", program, FLAMBEAU_BACKEND="llvm")
+    made = fresh_python(COMPILE_TIMES, program, FLAMBEAU_BACKEND="llvm")
 
     assert "kernel_tangled, 1 loops in no vectors" in made
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tests.kernels.test_scalar import TARGETS, target_machine
 
+import accuracy_of_complex as measured
 import flambeau_kernels
+import make_accuracy_page as accuracy
 from flambeau_kernels import engine
 from flambeau_kernels.engine import loops
-from flambeau_kernels.scalar import accuracy
-from flambeau_kernels.scalar import accuracy_complex as measured
 from flambeau_kernels.scalar.words import READING
 
 pytestmark = pytest.mark.skipif(engine.available() is not None, reason=f"no compiled tier: {engine.available()}")

@@ -98,7 +98,7 @@ class _Late:
 
         import_module(f"flambeau.ops.{self.family}")
         if Tensor.__dict__.get(self.name) is self:
-            raise RuntimeError(f"flambeau.ops.{self.family} does not define Tensor.{self.name}; run python -m flambeau.ops._stubs")
+            raise RuntimeError(f"flambeau.ops.{self.family} does not define Tensor.{self.name}; run python .ci/make_stubs.py")
 
     def __get__(self, tensor: Any, cls: type) -> Any:
         self._load()

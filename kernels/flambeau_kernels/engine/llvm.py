@@ -61,8 +61,8 @@ class Compiled(NamedTuple):
     scalar: int = 0
 
 
-watch_loops = False                                   # set by `compile_times.py`: to look at loops takes milliseconds
-compiled: list[Compiled] = []                         # in this process, in order; see `compile_times.py`
+watch_loops = False                                   # set by `bench/compile_times.py`: to look at loops takes milliseconds
+compiled: list[Compiled] = []                         # in this process, in order; see `bench/compile_times.py`
 
 
 class Unavailable(RuntimeError):

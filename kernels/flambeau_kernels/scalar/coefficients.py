@@ -1,4 +1,4 @@
-"""Polynomial coefficients, lowest power first. Made by `python -m flambeau_kernels.scalar.fit`."""
+"""Polynomial coefficients, lowest power first. Made by `python .ci/make_coefficients.py`."""
 from __future__ import annotations
 
 COEFFICIENTS: dict[str, tuple[float, ...]] = {

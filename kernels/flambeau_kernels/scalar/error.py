@@ -10,7 +10,7 @@ TWO_OVER_SQRT_PI = 1.1283791670955126
 SQRT_HALF = 0.7071067811865476
 INV_SQRT_TAU = 0.3989422804014327
 HALF_LOG2_E = 0.7213475204444817
-ERFC_K, NDTR_K = 3.75, 4.0                            # see fit.py
+ERFC_K, NDTR_K = 3.75, 4.0                            # see .ci/make_coefficients.py
 NDTR_ZERO = 12.9                                      # from here on the lower tail is less than float32's smallest normal number
 
 

@@ -1,7 +1,7 @@
 """Which elementary functions exist for which kind of float.
 
-Accuracy of each, in units in the last place against mpmath, is what `python -m
-flambeau_kernels.scalar.accuracy` prints.
+Accuracy of each, in units in the last place against mpmath, is what
+`python .ci/make_accuracy_page.py` prints.
 """
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from flambeau_kernels.scalar.logarithm import finite_log, medium_log
 from flambeau_kernels.scalar.symbols import F32, F64, Symbol, fma, select, sqrt
 
 SQRT_HALF_PI = 1.2533141373155003
-NDTRI_MIDDLE = 0.2                                    # see fit_special.py
+NDTRI_MIDDLE = 0.2                                    # see .ci/coefficients_of_special.py
 _LOG: dict[str, Callable[[Symbol], Symbol]] = {"float64": finite_log, "float32": medium_log}
 _EXP: dict[str, Callable[[Symbol], Symbol]] = {"float64": exp, "float32": medium_exp}
 

@@ -1,4 +1,4 @@
-"""What compiling kernels costs: `python -m flambeau_kernels.engine.compile_times program.py [arguments]`.
+"""What compiling kernels costs: `python bench/compile_times.py program.py [arguments]`.
 
 The program runs with the object cache off, so that each of its kernels is compiled; afterwards a table says, for
 every object, how many milliseconds of a processor its lowering to LLVM IR, LLVM's optimisation and its code
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(__doc__)
     llvm.watch_loops = True
     how, rest = (arguments[0], arguments[1:]) if arguments[0] in ("-m", "-c") else ("", arguments)
-    sys.argv = rest
+    sys.argv, sys.path[0] = rest, "" if how else os.path.dirname(os.path.abspath(rest[0]))  # as Python has them
     try:
         if how == "-m":
             runpy.run_module(rest[0], run_name="__main__", alter_sys=True)

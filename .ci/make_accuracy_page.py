@@ -1,4 +1,4 @@
-"""How accurate the elementary functions are: `python -m flambeau_kernels.scalar.accuracy [word ...]`.
+"""How accurate the elementary functions are: `python .ci/make_accuracy_page.py [word ...]`.
 
 Each function runs through the compiled tier on samples of its domain (both signs, all magnitudes, and the
 places where its formulas join) and is compared with mpmath at 50 digits. The unit is the spacing of floats at
@@ -257,9 +257,9 @@ def page(count: int) -> str:
             found = [w for w in (worst_ulp(word, a, count) for a in samples(word, dtype)) if w is not None]
             cells += [f"{max(found)[0]:.2f}", _shown(max(found)[1])] if found else ["by scipy", ""]
         rows.append(f"| {' | '.join(cells)} |")
-    from flambeau_kernels.scalar import accuracy_complex
+    import accuracy_of_complex
 
-    return _PAGE.format(count=count, rows="\n".join(rows), complex_rows="\n".join(accuracy_complex.rows(count)))
+    return _PAGE.format(count=count, rows="\n".join(rows), complex_rows="\n".join(accuracy_of_complex.rows(count)))
 
 
 def _shown(where: tuple[float, ...]) -> str:
@@ -270,10 +270,10 @@ _NAMES = {"trigamma": "polygamma(1, x)", "tetragamma": "polygamma(2, x)", "polyg
 _PAGE = """# Accuracy of the elementary functions
 
 Largest error of the compiled functions in units in the last place, against mpmath with 50 digits, over {count} samples of each of
-several ranges (`_WIDE`, `_PAIRS` and `_FURTHER` in `flambeau_kernels/scalar/accuracy.py`); 0.5 is the least possible. A function
+several ranges (`_WIDE`, `_PAIRS` and `_FURTHER` in `.ci/make_accuracy_page.py`); 0.5 is the least possible. A function
 without an entry runs on the numpy tier. This page is written by
 
-    python -m flambeau_kernels.scalar.accuracy --count {count} --page docs/accuracy.md
+    python .ci/make_accuracy_page.py --count {count} --page docs/accuracy.md
 
 and `tests/kernels/test_scalar.py` holds every function to a bound near these figures. `ndtr` of float32 is right to 1e-5 of
 itself below -5.5 and 0 from -12.9 on, and so is `normal_density`, of which the derivative of `gelu` is made, beyond 5.5 on either

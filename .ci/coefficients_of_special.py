@@ -1,6 +1,6 @@
-"""The smooth functions behind the special functions' polynomials: rows for `FITS` of `fit.py`.
+"""The smooth functions behind the special functions' polynomials: rows for `FITS` of `make_coefficients.py`.
 
-Each is named for the function it serves; `special.py`, `bessel.py` and `gamma.py` say how it is put together again.
+Each is named for the function it serves; the module of that in `flambeau_kernels/scalar/` says how it is put together again.
 """
 from __future__ import annotations
 

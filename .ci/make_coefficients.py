@@ -1,5 +1,6 @@
-"""Where the polynomial coefficients come from: `python -m flambeau_kernels.scalar.fit` writes
-`coefficients.py`.
+"""Where the polynomial coefficients come from: writes `flambeau_kernels/scalar/coefficients.py`.
+
+    python .ci/make_coefficients.py
 
 Each row of `FITS` is a function that is smooth on an interval; its polynomial interpolates it at Chebyshev
 nodes, worked out with 60 digits by mpmath (Trefethen 2013, "Approximation Theory and Approximation Practice",
@@ -15,8 +16,9 @@ import mpmath as mp
 
 mp.mp.dps = 60                                        # before the rows below, which have numbers in them
 
-from flambeau_kernels.scalar.fit_special import SPECIAL  # noqa: E402
+from coefficients_of_special import SPECIAL  # noqa: E402
 
+COEFFICIENTS = pathlib.Path(__file__).resolve().parent.parent / "kernels/flambeau_kernels/scalar/coefficients.py"
 HALF_LN2 = mp.log(2) / 2 * mp.mpf("1.001")
 QUARTER_PI_SQUARED = (mp.pi / 4 * mp.mpf("1.001")) ** 2
 LOG_Z = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2 * mp.mpf("1.001")
@@ -144,7 +146,7 @@ def fit(function: Callable, low: Any, high: Any, degree: int) -> list:
 
 
 def rows() -> dict[str, tuple[float, ...]]:
-    """Every polynomial, rounded to double: the contents of `coefficients.py`."""
+    """Every polynomial, rounded to double: the contents of `scalar/coefficients.py`."""
     table = {}
     for name, (function, (low, high), single, double) in FITS.items():
         for suffix, degree in (("float32", single), ("float64", double)):
@@ -155,7 +157,7 @@ def rows() -> dict[str, tuple[float, ...]]:
 
 def text() -> str:
     lines = [
-        '"""Polynomial coefficients, lowest power first. Made by `python -m flambeau_kernels.scalar.fit`."""',
+        '"""Polynomial coefficients, lowest power first. Made by `python .ci/make_coefficients.py`."""',
         "from __future__ import annotations", "", "COEFFICIENTS: dict[str, tuple[float, ...]] = {",
     ]
     for name, values in rows().items():
@@ -167,4 +169,4 @@ def text() -> str:
 
 
 if __name__ == "__main__":
-    pathlib.Path(__file__).with_name("coefficients.py").write_text(text())
+    COEFFICIENTS.write_text(text(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How accurate the functions of complex numbers are: what `accuracy.py` is for real ones.
+"""How accurate the functions of complex numbers are: what `make_accuracy_page.py` is for real ones.
 
 The unit is the spacing of floats at the size of the exact result, so that it is the distance of two complex numbers
 that is counted; the smaller part alone can be off by more of its own units.
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.scalar import accuracy
+import make_accuracy_page as accuracy
 
 PARTS = {"complex64": "float32", "complex128": "float64"}
 # Largest parts for which the function is sampled; beside that, sizes between 1e-20 and 1e20 where it is None.
