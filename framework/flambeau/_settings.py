@@ -28,6 +28,7 @@ def set_num_threads(n: int) -> None:
         raise RuntimeError("set_num_threads expects a positive integer")
     from flambeau_kernels.engine import set_num_threads as set_
 
+    _state.note_python()
     set_(n)
 
 

@@ -188,7 +188,7 @@ def settle() -> None:
 
 
 def note_python() -> None:
-    """Tell this thread's interpreters of what no operation shows: Python reads a value of a tensor that is there, or runs a hook."""
+    """Tell this thread's interpreters of what no operation shows: Python reads a value that is there, runs a hook, writes a file."""
     for interpreter in local.calls.interpreters:
         interpreter.note_python()
 
@@ -211,15 +211,6 @@ def observer() -> Any:
 def grad_enabled() -> bool:
     """Whether operations of this thread are recorded."""
     return GRAD or local.grad
-
-
-# How often modules have got other parts, attributes or hooks. Who repeats a program without its Python repeats what it was before.
-module_changes = 0
-
-
-def note_module_change() -> None:
-    global module_changes
-    module_changes += 1
 
 
 def note_ambient() -> None:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from flambeau import _state
 from flambeau.devices import device
 from flambeau.storage import map_file
 from flambeau.types import FileLike, Storage
@@ -377,6 +378,7 @@ def save(
     """
     import pickle
 
+    _state.note_python()
     if pickle_module not in (None, pickle):
         raise NotImplementedError(
             f"save: only Python's own pickle is supported, got pickle_module={pickle_module!r}"
@@ -533,6 +535,7 @@ def load(
         ends early; AttributeError if `f` is neither path nor file; ValueError for ``mmap=True`` with a file
         object.
     """
+    _state.note_python()
     _check_load_arguments(pickle_module, weights_only, pickle_load_args)
     unsafe = _runs_code(pickle_module, weights_only)
     if mmap and not isinstance(f, (str, os.PathLike)):

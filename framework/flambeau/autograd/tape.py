@@ -468,7 +468,6 @@ class RemovableHandle:
         self.extra = [d for d in extra if d is not None]
 
     def remove(self) -> None:
-        _state.note_module_change()                   # the hook may be one of a module
         for table in (self.hooks_ref, *self.extra):
             if table is not None:
                 table.pop(self.id, None)

@@ -14,10 +14,11 @@ from ..tensor import Tensor
 from . import _explain, _programs, set_stance
 from ._backends import Backend
 from ._programs import Program
-from ._recorder import Deferred, Recorder, Step
+from ._recorder import Deferred, Recorder, Step, ambient_now
 
 _local = _state.local
 _MOST_SIGNATURES = 256                                # of calls, that a function remembers
+_MOST_PASSED = 1 << 10                                # calls that are not recorded after some that could not be replayed
 PLAIN, RECORDED, SHOWN = range(3)                     # what is known of calls of a signature: `Function.known`
 TRIALS = 3                                            # calls that are timed with and without fused kernels, where a backend tunes
 
@@ -38,6 +39,20 @@ class Trial:
     def is_lost(self) -> bool:
         """Whether fused kernels have been found to be no faster."""
         return len(self.plain) == TRIALS and min(self.plain) <= min(self.fused)
+
+
+class Wait:
+    """How many calls run as they are after some that went by something else each time: twice as many after each."""
+
+    __slots__ = ("failures", "left")
+
+    def __init__(self) -> None:
+        self.failures = self.left = 0
+
+    def note_failure(self) -> None:
+        self.failures += 1
+        if self.failures > 1:
+            self.left = min(1 << self.failures, _MOST_PASSED)
 
 
 class Function:
@@ -63,6 +78,7 @@ class Function:
         self.says_plain = True                        # unless it has been said that calls are PLAIN
         self.trials: dict[Any, Trial] = {}            # by signature
         self.replays: dict[Any, Any] = {}             # by signature: a `Replay`, or None for calls that cannot be replayed
+        self.waits: dict[Any, Wait] = {}              # by signature
         self.usual: Any = None                        # the guard of the last call that was replayed, and its `Replay`
         self.compiled = 0
         self.breaks: list[str] = []                   # why the graphs of the last call end
@@ -169,7 +185,7 @@ class Function:
 
     def _replayed(self, backend: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result by the program of earlier calls that were alike, or of this one, recorded as a whole."""
-        from . import _replay
+        from . import _replay, _surroundings
 
         leaves, spec = _replay.parts_of(args, kwargs)
         signature = _replay.signature_of(self.fn, leaves, spec)
@@ -178,7 +194,9 @@ class Function:
             return self._shown(plainly, args, kwargs) if self.fullgraph else self.fn(*args, **kwargs)
         replay = self.replays.get(signature)
         verifies = False
-        if replay is not None and replay.seen >= _replay.STABLE_AFTER and replay.still_holds() and replay.ready():
+        holds = replay is not None and replay.still_holds()
+        is_stable = holds and replay is not None and replay.seen >= _replay.STABLE_AFTER
+        if replay is not None and is_stable and replay.ready():
             verifies = backend.verify_every > 0 and replay.replayed % backend.verify_every == backend.verify_every - 1
             if not verifies:
                 if spec is None and not backend.verify_every:
@@ -186,25 +204,51 @@ class Function:
                 return replay(leaves)
         if replay is None and signature in self.replays:
             return self.fn(*args, **kwargs)
+        wait = self.waits.get(signature)
+        if wait is not None and wait.left and not holds:
+            wait.left -= 1
+            return self.fn(*args, **kwargs)
         replayed = _replay.tried(replay, leaves) if verifies and replay is not None else None
         program = _program(True, True, _Names(self.fn, args, kwargs))
         recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), tells=True)
-        before = _state.module_changes
+        ambient = ambient_now()
+        seen = recorder.witness = None if is_stable else _surroundings.Witness()
         result = _recorded(recorder, self.fn, args, kwargs)
         self.fullgraph = False                        # of the first call
         if replayed is not None:
             _replay.check(replayed, [result, replay.state()], _title(self.fn))
             return result
         found = _replay.replay_of(recorder, leaves, result)
-        if found is not None:
-            found.module_changes = before             # a call that changes modules itself is none that could be replayed
-        if found is not None and replay is not None and found.is_as(replay) and replay.module_changes == _state.module_changes:
+        if ambient_now() != ambient or spec is not None and not _replay.are_same(leaves, spec, args, kwargs):
+            found = None                              # it sets a mode, or writes to lists or dicts that it is given
+        if found is not None and replay is not None and found.is_as(replay) and holds and replay.surroundings.is_after(seen):
             replay.seen += 1
-        elif found is None or len(self.replays) < _MOST_SIGNATURES:
-            self.replays[signature] = found
-            if found is not None:
-                found.freezes = backend.freezes and not _local.asked
+            if replay.seen == _replay.STABLE_AFTER:
+                self.waits.pop(signature, None)
+        elif found is None or seen is None:
+            self._keep(signature, found)
+        else:
+            found.surroundings = _surroundings.Surroundings(self.fn, seen)
+            found.freezes = backend.freezes and not _local.asked
+            self._keep(signature, found)
+            if replay is not None or found.surroundings.refused is not None:
+                self._pass(signature, found.surroundings.refused)
         return result
+
+    def _keep(self, signature: Any, replay: Any) -> None:
+        if len(self.replays) >= _MOST_SIGNATURES:
+            self.replays.clear()
+            self.waits.clear()
+        self.replays[signature] = replay
+
+    def _pass(self, signature: Any, why: str | None) -> None:
+        """Record no more calls for some time: those before went by something else each time, or could not be replayed for the reason."""
+        wait = self.waits.setdefault(signature, Wait())
+        wait.note_failure()
+        if wait.left:
+            del self.replays[signature]               # and what it holds
+        if why is not None:
+            _explain.tell("%s: calls like this one are not replayed: %s", _title(self.fn), why)
 
     def _through(self, backend: Backend, stance: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result computed by what `backend` makes of the recorded graphs."""
@@ -303,7 +347,11 @@ def _program(fuse: bool, records_all: bool = False, names: Any = None) -> Callab
 def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     push(recorder)
     try:
-        result = fn(*args, **kwargs)
+        if recorder.witness is None:
+            result = fn(*args, **kwargs)
+        else:
+            with recorder.witness:
+                result = fn(*args, **kwargs)
     finally:
         pop(recorder)
         recorder.flush("the end of the function", ends=True)

@@ -75,7 +75,7 @@ class Step:
         self.programs: dict[Any, Any] = {}            # by the values that are asked for
         self.where = tape.users_place()               # of the call that was recorded
         self.node: list[Any] = [None, self]
-        self.ambient: Any = None                      # of the first step of a tree: see `_ambient`, of what is expected after it
+        self.ambient: Any = None                      # of the first step of a tree: see `ambient_now`, of what is expected after it
 
     def expect(self, after: Step, known: int) -> None:
         """Let `after` be what is looked at first when this step has been followed, with `known` inputs."""
@@ -281,7 +281,7 @@ def become(made: Any, result: Tensor) -> None:
                 views[at] = weakref.ref(made)
 
 
-def _ambient() -> tuple[Any, ...]:
+def ambient_now() -> tuple[Any, ...]:
     """What decides, beside its arguments, what an operation gives."""
     return (_local.asked, _local.inference, dtypes._default)
 
@@ -293,7 +293,7 @@ class _as_before:  # a context manager
         self.ambient = ambient
 
     def __enter__(self) -> None:
-        self.now = _ambient()
+        self.now = ambient_now()
         if self.now != self.ambient:
             self._set(self.ambient)
 
@@ -349,6 +349,7 @@ class Recorder(Interpreter):
         self.story: list[Segment | Event] = []
         self.notes_events = tells
         self.is_full_story = tells                   # nothing but programs and events was in the call
+        self.witness: Any = None                      # of the call, see `_surroundings`; a replay runs events itself
         self.program, self.records_all, self.on_ask = program, records_all, on_ask
         self.breaks: list[str] = []                   # why each flush was
         self.ran: list[Any] = []                      # the programs of all of them
@@ -365,7 +366,7 @@ class Recorder(Interpreter):
         self._counts: list[int] = []                  # of writes to inputs
         self._numbers: dict[int, int] = {}            # id of an input -> its number
         self._made: list[Any] = []                    # weak references to the Deferreds, by value
-        self._ambient: Any = None                     # see `_ambient`
+        self._ambient: Any = None                     # see `ambient_now`
         root, token = self.root, None
         if root.ambient is not None and not _local.saved_hooks:
             token = _state.AMBIENT[0]
@@ -422,8 +423,15 @@ class Recorder(Interpreter):
 
     def run_event(self, name: str, subject: Any, run: Any) -> Any:
         self.flush(name, ends=True)
+        seen = self.witness
         with below(self):
-            result = run()
+            if seen is not None:
+                seen.is_paused = True
+            try:
+                result = run()
+            finally:
+                if seen is not None:
+                    seen.is_paused = False
         self.story.append(Event(name, subject))
         return result
 
@@ -641,7 +649,7 @@ class Recorder(Interpreter):
                     )
             wanted = tuple(alive)
             program = step.programs.get(wanted)
-            if program is None or _local.calls.interpreters or _ambient() != ambient:
+            if program is None or _local.calls.interpreters or ambient_now() != ambient:
                 with below(self), _as_before(ambient):
                     if program is None:
                         program = step.programs[wanted] = self.program(step, wanted, inputs)

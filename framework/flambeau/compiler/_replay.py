@@ -4,7 +4,8 @@ What is assumed then, and by `verify_every` looked at, is in docs/compile.md. Wh
 
 - its arguments are tensors and plain values that look as before, and the same ones are the same object;
 - gradients are recorded as before, in the same modes, and the module is in the same mode of training;
-- the function was one recording, from its beginning to its end, and read the same tensors besides its arguments, in the calls before.
+- the function was one recording, from its beginning to its end, and read the same tensors besides its arguments, in the calls before;
+- what else it reads is what it was, before and after each of these calls, and nothing it calls has other effects: `_surroundings`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Replay:
         self.parts, self.results, self.spec = parts, results, spec
         tensors = {id(x): x for part in parts if isinstance(part, Run) for x in part.sources if isinstance(x, Tensor)}
         self.held = [(x, x._array, _looks(x)) for x in tensors.values()]
-        self.module_changes = _state.module_changes
+        self.surroundings: Any = None                 # what else the call read: `Surroundings`
         self.is_one = spec.is_leaf()
         self.has_effects = any(isinstance(part, Act) for part in parts)
         self.seen = 1                                 # calls that were alike
@@ -79,8 +80,8 @@ class Replay:
         )  # fmt: skip
 
     def still_holds(self) -> bool:
-        """Whether the tensors that are no arguments look as they did, and no module has got other parts, attributes or hooks."""
-        if self.module_changes != _state.module_changes:
+        """Whether the tensors that are no arguments look as they did, and all else that the function reads is what it was."""
+        if not self.surroundings.same():
             return False
         for x, array, looks in self.held:
             if (x._array is not array or (x._node is not None) is not looks[-1]) and _looks(x) != looks:
@@ -275,6 +276,12 @@ def parts_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
     return pytree.tree_flatten((args, kwargs))
 
 
+def are_same(leaves: Any, spec: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the arguments still have these parts."""
+    now, structure = parts_of(args, kwargs)
+    return structure == spec and all(a is b for a, b in zip(leaves, now, strict=True))
+
+
 def signature_of(fn: Any, leaves: Any, spec: Any) -> Any:
     """What calls of `fn` have to have in common; None for arguments whose looks do not say enough."""
     if _local.saved_hooks:
@@ -284,8 +291,8 @@ def signature_of(fn: Any, leaves: Any, spec: Any) -> Any:
     for place, a in enumerate(leaves):
         kind = a.__class__
         if kind is Tensor or kind is Parameter:
-            if a._array.__class__ is not ndarray:
-                return None
+            if a._array.__class__ is not ndarray or a.__dict__:
+                return None                           # attributes that it has been given are not compared
             array = a._array
             key += (first.setdefault(id(a), place), array.shape, array.strides, array.dtype, a._node is not None)
         elif kind in _PLAIN:
@@ -311,13 +318,13 @@ def guard_of(replay: Replay, fn: Any, args: tuple[Any, ...]) -> Any:
     if len(args) > _MOST_GUARDED or not all(a.__class__ is Tensor for a in args):
         return None
     scope: dict[str, Any] = {
-        "Tensor": Tensor, "ndarray": ndarray, "local": _local, "state": _state, "dtypes": dtypes, "fn": fn, "looks": _looks,
-        "modes": (_local.asked, _local.inference), "default": dtypes._default,
+        "Tensor": Tensor, "ndarray": ndarray, "local": _local, "same": replay.surroundings.same, "dtypes": dtypes, "fn": fn,
+        "looks": _looks, "modes": (_local.asked, _local.inference), "default": dtypes._default,
     }  # fmt: skip
     names = [f"a{k}" for k in range(len(args))]
     tests = [
         "(local.asked, local.inference) == modes", "not local.saved_hooks", "dtypes._default is default",
-        f"state.module_changes == {replay.module_changes}",
+        "same()",
     ]  # fmt: skip
     if isinstance(fn, Module):
         tests.append(f"fn.training is {fn.training}")
@@ -326,7 +333,7 @@ def guard_of(replay: Replay, fn: Any, args: tuple[Any, ...]) -> Any:
         scope |= {f"shape{k}": a._array.shape, f"strides{k}": a._array.strides, f"dtype{k}": a._array.dtype}
         lines += [f"    if {name}.__class__ is not Tensor: return False", f"    x{k} = {name}._array"]
         tests += [f"x{k}.__class__ is ndarray", f"x{k}.shape == shape{k}", f"x{k}.strides == strides{k}", f"x{k}.dtype == dtype{k}"]
-        tests.append(f"{name}._node is {'' if a._node is None else 'not '}None")
+        tests += [f"{name}._node is {'' if a._node is None else 'not '}None", f"not {name}.__dict__"]
         tests += [f"{name} is {'' if a is args[j] else 'not '}{names[j]}" for j in range(k)]
     for k, (x, array, looks) in enumerate(replay.held):
         scope |= {f"held{k}": x, f"array{k}": array, f"looks{k}": looks}

@@ -10,7 +10,6 @@ from typing import Any
 
 import flambeau as fb
 
-from ... import _state
 from ...autograd.tape import RemovableHandle
 
 Hooks = Iterable[Callable[..., Any]]
@@ -23,7 +22,6 @@ def add_hook(
     marks: Iterable[OrderedDict[int, bool]] = (),
 ) -> RemovableHandle:
     """Put `hook` into `hooks`, last or first, and its id into each of `marks`."""
-    _state.note_module_change()
     marks = tuple(marks)
     handle = RemovableHandle(hooks, extra_dict=marks)
     hooks[handle.id] = hook

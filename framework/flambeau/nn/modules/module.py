@@ -539,7 +539,6 @@ class Module:
                     "that are"
                 )
             param = _after_hooks(_global.parameter_registration, self, name, param)
-        _state.note_module_change()
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -570,7 +569,6 @@ class Module:
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{_type_name(module)} is not a Module subclass; cannot add it as child {name!r}")
         self._check_new_name("module", name, "_modules")
-        _state.note_module_change()
         self._modules[name] = _after_hooks(_global.module_registration, self, name, module)
 
     def add_module(self, name: str, module: Module | None) -> None:
@@ -595,8 +593,6 @@ class Module:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self.__dict__.get(name, self) is not value:
-            _state.note_module_change()
         if isinstance(value, Parameter):
             self._check_ready("_parameters", "parameters")
             self._forget(name, but="_parameters")
@@ -652,7 +648,6 @@ class Module:
             attributes.get("_non_persistent_buffers_set", set()).discard(name)
 
     def __delattr__(self, name: str) -> None:
-        _state.note_module_change()
         attributes = self.__dict__
         for registry in ("_parameters", "_buffers", "_modules"):
             if name in attributes.get(registry, ()):
