@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 from typing import Any
 
@@ -88,6 +89,21 @@ def test_dlpack_goes_to_pytorch_and_back_without_a_copy(oracle: Any) -> None:
 
     assert ours[0].item() == 5.0
     assert back.data_ptr() == ours.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("zero_", lambda t: t.zero_()), ("fill_", lambda t: t.fill_(1)), ("copy_", lambda t: t.copy_(fb.ones(3))),
+     ("copy_", lambda t: t.__setitem__(0, 1.0)), ("add_", lambda t: t.add_(1))],
+)  # fmt: skip
+def test_writes_to_read_only_memory_are_refused_by_the_name_that_was_called(name: str, write: Any) -> None:
+    array = np.zeros(3, np.float32)
+    array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        t = fb.from_numpy(array)
+    with pytest.raises(RuntimeError, match=f"^{name}: the memory of this tensor is read-only"):
+        write(t)
 
 
 def test_arrays_of_pytorch_are_data_also_beside_subclasses(oracle: Any) -> None:

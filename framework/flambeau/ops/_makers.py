@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from .. import _state
 from . import _dispatch
+from ._spec import strict
 from ._written import as_written, defaults_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -105,12 +106,22 @@ def _answering(fn: Any, asking: Any, usual: Usual) -> Any:
         args, kwargs = as_written(public, given, sys._getframe(2))
         return asking(*args, **kwargs)
 
-    constants = {"others": others, **usual.names}
+    def failed(given: dict[str, Any], error: Exception) -> Any:
+        args, kwargs = as_written(public, given, sys._getframe(2))
+        result = asking(*args, **kwargs)              # which says what is wrong, if something is
+        if strict.STRICT:
+            raise strict.BrokenPlan(f"{fn.__name__}: its usual answer raised {type(error).__name__}: {error}; `asking` has one") from error
+        return result
+
+    constants = {"others": others, "failed": failed, **usual.names}
     text = (
         f"def make({', '.join(constants)}, defaults):\n"
         f"    def {fn.__name__}({_parameters_of(fn, defaults_of(fn))}):\n"
         f"        if not IN_FORCE and {usual.test}:\n"
-        f"            made = {usual.answer}\n"
+        "            try:\n"
+        f"                made = {usual.answer}\n"
+        "            except Exception as error:\n"
+        "                return failed(locals(), error)\n"
         "            if made is not None:\n"
         "                return made\n"
         "        return others(locals())\n"

@@ -31,11 +31,15 @@ def check_writable(op: Any, target: Any, resized: bool = False) -> None:
     if target._view_of is not None and unrecorded and target._view_of[0]._node is not None and _state.grad_enabled():
         raise_ambiguous(op, target)
     check_recorded(target)
-    a = target._array
-    if type(a) is ndarray and not a.flags.writeable:
-        raise RuntimeError(f"{op.public_name}_: the memory of this tensor is read-only; clone() it before writing")
+    refuse_read_only(f"{op.public_name}_", target._array)
     if not resized:
         check_no_overlap(op, target)
+
+
+def refuse_read_only(name: str, a: Any) -> None:
+    """Raise RuntimeError for the operation `name` if the array `a` may not be written to."""
+    if type(a) is ndarray and not a.flags.writeable:
+        raise RuntimeError(f"{name}: the memory of this tensor is read-only; clone() it before writing")
 
 
 def check_no_overlap(op: Any, target: Tensor) -> None:

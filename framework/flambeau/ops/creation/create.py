@@ -41,6 +41,7 @@ from .._spec import (
     out_of_shape,
     refuse_other_dtype_out,
 )
+from .._spec.writing import refuse_read_only
 
 IN_FORCE, PLACED, MARKED = _state.IN_FORCE, _state.PLACED, _state.MARKED
 _state.share(globals(), "IN_FORCE", "PLACED", "MARKED")  # keeps them as they are there
@@ -1189,6 +1190,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
         return self
     if isinstance(a, KindArray):
         return a.answer(fill, (self, value), self, True)
+    refuse_read_only("fill_", a)
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
@@ -1225,6 +1227,7 @@ def zero_(self: Tensor) -> Tensor:
             return made
     if isinstance(self._array, KindArray):
         return self._array.answer(zero, (self,), self, True)
+    refuse_read_only("zero_", a)
     return fill_(self, 0)
 
 

@@ -402,10 +402,7 @@ def _real_base(base: Any) -> float:
     return float(base)
 
 
-@usually(
-    f"n.__class__ is int and 0 <= n < 4096 and m is layout is out is dtype is None and {_IN_HOST_MEMORY}",
-    "hot_calls.over(_diagonal(n, n, dtypes._default.numpy))",
-)
+@usually(f"m is layout is out is dtype is None and {_IN_HOST_MEMORY}", "_square(n)")
 def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
         requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """An ``(n, m)`` matrix with ones on the diagonal."""
@@ -430,6 +427,11 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: Any = None, lay
         lambda: np.eye(n, m, dtype=kind if kind.isbuiltin == 1 else None).astype(kind), requires_grad, out,
     )  # fmt: skip
     return made if out is None else _stored("eye", out, made, dtype, device)
+
+
+def _square(n: Any) -> Tensor | None:
+    """`eye` of `n` rows and columns; None for what is no size, or of a class that may have a say."""
+    return hot_calls.over(_diagonal(n, n, dtypes._default.numpy)) if n.__class__ is int and n >= 0 else None
 
 
 _eyes: dict[Any, ndarray] = {}

@@ -41,6 +41,7 @@ def _copy_dtype(op: Any, args: Any) -> Any:
     title="CopyBackwards",
     operator="copy(input, source)",
     float8=True,
+    public_name="copy",
 )
 def overwrite(input, source):
     """`source` in the place of `input`: what ``copy_`` stores."""
