@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import hot_calls
+
 from . import dtypes
 from ._symbolic import sym_max
 
@@ -151,12 +153,12 @@ def is_dense(array: Any) -> bool:
 
 
 def address(array: Any) -> int:
-    return array.__array_interface__["data"][0] if type(array) is ndarray else _other_address(array)
+    return hot_calls.address(array) if type(array) is ndarray else _other_address(array)
 
 
 def _other_address(array: Any) -> int:
     if isinstance(array, ndarray):
-        return array.__array_interface__["data"][0]
+        return hot_calls.numpy_address(array)
     if isinstance(array, MetaArray):
         return 0
     return array.data.ptr  # cupy

@@ -29,6 +29,20 @@ __all__ = ["TypedStorage", "UntypedStorage"]
 _builtin_type = type  # which the classes below have a method of the name of
 
 
+def storage_of(tensor: Tensor) -> UntypedStorage:
+    """The bytes behind `tensor`. Programs that save tensors ask for them again and again."""
+    record = tensor._storage
+    if record[_BUFFER].__class__ is not ndarray:
+        storage_buffer(tensor)
+    made = _new(UntypedStorage)
+    made._record = record
+    made._maker = _ref(tensor)
+    return made
+
+
+_new, _ref, _BUFFER = object.__new__, weakref.ref, tape.BUFFER
+
+
 class UntypedStorage:
     """A block of bytes. Tensors over it see each other's writes.
 
@@ -51,13 +65,6 @@ class UntypedStorage:
             values = MetaArray(values.shape, values.dtype)
         self._record: list[Any] = [0, 0, values, None]
         self._maker: Any = None
-
-    @staticmethod
-    def _of(tensor: Tensor) -> UntypedStorage:
-        made = object.__new__(UntypedStorage)
-        storage_buffer(tensor)
-        made._record, made._maker = tensor._storage, weakref.ref(tensor)
-        return made
 
     @staticmethod
     def _over(values: Any) -> UntypedStorage:
@@ -105,7 +112,7 @@ class UntypedStorage:
 
     def nbytes(self) -> int:
         """Size in bytes."""
-        return int(self._bytes.nbytes)
+        return int(self._record[_BUFFER].nbytes)
 
     size = __len__ = nbytes
 
@@ -449,7 +456,7 @@ class TypedStorage:
 
     @staticmethod
     def _of(tensor: Tensor) -> TypedStorage:
-        return TypedStorage._wrap(UntypedStorage._of(tensor), tensor.dtype)
+        return TypedStorage._wrap(storage_of(tensor), tensor.dtype)
 
     @classmethod
     def from_buffer(cls, *args: Any, dtype: Any = None, **kwargs: Any) -> TypedStorage:
@@ -685,7 +692,7 @@ def _untyped_for(data: Any, d: dtype, device: Any) -> UntypedStorage:
         raise TypeError(f"TypedStorage takes a size, a sequence of numbers or wrap_storage=, got a {type(data).__name__}")
     from .ops.creation.create import tensor
 
-    return UntypedStorage._of(tensor(data if isinstance(data, str) else list(data), dtype=dtypes.stored_as(d), device=device))
+    return storage_of(tensor(data if isinstance(data, str) else list(data), dtype=dtypes.stored_as(d), device=device))
 
 
 def storage_class(d: dtype) -> Any:
@@ -770,7 +777,7 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
             if recorded:
                 _lose_history(tensor, base, histories)
             return tensor
-        source = UntypedStorage._of(source)
+        source = storage_of(source)
     if isinstance(source, TypedStorage):
         if source.dtype is not tensor.dtype:
             raise RuntimeError(
@@ -874,7 +881,7 @@ def give_shape(tensor: Tensor, sizes: Any, memory_format: Any = None) -> bool:
     buffer = storage_buffer(tensor)
     if 0 not in shape and need > len(buffer):
         old = len(buffer) // step
-        buffer = UntypedStorage._of(tensor).resize_(need)._bytes
+        buffer = storage_of(tensor).resize_(need)._bytes
         if _state.FILL_EMPTY:
             fill_unset(buffer[: need // step * step].view(a.dtype)[old:])
     tensor._array = _arrays.restride(a, shape, strides, offset, buffer)

@@ -922,7 +922,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             return self._array.memory().untyped_storage()
         if IN_FORCE:
             _state.settle()
-        return _storages().UntypedStorage._of(self)
+        return _storages().storage_of(self)
 
     def storage(self) -> Any:
         """The shared memory seen as elements of this tensor's dtype; deprecated in PyTorch."""
