@@ -440,19 +440,37 @@ def test_a_result_is_stored_in_another_object(of_objects, dtype):
     assert target._array.tobytes() == a.tobytes()
     assert store_in(target, over(other)) is True
     assert target._array.tobytes() == other.tobytes()
+    assert store_in(target, over(a), over(other.T)) is True
+    assert target._array.tobytes() == a.tobytes()
+
+
+def test_a_result_is_stored_in_rows_of_another_object(of_objects):
+    _, over, view_of, _, store_in = of_objects
+    whole = np.zeros((4, 3))
+    base = over(whole)
+    rows = view_of(view_of(base, whole[1:], "op", (), False), whole[1:3], "op", (), False)
+
+    assert store_in(rows, over(np.ones((2, 3))), over(random(3, 2).T)) is True
+    assert whole.tolist() == [[0.0] * 3, [1.0] * 3, [1.0] * 3, [0.0] * 3]
+    base._node = object()
+    assert store_in(rows, over(np.zeros((2, 3)))) is None
+    assert whole.sum() == 6
 
 
 def test_what_may_not_be_stored_in_an_object_is_refused_and_nothing_is_written(of_objects):
     cls, over, view_of, _, store_in = of_objects
     whole, a = np.zeros((4, 3)), np.ones((2, 3))
     target, source = over(whole[:2]), over(a)
-    frozen, noded, linked = over(np.zeros((2, 3))), over(np.zeros((2, 3))), view_of(over(whole), whole[:2], "op", (), False)
+    recorded = over(whole)
+    frozen, noded, linked = over(np.zeros((2, 3))), over(np.zeros((2, 3))), view_of(recorded, whole[:2], "op", (), False)
+    recorded._node = object()
     frozen._array.flags.writeable = False
     noded._node = object()
     subclass = type("Other", (cls,), {})()
 
     for args in [
         (target, source, target), (target, source, over(whole[1:3])), (target, source, over(whole.T)), (target, source, "2"),
+        (target, source, over(np.ones((4, 4))[::2, ::2])),
         (target, source, True), (target, source, [source]), (target, source, subclass), (target, over(a[:1])), (target, over(a.T)),
         (target, over(a.astype(np.float32))), (target, noded), (noded, source), (frozen, source), (linked, source),
         (over(whole[::2]), source),

@@ -203,16 +203,27 @@ def sizes_of(module: Module, name: str) -> None:
 def store_in(module: Module, name: str) -> None:
     """Add the builtin ``(target, source, *operands) -> True``: the elements of `source` are those of `target` as well now.
 
-    Both are objects of the class, without a node, of arrays in C order of one dtype and shape, and the target has no link. Operands are
-    numbers, None, or objects whose arrays, in C order, have no memory of the target's.
+    Both are objects of the class, without a node, of arrays in C order of one dtype and shape, and a link of the target's leads to an
+    object without a node. Operands are numbers, None, or objects whose arrays, in C or Fortran order, have no memory of the target's.
     """
     code = ObjectCode(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
     code.do(f"%table.at = getelementptr i8, ptr %self, i64 {pyabi.DATA}", "%table = load ptr, ptr %table.at")
     code.require(code.let("icmp uge i64 %nargs, 2"))
     target, source = (code.element("%args", k, "ptr") for k in (0, 1))
     to, made = _array_of(code, target, C_ORDER | pyabi.WRITEABLE), _array_of(code, source, C_ORDER)
-    for item, name_of in ((target, "node"), (source, "node"), (target, "link")):
-        code.require(code.is_slot(code.let(f"load ptr, ptr {code.place(item, name_of)}"), "None"))
+    for item in (target, source):
+        code.require(code.is_slot(code.let(f"load ptr, ptr {code.place(item, 'node')}"), "None"))
+    link = code.let(f"load ptr, ptr {code.place(target, 'link')}")
+    code.require(code.let(f"icmp ne ptr {link}, null"))
+    code.branch(code.is_slot(link, "None"), "unlinked", "linked")
+    code.label("linked")
+    code.require(code.let(f"icmp eq ptr {code.field(link, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"))
+    code.require(code.let(f"icmp eq i64 {code.field(link, pyabi.LENGTH, 'i64')}, 4"))
+    base = code.field(link, pyabi.TUPLE_ITEMS, "ptr")
+    code.require_object(base)
+    code.require(code.is_slot(code.let(f"load ptr, ptr {code.place(base, 'node')}"), "None"))
+    code.do("br label %unlinked")
+    code.label("unlinked")
     dtype = code.field(to, pyabi.DTYPE, "ptr")
     code.require(code.let(f"icmp eq ptr {dtype}, {code.field(made, pyabi.DTYPE, 'ptr')}"))
     code.require(code.let(f"call i1 @same_shape(ptr {to}, ptr {made})"))
@@ -235,7 +246,9 @@ def store_in(module: Module, name: str) -> None:
         plain = code.let(f"or i1 {plain}, {code.let(f'icmp eq ptr {kind}, {code.slot(number)}')}")
     code.branch(plain, "apart", "object")
     code.label("object")
-    array = _array_of(code, item, C_ORDER)
+    array = _array_of(code, item, pyabi.ALIGNED)
+    either = code.let(f"and i32 {code.field(array, pyabi.FLAGS, 'i32')}, {pyabi.C_CONTIGUOUS | pyabi.F_CONTIGUOUS}")
+    code.require(code.let(f"icmp ne i32 {either}, 0"))
     first = code.let(f"ptrtoint ptr {code.field(array, pyabi.DATA, 'ptr')} to i64")
     last = code.let(f"add i64 {first}, {_bytes_of(code, array)}")
     before, after = code.let(f"icmp ule i64 {end}, {first}"), code.let(f"icmp ule i64 {last}, {begin}")

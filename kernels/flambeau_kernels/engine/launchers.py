@@ -275,8 +275,13 @@ def _objects_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> b
     second = view_of(first, a, "op", (1,), True)
     third = view_of(second, a, "again", (), False)
     target, source = over(np.zeros_like(a)), over(a + 1)
-    refused = store_in(target, over(a[:1])), store_in(target, source, target), store_in(second, source), store_in(target, source, "2")
+    noded = over(np.zeros_like(a))
+    below = view_of(noded, getattr(noded, array), "op", (), False)
+    setattr(noded, node, "node")
+    refused = store_in(target, over(a[:1])), store_in(target, source, target), store_in(below, source), store_in(target, source, "2")
     stored = store_in(target, source, first, None, 2.0, 1) is True and np.array_equal(getattr(target, array), a + 1)
+    into_view = view_of(target, getattr(target, array), "op", (), False)
+    stored = stored and store_in(into_view, over(a), over(a.T)) is True and np.array_equal(getattr(target, array), a)
     return (
         stored and refused == (None,) * 4 and
         type(first) is type(second) is type(third) is of.cls and getattr(second, array) is a
