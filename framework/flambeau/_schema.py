@@ -91,6 +91,11 @@ class Type:
             return tuple([t.cast(v) for t, v in zip(self.inner, value, strict=True)])
         return _CASTS.get(self.kind, _unchanged)(value)
 
+    @property
+    def caster(self) -> Callable[[Any], Any]:
+        """What `cast` calls in the end."""
+        return self.cast if self.inner else _CASTS.get(self.kind, _unchanged)
+
     def _list(self, value: Any) -> list[Any]:
         inner = self.inner[0]
         of_numbers = inner.kind in _NUMBERS
@@ -244,6 +249,7 @@ class FunctionSchema:
         self.positional = [a for a in arguments if not a.kwarg_only]
         self.keyword_only = [a for a in arguments if a.kwarg_only]
         self._by_name = {a.name: a for a in arguments}
+        self._casts = [a.type.caster for a in self.positional]
         self.is_mutable = any(a.is_write for a in arguments)  # whether an argument is written
 
     @property
@@ -275,6 +281,11 @@ class FunctionSchema:
         Raises: RuntimeError for arguments that are missing, too many, unknown or of other types.
         """
         positional = self.positional
+        if len(args) == len(positional) and not kwargs and not self.keyword_only:
+            try:
+                return tuple([cast(value) for cast, value in zip(self._casts, args, strict=True)]), {}
+            except SchemaMismatch:
+                pass                                  # said below, with the argument's name
         if len(args) > len(positional) and self.keyword_only:
             raise RuntimeError(
                 f"{self.name}() takes {len(positional)} positional argument(s) but {len(args)} was/were given.  Declaration: {self}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -314,8 +315,6 @@ def _make_node(cls: Any, ctx: _Context, args: Any) -> FunctionNode:
 
 def _attach(node: FunctionNode, ctx: _Context, args: Any, results: list[Any], several: bool, dirty: set[int]) -> list[Any]:
     """Give the results their history."""
-    from ..ops._spec import NamedOnly, check_writable, rebase
-
     skip = {id(t) for t in ctx.non_differentiable}
     made: list[Any] = []
     for i, r in enumerate(results):
@@ -324,6 +323,8 @@ def _attach(node: FunctionNode, ctx: _Context, args: Any, results: list[Any], se
             continue
         differentiable = id(r) not in skip and r.dtype.category >= 2
         if id(r) in dirty:
+            from ..ops._spec import NamedOnly, check_writable, rebase
+
             if type(r._node) is Leaf:
                 check_writable(NamedOnly(node.name()), r)
             if differentiable:
@@ -357,8 +358,6 @@ class _ReturnedView:
 
 def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None:
     """Move what was saved into the node, as arrays; outputs are remembered by place, so there is no cycle."""
-    import weakref
-
     hooks = _state.local.saved_hooks
     saved: list[Any] = []
     for t in ctx.to_save:

@@ -220,7 +220,7 @@ class Operator(_ops.DeclaredOperator):
                 return self.schema.check_result(self.run_kernel(kernel, args, kwargs, AFTER_AUTOGRAD))
         if self.is_composition and DEVICE_KEYS.get(device or "") not in self.kernels:
             return self.schema.check_result(self.run_kernel(self.kernels[IMPLICIT], args, kwargs, AFTER_AUTOGRAD))
-        recording = not _thread.below_autograd and _state.grad_enabled() and any(t.requires_grad for t in tensors)
+        recording = not _thread.below_autograd and _state.grad_enabled() and True in [t.requires_grad for t in tensors]
         if self.opaque or self.backward is not None:
             if recording and self.schema.returns:
                 return self._through_function(args, kwargs, device)
@@ -243,7 +243,12 @@ class Operator(_ops.DeclaredOperator):
     def device_of(self, tensors: list[Tensor], args: Any, kwargs: Any) -> str | None:
         """The kind of device that decides on the kernel: that of the tensors, else that of an argument that is a device."""
         if tensors:
-            kinds = {"cpu" if t._array.__class__ is ndarray else t.device.type for t in tensors}
+            for t in tensors:
+                if t._array.__class__ is not ndarray:
+                    break
+            else:
+                return "cpu"
+            kinds = {t.device.type for t in tensors}
             return next((kind for kind in ("meta", "cuda") if kind in kinds), None) or min(kinds)
         if not self.takes_tensors:
             for argument, value in zip(self.schema.arguments, (*args, *kwargs.values()), strict=True):
@@ -254,7 +259,7 @@ class Operator(_ops.DeclaredOperator):
     def kernel(self, layer: str, device: str | None) -> Kernel | None:
         """The kernel of a layer above the backends: its own for the device, its own, or a fallback."""
         names = (f"{layer}{DEVICE_KEYS.get(device or '', 'CPU')}", layer)
-        for table in (self.kernels, FALLBACKS):
+        for table in (self.kernels, FALLBACKS) if FALLBACKS else (self.kernels,):
             for name in names:
                 if name in table:
                     found = table[name]
@@ -272,11 +277,11 @@ class Operator(_ops.DeclaredOperator):
 
     def run_backend(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None, tensors: list[Tensor]) -> Any:
         """The result of the kernel for `device`, or of an interpreter that keeps results."""
-        run = functools.partial(self._run_backend, args, kwargs, device, tensors)
         for interpreter in _local.calls.interpreters:
             if interpreter.keeps_results:
+                run = functools.partial(self._run_backend, args, kwargs, device, tensors)
                 return interpreter.run_backend(self, args, kwargs, run)
-        return run()
+        return self._run_backend(args, kwargs, device, tensors)
 
     def _run_backend(self, args: tuple[Any, ...], kwargs: dict[str, Any], device: str | None, tensors: list[Tensor]) -> Any:
         """The result of the kernel for `device`. What it computes with is seen by no interpreter."""
@@ -284,8 +289,10 @@ class Operator(_ops.DeclaredOperator):
         before, calls.interpreters = calls.interpreters, ()
         try:
             result = NotImplemented
-            if any(t.__class__ is not Tensor for t in tensors):
-                result = self._of_class(args, kwargs, tensors)
+            for t in tensors:
+                if t.__class__ is not Tensor:
+                    result = self._of_class(args, kwargs, tensors)
+                    break
             if result is NotImplemented:
                 result = self._of_device(args, kwargs, device)
         finally:
@@ -371,7 +378,7 @@ class Operator(_ops.DeclaredOperator):
         for declared, value in zip(self.schema.returns, results, strict=False):
             if declared.alias_info is not None:
                 continue
-            for t in tensors_in((value,)):
+            for t in (value,) if value.__class__ is Tensor else tensors_in((value,)):
                 if _memory_of(t) in seen:
                     raise RuntimeError(
                         f"{self.name}: The output of this custom operator (1) must not also be an input to this custom operator and (2) "
@@ -427,10 +434,10 @@ def _with_operator(kernel: Kernel, overload: Any, *args: Any, **kwargs: Any) -> 
 def _memory_of(t: Tensor) -> Any:
     """The same for tensors over one piece of memory."""
     a: Any = t._array
-    if isinstance(a, MetaArray):
+    if a.__class__ is MetaArray:
         return id(t._storage)
     base = a.base
-    while isinstance(base, a.__class__):
+    while base is not None and isinstance(base, a.__class__):
         a, base = base, base.base
     return id(a)
 
