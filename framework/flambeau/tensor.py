@@ -53,7 +53,7 @@ def _no_attribute(name: str, owner: Any) -> AttributeError:
 def _instance(cls: type) -> Any:
     """A new `cls`, whose slots are to be filled; noted if its class wants a say in operations."""
     made = _new(cls)
-    if cls._asks:  # pyright: ignore[reportAttributeAccessIssue]  # a class of tensors
+    if cls._overrides_ops:  # pyright: ignore[reportAttributeAccessIssue]  # a class of tensors
         _state.note_overriding()
     return made
 
@@ -111,7 +111,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     __array_priority__ = 1000
     _plain_operand = False  # whether operations take instances of a subclass for Tensors, whatever it inherits
-    _asks = False  # whether instances of a subclass want a say in every operation, by `__torch_function__`
+    _overrides_ops = False  # whether instances of a subclass want a say in every operation, by `__torch_function__`
     _leaf: Any = None  # the node of a leaf that requires no gradient for now
     __torch_dispatch__ = staticmethod(no_torch_dispatch)
     _answerer: Any = None  # what answers ops themselves for a wrapper's class, in place of operators; see `_dispatch.answered_by`
@@ -133,7 +133,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if cls.__dict__.get("__module__", "").partition(".")[0] != "flambeau" or "__torch_function__" in cls.__dict__:
-            cls._asks = not cls._plain_operand
+            cls._overrides_ops = not cls._plain_operand
             from ._subclass import make_overridable
 
             make_overridable(cls)

@@ -45,7 +45,7 @@ def _two_matrices(a: Any, b: Any) -> bool:
     return (d is FLOAT32 or d is FLOAT64) and b.dtype is d and a.ndim == 2 and b.ndim == 2
 
 
-def _small_product(rows: int, inner: int, columns: int) -> bool:
+def _pays_by_numpy(rows: int, inner: int, columns: int) -> bool:
     return rows * inner * columns <= (MOST_PRODUCTS if rows > 1 and columns > 1 else MOST_THIN_PRODUCTS)
 
 
@@ -54,7 +54,7 @@ def numpy_matmul(a: Any, b: Any) -> Any:
     if not _two_matrices(a, b):
         return None
     (m, k), (inner, n) = a.shape, b.shape
-    return a.dot(b) if k == inner and _small_product(m, k, n) else None
+    return a.dot(b) if k == inner and _pays_by_numpy(m, k, n) else None
 
 
 def numpy_matmul_nt(a: Any, b: Any) -> Any:
@@ -62,7 +62,7 @@ def numpy_matmul_nt(a: Any, b: Any) -> Any:
     if not _two_matrices(a, b):
         return None
     (m, k), (n, inner) = a.shape, b.shape
-    return a.dot(b.T) if k == inner and _small_product(m, k, n) else None
+    return a.dot(b.T) if k == inner and _pays_by_numpy(m, k, n) else None
 
 
 def numpy_matmul_tn(a: Any, b: Any) -> Any:
@@ -70,7 +70,7 @@ def numpy_matmul_tn(a: Any, b: Any) -> Any:
     if not _two_matrices(a, b):
         return None
     (k, m), (inner, n) = a.shape, b.shape
-    return a.T.dot(b) if k == inner and _small_product(m, k, n) else None
+    return a.T.dot(b) if k == inner and _pays_by_numpy(m, k, n) else None
 
 
 def numpy_linear(x: Any, weight: Any, bias: Any) -> Any:

@@ -19,7 +19,7 @@ from flambeau.compiler import _explain, _functions, _programs, _recorder
 
 @pytest.fixture(autouse=True)
 def _small_chains_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_recorder, "SMALL", 1024)
+    monkeypatch.setattr(_recorder, "RECORDED_FROM", 1024)
     monkeypatch.setattr(_programs, "FUSED_FROM", 1024)
     monkeypatch.setattr(_programs, "WORTH", 0)
 

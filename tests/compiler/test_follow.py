@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(follow.builtin() is None, reason="native code do
 
 @pytest.fixture(autouse=True)
 def _small_programs_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_recorder, "SMALL", 1)
+    monkeypatch.setattr(_recorder, "RECORDED_FROM", 1)
     monkeypatch.setattr(_programs, "FUSED_FROM", 1)
     monkeypatch.setattr(_programs, "WORTH", 0)
 

@@ -26,7 +26,7 @@ SHAPE = (16, 256)
 def _small_chains_fuse() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(_recorder, "SMALL", 1024)
+        patch.setattr(_recorder, "RECORDED_FROM", 1024)
         patch.setattr(_programs, "FUSED_FROM", 1024)
         patch.setattr(_programs, "WORTH", 0)
         yield

@@ -27,7 +27,7 @@ HALVES = [fb.float16, fb.bfloat16]
 def _small_programs_fuse() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(_recorder, "SMALL", 1024)
+        patch.setattr(_recorder, "RECORDED_FROM", 1024)
         patch.setattr(_programs, "FUSED_FROM", 1024)
         patch.setattr(_programs, "WORTH", 0)
         yield

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not tier.compiles(), reason="nothing is compiled
 @pytest.fixture(autouse=True, scope="module")
 def _small_programs_fuse() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_recorder, "SMALL", 256)
+        patch.setattr(_recorder, "RECORDED_FROM", 256)
         patch.setattr(_programs, "FUSED_FROM", 256)
         patch.setattr(_programs, "WORTH", 0)
         yield

@@ -166,7 +166,7 @@ def test_frozen_programs_are_checked() -> None:
 def test_a_recording_may_be_longer_than_the_stack_of_python_is_deep(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from flambeau.compiler import _recorder
 
-    monkeypatch.setattr(_recorder, "SMALL", 1)
+    monkeypatch.setattr(_recorder, "RECORDED_FROM", 1)
     def f(x: fb.Tensor, n: int) -> fb.Tensor:
         for _ in range(n):
             x = (x * 1.001).view(3) + 0.001

@@ -30,7 +30,7 @@ SHAPES = [(40, 256), (5, 9, 130), (3, 4099), (70, 61), (8192,), (2, 70, 8, 8)]
 def _small_programs_fuse() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(_recorder, "SMALL", 1024)
+        patch.setattr(_recorder, "RECORDED_FROM", 1024)
         patch.setattr(_programs, "FUSED_FROM", 1024)
         patch.setattr(_programs, "WORTH", 0)
         yield

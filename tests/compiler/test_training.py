@@ -148,7 +148,7 @@ def graph_network() -> tuple[Any, Callable[[Any], fb.Tensor]]:
 @pytest.mark.parametrize("what", ["module", "step"])
 @pytest.mark.parametrize("make", [gpt, resnet, lstm, diffusion, graph_network])
 def test_twenty_steps_of_training_give_the_same_parameters(make: Any, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_recorder, "SMALL", 1024)
+    monkeypatch.setattr(_recorder, "RECORDED_FROM", 1024)
     monkeypatch.setattr(_programs, "FUSED_FROM", 1024)
     monkeypatch.setattr(_programs, "WORTH", 0)
     fused: list[bool] = []

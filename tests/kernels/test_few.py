@@ -43,9 +43,9 @@ def test_distances_of_few_rows(dtype, squared, monkeypatch):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_evenly_spaced_numbers(dtype, monkeypatch):
     monkeypatch.setattr(takeover, "CALL", 1e9)
-    ranges._few_between.cache_clear()
+    ranges._steps_by_kernel.cache_clear()
     dtype = np.dtype(dtype)
-    run = ranges._few_between(dtype)
+    run = ranges._steps_by_kernel(dtype)
     for start, end, steps in itertools.product((0, -0.0, 0.1, -3, 1e30), (1, -0.0, 7.3, 10**6), (2, 5, 40, 41, 1000)):
         expected = ranges._between(start, end, steps, dtype)
 
@@ -98,16 +98,16 @@ def test_ctc_of_both_tiers(dtype, monkeypatch):
         tolerance = 1e-4 if dtype is np.float32 else 1e-10
         np.testing.assert_allclose(made, expected, rtol=tolerance)
         np.testing.assert_allclose(slope, wanted, rtol=tolerance, atol=tolerance)
-        few = ctc.few_losses(logs, targets, inputs, lengths, 0, 0, False)
+        few = ctc.losses_by_kernel(logs, targets, inputs, lengths, 0, 0, False)
         assert few.tobytes() == made.tobytes()
 
 
 def test_ctc_of_few_samples_leaves_wrong_arguments_alone():
     logs, targets, lengths = np.zeros((3, 2, 4), np.float32), np.array([[1], [2]]), np.array([1, 1])
 
-    assert ctc.few_losses(logs, targets, np.array([3, 4]), lengths, 0, 2, False) is None
-    assert ctc.few_losses(logs, targets, np.array([3, 3]), np.array([1, 2]), 0, 2, False) is None
-    assert ctc.few_losses(logs, np.array([[1], [4]]), np.array([3, 3]), lengths, 0, 2, False) is None
+    assert ctc.losses_by_kernel(logs, targets, np.array([3, 4]), lengths, 0, 2, False) is None
+    assert ctc.losses_by_kernel(logs, targets, np.array([3, 3]), np.array([1, 2]), 0, 2, False) is None
+    assert ctc.losses_by_kernel(logs, np.array([[1], [4]]), np.array([3, 3]), lengths, 0, 2, False) is None
 
 
 @pytest.mark.parametrize("dtype", [fb.float32, fb.float64])

@@ -103,7 +103,7 @@ def test_products_of_bfloat16_are_sums_in_float32_rounded_once(sizes):
     made = CALL["matmul"](a, b)
     assert made.dtype is BFLOAT16
     check_equal(made.astype(np.float32), expected.astype(np.float32))
-    assert made.tobytes() == matmul.small_product(a, b).tobytes()
+    assert made.tobytes() == matmul.product_by_numpy(a, b).tobytes()
 
 
 @pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
@@ -508,7 +508,7 @@ def test_a_view_keeps_its_memory():
 @pytest.fixture
 def stream(monkeypatch):
     made = random_stream.MT19937Stream(5)
-    made.clone().few_normals(np.empty(16, np.float32))  # the kernel's table is there from the first draw on
+    made.clone().fill_normals(np.empty(16, np.float32))  # the kernel's table is there from the first draw on
     monkeypatch.setattr(hot_calls, "normals", CALL["normals"])
     return made
 
@@ -517,7 +517,7 @@ def test_normals_are_those_the_stream_draws_and_counts(stream):
     other = stream.clone()
     for sizes in ((16,), (4, 4), (2, 8, 1), (4096,), (1, 1, 304), (304,), (16,), (624,), (608,), (16,), (2, 312), (5, 16)):
         expected = np.empty(sizes, np.float32)
-        other.few_normals(expected)
+        other.fill_normals(expected)
 
         check_equal(stream.normals(sizes), expected)
         np.testing.assert_array_equal(stream.get_state(), other.get_state())

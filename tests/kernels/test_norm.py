@@ -10,7 +10,7 @@ import pytest
 
 from flambeau_kernels import takeover
 from flambeau_kernels.cpu import norm
-from flambeau_kernels.cpu.norm import few_elements, planes, rows
+from flambeau_kernels.cpu.norm import as_numpy, planes, rows
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine import llvm, pool
 
@@ -218,10 +218,10 @@ def test_few_rows_have_the_bits_of_numpy(dtype, centred, monkeypatch):
     monkeypatch.setattr(takeover, "CALL", 1e9)
     for n, d, affine in itertools.product((1, 2, 5), (1, 3, 7, 8, 9, 16, 23, 127), (False, True)):
         parameters = (drawn(d, dtype, 1), drawn(d, dtype, 2)) if affine else (None, None)
-        run = few_elements.planned(n, d, np.dtype(dtype), (n, d), EPS, centred, affine, affine)
+        run = as_numpy.planned(n, d, np.dtype(dtype), (n, d), EPS, centred, affine, affine)
         for seed in range(6):  # the third call and those after it run the kernel
             x = drawn((n, d), dtype, seed)
-            expected = few_elements.normalize(x, *parameters, EPS, centred)
+            expected = as_numpy.normalize(x, *parameters, EPS, centred)
             assert [m.tobytes() for m in run(x, *parameters)] == [e.tobytes() for e in expected]
         (kernel,) = [c.cell_contents for c, name in zip(run.__closure__, run.__code__.co_freevars, strict=True) if name == "native"]
         assert kernel is not None
@@ -236,10 +236,10 @@ def test_few_channels_have_the_bits_of_numpy(dtype, groups, shape, monkeypatch):
     monkeypatch.setattr(takeover, "CALL", 1e9)
     for weighted, biased in itertools.product((False, True), repeat=2):
         weight, bias = drawn(shape[1], dtype, 1) if weighted else None, drawn(shape[1], dtype, 2) if biased else None
-        run = few_elements.planned_channels(shape, groups, np.dtype(dtype), EPS, weighted, biased)
+        run = as_numpy.planned_channels(shape, groups, np.dtype(dtype), EPS, weighted, biased)
         for seed in range(5):                         # the third call and those after it run the kernel
             x = drawn(shape, dtype, seed)
-            expected = few_elements.channels(x, weight, bias, EPS) if groups is None else few_elements.groups(x, groups, weight, bias, EPS)
+            expected = as_numpy.channels(x, weight, bias, EPS) if groups is None else as_numpy.groups(x, groups, weight, bias, EPS)
             assert [m.tobytes() for m in run(x, weight, bias)] == [e.tobytes() for e in expected]
         (kernel,) = [c.cell_contents for c, name in zip(run.__closure__, run.__code__.co_freevars, strict=True) if name == "native"]
         assert kernel is not None
@@ -251,16 +251,16 @@ def test_few_channels_have_the_bits_of_numpy(dtype, groups, shape, monkeypatch):
 @pytest.mark.parametrize("wants", [(True, False, False), (True, True, True), (False, True, False), (False, True, True)])
 def test_gradients_of_few_rows_have_the_bits_of_numpy(dtype, centred, wants, monkeypatch):
     monkeypatch.setattr(takeover, "CALL", 1e9)
-    few_elements.planned_backward.cache_clear()
+    as_numpy.planned_backward.cache_clear()
     for (n, d), weighted in itertools.product(((1, 5), (4, 4), (7, 13), (63, 2), (1, 127)), (False, True)):
-        run = few_elements.planned_backward(n, d, np.dtype(dtype), weighted, wants, centred)
+        run = as_numpy.planned_backward(n, d, np.dtype(dtype), weighted, wants, centred)
         for seed in range(4):
             grad, x = drawn((n, d), dtype, seed), drawn((n, d), dtype, seed + 10)
             weight = drawn(d, dtype, seed + 20) if weighted else None
             mean = x.mean(1, keepdims=True) * centred
             inverse = 1 / x.std(1, keepdims=True)
             made = run(grad, x, weight, mean, inverse)
-            expected = few_elements.backward(grad, x, weight, mean, inverse, wants, centred)
+            expected = as_numpy.backward(grad, x, weight, mean, inverse, wants, centred)
             assert [m is None or m.tobytes() for m in made] == [e is None or e.tobytes() for e in expected]
         (kernel,) = [c.cell_contents for c, name in zip(run.__closure__, run.__code__.co_freevars, strict=True) if name == "native"]
         assert kernel is not None

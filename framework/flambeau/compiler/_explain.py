@@ -105,7 +105,7 @@ class Explanation:
         for change in self.changes:
             lines += [f"recorded anew at {change.line}: {change.what}", f"   before: {change.before}", f"   now:    {change.now}"]
         for replay in self.replays:
-            lines += [_said_of(replay), *[f"   in Python: {line}" for line in replay.python]]
+            lines += [_summary(replay), *[f"   in Python: {line}" for line in replay.python]]
         return "\n".join(lines)
 
     def html(self) -> str:
@@ -119,7 +119,7 @@ class Explanation:
             for c in self.changes
         ]
         rows += [
-            f"<section><h2>{e(_said_of(r))}</h2>{''.join([f'<p class=at>in Python: {e(line)}</p>' for line in r.python])}</section>"
+            f"<section><h2>{e(_summary(r))}</h2>{''.join([f'<p class=at>in Python: {e(line)}</p>' for line in r.python])}</section>"
             for r in self.replays
         ]
         head = f"<head><meta charset=utf-8><title>{e(self.title)}</title><style>{_STYLE}</style></head>"
@@ -208,7 +208,7 @@ def _segment(step: Any, program: Any) -> Segment:
     return Segment(why, line, operations_of(path), kernels_of(program), program.calls, size, saved, most, program.seconds)
 
 
-def _said_of(replay: Replay) -> str:
+def _summary(replay: Replay) -> str:
     return f"replayed {replay.calls} times: {replay.launches} launches in native calls"
 
 

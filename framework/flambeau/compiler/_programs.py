@@ -27,11 +27,11 @@ from ._background import Kernel, stand_in
 from ._backward import History, formula_of, has_gradients
 from ._formulas import FUSED_DTYPES, Number, looks_first, widens
 from ._memory import Plan, is_ours_alone
-from ._recorder import SMALL, Constant, Step, become
+from ._recorder import RECORDED_FROM, Constant, Step, become
 from ._refs import GroupFormula, decoded, read_by
 from ._rows import Rows
 
-FUSED_FROM = SMALL                                    # elements of a chain
+FUSED_FROM = RECORDED_FROM                                    # elements of a chain
 # Bytes that need not be written to memory and read again; with fewer, recording a call costs more than a chain saves.
 WORTH = 1 << 20
 FUSED_AFTER = 2                                       # calls of a path, for a kernel takes some 20 ms to compile

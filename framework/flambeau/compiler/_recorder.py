@@ -49,7 +49,7 @@ _set_array, _set_node, _set_storage, _set_view_of, _set_pending = (slot.__set__ 
 _IDENTIFIED = _PLAIN | {float}                        # constants that are what they were as long as they are the same object
 _MISSING: Any = object()
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
-SMALL = 1 << 15                                       # elements; with fewer, computing at once costs less than recording
+RECORDED_FROM = 1 << 15                                       # elements; with fewer, computing at once costs less than recording
 
 
 class Step:
@@ -213,7 +213,7 @@ _BY_OPERATIONS = (
 _KEPT = frozenset((
     "__new__", "__init__", "__init_subclass__", "__class__", "__torch_function__", "__getattr__", "__dict__", "__weakref__", "__slots__",
     "__module__", "__doc__", "__annotations__", "__hash__", "__getattribute__", "__setattr__", "__delattr__", "__qualname__",
-    "__array_priority__", "__static_attributes__", "__firstlineno__", "_plain_operand", "_asks", "__torch_dispatch__",
+    "__array_priority__", "__static_attributes__", "__firstlineno__", "_plain_operand", "_overrides_ops", "__torch_dispatch__",
     *_SLOTS, *_BY_OPERATIONS, *_OPERATORS,
 ))  # fmt: skip
 
@@ -514,7 +514,7 @@ class Recorder(Interpreter):
 
         What reads pending results would end them here, while the function still holds what it has computed on the way.
         """
-        return self.records_all or _is_pending(args) or _largest(args) >= SMALL or self._is_ordered() and _has_history(args)
+        return self.records_all or _is_pending(args) or _largest(args) >= RECORDED_FROM or self._is_ordered() and _has_history(args)
 
     def _is_ordered(self) -> bool:
         """Whether what has a history must not run before what is pending: the order of nodes is the order in which gradients are added."""

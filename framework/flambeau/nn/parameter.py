@@ -152,7 +152,7 @@ class UninitializedTensorMixin:
     __slots__ = ()
     cls_to_become: type = Tensor
     _plain_operand = False
-    _asks = True  # all operations ask, so that one that needs values can say that there are none
+    _overrides_ops = True  # all operations ask, so that one that needs values can say that there are none
     # Of the Tensor that the class is mixed with:
     device: Any
     dtype: Any

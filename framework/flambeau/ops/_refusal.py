@@ -164,7 +164,7 @@ def _of_other_types(types: tuple[Any, ...], value: Any, default: Any, numbers: b
         return None
     if not isinstance(value, Tensor) and hasattr(type(value), "__torch_function__"):
         return None                                   # PyTorch takes whatever overrides functions for any argument
-    return f"{' or '.join(dict.fromkeys(map(_said, types)))}, not {type(value).__name__}"
+    return f"{' or '.join(dict.fromkeys(map(_kind_name, types)))}, not {type(value).__name__}"
 
 
 def of_another_type(
@@ -294,11 +294,11 @@ def _is_of(wanted: Any, value: Any, numbers: bool) -> bool:
     return True                                       # dtypes, devices and the like: the op says what it takes
 
 
-def _said(wanted: Any) -> str:
+def _kind_name(wanted: Any) -> str:
     if wanted.kind == "Optional":
-        return _said(wanted.inner[0])
+        return _kind_name(wanted.inner[0])
     if wanted.kind == "List":
-        return f"tuple of {_said(wanted.inner[0])}s"
+        return f"tuple of {_kind_name(wanted.inner[0])}s"
     return str({"SymInt": "int", "Scalar": "Number", "number": "Number"}.get(wanted.kind, wanted.kind))
 
 

@@ -28,15 +28,15 @@ from ..tensor import wrap
 ndarray = np.ndarray
 array_of = attrgetter("_array")
 # From this many elements on a parameter's own launch costs less than copying it to and fro.
-SMALL = 4096
+MOST_ELEMENTS = 4096
 _LAUNCH = 4.0                                         # what a launch of some 20 us costs, in calls on few elements
 
 
-def is_small(param: Any) -> bool:
+def fits_bucket(param: Any) -> bool:
     """Whether `param` may share a bucket: few elements, real, in row-major order, in host memory."""
     array = param._array
     return (
-        type(array) is ndarray and array.size < SMALL and array.flags.c_contiguous and array.dtype.kind != "c"
+        type(array) is ndarray and array.size < MOST_ELEMENTS and array.flags.c_contiguous and array.dtype.kind != "c"
     )
 
 

@@ -12,7 +12,7 @@ from .. import _arrays
 from .._state import local as _local
 from ..ops._dispatch import is_seen
 from ..tensor import bump
-from ._bucket import Bucket, is_small, ndarray, overlapping, same, state_fits
+from ._bucket import Bucket, fits_bucket, ndarray, overlapping, same, state_fits
 from ._rule import on_arrays, on_rows, on_tensors
 from .optimizer import Optimizer
 
@@ -197,7 +197,7 @@ class ElementwiseOptimizer(Optimizer):
         singles: list[int] = []
         tensors = self._tensor_state(group)
         many = len(params) > 1 and not self._one_by_one(group)
-        small = [i for i, p in enumerate(params) if many and type(p) in _PLAIN and is_small(p)]
+        small = [i for i, p in enumerate(params) if many and type(p) in _PLAIN and fits_bucket(p)]
         # Parameters over the same memory, or listed twice, are stepped one after the other.
         small = set(small) - overlapping({i: params[i]._array for i in small})
         for i, param in enumerate(params):

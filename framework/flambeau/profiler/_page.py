@@ -20,7 +20,7 @@ __all__ = ["Row", "advice", "by_line", "by_module", "page", "table"]
 
 MOST_ROWS, MOST_BARS, MOST_FRAMES = 40, 1500, 600
 _MODULE, _LOADER, _OPTIMIZER = "nn.Module: ", "enumerate(DataLoader)#", "Optimizer.step#"
-_SMALL = 5.0  # microseconds: below that a call mostly costs what any call costs
+_MOSTLY_CALL = 5.0  # microseconds: below that a call mostly costs what any call costs
 
 
 class Row(NamedTuple):
@@ -118,9 +118,9 @@ def advice(events: EventList, elapsed: float, memory: MemoryProfile | None = Non
     stepping = sum(e.cpu_time_total for e in events if e.name.startswith(_OPTIMIZER))
     if stepping > 0.25 * elapsed:
         found.append(f"Steps of optimizers took {stepping / elapsed:.0%} of the time: larger batches need fewer of them.")
-    small = [e for e in ops if e.cpu_time_total < _SMALL and not e.cpu_children]
+    small = [e for e in ops if e.cpu_time_total < _MOSTLY_CALL and not e.cpu_children]
     if len(small) > 1000 and sum(e.cpu_time_total for e in small) > 0.2 * elapsed:
-        found.append(f"{len(small)} calls took less than {_SMALL:.0f} us each: fewer calls on larger tensors cost less.")
+        found.append(f"{len(small)} calls took less than {_MOSTLY_CALL:.0f} us each: fewer calls on larger tensors cost less.")
     flops, seconds = sum(e.flops or 0 for e in events), sum(e.cpu_time_total for e in events if e.flops) / 1e6
     if flops and seconds:
         rate = flops / seconds

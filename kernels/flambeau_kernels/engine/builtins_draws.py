@@ -14,7 +14,7 @@ EXTRA = 3                                             # arguments of a kernel be
 def normals(module: Module, name: str) -> None:
     """Add the builtin ``(table, state, position, tuple of sizes) -> float32 array``.
 
-    `table` is that of the compiled `cpu.random.loops.few_normals`, which gets its arguments: the words in `state`, of which
+    `table` is that of the compiled `cpu.random.loops.draw_normals`, which gets its arguments: the words in `state`, of which
     `position` are used up. The caller sees to it that nobody else draws from them, and counts on.
     """
     code = start(name, 4)

@@ -60,7 +60,7 @@ def _along(module: Module, name: str, does: str, slices: bool) -> None:
         code.require(code.let(f"icmp eq i64 {code.element(code.field(index, pyabi.SHAPE, 'ptr'), 0, 'i64')}, {m}"))
     elif does is not PICK:
         code.require(code.let(f"call i1 @same_shape(ptr {index}, ptr {values})"))
-    count = _require_few(code, values)
+    count = _require_count(code, values)
     places = count if not slices else m
     data = code.field(index, pyabi.DATA, "ptr")
     code.require(code.let(f"call i1 @within(ptr {data}, i64 {places}, i64 0, i64 {n})"))
@@ -101,7 +101,7 @@ def _slices(module: Module, name: str) -> None:
     lengths, own = (code.field(item, pyabi.SHAPE, "ptr") for item in (array, index))
     outer = code.let(f"call i64 @product(ptr {lengths}, i64 0, i64 {d})")
     inner = code.let(f"call i64 @product(ptr {lengths}, i64 {behind}, i64 {ndim})")
-    m, n, data = _require_few(code, index), code.element(lengths, d, "i64"), code.field(index, pyabi.DATA, "ptr")
+    m, n, data = _require_count(code, index), code.element(lengths, d, "i64"), code.field(index, pyabi.DATA, "ptr")
     # None of the three is large, so that their product does not overflow.
     for length in (outer, inner):
         code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {length}, 1')}, {MOST}"))
@@ -135,7 +135,7 @@ def _pairs(module: Module, name: str) -> None:
         _require_places(code, index)
     code.require(code.let(f"icmp eq i64 {_dims(code, array)}, 2"))
     code.require(code.let(f"call i1 @same_shape(ptr {rows}, ptr {columns})"))
-    count = _require_few(code, rows)
+    count = _require_count(code, rows)
     lengths = code.field(array, pyabi.SHAPE, "ptr")
     n, m = code.element(lengths, 0, "i64"), code.element(lengths, 1, "i64")
     places = [code.field(index, pyabi.DATA, "ptr") for index in (rows, columns)]
@@ -182,7 +182,7 @@ def _require_places(code: Code, item: str) -> None:
     code.require(code.let(f"call i1 @fits(ptr %table, ptr {item}, ptr {code.slot('int64')}, i32 {C_ORDER})"))
 
 
-def _require_few(code: Code, item: str) -> str:
+def _require_count(code: Code, item: str) -> str:
     """The number of elements of `item`, not 0 and not large."""
     count = code.let(f"call i64 @count(ptr {item})")
     code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {count}, 1')}, {MOST}"))

@@ -15,14 +15,14 @@ def total(module: Module, name: str) -> None:
     which eight partial sums take turns.
     """
     for real in REALS:
-        module.functions += [_few_elements(real, name), _leaf(real, name), _pairwise(real, name)]
+        module.functions += [_sum_in_order(real, name), _leaf(real, name), _pairwise(real, name)]
     module.functions += [*(_total_part(name, real) for real in REALS), entry(name, 1)]
 
 
-def _few_elements(real: Real, name: str) -> str:
+def _sum_in_order(real: Real, name: str) -> str:
     """`%start` and the elements [lo, hi), one after another."""
     llvm = real.llvm
-    code = Code(f"internal {llvm} @{name}.few.{real.name}(ptr %p, i64 %lo, i64 %hi, {llvm} %start)")
+    code = Code(f"internal {llvm} @{name}.in_order.{real.name}(ptr %p, i64 %lo, i64 %hi, {llvm} %start)")
     code.branch(code.let("icmp slt i64 %lo, %hi"), "body", "done")
     code.label("body")
     code.do("%i = phi i64 [%lo, %entry], [%next, %body]", f"%s = phi {llvm} [%start, %entry], [%sum, %body]")
@@ -49,7 +49,7 @@ def _leaf(real: Real, name: str) -> str:
     sums = [code.let(f"extractelement {lanes} %r, i64 {k}") for k in range(LANES)]
     while len(sums) > 1:
         sums = [code.let(f"fadd {llvm} {a}, {b}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
-    result = code.let(f"call {llvm} @{name}.few.{real.name}(ptr %p, i64 %whole, i64 %n, {llvm} {sums[0]})")
+    result = code.let(f"call {llvm} @{name}.in_order.{real.name}(ptr %p, i64 %whole, i64 %n, {llvm} {sums[0]})")
     code.do(f"ret {llvm} {result}")
     return code.text()
 
@@ -59,7 +59,7 @@ def _pairwise(real: Real, name: str) -> str:
     code = Code(f"internal {llvm} {own}(ptr %p, i64 %n)")
     code.branch(code.let(f"icmp slt i64 %n, {LANES}"), "few", "more")
     code.label("few")
-    code.do(f"%a = call {llvm} @{name}.few.{real.name}(ptr %p, i64 0, i64 %n, {llvm} -0.0)", f"ret {llvm} %a")
+    code.do(f"%a = call {llvm} @{name}.in_order.{real.name}(ptr %p, i64 0, i64 %n, {llvm} -0.0)", f"ret {llvm} %a")
     code.label("more")
     code.branch(code.let(f"icmp sle i64 %n, {LEAF}"), "leaf", "halves")
     code.label("leaf")

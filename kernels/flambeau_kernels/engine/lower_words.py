@@ -123,7 +123,7 @@ class Words(Values):
             value = self.halved(value, place, count)
         address = self.offset(place, index)
         if first is None:
-            self.store_whole(address, value)
+            self.store_vector(address, value)
         elif self.register_bits == 512 or isinstance(first, int):
             self.store_first(place, address, value, first)
         else:
@@ -132,14 +132,14 @@ class Words(Values):
             integers, part, after = code.fresh("whole"), code.fresh("part"), code.fresh("stored")
             code.branch(f"i1 {self.truth(first >= count).name}, label %{integers}, label %{part}")
             code.label(integers)
-            self.store_whole(address, value)
+            self.store_vector(address, value)
             code.branch(f"label %{after}")
             code.label(part)
             self.store_first(place, address, value, first)
             code.branch(f"label %{after}")
             code.label(after)
 
-    def store_whole(self, address: Symbol, value: Symbol) -> None:
+    def store_vector(self, address: Symbol, value: Symbol) -> None:
         self.code.effect(f"store {value.kind.llvm} {value.name}, ptr {address.name}, align 1{self.code.group}")
 
     def store_first(self, place: Pointer, address: Symbol, value: Any, first: Any) -> None:

@@ -99,7 +99,7 @@ def _computed(op: Any, planned: Planned) -> Any:
     """`answer` of a plan that is one for all calls: ``rule(*args with arrays)``."""
     rule, every = planned.rule, planned.every
     several = planned.returns is not None or bool(getattr(op, "returns", None))
-    recorded = _asks(rule, "recorded")
+    recorded = _has_parameter(rule, "recorded")
     lines, given, kept = _unpack(op, planned, "None")
     lines += _conditions(planned)
     for name in planned.constant:
@@ -269,7 +269,7 @@ def _unpack(op: Any, planned: Planned, otherwise: str) -> tuple[list[str], list[
     return lines, given, kept
 
 
-def _asks(rule: Any, name: str) -> bool:
+def _has_parameter(rule: Any, name: str) -> bool:
     """Whether `rule` has a parameter of the name."""
     code = getattr(rule, "__code__", None)
     return code is not None and name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -23,7 +23,7 @@ def check_equal(op: str, left: str, a: Any, right: str, b: Any) -> None:
         raise RuntimeError(f"{op}: {left} is {a}, but {right} is {b}; they must be equal")
 
 
-_SMALL = 1 << 28                                      # bytes that are had for the asking
+_ALWAYS_THERE = 1 << 28                                      # bytes that are had for the asking
 
 
 def check_room(op: str, shape: Any, itemsize: int, meta: bool = False) -> None:
@@ -32,7 +32,7 @@ def check_room(op: str, shape: Any, itemsize: int, meta: bool = False) -> None:
     Of a `meta` tensor the number of bytes has to be one, no more.
     """
     needed = prod(shape) * itemsize
-    if needed.__class__ is SymInt or needed <= _SMALL:
+    if needed.__class__ is SymInt or needed <= _ALWAYS_THERE:
         return
     if needed >= 1 << 63:
         shown = ", ".join("2**63 or more" if n >= 1 << 63 else str(n) for n in shape)

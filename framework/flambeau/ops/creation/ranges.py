@@ -196,7 +196,7 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, out: Any = None, d
     return made if out is None else _stored("range", out, made, dtype, options.get("device"), "range")
 
 
-def _few_steps(start: Any, end: Any, steps: Any, dtype: Any) -> Tensor | None:
+def _kept_steps(start: Any, end: Any, steps: Any, dtype: Any) -> Tensor | None:
     """`linspace` of a few steps between Python numbers, in float32 or float64; None for everything else."""
     if start.__class__ not in _REAL or end.__class__ not in _REAL or steps.__class__ is not int or not 1 < steps <= _MOST_KEPT:
         return None
@@ -205,13 +205,13 @@ def _few_steps(start: Any, end: Any, steps: Any, dtype: Any) -> Tensor | None:
         return None
     try:
         if -1e38 < start < 1e38 and -1e38 < end < 1e38:
-            return hot_calls.over(_few_between(d.numpy)(start, end, steps)[0])
+            return hot_calls.over(_steps_by_kernel(d.numpy)(start, end, steps)[0])
         return hot_calls.over(_between(start, end, steps, d.numpy))
     except OverflowError:                             # no float32
         return None
 
 
-@usually(f"layout is out is None and {_IN_HOST_MEMORY}", "_few_steps(start, end, steps, dtype)")
+@usually(f"layout is out is None and {_IN_HOST_MEMORY}", "_kept_steps(start, end, steps, dtype)")
 def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """`steps` values evenly spaced from `start` to `end`, both included."""
@@ -224,7 +224,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
         if (made := _dispatch.made_there("linspace", given, requires_grad)) is not None:
             return made
     if out is None is layout and (device is None and not PLACED or on_host(device)) and requires_grad is False:
-        made = _few_steps(start, end, steps, dtype)
+        made = _kept_steps(start, end, steps, dtype)
         if made is not None:
             return made
     return _linspace(start, end, steps, out, dtype, device, requires_grad)
@@ -248,7 +248,7 @@ def _linspace(start: Any, end: Any, steps: int, out: Any, dtype: Any, device: An
 
 
 @functools.cache
-def _few_between(d: np.dtype) -> Any:
+def _steps_by_kernel(d: np.dtype) -> Any:
     """`_between` of `d` for numbers within its range, in a tuple; by a kernel after some calls."""
     from flambeau_kernels.cpu.creation.fill_loops import spaced
 
@@ -266,7 +266,7 @@ def _few_between(d: np.dtype) -> Any:
     return numpy_until_kernel(by_numpy, spaced, (d, float, float, int), {"SINGLE": d is FLOAT32}, around)
 
 
-kernels.plans_kept_elsewhere.append(_few_between.cache_clear)
+kernels.plans_kept_elsewhere.append(_steps_by_kernel.cache_clear)
 complex_type = complex
 _REAL = frozenset((int, float))
 

@@ -18,7 +18,7 @@ from ...tensor import Tensor, wrap
 INT64, INT32, BOOL = np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.bool_)
 ALL = slice(None)
 INTEGERS = (dtypes.int64, dtypes.int32)
-SMALL = 1024                                         # elements up to which numpy answers soonest
+NUMPY_UP_TO = 1024                                         # elements up to which numpy answers soonest
 
 
 def basic_key(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -117,7 +117,7 @@ def places_of(there: tuple[Any, ...], dots: int, ndim: int) -> list[Any]:
         elif k is Ellipsis or k.dtype is INT64:
             made.append(k)
         else:
-            made.extend(k.nonzero() if k.size < SMALL else scatter.nonzero(k))
+            made.extend(k.nonzero() if k.size < NUMPY_UP_TO else scatter.nonzero(k))
     if dots >= 0:
         at = next(i for i, k in enumerate(made) if k is Ellipsis)
         made[at : at + 1] = [None] * (ndim - len(made) + 1)

@@ -43,7 +43,7 @@ from ..shapes.shape import broadcast_shapes, restrided, select, slice_dim, unsqu
 from ._keys import (
     BOOL,
     INT64,
-    SMALL,
+    NUMPY_UP_TO,
     array_key,
     basic_key,
     explain_indices,
@@ -558,7 +558,7 @@ def _index_batch(level: Any, op: Any, args: Any) -> Any:
 
 def add_at(target: Any, key: Any, values: Any) -> None:
     """``target[key] += values``, counting repeated places, in row-major order of `values` (so the same bits every time)."""
-    if target.size < SMALL or not target.flags.c_contiguous:
+    if target.size < NUMPY_UP_TO or not target.flags.c_contiguous:
         if target.dtype.isbuiltin == 1 and target.dtype.char != "e":
             np.add.at(target, key, values)
             return
@@ -741,7 +741,7 @@ def _index_put_planned(a, indices, values, accumulate):
     if a.dtype is INT64 and any(np.may_share_memory(a, k) for k in key):
         return False                                   # which is refused elsewhere
     for k in key:
-        if k.dtype is not INT64 or k.size >= SMALL:
+        if k.dtype is not INT64 or k.size >= NUMPY_UP_TO:
             return accumulate and len(key) == 1 and a.ndim == 1 and scatter.combine_along(a, 0, key[0], values, "sum")
     if accumulate:
         if len(key) == 1:
@@ -749,7 +749,7 @@ def _index_put_planned(a, indices, values, accumulate):
                 return True
             if _fits_rows(a, key[0], values) and scatter.sum_rows_into(a, 0, key[0], values):
                 return True
-        return scatter.combine_few(a, key, values, "sum")
+        return scatter.combine_by_numpy(a, key, values, "sum")
     a[key] = values
     return True
 
@@ -834,7 +834,7 @@ def _stored(self: Tensor, key: Any, value: Any) -> bool:
     if (related or d is INT64 or d is BOOL) and _overlap(a, there, value):  # which is told elsewhere
         return False
     if (value.__class__ is not ndarray or not value.ndim) and _is_full_mask(there, a):
-        if a.size >= SMALL:
+        if a.size >= NUMPY_UP_TO:
             scatter.fill_masked_into(a, there[0], value if value.__class__ is ndarray else d.type(value))
         else:
             np.putmask(a, there[0], value)

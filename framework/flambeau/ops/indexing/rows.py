@@ -212,7 +212,7 @@ index_add.inplace_rule = writes_straight(index_add, _add_in_place)
 def _index_add_planned(a, dim, at, source, alpha):
     if alpha.__class__ is int and alpha == 1 and hot_calls.add_slices(a, dim, at, source) is not None:
         return True
-    key = kernel.few_slices(a.shape, dim, at, source.shape)
+    key = kernel.key_of_slices(a.shape, dim, at, source.shape)
     if key is None:
         return alpha == 1 and a.ndim == 1 and kernel.combine_along(a, 0, at, source, "sum")
     if has_negative(at):
@@ -221,7 +221,7 @@ def _index_add_planned(a, dim, at, source, alpha):
         if not plain_number(alpha, source.dtype):
             return False
         source = source * source.dtype.type(alpha)
-    return kernel.combine_few(a, key, source, "sum")
+    return kernel.combine_by_numpy(a, key, source, "sum")
 
 
 @index_add.shape
@@ -266,10 +266,10 @@ def _index_combine(a, dim, index, source, reduce, include_self):
 
 @index_combine.plan(wraps="dim")
 def _index_combine_planned(a, dim, at, source, reduce, include_self):
-    key = kernel.few_slices(a.shape, dim, at, source.shape)
+    key = kernel.key_of_slices(a.shape, dim, at, source.shape)
     if key is None or has_negative(at) or source.dtype is not a.dtype:
         return None
-    return kernel.combined_few(a, key, source, reduce, include_self)
+    return kernel.combined_by_numpy(a, key, source, reduce, include_self)
 
 
 @index_combine.shape
@@ -367,7 +367,7 @@ def _index_copy(a, dim, index, source):
 def _index_copy_planned(a, dim, at, source):
     if hot_calls.put_slices(a, dim, at, source) is not None:
         return True
-    key = kernel.few_slices(a.shape, dim, at, source.shape)
+    key = kernel.key_of_slices(a.shape, dim, at, source.shape)
     if key is None:
         return a.ndim == 1 and kernel.combine_along(a, 0, at, source, "put")
     if has_negative(at) or source.dtype is not a.dtype:
@@ -442,7 +442,7 @@ def _index_fill(a, dim, index, value):
 def _index_fill_planned(a, dim, at, value):
     if not plain_number(value, a.dtype):
         return False
-    key = kernel.few_slices(a.shape, dim, at)
+    key = kernel.key_of_slices(a.shape, dim, at)
     if key is None:
         return a.ndim == 1 and at.ndim == 1 and _index_copy_planned(a, 0, at, np.full(at.shape, value, a.dtype))
     a[key] = value

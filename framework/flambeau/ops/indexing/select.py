@@ -220,7 +220,7 @@ def _gather_planned(a, dim, at, sparse_grad):
         made = kernel.gather_rows(a, at)
         if made is not None:
             return made
-    key = kernel.few_along(a.shape, dim, at, 4096)
+    key = kernel.key_along(a.shape, dim, at, 4096)
     return None if key is None else np.ascontiguousarray(a[key])
 
 
@@ -308,7 +308,7 @@ def _scatter_src(a, dim, index, src):
 def _scatter_src_planned(a, dim, at, src):
     if hot_calls.put_along(a, dim, at, src) is not None:
         return True
-    key = kernel.few_along(a.shape, dim, at)
+    key = kernel.key_along(a.shape, dim, at)
     if key is None:
         return kernel.combine_along(a, dim, at, src, "put")
     if src.dtype is not a.dtype:
@@ -508,10 +508,10 @@ scatter_add.inplace_rule = writes_straight(scatter_add, kernel.sum_along_into)
 def _scatter_add_planned(a, dim, at, src):
     if _add_along(a, dim, at, src):
         return True
-    key = kernel.few_along(a.shape, dim, at)
+    key = kernel.key_along(a.shape, dim, at)
     if key is None:
         return kernel.combine_along(a, dim, at, src, "sum")
-    return kernel.combine_few(a, key, kernel.corner(src, at.shape), "sum")
+    return kernel.combine_by_numpy(a, key, kernel.corner(src, at.shape), "sum")
 
 
 REDUCES = ("sum", "prod", "mean", "amax", "amin")
@@ -544,12 +544,12 @@ def _scatter_combine_planned(a, dim, at, src, reduce, include_self):
         made = kernel.summed_along(a, dim, at, src, reduce == "mean", include_self)
         if made is not None:
             return made
-    key = kernel.few_along(a.shape, dim, at)
+    key = kernel.key_along(a.shape, dim, at)
     if key is None:
         return kernel.combined_along(a, dim, at, src, reduce, include_self)
     if src.dtype is not a.dtype:
         return None
-    return kernel.combined_few(a, key, kernel.corner(src, at.shape), reduce, include_self)
+    return kernel.combined_by_numpy(a, key, kernel.corner(src, at.shape), reduce, include_self)
 
 
 @scatter_combine.shape
@@ -726,7 +726,7 @@ def _taken_of_all(a, at, dim):
 def _taken_stretched(a: Any, at: Any, dim: Any) -> Any:
     """The elements of few, at places that broadcast with them along other dimensions than `dim`; None for others."""
     n = a.ndim
-    if dim.__class__ is not int or not -n <= dim < n or at.ndim != n or at.dtype is not INT64 or max(a.size, at.size) > _FEW_TAKEN:
+    if dim.__class__ is not int or not -n <= dim < n or at.ndim != n or at.dtype is not INT64 or max(a.size, at.size) > _MOST_TAKEN:
         return None
     dim %= n
     count = n                                         # dimensions that places say something of; behind them all is taken
@@ -737,7 +737,7 @@ def _taken_stretched(a: Any, at: Any, dim: Any) -> Any:
     return np.ascontiguousarray(a[tuple(key)])
 
 
-_FEW_TAKEN = 4096                                     # elements of either; of more there are kernels
+_MOST_TAKEN = 4096                                     # elements of either; of more there are kernels
 
 
 def where_negative(index: Tensor, n: int) -> Tensor:

@@ -15,7 +15,7 @@ from ...tensor import Tensor
 from .._spec import primitive
 
 _MOST = 1 << 22                                       # elements of an intermediate
-_SMALL = 1 << 15                                      # products that are computed before they are added up
+_MOST_PRODUCTS = 1 << 15                                      # products that are computed before they are added up
 
 
 @primitive(surface=0, tensors=("values", "rows", "columns", "dense"), samples="of sparse.mm")
@@ -42,7 +42,7 @@ def _product(values, rows, columns, dense, count):
         made = weighted_bags(dense, columns, values, _starts(rows, count, np.int64))
         if made is not None:
             return made
-    if len(rows) * dense.shape[1] <= _SMALL and kind == dense.dtype:
+    if len(rows) * dense.shape[1] <= _MOST_PRODUCTS and kind == dense.dtype:
         return add_rows(values[:, None] * dense.take(columns, 0), rows, count)
     matrix = _matrix(values.astype(kind, copy=False), rows, columns, (count, dense.shape[0]))
     return np.ascontiguousarray(matrix @ np.ascontiguousarray(dense, kind)).astype(dense.dtype, copy=False)
@@ -113,7 +113,7 @@ def products_at(left, rows, right, columns):
 def _products_at(left, rows, right, columns):
     made = np.empty(len(rows), left.dtype)
     kind = _computed(left.dtype)
-    if left.size and right.size and len(rows) * left.shape[1] <= _SMALL and kind == left.dtype:
+    if left.size and right.size and len(rows) * left.shape[1] <= _MOST_PRODUCTS and kind == left.dtype:
         return np.einsum("kj,kj->k", left.take(rows, 0), right.take(columns, 0))
     step = max(1, _MOST // max(1, left.shape[1]))
     for at in range(0, len(rows), step):              # pieces of rows, whatever the number of threads

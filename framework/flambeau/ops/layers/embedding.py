@@ -443,7 +443,7 @@ def _embedding_bag_pieces(asked):
 
 
 @embedding_bag.plan(tensors=("weight",), beside=("input",), dtypes="fd")
-def _few_bags(
+def _planned_bags(
     at, table, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
 ):  # fmt: skip
     """The bags of a few indices, if none is empty: a row each, or from one offset to the next."""
@@ -575,7 +575,7 @@ one_hot.in_pieces("...->..._")
 
 
 @one_hot.plan(discrete=True)
-def _few_hot(at, num_classes):
+def _planned_one_hot(at, num_classes):
     """A few classes of which none is negative."""
     if at.dtype is not INT64 or at.size > 64 or has_negative(at):
         return None

@@ -535,7 +535,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
 
 
 @normalize.plan(tensors=("input",), most_by_numpy=4096)                  # up to which lengths are added up in numpy's order
-def _few_directed(a, p, dim, eps):
+def _planned_directions(a, p, dim, eps):
     from ..linear_algebra.distance import directed
 
     return directed(a, p, dim, eps) if p in (1, 2) and dim.__class__ is int and -a.ndim <= dim < a.ndim else None

@@ -496,7 +496,7 @@ def solve_one(a: Any, b: Any, upper: Any, unit: Any) -> Any:
     """
     as_is = a.flags.f_contiguous
     matrix, lower, transposed = (a, not upper, 0) if as_is else (a.T, bool(upper), 1)
-    if b.shape[1] <= FEW_COLUMNS and len(a) >= COLUMNS_FROM:
+    if b.shape[1] <= MOST_COLUMNS and len(a) >= COLUMNS_FROM:
         solve_column = blas_routine("trsv", a.dtype.char)
         made = np.empty(b.shape, b.dtype, order="F")
         for j in range(b.shape[1]):
@@ -505,7 +505,7 @@ def solve_one(a: Any, b: Any, upper: Any, unit: Any) -> Any:
     return blas_routine("trsm", a.dtype.char)(1.0, matrix, b, lower=lower, trans_a=transposed, diag=bool(unit))
 
 
-FEW_COLUMNS, COLUMNS_FROM = 2, 128  # so few right sides of so many rows take less time one by one
+MOST_COLUMNS, COLUMNS_FROM = 2, 128  # so few right sides of so many rows take less time one by one
 
 
 def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:

@@ -19,7 +19,7 @@ def product(a: Any, b: Any) -> Any:
         return _product_elsewhere(a, b)
     made = hot_calls.matmul(a, b)
     if made is None and a.ndim and b.ndim <= 2:
-        made = kernel.small_product(a, b)
+        made = kernel.product_by_numpy(a, b)
     if made is not None:
         return made
     if a.ndim == 1 and b.ndim == 1:

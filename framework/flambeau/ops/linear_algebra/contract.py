@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.products.matmul import small_product
+from flambeau_kernels.cpu.products.matmul import product_by_numpy
 from flambeau_kernels.cpu.reductions.softmax import widen
 
 from ... import dtypes
@@ -149,7 +149,7 @@ inner.forwards(_inner_of_vectors)
 
 @inner.plan(tensors=("input", "other"), dtypes="fdil")
 def _inner_of_matrices(a, b):
-    return small_product(a, b.T) if a.ndim == 2 == b.ndim else None
+    return product_by_numpy(a, b.T) if a.ndim == 2 == b.ndim else None
 
 
 def _check_cross(input, other, dim):

@@ -135,7 +135,7 @@ def distances(a: Any, b: Any, p: float, eps: float, keepdim: bool = False) -> An
 
 
 @pairwise_distance.plan(tensors=("x1", "x2"), most_by_numpy=MOST_BY_NUMPY)
-def _few_distances(a, b, p, eps, keepdim):
+def _planned_distances(a, b, p, eps, keepdim):
     return distances(a, b, p, eps, keepdim) if p in (1, 2) and a.shape == b.shape and a.ndim > 1 else None
 
 
@@ -179,7 +179,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
 
 @cosine_similarity.plan(tensors=("x1", "x2"), most_by_numpy=4096)      # up to which sums are added up in numpy's order
-def _few_cosines(a, b, dim, eps):
+def _planned_cosines(a, b, dim, eps):
     return cosines(a, b, dim, eps) if a.shape == b.shape and a.ndim > 1 and -a.ndim <= dim < a.ndim else None
 
 
@@ -300,7 +300,7 @@ def _pairs(n: int) -> Any:
 
 
 @pdist.plan(dtypes="fd")
-def _few_pairs(a, p):
+def _planned_pairs(a, p):
     """A few rows of a real dtype."""
     if a.ndim != 2 or a.shape[0] > 25:
         return None
@@ -338,15 +338,15 @@ def bilinear(input1, input2, weight, bias=None):
 
 
 @bilinear.plan(tensors=("input1", "input2", "weight", "bias"), dtypes="fd")
-def _few_forms(a, b, w, c):
+def _planned_forms(a, b, w, c):
     """A few rows of one real dtype."""
     if a.ndim != 2 or b.ndim != 2 or w.ndim != 3:
         return None
     (count, left), (same, right), (outputs, i, j) = a.shape, b.shape, w.shape
     if same != count or i != left or j != right or not 0 < count * w.size < 4096 or c is not None and c.shape != (outputs,):
         return None
-    forms = matmul.small_product(a, w.transpose(1, 0, 2).reshape(left, outputs * right)).reshape(count, outputs, right)
-    made = matmul.small_batch(forms, b[:, :, None])[..., 0]
+    forms = matmul.product_by_numpy(a, w.transpose(1, 0, 2).reshape(left, outputs * right)).reshape(count, outputs, right)
+    made = matmul.batch_by_numpy(forms, b[:, :, None])[..., 0]
     return made if c is None else np.add(made, c, made)
 
 

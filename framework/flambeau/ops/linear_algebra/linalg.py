@@ -145,7 +145,7 @@ def _product_of_matrices(a: Any, b: Any) -> Any:
         return None
     made = hot_calls.matmul(a, b)
     if made is None:
-        made = kernel.small_product(a, b)
+        made = kernel.product_by_numpy(a, b)
         if made is None:
             made = large(a, b)
     return made
@@ -155,7 +155,7 @@ def _product_then(a: Any, b: Any, then: Any, beside: Any) -> Any:
     """A product, and a formula of its elements, where our own kernels or the pass after them compute both; None for small products."""
     if a.__class__ is not ndarray or b.__class__ is not ndarray or a.shape[-2] == 1 or b.shape[-1] == 1:
         return None
-    if a.dtype.char not in "fd" or a.size * b.shape[-1] <= kernel.SMALL * (prod(a.shape[:-2]) if a.ndim > 2 else 1):
+    if a.dtype.char not in "fd" or a.size * b.shape[-1] <= kernel.MOST_PRODUCTS * (prod(a.shape[:-2]) if a.ndim > 2 else 1):
         return None                                   # which numpy computes, in an order of its own
     return kernel.matmul_then(a, b, then, beside=beside)
 
@@ -252,7 +252,7 @@ def _product_of_batches(a: Any, b: Any) -> Any:
         return None
     if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         return None
-    made = kernel.small_batch(a, b)
+    made = kernel.batch_by_numpy(a, b)
     return kernel.matmul(a, b) if made is None else made
 
 
@@ -283,7 +283,7 @@ def _bmm_batch(level: Any, op: Any, args: Any) -> Any:
 
 
 def _batch_product(a: Any, b: Any) -> Any:
-    made = kernel.small_batch(a, b)
+    made = kernel.batch_by_numpy(a, b)
     return product(a, b) if made is None else made
 
 
@@ -356,7 +356,7 @@ mv.kernel(product)
 mv.shape(lambda input, vec: (input.shape[:1], input.dtype))
 
 
-mv.plan(kernel.small_vector)
+mv.plan(kernel.vector_by_numpy)
 
 
 @mv.vjp_on_arrays
@@ -408,7 +408,7 @@ def _dot(a, b):
     return np.asarray(product(a, b))
 
 
-dot.plan(kernel.small_dot)
+dot.plan(kernel.dot_by_numpy)
 dot.shape(lambda input, tensor: ((), input.dtype))
 
 
@@ -520,11 +520,11 @@ def _stretched(a: Any, b: Any) -> Any:
     if not a.ndim or not b.ndim or not a.size:
         return None
     if b.ndim > 2:
-        return kernel.small_batch(a, b)
+        return kernel.batch_by_numpy(a, b)
     if a.ndim > 2:
-        made = kernel.small_product(a.reshape(-1, a.shape[-1]), b)
+        made = kernel.product_by_numpy(a.reshape(-1, a.shape[-1]), b)
         return None if made is None else made.reshape(*a.shape[:-1], *b.shape[1:])
-    return kernel.small_product(a, b)
+    return kernel.product_by_numpy(a, b)
 
 
 def _batched(input: Tensor, other: Tensor) -> Tensor:
@@ -586,14 +586,14 @@ def _two_matrices(a: Any, b: Any) -> Any:
     if a.ndim != 2 or b.ndim != 2:
         return None
     made = hot_calls.matmul(a, b)
-    return kernel.small_product(a, b) if made is None else made
+    return kernel.product_by_numpy(a, b) if made is None else made
 
 
 def _two_batches(a: Any, b: Any) -> Any:
     if a.ndim != 3 or b.ndim != 3:
         return None
     made = hot_calls.bmm(a, b)
-    return kernel.small_batch(a, b) if made is None else made
+    return kernel.batch_by_numpy(a, b) if made is None else made
 
 
 def _with_factors_first(input: str, *factors: str) -> tuple[tuple[str, ...], ...]:
@@ -632,7 +632,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     return _scaled("addmv", input, mv(mat, vec), beta, alpha)
 
 
-addmv.plan(_plus(kernel.small_vector), tensors=("input", "mat", "vec"), dtypes="fd")
+addmv.plan(_plus(kernel.vector_by_numpy), tensors=("input", "mat", "vec"), dtypes="fd")
 
 
 @composite(
@@ -842,7 +842,7 @@ def _linear_then(a: Any, w: Any, b: Any, then: Any, beside: Any) -> Any:
     if a.__class__ is not ndarray or w.__class__ is not ndarray or w.ndim != 2 or b is not None and b.shape != w.shape[:1]:
         return None
     rows = a.reshape(-1, a.shape[-1])
-    if a.dtype.char not in "fd" or rows.shape[0] == 1 or w.shape[0] == 1 or rows.size * w.shape[0] <= kernel.SMALL:
+    if a.dtype.char not in "fd" or rows.shape[0] == 1 or w.shape[0] == 1 or rows.size * w.shape[0] <= kernel.MOST_PRODUCTS:
         return None
     if beside is not None:
         beside = beside.reshape(-1, w.shape[0])

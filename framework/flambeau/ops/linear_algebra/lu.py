@@ -106,13 +106,13 @@ def permutation(pivots: Tensor, rows: int, like: Tensor) -> Tensor:
     return (arange(rows, device=order.device).unsqueeze(-1) == order.unsqueeze(-2)).to(like.dtype)
 
 
-_LU_SAID = {"linalg.lu_factor": "torch.lu_factor"}     # as PyTorch has it
+_LU_NAMES = {"linalg.lu_factor": "torch.lu_factor"}     # as PyTorch has it
 
 
 def _check_pivot(name: str, A: Any, pivot: bool) -> None:
     check_floating(name, A)
     if A.ndim < 2:
-        raise RuntimeError(f"{_LU_SAID.get(name, name)}: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
+        raise RuntimeError(f"{_LU_NAMES.get(name, name)}: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
     if not pivot:
         raise RuntimeError(f"{name}: LU without pivoting is not implemented on the CPU")
 

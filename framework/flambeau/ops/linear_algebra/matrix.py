@@ -367,7 +367,7 @@ def vecdot(x, y, *, dim=-1):
 
 
 @vecdot.plan(tensors=("x", "y"), most_by_numpy=1023)
-def _few_dotted(a, b, dim):
+def _planned_dots(a, b, dim):
     return np.add.reduce(a * b, dim) if a.shape == b.shape and a.ndim > 1 else None
 
 

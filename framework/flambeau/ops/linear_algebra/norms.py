@@ -82,7 +82,7 @@ _NORMS = {order: Along("fold", how, _own, dims=SEVERAL) for order, how in moment
 
 
 @norm_over.plan(dims="dims", native="LINES[order].enter(input, dims, keepdim) if order in LINES else None", names={"LINES": _NORMS})
-def _few_norms(a, order, dims, keepdim):
+def _planned_norms(a, order, dims, keepdim):
     along = _NORMS.get(order) if order.__class__ in _NUMBERS else None
     return None if along is None else along(a, dims, keepdim)
 

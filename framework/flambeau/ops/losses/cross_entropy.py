@@ -208,7 +208,7 @@ def _nll_of_classes(input, target, weight, size_average, ignore_index, reduce, r
     return nll.answer(input, target, weight, ignore_index, reduction)
 
 
-nll.plan(kernels.few_picked)
+nll.plan(kernels.picked_by_kernel)
 
 
 _REDUCTIONS = frozenset(("mean", "sum", "none"))
@@ -400,7 +400,7 @@ def _rows_raw(grad, input, kept):
 _largest: Any = np.maximum.reduce
 _total: Any = np.add.reduce
 _exp, _log = np.exp, np.log
-_FEW_TARGETS = 1 << 13  # of images, which are added up in one thread
+_MOST_TARGETS = 1 << 13  # of images, which are added up in one thread
 
 
 @cross_entropy.forwards
@@ -409,7 +409,7 @@ def _cross_entropy_of_images(input, target, weight, size_average, ignore_index, 
     x, t = input._array, target._array
     if x.ndim <= 2 or x.dtype.char not in "fd" or t.dtype.char != "l" or x.__class__ is not np.ndarray or t.__class__ is not np.ndarray:
         return None
-    if label_smoothing or t.shape == x.shape or not 0 < t.size <= _FEW_TARGETS or not x.flags.c_contiguous:
+    if label_smoothing or t.shape == x.shape or not 0 < t.size <= _MOST_TARGETS or not x.flags.c_contiguous:
         return None
     if size_average is not None or reduce is not None or reduction not in _REDUCTIONS or ignore_index.__class__ is not int:
         return None

@@ -166,7 +166,7 @@ _MOST_LOGS = 1 << 14  # elements that one thread soon goes through
 
 
 @ctc_loss.plan(tensors=("log_probs",), beside=("targets",), dtypes="fd", rows=True)
-def _few_samples(logs, labels, input_lengths, target_lengths, blank, reduction, zero_infinity):
+def _planned_samples(logs, labels, input_lengths, target_lengths, blank, reduction, zero_infinity):
     """A few samples ``(T, N, C)`` with padded targets, all in host memory; whatever is wrong is said above."""
     how = _REDUCED.get(reduction)
     if logs.ndim != 3 or labels.ndim != 2 or how is None or zero_infinity.__class__ is not bool:
@@ -181,4 +181,4 @@ def _few_samples(logs, labels, input_lengths, target_lengths, blank, reduction, 
             return None
     if inputs.shape != (batch,) or lengths.shape != (batch,) or blank.__class__ is not int or not 0 <= blank < classes:
         return None
-    return kernels.few_losses(logs, labels, inputs, lengths, blank, how, zero_infinity)
+    return kernels.losses_by_kernel(logs, labels, inputs, lengths, blank, how, zero_infinity)

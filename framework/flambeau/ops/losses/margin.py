@@ -51,7 +51,7 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
 
 
 @hinge_embedding_loss.plan(tensors=("input", "target"), most_by_numpy=MOST_BY_NUMPY)
-def _few_hinges(a, target, margin, size_average, reduce, reduction):
+def _planned_hinges(a, target, margin, size_average, reduce, reduction):
     near = np.maximum(np.subtract(margin, a, dtype=a.dtype), 0)
     losses = np.where(target != 1, near, 0) + np.where(target != -1, a, 0)
     return _reduced(losses, reduction, size_average, reduce) if losses.ndim else None
@@ -103,7 +103,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, r
 
 
 @cosine_embedding_loss.plan(tensors=("input1", "input2", "target"), most_by_numpy=MOST_BY_NUMPY)
-def _few_cosines(a, b, target, margin, size_average, reduce, reduction):
+def _planned_cosines(a, b, target, margin, size_average, reduce, reduction):
     if a.ndim != 2 or a.shape != b.shape or target.shape != a.shape[:1]:
         return None
     sizes = _total(a * a, 1) + 1e-12
@@ -166,7 +166,7 @@ def _multi_margin_loss_pieces(asked):
 
 
 @multi_margin_loss.plan(tensors=("input",), beside=("target",), most_by_numpy=8192)
-def _few_margins(a, t, p, margin, weight, size_average, reduce, reduction):
+def _planned_margins(a, t, p, margin, weight, size_average, reduce, reduction):
     if a.ndim != 2 or t.shape != a.shape[:1] or t.dtype.char != "l" or p not in (1, 2) or weight is not None:
         return None
     if not a.flags.c_contiguous or not all_count(t, a.shape[1], -1):
@@ -257,7 +257,7 @@ def triplet_margin_loss(
 
 
 @triplet_margin_loss.plan(tensors=("anchor", "positive", "negative"), most_by_numpy=MOST_BY_NUMPY)
-def _few_triplets(anchor, positive, negative, margin, p, eps, swap, size_average, reduce, reduction):
+def _planned_triplets(anchor, positive, negative, margin, p, eps, swap, size_average, reduce, reduction):
     from ..linear_algebra.distance import distances
 
     if swap or p not in (1, 2) or margin <= 0 or anchor.ndim < 2 or not anchor.shape == positive.shape == negative.shape:

@@ -271,7 +271,7 @@ _method.__name__ = "polygamma"
 composite(surface=METHOD | INPLACE, namespace="Tensor", samples="p(2, 3), 1")(_method)
 
 
-_FEW_TERMS = 64                                       # added up one by one
+_MOST_TERMS = 64                                       # added up one by one
 _TERMS_AT_ONCE = 1 << 16                               # whose temporary arrays stay in the cache, also those of numpy
 
 
@@ -292,7 +292,7 @@ def mvlgamma(input, p):
     total = wide.lgamma()
     if not x.numel():
         return total.to(x.dtype)
-    if p <= _FEW_TERMS:
+    if p <= _MOST_TERMS:
         for j in range(1, p):
             total = total + (wide - 0.5 * j).lgamma()
     else:

@@ -61,7 +61,7 @@ _COMPARED = _EXACT | {np.dtype(np.float32), np.dtype(np.float64)}
 
 
 @isclose.plan(tensors=("input", "other"), discrete=True)
-def _few_close(a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
+def _planned_isclose(a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
     """The array that is `isclose` of few numbers of one dtype and shape, by numpy; None for all others."""
     if rtol.__class__ is not float or atol.__class__ is not float:
         return None
@@ -93,8 +93,8 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 
 @allclose.plan(tensors=("input", "other"), discrete=True)
-def _are_few_close(a, b, rtol, atol, equal_nan):
-    close = _few_close(a, b, rtol, atol, equal_nan)
+def _planned_allclose(a, b, rtol, atol, equal_nan):
+    close = _planned_isclose(a, b, rtol, atol, equal_nan)
     return None if close is None else 0 not in close.tobytes()
 
 

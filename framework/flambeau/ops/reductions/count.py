@@ -134,7 +134,7 @@ def _first_of_runs(a: np.ndarray, with_counts: bool) -> Any:
 
 
 @unique.plan(rows=True)
-def _few_distinct(a, sorted, return_inverse, return_counts, dim):
+def _planned_unique(a, sorted, return_inverse, return_counts, dim):
     if dim is not None or return_counts.__class__ is not bool:
         return None
     found = _SORTED(a.reshape(-1), 0)
@@ -266,7 +266,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 _SEARCHES = {right: Along("places_in_sorted", right, dims=ALL, takes_array=True) for right in (False, True)}
 
 
-def _few_places(s, values, out_int32, right):
+def _planned_places(s, values, out_int32, right):
     """Places of a few values, or one number, in a sorted vector."""
     if out_int32 is not False or right.__class__ is not bool or s.ndim != 1:
         return None
@@ -283,7 +283,7 @@ def _few_places(s, values, out_int32, right):
 
 @searchsorted.plan(discrete=True)
 def _plan_of_searchsorted(s, input, out_int32, right, side, sorter):
-    return _few_places(s, input, out_int32, right) if side is None and sorter is None else None
+    return _planned_places(s, input, out_int32, right) if side is None and sorter is None else None
 
 
 _general_search = searchsorted.run_out
@@ -318,7 +318,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
 
 @bucketize.plan(tensors=("boundaries",), discrete=True)
 def _plan_of_bucketize(input, s, out_int32, right):
-    return _few_places(s, input, out_int32, right)
+    return _planned_places(s, input, out_int32, right)
 
 
 # -- histograms ----------------------------------------------------------------------------------------------------------------
@@ -368,10 +368,10 @@ bincount.shape(lambda input, weights, minlength: _needs_values("bincount", input
 
 
 @bincount.plan(dtypes="l", discrete=True)
-def _few_counts(a, weights, minlength):
+def _planned_counts(a, weights, minlength):
     if minlength.__class__ is not int or minlength < 0 or a.ndim != 1 or not a.size:
         return None
-    made = counting.few_counts(a, minlength) if weights is None and a.size < counting.SHARED and a.flags.c_contiguous else None
+    made = counting.counts_at_once(a, minlength) if weights is None and a.size < counting.SHARED and a.flags.c_contiguous else None
     if made is not None:
         return made
     if weights is not None or a.size >= kernel.COMPILED_FROM:
@@ -428,13 +428,13 @@ def _edges(low: float, high: float, bins: int, dtype: np.dtype) -> np.ndarray:
     return widen(linspace(low, high, bins + 1, dtype=dtypes.from_numpy_dtype(dtype))._array)
 
 
-_few_edges = functools.lru_cache(64)(_edges)
+_kept_edges = functools.lru_cache(64)(_edges)
 _MOST_KEPT = 1 << 12
 
 
 def _known_edges(low: float, high: float, bins: int, dtype: np.dtype) -> np.ndarray:
     """`_edges` for those who neither write to them nor hand them out."""
-    return (_few_edges if bins <= _MOST_KEPT else _edges)(low, high, bins, dtype)
+    return (_kept_edges if bins <= _MOST_KEPT else _edges)(low, high, bins, dtype)
 
 
 def _bounds(name: str, x: np.ndarray, low: float, high: float, given: bool) -> tuple[float, float]:
@@ -496,7 +496,7 @@ _BINS = Along("bins", dims=ALL, takes_array=True)
 
 
 @histc.plan(dtypes="fd")
-def _few_bins(a, bins, min, max):
+def _planned_bins(a, bins, min, max):
     if bins.__class__ is not int or not (min.__class__ in _PLAIN and max.__class__ in _PLAIN):
         return None
     if not (0 < bins <= _MOST_KEPT and -math.inf < min <= max < math.inf) or _state.default_device() is not None:
@@ -520,7 +520,7 @@ def _histc(a, bins, low, high):
     low, high = _bounds("torch.histc", widen(a), low, high, low != high)
     wide = widen(a[:0] if a.ndim else a).dtype
     if bins > max(_MOST_KEPT, _SPARSE * a.size):
-        return _histc_of_few(widen(a).reshape(-1), bins, low, high, a.dtype)
+        return _histc_in_little_memory(widen(a).reshape(-1), bins, low, high, a.dtype)
     edges = (_known_edges if _state.default_device() is None else _edges)(low, high, bins, wide)
     return kernel.count_bins(a, edges).astype(a.dtype)
 
@@ -528,7 +528,7 @@ def _histc(a, bins, low, high):
 _SPARSE = 8                                           # bins for each element, from which on most of them stay 0
 
 
-def _histc_of_few(x: np.ndarray, bins: int, low: float, high: float, dtype: np.dtype) -> np.ndarray:
+def _histc_in_little_memory(x: np.ndarray, bins: int, low: float, high: float, dtype: np.dtype) -> np.ndarray:
     """`histc` in no more memory than that of its result: edges are computed at the elements alone."""
     from ..creation.ranges import spaced_at
 

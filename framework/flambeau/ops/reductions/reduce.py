@@ -615,7 +615,7 @@ def _spread_by(op: Any) -> Any:
     return fn
 
 
-def _few_spread_and_mean(root: bool) -> Any:
+def _planned_spread_and_mean(root: bool) -> Any:
     def rule(a, dim, unbiased, keepdim, correction):
         less = _usual_correction(a.shape, unbiased, correction)
         along = None if less is None else _SPREADS.get((less, root, True))
@@ -697,7 +697,7 @@ def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     return variance.function(input, *parsed), mean
 
 
-var_mean.plan(_few_spread_and_mean(False))
+var_mean.plan(_planned_spread_and_mean(False))
 var_mean.rounds_as_its_parts = True
 
 
@@ -713,7 +713,7 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
     return deviation.function(input, *parsed), mean
 
 
-std_mean.plan(_few_spread_and_mean(True))
+std_mean.plan(_planned_spread_and_mean(True))
 std_mean.rounds_as_its_parts = True
 
 

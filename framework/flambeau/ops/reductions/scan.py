@@ -83,7 +83,7 @@ def _cumsum(a, dim, dtype):
 cumsum.shape(_total_shape)
 
 
-def _few_running(along: Along) -> Any:
+def _planned_totals(along: Along) -> Any:
     """The plan of a scan along `dim`."""
 
     def rule(a, dim, dtype=None):
@@ -103,7 +103,7 @@ def _few_running(along: Along) -> Any:
     return rule
 
 
-cumsum.plan(_few_running(Along("running", "add")), wraps="dim")
+cumsum.plan(_planned_totals(Along("running", "add")), wraps="dim")
 
 
 def reverse_cumsum(x: Tensor, dim: int) -> Tensor:
@@ -154,7 +154,7 @@ def _cumprod(a, dim, dtype):
 cumprod.shape(_total_shape)
 
 
-cumprod.plan(_few_running(Along("running", "mul")), wraps="dim")
+cumprod.plan(_planned_totals(Along("running", "mul")), wraps="dim")
 
 
 @cumprod.vjp
@@ -219,7 +219,7 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])
     op.vjp(_extreme_vjp)
     op.vjp_on_arrays(_extreme_raw, only_first=True)
-    op.plan(_few_running(Along("running_extremes", largest)), wraps="dim")
+    op.plan(_planned_totals(Along("running_extremes", largest)), wraps="dim")
     return op
 
 
@@ -395,7 +395,7 @@ def _first_differences(input, n, dim, prepend, append):
 @differences.plan(
     wraps="dim", native="LINES.enter(input, dim, False, input._array.shape[dim] - 1)", names={"LINES": _DIFFERENCES}
 )  # fmt: skip
-def _few_differences(a, dim):
+def _planned_differences(a, dim):
     return _DIFFERENCES(a, dim, False, a.shape[dim] - 1)
 
 

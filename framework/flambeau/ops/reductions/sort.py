@@ -76,7 +76,7 @@ _FIRST = {down: Along("ordered", down, False, True, most_along=MOST_SORTED, take
 
 
 @sort_pair.plan(wraps="dim", native="LINES[descending].enter(input, dim)", names={"LINES": _ORDERS})
-def _few_in_order(a, dim, descending):
+def _planned_order(a, dim, descending):
     return _ORDERS[descending](a, dim)
 
 
@@ -113,7 +113,7 @@ def argsort(input, dim=-1, descending=False, *, stable=False):
 @argsort.plan(
     discrete=True, native="LINES[descending].enter(input, dim) if descending.__class__ is bool else None", names={"LINES": _PLACES}
 )  # fmt: skip
-def _few_places(a, dim, descending, stable):
+def _planned_places(a, dim, descending, stable):
     return _PLACES[descending](a, dim) if descending.__class__ is bool else None
 
 
@@ -153,7 +153,7 @@ values_and_indices(topk_pair)
 
 
 @topk_pair.plan(wraps="dim", native="LINES[largest].enter(input, dim, False, k)", names={"LINES": _FIRST})
-def _few_best(a, k, dim, largest):
+def _planned_topk(a, k, dim, largest):
     found = _FIRST[largest](a, dim, False, k)
     if found is None and a.dtype.char in "fdl" and k.__class__ is int and 0 < k <= a.shape[dim]:
         return kernel.topk(a, k, dim, largest)        # of longer lines
@@ -238,7 +238,7 @@ _KTH = Along("ranked", "kth", takes_k=True)
 
 
 @kthvalue.plan(wraps="dim", native="LINES.enter(input, dim, keepdim, k)", names={"LINES": _KTH})
-def _few_kth(a, k, dim, keepdim):
+def _planned_kth(a, k, dim, keepdim):
     return _KTH(a, dim, keepdim, k)
 
 
@@ -326,7 +326,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     pair.plan(ranked, wraps="dim")
 
     @single.plan(native="(LINES.enter(input, None, False) or NOTHING)[0]", names={"LINES": ranked, "NOTHING": (None,)})
-    def _few_ranked(a):
+    def _planned_rank(a):
         found = ranked(a, None, False)
         return None if found is None else found[0]
 
@@ -447,7 +447,7 @@ def _at_places(values: Tensor, places: Tensor, interpolation: str, placed: Any) 
     return placed(low).lerp(placed(high), placed(weight))  # a new tensor, and no view of one
 
 
-def _few_quantiles(along: Along) -> Any:
+def _planned_quantile(along: Along) -> Any:
     """One quantile of lines of a small array."""
 
     def rule(a, q, dim, keepdim, interpolation):
@@ -477,7 +477,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
-quantile.plan(_few_quantiles(Along("quantiles", False, dims=ALL, most_along=MOST_SORTED, takes_array=True)), most=MOST)
+quantile.plan(_planned_quantile(Along("quantiles", False, dims=ALL, most_along=MOST_SORTED, takes_array=True)), most=MOST)
 
 
 @composite(
@@ -488,4 +488,4 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
 
 
-nanquantile.plan(_few_quantiles(Along("quantiles", True, dims=ALL, most_along=MOST_SORTED, takes_array=True)), most=MOST)
+nanquantile.plan(_planned_quantile(Along("quantiles", True, dims=ALL, most_along=MOST_SORTED, takes_array=True)), most=MOST)

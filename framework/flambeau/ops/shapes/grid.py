@@ -285,7 +285,7 @@ def kron(input, other: Tensor):
 
 
 @kron.plan(tensors=("input", "other"), dtypes="fdil", rows=True)
-def _few_products(a, b):
+def _planned_products(a, b):
     """Small vectors or matrices of one real dtype."""
     if a.ndim != b.ndim or a.ndim not in (1, 2) or a.size * b.size > 4096:
         return None

@@ -104,7 +104,7 @@ _TRACE = Along("trace", dims=SEVERAL)
 
 
 @trace.plan
-def _few_traced(a):
+def _planned_trace(a):
     return _TRACE(a, 0) if a.ndim == 2 else None
 
 

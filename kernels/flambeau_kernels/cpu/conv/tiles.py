@@ -39,7 +39,7 @@ from .walk import Ints
 # Elements a chunk transforms, and bytes of transformed arrays at a time.
 CHUNK, BLOCK_BYTES = 1 << 14, 6 << 20
 # Tiles for which transformed weights, which are larger, pay; and the positions of an image up to which `winograd.py` is slower.
-LEAST, SMALL = 24, 600
+LEAST, MOST_POSITIONS = 24, 600
 TILES, PER_CHUNK, ACROSS, DOWN, ROW, SLICE, IMAGE, SLICES, WIDE, STEP = range(10)
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -413,7 +413,7 @@ def pays(x: Any, made: Ints, outputs: int, kernel: Ints, stride: Ints, padding: 
         return False                                  # the products it spares cost less than moving all elements three times
     form, low = form_of(kernel[0], stride[0], padding[0], transposed)
     tiles = len(x) * prod(-(-size // form.results) for size in made)
-    small = stride[0] > 1 or prod(made) <= SMALL
+    small = stride[0] > 1 or prod(made) <= MOST_POSITIONS
     return low >= 0 and small and x.shape[1] >= 16 and outputs >= 16 and tiles >= LEAST
 
 

@@ -18,7 +18,7 @@ __all__ = ["counted", "fill_unset", "filled", "spaced"]
 FILLED_FROM, COUNTED_FROM = 1 << 12, 1 << 12         # elements from which kernels answer sooner than numpy
 COMPILED_FROM = 1 << 14                               # elements of an array that repays the compiler, if it is not there yet
 _FILLED = Formula(lambda old, value: value, "fill")
-_small_fills = Waiting(FORMULA)                       # in float32 or float64
+_waiting_fills = Waiting(FORMULA)                       # in float32 or float64
 _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.int32)}
 
 
@@ -40,7 +40,7 @@ def refill(a: np.ndarray, value: Any) -> None:
     """Store `value`, a scalar of its dtype or a number, everywhere in `a`."""
     if a.size < FILLED_FROM:
         a.fill(value)
-        if value.__class__ is float and a.dtype.char in "fd" and _small_fills.paid_for(of_elements(a.size)) and compiles():
+        if value.__class__ is float and a.dtype.char in "fd" and _waiting_fills.paid_for(of_elements(a.size)) and compiles():
             flambeau_kernels.specialise(_FILLED, (a, value), a, a.dtype)
     elif not _filled_at_once(a, value):
         a.fill(value)

@@ -108,7 +108,7 @@ def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, in
         form(chunks, release, a, made, made, *arrays)
         return made
 
-    return run_on_stack if numbers <= fourier_lines.SMALL else run
+    return run_on_stack if numbers <= fourier_lines.ON_STACK else run
 
 
 def _odd(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:

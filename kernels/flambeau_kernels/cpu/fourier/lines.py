@@ -36,16 +36,16 @@ from flambeau_kernels.engine.language import (
 from ..squares import squares_in, squares_out, transpose
 from .passes import EVENS, MIXED, ODDS, REVERSED, all_passes
 
-__all__ = ["COMPLEX", "FROM_REAL", "SMALL", "TO_REAL", "columns", "long_lines", "short_lines", "unpacked"]
+__all__ = ["COMPLEX", "FROM_REAL", "ON_STACK", "TO_REAL", "columns", "long_lines", "short_lines", "unpacked"]
 
 COMPLEX, FROM_REAL, TO_REAL = 0, 1, 2
-SMALL = 1 << 13                                       # numbers of a chunk's planes that lie on the stack
+ON_STACK = 1 << 13                                       # numbers of a chunk's planes that lie on the stack
 
 
 # -- pairs of numbers ----------------------------------------------------------------------------------------------------------
 
 
-def apart_in(x, at, real, imaginary, to, count, N):
+def split_planes(x, at, real, imaginary, to, count, N):
     """`count` complex numbers, up to a vector, as a vector of each plane; zeros beyond."""
     if count >= N:
         a, b = load(x, at, N), load(x, at + N, N)
@@ -73,7 +73,7 @@ def rows_in(x, step, real, imaginary, padded, rows, count):
     N = lanes(widened(x))
     for i in rolled(range(rows)):
         for j in rolled(range(0, count, N)):
-            apart_in(x, i * step + 2 * j, real, imaginary, i * padded + j, count - j, N)
+            split_planes(x, i * step + 2 * j, real, imaginary, i * padded + j, count - j, N)
 
 
 def rows_out(out, step, real, imaginary, padded, rows, count, factor):
@@ -110,9 +110,9 @@ def columns(chunk, x, out, work, table, radices, passes, plan):
     n, groups, per, swap, steps = plan[0], plan[1], plan[2], plan[3], plan[4]
     inner, width, plane = plan[5], plan[6], plan[7]
     blocks = (inner + width - 1) // width
-    planes = local(vector(KIND, N), SMALL // N)
+    planes = local(vector(KIND, N), ON_STACK // N)
     room = work + chunk * (4 * plane)
-    if 4 * plane <= SMALL:
+    if 4 * plane <= ON_STACK:
         room = bitcast(planes, KIND)
     factor = table[0]
     for group in rolled(range(chunk * per, min(groups, chunk * per + per))):
@@ -166,9 +166,9 @@ def short_lines(chunk, x, out, work, table, radices, passes, plan, *, KIND_OF):
     N = lanes(KIND)
     n, groups, per, swap, steps = plan[0], plan[1], plan[2], plan[3], plan[4]
     lines, plane = plan[5], plan[6]
-    planes = local(vector(KIND, N), SMALL // N)
+    planes = local(vector(KIND, N), ON_STACK // N)
     room = work + chunk * (4 * plane)
-    if 4 * plane <= SMALL:
+    if 4 * plane <= ON_STACK:
         room = bitcast(planes, KIND)
     factor = table[0]
     turns = table + plan[7]
@@ -273,9 +273,9 @@ def long_lines(chunk, x, out, work, table, radices, passes, plan, *, KIND_OF):
     n1, n2, before, plane = plan[5], plan[6], plan[7], plan[8]
     r1, r2 = (n1 + N - 1) // N * N, (n2 + N - 1) // N * N
     # Lines from behind read a little of what lies before them.
-    planes = local(vector(KIND, N), SMALL // N)
+    planes = local(vector(KIND, N), ON_STACK // N)
     room = work + (chunk * (4 * plane + 2 * N) + N)
-    if 4 * plane + 2 * N <= SMALL:
+    if 4 * plane + 2 * N <= ON_STACK:
         room = bitcast(planes, KIND) + N
     factor = table[0]
     between, second, turns = table + plan[9], table + plan[10], table + plan[11]

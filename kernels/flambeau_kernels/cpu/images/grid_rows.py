@@ -152,7 +152,7 @@ def side_by_side(given, g, step, many, count, SIDE):
             given[k * SIDE + c] = row[k]
 
 
-def apart_again(a, sums, size, count, SIDE):
+def to_planes(a, sums, size, count, SIDE):
     """Sums of `count` channels, which are together for each element, as planes."""
     for first in rolled(range(0, size, BLOCK)):
         many = min(BLOCK, size - first)
@@ -193,7 +193,7 @@ def bicubic_grad_image(chunk, grad, grid, out, work, channels, height, width, in
                             to = int64(rows[i * BLOCK + k] + columns[J * BLOCK + k]) * SIDE
                             times = along[i * BLOCK + k] * across[J * BLOCK + k]
                             store(sums, to, load(sums, to, SIDE) + here * broadcast(times, SIDE))
-    apart_again(a, sums, size, count, SIDE)
+    to_planes(a, sums, size, count, SIDE)
 
 
 @kernel
@@ -354,7 +354,7 @@ def look_up_grad_image(chunk, grad, grid, out, work, channels, height, width, in
                 if (shown[k] & int32(1 << I)) != int32(0):
                     to = int64(at[I * BLOCK + k]) * SIDE
                     store(sums, to, load(sums, to, SIDE) + here * broadcast(weights[I * BLOCK + k], SIDE))
-    apart_again(a, sums, size, count, SIDE)
+    to_planes(a, sums, size, count, SIDE)
 
 
 @kernel

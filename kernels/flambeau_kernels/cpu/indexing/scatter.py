@@ -19,7 +19,7 @@ from ..reductions.softmax import widen
 from ..tier import compiles
 
 __all__ = [
-    "add_at", "combine_along", "combine_few", "combined_along", "combined_few", "corner", "few_along", "few_slices",
+    "add_at", "combine_along", "combine_by_numpy", "combined_along", "combined_by_numpy", "corner", "key_along", "key_of_slices",
     "fill_masked", "fill_masked_into", "gather", "gather_rows", "has_negative", "identity_of", "in_range", "masked",
     "nonzero", "pick", "places", "put", "put_along", "put_along_into", "put_masked", "put_masked_into", "reduce_at",
     "reduce_along", "reduce_rows", "repeated_vector", "sum_along_into", "sum_rows_into", "summed_along", "take_rows",
@@ -75,7 +75,7 @@ def along(index: np.ndarray, dim: int) -> tuple[Any, ...]:
     return (*grid[:dim], index, *grid[dim + 1 :])
 
 
-def few_along(shape: tuple[int, ...], dim: int, index: np.ndarray, most: int = MOST_BY_NUMPY) -> tuple[Any, ...] | None:
+def key_along(shape: tuple[int, ...], dim: int, index: np.ndarray, most: int = MOST_BY_NUMPY) -> tuple[Any, ...] | None:
     """`along` of an int64 `index` for an array of `shape`, without further checks but that of numpy; None for others.
 
     None if there are more than `most` places, or none, a negative one, or more than the array has in another dimension.
@@ -105,7 +105,7 @@ def repeated_vector(index: np.ndarray, dim: int, shape: tuple[int, ...]) -> np.n
     return np.ascontiguousarray(index[(0,) * dim + (_ALL,) + (0,) * (len(own) - 1 - dim)])
 
 
-def few_slices(shape: tuple[int, ...], dim: int, index: np.ndarray, source: tuple[int, ...] | None = None) -> tuple[Any, ...] | None:
+def key_of_slices(shape: tuple[int, ...], dim: int, index: np.ndarray, source: tuple[int, ...] | None = None) -> tuple[Any, ...] | None:
     """The key of the slices at the int64 vector `index` along `dim`, without further checks but that of numpy; None for others.
 
     None if there are many places, or none, or slices of the shape `source` do not fit them.
@@ -127,7 +127,7 @@ def corner(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return made
 
 
-def combine_few(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str) -> bool:
+def combine_by_numpy(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str) -> bool:
     """Combine `values`, one after the other, into the elements of `a` at `key`, if numpy has a loop for the dtype of both."""
     if a.dtype.char not in _NATIVE or values.dtype is not a.dtype or values.size > MOST_BY_NUMPY:
         return False
@@ -135,12 +135,12 @@ def combine_few(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str) -
     return True
 
 
-def combined_few(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str, include_self: bool) -> np.ndarray | None:
-    """A copy of `a` with `values` combined into its elements at `key`, as by `reduce_along`; None where `combine_few` refuses."""
+def combined_by_numpy(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str, include_self: bool) -> np.ndarray | None:
+    """A copy of `a` with `values` combined into its elements at `key`, as by `reduce_along`; None where `combine_by_numpy` refuses."""
     made = a.copy()
     if not include_self:
         made[key] = identity_of(reduce, a.dtype)
-    if not combine_few(made, key, values, reduce):
+    if not combine_by_numpy(made, key, values, reduce):
         return None
     if reduce == "mean":
         count = np.zeros(a.shape, np.int64)

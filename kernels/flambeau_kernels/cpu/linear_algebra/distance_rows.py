@@ -10,7 +10,7 @@ import numpy as np
 from flambeau_kernels.engine.language import kernel, local, widened
 from flambeau_kernels.vocabulary import abs, sqrt
 
-from ..norm.few_elements import MOST, row_total
+from ..norm.as_numpy import MOST, row_total
 from ..taking_over import numpy_until_kernel
 
 __all__ = ["planned"]

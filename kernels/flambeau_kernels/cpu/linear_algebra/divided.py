@@ -143,7 +143,7 @@ def _forms(dtype: np.dtype, vectors: bool, square: bool) -> Any:
     whole, constants = np.dtype(np.int64), {"VECTORS": vectors, "SQUARE": square}
     types = (dtype, whole) + (int,) * 9
     steps = [prepared_parts, solved_parts, weighed_parts, turned_parts, multiplied_parts]
-    small = small_parts.form((dtype, whole, whole) + (int,) * 4, constants)
+    small = leaf_parts.form((dtype, whole, whole) + (int,) * 4, constants)
     return [k.form(types, constants) for k in steps], small, np.array([k.address(types, constants) for k in steps], np.int64)
 
 
@@ -594,7 +594,7 @@ def finished(space, marks, n, step, long, low, high, shift, VECTORS, SQUARE, KIN
 
 
 @kernel(in_vectors=True)
-def small_parts(chunk, space, marks, steps, n, step, long, parts, *, VECTORS, SQUARE):
+def leaf_parts(chunk, space, marks, steps, n, step, long, parts, *, VECTORS, SQUARE):
     """A part of up to `LEAF` rows from its numbers on; `steps` has the addresses of the kernels below."""
     KIND = widened(space)
     N = lanes(KIND)

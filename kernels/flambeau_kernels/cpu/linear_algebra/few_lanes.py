@@ -306,7 +306,7 @@ def multiplied(a, n, line, pivots, to, plane, COMPLEX):
         store(to, plane, im)
 
 
-def apart_by_sign(a, n, line, pivots, to, signs, first, many):
+def split_signs(a, n, line, pivots, to, signs, first, many):
     """The magnitudes on the diagonal, and signs of determinants."""
     KIND = widened(a)
     N = lanes(KIND)
@@ -355,7 +355,7 @@ def eliminated(
                 for i in rolled(range(n)):
                     second[(first + k) * n + i] = int32(pivots[i * N + k]) + int32(1)
         elif WHAT == DIAGONALS:
-            apart_by_sign(work, n, line, pivots, other, out, first, many)
+            split_signs(work, n, line, pivots, other, out, first, many)
             outlined(squares_out)(second, other, first, many, n, 0, plane, one, PLANES=1)
         elif WHAT == DET:
             multiplied(work, n, line, pivots, other, plane, COMPLEX)

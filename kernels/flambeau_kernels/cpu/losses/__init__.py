@@ -18,7 +18,7 @@ from ..reductions.reduce import total
 from ..reductions.softmax import compiled_module, narrow, widen
 
 __all__ = [
-    "DIFFERENCE", "ERROR", "all_count", "all_equal", "compiled_rows", "few_picked", "likelihood_rows", "nll", "nll_grad",
+    "DIFFERENCE", "ERROR", "all_count", "all_equal", "compiled_rows", "picked_by_kernel", "likelihood_rows", "nll", "nll_grad",
     "picked_weights", "places_in_images", "row_starts", "scaled_difference", "squared_error_sum",
 ]  # fmt: skip
 
@@ -36,7 +36,7 @@ def likelihood_rows(x: np.ndarray) -> Any:
     return compiled_rows()
 
 
-def few_picked(x: Any, target: Any, weight: Any, ignored: int, reduction: str, recorded: bool) -> Any:
+def picked_by_kernel(x: Any, target: Any, weight: Any, ignored: int, reduction: str, recorded: bool) -> Any:
     """`nll` of few float elements by a compiled loop, `cross_entropy_rows.picked`; None where that has no answer."""
     if not engines.chosen().compiles:
         return None

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..tier import compiles
 
-__all__ = ["MOST_SAMPLES", "ctc", "ctc_grad", "few_losses"]
+__all__ = ["MOST_SAMPLES", "ctc", "ctc_grad", "losses_by_kernel"]
 
 MOST_SAMPLES = 128  # that one kernel adds up, in numpy's order
 
@@ -79,7 +79,7 @@ def ctc(
     return loss, (alpha, at, labels, skips, loss)
 
 
-def few_losses(
+def losses_by_kernel(
     logs: np.ndarray, targets: np.ndarray, input_lengths: np.ndarray, target_lengths: np.ndarray, blank: int, how: int, zero: bool
 ) -> np.ndarray | None:
     """The losses of up to `MOST_SAMPLES` samples (`how` 0), their sum (1) or mean (2); None where an argument is wrong.

@@ -13,7 +13,7 @@ from flambeau_kernels.engine.language import brief, independent, int64, kernel, 
 from flambeau_kernels.vocabulary import exp, log, maximum, where
 
 from ...engines import kept
-from ..norm.few_elements import row_total
+from ..norm.as_numpy import row_total
 from .ctc import MOST_SAMPLES
 
 __all__ = ["gradient", "losses"]

@@ -48,7 +48,7 @@ def _compiled(x: Any) -> bool:
     return x.size >= COMPILED_FROM and engines.chosen().compiles and not _compiler_missing()
 
 
-def _is_small(size: int, dtype: np.dtype) -> bool:
+def _fits_numpy(size: int, dtype: np.dtype) -> bool:
     """Whether arrays of `size` elements are done in a few calls of numpy."""
     return 0 < size < COMPILED_FROM and dtype.char in "fd"
 
@@ -161,10 +161,10 @@ def row_normalize(
         out, *found = norm_rows.normalize(rows, weight, bias, eps, centred)
         moments.take(*found)
         return out
-    if _is_small(rows.size, rows.dtype):
-        from . import few_elements
+    if _fits_numpy(rows.size, rows.dtype):
+        from . import as_numpy
 
-        out, *found = few_elements.normalize(rows, weight, bias, eps, centred)
+        out, *found = as_numpy.normalize(rows, weight, bias, eps, centred)
         moments.take(*found)
         return out
     found = _find_row_moments(rows, eps, centred)
@@ -187,10 +187,10 @@ def planned_rows(
 ) -> Any:
     """``run(x, weight, bias)`` for contiguous arrays of one dtype: what `row_normalize` makes of ``(n, d)`` rows, in `shape`, and
     mean, variance and 1 / deviation; or None."""
-    if _is_small(n * d, dtype):
-        from . import few_elements
+    if _fits_numpy(n * d, dtype):
+        from . import as_numpy
 
-        return few_elements.planned(n, d, dtype, shape, eps, centred, weighted, biased)
+        return as_numpy.planned(n, d, dtype, shape, eps, centred, weighted, biased)
     if n * d < COMPILED_FROM or not engines.chosen().compiles or _compiler_missing() or dtype.kind not in "fV":
         return None
     from . import rows as norm_rows
@@ -204,10 +204,10 @@ def row_backward(
     """Gradients of `row_normalize` for rows, weight and bias, those that `wants` names."""
     n, d = rows.shape
     mean, inverse = moments.mean, moments.inverse
-    if _is_small(rows.size, rows.dtype) and _alike(rows, grad, inverse, weight):
-        from . import few_elements
+    if _fits_numpy(rows.size, rows.dtype) and _alike(rows, grad, inverse, weight):
+        from . import as_numpy
 
-        run = few_elements.planned_backward(n, d, rows.dtype, weight is not None, wants, centred)
+        run = as_numpy.planned_backward(n, d, rows.dtype, weight is not None, wants, centred)
         if not (grad.flags.c_contiguous and rows.flags.c_contiguous and (weight is None or weight.flags.c_contiguous)):
             grad, rows = np.ascontiguousarray(grad), np.ascontiguousarray(rows)
             weight = None if weight is None else np.ascontiguousarray(weight)
@@ -320,8 +320,8 @@ def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: f
 
     Fills `moments` with ``(1, C)`` or ``(N, groups)``. Batch norm keeps the order of dimensions in memory.
     """
-    if _is_small(x.size, x.dtype) and x.flags.c_contiguous and _alike(x, weight, bias):
-        out, *found = _few_channels(x, groups, weight, bias, eps)
+    if _fits_numpy(x.size, x.dtype) and x.flags.c_contiguous and _alike(x, weight, bias):
+        out, *found = _channels_as_numpy(x, groups, weight, bias, eps)
         moments.take(*found)
         return out
     if not _compiled(x):
@@ -346,20 +346,20 @@ def _alike(x: Any, *others: Any) -> bool:
     return all(p is None or p.dtype == x.dtype for p in others)
 
 
-def _few_channels(x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
-    from . import few_elements
+def _channels_as_numpy(x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
+    from . import as_numpy
 
-    return few_elements.channels(x, weight, bias, eps) if groups is None else few_elements.groups(x, groups, weight, bias, eps)
+    return as_numpy.channels(x, weight, bias, eps) if groups is None else as_numpy.groups(x, groups, weight, bias, eps)
 
 
 def planned_channels(x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> Any:
     """``run(x, weight, bias)``, as `channel_normalize` for contiguous arrays like these: the result and its moments; or None."""
     if not _alike(x, weight, bias):
         return None
-    if _is_small(x.size, x.dtype):
-        from . import few_elements
+    if _fits_numpy(x.size, x.dtype):
+        from . import as_numpy
 
-        return few_elements.planned_channels(x.shape, groups, x.dtype, eps, weight is not None, bias is not None)
+        return as_numpy.planned_channels(x.shape, groups, x.dtype, eps, weight is not None, bias is not None)
     if not _compiled(x) or groups is None and _channels_innermost(x):
         return None
     from . import planes
@@ -378,9 +378,9 @@ def planned_given(x: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps:
         return None
     if _channels_innermost(x) and (x.ndim > 2 or _compiled(x)):
         return None
-    from . import few_elements
+    from . import as_numpy
 
-    return lambda x, mean, variance, weight, bias: few_elements.by_given(x, mean, variance, weight, bias, eps)
+    return lambda x, mean, variance, weight, bias: as_numpy.by_given(x, mean, variance, weight, bias, eps)
 
 
 def channel_normalize_given(x: Any, mean: Any, inverse: Any, weight: Any, bias: Any) -> Any:

@@ -44,15 +44,15 @@ from flambeau_kernels import Formula, engines
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.vocabulary import where
 
-__all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "prepare_then", "set_invariant", "small_product", "small_batch",
-           "small_dot", "small_vector"]  # fmt: skip
+__all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "prepare_then", "set_invariant", "product_by_numpy", "batch_by_numpy",
+           "dot_by_numpy", "vector_by_numpy"]  # fmt: skip
 
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
-SMALL, SMALL_VECTOR = flambeau_kernels.hot_calls.MOST_PRODUCTS, flambeau_kernels.hot_calls.MOST_THIN_PRODUCTS
+MOST_PRODUCTS, MOST_THIN_PRODUCTS = flambeau_kernels.hot_calls.MOST_PRODUCTS, flambeau_kernels.hot_calls.MOST_THIN_PRODUCTS
 # The same for dtypes that numpy multiplies without BLAS, and for products of a column and a row.
-SMALL_WITHOUT_BLAS = flambeau_kernels.hot_calls.MOST_PRODUCTS_WITHOUT_BLAS
+MOST_PRODUCTS_WITHOUT_BLAS = flambeau_kernels.hot_calls.MOST_PRODUCTS_WITHOUT_BLAS
 # Multiplications of one of several matrices from which numpy's calls of BLAS cost more than our loop.
-SMALL_OF_MANY = flambeau_kernels.hot_calls.MOST_PRODUCTS_OF_MANY
+MOST_PRODUCTS_OF_MANY = flambeau_kernels.hot_calls.MOST_PRODUCTS_OF_MANY
 # Multiplications that are worth a chunk of their own (some 5 microseconds), that the work on one matrix is cut into at most, and
 # above which the interpreter lock is released. An item's own cost counts as multiplications too.
 CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 64, 1 << 21, 1 << 12
@@ -135,7 +135,7 @@ _ROUNDED = {d: flambeau_kernels.conversion(d) for d in map(np.dtype, (np.float16
 _BY_BLAS, _INTEGERS, _HALVES = frozenset("fdFD"), frozenset("bBhHiIlLqQ"), frozenset("eE")
 
 
-def small_product(a: Any, b: Any) -> Any:
+def product_by_numpy(a: Any, b: Any) -> Any:
     """``a @ b`` of vectors and matrices of one dtype that fit, where one call of numpy costs least; None for others.
 
     It is the call that `matmul` and `dot` would come to.
@@ -145,20 +145,20 @@ def small_product(a: Any, b: Any) -> Any:
     if _invariant or inner != other[0] or b.dtype is not d or len(shape) > 2:
         return None
     if len(other) == 1:
-        work, most = a.size, SMALL_VECTOR
+        work, most = a.size, MOST_THIN_PRODUCTS
     elif len(other) == 2:
         columns = other[1]
-        work, most = a.size * columns, SMALL_VECTOR if columns == 1 or len(shape) == 1 or shape[0] == 1 else SMALL
+        work, most = a.size * columns, MOST_THIN_PRODUCTS if columns == 1 or len(shape) == 1 or shape[0] == 1 else MOST_PRODUCTS
     else:
         return None
     if kind in _BY_BLAS and inner > 1:
         if work > most:
             return None
         made = a.dot(b)
-    elif work > SMALL_WITHOUT_BLAS:
+    elif work > MOST_PRODUCTS_WITHOUT_BLAS:
         return None
     elif kind in _HALVES:
-        return _small_halves(a, b)
+        return _product_of_halves(a, b)
     elif kind in _INTEGERS or kind in _BY_BLAS:
         made = a.dot(b)
     else:
@@ -166,7 +166,7 @@ def small_product(a: Any, b: Any) -> Any:
     return made if made.__class__ is np.ndarray else np.asarray(made, d)
 
 
-def _small_halves(a: Any, b: Any) -> Any:
+def _product_of_halves(a: Any, b: Any) -> Any:
     """The product in float32, rounded once."""
     wide = _WIDENED.direct(a)
     if wide is None:
@@ -182,27 +182,27 @@ def _small_halves(a: Any, b: Any) -> Any:
     return flambeau_kernels.recast(made, d) if rounded is None else rounded
 
 
-def small_vector(a: Any, v: Any) -> Any:
-    """`small_product` for a matrix and a vector."""
+def vector_by_numpy(a: Any, v: Any) -> Any:
+    """`product_by_numpy` for a matrix and a vector."""
     d = a.dtype
     if a.ndim != 2 or v.ndim != 1:
         return None
-    if (d is FLOAT32 or d is FLOAT64) and v.dtype is d and a.size <= SMALL_VECTOR and not _invariant:
+    if (d is FLOAT32 or d is FLOAT64) and v.dtype is d and a.size <= MOST_THIN_PRODUCTS and not _invariant:
         return a.dot(v)                                # ValueError if they do not fit
-    return small_product(a, v)
+    return product_by_numpy(a, v)
 
 
-def small_dot(a: Any, b: Any) -> Any:
-    """`small_product` for two vectors."""
+def dot_by_numpy(a: Any, b: Any) -> Any:
+    """`product_by_numpy` for two vectors."""
     d = a.dtype
     if a.ndim != 1 or b.ndim != 1:
         return None
-    if (d is FLOAT32 or d is FLOAT64) and b.dtype is d and a.size <= SMALL_VECTOR:
+    if (d is FLOAT32 or d is FLOAT64) and b.dtype is d and a.size <= MOST_THIN_PRODUCTS:
         return np.asarray(a.dot(b))
-    return small_product(a, b)
+    return product_by_numpy(a, b)
 
 
-def small_batch(a: Any, b: Any) -> Any:
+def batch_by_numpy(a: Any, b: Any) -> Any:
     """``a @ b`` of two batches of small matrices, or a vector and one, by numpy's one call; None for others, and empty ones."""
     made = flambeau_kernels.hot_calls.bmm(a, b)
     if made is not None:
@@ -211,7 +211,7 @@ def small_batch(a: Any, b: Any) -> Any:
     if _invariant or b.dtype is not a.dtype or not a.size or not b.size or a.dtype.char not in "fd":
         return None
     rows = a.shape[-2] if a.ndim > 1 else 1
-    if rows * a.shape[-1] * columns >= SMALL_OF_MANY or max(a.size * columns, b.size * rows) > SMALL_VECTOR:
+    if rows * a.shape[-1] * columns >= MOST_PRODUCTS_OF_MANY or max(a.size * columns, b.size * rows) > MOST_THIN_PRODUCTS:
         return None
     if a.ndim > 3:
         x, y = _one_batch(a, b)
@@ -269,7 +269,7 @@ def dot(a: Any, b: Any) -> Any:
     wide = _wide(a.dtype)
     if wide is not None:
         return np.asarray(dot(a.astype(wide), b.astype(wide))).astype(a.dtype)
-    if a.size <= SMALL_VECTOR or not engines.chosen().multiplies:
+    if a.size <= MOST_THIN_PRODUCTS or not engines.chosen().multiplies:
         return np.asarray(np.dot(a, b))
     from ..gemm.blas import single_threaded
 
@@ -306,9 +306,9 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
     if _invariant and a.dtype.kind == "c":
         return _by_parts(accumulate)
     by_blas = (real or a.dtype.kind == "c") and k > 1
-    least = (SMALL_VECTOR if vector else SMALL) if by_blas else SMALL_WITHOUT_BLAS
-    if count > 1 and m * n * k >= SMALL_OF_MANY:
-        least = min(least, SMALL_VECTOR)
+    least = (MOST_THIN_PRODUCTS if vector else MOST_PRODUCTS) if by_blas else MOST_PRODUCTS_WITHOUT_BLAS
+    if count > 1 and m * n * k >= MOST_PRODUCTS_OF_MANY:
+        least = min(least, MOST_THIN_PRODUCTS)
     if not _invariant and m * n * k * count <= least and out.dtype == a.dtype:
         return general
     if a.dtype.kind == "c":

@@ -18,7 +18,7 @@ from .stream import AtOnce, MT19937Stream, bits, check_dtype, chunks, fill, loop
 __all__ = ["cauchy", "exponential", "geometric", "refill_exponential"]
 
 
-_EXPONENTIALS = AtOnce("few_exponentials", float)
+_EXPONENTIALS = AtOnce("draw_exponentials", float)
 
 
 def exponential(stream: MT19937Stream, out: np.ndarray, lambd: float = 1.0) -> np.ndarray:

@@ -197,7 +197,7 @@ def normal_blocks(chunk: Any, words: Any, out: Any, blocks: Any, mean: Any, std:
 
 
 @kernel(aliased=True)
-def few_normals(chunk: Any, state: Any, out: Any, position: Any, count: Any, mean: Any, std: Any, *, SCALED: bool = False) -> Any:
+def draw_normals(chunk: Any, state: Any, out: Any, position: Any, count: Any, mean: Any, std: Any, *, SCALED: bool = False) -> Any:
     """`draw` and `normal_blocks` at once."""
     words = bitcast(out, uint32)
     next_words(state, words, position, count)
@@ -297,28 +297,28 @@ def sine_and_cosine(x: Any) -> Any:
 
 
 @kernel
-def few_uniforms(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: Any, width: Any, high: Any, *, PLAIN: bool = False) -> Any:
+def draw_uniforms(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: Any, width: Any, high: Any, *, PLAIN: bool = False) -> Any:
     words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, n * (2 if widened(out) is float64 else 1))
     make_uniform(words, out, 0, n, low, width, high, PLAIN)
 
 
 @kernel
-def few_integers(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: Any, count: Any, *, TWO: bool = False) -> Any:
+def draw_integers(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: Any, count: Any, *, TWO: bool = False) -> Any:
     words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, n * (2 if TWO else 1))
     make_integers(words, out, 0, n, low, count, TWO)
 
 
 @kernel
-def few_coins(chunk: Any, state: Any, out: Any, position: Any, n: Any, chance: Any) -> Any:
+def draw_coins(chunk: Any, state: Any, out: Any, position: Any, n: Any, chance: Any) -> Any:
     words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, 2 * n)
     toss(words, out, 0, n, chance)
 
 
 @kernel
-def few_coins_each(chunk: Any, state: Any, out: Any, position: Any, n: Any, chances: Any, wrong: Any) -> Any:
+def draw_coins_each(chunk: Any, state: Any, out: Any, position: Any, n: Any, chances: Any, wrong: Any) -> Any:
     """Nothing is drawn where a chance lies outside [0, 1], which `wrong` then says."""
     fine = True
     for i in range(n):
@@ -332,14 +332,14 @@ def few_coins_each(chunk: Any, state: Any, out: Any, position: Any, n: Any, chan
 
 
 @kernel
-def few_exponentials(chunk: Any, state: Any, out: Any, position: Any, n: Any, scale: Any) -> Any:
+def draw_exponentials(chunk: Any, state: Any, out: Any, position: Any, n: Any, scale: Any) -> Any:
     words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, 2 * n)
     make_exponential(words, out, 0, n, scale)
 
 
 @kernel
-def few_pairs(chunk: Any, state: Any, out: Any, position: Any, n: Any, start: Any, mean: Any, std: Any, spare: Any, *,
+def draw_pairs(chunk: Any, state: Any, out: Any, position: Any, n: Any, start: Any, mean: Any, std: Any, spare: Any, *,
               SCALED: bool = False) -> Any:  # fmt: skip
     """`normal_pairs`, moved and scaled, after `start` numbers that wait in `spare`, where an odd one is left."""
     words = local(uint32, 2 * MOST_AT_ONCE + 4)
@@ -365,7 +365,7 @@ def moved(x: Any, mean: Any, std: Any, KIND: Any, SCALED: Any) -> Any:
 
 
 @kernel
-def few_places(chunk: Any, state: Any, out: Any, position: Any, n: Any) -> Any:
+def draw_places(chunk: Any, state: Any, out: Any, position: Any, n: Any) -> Any:
     """`steps_ahead` and `swap_ahead`."""
     words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, n - 1)

@@ -45,9 +45,9 @@ def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float
     count = out.size
     if count % BLOCK == 0 < count <= MOST_ALONE and out.dtype.char == "f" and std >= 0 and out.flags.c_contiguous and compiles():
         if mean == 0 and std == 1:
-            stream.few_normals(out)
+            stream.fill_normals(out)
         else:
-            stream.few_normals(out, *single(mean, std))
+            stream.fill_normals(out, *single(mean, std))
         return out
     if draw_parts(normal, stream, out, mean, std / math.sqrt(2.0)) is not None:
         return out
@@ -57,7 +57,7 @@ def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float
     count = numbers_in(out)
     if out.dtype.kind == "c":
         std = std / math.sqrt(2.0)
-    if count < BLOCK and out.dtype.char in "fd" and _few_in_pairs(stream, out, mean, std):
+    if count < BLOCK and out.dtype.char in "fd" and _pairs_by_kernel(stream, out, mean, std):
         return out
     if count >= BLOCK and out.flags.c_contiguous:
         if compiles():
@@ -86,10 +86,10 @@ def _fill_blocks(stream: MT19937Stream, out: np.ndarray, mean: float, std: float
         _make_blocks(stream.random32(2 * BLOCK if double else BLOCK), flat[-BLOCK:], mean, std, scaling)
 
 
-_PAIRS = {scaled: AtOnce("few_pairs", int, float, float, np.dtype(np.float64), SCALED=scaled) for scaled in (False, True)}
+_PAIRS = {scaled: AtOnce("draw_pairs", int, float, float, np.dtype(np.float64), SCALED=scaled) for scaled in (False, True)}
 
 
-def _few_in_pairs(stream: MT19937Stream, out: np.ndarray, mean: float, std: float) -> bool:
+def _pairs_by_kernel(stream: MT19937Stream, out: np.ndarray, mean: float, std: float) -> bool:
     """Whether a kernel could make the numbers of `in_pairs` that `out` takes, and did."""
     scaled = mean != 0.0 or std != 1.0
     form = _PAIRS[scaled].form(out)

@@ -19,7 +19,7 @@ LARGEST_COUNT = {
 }
 
 
-_PLACES = AtOnce("few_places")
+_PLACES = AtOnce("draw_places")
 _INTEGERS, _NO_NUMBERS = np.empty(0, np.int64), bits()
 _COUNTS: dict[np.dtype, int] = {}
 

@@ -131,18 +131,18 @@ class MT19937Stream:
         self._position = (self._position + count - 1) % BLOCK + 1
         self._untouched = False
 
-    def few_normals(self, out: np.ndarray, mean: float = 0.0, std: float = 1.0) -> None:
+    def fill_normals(self, out: np.ndarray, mean: float = 0.0, std: float = 1.0) -> None:
         """Fill float32 `out`, in C order and of a multiple of 16, by one kernel: what few numbers cost is calls."""
         count = out.size
         scaled = mean != 0.0 or std != 1.0
-        fill_few = _normals_at_once.get(scaled) or _few_normals(scaled)
+        fill_few = _normals_at_once.get(scaled) or _form_of_normals(scaled)
         with self._lock:
             fill_few(1, False, self._state, out, self._position, count, mean, std)
             self._position = (self._position + count - 1) % BLOCK + 1
             self._untouched = False
 
     def at_once(self, fill: Any, out: np.ndarray, words: int, *args: Any, wrong: np.ndarray | None = None) -> bool:
-        """Let `fill`, a form of one of the few_... of `loops`, make `out` of the next `words` words.
+        """Let `fill`, a form of one of the draw_... of `loops`, make `out` of the next `words` words.
 
         Where it may find arguments `wrong`, it draws none then. Returns whether all was right.
         """
@@ -161,7 +161,7 @@ class MT19937Stream:
             lock.release()
 
     def normals(self, sizes: tuple[Any, ...]) -> np.ndarray | None:
-        """A new float32 array of what `few_normals` fills it with; None where the launcher is not made for `sizes`, or missing."""
+        """A new float32 array of what `fill_normals` fills it with; None where the launcher is not made for `sizes`, or missing."""
         lock = self._lock                             # `with` would take as long again
         lock.acquire()
         try:
@@ -194,7 +194,7 @@ class MT19937Stream:
         return made
 
     def refilled(self, out: np.ndarray) -> bool:
-        """Whether one native call did what `few_normals` does to `out`, of any kind; nothing is drawn otherwise."""
+        """Whether one native call did what `fill_normals` does to `out`, of any kind; nothing is drawn otherwise."""
         return _table is not None and out.dtype is _SINGLE and not out.size & 15 and self.redrawn(_table, out, _STANDARD, 1)
 
     def redrawn(self, table: Any, out: np.ndarray, numbers: np.ndarray, each: int) -> bool:
@@ -290,7 +290,7 @@ def loops() -> Any:
 
 
 class AtOnce:
-    """One of the few_... kernels of `loops`: what `MT19937Stream.few` calls to fill arrays, by their dtype.
+    """One of the draw_... kernels of `loops`: what streams call to fill arrays, by their dtype.
 
     `types` are those of its arguments after the number of elements.
     """
@@ -332,11 +332,11 @@ def _forget_table() -> None:
 engines.plans_kept_elsewhere.append(_forget_table)
 
 
-def _few_normals(scaled: bool) -> Any:
-    """`loops.few_normals` as it is called, kept in `_normals_at_once`."""
+def _form_of_normals(scaled: bool) -> Any:
+    """`loops.draw_normals` as it is called, kept in `_normals_at_once`."""
     types = (np.dtype(np.uint32), np.dtype(np.float32), int, int, float, float)
     global _table
-    made = _normals_at_once[scaled] = loops().few_normals.form(types, {"SCALED": scaled})
+    made = _normals_at_once[scaled] = loops().draw_normals.form(types, {"SCALED": scaled})
     if not scaled:
         _table = getattr(made, "__self__", None)      # of the builtin; interpreters without it have no launchers either
     return made

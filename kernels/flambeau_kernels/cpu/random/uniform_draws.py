@@ -99,7 +99,7 @@ def refill_integers(stream: MT19937Stream, out: np.ndarray, low: int, high: int)
 
 
 def _range_of(low: int, high: int) -> np.ndarray:
-    """The words that `few_integers` gets."""
+    """The words that `draw_integers` gets."""
     numbers = _ranges.get((low, high))
     if numbers is None:
         if len(_ranges) >= MOST_KEPT:
@@ -144,7 +144,7 @@ def coins(stream: MT19937Stream, sizes: tuple[Any, ...], like: np.ndarray, p: fl
 
 
 def _odds_of(p: float) -> np.ndarray:
-    """The words that `few_coins` gets."""
+    """The words that `draw_coins` gets."""
     numbers = _odds.get(p)
     if numbers is None:
         if len(_odds) >= MOST_KEPT:
@@ -160,11 +160,11 @@ _intervals: dict[tuple[np.dtype, float, float], np.ndarray] = {}
 _ZERO_TO_ONE = bits(0.0, 1.0, 1.0)
 _INT64 = np.dtype(np.int64)
 _INTEGERS_OF = np.empty(0, _INT64)
-_UNIT = AtOnce("few_uniforms", float, float, float, PLAIN=True)
-_UNIFORM = AtOnce("few_uniforms", float, float, float, PLAIN=False)
-_INTEGERS = {two: AtOnce("few_integers", int, int, TWO=two) for two in (False, True)}
-_COINS = AtOnce("few_coins", float)
-_COINS_EACH = {d: AtOnce("few_coins_each", d, _INT64) for d in (np.dtype(np.float32), np.dtype(np.float64))}
+_UNIT = AtOnce("draw_uniforms", float, float, float, PLAIN=True)
+_UNIFORM = AtOnce("draw_uniforms", float, float, float, PLAIN=False)
+_INTEGERS = {two: AtOnce("draw_integers", int, int, TWO=two) for two in (False, True)}
+_COINS = AtOnce("draw_coins", float)
+_COINS_EACH = {d: AtOnce("draw_coins_each", d, _INT64) for d in (np.dtype(np.float32), np.dtype(np.float64))}
 
 
 def words_for(stream: MT19937Stream, flat: np.ndarray, each: int) -> np.ndarray:

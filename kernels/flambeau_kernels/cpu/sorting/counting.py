@@ -17,7 +17,7 @@ from ..indexing.index import shared_out
 from ..taking_over import late
 from .keys import raw
 
-__all__ = ["bisect", "few_counts", "first_of_runs", "histogram", "ranks_of", "tally"]
+__all__ = ["bisect", "counts_at_once", "first_of_runs", "histogram", "ranks_of", "tally"]
 
 PARTS = 4
 SHARED = 1 << 14                                     # elements
@@ -49,7 +49,7 @@ def tally_part(chunk: Any, a: Any, counts: Any, n: Any, each: Any, low: Any, cou
         mine[at] = mine[at] + 1
 
 
-MOST_COUNTERS = 2048                                           # counters of `few_counts`
+MOST_COUNTERS = 2048                                           # counters of `counts_at_once`
 
 
 def _around(form: Any) -> Any:
@@ -63,7 +63,7 @@ def _around(form: Any) -> Any:
 
 
 @kernel
-def tally_few(chunk: Any, a: Any, counts: Any, ends: Any, n: Any, least: Any) -> Any:
+def tally_at_once(chunk: Any, a: Any, counts: Any, ends: Any, n: Any, least: Any) -> Any:
     low, high = a[0], a[0]
     for i in range(n):
         low = min(low, a[i])
@@ -79,9 +79,9 @@ def tally_few(chunk: Any, a: Any, counts: Any, ends: Any, n: Any, least: Any) ->
 
 
 _INT = np.dtype(np.int64)
-# ``few_counts(a, least)``: how often each of 0, 1, ... occurs in int64 in C order, up to the largest and for no fewer than
+# ``counts_at_once(a, least)``: how often each of 0, 1, ... occurs in int64 in C order, up to the largest and for no fewer than
 # `least`; None for negative numbers and for many counters, and until calls have shown that loading the kernel repays.
-few_counts = late(tally_few, (_INT, _INT, _INT, int, int), {}, _around)
+counts_at_once = late(tally_at_once, (_INT, _INT, _INT, int, int), {}, _around)
 
 
 def first_of_runs(a: np.ndarray, values: bool) -> np.ndarray:

@@ -123,10 +123,10 @@ def sort_shortest(chunk: Any, a: Any, bits: Any, values: Any, places: Any, n: An
     """Sort some rows of `MOST_COUNTED` elements or less; a kernel of its own, for each of the two takes as long to compile."""
     for row in range(chunk * each, min(rows, chunk * each + each)):
         at = row * n
-        sort_few(a + at, bits + at, values + at, places + at, n, flip, int64 if WIDE else int32)
+        sort_by_ranks(a + at, bits + at, values + at, places + at, n, flip, int64 if WIDE else int32)
 
 
-def sort_few(x: Any, bits: Any, values: Any, places: Any, n: Any, flip: Any, KEY: Any) -> Any:
+def sort_by_ranks(x: Any, bits: Any, values: Any, places: Any, n: Any, flip: Any, KEY: Any) -> Any:
     """A row so short that the ranks of its elements are counted."""
     keys, ranks = local(KEY, MOST_COUNTED), local(int32, MOST_COUNTED)
     keys_of(x, 1, n, keys, KEY(flip))

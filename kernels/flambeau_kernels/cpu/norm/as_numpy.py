@@ -149,7 +149,7 @@ def row_total(x, n, centre, KIND, SQUARED):
 
 
 @kernel
-def normalize_few(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, eps, *, CENTRED, WEIGHT, BIAS):
+def normalize_as_numpy(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, eps, *, CENTRED, WEIGHT, BIAS):
     KIND = widened(mean)
     for row in range(rows):
         a, to = x + row * d, out + row * d
@@ -183,11 +183,11 @@ def planned(n: int, d: int, dtype: np.dtype, shape: Any, eps: float, centred: bo
         return by_kernel
 
     constants = {"CENTRED": centred, "WEIGHT": weighted, "BIAS": biased}
-    return numpy_until_kernel(by_numpy, normalize_few, (*(dtype,) * 7, int, int, float), constants, around)
+    return numpy_until_kernel(by_numpy, normalize_as_numpy, (*(dtype,) * 7, int, int, float), constants, around)
 
 
 @kernel
-def normalize_few_channels(
+def normalize_channels_as_numpy(
     chunk, x, weight, bias, out, mean, variance, inverse, units, blocks, d, step, deviation, per, area, channels, eps, *, WEIGHT, BIAS
 ):
     """Each unit, of `blocks` pieces of `d` elements that begin `deviation`,
@@ -243,11 +243,11 @@ def planned_channels(shape: tuple[int, ...], count: int | None, dtype: np.dtype,
         return by_kernel
 
     constants = {"WEIGHT": weighted, "BIAS": biased}
-    return numpy_until_kernel(by_numpy, normalize_few_channels, (*(dtype,) * 7, *(int,) * 8, float), constants, around)
+    return numpy_until_kernel(by_numpy, normalize_channels_as_numpy, (*(dtype,) * 7, *(int,) * 8, float), constants, around)
 
 
 @kernel
-def normalize_few_grad(chunk, grad, x, weight, mean, inverse, to_rows, to_weight, to_bias, rows, d, *,
+def backward_as_numpy(chunk, grad, x, weight, mean, inverse, to_rows, to_weight, to_bias, rows, d, *,
                        CENTRED, WEIGHT, ROWS, WEIGHTS, BIASES):  # fmt: skip
     KIND = widened(mean)
     unit, product = local(KIND, MOST), local(KIND, MOST)
@@ -298,5 +298,5 @@ def planned_backward(n: int, d: int, dtype: np.dtype, weighted: bool, wants: tup
         return by_kernel
 
     constants = {"CENTRED": centred, "WEIGHT": weighted, "ROWS": wants[0], "WEIGHTS": wants[1], "BIASES": wants[2]}
-    return numpy_until_kernel(by_numpy, normalize_few_grad, (*(dtype,) * 8, int, int), constants, around)
+    return numpy_until_kernel(by_numpy, backward_as_numpy, (*(dtype,) * 8, int, int), constants, around)
 
