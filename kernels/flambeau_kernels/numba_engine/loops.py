@@ -97,10 +97,6 @@ class _Loop:
     def _raw(self, k: int, operand: Operand) -> tuple[str, ...]:
         return loops.raw_names(k, operand)[: 2 if operand.dtype in PARTS else 1]
 
-    def _carried(self) -> list[tuple[str, str]]:
-        """What `row` gives to the elements of a row."""
-        return [(name, _CARRIED.get(o.llvm, o.llvm)) for k, o in self.once for name in self._raw(k, o)]
-
     def _row(self) -> None:
         lines, outs = [], []
         for k, operand in self.once:

@@ -86,12 +86,6 @@ def _takes_score(mod: Any) -> bool:
     return count == 5
 
 
-def _only_tensor(mod: Any, made: Any) -> Tensor:
-    if not isinstance(made, Tensor):
-        raise ValueError(f"{getattr(mod, '__name__', mod)} must only return Tensors, got type {type(made)}")
-    return made
-
-
 def create_mask(
     mod_fn: Callable[..., Tensor], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = None
 ) -> Tensor:

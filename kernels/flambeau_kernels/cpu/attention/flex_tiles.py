@@ -24,19 +24,22 @@ from flambeau_kernels.cpu.attention.tiles import (
     CHUNK_WORK,
     KEYS,
     QUERIES,
-    copy_block,
+    add_gradients,
+    add_values,
+    finish_rows,
+    load_rows,
+    multiply_keys,
     slopes_of_scores,
     transpose_block,
     weigh,
     weights_again,
     write_row,
 )
-from flambeau_kernels.cpu.lanes import clear, multiply, zero_lanes
+from flambeau_kernels.cpu.lanes import clear, zero_lanes
 from flambeau_kernels.engine.language import (
     broadcast,
     int64,
     kernel,
-    lane_sum,
     lanes,
     load,
     local,
@@ -45,7 +48,7 @@ from flambeau_kernels.engine.language import (
     store,
     widened,
 )
-from flambeau_kernels.vocabulary import fma, log, where
+from flambeau_kernels.vocabulary import where
 
 __all__ = ["Changes", "Lists", "flex", "flex_grad", "spread_bytes", "full"]
 
@@ -109,7 +112,7 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
                l_batch, l_head, f_batch, f_head, scale, *, WIDTH, COPY, FULL, MASKED, TALL):  # fmt: skip
     KIND = widened(logs)
     N = lanes(KIND)
-    factor, one = KIND(scale), KIND(1)
+    factor = KIND(scale)
     wide = (out_width + 2 * N - 1) // (2 * N) * (2 * N)
     qt = local(KIND, WIDTH * QUERIES)
     scores = local(KIND, KEYS * QUERIES)
@@ -144,11 +147,7 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
                     part = min(KEYS, end - key)
                     k_here = k + (b * k_batch + hk * k_head + key * k_row)
                     v_here = v + (b * v_batch + hk * v_head + key * v_row)
-                    if COPY:
-                        outlined(copy_block)(k_here, k_row, part, width, width, one, copied)
-                        outlined(multiply)(copied, width, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
-                    else:
-                        outlined(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
+                    multiply_keys(k_here, k_row, part, width, width, copied, qt, scores, COPY, TALL)
                     if is_full:
                         if FULL is not None:
                             outlined(FULL)(scores, shrink, table, b, h, first, key, count, part)
@@ -156,23 +155,9 @@ def flex_block(chunk, q, k, v, table, counts, indices, full_counts, full_indices
                         if MASKED is not None:
                             outlined(MASKED)(scores, shrink, table, b, h, first, key, count, part)
                     outlined(weigh)(scores, part, top, total, shrink)
-                    for r in rolled(range(count)):
-                        less = broadcast(shrink[r], N)
-                        for j in rolled(range(0, wide, N)):
-                            store(sums, r * wide + j, load(sums, r * wide + j, N) * less)
-                    if COPY:
-                        outlined(copy_block)(v_here, v_row, part, out_width, wide, one, copied)
-                        outlined(multiply)(scores, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True, TALL)
-                    else:
-                        outlined(multiply)(scores, 1, QUERIES, v_here, v_row, sums, wide, count, wide, part, True, TALL)
-            for r in rolled(range(count)):
-                blind = total[r] == 0
-                inverse = one / where(blind, one, total[r])
-                base = where(top[r] == -math.inf, KIND(0), top[r])
-                # Where nothing was seen the logarithm is inf, so that the gradient's weights exp(score - inf) are 0.
-                logs[head * rows + first + r] = where(blind, KIND(math.inf), base + log(total[r]))
-                to = out + (b * o_batch + h * o_head + (first + r) * o_row)
-                write_row(sums + r * wide, out_width, inverse, to)
+                    add_values(scores, v_here, v_row, part, count, out_width, wide, shrink, copied, sums, COPY, TALL)
+            o_here = out + (b * o_batch + h * o_head + first * o_row)
+            finish_rows(sums, top, total, logs + (head * rows + first), o_here, o_row, count, out_width, wide)
 
 
 @kernel(in_vectors=True)
@@ -185,7 +170,6 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                     dv_batch, dv_head, dv_row, l_batch, l_head, f_batch, f_head, scale,
                     *, WIDTH, COPY, FULL, MASKED, FACTORS, SPREAD, TALL):  # fmt: skip
     KIND = widened(logs)
-    N = lanes(KIND)
     factor, one = KIND(scale), KIND(1)
     qn, qt = local(KIND, QUERIES * WIDTH), local(KIND, WIDTH * QUERIES)
     gn, gt = local(KIND, QUERIES * WIDTH), local(KIND, WIDTH * QUERIES)
@@ -219,20 +203,12 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                     q_here = q + (b * q_batch + h * q_head + first * q_row)
                     g_here = grad + (b * g_batch + h * g_head + first * g_row)
                     o_here = out + (b * o_batch + h * o_head + first * o_row)
-                    outlined(copy_block)(q_here, q_row, count, width, k_wide, factor, qn)
-                    outlined(copy_block)(g_here, g_row, count, out_width, v_wide, one, gn)
-                    outlined(transpose_block)(q_here, q_row, count, width, factor, qt)
-                    outlined(transpose_block)(g_here, g_row, count, out_width, one, gt)
-                    outlined(clear)(level, QUERIES)
+                    load_rows(q_here, g_here, o_here, logs + (head * rows + first), q_row, g_row, o_row, count, width, out_width,
+                              k_wide, v_wide, factor, qn, qt, gn, gt, level, balance)  # fmt: skip
                     outlined(clear)(sums, count * k_wide)
                     for r in rolled(range(count)):
-                        level[r] = logs[head * rows + first + r]
-                        products = zero_lanes(KIND)
-                        for j in rolled(range(0, v_wide, N)):
-                            o = load(o_here, r * o_row + j, N, out_width - j)
-                            products = fma(load(gn, r * v_wide + j, N), o, products)
                         # What the sum's logarithm is worth comes in with the weights, too.
-                        balance[r] = lane_sum(products) - logs_grad[head * rows + first + r]
+                        balance[r] = balance[r] - logs_grad[head * rows + first + r]
                     at = b * l_batch + h * l_head + block_row
                     full_at = b * f_batch + h * f_head + block_row
                     listed = min(int64(counts[at]), columns)
@@ -248,14 +224,8 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                             part = min(KEYS, end - key)
                             k_here = k + (b * k_batch + hk * k_head + key * k_row)
                             v_here = v + (b * v_batch + hk * v_head + key * v_row)
-                            if COPY:
-                                outlined(copy_block)(k_here, k_row, part, width, k_wide, one, k_copied)
-                                outlined(copy_block)(v_here, v_row, part, out_width, v_wide, one, v_copied)
-                                outlined(multiply)(k_copied, k_wide, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
-                                outlined(multiply)(v_copied, v_wide, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
-                            else:
-                                outlined(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
-                                outlined(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
+                            multiply_keys(k_here, k_row, part, width, k_wide, k_copied, qt, weights, COPY, TALL)
+                            multiply_keys(v_here, v_row, part, out_width, v_wide, v_copied, gt, slopes, COPY, TALL)
                             if SPREAD is not None:
                                 outlined(copy_tile)(weights, given, part)
                             if is_full:
@@ -270,14 +240,9 @@ def flex_block_grad(chunk, grad, q, k, v, table, counts, indices, full_counts, f
                                 outlined(SPREAD)(given, slopes, table, spread_sums + unit * spread_size, b, h, first, key, count, part)
                             if FACTORS:
                                 outlined(times_factors)(slopes, factors, part)
-                            v_sums = v_total + key * v_step
-                            outlined(multiply)(weights, QUERIES, 1, gn, v_wide, v_sums, v_step, part, v_wide, count, True, TALL)
-                            outlined(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True,
-                                               TALL)
-                            if COPY:
-                                outlined(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True, TALL)
-                            else:
-                                outlined(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True, TALL)
+                            x, x_step = (k_copied, k_wide) if COPY else (k_here, k_row)
+                            add_gradients(weights, slopes, qn, gn, x, x_step, k_total + key * k_step, k_step, v_total + key * v_step,
+                                          v_step, sums, part, count, k_wide, v_wide, TALL)  # fmt: skip
                     for r in rolled(range(count)):
                         write_row(sums + r * k_wide, width, factor, dq_here + (first + r) * dq_row)
         if COPY:

@@ -128,6 +128,42 @@ def weigh(scores, keys, top, total, shrink):
         store(total, j, load(total, j, N) * less + added)
 
 
+def multiply_keys(x, step, part, width, wide, copied, qt, scores, COPY, TALL):
+    """``scores = x @ qt`` for the `part` rows of `x`, which are copied and padded to `wide` first where `COPY`."""
+    if COPY:
+        outlined(copy_block)(x, step, part, width, wide, widened(scores)(1), copied)
+        outlined(multiply)(copied, wide, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
+    else:
+        outlined(multiply)(x, step, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
+
+
+def add_values(weights, x, step, part, count, width, wide, shrink, copied, sums, COPY, TALL):
+    """``sums = sums * shrink + weights.T @ x`` for the `part` rows of `x`."""
+    N = lanes(widened(sums))
+    for r in rolled(range(count)):
+        less = broadcast(shrink[r], N)
+        for j in rolled(range(0, wide, N)):
+            store(sums, r * wide + j, load(sums, r * wide + j, N) * less)
+    if COPY:
+        outlined(copy_block)(x, step, part, width, wide, widened(sums)(1), copied)
+        outlined(multiply)(weights, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True, TALL)
+    else:
+        outlined(multiply)(weights, 1, QUERIES, x, step, sums, wide, count, wide, part, True, TALL)
+
+
+def finish_rows(sums, top, total, logs, out, step, count, width, wide):
+    """Rows of the result, and the logarithm of the sum of each."""
+    KIND = widened(logs)
+    one = KIND(1)
+    for r in rolled(range(count)):
+        blind = total[r] == 0
+        inverse = one / where(blind, one, total[r])
+        base = where(top[r] == -math.inf, KIND(0), top[r])
+        # Where nothing was seen the logarithm is inf, so that the gradient's weights exp(score - inf) are 0.
+        logs[r] = where(blind, KIND(math.inf), base + log(total[r]))
+        write_row(sums + r * wide, width, inverse, out + r * step)
+
+
 @kernel(in_vectors=True)
 def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, group, rows, keys, width, out_width,
                  q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, o_batch, o_head, o_row,
@@ -135,7 +171,6 @@ def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, gro
     KIND = widened(logs)
     N = lanes(KIND)
     factor = KIND(scale)
-    one = KIND(1)
     wide = (out_width + 2 * N - 1) // (2 * N) * (2 * N)
     qt = local(KIND, WIDTH * QUERIES)
     scores = local(KIND, KEYS * QUERIES)
@@ -159,31 +194,13 @@ def attend_block(chunk, q, k, v, mask, out, logs, per, units, blocks, heads, gro
             part = min(KEYS, seen - key)
             k_here = k + (b * k_batch + hk * k_head + key * k_row)
             v_here = v + (b * v_batch + hk * v_head + key * v_row)
-            if COPY:
-                outlined(copy_block)(k_here, k_row, part, width, width, one, copied)
-                outlined(multiply)(copied, width, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
-            else:
-                outlined(multiply)(k_here, k_row, 1, qt, QUERIES, scores, QUERIES, part, QUERIES, width, False, TALL)
+            multiply_keys(k_here, k_row, part, width, width, copied, qt, scores, COPY, TALL)
             m_here = mask + (b * m_batch + h * m_head + first * m_row + key * m_key)
             outlined(mask_scores)(scores, m_here, m_row, m_key, count, part, first, key, causal, MASK)
             outlined(weigh)(scores, part, top, total, shrink)
-            for r in rolled(range(count)):
-                less = broadcast(shrink[r], N)
-                for j in rolled(range(0, wide, N)):
-                    store(sums, r * wide + j, load(sums, r * wide + j, N) * less)
-            if COPY:
-                outlined(copy_block)(v_here, v_row, part, out_width, wide, one, copied)
-                outlined(multiply)(scores, 1, QUERIES, copied, wide, sums, wide, count, wide, part, True, TALL)
-            else:
-                outlined(multiply)(scores, 1, QUERIES, v_here, v_row, sums, wide, count, wide, part, True, TALL)
-        for r in range(count):
-            blind = total[r] == 0
-            inverse = one / where(blind, one, total[r])
-            base = where(top[r] == -math.inf, KIND(0), top[r])
-            # Where nothing was seen the logarithm is inf, so that the gradient's weights exp(score - inf) are 0.
-            logs[head * rows + first + r] = where(blind, KIND(math.inf), base + log(total[r]))
-            to = out + (b * o_batch + h * o_head + (first + r) * o_row)
-            write_row(sums + r * wide, out_width, inverse, to)
+            add_values(scores, v_here, v_row, part, count, out_width, wide, shrink, copied, sums, COPY, TALL)
+        o_here = out + (b * o_batch + h * o_head + first * o_row)
+        finish_rows(sums, top, total, logs + (head * rows + first), o_here, o_row, count, out_width, wide)
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------------
@@ -210,6 +227,32 @@ def slopes_of_scores(slopes, weights, keys, balance):
             store(slopes, at, load(weights, at, N) * (load(slopes, at, N) - level))
 
 
+def load_rows(q, g, out, logs, q_row, g_row, o_row, count, width, out_width, k_wide, v_wide, factor, qn, qt, gn, gt, level, balance):
+    """A block of queries and its gradients, as they lie and transposed; the logarithms of their sums, and products with the result."""
+    KIND = widened(logs)
+    N = lanes(KIND)
+    one = KIND(1)
+    outlined(copy_block)(q, q_row, count, width, k_wide, factor, qn)
+    outlined(copy_block)(g, g_row, count, out_width, v_wide, one, gn)
+    outlined(transpose_block)(q, q_row, count, width, factor, qt)
+    outlined(transpose_block)(g, g_row, count, out_width, one, gt)
+    outlined(clear)(level, QUERIES)
+    for r in rolled(range(count)):
+        level[r] = logs[r]
+        products = zero_lanes(KIND)
+        for j in rolled(range(0, v_wide, N)):
+            o = load(out, r * o_row + j, N, out_width - j)
+            products = fma(load(gn, r * v_wide + j, N), o, products)
+        balance[r] = lane_sum(products)
+
+
+def add_gradients(weights, slopes, qn, gn, x, x_step, k_total, k_step, v_total, v_step, sums, part, count, k_wide, v_wide, TALL):
+    """The part of a tile in the gradients at its keys, values and, in `sums`, queries; `x` are the keys."""
+    outlined(multiply)(weights, QUERIES, 1, gn, v_wide, v_total, v_step, part, v_wide, count, True, TALL)
+    outlined(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total, k_step, part, k_wide, count, True, TALL)
+    outlined(multiply)(slopes, 1, QUERIES, x, x_step, sums, k_wide, count, k_wide, part, True, TALL)
+
+
 @kernel(in_vectors=True)
 def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum, dv_sum, per, units, parts, part_keys,
                       heads, group, rows, keys, width, out_width, k_wide, v_wide,
@@ -217,7 +260,6 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                       o_batch, o_head, o_row, dq_part, dq_batch, dq_head, dq_row, dk_batch, dk_head, dk_row,
                       dv_batch, dv_head, dv_row, m_batch, m_head, m_row, m_key, scale, causal, *, WIDTH, COPY, MASK, TALL):  # fmt: skip
     KIND = widened(logs)
-    N = lanes(KIND)
     factor, one = KIND(scale), KIND(1)
     qn, qt = local(KIND, QUERIES * WIDTH), local(KIND, WIDTH * QUERIES)
     gn, gt = local(KIND, QUERIES * WIDTH), local(KIND, WIDTH * QUERIES)
@@ -252,42 +294,23 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                 q_here = q + (b * q_batch + h * q_head + first * q_row)
                 g_here = grad + (b * g_batch + h * g_head + first * g_row)
                 o_here = out + (b * o_batch + h * o_head + first * o_row)
-                outlined(copy_block)(q_here, q_row, count, width, k_wide, factor, qn)
-                outlined(copy_block)(g_here, g_row, count, out_width, v_wide, one, gn)
-                outlined(transpose_block)(q_here, q_row, count, width, factor, qt)
-                outlined(transpose_block)(g_here, g_row, count, out_width, one, gt)
-                outlined(clear)(level, QUERIES)
+                load_rows(q_here, g_here, o_here, logs + (head * rows + first), q_row, g_row, o_row, count, width, out_width,
+                          k_wide, v_wide, factor, qn, qt, gn, gt, level, balance)  # fmt: skip
                 outlined(clear)(sums, count * k_wide)
-                for r in rolled(range(count)):
-                    level[r] = logs[head * rows + first + r]
-                    products = zero_lanes(KIND)
-                    for j in rolled(range(0, v_wide, N)):
-                        o = load(o_here, r * o_row + j, N, out_width - j)
-                        products = fma(load(gn, r * v_wide + j, N), o, products)
-                    balance[r] = lane_sum(products)
                 seen = min(end, first + count) if causal else end
                 for key in range(begin, seen, KEYS):
                     part = min(KEYS, seen - key)
                     k_here = k + (b * k_batch + hk * k_head + key * k_row)
                     v_here = v + (b * v_batch + hk * v_head + key * v_row)
-                    if COPY:
-                        outlined(copy_block)(k_here, k_row, part, width, k_wide, one, k_copied)
-                        outlined(copy_block)(v_here, v_row, part, out_width, v_wide, one, v_copied)
-                        outlined(multiply)(k_copied, k_wide, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
-                        outlined(multiply)(v_copied, v_wide, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
-                    else:
-                        outlined(multiply)(k_here, k_row, 1, qt, QUERIES, weights, QUERIES, part, QUERIES, width, False, TALL)
-                        outlined(multiply)(v_here, v_row, 1, gt, QUERIES, slopes, QUERIES, part, QUERIES, out_width, False, TALL)
+                    multiply_keys(k_here, k_row, part, width, k_wide, k_copied, qt, weights, COPY, TALL)
+                    multiply_keys(v_here, v_row, part, out_width, v_wide, v_copied, gt, slopes, COPY, TALL)
                     m_here = mask + (b * m_batch + h * m_head + first * m_row + key * m_key)
                     outlined(mask_scores)(weights, m_here, m_row, m_key, count, part, first, key, causal, MASK)
                     outlined(weights_again)(weights, part, level)
                     outlined(slopes_of_scores)(slopes, weights, part, balance)
-                    outlined(multiply)(weights, QUERIES, 1, gn, v_wide, v_total + key * v_step, v_step, part, v_wide, count, True, TALL)
-                    outlined(multiply)(slopes, QUERIES, 1, qn, k_wide, k_total + key * k_step, k_step, part, k_wide, count, True, TALL)
-                    if COPY:
-                        outlined(multiply)(slopes, 1, QUERIES, k_copied, k_wide, sums, k_wide, count, k_wide, part, True, TALL)
-                    else:
-                        outlined(multiply)(slopes, 1, QUERIES, k_here, k_row, sums, k_wide, count, k_wide, part, True, TALL)
+                    x, x_step = (k_copied, k_wide) if COPY else (k_here, k_row)
+                    add_gradients(weights, slopes, qn, gn, x, x_step, k_total + key * k_step, k_step, v_total + key * v_step,
+                                  v_step, sums, part, count, k_wide, v_wide, TALL)  # fmt: skip
                 for r in range(count):
                     write_row(sums + r * k_wide, width, factor, dq_here + (first + r) * dq_row)
         if COPY:
