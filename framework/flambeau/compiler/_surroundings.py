@@ -230,6 +230,7 @@ class Surroundings:
         self._names: dict[int, str] = {}              # of objects in the text
         self._passed: list[str] = []                  # texts of containers that are compared in one pass,
         self._contents: list[Any] = []                # and what was in them
+        self._empty: list[str] = []                   # texts of containers that nothing is in
         self._typed: list[str] = []                   # texts of objects whose class may be set
         self._known: dict[int, Any] = {}
         self._classes: set[type] = set()
@@ -243,7 +244,7 @@ class Surroundings:
             except _Refused as why:
                 self.refused = str(why)
         self.same: Any = self._compiled() if self.refused is None else lambda: False
-        for unused in (self._names, self._known, self._classes, self._tests, self._passed, self._typed):
+        for unused in (self._names, self._known, self._classes, self._tests, self._passed, self._typed, self._empty):
             unused.clear()
 
     def is_after(self, seen: Witness | None) -> bool:
@@ -263,6 +264,8 @@ class Surroundings:
 
     def _compiled(self) -> Any:
         tests = self._tests
+        if self._empty:
+            tests = [*tests, f"not ({' or '.join(self._empty)})"]
         if self._typed:
             self._passed.append(f"({', '.join(self._typed)},)")
             self._contents += [self._scope[text.partition(".")[0]].__class__ for text in self._typed]
@@ -292,8 +295,12 @@ class Surroundings:
         if not _is_plain(value):
             self._waiting.append(value)
 
-    def _all_of(self, values: Iterable[Any], text: str) -> None:
+    def _all_of(self, values: Any, text: str) -> None:
         """What `text` gives has to be these objects."""
+        if not values:
+            if text.isidentifier():                   # the values of a dict are as empty as the dict
+                self._empty.append(text)
+            return
         self._passed += (text, "END")
         self._contents += (*values, *_END)
 
@@ -345,6 +352,9 @@ class Surroundings:
             self._all_of(values, f"{name}.values()")
             if isinstance(x, collections.defaultdict):
                 self._is_still(f"{name}.default_factory", x.default_factory)
+        elif not x:
+            if type(x) not in (tuple, frozenset):
+                self._all_of(x, name)
         elif isinstance(x, set):                      # the order may be another after changes back and forth
             self._scope[f"k{len(self._tests)}"] = {*map(id, x)}
             self._tests.append(f"{{*map(id, {name})}} == k{len(self._tests)}")
