@@ -285,3 +285,35 @@ def test_compiled_gradients_have_eagers_bits(make: Any) -> None:
         answers.append([x.grad, *[p.grad for p in owner.parameters()]])
 
     assert all(fb.equal(ours, eager) for ours, eager in zip(*answers, strict=True))
+
+
+CAPTURING = {
+    "factor": lambda x, v, w: x * v,
+    "product": lambda x, v, w: (x @ w).tanh() @ w.T,
+    "linear": lambda x, v, w: F.linear(x, w, v),
+    "layer_norm": lambda x, v, w: F.layer_norm(x, (3,), v),
+    "batch_norm": lambda x, v, w: F.batch_norm(x, v, v),
+}
+
+
+@pytest.mark.parametrize("name", CAPTURING)
+def test_gradients_through_captured_tensors(name: str) -> None:
+    v, w = fb.rand(3) + 0.5, fb.rand(3, 3)
+    f = aot_function(lambda x: CAPTURING[name](x, v, w), nop)
+    for _ in range(2):
+        one = fb.rand(4, 3, requires_grad=True)
+        other = one.detach().clone().requires_grad_()
+        f(one).square().sum().backward()
+        CAPTURING[name](other, v, w).square().sum().backward()
+        fb.testing.assert_close(one.grad, other.grad)
+        w += 1                                        # what is captured is read in each call
+
+
+def test_gradients_that_arrive_in_other_strides_than_results_have() -> None:
+    attention = fb.nn.MultiheadAttention(8, 2, batch_first=True)
+    f = aot_function(lambda x: attention(x, x, x)[0], nop)
+    x = fb.randn(2, 5, 8, requires_grad=True)
+    f(x).mT.contiguous().cos().sum().backward()
+    found, x.grad = x.grad, None
+    attention(x, x, x)[0].cos().sum().backward()
+    fb.testing.assert_close(found, x.grad)

@@ -130,6 +130,7 @@ class _Compiled:
                 self.forward, self.backward = (inference or fw)(graph, fakes), None
         else:
             tangents = [y.detach().clone() for y, back in zip(seen, self.comes_back, strict=True) if back]
+            self.strides = [x.stride() for x in tangents]  # which the graph's views go by
             joint, self.written = self._graph(self._joint(flat, len(fakes)), fakes, tangents, table, "primals")
             _tell(_joint_graphs, joint, f"model__{number}_joint")
             first, second = partition(joint, [*fakes, *tangents], num_fwd_outputs=len(self.written) + len(seen))
@@ -193,7 +194,8 @@ class _Compiled:
                 for i, x in zip(ctx.places, ctx.saved_tensors, strict=True):
                     kept[i] = x
                 back = [False] * len(compiled.written) + compiled.comes_back
-                return tuple(_call(compiled.backward, [*kept, *[g for g, b in zip(grads, back, strict=True) if b]]))
+                tangents = [g for g, b in zip(grads, back, strict=True) if b]
+                return tuple(_call(compiled.backward, [*kept, *map(_laid_out, tangents, compiled.strides)]))
 
         return CompiledFunction
 
@@ -204,6 +206,13 @@ class _Compiled:
                 leaves[i].copy_(value)
         results = made[len(self.written) :]
         return [leaves[same] if same is not None else y for same, y in zip(self.same, results, strict=True)]
+
+
+def _laid_out(x: Any, strides: tuple[int, ...]) -> Any:
+    """`x`, or a copy of it, with these strides."""
+    if not isinstance(x, Tensor) or x.stride() == strides:
+        return x
+    return x.new_empty_strided(x.shape, strides).copy_(x)
 
 
 def _renamed(gm: GraphModule, names: list[str], values: Sequence[Any]) -> GraphModule:

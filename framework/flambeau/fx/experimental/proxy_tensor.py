@@ -144,6 +144,8 @@ class _Recorder(TorchDispatchMode):
         self.owners: set[int] = set()                 # arrays whose memory known tensors are in
         self.held: list[Any] = []                     # keeps memory from being given out again
         self.constants: dict[int, str] = {}
+        self.mode: FakeTensorMode | None = None       # whose tensors stand in for those that the program captures
+        self.captured: dict[Any, Tensor] = {}         # by memory: of constants
         self.numbers = Numbers(tracer)                # nodes of symbolic numbers
         self.quiet = False                            # whether an op, or a method that is recorded, runs
         self.keeps_values = False                     # whether values that the program asks for are constants of the graph
@@ -198,11 +200,23 @@ class _Recorder(TorchDispatchMode):
             raise _Closure(tensor)
         if id(tensor) in self.before:
             return self.constant(tensor)
+        captured = self.captured.get(_memory(tensor))
+        if captured is not None:                      # a node of the tape has saved it
+            return self.constant(captured)
         what = "a view of a recorded tensor" if id(_owner(tensor._array)) in self.owners else "a tensor"
         raise _Unseen(
             f"make_fx: {what}, of shape {tuple(tensor.shape)}, was made by what cannot be recorded; make it by a function or method "
             "of tensors, or before the program runs"
         )
+
+    def _stand_in(self, tensor: Tensor) -> Tensor:
+        """What operations see of a captured tensor."""
+        if self.mode is None or isinstance(tensor, FakeTensor):
+            return tensor
+        with self.quietly():
+            made = self.mode.from_tensor(tensor, static_shapes=True)
+        self.held.append(made)
+        return made
 
     def constant(self, tensor: Tensor) -> Node:
         """The node of a tensor that the program captures."""
@@ -218,6 +232,7 @@ class _Recorder(TorchDispatchMode):
             else:
                 self.tracer.root.register_buffer(name, tensor)
             self.held.append(tensor)
+            self.captured[_memory(self._stand_in(tensor))] = tensor
         return self.tracer.create_node("get_attr", name, (), {})
 
     def record_asserts(self, env: Any) -> None:
@@ -753,6 +768,7 @@ def _record(
     def run(*proxies: Any) -> Any:
         recorder = _Recorder(tracer, fake, outer, table, kept)
         recorder.keeps_values = keeps_values
+        recorder.mode = mode if isinstance(mode, FakeTensorMode) else None
         for leaf, proxy in zip(leaves, pytree.tree_leaves(proxies), strict=True):
             if isinstance(leaf, (Tensor, *_SYMBOLIC)):
                 recorder._bind(leaf, proxy.node)
