@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from .overrides import DisableTorchFunctionSubclass
+from .overrides import DisableTorchFunctionSubclass, resolve_name
 from .tensor import Tensor
+
+
+class Answers(dict[str, Callable[..., Any]]):
+    """How operations are answered, by their names; ``@answers("name")`` enters the decorated function."""
+
+    def __call__(self, name: str, named: bool = False) -> Callable[[Any], Any]:
+        """The decorated function is how the operation `name` is answered, whose name it is given first where `named`."""
+
+        def register(answer: Any) -> Any:
+            self[name] = functools.partial(answer, name) if named else answer
+            return answer
+
+        return register
+
+
+def name_called(func: Any) -> str:
+    """The name of the operation that the public function or method `func` calls, in place or not."""
+    op = getattr(func, "flambeau_op", None)
+    called = (resolve_name(func) or getattr(func, "__name__", "")).removesuffix(".__get__")
+    name = op.name if op is not None else called.rpartition(".")[2]
+    return name.rstrip("_") if not name.startswith("__") else name
 
 
 class OverTensor(Tensor):

@@ -9,8 +9,7 @@ from typing import Any
 import flambeau as fb
 
 from .._aten import is_pointwise
-from .._over_tensor import elements_of
-from ..overrides import resolve_name
+from .._over_tensor import Answers, elements_of, name_called
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._construction import to_padded_tensor
@@ -26,28 +25,16 @@ _ELEMENTS = frozenset(
 )
 
 
-_ANSWERS: dict[str, Answer] = {}
-
-
-def _answers(name: str, named: bool = False) -> Callable[[Any], Any]:
-    """The decorated function is how the operation `name` is answered, whose name it is given first where `named`."""
-
-    def register(answer: Any) -> Any:
-        _ANSWERS[name] = functools.partial(answer, name) if named else answer
-        return answer
-
-    return register
+_answers = Answers()
 
 
 @functools.cache
 def answer_of(func: Any) -> Answer | None:
     """How the public function or method `func` is answered; None for what is no operation, or not one of those."""
     op = getattr(func, "flambeau_op", None)
-    called = (resolve_name(func) or getattr(func, "__name__", "")).removesuffix(".__get__")
-    name = op.name if op is not None else called.rpartition(".")[2]
-    bare = name.rstrip("_") if not name.startswith("__") else name
-    if bare in _ANSWERS:
-        return _ANSWERS[bare]
+    bare = name_called(func)
+    if bare in _answers:
+        return _answers[bare]
     if bare in _ELEMENTS or op is not None and is_pointwise(op):
         return functools.partial(_elementwise, bare)
     return functools.partial(_BY_ELEMENTS[op.elements], bare) if op is not None and op.elements in _BY_ELEMENTS else None

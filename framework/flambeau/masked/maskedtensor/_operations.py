@@ -9,8 +9,7 @@ from typing import Any
 import flambeau as fb
 
 from ..._aten import is_pointwise
-from ..._over_tensor import elements_of
-from ...overrides import resolve_name
+from ..._over_tensor import Answers, elements_of, name_called
 from ...tensor import Tensor
 from ...utils import _pytree as pytree
 from .core import MaskedTensor
@@ -27,17 +26,7 @@ _ON_ELEMENTS = frozenset(
 )
 
 
-_ANSWERS: dict[str, Answer] = {}
-
-
-def _answers(name: str) -> Callable[[Any], Any]:
-    """The decorated function is how the operation `name` is answered."""
-
-    def register(answer: Any) -> Any:
-        _ANSWERS[name] = answer
-        return answer
-
-    return register
+_answers = Answers()
 
 
 @functools.cache
@@ -46,11 +35,9 @@ def answer_of(func: Any) -> Answer | None:
     from .. import _ops
 
     op = getattr(func, "flambeau_op", None)
-    called = (resolve_name(func) or getattr(func, "__name__", "")).removesuffix(".__get__")
-    name = op.name if op is not None else called.rpartition(".")[2]
-    bare = name.rstrip("_") if not name.startswith("__") else name
-    if bare in _ANSWERS:
-        return _ANSWERS[bare]
+    bare = name_called(func)
+    if bare in _answers:
+        return _answers[bare]
     if bare in _ON_BOTH:
         return _on_both
     if bare in _ON_ELEMENTS:

@@ -54,6 +54,19 @@ def _flag(inplace: bool, separator: str = "") -> str:
     return f"{separator}inplace=True" if inplace else ""
 
 
+class _MaybeInplace(Module):
+    """What functions without parameters of their own have: whether they store in their input."""
+
+    __constants__ = ["inplace"]
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def extra_repr(self) -> str:
+        return _flag(self.inplace)
+
+
 class Threshold(Module):
     """The input where it exceeds `threshold`, else `value`."""
 
@@ -72,20 +85,11 @@ class Threshold(Module):
         return f"threshold={self.threshold}, value={self.value}" + _flag(self.inplace, ", ")
 
 
-class ReLU(Module):
+class ReLU(_MaybeInplace):
     """``max(input, 0)``."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _flag(self.inplace)
 
 
 class RReLU(Module):
@@ -185,36 +189,18 @@ class Tanh(Module):
         return fb.tanh(input)
 
 
-class SiLU(Module):
+class SiLU(_MaybeInplace):
     """``input * sigmoid(input)``, also called swish."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input, self.inplace)
 
-    def extra_repr(self) -> str:
-        return _flag(self.inplace)
 
-
-class Mish(Module):
+class Mish(_MaybeInplace):
     """``input * tanh(softplus(input))``."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.mish(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _flag(self.inplace)
 
 
 class Hardswish(Module):
@@ -270,20 +256,11 @@ class CELU(Module):
         return f"alpha={self.alpha}" + _flag(self.inplace, ", ")
 
 
-class SELU(Module):
+class SELU(_MaybeInplace):
     """A scaled ELU that keeps mean 0 and variance 1. Source: Klambauer et al. 2017, arXiv:1706.02515."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.selu(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _flag(self.inplace)
 
 
 class GLU(Module):

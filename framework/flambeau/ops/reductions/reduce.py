@@ -316,6 +316,19 @@ def _index_shape(input, dim, keepdim):
     return reduced_shape(tuple(input.shape), axes, keepdim), dtypes.int64
 
 
+def _is_place_of(op, largest):
+    """The rules of `op`, which says where the largest or the smallest values are."""
+    op.in_pieces(along="dim")
+    op.shape(_index_shape)
+
+    @op.kernel
+    def places(a, dim, keepdim):
+        return extremes.argument(a, dim, keepdim, largest)
+
+    op.plan(Along("extremes", largest, False, dims=ALL))
+    op.not_differentiable = "an index is piecewise constant"
+
+
 @primitive(
     surface=FUNCTION | METHOD | OUT, check=_check_index_reduction("argmax"), samples="d(2, 3); d(2, 3), 1, True", exact_out=True,
     batch_rule=along,
@@ -329,16 +342,7 @@ def argmax(input, dim=None, keepdim=False):
     """
 
 
-argmax.in_pieces(along="dim")
-
-
-@argmax.kernel
-def _argmax(a, dim, keepdim):
-    return extremes.argument(a, dim, keepdim, largest=True)
-
-
-argmax.shape(_index_shape)
-argmax.plan(Along("extremes", True, False, dims=ALL))
+_is_place_of(argmax, largest=True)
 
 
 @primitive(
@@ -354,17 +358,7 @@ def argmin(input, dim=None, keepdim=False):
     """
 
 
-argmin.in_pieces(along="dim")
-
-
-@argmin.kernel
-def _argmin(a, dim, keepdim):
-    return extremes.argument(a, dim, keepdim, largest=False)
-
-
-argmin.shape(_index_shape)
-argmin.plan(Along("extremes", False, False, dims=ALL))
-argmax.not_differentiable = argmin.not_differentiable = "an index is piecewise constant"
+_is_place_of(argmin, largest=False)
 
 
 def _extreme(largest: bool) -> Any:
