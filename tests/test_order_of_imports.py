@@ -18,19 +18,22 @@ ROOT = Path(fb.__file__).parent
 ORDER = {
     "kernels": "flambeau_kernels",
     "tensor": """
-        tensor storage dtypes devices types random version return_types __config__ __future__ _arrays _dlpack _errors _inference
-        _interpreters _kinds _logging _missing _no_device _on_demand _printing _shared_memory _state _storages _streams _subclass _symbolic
+        tensor storage dtypes devices types random version __future__ _arrays _dlpack _errors _inference
+        _interpreters _kinds _logging _missing _no_device _on_demand _printing _shared_memory _state _streams _subclass _symbolic
         _tensor _tensor_str _html _warn utils._pytree
     """,
     "tape": "autograd.tape autograd.engine autograd.making autograd.reentrant",
-    "ops": "ops _aten _ops _schema _settings _wrappers _tags utils._python_dispatch",
+    "ops": "ops __config__ return_types _aten _ops _schema _settings _wrappers _tags utils._python_dispatch",
     "autograd": "autograd amp fft func.batch_rules func.batching func.custom func.transforms func.vmap functional linalg special overrides",
     "nn": """
         nn optim utils distributions masked nested signal quasirandom hub serialization safetensors futures _archive _archive_files
-        _over_tensor _pickle_machine _torch_pickler _torch_globals _jit_internal func
-        autograd._profiler_trace autograd._recorder autograd.profiler profiler.itt
+        multiprocessing _over_tensor _pickle_machine _torch_pickler _torch_globals _jit_internal _storages func
     """,
-    "graphs": "utils.mobile_optimizer",               # and what no other room names: fx, compiler, export, jit, onnx, distributed, cuda ...
+    # And what no other room names: fx, compiler, export, jit, onnx, distributed, cuda ...
+    "graphs": """
+        autograd._profiler_trace autograd._recorder autograd.profiler utils.bottleneck utils.mobile_optimizer
+        nn.intrinsic nn.parallel.distributed nn.qat nn.quantizable nn.quantized
+    """,
     "swap": "swap __main__",
 }
 ROOMS = {module: rank for rank, modules in enumerate(ORDER.values()) for module in modules.split()}
@@ -45,11 +48,9 @@ ALLOWED_FOR = {
         tensor > autograd.tape
     """,
     "what the first room offers under a Tensor's or a file's name is computed by later ones, when it is called": """
-        __config__ > _settings
         _subclass > ops._derive
         _subclass > ops._dispatch
         _subclass > ops._makers
-        return_types > ops._results
         storage > ops._spec
         storage > ops.creation.create
         storage > serialization
@@ -64,7 +65,6 @@ ALLOWED_FOR = {
         _printing > cuda.arrays
         _settings > accelerator
         _streams > cuda
-        autograd.profiler > cuda.nvtx
         ops._spec.elementwise > cuda.arrays
         ops._spec.primitive > cuda.kernels
         ops._spec.shapes > cuda.arrays
@@ -81,23 +81,14 @@ ALLOWED_FOR = {
     "what a thread has in force is asked for where an op may meet it": """
         autograd.engine > autograd.forward_ad
         autograd.tape > autograd.graph
-        ops._dispatch > func.batching
         ops._spec.history > autograd.forward_ad
         ops.images.grid_sampling > autograd
         ops.layers.recurrent > autograd
         ops.sampling.random > autograd.forward_ad
         ops.sampling.random > func.batching
     """,
-    "PyTorch has these names in `nn`; what they are is built behind it": """
-        nn.intrinsic > ao.nn.intrinsic
+    "PyTorch has this module in `nn`; what it computes with is built behind it": """
         nn.modules.batchnorm > distributed.nn.functional
-        nn.parallel.distributed > distributed._buckets
-        nn.parallel.distributed > distributed._debug
-        nn.parallel.distributed > distributed.algorithms.join
-        nn.parallel.distributed > distributed.distributed_c10d
-        nn.qat > ao.nn.qat
-        nn.quantizable > ao.nn.quantizable
-        nn.quantized > ao.nn.quantized
     """,
 }
 ALLOWED = frozenset(edge.strip() for edges in ALLOWED_FOR.values() for edge in edges.strip().splitlines())
@@ -118,15 +109,22 @@ def modules() -> dict[str, Path]:
 
 
 def imported(text: str, package: str) -> Iterator[str]:
-    """What relative imports of a module in `package` name, as module or as module and name; those for type checkers do not count."""
+    """What imports of ours in a module of `package` name, as module or as module and name; those for type checkers do not count."""
     tree = ast.parse(text)
     for_checkers = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
     unread = {id(n) for branch in for_checkers for n in ast.walk(branch)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in unread:
+        if not isinstance(node, ast.ImportFrom) or id(node) in unread:
+            continue
+        told = node.module.split(".") if node.module else []
+        if node.level:
             parts = package.split(".") if package else []
-            base = parts[: len(parts) - node.level + 1] + (node.module.split(".") if node.module else [])
-            yield from (".".join([*base, alias.name]) for alias in node.names)
+            base = parts[: len(parts) - node.level + 1] + told
+        elif told[0] == ROOT.name:
+            base = told[1:]
+        else:
+            continue
+        yield from (".".join([*base, alias.name]) for alias in node.names)
 
 
 @functools.cache
@@ -143,9 +141,12 @@ def backwards() -> set[str]:
 
 
 def test_imports_are_read_where_they_stand():
-    text = "from . import a\nfrom ..b import c\ndef f():\n    from ...d.e import g\nif TYPE_CHECKING:\n    from . import h\n"
+    text = (
+        "from . import a\nfrom ..b import c\nfrom os import d\ndef f():\n    from ...d.e import g\n"
+        "    from flambeau.i.j import k\nif TYPE_CHECKING:\n    from . import h\n"
+    )
 
-    assert list(imported(text, "x.y.z")) == ["x.y.z.a", "x.y.b.c", "x.d.e.g"]
+    assert list(imported(text, "x.y.z")) == ["x.y.z.a", "x.y.b.c", "x.d.e.g", "i.j.k"]
 
 
 def test_a_module_belongs_to_the_room_that_names_it_most_closely():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
-    "AcceleratorError", "LibraryCannotBeLoaded", "NoCudaDevice", "OutOfMemoryError", "ShapeCannotBeKnown", "ShapeDependsOnValues",
-    "ValuesAreMissing", "ValuesCannotBeRead",
+    "AcceleratorError", "LibraryCannotBeLoaded", "NeedsValues", "NoCudaDevice", "OutOfMemoryError", "ShapeCannotBeKnown",
+    "ShapeDependsOnValues", "ValuesAreMissing", "ValuesCannotBeRead",
 ]  # fmt: skip
 
 
@@ -22,6 +22,10 @@ class NoCudaDevice(RuntimeError, AssertionError):
 
 class LibraryCannotBeLoaded(OSError, NotImplementedError):
     """A library of operators in C++ is there and cannot be loaded: to programs that go on without it an OSError, as in PyTorch."""
+
+
+class NeedsValues(RuntimeError):
+    """Somebody asked a batched tensor for the values of its one example, of which there are many."""
 
 
 class ValuesAreMissing(RuntimeError):

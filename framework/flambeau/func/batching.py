@@ -12,16 +12,13 @@ from typing import Any
 
 from .. import _state
 from .._arrays import Shaped
+from .._errors import NeedsValues
 from .._interpreters import UNTOUCHED, Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor, device_of
 
 _new = object.__new__
 _local = _state.local
-
-
-class NeedsValues(RuntimeError):
-    """Somebody asked a batched tensor for the values of its one example, of which there are many."""
 
 
 class BatchedArray(Shaped):

@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import _aten, _state
 from .._arrays import HeldArray, NoValues
+from .._errors import NeedsValues
 from .._interpreters import DECOMPOSE, UNTOUCHED, below, pop, push
 from ..devices import Size, device
 from ..dtypes import dtype
@@ -188,8 +189,6 @@ def _untouched(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
 
 def _composed(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
     """A composition under interpreters: the ops it is made of come here in turn; the in-place form stores the result."""
-    from ..func.batching import NeedsValues
-
     if out is not None and not inplace:
         return op.run_out(out, *args)
     try:
