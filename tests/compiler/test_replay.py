@@ -544,10 +544,53 @@ def test_a_scheduler_takes_its_step_in_each_call_of_a_compiled_step(looks_at_los
             found.append(optimizer.param_groups[0]["lr"])
         return found
 
-    expected = rates(lambda f: f)
+    expected, compiled = rates(lambda f: f), []
+
+    def whole(f: Any) -> Any:
+        compiled.append(fb.compile(f, mode="reduce-overhead"))
+        return compiled[-1]
 
     assert len(set(expected)) > 2
-    assert rates(lambda f: fb.compile(f, mode="reduce-overhead")) == expected
+    assert rates(whole) == expected
+    assert rates(lambda f: fb.compile(f, options={"verify_every": 2})) == expected
+    replays = compiled[0].explain().replays
+    assert sum(replay.calls for replay in replays) == (0 if looks_at_losses else 5)
+
+
+@pytest.mark.parametrize("make", [
+    lambda o, s: s.SequentialLR(o, [s.ConstantLR(o, 0.1, 3), s.ExponentialLR(o, 0.9)], [4]),
+    lambda o, s: s.ChainedScheduler([s.LinearLR(o, 0.3, total_iters=4), s.ExponentialLR(o, 0.9)]),
+    lambda o, s: s.OneCycleLR(o, 0.5, 20),
+    lambda o, s: s.LambdaLR(o, lambda epoch: 0.9**epoch),
+    lambda o, s: s.CosineAnnealingWarmRestarts(o, 3),
+], ids=["sequential", "chained", "cycle", "function", "restarts"])  # fmt: skip
+@pytest.mark.parametrize("options", [{"mode": "reduce-overhead"}, {"options": {"verify_every": 2}}], ids=["replayed", "verified"])
+def test_steps_with_schedulers_have_the_rates_and_parameters_of_eager_ones(make: Any, options: Any) -> None:
+    found = []
+    for compiles in (False, True):
+        fb.manual_seed(0)
+        net = fb.nn.Linear(6, 3)
+        optimizer = fb.optim.Adam(net.parameters(), 0.1)
+        scheduler = make(optimizer, fb.optim.lr_scheduler)
+
+        def step(x: Any, net: Any = net, optimizer: Any = optimizer, scheduler: Any = scheduler) -> Any:
+            optimizer.zero_grad()
+            loss = net(x).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            return loss
+
+        run = fb.compile(step, **options) if compiles else step
+        rates = []
+        for _ in range(STABLE_AFTER + 8):
+            run(fb.randn(4, 6))
+            rates.append(scheduler.get_last_lr()[0])
+        found.append((rates, [p.tolist() for p in net.parameters()]))
+        if compiles:
+            (replay,) = run.explain().replays
+            assert replay.calls > 3
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("norm", [fb.nn.functional.instance_norm, fb.nn.functional.batch_norm], ids=lambda f: f.__name__)

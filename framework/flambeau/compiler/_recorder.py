@@ -316,7 +316,7 @@ class Segment(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What was done to `subject`: 'backward' of a tensor, 'step' of an optimizer, 'zero_grad' of one or of a module."""
+    """What was done to `subject`: 'backward' of a tensor, 'step' of an optimizer or scheduler, 'zero_grad' of an optimizer or module."""
 
     name: str
     subject: Any

@@ -19,6 +19,7 @@ from ..func.batch_rules import draws
 from ..nn import Module
 from ..nn.parameter import Parameter
 from ..ops._dispatch import public_function
+from ..optim.lr_scheduler import LRScheduler
 from ..tensor import Tensor, wrap
 from ..utils import _pytree as pytree
 from ._formulas import Number
@@ -104,17 +105,28 @@ class Replay:
         if not self.has_effects:
             return [], []
         subjects = [part.subject for part in self.parts if isinstance(part, Act) and part.name != "backward"]
-        optimizers = [x for x in subjects if not isinstance(x, Module)]
+        schedulers = [x for x in subjects if isinstance(x, LRScheduler)]
+        optimizers = [x for x in subjects if not isinstance(x, (Module, LRScheduler))] + [x.optimizer for x in schedulers]
         found = {id(x): x for x, *_ in self.held if x.requires_grad}
         found |= {id(p): p for module in subjects if isinstance(module, Module) for p in module.parameters()}
         found |= {id(p): p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
-        states = [x for optimizer in optimizers for entry in optimizer.state.values() for x in entry.values() if isinstance(x, Tensor)]
-        return list(found.values()), [*found.values(), *states]
+        entries = [entry for optimizer in optimizers for entry in optimizer.state.values()]
+        if schedulers:                                # rates may be tensors, which are written to
+            entries += [group for optimizer in optimizers for group in optimizer.param_groups]
+        states = {id(x): x for entry in entries for x in entry.values() if isinstance(x, Tensor)}
+        return list(found.values()), [*found.values(), *states.values()]
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """The attributes of schedulers that take a step, and the options of their optimizers' groups."""
+        schedulers = [part.subject for part in self.parts if isinstance(part, Act) and isinstance(part.subject, LRScheduler)]
+        for one in schedulers:
+            schedulers += getattr(one, "_schedulers", ())
+        return [*[vars(one) for one in schedulers], *[group for one in schedulers for group in one.optimizer.param_groups]]
 
     def state(self) -> list[Any]:
-        """What `written` names, as it is now."""
+        """What `written` names, and the rates that schedulers set, as they are now."""
         parameters, tensors = self.written()
-        return [*[p.grad for p in parameters], *tensors]
+        return [*[p.grad for p in parameters], *tensors, *[x["lr"] for x in self.schedules() if "lr" in x]]
 
     def __call__(self, leaves: list[Any]) -> Any:
         """The result for the parts of the arguments."""
@@ -391,8 +403,14 @@ def tried(replay: Replay, leaves: list[Any]) -> list[Any]:
     parameters, tensors = replay.written()
     before = [x._array.copy() for x in tensors]
     grads = [(p, p._gradient, None if p._gradient is None else p._gradient._array.copy()) for p in parameters]
+    schedules = [(x, dict(x), [(v, v[:]) for v in x.values() if v.__class__ is list]) for x in replay.schedules()]
     result = replay(leaves)
-    after = [None if x is None else wrap(x._array.copy()) for x in replay.state()]
+    after = [wrap(x._array.copy()) if isinstance(x, Tensor) else x for x in replay.state()]
+    for options, was, lists in schedules:
+        options.clear()
+        options.update(was)
+        for values, content in lists:
+            values[:] = content
     for x, array in zip(tensors, before, strict=True):
         x._array[...] = array
     for p, grad, array in grads:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import dis
 import gc
 import os
 import re
@@ -235,6 +236,7 @@ class Surroundings:
         self._known: dict[int, Any] = {}
         self._classes: set[type] = set()
         self._words = frozenset(name for code in seen.codes for name in code.co_names)
+        self._asked = frozenset().union(*map(_asked_in, seen.codes))
         self._by_name = not _BY_NAME.isdisjoint(self._words)
         self._reached: set[Any] = set()
         self._waiting: list[Any] = [fn]
@@ -335,7 +337,8 @@ class Surroundings:
             if not isinstance(of, (types.ModuleType, type(None), type)):
                 self._waiting.append(of)
         elif (subject := next((cls for cls in _SUBJECTS if isinstance(x, cls)), None)) is not None:
-            others = self._words & {name for name in (*dir(kind), *x.__dict__) if not name.startswith("__")} - _SUBJECTS[subject]
+            public = {name for name in (*dir(kind), *x.__dict__) if not name.startswith("__")}
+            others = self._asked & public - _SUBJECTS[subject]
             if others:
                 raise _Refused(f"it uses {min(others)}, which a {kind.__name__} has")
         elif isinstance(x, (tuple, frozenset, *_CONTAINERS)):
@@ -495,6 +498,15 @@ class Surroundings:
                     if value is _MISSING:
                         raise _Refused(f"the attribute {word} has no value yet")
                     self._is_still(f"{self._held(member)}.__get__({self._held(x)})", value)
+
+
+@cache
+def _asked_in(code: Any) -> frozenset[str]:
+    """Names of attributes that the code asks for, and those that it may ask for by name."""
+    found = {str(each.argval) for each in dis.get_instructions(code) if each.opname.endswith(("_ATTR", "_METHOD"))}
+    if not _BY_NAME.isdisjoint(code.co_names):
+        found |= {name for name in code.co_consts if isinstance(name, str)}
+    return frozenset(found)
 
 
 def _names_of(code: Any) -> set[str]:

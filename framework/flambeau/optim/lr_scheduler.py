@@ -7,6 +7,7 @@ base rates, and serves ``step(epoch)``.
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 import warnings
@@ -65,6 +66,18 @@ def _check_optimizer(optimizer: Any) -> None:
         raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
 
 
+def _as_event(step: Callable[..., Any]) -> Callable[..., Any]:
+    """`step`, of which who repeats a program is told; what it does besides is its own."""
+
+    @functools.wraps(step)
+    def told(self: LRScheduler, *args: Any, **kwargs: Any) -> Any:
+        if not _state.IN_FORCE or args or kwargs:
+            return step(self, *args, **kwargs)
+        return _state.event("step", self, lambda: step(self))
+
+    return told
+
+
 class LRScheduler:
     """Sets the learning rates of an optimizer, once per epoch. Subclasses define `get_lr`.
 
@@ -76,6 +89,11 @@ class LRScheduler:
 
     _get_lr_called_within_step = False
     _is_initial = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _as_event(cls.step)  # type: ignore[method-assign]
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         _check_optimizer(optimizer)
@@ -117,6 +135,7 @@ class LRScheduler:
         """The rates of epoch `last_epoch`, computed from the present ones."""
         raise NotImplementedError(f"{type(self).__name__}.get_lr: a scheduler has to define get_lr()")
 
+    @_as_event
     def step(self, epoch: int | None = None) -> None:
         """Go to the next epoch, or to `epoch`."""
         if self._step_count == 1 and not self.optimizer._opt_called:
