@@ -14,6 +14,8 @@ from flambeau_kernels import memory
 from flambeau_kernels.engine import launch_table
 from unseen import counted, reader
 
+F = fb.nn.functional
+
 
 def test_a_stable_program_runs_without_python() -> None:
     w = fb.randn(8, 8)
@@ -55,7 +57,6 @@ def test_gradients_flow_through_a_replayed_program() -> None:
     "f",
     [
         lambda x: x + fb.rand(3),                     # draws
-        lambda x: fb.nn.functional.dropout(x * 2) + 1,  # draws, by an operation of recordings
         lambda x: x * 2 if x.sum() > 0 else x - 1,    # asks for a value
         lambda x: (x * 2).add_(1),                    # writes
         lambda x: x + fb.zeros(3),                    # reads what is new in each call
@@ -394,7 +395,35 @@ def test_a_step_with_dropout_draws_as_it_does_by_itself() -> None:
         run = whole(step)
         return [run(fb.randn(4, 6)).item() for _ in range(STABLE_AFTER + 5)]
 
-    assert losses(lambda f: fb.compile(f, mode="reduce-overhead")) == losses(lambda f: f)
+    expected, compiled = losses(lambda f: f), []
+
+    def whole(f: Any) -> Any:
+        compiled.append(fb.compile(f, mode="reduce-overhead"))
+        return compiled[-1]
+
+    assert losses(whole) == expected
+    assert compiled[0].explain().replays[0].calls == 5
+    assert losses(lambda f: fb.compile(f, options={"verify_every": 2})) == expected
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: (F.dropout(x * 2) + 1).tanh() * F.dropout(x).exp(),
+    lambda x: [F.dropout(x), x * 2][1],               # what is drawn and not used is drawn all the same
+    lambda x: F.rrelu(x, training=True) + F.gumbel_softmax(x),
+], ids=["chain", "unused", "activations"])  # fmt: skip
+@pytest.mark.parametrize("options", [
+    {"mode": "reduce-overhead"}, {"options": {"verify_every": 2}}, {"options": {"freezing": True}},
+], ids=["replayed", "verified", "frozen"])  # fmt: skip
+def test_replays_draw_the_numbers_that_the_function_draws(f: Any, options: Any) -> None:
+    found = []
+    for compiles in (False, True):
+        fb.manual_seed(0)
+        run = fb.compile(f, **options) if compiles else f
+        with fb.no_grad():
+            found.append([run(fb.randn(4, 6)).tolist() for _ in range(STABLE_AFTER + 6)] + fb.rand(2).tolist())
+        if compiles:
+            assert run.explain().replays[0].calls > 2
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

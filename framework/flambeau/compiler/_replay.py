@@ -20,6 +20,7 @@ from ..nn import Module
 from ..nn.parameter import Parameter
 from ..ops._dispatch import public_function
 from ..optim.lr_scheduler import LRScheduler
+from ..random import default_generator
 from ..tensor import Tensor, wrap
 from ..utils import _pytree as pytree
 from ._formulas import Number
@@ -39,6 +40,10 @@ class Run(NamedTuple):
 
     program: Any
     sources: list[Any]
+
+    def draws(self) -> bool:
+        """Whether operations draw random numbers, which are others in each call."""
+        return any(draws(step.op, step.looks) for step in self.program.steps)
 
 
 class Act(NamedTuple):
@@ -99,6 +104,10 @@ class Replay:
     def ready(self) -> bool:
         """Whether its kernels are compiled; they are going to be."""
         return not [part for part in self.parts if isinstance(part, Run) and not part.program.ready()]
+
+    def draws(self) -> bool:
+        """Whether operations draw random numbers."""
+        return any(part.draws() for part in self.parts if isinstance(part, Run))
 
     def written(self) -> tuple[list[Tensor], list[Tensor]]:
         """The tensors whose gradients the call adds to, and those that it writes to: parameters, and the state of optimizers."""
@@ -185,7 +194,7 @@ def _written(replay: Replay) -> Any:
                 step = held(replay.of_program(at, ArrayStep(part.program.steps, roots[at].number, changing)))
                 lines.append(f"    {name} = {step}({', '.join(inputs)})")
                 here = [f"    if {name} is None:", *[f"    {line}" for line in here], f"        {held(ScheduledBackward())}({name})"]
-            elif _records_nothing(part.program) and not replay.freezes:
+            elif _records_nothing(part.program) and not replay.freezes and not part.draws():
                 wanted = sorted(part.program.wanted)
                 step = held(replay.of_program(at, ArrayRun(Plan(part.program.fused or part.program.steps, part.program.wanted), wanted)))
                 lines.append(f"    found = {step}({', '.join(inputs)})")
@@ -213,7 +222,10 @@ def _roots_alone(replay: Replay) -> dict[int, Value]:
     """Of programs that are followed by a backward from a value of theirs, and of which nothing else is asked for: that value."""
     found: dict[int, Value] = {}
     for at, part in enumerate(replay.parts[1:], 1):
-        if isinstance(part, Act) and part.name == "backward" and part.subject.run == at - 1 and not replay.parts[at - 1].program.fused:  # pyright: ignore[reportAttributeAccessIssue]  # a run, as the value says
+        if not isinstance(part, Act) or part.name != "backward" or part.subject.run != at - 1:
+            continue
+        run: Any = replay.parts[at - 1]
+        if not run.program.fused and not run.draws(): # operations draw in each call; tables hold what they computed in one
             found[at - 1] = part.subject
     asked = [x for part in replay.parts for x in (part.sources if isinstance(part, Run) else [part.subject])] + replay.results
     others = {x.run for x in asked if x.__class__ is Value and found.get(x.run, x) != x}
@@ -269,6 +281,8 @@ def _fixed_results(part: Any, fixed: dict[int, Tensor]) -> dict[int, Tensor] | N
     is_step = isinstance(part, Step)
     refs = tensors_in(part.refs if is_step else [ref for ref in part.operands if ref.__class__ is int])
     if not refs or not fixed.keys() >= set(refs):
+        return None
+    if is_step and draws(part.op, part.looks):
         return None
     inputs = {-1 - ref: x for ref, x in fixed.items() if ref < 0}
     if not is_step:
@@ -367,8 +381,6 @@ def replay_of(recorder: Recorder, leaves: list[Any], result: Any) -> Replay | No
     read: set[int] = set()                            # tensors that the story itself keeps
     for at, one in enumerate(story):
         if isinstance(one, Segment):
-            if any(draws(step.op, step.looks) for step in one.program.steps):
-                return None                           # its numbers are others in each call
             read.update(id(x) for x in one.inputs)
             parts.append(Run(one.program, [
                 Argument(places[id(x)]) if id(x) in places else known.get(id(x), x) for x in one.inputs
@@ -404,7 +416,10 @@ def tried(replay: Replay, leaves: list[Any]) -> list[Any]:
     before = [x._array.copy() for x in tensors]
     grads = [(p, p._gradient, None if p._gradient is None else p._gradient._array.copy()) for p in parameters]
     schedules = [(x, dict(x), [(v, v[:]) for v in x.values() if v.__class__ is list]) for x in replay.schedules()]
+    state = default_generator.get_state() if replay.draws() else None
     result = replay(leaves)
+    if state is not None:
+        default_generator.set_state(state)
     after = [wrap(x._array.copy()) if isinstance(x, Tensor) else x for x in replay.state()]
     for options, was, lists in schedules:
         options.clear()
