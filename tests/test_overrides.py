@@ -10,7 +10,8 @@ import pytest
 
 import flambeau as fb
 from flambeau import overrides
-from flambeau.ops import _entry
+from flambeau.ops import _derive, _entry, _refusal
+from flambeau.ops._spec import OPS
 from flambeau.utils._python_dispatch import TorchDispatchMode
 
 F = fb.nn.functional
@@ -264,7 +265,8 @@ PLAIN_CALLS = [
     lambda x, y: x + y, lambda x, y: 2 * x, lambda x, y: x @ y, lambda x, y: x.sum(), lambda x, y: fb.cat([x, y]), lambda x, y: x[0],
     lambda x, y: F.gelu(x), lambda x, y: x.add_(y), lambda x, y: F.linear(x, y, fb.nn.Parameter(y[0])), lambda x, y: x.max(0),
     lambda x, y: F.cross_entropy(x, fb.tensor([0, 1])), lambda x, y: x.reshape(4), lambda x, y: x.view(4),
-    lambda x, y: x.masked_fill(x > 1, 0),
+    lambda x, y: x.masked_fill(x > 1, 0), lambda x, y: F.softmax(x, 1), lambda x, y: F.pad(x, (1, 1)), lambda x, y: x.logsumexp((0, 1)),
+    lambda x, y: fb.einsum("ij,jk->ik", x, y), lambda x, y: x.std(), lambda x, y: F.layer_norm(x, (2,)),
 ]  # fmt: skip
 
 
@@ -279,6 +281,35 @@ def test_a_living_subclass_is_asked_about_its_own_calls(plain, looked_at):
     fb.ones(3) + plain, fb.cat([fb.ones(2, 3), plain])
 
     assert list(dict.fromkeys(looked_at)) == ["add", "cat"]  # each again inside its handler
+
+
+def test_compositions_do_not_ask_arguments_that_cannot_be_tensors():
+    _derive.load_all()
+    asked = []
+    for op in set(OPS.values()):
+        if op.kind == "composite" and op.surface:
+            types = _refusal.types_of(op)
+            kinds = {name: {t.text().strip("?") for t in types.get(name, ())} for name in _entry._operands(op)}
+            asked += [f"{op.qualified}: {name}" for name, known in kinds.items() if known and not any(map(_may_hold_tensors, known))]
+
+    assert asked == []
+
+
+def _may_hold_tensors(kind: str) -> bool:
+    return kind.startswith(("Tensor", "Scalar")) and kind != "ScalarType"
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: F.softmax(fb.ones(2, 2), x), lambda x: fb.ones(2, 2).chunk(x), lambda x: fb.stft(fb.ones(16), 4, x),
+    lambda x: fb.logsumexp(fb.ones(2, 2), x), lambda x: F.avg_pool2d(fb.ones(1, 1, 4, 4), x),
+])  # fmt: skip
+def test_a_class_that_overrides_functions_is_asked_in_the_place_of_a_number(call):
+    class StandIn:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return func.__name__
+
+    assert call(StandIn()) in ("softmax", "chunk", "stft", "logsumexp", "avg_pool2d")
 
 
 @pytest.mark.parametrize("call", PLAIN_CALLS)

@@ -175,7 +175,7 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     body += [*asks, *answered] if has_asked else answered
     if not (has_asked and asks == asks_of_sizes or isinstance(op, _spec.CompositeOp) and not op.variadic):
         body += asks_of_sizes
-    body += [*refuse, *_look_at_plain_arguments(op, args)]
+    body += [*refuse, *_look_at_plain_arguments(op, args, call)]
     if isinstance(op, _spec.CompositeOp):
         # What is no Tensor may want a say too; of a composition, before it is taken apart.
         strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in _operands(op))
@@ -246,7 +246,13 @@ def _operands(op: Op) -> tuple[str, ...]:
         return op.params[:1]
     if isinstance(op, _spec.PrimitiveOp):
         return tuple(n for n in op.params if n in op.tensor_params)
-    return tuple(n for n in op.positional if op.defaults.get(n) is None and n != op.variadic)
+    return tuple(n for n in op.positional if op.defaults.get(n) is None and n != op.variadic and _may_be_tensor(op, n))
+
+
+def _may_be_tensor(op: Op, name: str) -> bool:
+    """Whether the declaration lets the argument for `name` be a Tensor: says so, or says nothing."""
+    declared = op.declared_types.get(name, "Any")
+    return "Tensor" in declared or declared == "Any"
 
 
 def _lists(op: Op) -> tuple[str, ...]:
@@ -271,8 +277,11 @@ def _look_at_flags(op: Op, args: str) -> list[str]:
     return [f"if {' or '.join(tests)}:", f"    refuse_types(OP, {args})"] if tests else []
 
 
-def _look_at_plain_arguments(op: Op, args: str) -> list[str]:
-    """Lines that refuse arguments of types that PyTorch does not take, of those with a default that are not of its class."""
+def _look_at_plain_arguments(op: Op, args: str, call: str) -> list[str]:
+    """Lines that refuse arguments of types that PyTorch does not take, of those with a default or a declared type that are of another.
+
+    They go on with `call` if the class of one wants a say, which it has wherever it stands.
+    """
     if isinstance(op, ElementwiseOp) or not op.surface:
         return []                                     # which look at all their arguments, and whose callers are ours
     tests = []
@@ -284,7 +293,8 @@ def _look_at_plain_arguments(op: Op, args: str) -> list[str]:
             tests.append(f"{name}.__class__ is not {kind.__name__}")
         elif name in op.declared_types:
             tests += _UNLIKE.get(op.declared_types[name], "").format(name).splitlines()
-    return [f"if {' or '.join(tests)}:", f"    refuse_types(OP, {args})"] if tests else []
+    asks = [f"    if overriding_classes({args}):", f"        {call}"]
+    return [f"if {' or '.join(tests)}:", *asks, f"    refuse_types(OP, {args})"] if tests else []
 
 
 # Text that tests whether an argument may be of another type than the declaration has for its parameter; flags are tested before.
@@ -506,7 +516,7 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
         *_fast_inplace(op, _is_tensor),
         *_ask_classes(op, call, refuse),
         *refuse,
-        *_look_at_plain_arguments(op, given),
+        *_look_at_plain_arguments(op, given, call),
         "try:", f"    return run({args})",
         "except (TypeError, AttributeError):", f"    return asked(OP, {given}, {op.params[0]}, {op.name}_)",
     ]  # fmt: skip

@@ -5,6 +5,7 @@ The kernels do not normalise; `scale` carries the factor that the norm mode asks
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -405,19 +406,19 @@ def _doc(what: str, where: str, stem: str, length: str) -> str:
 def _declare(stem: str, rule: Any, inverse: bool, what: str, *samples: str) -> None:
     """Declare the transform `stem`, which computes `what` by `rule`: over one dimension, two, and several, with their samples."""
 
-    def one(input, n=None, dim=-1, norm=None):  # PyTorch's name
+    def one(input, n: int | None = None, dim=-1, norm: str | None = None):  # PyTorch's name
         if n is not None and need_int(f"fft_{stem}", "n", n) < 1:
             _check_length(int(n))
         if isinstance(input, Tensor):
             dim = _dim(input, dim)
         return rule(stem, input, None if n is None else (n,), (dim,), norm, inverse)
 
-    def two(input, s=None, dim=(-2, -1), norm=None):
+    def two(input, s: int | Sequence[int] | None = None, dim=(-2, -1), norm: str | None = None):
         if dim is None:
             raise TypeError(f"fft_{stem}2(): argument 'dim' must be tuple of ints, not NoneType")
         return rule(f"{stem}2", input, s, dim, norm, inverse)
 
-    def many(input, s=None, dim=None, norm=None):
+    def many(input, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None):
         return rule(f"{stem}n", input, s, dim, norm, inverse)
 
     forms = (one, "", "one dimension"), (two, "2", "two dimensions"), (many, "n", "several dimensions")
@@ -478,7 +479,7 @@ def _rolled(input: Tensor, dim: Any, amount: Any) -> Tensor:
 
 
 @composite(namespace="fft", samples="x(2, 5); x(4, 3), 0")
-def fftshift(input, dim=None):
+def fftshift(input, dim: int | Sequence[int] | None = None):
     """`input` with the zero frequency moved to the middle of each of `dim`, all by default.
 
     >>> fb.fft.fftshift(fb.fft.fftfreq(4))
@@ -488,7 +489,7 @@ def fftshift(input, dim=None):
 
 
 @composite(namespace="fft", samples="x(2, 5); x(4, 3), 0")
-def ifftshift(input, dim=None):
+def ifftshift(input, dim: int | Sequence[int] | None = None):
     """The inverse of `fftshift`, from which it differs where a length is odd."""
     return _rolled(input, dim, lambda n: (n + 1) // 2)
 

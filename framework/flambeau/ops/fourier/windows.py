@@ -104,7 +104,7 @@ def _declare_window(fn: Any, samples: str) -> Any:
     defaults = dict(zip(own[len(own) - len(fn.__defaults__ or ()) :], fn.__defaults__ or (), strict=True))
     listed = "".join(f"{n}={defaults[n]!r}, " if n in defaults else f"{n}, " for n in own)
     text = (
-        f"def {fn.__name__}(M, *, {listed}sym=True, dtype=None, layout=None, device=None, requires_grad=False):\n"
+        f"def {fn.__name__}(M: int, *, {listed}sym=True, dtype=None, layout=None, device=None, requires_grad=False):\n"
         f"    return make(name, values({', '.join(own)}), M, sym, dtype, layout, device, requires_grad)\n"
     )
     scope: dict[str, Any] = {"make": _signal, "values": fn, "name": fn.__name__}
@@ -211,7 +211,7 @@ def gaussian(std=1.0):
     return lambda k, span: np.exp(-0.5 * ((k - span / 2) / std) ** 2)
 
 
-def _exponential(M, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
+def _exponential(M: int, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
     """``exp(-|k - center| / tau)`` at k from 0 to ``M - 1``.
 
     Args:
@@ -248,7 +248,7 @@ def _old(name: str, values: Any, n: Any, periodic: bool, dtype: Any, layout: Any
 
 
 @composite(samples="7; 8, False")
-def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def hann_window(window_length: int, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A raised cosine, ``sin(pi k / span) ** 2`` at k from 0 to ``window_length - 1``.
 
     Args:
@@ -265,7 +265,7 @@ def hann_window(window_length, periodic=True, *, dtype=None, layout=None, device
 
 @composite(samples="7; 8, False, 0.5")
 def hamming_window(
-    window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    window_length: int, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
     """``alpha - beta cos(2 pi k / span)`` at k from 0; `window_length` and `periodic` as for `hann_window`."""
 
@@ -276,7 +276,7 @@ def hamming_window(
 
 
 @composite(samples="7; 8, False")
-def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def blackman_window(window_length: int, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Three cosine terms; `window_length` and `periodic` as for `hann_window`."""
 
     def values(k, span):
@@ -286,14 +286,14 @@ def blackman_window(window_length, periodic=True, *, dtype=None, layout=None, de
 
 
 @composite(samples="7; 8, False")
-def bartlett_window(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+def bartlett_window(window_length: int, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A triangle; `window_length` and `periodic` as for `hann_window`."""
     return _old("bartlett_window", _bartlett, window_length, periodic, dtype, layout, device, requires_grad)
 
 
 @composite(samples="7; 8, False, 8.0")
 def kaiser_window(
-    window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
+    window_length: int, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
     """Kaiser's window; `window_length` and `periodic` as for `hann_window`, `beta` as for `signal.windows.kaiser`."""
     return _old("kaiser_window", lambda k, span: _kaiser(k, span, beta), window_length, periodic, dtype, layout, device, requires_grad)
@@ -334,8 +334,10 @@ def _check_frames(name: str, n_fft: int, hop: int, win: int, window: Any, input:
     samples="x(32), 8, window=k(8), return_complex=True; x(2, 32), 8, 4, return_complex=True, center=False",
     read_in_python=("n_fft", "center", "pad_mode"),
 )
-def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False,
-         onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None):  # fmt: skip
+def stft(
+    input, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window=None, center=True, pad_mode="reflect",
+    normalized=False, onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None
+):
     """The transforms of windowed frames of a signal: ``(..., n) -> (..., frequencies, frames)``.
 
     Args:
@@ -419,8 +421,10 @@ def _overlap_add_vjp(grad, frames_shape, hop):
 
 
 @composite(surface=FUNCTION | METHOD, samples="c(5, 9), 8, window=k(8)")
-def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided: bool | None = None,
-          length: int | None = None, return_complex=False):  # fmt: skip
+def istft(
+    input, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window=None, center=True, normalized=False,
+    onesided: bool | None = None, length: int | None = None, return_complex=False
+):
     """The signal whose `stft` is nearest to `input`: ``(..., frequencies, frames) -> (..., n)``.
 
     Args: as for `stft`; `length` is how many samples to return, as many as the frames reach by default.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -24,7 +25,7 @@ _CORNERS = (
     namespace="nn.functional",
     samples="x(1, 2, 3), (1, 2, 3, 4), align_corners=False; x(1, 3, 4), (1, 2, 2, 3, 2), align_corners=True",
 )
-def affine_grid(theta, size, align_corners: bool | None = None):
+def affine_grid(theta, size: Sequence[int], align_corners: bool | None = None):
     """The points that affine maps send the elements of an image to, for `grid_sample`: ``(N, 2, 3) -> (N, H, W, 2)``.
 
     Args:
@@ -77,7 +78,7 @@ def _base_grid(extents: tuple[int, ...], align: bool, dtype: Any) -> Any:
 
 
 @composite(surface=FUNCTION, samples="x(1, 2, 3), (1, 2, 3, 4), False")
-def affine_grid_generator(theta, size, align_corners):
+def affine_grid_generator(theta, size: Sequence[int], align_corners: bool):
     """`nn.functional.affine_grid` with `theta`, `size` and `align_corners` all given."""
     return affine_grid(theta, size, align_corners)
 
@@ -207,7 +208,7 @@ def _by_number(
 
 
 @composite(surface=FUNCTION, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False")
-def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
+def grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align_corners: bool):
     """`nn.functional.grid_sample` with modes by number, of images or volumes.
 
     Args:
@@ -222,7 +223,7 @@ grid_sampler.in_pieces("nc*,n*->nc*")
 
 
 @composite(surface=FUNCTION, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False")
-def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
+def grid_sampler_2d(input, grid, interpolation_mode: int, padding_mode: int, align_corners: bool):
     """`nn.functional.grid_sample` of images with modes by number; see `grid_sampler`."""
     return _by_number("grid_sampler_2d", input, grid, interpolation_mode, padding_mode, align_corners)
 
@@ -231,7 +232,7 @@ grid_sampler_2d.in_pieces("nc*,n*->nc*")
 
 
 @composite(surface=FUNCTION, samples="x(1, 1, 3, 4, 3), x(1, 2, 2, 1, 3, low=-0.9, high=0.9), 0, 0, True")
-def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
+def grid_sampler_3d(input, grid, interpolation_mode: int, padding_mode: int, align_corners: bool):
     """`nn.functional.grid_sample` of volumes with modes by number; see `grid_sampler`."""
     return _by_number("grid_sampler_3d", input, grid, interpolation_mode, padding_mode, align_corners)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -141,11 +142,11 @@ _MOST = (1 << 63) - 1
 )
 def interpolate(
     input,
-    size=None,
-    scale_factor=None,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
     mode="nearest",
     align_corners: bool | None = None,
-    recompute_scale_factor=None,
+    recompute_scale_factor: bool | None = None,
     antialias=False,
 ):
     """``(N, C, *spatial)`` resampled to `size`, or by `scale_factor`.
@@ -189,22 +190,31 @@ def _upsampled(input: Tensor, output_size: Any, factors: Any, mode: str, align: 
 def _signatures(mode: str, antialias: bool) -> dict[tuple[bool, int], Any]:
     """Functions with the parameters of the operators: with corners to align or without, of so many dimensions."""
 
-    def nearest1(input, output_size, scales=None):
+    def nearest1(input, output_size: int | Sequence[int] | None, scales: float | None = None):
         return _upsampled(input, output_size, (scales,), mode)
 
-    def nearest2(input, output_size, scales_h=None, scales_w=None):
+    def nearest2(input, output_size: int | Sequence[int] | None, scales_h: float | None = None, scales_w: float | None = None):
         return _upsampled(input, output_size, (scales_h, scales_w), mode)
 
-    def nearest3(input, output_size, scales_d=None, scales_h=None, scales_w=None):
+    def nearest3(
+        input, output_size: int | Sequence[int] | None, scales_d: float | None = None, scales_h: float | None = None,
+        scales_w: float | None = None
+    ):
         return _upsampled(input, output_size, (scales_d, scales_h, scales_w), mode)
 
-    def linear1(input, output_size, align_corners, scales=None):
+    def linear1(input, output_size: int | Sequence[int] | None, align_corners: bool, scales: float | None = None):
         return _upsampled(input, output_size, (scales,), mode, align_corners)
 
-    def linear2(input, output_size, align_corners, scales_h=None, scales_w=None):
+    def linear2(
+        input, output_size: int | Sequence[int] | None, align_corners: bool, scales_h: float | None = None,
+        scales_w: float | None = None
+    ):
         return _upsampled(input, output_size, (scales_h, scales_w), mode, align_corners, antialias)
 
-    def linear3(input, output_size, align_corners, scales_d=None, scales_h=None, scales_w=None):
+    def linear3(
+        input, output_size: int | Sequence[int] | None, align_corners: bool, scales_d: float | None = None,
+        scales_h: float | None = None, scales_w: float | None = None
+    ):
         return _upsampled(input, output_size, (scales_d, scales_h, scales_w), mode, align_corners)
 
     plain = {(False, n): f for n, f in enumerate((nearest1, nearest2, nearest3), 1)}
@@ -353,21 +363,24 @@ def _warn_of_upsample(name: str) -> None:
 
 
 @composite(namespace="nn.functional", samples="x(1, 2, 4), 7")
-def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners: bool | None = None):
+def upsample(
+    input, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None, mode="nearest",
+    align_corners: bool | None = None
+):
     """The older name of `interpolate`; arguments as there."""
     _warn_of_upsample("upsample")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 @composite(namespace="nn.functional", samples="x(1, 2, 3, 4), scale_factor=2")
-def upsample_nearest(input, size=None, scale_factor=None):
+def upsample_nearest(input, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None):
     """`interpolate` with mode 'nearest'; `size` and `scale_factor` as there."""
     _warn_of_upsample("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
 
 @composite(namespace="nn.functional", samples="x(1, 2, 3, 4), (5, 6)")
-def upsample_bilinear(input, size=None, scale_factor=None):
+def upsample_bilinear(input, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None):
     """`interpolate` with mode 'bilinear' and aligned corners; `size` and `scale_factor` as there."""
     _warn_of_upsample("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -241,7 +242,7 @@ def _positions(extents: Any, kernel: Any, dilation: Any, padding: Any, stride: A
     namespace="nn.functional", operator="im2col(input, kernel_size, dilation, padding, stride)",
     samples="x(1, 2, 4, 5), 2; x(1, 2, 5, 5), (2, 3), 2, 1, 2",
 )
-def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+def unfold(input, kernel_size: int | Sequence[int], dilation=1, padding=0, stride=1):
     """All windows of an image as columns: ``(N, C, H, W) -> (N, C * KH * KW, L)``, or without N; L windows.
 
     Args:
@@ -273,7 +274,7 @@ unfold.plan(functools.partial(moves, unfold), by="shape")
 
 
 @composite(namespace="nn.functional", samples="x(1, 8, 12), (4, 5), 2; x(1, 4, 9), (5, 5), 2, 1, 1, 2")
-def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+def fold(input, output_size: int | Sequence[int], kernel_size: int | Sequence[int], dilation=1, padding=0, stride=1):
     """Columns added up where `unfold` took them from: ``(N, C * KH * KW, L) -> (N, C, *output_size)``, or without N.
 
     It is the transpose of `unfold`, not its inverse: an element is multiplied by the number of windows that

@@ -293,7 +293,7 @@ def _index_combine_vjp(grad, out, input, dim, index, source, reduce, include_sel
     ),
     exact_out=True,
 )
-def index_reduce(input, dim, index, source, reduce, *, include_self=True):
+def index_reduce(input, dim: int, index, source, reduce: str, *, include_self=True):
     """`input` with the slices of `source` combined into those at `index` along `dim`.
 
     Args:
@@ -497,7 +497,7 @@ def _index_fill_tensor_vjp(grad, dim, index, value_dtype):
     samples="x(4, 3), 0, fb.tensor([2, 0]), 1.5; x(2, 3), 1, fb.tensor([2]), x()",
     may_write_expanded=True,
 )
-def index_fill(input, dim, index, value):
+def index_fill(input, dim: int, index, value):
     """`input` with every slice at `index` (int64) along `dim` filled with `value`, a number or 0-d Tensor."""
     fill = index_fill_tensor if isinstance(value, Tensor) else index_fill_number
     return fill.function(input, dim, index, value)

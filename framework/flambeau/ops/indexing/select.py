@@ -396,7 +396,7 @@ def _scatter_value_vjp(grad, dim, index):
     samples="x(3, 4), 1, perm(3, 2), x(3, 2); x(3, 4), 0, perm(2, 4) % 3, value=1.5; x(3, 4), 1, i(4, 3, 2), x(3, 2), reduce='add'",
     exact_out=True,
 )
-def scatter(input, dim, index, src=None, *, value=None, reduce=None):
+def scatter(input, dim: int, index, src=None, *, value=None, reduce=None):
     """`input` with values stored at the places `index` names along `dim`.
 
     ``out[index[i][j]][j] = src[i][j]`` for `dim` 0, and likewise for other dimensions. Of several values for
@@ -640,7 +640,7 @@ def _product_grads(grad: Tensor, out: Tensor, input: Tensor, src: Tensor, includ
     ),
     exact_out=True,
 )
-def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
+def scatter_reduce(input, dim: int, index, src, reduce: str, *, include_self=True):
     """`input` with the elements of `src` combined into the places `index` names along `dim`.
 
     Args:
@@ -670,7 +670,7 @@ def _combined_by_kind(input, dim, index, src, reduce, include_self):
 @composite(
     surface=FUNCTION | METHOD | OUT, overlap=NEVER, samples="x(3, 4), i(4, 3, 2), 1; x(3, 4), i(12, 5)", exact_out=True, elements="moved",
 )
-def take_along_dim(input, indices, dim=None):
+def take_along_dim(input, indices, dim: int | None = None):
     """`gather` along `dim` where `input` and `indices` broadcast elsewhere; of the flattened input without `dim`.
 
     >>> x = fb.tensor([[3, 1], [2, 9]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -180,13 +181,13 @@ def q_per_channel_axis(self: Tensor) -> int:
 
 
 @composite(surface=FUNCTION, samples="fb.quantize_per_tensor(x(2, 6).float(), 0.1, 10, fb.quint8), [2]")
-def quantized_max_pool1d(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+def quantized_max_pool1d(input, kernel_size: int | Sequence[int], stride=(), padding=0, dilation=1, ceil_mode=False):
     """`max_pool1d` of a quantized tensor ``(*, L)``, whose scale and zero point the result has; arguments are those of `max_pool1d`."""
     return _pooled("quantized_max_pool1d", "max_pool1d", input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 @composite(surface=FUNCTION, samples="fb.quantize_per_tensor(x(1, 4, 4).float(), 0.1, 10, fb.quint8), [2, 2]")
-def quantized_max_pool2d(input, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+def quantized_max_pool2d(input, kernel_size: int | Sequence[int], stride=(), padding=0, dilation=1, ceil_mode=False):
     """`max_pool2d` of a quantized tensor ``(*, H, W)``, whose scale and zero point the result has; arguments are those of `max_pool2d`."""
     return _pooled("quantized_max_pool2d", "max_pool2d", input, kernel_size, stride, padding, dilation, ceil_mode)
 

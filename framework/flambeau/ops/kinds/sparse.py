@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -355,7 +356,7 @@ def row_indices(self: Tensor) -> Tensor:
 
 
 @composite(surface=METHOD, samples="fb.eye(3).to_sparse()", elements="mapped")
-def to_dense(self, dtype=None, *, masked_grad=True):
+def to_dense(self, dtype: dtypes.dtype | None = None, *, masked_grad=True):
     """The tensor in strided memory; itself, if that is what it is.
 
     Args:
@@ -385,7 +386,7 @@ class _ToDense(tape.Node):
 
 
 @composite(surface=METHOD, samples="x(2, 3); x(2, 3), 1; x(2, 3), layout=fb.sparse_csr")
-def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None):
+def to_sparse(self, sparse_dim: int | None = None, *, layout=None, blocksize=None, dense_dim=None):
     """The tensor as a sparse one, with its non-zero elements.
 
     Args:
@@ -423,13 +424,13 @@ def to_sparse_coo(self):
 
 
 @composite(surface=METHOD, samples="x(2, 3)")
-def to_sparse_csr(self, dense_dim=None):
+def to_sparse_csr(self, dense_dim: int | None = None):
     """The tensor with compressed rows; the last `dense_dim` dimensions stay dense."""
     return to_layout("to_sparse_csr", self, devices.sparse_csr, None, dense_dim)
 
 
 @composite(surface=METHOD, samples="x(2, 3)")
-def to_sparse_csc(self, dense_dim=None):
+def to_sparse_csc(self, dense_dim: int | None = None):
     """The tensor with compressed columns; the last `dense_dim` dimensions stay dense."""
     return to_layout("to_sparse_csc", self, devices.sparse_csc, None, dense_dim)
 
@@ -439,13 +440,13 @@ def _of_blocks(blocksize: Any) -> Any:
 
 
 @composite(surface=METHOD, samples="x(4, 4), (2, 2)")
-def to_sparse_bsr(self, blocksize, dense_dim=None):
+def to_sparse_bsr(self, blocksize: int | Sequence[int], dense_dim: int | None = None):
     """The tensor with compressed rows of blocks, whose two sizes are `blocksize`; the last `dense_dim` dimensions stay dense."""
     return to_layout("to_sparse_bsr", self, devices.sparse_bsr, _of_blocks(blocksize), dense_dim)
 
 
 @composite(surface=METHOD, samples="x(4, 4), (2, 2)")
-def to_sparse_bsc(self, blocksize, dense_dim=None):
+def to_sparse_bsc(self, blocksize: int | Sequence[int], dense_dim: int | None = None):
     """The tensor with compressed columns of blocks, whose two sizes are `blocksize`; the last `dense_dim` dimensions stay dense."""
     return to_layout("to_sparse_bsc", self, devices.sparse_bsc, _of_blocks(blocksize), dense_dim)
 
@@ -582,7 +583,7 @@ def _sparse_function(fn: Any, out: int = 0, **options: Any) -> Any:
 
 
 def _declare() -> None:
-    def mm(mat1, mat2, reduce=None):
+    def mm(mat1, mat2, reduce: str | None = None):
         """The product of two matrices, one of which is sparse at least; gradients of sparse ones are sparse.
 
         Args:
@@ -621,7 +622,7 @@ def _declare() -> None:
 
     _sparse_function(sampled_addmm, out=OUT, samples="fb.eye(3).to_sparse_csr(), x(3, 2), x(2, 3)")
 
-    def sum(input, dim=None, dtype=None):
+    def sum(input, dim: int | Sequence[int] | None = None, dtype: dtypes.dtype | None = None):
         """The sum of a sparse tensor over `dim`: sparse, if a sparse dimension is left; all of it by default.
 
         >>> fb.sparse.sum(fb.eye(2).to_sparse())
@@ -635,19 +636,19 @@ def _declare() -> None:
 
     _sparse_function(sum, samples="fb.eye(3).to_sparse(), 0")
 
-    def softmax(input, dim, *, dtype=None):
+    def softmax(input, dim: int, *, dtype=None):
         """Softmax over `dim` of a tensor in coordinates, where elements that are not specified count as minus infinity."""
         return _softmax("softmax", input, dim, dtype, False)
 
     _sparse_function(softmax, samples="fb.eye(3).to_sparse(), 0")
 
-    def log_softmax(input, dim, *, dtype=None):
+    def log_softmax(input, dim: int, *, dtype=None):
         """The logarithm of `sparse.softmax`."""
         return _softmax("log_softmax", input, dim, dtype, True)
 
     _sparse_function(log_softmax, samples="fb.eye(3).to_sparse(), 0")
 
-    def spdiags(diagonals, offsets, shape, layout=None):
+    def spdiags(diagonals, offsets, shape: Sequence[int], layout=None):
         """A sparse matrix of `shape` with the rows of `diagonals` along the diagonals `offsets`.
 
         Args:

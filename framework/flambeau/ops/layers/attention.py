@@ -444,7 +444,8 @@ def _given_heads(name: str, given: Tensor, count: int, width: int) -> Tensor:
     samples="x(3, 2, 4), x(3, 2, 4), x(3, 2, 4), 4, 2, x(12, 4), x(12), None, None, False, 0.0, x(4, 4), x(4)",
 )
 def multi_head_attention_forward(
-    query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn, dropout_p,
+    query, key, value, embed_dim_to_check: int, num_heads: int, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn: bool,
+    dropout_p: float,
     out_proj_weight, out_proj_bias, training=True, key_padding_mask: Tensor | None = None, need_weights=True,
     attn_mask: Tensor | None = None, use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, v_proj_weight=None,
     static_k: Tensor | None = None, static_v: Tensor | None = None,

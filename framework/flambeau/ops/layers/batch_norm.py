@@ -384,7 +384,7 @@ def _move(running: Any, found: Any, momentum: Any) -> None:
     operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)",
     samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5, False; x(3, 2), None, None, k(2), k(2), False, 0.1, 1e-5, False",
 )
-def batch_norm__(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
+def batch_norm__(input, weight, bias, running_mean, running_var, training: bool, momentum: float, eps: float, cudnn_enabled: bool):
     """`nn.functional.batch_norm` with its arguments in another order.
 
     `cudnn_enabled` chooses among CUDA kernels only. Arguments as for `nn.functional.batch_norm`.
@@ -397,7 +397,7 @@ def batch_norm__(input, weight, bias, running_mean, running_var, training, momen
     operator="native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)",
     samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5", costly=True,
 )
-def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
+def native_batch_norm(input, weight, bias, running_mean, running_var, training: bool, momentum: float, eps: float):
     """``(out, mean, rstd)``: `batch_norm`, and in training the mean and 1 / deviation of each channel.
 
     Outside training the two are empty. Arguments as for `nn.functional.batch_norm`.

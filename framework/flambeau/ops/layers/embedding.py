@@ -246,7 +246,10 @@ def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float
 
 
 @composite(namespace=F, samples="i(5, 2, 3), x(5, 4); i(5, 2, 3), k(5, 4), 1, scale_grad_by_freq=True")
-def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+def embedding(
+    input, weight, padding_idx: int | None = None, max_norm: float | None = None, norm_type=2.0, scale_grad_by_freq=False,
+    sparse=False
+):
     """The rows of `weight` that `input` names: ``(*) , (V, D) -> (*, D)``.
 
     Args:
@@ -355,8 +358,8 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
     ),
 )
 def embedding_bag(
-    input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
-    per_sample_weights=None, include_last_offset=False, padding_idx=None,
+    input, weight, offsets=None, max_norm: float | None = None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
+    per_sample_weights=None, include_last_offset=False, padding_idx: int | None = None,
 ):  # fmt: skip
     """The sum, mean or largest of the rows of `weight` in each bag of indices: ``(B, N), (V, D) -> (B, D)``.
 

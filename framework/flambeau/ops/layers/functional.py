@@ -200,7 +200,7 @@ def _implicit_dim(name: str, dim: Any, ndim: int) -> int:
 
 
 @composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0", elements="along")
-def softmax(input, dim=None, _stacklevel=3, dtype=None):
+def softmax(input, dim: int | None = None, _stacklevel=3, dtype: dtypes.dtype | None = None):
     """``exp(input)`` over its sum along `dim`; `input` is converted to `dtype` first.
 
     Give `dim`: without it a dimension is guessed from the number of them, with a warning.
@@ -214,7 +214,7 @@ def _softmax_along(input, dim, stacklevel, dtype):
 
 
 @composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0", elements="along")
-def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
+def log_softmax(input, dim: int | None = None, _stacklevel=3, dtype: dtypes.dtype | None = None):
     """``log(softmax(input))`` along `dim`, without overflow; `input` is converted to `dtype` first.
 
     Give `dim`: without it a dimension is guessed from the number of them, with a warning.
@@ -228,7 +228,7 @@ def _log_softmax_along(input, dim, stacklevel, dtype):
 
 
 @composite(namespace=F, samples="x(2, 3), 1", elements="along")
-def softmin(input, dim=None, _stacklevel=3, dtype=None):
+def softmin(input, dim: int | None = None, _stacklevel=3, dtype: dtypes.dtype | None = None):
     """``softmax(-input)`` along `dim`; `input` is converted to `dtype` first."""
     return act.softmax.function(-input, _implicit_dim("softmin", dim, input.ndim), dtype)
 
@@ -464,11 +464,11 @@ _feature_forms(
 def _package_forms(name: str, doc: str, drop: Any) -> None:
     """``torch.<name>(input, p, train)`` and its in-place form."""
 
-    def form(input, p, train):
+    def form(input, p: float, train: bool):
         _check_p(p, RuntimeError)
         return drop(input, p, train, False)
 
-    def form_(input, p, train):
+    def form_(input, p: float, train: bool):
         _check_p(p, RuntimeError)
         return drop(input, p, train, True)
 

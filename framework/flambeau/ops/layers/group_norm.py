@@ -66,7 +66,7 @@ def instance_norm(
 
 @composite(surface=FUNCTION, samples="x(2, 3, 4), x(3), x(3), None, None, True, 0.1, 1e-5, False")
 def instance_norm__(
-    input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled
+    input, weight, bias, running_mean, running_var, use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool
 ):
     """`nn.functional.instance_norm` with its arguments in another order.
 
@@ -210,7 +210,7 @@ def _normalize_groups_batch(level: Any, op: Any, args: Any) -> Any:
     namespace="nn.functional", operator="group_norm", one_operator=True,
     samples="x(2, 4, 3), 2, x(4), x(4); x(2, 6, 2, 2), 3",
 )
-def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+def group_norm(input, num_groups: int, weight=None, bias=None, eps=1e-5):
     """Standardize each group of channels of each image of ``(N, C, *)``, then times `weight`, plus `bias`.
 
     Args:
@@ -265,7 +265,7 @@ def _planned_group_norm(input, num_groups, weight, bias, eps):
 
 
 @composite(surface=FUNCTION, samples="x(2, 4, 3), 2, x(4), x(4)")
-def group_norm__(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
+def group_norm__(input, num_groups: int, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
     """`nn.functional.group_norm` of the same arguments; `cudnn_enabled` chooses among CUDA kernels only.
 
     See `nn.functional.group_norm`.
@@ -274,7 +274,7 @@ def group_norm__(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enab
 
 
 @composite(surface=FUNCTION | OUT, samples="x(2, 4, 3), x(4), x(4), 2, 4, 3, 2, 1e-5", costly=True)
-def native_group_norm(input, weight, bias, N, C, HxW, group, eps):  # PyTorch's names
+def native_group_norm(input, weight, bias, N: int, C: int, HxW: int, group: int, eps: float):  # PyTorch's names
     """``(out, mean, rstd)``: `group_norm`, and the mean and 1 / deviation of each group, each ``(N, group)``.
 
     Args:

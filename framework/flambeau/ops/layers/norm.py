@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -254,7 +255,7 @@ def _normalize_trailing_batch(level: Any, op: Any, args: Any) -> Any:
     namespace="nn.functional", operator="layer_norm", one_operator=True,
     samples="x(2, 3, 4), (4,), x(4), x(4); x(2, 3, 4), (3, 4)",
 )
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+def layer_norm(input, normalized_shape: Sequence[int], weight=None, bias=None, eps=1e-5):
     """Standardize each slice over the last dimensions, then times `weight`, plus `bias`: the shape of `input`.
 
     ``(input - mean) / sqrt(var + eps) * weight + bias`` with the biased variance. Half inputs are computed on
@@ -309,7 +310,7 @@ def _planned_layer_norm(input, normalized_shape, weight, bias, eps):
 
 
 @composite(surface=FUNCTION, samples="x(2, 3, 4), (4,), x(4), x(4)")
-def layer_norm__(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
+def layer_norm__(input, normalized_shape: Sequence[int], weight=None, bias=None, eps=1e-5, cudnn_enable=True):
     """`nn.functional.layer_norm` of the same arguments; `cudnn_enable` chooses among CUDA kernels only.
 
     See `nn.functional.layer_norm`.
@@ -331,7 +332,7 @@ def _kind_of_statistics(input: Tensor, weight: Tensor | None) -> Any:
 
 
 @composite(surface=FUNCTION | OUT, samples="x(2, 3, 4), (4,), x(4), x(4), 1e-5", costly=True)
-def native_layer_norm(input, normalized_shape, weight, bias, eps):
+def native_layer_norm(input, normalized_shape: Sequence[int], weight, bias, eps: float):
     """``(out, mean, rstd)``: `layer_norm`, and the mean and 1 / deviation of each slice, its dimensions kept as size 1.
 
     Arguments as for `nn.functional.layer_norm`.
@@ -432,7 +433,7 @@ def _scale_trailing_batch(level: Any, op: Any, args: Any) -> Any:
     surface=FUNCTION, aliases=("nn.functional.rms_norm",), operator="rms_norm", one_operator=True,
     samples="x(2, 3, 4), (4,), x(4); x(2, 3, 4), (3, 4), None, 1e-3",
 )
-def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
+def rms_norm(input, normalized_shape: Sequence[int], weight=None, eps: float | None = None):
     """Divide each slice over the last dimensions by its root mean square, then times `weight`.
 
     Args:
@@ -486,7 +487,7 @@ def _rms_of_other(input: Tensor, normalized_shape: Any, weight: Tensor | None, e
 
 
 @composite(namespace="nn.functional", samples="x(2, 4, 3), 3, 0.1, 0.75, 1.0; x(2, 4, 3, 2), 2")
-def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+def local_response_norm(input, size: int, alpha=1e-4, beta=0.75, k=1.0):
     """Divide each element of ``(N, C, *)`` by a power of the mean square over neighbouring channels.
 
     ``input / (k + alpha * mean) ** beta``, the mean of squares over `size` channels around each; channels beyond the ends

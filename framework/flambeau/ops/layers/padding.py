@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -39,7 +40,7 @@ def _pairs(op: str, input: Tensor, pad: Any) -> Pairs:  # PyTorch's name
 
 
 @composite(surface=FUNCTION, samples="x(2, 3), (1, 2); x(2, 3, 4), (1, 0, 0, 2), 1.5")
-def constant_pad_nd(input, pad, value=0):
+def constant_pad_nd(input, pad: Sequence[int], value=0):
     """`input` with `value` around it; `pad` is as for `nn.functional.pad`."""
     return pad_constant(input, _pairs("constant_pad_nd", input, pad), value)
 
@@ -172,7 +173,7 @@ def _fold_pad_vjp(grad, pairs, mode):
         "x(2, 3, 4), (1, 3), 'circular'"
     ),
 )
-def pad(input, pad, mode="constant", value=None):
+def pad(input, pad: Sequence[int], mode="constant", value=None):
     """`input` with elements around it, in the unit of `input`.
 
     Args:
@@ -202,7 +203,7 @@ def pad(input, pad, mode="constant", value=None):
 def _pad_operator(name: str, mode: str, n: int) -> Any:
     """The operator that `pad` of one mode is to PyTorch."""
 
-    def padded(input, padding):
+    def padded(input, padding: int | Sequence[int]):
         return pad_mode(input, _checked_pairs(input, padding, mode, None), mode)
 
     padded.__name__ = f"{name}_pad{n}d"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import isinf, prod
 from typing import Any
@@ -321,7 +322,10 @@ def _planned_mean(
     surface=FUNCTION, aliases=("nn.functional.avg_pool1d",), operator="avg_pool1d",
     samples="x(2, 3, 7), 3; x(2, 7), 2, 2, 1, True, False",
 )
-def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+def avg_pool1d(
+    input, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0, ceil_mode=False,
+    count_include_pad=True
+):
     """The mean over windows of the last dimension: ``(N, C, L) -> (N, C, L')``, or without N.
 
     ``L' = (L + 2 * padding - kernel_size) // stride + 1``, the quotient rounded up with `ceil_mode`.
@@ -347,7 +351,8 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     exact_out=True,
 )
 def avg_pool2d(
-    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+    input, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0, ceil_mode=False,
+    count_include_pad=True, divisor_override: int | None = None
 ):
     """The mean over windows of the last two dimensions: ``(N, C, H, W) -> (N, C, H', W')``, or without N.
 
@@ -365,7 +370,8 @@ def avg_pool2d(
     samples="x(1, 2, 4, 4, 3), 2; x(2, 4, 4, 3), 2, 1, 1, False, False, 5",
 )
 def avg_pool3d(
-    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
+    input, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0, ceil_mode=False,
+    count_include_pad=True, divisor_override: int | None = None
 ):
     """The mean over windows of the last three dimensions: ``(N, C, D, H, W) -> (N, C, D', H', W')``.
 
@@ -421,7 +427,7 @@ def _lp_pool(
 
 
 @composite(namespace="nn.functional", samples="p(2, 3, 7), 2, 3; p(2, 3, 7), 3.0, 2, ceil_mode=True")
-def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+def lp_pool1d(input, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode=False):
     """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, L) -> (N, C, L')``, or without N.
 
     No absolute values are taken: an odd p lets signs through, and a negative sum has no real root.
@@ -439,7 +445,7 @@ def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 
 
 @composite(namespace="nn.functional", samples="p(2, 3, 5, 5), 2, 2")
-def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+def lp_pool2d(input, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode=False):
     """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, H, W) -> (N, C, H', W')``.
 
     N may be left out. Arguments as for `lp_pool1d`, ints or pairs.
@@ -448,7 +454,7 @@ def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 
 
 @composite(namespace="nn.functional", samples="p(1, 2, 4, 4, 3), 2, 2")
-def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+def lp_pool3d(input, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode=False):
     """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, D, H, W) -> (N, C, D', H', W')``.
 
     N may be left out. Arguments as for `lp_pool1d`, ints or triples.
@@ -676,7 +682,10 @@ def plan_of_maxima(input: Tensor, windows: Windows, indices: bool) -> Plan | Non
     namespace="nn.functional", operator="max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode)",
     samples="d(2, 3, 7), 3; d(2, 7), 2, 2, 1, 1, True",
 )
-def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+def max_pool1d(
+    input, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0, dilation=1, ceil_mode=False,
+    return_indices=False
+):
     """The maximum over windows, nan above all: ``(N, C, L) -> (N, C, L')``, or without N.
 
     ``L' = (L + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1``, the quotient rounded up with
@@ -704,7 +713,10 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     namespace="nn.functional", operator="max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode)",
     samples="d(2, 3, 5, 5), 2; d(3, 5, 6), (3, 2), 2, (1, 0), 1, True; d(1, 2, 6, 6), 2, return_indices=True",
 )
-def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+def max_pool2d(
+    input, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0, dilation=1, ceil_mode=False,
+    return_indices=False
+):
     """The maximum over windows of the last two dimensions: ``(N, C, H, W) -> (N, C, H', W')``, or without N.
 
     Arguments as for `max_pool1d`, ints or pairs. Indices count through the plane: ``row * W + column``.
@@ -718,7 +730,10 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     namespace="nn.functional", operator="max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode)", autocast=("float32", None),
     samples="d(1, 2, 4, 4, 3), 2; d(2, 4, 4, 3), 2, 1, 1",
 )
-def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+def max_pool3d(
+    input, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0, dilation=1, ceil_mode=False,
+    return_indices=False
+):
     """The maximum over windows of the last three dimensions: ``(N, C, D, H, W) -> (N, C, D', H', W')``.
 
     N may be left out. Arguments as for `max_pool1d`, ints or triples. Indices count through the volume in
@@ -737,7 +752,7 @@ _SAMPLES = {1: "d(2, 3, 7), 3", 2: "d(2, 3, 5, 5), 2", 3: "d(1, 2, 4, 4, 3), 2"}
 
 
 def _with_indices(n: int) -> Any:
-    def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+    def pool(input, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0, dilation=1, ceil_mode=False):
         return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
     pool.__name__ = f"max_pool{n}d_with_indices"
@@ -753,7 +768,7 @@ max_pool3d_with_indices = _with_indices(3)
 
 
 def _top_level(n: int) -> Any:
-    def pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+    def pool(input, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0, dilation=1, ceil_mode=False):
         return _max_pool(f"max_pool{n}d", n, input, kernel_size, stride, padding, dilation, ceil_mode, False)
 
     pool.__name__ = f"max_pool{n}d"
@@ -869,7 +884,10 @@ def _unpooled_size(op: str, n: int, output_size: Any, least: Ints, stride: Ints)
 
 
 @composite(namespace="nn.functional", samples="x(2, 3, 2), fb.tensor([1, 2]).expand(2, 3, 2), 2")
-def max_unpool1d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+def max_unpool1d(
+    input, indices, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0,
+    output_size: Sequence[int] | None = None
+):
     """Each maximum of a `max_pool1d` back at its place, zeros elsewhere: ``(N, C, L') -> (N, C, L)``, or without N.
 
     Args:
@@ -892,7 +910,10 @@ max_unpool1d.in_pieces(batches_of(1, 2, 1))
     namespace="nn.functional", autocast=("float32", None),
     samples="x(2, 3, 2, 2), fb.tensor([[0, 2], [9, 15]]).expand(2, 3, 2, 2), 2",
 )
-def max_unpool2d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+def max_unpool2d(
+    input, indices, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0,
+    output_size: Sequence[int] | None = None
+):
     """Each maximum of a `max_pool2d` back at its place, zeros elsewhere: ``(N, C, H', W') -> (N, C, H, W)``.
 
     N may be left out. Arguments as for `max_unpool1d`, ints or pairs.
@@ -907,7 +928,10 @@ max_unpool2d.in_pieces(batches_of(2, 2, 1))
     namespace="nn.functional", autocast=("float32", None),
     samples="x(1, 2, 1, 2, 2), fb.tensor([[[0, 2], [9, 31]]]).expand(1, 2, 1, 2, 2), 2",
 )
-def max_unpool3d(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+def max_unpool3d(
+    input, indices, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding=0,
+    output_size: Sequence[int] | None = None
+):
     """Each maximum of a `max_pool3d` back at its place, zeros elsewhere: ``(N, C, D', H', W') -> (N, C, D, H, W)``.
 
     N may be left out. Arguments as for `max_unpool1d`, ints or triples.

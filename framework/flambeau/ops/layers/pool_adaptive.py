@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -181,7 +182,7 @@ def _is_mean_of_nothing(input: Any, output_size: Any, n: int) -> bool:
     surface=FUNCTION | OUT, aliases=("nn.functional.adaptive_avg_pool1d",), operator="adaptive_avg_pool1d",
     samples="x(2, 3, 7), 3",
 )
-def adaptive_avg_pool1d(input, output_size):
+def adaptive_avg_pool1d(input, output_size: int | Sequence[int]):
     """Means over `output_size` ranges, as even as possible: ``(N, C, L) -> (N, C, output_size)``.
 
     Range i goes from ``floor(i * L / output_size)`` to ``ceil((i + 1) * L / output_size)``, so neighbours may
@@ -200,7 +201,7 @@ def adaptive_avg_pool1d(input, output_size):
     namespace="nn.functional", operator="adaptive_avg_pool2d",
     samples="x(2, 3, 5, 4), (2, 3); x(3, 5, 4), (None, 2)",
 )
-def adaptive_avg_pool2d(input, output_size):
+def adaptive_avg_pool2d(input, output_size: int | Sequence[int]):
     """Means over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
 
     Args:
@@ -213,7 +214,7 @@ def adaptive_avg_pool2d(input, output_size):
 
 
 @composite(namespace="nn.functional", operator="adaptive_avg_pool3d", autocast=("float32", None), samples="x(1, 2, 4, 3, 5), 2")
-def adaptive_avg_pool3d(input, output_size):
+def adaptive_avg_pool3d(input, output_size: int | Sequence[int]):
     """Means over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 
     Args:
@@ -252,7 +253,7 @@ def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices:
 
 
 @composite(namespace="nn.functional", samples="d(2, 3, 7), 3; d(2, 3, 7), 3, True")
-def adaptive_max_pool1d(input, output_size, return_indices=False):
+def adaptive_max_pool1d(input, output_size: int | Sequence[int], return_indices=False):
     """Maxima over `output_size` ranges: ``(N, C, L) -> (N, C, output_size)``, or without N.
 
     Ranges as for `adaptive_avg_pool1d`. With `return_indices`, ``(values, indices)`` as for `max_pool1d`.
@@ -261,7 +262,7 @@ def adaptive_max_pool1d(input, output_size, return_indices=False):
 
 
 @composite(namespace="nn.functional", samples="d(2, 3, 5, 4), (2, 3)")
-def adaptive_max_pool2d(input, output_size, return_indices=False):
+def adaptive_max_pool2d(input, output_size: int | Sequence[int], return_indices=False):
     """Maxima over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
 
     Args:
@@ -272,7 +273,7 @@ def adaptive_max_pool2d(input, output_size, return_indices=False):
 
 
 @composite(namespace="nn.functional", autocast=("float32", None), samples="d(1, 2, 4, 3, 5), 2")
-def adaptive_max_pool3d(input, output_size, return_indices=False):
+def adaptive_max_pool3d(input, output_size: int | Sequence[int], return_indices=False):
     """Maxima over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 
     Args:
@@ -298,7 +299,7 @@ for _n, _op in enumerate((adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max
 
 
 @composite(surface=FUNCTION, samples="d(2, 3, 7), 3")
-def adaptive_max_pool1d__(input, output_size):
+def adaptive_max_pool1d__(input, output_size: int | Sequence[int]):
     """`nn.functional.adaptive_max_pool1d` and the indices of the maxima."""
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, True)
 
@@ -420,7 +421,8 @@ def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_ind
     namespace="nn.functional", autocast=("float32", None), samples="d(1, 2, 5, 5), 2, 3, _random_samples=k(1, 2, 2) / 4", random=True,
 )
 def fractional_max_pool2d(
-    input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
+    input, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None = None, output_ratio=None,
+    return_indices=False, _random_samples=None
 ):
     """Maxima over windows whose starts are drawn at random, so that sizes need not shrink by a whole number.
 
@@ -450,7 +452,8 @@ def fractional_max_pool2d(
     namespace="nn.functional", autocast=("float32", None), samples="d(1, 1, 5, 5, 5), 2, 3, _random_samples=k(1, 1, 3) / 4", random=True,
 )
 def fractional_max_pool3d(
-    input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
+    input, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None = None, output_ratio=None,
+    return_indices=False, _random_samples=None
 ):
     """Maxima over windows with random starts: ``(N, C, D, H, W) -> (N, C, *output_size)``.
 
@@ -470,7 +473,8 @@ def fractional_max_pool3d(
 
 def _fractional_with_indices(n: int) -> Any:
     def pool(
-        input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None
+        input, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None = None,
+        output_ratio: float | Sequence[float] | None = None, return_indices=False, _random_samples=None
     ):
         return _fractional_max(
             f"fractional_max_pool{n}d",

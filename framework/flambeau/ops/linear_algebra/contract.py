@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from .linalg import dot, mm
     surface=FUNCTION, variadic="operands", autocast=(None, "lower"),
     samples="'ij,jk->ik', x(2, 3), x(3, 4); 'bij,bjk->b', x(2, 3, 2), x(2, 2, 4); 'ii->i', x(3, 3)", costly=True,
 )
-def einsum(equation, operands):
+def einsum(equation: str, operands):
     """The sum of products that `equation` writes in Einstein's notation, such as ``'bij,bjk->bik'``.
 
     Labels repeated within an operand take its diagonal, labels missing from the right side are summed over,
@@ -224,7 +225,7 @@ def _cross_vjp(grad, input, other, dim):
     samples="x(2, 3), x(2, 3), dim=1; x(3, 2), x(3, 2), 0",
     exact_out=True,
 )
-def cross(input, other, dim=None):
+def cross(input, other, dim: int | None = None):
     """The vector products of the 3-vectors along `dim`, by default the first dimension of size 3.
 
     `input` and `other` broadcast. Raises: RuntimeError where no dimension has size 3.
@@ -346,7 +347,7 @@ def _vector_norm(x: Tensor, p: Any, dim: Any, keepdim: bool, dtype: Any = None) 
     exact_out=True,
     elements="reduced",
 )
-def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
+def norm(input, p="fro", dim: int | Sequence[int] | None = None, keepdim=False, *, dtype=None):
     """The `p`-norm over `dim` (or of all elements), or the Frobenius ('fro') or nuclear ('nuc') norm of matrices.
 
     `linalg.vector_norm` and `linalg.matrix_norm` say which of the two they are.
@@ -381,7 +382,7 @@ def dist(input, other, p=2):
 
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(3, 4), 2, 0, 1.0; x(3, 4), 1, 1, 2.5", exact_out=True)
-def renorm(input, p, dim, maxnorm):
+def renorm(input, p, dim: int, maxnorm):
     """`input` with each slice along `dim` scaled down to a `p`-norm of `maxnorm` where its norm is more.
 
     >>> fb.renorm(fb.tensor([[3.0, 4.0], [0.1, 0.1]]), p=2, dim=0, maxnorm=1)

@@ -203,12 +203,12 @@ def _matrix_power(input: Any, n: Any) -> Tensor:
         input = matmul(input, input)
 
 
-def _new_matrix_power(input, n):
+def _new_matrix_power(input, n: int):
     """Each square matrix to the integer power `n`; of its inverse for negative `n`."""
     return _matrix_power(input, n)
 
 
-def _old_matrix_power(input, n):
+def _old_matrix_power(input, n: int):
     """Each square matrix to the integer power `n`; of its inverse for negative `n`."""
     return _matrix_power(input, n)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -175,7 +176,7 @@ def _is_plain_order(value: Any) -> bool:
     surface=BOTH, namespace="linalg", samples="x(2, 3); x(2, 3), 1.0, 0, True; x(2, 3), float('inf'), (0, 1)", exact_out=True,
     named_too={"x": ("input", "a", "x1")},
 )
-def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
+def vector_norm(x, ord=2, dim: int | Sequence[int] | None = None, keepdim=False, *, dtype=None):
     """The norm of real order `ord` over `dim`, of all elements of `x` by default; the order 0 counts what is not zero.
 
     ``sum(|x| ** ord) ** (1 / ord)``; the largest and smallest magnitude for inf and -inf.
@@ -289,7 +290,7 @@ def _frobenius_over(input, ord, dim, keepdim, dtype):
 
 
 @composite(surface=BOTH, namespace="linalg", samples="x(2, 3); sq(3), 'fro'; x(2, 3), 3.0, 1", exact_out=True)
-def norm(input, ord=None, dim=None, keepdim=False, *, dtype=None):
+def norm(input, ord=None, dim: int | Sequence[int] | None = None, keepdim=False, *, dtype=None):
     """A vector norm over one dimension, a matrix norm over two; without `ord` the 2-norm of all elements.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -519,7 +520,7 @@ def tensorinv(input, ind=2):
     surface=BOTH, namespace="linalg", operator="linalg_tensorsolve", autocast=("float32", None),
     samples="sq(4).reshape(2, 2, 4), x(2, 2)",
 )
-def tensorsolve(input, other, dims=None):
+def tensorsolve(input, other, dims: Sequence[int] | None = None):
     """``X`` with ``tensordot(input, X, dims=X.ndim) == other``; `dims` of `input` are moved to the end first."""
     check_floating("linalg.tensorsolve", input, other)
     if dims is not None:
@@ -794,7 +795,7 @@ DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @composite(surface=BOTH, namespace="linalg", autocast=("float32", None), samples="x(4, 2), x(4, 3); sq(3), x(3, 1)")
-def lstsq(input, b, rcond=None, *, driver=None):
+def lstsq(input, b, rcond: float | None = None, *, driver=None):
     """``X`` that minimises ``|input @ X - b|``: ``(*, m, n), (*, m, k) -> (*, n, k)``.
 
     Args:

@@ -469,7 +469,7 @@ def _range_of(A: Tensor, q: int, niter: int) -> Tensor:
 
 
 @composite(samples="x(6, 4), 2", random=True)
-def pca_lowrank(A, q=None, center=True, niter=2):
+def pca_lowrank(A, q: int | None = None, center=True, niter=2):
     """Principal components, approximately: `svd_lowrank` of `A` with the mean of each column taken off if `center`.
 
     Args:
@@ -487,8 +487,10 @@ def pca_lowrank(A, q=None, center=True, niter=2):
 
 
 @composite(samples="spd(9), 1", random=True)
-def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None,
-           ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):  # fmt: skip
+def lobpcg(
+    A, k: int | None = None, B=None, X=None, n: int | None = None, iK=None, niter: int | None = None, tol: float | None = None,
+    largest: bool | None = None, method: str | None = None, tracker=None, ortho_iparams=None, ortho_fparams=None, ortho_bparams=None
+):
     """The `k` largest (or smallest) eigenvalues of symmetric positive `A`, relative to `B`, and their vectors.
 
     All eigenvalues are computed and `k` are kept, which is at least as accurate as iterating.

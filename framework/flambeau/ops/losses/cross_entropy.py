@@ -180,7 +180,10 @@ def _likelihood(name: str, input: Tensor, target: Tensor, weight: Any, ignore_in
     namespace=F, autocast=("float32", None),
     samples="x(3, 4), i(4, 3); x(2, 3, 2, 2), i(3, 2, 2, 2), k(3); x(3, 4), i(4, 3), reduction='sum', ignore_index=1",
 )
-def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
+def nll_loss(
+    input, target, weight=None, size_average: bool | int | None = None, ignore_index=-100, reduce: bool | int | None = None,
+    reduction="mean"
+):
     """``-weight[target] * input[target]``, where `input` holds log probabilities.
 
     Args:
@@ -218,7 +221,10 @@ _REDUCTIONS = frozenset(("mean", "sum", "none"))
     namespace=F, autocast="float32",
     samples="x(3, 4), i(4, 3); x(2, 3, 2), i(3, 2, 2), k(3), label_smoothing=0.2; x(3, 4), u(3, 4), reduction='none'",
 )
-def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+def cross_entropy(
+    input, target, weight=None, size_average: bool | int | None = None, ignore_index=-100, reduce: bool | int | None = None,
+    reduction="mean", label_smoothing=0.0
+):
     """The negative log likelihood of `target` under ``softmax(input)``, in nats.
 
     Args:

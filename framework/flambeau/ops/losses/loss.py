@@ -70,7 +70,7 @@ def of_one_shape(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tens
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='none'")
-def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+def l1_loss(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean", weight=None):
     """``|input - target|`` over the broadcast shape, reduced: in the unit of both.
 
     Args:
@@ -106,7 +106,7 @@ def squared_error(input, target):
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='sum'")
-def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
+def mse_loss(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean", weight=None):
     """``(input - target) ** 2`` over the broadcast shape, reduced: in the unit of both, squared.
 
     Args:
@@ -233,7 +233,7 @@ def smooth_absolute_error(input, target, beta):
 
 
 @composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), beta=0.5, reduction='none'")
-def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
+def smooth_l1_loss(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean", beta=1.0):
     """Quadratic within `beta` of the target, of slope 1 beyond, reduced.
 
     With ``e = |input - target|``: ``0.5 * e ** 2 / beta`` where ``e < beta``, ``e - 0.5 * beta`` beyond. It
@@ -308,7 +308,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     namespace=F, autocast=("float32", None),
     samples="x(2, 3), u(2, 3), reduction='batchmean'; x(2, 3), x(2, 3), reduction='sum', log_target=True",
 )
-def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
+def kl_div(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean", log_target=False):
     """``target * (log(target) - input)``, `input` being log probabilities: summed, the divergence from it to `target`.
 
     Args:
@@ -344,7 +344,10 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), p(2, 3); p(2, 3), p(2, 3, low=1.5), False, True")
-def poisson_nll_loss(input, target: Tensor, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"):
+def poisson_nll_loss(
+    input, target: Tensor, log_input=True, full=False, size_average: bool | int | None = None, eps=1e-8,
+    reduce: bool | int | None = None, reduction="mean"
+):
     """The negative log likelihood of counts `target` under Poisson distributions, reduced.
 
     Args:
@@ -440,7 +443,9 @@ def binary_entropy(input, target):
 
 
 @composite(namespace=F, autocast=("float32", None), samples="u(2, 3), u(2, 3); u(2, 3), u(2, 3), k(3), reduction='none'")
-def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+def binary_cross_entropy(
+    input, target, weight=None, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"
+):
     """``-(target log(input) + (1 - target) log(1 - input))`` of probabilities, times `weight`, reduced.
 
     Logarithms are cut off at -100, so that the loss stays finite. For scores rather than probabilities,
@@ -527,7 +532,8 @@ def weighted_logit_entropy(input, target, pos_weight):
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), u(2, 3); x(2, 3), u(2, 3), k(3), pos_weight=k(3), reduction='sum'")
 def binary_cross_entropy_with_logits(
-    input, target, weight: Tensor | None = None, size_average=None, reduce=None, reduction="mean", pos_weight: Tensor | None = None
+    input, target, weight: Tensor | None = None, size_average: bool | int | None = None, reduce: bool | int | None = None,
+    reduction="mean", pos_weight: Tensor | None = None
 ):
     """`binary_cross_entropy` of ``sigmoid(input)``, without its overflow, times `weight`, reduced.
 
@@ -570,13 +576,15 @@ def soft_margin(input, target):
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), reduction='none'")
-def soft_margin_loss(input, target: Tensor, size_average=None, reduce=None, reduction="mean"):
+def soft_margin_loss(input, target: Tensor, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"):
     """``log(1 + exp(-target * input))``, targets being 1 or -1; reduced by 'mean', 'sum' or 'none'."""
     return reduced(soft_margin.function(input, target), reduction_of(reduction, size_average, reduce))
 
 
 @composite(namespace=F, samples="x(2, 3), i(2, 2, 3); x(2, 3), i(2, 2, 3), k(3), reduction='none'")
-def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+def multilabel_soft_margin_loss(
+    input, target, weight=None, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"
+):
     """The mean over classes of `binary_cross_entropy_with_logits`, each sample having any number of classes; reduced.
 
     Args:

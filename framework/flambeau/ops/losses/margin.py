@@ -38,7 +38,9 @@ def _reduced(losses: Any, reduction: str, size_average: Any, reduce: Any) -> Any
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), 0.5, reduction='none'")
-def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
+def hinge_embedding_loss(
+    input, target, margin=1.0, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"
+):
     """`input`, a distance, where `target` is 1, ``max(0, margin - input)`` where it is -1; reduced.
 
     Args:
@@ -58,7 +60,9 @@ def _planned_hinges(a, target, margin, size_average, reduce, reduction):
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(3), x(3), signs(3); x(3), x(3), signs(3), 0.5, reduction='sum'")
-def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+def margin_ranking_loss(
+    input1, input2, target, margin=0, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"
+):
     """``max(0, -target * (input1 - input2) + margin)``: with target 1 `input1` should rank higher; reduced.
 
     Args:
@@ -78,7 +82,9 @@ def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, red
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(3, 4), x(3, 4), signs(3); x(3, 4), x(3, 4), signs(3), 0.2, reduction='none'")
-def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+def cosine_embedding_loss(
+    input1, input2, target, margin=0, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"
+):
     """``1 - cos(input1, input2)`` where `target` is 1, ``max(0, cos - margin)`` where it is -1; reduced.
 
     Args:
@@ -115,7 +121,10 @@ def _planned_cosines(a, b, target, margin, size_average, reduce, reduction):
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(3, 4), i(4, 3); x(3, 4), i(4, 3), 2, 0.5, k(4), reduction='none'")
-def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
+def multi_margin_loss(
+    input, target, p=1, margin=1.0, weight=None, size_average: bool | int | None = None, reduce: bool | int | None = None,
+    reduction="mean"
+):
     """The mean over classes of ``max(0, margin - input[target] + input) ** p``, without the target's own term; reduced.
 
     Args:
@@ -185,7 +194,7 @@ def _planned_margins(a, t, p, margin, weight, size_average, reduce, reduction):
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 4), fb.tensor([[3, 0, -1, 1], [1, -1, 0, 2]])")
-def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+def multilabel_margin_loss(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"):
     """The sum over a sample's classes y and all others i of ``max(0, 1 - input[y] + input[i])``, over the classes; reduced.
 
     Args:
@@ -231,7 +240,8 @@ def _multilabel_margin_loss_pieces(asked):
     samples="x(3, 4), x(3, 4), x(3, 4); x(3, 4), x(3, 4), x(3, 4), 2.0, 1.0, swap=True, reduction='none'",
 )
 def triplet_margin_loss(
-    anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"
+    anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average: bool | int | None = None,
+    reduce: bool | int | None = None, reduction="mean"
 ):
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with `pairwise_distance` d of order `p`; reduced.
 

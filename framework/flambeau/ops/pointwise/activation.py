@@ -5,6 +5,7 @@ The forms of `nn.functional` that take ``inplace=`` are in `layers/functional.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -645,7 +646,7 @@ def _converted(name: str, input: Any, dtype: Any) -> Tensor:
     samples="x(2, 3), 1; x(2, 3, 4), 0; x(2, 3), -1, dtype=fb.float64",
     elements="along",
 )
-def softmax(input, dim, dtype=None):
+def softmax(input, dim: int, dtype: dtypes.dtype | None = None):
     """``exp(input)`` over its sum along `dim`, without overflow: positive, adding up to 1.
 
     Args:
@@ -668,7 +669,7 @@ def _softmax_along(input, dim, dtype):
     samples="x(2, 3), 1; x(2, 3, 4), 0; x(2, 3), -1, dtype=fb.float64",
     elements="along",
 )
-def log_softmax(input, dim, dtype=None):
+def log_softmax(input, dim: int, dtype: dtypes.dtype | None = None):
     """``log(softmax(input))`` along `dim`, without the overflow of computing it that way.
 
     Args:
@@ -736,7 +737,7 @@ def _logsumexp_vjp(grad, out, input, dims, keepdim):
     samples="x(2, 3), 1; x(2, 3, 4), (0, 2), keepdim=True",
     elements="reduced",
 )
-def logsumexp(input, dim, keepdim=False):
+def logsumexp(input, dim: int | Sequence[int], keepdim=False):
     """``log(sum(exp(input)))`` over `dim` (an int or several), without overflow.
 
     Where there is nothing to add it is -inf. Integers are converted to the default floating dtype.

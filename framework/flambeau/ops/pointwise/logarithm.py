@@ -121,7 +121,7 @@ logit_within.shown_as("LogitBackward0", hides="high", eps="low")
 
 
 @composite(surface=NO_FOREACH, aliases=("special.logit",), overlap=EXACTLY, samples="u(2, 3); u(2, 3), 0.1")
-def logit(input, eps=None):
+def logit(input, eps: float | None = None):
     """``log(input / (1 - input))``, the inverse of sigmoid; with `eps`, of `input` limited to ``[eps, 1 - eps]``."""
     if eps is None:
         return logit_of.function(input)

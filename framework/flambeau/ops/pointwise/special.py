@@ -257,12 +257,12 @@ def _polygamma(n: Any, input: Any) -> Tensor:
 
 
 @composite(surface=PLAIN, aliases=("special.polygamma",), samples="1, p(2, 3); 2, p(2, 3)")
-def polygamma(n, input):
+def polygamma(n: int, input):
     """The derivative of order `n` of ``digamma`` at `input`. Raises: RuntimeError for negative `n`."""
     return _polygamma(n, input)
 
 
-def _method(self, n):
+def _method(self, n: int):
     """The derivative of order `n` of ``digamma``."""
     return _polygamma(n, self)
 
@@ -276,7 +276,7 @@ _TERMS_AT_ONCE = 1 << 16                               # whose temporary arrays 
 
 
 @composite(surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("special.multigammaln",), samples="p(2, 3, low=2.5), 2")
-def mvlgamma(input, p):
+def mvlgamma(input, p: int):
     """The logarithm of the multivariate gamma function of dimension `p`, elementwise.
 
     Raises: RuntimeError unless `p` is at least 1, or for complex and bool input.

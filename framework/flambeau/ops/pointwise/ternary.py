@@ -356,7 +356,7 @@ def replace_nonfinite(input, nan, posinf, neginf):
     surface=FUNCTION | METHOD | INPLACE | OUT, overlap=EXACTLY, samples="x(2, 3); x(2, 3), 1.0, 2.0, 3.0", exact_out=True,
     elements="mapped",
 )
-def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
+def nan_to_num(input, nan=0.0, posinf: float | None = None, neginf: float | None = None):
     """`input` with nan replaced by `nan`, infinities by `posinf` and `neginf`.
 
     The largest and smallest finite values stand in for infinities by default.

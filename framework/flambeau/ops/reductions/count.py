@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def _distinct_results(input: Tensor, consecutive: bool, return_inverse: bool, re
     samples="i(4, 2, 5); i(4, 6), True, True, True; i(2, 4, 2), dim=0",
     dynamic_shape=True,
 )
-def unique(input, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim=None):
+def unique(input, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None):
     """The distinct elements in ascending order; with `dim`, the distinct slices along it.
 
     They are `sorted` whether that is set or not. Every nan is distinct.
@@ -152,7 +153,7 @@ def _planned_unique(a, sorted, return_inverse, return_counts, dim):
 
 
 @composite(surface=FUNCTION | METHOD, numpy_names=False, samples="i(2, 7); i(2, 7), True, True; i(2, 4, 2), dim=0", dynamic_shape=True)
-def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+def unique_consecutive(input, return_inverse=False, return_counts=False, dim: int | None = None):
     """`input` with each run of equal neighbours replaced by one of them; results as of `unique`."""
     return _distinct_results(input, True, return_inverse, return_counts, dim)
 
@@ -639,7 +640,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
 
 
 @composite(surface=FUNCTION, samples="x(9, 2), (3, 2)")
-def histogramdd(input, bins, range=None, weight=None, density=False):
+def histogramdd(input, bins, range: Sequence[float] | None = None, weight=None, density=False):
     """``(hist, bin_edges)`` of points, the last dimension of `input`; edges are a tuple with one vector each.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def _mean_raw(grad, out, input, count):
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1", elements="reduced")
-def nanmean(input, dim=None, keepdim=False, *, dtype=None):
+def nanmean(input, dim: int | Sequence[int] | None = None, keepdim=False, *, dtype=None):
     """The mean over `dim` of the elements that are not nan."""
     if not input.dtype.category >= dtypes.FLOATING:
         raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {input.dtype}")
@@ -575,7 +576,7 @@ def _parse_var(name: str, input: Any, dim: Any, unbiased: Any, keepdim: Any, cor
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced")
-def var(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def var(input, dim: int | Sequence[int] | None = None, unbiased: bool | None = None, keepdim=False, *, correction=None):
     """The variance over `dim`, the sum of squared deviations over ``count - correction``.
 
     Args:
@@ -667,7 +668,7 @@ deviation.by_rows(_spread_in_rows(True))
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced")
-def std(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def std(input, dim: int | Sequence[int] | None = None, unbiased: bool | None = None, keepdim=False, *, correction=None):
     """The standard deviation over `dim`: the root of `var`.
 
     Args:
@@ -680,7 +681,7 @@ std.forwards(_spread_by(deviation))
 
 
 @composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
-def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def var_mean(input, dim: int | Sequence[int] | None = None, unbiased: bool | None = None, keepdim=False, *, correction=None):
     """``(var, mean)`` over `dim`.
 
     Args:
@@ -696,7 +697,7 @@ var_mean.rounds_as_its_parts = True
 
 
 @composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
-def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+def std_mean(input, dim: int | Sequence[int] | None = None, unbiased: bool | None = None, keepdim=False, *, correction=None):
     """``(std, mean)`` over `dim`.
 
     Args:

@@ -166,7 +166,7 @@ def _topk_shape(input, k, dim, largest):
 
 
 @composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 5), 2; d(2, 5), 3, 1, False", exact_out=True, costly=True)
-def topk(input, k, dim=-1, largest=True, sorted=True):
+def topk(input, k: int, dim=-1, largest=True, sorted=True):
     """``(values, indices)``: the `k` largest (or smallest) elements along `dim`, the best first, and where they are.
 
     Args:
@@ -307,7 +307,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
             return NotImplemented
         return level.wrap(pair.function(level.front(x).reshape(level.size, -1), 1, False)[0])
 
-    def public(input, dim=None, keepdim=False):
+    def public(input, dim: int | None = None, keepdim=False):
         need_tensor(name, input)
         if dim is not None:
             return pair.function(input, dim, keepdim)
@@ -463,7 +463,7 @@ def _planned_quantile(along: Along) -> Any:
     samples="d(2, 5), 0.3; d(2, 5), fb.tensor([0.3, 0.7], dtype=real), 1, True; d(6), 0.5, interpolation='lower'",
     exact_out=True,
 )
-def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+def quantile(input, q, dim: int | None = None, keepdim=False, *, interpolation="linear"):
     """The `q`-quantiles (numbers in [0, 1]) along `dim`, or of all elements; nan if any element is nan.
 
     Args:
@@ -483,7 +483,7 @@ quantile.plan(_planned_quantile(Along("quantiles", False, dims=ALL, most_along=M
 @composite(
     surface=EVERY, autocast=("float32", None), samples="d(2, 5), 0.3; d(2, 5), fb.tensor([0.3, 0.7], dtype=real), 1, True", exact_out=True,
 )
-def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+def nanquantile(input, q, dim: int | None = None, keepdim=False, *, interpolation="linear"):
     """`quantile` of the elements that are not nan; `q`, `dim` and `interpolation` as there."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,9 @@ from ..creation.create import (
     refuse_names,
     refuse_pinning,
 )
+
+if TYPE_CHECKING:
+    from ...random import Generator
 
 IN_FORCE, PLACED, MARKED, next_seq = _state.IN_FORCE, _state.PLACED, _state.MARKED, _state.next_seq
 _state.share(globals(), "IN_FORCE", "PLACED", "MARKED")  # keeps them as they are there
@@ -746,7 +749,7 @@ def _constant_in(x: Any, made: Tensor) -> Tensor:
 
 
 def _from_chances(name: str, doc: str) -> Any:
-    def draw(input, generator=None):
+    def draw(input, generator: Generator | None = None):
         if type(input._array) is MetaArray:
             return _constant_in(input, wrap(MetaArray(tuple(input.shape), input.dtype.numpy)))
         host_only(name, input)
@@ -801,7 +804,7 @@ def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
 
 
 @composite(surface=FUNCTION, samples="p(2, 3).round() + 3, u(2, 3)", random=True)
-def binomial(count, prob, generator=None):
+def binomial(count, prob, generator: Generator | None = None):
     """Successes among `count` trials of probability `prob`, elementwise."""
     host_only("binomial", count, prob)
     if count._lacks_values or prob._lacks_values:
@@ -810,7 +813,7 @@ def binomial(count, prob, generator=None):
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="p(4), 2; p(2, 4), 6, True", random=True)
-def multinomial(input, num_samples, replacement=False, *, generator=None):
+def multinomial(input, num_samples: int, replacement=False, *, generator=None):
     """`num_samples` indices drawn from each row of weights: ``(N, C) -> (N, num_samples)``, int64, or without N.
 
     Args:

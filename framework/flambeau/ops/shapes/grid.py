@@ -189,7 +189,7 @@ def _check_total(total: int, output_size: Any) -> None:
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(2, 3), 2; x(2, 3), fb.tensor([1, 0, 2]), 1")
-def repeat_interleave(input=None, repeats=None, dim=None, *, output_size=None):
+def repeat_interleave(input=None, repeats=None, dim: int | None = None, *, output_size=None):
     """Each element (or slice along `dim`) repeated in place, `repeats` times or as often as its entry there says.
 
     With one argument, a vector of counts: each position repeated that often. Without `dim`, of the flattened
@@ -255,7 +255,7 @@ def _as_often_each(a, repeats, dim, output_size):
 
 
 @composite(surface=FUNCTION, samples="x(3); x(3), 4, True")
-def vander(x, N=None, increasing=False):  # PyTorch's name
+def vander(x, N: int | None = None, increasing=False):  # PyTorch's name
     """The matrix with the powers of each element of a vector `x` in a row: `N` of them, falling unless `increasing`."""
     if x.ndim != 1:
         raise RuntimeError(f"vander: x must be a one-dimensional tensor, got shape {tuple(x.shape)}")

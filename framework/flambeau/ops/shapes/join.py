@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -457,7 +458,7 @@ split_sizes.vjp(lambda grad: grad)  # each piece has its own history
     surface=FUNCTION | METHOD, numpy_names=False, named_too={"split_size_or_sections": ("split_size",)},
     samples="x(5, 2), 2; x(2, 5), (1, 4), 1", elements="moved",
 )
-def split(tensor, split_size_or_sections, dim=0):
+def split(tensor, split_size_or_sections: int | Sequence[int], dim=0):
     """Views of `tensor` cut along `dim`, as a tuple.
 
     Args:
@@ -513,13 +514,13 @@ def _split_pieces(tensor, split_size_or_sections, dim):
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(5, 2), (2, 3); x(2, 5), (1, 4), 1", elements="moved")
-def split_with_sizes(input, split_sizes, dim=0):
+def split_with_sizes(input, split_sizes: Sequence[int], dim=0):
     """Views of `input` cut along `dim` into pieces of the sizes `split_sizes`, which add up to the dimension."""
     return split(input, split_sizes, dim)
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), 2, 1", elements="moved")
-def chunk(input, chunks, dim=0):
+def chunk(input, chunks: int, dim=0):
     """Views of `input` cut along `dim` into at most `chunks` pieces of equal size, the last possibly smaller.
 
     There may be fewer: 5 elements in 4 chunks give 2 + 2 + 1. `tensor_split` gives as many as asked for.
@@ -603,7 +604,7 @@ def _even_pieces(input, indices_or_sections, dim):
 
 
 def _split_at(name: str, smallest: int, dim: int, samples: str) -> Any:
-    def cut(input: Any, indices_or_sections: Any) -> Any:
+    def cut(input: Any, indices_or_sections: int | Sequence[int]) -> Any:
         if input.ndim < smallest:
             raise RuntimeError(
                 f"torch.{name} requires a tensor with at least {smallest} dimension{'s' if smallest > 1 else ''}, "

@@ -61,19 +61,23 @@ def resolve_conj(input):
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3")
-def unsafe_chunk(input, chunks, dim=0):
+def unsafe_chunk(input, chunks: int, dim=0):
     """`chunk`; the pieces here always keep their tie to the whole. Arguments as for `chunk`."""
     return input.chunk(chunks, dim)
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(5, 2), 2")
-def unsafe_split(tensor, split_size_or_sections, dim=0):
+def unsafe_split(tensor, split_size_or_sections: int, dim=0):
     """`split`; the pieces here always keep their tie to the whole. Arguments as for `split`."""
     return tensor.split(split_size_or_sections, dim)
 
 
-def _copy_form(name: str, view: Any, samples: str, *, several: bool = False, exact_out: bool = False) -> Any:
-    """``name_copy``: what the view shows, in memory of its own."""
+def _copy_form(name: str, view: Any, samples: str, *, several: bool = False, exact_out: bool = False, **types: str) -> Any:
+    """``name_copy``: what the view shows, in memory of its own.
+
+    Args:
+        types: of its parameters, where the view declares none.
+    """
     source = OPS[view] if isinstance(view, str) else view
     named = {p: "input" if p == "self" else p for p in source.positional}
     parameters = ", ".join(n if p not in source.defaults else f"{n}={source.defaults[p]!r}" for p, n in named.items())
@@ -82,7 +86,7 @@ def _copy_form(name: str, view: Any, samples: str, *, several: bool = False, exa
     exec(f"def {name}_copy({parameters}):\n    return copies(view({given}))\n", scope)  # our own text
     made = scope[f"{name}_copy"]
     made.__doc__ = f"`{name}`, in memory of its own. Arguments as for `{name}`."
-    made.__annotations__ = {named[p]: t for p, t in source.declared_types.items()}
+    made.__annotations__ = {named[p]: t for p, t in source.declared_types.items()} | types
     too = {"shape": ("size",)} if "shape" in named else {}
     return composite(
         surface=FUNCTION | OUT, overlap=NEVER if several else None, samples=samples, exact_out=exact_out, named_too=too
@@ -106,23 +110,26 @@ def _copies(xs: Any) -> Any:
     return tuple(_copy(x) for x in xs)
 
 
-_copy_form("as_strided", shape.as_strided, "x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1")
+_copy_form(
+    "as_strided", shape.as_strided, "x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1",
+    size="Sequence[int]", stride="Sequence[int]", storage_offset="int | None",
+)  # fmt: skip
 _copy_form("diagonal", parts.diagonal, "x(3, 4), 1")
-_copy_form("expand", shape.expand_shape, "x(1, 3), (2, 3)")
-_copy_form("permute", shape.permute, "x(2, 3, 4), (2, 0, 1)")
-_copy_form("select", shape.select, "x(2, 3), 1, 2")
+_copy_form("expand", shape.expand_shape, "x(1, 3), (2, 3)", shape="Sequence[int]")
+_copy_form("permute", shape.permute, "x(2, 3, 4), (2, 0, 1)", dims="Sequence[int]")
+_copy_form("select", shape.select, "x(2, 3), 1, 2", dim="int", index="int")
 _copy_form("squeeze", shape.squeeze, "x(2, 1, 3); x(2, 1, 3), 1")
 _copy_form("t", shape.t, "x(2, 3)")
-_copy_form("transpose", shape.transpose, "x(2, 3, 4), 0, 2")
-_copy_form("unfold", parts.unfold, "x(2, 5), 1, 3, 2")
-_copy_form("unsqueeze", shape.unsqueeze, "x(2, 3), 1")
+_copy_form("transpose", shape.transpose, "x(2, 3, 4), 0, 2", dim0="int", dim1="int")
+_copy_form("unfold", parts.unfold, "x(2, 5), 1, 3, 2", dimension="int")
+_copy_form("unsqueeze", shape.unsqueeze, "x(2, 3), 1", dim="int")
 _copy_form("view_as_real", parts.view_as_real, "c(2, 3)")
 _copy_form("view_as_complex", parts.view_as_complex, "x(3, 2)")
-_copy_form("view", shape.view_shape, "x(2, 3), (3, 2)", exact_out=True)
+_copy_form("view", shape.view_shape, "x(2, 3), (3, 2)", exact_out=True, size="Sequence[int] | dtype")
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 5), 1, 1, 3", exact_out=True)
-def narrow_copy(input, dim, start: int, length: int):
+def narrow_copy(input, dim: int, start: int, length: int):
     """`narrow`, in memory of its own. Arguments as for `narrow`.
 
     Raises: as `narrow`, but RuntimeError for a `dim` past the last.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index as as_index
 from typing import Any
 
@@ -478,7 +479,7 @@ def _transpose_batch(level: Any, op: Any, args: Any) -> Any:
 
 
 @composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3, 4), 0, 2", elements="moved")
-def swapaxes(input, axis0, axis1):
+def swapaxes(input, axis0: int, axis1: int):
     """`transpose`, which calls `axis0` and `axis1` dim0 and dim1."""
     return transpose.function(input, axis0, axis1)
 
@@ -535,7 +536,7 @@ def adjoint(input: Tensor):
 
 
 @composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4), 0, 2; x(2, 3, 4), (0, 1), (1, 2)", elements="moved")
-def movedim(input, source, destination):
+def movedim(input, source: int | Sequence[int], destination: int | Sequence[int]):
     """A view of `input` with the dimensions `source` moved to the places `destination`; the others keep their order.
 
     >>> fb.ones(2, 3, 5).movedim(0, -1).shape
@@ -576,7 +577,7 @@ def _moved(input, source, destination):
 
 
 @composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4), 0, 2", elements="moved")
-def moveaxis(input, source, destination):
+def moveaxis(input, source: int | Sequence[int], destination: int | Sequence[int]):
     """Another name of `movedim`."""
     return movedim(input, source, destination)
 
@@ -661,7 +662,7 @@ def _squeeze_dims_batch(level: Any, op: Any, args: Any) -> Any:
 
 
 @composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 1, 3, 1); x(2, 1, 3), 1; x(1, 2, 1), (0, 2)", elements="moved")
-def squeeze(input, dim=None):
+def squeeze(input, dim: int | Sequence[int] | None = None):
     """A view of `input` without its dimensions of size 1, or without those of `dim` (an int or tuple) that have size 1.
 
     >>> fb.ones(1, 3, 1).squeeze().shape, fb.ones(1, 3, 1).squeeze(0).shape
@@ -1114,7 +1115,7 @@ def _raveled(input):
 
 
 @composite(surface=METHOD | FUNCTION, samples="x(2, 6), 1, (2, 3)", elements="moved")
-def unflatten(input, dim, sizes):
+def unflatten(input, dim: int, sizes: Sequence[int]):
     """A view of `input` with dimension `dim` split into `sizes`, one of which may be -1.
 
     >>> fb.ones(2, 12).unflatten(1, (3, -1)).shape
@@ -1151,7 +1152,7 @@ def _unflattened(input, dim, sizes):
 
 
 @composite(surface=FUNCTION, samples="x(1, 3), (2, 3)", elements="moved")
-def broadcast_to(input, size):
+def broadcast_to(input, size: Sequence[int]):
     """`input` expanded to `size`."""
     if isinstance(size, (int, np.integer, Tensor)):
         raise TypeError(f"broadcast_to(): argument 'size' (position 2) must be tuple of ints, not {type(size).__name__}")

@@ -304,13 +304,13 @@ _indices: dict[Any, np.ndarray] = {}
 
 
 @composite(surface=FUNCTION, samples="3, 4; 3, 4, 1")
-def tril_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
+def tril_indices(row: int, col: int, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
     """The places on and below the diagonal number `offset` of a ``(row, col)`` matrix, ``(2, count)`` in row-major order."""
     return _triangle_indices("tril_indices", row, col, offset, True, {"dtype": dtype, "device": device, "layout": layout})
 
 
 @composite(surface=FUNCTION, samples="3, 4; 3, 4, -1")
-def triu_indices(row, col, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
+def triu_indices(row: int, col: int, offset=0, *, dtype=dtypes.int64, device=None, layout=None):
     """The places on and above the diagonal number `offset` of a ``(row, col)`` matrix, ``(2, count)`` in row-major order."""
     return _triangle_indices("triu_indices", row, col, offset, False, {"dtype": dtype, "device": device, "layout": layout})
 
