@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import operator
+import sys
 import threading
 
 import pytest
 
 import flambeau as fb
+import flambeau_kernels as kernels
 from flambeau import overrides
 from flambeau.ops import _derive, _entry, _refusal
 from flambeau.ops._spec import OPS
@@ -281,6 +283,20 @@ def test_a_living_subclass_is_asked_about_its_own_calls(plain, looked_at):
     fb.ones(3) + plain, fb.cat([fb.ones(2, 3), plain])
 
     assert list(dict.fromkeys(looked_at)) == ["add", "cat"]  # each again inside its handler
+
+
+@pytest.mark.skipif(kernels.cpu_backend() != "llvm", reason="its builtins are the native engine's")
+def test_an_operation_on_a_subclass_enters_three_functions(plain):
+    for _ in range(6000):                             # until all that is compiled late has been
+        plain + plain
+    entered = []
+    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        plain + plain  # what is looked at is the call
+    finally:
+        sys.setprofile(None)
+
+    assert entered == ["__add__", "of_one_class", "enter"]
 
 
 def test_compositions_do_not_ask_arguments_that_cannot_be_tensors():

@@ -83,24 +83,29 @@ def of_one_class(op: Op, args: tuple[Any, ...]) -> Any:
         return NotImplemented
     if getattr(cls.__torch_function__, "__func__", None) is not _torch_function:
         return NotImplemented
-    if op.kind in _OF_VALUES:
-        args = tuple([_as_plain(a) if a.__class__ is cls else a for a in args])
+    given = args
+    if op.kind in _OF_VALUES:                         # builtins take no others than plain Tensors; nothing writes or views these
+        given = []
+        for a in args:
+            if a.__class__ is cls:
+                plain = _new(Tensor)
+                plain._array, plain._storage, plain._node, plain._view_of = a._array, a._storage, a._node, a._view_of
+                a = plain
+            given.append(a)
     calls.classes_off += 1
     try:
-        result = op.enter(*args)
+        result = op.enter(*given)
     finally:
         calls.classes_off -= 1
-    return result.as_subclass(cls) if result.__class__ is Tensor else _converted(result, cls)
+    if result.__class__ is not Tensor:
+        return _converted(result, cls)
+    # As `as_subclass` does; that there are operands which override functions has been noted with the first.
+    made = _new(cls)
+    made._array, made._storage, made._node, made._view_of = result._array, result._storage, result._node, result._view_of
+    return made
 
 
 _OF_VALUES = frozenset(("elementwise", "reduction", "primitive"))  # kinds of ops whose results are no views of their operands
-
-
-def _as_plain(x: Any) -> Tensor:
-    """A Tensor in the place of `x`, of a subclass, as an operand that is neither written nor viewed: builtins take no others."""
-    made = _new(Tensor)
-    made._array, made._storage, made._node, made._view_of = x._array, x._storage, x._node, x._view_of
-    return made
 
 
 def call_inplace(op: Op, args: tuple[Any, ...], func: Any = None) -> Any:

@@ -146,7 +146,7 @@ def interpolate(
     scale_factor: float | Sequence[float] | None = None,
     mode="nearest",
     align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
+    recompute_scale_factor: bool | int | None = None,
     antialias=False,
 ):
     """``(N, C, *spatial)`` resampled to `size`, or by `scale_factor`.

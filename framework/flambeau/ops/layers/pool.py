@@ -427,7 +427,7 @@ def _lp_pool(
 
 
 @composite(namespace="nn.functional", samples="p(2, 3, 7), 2, 3; p(2, 3, 7), 3.0, 2, ceil_mode=True")
-def lp_pool1d(input, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode=False):
+def lp_pool1d(input, norm_type: int | float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode=False):
     """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, L) -> (N, C, L')``, or without N.
 
     No absolute values are taken: an odd p lets signs through, and a negative sum has no real root.
@@ -445,7 +445,7 @@ def lp_pool1d(input, norm_type: float, kernel_size: int | Sequence[int], stride:
 
 
 @composite(namespace="nn.functional", samples="p(2, 3, 5, 5), 2, 2")
-def lp_pool2d(input, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode=False):
+def lp_pool2d(input, norm_type: int | float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode=False):
     """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, H, W) -> (N, C, H', W')``.
 
     N may be left out. Arguments as for `lp_pool1d`, ints or pairs.
@@ -454,7 +454,7 @@ def lp_pool2d(input, norm_type: float, kernel_size: int | Sequence[int], stride:
 
 
 @composite(namespace="nn.functional", samples="p(1, 2, 4, 4, 3), 2, 2")
-def lp_pool3d(input, norm_type: float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode=False):
+def lp_pool3d(input, norm_type: int | float, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, ceil_mode=False):
     """``sum(x ** p) ** (1 / p)`` over windows: ``(N, C, D, H, W) -> (N, C, D', H', W')``.
 
     N may be left out. Arguments as for `lp_pool1d`, ints or triples.
