@@ -6,100 +6,51 @@ the same seed the numbers are PyTorch's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .._on_demand import names_on_demand
-
-if TYPE_CHECKING:
-    from .bernoulli import Bernoulli
-    from .beta import Beta
-    from .binomial import Binomial
-    from .categorical import Categorical
-    from .cauchy import Cauchy
-    from .chi2 import Chi2
-    from .constraint_registry import biject_to, transform_to
-    from .continuous_bernoulli import ContinuousBernoulli
-    from .dirichlet import Dirichlet
-    from .distribution import Distribution
-    from .exp_family import ExponentialFamily
-    from .exponential import Exponential
-    from .fishersnedecor import FisherSnedecor
-    from .gamma import Gamma
-    from .geometric import Geometric
-    from .gumbel import Gumbel
-    from .half_cauchy import HalfCauchy
-    from .half_normal import HalfNormal
-    from .independent import Independent
-    from .inverse_gamma import InverseGamma
-    from .kl import kl_divergence, register_kl
-    from .kumaraswamy import Kumaraswamy
-    from .laplace import Laplace
-    from .lkj_cholesky import LKJCholesky
-    from .log_normal import LogNormal
-    from .logistic_normal import LogisticNormal
-    from .lowrank_multivariate_normal import LowRankMultivariateNormal
-    from .mixture_same_family import MixtureSameFamily
-    from .multinomial import Multinomial
-    from .multivariate_normal import MultivariateNormal
-    from .negative_binomial import NegativeBinomial
-    from .normal import Normal
-    from .one_hot_categorical import OneHotCategorical, OneHotCategoricalStraightThrough
-    from .pareto import Pareto
-    from .poisson import Poisson
-    from .relaxed_bernoulli import RelaxedBernoulli
-    from .relaxed_categorical import RelaxedOneHotCategorical
-    from .studentT import StudentT
-    from .transformed_distribution import TransformedDistribution
-    from .transforms import (
-        AbsTransform,
-        AffineTransform,
-        CatTransform,
-        ComposeTransform,
-        CorrCholeskyTransform,
-        CumulativeDistributionTransform,
-        ExpTransform,
-        IndependentTransform,
-        LowerCholeskyTransform,
-        PositiveDefiniteTransform,
-        PowerTransform,
-        ReshapeTransform,
-        SigmoidTransform,
-        SoftmaxTransform,
-        SoftplusTransform,
-        StackTransform,
-        StickBreakingTransform,
-        TanhTransform,
-        Transform,
-        identity_transform,
-    )
-    from .uniform import Uniform
-    from .von_mises import VonMises
-    from .weibull import Weibull
-    from .wishart import Wishart
-
-# All distributions take longer to import than most programs that use one run, or ask only whether something is a `Distribution`.
-_HOMES = {
-    ".bernoulli": ("Bernoulli",), ".beta": ("Beta",), ".binomial": ("Binomial",), ".categorical": ("Categorical",),
-    ".cauchy": ("Cauchy",), ".chi2": ("Chi2",), ".constraint_registry": ("biject_to", "transform_to"),
-    ".continuous_bernoulli": ("ContinuousBernoulli",), ".dirichlet": ("Dirichlet",), ".distribution": ("Distribution",),
-    ".exp_family": ("ExponentialFamily",), ".exponential": ("Exponential",), ".fishersnedecor": ("FisherSnedecor",),
-    ".gamma": ("Gamma",), ".geometric": ("Geometric",), ".gumbel": ("Gumbel",), ".half_cauchy": ("HalfCauchy",),
-    ".half_normal": ("HalfNormal",), ".independent": ("Independent",), ".inverse_gamma": ("InverseGamma",),
-    ".kl": ("kl_divergence", "register_kl"), ".kumaraswamy": ("Kumaraswamy",), ".laplace": ("Laplace",),
-    ".lkj_cholesky": ("LKJCholesky",), ".log_normal": ("LogNormal",), ".logistic_normal": ("LogisticNormal",),
-    ".lowrank_multivariate_normal": ("LowRankMultivariateNormal",), ".mixture_same_family": ("MixtureSameFamily",),
-    ".multinomial": ("Multinomial",), ".multivariate_normal": ("MultivariateNormal",), ".negative_binomial": ("NegativeBinomial",),
-    ".normal": ("Normal",), ".one_hot_categorical": ("OneHotCategorical", "OneHotCategoricalStraightThrough"), ".pareto": ("Pareto",),
-    ".poisson": ("Poisson",), ".relaxed_bernoulli": ("RelaxedBernoulli",), ".relaxed_categorical": ("RelaxedOneHotCategorical",),
-    ".studentT": ("StudentT",), ".transformed_distribution": ("TransformedDistribution",), ".uniform": ("Uniform",),
-    ".von_mises": ("VonMises",), ".weibull": ("Weibull",), ".wishart": ("Wishart",),
-    ".transforms": (
-        "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform", "CumulativeDistributionTransform",
-        "ExpTransform", "IndependentTransform", "LowerCholeskyTransform", "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform",
-        "SigmoidTransform", "SoftplusTransform", "TanhTransform", "SoftmaxTransform", "StackTransform", "StickBreakingTransform",
-        "Transform", "identity_transform",
-    ),
-}  # fmt: skip
+from . import transforms
+from .bernoulli import Bernoulli
+from .beta import Beta
+from .binomial import Binomial
+from .categorical import Categorical
+from .cauchy import Cauchy
+from .chi2 import Chi2
+from .constraint_registry import biject_to, transform_to
+from .continuous_bernoulli import ContinuousBernoulli
+from .dirichlet import Dirichlet
+from .distribution import Distribution
+from .exp_family import ExponentialFamily
+from .exponential import Exponential
+from .fishersnedecor import FisherSnedecor
+from .gamma import Gamma
+from .geometric import Geometric
+from .gumbel import Gumbel
+from .half_cauchy import HalfCauchy
+from .half_normal import HalfNormal
+from .independent import Independent
+from .inverse_gamma import InverseGamma
+from .kl import kl_divergence, register_kl
+from .kumaraswamy import Kumaraswamy
+from .laplace import Laplace
+from .lkj_cholesky import LKJCholesky
+from .log_normal import LogNormal
+from .logistic_normal import LogisticNormal
+from .lowrank_multivariate_normal import LowRankMultivariateNormal
+from .mixture_same_family import MixtureSameFamily
+from .multinomial import Multinomial
+from .multivariate_normal import MultivariateNormal
+from .negative_binomial import NegativeBinomial
+from .normal import Normal
+from .one_hot_categorical import OneHotCategorical, OneHotCategoricalStraightThrough
+from .pareto import Pareto
+from .poisson import Poisson
+from .relaxed_bernoulli import RelaxedBernoulli
+from .relaxed_categorical import RelaxedOneHotCategorical
+from .studentT import StudentT
+from .transformed_distribution import TransformedDistribution
+from .transforms import *  # noqa: F403 - every transform is a name of the package
+from .uniform import Uniform
+from .von_mises import VonMises
+from .weibull import Weibull
+from .wishart import Wishart
 
 __all__ = [
     "Bernoulli",
@@ -148,26 +99,5 @@ __all__ = [
     "kl_divergence",
     "register_kl",
     "transform_to",
-    "AbsTransform",
-    "AffineTransform",
-    "CatTransform",
-    "ComposeTransform",
-    "CorrCholeskyTransform",
-    "CumulativeDistributionTransform",
-    "ExpTransform",
-    "IndependentTransform",
-    "LowerCholeskyTransform",
-    "PositiveDefiniteTransform",
-    "PowerTransform",
-    "ReshapeTransform",
-    "SigmoidTransform",
-    "SoftplusTransform",
-    "TanhTransform",
-    "SoftmaxTransform",
-    "StackTransform",
-    "StickBreakingTransform",
-    "Transform",
-    "identity_transform",
 ]
-
-__getattr__, __dir__ = names_on_demand(__name__, _HOMES, folder=__path__)
+__all__ += transforms.__all__
