@@ -6,6 +6,7 @@ the same seed the numbers are PyTorch's.
 
 from __future__ import annotations
 
+# All at once, as packages such as Pyro go through the attributes of this one.
 from . import transforms
 from .bernoulli import Bernoulli
 from .beta import Beta
