@@ -25,12 +25,13 @@ from flambeau_kernels.scalar.symbols import (
     select,
 )
 
-TERMS = {"float64": (8, 11), "float32": (5, 6)}       # added one by one, and of the series in Bernoulli's numbers
+TERMS = {"float64": (6, 15), "float32": (5, 6)}       # added one by one, and of the series in Bernoulli's numbers
 _LARGEST = 170                                        # whose factorial a float64 holds
 
 
 # Bernoulli's numbers B_2, B_4, ... (DLMF 24.2, table 24.2.1), over (2j)!.
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138)
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138,
+              -236364091 / 2730, 8553103 / 6, -23749461029 / 870, 8615841276005 / 14322)
 _SERIES = [number / math.factorial(2 * j) for j, number in enumerate(_BERNOULLI, 1)]
 
 

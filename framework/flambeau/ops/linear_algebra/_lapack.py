@@ -183,6 +183,28 @@ def _tried(loop: Any, *args: Any) -> Any:
     return made
 
 
+def _is_small(a: Any) -> bool:
+    """Whether `a` is one matrix on which LAPACK's loops take less time than what is around them."""
+    return a.ndim == 2 and 0 < a.shape[0] < THREADED_FROM and 0 < a.shape[1] < THREADED_FROM and a.dtype.char in "fdFD"
+
+
+def _of_one(loop: Any, a: Any, *room: Any) -> Any:
+    """What a loop makes of one matrix that `_is_small`; None where squares of elements are not finite, or the loop fails."""
+    if loop is None:
+        return None
+    token = ignore_fp_flags()
+    try:
+        flat = a.reshape(-1)
+        s = flat.dot(flat)
+        if s - s != 0:
+            return None
+        made = loop(a, *room)
+    finally:
+        restore_fp_flags(token)
+    first = (made[0] if made.__class__ is tuple else made).item(0)
+    return made if first == first else None
+
+
 def _lu_of_many(a: Any) -> Any:
     """``(LU, pivots, info)`` of many small matrices; None for others, and where a factor is not finite."""
     return few_lanes.lu(a) if few_lanes.takes(a) else few_rows.lu(a) if few_rows.takes(a) else None
@@ -513,6 +535,10 @@ def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
 
     Raises: LinAlgError for a nan, and if the iteration does not converge.
     """
+    if _is_small(a):
+        made = _of_one(_SVD[full_matrices, vectors], a, *(_room_of_svd(a, full_matrices) if vectors else ()))
+        if made is not None:
+            return made
     a, infinite = _without_infinities(name, a)
     made = None
     if lane_rotations.takes(a) and not (vectors and full_matrices and a.shape[-1] != a.shape[-2]):
@@ -531,6 +557,8 @@ def _room_of_svd(a: Any, full_matrices: bool) -> tuple[Any, Any, Any]:
     batch, (m, n) = a.shape[:-2], a.shape[-2:]
     k = min(m, n)
     left, right = (m, n) if full_matrices else (k, k)
+    if not batch:
+        return np.empty((left, m), a.dtype).T, np.empty(k, a.dtype.char.lower()), np.empty((n, right), a.dtype).T
     return (
         np.empty((*batch, left, m), a.dtype).swapaxes(-1, -2), np.empty((*batch, k), a.dtype.char.lower()),
         np.empty((*batch, n, right), a.dtype).swapaxes(-1, -2),
@@ -680,12 +708,19 @@ def _room_of_sytrd(n: int, char: str) -> int:
     return int(routine("sytrd_lwork", np.empty(0, char))(n, lower=1)[0])
 
 
+_COMPLEX = {char: np.result_type(char, np.complex64) for char in "fdFD"}
+
+
 def eig(name: str, a: Any, vectors: bool) -> Any:
     """Eigenvalues of square matrices, and with `vectors` ``(L, V)``, complex; nan for matrices that hold an infinity.
 
     Raises: LinAlgError for a nan, and without convergence; RuntimeError for an infinity where vectors are wanted.
     """
-    wide = np.result_type(a.dtype, np.complex64)
+    wide = _COMPLEX[a.dtype.char]
+    if _is_small(a):
+        made = _of_one(_EIG if vectors else _EIGVALS, a)
+        if made is not None:
+            return tuple([x.astype(wide, copy=False) for x in made]) if vectors else made.astype(wide, copy=False)
     if not a.shape[-1]:
         values = np.zeros(a.shape[:-1], wide)
         return (values, np.zeros(a.shape, wide)) if vectors else values
@@ -783,6 +818,10 @@ def solve_now(a: Any, b: Any) -> Any:
 
 
 def eigh_now(a: Any, uplo: Any, vectors: bool) -> Any:
+    if _is_small(a) and uplo in ("L", "U"):
+        if not vectors:
+            return _of_one(_EIGH[uplo, vectors], a)
+        return _of_one(_EIGH[uplo, vectors], a, np.empty(len(a), a.dtype.char.lower()), np.empty(a.shape, a.dtype).T)
     if not all_finite(a):
         return None
     return _eigh_of_some(a, uplo, vectors) if uplo in ("L", "U") else None
