@@ -718,3 +718,18 @@ def test_pinv_of_a_matrix_of_full_rank_is_the_one_where_no_value_is_below_the_li
     fb.testing.assert_close(fb.linalg.pinv(a), together[0])
     fb.testing.assert_close(fb.linalg.pinv(lacking), together[1])
     fb.testing.assert_close(fb.linalg.pinv(a, rtol=2.0), fb.zeros(shape[::-1], dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.complex64])
+def test_small_matrices_whose_squares_overflow_are_decomposed(dtype):
+    """One sum of squares says whether all elements are finite, where it is finite itself."""
+    large = 1e30 if dtype != fb.float64 else 1e200
+    a = fb.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=dtype)
+    scaled = a * large
+
+    assert fb.allclose(L.eigvalsh(scaled) / large, L.eigvalsh(a))
+    assert fb.allclose(L.eigh(scaled).eigenvalues / large, L.eigvalsh(a))
+    assert fb.allclose(L.svdvals(scaled) / large, L.svdvals(a))
+    assert fb.allclose(L.svd(scaled).S / large, L.svdvals(a))
+    with pytest.raises(RuntimeError):
+        L.eigh(a * float("nan"))

@@ -168,7 +168,9 @@ def _way(inputs: tuple[Any, ...], out: np.ndarray) -> str | None:
         return IN_ROWS
     if out.size <= direct_layout.LEAST_PACKED:
         return STRIDED_WAY
-    return PACKED if all(a.itemsize in pack.KINDS for a in arrays) else STRIDED_WAY
+    if not all(a.itemsize in pack.KINDS for a in arrays):
+        return STRIDED_WAY
+    return PACKED if out.size <= direct_layout.MOST_PACKED else None
 
 
 def _are_plain(all_arrays: tuple[np.ndarray, ...]) -> bool:
