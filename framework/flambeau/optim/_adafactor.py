@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import flambeau as fb
 from flambeau import Tensor
 
 from ._elementwise import check_rate
-from .optimizer import Optimizer, ParamsT
+from .optimizer import ByParameter, ParamsT
 
 __all__ = ["Adafactor"]
 
 
-class Adafactor(Optimizer):
+class Adafactor(ByParameter):
     """Adam with a factored second moment: memory for a matrix is its rows plus its columns.
 
     Args:
@@ -55,19 +54,6 @@ class Adafactor(Optimizer):
             "lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
             "foreach": foreach, "maximize": maximize,
         })
-
-    @fb.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Change the parameters by their gradients. Returns: what `closure` returned, or None."""
-        loss = None
-        if closure is not None:
-            with fb.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for param in group["params"]:
-                if param.grad is not None:
-                    self._step_param(group, param, param.grad)
-        return loss
 
     def _step_param(self, group: dict[str, Any], param: Any, grad: Any) -> None:
         if param.is_complex():

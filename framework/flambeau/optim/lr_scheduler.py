@@ -198,7 +198,9 @@ _LRScheduler = LRScheduler  # its name before PyTorch 2.0
 class _ByFunction(LRScheduler):
     """Schedules by user functions of the epoch."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | list[Callable[[int], float]], last_epoch: int = -1
+    ) -> None:
         _check_optimizer(optimizer)
         count = len(optimizer.param_groups)
         functions = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * count
@@ -232,14 +234,6 @@ class LambdaLR(_ByFunction):
         lr_lambda: ``epoch -> factor``, or one such function per group.
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
-        last_epoch: int = -1,
-    ) -> None:
-        super().__init__(optimizer, lr_lambda, last_epoch)
-
     def get_lr(self) -> list[Any]:
         self._warn_outside_step()
         return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self.lr_lambdas, strict=False)]
@@ -251,14 +245,6 @@ class MultiplicativeLR(_ByFunction):
     Args:
         lr_lambda: ``epoch -> factor``, or one such function per group.
     """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
-        last_epoch: int = -1,
-    ) -> None:
-        super().__init__(optimizer, lr_lambda, last_epoch)
 
     def get_lr(self) -> list[Any]:
         self._warn_outside_step()

@@ -454,6 +454,26 @@ def _ordered(params: Any) -> list[Any]:
     return list(params)
 
 
+class ByParameter(Optimizer):
+    """Optimizers that step one parameter after the other, each by `_step_param`."""
+
+    @fb.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Change the parameters by their gradients. Returns: what `closure` returned, or None."""
+        loss = None
+        if closure is not None:
+            with fb.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    self._step_param(group, param, param.grad)
+        return loss
+
+    def _step_param(self, group: dict[str, Any], param: Any, grad: Any) -> None:
+        raise NotImplementedError(f"{type(self).__name__}._step_param: an optimizer has to define it")
+
+
 def _take_names(params: list[Any]) -> list[str]:
     """Replace ``(name, Tensor)`` pairs by the Tensors, in place, and return the names."""
     named = [isinstance(p, tuple) for p in params]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import flambeau as fb
@@ -12,7 +11,7 @@ from flambeau_kernels.vocabulary import sqrt
 from ..tensor import bump
 from ._elementwise import check_betas, check_rate
 from ._rule import blend, direction, on_rows, update_rule
-from .optimizer import Optimizer, ParamsT
+from .optimizer import ByParameter, ParamsT
 
 __all__ = ["SparseAdam"]
 
@@ -25,7 +24,7 @@ def lazy_adam(param, grad, exp_avg, exp_avg_sq, step_size, rest1, rest2, eps):
     return param - step_size * mean / (sqrt(square) + eps), mean, square
 
 
-class SparseAdam(Optimizer):
+class SparseAdam(ByParameter):
     """Adam that updates only the elements, and their moments, that occur in the sparse gradient.
 
     Args:
@@ -57,19 +56,6 @@ class SparseAdam(Optimizer):
                 raise ValueError(
                     f"SparseAdam does not support complex parameters; parameter {i} is {param.dtype}"
                 )
-
-    @fb.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Change the elements that the gradients name. Returns: what `closure` returned, or None."""
-        loss = None
-        if closure is not None:
-            with fb.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for param in group["params"]:
-                if param.grad is not None:
-                    self._step_param(group, param, param.grad)
-        return loss
 
     def _step_param(self, group: dict[str, Any], param: Any, grad: Any) -> None:
         if grad.layout is fb.strided:

@@ -74,7 +74,7 @@ def _activation(activation: Activation) -> Callable[[Tensor], Tensor]:
 
 
 class _Layer(Module):
-    """The feed-forward half that encoder and decoder layers share."""
+    """What encoder and decoder layers share: attention to themselves, and the feed-forward half."""
 
     __constants__ = ["norm_first"]
     _last_dropout: str  # the name of the dropout behind the feed-forward network
@@ -82,6 +82,35 @@ class _Layer(Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.__dict__.setdefault("activation", F.relu)
+
+    def _add_parts(
+        self, count: int, d_model: int, hidden: int, dropout: float, activation: Activation, eps: float, norm_first: bool, bias: bool,
+        options: dict[str, Any],
+    ) -> None:  # fmt: skip
+        """The feed-forward network, and `count` layer norms and dropouts: what follows the attentions in the order of parameters."""
+        self.linear1 = Linear(d_model, hidden, bias=bias, **options)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(hidden, d_model, bias=bias, **options)
+        self.norm_first = norm_first
+        for i in range(1, count + 1):
+            setattr(self, f"norm{i}", LayerNorm(d_model, eps=eps, bias=bias, **options))
+        for i in range(1, count + 1):
+            setattr(self, f"dropout{i}", Dropout(dropout))
+        self.activation: Any = _activation(activation)
+
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        attended, _ = self.self_attn(
+            x,
+            x,
+            x,
+            attn_mask=attn_mask,
+            key_padding_mask=key_padding_mask,
+            need_weights=False,
+            is_causal=is_causal,
+        )
+        return self.dropout1(attended)
 
     def _feed(self, x: Tensor) -> Tensor:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
@@ -148,15 +177,7 @@ class TransformerEncoderLayer(_Layer):
         self.self_attn = MultiheadAttention(
             d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **options
         )
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **options)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **options)
-        self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **options)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **options)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self._add_parts(2, d_model, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias, options)
 
     def forward(
         self,
@@ -173,20 +194,6 @@ class TransformerEncoderLayer(_Layer):
             return self._fed(x, self.norm2(x))
         x = self.norm1(x + self._sa_block(x, mask, padding, is_causal))
         return self.norm2(self._fed(x, x))
-
-    def _sa_block(
-        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
-    ) -> Tensor:
-        attended, _ = self.self_attn(
-            x,
-            x,
-            x,
-            attn_mask=attn_mask,
-            key_padding_mask=key_padding_mask,
-            need_weights=False,
-            is_causal=is_causal,
-        )
-        return self.dropout1(attended)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -218,17 +225,7 @@ class TransformerDecoderLayer(_Layer):
         attention = {"dropout": dropout, "batch_first": batch_first, "bias": bias, **options}
         self.self_attn = MultiheadAttention(d_model, nhead, **attention)
         self.multihead_attn = MultiheadAttention(d_model, nhead, **attention)
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **options)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **options)
-        self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **options)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **options)
-        self.norm3 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **options)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.dropout3 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self._add_parts(3, d_model, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias, options)
 
     def forward(
         self,
@@ -251,20 +248,6 @@ class TransformerDecoderLayer(_Layer):
         x = self.norm1(x + self._sa_block(x, *own))
         x = self.norm2(x + self._mha_block(x, memory, *other))
         return self.norm3(self._fed(x, x))
-
-    def _sa_block(
-        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
-    ) -> Tensor:
-        attended, _ = self.self_attn(
-            x,
-            x,
-            x,
-            attn_mask=attn_mask,
-            key_padding_mask=key_padding_mask,
-            is_causal=is_causal,
-            need_weights=False,
-        )
-        return self.dropout1(attended)
 
     def _mha_block(
         self,
