@@ -246,6 +246,32 @@ def test_integers_are_pytorchs(dtype):
         assert_same_state(stream)
 
 
+@pytest.mark.parametrize("size", [1, 16, 17, 1000, 1024, 1040])
+def test_draws_go_on_alike_whichever_call_first_met_their_kernel(size):
+    """`random_` without bounds, and `normal_` of any mean, are one native call once their kernels are there."""
+    for fill in (lambda x: x.long().random_(), lambda x: x.int().random_(), lambda x: x.random_(), lambda x: x.normal_(1, 0.5)):
+        drawn = []
+        for _ in range(3):
+            fb.manual_seed(size)
+            drawn.append([fill(fb.empty(size)).tolist() for _ in range(3)] + [fb.random.get_rng_state().tolist()])
+
+        assert drawn[0] == drawn[1] == drawn[2]
+
+
+@needs_torch
+def test_methods_that_fill_go_on_as_pytorchs():
+    for dtype in ("int64", "int32", "uint8", "float32", "float64"):
+        ours, theirs = fb.empty(32, dtype=getattr(fb, dtype)), torch.empty(32, dtype=getattr(torch, dtype))
+        fb.manual_seed(5)
+        torch.manual_seed(5)
+        for _ in range(3):
+            assert_same_bits(ours.random_().numpy(), theirs.random_())
+        if theirs.is_floating_point():
+            for mean, std in ((0, 0.02), (1.5, 1.0), (0, 1), (-3.0, 0)):
+                np.testing.assert_allclose(ours.normal_(mean, std).numpy(), theirs.normal_(mean, std).numpy(), rtol=1e-6, atol=1e-6)
+        assert ours.random_().tolist() == theirs.random_().tolist()
+
+
 @needs_torch
 @pytest.mark.parametrize(("low", "high"), [
     (0, 1), (0, 2**28 - 1), (0, 2**28), (-5, 2**31), (0, 2**32), (-(2**62), 2**62), (-(2**63), 2**63 - 1),

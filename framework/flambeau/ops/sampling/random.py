@@ -231,6 +231,15 @@ def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = N
         record[0] += 1
         record[1] = next_seq()
         return self
+    if (
+        mean.__class__ in _REAL and std.__class__ in _REAL and generator is self._node is self._view_of is None
+        and not (IN_FORCE or MARKED) and self._array.__class__ is ndarray
+        and _cpu_kernels().refill_normals((_default or _default_generator())._stream, self._array, mean, std)
+    ):  # fmt: skip
+        record = self._storage
+        record[0] += 1
+        record[1] = next_seq()
+        return self
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "mean": mean, "std": std, "generator": generator}
         if (made := _dispatch.made("normal_", given)) is not None:
@@ -328,6 +337,14 @@ def _probability(p: float) -> float:
 
 def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> Tensor:
     """Integers evenly spread over ``[from, to)``, ``[0, to)``, or everything the dtype holds exactly."""
+    if (
+        not (bounds or named or IN_FORCE or MARKED) and generator is self._node is self._view_of is None
+        and self._array.__class__ is ndarray and _cpu_kernels().refill_bits((_default or _default_generator())._stream, self._array)
+    ):  # fmt: skip
+        record = self._storage
+        record[0] += 1
+        record[1] = next_seq()
+        return self
     low, high = (named.pop("from", None), named.pop("to", None)) if named else (None, None)
     if len(bounds) == 1:
         high = bounds[0]

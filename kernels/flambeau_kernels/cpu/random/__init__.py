@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .continuous import cauchy, exponential, geometric, refill_exponential
-from .normal_draws import log_normal, normal
+from .normal_draws import log_normal, normal, refill_normals
 from .philox import PhiloxStream, philox4x32
 from .rejection import binomial, dirichlet, poisson, standard_gamma
 from .sample import multinomial, randperm
@@ -16,6 +16,7 @@ from .uniform_draws import (
     random_bits,
     refill,
     refill_between,
+    refill_bits,
     refill_coins,
     refill_integers,
     uniform,
@@ -45,9 +46,11 @@ __all__ = [
     "randperm",
     "refill",
     "refill_between",
+    "refill_bits",
     "refill_coins",
     "refill_exponential",
     "refill_integers",
+    "refill_normals",
     "standard_gamma",
     "uniform",
     "uniforms",

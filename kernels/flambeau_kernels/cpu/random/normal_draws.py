@@ -21,6 +21,7 @@ from .stream import (
     HALVES,
     AtOnce,
     MT19937Stream,
+    bits,
     check_dtype,
     chunks,
     draw_parts,
@@ -30,7 +31,7 @@ from .stream import (
     numbers_in,
 )
 
-__all__ = ["log_normal", "normal"]
+__all__ = ["log_normal", "normal", "refill_normals"]
 
 BLOCK = 16
 MOST_ALONE = 4096                                           # numbers that one kernel makes alone
@@ -67,6 +68,24 @@ def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float
     else:
         values = in_pairs(stream, count, exact=out.dtype in (np.float64, np.complex128))
     return fill(out, moved_and_scaled(values, mean, std))
+
+
+def refill_normals(stream: MT19937Stream, out: np.ndarray, mean: float, std: float) -> bool:
+    """Whether one native call did what `normal` does for a mean and deviation that float32 holds; nothing is drawn otherwise."""
+    if not 0 < out.size <= MOST_ALONE or not -1e38 < mean < 1e38 or not 0 <= std < 1e38:
+        return False
+    if mean == 0 and std == 1:
+        return stream.refilled(out)
+    numbers = _bells.get((mean, std))
+    if numbers is None:
+        if len(_bells) >= MOST_KEPT:
+            _bells.clear()
+        numbers = _bells[mean, std] = bits(*single(mean, std))
+    return stream.refilled_around(out, numbers)
+
+
+MOST_KEPT = 256
+_bells: dict[tuple[float, float], np.ndarray] = {}
 
 
 def _fill_blocks(stream: MT19937Stream, out: np.ndarray, mean: float, std: float) -> None:

@@ -197,6 +197,10 @@ class MT19937Stream:
         """Whether one native call did what `fill_normals` does to `out`, of any kind; nothing is drawn otherwise."""
         return _table is not None and out.dtype is _SINGLE and not out.size & 15 and self.redrawn(_table, out, _STANDARD, 1)
 
+    def refilled_around(self, out: np.ndarray, numbers: np.ndarray) -> bool:
+        """`refilled` of normals of the mean and deviation in `numbers`, which are not 0 and 1."""
+        return _scaled_table is not None and out.dtype is _SINGLE and not out.size & 15 and self.redrawn(_scaled_table, out, numbers, 1)
+
     def redrawn(self, table: Any, out: np.ndarray, numbers: np.ndarray, each: int) -> bool:
         """Whether the launcher filled `out` as `at_once` does, of `each` words a number; False as None of `made`."""
         lock = self._lock                             # `with` would take as long again
@@ -322,23 +326,27 @@ class AtOnce:
 _normals_at_once = engines.kept_in({})
 _SINGLE = np.dtype(np.float32)
 _table: Any = None                                    # behind the callable for standard normals, once there is one
+_scaled_table: Any = None                             # and for those of another mean or deviation
 
 
-def _forget_table() -> None:
-    global _table
-    _table = None
+def _forget_tables() -> None:
+    global _table, _scaled_table
+    _table = _scaled_table = None
 
 
-engines.plans_kept_elsewhere.append(_forget_table)
+engines.plans_kept_elsewhere.append(_forget_tables)
 
 
 def _form_of_normals(scaled: bool) -> Any:
     """`loops.draw_normals` as it is called, kept in `_normals_at_once`."""
     types = (np.dtype(np.uint32), np.dtype(np.float32), int, int, float, float)
-    global _table
+    global _table, _scaled_table
     made = _normals_at_once[scaled] = loops().draw_normals.form(types, {"SCALED": scaled})
-    if not scaled:
-        _table = getattr(made, "__self__", None)      # of the builtin; interpreters without it have no launchers either
+    table = getattr(made, "__self__", None)           # of the builtin; interpreters without it have no launchers either
+    if scaled:
+        _scaled_table = table
+    else:
+        _table = table
     return made
 
 

@@ -30,8 +30,8 @@ from .stream import (
     numbers_in,
 )
 
-__all__ = ["bernoulli", "coins", "integers", "random_bits", "randint", "refill", "refill_between", "refill_coins", "refill_integers",
-           "uniform", "uniforms"]
+__all__ = ["bernoulli", "coins", "integers", "random_bits", "randint", "refill", "refill_between", "refill_bits", "refill_coins",
+           "refill_integers", "uniform", "uniforms"]
 
 WIDE_RANGE = 1 << 28                                 # ranges from here on take two words per integer
 
@@ -96,6 +96,21 @@ def refill_integers(stream: MT19937Stream, out: np.ndarray, low: int, high: int)
         return False
     table = _INTEGERS[False].tables.get(out.dtype)
     return table is not None and stream.redrawn(table, out, _range_of(low, high), 1)
+
+
+def refill_bits(stream: MT19937Stream, out: np.ndarray) -> bool:
+    """`refill` for `random_bits`."""
+    count = _UNBOUNDED.get(out.dtype)
+    if count is None or out.size > MOST_AT_ONCE:
+        return False
+    wide = out.itemsize == 8
+    table = _INTEGERS[wide].tables.get(out.dtype)
+    return table is not None and stream.redrawn(table, out, _range_of(0, _as_signed(count)), 1 + wide)
+
+
+def _as_signed(count: int) -> int:
+    """The int64 with the bits of `count`, which kernels that take two words read as the unsigned number."""
+    return count - (1 << 64) if count >> 63 else count
 
 
 def _range_of(low: int, high: int) -> np.ndarray:
@@ -271,7 +286,7 @@ def fill_integers(
     stream: MT19937Stream, out: np.ndarray, low: int, count: int, two_words: bool
 ) -> np.ndarray:
     """`low` plus a word modulo `count`; for the whole of int64 the word itself."""
-    if compiles() and out.dtype.kind in "iuf" and count < 1 << 63 and _integers_compiled(stream, out, low, count, two_words):
+    if compiles() and out.dtype.kind in "iuf" and count < 1 << (63 + two_words) and _integers_compiled(stream, out, low, count, two_words):
         return out
     words = stream.random64(out.size) if two_words else stream.random32(out.size)
     if count == 1 << 64:
@@ -289,13 +304,13 @@ def _integers_compiled(stream: MT19937Stream, out: np.ndarray, low: int, count: 
         return False
     form = _INTEGERS[two_words].form(out)
     if form is not None:
-        stream.at_once(form, out, out.size * (1 + two_words), int(low), int(count))
+        stream.at_once(form, out, out.size * (1 + two_words), int(low), _as_signed(int(count)))
         return True
     flat = memory(out)
     if flat is None:
         return False
     words = stream.random32(len(flat) * (1 + two_words))
-    loops().integers.run(chunks(len(flat)), words, flat, len(flat), int(low), int(count), TWO=two_words)
+    loops().integers.run(chunks(len(flat)), words, flat, len(flat), int(low), _as_signed(int(count)), TWO=two_words)
     return True
 
 
