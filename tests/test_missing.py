@@ -177,7 +177,7 @@ wanted = {
     fb.cpu: "amp", fb.sparse: "FloatTensor sum", fb.cuda.sparse: "HalfTensor", fb.jit: "frontend", fb.functional: "einsum cdist",
     fb.ao: "quantization nn", fb.ao.quantization: "fx backend_config", fb.quantization: "observer QConfig fake_quantize",
     fb.ao.quantization.backend_config: "get_fbgemm_backend_config", fb.return_types: "topk max linalg_eigh", fb.utils: "data checkpoint",
-    fb.cuda.random: "manual_seed_all get_rng_state", fb._dynamo: "decorators",
+    fb.cuda.random: "manual_seed_all get_rng_state", fb._dynamo: "decorators", fb.cuda.memory: "MemPool _snapshot host_memory_stats",
 }
 for module, names in wanted.items():
     missing = set(names.split()) - set(dir(module))

@@ -27,7 +27,7 @@ def names_on_demand(
 
     Args:
         module: its ``__name__``.
-        homes: names by the module that has them, written relative to `module`. They are kept once they have been asked for.
+        homes: names by the module that has them, written as imports in `module` write it. They are kept once they have been asked for.
         modules: those below `module` that are imported when they are asked for.
         folder: the ``__path__`` of `module` where all that is in it is imported when it is asked for.
         make: gives what belongs to any other name, anew each time unless it keeps it, or None.
@@ -40,7 +40,7 @@ def names_on_demand(
         if name in below or folder and not name.startswith("__") and find_spec(f"{module}.{name}") is not None:
             return import_module(f".{name}", module)
         if name in home_of:
-            found = getattr(import_module(home_of[name], module), name)
+            found = getattr(import_module(home_of[name], sys.modules[module].__package__), name)
             setattr(sys.modules[module], name, found)
             return found
         found = None if make is None or name.startswith("__") and name != "__all__" else make(name)
