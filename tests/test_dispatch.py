@@ -460,7 +460,7 @@ def test_errors_in_backward_leave_the_mode_as_it_was():
     with pytest.raises(ZeroDivisionError):
         y.sum().backward()
     assert fb.is_grad_enabled()
-    assert _state.local.wanted is None
+    assert _state.local.backward.wanted is None
 
 
 def test_a_graph_of_a_hundred_thousand_nodes():

@@ -49,14 +49,22 @@ class Calls:
         self.composing = 0                            # compositions around a call whose operands' class answers ops
 
 
+class Backward:
+    """What a thread carries back now, in one object: what is the thread's own takes ten times as long to read as one's fields."""
+
+    __slots__ = ("at_end", "nested", "roots", "wanted")
+
+    def __init__(self) -> None:
+        self.nested = 0                               # backwards that run inside each other
+        self.roots: Any = None                        # where the innermost began, pairs of node and gradient
+        self.wanted: Any = None                       # nodes that lead to what autograd.grad() asks for, while it runs
+        self.at_end: Any = ()                         # what is called when the outermost ends
+
+
 class _Local(threading.local):
     grad = True                                       # whether operations are recorded: asked for, and not in inference mode
     asked = True
-    roots: Any = None  # where the backward that runs on this thread began, pairs of node and gradient
-    wanted: Any = None  # nodes that lead to what autograd.grad() asks for, while it runs
     checks_sparse = False  # whether the parts of new sparse tensors are checked
-    nested = 0  # backwards that run inside each other on this thread
-    at_end: Any = ()  # what is called when the outermost of them ends
     inference = False
     transforms = 0                                    # of `flambeau.func` that record a run of their own now
     forward_off = False
@@ -65,6 +73,7 @@ class _Local(threading.local):
 
     def __init__(self) -> None:
         self.calls = Calls()
+        self.backward = Backward()
         self.devices: list[Any] = []
         self.stand_in: Any = None                     # where tensors are made whatever device was asked for
         self.saved_hooks: list[Any] = []

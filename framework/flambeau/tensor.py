@@ -489,7 +489,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             return None
         if "_retains_grad" in self.__dict__:
             self.__dict__["_retains_grad"].settle(True)
-        return node.parents[0] if type(node) is tape.OutputNode else node
+        return tape.shown(node.parents[0] if type(node) is tape.OutputNode else node)
 
     @property
     def output_nr(self) -> int:

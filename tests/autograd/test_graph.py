@@ -317,3 +317,38 @@ def test_tensors_of_the_host_are_not_page_locked_to_wait_for_backward():
     y.sum().backward()
 
     assert fb.equal(x.grad, x.detach().exp())
+
+
+def test_reading_a_node_did_not_become_slower_by_what_it_shows_of_what_it_has_saved():
+    """A class with `__getattr__` reads its slots ten times slower, and backward reads a dozen of each node."""
+    x = fb.ones(3, requires_grad=True)
+    y = (x * x).sum()
+
+    assert not hasattr(type(y._node), "__getattr__")
+    assert y.grad_fn is y._node
+    assert y.grad_fn._saved_self_sym_sizes == (3,)
+    product = y.grad_fn.next_functions[0][0]
+    assert product is y._node.parents[0]
+    assert product._saved_self.equal(x)
+    assert type(product).__name__ == product.name() == "MulBackward0"
+    assert type(product) is type((x * x).grad_fn)
+    with pytest.raises(AttributeError, match="nothing"):
+        product._saved_nothing  # noqa: B018
+    y.backward()
+    assert x.grad.equal(2 * x)
+    with pytest.raises(RuntimeError, match="second time"):
+        product._saved_self  # noqa: B018
+
+
+def test_hooks_meet_nodes_in_the_order_of_their_gradients_when_two_ways_lead_to_one():
+    """The next node is mostly the first parent of the last; a newer one on another way comes before it."""
+    order = []
+    x = fb.ones(2, requires_grad=True)
+    old = x * 2.0
+    young = x.exp()
+    younger = young.sin()
+    out = old * younger                               # the first parent is older than the second, and than that one's parent
+    for name, t in (("old", old), ("young", young), ("younger", younger)):
+        t.grad_fn.register_prehook(lambda grads, name=name: order.append(name))
+    out.sum().backward()
+    assert order == ["younger", "young", "old"]

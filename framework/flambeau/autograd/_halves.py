@@ -46,9 +46,9 @@ class SecondHalf:
 
 def _through(node: Node, grad: Any, wanted: set[Node]) -> Any:
     """The gradients of the parents of `node`, of which only those in `wanted` are needed, by the engine's rules."""
-    local = _state.local
-    before, recording = local.wanted, _state.set_grad(False)
-    local.wanted = wanted
+    running = _state.local.backward
+    before, recording = running.wanted, _state.set_grad(False)
+    running.wanted = wanted
     is_packed = "unpacked_from" in node.__dict__
     if is_packed:
         _restore(node)
@@ -62,7 +62,7 @@ def _through(node: Node, grad: Any, wanted: set[Node]) -> Any:
     finally:
         if is_packed:
             _put_away(node)
-        local.wanted = before
+        running.wanted = before
         _state.set_grad(recording)
 
 

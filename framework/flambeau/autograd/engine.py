@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 from typing import Any
 
 import numpy as np
@@ -85,32 +85,40 @@ def run_backward(
         `create_graph`, and while an interpreter of this thread sees what backward computes; else arrays.
     """
     local = _state.local
-    if local.nested == _NESTED_IN_A_THREAD:
+    running = local.backward
+    outer = running.nested
+    if outer == _NESTED_IN_A_THREAD:
         from .reentrant import in_a_thread
 
         return in_a_thread(run_backward, roots, keep_graph, create_graph, targets, accumulate)
     as_tensors = create_graph
-    seen = _state.IN_FORCE and any(x.sees_backward for x in local.calls.interpreters)
-    if not create_graph and (seen or any(grad.__class__ is HeldArray for _, grad in roots)):
-        as_tensors = True
-        roots = [(node, _wrap(grad)) for node, grad in roots]
+    if not create_graph:
+        as_tensors = _state.IN_FORCE and any(x.sees_backward for x in local.calls.interpreters)
+        for _, grad in roots:
+            if grad.__class__ is HeldArray:
+                as_tensors = True
+        if as_tensors:
+            roots = [(node, _wrap(grad)) for node, grad in roots]
+        grad = None
     observer = _state.observer() if _state.IN_FORCE else None
     call = _TO_LEAVES[create_graph + as_tensors] if targets is None else _Call(roots, targets, accumulate, create_graph, as_tensors)
-    before = local.asked, local.wanted, local.roots, local.nested
-    local.wanted, local.roots, local.nested = call.wanted, roots, before[3] + 1
+    asked, before = local.asked, (running.wanted, running.roots)
+    running.wanted, running.roots, running.nested = call.wanted, roots, outer + 1
     quiet = ignore_fp_flags()                                    # gradients may be infinite, and sums of them nan
     try:
         _run(roots, call, keep_graph, observer)
-        if local.at_end and not before[3]:
-            _finish(local)
+        if running.at_end and not outer:
+            _finish(running)
     except MemoryError as error:
         raise RuntimeError(f"backward: can't allocate memory for a gradient: {error}") from error
     finally:
         restore_fp_flags(quiet)
-        local.wanted, local.roots, local.nested = before[1:]
-        if local.at_end and not before[3]:            # it failed
-            local.at_end = ()
-        _state.set_grad(before[0])
+        running.wanted, running.roots = before
+        running.nested = outer
+        if running.at_end and not outer:              # it failed
+            running.at_end = ()
+        if local.asked is not asked:
+            _state.set_grad(asked)
     return call.found
 
 
@@ -119,22 +127,22 @@ def queue_callback(fn: Callable[[], Any]) -> None:
 
     Raises: RuntimeError outside of backward.
     """
-    local = _state.local
-    if not local.nested:
+    running = _state.local.backward
+    if not running.nested:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
-    local.at_end = [*local.at_end, fn]
+    running.at_end = [*running.at_end, fn]
 
 
-def _finish(local: Any) -> None:
-    while local.at_end:
-        waiting, local.at_end = local.at_end, ()
+def _finish(running: _state.Backward) -> None:
+    while running.at_end:
+        waiting, running.at_end = running.at_end, ()
         for fn in waiting:
             fn()
 
 
 def wanted_parents(node: Node) -> Any:
     """`node.parents`, with None for those whose gradient the backward that runs on this thread has no use for."""
-    wanted = _state.local.wanted
+    wanted = _state.local.backward.wanted
     return node.parents if wanted is None else [p if p in wanted else None for p in node.parents]
 
 
@@ -145,20 +153,30 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
     pending: dict[Node, Any] = {}
     heap: list[tuple[int, Node]] = []
     owned: set[Node] = set()  # nodes whose pending array was made here
+    # The first parent that the last node had a gradient for: it comes next, unless the heap has a newer node. Most have one parent.
+    following: Any = None
     for node, grad in roots:
         if wanted is None or node in wanted:
-            arrive(pending, heap, owned, node, grad, as_tensors)
+            if pending:
+                arrive(pending, heap, owned, node, grad, as_tensors)
+            else:
+                pending[node] = grad
+                following = node
     roots = grad = None  # a reference kept here would look like somebody else's
     turns_given, ran = False, None
-    while heap:
-        key, node = heappop(heap)
-        try:
-            grad = pending[node]
-        except KeyError:                              # a leaf that has had its turn, or got no gradient
-            continue
-        kind = node.__class__
-        if kind is OutputNode:
-            del pending[node]
+    while True:
+        if following is not None:
+            node, following = following, None
+            if heap:
+                key, node = heappushpop(heap, (-node.seq, node))
+            else:
+                key = -node.seq
+        elif heap:
+            key, node = heappop(heap)
+        else:
+            return
+        if node.more_than_rule and node.__class__ is OutputNode:
+            grad = pending.pop(node)
             multi = node.parents[0]
             slots = pending.get(multi)
             if slots is None:
@@ -166,12 +184,16 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
                 heappush(heap, (-multi.seq, multi))
             slots[node.index] = grad
             continue
-        if node.hooks or places and node in places:
-            if node.hooks and (not turns_given or key == -AT_ONCE):
+        hooks = node.hooks
+        if hooks or places and node in places:
+            grad = pending.get(node)
+            if grad is None:                          # a leaf that has had its turn, or got no gradient
+                continue
+            if hooks and (not turns_given or key == -AT_ONCE):
                 grad = None
                 if not turns_given:
                     turns_given = True
-                    if kind is not Leaf:
+                    if node.__class__ is not Leaf:
                         heappush(heap, (key, node))
                     _give_turns(pending, heap, wanted, ran)
                 continue
@@ -180,21 +202,23 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
             if grad is _ENDS:
                 continue
         else:
-            del pending[node]
-        if kind is Leaf:
-            if observer is not None:
-                observer.begins_node(node)
-            accumulate_grad(node, grad, call)  # pyright: ignore[reportArgumentType]  # the kind says that it is one
-            if observer is not None:
-                observer.ends_leaf(node)
-            continue
-        if node.looks_around:
+            grad = pending.pop(node, None)
+            if grad is None:
+                continue
+        if node.more_than_rule:
+            if node.__class__ is Leaf:
+                if observer is not None:
+                    observer.begins_node(node)
+                accumulate_grad(node, grad, call)  # pyright: ignore[reportArgumentType]  # its class says that it is one
+                if observer is not None:
+                    observer.ends_leaf(node)
+                continue
             if node.group is not None:
                 if through is None and node.group.run(node, grad, pending, heap, owned, call, keep_graph):
                     grad = None
                     continue
             elif (
-                node.parents[0] in owned and not node.hooks and node.saved is not FREED
+                node.parents[0] in owned and not hooks and node.saved is not FREED
                 and node.add_piece(pending[node.parents[0]], grad)
             ):  # fmt: skip
                 grad = None
@@ -219,7 +243,10 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
                 have = pending.get(parent)
                 if have is None:
                     pending[parent] = arriving
-                    heappush(heap, (-parent.seq, parent))
+                    if following is None:
+                        following = parent
+                    else:
+                        heappush(heap, (-parent.seq, parent))
                 elif parent not in owned or PLUS.formula.direct_(have, arriving) is None:
                     arrive(pending, heap, owned, parent, arriving, as_tensors)
         grad = grads = arriving = have = None
@@ -387,8 +414,10 @@ def accumulate_grad(leaf: Leaf, grad: Any, call: _Call) -> None:
     elif have is None:
         like = tensor._array
         if type(grad) is ndarray and (grad.dtype is like.dtype or grad.dtype == like.dtype):
-            alone = sys.getrefcount(grad) <= _REFERENCES_ALONE and grad.flags.writeable and _owns(grad)
-            grad = grad if alone and _is_laid_out(grad, like) else _copy(grad, like)
+            alone = sys.getrefcount(grad) <= _REFERENCES_ALONE
+            if not (alone and (flags := grad.flags).carray and flags.owndata and like.flags.c_contiguous):
+                alone = alone and grad.flags.writeable and _owns(grad)
+                grad = grad if alone and _is_laid_out(grad, like) else _copy(grad, like)
         else:
             grad = _copy(in_dtype(_wrap(grad), like.dtype)._array, like)
         tensor._gradient = _wrap(grad)

@@ -13,7 +13,7 @@ from .. import _state
 from .._interpreters import Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor, bump, wrap
-from .tape import Node, OutputNode, RemovableHandle, add_hook, holds_arrays, is_array
+from .tape import Leaf, Node, OutputNode, RemovableHandle, add_hook, holds_arrays, is_array, shown
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
@@ -43,8 +43,8 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     node = tensor._node
     if type(node) is OutputNode:
-        return GradientEdge(node.parents[0], node.index, node)
-    return GradientEdge(node, 0, None)
+        return GradientEdge(shown(node.parents[0]), node.index, node)
+    return GradientEdge(node if type(node) is Leaf else shown(node), 0, None)
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
@@ -411,9 +411,9 @@ class _Progress:
 
     def look(self) -> bool:
         """Take note of the backward that runs; whether it is one not seen before."""
-        if self.backward is _local.roots:
+        if self.backward is _local.backward.roots:
             return False
-        self.backward = _local.roots
+        self.backward = _local.backward.roots
         taking_part = _nodes_taking_part()
         self.grads = [None] * len(self.tensors)
         self.missing = sum(t._node in taking_part for t in self.tensors)
@@ -422,10 +422,10 @@ class _Progress:
 
 def _nodes_taking_part() -> set[Any]:
     """The nodes that the running backward reaches, or, if it has targets, those on the way to them."""
-    if _local.wanted is not None:
-        return set(_local.wanted)
+    if _local.backward.wanted is not None:
+        return set(_local.backward.wanted)
     seen: set[Any] = set()
-    stack = [node for node, _ in _local.roots]
+    stack = [node for node, _ in _local.backward.roots]
     while stack:
         node = stack.pop()
         if node not in seen:

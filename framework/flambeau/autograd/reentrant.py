@@ -19,11 +19,13 @@ def in_a_thread(function: Callable[..., Any], *args: Any) -> Any:
     Raises: what `function` raises. An interruption of the waiting thread is passed on to the one that works.
     """
     state = dict(_state.local.__dict__)
+    here, there = _state.local.backward, _state.Backward()
+    there.roots, there.wanted = here.roots, here.wanted
     outcome: list[Any] = [None, None]
 
     def work() -> None:
         # Both threads count as one: this one starts with the other's settings, and leaves them as they were.
-        _state.local.__dict__.update(state, nested=0)
+        _state.local.__dict__.update(state, backward=there)
         try:
             outcome[0] = function(*args)
         except BaseException as error:

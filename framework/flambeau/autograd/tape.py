@@ -227,9 +227,10 @@ class Node:
     saved_as: Any = types.MappingProxyType({})  # PyTorch's name -> ours, or a function of all that is saved; see `Op.shown_as`
     hidden: frozenset[str] = frozenset()  # our names of what PyTorch's node does not have
     has_array_vjp = False
-    # Whether it is asked, before its rule runs, what it can do with what has arrived at other nodes: a view of a part, whose
-    # `add_piece(whole, grad)` adds the gradient of that part to that of the whole; or one that has a `group`.
-    looks_around = False
+    # Whether there is more to do at it than to run its rule. A leaf and one of several results have none; a view of a part and a node
+    # that has a `group` are first asked what they can do with what has arrived at other nodes: `add_piece(whole, grad)` adds the
+    # gradient of that part to that of the whole.
+    more_than_rule = False
     group: Any = None  # of nodes that run at once, see `compiler/_backward.py`
 
     def vjp_on_arrays(self, grad: Any) -> Any:
@@ -257,8 +258,8 @@ class Node:
         """What the node keeps for backward, by the names of parameters, or ``result``. Raises: RuntimeError if it was overwritten."""
         return {}
 
-    def __getattr__(self, name: str) -> Any:
-        # PyTorch's `_saved_self`, `_saved_other`, `_saved_result`, `_saved_dim`, `_saved_self_sym_sizes` and so on.
+    def saved_attribute(self, name: str) -> Any:
+        """PyTorch's `_saved_self`, `_saved_other`, `_saved_result`, `_saved_dim`, `_saved_self_sym_sizes` and so on; see `shown`."""
         if name.startswith("_saved_"):
             if type(self.saved).__name__ == "Freed":
                 raise RuntimeError(
@@ -367,11 +368,29 @@ def _own_tensor(value: Any) -> Any:
     return leaf if leaf is not None and leaf._array is value._array else value
 
 
+def shown(node: Any) -> Any:
+    """`node` as programs see it, which may ask it for what it has saved, as ``node._saved_self``.
+
+    A class with `__getattr__` reads even its slots ten times slower, and the engine reads a dozen of every node. So only nodes that a
+    program has got hold of are of such a class, which is that of the node but for this.
+    """
+    cls = node.__class__
+    if not hasattr(cls, "__getattr__"):
+        node.__class__ = _shown_class(cls)
+    return node
+
+
+@functools.cache
+def _shown_class(cls: Any) -> Any:
+    return type(cls.__name__, (cls,), {"__slots__": (), "__module__": cls.__module__, "__getattr__": Node.saved_attribute})
+
+
 class Leaf(Node):
     """Where gradients of a leaf tensor arrive. Holds the tensor weakly: a leaf nobody keeps needs no gradient."""
 
     __slots__ = ("tensor",)
     title = "torch::autograd::AccumulateGrad"
+    more_than_rule = True
 
     def name(self) -> str:
         return self.title
@@ -418,6 +437,7 @@ class OutputNode(Node):
     """One result of an operation with several: passes its gradient to slot `index` of the operation's node."""
 
     __slots__ = ("index",)
+    more_than_rule = True
 
     def name(self) -> str:
         return self.parents[0].name()
@@ -448,8 +468,8 @@ def edge_of(parent: Any) -> tuple[Any, int]:
     if parent is None or is_of_nobody(parent):
         return None, 0
     if type(parent) is OutputNode:
-        return parent.parents[0], parent.index
-    return parent, 0
+        return shown(parent.parents[0]), parent.index
+    return parent if type(parent) is Leaf else shown(parent), 0
 
 
 # -- hooks ---------------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class _InGroup(tape.Node):
     """A node of a chain, beside what it is by its operation. `kept` is what it has saved, once somebody has asked for that."""
 
     __slots__ = ()
-    looks_around = True
+    more_than_rule = True
 
     @property
     def saved(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]  # a slot of other nodes

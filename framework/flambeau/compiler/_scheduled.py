@@ -85,7 +85,7 @@ def _is_plain(root: Any) -> bool:
                 return False
             continue
         # Rules of ops have no side effects; what programs have written may.
-        if node.looks_around or not isinstance(getattr(node, "op", None), Op) or not node.has_array_vjp or node.saved is engine.FREED:
+        if node.more_than_rule or not isinstance(getattr(node, "op", None), Op) or not node.has_array_vjp or node.saved is engine.FREED:
             return False
         saved += sum(a.nbytes for a in node.saved or () if a.__class__ is ndarray)
         for parent in node.parents:

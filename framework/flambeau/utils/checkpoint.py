@@ -479,7 +479,7 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        if _local.wanted is not None:
+        if _local.backward.wanted is not None:
             raise RuntimeError(
                 "checkpoint with use_reentrant=True is incompatible with autograd.grad() and with backward(inputs=...): "
                 "use use_reentrant=False, or call backward() without inputs"

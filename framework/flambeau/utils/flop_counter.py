@@ -132,7 +132,7 @@ def count_of_call(func: Any, args: Any, kwargs: Any, result: Any, registry: Any 
     if operator not in registry:
         return None
     count = registry[operator](*args, **kwargs, out_val=result)
-    return aten.convolution_backward if operator is aten.convolution and _state.local.nested else operator, count
+    return aten.convolution_backward if operator is aten.convolution and _state.local.backward.nested else operator, count
 
 
 class FlopCounterMode(TorchDispatchMode):

@@ -42,7 +42,7 @@ class _State:
         if self.root is None:
             self._become_root()
         if self.group.in_backward:
-            if _state.local.nested:                   # a checkpointed region computes its forward again
+            if _state.local.backward.nested:                   # a checkpointed region computes its forward again
                 return args, kwargs
             assert self.root is not None
             self.root._give_up()

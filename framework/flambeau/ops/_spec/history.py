@@ -116,11 +116,12 @@ class CopySlices(Node):
 @contextlib.contextmanager
 def _everything_wanted() -> Iterator[None]:
     """What is wanted of a `CopySlices` says nothing about the node inside, which still names the parent it had before."""
-    before, _state.local.wanted = _state.local.wanted, None
+    running = _state.local.backward
+    before, running.wanted = running.wanted, None
     try:
         yield
     finally:
-        _state.local.wanted = before
+        running.wanted = before
 
 
 def register_view(view: Tensor) -> None:

@@ -203,7 +203,7 @@ def vjp_on_arrays(op: Any, general: Any) -> Any:
         "        break",
         *([f"{', '.join(saved)}, = node.saved"] if saved else []),
         *([f"if {' or '.join(f'{s}.__class__ is Overwritten' for s in of_tensors)}:", "    check_versions(node)"] if of_tensors else []),
-        f"{', '.join(parents)}, = node.parents if local.wanted is None else wanted_parents(node)",
+        f"{', '.join(parents)}, = node.parents if local.backward.wanted is None else wanted_parents(node)",
         "try:",
         f"    found = rule({given})",
         "except NoStrides:",                          # what was saved is no strided memory

@@ -84,7 +84,7 @@ class ReductionNode(Node):
 
     def _hides(self) -> frozenset[str]:
         # Of the two overloads, that without `dim` has none to show; and who reads the input itself does not ask for its shape.
-        whole = frozenset(("dim", "keepdim")) if self.op.node_classes and type(self) is self.op.node_class else frozenset()
+        whole = frozenset(("dim", "keepdim")) if self.op.node_classes and self.title == self.op.node_class.title else frozenset()
         return self.hidden | whole | (frozenset(("input_shape",)) if "input" in self.op.reads else frozenset())
 
     def vjp(self, grad: Tensor) -> Any:

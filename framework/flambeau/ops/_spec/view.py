@@ -102,7 +102,7 @@ class ViewOp(PrimitiveOp):
 
     def shows_part(self) -> None:
         """Say that the view shows some elements, each once: its gradient lies in zeros of the whole, where the view would be."""
-        self.node_class.has_array_vjp = self.node_class.looks_around = True
+        self.node_class.has_array_vjp = self.node_class.more_than_rule = True
 
     def finish(self, args: Any, result: Any) -> Any:
         source = args[0]
@@ -273,7 +273,7 @@ class PartNode(Node):
     """Puts the gradient of one piece back into zeros of the whole."""
 
     __slots__ = ()
-    has_array_vjp = looks_around = True
+    has_array_vjp = more_than_rule = True
 
     def vjp_on_arrays(self, grad: Any) -> Any:
         if grad.__class__ is not ndarray:

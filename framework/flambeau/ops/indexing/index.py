@@ -256,7 +256,7 @@ basic_index.shown_by(
     SLICE=basic_index.classes_by_title["SliceBackward0"], name_of=_index_name,
 )  # fmt: skip
 basic_index.node_class.saved_by_name = _index_saved
-basic_index.node_class.looks_around = True
+basic_index.node_class.more_than_rule = True
 _BASIC = (int, SymInt, slice, type(None), type(Ellipsis))
 
 

@@ -813,7 +813,7 @@ def _select_raw(grad, input_shape, dim, index):
     return (full_grad,)
 
 
-select.node_class.looks_around = True
+select.node_class.more_than_rule = True
 
 
 @view(surface=0, operator="slice(input, dim, start, stop, step)", samples="of getitem_op", public_name="narrow")
@@ -843,7 +843,7 @@ def _slice_raw(grad, input_shape, dim, start, stop, step):
     return (full_grad,)
 
 
-slice_dim.node_class.looks_around = True
+slice_dim.node_class.more_than_rule = True
 
 
 @narrow.batch

@@ -83,7 +83,7 @@ class CommDebugMode(TorchDispatchMode):
         self._at = self._at.parent or self._root
 
     def _phase(self) -> str:
-        return "backward" if fb._state.local.nested else "forward"
+        return "backward" if fb._state.local.backward.nested else "forward"
 
     def _heard(self, entry: Any) -> None:
         name = _NAMES.get(entry.op.removesuffix("_"))
