@@ -230,20 +230,52 @@ def test_what_is_not_finite_reaches_exactly_its_taps(case, value):
     np.testing.assert_array_equal(np.isnan(made), np.isnan(wanted))
 
 
-@pytest.mark.parametrize(("size", "kernel", "stride"), [(14, 3, 1), (40, 3, 1), (14, 4, 2)])
+@pytest.mark.parametrize(("size", "kernel", "stride"), [(14, 3, 1), (40, 3, 1), (14, 4, 2), (40, 3, 2)])
 def test_tiles_are_as_accurate_as_plain_sums(size, kernel, stride):
     rng = np.random.default_rng(3)
     x = rng.normal(size=(4, 64, size, size)).astype(np.float32)
-    w = rng.normal(size=(32, 64, kernel, kernel)).astype(np.float32)
+    w = rng.normal(size=(64, 64, kernel, kernel)).astype(np.float32)
     settings = (stride, stride), (1, 1), (1, 1), 1
     exact = arrays.convolve(x.astype(float), w.astype(float), *settings)
 
-    small = tiles.pays(x, exact.shape[2:], 32, (kernel, kernel), *settings, False)
-    assert small or winograd.pays(64, 32, exact.shape[2:], (3, 3), (1, 1), (1, 1))
+    small = tiles.pays(x, exact.shape[2:], 64, (kernel, kernel), *settings, False)
+    assert small or winograd.pays(4, 64, 64, exact.shape[2:], (3, 3), (stride, stride), (1, 1), False)
     by_tiles = np.abs(conv.convolve(x, w, *settings) - exact).max()
     plainly = np.abs(arrays.convolve(x, w, *settings) - exact).max()
 
     assert by_tiles < 3 * plainly
+
+
+AT_TWO = [((3, 64, 41, 57), 64, 1, 1, True), ((7, 130, 30, 33), 70, 0, 1, False), ((4, 128, 35, 40), 136, 2, 2, True)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize(("shape", "outputs", "padding", "groups", "biased"), AT_TWO)
+def test_three_by_three_at_stride_2_by_tiles_is_exact_of_small_integers(shape, outputs, padding, groups, biased, dtype):
+    rng = np.random.default_rng(5)
+    x = rng.integers(-2, 3, shape).astype(dtype)
+    w = (rng.integers(-1, 2, (outputs, shape[1] // groups, 3, 3)) * (rng.random((outputs, 1, 3, 3)) < 0.5)).astype(dtype)
+    bias = rng.integers(-4, 5, outputs).astype(dtype) if biased else None
+    settings = (2, 2), (padding, padding), (1, 1), groups
+    wanted = arrays.convolve(x.astype(float), w.astype(float), *settings, None if bias is None else bias.astype(float))
+
+    assert winograd.pays(len(x), shape[1] // groups, outputs // groups, wanted.shape[2:], (3, 3), *settings[:1], (1, 1), False)
+    np.testing.assert_array_equal(conv.convolve(x, w, *settings, bias).astype(float), wanted)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_reaches_only_the_results_at_stride_2_that_see_it(value):
+    rng = np.random.default_rng(5)
+    x, w = rng.normal(size=(4, 64, 40, 40)).astype(np.float32), rng.normal(size=(64, 64, 3, 3)).astype(np.float32)
+    x[1, 3, 7, 8] = value
+    settings = (2, 2), (1, 1), (1, 1), 1
+
+    with np.errstate(invalid="ignore"):
+        made, wanted = conv.convolve(x, w, *settings), arrays.convolve(x, w, *settings)
+
+    assert 0 < (~np.isfinite(wanted)).sum() == 2 * 64
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(wanted))
+    np.testing.assert_array_equal(np.isfinite(made), np.isfinite(wanted))
 
 
 def test_inputs_by_tiles_at_stride_2_are_as_accurate_as_plain_sums():

@@ -122,16 +122,6 @@ def centre_of(total, n, KIND):
     return mean, centre, float64(n) * deviation * deviation
 
 
-def not_negative(squares):
-    return where(squares < 0.0, 0.0, squares)
-
-
-def squares_from(p, n, total, KIND):
-    """The mean of a block with this sum and the sum of squared deviations from it, in float64."""
-    mean, centre, error = centre_of(total, n, KIND)
-    return mean, not_negative(sum_of(p, n, centre, square, True, KIND) - error)
-
-
 def sum_and_squares(p, q, centre, KIND):
     """The sum of a block of `CACHED` elements and that of squared deviations of another, each as `sum_of` makes it."""
     N = lanes_of(KIND)
@@ -151,25 +141,22 @@ def moments_of(p, n, KIND):
     Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", Am. Stat. 37(3).
     """
     mean, squares = 0.0, 0.0
-    at = 0
-    if n >= 2 * CACHED:
-        total = sum_of(p, CACHED, KIND(0), None, False, KIND)
-        while at + 2 * CACHED <= n:
-            mean_here, centre, error = centre_of(total, CACHED, KIND)
-            total, squares_here = sum_and_squares(p + (at + CACHED), p + at, centre, KIND)
-            mean, squares = merged(float64(at), mean, squares, float64(CACHED), mean_here, not_negative(squares_here - error))
-            at += CACHED
-        mean_here, squares_here = squares_from(p + at, CACHED, total, KIND)
-        mean, squares = merged(float64(at), mean, squares, float64(CACHED), mean_here, squares_here)
-        at += CACHED
-    while at < n:
+    total = sum_of(p, min(CACHED, n), KIND(0), None, False, KIND)
+    for at in rolled(range(0, n, CACHED)):
         size = min(CACHED, n - at)
-        mean_here, squares_here = squares_from(p + at, size, sum_of(p + at, size, KIND(0), None, False, KIND), KIND)
+        after = p + (at + size)
+        left = min(CACHED, n - at - size)
+        mean_here, centre, error = centre_of(total, size, KIND)
+        if left == CACHED:
+            total, squares_here = sum_and_squares(after, p + at, centre, KIND)
+        else:
+            squares_here = sum_of(p + at, size, centre, square, True, KIND)
+            total = sum_of(after, left, KIND(0), None, False, KIND)
+        squares_here = where(squares_here < error, 0.0, squares_here - error)
         if at == 0:
             mean, squares = mean_here, squares_here
         else:
             mean, squares = merged(float64(at), mean, squares, float64(size), mean_here, squares_here)
-        at += CACHED
     return mean, squares
 
 

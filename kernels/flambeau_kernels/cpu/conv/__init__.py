@@ -145,8 +145,8 @@ def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: I
         by = few_positions.convolve_input if transposed else few_positions.convolve
         return lambda x, w, bias: by(x, w, bias, made, stride, padding, dilation)
     # Pairs of bfloat16 are multiplied at twice the speed, which is as fast as half the products, and costs no transforms.
-    if not in_pairs(x.dtype) and winograd.pays(c // groups, outputs, made, kernel, stride, dilation):
-        by_tiles = _Tiles(x, w, made, padding, groups, transposed)
+    if not in_pairs(x.dtype) and winograd.pays(n, c // groups, outputs, made, kernel, stride, dilation, transposed):
+        by_tiles = _Tiles(x, w, made, padding, groups, transposed, stride[-1])
         return _or_directly(by_tiles, lambda x, w: Direct(x, w, made, stride, padding, dilation, groups, transposed))
     return Direct(x, w, made, stride, padding, dilation, groups, transposed)
 
@@ -162,16 +162,17 @@ def _or_directly(by_tiles: Any, make: Any) -> Any:
 
 
 class _Tiles:
-    """3 x 3 at step 1: the transposed map is a convolution with the weight turned round. None where some results are not finite."""
+    """3 x 3: the transposed map, at step 1 alone, is a convolution with the weight turned round. None where some results are not
+    finite."""
 
-    def __init__(self, x: Any, w: Any, made: Ints, padding: Ints, groups: int, transposed: bool) -> None:
-        from .direct import BLOCK_BYTES, wide_kind
-        from .winograd import plan
+    def __init__(self, x: Any, w: Any, made: Ints, padding: Ints, groups: int, transposed: bool, step: int) -> None:
+        from .direct import wide_kind
+        from .winograd import BLOCK_BYTES, plan
 
         c = x.shape[1]
         outputs = w.shape[1] if transposed else w.shape[0] // groups
         self.kind, self.dtype, self.shape = wide_kind(x.dtype), x.dtype, (len(x), groups * outputs, *made)
-        self.plan = plan(x.shape[2:], made, padding, w.shape[2:], c // groups, outputs, groups, transposed)
+        self.plan = plan(x.shape[2:], made, padding, w.shape[2:], c // groups, outputs, groups, transposed, step)
         self.step = max(1, BLOCK_BYTES // (c * self.plan.plane * self.kind.itemsize))
 
     def __call__(self, x: Any, w: Any, bias: Any) -> Any:
