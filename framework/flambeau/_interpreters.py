@@ -34,6 +34,7 @@ class Interpreter:
     is_transparent = False  # whether operations give just what they do without it: code may go the way it goes then, once it has settled
     runs_compositions = False  # whether it runs compositions itself, and so is not asked for those that one inside it wants taken apart
     sees_makers = False  # whether it is asked by functions that make tensors, or fill them with numbers, through `run_maker`
+    follows_results = False  # whether it follows results of ops alone: rules read nothing that a kernel computed on the side then
 
     # ``fn(op, args)``: the result of a usual call, or None having done nothing. It is asked before `run`, while all are in force still.
     quick: Any = None

@@ -27,6 +27,7 @@ from flambeau._functorch.compile import (
     nop,
     ts_compile,
 )
+from flambeau.fx.experimental.proxy_tensor import make_fx
 
 F = fb.nn.functional
 PARTITIONS = (default_partition, min_cut_rematerialization_partition)
@@ -317,3 +318,32 @@ def test_gradients_that_arrive_in_other_strides_than_results_have() -> None:
     found, x.grad = x.grad, None
     attention(x, x, x)[0].cos().sum().backward()
     fb.testing.assert_close(found, x.grad)
+
+
+WITH_RESIDUALS = {
+    "cross_entropy": lambda x, at: F.cross_entropy(x, at),
+    "cross_entropy_without_some": lambda x, at: F.cross_entropy(x, at, ignore_index=1, reduction="sum"),
+    "nll_loss_of_images": lambda x, at: F.nll_loss(x.reshape(2, 3, 3, 2).log_softmax(1), at.reshape(2, 3, 1).expand(2, 3, 2)),
+    "max_pool2d": lambda x, at: F.max_pool2d(x[None], 2).square().sum(),
+}
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("program", WITH_RESIDUALS)
+def test_gradients_that_read_what_kernels_kept_are_recorded_to_the_last_bit(program: str, kind: str) -> None:
+    def loss(x: Any) -> Any:
+        return WITH_RESIDUALS[program](x, fb.tensor([0, 2, 1, 2, 0, 1]))
+
+    def slope(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        return fb.autograd.grad(loss(x), x)[0]
+
+    first, x = (numbers(6, 6, seed=seed).to(getattr(fb, kind)) for seed in (0, 1))
+    f = aot_function(loss, nop)
+    f(first.clone().requires_grad_()).backward()
+    ahead = x.clone().requires_grad_()
+    f(ahead).backward()
+    wanted = slope(x).numpy().tobytes()
+    assert ahead.grad.numpy().tobytes() == wanted
+    assert make_fx(slope)(first)(x).numpy().tobytes() == wanted
+    assert make_fx(fb.func.grad(loss))(first)(x).numpy().tobytes() == wanted

@@ -248,8 +248,9 @@ def made(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:
 
 
 def is_seen(*operands: Any) -> bool:
-    """Whether dispatch modes look at this thread, or one of `operands` is a wrapper: then rules read nothing but results of ops."""
-    return any(x.sees_makers for x in _local.calls.interpreters) or any(getattr(x, "_array", x).__class__ is HeldArray for x in operands)
+    """Whether dispatch modes or recorders look at this thread, or one of `operands` is a wrapper: rules read only results of ops then."""
+    watched = any(x.sees_makers or x.follows_results for x in _local.calls.interpreters)
+    return watched or any(getattr(x, "_array", x).__class__ is HeldArray for x in operands)
 
 
 def made_there(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:

@@ -130,6 +130,7 @@ class _Recorder(TorchDispatchMode):
     """Records ops on tensors that are known, into the graph of `tracer`."""
 
     sees_makers = False                               # what makes tensors is recorded by its public name
+    follows_results = True
 
     def __init__(
         self, tracer: PythonKeyTracer, fake: bool = False, outer: Any = None, table: Any = None, kept: list[Any] | None = None,
