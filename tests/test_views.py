@@ -424,3 +424,63 @@ def test_writing_to_memory_seen_as_another_dtype_is_not_recorded(dtype, oracle) 
         return bits._base is None, made.tolist(), leaf.grad.tolist()
 
     assert grads(fb) == grads(oracle)
+
+
+def _cut(lib: object, x: object, how: str) -> object:
+    cuts = {
+        "unbind": lambda: x.unbind(), "unbind last": lambda: x.unbind(-1), "chunk": lambda: x.chunk(2, 1), "split": lambda: x.split(2),
+        "split_with_sizes": lambda: x.split([1, 3], 0), "tensor_split": lambda: x.tensor_split(3), "hsplit": lambda: x.hsplit(3),
+        "vsplit": lambda: x.vsplit(2), "unsafe_chunk": lambda: x.unsafe_chunk(2), "empty parts": lambda: x.split([0, 4, 0]),
+        "fewer": lambda: x.chunk(3), "transposed": lambda: x.T.unbind(1), "of a part": lambda: x[1:].unbind(),
+    }  # fmt: skip
+    return cuts[how]()
+
+
+@pytest.mark.parametrize("how", [
+    "unbind", "unbind last", "chunk", "split", "split_with_sizes", "tensor_split", "hsplit", "vsplit", "unsafe_chunk", "empty parts",
+    "fewer", "transposed", "of a part",
+])  # fmt: skip
+@pytest.mark.parametrize("recorded", [False, True])
+def test_parts_made_by_one_call_are_the_views_that_are_made_one_by_one(how, recorded, monkeypatch):
+    from flambeau_kernels import hot_calls
+
+    hot_calls.engine_is_in_use()
+    x = fb.arange(12.0).reshape(4, 3)
+    x.requires_grad_(recorded)
+    _cut(fb, x, how)                                  # from the first call on the op has its parts
+    at_once = _cut(fb, x, how)
+    monkeypatch.setattr(hot_calls, "views_of", lambda *args: None)
+    singly = _cut(fb, x, how)
+
+    assert type(at_once) is type(singly) is tuple
+    assert len(at_once) == len(singly)
+    for made, expected in zip(at_once, singly, strict=True):
+        assert made.equal(expected)
+        assert made.stride() == expected.stride()
+        assert made.storage_offset() == expected.storage_offset()
+        assert made._base is expected._base
+        assert made.data_ptr() == expected.data_ptr()
+        assert made.requires_grad is recorded
+        assert type(made) is type(expected) is fb.Tensor
+        if recorded:
+            assert made.grad_fn.name() == expected.grad_fn.name()
+            (grad,), (wanted,) = fb.autograd.grad(made.sum(), x), fb.autograd.grad(expected.sum(), x)
+            assert grad.equal(wanted)
+
+
+def test_a_loop_over_parts_does_not_make_the_storage_remember_them_all():
+    x = fb.ones(3, 4)
+    for _ in range(1000):
+        x.unbind()
+        x.chunk(2)
+    assert len(x._storage[3]) <= 64
+
+
+def test_writing_to_a_part_is_seen_by_the_history_of_the_others():
+    x = fb.ones(4, 3, requires_grad=True)
+    y = x * 2
+    first, second = y.tensor_split(2)
+    y.mul_(3)
+    assert first.equal(fb.full((2, 3), 6.0))
+    second.sum().backward()
+    assert x.grad.equal(fb.cat([fb.zeros(2, 3), fb.full((2, 3), 6.0)]))

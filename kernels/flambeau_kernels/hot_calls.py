@@ -33,6 +33,7 @@ Call = Callable[..., Any]
 MOST_PRODUCTS, MOST_THIN_PRODUCTS = 1 << 18, 1 << 13
 MOST_PRODUCTS_WITHOUT_BLAS = 1 << 11  # the same of dtypes that numpy multiplies without BLAS
 MOST_PRODUCTS_OF_MANY = 1 << 9                        # of each product of a batch that numpy goes through
+MOST_VIEWS = 32                                       # of one storage; the caller of `view_of` and `views_of` looks after more of them
 
 
 # -- by numpy ------------------------------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ _BY_NUMPY: dict[str, Call] = {
     "draws": refuse_and_count, "redraws": refuse_and_count, "same": refuse_and_count, "bmm": refuse_and_count, "outer": refuse_and_count,
     "pick_along": refuse_and_count, "put_along": refuse_and_count, "add_along": refuse_and_count, "put_slices": refuse_and_count,
     "add_slices": refuse_and_count, "pick_pairs": refuse_and_count, "pick_slices": refuse_and_count, "over": refuse,
-    "view_of": refuse, "sizes_of": refuse, "store_in": refuse,
+    "view_of": refuse, "views_of": refuse_and_count, "sizes_of": refuse, "store_in": refuse,
 }  # fmt: skip
 
 
@@ -144,7 +145,7 @@ _BY_NUMPY: dict[str, Call] = {
 
 
 class Objects(NamedTuple):
-    """The class that `over` and `view_of` make objects of, and `sizes_of` and `store_in` read; see `engine/builtins_objects.py`."""
+    """The class that `over`, `view_of` and `views_of` make objects of, and others read; see `engine/builtins_objects.py`."""
 
     cls: type
     slots: dict[str, str]                             # names of the slots meant by array, record, node, link and grad
@@ -317,6 +318,7 @@ steps: Call  # of an array, in elements
 address: Call  # of an array's first element
 over: Call
 view_of: Call
+views_of: Call  # (source, dim, sizes or None, ops, rest, registered) of all parts along a dimension, as a tuple
 sizes_of: Call
 store_in: Call  # (target, source, *operands) of objects: True once the elements of the source are in the target's memory
 normals: Call

@@ -217,6 +217,8 @@ def _entry_text(op: Op, name: str, params: str, body: list[str], constants: dict
     constants.update(OP=op, fn=op.fn, Node=op.node_class)
     constants.update(_answers(op))
     constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
+    if getattr(op, "cut_along", ""):
+        constants.update(cut_up=op.cut_up)
     constants.update(_of_elementwise(op), forwards_to=op.forwards_to)
     return f"def make({', '.join(constants)}):\n    def {name}({params}):\n{_text(body)}    return {name}\n"
 

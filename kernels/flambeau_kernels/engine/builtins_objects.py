@@ -5,11 +5,12 @@ they are for. These builtins have a table of their own, `pyabi.object_table`.
 """
 from __future__ import annotations
 
-from flambeau_kernels.engine import pyabi
-from flambeau_kernels.engine.builtins_shapes import MOST_BYTES
-from flambeau_kernels.engine.fastcall import C_ORDER, Code, Module
+from typing import NamedTuple
 
-MOST_VIEWS = 32                                       # of one storage; the caller looks after more of them
+from flambeau_kernels import hot_calls
+from flambeau_kernels.engine import pyabi
+from flambeau_kernels.engine.builtins_shapes import MOST_BYTES, copy, dimension, integer, loop, put, require_type, room, view_in
+from flambeau_kernels.engine.fastcall import C_ORDER, Code, Module
 
 
 class ObjectCode(Code):
@@ -64,7 +65,7 @@ def over(module: Module, name: str) -> None:
     for k, value in enumerate(("zero", "zero", "None", "None")):
         code.hold(code.let(f"getelementptr ptr, ptr {items}, i64 {k}"), code.slot(value))
     made = code.let(f"call ptr {code.slot('new_object')}(ptr {code.slot('class')}, i64 0)")
-    code.return_null_if_null(made, undo=record)
+    code.return_null_if_null(made, record)
     code.do(f"store ptr {record}, ptr {code.place(made, 'record')}")
     code.hold(code.place(made, "array"), array)
     for empty in ("node", "link", "grad"):
@@ -84,6 +85,27 @@ def view_of(module: Module, name: str) -> None:
     source, array, op, rest, registered = code.start(5)
     code.require_object(source)
     _require_elements(code, array)
+    origin = _origin(code, source, base)
+    _require_room(code, origin.record, registered, "1")
+
+    made = code.new()
+    code.hold(code.place(made, "array"), array)
+    _fill(code, made, origin, op, rest, undo=made)
+    _register(code, origin.record, made, registered, undo=made)
+    code.do(f"ret ptr {made}")
+    module.functions.append(code.text())
+
+
+class _Origin(NamedTuple):
+    """What views of an object have of it: the record of its storage, its link, and the object that is the base."""
+
+    record: str
+    link: str
+    base: str
+
+
+def _origin(code: ObjectCode, source: str, base: str) -> _Origin:
+    """Of the object `source`; `base` is memory for a pointer."""
     record, before = (code.let(f"load ptr, ptr {code.place(source, slot)}") for slot in ("record", "link"))
     for item in (record, before):
         code.require(code.let(f"icmp ne ptr {item}, null"))
@@ -96,37 +118,47 @@ def view_of(module: Module, name: str) -> None:
     code.require(code.let(f"icmp eq i64 {code.field(before, pyabi.LENGTH, 'i64')}, 4"))
     code.do(f"store ptr {code.field(before, pyabi.TUPLE_ITEMS, 'ptr')}, ptr {base}", "br label %based")
     code.label("based")
-    wanted = code.is_slot(registered, "True")
+    return _Origin(record, before, code.let(f"load ptr, ptr {base}"))
+
+
+def _require_room(code: ObjectCode, record: str, registered: str, count: str) -> None:
+    """The storage must not have so many views that the caller looks whether they are still there, if it is to know of `count` more."""
     views = code.element(code.field(record, pyabi.LIST_ITEMS, "ptr"), 3, "ptr")
     listed = code.let(f"xor i1 {code.is_slot(views, 'None')}, true")
-    code.branch(code.let(f"and i1 {wanted}, {listed}"), "list", "ready")
+    code.branch(code.let(f"and i1 {code.is_slot(registered, 'True')}, {listed}"), "list", "ready")
     code.label("list")
     code.require(code.let(f"icmp eq ptr {code.field(views, pyabi.TYPE, 'ptr')}, {code.slot('list')}"))
-    code.require(code.let(f"icmp ult i64 {code.field(views, pyabi.LENGTH, 'i64')}, {MOST_VIEWS}"))
+    after = code.let(f"add i64 {code.field(views, pyabi.LENGTH, 'i64')}, {count}")
+    code.require(code.let(f"icmp ule i64 {after}, {hot_calls.MOST_VIEWS}"))
     code.do("br label %ready")
     code.label("ready")
 
-    made = code.new()
-    code.hold(code.place(made, "array"), array)
-    code.hold(code.place(made, "record"), record)
+
+def _fill(code: ObjectCode, made: str, origin: _Origin, op: str, rest: str, undo: str) -> None:
+    """Store in the new object `made`, which has its array, what else a view has."""
+    code.hold(code.place(made, "record"), origin.record)
     for empty in ("node", "grad"):
         code.hold(code.place(made, empty), code.slot("None"))
     link = code.let(f"call ptr {code.slot('new_tuple')}(i64 4)")
-    code.return_null_if_null(link, undo=made)
-    for k, value in enumerate((code.let(f"load ptr, ptr {base}"), op, rest, before)):
+    code.return_null_if_null(link, undo)
+    for k, value in enumerate((origin.base, op, rest, origin.link)):
         code.hold(code.let(f"getelementptr i8, ptr {link}, i64 {pyabi.TUPLE_ITEMS + 8 * k}"), value)
     code.do(f"store ptr {link}, ptr {code.place(made, 'link')}")
-    code.branch(wanted, "register", "made")
+
+
+def _register(code: ObjectCode, record: str, made: str, registered: str, undo: str) -> None:
+    """Let the record know of the view `made`, by a weak reference, if it is to be `registered`."""
+    code.branch(code.is_slot(registered, "True"), "register", "made")
     code.label("register")
     reference = code.let(f"call ptr {code.slot('new_reference')}(ptr {made}, ptr null)")
-    code.return_null_if_null(reference, undo=made)
+    code.return_null_if_null(reference, undo)
     # Making it may have run the garbage collector, and that anything.
     place = code.let(f"getelementptr ptr, ptr {code.field(record, pyabi.LIST_ITEMS, 'ptr')}, i64 3")
     now = code.let(f"load ptr, ptr {place}")
     code.branch(code.is_slot(now, "None"), "start", "append")
     code.label("start")
     fresh = code.let(f"call ptr {code.slot('new_list')}(i64 1)")
-    code.return_null_if_null(fresh, undo=made)
+    code.return_null_if_null(fresh, undo)
     code.do(f"store ptr {reference}, ptr {code.field(fresh, pyabi.LIST_ITEMS, 'ptr')}", f"store ptr {fresh}, ptr {place}",
             f"call void {code.slot('decref')}(ptr {code.slot('None')})", "br label %made")
     code.label("append")
@@ -134,10 +166,129 @@ def view_of(module: Module, name: str) -> None:
     code.do(f"call void {code.slot('decref')}(ptr {reference})")
     code.branch(code.let(f"icmp eq i32 {status}, 0"), "made", "unlisted")
     code.label("unlisted")
-    code.do(f"call void {code.slot('decref')}(ptr {made})", "ret ptr null")
+    code.do(f"call void {code.slot('decref')}(ptr {undo})", "ret ptr null")
     code.label("made")
+
+
+def views_of(module: Module, name: str) -> None:
+    """Add the builtin ``(source, dim, sizes, ops, rest, registered) -> tuple of objects``: views of all parts of `source` along `dim`.
+
+    `sizes` are the lengths of the parts, a tuple, or None for parts without that dimension. None of them is 0, and they add up to its
+    length. `ops` is a list with an op for each part, or one op for all; `rest` a tuple for all parts, or a list of one for each. All
+    else is as for `view_of`.
+    """
+    code = ObjectCode(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
+    base, overflow = code.let("alloca ptr"), code.let("alloca i32")
+    count, total, place = (code.let("alloca i64") for _ in range(3))
+    shape, strides = room(code, 2)
+    source, dim, sizes, ops, rest, registered = code.start(6)
+    code.require_object(source)
+    array = code.let(f"load ptr, ptr {code.place(source, 'array')}")
+    code.require(code.let(f"icmp ne ptr {array}, null"))
+    require_type(code, array, "ndarray")
+    require_type(code, dim, "int")
+    code.require(code.let(f"icmp ne i64 {code.let(f'call i64 @count(ptr {array})')}, 0"))
+    ndim = code.let(f"sext i32 {code.field(array, pyabi.NDIM, 'i32')} to i64")
+    d = dimension(code, integer(code, dim, overflow), ndim)
+    lengths, steps = code.field(array, pyabi.SHAPE, "ptr"), code.field(array, pyabi.STRIDES, "ptr")
+    length, step = code.element(lengths, d, "i64"), code.element(steps, d, "i64")
+    sized = code.let(f"xor i1 {code.is_slot(sizes, 'None')}, true")
+
+    # How many parts there are, and whether their sizes add up.
+    code.do(f"store i64 0, ptr {total}")
+    code.branch(sized, "sized", "each")
+    code.label("sized")
+    require_type(code, sizes, "tuple")
+    given = code.field(sizes, pyabi.LENGTH, "i64")
+    code.require(code.let(f"icmp ule i64 {given}, {hot_calls.MOST_VIEWS}"))
+    k, done = loop(code, "size", given)
+    item = _item(code, sizes, k)
+    require_type(code, item, "int")
+    size = integer(code, item, overflow)
+    code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {size}, 1')}, {length}"))
+    before = code.let(f"load i64, ptr {total}")
+    code.do(f"store i64 {code.let(f'add i64 {before}, {size}')}, ptr {total}")
+    done()
+    code.require(code.let(f"icmp eq i64 {code.let(f'load i64, ptr {total}')}, {length}"))
+    code.do(f"store i64 {given}, ptr {count}", "br label %counted")
+    code.label("each")
+    code.do(f"store i64 {length}, ptr {count}", "br label %counted")
+    code.label("counted")
+    n = code.let(f"load i64, ptr {count}")
+    code.require(code.let(f"icmp ule i64 {n}, {hot_calls.MOST_VIEWS}"))
+    own_op, own_rest = (_is_list_of(code, item, n, what) for item, what in ((ops, "ops"), (rest, "rests")))
+    origin = _origin(code, source, base)
+    _require_room(code, origin.record, registered, n)
+
+    # The shape and the strides of a part are those of the whole, but for the dimension, which is shorter or missing.
+    behind = code.let(f"add i64 {d}, 1")
+    onward = code.let(f"select i1 {sized}, i64 {behind}, i64 {d}")
+    bytes_before, bytes_behind = code.let(f"mul i64 {d}, 8"), code.let(f"mul i64 {code.let(f'sub i64 {ndim}, {behind}')}, 8")
+    for whole, part in ((lengths, shape), (steps, strides)):
+        copy(code, part, whole, bytes_before)
+        copy(code, code.let(f"getelementptr i64, ptr {part}, i64 {onward}"),
+             code.let(f"getelementptr i64, ptr {whole}, i64 {behind}"), bytes_behind)
+    fewer = code.let(f"sub i64 {ndim}, 1")
+    dims = code.let(f"trunc i64 {code.let(f'select i1 {sized}, i64 {ndim}, i64 {fewer}')} to i32")
+    dtype, data = code.field(array, pyabi.DTYPE, "ptr"), code.field(array, pyabi.DATA, "ptr")
+    writeable = code.let(f"and i32 {code.field(array, pyabi.FLAGS, 'i32')}, {pyabi.WRITEABLE}")
+
+    code.do(f"store i64 0, ptr {place}")
+    made = code.let(f"call ptr {code.slot('new_tuple')}(i64 {n})")
+    code.return_null_if_null(made)
+    i, done = loop(code, "part", n)
+    at = code.let(f"load i64, ptr {place}")
+    begin = code.let(f"getelementptr i8, ptr {data}, i64 {code.let(f'mul i64 {at}, {step}')}")
+    code.branch(sized, "shorter", "without")
+    code.label("shorter")
+    own = code.let(f"call i64 {code.slot('int_value')}(ptr {_item(code, sizes, i)}, ptr {overflow})")
+    put(code, shape, d, own)
+    put(code, strides, d, step)
+    code.do(f"store i64 {code.let(f'add i64 {at}, {own}')}, ptr {place}", "br label %shaped")
+    code.label("without")
+    code.do(f"store i64 {code.let(f'add i64 {at}, 1')}, ptr {place}", "br label %shaped")
+    code.label("shaped")
+    view = view_in(code, array, dtype, dims, shape, strides, begin, writeable, undo=made)
+    held = code.let(f"call ptr {code.slot('new_object')}(ptr {code.slot('class')}, i64 0)")
+    code.return_null_if_null(held, view, made)
+    code.do(f"store ptr {view}, ptr {code.place(held, 'array')}")
+    into = code.let(f"getelementptr i8, ptr {made}, i64 {pyabi.TUPLE_ITEMS}")
+    code.do(f"store ptr {held}, ptr {code.let(f'getelementptr ptr, ptr {into}, i64 {i}')}")
+    op = _own_or_common(code, ops, own_op, i, "op")
+    arguments = _own_or_common(code, rest, own_rest, i, "rest")
+    _fill(code, held, origin, op, arguments, undo=made)
+    _register(code, origin.record, held, registered, undo=made)
+    done()
     code.do(f"ret ptr {made}")
     module.functions.append(code.text())
+
+
+def _item(code: ObjectCode, items: str, index: str) -> str:
+    """Item `index` of a tuple."""
+    return code.element(code.let(f"getelementptr i8, ptr {items}, i64 {pyabi.TUPLE_ITEMS}"), index, "ptr")
+
+
+def _is_list_of(code: ObjectCode, items: str, count: str, what: str) -> str:
+    """Whether `items` is a list, which must have `count` items at least."""
+    found = code.let(f"icmp eq ptr {code.field(items, pyabi.TYPE, 'ptr')}, {code.slot('list')}")
+    code.branch(found, f"{what}.list", f"{what}.known")
+    code.label(f"{what}.list")
+    code.require(code.let(f"icmp uge i64 {code.field(items, pyabi.LENGTH, 'i64')}, {count}"))
+    code.do(f"br label %{what}.known")
+    code.label(f"{what}.known")
+    return found
+
+
+def _own_or_common(code: ObjectCode, items: str, is_list: str, index: str, what: str) -> str:
+    """Item `index` of `items`, or that itself if it is no list."""
+    code.branch(is_list, f"{what}.own", f"{what}.common")
+    code.label(f"{what}.own")
+    item = code.element(code.field(items, pyabi.LIST_ITEMS, "ptr"), index, "ptr")
+    code.do(f"br label %{what}.chosen")
+    code.label(f"{what}.common")
+    code.do(f"br label %{what}.chosen")
+    code.label(f"{what}.chosen")
+    return code.let(f"phi ptr [{item}, %{what}.own], [{items}, %{what}.common]")
 
 
 def _require_elements(code: ObjectCode, array: str) -> None:

@@ -48,12 +48,12 @@ def join(module: Module, name: str, new_dimension: bool) -> None:
 
     outer = _product(code, lengths, d)
     code.require(code.let(f"icmp ule i64 {code.let(f'mul i64 {outer}, {n}')}, {MOST_PIECES}"))
-    _copy(code, shape, lengths, code.let(f"mul i64 {d}, 8"))
+    copy(code, shape, lengths, code.let(f"mul i64 {d}, 8"))
     here = code.let(f"getelementptr i64, ptr {shape}, i64 {d}")
     code.do(f"store i64 {n if new_dimension else along}, ptr {here}")
     rest = code.let(f"getelementptr i64, ptr {lengths}, i64 {d if new_dimension else code.let(f'add i64 {d}, 1')}")
     behind = code.let(f"sub i64 {dims}, {code.let(f'add i64 {d}, 1')}")
-    _copy(code, code.let(f"getelementptr i64, ptr {here}, i64 1"), rest, code.let(f"mul i64 {behind}, 8"))
+    copy(code, code.let(f"getelementptr i64, ptr {here}, i64 1"), rest, code.let(f"mul i64 {behind}, 8"))
     made = code.let(f"call ptr @new_array(ptr %table, ptr {dtype}, i32 {code.let(f'trunc i64 {dims} to i32')}, ptr {shape})")
     code.return_null_if_null(made)
     _pieces(code, items, n, outer, code.field(made, pyabi.DATA, "ptr"), size, item)
@@ -120,7 +120,7 @@ def view(module: Module, name: str) -> None:
 def restrided(module: Module, name: str) -> None:
     """Add the builtin ``(array, shape, strides in bytes, bytes to skip) -> view`` for tuples that stay inside the memory."""
     code = start(name, 4)
-    overflow, shape, strides = code.let("alloca i32"), *_room(code, 2)
+    overflow, shape, strides = code.let("alloca i32"), *room(code, 2)
     array, sizes, steps, skipped = (code.element("%args", k, "ptr") for k in range(4))
     for item, kind in ((array, "ndarray"), (sizes, "tuple"), (steps, "tuple"), (skipped, "int")):
         require_type(code, item, kind)
@@ -133,7 +133,7 @@ def restrided(module: Module, name: str) -> None:
     for given, into in zip(items, (shape, strides), strict=True):
         item = code.element(given, i, "ptr")
         require_type(code, item, "int")
-        _put(code, into, i, integer(code, item, overflow))
+        put(code, into, i, integer(code, item, overflow))
     done()
     data = code.let(f"getelementptr i8, ptr {code.field(array, pyabi.DATA, 'ptr')}, i64 {skip}")
     _return_view(code, array, n, shape, strides, data, _writeable(code, array))
@@ -143,7 +143,7 @@ def restrided(module: Module, name: str) -> None:
 def unsqueeze(module: Module, name: str) -> None:
     """Add the builtin ``(array, dim) -> view`` with a dimension of size 1, whose stride is that of a dimension around the next."""
     code = start(name)
-    overflow, shape, strides = code.let("alloca i32"), *_room(code, 2)
+    overflow, shape, strides = code.let("alloca i32"), *room(code, 2)
     array, number = code.element("%args", 0, "ptr"), code.element("%args", 1, "ptr")
     require_type(code, array, "ndarray")
     require_type(code, number, "int")
@@ -154,10 +154,10 @@ def unsqueeze(module: Module, name: str) -> None:
     lengths, steps = code.field(array, pyabi.SHAPE, "ptr"), code.field(array, pyabi.STRIDES, "ptr")
     before, behind = code.let(f"mul i64 {d}, 8"), code.let(f"mul i64 {code.let(f'sub i64 {ndim}, {d}')}, 8")
     for given, into in ((lengths, shape), (steps, strides)):
-        _copy(code, into, given, before)
-        _copy(code, code.let(f"getelementptr i64, ptr {into}, i64 {code.let(f'add i64 {d}, 1')}"),
+        copy(code, into, given, before)
+        copy(code, code.let(f"getelementptr i64, ptr {into}, i64 {code.let(f'add i64 {d}, 1')}"),
               code.let(f"getelementptr i64, ptr {given}, i64 {d}"), behind)
-    _put(code, shape, d, "1")
+    put(code, shape, d, "1")
     code.branch(code.let(f"icmp slt i64 {d}, {ndim}"), "inside", "last")
     code.label("inside")
     around = code.let(f"mul i64 {code.element(lengths, d, 'i64')}, {code.element(steps, d, 'i64')}")
@@ -167,7 +167,7 @@ def unsqueeze(module: Module, name: str) -> None:
     code.do("br label %known")
     code.label("known")
     code.do(f"%step = phi i64 [{around}, %inside], [{own}, %last]")
-    _put(code, strides, d, "%step")
+    put(code, strides, d, "%step")
     _return_view(code, array, dims, shape, strides, code.field(array, pyabi.DATA, "ptr"), _writeable(code, array))
     module.functions.append(code.text())
 
@@ -175,7 +175,7 @@ def unsqueeze(module: Module, name: str) -> None:
 def expand(module: Module, name: str) -> None:
     """Add the builtin ``(array, tuple of sizes) -> view`` that repeats dimensions of size 1; -1 keeps a size."""
     code = start(name)
-    overflow, shape, strides = code.let("alloca i32"), *_room(code, 2)
+    overflow, shape, strides = code.let("alloca i32"), *room(code, 2)
     array, sizes = code.element("%args", 0, "ptr"), code.element("%args", 1, "ptr")
     require_type(code, array, "ndarray")
     require_type(code, sizes, "tuple")
@@ -194,16 +194,16 @@ def expand(module: Module, name: str) -> None:
     code.branch(code.let(f"icmp slt i64 {own}, 0"), "new", "old")
     code.label("new")
     code.require(code.let(f"icmp sge i64 {wanted}, 0"))
-    _put(code, shape, i, wanted)
-    _put(code, strides, i, "0")
+    put(code, shape, i, wanted)
+    put(code, strides, i, "0")
     code.do("br label %placed")
     code.label("old")
     have = code.element(lengths, own, "i64")
     keeps = code.let(f"or i1 {code.let(f'icmp eq i64 {wanted}, -1')}, {code.let(f'icmp eq i64 {wanted}, {have}')}")
     repeats = code.let(f"and i1 {code.let(f'icmp eq i64 {have}, 1')}, {code.let(f'icmp sge i64 {wanted}, 0')}")
     code.require(code.let(f"or i1 {keeps}, {repeats}"))
-    _put(code, shape, i, code.let(f"select i1 {keeps}, i64 {have}, i64 {wanted}"))
-    _put(code, strides, i, code.let(f"select i1 {keeps}, i64 {code.element(steps, own, 'i64')}, i64 0"))
+    put(code, shape, i, code.let(f"select i1 {keeps}, i64 {have}, i64 {wanted}"))
+    put(code, strides, i, code.let(f"select i1 {keeps}, i64 {code.element(steps, own, 'i64')}, i64 0"))
     code.do("br label %placed")
     code.label("placed")
     done()
@@ -227,7 +227,7 @@ def steps(module: Module, name: str) -> None:
     i, done = loop(code, "dimension", ndim)
     step = code.let(f"sdiv i64 {code.element(strides, i, 'i64')}, {size}")
     number = code.let(f"call ptr {code.slot('new_int')}(i64 {step})")
-    code.return_null_if_null(number, undo=made)
+    code.return_null_if_null(number, made)
     code.do(f"store ptr {number}, ptr {code.let(f'getelementptr ptr, ptr {first}, i64 {i}')}")
     done()
     code.do(f"ret ptr {made}")
@@ -245,12 +245,12 @@ def address(module: Module, name: str) -> None:
     module.functions.append(code.text())
 
 
-def _room(code: Code, count: int) -> list[str]:
+def room(code: Code, count: int) -> list[str]:
     """Memory on the stack for `count` shapes."""
     return [code.let(f"alloca [{pyabi.MOST_DIMS} x i64]") for _ in range(count)]
 
 
-def _put(code: Code, into: str, index: str, value: str) -> None:
+def put(code: Code, into: str, index: str, value: str) -> None:
     code.do(f"store i64 {value}, ptr {code.let(f'getelementptr i64, ptr {into}, i64 {index}')}")
 
 
@@ -287,18 +287,28 @@ def loop(code: Code, name: str, n: str, vectors: bool = False) -> tuple[str, Cal
 def _return_view(code: Code, array: str, dims: str, shape: str, strides: str, data: str, flags: str) -> None:
     """Return an array of `dims` dimensions at `data`, in the memory of `array`; `strides` may be null, for C order."""
     dtype = code.field(array, pyabi.DTYPE, "ptr")
+    made = view_in(code, array, dtype, code.let(f"trunc i64 {dims} to i32"), shape, strides, data, flags)
+    code.do(f"ret ptr {made}")
+
+
+def view_in(
+    code: Code, array: str, dtype: str, dims: str, shape: str, strides: str, data: str, flags: str, undo: str | None = None
+) -> str:
+    """An array of `dims` dimensions at `data`, in the memory of `array`. Where there is none the reference `undo` is given back."""
     code.do(f"call void {code.slot('incref')}(ptr {dtype})")  # numpy takes this reference over
     made = code.let(f"call ptr {code.slot('new_array')}(ptr {code.slot('ndarray')}, ptr {dtype}, "
-                    f"i32 {code.let(f'trunc i64 {dims} to i32')}, ptr {shape}, ptr {strides}, ptr {data}, i32 {flags}, ptr null)")
-    code.return_null_if_null(made)
+                    f"i32 {dims}, ptr {shape}, ptr {strides}, ptr {data}, i32 {flags}, ptr null)")
+    code.return_null_if_null(made, undo)
     code.do(f"call void {code.slot('incref')}(ptr {array})")  # and this one
     status = code.let(f"call i32 {code.slot('set_base')}(ptr {made}, ptr {array})")
-    failed = code.let(f"icmp ne i32 {status}, 0")
-    code.branch(failed, "baseless", "based")
-    code.label("baseless")
-    code.do(f"call void {code.slot('decref')}(ptr {made})", "ret ptr null")
-    code.label("based")
-    code.do(f"ret ptr {made}")
+    failed, based = code.fresh("baseless"), code.fresh("based")
+    code.branch(code.let(f"icmp ne i32 {status}, 0"), failed, based)
+    code.label(failed)
+    for reference in (made, *([undo] if undo else [])):
+        code.do(f"call void {code.slot('decref')}(ptr {reference})")
+    code.do("ret ptr null")
+    code.label(based)
+    return made
 
 
 def start(name: str, arguments: int = 2) -> Code:
@@ -321,7 +331,7 @@ def integer(code: Code, item: str, overflow: str) -> str:
     return value
 
 
-def _copy(code: Code, to: str, of: str, size: str) -> None:
+def copy(code: Code, to: str, of: str, size: str) -> None:
     code.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {of}, i64 {size}, i1 false)")
 
 
@@ -395,7 +405,7 @@ def _pieces(code: Code, items: str, n: str, outer: str, to: str, size: str, item
     code.label("piece")
     code.do("%r = phi i64 [0, %pieces], [%r.next, %piece]", f"%into = mul i64 %r, {row}", "%at = add i64 %into, %skip",
             f"%from = mul i64 %r, {piece}")
-    _copy(code, code.let(f"getelementptr i8, ptr {to}, i64 %at"), code.let(f"getelementptr i8, ptr {of}, i64 %from"), piece)
+    copy(code, code.let(f"getelementptr i8, ptr {to}, i64 %at"), code.let(f"getelementptr i8, ptr {of}, i64 %from"), piece)
     code.do("%r.next = add nuw nsw i64 %r, 1", f"%r.more = icmp slt i64 %r.next, {outer}",
             "br i1 %r.more, label %piece, label %copied, !llvm.loop !0")
     code.label("copied")

@@ -88,13 +88,14 @@ class Code:
     def branch(self, condition: str, then: str, otherwise: str) -> None:
         self.do(f"br i1 {condition}, label %{then}, label %{otherwise}")
 
-    def return_null_if_null(self, pointer: str, undo: str | None = None) -> None:
-        """Pass on the Python error behind a failed allocation, after giving the reference `undo` back."""
+    def return_null_if_null(self, pointer: str, *undo: str | None) -> None:
+        """Pass on the Python error behind a failed allocation, after giving the references `undo` back."""
         failed, onward = self.fresh("failed"), self.fresh("ok")
         self.branch(self.let(f"icmp eq ptr {pointer}, null"), failed, onward)
         self.label(failed)
-        if undo:
-            self.do(f"call void {self.slot('decref')}(ptr {undo})")
+        for reference in undo:
+            if reference is not None:
+                self.do(f"call void {self.slot('decref')}(ptr {reference})")
         self.do("ret ptr null")
         self.label(onward)
 

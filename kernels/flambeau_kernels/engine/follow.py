@@ -56,14 +56,14 @@ def _text() -> str:
     # Making objects may run the garbage collector, and that anything: the tuple is held, and the path is looked at again.
     code.do(f"call void {code.slot('incref')}(ptr {likely})")
     pending = code.let(f"call ptr {code.slot('new_tuple')}(i64 3)")
-    code.return_null_if_null(pending, undo=likely)
+    code.return_null_if_null(pending, likely)
     for k, value in enumerate((recorder, number, look)):
         code.hold(code.let(f"getelementptr i8, ptr {pending}, i64 {pyabi.TUPLE_ITEMS + 8 * k}"), value)
     made = code.let(f"call ptr {code.slot('new_object')}(ptr {cls}, i64 0)")
-    code.return_null_if_null(made, undo=pending)
+    code.return_null_if_null(made, pending)
     code.do(f"store ptr {pending}, ptr {code.place(made, 'grad')}")
     reference = code.let(f"call ptr {code.slot('new_reference')}(ptr {made}, ptr null)")
-    code.return_null_if_null(reference, undo=made)
+    code.return_null_if_null(reference, made)
     items = code.field(path, pyabi.LIST_ITEMS, "ptr")
     code.branch(code.let(f"icmp eq ptr {code.element(items, 0, 'ptr')}, {node}"), "still", "moved")
     code.label("moved")

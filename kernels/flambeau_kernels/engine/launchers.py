@@ -46,7 +46,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         (array), of its first element.
         pick_along pick_slices put_along add_along put_slices add_slices pick_pairs, by places: `builtins_picks`.
         same (array, array): 1 if all their elements are equal, else 0.
-        over view_of sizes_of store_in, for objects of the class that `hot_calls.of_class` was given: `builtins_objects`.
+        over view_of views_of sizes_of store_in, for objects of the class that `hot_calls.of_class` was given: `builtins_objects`.
         normals (a kernel's table, state, position, tuple of sizes), draws (those, an array of the dtype, words for the
         kernel) and redraws (an array to fill in place of sizes and dtype) for `cpu.random.stream`.
     All have the bits of numpy's functions.
@@ -93,7 +93,7 @@ def _names() -> list[str]:
 
 _OF_PLACES = ("pick_along", "put_along", "add_along", "put_slices", "add_slices", "pick_pairs", "pick_slices")
 _OF_ANY_DTYPE = ("view", "expand", "unsqueeze", "restrided", "steps", "address")
-_OF_OBJECTS = ("over", "view_of", "sizes_of", "store_in")
+_OF_OBJECTS = ("over", "view_of", "views_of", "sizes_of", "store_in")
 
 
 def module_text(scales: bool = False) -> str:
@@ -130,6 +130,7 @@ def module_text(scales: bool = False) -> str:
     builtins_picks.picks(module)
     builtins_objects.over(module, "over")
     builtins_objects.view_of(module, "view_of")
+    builtins_objects.views_of(module, "views_of")
     builtins_objects.sizes_of(module, "sizes_of")
     builtins_objects.store_in(module, "store_in")
     builtins_draws.normals(module, "normals")
@@ -269,7 +270,7 @@ def _objects_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> b
     of = hot_calls.objects
     if of is None:
         return True
-    over, view_of, sizes_of, store_in = (launchers[name] for name in _OF_OBJECTS)
+    over, view_of, views_of, sizes_of, store_in = (launchers[name] for name in _OF_OBJECTS)
     array, record, node, link, grad = (of.slots[name] for name in ("array", "record", "node", "link", "grad"))
     first = over(a)
     second = view_of(first, a, "op", (1,), True)
@@ -282,12 +283,19 @@ def _objects_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> b
     stored = store_in(target, source, first, None, 2.0, 1) is True and np.array_equal(getattr(target, array), a + 1)
     into_view = view_of(target, getattr(target, array), "op", (), False)
     stored = stored and store_in(into_view, over(a), over(a.T)) is True and np.array_equal(getattr(target, array), a)
+    rows, columns = views_of(third, 0, None, ["x", "y"], (0,), True), views_of(source, -1, (1, 2), "op", [(0,), (1,)], False)
+    if rows is None or columns is None or views_of(source, 1, (1, 1), "op", (), False) is not None:
+        return False
+    parts = zip((*rows, *columns), (*a, a[:, :1] + 1, a[:, 1:] + 1), strict=True)
+    apart = all(np.array_equal(getattr(made, array), part) for made, part in parts)
+    apart = apart and [view() for view in getattr(first, record)[3]] == [second, *rows]
+    apart = apart and getattr(rows[1], link) == (first, "y", (0,), getattr(third, link)) and getattr(columns[1], link)[1:3] == ("op", (1,))
     return (
-        stored and refused == (None,) * 4 and
+        apart and stored and refused == (None,) * 4 and
         type(first) is type(second) is type(third) is of.cls and getattr(second, array) is a
         and getattr(first, node) is getattr(first, link) is getattr(third, node) is getattr(first, grad) is None
         and getattr(second, link) == (first, "op", (1,), None) and getattr(third, link)[1:] == ("again", (), getattr(second, link))
         and getattr(third, link)[0] is first and getattr(third, record) is getattr(first, record)
-        and getattr(first, record)[:3] == [0, 0, None] and [view() for view in getattr(first, record)[3]] == [second]
+        and getattr(first, record)[:3] == [0, 0, None]
         and type(sizes_of(first)) is of.sizes and tuple(sizes_of(first)) == a.shape
     )

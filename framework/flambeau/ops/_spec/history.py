@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import hot_calls
+
 from ... import _state
 from ..._arrays import ndarray
 from ...autograd import engine, tape
@@ -130,9 +132,19 @@ def register_view(view: Tensor) -> None:
     views = record[tape.VIEWS]
     if views is None:
         views = record[tape.VIEWS] = []
-    elif len(views) >= 32 and not len(views) & (len(views) - 1):
+    elif len(views) >= hot_calls.MOST_VIEWS and not len(views) & (len(views) - 1):
         views[:] = [ref for ref in views if ref() is not None]
     views.append(weakref.ref(view))
+
+
+def forget_dead_views(record: list[Any]) -> bool:
+    """Let the storage `record` forget the views that are gone; whether there were any."""
+    views = record[tape.VIEWS]
+    if views is None:
+        return False
+    before = len(views)
+    views[:] = [ref for ref in views if ref() is not None]
+    return len(views) < before
 
 
 def check_versions(node: Node) -> None:

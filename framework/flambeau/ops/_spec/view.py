@@ -15,12 +15,12 @@ from ... import _state
 from ..._arrays import MetaArray, contiguous_strides, ndarray, restride
 from ..._inference import refuse_write
 from ...autograd import engine
-from ...autograd.making import making, new_node
+from ...autograd.making import making
 from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
 from ...devices import channels_last, channels_last_3d
 from ...tensor import Tensor, bump, storage_buffer
 from .base import VIEWED, Autocast, Facts
-from .history import register_view, renew_views
+from .history import forget_dead_views, register_view, renew_views
 from .memory import CHANNELS, in_memory_order
 from .nodes import indented, written
 from .pieces import view_ways
@@ -70,11 +70,20 @@ class ViewOp(PrimitiveOp):
     may_be_tensor = ""  # the parameter whose Tensors `check` makes numbers of; it does nothing else
     sized_by = ""  # the parameter that is the shape of the result
     piece_rule: Any = None  # ``fn(index, ndim, *args) -> op, args``: which view is one of several
+    cut_along = ""  # where several views are parts of the whole: the parameter that is the dimension
+    cut_into = ""  # and the one that is the tuple of their sizes along it, if they do not lack the dimension
 
     def piece(self, fn: Any) -> Any:
         """Say which view op gives one of several views alone, so that the gradient of each costs nothing for the others."""
         self.piece_rule = fn
         return fn
+
+    def cuts(self, along: str, into: str = "") -> None:
+        """Say that the views are all parts along the dimension that is the parameter `along`: of the sizes `into`, or without it.
+
+        So one native call makes all of them.
+        """
+        self.cut_along, self.cut_into = along, into
 
     @property
     def is_written_out(self) -> bool:
@@ -95,6 +104,8 @@ class ViewOp(PrimitiveOp):
         # numpy takes a bool for a dimension; `run` says what is wrong with one.
         numbers = dict.fromkeys((self.may_be_tensor, *(n for n in rest if self.defaults.get(n).__class__ is int)))
         plain = "".join(f" and {name}.__class__ is int" for name in numbers if name)
+        if self.cut_along:
+            return [f"if {is_tensor(first)}{plain}:", f"    return cut_up({first}, ({''.join(f'{name}, ' for name in rest)}))"]
         return [f"if {is_tensor(first)}{plain}:", f"    return of({first}, {made}, ({''.join(f'{name}, ' for name in rest)}))"]
 
     def ways(self, asked: Any) -> list[Any]:
@@ -121,11 +132,15 @@ class ViewOp(PrimitiveOp):
         if self.vjp_rule is None:
             made._view_of = None                          # no view to autograd, nor to PyTorch: to write to it is not recorded
         elif node is not None:
-            if recorded:
-                self.record_view(made, source, rest)
-            else:
-                made._node = leaf_of_nobody()
+            self._link(made, source, rest)
         return made
+
+    def _link(self, made: Tensor, source: Tensor, rest: Any) -> None:
+        """Give the view `made` of `source`, which has a history, one of its own."""
+        if GRAD or _local.grad:
+            self.record_view(made, source, rest)
+        else:
+            made._node = leaf_of_nobody()
 
     def record_view(self, made: Tensor, source: Tensor, rest: Any) -> None:
         """Give `made` a node that leads to that of `source`."""
@@ -148,6 +163,39 @@ class ViewOp(PrimitiveOp):
             self.parts.append(_Part(self, i))
         return self.parts[index]
 
+    @cached_property
+    def cut_up(self) -> Any:
+        """``fn(source, rest)``: the views of several for the other arguments `rest`, of which `cuts` says what they are."""
+        lines = [
+            f"{', '.join(self.params[1:])}, = rest",
+            f"made = hot_calls.views_of(source, {self.cut_along}, {self.cut_into or None}, parts, rest, GRAD or local.grad)"
+            " if source._node is None else None",
+            f"return pieces(source, rest, {self.cut_along}, {self.cut_into or None}) if made is None else made",
+        ]
+        return written(
+            self, "cut_up", ["def cut_up(source, rest):", *indented(lines)], parts=self.parts, pieces=self._cut_up, hot_calls=hot_calls
+        )
+
+    def _cut_up(self, source: Tensor, rest: Any, dim: Any, sizes: Any) -> tuple[Tensor, ...]:
+        """`cut_up` for a source with a history, and where the native call has refused."""
+        made = _all_parts(source, dim, sizes, self.parts, rest)
+        if made is None:
+            return self.pieces(source, self.kernel_rule(source._array, *rest), rest)
+        if source._node is not None:
+            self._give_history(made, source, rest)
+        return made
+
+    def of_all_parts(self, source: Tensor, dim: int, sizes: tuple[int, ...], rests: list[Any]) -> tuple[Tensor, ...] | None:
+        """The views that this op makes of all parts of `source` along `dim`, of these sizes; `rests` are its other arguments for each.
+
+        None where they have to be made one by one.
+        """
+        made = _all_parts(source, dim, sizes, self, rests)
+        if made is not None and source._node is not None:
+            for view, rest in zip(made, rests, strict=True):
+                self._link(view, source, rest)
+        return made
+
     def pieces(self, source: Tensor, arrays: Any, rest: Any) -> tuple[Tensor, ...]:
         """`of` for several views."""
         node = source._node
@@ -162,12 +210,27 @@ class ViewOp(PrimitiveOp):
                 view = _view_of(source, array, part, rest, registered)
             made.append(view)
         if node is not None:
-            for view, part in zip(made, parts, strict=False):
-                if recorded:
-                    part.record(view, (source, *rest))
-                else:
-                    view._node = leaf_of_nobody()
+            self._give_history(made, source, rest)
         return tuple(made)
+
+    def _give_history(self, views: Any, source: Tensor, rest: Any) -> None:
+        """Give each of several `views` of `source`, which has a history, one of its own."""
+        if GRAD or _local.grad:
+            self.save_parts(views, self.parts, source, rest)
+        else:
+            for view in views:
+                view._node = leaf_of_nobody()
+
+    @cached_property
+    def save_parts(self) -> Any:
+        """``fn(views, parts, source, rest)``: gives each of `views`, made by these `parts`, a node that saves which part it is."""
+        lines = [
+            "def save_parts(views, parts, source, rest):",
+            "    parents, shape = (source._node,), source._array.shape",
+            "    for view, part in zip(views, parts):",
+            *indented(indented(making("parents", "(part, rest, shape)", to="view._node", cls="Part"))),
+        ]
+        return written(self, "save_parts", lines, Part=self.node_class_of_parts)
 
     @cached_property
     def node_class_of_parts(self) -> Any:
@@ -214,6 +277,16 @@ class ViewOp(PrimitiveOp):
         elif link is not None and target._node is not None and not is_of_nobody(target._node):
             renew_views(link[0])
         return target
+
+
+def _all_parts(source: Tensor, dim: Any, sizes: Any, ops: Any, rest: Any) -> tuple[Tensor, ...] | None:
+    """What `hot_calls.views_of` makes, also of a source with a history, whose nodes are missing, and of one with many views."""
+    node = source._node
+    registered = (GRAD or _local.grad) and (node is None or not is_of_nobody(node))
+    made = hot_calls.views_of(source, dim, sizes, ops, rest, registered)
+    if made is None and registered and forget_dead_views(source._storage):
+        made = hot_calls.views_of(source, dim, sizes, ops, rest, registered)
+    return made
 
 
 def _view_of(source: Tensor, array: Any, op: Any, rest: Any, registered: bool) -> Tensor:
@@ -266,7 +339,7 @@ class _Part:
         return self.source.kernel_rule(a, *args)[self.index]
 
     def record(self, made: Tensor, args: Any) -> None:
-        made._node = new_node(self.source.node_class_of_parts, (args[0]._node,), (self, args[1:], args[0]._array.shape))
+        self.source.save_parts((made,), (self,), args[0], tuple(args[1:]))
 
 
 class PartNode(Node):

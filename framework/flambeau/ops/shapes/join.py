@@ -434,6 +434,9 @@ def _split(a, sizes, dim):
     return made
 
 
+split_sizes.cuts("dim", into="sizes")
+
+
 @split_sizes.piece
 def _piece_of_split(index, ndim, sizes, dim):
     global _last_split
@@ -510,7 +513,7 @@ def _split_pieces(tensor, split_size_or_sections, dim):
             return None
     else:
         return None
-    return split_sizes.pieces(tensor, _split(a, sizes, d), (sizes, d))
+    return split_sizes.cut_up(tensor, (sizes, d))
 
 
 @composite(surface=FUNCTION | METHOD, samples="x(5, 2), (2, 3); x(2, 5), (1, 4), 1", elements="moved")
@@ -598,9 +601,12 @@ def _even_pieces(input, indices_or_sections, dim):
     if not 0 <= d < a.ndim:
         return None
     least, extra = divmod(a.shape[d], at)
-    ends = [i * least + min(i, extra) for i in range(at + 1)]
+    sizes = (least + 1,) * extra + (least,) * (at - extra)
+    ends = (0, *accumulate(sizes))
     # Pieces that are slices each: unlike those of `split` they may be written with history.
-    return tuple([slice_dim.of(input, sliced(a, d, i, j, 1), (d, i, j, 1)) for i, j in itertools.pairwise(ends)])
+    slices = [(d, i, j, 1) for i, j in itertools.pairwise(ends)]
+    made = slice_dim.of_all_parts(input, d, sizes, slices)
+    return tuple([slice_dim.of(input, sliced(a, *of), of) for of in slices]) if made is None else made
 
 
 def _split_at(name: str, smallest: int, dim: int, samples: str) -> Any:
@@ -622,7 +628,17 @@ def _split_at(name: str, smallest: int, dim: int, samples: str) -> Any:
 
     cut.__name__ = name
     cut.__doc__ = f"`tensor_split` along the dimension numpy's {name} uses."
-    return composite(surface=FUNCTION | METHOD, named_too=_OF_PIECES, samples=samples, elements="moved")(cut)
+    op = composite(surface=FUNCTION | METHOD, named_too=_OF_PIECES, samples=samples, elements="moved")(cut)
+
+    @op.forwards
+    def into_equal(input: Any, indices_or_sections: Any) -> Any:
+        a, n = input._array, indices_or_sections
+        if a.__class__ is not ndarray or n.__class__ is not int or n <= 0 or a.ndim < smallest:
+            return None
+        d = min(dim, a.ndim - 1)
+        return None if a.shape[d] % n else tensor_split.answer(input, n, d)
+
+    return op
 
 
 hsplit = _split_at("hsplit", 1, 1, "x(4, 6), 3; x(6), (2, 3)")
@@ -651,6 +667,9 @@ def _unbind(a, dim):
             return list(moved)
         return [moved[i, ...] for i in range(a.shape[d])]
     return tuple(_select(a, d, i) for i in range(a.shape[d]))
+
+
+unbind.cuts("dim")
 
 
 @unbind.piece
