@@ -18,7 +18,7 @@ from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu.products import matmul
 from flambeau_kernels.cpu.random import sample, uniform_draws
 from flambeau_kernels.cpu.random import stream as random_stream
-from flambeau_kernels.engine import builtins_objects, builtins_picks, launchers, llvm, pyabi
+from flambeau_kernels.engine import builtins_picks, launchers, llvm, pyabi
 
 if not launchers.available()[0]:
     pytest.skip(launchers.available()[1], allow_module_level=True)
@@ -402,7 +402,7 @@ def of_objects():
 
 
 def test_an_object_over_an_array_has_a_record_of_its_own(of_objects):
-    cls, over, _, sizes_of, _ = of_objects
+    cls, over, _, _, sizes_of, _ = of_objects
     a = random(2, 3)
     made = over(a)
 
@@ -416,9 +416,9 @@ def test_an_object_over_an_array_has_a_record_of_its_own(of_objects):
 
 
 def test_a_view_of_an_object_is_linked_and_listed(of_objects):
-    _, over, view_of, _, _ = of_objects
+    _, over, view_of, _, _, _ = of_objects
     base = over(random(2, 3))
-    views = [view_of(base, random(3), "op", (k,), True) for k in range(builtins_objects.MOST_VIEWS)]
+    views = [view_of(base, random(3), "op", (k,), True) for k in range(hot_calls.MOST_VIEWS)]
 
     assert [v() for v in base._storage[3]] == views
     assert all(v._view_of == (base, "op", (k,), None) and v._storage is base._storage and v._node is None for k, v in enumerate(views))
@@ -427,12 +427,12 @@ def test_a_view_of_an_object_is_linked_and_listed(of_objects):
     assert further._view_of == (base, "then", (), views[0]._view_of)
     assert view_of(random(3), random(3), "op", (), True) is None
     del views[1:]
-    assert [v() for v in base._storage[3]] == [views[0]] + [None] * (builtins_objects.MOST_VIEWS - 1)
+    assert [v() for v in base._storage[3]] == [views[0]] + [None] * (hot_calls.MOST_VIEWS - 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.complex128, BFLOAT16], ids=str)
 def test_a_result_is_stored_in_another_object(of_objects, dtype):
-    _, over, _, _, store_in = of_objects
+    _, over, _, _, _, store_in = of_objects
     a, other = (random(2, 3, seed=k).astype(dtype) for k in (0, 1))
     target = over(np.zeros_like(a))
 
@@ -445,7 +445,7 @@ def test_a_result_is_stored_in_another_object(of_objects, dtype):
 
 
 def test_a_result_is_stored_in_rows_of_another_object(of_objects):
-    _, over, view_of, _, store_in = of_objects
+    _, over, view_of, _, _, store_in = of_objects
     whole = np.zeros((4, 3))
     base = over(whole)
     rows = view_of(view_of(base, whole[1:], "op", (), False), whole[1:3], "op", (), False)
@@ -458,7 +458,7 @@ def test_a_result_is_stored_in_rows_of_another_object(of_objects):
 
 
 def test_what_may_not_be_stored_in_an_object_is_refused_and_nothing_is_written(of_objects):
-    cls, over, view_of, _, store_in = of_objects
+    cls, over, view_of, _, _, store_in = of_objects
     whole, a = np.zeros((4, 3)), np.ones((2, 3))
     target, source = over(whole[:2]), over(a)
     recorded = over(whole)
@@ -480,8 +480,43 @@ def test_what_may_not_be_stored_in_an_object_is_refused_and_nothing_is_written(o
     assert not any(x.any() for x in (whole, noded._array, frozen._array))
 
 
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
+@pytest.mark.parametrize("turned", [False, True])
+def test_parts_of_an_object_along_a_dimension(of_objects, dim, turned):
+    _, over, _, views_of, _, _ = of_objects
+    a = random(3, 3, 3).T[::-1] if turned else random(3, 3, 3)
+    base = over(a)
+
+    ops, rest = ["x", "y", "z"], (dim,)
+    each, cut = views_of(base, dim, None, ops, rest, True), views_of(base, dim, (1, 2), "op", [(1,), (2,)], False)
+    for made, expected in zip((*each, *cut), (*np.moveaxis(a, dim, 0), *np.split(a, [1], dim)), strict=True):
+        part = made._array
+        np.testing.assert_array_equal(part, expected)
+        assert (part.dtype, part.strides, part.ctypes.data) == (a.dtype, expected.strides, expected.ctypes.data)
+        assert (part.flags.c_contiguous, part.flags.f_contiguous) == (expected.flags.c_contiguous, expected.flags.f_contiguous)
+    assert [made._view_of for made in each] == [(base, op, rest, None) for op in ops]
+    assert [made._view_of[1:3] for made in cut] == [("op", (1,)), ("op", (2,))]
+    assert [ref() for ref in base._storage[3]] == list(each)
+    assert all(made._storage is base._storage and made._node is None for made in (*each, *cut))
+
+
+def test_parts_that_are_not_all_of_an_object_are_refused(of_objects):
+    _, over, _, views_of, _, _ = of_objects
+    base = over(random(2, 3))
+    of_one = ((1, 1), (4, -1), (3, 0), [1, 2], (1, 2.0), (2**64,))
+    for dim, sizes in ((2, None), (-3, None), (True, None), *((1, sizes) for sizes in of_one)):
+        assert views_of(base, dim, sizes, "op", (), False) is None
+    assert views_of(base, 0, None, ["one"], (), False) is None         # more parts than ops, or than other arguments
+    assert views_of(base, 0, None, "op", [()], False) is None
+    assert views_of(over(random(0, 3)), 1, None, "op", (), False) is None
+    assert views_of(over(random(hot_calls.MOST_VIEWS + 1)), 0, None, "op", (), True) is None
+    frozen = random(2, 3)
+    frozen.flags.writeable = False
+    assert not views_of(over(frozen), 0, None, "op", (), False)[1]._array.flags.writeable
+
+
 def test_objects_are_freed(of_objects):
-    _, over, view_of, sizes_of, store_in = of_objects
+    _, over, view_of, views_of, sizes_of, store_in = of_objects
     a, op = random(2, 3), object()
     base = over(a)
     before = [sys.getrefcount(item) for item in (a, op, base, hot_calls.objects.sizes, hot_calls.objects.cls, 0, None, True)]
@@ -491,6 +526,9 @@ def test_objects_are_freed(of_objects):
         sizes_of(over(a))
         store_in(over(a), over(a), 1, None)
         store_in(over(a), over(a), base)
+        views_of(base, 0, None, [op, op], (), True)
+        views_of(base, 1, (1, 2), op, [(), (1,)], False)
+        views_of(base, 1, (1, 1), op, (), False)
         base._storage[3] = None
     after = [sys.getrefcount(item) for item in (a, op, base, hot_calls.objects.sizes, hot_calls.objects.cls, 0, None, True)]
 
