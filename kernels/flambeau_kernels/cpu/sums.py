@@ -67,12 +67,6 @@ def pair(p, i, level, TERM, CENTRED, N, BFLOAT16):
     return term_of(a, level, TERM, CENTRED) + term_of(b, level, TERM, CENTRED)
 
 
-def eight_vectors(p, i, level, TERM, CENTRED, N, BFLOAT16):
-    a = pair(p, i, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 2 * N, level, TERM, CENTRED, N, BFLOAT16)
-    b = pair(p, i + 4 * N, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 6 * N, level, TERM, CENTRED, N, BFLOAT16)
-    return a + b
-
-
 def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False):
     """The sum in float64 of ``TERM(p[i] - centre)``, or of ``p[i] - centre`` if TERM is None.
 
@@ -88,7 +82,9 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False):
     if n >= 8 * N:
         total = broadcast(0.0, N)
         while i + 8 * N <= n:
-            total = total + wide(eight_vectors(p, i, level, TERM, CENTRED, N, BFLOAT16), KIND)
+            a = pair(p, i, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 2 * N, level, TERM, CENTRED, N, BFLOAT16)
+            b = pair(p, i + 4 * N, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 6 * N, level, TERM, CENTRED, N, BFLOAT16)
+            total = total + wide(a + b, KIND)
             i += 8 * N
         made = lane_sum(total)
     if i < n:
@@ -113,46 +109,25 @@ def square(v):
     return v * v
 
 
-def centre_of(total, n, KIND):
-    """The mean of `n` elements, what squares are centred on, and how much too large that makes their sum."""
-    mean = total / float64(n)
+def block_moments(p, n, KIND):
+    """The mean of a block and the sum of squared deviations from it, in float64."""
+    mean = sum_of(p, n, KIND(0), None, False, KIND) / float64(n)
     centre = KIND(mean)
     # The centre was rounded, so that deviations miss those from the mean by as much.
     deviation = mean - float64(centre)
-    return mean, centre, float64(n) * deviation * deviation
-
-
-def sum_and_squares(p, q, centre, KIND):
-    """The sum of a block of `CACHED` elements and that of squared deviations of another, each as `sum_of` makes it."""
-    N = lanes_of(KIND)
-    level, nothing = broadcast(centre, N), zeros(KIND)
-    total, squares = broadcast(0.0, N), broadcast(0.0, N)
-    for i in rolled(range(0, CACHED, 8 * N)):
-        total = total + wide(eight_vectors(p, i, nothing, None, False, N, False), KIND)
-        squares = squares + wide(eight_vectors(q, i, level, square, True, N, False), KIND)
-    return lane_sum(total), lane_sum(squares)
+    squares = sum_of(p, n, centre, square, True, KIND) - float64(n) * deviation * deviation
+    return mean, where(squares < 0.0, 0.0, squares)
 
 
 def moments_of(p, n, KIND):
     """The mean of neighbours and the sum of squared deviations from it, in float64: those of blocks, merged.
 
-    While a block is read from the cache for its squares, the next one comes from memory for its mean.
-
     Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", Am. Stat. 37(3).
     """
     mean, squares = 0.0, 0.0
-    total = sum_of(p, min(CACHED, n), KIND(0), None, False, KIND)
     for at in rolled(range(0, n, CACHED)):
         size = min(CACHED, n - at)
-        after = p + (at + size)
-        left = min(CACHED, n - at - size)
-        mean_here, centre, error = centre_of(total, size, KIND)
-        if left == CACHED:
-            total, squares_here = sum_and_squares(after, p + at, centre, KIND)
-        else:
-            squares_here = sum_of(p + at, size, centre, square, True, KIND)
-            total = sum_of(after, left, KIND(0), None, False, KIND)
-        squares_here = where(squares_here < error, 0.0, squares_here - error)
+        mean_here, squares_here = block_moments(p + at, size, KIND)
         if at == 0:
             mean, squares = mean_here, squares_here
         else:
