@@ -64,7 +64,7 @@ def seen_from(frames: int) -> list[str]:
     return [
         f"frame = getframe({frames})",
         "code = frame.f_code",
-        "node.where = (code, frame.f_lasti) if OWN_FILES.get(code.co_filename) is False else users_place()",
+        "node.where = (code, frame.f_lasti) if OWN_FILES.get(code.co_filename) is False else users_place(frame.f_back)",
     ]
 
 
