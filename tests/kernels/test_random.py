@@ -851,3 +851,39 @@ def test_few_numbers_between_bounds_are_the_same_by_one_native_call(size, monkey
                 fill(other, found, *bounds)
         np.testing.assert_array_equal(one.get_state(), other.get_state())
         assert answered == (size <= 1024) or not launchers.load() or not engines.chosen().compiles
+
+
+@pytest.mark.parametrize(("name", "dtype", "args"), [
+    ("uniform_", "float32", ()), ("uniform_", "float64", (0.0, 1.0)), ("uniform_", "float32", (-1, 2)), ("normal_", "float32", ()),
+    ("normal_", "float32", (1, 2.5)), ("random_", "int64", ()), ("random_", "float32", (100,)), ("random_", "int32", (-5, 100)),
+    ("random_", "int64", (0, 2**40)), ("exponential_", "float32", ()), ("exponential_", "float32", (2.0,)),
+    ("bernoulli_", "float32", (0.3,)),
+])  # fmt: skip
+@pytest.mark.parametrize("count", [0, 16, 33])
+def test_the_entry_of_a_fill_draws_what_the_function_behind_it_draws(name, dtype, args, count):
+    hot_calls.engine_is_in_use()
+    entry = getattr(fb.Tensor, name)
+    made = []
+    for fill in (entry, entry.__wrapped__):
+        fb.manual_seed(3)
+        t = fb.zeros(count, dtype=getattr(fb, dtype))
+        for _ in range(3):                            # the first call of a kind compiles its loop
+            assert fill(t, *args) is t
+        assert t._version == 3
+        made.append((t, fb.rand(3)))
+    assert made[0][0].equal(made[1][0])
+    assert made[0][1].equal(made[1][1])
+
+
+def test_a_fill_of_a_tensor_that_others_have_a_say_in_is_not_entered_at_once():
+    x = fb.zeros(4, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf"):
+        x.uniform_()
+    y = x * 1
+    y.view(2, 2).normal_()
+    y.sum().backward()
+    assert x.grad.equal(fb.zeros(4))
+    with fb.inference_mode():
+        frozen = fb.ones(3)
+    with pytest.raises(RuntimeError, match="nference"):
+        frozen.random_(0, 5)

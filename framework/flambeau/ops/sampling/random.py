@@ -49,6 +49,7 @@ from ..creation.create import (
     refuse_names,
     refuse_pinning,
 )
+from ._filling import filling
 
 if TYPE_CHECKING:
     from ...random import Generator
@@ -94,21 +95,17 @@ def _streams() -> Any:
     return stream_of
 
 
+@functools.cache
 def _default_generator() -> Any:
-    global _default
     from ...random import default_generator
 
-    _default = default_generator
     return default_generator
-
-
-_default: Any = None
 
 
 def _stream(generator: Any) -> Any:
     if IN_FORCE:
         _state.settle()                               # what draws too and was put off comes first
-    return (_default or _default_generator())._stream if generator is None else _streams()(generator)
+    return _default_generator()._stream if generator is None else _streams()(generator)
 
 
 def _is_free(self: Tensor) -> bool:
@@ -117,13 +114,6 @@ def _is_free(self: Tensor) -> bool:
     if a.__class__ is not ndarray or self._node is not None or self._view_of is not None and self._view_of[0]._node is not None:
         return False
     return a.flags.carray and not (IN_FORCE and interpreted()) and not (_state.MARKED and self._storage[0].__class__ is not int)
-
-
-def _is_plain(self: Tensor) -> bool:
-    """Whether `self` is in host memory, no view, and nothing is recorded of it; a launcher asks whether it may be written."""
-    if _state.MARKED and self._storage[0].__class__ is not int:
-        return False
-    return self._node is None and self._view_of is None and not (IN_FORCE and interpreted()) and self._array.__class__ is ndarray
 
 
 def _has_tangent(x: Tensor) -> bool:
@@ -175,42 +165,23 @@ def _floating(self: Tensor, name: str) -> None:
 
 
 _REAL = frozenset((int, float))
-_ZERO, _ONE = 0, 1                                    # the defaults, which are told from others soonest
 
 
+@filling(
+    _cpu_kernels, _default_generator, "from_ is ZERO and to is ONE: refill()",
+    "from_.__class__ in REAL and to.__class__ in REAL: refill_between(from_, to)",
+)  # fmt: skip
 def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None, **named: Any) -> Tensor:
     """Numbers evenly spread over ``[from, to)``, in place; the parameters are `from_` and `to`."""
-    if (
-        from_ is _ZERO and to is _ONE and generator is self._node is self._view_of is None and not (named or IN_FORCE or MARKED)
-        and self._array.__class__ is ndarray and _cpu_kernels().refill((_default or _default_generator())._stream, self._array)
-    ):  # fmt: skip
-        record = self._storage
-        record[0] += 1
-        record[1] = next_seq()
-        return self
-    if (
-        from_.__class__ in _REAL and to.__class__ in _REAL and generator is self._node is self._view_of is None
-        and not (named or IN_FORCE or MARKED) and self._array.__class__ is ndarray
-        and _cpu_kernels().refill_between((_default or _default_generator())._stream, self._array, from_, to)
-    ):  # fmt: skip
-        bump(self)
-        return self
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": named.get("from", from_), "to": to, "generator": generator}
         if (made := _dispatch.made("uniform_", given)) is not None:
             return made
     if from_.__class__ not in _REAL or to.__class__ not in _REAL:
         from_, to = need_number("uniform_", "from", from_), need_number("uniform_", "to", to)
-    if from_ == 0 and to == 1 and generator is None and not named and _is_plain(self) and _cpu_kernels().refill(_stream(None), self._array):
-        bump(self)
-        return self
     low = named.pop("from", from_) if named else from_
     d = self._array.dtype
     if (d is FLOAT32 or d is FLOAT64) and -1e38 < low <= to < 1e38:
-        if _is_free(self):
-            _cpu_kernels().uniform(_stream(generator), self._array, low, to)
-            bump(self)
-            return self
         return fill_in_place(self, "uniform", lambda a: _kernels().uniform(_stream(generator), a, low, to))
     _floating(self, "uniform_")
     if low > to:
@@ -221,40 +192,20 @@ def uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = 
     return fill_in_place(self, "uniform", lambda a: _kernels().uniform(_stream(generator), a, low, to))
 
 
+@filling(
+    _cpu_kernels, _default_generator, "mean is ZERO and std is ONE: refill_standard()",
+    "mean.__class__ in REAL and std.__class__ in REAL: refill_normals(mean, std)",
+)  # fmt: skip
 def normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
     """Numbers from the normal distribution of `mean` and `std`. Raises: RuntimeError for a negative `std`."""
-    if (
-        mean is _ZERO and std is _ONE and generator is self._node is self._view_of is None and not (IN_FORCE or MARKED)
-        and self._array.__class__ is ndarray and (_default or _default_generator())._stream.refilled(self._array)
-    ):  # fmt: skip
-        record = self._storage
-        record[0] += 1
-        record[1] = next_seq()
-        return self
-    if (
-        mean.__class__ in _REAL and std.__class__ in _REAL and generator is self._node is self._view_of is None
-        and not (IN_FORCE or MARKED) and self._array.__class__ is ndarray
-        and _cpu_kernels().refill_normals((_default or _default_generator())._stream, self._array, mean, std)
-    ):  # fmt: skip
-        record = self._storage
-        record[0] += 1
-        record[1] = next_seq()
-        return self
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "mean": mean, "std": std, "generator": generator}
         if (made := _dispatch.made("normal_", given)) is not None:
             return made
     if mean.__class__ not in _REAL or std.__class__ not in _REAL:
         mean, std = need_number("normal_", "mean", mean), need_number("normal_", "std", std)
-    if mean == 0 and std == 1 and generator is None and _is_plain(self) and _stream(None).refilled(self._array):
-        bump(self)
-        return self
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    if self._array.dtype is FLOAT32 and _is_free(self):
-        _cpu_kernels().normal(_stream(generator), self._array, mean, std)
-        bump(self)
-        return self
     _floating(self, "normal_")
     return fill_in_place(self, "normal", lambda a: _kernels().normal(_stream(generator), a, mean, std))
 
@@ -276,6 +227,7 @@ def _simple(name: str, doc: str, **defaults: Any) -> Any:
     return fill
 
 
+@filling(_cpu_kernels, _default_generator, "lambd.__class__ in REAL and lambd == 1: refill_exponential()")
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """Numbers from the exponential distribution of rate `lambd`."""
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
@@ -284,9 +236,6 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
             return made
     if lambd.__class__ not in _REAL:
         lambd = need_number("exponential_", "lambd", lambd)
-    if lambd == 1 and generator is None and _is_plain(self) and _cpu_kernels().refill_exponential(_stream(None), self._array):
-        bump(self)
-        return self
     return fill_in_place(self, "exponential", lambda a: _kernels().exponential(_stream(generator), a, lambd))
 
 
@@ -304,15 +253,13 @@ def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
     return fill_in_place(self, "geometric", lambda a: _kernels().geometric(_stream(generator), a, chance))
 
 
+@filling(_cpu_kernels, _default_generator, "p.__class__ is float: refill_coins(p)")
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Ones with probability `p` (a number, or a Tensor of probabilities), else zeros."""
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("bernoulli_", given)) is not None:
             return made
-    if p.__class__ is float and generator is None and _is_plain(self) and _cpu_kernels().refill_coins(_stream(None), self._array, p):
-        bump(self)
-        return self
     if isinstance(p, Tensor):
         refuse(bernoulli, "p", p.expand(self._array.shape), self, self._array.shape, EXACTLY)
         chance = p._array if p._lacks_values else _chances(p._array, self._array.shape)
@@ -335,28 +282,18 @@ def _probability(p: float) -> float:
     return p
 
 
+@filling(
+    _cpu_kernels, _default_generator, "not bounds: refill_bits()",
+    "len(bounds) == 1 and bounds[0].__class__ is int: refill_integers(0, bounds[0])",
+    "len(bounds) == 2 and bounds[0].__class__ is bounds[1].__class__ is int: refill_integers(bounds[0], bounds[1])",
+)  # fmt: skip
 def random_(self: Tensor, *bounds: Any, generator: Any = None, **named: Any) -> Tensor:
     """Integers evenly spread over ``[from, to)``, ``[0, to)``, or everything the dtype holds exactly."""
-    if (
-        not (bounds or named or IN_FORCE or MARKED) and generator is self._node is self._view_of is None
-        and self._array.__class__ is ndarray and _cpu_kernels().refill_bits((_default or _default_generator())._stream, self._array)
-    ):  # fmt: skip
-        record = self._storage
-        record[0] += 1
-        record[1] = next_seq()
-        return self
     low, high = (named.pop("from", None), named.pop("to", None)) if named else (None, None)
     if len(bounds) == 1:
         high = bounds[0]
     elif len(bounds) == 2:
         low, high = bounds
-    if (
-        high.__class__ is int and (low is None or low.__class__ is int) and generator is self._node is self._view_of is None
-        and not (named or IN_FORCE or MARKED) and self._array.__class__ is ndarray
-        and _cpu_kernels().refill_integers((_default or _default_generator())._stream, self._array, low or 0, high)
-    ):  # fmt: skip
-        bump(self)
-        return self
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
         given = {"self": self, "from": low, "to": high, "generator": generator}
         if (made := _dispatch.made("random_", given)) is not None:
@@ -453,7 +390,7 @@ def _uniforms(sizes: tuple[Any, ...], d: Any, generator: Any) -> Tensor | None:
     """`rand` of float32 or float64 in host memory; None where arguments take a closer look."""
     if generator is d is None and dtypes._default is dtypes.float32:
         shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
-        array = _cpu_kernels().uniforms((_default or _default_generator())._stream, shape, _SINGLE)
+        array = _cpu_kernels().uniforms(_default_generator()._stream, shape, _SINGLE)
         if array is not None:
             return hot_calls.over(array)
     return _in_short(_cpu_kernels().uniform, sizes, d, generator)
@@ -463,7 +400,7 @@ def _normals(sizes: tuple[Any, ...], d: Any, generator: Any) -> Tensor | None:
     """`randn` of such."""
     if generator is d is None and dtypes._default is dtypes.float32:
         shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
-        array = (_default or _default_generator())._stream.normals(shape)
+        array = _default_generator()._stream.normals(shape)
         if array is not None:
             return hot_calls.over(array)
     return _in_short(_cpu_kernels().normal, sizes, d, generator)
@@ -638,7 +575,7 @@ _PRESERVE = devices.preserve_format
 
 
 def _uniforms_like(generator: Any, a: ndarray) -> ndarray | None:
-    return _cpu_kernels().uniforms((_default or _default_generator())._stream, a.shape, a) if generator is None else None
+    return _cpu_kernels().uniforms(_default_generator()._stream, a.shape, a) if generator is None else None
 
 
 def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .continuous import cauchy, exponential, geometric, refill_exponential
-from .normal_draws import log_normal, normal, refill_normals
+from .normal_draws import log_normal, normal, refill_normals, refill_standard
 from .philox import PhiloxStream, philox4x32
 from .rejection import binomial, dirichlet, poisson, standard_gamma
 from .sample import multinomial, randperm
@@ -51,6 +51,7 @@ __all__ = [
     "refill_exponential",
     "refill_integers",
     "refill_normals",
+    "refill_standard",
     "standard_gamma",
     "uniform",
     "uniforms",

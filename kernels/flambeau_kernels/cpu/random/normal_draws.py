@@ -84,6 +84,8 @@ def refill_normals(stream: MT19937Stream, out: np.ndarray, mean: float, std: flo
     return stream.refilled_around(out, numbers)
 
 
+refill_standard = MT19937Stream.refilled              # the same for a mean of 0 and a deviation of 1
+
 MOST_KEPT = 256
 _bells: dict[tuple[float, float], np.ndarray] = {}
 

@@ -130,11 +130,13 @@ def refill(stream: MT19937Stream, out: np.ndarray) -> bool:
 
 
 def refill_between(stream: MT19937Stream, out: np.ndarray, low: float, high: float) -> bool:
-    """`refill` for `uniform` of bounds that float32 holds, other than 0 and 1."""
+    """`refill` for `uniform` of bounds that float32 holds."""
+    if low == 0 and high == 1:
+        return refill(stream, out)
     if out.size > MOST_AT_ONCE:
         return False
     table = _UNIFORM.tables.get(out.dtype)
-    if table is None or not -1e38 < low <= high < 1e38 or out.dtype.char not in "fd" or low == 0 and high == 1:
+    if table is None or not -1e38 < low <= high < 1e38 or out.dtype.char not in "fd":
         return False
     numbers = _intervals.get((out.dtype, low, high))
     if numbers is None:
