@@ -24,6 +24,7 @@ __all__ = [
     "is_newer",
     "is_public",
     "module_error",
+    "newer_than_documented",
     "not_built",
     "note_eager",
     "noted",
@@ -155,6 +156,11 @@ def is_newer(feature: str) -> bool:
     return last in _newer()["names"].get(owner, "").split()
 
 
+def newer_than_documented() -> str:
+    """What is true of a feature that `is_newer`, as words that follow its name."""
+    return f"in PyTorch {_newer()['version']}, not in {API_VERSION}'s documentation"
+
+
 def is_namespace(module: str) -> bool:
     """Whether `module` is one that PyTorch's programs or pickles import by name."""
     index = _index()
@@ -197,7 +203,7 @@ def _explain(feature: str) -> str:
     if any(part.startswith("_") for part in feature.split(".")):
         return f"{feature} is private to PyTorch and does not exist here (nearest: {page})"
     if is_newer(feature):
-        return f"{feature} is in PyTorch {_newer()['version']}, not in {API_VERSION}'s documentation, and not built (nearest: {page})"
+        return f"{feature} is {newer_than_documented()}, and not built (nearest: {page})"
     return f"{feature} is not in PyTorch {API_VERSION}'s public API (nearest: {page})"
 
 

@@ -228,6 +228,9 @@ class _Ops(ModuleType):
         self.__dict__[name] = made
         return made
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), "aten", "prims"})      # any other namespace is there once something is registered in it
+
     def load_library(self, path: Any) -> None:
         """Refuse a library of C++ operators: they need PyTorch's own library.
 

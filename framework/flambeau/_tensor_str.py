@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _printing
+from ._on_demand import names_on_demand
 from ._printing import PrintOptions, get_printoptions, printoptions, set_printoptions
 
 __all__ = ["get_printoptions", "printoptions", "set_printoptions"]
@@ -43,9 +44,7 @@ def _options() -> PrintOptions:
     return _printing._options
 
 
-def __getattr__(name: str) -> Any:
-    if name == "PRINT_OPTS":
-        return _options()
-    from . import _missing
-
-    raise _missing.attribute_error(__name__, name)
+# Made anew each time, for `set_printoptions` puts other options in their place.
+__getattr__, __dir__ = names_on_demand(
+    __name__, make=lambda name: _options() if name == "PRINT_OPTS" else None, listed=lambda: ("PRINT_OPTS",)
+)

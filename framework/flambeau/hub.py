@@ -22,6 +22,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlparse
 from urllib.request import Request, urlopen
 
+from ._on_demand import names_on_demand
+
 __all__ = [
     "download_url_to_file",
     "get_dir",
@@ -315,14 +317,21 @@ def _umask() -> int:
     return mask
 
 
-def __getattr__(name: str) -> Any:
+def _made(name: str) -> Any:
     if name != "tqdm":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        return None
     try:
         from tqdm import tqdm
     except ImportError as error:
         raise AttributeError("hub.tqdm is the package tqdm's, which is not installed", name=name) from error
     return tqdm
+
+
+def _listed() -> tuple[str, ...]:
+    return ("tqdm",) if importlib.util.find_spec("tqdm") else ()
+
+
+__getattr__, __dir__ = names_on_demand(__name__, make=_made, listed=_listed)
 
 
 def _bar(total: int | None) -> Any:

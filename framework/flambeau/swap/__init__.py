@@ -74,10 +74,13 @@ class Report(list[Asked]):
 
     def _part(self, how: str, title: str) -> str:
         asked = [one for one in self if one.how == how]
-        places: dict[tuple[str, int], list[Asked]] = {}
+        places: dict[tuple[str, int, str], list[Asked]] = {}
         for one in asked:
-            places.setdefault((one.file, one.line), []).append(one)
-        rows = [f"  {_names(found)}  (docs page {found[0].page})  {file}:{line}" for (file, line), found in places.items()]
+            newer = f"{_missing.newer_than_documented()}, not built; " if _missing.is_newer(one.feature) else ""
+            places.setdefault((one.file, one.line, newer), []).append(one)
+        rows = [
+            f"  {_names(found)}  ({newer}docs page {found[0].page})  {file}:{line}" for (file, line, newer), found in places.items()
+        ]
         return "\n".join([f"flambeau.swap: {len(asked)} {title}", *rows]) if rows else ""
 
     __repr__ = __str__

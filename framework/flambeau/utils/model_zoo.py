@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import hub
+from .._on_demand import names_on_demand
 from ..hub import load_state_dict_from_url
 
 __all__ = ["load_url"]
 
 load_url = load_state_dict_from_url
 
-
-def __getattr__(name: str) -> Any:
-    if name != "tqdm":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    return hub.tqdm
+__getattr__, __dir__ = names_on_demand(
+    __name__, make=lambda name: hub.tqdm if name == "tqdm" else None, listed=lambda: {"tqdm"}.intersection(dir(hub))
+)
