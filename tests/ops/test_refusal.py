@@ -521,6 +521,20 @@ def test_arguments_of_another_kind_are_refused_by_name(call: Any, said: str) -> 
         call()
 
 
+@pytest.mark.parametrize("call", [
+    lambda train: fb.dropout(fb.ones(3), 0.5, train),
+    lambda train: fb.dropout_(fb.ones(3), 0.5, train=train),
+    lambda train: fb.alpha_dropout(fb.ones(3), 0.5, train),
+    lambda train: fb.batch_norm(fb.ones(3, 4), None, None, None, None, train, 0.1, 1e-5, False),
+    lambda train: fb.instance_norm(fb.ones(1, 3, 4), None, None, None, None, train, 0.1, 1e-5, False),
+])  # fmt: skip
+@pytest.mark.parametrize("train", [1, 1.0, "yes"])
+def test_a_flag_without_a_default_that_is_a_number_or_text_is_refused(call: Any, train: Any) -> None:
+    call(True)
+    with pytest.raises(TypeError, match=f"must be bool, not {type(train).__name__}"):
+        call(train)
+
+
 def test_what_a_fourth_search_found_is_answered_or_refused_as_by_pytorch(oracle: Any) -> None:
     programs = """
     torch.zeros(2, device=1 << 70)

@@ -276,6 +276,8 @@ def _look_at_flags(op: Op, args: str) -> list[str]:
             tests.append(f"{name} is not {default} and {name} is not {not default}")
         elif op.declared_types.get(name) == "bool | None":
             tests.append(f"{name} is not None and {name} is not True and {name} is not False")
+        elif op.declared_types.get(name) == "bool" and default is None:
+            tests.append(f"{name} is not True and {name} is not False and {name} is not ...")      # what is missing is said in its turn
     return [f"if {' or '.join(tests)}:", f"    refuse_types(OP, {args})"] if tests else []
 
 
