@@ -107,6 +107,19 @@ def test_start_up_loads_nothing_of_ours_unless_asked(site, fresh_python):
     assert fresh_python("-c", program, path=site) == "[]\n"
 
 
+def test_importing_loads_few_modules_and_nothing_that_compiles(fresh_python):
+    """Time differs between machines; what is loaded does not. The number may only fall."""
+    program = "import sys, numpy, ml_dtypes; known = set(sys.modules); import flambeau; print(*sorted(set(sys.modules) - known))"
+
+    loaded = fresh_python("-c", program).split()
+
+    ours = [name for name in loaded if name.split(".")[0] in PACKAGES]
+    assert [name for name in ours if name.startswith("flambeau_kernels.engine.")] == []
+    assert len(ours) <= 73
+    allowed = {"__future__", "_heapq", "copy", "dataclasses", "heapq", "importlib._abc", "importlib.util", "threading"}
+    assert set(loaded) - set(ours) <= allowed
+
+
 @pytest.mark.slow
 def test_an_editable_install_imports_from_the_checkout(tmp_path):
     pytest.importorskip("hatchling")

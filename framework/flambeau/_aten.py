@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import json
 import math
 import os
 import sys
@@ -28,15 +27,20 @@ _REDUCTIONS = ("none", "mean", "sum")  # as operators number them
 @functools.cache
 def index() -> dict[str, dict[str, str]]:
     """By operator and overload the schema less its name, marked as `.ci/make_aten_index.py` says."""
-    with open(os.path.join(os.path.dirname(__file__), "aten_index.json"), encoding="utf-8") as file:
-        return json.load(file)
+    return _read("aten_index.json")
 
 
 @functools.cache
 def _tagged() -> dict[str, frozenset[str]]:
     """The overloads of each tag; of `pt2_compliant_tag` those that lack it."""
-    with open(os.path.join(os.path.dirname(__file__), "aten_tags.json"), encoding="utf-8") as file:
-        return {tag: frozenset(names.split()) for tag, names in json.load(file).items()}
+    return {tag: frozenset(names.split()) for tag, names in _read("aten_tags.json").items()}
+
+
+def _read(name: str) -> Any:
+    import json  # few programs ask
+
+    with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
+        return json.load(file)
 
 
 def tags(name: str, overload: str) -> list[Tag]:

@@ -12,7 +12,7 @@ import flambeau_kernels
 from flambeau_kernels import engines
 from flambeau_kernels.cpu import conv, tier
 from flambeau_kernels.cpu.conv import arrays, direct, slide, tiles, weight, winograd
-from flambeau_kernels.cpu.shapes.layout import is_last
+from flambeau_kernels.cpu.shapes.order import is_last
 from flambeau_kernels.engine import llvm, pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")

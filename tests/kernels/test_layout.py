@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import flambeau as fb
-from flambeau_kernels.cpu.shapes.layout import alike, is_last, planar
+from flambeau_kernels.cpu.shapes.layout import alike, planar
+from flambeau_kernels.cpu.shapes.order import is_last
 
 
 def last(*shape: int, dtype: str = "f4") -> np.ndarray:

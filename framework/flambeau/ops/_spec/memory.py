@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.shapes.layout import is_dense_last, is_ordered_last
 from flambeau_kernels.cpu.shapes.move import FROM, into
+from flambeau_kernels.cpu.shapes.order import is_dense_last, is_ordered_last
 
 from ..._arrays import contiguous_strides, extent, like_strides, ndarray, strides_in
 

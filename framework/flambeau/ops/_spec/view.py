@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from flambeau_kernels import hot_calls
-from flambeau_kernels.cpu.shapes.layout import is_ordered_last
+from flambeau_kernels.cpu.shapes.order import is_ordered_last
 
 from ... import _state
 from ..._arrays import MetaArray, contiguous_strides, ndarray, restride

@@ -8,7 +8,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu.shapes import move
-from flambeau_kernels.cpu.shapes.layout import is_ordered_last
+from flambeau_kernels.cpu.shapes.order import is_ordered_last
 
 from ... import _arrays, _state, devices, dtypes
 from ..._arrays import MetaArray, ndarray

@@ -285,7 +285,7 @@ def _check_antialias(input: Tensor, mode: str, antialias: bool) -> None:
 @interpolate.plan(by="shape")
 def _planned_interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias):
     from flambeau_kernels.cpu.images.resample import planned_maps
-    from flambeau_kernels.cpu.shapes.layout import is_last
+    from flambeau_kernels.cpu.shapes.order import is_last
 
     sizes, factors = _checked_sizes(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     if mode == "area":

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.shapes.layout import is_ordered_last
+from flambeau_kernels.cpu.shapes.order import is_ordered_last
 
 from ...devices import contiguous_format
 from .._batching import folded

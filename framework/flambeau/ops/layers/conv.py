@@ -628,7 +628,7 @@ def _planned_convolution(
 ) -> Plan | None:  # fmt: skip
     """The plan of a convolution of a batch."""
     from flambeau_kernels.cpu import conv as kernels
-    from flambeau_kernels.cpu.shapes.layout import is_last
+    from flambeau_kernels.cpu.shapes.order import is_last
 
     x, batched = _batched(op, input, weight, n)
     if not batched or isinstance(padding, str) or is_last(x._array) or is_last(weight._array):

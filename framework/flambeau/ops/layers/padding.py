@@ -256,7 +256,7 @@ def _checked_pairs(input: Any, pad: Any, mode: str, value: Any) -> Pairs:
 
 @pad.plan(by="shape")
 def _planned_pad(input, pad, mode, value):
-    from flambeau_kernels.cpu.shapes.layout import is_last
+    from flambeau_kernels.cpu.shapes.order import is_last
     from flambeau_kernels.cpu.shapes.pad import planned_constant, planned_mode
 
     pairs = _checked_pairs(input, pad, mode, value)

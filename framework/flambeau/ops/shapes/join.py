@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.shapes.layout import is_ordered_last
+from flambeau_kernels.cpu.shapes.order import is_ordered_last
 
 from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray

@@ -25,7 +25,7 @@ from flambeau_kernels.engine.language import (
 )
 
 from ..register_tiles import registers
-from ..shapes.layout import is_last
+from ..shapes.order import is_last
 from .slide import lane_count
 from .walk import Ints
 

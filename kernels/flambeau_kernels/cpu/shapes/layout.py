@@ -10,52 +10,12 @@ import numpy as np
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine.language import kernel
 
-__all__ = ["alike", "is_dense_last", "is_last", "is_ordered_last", "planar"]
+from .order import is_last, is_ordered_last
+
+__all__ = ["alike", "planar"]
 
 # Rows and columns of a block of the transposition, and elements of a chunk.
 ROWS, COLUMNS, CHUNK = 8, 16, 1 << 15
-
-
-def is_last(x: Any) -> bool:
-    """Whether ``(N, C, *)`` lies in memory as ``(N, *, C)``, densely, and not also in the order of its dimensions."""
-    if not isinstance(x, np.ndarray) or x.flags.c_contiguous or x.ndim not in (4, 5) or x.shape[1] == 1:
-        return False
-    if x.shape[0] == 1 and x.strides[0] < x.nbytes:   # an image without a batch dimension was given one
-        return False
-    return x.transpose(0, *range(2, x.ndim), 1).flags.c_contiguous
-
-
-def is_ordered_last(x: Any) -> bool:
-    """As `is_last`, of a part of such an array too, between whose elements there are gaps: the order of strides decides.
-
-    `x` may be anything that has a shape and strides, without memory.
-    """
-    if x.ndim not in (4, 5) or not x.size or _is_dense(x, range(x.ndim - 1, -1, -1)):
-        return False
-    reach = 0                                         # bytes that the dimensions so far take
-    for d in (1, *range(x.ndim - 1, 1, -1), 0):
-        if x.strides[d] < max(reach, x.itemsize):
-            return False
-        reach = x.strides[d] * x.shape[d]
-    return True
-
-
-def is_dense_last(x: Any) -> bool:
-    """Whether the channels of ``(N, C, *)`` lie last in memory without gaps, dimensions of size 1 having any strides."""
-    if x.ndim not in (4, 5) or not x.size or _is_dense(x, range(x.ndim - 1, -1, -1)):
-        return False
-    return _is_dense(x, (1, *range(x.ndim - 1, 1, -1), 0))
-
-
-def _is_dense(x: Any, order: Any) -> bool:
-    """Whether the elements of `x` follow each other, the dimensions taken in `order`, the fastest first."""
-    step = x.itemsize
-    for d in order:
-        if x.shape[d] != 1:
-            if x.strides[d] != step:
-                return False
-            step *= x.shape[d]
-    return True
 
 
 def planar(x: Any) -> Any:
