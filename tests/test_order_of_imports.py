@@ -81,9 +81,9 @@ ALLOWED_FOR = {
     "what a thread has in force is asked for where an op may meet it": """
         autograd.engine > autograd.forward_ad
         autograd.tape > autograd.graph
+        ops._spec.history > autograd
         ops._spec.history > autograd.forward_ad
         ops.images.grid_sampling > autograd
-        ops.layers.recurrent > autograd
         ops.sampling.random > autograd.forward_ad
         ops.sampling.random > func.batching
     """,

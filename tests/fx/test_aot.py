@@ -347,3 +347,74 @@ def test_gradients_that_read_what_kernels_kept_are_recorded_to_the_last_bit(prog
     assert ahead.grad.numpy().tobytes() == wanted
     assert make_fx(slope)(first)(x).numpy().tobytes() == wanted
     assert make_fx(fb.func.grad(loss))(first)(x).numpy().tobytes() == wanted
+
+
+def by_parameters(module: Any) -> Any:
+    return lambda x, *parameters: fb.func.functional_call(module, dict(zip(dict(module.named_parameters()), parameters, strict=True)), (x,))
+
+
+def attention(x: Any) -> Any:
+    return F.scaled_dot_product_attention(x, x.flip(0), x * 2, is_causal=True)
+
+
+def attention_by_mask(x: Any, mask: Any) -> Any:
+    return F.scaled_dot_product_attention(x, x.flip(0), x * 2, mask)
+
+
+def attention_of_transposed(x: Any) -> Any:
+    parts = x.transpose(1, 2)
+    return F.scaled_dot_product_attention(parts, parts, parts).transpose(1, 2).reshape(2, -1)
+
+
+AS_ONE_NODE = {
+    "batch": (by_parameters(fb.nn.BatchNorm2d(4, track_running_stats=False)), (3, 4, 5, 5), (4,), (4,)),
+    "batch_by_running": (lambda x, w, b: F.batch_norm(x, b.detach(), w.detach().exp(), w, b), (3, 4, 5, 5), (4,), (4,)),
+    "batch_of_channels_last": (
+        lambda x, w, b: F.batch_norm(x.contiguous(memory_format=fb.channels_last), None, None, w, b, True).sin(), (3, 4, 5, 5), (4,), (4,),
+    ),
+    "group": (by_parameters(fb.nn.GroupNorm(2, 4)), (3, 4, 5, 5), (4,), (4,)),
+    "group_alone": (lambda x: F.group_norm(x, 2), (3, 4, 5)),
+    "instance": (by_parameters(fb.nn.InstanceNorm1d(4, affine=True)), (3, 4, 9), (4,), (4,)),
+    "layer": (by_parameters(fb.nn.LayerNorm((3, 7))), (5, 3, 7), (3, 7), (3, 7)),
+    "rms": (by_parameters(fb.nn.RMSNorm(33)), (5, 33), (33,)),
+    "attention": (attention, (2, 3, 33, 8)),
+    "attention_by_mask": (attention_by_mask, (2, 3, 33, 8), (33, 33)),
+    "attention_of_transposed": (attention_of_transposed, (2, 9, 3, 8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("program", AS_ONE_NODE)
+def test_gradients_of_normalizations_and_attention_are_recorded_to_the_last_bit(program: str, kind: str) -> None:
+    if program == "batch_of_channels_last" and fb.kernels.backend() == "numpy":
+        pytest.skip("numpy adds up in the order of memory, and plain gradients of a sum arrive row by row")
+    f, *shapes = AS_ONE_NODE[program]
+
+    def loss(*args: Any) -> Any:
+        return (f(*args) * 0.7).square().sum()
+
+    def slopes(*args: Any) -> Any:
+        own = [x.detach().requires_grad_() for x in args]
+        return fb.autograd.grad(loss(*own), own)
+
+    def ahead(*args: Any) -> Any:
+        own = [x.detach().requires_grad_() for x in args]
+        compiled(*own).backward()
+        return [x.grad for x in own]
+
+    compiled = aot_function(loss, nop)
+    first, given = ([numbers(*shape, seed=seed + i).to(getattr(fb, kind)) for i, shape in enumerate(shapes)] for seed in (0, 9))
+    wanted = [g.numpy().tobytes() for g in slopes(*given)]
+    recorded, of_transform = (make_fx(g)(*first) for g in (slopes, fb.func.grad(loss, tuple(range(len(shapes))))))
+    ahead(*first)
+    assert [n for n in recorded.graph.nodes if str(n.target).startswith(("prims", "torch.ops.prims")) and "_backward" in str(n.target)]
+    for run in (ahead, recorded, of_transform):
+        assert [g.numpy().tobytes() for g in run(*given)] == wanted
+    with fb.inference_mode():
+        assert [g.numpy().tobytes() for g in recorded(*[x.clone() for x in given])] == wanted
+
+
+def test_a_recorded_gradient_of_a_normalization_has_derivatives_of_its_own() -> None:
+    whole = fb.ops.prims.normalize_groups_backward.default
+    given = [numbers(2, 4, 3, seed=seed).double().requires_grad_() for seed in (0, 1)]
+    assert fb.autograd.gradcheck(lambda g, x: whole(g, x, 2)[0], given)

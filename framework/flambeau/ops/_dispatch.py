@@ -253,6 +253,11 @@ def is_seen(*operands: Any) -> bool:
     return watched or any(getattr(x, "_array", x).__class__ is HeldArray for x in operands)
 
 
+def takes_gradients_whole() -> bool:
+    """Whether a rule is to answer by one op that gives all gradients, as the kernel of a plain backward does: a graph is recorded of it."""
+    return not _state.grad_enabled() and any(x.follows_results for x in _local.calls.interpreters)
+
+
 def made_there(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:
     """`made`, for functions that make tensors on the default device."""
     if not is_seen():

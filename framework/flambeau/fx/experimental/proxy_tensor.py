@@ -441,7 +441,7 @@ class _Recorder(TorchDispatchMode):
         if op.in_parts is not None and out is None:
             return DECOMPOSE
         # Ops on captured tensors alone are recorded as well: those may hold other values when the graph runs.
-        if op.kind == "composite" and seen_as(op, args, out, inplace)[0] is None:
+        if op.kind == "composite" and not op.one_node and seen_as(op, args, out, inplace)[0] is None:
             return self._composition(op, args, out, inplace)
         return self._recorded(op, args, out, inplace)
 

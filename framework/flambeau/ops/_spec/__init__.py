@@ -22,7 +22,7 @@ from .base import (
 )
 from .composite import CompositeOp, composite
 from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
-from .history import rebase, register_view, renew_views, without_derivative
+from .history import gradients_of, rebase, register_view, renew_views, whole_gradients, without_derivative
 from .in_rows import InRows
 from .memory import (
     CHANNELS,
@@ -115,6 +115,7 @@ __all__ = [
     "NamedOnly",
     "check_writable",
     "composite",
+    "gradients_of",
     "constant_along",
     "check_room",
     "describe",
@@ -149,6 +150,7 @@ __all__ = [
     "sum_to",
     "sum_to_in",
     "view",
+    "whole_gradients",
     "without_derivative",
     "wrap_dims",
 ]

@@ -106,6 +106,7 @@ def composite(
     overlap: Overlap = None,
     operator: str | None = None,
     one_operator: bool = False,
+    one_node: bool = False,
     samples: str = "",
     **facts: Unpack[Facts],
 ) -> Callable[[Any], CompositeOp]:
@@ -118,6 +119,7 @@ def composite(
         operator: which operator of `torch.ops.aten` it is, see `Op`.
         one_operator: whether its rules read its arguments and results alone, so that dispatch modes may see it as one operator also where
             a history is recorded.
+        one_node: whether recorders of graphs have it as one node though PyTorch has no such operator, for its parts have other bits.
         samples: calls to try it with, see `samples.py`.
         facts: as for every kind, see `Facts`.
     """
@@ -128,7 +130,7 @@ def composite(
         op.set_overlap(overlap)
         if numpy_names is not None:
             op.numpy_names = numpy_names
-        op.operator, op.one_operator, op.samples = operator, one_operator, samples
+        op.operator, op.one_operator, op.one_node, op.samples = operator, one_operator, one_node, samples
         op.state(facts)
         return op
 

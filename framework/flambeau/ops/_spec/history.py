@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..._arrays import ndarray
 from ...autograd import engine, tape
 from ...autograd.making import new_node
 from ...autograd.tape import Node, Overwritten
+from ...devices import channels_last, channels_last_3d
 from ...tensor import Tensor, wrap
 from .region import Region
 
@@ -216,3 +217,55 @@ def named_tensors(node: Any, names: tuple[str, ...], histories: tuple[Any, ...])
         elif value is not None:
             made[name] = value
     return made
+
+
+def whole_gradients(run: Any, rule: Any, grad: Any, given: Sequence[Any], wanted: Sequence[bool]) -> tuple[Any, ...]:
+    """`gradients_of` for an op that is one node of a graph: in an order that follows from the operands, whoever computes them.
+
+    Args:
+        rule: ``rule()`` gives the same as operations on Tensors, or functions that do: for transforms, modes and fake tensors.
+    """
+    if _state.are_seen():
+        made = [g() if callable(g) and not isinstance(g, Tensor) and want else g for g, want in zip(rule(), wanted, strict=True)]
+        found: Any = [g if want else None for g, want in zip(made, wanted, strict=True)]
+    elif _state.local.inference:                      # in which nothing has a history, and no history may be of what was made in it
+        from ...autograd import inference_mode
+
+        with inference_mode(False):
+            own = [x.clone() if isinstance(x, Tensor) and x.is_inference() else x for x in (grad, *given)]
+            found = gradients_of(run, own[0], own[1:], wanted)
+    else:
+        found = gradients_of(run, grad, given, wanted)
+    return tuple([None if g is None else _in_order_of(g, x) for g, x in zip(found, given, strict=True)])
+
+
+def _in_order_of(g: Tensor, x: Tensor) -> Tensor:
+    """`g` in the order of `x`, if that has its channels last, else row by row."""
+    order = {4: channels_last, 5: channels_last_3d}.get(x.ndim)
+    if order is None or x.is_contiguous() or not x.is_contiguous(memory_format=order):
+        return g.contiguous()
+    return g.contiguous(memory_format=order)
+
+
+def gradients_of(run: Any, grad: Any, given: Sequence[Any], wanted: Sequence[bool]) -> tuple[Any, ...]:
+    """The gradients of ``run(*given)`` by what is `wanted` of `given`, None in the place of the rest.
+
+    Plain calls get what the kernels of a plain backward give, and calls of which a history is recorded can be differentiated again.
+    """
+    from ...autograd import grad as gradient
+
+    before = _state.set_grad(True)
+    arriving = grad if isinstance(grad, (list, tuple)) else (grad,)
+    again = before and any(isinstance(x, Tensor) and x.requires_grad for x in (*given, *arriving))
+    try:
+        # Names of their own, for one of them may have been computed from another.
+        own = [_own(x) if want else x for x, want in zip(given, wanted, strict=True)]
+        made = run(*own)
+    finally:
+        _state.set_grad(before)
+    found = iter(gradient(made, [x for x, want in zip(own, wanted, strict=True) if want], grad, create_graph=again, allow_unused=True))
+    return tuple([next(found) if want else None for want in wanted])
+
+
+def _own(x: Tensor) -> Tensor:
+    return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()

@@ -12,8 +12,9 @@ from flambeau_kernels.cpu import attention as kernels
 
 from ... import dtypes
 from ...tensor import Tensor, wrap
+from .. import _dispatch
 from .._batching import run
-from .._spec import composite, describe, primitive, sum_tensor_to
+from .._spec import composite, describe, primitive, sum_tensor_to, whole_gradients
 from .._spec.plans import Plan
 
 F = "nn.functional"
@@ -97,6 +98,8 @@ def _attend_shape(query, key, value, mask, scale, causal):
 
 @attention.vjp
 def _attend_vjp(grad, out, query, key, value, mask, scale, causal):
+    if _dispatch.takes_gradients_whole():
+        return attention_backward(grad, query, key, value, mask, scale, causal)
     heads = query.shape[1]
     keys, values = _repeated(key, heads), _repeated(value, heads)
     weights = _weights(query, keys, mask, scale, causal)
@@ -108,6 +111,16 @@ def _attend_vjp(grad, out, query, key, value, mask, scale, causal):
         _sum_groups(weights.transpose(-2, -1) @ grad, value.shape[1]),
         (lambda: sum_tensor_to(slopes, tuple(mask.shape)).to(mask.dtype)) if floating else None,
     )
+
+
+@composite(surface=0, one_node=True, samples="x(1, 2, 3, 4), x(1, 2, 3, 4), x(1, 2, 5, 4), x(1, 2, 5, 4)")
+def attention_backward(grad, query, key, value, mask=None, scale=1.0, causal=False):
+    """The gradients of `attention` by query, key, value and a floating mask."""
+    return whole_gradients(
+        lambda *given: attention.run(*given, scale, causal),
+        lambda: _attend_vjp(grad, attention.function(query, key, value, mask, scale, causal), query, key, value, mask, scale, causal),
+        grad, (query, key, value, mask), (True, True, True, mask is not None and mask.dtype is not dtypes.bool),
+    )  # fmt: skip
 
 
 @attention.vjp_on_arrays

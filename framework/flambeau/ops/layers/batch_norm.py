@@ -12,8 +12,9 @@ from flambeau_kernels.quiet import quietly
 from ... import _state
 from ..._arrays import MetaArray
 from ...tensor import Tensor, bump, wrap
+from .. import _dispatch
 from .._batching import as_channels
-from .._spec import CHANNELS, CHANNELS_OF_DENSE, FUNCTION, OUT, composite, describe, primitive
+from .._spec import CHANNELS, CHANNELS_OF_DENSE, FUNCTION, OUT, composite, describe, primitive, whole_gradients
 from .._spec.memory import in_memory_order
 from .._spec.plans import Plan
 from .norm import (
@@ -90,6 +91,8 @@ def _along_channels(p: Tensor | None, x: Tensor) -> Tensor | None:
 
 @normalize_channels.vjp
 def _normalize_channels_vjp(grad, input, weight, bias_dtype, eps):
+    if _dispatch.takes_gradients_whole():
+        return normalize_channels_backward(grad, input, weight, bias_dtype, eps)
     dims = [0, *range(2, input.ndim)]
     to_input, unit = _standardize_vjp(grad, input, _along_channels(weight, input), dims, eps)
     return (
@@ -109,6 +112,20 @@ def _normalize_channels_raw(grad, input, weight, bias_dtype, keep, needs_input, 
 @normalize_channels.batch
 def _normalize_channels_batch(level: Any, op: Any, args: Any) -> Any:
     return as_channels(level, op, args[0], args[1:3], args[3:])
+
+
+def bias_like(input: Tensor, dtype: Any) -> Tensor | None:
+    """A bias of channels, for gradients that do not read it."""
+    return None if dtype is None else input.new_zeros(input.shape[1], dtype=dtype)
+
+
+@composite(surface=0, one_node=True, samples="x(3, 2, 4), x(3, 2, 4), x(2)")
+def normalize_channels_backward(grad, input, weight=None, bias_dtype=None, eps=1e-5):
+    """The gradients of `normalize_channels` by input, weight and bias, of those that are there."""
+    return whole_gradients(
+        lambda *given: normalize_channels(*given, eps), lambda: _normalize_channels_vjp(grad, input, weight, bias_dtype, eps),
+        grad, (input, weight, bias_like(input, bias_dtype)), (True, weight is not None, bias_dtype is not None),
+    )  # fmt: skip
 
 
 def _channels_backward(
@@ -186,6 +203,9 @@ def _normalize_by_running_shape(input, mean, variance, weight, bias, eps):
 
 @normalize_by_running.vjp
 def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias_dtype, eps):
+    if _dispatch.takes_gradients_whole():
+        to_input, to_weight, to_bias = normalize_by_running_backward(grad, input, mean, variance, weight, bias_dtype, eps)
+        return to_input, None, None, to_weight, to_bias
     dims = [0, *range(2, input.ndim)]
     inverse = _along_channels((_wide(variance) + eps).rsqrt(), input)
     scale = inverse if weight is None else inverse * _along_channels(_wide(weight), input)
@@ -200,6 +220,18 @@ def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias_dtype, e
         lambda: _like((_wide(grad) * unit()).sum(dims), weight),
         lambda: depends_on(_wide(grad).sum(dims).to(bias_dtype), input),
     )
+
+
+@composite(surface=0, one_node=True, samples="x(3, 2, 4), x(3, 2, 4), x(2), k(2), x(2)")
+def normalize_by_running_backward(grad, input, mean, variance, weight=None, bias_dtype=None, eps=1e-5):
+    """The gradients of `normalize_by_running` by input, weight and bias, of those that are there."""
+    to_input, _, _, to_weight, to_bias = whole_gradients(
+        lambda *given: normalize_by_running(*given, eps),
+        lambda: _normalize_by_running_vjp(grad, input, mean, variance, weight, bias_dtype, eps),
+        grad, (input, mean, variance, weight, bias_like(input, bias_dtype)),
+        (True, False, False, weight is not None, bias_dtype is not None),
+    )  # fmt: skip
+    return to_input, to_weight, to_bias
 
 
 @normalize_by_running.vjp_on_arrays

@@ -6,14 +6,16 @@ from math import prod
 from typing import Any
 
 from ...tensor import Tensor, wrap
+from .. import _dispatch
 from .._batching import run, unfolded
-from .._spec import CHANNELS, FUNCTION, OUT, check_room, composite, need_number, primitive
+from .._spec import CHANNELS, FUNCTION, OUT, check_room, composite, need_number, primitive, whole_gradients
 from .._spec.plans import Plan
 from .batch_norm import (
     _channels_backward,
     _check_momentum,
     _per_channel,
     _update_running,
+    bias_like,
     normalize_by_running,
 )
 from .norm import (
@@ -171,6 +173,8 @@ def _normalize_groups_shape(input, num_groups, weight, bias, eps, keep):
 
 @normalize_groups.vjp
 def _normalize_groups_vjp(grad, input, num_groups, weight, bias_dtype, eps):
+    if _dispatch.takes_gradients_whole():
+        return normalize_groups_backward(grad, input, num_groups, weight, bias_dtype, eps)
     n, c = input.shape[:2]
     split = (n, num_groups, c // num_groups, prod(input.shape[2:]))
     x, g = _wide(input).reshape(split), _wide(grad).reshape(split)
@@ -181,6 +185,16 @@ def _normalize_groups_vjp(grad, input, num_groups, weight, bias_dtype, eps):
         lambda: _like((g * unit).sum([0, 3]).reshape(c), weight),
         lambda: depends_on(g.sum([0, 3]).reshape(c).to(bias_dtype), input),
     )
+
+
+@composite(surface=0, one_node=True, samples="x(2, 4, 3), x(2, 4, 3), 2, x(4)")
+def normalize_groups_backward(grad, input, num_groups: int, weight=None, bias_dtype=None, eps=1e-5):
+    """The gradients of `normalize_groups` by input, weight and bias, of those that are there."""
+    return whole_gradients(
+        lambda input, *parameters: normalize_groups(input, num_groups, *parameters, eps),
+        lambda: _normalize_groups_vjp(grad, input, num_groups, weight, bias_dtype, eps),
+        grad, (input, weight, bias_like(input, bias_dtype)), (True, weight is not None, bias_dtype is not None),
+    )  # fmt: skip
 
 
 @normalize_groups.vjp_on_arrays

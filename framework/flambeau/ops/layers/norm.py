@@ -13,8 +13,9 @@ import flambeau_kernels as kernels
 from ... import dtypes
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor, wrap
+from .. import _dispatch
 from .._batching import run, scaled
-from .._spec import CHANNELS, EXACTLY, FUNCTION, OPS, OUT, InRows, composite, describe, primitive
+from .._spec import CHANNELS, EXACTLY, FUNCTION, OPS, OUT, InRows, composite, describe, primitive, whole_gradients
 from .._spec.memory import in_memory_order
 from .._spec.plans import Plan
 from .._spec.shapes import need_int, need_sizes
@@ -173,6 +174,8 @@ def _dims_of(x: Tensor, shape: Any) -> list[int]:
 
 @normalize_trailing.vjp
 def _normalize_trailing_vjp(grad, input, normalized_shape, weight, bias, eps):
+    if _dispatch.takes_gradients_whole():
+        return normalize_trailing_backward(grad, input, normalized_shape, weight, bias, eps)
     dims = _dims_of(input, normalized_shape)
     lead = [d for d in range(input.ndim) if d not in dims]
     to_input, unit = _standardize_vjp(grad, input, weight, dims, eps)
@@ -181,6 +184,16 @@ def _normalize_trailing_vjp(grad, input, normalized_shape, weight, bias, eps):
         lambda: _like(_sum_over(_wide(grad) * unit, lead), weight),
         lambda: depends_on(_like(_sum_over(_wide(grad), lead), bias), input),
     )
+
+
+@composite(surface=0, one_node=True, samples="x(2, 3, 4), x(2, 3, 4), (4,), x(4), x(4)")
+def normalize_trailing_backward(grad, input, normalized_shape: Sequence[int], weight=None, bias=None, eps=1e-5):
+    """The gradients of `normalize_trailing` by input, weight and bias, of those that are there."""
+    return whole_gradients(
+        lambda input, *parameters: normalize_trailing(input, normalized_shape, *parameters, eps),
+        lambda: _normalize_trailing_vjp(grad, input, normalized_shape, weight, bias, eps),
+        grad, (input, weight, bias), (True, weight is not None, bias is not None),
+    )  # fmt: skip
 
 
 def _sum_over(x: Tensor, dims: list[int]) -> Tensor:
@@ -383,6 +396,8 @@ def _scale_trailing_shape(input, normalized_shape, weight, eps, keep):
 
 @scale_trailing.vjp
 def _scale_trailing_vjp(grad, input, normalized_shape, weight, eps):
+    if _dispatch.takes_gradients_whole():
+        return scale_trailing_backward(grad, input, normalized_shape, weight, eps)
     dims = _dims_of(input, normalized_shape)
     x = _wide(input)
     inverse = ((x * x).mean(dims, True) + eps).rsqrt()
@@ -392,6 +407,16 @@ def _scale_trailing_vjp(grad, input, normalized_shape, weight, eps):
         lambda: ((g - unit * (g * unit).mean(dims, True)) * inverse).to(input.dtype),
         lambda: _like(_sum_over(_wide(grad) * unit, [d for d in range(input.ndim) if d not in dims]), weight),
     )
+
+
+@composite(surface=0, one_node=True, samples="x(2, 3, 4), x(2, 3, 4), (4,), x(4)")
+def scale_trailing_backward(grad, input, normalized_shape: Sequence[int], weight=None, eps: float | None = None):
+    """The gradients of `scale_trailing` by input and weight, of those that are there."""
+    return whole_gradients(
+        lambda input, weight: scale_trailing(input, normalized_shape, weight, eps),
+        lambda: _scale_trailing_vjp(grad, input, normalized_shape, weight, dtypes.finfo(_wide(input).dtype).eps if eps is None else eps),
+        grad, (input, weight), (True, weight is not None),
+    )  # fmt: skip
 
 
 @scale_trailing.by_rows

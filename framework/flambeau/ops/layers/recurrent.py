@@ -16,7 +16,7 @@ from ... import _state
 from ...tensor import Tensor, wrap
 from .. import _dispatch
 from .._promote import common, only
-from .._spec import OPS, describe, elementwise, primitive
+from .._spec import OPS, describe, elementwise, gradients_of, primitive
 
 __all__ = ["Weights", "run_direction", "step"]
 
@@ -228,22 +228,16 @@ def _layer_raw(grad, input, w_ih, w_hh, batch_sizes, mode, backwards, kept,
     )
 
 
-def _layer_vjp_by_steps(grad: Any, given: Any, batch_sizes: Any, mode: str, backwards: bool) -> list[Any]:
+def _layer_vjp_by_steps(grad: Any, given: Any, batch_sizes: Any, mode: str, backwards: bool) -> tuple[Any, ...]:
     """The gradient as something to differentiate again, or to transform: that of the layer composed of steps."""
-    from ...autograd import grad as gradient
 
-    again = _state.set_grad(True)
-    try:
-        # Names of their own, for one of them may have been computed from another.
-        own: list[Any] = [None if t is None else t.view_as(t) for t in given]
-        input, h, w_ih, w_hh, c, b_ih, b_hh = own
+
+    def run(input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, c: Any, b_ih: Any, b_hh: Any) -> tuple[Tensor, ...]:
         weights = Weights(w_ih, w_hh, b_ih, b_hh)
         output, last = _by_steps(mode, input, batch_sizes, (h,) if c is None else (h, c), weights, backwards)
-    finally:
-        _state.set_grad(again)
-    wanted = [t for t in own if t is not None and t.requires_grad]
-    found = iter(gradient((output, *last), wanted, grad, create_graph=again, allow_unused=True))
-    return [next(found) if t is not None and t.requires_grad else None for t in own]
+        return output, *last
+
+    return gradients_of(run, grad, given, [t is not None and t.requires_grad for t in given])
 
 
 # -- composed of steps ---------------------------------------------------------------------------------------------------
