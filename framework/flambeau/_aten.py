@@ -455,22 +455,24 @@ def _attribute(owner: Any, name: str) -> Any:
 
 
 def _as_operator(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` called as operators are: the first argument is `self`, a reduction may be a number."""
+    """`function` called as operators are: the first argument is `self`, a reduction is a number and the mean where none is given."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return function
     names = [name for name in parameters if name not in ("size_average", "reduce")]
-    has_reduction = "reduction" in names
+    default = parameters["reduction"].default if "reduction" in names else None  # a word, or, in `torch`'s own functions, a number
     first = names[0] if names else "input"
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if "self" in kwargs and first != "self":
             kwargs[first] = kwargs.pop("self")
-        if has_reduction:
+        if default is not None:
             kwargs.update(zip(names, args, strict=False))
             args = ()
-            if isinstance(kwargs.get("reduction"), int):
+            if default is not inspect.Parameter.empty:
+                kwargs.setdefault("reduction", _REDUCTIONS.index("mean"))
+            if isinstance(default, str) and isinstance(kwargs["reduction"], int):
                 kwargs["reduction"] = _REDUCTIONS[kwargs["reduction"]]
         return function(*args, **kwargs)
 

@@ -252,6 +252,29 @@ def test_bits_of_floats_are_refused(name: str) -> None:
             ARITHMETIC[name](a, b)
 
 
+def test_a_power_of_a_symbolic_exponent_is_an_int_without_a_guard() -> None:
+    env, x = sizes(5)
+    made = 2 ** (x - 1) * (x + 1)
+
+    assert type(made) is type(x**x) is fb.SymInt
+    assert not env.guards
+    assert int(made) == 96
+    assert made > 90
+    guards = env.produce_guards_expression([x])
+    assert env.evaluate_guards_expression(guards, [5])
+    assert not env.evaluate_guards_expression(guards, [4])
+    assert 2 ** (2 - sizes(5)[1]) == 0.125             # of an exponent that may be negative the kind of number is unknown
+
+
+def test_guards_of_bits_and_shifts_are_evaluated() -> None:
+    env, x = sizes(5)
+    assert (x & 4) + (x << 1) + (x >> 1) > 15
+    guards = env.produce_guards_expression([x])
+
+    assert env.evaluate_guards_expression(guards, [5])
+    assert not env.evaluate_guards_expression(guards, [3])
+
+
 def test_rounding_a_symbolic_float_is_symbolic() -> None:
     env, x = sizes(5)
     made = round(x / 2)

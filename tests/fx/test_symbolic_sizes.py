@@ -334,3 +334,12 @@ def test_dynamic_shapes_that_a_program_does_not_hold_for_are_refused() -> None:
     refused(r"size 3 for Dim k, which is not in \[4", lambda x: x.sin(), numbers(3), shapes=({0: fb.export.Dim("k", min=4)},))
     refused("different sizes for Dim n", lambda x, y: x.sum() + y, numbers(3), numbers(4), shapes=({0: n}, {0: n}))
     refused("arg names", lambda x: x.sin(), numbers(3), shapes={"z": {0: n}})
+
+
+def test_a_size_as_an_exponent_is_recorded() -> None:
+    def program(x):
+        return x * 2 ** (x.shape[0] - 1)
+
+    graph = make_fx(program, tracing_mode="symbolic")(fb.ones(3, dtype=fb.int64))
+
+    assert graph(fb.ones(5, dtype=fb.int64)).tolist() == [16] * 5

@@ -88,3 +88,12 @@ def test_the_namespace_of_primitives_is_reserved(oracle):
             with pytest.raises(ValueError, match="prim is a reserved namespace"):
                 lib.library.Library("prim", kind)
         assert lib.library.Library("prim", "IMPL").kind == "IMPL"
+
+
+def test_losses_called_as_operators_take_the_mean_where_no_reduction_is_given():
+    x, target = fb.randn(2, 3).sigmoid(), fb.rand(2, 3)
+    for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "hinge_embedding_loss", "mse_loss"):
+        operator = getattr(fb.ops.aten, name)
+        assert operator(x, target).equal(operator(x, target, reduction=0).mean()), name
+    assert fb.ops.aten.margin_ranking_loss(x, target, target).ndim == 0
+    assert fb.ops.aten.poisson_nll_loss(x, target, True, False, 1e-8, 2).ndim == 0

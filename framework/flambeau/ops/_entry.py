@@ -28,6 +28,7 @@ from ._parameters import declared_signature, read_names, read_older, refuse_miss
 from ._spec import FUNCTION, METHOD, OPS, OUT, ElementwiseOp, Op, plans, strict, writing
 from ._spec.elementwise import MOST_BY_NUMPY
 from ._spec.nodes import indented
+from ._spec.view import ViewOp
 
 _scope: dict[str, Any] = {
     "__name__": "flambeau.ops._generated", "Tensor": Tensor, "integer": np.integer, "ndarray": ndarray, "asarray": np.asarray, "wrap": wrap,
@@ -217,7 +218,7 @@ def _entry_text(op: Op, name: str, params: str, body: list[str], constants: dict
     constants.update(OP=op, fn=op.fn, Node=op.node_class)
     constants.update(_answers(op))
     constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
-    if getattr(op, "cut_along", ""):
+    if isinstance(op, ViewOp) and op.cut_along:
         constants.update(cut_up=op.cut_up)
     constants.update(_of_elementwise(op), forwards_to=op.forwards_to)
     return f"def make({', '.join(constants)}):\n    def {name}({params}):\n{_text(body)}    return {name}\n"

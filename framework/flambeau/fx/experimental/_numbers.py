@@ -183,12 +183,12 @@ def _truths() -> tuple[Any, ...]:
 def _words() -> dict[type, Any]:
     """Functions of Python for those of expressions."""
     from ...utils._sympy import sympy
-    from ...utils._sympy.functions import FloorDiv, IntTrueDiv, LShift, Mod, RoundToInt, RShift, TruncToInt
+    from ...utils._sympy.functions import FloorDiv, IntTrueDiv, LShift, Mod, PowByNatural, RoundToInt, RShift, TruncToInt
 
     return {
         FloorDiv: operator.floordiv, Mod: operator.mod, IntTrueDiv: operator.truediv, TruncToInt: sym_int, RoundToInt: round,
         LShift: operator.lshift, RShift: operator.rshift, sympy.floor: math.floor, sympy.ceiling: math.ceil,
-        sympy.Abs: operator.abs, sympy.Pow: operator.pow,
+        sympy.Abs: operator.abs, sympy.Pow: operator.pow, PowByNatural: operator.pow,
         sympy.Eq: operator.eq, sympy.Ne: operator.ne, sympy.Lt: operator.lt, sympy.Le: operator.le, sympy.Gt: operator.gt,
         sympy.Ge: operator.ge,
     }  # fmt: skip

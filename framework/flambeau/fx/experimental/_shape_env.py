@@ -705,8 +705,8 @@ class ShapeEnv:
             def _print_Mod(self, expr: Any) -> str:
                 return f"(({self._print(expr.args[0])}) % ({self._print(expr.args[1])}))"
 
-            def _print_IntTrueDiv(self, expr: Any) -> str:
-                return f"(({self._print(expr.args[0])}) / ({self._print(expr.args[1])}))"
+            def _print_Function(self, expr: Any) -> str:
+                return f"{type(expr).__name__}({', '.join(map(self._print, expr.args))})"
 
             def _print_RoundToInt(self, expr: Any) -> str:
                 return f"round({self._print(expr.args[0])})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -69,7 +70,9 @@ class TensorPropertySource(Source):
 
 # The functions in expressions of sizes that are written as Python.
 FUNCTIONS = {
-    "FloorDiv": lambda a, b: a // b, "Mod": lambda a, b: a % b, "IntTrueDiv": lambda a, b: a / b, "Max": max, "Min": min, "max": max,
-    "min": min, "abs": abs, "int": int, "round": round, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
+    "FloorDiv": lambda a, b: a // b, "Mod": lambda a, b: a % b, "IntTrueDiv": lambda a, b: a / b, "LShift": operator.lshift,
+    "RShift": operator.rshift, "PowByNatural": operator.pow, "Bitwise": lambda a, b, which: (a & b, a | b, a ^ b)[which],
+    "Max": max, "Min": min, "max": max, "min": min,
+    "abs": abs, "int": int, "round": round, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt,
     "Eq": lambda a, b: a == b, "Ne": lambda a, b: a != b,
 }  # fmt: skip

@@ -13,6 +13,7 @@ from ...utils._sympy.functions import (
     IntTrueDiv,
     LShift,
     Mod,
+    PowByNatural,
     RoundToInt,
     RShift,
     TruncToInt,
@@ -189,7 +190,9 @@ class SymNode:
         if name in ("sym_max", "sym_min"):
             return self.shape_env.extreme(name[4:], a, b), kind
         if name == "pow":
-            exponent = int(self.shape_env.evaluate_expr(b)) if are_integers else b
+            if are_integers and not b.is_number and self.shape_env.bound_sympy(b).lower >= 0:
+                return PowByNatural(a, b), int
+            exponent = int(self.shape_env.evaluate_expr(b)) if are_integers else b  # a negative one makes a float of an int
             return sympy.expand(a**exponent), kind if not are_integers or exponent >= 0 else float
         if name in _BITS:
             return Bitwise(a, b, sympy.Integer(_BITS[name])), int

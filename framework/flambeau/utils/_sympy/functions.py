@@ -6,7 +6,7 @@ from typing import Any
 
 from . import sympy
 
-__all__ = ["FloorDiv", "IntTrueDiv", "LShift", "Mod", "RShift", "RoundToInt", "TruncToInt"]
+__all__ = ["FloorDiv", "IntTrueDiv", "LShift", "Mod", "PowByNatural", "RShift", "RoundToInt", "TruncToInt"]
 
 
 class FloorDiv(sympy.Function):
@@ -132,6 +132,19 @@ class RoundToInt(_OfNumbers):
     def of(number: Any) -> Any:
         """The number, rounded."""
         return round(float(number))
+
+
+class PowByNatural(_OfNumbers):
+    """``base ** exponent`` of an exponent that is not negative: an integer, which sympy would take apart into fractions."""
+
+    nargs = (2,)
+    is_integer = True
+    is_real = True
+
+    @staticmethod
+    def of(base: Any, exponent: Any) -> Any:
+        """The power."""
+        return int(base) ** int(exponent)
 
 
 class LShift(_OfNumbers):
