@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
+
+_PARENT = __name__.rpartition(".")[0]
 
 _FOLDERS = {
     "pointwise": "unary binary ternary activation logarithm special",
@@ -24,9 +27,9 @@ FAMILIES = tuple(f"{folder}.{name}" for folder, names in _FOLDERS.items() for na
 
 def __getattr__(name: str) -> Any:
     """The operators of a namespace: ``fb.ops.mylib.f`` is what programs for PyTorch call ``torch.ops.mylib.f``."""
-    from .. import _ops
-
-    if name in ("aten", "prims") or _ops.has_namespace(name):
+    # Who registers an operator has loaded `_ops`. Python asks for names before it imports modules of this folder.
+    _ops = import_module(f"{_PARENT}._ops") if name in ("aten", "prims") else sys.modules.get(f"{_PARENT}._ops")
+    if _ops is not None and (name in ("aten", "prims") or _ops.has_namespace(name)):
         return getattr(_ops.ops, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}: nothing is defined in an operators' namespace of that name")
 
