@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +81,20 @@ def test_a_warning_is_logged_once(caplog):
         fb._logging.warning_once(logger, "said %s", "once")
 
     assert [r.getMessage() for r in caplog.records] == ["said once"]
+
+
+def test_an_artifact_of_which_there_is_nothing_to_show_says_so(caplog):
+    with caplog.at_level(logging.WARNING):
+        fb._logging.set_logs(ddp_graphs=True, graph_code=True)
+        fb._logging.set_logs(ddp_graphs=True)
+    fb._logging.set_logs()
+
+    (record,) = caplog.records
+    assert "ddp_graphs shows nothing in Flambeau: graphs are not cut" in record.getMessage()
+
+
+def test_artifacts_that_count_as_written_are_those_that_something_writes():
+    sources = Path(fb.__file__).parent.rglob("*.py")
+    found = {name for path in sources for name in re.findall(r'getArtifactLogger\("[\w.]+", "(\w+)"\)', path.read_text(encoding="utf-8"))}
+
+    assert found == fb._logging._WRITTEN

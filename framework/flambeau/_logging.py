@@ -31,13 +31,24 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "export": ("flambeau.export",),
     "cudagraphs": ("flambeau.cuda.graphs",),
 }
-_ARTIFACTS = frozenset((
-    "aot_graphs", "aot_joint_graph", "autotuning", "benchmarking", "bytecode", "compiled_autograd", "compiled_autograd_verbose",
-    "cudagraph_static_inputs", "cudagraphs", "ddp_graphs", "fusion", "graph", "graph_breaks", "graph_code", "graph_region_expansion",
-    "graph_sizes", "guards", "hierarchical_compile", "incremental", "inductor_metrics", "ir_post_fusion", "ir_pre_fusion", "kernel_code",
-    "loop_ordering", "loop_tiling", "onnx_diagnostics", "output_code", "overlap", "perf_hints", "post_grad_graphs", "pre_grad_graphs",
-    "recompiles", "recompiles_verbose", "schedule", "side_effects", "sym_node", "trace_bytecode", "trace_call", "trace_source",
+# Artifacts that something here writes.
+_WRITTEN = frozenset((
+    "aot_graphs", "aot_joint_graph", "fusion", "graph", "graph_breaks", "graph_code", "guards", "kernel_code", "output_code", "recompiles",
+    "schedule",
 ))  # fmt: skip
+# And those of PyTorch that have nothing to show here; where programs may wonder, why.
+_NOTHING_TO_SHOW = {
+    "bytecode": "functions run in the bytecode that Python has made; what runs in its place is shown by graph_code",
+    "compiled_autograd": "backward is recorded with the function that calls it; graph_code shows it",
+    "ddp_graphs": "graphs are not cut for DistributedDataParallel, which averages gradients as they come",
+    **dict.fromkeys((
+        "autotuning", "benchmarking", "compiled_autograd_verbose", "cudagraph_static_inputs", "cudagraphs", "graph_region_expansion",
+        "graph_sizes", "hierarchical_compile", "incremental", "inductor_metrics", "ir_post_fusion", "ir_pre_fusion", "loop_ordering",
+        "loop_tiling", "onnx_diagnostics", "overlap", "perf_hints", "post_grad_graphs", "pre_grad_graphs", "recompiles_verbose",
+        "side_effects", "sym_node", "trace_bytecode", "trace_call", "trace_source",
+    ), "nothing is written of that kind"),
+}  # fmt: skip
+_ARTIFACTS = _WRITTEN | _NOTHING_TO_SHOW.keys()
 _LEVELS = (logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.NOTSET)
 _changed: set[str] = set()  # loggers whose level has been set here
 _shown: set[str] = set()    # artifacts that are shown
@@ -66,6 +77,7 @@ def set_logs(*, modules: dict[str, int | bool] | None = None, **settings: Any) -
         settings: ``dynamo=logging.DEBUG`` and the like for `all`, `dynamo`, `aot`, `autograd`, `dynamic`, `inductor`, `distributed`,
             `c10d`, `ddp`, `fsdp`, `dtensor`, `onnx` and `export`; ``graph_code=True`` and the like for artifacts.
     Raises: TypeError for unknown names; ValueError for what is no level of `logging`, or no bool for an artifact.
+    Warns: in the log, of an artifact that PyTorch has and of which there is nothing to show here.
 
     >>> import logging
     >>> fb._logging.set_logs(dynamo=logging.DEBUG, graph_code=True)
@@ -126,6 +138,8 @@ def _apply(levels: dict[str, int], artifacts: set[str]) -> None:
         # One message is written once, by the innermost logger that has a level.
         logger.propagate = False
         _changed.add(name)
+    for name in sorted(artifacts & _NOTHING_TO_SHOW.keys() - _shown):
+        logging.getLogger(__name__).warning("set_logs: %s shows nothing in Flambeau: %s", name, _NOTHING_TO_SHOW[name])
     _shown.clear()
     _shown.update(artifacts)
     for name, logger in _artifact_loggers.items():
