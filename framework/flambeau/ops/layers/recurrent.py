@@ -231,7 +231,6 @@ def _layer_raw(grad, input, w_ih, w_hh, batch_sizes, mode, backwards, kept,
 def _layer_vjp_by_steps(grad: Any, given: Any, batch_sizes: Any, mode: str, backwards: bool) -> tuple[Any, ...]:
     """The gradient as something to differentiate again, or to transform: that of the layer composed of steps."""
 
-
     def run(input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, c: Any, b_ih: Any, b_hh: Any) -> tuple[Tensor, ...]:
         weights = Weights(w_ih, w_hh, b_ih, b_hh)
         output, last = _by_steps(mode, input, batch_sizes, (h,) if c is None else (h, c), weights, backwards)
