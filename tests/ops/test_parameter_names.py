@@ -159,9 +159,10 @@ def test_what_is_given_by_position_comes_before_what_must_be_named(oracle: Any) 
 def test_required_arguments_that_are_missing_are_named(given: Any) -> None:
     for op in dict.fromkeys(_spec.OPS.values()):
         required = [name for name in op.positional if name not in op.defaults and name != op.variadic]
+        rest = [True if op.declared_types.get(name) == "bool" else 1 for name in required[1:]]  # a number is refused for a flag first
         for count in range(len(required) * bool(op.surface & (_spec.FUNCTION | _spec.METHOD))):
             with pytest.raises(TypeError, match=f"missing.*'{required[count]}'"):
-                op.function(*(given, 1, 1, 1, 1, 1)[:count])
+                op.function(*[given, *rest][:count])
 
 
 def test_signatures_show_the_declared_parameters_alone() -> None:

@@ -121,7 +121,8 @@ def test_instructions_are_counted_by_function():
     assert 20 * 1000 < once.counts() < 20 * 1_000_000
     assert abs(once.counts() - again.counts()) < 0.2 * once.counts()
     assert any("PyEval" in function for _, function in once.stats())
-    assert 0.9 * once.counts() < once.stats(inclusive=True)[0].count <= once.counts()
+    inclusive = [count for count, function in once.stats(inclusive=True) if "'2" not in function]  # valgrind's mark of calls in calls
+    assert 0.9 * once.counts() < inclusive[0] <= once.counts()
     assert once.stmt_callgrind_out.startswith("# callgrind format")
 
 

@@ -415,7 +415,7 @@ def accumulate_grad(leaf: Leaf, grad: Any, call: _Call) -> None:
         like = tensor._array
         if type(grad) is ndarray and (grad.dtype is like.dtype or grad.dtype == like.dtype):
             alone = sys.getrefcount(grad) <= _REFERENCES_ALONE
-            if not (alone and (flags := grad.flags).carray and flags.owndata and like.flags.c_contiguous):
+            if not (alone and like.__class__ is ndarray and (flags := grad.flags).carray and flags.owndata and like.flags.c_contiguous):
                 alone = alone and grad.flags.writeable and _owns(grad)
                 grad = grad if alone and _is_laid_out(grad, like) else _copy(grad, like)
         else:
