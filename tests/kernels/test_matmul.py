@@ -464,8 +464,8 @@ def test_rows_of_a_spread_result_are_not_whole_pages_apart(name):
     assert product.matmul_then(a, b[:, 1:], product.RECTIFIED, spread=True).flags.c_contiguous
 
 
-def test_tiles_of_few_rows_read_rows_on_many_pages_from_panels():
-    """A tile of six rows searched for the page of each row of a wide matrix."""
+def test_tiles_of_few_rows_read_rows_from_panels():
+    """A tile of six rows searched for each row of B where it lay."""
     from flambeau_kernels.cpu.gemm import block, driver, tiles
 
     def read_directly(rows: int, vectors: int, vector: int, m: int, n: int) -> bool:
@@ -474,9 +474,36 @@ def test_tiles_of_few_rows_read_rows_on_many_pages_from_panels():
         return bool(block.direct(plan, kind) & block.B_DIRECT)
 
     assert not read_directly(6, 2, 32, 512, 1000)
-    assert read_directly(6, 2, 32, 512, 250)              # several rows on a page
+    assert not read_directly(6, 2, 32, 512, 250)
     assert read_directly(6, 2, 32, 20, 1000)              # too few rows of A to repay the panels
     assert read_directly(14, 2, 64, 512, 1000)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "float16", "int8"])
+def test_rows_that_lie_side_by_side_are_packed_for_several_tiles(name):
+    """Each tile used to read a part of every line of a transposed A for itself."""
+    for m in (1, 5, 6, 13, 47, 48, 49, 96, 151):
+        for k in (1, 7, 64, 401):
+            a, b = random((k, m), DTYPES[name]), random((k, 150), DTYPES[name], seed=1)
+            got = product.matmul(a.T, b)
+
+            assert got.tobytes() == product.matmul(np.ascontiguousarray(a.T), b).tobytes(), (m, k)
+
+
+def test_a_product_is_cut_by_the_number_of_threads_and_keeps_its_bits():
+    from flambeau_kernels.engine import get_num_threads, set_num_threads
+
+    a, b, bias = (random(shape, np.float32, seed=i) for i, shape in enumerate(((515, 800), (800, 389), (389,))))
+    before, found = get_num_threads(), {}
+    try:
+        for threads in (1, 2, 3, 8):
+            set_num_threads(threads)
+            assert not product._plans
+            made = product.matmul(a, b, bias=bias), product.matmul(b.T, a.T), product.matmul_then(a, b, product.RECTIFIED, bias=bias)
+            found[threads] = [x.tobytes() for x in made]
+    finally:
+        set_num_threads(before)
+    assert all(one == found[1] for one in found.values())
 
 
 def test_an_operand_that_is_packed_is_not_packed_for_narrow_blocks():

@@ -7,8 +7,9 @@ begins with its own stretch of the chunks, the same in every region, so that wha
 for the next one; what others have left it takes afterwards. When the pool is busy, with another thread's region
 or because a chunk opened one of its own, the caller runs its chunks alone.
 
-How work is cut into chunks must be a function of its shape alone, so results do not depend on the number of
-threads. Linux on x86-64 and aarch64; elsewhere regions run in the caller.
+Results must not depend on the number of threads. So how work is cut into chunks is a function of its shape alone, except
+where every result is computed in the same order whatever the cut is; such plans are dropped when the number changes
+(`when_threads_change`). Linux on x86-64 and aarch64; elsewhere regions run in the caller.
 """
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ import functools
 import os
 import platform
 import sys
+from collections.abc import Callable
 
 from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.never_freed import never_freed
@@ -55,6 +57,14 @@ def set_num_threads(number: int) -> None:
     _settings.threads = number
     if _settings.record is not None:
         _field(ctypes.c_int32, THREADS).value = number
+    for forget in _settings.followers:
+        forget()
+
+
+def when_threads_change(forget: Callable[[], object]) -> None:
+    """Call `forget` whenever the number of threads was set; adding it again changes nothing."""
+    if forget not in _settings.followers:
+        _settings.followers.append(forget)
 
 
 def get_num_threads() -> int:
@@ -101,6 +111,7 @@ class _Settings:
     def __init__(self) -> None:
         self.threads = _initial_threads()
         self.memory: object = None
+        self.followers: list[Callable[[], object]] = []
         self.record: int | None = None
         self.alone: ctypes.Array[ctypes.c_char] | None = None
 

@@ -26,8 +26,9 @@ MOST_PAIRS = 512                                      # the same of pairs, which
 PAGE = 4096                                           # lines a page apart share as many places of a first cache as it has ways
 LINE = 64                                             # bytes of a cache line
 WIDE = 8                                              # tiles side by side from which packing A costs less than it spares
-# Rows of a tile that hide the search for the page of B's next row, rows of A that else repay packing B, and pages found without a search.
-ROWS_PER_PAGE, PACKED_FOR, KNOWN_PAGES = 8, 48, 64
+# Rows of a tile that hide the search for B's next row, and rows of A that else repay packing B.
+ROWS_PER_PAGE, PACKED_FOR = 8, 24
+TOGETHER = 8                                          # tiles whose rows of A are packed together: three lines of memory or more
 READ_ONCE = 4                                         # rows for which packing B costs more than it spares
 A_DIRECT, B_DIRECT = 1, 2                             # flags of DIRECT: operands that are not packed
 
@@ -59,7 +60,10 @@ def prepare(plan: np.ndarray, kind: Kind) -> None:
     plan[driver.DEPTH], plan[driver.DIRECT] = deep, direct(plan, kind)
     panels = kind.width if plan[driver.DIRECT] & B_DIRECT else -(-columns // kind.width) * kind.width
     plan[driver.PANEL] = steps * panels * kind.lane_size
-    plan[driver.PARTIAL] = plan[driver.PANEL] + steps * kind.packed_rows * kind.lane_size
+    # Rows of A that lie side by side are packed for several tiles, so that lines of memory are read once and whole.
+    together = TOGETHER if plan[driver.A_M] == kind.size and not plan[driver.DIRECT] & A_DIRECT else 1
+    plan[driver.TOGETHER] = together
+    plan[driver.PARTIAL] = plan[driver.PANEL] + together * (steps * kind.packed_rows * kind.lane_size + LINE)
     beside = kind.written != kind.sum and k > deep
     plan[driver.SCRATCH] = plan[driver.PARTIAL] + (rows * columns * 8 if beside else 0)
     plan[driver.BLOCK] = block(kind)
@@ -83,17 +87,16 @@ def direct(plan: np.ndarray, kind: Kind) -> int:
     # for the next columns.
     lines_fit = 2 * kind.machine.rows * kind.size > LINE or n < WIDE * kind.width
     a_direct = (a_m == kind.size and lines_fit or a_k == kind.size) and not in_pages[0]
-    b_direct = b_n == kind.size and not in_pages[1] and not far_down(plan, kind)
+    b_direct = b_n == kind.size and not in_pages[1] and not repays_packing(plan, kind)
     return (A_DIRECT if a_direct else 0) | (B_DIRECT if b_direct else 0)
 
 
-def far_down(plan: np.ndarray, kind: Kind) -> bool:
-    """Whether a tile of few rows would read B from more pages, a row or few on each, than the processor finds without a search.
+def repays_packing(plan: np.ndarray, kind: Kind) -> bool:
+    """Whether reading B's rows where they lie takes a tile of few rows longer than packing them does.
 
-    It multiplies a row of B with one element of each of its own rows, which takes less time than the search.
+    It multiplies a row of B with one element of each of its own rows, which takes less time than to find the next row's page and line.
     """
-    m, k, b_k = (int(plan[slot]) for slot in (driver.M, driver.K, driver.B_K))
-    return kind.machine.rows < ROWS_PER_PAGE and m >= PACKED_FOR and min(depth(kind, k), k) * b_k > KNOWN_PAGES * PAGE
+    return kind.machine.rows < ROWS_PER_PAGE and int(plan[driver.M]) >= PACKED_FOR
 
 
 def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:
@@ -107,7 +110,7 @@ def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:
 
 def text(kind: Kind) -> str:
     """The module of a kind: packing, tiles and the block function."""
-    functions = [packing.pack_rows(kind)]
+    functions = [packing.pack_rows(kind), packing.pack_a(kind)]
     for vectors in sorted({1, kind.machine.vectors}):
         functions += [micro.finish(kind, vectors), *(micro.tile(kind, h, vectors) for h in kind.machine.heights(vectors))]
     functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, packed=True))
@@ -128,10 +131,13 @@ def _block(kind: Kind) -> Function:
         part = f.at("%scratch", f.field("%plan", driver.PARTIAL))
         part_row = f.mul(f.field("%plan", driver.COLUMNS), 8)
     a_row = f.let(f"select i1 {a_direct}, i64 {a_m}, i64 {kind.lane_size}")
+    at_once = f.field("%plan", driver.TOGETHER)
     a_step = f.let(f"select i1 {a_direct}, i64 {f.mul(a_k, kind.step)}, i64 {kind.packed_rows * kind.lane_size}")
     with f.loop(0, k, deep) as k0:
         here = f.least(deep, f.sub(k, k0))
         steps = f.div(f.add(here, kind.step - 1), kind.step)
+        # Panels that are written side by side lie a line more than whole pages apart, so that the cache keeps all of them.
+        a_panel = f.add(f.mul(steps, kind.packed_rows * kind.lane_size), LINE)
         at_k = f.at("%b", f.mul(k0, b_k))
         together = f.both(f.compare("eq", b_n, kind.size), f.let(f"xor i1 {b_direct}, true"))
         with f.when(together):
@@ -150,10 +156,12 @@ def _block(kind: Kind) -> Function:
         with f.loop(0, "%m", kind.machine.rows) as i:
             height = f.least(kind.machine.rows, f.sub("%m", i))
             start = f.at(f.at("%a", f.mul(k0, a_k)), f.mul(i, a_m))
-            with f.unless(a_direct):
-                f.do(f"call void {pack}(ptr {start}, i64 {a_m}, i64 {a_k}, i64 {height}, i64 {here}, ptr {panel}, "
-                     f"i64 {kind.packed_rows // kind.lanes})")  # fmt: skip
-            a = f.let(f"select i1 {a_direct}, ptr {start}, ptr {panel}")
+            among = f.rem(f.div(i, kind.machine.rows), at_once)
+            with f.when(f.both(f.let(f"xor i1 {a_direct}, true"), f.compare("eq", among, 0))):
+                rows = f.least(f.mul(at_once, kind.machine.rows), f.sub("%m", i))
+                f.do(f"call void @pack_a(ptr {start}, i64 {a_m}, i64 {a_k}, i64 {rows}, i64 {here}, ptr {panel}, "
+                     f"i64 {a_panel}, ptr {pack})")  # fmt: skip
+            a = f.let(f"select i1 {a_direct}, ptr {start}, ptr {f.at(panel, f.mul(among, a_panel))}")
             wide_tile, narrow_tile = (_tile_for(f, kind, height, v, a_direct) for v in (kind.machine.vectors, 1))
             row, part_start = f.at("%c", f.mul(i, c_m)), f.at(part, f.mul(i, part_row))
             bias_m, bias_n = f.field("%plan", driver.BIAS_M), f.field("%plan", driver.BIAS_N)

@@ -33,7 +33,8 @@ from flambeau_kernels.engine import llvm, pool, pyabi
 # n), of the bias along m and n.
 (M, N, K, A_M, A_K, B_K, B_N, C_M, C_N, BIAS_M, BIAS_N,
  ROWS, COLUMNS, GRID_M, GRID_N, ITEMS, GROUP, CHUNKS, DEPTH, FLAGS, SCRATCH, DIRECT, PANEL, PARTIAL, BLOCK, ROUTINE,
- PACK, RELEASE, POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, THEN, DIMS, THEN_STRIDES) = range(37)  # fmt: skip
+ PACK, RELEASE, POOL, PARALLEL, NONE, INCREF, SAVE, RESTORE, THEN, DIMS, TOGETHER,
+ THEN_STRIDES) = range(38)  # fmt: skip
 BATCH = THEN_STRIDES + 6
 # From BATCH on, for each batch dimension, innermost first: its length and the strides of A, B and C.
 

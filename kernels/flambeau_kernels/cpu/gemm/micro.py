@@ -36,35 +36,62 @@ def tile(kind: Kind, height: int, vectors: int, packed: bool = False) -> Functio
             f.store(total, "zeroinitializer", place)
     _run_over_k(f, kind, sums, vectors, packed)
 
-    # Whole tiles of sums are written from the registers; where results are narrower, `part` is theirs for all but the last steps.
-    others = ADD_BIAS | RECTIFY if kind.sum == kind.written else ADD_BIAS | LAST
-    is_full = f.both(f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
-    final = f.both(is_full, f.compare("eq", f.let(f"and i64 %flags, {others}"), 0))
-    with f.when(f.both(final, f.bit("%flags", ADD_PART))):
-        _write(f, kind, sums, "%part", "%part_row", add=True)
+    # Sums of whole tiles stay in registers to the end; where results are narrower than sums, all but the last steps do.
+    plain = f.compare("eq", f.let(f"and i64 %flags, {0 if kind.sum == kind.written else LAST}"), 0)
+    along = f.let(f"or i1 {f.compare('ne', '%bias_n', 0)}, {f.compare('eq', f.let(f'and i64 %flags, {ADD_BIAS}'), 0)}")
+    whole = (f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
+    with f.when(f.both(*whole, plain, along)):
+        _finish_in_registers(f, kind, sums)
         f.do("ret void")
         f.label(f.fresh("unreached"))
     held = f.variable(f"[{height * vectors} x {total}]")
-    to = f.let(f"select i1 {final}, ptr %part, ptr {held}")
-    row_bytes = f.let(f"select i1 {final}, i64 %part_row, i64 {vectors * lanes * kind.sum_size}")
-    _write(f, kind, sums, to, row_bytes, add=False)
-    with f.unless(final):
-        f.do(f"call void @{_finish_name(vectors)}(ptr {held}, ptr %c, i64 %c_row, i64 %rows, i64 %columns, i64 %flags, "
-             f"ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n)")  # fmt: skip
-    f.do("ret void")
+    _write(f, kind, sums, held, vectors * lanes * kind.sum_size)
+    f.do(f"call void @{_finish_name(vectors)}(ptr {held}, ptr %c, i64 %c_row, i64 %rows, i64 %columns, i64 %flags, "
+         f"ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n)", "ret void")  # fmt: skip
     return f
 
 
-def _write(f: Function, kind: Kind, sums: list[list[str]], to: str, row_bytes: str | int, add: bool) -> None:
-    """Whole rows of sums; if `add`, to what is there."""
+def _finish_in_registers(f: Function, kind: Kind, sums: list[list[str]]) -> None:
+    """What `finish` does, for whole rows and columns whose sums are written as they are, to `part`, and a bias along columns."""
+    total, size = f"<{kind.lanes} x {kind.sum}>", kind.sum_size
+    with f.when(f.bit("%flags", ADD_PART)):
+        start = "%part"
+        for row in sums:
+            for v, place in enumerate(row):
+                _add(f, kind, place, f.load(total, f.at(start, v * kind.lanes * size), size))
+            start = f.at(start, "%part_row")
+    with f.when(f.bit("%flags", ADD_BIAS)):
+        columns = [f.load(total, f.at("%bias", v * kind.lanes * size), size) for v in range(len(sums[0]))]
+        for row in sums:
+            for place, column in zip(row, columns, strict=True):
+                _add(f, kind, place, column)
+    if kind.sum in ("float", "double"):
+        with f.when(f.bit("%flags", RECTIFY)):
+            for row in sums:
+                for place in row:
+                    _rectify(f, kind, place)
+    _write(f, kind, sums, "%part", "%part_row")
+
+
+def _add(f: Function, kind: Kind, place: str, value: str) -> None:
     total, plus = f"<{kind.lanes} x {kind.sum}>", "fadd" if kind.sum in ("float", "double") else "add"
-    start = to
+    f.store(total, f.let(f"{plus} {total} {f.load(total, place)}, {value}"), place)
+
+
+def _rectify(f: Function, kind: Kind, place: str) -> None:
+    """What is below 0 becomes 0."""
+    total = f"<{kind.lanes} x {kind.sum}>"
+    value = f.load(total, place)
+    below = f.let(f"fcmp olt {total} {value}, zeroinitializer")
+    f.store(total, f.let(f"select <{kind.lanes} x i1> {below}, {total} zeroinitializer, {total} {value}"), place)
+
+
+def _write(f: Function, kind: Kind, sums: list[list[str]], to: str, row_bytes: str | int) -> None:
+    """Whole rows of sums."""
+    total, start = f"<{kind.lanes} x {kind.sum}>", to
     for row in sums:
         for v, place in enumerate(row):
-            target, value = f.at(start, v * kind.lanes * kind.sum_size), f.load(total, place)
-            if add:
-                value = f.let(f"{plus} {total} {value}, {f.load(total, target, kind.sum_size)}")
-            f.store(total, value, target, kind.sum_size)
+            f.store(total, f.load(total, place), f.at(start, v * kind.lanes * kind.sum_size), kind.sum_size)
         start = f.at(start, row_bytes)
 
 
@@ -112,14 +139,10 @@ def finish(kind: Kind, vectors: int) -> Function:
                  "ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n) noinline")  # fmt: skip
     lanes, size = kind.lanes, kind.sum_size
     total = f"<{lanes} x {kind.sum}>"
-    plus = "fadd" if kind.sum in ("float", "double") else "add"
     masks = [mask(f, "%columns", lanes, v * lanes) for v in range(vectors)]
     add_part, add_bias, last = (f.bit("%flags", flag) for flag in (ADD_PART, ADD_BIAS, LAST))
     along = f.compare("ne", "%bias_n", 0)
     values = [f.variable(total) for _ in range(vectors)]
-
-    def add(place: str, what: str) -> None:
-        f.store(total, f.let(f"{plus} {total} {f.load(total, place)}, {what}"), place)
 
     with f.loop(0, "%rows") as r:
         row = f.at("%sums", f.mul(r, vectors * lanes * size))
@@ -128,21 +151,19 @@ def finish(kind: Kind, vectors: int) -> Function:
             f.store(total, f.load(total, f.at(row, v * lanes * size), size), place)
         with f.when(add_part):
             for v, place in enumerate(values):
-                add(place, load_masked(f, kind.sum, lanes, f.at(part, v * lanes * size), masks[v], size))
+                _add(f, kind, place, load_masked(f, kind.sum, lanes, f.at(part, v * lanes * size), masks[v], size))
         with f.when(add_bias):
             with f.when(along):
                 for v, place in enumerate(values):
-                    add(place, load_masked(f, kind.sum, lanes, f.at("%bias", v * lanes * size), masks[v], size))
+                    _add(f, kind, place, load_masked(f, kind.sum, lanes, f.at("%bias", v * lanes * size), masks[v], size))
             with f.unless(along):
                 bias = splat(f, kind.sum, f.load(kind.sum, f.at("%bias", f.mul("%bias_m", r)), size), lanes)
                 for place in values:
-                    add(place, bias)
+                    _add(f, kind, place, bias)
         if kind.sum in ("float", "double"):
             with f.when(f.bit("%flags", RECTIFY)):
                 for place in values:
-                    value = f.load(total, place)
-                    below = f.let(f"fcmp olt {total} {value}, zeroinitializer")
-                    f.store(total, f.let(f"select <{lanes} x i1> {below}, {total} zeroinitializer, {total} {value}"), place)
+                    _rectify(f, kind, place)
         with f.when(last):
             start = f.at("%c", f.mul("%c_row", r))
             for v, place in enumerate(values):

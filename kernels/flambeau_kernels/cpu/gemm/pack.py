@@ -11,18 +11,20 @@ Three ways, by what is contiguous: across (vectors are copied), along k (squares
 
     void pack_rows(ptr source, i64 along, i64 panels, i64 depth, ptr target, i64 panel_bytes)
 
-so that long runs of memory are read.
+so that long runs of memory are read; so are panels of A (`pack_a`).
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from flambeau_kernels.cpu.gemm.text import METADATA, Function, compiled
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import declarations, load_masked, mask, vector, widen
 
 AHEAD = 1024                                           # bytes along k that are asked for before they are transposed
+ROWS_AHEAD = 8                                         # steps along k that are asked for before they are copied
 
 
 @functools.cache
@@ -52,34 +54,88 @@ def pack_rows(kind: Kind) -> Function:
     """Whole panels of a tile's width, side by side in the source; one after the other, `panel_bytes` apart, in the target."""
     f = Function("internal void @pack_rows(ptr %source, i64 %along, i64 %panels, i64 %depth, ptr %target, i64 %panel_bytes)")
     vectors = kind.machine.vectors
-    steps = f.div("%depth", kind.step)
 
     def row(k: str, two: bool) -> None:
         place = f.at("%source", f.mul(f.mul(k, kind.step), "%along"))
         next_place = f.at(place, "%along") if two else None
+        later = _later(f, kind, place)
         with f.loop(0, "%panels") as panel:
             offset = f.mul(panel, kind.width * kind.size)
+            _ask_for(f, f.at(later, offset))
             target = f.at(f.at("%target", f.mul(panel, "%panel_bytes")), f.mul(k, vectors * kind.lanes * kind.lane_size))
             for v in range(vectors):
                 here = f.add(offset, v * kind.lanes * kind.size)
                 second = next_place and f.at(next_place, here)
                 _copy_vector(f, kind, None, f.at(place, here), second, f.at(target, v * kind.lanes * kind.lane_size))
 
+    _along(f, kind, row)
+    f.do("ret void")
+    return f
+
+
+def pack_a(kind: Kind) -> Function:
+    """Panels of A, one for each tile of `rows`, `panel_bytes` apart; a single one by `one`, which is `pack`."""
+    f = Function("internal void @pack_a(ptr %source, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr %target, "
+                 "i64 %panel_bytes, ptr %one)")  # fmt: skip
+    height, vectors = kind.machine.rows, kind.packed_rows // kind.lanes
+    with f.when(f.compare("sle", "%rows", height)):
+        f.do(f"call void %one(ptr %source, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr %target, i64 {vectors})", "ret void")
+        f.label(f.fresh("unreached"))
+    # Whole vectors may read rows of the next panel; they are not written, and there is none behind the last.
+    fit = f.let(f"call i64 @llvm.smax.i64(i64 {f.sub('%rows', kind.packed_rows)}, i64 {-height})")
+    whole = f.div(f.add(fit, height), height)
+    panels = f.div(f.add("%rows", height - 1), height)
+
+    def row(k: str, two: bool) -> None:
+        place = f.at("%source", f.mul(f.mul(k, kind.step), "%along"))
+        next_place = f.at(place, "%along") if two else None
+        start = f.at("%target", f.mul(k, kind.packed_rows * kind.lane_size))
+
+        later = _later(f, kind, place)
+
+        def panel(p: str, masked: bool) -> None:
+            offset, target = f.mul(p, height * kind.size), f.at(start, f.mul(p, "%panel_bytes"))
+            _ask_for(f, f.at(later, offset))
+            left = f.sub("%rows", f.mul(p, height)) if masked else ""
+            for v in range(vectors):
+                here = f.add(offset, v * kind.lanes * kind.size)
+                which = mask(f, left, kind.lanes, v * kind.lanes) if masked else None
+                second = next_place and f.at(next_place, here)
+                _copy_vector(f, kind, which, f.at(place, here), second, f.at(target, v * kind.lanes * kind.lane_size))
+
+        with f.loop(0, whole) as p:
+            panel(p, False)
+        with f.loop(whole, panels) as p:
+            panel(p, True)
+
+    _along(f, kind, row)
+    f.do("ret void")
+    return f
+
+
+def _later(f: Function, kind: Kind, place: str) -> str:
+    """Where a few steps along k from `place` lie: rows of several lines, one on a page or few, which the hardware does not foresee."""
+    return f.at(place, f.mul("%along", ROWS_AHEAD * kind.step))
+
+
+def _ask_for(f: Function, place: str) -> None:
+    f.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
+
+
+def _along(f: Function, kind: Kind, row: Callable[[str, bool], None]) -> None:
+    """Write `row(k, two)` for each step along k, of pairs with a last one that may have one place only."""
+    steps = f.div("%depth", kind.step)
     with f.loop(0, steps) as k:
         row(k, kind.pairs)
     if kind.pairs:
         with f.when(f.compare("ne", f.rem("%depth", 2), 0)):
             row(steps, False)
-    f.do("ret void")
-    return f
 
 
 # -- contiguous across: vectors --------------------------------------------------------------------------------------
 
 
 def _copy(f: Function, kind: Kind, row_bytes: str) -> None:
-    steps = f.div("%depth", kind.step)
-
     def row(k: str, two: bool) -> None:
         place = f.at("%source", f.mul(f.mul(k, kind.step), "%along"))
         next_place = f.at(place, "%along") if two else None
@@ -91,11 +147,7 @@ def _copy(f: Function, kind: Kind, row_bytes: str) -> None:
             second = next_place and f.at(next_place, offset)
             _copy_vector(f, kind, which, f.at(place, offset), second, f.at(target, f.mul(first, kind.lane_size)))
 
-    with f.loop(0, steps) as k:
-        row(k, kind.pairs)
-    if kind.pairs:
-        with f.when(f.compare("ne", f.rem("%depth", 2), 0)):
-            row(steps, False)
+    _along(f, kind, row)
 
 
 def _copy_vector(f: Function, kind: Kind, which: str | None, place: str, next_place: str | None, target: str) -> None:
@@ -135,7 +187,7 @@ def _transpose(f: Function, kind: Kind, row_bytes: str, done: str) -> None:
             first = f.mul(v, lanes)
             starts = [f.at("%source", f.add(f.mul(f.least(f.add(first, r), last), "%across"), offset)) for r in range(lanes)]
             for start in starts:                      # the hardware foresees few streams at once, and none across pages
-                f.do(f"call void @llvm.prefetch.p0(ptr {f.at(start, AHEAD)}, i32 0, i32 2, i32 1)")
+                _ask_for(f, f.at(start, AHEAD))
             rows = [_load_along(f, kind, start) for start in starts]
             place = f.at(target, f.mul(first, kind.lane_size))
             for column in _transposed(f, rows, vector(lanes, kind.lane), lanes):

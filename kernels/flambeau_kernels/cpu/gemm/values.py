@@ -79,7 +79,11 @@ def suffix(kind: str, lanes: int) -> str:
 
 def declarations(kind: Kind) -> str:
     lanes = kind.lanes
-    lines = {"declare i64 @llvm.smin.i64(i64, i64)", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"}
+    lines = {
+        "declare i64 @llvm.smin.i64(i64, i64)",
+        "declare i64 @llvm.smax.i64(i64, i64)",
+        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
+    }
     for element in {kind.stored, kind.sum, kind.written}:
         name = suffix(element, lanes)
         lines.add(f"declare <{lanes} x {element}> @llvm.masked.load.{name}.p0(ptr, i32, <{lanes} x i1>, <{lanes} x {element}>)")

@@ -56,6 +56,9 @@ MOST_PRODUCTS_OF_MANY = flambeau_kernels.hot_calls.MOST_PRODUCTS_OF_MANY
 # Multiplications that are worth a chunk of their own (some 5 microseconds), that the work on one matrix is cut into at most, and
 # above which the interpreter lock is released. An item's own cost counts as multiplications too.
 CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 64, 1 << 21, 1 << 12
+# Pieces for each thread that our own kernels cut one matrix into at most: every piece packs operands for itself, a few of them let
+# threads that are ahead help the others. An element is summed in the same order in any piece.
+PIECES_OF_A_THREAD = 3
 # Binary logarithm of the side of a cube that is worth cutting, which then has as many pieces as its side is longer.
 PIECES_FROM = 5
 
@@ -467,6 +470,8 @@ def _by_blas(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | Non
 
 
 def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then | None = None) -> Run | None:
+    from flambeau_kernels.engine import pool
+
     from ..gemm import block, driver, spread, tiles, vectors
 
     kind = tiles.kind(a.dtype.name, out.dtype.name)
@@ -480,7 +485,7 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         if plan is not None and out.ndim == 2:
             for i, in_pages in enumerate(block.paged(plan, kind)[:: -1 if turned else 1]):
                 x, reads = (b, out.shape[0]) if i else (a, out.shape[1])
-                packed = i != turned and block.far_down(plan, kind)   # and so moved apart anyway
+                packed = i != turned and block.repays_packing(plan, kind)   # and so moved apart anyway
                 if in_pages and not packed and reads >= SPREAD_FOR and x.nbytes <= spread.MOST and x.itemsize in x.strides:
                     copies[i] = spread.spread(x)
                     a, b = (a, copies[i](b)) if i else (copies[i](a), b)
@@ -500,7 +505,9 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
     if way is None:
         direct = block.direct(plan, kind)
         packed = (not direct & block.A_DIRECT, not direct & block.B_DIRECT)
-        driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k), packed))
+        pool.when_threads_change(_plans.clear)
+        pieces = min(MOST_PIECES, PIECES_OF_A_THREAD * pool.get_num_threads())
+        driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k), packed, pieces))
         block.prepare(plan, kind)
         if then is not None and not turned:
             then.attach(plan, out, kind.sum == kind.written)
@@ -602,13 +609,14 @@ def plan_for(a: Any, b: Any, out: Any, turned: bool | None = None) -> tuple[Any,
     return driver.new_plan(sizes, strides, batch), turned
 
 
-def _grid(m: int, n: int, k: int, count: int, rows: int, width: int, most_columns: int, packed: tuple[bool, bool]) -> tuple[int, int, int]:
+def _grid(m: int, n: int, k: int, count: int, rows: int, width: int, most_columns: int, packed: tuple[bool, bool],
+          most_pieces: int = MOST_PIECES) -> tuple[int, int, int]:
     """Rows and columns of a block, and blocks of a chunk; tiles are `rows` by `width`.
 
     Of the grids with enough blocks the one that moves least is taken. B is read again for every row of the grid, A for every column;
     an operand that is `packed` is read, written, and read again.
     """
-    pieces = min(max(_parts(MOST_PIECES, count), 1), 1 << max(round(math.log2(max(m * n * k, 1)) / 3 - PIECES_FROM), 0))
+    pieces = min(max(_parts(most_pieces, count), 1), 1 << max(round(math.log2(max(m * n * k, 1)) / 3 - PIECES_FROM), 0))
     least_across = _parts(n, most_columns)
     best = None
     for wanted in range(1, min(pieces, _parts(m, rows)) + 1):
