@@ -14,7 +14,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 LIMIT = 100  # milliseconds
 

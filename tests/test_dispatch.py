@@ -28,7 +28,7 @@ def tier(request, monkeypatch):
     """Every test with numpy's functions, and with native launchers where they work."""
     found = {}
     if request.param == "launchers":
-        from flambeau_kernels.engine import launchers
+        from flambeau_kernels.engine.builtins import launchers
 
         found = launchers.load()
         if not found:
@@ -542,14 +542,14 @@ def test_launchers_come_after_some_calls_from_the_cache_only(tmp_path, tier, fre
     assert loaded_after(many, FLAMBEAU_LAUNCHERS="0") == ["False", "function"]
     assert loaded_after(many, FLAMBEAU_BACKEND="numpy") == ["False", "function"]
     assert loaded_after(many, FLAMBEAU_CACHE=str(tmp_path / "empty"))[1] == "function"
-    from flambeau_kernels.engine import launchers
+    from flambeau_kernels.engine.builtins import launchers
 
     if launchers.load():
         assert loaded_after(many)[1] == "builtin_function_or_method"
 
 
 def test_a_long_process_compiles_launchers_for_the_next(tmp_path, tier, fresh_python):
-    from flambeau_kernels.engine import launchers
+    from flambeau_kernels.engine.builtins import launchers
 
     if not launchers.load():
         pytest.skip(launchers.available()[1])

@@ -264,7 +264,7 @@ def test_what_is_no_loop_is_refused():
 
 
 def test_python_says_where_an_index_leaves_its_tensor():
-    from flambeau_kernels.engine import interpret
+    from flambeau_kernels.engine.language import interpret
 
     x, out = np.ones(5), np.empty(6)
 
@@ -285,7 +285,7 @@ def test_a_float_is_float64_and_does_not_fit_a_float32_on_either_backend():
 
 
 def test_compiled_loops_have_the_bits_that_python_gives():
-    from flambeau_kernels.engine import interpret
+    from flambeau_kernels.engine.language import interpret
 
     x = fb.randn(4, 9)
     out, expected = fb.empty(4, 9), np.empty((4, 9), np.float32)

@@ -8,7 +8,7 @@ import pytest
 
 import flambeau as fb
 from flambeau import warmup
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 pytestmark = pytest.mark.skipif(fb.kernels.backend() == "numpy" or llvm.available() is not None, reason="nothing is compiled here")
 

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau_kernels.cpu.checksum import crc32, joined
-from flambeau_kernels.engine import allocator, llvm
-from flambeau_kernels.engine.pool import get_num_threads
+from flambeau_kernels.engine.machine_code import llvm
+from flambeau_kernels.engine.runtime import allocator
+from flambeau_kernels.engine.runtime.pool import get_num_threads
 
 __all__ = ["ALIGNMENT", "ArchiveReader", "ArchiveWriter", "Record", "looks_like_archive", "read_into"]
 

@@ -253,7 +253,7 @@ def permutation(shape: tuple[int, ...], arrays: Any) -> list[int]:
     """Dimensions from the slowest to the fastest, by the strides, however they are signed, of the first array that tells them apart.
 
     Each dimension changes places with those before it that have larger strides, up to one that has a smaller one; those that
-    nothing tells apart from it stay where they are. `lay_out` of `engine/direct_layout.py` does the same.
+    nothing tells apart from it stay where they are. `lay_out` of `engine/calls/direct_layout.py` does the same.
     """
     ndim = len(shape)
     strides = [_broadcast_strides(a, shape) for a in arrays]

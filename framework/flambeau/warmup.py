@@ -120,7 +120,7 @@ def fill(dtypes: Sequence[str] = DTYPES, with_formulas: bool = True) -> tuple[in
     Returns: how many were compiled, and how many were there. Raises: Unavailable where nothing can be compiled.
     """
     from flambeau_kernels import warmup
-    from flambeau_kernels.engine import llvm
+    from flambeau_kernels.engine.machine_code import llvm
 
     llvm.machine()
     before = dict(llvm.counts)
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in dtypes:
         if not isinstance(getattr(fb, name, None), fb.dtype):
             parser.error(f"--dtypes: {name!r} is no dtype of Flambeau")
-    from flambeau_kernels.engine import llvm
+    from flambeau_kernels.engine.machine_code import llvm
 
     reason = llvm.available()
     if reason is not None:

@@ -365,11 +365,11 @@ engines.choose(engines.ENGINES.get(_backend) or engines.of_plug_in())
 from . import hot_calls  # noqa: E402  # needs the names above
 
 if os.environ.get("FLAMBEAU_CPU"):
-    from .engine import processors
+    from .engine.machine_code import processors
 
     processors.chosen()  # an unknown name is refused at once
 
 if os.environ.get("FLAMBEAU_GUARD_MEMORY", "").strip() not in ("", "0"):
-    from .engine import allocator
+    from .engine.runtime import allocator
 
     allocator.adopt_thread()  # from the first array on

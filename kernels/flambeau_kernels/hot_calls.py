@@ -6,7 +6,7 @@ of the engine take their names, from a cache or when a thread in the background 
 
 Use them as attributes of this module (``hot_calls.matmul(a, b)``): names are rebound when launchers arrive. A launcher takes
 C-contiguous operands; ``numpy_matmul`` and so on stay, for what launchers refuse. Elementwise operations have builtins of
-their own, made for the operands they meet (`engine/direct.py`).
+their own, made for the operands they meet (`engine/calls/direct.py`).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ _BY_NUMPY: dict[str, Call] = {
 
 
 class Objects(NamedTuple):
-    """The class that `over`, `view_of` and `views_of` make objects of, and others read; see `engine/builtins_objects.py`."""
+    """The class that `over`, `view_of` and `views_of` make objects of, and others read; see `engine/builtins/make_objects.py`."""
 
     cls: type
     slots: dict[str, str]                             # names of the slots meant by array, record, node, link and grad
@@ -233,8 +233,9 @@ def _look_for_launchers(compile: bool) -> None:
     if not _looking.acquire(blocking=False):
         return
     try:
-        from .engine import launchers, llvm
-        from .engine import objects as around
+        from .engine.builtins import launchers
+        from .engine.calls import objects as around
+        from .engine.machine_code import llvm
 
         found = launchers.load(compile=False) if launchers.available()[0] else {}
         if found:
@@ -257,7 +258,7 @@ def _look_for_launchers(compile: bool) -> None:
 
 
 def _compile() -> None:
-    from .engine import launchers
+    from .engine.builtins import launchers
 
     with contextlib.suppress(AttributeError, OSError):  # Linux has priorities of threads
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
@@ -295,7 +296,7 @@ def refuse_products(on: bool) -> None:
 
 _PRODUCTS: dict[str, Call] = {"numpy_matmul": numpy_matmul, "numpy_matmul_nt": numpy_matmul_nt, "numpy_linear": numpy_linear}
 _refused: dict[str, Call] = {}
-# Launchers that ``enter_<name>`` calls with objects, see `engine/objects.py`.
+# Launchers that ``enter_<name>`` calls with objects, see `engine/calls/objects.py`.
 _ENTERED = ("matmul", "matmul_nt", "bmm", "linear")
 
 

@@ -1,6 +1,6 @@
 """Memory of arrays: freed blocks are kept for the next allocation, and counted.
 
-`keep_freed` puts the caching allocator (`engine/allocator.py`) behind this thread's arrays. Where it cannot be used
+`keep_freed` puts the caching allocator (`engine/runtime/allocator.py`) behind this thread's arrays. Where it cannot be used
 (another system, the numpy backend, which compiles nothing) the C library is asked to keep freed memory instead,
 without figures.
 """
@@ -22,7 +22,7 @@ def keep_freed() -> bool:
     `FLAMBEAU_KEEP_MEMORY` is the number of bytes to keep at most, 0 none; by default 512 MB.
     """
     from . import backend
-    from .engine import allocator
+    from .engine.runtime import allocator
 
     if backend() == "numpy" or allocator.record() is None:
         return _ask_libc()
@@ -42,7 +42,7 @@ def _libc() -> Any:
 @functools.cache
 def _ask_libc() -> bool:
     """Let the C library keep freed memory at the end of its heap. Settings made by its own variables are left alone."""
-    from .engine import allocator
+    from .engine.runtime import allocator
 
     kept = allocator.limit_from_environment()
     if kept <= 0 or {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"} & set(os.environ) or not _libc():
@@ -55,7 +55,7 @@ def _ask_libc() -> bool:
 def release() -> None:
     """Give all memory that is kept back to the system now."""
     from . import backend
-    from .engine import allocator
+    from .engine.runtime import allocator
 
     if backend() != "numpy":
         allocator.trim()
@@ -68,7 +68,7 @@ def statistics() -> dict[str, int]:
 
     Raises: RuntimeError, saying why, where the caching allocator is not in use.
     """
-    from .engine import allocator as a
+    from .engine.runtime import allocator as a
 
     slots = _slots()
     names = {
@@ -81,7 +81,7 @@ def statistics() -> dict[str, int]:
 
 def reset_peaks() -> None:
     """Let both peaks start again from what is in use now."""
-    from .engine import allocator as a
+    from .engine.runtime import allocator as a
 
     slots = _slots()
     slots[a.PEAK], slots[a.PEAK_RESERVED] = slots[a.ALLOCATED], slots[a.RESERVED]
@@ -96,7 +96,7 @@ def set_limit(size: int) -> None:
         raise TypeError(f"size must be an int, a number of bytes; got {type(size).__name__}")
     if size < 0:
         raise ValueError(f"size must not be negative, got {size}")
-    from .engine import allocator as a
+    from .engine.runtime import allocator as a
 
     slots = _slots()
     slots[a.LIMIT] = size
@@ -106,7 +106,7 @@ def set_limit(size: int) -> None:
 
 def _slots() -> Any:
     from . import backend
-    from .engine import allocator
+    from .engine.runtime import allocator
 
     keep_freed()
     slots = allocator.record() if backend() != "numpy" else None

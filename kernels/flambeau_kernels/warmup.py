@@ -14,7 +14,8 @@ from itertools import product
 import numpy as np
 
 from flambeau_kernels import vocabulary
-from flambeau_kernels.engine import elementwise, llvm, loops
+from flambeau_kernels.engine.launching import elementwise, loops
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING

@@ -186,7 +186,7 @@ def test_transforms_take_inference_tensors_from_outside_and_as_arguments() -> No
 
 
 def test_a_region_of_inference_mode_does_not_look_at_the_class_of_tensors_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flambeau_kernels.engine import pyabi
+    from flambeau_kernels.engine.builtins import pyabi
 
     looked: list[Any] = []
     table = pyabi.object_table

@@ -13,7 +13,7 @@ import pytest
 
 import flambeau as fb
 from flambeau.compiler import _programs, _recorder
-from flambeau_kernels.engine import follow
+from flambeau_kernels.engine.calls import follow
 
 pytestmark = pytest.mark.skipif(follow.builtin() is None, reason="native code does not read objects here")
 

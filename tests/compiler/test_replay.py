@@ -11,7 +11,7 @@ import pytest
 import flambeau as fb
 from flambeau.compiler._replay import STABLE_AFTER
 from flambeau_kernels import memory
-from flambeau_kernels.engine import launch_table
+from flambeau_kernels.engine.calls import launch_table
 from unseen import counted, reader
 
 F = fb.nn.functional

@@ -14,7 +14,7 @@ from flambeau.compiler import _scheduled
 from flambeau.compiler._replay import STABLE_AFTER
 from flambeau.nn import functional as F
 from flambeau_kernels import hot_calls
-from flambeau_kernels.engine import launch_table
+from flambeau_kernels.engine.calls import launch_table
 from unseen import counted, reader
 
 CALLS = STABLE_AFTER + 6

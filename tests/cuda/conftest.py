@@ -11,7 +11,7 @@ import pytest
 
 import flambeau_kernels as kernels
 from flambeau_kernels.cuda import device, simulator
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `beside` and `registry`
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from flambeau_kernels import Formula
-from flambeau_kernels.engine import loops
 from flambeau_kernels.engine.language import broadcast, float32, local, store
+from flambeau_kernels.engine.launching import loops
 from flambeau_kernels.numba_engine import device, device_words
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING
@@ -106,7 +106,7 @@ def of_two_arrays(chunk, x, out):
 
 @pytest.mark.parametrize(("function", "said"), [(of_vectors, "vectors on a device"), (of_two_arrays, "points into one array")])
 def test_what_kernels_of_a_device_cannot_say_is_refused(function: Any, said: str) -> None:
-    from flambeau_kernels.engine.lower_code import NotInLanguage
+    from flambeau_kernels.engine.language.lower_code import NotInLanguage
     from flambeau_kernels.numba_engine import device_kernels
 
     with pytest.raises(NotInLanguage, match=said):

@@ -313,7 +313,7 @@ define double @f(i64 %a) {
     )
 
     def __init__(self) -> None:
-        from flambeau_kernels.engine import cache, llvm
+        from flambeau_kernels.engine.machine_code import cache, llvm
 
         self.key = "ab" * 32
         self.objects = [llvm.machine().emit_object(text) for text in self.texts]
@@ -325,14 +325,14 @@ define double @f(i64 %a) {
         return ()
 
     def change(self, rng: random.Random) -> bytes:
-        from flambeau_kernels.engine import cache
+        from flambeau_kernels.engine.machine_code import cache
 
         if rng.random() < 0.5:
             return mutated(rng, rng.choice(self.files), self.files)
         return cache.pack(self.key, mutated(rng, rng.choice(self.objects), self.objects))
 
     def read(self, data: bytes) -> Any:
-        from flambeau_kernels.engine import llvm
+        from flambeau_kernels.engine.machine_code import llvm
 
         path = Path(self.folder.name) / f"{self.key}.o"
         path.write_bytes(data)

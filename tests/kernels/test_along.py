@@ -20,7 +20,7 @@ from flambeau_kernels.cpu.tier import compiles
 def builtins_work():
     if not compiles():
         return False
-    from flambeau_kernels.engine import launchers
+    from flambeau_kernels.engine.builtins import launchers
 
     return launchers.available()[0]
 

@@ -8,7 +8,8 @@ import pytest
 
 from flambeau_kernels.cpu import attention
 from flambeau_kernels.cpu.attention import tiles
-from flambeau_kernels.engine import llvm, pool
+from flambeau_kernels.engine.machine_code import llvm
+from flambeau_kernels.engine.runtime import pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
 

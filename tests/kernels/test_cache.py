@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from flambeau_kernels.engine import cache, llvm
-from flambeau_kernels.engine.cache import ObjectCache, pack, unpack
+from flambeau_kernels.engine.machine_code import cache, llvm
+from flambeau_kernels.engine.machine_code.cache import ObjectCache, pack, unpack
 
 KEY, OTHER_KEY = "ab" * 32, "cd" * 32
 BODY = b"the object code of a kernel" * 40
@@ -236,7 +236,7 @@ def test_a_file_where_the_folder_should_be_switches_the_cache_off(tmp_path):
 
 _AS_NOBODY = """
 import os, sys
-from flambeau_kernels.engine.cache import ObjectCache
+from flambeau_kernels.engine.machine_code.cache import ObjectCache
 folder, key, other = sys.argv[1:]
 os.setgroups([])
 os.setgid(65534)
@@ -316,7 +316,7 @@ def test_an_error_in_the_middle_of_writing_leaves_no_part_of_a_file(folder, monk
 
 _WRITE = """
 import random, sys
-from flambeau_kernels.engine.cache import ObjectCache
+from flambeau_kernels.engine.machine_code.cache import ObjectCache
 disk, rng = ObjectCache(sys.argv[1]), random.Random(int(sys.argv[2]))
 size, wrong = int(sys.argv[4]), 0
 for _ in range(int(sys.argv[3])):
@@ -427,7 +427,8 @@ def test_a_text_that_itself_calls_what_is_not_there_raises_as_before(own_disk, c
 
 _PLANT_LAUNCHERS = """
 import hashlib
-from flambeau_kernels.engine import launchers, llvm
+from flambeau_kernels.engine.builtins import launchers
+from flambeau_kernels.engine.machine_code import llvm
 key = hashlib.sha256(f"launchers|{llvm.machine().fingerprint}|{launchers._sources()}".encode()).hexdigest()
 llvm.disk().put(key, llvm.machine().emit_object("define i64 @one() {\\n  ret i64 1\\n}"))
 before = launchers._object_code(compile=False)
@@ -455,7 +456,7 @@ def test_ptx_that_is_no_text_is_compiled_anew(own_disk):
 
 _MUTANTS = """
 import os, random, sys
-from flambeau_kernels.engine.llvm import _load, machine
+from flambeau_kernels.engine.machine_code.llvm import _load, machine
 
 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LLVM tells which names it did not find, which need be no text
 
@@ -511,7 +512,7 @@ import warnings, sys
 warnings.simplefilter("always")
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    from flambeau_kernels.engine import llvm
+    from flambeau_kernels.engine.machine_code import llvm
     text = "define i64 @{name}(i64 %a) {{\\n  ret i64 %a\\n}}"
     for name in ("one", "two"):
         llvm.compile_ir(text.format(name=name), name)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flambeau_kernels.cpu import checksum
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 
 @pytest.mark.parametrize("length", [0, 1, 63, 65535, 65536, 65537, 65536 + 63, 100_000, (1 << 20) + 17])
@@ -65,8 +65,8 @@ def test_a_processor_named_by_its_level_sums_up_by_the_instruction_too(name):
     if not host.get("pclmul") or llvm.Machine(cpu=name).missing:
         pytest.skip("the processor cannot multiply so")
     code = (
-        "import os, zlib; from flambeau_kernels.cpu import checksum; from flambeau_kernels.engine import llvm; llvm.available();"
-        "data = os.urandom(100_003); print(checksum._fold() is not None and checksum.crc32(data) == zlib.crc32(data))"
+        "import os, zlib; from flambeau_kernels.cpu import checksum; from flambeau_kernels.engine.machine_code import llvm;"
+        "llvm.available(); data = os.urandom(100_003); print(checksum._fold() is not None and checksum.crc32(data) == zlib.crc32(data))"
     )
     environment = {**os.environ, "FLAMBEAU_CPU": name}
 

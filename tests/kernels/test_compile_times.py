@@ -6,7 +6,7 @@ from typing import Any
 
 SIZES = """
 import flambeau as fb
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 {}
 print({{c.name: c.object_bytes for c in llvm.compiled}})
 """

@@ -13,7 +13,8 @@ from flambeau_kernels import engines
 from flambeau_kernels.cpu import conv, tier
 from flambeau_kernels.cpu.conv import arrays, direct, slide, tiles, weight, winograd
 from flambeau_kernels.cpu.shapes.order import is_last
-from flambeau_kernels.engine import llvm, pool
+from flambeau_kernels.engine.machine_code import llvm
+from flambeau_kernels.engine.runtime import pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
 

@@ -8,7 +8,7 @@ import pytest
 from flambeau_kernels.cpu import conv
 from flambeau_kernels.cpu.conv import arrays, few_positions
 from flambeau_kernels.cpu.tier import compiles
-from flambeau_kernels.engine import pool
+from flambeau_kernels.engine.runtime import pool
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
 # Images, channels in and out, extent, kernel, stride, padding, dilation.

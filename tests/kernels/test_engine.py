@@ -13,7 +13,7 @@ import pytest
 
 import flambeau_kernels
 from flambeau_kernels import engine, vocabulary
-from flambeau_kernels.engine import loops, plan
+from flambeau_kernels.engine.launching import loops, plan
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import where
 
@@ -372,8 +372,8 @@ def test_a_file_beside_the_program_that_hides_a_module_of_python_is_named_when_i
 
 
 def test_struct_mismatch_falls_back_to_ctypes_calls():
-    run_python("from flambeau_kernels.engine import native\nnative.struct_matches = lambda: False\n"
-               + LAUNCH + "from flambeau_kernels.engine import journal\nbefore = journal.count()\nassert go() and go()\n"
+    run_python("from flambeau_kernels.engine.launching import native\nnative.struct_matches = lambda: False\n"
+               + LAUNCH + "from flambeau_kernels.engine.launching import journal\nbefore = journal.count()\nassert go() and go()\n"
                "assert [name for name, _ in journal.since(before)][-1].startswith('loop twice')")
 
 
@@ -461,7 +461,8 @@ def test_complex_quotients_by_zero_and_extremes():
 def test_every_chunk_of_a_region_runs_exactly_once():
     import ctypes
 
-    from flambeau_kernels.engine import llvm, pool
+    from flambeau_kernels.engine.machine_code import llvm
+    from flambeau_kernels.engine.runtime import pool
 
     # Adds 1 to the counter of its chunk, after some work so that several threads take part.
     text = """
@@ -497,7 +498,7 @@ done:
 
 
 def test_compile_times_lists_every_object_and_their_total(fresh_python):
-    program = "from flambeau_kernels.engine import llvm, pool; pool.entry()"
+    program = "from flambeau_kernels.engine.machine_code import llvm; from flambeau_kernels.engine.runtime import pool; pool.entry()"
     made = fresh_python(COMPILE_TIMES, "-c", program)
     lines = made.splitlines()
     assert lines[0].split()[-1] == "kernel"

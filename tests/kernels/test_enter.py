@@ -13,7 +13,7 @@ import flambeau_kernels as kernels
 from flambeau.tensor import wrap
 from flambeau_kernels import takeover
 from flambeau_kernels.cpu.tier import compiles
-from flambeau_kernels.engine import pyabi
+from flambeau_kernels.engine.builtins import pyabi
 from flambeau_kernels.formula import Formula
 
 pytestmark = pytest.mark.skipif(not compiles() or pyabi.problem() is not None, reason="there are no builtins here")

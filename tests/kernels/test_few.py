@@ -14,7 +14,7 @@ from flambeau_kernels import hot_calls, takeover
 from flambeau_kernels.cpu.linear_algebra import distance_rows
 from flambeau_kernels.cpu.losses import ctc
 from flambeau_kernels.cpu.tier import compiles
-from flambeau_kernels.engine import launchers
+from flambeau_kernels.engine.builtins import launchers
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
 

@@ -10,7 +10,7 @@ from flambeau.ops.linear_algebra import _lapack
 from flambeau_kernels import engines
 from flambeau_kernels.cpu.linear_algebra import few_sides
 from flambeau_kernels.cpu.tier import compiles
-from flambeau_kernels.engine import pool
+from flambeau_kernels.engine.runtime import pool
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="no compiler")
 # Another engine compiles each of the kernels for as long as all of them together take here.

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import flambeau_kernels as kernels
-from flambeau_kernels.engine import elementwise, llvm
+from flambeau_kernels.engine.launching import elementwise
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.formula import Formula
 
 pytestmark = pytest.mark.skipif(kernels.backend() == "numpy", reason="the numpy backend compiles nothing")

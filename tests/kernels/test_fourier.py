@@ -155,7 +155,7 @@ def test_passes_are_compiled_once_for_all_lengths_and_kinds_of_lines(fresh_pytho
     program = """
 import numpy as np
 from flambeau_kernels.cpu import fourier
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 for n in (35, 70, 105, 280, 420, 1050, 64 * 105, 11 * 13, 2 * 127):
     fourier.planned(fourier.COMPLEX, (2, n), "f", (1,), 1.0, False)
     fourier.planned(fourier.COMPLEX, (n, 3), "f", (0,), 1.0, True)

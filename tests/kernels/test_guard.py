@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from flambeau_kernels.engine import allocator
+from flambeau_kernels.engine.runtime import allocator
 
 pytestmark = pytest.mark.skipif(allocator.why_none() is not None, reason="arrays cannot be given an allocator here")
 

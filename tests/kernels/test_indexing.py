@@ -13,7 +13,7 @@ import flambeau_kernels as kernels
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.indexing import accumulate, index, picks, scatter
 from flambeau_kernels.cpu.indexing import rows as tables
-from flambeau_kernels.engine import pool
+from flambeau_kernels.engine.runtime import pool
 
 compiled = pytest.mark.skipif(not tier.compiles(), reason="nothing can be compiled here")
 

@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau_kernels.engine import llvm, lower
 from flambeau_kernels.engine.language import (
     broadcast,
     dot_bfloat16,
@@ -16,10 +15,12 @@ from flambeau_kernels.engine.language import (
     kernel,
     lane_sum,
     load,
+    lower,
     store,
     vector,
     widened,
 )
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.vocabulary import abs, maximum, minimum, where
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")

@@ -13,7 +13,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau_kernels.engine import llvm, lower
 from flambeau_kernels.engine.language import (
     bitcast,
     brief,
@@ -28,6 +27,7 @@ from flambeau_kernels.engine.language import (
     lane_sum,
     load,
     local,
+    lower,
     multiply_add,
     outlined,
     pointer,
@@ -40,6 +40,7 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.vocabulary import exp, fma, maximum, where
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
@@ -334,7 +335,7 @@ def test_a_form_counts_its_arguments():
 
 
 def test_a_second_process_reads_the_object_from_disk(tmp_path):
-    program = ("import numpy as np\nfrom flambeau_kernels.engine import llvm\n"
+    program = ("import numpy as np\nfrom flambeau_kernels.engine.machine_code import llvm\n"
                "from tests.kernels.test_language import dot\nout = np.empty(1, 'f4')\n"
                "dot.run(1, np.ones(3, 'f4'), np.ones(3, 'f4'), out, 3)\nprint(out[0], llvm.counts['compiled'])")
     root = pathlib.Path(__file__).parents[2]

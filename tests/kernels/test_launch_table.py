@@ -12,8 +12,8 @@ import pytest
 
 import flambeau_kernels as kernels
 from flambeau_kernels import hot_calls
-from flambeau_kernels.engine import launch_table
-from flambeau_kernels.engine.launch_table import LaunchTable, Unknown
+from flambeau_kernels.engine.calls import launch_table
+from flambeau_kernels.engine.calls.launch_table import LaunchTable, Unknown
 from flambeau_kernels.formula import Formula
 
 pytestmark = pytest.mark.skipif(not launch_table.available(), reason="native code does not walk tables here")

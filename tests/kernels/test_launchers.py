@@ -18,7 +18,8 @@ from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu.products import matmul
 from flambeau_kernels.cpu.random import sample, uniform_draws
 from flambeau_kernels.cpu.random import stream as random_stream
-from flambeau_kernels.engine import builtins_picks, launchers, llvm, pyabi
+from flambeau_kernels.engine.builtins import launchers, picks, pyabi
+from flambeau_kernels.engine.machine_code import llvm
 
 if not launchers.available()[0]:
     pytest.skip(launchers.available()[1], allow_module_level=True)
@@ -382,7 +383,7 @@ def test_what_picking_and_storing_refuse():
         assert CALL["pick_pairs"](a, rows, columns) is None
     for other in (a[0], a[None], a.T, a.astype(np.int32)):
         assert CALL["pick_pairs"](other, line, line) is None
-    many = builtins_picks.MOST + 1
+    many = picks.MOST + 1
     assert CALL["pick_along"](np.zeros(many), 0, np.zeros(many, np.int64)) is None
     assert CALL["pick_slices"](np.zeros((3, many)), 0, np.zeros(1, np.int64)) is CALL["pick_slices"](v, 1, np.zeros(many, np.int64)) is None
     for index in (line + 3, line - 1, short, np.full(4, 2**62), line[:0], line[::2], None):
@@ -818,7 +819,7 @@ def test_a_forked_child_goes_on_with_them():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-IMPORT = "from flambeau_kernels.engine import launchers as l; "
+IMPORT = "from flambeau_kernels.engine.builtins import launchers as l; "
 
 
 def test_the_environment_switches_them_off(fresh_python):
@@ -839,7 +840,7 @@ def test_a_new_process_loads_the_cached_object_without_writing_its_text(fresh_py
     if llvm.disk().why_off:
         pytest.skip(llvm.disk().why_off)
     program = IMPORT + (
-        "import sys; print(len(l.load(compile=False)), 'flambeau_kernels.engine.fastcall' in sys.modules)")
+        "import sys; print(len(l.load(compile=False)), 'flambeau_kernels.engine.builtins.fastcall' in sys.modules)")
 
     assert fresh_python("-c", program).strip() == f"{len(launchers._names())} False"
 

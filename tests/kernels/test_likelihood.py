@@ -12,7 +12,8 @@ import flambeau as fb
 import flambeau.nn.functional as F
 from flambeau.utils._python_dispatch import TorchDispatchMode
 from flambeau_kernels.cpu.losses import cross_entropy_rows
-from flambeau_kernels.engine import llvm, pool
+from flambeau_kernels.engine.machine_code import llvm
+from flambeau_kernels.engine.runtime import pool
 
 needs_compiler = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
 CASES = [(weighted, smoothing, reduction) for weighted in (False, True) for smoothing in (0.0, 0.1)

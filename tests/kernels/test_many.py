@@ -7,7 +7,7 @@ import pytest
 
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.reductions import many
-from flambeau_kernels.engine import pool
+from flambeau_kernels.engine.runtime import pool
 
 pytestmark = pytest.mark.skipif(not tier.compiles(), reason="nothing can be compiled here")
 

@@ -14,7 +14,8 @@ import pytest
 import flambeau as fb
 import flambeau_kernels
 from flambeau_kernels.cpu.products import matmul as product
-from flambeau_kernels.engine import get_num_threads, llvm, set_num_threads
+from flambeau_kernels.engine import get_num_threads, set_num_threads
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.vocabulary import sigmoid, where
 
 DTYPES = {"float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "int8": np.int8,

@@ -12,7 +12,7 @@ import pytest
 
 import flambeau as fb
 from flambeau_kernels import backend, memory
-from flambeau_kernels.engine import allocator
+from flambeau_kernels.engine.runtime import allocator
 
 pytestmark = pytest.mark.skipif(backend() == "numpy" or allocator.record() is None, reason="the caching allocator is off here")
 MB = 1 << 20

@@ -12,7 +12,8 @@ from flambeau_kernels import takeover
 from flambeau_kernels.cpu import norm
 from flambeau_kernels.cpu.norm import as_numpy, planes, rows
 from flambeau_kernels.cpu.tier import compiles
-from flambeau_kernels.engine import llvm, pool
+from flambeau_kernels.engine.machine_code import llvm
+from flambeau_kernels.engine.runtime import pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
 

@@ -13,11 +13,11 @@ import pytest
 
 import flambeau_kernels as kernels
 from flambeau_kernels import Formula, engines
-from flambeau_kernels.engine import interpret, llvm, pool
 from flambeau_kernels.engine.language import (
     broadcast,
     float32,
     int64,
+    interpret,
     kernel,
     lane_sum,
     load,
@@ -25,6 +25,8 @@ from flambeau_kernels.engine.language import (
     store,
     unroll,
 )
+from flambeau_kernels.engine.machine_code import llvm
+from flambeau_kernels.engine.runtime import pool
 from flambeau_kernels.vocabulary import (
     abs,
     exp,
@@ -230,7 +232,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 _TWICE = """
 import numpy as np, sys
 import flambeau as fb
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 x = fb.arange(3000.0).reshape(50, 60)
 made = (x.exp() / 2).amax(1), x.cumsum(0)
 print(llvm.counts["compiled"], llvm.counts["loaded"], made[1][-1, -1].item())
@@ -246,7 +248,7 @@ def test_a_second_process_compiles_nothing(tmp_path: Any, fresh_python: Any) -> 
 
 _EXP = """
 import flambeau as fb
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 x = fb.arange(3000.0)
 before = llvm.counts["compiled"]
 made = x.exp()
@@ -326,7 +328,7 @@ _BROKEN = """
 import numpy as np
 import flambeau as fb
 from flambeau_kernels import engines
-from flambeau_kernels.engine import loops
+from flambeau_kernels.engine.launching import loops
 from flambeau_kernels.scalar import symbols
 
 text = loops.kernel

@@ -7,7 +7,7 @@ import pytest
 import flambeau as fb
 import flambeau_kernels
 from flambeau_kernels import engine
-from flambeau_kernels.engine import pool
+from flambeau_kernels.engine.runtime import pool
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import orthogonal
 

@@ -15,7 +15,7 @@ from flambeau_kernels.cpu.images import resample
 from flambeau_kernels.cpu.pool import Window
 from flambeau_kernels.cpu.shapes import pad
 from flambeau_kernels.cpu.tier import compiles
-from flambeau_kernels.engine import pool as threads
+from flambeau_kernels.engine.runtime import pool as threads
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flambeau_kernels.engine import llvm, processors
+from flambeau_kernels.engine.machine_code import llvm, processors
 
 from . import processor_sample
 
@@ -129,7 +129,7 @@ def test_objects_of_one_processor_are_not_taken_for_those_of_another(monkeypatch
 
 _EVERY_NAME = """
 import llvmlite.binding as llvm
-from flambeau_kernels.engine import processors
+from flambeau_kernels.engine.machine_code import processors
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 for architecture, table in processors._FEATURES.items():
@@ -208,19 +208,19 @@ def test_compiling_the_kernels_of_random_numbers_prints_nothing_on_any_processor
 
 
 def test_sizes_of_caches_are_the_systems_or_usual_ones(monkeypatch):
-    from flambeau_kernels.engine import caches
+    from flambeau_kernels.engine.machine_code import cache_sizes
 
-    caches.caches.cache_clear()
-    here = caches.caches()
+    cache_sizes.caches.cache_clear()
+    here = cache_sizes.caches()
     assert here.ways > 0
     assert 8 << 10 <= here.first <= here.second
     for told in (0, -1):
-        monkeypatch.setattr(caches.os, "sysconf", lambda name, told=told: told, raising=False)
-        caches.caches.cache_clear()
+        monkeypatch.setattr(cache_sizes.os, "sysconf", lambda name, told=told: told, raising=False)
+        cache_sizes.caches.cache_clear()
 
-        assert caches.caches() == (caches.FIRST, caches.WAYS, caches.SECOND)
+        assert cache_sizes.caches() == (cache_sizes.FIRST, cache_sizes.WAYS, cache_sizes.SECOND)
     monkeypatch.undo()
-    caches.caches.cache_clear()
+    cache_sizes.caches.cache_clear()
 
 
 def test_every_register_tile_keeps_all_units_busy_that_a_processor_may_have():

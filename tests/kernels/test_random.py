@@ -15,7 +15,8 @@ from flambeau_kernels.cpu import random
 from flambeau_kernels.cpu.random import MT19937Stream, PhiloxStream
 from flambeau_kernels.cpu.random import stream as random_stream
 from flambeau_kernels.cpu.random.arithmetic import fma
-from flambeau_kernels.engine import launchers, pool
+from flambeau_kernels.engine.builtins import launchers
+from flambeau_kernels.engine.runtime import pool
 
 try:
     import torch

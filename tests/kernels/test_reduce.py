@@ -14,7 +14,7 @@ import flambeau_kernels as kernels
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.reductions import extremes, moments
 from flambeau_kernels.cpu.reductions.reduce import NUMPY_UP_TO, Reduction, reduce, square
-from flambeau_kernels.engine import pool
+from flambeau_kernels.engine.runtime import pool
 from flambeau_kernels.vocabulary import isnan, where
 
 BFLOAT16, HALF = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)

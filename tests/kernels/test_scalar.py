@@ -18,7 +18,8 @@ import flambeau_kernels
 import make_accuracy_page as accuracy
 import make_coefficients
 from flambeau_kernels import engine
-from flambeau_kernels.engine import llvm, loops
+from flambeau_kernels.engine.launching import loops
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.scalar import coefficients, functions
 from flambeau_kernels.scalar.symbols import KINDS
 from flambeau_kernels.scalar.words import READING

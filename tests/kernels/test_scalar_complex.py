@@ -13,7 +13,7 @@ import accuracy_of_complex as measured
 import flambeau_kernels
 import make_accuracy_page as accuracy
 from flambeau_kernels import engine
-from flambeau_kernels.engine import loops
+from flambeau_kernels.engine.launching import loops
 from flambeau_kernels.scalar.words import READING
 
 pytestmark = pytest.mark.skipif(engine.available() is not None, reason=f"no compiled tier: {engine.available()}")

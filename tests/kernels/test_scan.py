@@ -11,7 +11,7 @@ import pytest
 
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.reductions import scan
-from flambeau_kernels.engine import pool
+from flambeau_kernels.engine.runtime import pool
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 SINGLE, DOUBLE, WHOLE = (np.dtype(d) for d in (np.float32, np.float64, np.int64))

@@ -9,7 +9,8 @@ from scipy import special
 
 from flambeau_kernels.cpu.reductions import softmax as kernels
 from flambeau_kernels.cpu.reductions import softmax_loops as loops
-from flambeau_kernels.engine import llvm, pool
+from flambeau_kernels.engine.machine_code import llvm
+from flambeau_kernels.engine.runtime import pool
 
 pytestmark = pytest.mark.skipif(llvm.available() is not None, reason="nothing can be compiled here")
 

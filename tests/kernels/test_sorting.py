@@ -12,7 +12,7 @@ import flambeau as fb
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.sorting import radix, ranks, sort
-from flambeau_kernels.engine import pool
+from flambeau_kernels.engine.runtime import pool
 
 compiled = pytest.mark.skipif(not tier.compiles(), reason="nothing can be compiled here")
 

@@ -17,7 +17,7 @@ from flambeau.nn.attention.flex_attention import (
     create_mask,
     flex_attention,
 )
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 torch = pytest.importorskip("torch")
 their_flex = pytest.importorskip("torch.nn.attention.flex_attention")

@@ -14,7 +14,7 @@ from flambeau.ops import _derive
 from flambeau.ops._spec import OPS
 from flambeau.ops.layers import fused
 from flambeau.ops.layers.fused import linear_activation
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 
 @pytest.fixture(autouse=True)

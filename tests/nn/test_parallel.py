@@ -11,7 +11,7 @@ import flambeau as fb
 from flambeau import nn
 from flambeau.nn import parallel
 from flambeau_kernels.cuda import device
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 Pair = namedtuple("Pair", "x n")
 

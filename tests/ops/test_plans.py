@@ -520,7 +520,7 @@ FEW_CALLS = {
 @pytest.fixture(scope="module")
 def _builtins():
     """The native builtins, which programs have after thousands of calls at the latest."""
-    from flambeau_kernels.engine import launchers
+    from flambeau_kernels.engine.builtins import launchers
 
     if not engines.chosen().launches or not launchers.available()[0]:
         pytest.skip("no builtins here")

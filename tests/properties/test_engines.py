@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 from properties import engine_calls
 from properties.cases import EVERYTHING
 

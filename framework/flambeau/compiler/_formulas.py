@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from flambeau_kernels import expression, vocabulary
-from flambeau_kernels.engine import loops
+from flambeau_kernels.engine.launching import loops
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING

@@ -1,4 +1,4 @@
-"""Recorded steps and rules of gradients as entries of a table of launches, which one native call walks (`engine/launch_table.py`).
+"""Recorded steps and rules of gradients as entries of a table of launches, which one native call walks (`engine/calls/launch_table.py`).
 
 What a step is made of is said by its op: an elementwise one calls the builtin of its formula, views are views, and `Op.launches` and
 `Op.vjp_launches` declare the others. A step of which nothing is said is an entry that calls Python, on the same arrays.
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.launch_table import LaunchTable, Unknown
+from flambeau_kernels.engine.calls.launch_table import LaunchTable, Unknown
 
 from .._arrays import ndarray
 from ..autograd import engine

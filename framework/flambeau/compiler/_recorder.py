@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flambeau_kernels.engine import follow
+from flambeau_kernels.engine.calls import follow
 
 from .. import _state, _warn, dtypes
 from .._arrays import MetaArray, ndarray
@@ -57,7 +57,7 @@ class Step:
 
     `refs` are its arguments: ints for tensors, the value of that number or, below zero, input ``-1 - ref``; other arguments are in
     a `Constant`, lists in a list. `looks` are the arguments with meta tensors for tensors, and `metas` its results on the meta device.
-    A step whose `same` is a ref returned that operand. `node` is what `flambeau_kernels.engine.follow` calls a node, and the step.
+    A step whose `same` is a ref returned that operand. `node` is what `flambeau_kernels.engine.calls.follow` calls a node, and the step.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ def _constant(ref: Any) -> Any:
 
 
 def _looks_of(look: Tensor) -> Any:
-    """What `flambeau_kernels.engine.follow` compares a new input with."""
+    """What `flambeau_kernels.engine.calls.follow` compares a new input with."""
     array = look._array
     return np.array([*array.shape, *array.strides], np.int64).tobytes(), np.dtype(look.dtype.numpy), look.requires_grad
 
@@ -355,7 +355,7 @@ class Recorder(Interpreter):
         self.ran: list[Any] = []                      # the programs of all of them
         self.passed = 0                               # operations that came here and were not recorded
         self._lock = threading.RLock()
-        # What `flambeau_kernels.engine.follow` calls a path.
+        # What `flambeau_kernels.engine.calls.follow` calls a path.
         self._path: list[Any] = []
         native = follow.builtin()
         self.quick = None if native is None else MethodType(native, self._path)

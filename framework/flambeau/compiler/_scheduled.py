@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import hot_calls
-from flambeau_kernels.engine import launch_table
+from flambeau_kernels.engine.calls import launch_table
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 

@@ -37,7 +37,7 @@ def explain(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         raise NotImplementedError("kernels.explain: calls on CUDA are not explained yet; FLAMBEAU_SHOW_KERNELS=name prints their PTX")
     if _kernels.backend() == "numpy":
         return head + "numpy tier: it is the backend that was chosen (FLAMBEAU_BACKEND=numpy)"
-    from flambeau_kernels.engine import llvm
+    from flambeau_kernels.engine.machine_code import llvm
 
     if llvm.available() is not None:
         return head + f"numpy tier: {llvm.available()}"
@@ -79,7 +79,7 @@ def _in_chunks(chunks: int) -> str:
 def _watch(function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[list[tuple[str, int]], list[str]]:
     """What the native code noted during a call, and the matrix products it asked for."""
     from flambeau_kernels.cpu.products import matmul
-    from flambeau_kernels.engine import journal
+    from flambeau_kernels.engine.launching import journal
 
     function(*args, **kwargs)                         # compiles and plans
     matmul._plans.clear()                             # so that products show
@@ -106,7 +106,7 @@ def _explain_formula(function: Callable[..., Any], args: Any) -> str | None:
         return None
     import numpy as np
 
-    from flambeau_kernels.engine.elementwise import explain as account
+    from flambeau_kernels.engine.launching.elementwise import explain as account
 
     given = (*args, *(op.defaults[n] for n in op.params[len(args) :] if n in op.defaults))
     if len(given) != len(op.params):
@@ -119,7 +119,7 @@ def _explain_formula(function: Callable[..., Any], args: Any) -> str | None:
 
 def cache_folder() -> str | None:
     """The folder compiled kernels are kept in between processes (FLAMBEAU_CACHE); None when there is none."""
-    from flambeau_kernels.engine import llvm
+    from flambeau_kernels.engine.machine_code import llvm
 
     if llvm.available() is not None:
         return None

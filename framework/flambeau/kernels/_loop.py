@@ -70,7 +70,7 @@ class Loop:
             elif tier.compiles():
                 self.kernel.run(chunks, *arrays.values(), release=True, **constants)
             else:
-                from flambeau_kernels.engine import interpret
+                from flambeau_kernels.engine.language import interpret
 
                 interpret.run(self.kernel.function, chunks, arrays, constants)
         for name in self.written:

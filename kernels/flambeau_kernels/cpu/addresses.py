@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine import native, pyabi
+from ..engine.builtins import pyabi
 from ..engine.language import int32, int64, kernel, pointer
+from ..engine.launching import native
 
 __all__ = ["addresses_of", "dense_addresses_of"]
 

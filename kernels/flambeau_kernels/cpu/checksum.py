@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 __all__ = ["crc32", "joined"]
 

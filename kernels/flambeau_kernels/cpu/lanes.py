@@ -1,6 +1,6 @@
 """What compiled kernels of rows share: exp of whole vectors, and products of small matrices in registers.
 
-These are functions of the kernel language (`engine/language.py`); they are inlined into the kernels that call
+These are functions of the kernel language (`engine/language/`); they are inlined into the kernels that call
 them. A product keeps a tile of `TALL` rows by two vectors of the result in registers while it walks along the
 dimension that is summed over: one number of the left matrix is broadcast against a row of the right one, so the
 left matrix may lie in memory in any way and the right one needs contiguous rows.

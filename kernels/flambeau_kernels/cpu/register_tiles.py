@@ -19,7 +19,7 @@ the search finds, and where there are fewer units, loads have the more time.
 
 from __future__ import annotations
 
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 # Bytes of a vector register, and how many of them there are.
 Registers = tuple[int, int]

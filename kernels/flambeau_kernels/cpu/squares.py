@@ -1,6 +1,6 @@
 """Squares of vectors transposed in registers: from arrays that lie one after the other to vectors with one number of each, and back.
 
-Functions of the kernel language (`engine/language.py`), inlined into the kernels that call them.
+Functions of the kernel language (`engine/language/`), inlined into the kernels that call them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ at sizes up to eight elements, whatever the length: sums of 10**7 elements are a
 
 Loops that do more than add take `BLOCK` elements into a vector of their kind (`lanes_of`), and that into one of float64.
 
-These are functions of the kernel language (`engine/language.py`); they are inlined into the kernels that call them.
+These are functions of the kernel language (`engine/language/`); they are inlined into the kernels that call them.
 """
 
 from __future__ import annotations

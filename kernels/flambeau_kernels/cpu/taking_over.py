@@ -60,7 +60,7 @@ def late(kernel: Any, types: tuple[Any, ...], constants: dict[str, Any], around:
 def _loaded(kernel: Any, types: tuple[Any, ...], constants: dict[str, Any], around: Any, compile: bool) -> Any:
     if not compiles():
         return None
-    from ..engine import call
+    from ..engine.launching import call
 
     if not compile:
         code = kernel.function.__code__

@@ -17,7 +17,7 @@ def compiles() -> bool:
 @functools.cache
 def _works() -> bool:
     try:
-        from ..engine import llvm
+        from ..engine.machine_code import llvm
     except ImportError:
         return False
     if llvm.available() is not None:

@@ -12,8 +12,9 @@ import numpy as np
 
 import flambeau_kernels
 from flambeau_kernels import engines
-from flambeau_kernels.engine import llvm, plan
-from flambeau_kernels.engine.loops import Operand
+from flambeau_kernels.engine.launching import plan
+from flambeau_kernels.engine.launching.loops import Operand
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.scalar.symbols import Unsupported
 from flambeau_kernels.scalar.words import READING

@@ -1,8 +1,8 @@
 """The elementwise kernel around a formula: each thread computes every so-many-th element (a grid-stride loop).
 
-The element with number `i`, counted along the merged dimensions of `engine.plan`, is found in each operand by dividing `i`
+The element with number `i`, counted along the merged dimensions of `engine.launching.plan`, is found in each operand by dividing `i`
 into places along the dimensions; an operand that is contiguous as a whole needs none of that. Numbers among the operands are
-arguments of the kernel. How the scalar formula is traced, and how dtypes are widened and narrowed, is `engine.loops`' as on
+arguments of the kernel. How the scalar formula is traced, and how dtypes are widened and narrowed, is `engine.launching.loops`' as on
 the CPU; the careful form of a formula with rare arguments is the only one here, its rare part behind a branch.
 """
 
@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flambeau_kernels.engine import loops
-from flambeau_kernels.engine.loops import Operand
+from flambeau_kernels.engine.launching import loops
+from flambeau_kernels.engine.launching.loops import Operand
 from flambeau_kernels.scalar.complexes import PARTS
 
 from . import functions

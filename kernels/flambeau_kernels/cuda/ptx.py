@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 __all__ = ["CAPABILITIES", "compile_ptx", "target_for"]
 

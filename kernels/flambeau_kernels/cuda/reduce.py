@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels
-from flambeau_kernels.engine import loops as engine_loops
-from flambeau_kernels.engine.loops import Operand
+from flambeau_kernels.engine.launching import loops as engine_loops
+from flambeau_kernels.engine.launching.loops import Operand
 from flambeau_kernels.scalar.complexes import PARTS, ComplexSymbol
 from flambeau_kernels.scalar.symbols import BOOL, I64, INT, KINDS, Block, Kind, Symbol, Unsupported, select
 from flambeau_kernels.scalar.words import READING

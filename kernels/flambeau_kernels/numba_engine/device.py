@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm, loops
-from flambeau_kernels.engine.loops import Operand
+from flambeau_kernels.engine.launching import loops
+from flambeau_kernels.engine.launching.loops import Operand
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.numba_engine import device_words
 from flambeau_kernels.numba_engine.device_words import NUMPY
 from flambeau_kernels.scalar.complexes import PARTS

@@ -1,7 +1,7 @@
 """Kernels of the kernel language for CUDA, by `numba.cuda`: as `kernels.py` has them for the CPU, with a chunk for each thread.
 
 numba has no addresses on a device, so a pointer is the name of an array, which is known when the kernel is compiled, and a
-number of elements in it. Vectors and addresses are refused, as Python's own reading of the language (`engine/interpret.py`) does.
+number of elements in it. Vectors and addresses are refused, as Python's own reading of the language (`engine/language/interpret.py`) does.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine import call, loops
 from flambeau_kernels.engine.language import VectorKind
-from flambeau_kernels.engine.lower_code import Pointer, Variable, say
+from flambeau_kernels.engine.language.lower_code import Pointer, Variable, say
+from flambeau_kernels.engine.launching import call, loops
 from flambeau_kernels.numba_engine import device_words
 from flambeau_kernels.numba_engine.device import Kernel, Memory
 from flambeau_kernels.numba_engine.device_words import NUMPY

@@ -17,8 +17,9 @@ import numba
 from numba import types
 from numba.core import config
 
-from flambeau_kernels.engine import cache, call, llvm
-from flambeau_kernels.engine.never_freed import never_freed
+from flambeau_kernels.engine.launching import call
+from flambeau_kernels.engine.machine_code import cache, llvm
+from flambeau_kernels.engine.runtime.never_freed import never_freed
 
 __all__ = ["LOOP", "TASK", "Function", "compiled"]
 

@@ -1,4 +1,4 @@
-"""Kernels of the kernel language as Python functions for numba: what `engine/lower.py` is for the llvm engine.
+"""Kernels of the kernel language as Python functions for numba: what `engine/language/lower.py` is for the llvm engine.
 
 The syntax tree of a kernel is walked by the same `Lowering`, which writes the same instructions; conditions, loops and variables
 become Python's own here. Between two of these stands one call of an intrinsic (`blocks.py`), which has the instructions.
@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import Construct, VectorKind
-from flambeau_kernels.engine.lower import Lowering
-from flambeau_kernels.engine.lower_code import PTR, Code, Pointer, Variable, say
+from flambeau_kernels.engine.language.lower import Lowering
+from flambeau_kernels.engine.language.lower_code import PTR, Code, Pointer, Variable, say
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.numba_engine import functions
 from flambeau_kernels.numba_engine.blocks import SHARED, intrinsic
 from flambeau_kernels.numba_engine.functions import Function
@@ -31,7 +31,7 @@ __all__ = ["PythonCode", "PythonLowering", "Run", "address", "function"]
 
 
 def address(kernel: FunctionType, symbol: str, types: dict[str, Any], constants: dict[str, Any]) -> int:
-    """Where numba's code of the kernel is, ``void f(i64 chunk, ptr arguments)``, as `engine.call.address` has it."""
+    """Where numba's code of the kernel is, ``void f(i64 chunk, ptr arguments)``, as `engine.launching.call.address` has it."""
     made = function(kernel, symbol, types, constants)
     if llvm.is_shown(kernel.__name__):
         print(made.shown(), file=sys.stderr)
@@ -39,7 +39,7 @@ def address(kernel: FunctionType, symbol: str, types: dict[str, Any], constants:
 
 
 def function(kernel: FunctionType, symbol: str, types: dict[str, Any], constants: dict[str, Any]) -> Function:
-    """The kernel as Python, for arguments of `types` (as `engine.lower.module_text` takes them) in slots of eight bytes."""
+    """The kernel as Python, for arguments of `types` (as `engine.language.lower.module_text` takes them) in slots of eight bytes."""
     machine = llvm.machine()
     code = PythonCode(machine.scales)
     lowering = PythonLowering(code, kernel, machine.register_bits)

@@ -1,12 +1,12 @@
-"""The loop around a formula as a Python function for numba: what `engine/loops.py` is for the llvm engine."""
+"""The loop around a formula as a Python function for numba: what `engine/launching/loops.py` is for the llvm engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from flambeau_kernels.engine import loops
-from flambeau_kernels.engine.loops import PART, Bodies, Operand
+from flambeau_kernels.engine.launching import loops
+from flambeau_kernels.engine.launching.loops import PART, Bodies, Operand
 from flambeau_kernels.numba_engine import functions
 from flambeau_kernels.numba_engine.blocks import READ, WRITTEN, intrinsic
 from flambeau_kernels.numba_engine.functions import Function

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels
-from flambeau_kernels.engine.pool import get_num_threads
+from flambeau_kernels.engine.runtime.pool import get_num_threads
 from flambeau_kernels.loading import scipy_module
 
 from ... import dtypes

@@ -103,7 +103,7 @@ def _sum_mask(dmask: np.ndarray, mask: np.ndarray, q: np.ndarray) -> np.ndarray:
 @functools.cache
 def llvm_missing() -> str | None:
     """Why nothing can be compiled here, or None."""
-    from ...engine import llvm
+    from ...engine.machine_code import llvm
 
     return llvm.available()
 

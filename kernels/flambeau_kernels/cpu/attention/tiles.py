@@ -380,7 +380,7 @@ def _constants(q: np.ndarray, v: np.ndarray, mask: Any) -> tuple[int, dict[str, 
 
 @functools.cache
 def _register_bytes() -> int:
-    from flambeau_kernels.engine import llvm
+    from flambeau_kernels.engine.machine_code import llvm
 
     return llvm.machine().register_bits // 8
 

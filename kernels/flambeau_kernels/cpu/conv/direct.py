@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 from ..register_tiles import tile
 from . import planes, product

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     broadcast,
     kernel,
@@ -27,6 +26,7 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
+from flambeau_kernels.engine.machine_code import llvm
 
 from .walk import Ints
 

@@ -16,7 +16,6 @@ from math import prod
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     bitcast,
     broadcast,
@@ -33,6 +32,7 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
+from flambeau_kernels.engine.machine_code import llvm
 
 from ..register_tiles import tile
 from .walk import Ints, Pass

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     broadcast,
     kernel,
@@ -33,6 +32,7 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
+from flambeau_kernels.engine.machine_code import llvm
 
 from ..shapes.layout import planar
 from .walk import Ints

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import engines
-from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     bitcast,
     broadcast,
@@ -31,6 +30,7 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
+from flambeau_kernels.engine.machine_code import llvm
 
 from ..products.matmul import matmul
 from ..register_tiles import tile

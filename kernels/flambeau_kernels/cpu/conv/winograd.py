@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     broadcast,
     int64,
@@ -34,6 +33,7 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
+from flambeau_kernels.engine.machine_code import llvm
 
 from ..register_tiles import tile
 from . import planes as laying

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import float32, float64
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.engines import kept
 
 from ..shapes.move import in_rows

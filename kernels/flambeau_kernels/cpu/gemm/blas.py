@@ -19,7 +19,8 @@ import numpy as np
 
 from flambeau_kernels.cpu.gemm.driver import A_K, A_M, ACCUMULATE, B_K, B_N, C_M, FLAGS, ROUTINE, K
 from flambeau_kernels.cpu.gemm.text import Function
-from flambeau_kernels.engine import llvm, pyabi
+from flambeau_kernels.engine.builtins import pyabi
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.loading import scipy_module
 
 _ROW_MAJOR, _AS_IS, _TRANSPOSED = 101, 111, 112       # CBLAS's names for layouts

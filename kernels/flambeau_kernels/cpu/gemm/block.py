@@ -18,7 +18,7 @@ from flambeau_kernels.cpu.gemm import pack as packing
 from flambeau_kernels.cpu.gemm.text import METADATA, Function, compiled
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import declarations
-from flambeau_kernels.engine.caches import caches
+from flambeau_kernels.engine.machine_code.cache_sizes import caches
 
 # Places along k that are summed before sums are written: so few that a panel of A stays in the first cache, and whole vectors.
 MOST_DEPTH, DEPTH_UNIT = 384, 16

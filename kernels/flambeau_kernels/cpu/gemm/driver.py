@@ -13,7 +13,7 @@ It computes ``m`` rows and ``n`` columns from the addresses of their first opera
 needs no interpreter lock, and may use SCRATCH bytes of memory. Other native code can call it in the same way, with
 a plan of its own made by `new_plan`.
 
-A plan may name an elementwise loop (`engine/loops.py`) that results are sent through while they are in the cache: see
+A plan may name an elementwise loop (`engine/launching/loops.py`) that results are sent through while they are in the cache: see
 `set_then`.
 """
 
@@ -27,7 +27,9 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu.gemm.text import METADATA, Function
-from flambeau_kernels.engine import llvm, pool, pyabi
+from flambeau_kernels.engine.builtins import pyabi
+from flambeau_kernels.engine.machine_code import llvm
+from flambeau_kernels.engine.runtime import pool
 
 # Slots of a plan. Strides are in bytes: of A along m and k, of B along k and n, of C along m (it is contiguous along
 # n), of the bias along m and n.
@@ -71,7 +73,7 @@ def set_then(plan: np.ndarray, loop: int, beside_row: int, size: int) -> None:
     """Have `block.py` send finished rows of C, contiguous along n, through a loop: ``c = f(c)`` or ``c = f(c, beside)``.
 
     Args:
-        loop: address of a kernel of `engine/loops.py` whose operands are contiguous along rows.
+        loop: address of a kernel of `engine/launching/loops.py` whose operands are contiguous along rows.
         beside_row: bytes between rows of `beside`; those of C for a loop without it, which is given C itself.
         size: bytes of an element of either.
     """

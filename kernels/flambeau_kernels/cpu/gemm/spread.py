@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau_kernels.cpu.gemm import driver
 from flambeau_kernels.cpu.gemm.text import Function
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 LINE = 64                                             # bytes
 CHUNK = 1 << 18                                       # bytes that a thread copies at a time

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from flambeau_kernels.cpu.register_tiles import tile
-from flambeau_kernels.engine import llvm
+from flambeau_kernels.engine.machine_code import llvm
 
 # How elements of the operands are stored in LLVM's types; halves and small integers are widened when they are packed.
 _STORED = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "i16", "int8": "i8", "uint8": "i8",

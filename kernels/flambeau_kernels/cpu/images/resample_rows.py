@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     broadcast,
     independent,
@@ -26,6 +25,7 @@ from flambeau_kernels.engine.language import (
     unroll,
     widened,
 )
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.vocabulary import fma
 
 # The longest rows, and results of a chunk.

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ...engine import llvm
 from ...engine.language import (
     broadcast,
     int32,
@@ -31,6 +30,7 @@ from ...engine.language import (
     vector,
     widened,
 )
+from ...engine.machine_code import llvm
 from ...engines import kept
 from ...vocabulary import sqrt, where
 from ..shapes.move import in_rows

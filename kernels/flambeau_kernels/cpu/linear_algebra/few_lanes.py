@@ -72,7 +72,7 @@ def _by_columns(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 def run_lanes(kernel: Any, a: np.ndarray, arrays: Any, numbers: Any, cost: int, **constants: Any) -> None:
     real = np.dtype(a.dtype.char.lower())
-    from ...engine import llvm
+    from ...engine.machine_code import llvm
 
     group = llvm.machine().register_bits // (8 * real.itemsize)
     groups = -(-len(a) // group)

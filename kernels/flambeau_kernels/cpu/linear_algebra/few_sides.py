@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ...engine import llvm
 from ...engine.language import (
     broadcast,
     int64,
@@ -28,6 +27,7 @@ from ...engine.language import (
     vector,
     widened,
 )
+from ...engine.machine_code import llvm
 from ...engines import kept
 from ..tier import compiles
 from .few_rows import of_matrices, takes

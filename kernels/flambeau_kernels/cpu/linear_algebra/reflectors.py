@@ -186,7 +186,7 @@ def _turned_form(dtype: np.dtype) -> Any:
 
 def _lanes(dtype: np.dtype) -> int:
     """Numbers of a register."""
-    from ...engine import llvm
+    from ...engine.machine_code import llvm
 
     return llvm.machine().register_bits // (8 * dtype.itemsize)
 

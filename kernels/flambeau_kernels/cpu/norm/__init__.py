@@ -38,7 +38,7 @@ COMPILED_FROM = 128
 
 @functools.cache
 def _compiler_missing() -> bool:
-    from ...engine import llvm
+    from ...engine.machine_code import llvm
 
     return llvm.available() is not None
 

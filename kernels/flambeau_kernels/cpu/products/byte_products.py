@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau_kernels.engine import llvm
 from flambeau_kernels.engine.language import (
     broadcast,
     dot_int8,
@@ -25,6 +24,7 @@ from flambeau_kernels.engine.language import (
     unroll,
     vector,
 )
+from flambeau_kernels.engine.machine_code import llvm
 
 from .. import tier
 

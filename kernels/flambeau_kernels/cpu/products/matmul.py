@@ -17,7 +17,7 @@ the one general kernel, in which an element is summed in an order that depends o
 has the same bits whatever other rows there are. Engines without microkernels have `ordered_products.py` for that.
 
 `matmul_then` is a product and an elementwise formula of its elements, and perhaps of a matrix beside it. Our own kernels send
-finished rows through the formula's compiled loop (`engine/loops.py`, the very loop that the formula alone runs) while they are in
+finished rows through the formula's compiled loop (`engine/launching/loops.py`, the very loop that the formula alone runs) while they are in
 the first cache; the kernels themselves stay one for all formulas. `RECTIFIED`, the cheapest, is applied before sums leave the
 registers. Everywhere else the formula is a pass of its own.
 
@@ -116,7 +116,7 @@ def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: boo
 
 
 def matmul_in(table: Any, a: Any, b: Any, bias: Any = None) -> Any:
-    """`matmul` as an entry of a table of launches (`engine/launch_table.py`); None where it is not one launch of our own kernels."""
+    """`matmul` as an entry of a table of launches (`engine/calls/launch_table.py`); None where it is not one launch of our own kernels."""
     out = np.empty(_result_shape(a.shape, b.shape), a.dtype)
     launch = getattr(_choose(a, b, out, bias, False), "launch", None)
     if launch is None:
@@ -262,7 +262,7 @@ def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any 
 
 def prepare_then(then: Formula, dtype: np.dtype, has_beside: bool) -> None:
     """Compile what `matmul_then` sends results through."""
-    from flambeau_kernels.engine import elementwise
+    from flambeau_kernels.engine.launching import elementwise
 
     elementwise.row_loop(then, (dtype.name,) * (1 + has_beside), dtype.name, dtype)
 
@@ -347,7 +347,7 @@ class _Then:
 
     def attach(self, plan: Any, out: Any, written_as_summed: bool) -> None:
         """Have the plan do it, if there is code for it and whole arrays of that size are left to that code too."""
-        from flambeau_kernels.engine import elementwise
+        from flambeau_kernels.engine.launching import elementwise
 
         from ..gemm import driver
 

@@ -4,7 +4,7 @@ How many uniform numbers one of these takes depends on the numbers themselves, s
 another by a loop over plain numbers: `loop(out, start, count, unit, end, spare, *parameters)` fills `out` from
 `start` up to `count` while the `end` uniform numbers in `unit` last, and returns where it stopped, how many it
 used and the spare normal it leaves (nan for none). `sample` feeds it. The loops are Python and kernel code at
-once (see `engine/language.py`: a `return` stands at the end, variables keep their kind), so both tiers run the
+once (see `engine/language/`: a `return` stands at the end, variables keep their kind), so both tiers run the
 same steps; `rejection_loops` compiles them.
 """
 

@@ -351,7 +351,7 @@ def _form_of_normals(scaled: bool) -> Any:
 
 
 def bits(*numbers: float) -> np.ndarray:
-    """Floats and ints as the words a kernel takes them from, as many as `engine.builtins_draws.EXTRA`."""
+    """Floats and ints as the words a kernel takes them from, as many as `engine.builtins.draws.EXTRA`."""
     return np.frombuffer(b"".join(struct.pack("d" if type(x) is float else "q", x) for x in (*numbers, 0, 0, 0)[:3]), np.int64)
 
 

@@ -242,7 +242,7 @@ def _heights() -> tuple[int, ...]:
 @functools.cache
 def _panel_width(kind: np.dtype) -> int:
     """Elements of two vectors."""
-    from ...engine import llvm
+    from ...engine.machine_code import llvm
 
     return 2 * llvm.machine().register_bits // 8 // kind.itemsize
 

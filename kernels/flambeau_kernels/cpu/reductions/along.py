@@ -3,7 +3,7 @@
 ``sums.call(a, dim, keepdim)`` is None until then, and for every argument the builtin was not made for; the caller then asks
 ``sums.learn(a, dim, keepdim)``, which counts, and takes the fallback if that has no answer either. The builtins have the
 bits of the fallback, so which of the two answers makes no difference but to time. ``sums.enter(object, dim, keepdim)`` is
-`call` for an object that holds an array, and makes objects (`engine/objects.py`).
+`call` for an object that holds an array, and makes objects (`engine/calls/objects.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...takeover import AT_ONCE, KERNEL, Waiting
 __all__ = ["ALL", "ONE", "SEVERAL", "SEVERAL_OR_NONE", "Along"]
 
 ndarray = np.ndarray
-# What `dim` may be beside an int, as `engine.along` has it: no more, None for all, and a list or tuple as well, an empty one of which
+# What `dim` may be beside an int, as `engine.calls.along` has it: no more, None for all, and a list or tuple as well, an empty one of which
 # means all dimensions, or none.
 ONE, ALL, SEVERAL, SEVERAL_OR_NONE = range(4)
 NUMBER, ARRAY = 1, 2
@@ -90,11 +90,12 @@ class Along:
         with _learning:
             if self._waiting.get(dtype, self) is None:  # another thread did
                 return
-            from ...engine import launchers
+            from ...engine.builtins import launchers
 
             if not launchers.available()[0]:
                 return
-            from ...engine import along, call, objects
+            from ...engine.calls import along, objects
+            from ...engine.launching import call
 
             loops = import_module(".along_loops", __package__)
             task = loops.TASKS[self._task](dtype, *self._options)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.along import LENGTH, NONE, REDUCED, SAME, Task
+from flambeau_kernels.engine.calls.along import LENGTH, NONE, REDUCED, SAME, Task
 from flambeau_kernels.engine.language import (
     bool8,
     float32,

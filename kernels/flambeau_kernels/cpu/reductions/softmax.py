@@ -36,7 +36,7 @@ def compiled_module(name: str) -> Any:
     """The module `name` of `flambeau_kernels.cpu`, which holds compiled loops; None where nothing can be compiled."""
     from importlib import import_module
 
-    from ...engine import llvm
+    from ...engine.machine_code import llvm
 
     return None if llvm.available() is not None else import_module("flambeau_kernels.cpu." + name)
 

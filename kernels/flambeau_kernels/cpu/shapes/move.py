@@ -1,4 +1,4 @@
-"""Copies of arrays of any strides: in one native call, in tiles where the dimensions are in another order (`engine/pack.py`).
+"""Copies of arrays of any strides: in one native call, in tiles where the dimensions are in another order (`engine/launching/pack.py`).
 
 Elements are moved as they lie in memory: what has no loop of its own, or one that would round it, is looked at as integers.
 """

@@ -1,0 +1,1 @@
+"""Formulas, operations along dimensions and recorded programs as one native call, without a plan for each shape."""

@@ -1,0 +1,298 @@
+"""The builtin that follows a recorded program: the next operation is the one that came there last time, on the same operands.
+
+A recorder of the framework keeps a `path`, a list of what `PATH` names. Its first item is a node, a list whose first item says what came
+next the last time, a tuple of what `LIKELY` names, or None. ``follow(path, op, args)`` compares operation and arguments with that by
+identity, numbers and sequences of them by value. If they are the same it makes the pending result, a weak reference to which goes to the
+list `made`, moves the path on, and returns the result. Else it returns None, having done nothing.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from flambeau_kernels import hot_calls
+from flambeau_kernels.engine.builtins import fastcall, launchers, pyabi
+from flambeau_kernels.engine.builtins.make_objects import ObjectCode
+from flambeau_kernels.engine.machine_code import llvm
+
+# `token` is the item of the list `cell` while what decides over all results is as it was.
+PATH = ("node", "recorder", "made", "inputs", "counts", "class", "subclass", "token", "cell")
+# The pattern has two items for each argument: None and a constant, True and the number of a pending result, False and that of an input.
+# Of an input that is new there: its number, and a tuple of what `NEW` names; whether `counts` gets how often it was written.
+NEW = ("lengths", "dtype", "recorded")               # shape and strides as bytes; whether the slot `node` is filled
+# `number` and `look` go with the recorder into the slot `grad` of a pending result.
+LIKELY = ("op", "pattern", "number", "look", "node")
+
+
+@functools.cache
+def builtin() -> Callable[..., Any] | None:
+    """The builtin; None where native code cannot read this interpreter's objects, or no class has been named yet."""
+    if not launchers.available()[0] or hot_calls.objects is None:
+        return None
+    code = llvm.compile_symbols(_text(), ("fb_follow",), llvm.PLAIN)
+    return pyabi.new_builtins({"follow": code["fb_follow"]}, pyabi.object_table(hot_calls.objects))["follow"]
+
+
+def _text() -> str:
+    code = ObjectCode("ptr @fb_follow(ptr %self, ptr %args, i64 %nargs)")
+    overflow, fresh = code.let("alloca i32"), code.let("alloca i64")
+    path, op, given = code.start(3)
+    _require_type(code, path, "list")
+    _require_type(code, given, "tuple")
+    code.require(code.let(f"icmp eq i64 {code.field(path, pyabi.LENGTH, 'i64')}, {len(PATH)}"))
+    items = code.field(path, pyabi.LIST_ITEMS, "ptr")
+    node, recorder, inputs, counts, cls, subclass, token, cell = (
+        code.element(items, PATH.index(name), "ptr")
+        for name in ("node", "recorder", "inputs", "counts", "class", "subclass", "token", "cell"))
+    code.require(code.let(f"icmp eq ptr {_first_of_list(code, cell)}, {token}"))
+    likely = _first_of_list(code, node)
+    _require_type(code, likely, "tuple")
+    expected, pattern, number, look, onward = (_tuple_item(code, likely, k) for k in range(len(LIKELY)))
+    code.require(code.let(f"icmp eq ptr {expected}, {op}"))
+    count = code.field(given, pyabi.LENGTH, "i64")
+    code.require(code.let(f"icmp eq i64 {code.field(pattern, pyabi.LENGTH, 'i64')}, {code.let(f'mul i64 {count}, 2')}"))
+    _compare(code, given, pattern, count, recorder, inputs, cls, subclass, overflow, fresh)
+
+    # Making objects may run the garbage collector, and that anything: the tuple is held, and the path is looked at again.
+    code.do(f"call void {code.slot('incref')}(ptr {likely})")
+    pending = code.let(f"call ptr {code.slot('new_tuple')}(i64 3)")
+    code.return_null_if_null(pending, likely)
+    for k, value in enumerate((recorder, number, look)):
+        code.hold(code.let(f"getelementptr i8, ptr {pending}, i64 {pyabi.TUPLE_ITEMS + 8 * k}"), value)
+    made = code.let(f"call ptr {code.slot('new_object')}(ptr {cls}, i64 0)")
+    code.return_null_if_null(made, pending)
+    code.do(f"store ptr {pending}, ptr {code.place(made, 'grad')}")
+    reference = code.let(f"call ptr {code.slot('new_reference')}(ptr {made}, ptr null)")
+    code.return_null_if_null(reference, made)
+    items = code.field(path, pyabi.LIST_ITEMS, "ptr")
+    code.branch(code.let(f"icmp eq ptr {code.element(items, 0, 'ptr')}, {node}"), "still", "moved")
+    code.label("moved")
+    for item in (reference, made, likely):
+        code.do(f"call void {code.slot('decref')}(ptr {item})")
+    code.do("br label %refuse")
+    code.label("still")
+    status = code.let(f"call i32 {code.slot('append')}(ptr {code.element(items, PATH.index('made'), 'ptr')}, ptr {reference})")
+    code.do(f"call void {code.slot('decref')}(ptr {reference})")
+    code.branch(code.let(f"icmp eq i32 {status}, 0"), "listed", "unlisted")
+    code.label("unlisted")
+    for item in (made, likely):
+        code.do(f"call void {code.slot('decref')}(ptr {item})")
+    code.do("ret ptr null")
+    code.label("listed")
+    record = code.let(f"ptrtoint ptr {code.slot('record')} to i64")
+    code.do(f"call void @take(ptr %table, ptr {given}, ptr {pattern}, i64 {count}, ptr {inputs}, ptr {counts}, i64 {record})")
+    code.hold(items, onward)
+    for item in (node, likely):
+        code.do(f"call void {code.slot('decref')}(ptr {item})")
+    code.do(f"ret ptr {made}")
+    return "".join([fastcall._none(), _same(), _looks(), _is_in(), _take(), code.text()])
+
+
+def _compare(
+    code: ObjectCode, given: str, pattern: str, count: str, recorder: str, inputs: str, cls: str, subclass: str, overflow: str, fresh: str
+) -> None:
+    """Refuse unless each of the `count` items of `given` is what `pattern` says. `fresh` is room for the number of inputs with new ones."""
+    code.do(f"store i64 {code.field(inputs, pyabi.LENGTH, 'i64')}, ptr {fresh}")
+    start = code.fresh("start")
+    code.do(f"br label %{start}")
+    code.label(start)
+    code.do("br label %argument")
+    code.label("argument")
+    code.do(f"%k = phi i64 [0, %{start}], [%k.next, %same]", f"%k.more = icmp slt i64 %k, {count}")
+    code.branch("%k.more", "look", "compared")
+    code.label("look")
+    items = _place(code, given, pyabi.TUPLE_ITEMS)
+    argument = code.element(items, "%k", "ptr")
+    pair = code.let("mul i64 %k, 2")
+    kind = code.element(_place(code, pattern, pyabi.TUPLE_ITEMS), pair, "ptr")
+    reference = code.element(_place(code, pattern, pyabi.TUPLE_ITEMS), code.let(f"add i64 {pair}, 1"), "ptr")
+    code.do("%k.next = add i64 %k, 1")
+    code.branch(code.is_slot(kind, "None"), "constant", "tensor")
+    code.label("constant")
+    code.branch(code.let(f"call i1 @equal(ptr %table, ptr {argument}, ptr {reference})"), "same", "refuse")
+    code.label("tensor")
+    code.branch(code.is_slot(kind, "True"), "pending", "input")
+    code.label("pending")
+    code.require(code.let(f"icmp eq ptr {code.field(argument, pyabi.TYPE, 'ptr')}, {cls}"))
+    pending = code.let(f"load ptr, ptr {code.place(argument, 'grad')}")
+    code.require(code.let(f"icmp ne ptr {pending}, null"))
+    _require_type(code, pending, "tuple")
+    code.require(code.let(f"icmp eq ptr {_tuple_item(code, pending, 0)}, {recorder}"))
+    code.branch(code.let(f"icmp eq ptr {_tuple_item(code, pending, 1)}, {reference}"), "same", "refuse")
+    code.label("input")
+    kind_type = code.field(kind, pyabi.TYPE, "ptr")
+    code.branch(code.let(f"icmp eq ptr {kind_type}, {code.slot('tuple')}"), "new", "known")
+    code.label("known")
+    at = code.let(f"call i64 {code.slot('int_value')}(ptr {reference}, ptr {overflow})")
+    code.require(code.let(f"icmp ult i64 {at}, {code.field(inputs, pyabi.LENGTH, 'i64')}"))
+    known = code.element(code.field(inputs, pyabi.LIST_ITEMS, "ptr"), at, "ptr")
+    code.branch(code.let(f"icmp eq ptr {known}, {argument}"), "same", "refuse")
+    code.label("new")
+    number = code.let(f"call i64 {code.slot('int_value')}(ptr {reference}, ptr {overflow})")
+    expected = code.let(f"load i64, ptr {fresh}")
+    code.require(code.let(f"icmp eq i64 {number}, {expected}"))
+    code.do(f"store i64 {code.let(f'add i64 {expected}, 1')}, ptr {fresh}")
+    own = code.field(argument, pyabi.TYPE, "ptr")
+    is_class, is_subclass = (code.let(f"icmp eq ptr {own}, {one}") for one in (code.slot("class"), subclass))
+    code.require(code.let(f"or i1 {is_class}, {is_subclass}"))
+    array = code.let(f"load ptr, ptr {code.place(argument, 'array')}")
+    node = code.let(f"load ptr, ptr {code.place(argument, 'node')}")
+    record = code.let(f"load ptr, ptr {code.place(argument, 'record')}")
+    for item in (array, node, record):                # slots that were never filled are read elsewhere
+        code.require(code.let(f"icmp ne ptr {item}, null"))
+    _require_type(code, record, "list")
+    code.require(code.let(f"call i1 @looks(ptr %table, ptr {array}, ptr {node}, ptr {kind})"))
+    listed = code.field(inputs, pyabi.LIST_ITEMS, "ptr")
+    before = code.let(f"call i1 @is_in(ptr {listed}, i64 {code.field(inputs, pyabi.LENGTH, 'i64')}, ptr {argument})")
+    also = code.let(f"call i1 @is_in(ptr {items}, i64 %k, ptr {argument})")
+    code.branch(code.let(f"or i1 {before}, {also}"), "refuse", "same")
+    code.label("same")
+    code.do("br label %argument")
+    code.label("compared")
+
+
+def _same() -> str:
+    """Whether two constants are one, or equal floats, ints, or lists or tuples of such."""
+    code = ObjectCode("internal i1 @equal(ptr %table, ptr %a, ptr %b)")
+    overflows = [code.let("alloca i32") for _ in range(2)]
+    code.branch(code.let("icmp eq ptr %a, %b"), "yes", "other")
+    code.label("yes")
+    code.do("ret i1 true")
+    code.label("other")
+    kind = code.field("%a", pyabi.TYPE, "ptr")
+    code.branch(code.let(f"icmp eq ptr {kind}, {code.field('%b', pyabi.TYPE, 'ptr')}"), "alike", "no")
+    code.label("no")
+    code.do("ret i1 false")
+    code.label("alike")
+    code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('int')}"), "whole", "not.whole")
+    code.label("whole")
+    values = [code.let(f"call i64 {code.slot('int_value')}(ptr {x}, ptr {at})") for x, at in zip(("%a", "%b"), overflows, strict=True)]
+    over = code.let(f"or i32 {code.let(f'load i32, ptr {overflows[0]}')}, {code.let(f'load i32, ptr {overflows[1]}')}")
+    fits = code.let(f"icmp eq i32 {over}, 0")
+    code.do(f"ret i1 {code.let(f'and i1 {fits}, {code.let(_equal(values))}')}")
+    code.label("not.whole")
+    code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('float')}"), "real", "not.real")
+    code.label("real")
+    bits = [code.field(x, pyabi.FLOAT_VALUE, "i64") for x in ("%a", "%b")]
+    code.do(f"ret i1 {code.let(_equal(bits))}")
+    code.label("not.real")
+    lengths = [code.field(x, pyabi.LENGTH, "i64") for x in ("%a", "%b")]
+    code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('tuple')}"), "tuple", "not.tuple")
+    code.label("tuple")
+    tuples = [_place(code, x, pyabi.TUPLE_ITEMS) for x in ("%a", "%b")]
+    code.do("br label %sequence")
+    code.label("not.tuple")
+    code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('list')}"), "list", "no")
+    code.label("list")
+    lists = [code.field(x, pyabi.LIST_ITEMS, "ptr") for x in ("%a", "%b")]
+    code.do("br label %sequence")
+    code.label("sequence")
+    code.do(f"%at.a = phi ptr [{tuples[0]}, %tuple], [{lists[0]}, %list]", f"%at.b = phi ptr [{tuples[1]}, %tuple], [{lists[1]}, %list]")
+    code.branch(code.let(_equal(lengths)), "begin", "no")
+    code.label("begin")
+    code.do("br label %item")
+    code.label("item")
+    code.do("%i = phi i64 [0, %begin], [%i.next, %next]", f"%i.more = icmp slt i64 %i, {lengths[0]}")
+    code.branch("%i.more", "each", "yes")
+    code.label("each")
+    items = [code.element(at, "%i", "ptr") for at in ("%at.a", "%at.b")]
+    code.branch(code.let(f"call i1 @equal(ptr %table, ptr {items[0]}, ptr {items[1]})"), "next", "no")
+    code.label("next")
+    code.do("%i.next = add i64 %i, 1", "br label %item")
+    return code.text()
+
+
+def _equal(values: list[str]) -> str:
+    return f"icmp eq i64 {values[0]}, {values[1]}"
+
+
+def _looks() -> str:
+    """Whether an array is as a tuple of what `NEW` names says, with or without a node."""
+    code = ObjectCode("internal i1 @looks(ptr %table, ptr %array, ptr %node, ptr %looks)")
+    lengths, dtype, recorded = (_tuple_item(code, "%looks", k) for k in range(len(NEW)))
+    code.branch(code.let(f"icmp eq ptr {code.field('%array', pyabi.TYPE, 'ptr')}, {code.slot('ndarray')}"), "strided", "no")
+    code.label("strided")
+    is_dtype = code.let(f"icmp eq ptr {code.field('%array', pyabi.DTYPE, 'ptr')}, {dtype}")
+    has_node = code.let(f"xor i1 {code.is_slot('%node', 'None')}, true")
+    as_recorded = code.let(f"icmp eq i1 {has_node}, {code.is_slot(recorded, 'True')}")
+    ndim = code.let(f"sext i32 {code.field('%array', pyabi.NDIM, 'i32')} to i64")
+    bytes_of = code.let(f"mul i64 {ndim}, 16")
+    as_long = code.let(f"icmp eq i64 {code.field(lengths, pyabi.LENGTH, 'i64')}, {bytes_of}")
+    alike = code.let(f"and i1 {code.let(f'and i1 {is_dtype}, {as_recorded}')}, {as_long}")
+    code.branch(alike, "sizes", "no")
+    code.label("sizes")
+    known = _place(code, lengths, pyabi.BYTES_ITEMS)
+    shape, strides = (code.field("%array", offset, "ptr") for offset in (pyabi.SHAPE, pyabi.STRIDES))
+    code.do("br label %dim")
+    code.label("dim")
+    code.do("%d = phi i64 [0, %sizes], [%d.next, %next]", f"%d.more = icmp slt i64 %d, {ndim}")
+    code.branch("%d.more", "each", "yes")
+    code.label("each")
+    as_wide = code.let(_equal([code.element(shape, "%d", "i64"), code.element(known, "%d", "i64")]))
+    at = code.let(f"add i64 %d, {ndim}")
+    as_far = code.let(_equal([code.element(strides, "%d", "i64"), code.element(known, at, "i64")]))
+    code.branch(code.let(f"and i1 {as_wide}, {as_far}"), "next", "no")
+    code.label("next")
+    code.do("%d.next = add i64 %d, 1", "br label %dim")
+    code.label("yes")
+    code.do("ret i1 true")
+    code.label("no")
+    code.do("ret i1 false")
+    return code.text()
+
+
+def _is_in() -> str:
+    """Whether an object is among the first `n` at `items`."""
+    code = ObjectCode("internal i1 @is_in(ptr %items, i64 %n, ptr %item)")
+    code.do("br label %head")
+    code.label("head")
+    code.do("%i = phi i64 [0, %entry], [%i.next, %next]", "%i.more = icmp slt i64 %i, %n")
+    code.branch("%i.more", "each", "no")
+    code.label("each")
+    code.branch(code.let(f"icmp eq ptr {code.element('%items', '%i', 'ptr')}, %item"), "yes", "next")
+    code.label("next")
+    code.do("%i.next = add i64 %i, 1", "br label %head")
+    code.label("yes")
+    code.do("ret i1 true")
+    code.label("no")
+    code.do("ret i1 false")
+    return code.text()
+
+
+def _take() -> str:
+    """List the arguments that are new inputs, and how often each was written: the first item of its record."""
+    code = ObjectCode("internal void @take(ptr %table, ptr %given, ptr %pattern, i64 %n, ptr %inputs, ptr %counts, i64 %record.offset)")
+    code.do("br label %head")
+    code.label("head")
+    code.do("%i = phi i64 [0, %entry], [%i.next, %next]", "%i.more = icmp slt i64 %i, %n")
+    code.branch("%i.more", "each", "done")
+    code.label("each")
+    kind = code.element(_place(code, "%pattern", pyabi.TUPLE_ITEMS), code.let("mul i64 %i, 2"), "ptr")
+    code.branch(code.let(f"icmp eq ptr {code.field(kind, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"), "new", "next")
+    code.label("new")
+    argument = code.element(_place(code, "%given", pyabi.TUPLE_ITEMS), "%i", "ptr")
+    record = code.let(f"load ptr, ptr {code.let(f'getelementptr i8, ptr {argument}, i64 %record.offset')}")
+    code.do(f"%a = call i32 {code.slot('append')}(ptr %inputs, ptr {argument})",
+            f"%b = call i32 {code.slot('append')}(ptr %counts, ptr {_first_of_list(code, record)})", "br label %next")
+    code.label("next")
+    code.do("%i.next = add i64 %i, 1", "br label %head")
+    code.label("done")
+    code.do("ret void")
+    return code.text()
+
+
+def _require_type(code: ObjectCode, item: str, name: str) -> None:
+    code.require(code.let(f"icmp eq ptr {code.field(item, pyabi.TYPE, 'ptr')}, {code.slot(name)}"))
+
+
+def _place(code: ObjectCode, item: str, offset: int) -> str:
+    return code.let(f"getelementptr i8, ptr {item}, i64 {offset}")
+
+
+def _first_of_list(code: ObjectCode, item: str) -> str:
+    return code.element(code.field(item, pyabi.LIST_ITEMS, "ptr"), 0, "ptr")
+
+
+def _tuple_item(code: ObjectCode, item: str, k: int) -> str:
+    return code.field(item, pyabi.TUPLE_ITEMS + 8 * k, "ptr")

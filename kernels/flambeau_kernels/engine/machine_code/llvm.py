@@ -1,0 +1,408 @@
+"""LLVM IR text to machine code in this process: optimise, emit, cache, load. The only module that uses
+llvmlite.
+
+`compile_ir(text, symbol)` is the whole interface. The text is a complete module without target lines; the
+key of the on-disk cache is a digest of that text and of everything that decides the code made from it (LLVM's
+version, the CPU and its features). Loading a cached object takes 0.3 ms and runs no compiler.
+"""
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import itertools
+import os
+import re
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from types import FunctionType
+from typing import NamedTuple
+
+from flambeau_kernels.engine.machine_code import elf, processors, soft_halves
+from flambeau_kernels.engine.machine_code.cache import ObjectCache, default_folder
+from flambeau_kernels.engine.runtime.never_freed import never_freed
+from flambeau_kernels.scalar.library import ADDRESSES
+
+# Part of every key: raise it when the pass pipeline below changes.
+PIPELINE = "4"
+# Levels of optimisation: text that is written as it shall run; functions of the kernel language whose loops are written in
+# vectors; loops that LLVM vectorises; these repeated as well.
+WRITTEN, PLAIN, LOOPS, EVERYTHING = range(4)
+
+# What PLAIN does to texts without loops to vectorise or repeat. LLVM's own first level takes twice as long to the same code, but
+# that it also takes out of loops what is the same in every step (a number that is broadcast, say).
+_VECTOR_PASSES = ("always_inliner", "sroa", "ipsccp", "instruction_combine", "new_gvn", "simplify_cfg", "loop_rotate",
+                  "instruction_combine", "new_gvn", "loop_rotate", "simplify_cfg", "instruction_combine")
+_LOOP_MARKS = ('!"llvm.loop.vectorize.enable", i1 true', '!"llvm.loop.unroll.count"')
+
+_lock = threading.RLock()                             # renewed in forked children, see the end
+_addresses: dict[tuple[str, str], int] = {}
+_loaded: list[object] = []
+_disk: ObjectCache | None = None
+_numbers = itertools.count()
+counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command and the tests
+
+
+class Compiled(NamedTuple):
+    """What making one object took: seconds of a processor for the lowering to text, optimisation and code generation.
+
+    `scalar` says how many loops that were to be vectors are none, about which LLVM prints a warning; found where `watch_loops` is set.
+    """
+
+    name: str
+    writing: float
+    optimising: float
+    emitting: float
+    text_bytes: int
+    object_bytes: int
+    scalar: int = 0
+
+
+watch_loops = False                                   # set by `bench/compile_times.py`: to look at loops takes milliseconds
+compiled: list[Compiled] = []                         # in this process, in order; see `bench/compile_times.py`
+
+
+class Unavailable(RuntimeError):
+    """LLVM cannot be used in this process; the message says why. Callers go on with the numpy tier."""
+
+
+def available() -> str | None:
+    """None when kernels can be compiled here, else the reason why not."""
+    try:
+        machine()
+    except Unavailable as error:
+        return str(error)
+    return _failure()
+
+
+@functools.cache
+def _failure() -> str | None:
+    """What the self-test says, where numba cannot take over."""
+    from flambeau_kernels import engines
+    from flambeau_kernels.engine.machine_code import self_test
+
+    problem = self_test.problem()
+    if problem is None:
+        return None
+    if importlib.util.find_spec("numba") is None:
+        return f"{problem}; numba, which would take over, is not installed: it takes the extra flambeau[numba]"
+    engines.take_over(problem)
+    return None
+
+
+def compile_ir(text: str, symbol: str, level: int = EVERYTHING) -> int:
+    """The address of function `symbol` of the LLVM module `text`, compiled or read from the cache.
+
+Thread-safe. The code stays loaded for the life of the process. External functions are looked up in the
+process.
+    Raises: Unavailable without llvmlite; RuntimeError, with LLVM's words, for a text that is not a valid
+    module.
+    """
+    return compile_symbols(text, (symbol,), level)[symbol]
+
+
+def compile_symbols(text: str, symbols: tuple[str, ...], level: int = EVERYTHING) -> dict[str, int]:
+    """Addresses of several functions of one module; otherwise as `compile_ir`.
+    """
+    with _lock:
+        if any((text, s) not in _addresses for s in symbols):
+            loaded = _load_or_compile(f"{level}\n{text}", lambda: text, symbols, level)
+            _addresses.update({(text, s): address for s, address in loaded.items()})
+        return {s: _addresses[text, s] for s in symbols}
+
+
+def compile_lazily(facts: str, text: Callable[[], str], symbol: str, level: int = EVERYTHING) -> int:
+    """As `compile_ir`, for a module that is only written (`text()`) when the cache has no object for `facts`.
+
+    `facts` must change whenever the text would.
+    """
+    with _lock:
+        if (facts, symbol) not in _addresses:
+            _addresses[facts, symbol] = _load_or_compile(f"{level}\n{facts}", text, (symbol,), level)[symbol]
+        return _addresses[facts, symbol]
+
+
+def is_cached(facts: str, level: int = EVERYTHING) -> bool:
+    """Whether `compile_lazily` would find an object for `facts` on disk."""
+    return disk().get(_key(f"{level}\n{facts}")) is not None
+
+
+def _key(facts: str) -> str:
+    return hashlib.sha256(f"{machine().fingerprint}\n{facts}".encode()).hexdigest()
+
+
+def _load_or_compile(facts: str, text: Callable[[], str], symbols: tuple[str, ...], level: int) -> dict[str, int]:
+    """Addresses of `symbols`, of the object that the cache has for `facts`, or of one compiled from `text()`."""
+    key = _key(facts)
+    body = disk().get(key)
+    loaded = None if body is None else _load_from_disk(body, symbols)
+    if loaded is None:
+        body = _compile(text, symbols[0], level)
+        disk().put(key, body)
+        loaded = _load(body, symbols)
+    return loaded
+
+
+def _compile(text: Callable[[], str], name: str, level: int) -> bytes:
+    start = time.thread_time()
+    written = text()
+    writing = time.thread_time() - start
+    body = machine().emit_object(written, level, functools.partial(_record, name, writing, len(written)))
+    counts["compiled"] += 1
+    return body
+
+
+def _load_from_disk(body: bytes, symbols: tuple[str, ...]) -> dict[str, int] | None:
+    """As `_load`, but None for what is no object with these symbols, whatever its header said."""
+    if machine().fault(body) is not None:
+        return None
+    try:
+        return _load(body, symbols)
+    except RuntimeError:  # LLVM's word for all that it cannot load
+        return None
+
+
+def _record(
+    name: str, writing: float, text_bytes: int, optimising: float, emitting: float, object_bytes: int, scalar: int
+) -> None:
+    compiled.append(Compiled(name, writing, optimising, emitting, text_bytes, object_bytes, scalar))
+
+
+def is_shown(name: str) -> bool:
+    """Whether FLAMBEAU_SHOW_KERNELS names the kernel `name` (names by commas, or ``all``)."""
+    wanted = os.environ.get("FLAMBEAU_SHOW_KERNELS", "")
+    return wanted in ("all", "1") or name in wanted.split(",")
+
+
+def show(name: str, function: FunctionType, text: str, level: int = EVERYTHING) -> None:
+    """Print to stderr what the kernel `name` is made of: its Python source, LLVM IR and assembly."""
+    import inspect  # which is slow to import
+
+    try:
+        source = inspect.getsource(function)
+    except OSError:                                   # made at run time
+        source = f"{function.__name__}: no source\n"
+    quoted = "".join(f"; {line}\n" for line in source.splitlines())
+    print(f"; kernel {name}\n{quoted}\n{text}\n; assembly\n{machine().emit_assembly(text, level)}", file=sys.stderr)
+
+
+def disk() -> ObjectCache:
+    """The process's object cache, in the folder named by the environment at the first compiled launch."""
+    global _disk
+    if _disk is None:
+        _disk = ObjectCache(default_folder())
+        if _disk.why_unsafe is not None:
+            warnings.warn(f"compiled kernels are kept in memory only: {_disk.why_unsafe}; or name another folder by FLAMBEAU_CACHE",
+                          UserWarning, stacklevel=2)  # RuntimeWarnings of our own modules are numpy's, which are muted
+    return _disk
+
+
+def machine() -> Machine:
+    """What kernels are compiled for: this computer, or the processor that FLAMBEAU_CPU names.
+
+    Raises: Unavailable when there is no working llvmlite; ValueError if FLAMBEAU_CPU names no processor; RuntimeError if it names
+    one whose code cannot run here.
+    """
+    found = _machine_or_reason()
+    if isinstance(found, Unavailable):
+        raise found
+    return found
+
+
+def in_use() -> bool:
+    """Whether this process has looked for a compiler already; to do so takes 0.1 s and 50 MB."""
+    return _machine_or_reason.cache_info().currsize > 0
+
+
+@functools.cache
+def _machine_or_reason() -> Machine | Unavailable:
+    # A failed import is remembered too: trying again on every launch would cost more than the launch.
+    try:
+        return new_machine()
+    except Unavailable as error:
+        return error
+
+
+def new_machine() -> Machine:
+    """What the environment asks for; otherwise as `machine`."""
+    made = Machine(cpu=processors.chosen())
+    if made.missing:
+        raise RuntimeError(f"FLAMBEAU_CPU={made.cpu}: this processor, {made.host}, cannot run such code, as it has no "
+                           f"{', '.join(made.missing)}. Name one whose code it can run, or none; to look at assembly for another, "
+                           f"ask flambeau_kernels.engine.machine_code.llvm.Machine(cpu={made.cpu!r}).emit_assembly(text)")
+    return made
+
+
+class Machine:
+    """A target to compile for: this computer by default, or a named triple, cpu and features to look at its
+    assembly.
+
+    Attributes:
+        host_features: which of LLVM's features the processor at hand has.
+        missing: features that code for `cpu`, a name of `processors.py`, may use and the processor at hand has not.
+    """
+
+    def __init__(self, triple: str | None = None, cpu: str | None = None, features: str | None = None):
+        self._llvm = llvm = _llvmlite()
+        if triple is None:
+            target = llvm.Target.from_triple(llvm.get_process_triple())
+        else:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+            target = llvm.Target.from_triple(triple)
+        self.triple = triple or llvm.get_process_triple()
+        self.host = llvm.get_host_cpu_name()
+        self.cpu = cpu or self.host
+        self.host_features = llvm.get_host_cpu_features()
+        self.missing: list[str] = []
+        if features is None and cpu is not None:
+            named = processors.features_of(cpu)
+            self.missing = processors.missing(named, self.host_features)
+            features = ",".join(f"+{feature}" for feature in named)
+        self.features = self.host_features.flatten() if features is None else features
+        # AVX-512 multiplies by powers of two in one instruction.
+        self.scales = "+avx512f" in self.features
+        # Of the widest vector register.
+        self.register_bits = 512 if self.scales else 256 if "+avx2" in self.features else 128
+        self.registers = 32 if self.scales or self.triple.startswith(("aarch64", "arm64")) else 16
+        self._new_target_machine = functools.partial(
+            target.create_target_machine, cpu=self.cpu, features=self.features, jit=True)
+        # One for each level, which is that of code generation too.
+        self._target_machine = functools.cache(lambda level: self._new_target_machine(opt=max(level, 1)))
+        self.layout = str(self._target_machine(LOOPS).target_data)
+        self.fingerprint = "|".join(
+            (PIPELINE, str(llvm.llvm_version_info), self.triple, self.cpu, self.features))
+
+    @functools.cached_property
+    def jit(self):
+        # The JIT takes possession of its target machine, so it gets one of its own.
+        return never_freed(self._llvm.create_lljit_compiler(self._new_target_machine(opt=3)))
+
+    def emit_object(self, text: str, level: int = EVERYTHING, record: Callable[[float, float, int, int], None] | None = None) -> bytes:
+        """Object file for `text`, optimised at a level.
+
+        WRITTEN only brings variables into registers. PLAIN vectorises and repeats no loops but those that ask for it;
+        LOOPS vectorises. Loops that are repeated everywhere, and copied for each outcome of a condition inside, make
+        code two or three times as long and as slow to compile: EVERYTHING is for texts of a line or two, and where it
+        was found to pay.
+
+        `record` is told the seconds of optimisation and of code generation, the size of the object, and how many loops are no vectors.
+        """
+        target = self._target_machine(level)
+        start = time.thread_time()
+        module = self._optimised(text, target, level)
+        between = time.thread_time()
+        body = target.emit_object(module)
+        if record is not None:
+            record(between - start, time.thread_time() - between, len(body), _loops_refused(str(module)) if watch_loops else 0)
+        return body
+
+    def emit_assembly(self, text: str, level: int = EVERYTHING) -> str:
+        target = self._target_machine(level)
+        return target.emit_assembly(self._optimised(text, target, level))
+
+    def _optimised(self, text: str, target, level: int):
+        llvm = self._llvm
+        module = llvm.parse_assembly(
+            f'target triple = "{self.triple}"\ntarget datalayout = "{self.layout}"\n{text}')
+        module.verify()
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = level >= LOOPS
+        options.loop_unrolling = level == EVERYTHING
+        options.slp_vectorization = False
+        builder = llvm.create_pass_builder(target, options)
+        passes = builder.getModulePassManager()
+        if level == WRITTEN:
+            passes = llvm.create_new_module_pass_manager()
+            passes.add_sroa_pass()
+            passes.add_simplify_cfg_pass()
+        elif level == PLAIN and not any(mark in text for mark in _LOOP_MARKS):
+            passes = llvm.create_new_module_pass_manager()
+            for name in _VECTOR_PASSES:
+                getattr(passes, f"add_{name}_pass")()
+        passes.run(module, builder)
+        return module
+
+    def fault(self, body: bytes) -> str | None:
+        """What is wrong with an object from disk, where that can be seen (ELF on the processors of `elf.MACHINES`), else None."""
+        processor = elf.MACHINES.get(self.triple.partition("-")[0])
+        return elf.fault(body, processor) if processor is not None and "linux" in self.triple else None
+
+    def load(self, body: bytes, symbols: tuple[str, ...], name: str):
+        """Link `body` into the process under its own library `name`; returns what maps symbols to addresses.
+        """
+        library = self._llvm.JITLibraryBuilder().add_object_img(body).add_current_process()
+        for symbol in symbols:
+            library.export_symbol(symbol)
+        for foreign, address in ADDRESSES.items():
+            if foreign.encode() in body:
+                library.import_symbol(foreign, address)
+        for symbol in soft_halves.SYMBOLS:
+            if symbol not in symbols and symbol.encode() in body:
+                library.import_symbol(symbol, compile_symbols(soft_halves.TEXT, soft_halves.SYMBOLS, WRITTEN)[symbol])
+        return library.link(self.jit, name)
+
+
+def _loops_refused(optimised: str) -> int:
+    """How many loops of a module still ask to be made vectors, once that has been tried."""
+    marks = re.findall(r'^(!\d+) = !\{!"llvm.loop.vectorize.enable", i1 true\}', optimised, re.MULTILINE)
+    return sum(len(re.findall(rf"^!\d+ = distinct .*{mark}\b", optimised, re.MULTILINE)) for mark in marks)
+
+
+def _load(body: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
+    resources = machine().load(body, symbols, new_library())
+    _loaded.append(never_freed(resources))
+    counts["loaded"] += 1
+    return {symbol: resources[symbol] for symbol in symbols}
+
+
+def new_library() -> str:
+    """A name that no library in this process has had; also one whose loading failed is spent."""
+    return f"flambeau{next(_numbers)}"
+
+
+def _llvmlite():
+    try:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    # A broken install fails in many ways: ImportError, OSError, RuntimeError.
+    except Exception as error:
+        why = f"llvmlite does not work here: {type(error).__name__}: {error}"
+        if not isinstance(error, ModuleNotFoundError) or error.name != "llvmlite":
+            _warn_once(why + _shadowing(error))
+        raise Unavailable(why) from error
+    return llvm
+
+
+@functools.cache
+def _warn_once(why: str) -> None:
+    warnings.warn(f"{why}; kernels of numpy run instead, which are slower", UserWarning, stacklevel=2)
+
+
+def _shadowing(error: BaseException) -> str:
+    """Which file of the program was imported in the place of a module of Python's own, if that is where `error` comes from."""
+    import sysconfig
+    import traceback
+
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)] + [frame for frame, _ in traceback.walk_stack(None)]
+    of_python = {os.path.realpath(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib")}
+    for frame in frames:
+        name, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+        if name in sys.stdlib_module_names and os.path.dirname(os.path.realpath(file)) not in of_python and os.path.isfile(file):
+            return f". {file} was imported as Python's own module {name!r}, which it hides; give it another name"
+    return ""
+
+
+def _renew_lock() -> None:
+    # Another thread of the parent may have held the lock at the fork; here nobody would release it.
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)

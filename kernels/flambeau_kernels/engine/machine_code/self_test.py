@@ -1,0 +1,47 @@
+"""Whether the code that the llvm engine makes computes what it shall on this computer: asked once, before the first kernel."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.engine.launching import loops
+from flambeau_kernels.engine.launching.loops import Operand
+from flambeau_kernels.engine.machine_code import llvm
+from flambeau_kernels.formula import Formula
+from flambeau_kernels.reference import WORDS_READ
+from flambeau_kernels.scalar.words import READING
+from flambeau_kernels.vocabulary import abs, sqrt, where
+
+__all__ = ["problem"]
+
+# More than the widest vectors hold, four of them side by side, and some left over.
+ELEMENTS = 131
+
+
+def _tested(x: Any, y: Any) -> Any:
+    # Every operation is rounded by IEEE 754, so that there is one answer.
+    return where(x > y, x * y + sqrt(abs(x)), y / x - x)
+
+
+def problem() -> str | None:
+    """None where a loop over numbers gives the bits of numpy, else what went wrong."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, ELEMENTS)).astype(np.float32)
+    made = np.zeros_like(x)
+    try:
+        _run(Formula(_tested, "self_test"), x, y, made)
+    except (RuntimeError, ValueError) as error:       # LLVM's words, and those for an object that cannot be loaded
+        return f"the self-test of the llvm engine failed: {error}"
+    wrong = int((made != Formula(_tested).bind(WORDS_READ)(x, y)).sum())
+    return f"the self-test of the llvm engine failed: {wrong} of {ELEMENTS} numbers are wrong" if wrong else None
+
+
+def _run(formula: Formula, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+    operand = Operand("float32", "c")
+    kernel = loops.kernel(formula.name, formula.bind(READING), (operand, operand), (operand,), "float32", llvm.machine().scales)
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    pointers = np.array([a.ctypes.data for a in (x, y, out)], np.int64)
+    strides = np.array([4, 0] * 3, np.int64)
+    prototype(llvm.compile_ir(kernel.text, kernel.symbol))(pointers.ctypes.data, out.size, 1, strides.ctypes.data)
