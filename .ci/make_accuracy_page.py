@@ -275,7 +275,7 @@ without an entry runs on the numpy tier. This page is written by
 
     python .ci/make_accuracy_page.py --count {count} --page docs/accuracy.md
 
-and `tests/kernels/test_scalar.py` holds every function to a bound near these figures. `ndtr` of float32 is right to 1e-5 of
+and `tests/kernels/scalar/test_scalar.py` holds every function to a bound near these figures. `ndtr` of float32 is right to 1e-5 of
 itself below -5.5 and 0 from -12.9 on, and so is `normal_density`, of which the derivative of `gelu` is made, beyond 5.5 on either
 side. Where a function passes through 0 between its poles or oscillates, the unit is that of 1 or of its amplitude: `lgamma`, `digamma` and
 `polygamma(2, x)` below 0, the Bessel functions J and Y, the Airy function (`size` in the same file).

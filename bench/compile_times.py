@@ -4,7 +4,7 @@ The program runs with the object cache off, so that each of its kernels is compi
 every object, how many milliseconds of a processor its lowering to LLVM IR, LLVM's optimisation and its code
 generation took; the last words of a line say where loops that were to be vectors are none.
 The last line has the totals, and how many objects took longer than `LIMIT` milliseconds, which none should on a quiet machine.
-``-m module`` runs a module (``-m pytest tests/kernels/test_matmul.py`` compiles what those tests need) and
+``-m module`` runs a module (``-m pytest tests/kernels/products/test_matmul.py`` compiles what those tests need) and
 ``-c text`` runs text.
 """
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 import flambeau as fb
 
 compiled = pytest.mark.skipif(fb.kernels.backend() == "numpy" or fb.kernels.cache_folder() is None, reason="nothing is compiled here")
-in_llvm = pytest.mark.skipif(fb.kernels.backend() != "llvm", reason="tests/kernels/test_numba_engine.py asks what numba shows")
+in_llvm = pytest.mark.skipif(fb.kernels.backend() != "llvm", reason="tests/kernels/backends/test_numba_engine.py asks what numba shows")
 explain = fb.kernels.explain
 
 

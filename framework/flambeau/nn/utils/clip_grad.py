@@ -107,9 +107,9 @@ def _pieces(tensors: list[Tensor]) -> Any:
         count += a.size
     if count < _FROM:
         return None
-    from flambeau_kernels.cpu.reductions import many
+    from flambeau_kernels.cpu.reductions import norm_of_many
 
-    return many.pieces(arrays) if dtype in many.DTYPES else None
+    return norm_of_many.pieces(arrays) if dtype in norm_of_many.DTYPES else None
 
 
 def clip_grad_norm_(

@@ -12,13 +12,13 @@ import numpy as np
 from flambeau_kernels.cpu.gemm.blas import one_thread, single_threaded
 from flambeau_kernels.cpu.linear_algebra import (
     condensed,
-    divided,
+    divide_and_conquer,
     factor_blocks,
-    few_lanes,
-    few_rows,
-    few_sides,
-    lane_rotations,
+    jacobi,
+    matrices_by_lanes,
+    matrices_by_rows,
     reflectors,
+    triangular_systems,
 )
 from flambeau_kernels.cpu.products.matmul import matmul
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
@@ -207,13 +207,13 @@ def _of_one(loop: Any, a: Any, *room: Any) -> Any:
 
 def _lu_of_many(a: Any) -> Any:
     """``(LU, pivots, info)`` of many small matrices; None for others, and where a factor is not finite."""
-    return few_lanes.lu(a) if few_lanes.takes(a) else few_rows.lu(a) if few_rows.takes(a) else None
+    return matrices_by_lanes.lu(a) if matrices_by_lanes.takes(a) else matrices_by_rows.lu(a) if matrices_by_rows.takes(a) else None
 
 
 def _solve_many(a: Any, b: Any) -> Any:
     """The solutions of many small systems, the inverses for None; None for others, and where a matrix is singular."""
-    made = few_lanes.solve(a, b) if few_lanes.takes(a) else None
-    return few_rows.solve(a, b) if made is None and few_rows.takes(a) else made
+    made = matrices_by_lanes.solve(a, b) if matrices_by_lanes.takes(a) else None
+    return matrices_by_rows.solve(a, b) if made is None and matrices_by_rows.takes(a) else made
 
 
 def _diagonals_of_factors(a: Any) -> Any:
@@ -229,7 +229,7 @@ def _diagonals_of_factors(a: Any) -> Any:
 
 
 def det(a: Any) -> Any:
-    made = few_lanes.determinants(a) if few_lanes.takes(a) else None
+    made = matrices_by_lanes.determinants(a) if matrices_by_lanes.takes(a) else None
     if made is not None:
         return made
     factors = _diagonals_of_factors(a)
@@ -250,7 +250,7 @@ def slogdet(a: Any) -> tuple[Any, Any]:
 
 
 def _slogdet(a: Any) -> tuple[Any, Any]:
-    made = few_lanes.diagonals_of_factors(a) if few_lanes.takes(a) and a.dtype.kind == "f" else None
+    made = matrices_by_lanes.diagonals_of_factors(a) if matrices_by_lanes.takes(a) and a.dtype.kind == "f" else None
     if made is not None:
         token = ignore_fp_flags()
         try:
@@ -430,7 +430,7 @@ def _cholesky_one(x: Any, upper: Any) -> tuple[Any, int]:
 def _are_many(a: Any, b: Any) -> bool:
     """Whether there are kernels for equations of the batches `a` and `b`."""
     return (
-        (few_rows.takes(a) or few_lanes.takes(a)) and type(b) is ndarray and b.dtype is a.dtype and b.ndim == a.ndim
+        (matrices_by_rows.takes(a) or matrices_by_lanes.takes(a)) and type(b) is ndarray and b.dtype is a.dtype and b.ndim == a.ndim
         and b.shape[:-1] == a.shape[:-1] and b.size > 0
     )  # fmt: skip
 
@@ -449,7 +449,7 @@ def _solve_some(a: Any, b: Any) -> Any:
 
 def _solved_above(u: Any, b: Any) -> Any:
     """``X`` with ``U @ X == b`` for the upper triangle of a large matrix, by blocks of rows; writes over `b`."""
-    made = few_sides.solution(u, b, True, False)
+    made = triangular_systems.solution(u, b, True, False)
     if made is not None:
         return made
     made = np.empty(b.shape, b.dtype)
@@ -498,12 +498,12 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
     """``X`` with ``triangle(a) @ X == b``; zeros on the diagonal give infinities."""
     if not b.size:
         return np.zeros_like(b)
-    made = few_sides.solution(a, b, bool(upper), bool(unit))
+    made = triangular_systems.solution(a, b, bool(upper), bool(unit))
     if made is not None:
         return made
     if a.ndim == 2 and b.ndim == 2:
         return solve_one(a, b, upper, unit)
-    many = few_rows.triangular(a, b, upper, unit) if few_rows.takes(a) and _are_many(a, b) else None
+    many = matrices_by_rows.triangular(a, b, upper, unit) if matrices_by_rows.takes(a) and _are_many(a, b) else None
     if many is not None:
         return many
     parts = [solve_one(x, y, upper, unit) for x, y in each(a, b)]
@@ -513,7 +513,7 @@ def solve_triangular(a: Any, b: Any, upper: bool, unit: bool) -> Any:
 def solve_one(a: Any, b: Any, upper: Any, unit: Any) -> Any:
     """``X`` with ``triangle(a) @ X == b`` for one matrix, column by column.
 
-    For what `few_sides` does not take. BLAS takes rows for columns, so no operand is copied but `b`. LAPACK's trtrs starts threads
+    For what `triangular_systems` does not take. BLAS takes rows for columns, so no operand is copied but `b`. LAPACK's trtrs starts threads
     for the smallest matrices.
     """
     as_is = a.flags.f_contiguous
@@ -541,8 +541,8 @@ def svd(name: str, a: Any, full_matrices: bool, vectors: bool) -> Any:
             return made
     a, infinite = _without_infinities(name, a)
     made = None
-    if lane_rotations.takes(a) and not (vectors and full_matrices and a.shape[-1] != a.shape[-2]):
-        made = lane_rotations.svd(a, vectors)
+    if jacobi.takes(a) and not (vectors and full_matrices and a.shape[-1] != a.shape[-2]):
+        made = jacobi.svd(a, vectors)
     if made is None and min(a.shape[-2:]) >= IN_STEPS_FROM[vectors] and reflectors.takes(a):
         made = _svd_of_some(a, full_matrices, vectors)
     if made is None:
@@ -593,7 +593,7 @@ def _svd_in_steps(a: Any, full_matrices: bool, vectors: bool) -> Any:
     d, e, left, left_shares, right, right_shares = condensed.bidiagonal(a)
     if not _in_range(d, e):
         return None
-    made = divided.svd(d, e, vectors)
+    made = divide_and_conquer.svd(d, e, vectors)
     if not vectors:
         return made
     values, u, v = made
@@ -654,8 +654,8 @@ def eigh(name: str, a: Any, uplo: str, vectors: bool) -> Any:
 
 def _eigh_of_some(a: Any, uplo: str, vectors: bool) -> Any:
     """`eigh` of finite matrices: many small ones in lanes, large ones in steps, others by numpy's loop; None if that fails."""
-    if lane_rotations.takes(a):
-        return lane_rotations.eigh(a, uplo == "U", vectors)
+    if jacobi.takes(a):
+        return jacobi.eigh(a, uplo == "U", vectors)
     if a.shape[-1] >= IN_STEPS_FROM[vectors] and reflectors.takes(a):
         made = [_eigh_in_steps(one, uplo == "U", vectors) for (one,) in each(a)]
         if all(one is not None for one in made):
@@ -693,7 +693,7 @@ def _eigh_in_steps(a: Any, upper: bool, vectors: bool) -> Any:
         lines.reshape(-1)[1 :: n + 1] = 1             # a reflector begins with a one, where the other diagonal was
     if not _in_range(d, e):
         return None
-    made = divided.eigh(d, e, vectors)
+    made = divide_and_conquer.eigh(d, e, vectors)
     return (made[0], reflectors.turned_back(lines, shares, np.ascontiguousarray(made[1].T), 1).T) if vectors else made
 
 
@@ -784,12 +784,12 @@ def inverse_now(a: Any) -> Any:
 def cholesky_now(a: Any, upper: Any) -> Any:
     """The factors of positive-definite matrices; None if one is not, or numpy has no loop for that."""
     n = a.shape[-1]
-    if few_lanes.takes(a):
-        return few_lanes.cholesky(a, bool(upper))
-    if few_rows.takes(a):
-        return few_rows.cholesky(a, bool(upper))
-    if n <= few_rows.MOST and a.ndim == 2 and a.dtype.char in "fd":
-        made = few_rows.cholesky_of_one(a, upper)
+    if matrices_by_lanes.takes(a):
+        return matrices_by_lanes.cholesky(a, bool(upper))
+    if matrices_by_rows.takes(a):
+        return matrices_by_rows.cholesky(a, bool(upper))
+    if n <= matrices_by_rows.MOST and a.ndim == 2 and a.dtype.char in "fd":
+        made = matrices_by_rows.cholesky_of_one(a, upper)
         if made is not None:
             return made
     if not a.size or a.dtype.char not in "fdFD" or (n < LARGE and not (n >= CHOLESKY_FROM and factor_blocks.takes(a))):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.linear_algebra import few_lanes
+from flambeau_kernels.cpu.linear_algebra import matrices_by_lanes
 
 from ... import devices, dtypes
 from ...tensor import Tensor, wrap_dim
@@ -247,7 +247,7 @@ def _matrix_exp(a):
     if not a.size:
         return a.copy()
     wide = a.astype(np.float32) if a.dtype.itemsize == 2 else a
-    many = few_lanes.exponentials(wide) if few_lanes.takes(wide, few_lanes.MOST_EXP) else None
+    many = matrices_by_lanes.exponentials(wide) if matrices_by_lanes.takes(wide, matrices_by_lanes.MOST_EXP) else None
     if many is not None:
         return many.astype(a.dtype, copy=False)
     if a.shape[-1] == 1 or _lapack.all_finite(wide):

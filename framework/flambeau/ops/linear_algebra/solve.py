@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu.gemm.blas import single_threaded
-from flambeau_kernels.cpu.linear_algebra import few_rows, few_sides, reflectors
+from flambeau_kernels.cpu.linear_algebra import matrices_by_rows, reflectors, triangular_systems
 
 from ... import dtypes
 from ..._arrays import contiguous_strides
@@ -322,8 +322,8 @@ def _plan_of_triangular(input, B, upper, left, unitriangular):
     if not _fit(a, b) or left is not True or not upper.__class__ is unitriangular.__class__ is bool:
         return None
     if a.ndim > 2:
-        return Plan(lambda a, b: few_sides.solution(a, b, upper, unitriangular))
-    run = few_sides.planned(a.shape, a.strides, b.shape, b.strides, a.dtype, upper, unitriangular)
+        return Plan(lambda a, b: triangular_systems.solution(a, b, upper, unitriangular))
+    run = triangular_systems.planned(a.shape, a.strides, b.shape, b.strides, a.dtype, upper, unitriangular)
     return Plan(run or (lambda a, b: placed(_lapack.solve_one(a, b, upper, unitriangular), COLUMNS)))
 
 
@@ -754,7 +754,7 @@ def _by_reflectors(a: Any, b: Any, rcond: float) -> Any:
     Reflectors of a matrix and its right-hand sides together leave the triangle and what it is to be solved for.
     """
     m, n = a.shape[-2:]
-    if not (0 < n <= min(m, few_rows.MOST) and b.size) or prod(a.shape[:-2]) < few_rows.FROM:
+    if not (0 < n <= min(m, matrices_by_rows.MOST) and b.size) or prod(a.shape[:-2]) < matrices_by_rows.FROM:
         return None
     if not reflectors.takes(a) or not _lapack.all_finite(a) or not _lapack.all_finite(b):
         return None

@@ -128,7 +128,7 @@ def _kept(key: Any, run: Any, *extents: Ints) -> Any:
 
 
 def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool) -> Any:
-    from . import few_positions, tiles, winograd
+    from . import im2col, winograd, winograd_products
     from .direct import Direct, in_pairs
 
     if groups == x.shape[1] and w.shape[1] == 1 and groups > 1:
@@ -138,11 +138,11 @@ def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: I
     n, c = x.shape[:2]
     kernel = w.shape[2:]
     outputs = w.shape[1] if transposed else w.shape[0] // groups
-    if tiles.pays(x, made, outputs, kernel, stride, padding, dilation, groups, transposed):
-        by_tiles = tiles.Tiles(x, w, made, stride, padding, transposed)
+    if winograd_products.pays(x, made, outputs, kernel, stride, padding, dilation, groups, transposed):
+        by_tiles = winograd_products.Tiles(x, w, made, stride, padding, transposed)
         return _or_directly(by_tiles, lambda x, w: Direct(x, w, made, stride, padding, dilation, groups, transposed))
-    if few_positions.pays(n, w.shape, x.shape[2:] if transposed else made, groups, x.dtype):
-        by = few_positions.convolve_input if transposed else few_positions.convolve
+    if im2col.pays(n, w.shape, x.shape[2:] if transposed else made, groups, x.dtype):
+        by = im2col.convolve_input if transposed else im2col.convolve
         return lambda x, w, bias: by(x, w, bias, made, stride, padding, dilation)
     # Pairs of bfloat16 are multiplied at twice the speed, which is as fast as half the products, and costs no transforms.
     if not in_pairs(x.dtype) and winograd.pays(n, c // groups, outputs, made, kernel, stride, dilation, transposed):
@@ -187,24 +187,24 @@ class _Tiles:
 
 def _single_channels(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, transposed: bool) -> Any:
     """By the kernels for single channels, else None: transposed at other steps than 1 and 2, rows too long for a band."""
-    from . import depthwise, slide, slide_last, slide_small
+    from . import depthwise, depthwise_channels_last, depthwise_rows, depthwise_small_planes
 
     if not transposed or all(s == 1 for s in stride):
         axes, before = tuple(range(2, w.ndim)), padding
         if transposed:
             before = tuple(d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding, strict=True))
         by: Any = None
-        if slide_last.pays(x, w):
-            by = slide_last.Sliding(x, w, made, stride, before, dilation)
-        elif slide_small.pays(x, w, made, stride, before, dilation):
-            by = slide_small.Sliding(x, w, made, before)
-        elif slide.pays(x, made, w.shape[2:], stride, before, dilation):
-            by = slide.Sliding(x, w, made, stride, before, dilation)
+        if depthwise_channels_last.pays(x, w):
+            by = depthwise_channels_last.Correlation(x, w, made, stride, before, dilation)
+        elif depthwise_small_planes.pays(x, w, made, stride, before, dilation):
+            by = depthwise_small_planes.Correlation(x, w, made, before)
+        elif depthwise_rows.pays(x, made, w.shape[2:], stride, before, dilation):
+            by = depthwise_rows.Correlation(x, w, made, stride, before, dilation)
         elif depthwise.rows_of_band(w, made, stride, dilation):
             by = partial(depthwise.convolve, made=made, stride=stride, padding=before, dilation=dilation)
         return (lambda x, w, bias: by(x, np.flip(w, axes), bias)) if by is not None and transposed else by
-    if slide.pays(x, made, w.shape[2:], stride, padding, dilation, True):
-        return slide.Sliding(x, w, made, stride, padding, dilation, True)
+    if depthwise_rows.pays(x, made, w.shape[2:], stride, padding, dilation, True):
+        return depthwise_rows.Correlation(x, w, made, stride, padding, dilation, True)
     return None
 
 
@@ -219,16 +219,16 @@ def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints
 
 
 def _choose_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
-    from . import few_positions, slide, tiles, weight
+    from . import depthwise_rows, im2col, weight, winograd_products
 
     settings = kernel, stride, padding, dilation
-    if groups == x.shape[1] and groups > 1 and slide.pays_for_weight(x, y, *settings):
-        return slide.Gradient(x, y, *settings)
-    if tiles.pays_for_weight(x, y.shape[2:], y.shape[1], kernel, stride, dilation, groups):
-        by_tiles = tiles.Gradient(x, y, kernel, stride, padding)
+    if groups == x.shape[1] and groups > 1 and depthwise_rows.pays_for_weight(x, y, *settings):
+        return depthwise_rows.Gradient(x, y, *settings)
+    if winograd_products.pays_for_weight(x, y.shape[2:], y.shape[1], kernel, stride, dilation, groups):
+        by_tiles = winograd_products.Gradient(x, y, kernel, stride, padding)
         return _or_directly(by_tiles, lambda x, y: weight.Gradient(x, y, *settings, groups))
-    if few_positions.pays(len(x), (y.shape[1], x.shape[1], *kernel), y.shape[2:], groups, x.dtype):
-        return lambda x, y: few_positions.convolve_weight(x, y, *settings)
+    if im2col.pays(len(x), (y.shape[1], x.shape[1], *kernel), y.shape[2:], groups, x.dtype):
+        return lambda x, y: im2col.convolve_weight(x, y, *settings)
     if weight.is_product(x, y, kernel, stride, padding, groups):
         return weight.products
     return weight.Gradient(x, y, *settings, groups)

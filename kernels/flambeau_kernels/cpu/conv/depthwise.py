@@ -1,4 +1,4 @@
-"""Convolutions of single channels, whatever their kernels, paddings and dilations: what `slide.py` does not take.
+"""Convolutions of single channels, whatever their kernels, paddings and dilations: what `depthwise_rows.py` does not take.
 
 There is nothing to multiply matrices of, and an element read once is used once for each tap. A chunk brings a band of rows of
 one plane into the first cache, padded and dealt out by the stride along x, and computes vectors of results from it.

@@ -31,7 +31,7 @@ from ...vocabulary import fma, sqrt, where
 from ..products.matmul import matmul
 from ..sums import lanes_of, wide
 from ..tier import compiles
-from .few_rows import of_matrices
+from .matrices_by_rows import of_matrices
 
 __all__ = ["qr", "takes", "turned_back"]
 

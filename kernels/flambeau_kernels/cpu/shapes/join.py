@@ -15,7 +15,7 @@ import numpy as np
 from ...engine.language import independent, int64, kernel, load, pointer, store, uint8, uint64, unroll
 from ...engines import kept
 from ..addresses import dense_addresses_of
-from ..reductions.many import cut
+from ..reductions.norm_of_many import cut
 from ..tier import compiles
 
 __all__ = ["join"]

@@ -1,7 +1,7 @@
 """Convolutions of single channels over small planes, whose rows leave most of a vector empty: vectors along channels.
 
 The planes of as many channels as a vector has lanes are transposed in registers to ``[position][channel]``, computed as images
-with their channels last are (`slide_last.py`), a whole row of results at a time, and transposed back. Sums go over taps in
+with their channels last are (`depthwise_channels_last.py`), a whole row of results at a time, and transposed back. Sums go over taps in
 the same order, and only over those that are inside the plane.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 from flambeau_kernels.engine.language import kernel, lanes, local, outlined, rolled, widened
 
 from ..recurrent.steps import transpose_square
-from .slide import lane_count
-from .slide_last import MOST_TAPS, full_row, is_narrow, room
+from .depthwise_channels_last import MOST_TAPS, full_row, is_narrow, room
+from .depthwise_rows import lane_count
 from .walk import Ints
 
 # Positions of a plane, taps, images of a chunk.
@@ -44,7 +44,7 @@ def from_lanes(source, to, count, KIND):
 
 
 @kernel(in_vectors=True)
-def slide_small(
+def depthwise_small_planes(
     chunk, x, weight, bias, out, groups, images, channels, height, out_height, taps_y, pad_y, *, WIDTH, MADE, TAPS, PAD,
     ROOM,
 ):  # fmt: skip
@@ -78,7 +78,7 @@ def pays(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints
     return fits and x.shape[1] % count == 0 and count <= min(positions) and max(positions) <= MOST_POSITIONS
 
 
-class Sliding:
+class Correlation:
     """`convolve` of arrays like `x` and `w` to results of extents `made`."""
 
     def __init__(self, x: Any, w: Any, made: Ints, padding: Ints) -> None:
@@ -89,7 +89,7 @@ class Sliding:
         self.numbers = groups, n, c, height, made[0], w.shape[2], padding[0]
         self.constants = np.zeros(c, self.kind)
         constants = {"WIDTH": width, "MADE": made[1], "TAPS": w.shape[3], "PAD": padding[1], "ROOM": room(made[1], w.shape[3])}
-        self.run = slide_small.form((x.dtype, self.kind, self.kind, x.dtype, *(int,) * 7), constants)
+        self.run = depthwise_small_planes.form((x.dtype, self.kind, self.kind, x.dtype, *(int,) * 7), constants)
 
     def __call__(self, x: Any, w: Any, bias: Any) -> np.ndarray:
         out = np.empty(self.shape, self.dtype)

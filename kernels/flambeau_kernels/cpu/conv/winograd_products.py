@@ -3,7 +3,7 @@
 Winograd 1980, "Arithmetic Complexity of Computations"; Lavin and Gray 2016, "Fast Algorithms for Convolutional Neural
 Networks". Along an axis a `Form` gives a tile of results as ``A ((G g) * (B d))`` of elements d and taps g, and along both axes
 at once each matrix is applied to rows and columns. Over channels the products at each place are a matrix product: with
-the channels last (`last.py`), transforms run along channels, as well for images of 4 x 4 as for large ones, and all
+the channels last (`channels_last.py`), transforms run along channels, as well for images of 4 x 4 as for large ones, and all
 places are one batched `matmul`. The gradient of the weight is ``G' sum(B d * A' e)`` over tiles of the same form.
 
 At stride 2 the elements of even and of odd number are two convolutions of their own, and so are the results of
@@ -33,7 +33,7 @@ from flambeau_kernels.engine.language import (
 )
 
 from ..products.matmul import matmul
-from .last import Frame
+from .channels_last import Frame
 from .walk import Ints
 
 # Elements a chunk transforms, and bytes of transformed arrays at a time.

@@ -7,9 +7,9 @@ import pytest
 import scipy.linalg
 
 from flambeau_kernels import engine
-from flambeau_kernels.cpu.linear_algebra import few_lanes
+from flambeau_kernels.cpu.linear_algebra import matrices_by_lanes
 
-pytestmark = pytest.mark.skipif(not few_lanes.compiles(), reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(not matrices_by_lanes.compiles(), reason="nothing is compiled")
 DTYPES, SIZES = "fdFD", (1, 2, 3, 5, 8)
 
 
@@ -40,7 +40,7 @@ def error(made, expected, a):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_factors_with_exchanged_rows_are_lapacks(dtype, n, layout):
     a = matrices(dtype, n)
-    packed, pivots, info = few_lanes.lu(layout(a))
+    packed, pivots, info = matrices_by_lanes.lu(layout(a))
 
     for x, made, places in zip(a, packed, pivots, strict=True):
         expected, exchanged, _ = scipy.linalg.lapack.get_lapack_funcs("getrf", (x,))(x)
@@ -55,9 +55,9 @@ def test_factors_with_exchanged_rows_are_lapacks(dtype, n, layout):
 def test_solutions_inverses_and_determinants(dtype, n, layout):
     a, b = matrices(dtype, n), matrices(dtype, n, columns=3)
 
-    assert error(few_lanes.solve(layout(a), layout(b)), np.linalg.solve(wide(a), wide(b)), a) < 20
-    assert error(few_lanes.solve(layout(a), None), np.linalg.inv(wide(a)), a) < 20
-    assert error(few_lanes.determinants(layout(a))[:, None, None], np.linalg.det(wide(a))[:, None, None], a) < 20
+    assert error(matrices_by_lanes.solve(layout(a), layout(b)), np.linalg.solve(wide(a), wide(b)), a) < 20
+    assert error(matrices_by_lanes.solve(layout(a), None), np.linalg.inv(wide(a)), a) < 20
+    assert error(matrices_by_lanes.determinants(layout(a))[:, None, None], np.linalg.det(wide(a))[:, None, None], a) < 20
 
 
 @pytest.mark.parametrize("upper", [False, True])
@@ -71,8 +71,9 @@ def test_cholesky_factors_read_one_triangle(dtype, n, upper):
         expected = expected.conj().swapaxes(-1, -2)
     for layout in (np.asarray, turned):
         half = np.triu(a) if upper else np.tril(a)
+        other_half = np.where(half == 0, np.float32(9), 0).astype(dtype)
 
-        assert error(few_lanes.cholesky(layout(half + np.where(half == 0, np.float32(9), 0).astype(dtype)), upper), expected, a) < 20
+        assert error(matrices_by_lanes.cholesky(layout(half + other_half), upper), expected, a) < 20
 
 
 def exponentials(a):
@@ -93,24 +94,25 @@ def test_exponentials_of_small_and_large_matrices(dtype, n):
     a = matrices(dtype, n) / n * 2.0 ** np.linspace(-6, 3, 21).reshape(-1, 1, 1)
     a = a.astype(dtype)
     expected = exponentials(a)
-    made = few_lanes.exponentials(turned(a))
+    made = matrices_by_lanes.exponentials(turned(a))
 
     assert (np.abs(made - expected).max((1, 2)) / np.abs(expected).max((1, 2))).max() < 200 * np.finfo(dtype).eps
     # Of a nilpotent matrix the series ends.
     step = np.zeros((9, n, n), dtype) + np.eye(n, k=1, dtype=dtype)
-    np.testing.assert_allclose(few_lanes.exponentials(step)[4, 0], [1 / np.prod(np.arange(1.0, k + 1)) for k in range(n)], rtol=1e-5)
+    series = [1 / np.prod(np.arange(1.0, k + 1)) for k in range(n)]
+    np.testing.assert_allclose(matrices_by_lanes.exponentials(step)[4, 0], series, rtol=1e-5)
 
 
 def test_determinants_have_signs_and_magnitudes():
     a = matrices("f", 5)
     a[4] = 0
-    signs, sizes = few_lanes.diagonals_of_factors(a)
+    signs, sizes = matrices_by_lanes.diagonals_of_factors(a)
     expected, logs = np.linalg.slogdet(wide(a))
 
     np.testing.assert_array_equal(signs, expected)
     fine = np.arange(21) != 4
     np.testing.assert_allclose(np.log(sizes[fine]).sum(-1), logs[fine], atol=1e-5)
-    assert not few_lanes.determinants(a)[4]
+    assert not matrices_by_lanes.determinants(a)[4]
 
 
 def test_matrices_without_a_result_are_left_to_lapack():
@@ -119,13 +121,17 @@ def test_matrices_without_a_result_are_left_to_lapack():
     b = matrices("f", 3)
     b[2, 1, 1] = np.nan
 
-    assert few_lanes.solve(a, None) is None
-    assert few_lanes.cholesky(a, False) is None
-    assert few_lanes.lu(a)[2].tolist() == [int(k == 7) for k in range(21)]
-    assert few_lanes.lu(b) is None
-    assert few_lanes.determinants(b) is None
-    assert few_lanes.exponentials(b) is None
-    assert not few_lanes.takes(matrices("f", 9))
+    assert matrices_by_lanes.solve(a, None) is None
+    assert matrices_by_lanes.cholesky(a, False) is None
+    assert matrices_by_lanes.lu(a)[2].tolist() == [int(k == 7) for k in range(21)]
+    assert matrices_by_lanes.lu(b) is None
+    assert matrices_by_lanes.determinants(b) is None
+    assert matrices_by_lanes.exponentials(b) is None
+    assert not matrices_by_lanes.takes(matrices("f", 9))
+
+
+def results(a):
+    return [matrices_by_lanes.exponentials(a), matrices_by_lanes.solve(a, None), matrices_by_lanes.determinants(a)]
 
 
 def test_a_matrix_has_the_same_bits_among_any_others_and_at_every_thread_count():
@@ -137,11 +143,11 @@ def test_a_matrix_has_the_same_bits_among_any_others_and_at_every_thread_count()
         made = []
         for count in (1, 2, 3):
             engine.set_num_threads(count)
-            made.append([few_lanes.exponentials(a), few_lanes.solve(a, None), few_lanes.determinants(a)])
+            made.append(results(a))
     finally:
         engine.set_num_threads(threads)
     for one in made[1:]:
         for x, y in zip(one, made[0], strict=True):
             np.testing.assert_array_equal(x, y)
-    for x, y in zip(made[0], [few_lanes.exponentials(alone), few_lanes.solve(alone, None), few_lanes.determinants(alone)], strict=True):
+    for x, y in zip(made[0], results(alone), strict=True):
         np.testing.assert_array_equal(x[2001], y[0])

@@ -7,7 +7,7 @@ import re
 import mpmath as mp
 import numpy as np
 import pytest
-from tests.kernels.test_scalar import TARGETS, target_machine
+from tests.kernels.scalar.test_scalar import TARGETS, target_machine
 
 import accuracy_of_complex as measured
 import flambeau_kernels

@@ -11,7 +11,7 @@ import pytest
 import flambeau_kernels
 from flambeau_kernels import engines
 from flambeau_kernels.cpu import conv, tier
-from flambeau_kernels.cpu.conv import arrays, direct, slide, tiles, weight, winograd
+from flambeau_kernels.cpu.conv import arrays, depthwise_rows, direct, weight, winograd, winograd_products
 from flambeau_kernels.cpu.shapes.order import is_last
 from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.engine.runtime import pool
@@ -178,7 +178,7 @@ def test_blocks_of_images_do_not_change_results(case, monkeypatch):
     wanted = three_maps(case)
 
     monkeypatch.setattr(direct, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(tiles, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(winograd_products, "BLOCK_BYTES", 1)
     conv.forget()
     made = three_maps(case)
     conv.forget()
@@ -239,7 +239,7 @@ def test_tiles_are_as_accurate_as_plain_sums(size, kernel, stride):
     settings = (stride, stride), (1, 1), (1, 1), 1
     exact = arrays.convolve(x.astype(float), w.astype(float), *settings)
 
-    small = tiles.pays(x, exact.shape[2:], 64, (kernel, kernel), *settings, False)
+    small = winograd_products.pays(x, exact.shape[2:], 64, (kernel, kernel), *settings, False)
     assert small or winograd.pays(4, 64, 64, exact.shape[2:], (3, 3), (stride, stride), (1, 1), False)
     by_tiles = np.abs(conv.convolve(x, w, *settings) - exact).max()
     plainly = np.abs(arrays.convolve(x, w, *settings) - exact).max()
@@ -285,7 +285,7 @@ def test_inputs_by_tiles_at_stride_2_are_as_accurate_as_plain_sums():
     settings = (28, 28), (2, 2), (1, 1), (1, 1), 1
     exact = arrays.convolve_input(y.astype(float), w.astype(float), *settings)
 
-    assert tiles.pays(y, (28, 28), 64, (3, 3), (2, 2), (1, 1), (1, 1), 1, True)
+    assert winograd_products.pays(y, (28, 28), 64, (3, 3), (2, 2), (1, 1), (1, 1), 1, True)
     by_tiles = np.abs(conv.convolve_input(y, w, *settings) - exact).max()
     plainly = np.abs(arrays.convolve_input(y, w, *settings) - exact).max()
 
@@ -296,8 +296,8 @@ def test_three_by_three_at_stride_2_goes_by_no_tiles_in_memory_as_moving_element
     """It had 0.84 to 0.94 of PyTorch's speed by these tiles, with AVX-512; those of `winograd` stay in the cache."""
     for n, c, size in ((8, 64, 56), (8, 256, 14), (4, 32, 112)):
         x = np.empty((n, c, size, size), np.float32)
-        assert not tiles.pays(x, (size // 2,) * 2, 2 * c, (3, 3), (2, 2), (1, 1), (1, 1), 1, False)
-    assert tiles.pays(x, (56, 56), 64, (4, 4), (2, 2), (1, 1), (1, 1), 1, False)
+        assert not winograd_products.pays(x, (size // 2,) * 2, 2 * c, (3, 3), (2, 2), (1, 1), (1, 1), 1, False)
+    assert winograd_products.pays(x, (56, 56), 64, (4, 4), (2, 2), (1, 1), (1, 1), 1, False)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, "bfloat16"])
@@ -322,7 +322,7 @@ def test_gradients_of_weights_by_tiles_are_as_accurate_as_plain_sums():
     settings = (3, 3), (1, 1), (1, 1), (1, 1), 1
     exact = arrays.convolve_weight(x.astype(float), y.astype(float), *settings)
 
-    assert tiles.pays_for_weight(x, (14, 14), 24, (3, 3), (1, 1), (1, 1), 1)
+    assert winograd_products.pays_for_weight(x, (14, 14), 24, (3, 3), (1, 1), (1, 1), 1)
     by_tiles = np.abs(conv.convolve_weight(x, y, *settings) - exact).max()
     plainly = np.abs(arrays.convolve_weight(x, y, *settings) - exact).max()
 
@@ -353,7 +353,7 @@ def test_depthwise_convolutions_of_planes_of_7_by_7_do_not_slide_along_rows_that
     x, w, b, settings = operands("depthwise of many channels narrow", np.float32)
     wanted = three_maps("depthwise of many channels narrow")
     conv.forget()
-    monkeypatch.setattr(slide, "Sliding", None)
+    monkeypatch.setattr(depthwise_rows, "Correlation", None)
 
     y = conv.convolve(x, w, *settings, b)
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(engine.available() is not None,
                                 reason=f"no compiled tier: {engine.available()}")
 # Not a multiple of any vector, above the tier's threshold.
 N = 5000
-COMPILE_TIMES = Path(__file__).resolve().parents[2] / "bench" / "compile_times.py"
+COMPILE_TIMES = Path(__file__).resolve().parents[3] / "bench" / "compile_times.py"
 
 
 def lerp(input, end, weight):
@@ -318,7 +318,7 @@ def test_import_loads_neither_llvmlite_nor_numba():
 
 
 def test_second_process_loads_from_the_cache(tmp_path):
-    code = LAUNCH + "assert go(); print(engine.llvm.counts['compiled'], 'numba' in sys.modules)"
+    code = LAUNCH + "assert go(); print(engine.machine_code.llvm.counts['compiled'], 'numba' in sys.modules)"
     first, second = (run_python(code, FLAMBEAU_CACHE=str(tmp_path), FLAMBEAU_BACKEND="llvm").stdout.split() for _ in range(2))
 
     assert int(first[0]) > 0
@@ -326,7 +326,7 @@ def test_second_process_loads_from_the_cache(tmp_path):
 
 
 def test_damaged_cache_files_are_rewritten(tmp_path):
-    code = LAUNCH + "assert go(); print(engine.llvm.counts['compiled'])"
+    code = LAUNCH + "assert go(); print(engine.machine_code.llvm.counts['compiled'])"
     setting = {"FLAMBEAU_CACHE": str(tmp_path), "FLAMBEAU_BACKEND": "llvm"}
     made = int(run_python(code, **setting).stdout)
     for path in tmp_path.glob("*.o"):

@@ -1,6 +1,6 @@
 """Calls kernels of all families, chooses another backend, and prints which kernels are kept by whom: what `test_kept.py` runs.
 
-    python tests/kernels/kept_sample.py
+    python tests/kernels/backends/kept_sample.py
 """
 
 from __future__ import annotations

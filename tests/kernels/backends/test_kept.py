@@ -12,7 +12,7 @@ import pytest
 
 from flambeau_kernels import engines
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.skipif(engines.chosen().name != "llvm", reason="compiles with another engine, which takes minutes, or not at all")

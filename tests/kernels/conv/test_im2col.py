@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flambeau_kernels.cpu import conv
-from flambeau_kernels.cpu.conv import arrays, few_positions
+from flambeau_kernels.cpu.conv import arrays, im2col
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine.runtime import pool
 
@@ -35,7 +35,7 @@ def made(case, dtype):
 def test_all_three_maps(case, dtype):
     x, w, bias, (stride, padding, dilation) = made(case, dtype)
     positions = arrays.output_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
-    assert few_positions.pays(len(x), w.shape, positions, 1, x.dtype)
+    assert im2col.pays(len(x), w.shape, positions, 1, x.dtype)
     wide_x, wide_w = x.astype(float), w.astype(float)
     tolerance = 60 * np.finfo(dtype).eps
 

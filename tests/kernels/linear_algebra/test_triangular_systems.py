@@ -8,7 +8,7 @@ import pytest
 import flambeau as fb
 from flambeau.ops.linear_algebra import _lapack
 from flambeau_kernels import engines
-from flambeau_kernels.cpu.linear_algebra import few_sides
+from flambeau_kernels.cpu.linear_algebra import triangular_systems
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.engine.runtime import pool
 
@@ -43,7 +43,7 @@ def test_solutions_read_one_triangle_of_matrices_by_rows_and_by_columns(upper, u
                 a, b, wanted = systems(n, columns, upper, unit, dtype, batch)
                 a = a if by_rows else np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2)
 
-                made = few_sides.solution(a, b, upper, unit)
+                made = triangular_systems.solution(a, b, upper, unit)
 
                 assert made.dtype == dtype
                 np.testing.assert_allclose(made, wanted, rtol=0, atol=np.abs(wanted).max() * 60 * np.finfo(dtype).eps)
@@ -56,8 +56,8 @@ def test_batches_and_right_sides_may_have_any_strides():
     stretched[..., ::2] = b
 
     for x, y in ((backwards, b), (a, stretched[..., ::2]), (a, np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2))):
-        np.testing.assert_allclose(few_sides.solution(x, y, False, False), wanted, atol=1e-13)
-    np.testing.assert_allclose(few_sides.solution(a, np.broadcast_to(b[0], b.shape), False, False)[0], wanted[0], atol=1e-13)
+        np.testing.assert_allclose(triangular_systems.solution(x, y, False, False), wanted, atol=1e-13)
+    np.testing.assert_allclose(triangular_systems.solution(a, np.broadcast_to(b[0], b.shape), False, False)[0], wanted[0], atol=1e-13)
 
 
 def test_the_same_bits_on_any_number_of_threads():
@@ -66,7 +66,7 @@ def test_the_same_bits_on_any_number_of_threads():
     try:
         for threads in (1, 2, 4):
             pool.set_num_threads(threads)
-            made.append(few_sides.solution(a, b, True, False).tobytes())
+            made.append(triangular_systems.solution(a, b, True, False).tobytes())
     finally:
         pool.set_num_threads(before)
 
@@ -76,14 +76,14 @@ def test_the_same_bits_on_any_number_of_threads():
 def test_many_small_matrices_with_more_right_sides_are_left_to_vectors_of_these():
     a, b, _ = systems(16, 5, True, False, np.float32, (40,))
 
-    assert few_sides.solution(a, b, True, False) is None
-    assert few_sides.solution(a, b[..., :4], True, False) is not None
+    assert triangular_systems.solution(a, b, True, False) is None
+    assert triangular_systems.solution(a, b[..., :4], True, False) is not None
 
 
 def test_a_zero_on_the_diagonal_gives_infinity():
     a = np.array([[0.0, 0.0], [1.0, 2.0]])
 
-    assert few_sides.solution(a, np.ones((2, 1)), False, False)[:, 0].tolist() == [np.inf, -np.inf]
+    assert triangular_systems.solution(a, np.ones((2, 1)), False, False)[:, 0].tolist() == [np.inf, -np.inf]
 
 
 def test_many_matrices_with_one_right_side_take_no_call_of_blas_each(monkeypatch):

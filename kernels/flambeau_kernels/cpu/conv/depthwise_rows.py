@@ -6,8 +6,8 @@ copied or padded before. Columns go from the right to the left and rows downward
 where a row ends within it: what lies behind is the beginning of later rows, which is written later. Only at the end
 of a band of rows are stores masked.
 
-`slide` makes results of sources, `spread` is its transpose at step 2 and `slide_weight` the gradient of the weight. All take
-planes cut into bands of rows, several bands to a chunk.
+`depthwise_rows` makes results of sources, `spread` is its transpose at step 2 and `depthwise_rows_weight` the gradient of the weight.
+All take planes cut into bands of rows, several bands to a chunk.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def column(x, w, constant, out, i, first, last, geometry, EDGE, TAPS_Y, TAPS_X, 
 
 
 @kernel(in_vectors=True)
-def slide(chunk, x, weight, bias, out, geometry, *, TAPS_Y, TAPS_X, STEP_Y, STEP_X, DILATION, PAD, IS_NARROW):
+def depthwise_rows(chunk, x, weight, bias, out, geometry, *, TAPS_Y, TAPS_X, STEP_Y, STEP_X, DILATION, PAD, IS_NARROW):
     KIND = widened(weight)
     LANES = lanes(KIND)
     TAPS = TAPS_Y * TAPS_X
@@ -275,7 +275,7 @@ def weight_column(x, y, sums, i, first, last, geometry, EDGE, TAPS_Y, TAPS_X, ST
 
 
 @kernel(in_vectors=True)
-def slide_weight(chunk, x, y, made, geometry, *, TAPS_Y, TAPS_X, STEP_Y, STEP_X, DILATION, PAD, IS_NARROW):
+def depthwise_rows_weight(chunk, x, y, made, geometry, *, TAPS_Y, TAPS_X, STEP_Y, STEP_X, DILATION, PAD, IS_NARROW):
     KIND = widened(made)
     LANES = lanes(KIND)
     TAPS = TAPS_Y * TAPS_X
@@ -384,7 +384,7 @@ def _geometry(x: Any, y_axis: Axis, x_axis: Axis, outputs: int, steps: tuple[int
 _INT64 = np.dtype(np.int64)
 
 
-class Sliding:
+class Correlation:
     """`convolve` or, `transposed`, `convolve_input` of arrays like `x` and `w`, to results of extents `made`."""
 
     def __init__(self, x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints,
@@ -400,7 +400,7 @@ class Sliding:
         narrow = x_axis.size <= width and x_axis.made <= width * (x_axis.step if transposed else 1)
         sizes = {"TAPS_Y": y_axis.taps, "TAPS_X": x_axis.taps, "STEP_Y": y_axis.step}
         sizes |= {"PAD_Y": y_axis.pad} if transposed else {"STEP_X": x_axis.step, "DILATION": x_axis.dilation}
-        self.run = (spread if transposed else slide).form((x.dtype, self.kind, self.kind, x.dtype, _INT64),
+        self.run = (spread if transposed else depthwise_rows).form((x.dtype, self.kind, self.kind, x.dtype, _INT64),
                                                           {**sizes, "PAD": x_axis.pad, "IS_NARROW": narrow})  # fmt: skip
 
     def __call__(self, x: Any, w: Any, bias: Any) -> np.ndarray:
@@ -425,7 +425,7 @@ class Gradient:
         self.parts = -(-bands // per_chunk)
         width = lane_count(x.dtype)
         narrow = x_axis.size <= width and x_axis.made <= width
-        self.run = slide_weight.form(
+        self.run = depthwise_rows_weight.form(
             (x.dtype, y.dtype, self.kind, _INT64),
             {"TAPS_Y": y_axis.taps, "TAPS_X": x_axis.taps, "STEP_Y": y_axis.step, "STEP_X": x_axis.step,
              "DILATION": x_axis.dilation, "PAD": x_axis.pad, "IS_NARROW": narrow},

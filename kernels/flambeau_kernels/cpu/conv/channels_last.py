@@ -1,4 +1,4 @@
-"""Images with their channels last and zeros around them, as the transforms of `tiles.py` want them, and back.
+"""Images with their channels last and zeros around them, as the transforms of `winograd_products.py` want them, and back.
 
 Squares of LANES channels by LANES positions are transposed in registers: in log2(LANES) steps, neighbours at a distance of
 1, 2, 4, ... exchange those of their lanes that lie on the other side of the diagonal.

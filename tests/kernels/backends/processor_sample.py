@@ -1,6 +1,6 @@
 """A sample of all kinds of kernels at usual and special values: what `test_processors.py` runs for several processors.
 
-    FLAMBEAU_CPU=x86-64-v2 python tests/kernels/processor_sample.py results.npz
+    FLAMBEAU_CPU=x86-64-v2 python tests/kernels/backends/processor_sample.py results.npz
 """
 
 from __future__ import annotations

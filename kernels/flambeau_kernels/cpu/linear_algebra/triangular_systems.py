@@ -30,7 +30,7 @@ from ...engine.language import (
 from ...engine.machine_code import llvm
 from ...engines import kept
 from ..tier import compiles
-from .few_rows import of_matrices, takes
+from .matrices_by_rows import of_matrices, takes
 
 __all__ = ["planned", "solution"]
 

@@ -336,9 +336,9 @@ def test_a_form_counts_its_arguments():
 
 def test_a_second_process_reads_the_object_from_disk(tmp_path):
     program = ("import numpy as np\nfrom flambeau_kernels.engine.machine_code import llvm\n"
-               "from tests.kernels.test_language import dot\nout = np.empty(1, 'f4')\n"
+               "from tests.kernels.engine.test_language import dot\nout = np.empty(1, 'f4')\n"
                "dot.run(1, np.ones(3, 'f4'), np.ones(3, 'f4'), out, 3)\nprint(out[0], llvm.counts['compiled'])")
-    root = pathlib.Path(__file__).parents[2]
+    root = pathlib.Path(__file__).parents[3]
     environment = {**os.environ, "FLAMBEAU_CACHE": str(tmp_path),
                    "PYTHONPATH": os.pathsep.join(map(str, (root, root / "kernels")))}
     said = [subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True,

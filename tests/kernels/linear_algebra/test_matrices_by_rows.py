@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as fb
-from flambeau_kernels.cpu.linear_algebra import few_rows
+from flambeau_kernels.cpu.linear_algebra import matrices_by_rows
 from flambeau_kernels.cpu.tier import compiles
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="no compiler")
@@ -38,9 +38,9 @@ def test_factors_are_lapacks(n, dtype):
     a, s = matrices(11, n, dtype), positive(11, n, dtype)
     lower = np.linalg.cholesky(s.astype(np.float64))
 
-    close(few_rows.cholesky(s, False), lower, dtype, n)
-    close(few_rows.cholesky(s, True), lower.swapaxes(-1, -2), dtype, n)
-    packed, pivots, info = few_rows.lu(a)
+    close(matrices_by_rows.cholesky(s, False), lower, dtype, n)
+    close(matrices_by_rows.cholesky(s, True), lower.swapaxes(-1, -2), dtype, n)
+    packed, pivots, info = matrices_by_rows.lu(a)
     unit, above = np.tril(packed, -1) + np.eye(n, dtype=dtype), np.triu(packed)
     rows = a.copy()
     for matrix, exchanged in zip(rows, pivots, strict=True):
@@ -58,14 +58,14 @@ def test_solutions_solve(n, width, dtype):
     a = matrices(9, n, dtype)
     b = np.random.default_rng(1).standard_normal((9, n, width)).astype(dtype)
 
-    close(a @ few_rows.solve(a, b), b, dtype, n)
-    close(few_rows.solve(a, None) @ a, np.broadcast_to(np.eye(n), a.shape), dtype, n)
+    close(a @ matrices_by_rows.solve(a, b), b, dtype, n)
+    close(matrices_by_rows.solve(a, None) @ a, np.broadcast_to(np.eye(n), a.shape), dtype, n)
     for upper in (False, True):
         for unit in (False, True):
             triangle = (np.triu if upper else np.tril)(a / n, 1 if upper else -1) + (1 if unit else 2) * np.eye(n, dtype=dtype)
             given = triangle + 7 * np.eye(n, dtype=dtype) if unit else triangle
             given = given + (np.tril if upper else np.triu)(np.full((n, n), np.nan, dtype), -1 if upper else 1)
-            close(triangle.astype(dtype) @ few_rows.triangular(given.astype(dtype), b, upper, unit), b, dtype, n)
+            close(triangle.astype(dtype) @ matrices_by_rows.triangular(given.astype(dtype), b, upper, unit), b, dtype, n)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -77,10 +77,11 @@ def test_matrices_may_lie_in_any_order(dtype):
     columns = np.ascontiguousarray(b.swapaxes(-1, -2)).swapaxes(-1, -2)
 
     for other in (turned, spaced, a[::-1, :, ::-1][::-1, :, ::-1], np.asfortranarray(a)):
-        assert np.array_equal(few_rows.solve(other, columns), few_rows.solve(a, b))
-        assert np.array_equal(few_rows.lu(other)[0], few_rows.lu(a)[0])
-        assert np.array_equal(few_rows.triangular(other, columns, True, False), few_rows.triangular(a, b, True, False))
-    assert np.array_equal(few_rows.cholesky(s.swapaxes(-1, -2), False), few_rows.cholesky(np.tril(s) + np.triu(s, 1), False))
+        assert np.array_equal(matrices_by_rows.solve(other, columns), matrices_by_rows.solve(a, b))
+        assert np.array_equal(matrices_by_rows.lu(other)[0], matrices_by_rows.lu(a)[0])
+        assert np.array_equal(matrices_by_rows.triangular(other, columns, True, False), matrices_by_rows.triangular(a, b, True, False))
+    symmetric = np.tril(s) + np.triu(s, 1)
+    assert np.array_equal(matrices_by_rows.cholesky(s.swapaxes(-1, -2), False), matrices_by_rows.cholesky(symmetric, False))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0])
@@ -131,12 +132,12 @@ def test_any_number_of_threads_gives_the_same_bits():
         made = []
         for threads in (1, 2, 3):
             fb.set_num_threads(threads)
-            made.append((few_rows.solve(a, None), few_rows.lu(a)[0]))
+            made.append((matrices_by_rows.solve(a, None), matrices_by_rows.lu(a)[0]))
     finally:
         fb.set_num_threads(before)
 
     assert all(np.array_equal(x, y) for one in made[1:] for x, y in zip(made[0], one, strict=True))
-    assert np.array_equal(made[0][0][40:60], few_rows.solve(a[40:60], None))
+    assert np.array_equal(made[0][0][40:60], matrices_by_rows.solve(a[40:60], None))
 
 
 @pytest.mark.parametrize("upper", [False, True])
@@ -147,9 +148,9 @@ def test_the_factor_of_one_matrix_lies_by_columns_and_reads_one_triangle(n, dtyp
     half = np.triu(s) if upper else np.tril(s)
     expected = np.linalg.cholesky(s.astype(np.float64))
     for a in (half, np.asfortranarray(half), np.repeat(half, 2, 1)[:, ::2]):
-        made = few_rows.cholesky_of_one(a, upper)
+        made = matrices_by_rows.cholesky_of_one(a, upper)
 
         close(made, expected.T if upper else expected, dtype, n)
         assert made.flags.f_contiguous
-    assert few_rows.cholesky_of_one(-s, upper) is None
-    assert few_rows.cholesky_of_one(s[::-1], upper) is None
+    assert matrices_by_rows.cholesky_of_one(-s, upper) is None
+    assert matrices_by_rows.cholesky_of_one(s[::-1], upper) is None

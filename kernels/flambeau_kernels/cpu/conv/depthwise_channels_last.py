@@ -2,7 +2,7 @@
 
 The results of some neighbouring positions, or of a whole row of a narrow image, are computed together, so that weights,
 ``[tap][channel]``, are read once for them.
-Sums go over taps in the order of `slide.py`, so that a layout does not change results.
+Sums go over taps in the order of `depthwise_rows.py`, so that a layout does not change results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flambeau_kernels.engine.language import (
 
 from ..register_tiles import registers
 from ..shapes.order import is_last
-from .slide import lane_count
+from .depthwise_rows import lane_count
 from .walk import Ints
 
 CHUNK = 1 << 14                                       # elements
@@ -129,7 +129,7 @@ def at_the_edge(image, weight, bias, out, y, x, first, last, geometry):
 
 
 @kernel(in_vectors=True)
-def slide_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT, ACROSS, ROW):
+def depthwise_channels_last(chunk, x, weight, bias, out, geometry, *, TAPS, FLAT, ACROSS, ROW):
     N = lanes(widened(bias))
     channels, made = geometry[CHANNELS], geometry[OUT_WIDTH]
     begin = chunk * geometry[PER_CHUNK]
@@ -183,7 +183,7 @@ def room(made: int, taps: int) -> int:
     return -(-made // parts)
 
 
-class Sliding:
+class Correlation:
     """`convolve` of arrays like `x` and `w` to results of extents `made`, whose channels are last too; padding may be negative."""
 
     def __init__(self, x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints) -> None:
@@ -200,7 +200,7 @@ class Sliding:
         full = flat and max(*stride, *dilation) == 1 and is_narrow(x.shape[3], made[1])
         constants = {"TAPS": taps, "FLAT": flat, "ACROSS": 8 if lane_count(self.kind) > 8 else 6,
                      "ROW": (x.shape[3], made[1], padding[1], room(made[1], taps)) if full else ()}  # fmt: skip
-        self.run = slide_last.form((x.dtype, self.kind, self.kind, x.dtype, np.dtype(np.int64)), constants)
+        self.run = depthwise_channels_last.form((x.dtype, self.kind, self.kind, x.dtype, np.dtype(np.int64)), constants)
 
     def __call__(self, x: Any, w: Any, bias: Any) -> np.ndarray:
         out = np.empty(self.shape, self.dtype)

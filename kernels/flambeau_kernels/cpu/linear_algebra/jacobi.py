@@ -32,7 +32,7 @@ from ...engine.language import (
 from ...vocabulary import abs, sqrt, where
 from ..squares import squares_in, squares_out
 from ..tier import compiles
-from .few_lanes import FROM, arranged, laid_out, run_lanes
+from .matrices_by_lanes import FROM, arranged, laid_out, run_lanes
 
 __all__ = ["MOST", "eigh", "svd", "takes"]
 

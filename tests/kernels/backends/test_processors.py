@@ -24,7 +24,7 @@ pytestmark = [
 
 def started(*command, **environment):
     """A process of Python that finds this checkout."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root / "framework"), str(root / "kernels"))), **environment}
     return subprocess.Popen([sys.executable, *command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flambeau_kernels.cpu import tier
-from flambeau_kernels.cpu.reductions import many
+from flambeau_kernels.cpu.reductions import norm_of_many
 from flambeau_kernels.engine.runtime import pool
 
 pytestmark = pytest.mark.skipif(not tier.compiles(), reason="nothing can be compiled here")
@@ -24,7 +24,7 @@ def test_the_norm_is_that_of_all_elements(dtype, bound):
     held = arrays(dtype)
     expected = np.linalg.norm(np.concatenate(held).astype(np.float64))
 
-    made = many.pieces(held).norm()
+    made = norm_of_many.pieces(held).norm()
 
     assert made.shape == ()
     assert made.dtype == dtype
@@ -36,7 +36,7 @@ def test_scaling_has_the_bits_of_a_product(dtype):
     held = [*arrays(dtype), np.asfortranarray(RNG.normal(size=(30, 40)).astype(dtype))]
     expected = [a * a.dtype.type(0.3) for a in held]
 
-    many.pieces(held).scale(0.3)
+    norm_of_many.pieces(held).scale(0.3)
 
     for a, e in zip(held, expected, strict=True):
         np.testing.assert_array_equal(a, e)
@@ -47,7 +47,7 @@ def test_what_is_not_finite_or_overflows_shows_in_the_norm(value):
     held = arrays()
     held[3][5] = value
 
-    made = many.pieces(held).norm()
+    made = norm_of_many.pieces(held).norm()
 
     np.testing.assert_array_equal(made, np.float32(np.nan if np.isnan(value) else np.inf))
 
@@ -58,7 +58,7 @@ def test_the_number_of_threads_does_not_change_the_norm():
     try:
         for threads in (1, 2, 4):
             pool.set_num_threads(threads)
-            made.add(many.pieces(held).norm().tobytes())
+            made.add(norm_of_many.pieces(held).norm().tobytes())
     finally:
         pool.set_num_threads(before)
 
@@ -68,7 +68,7 @@ def test_the_number_of_threads_does_not_change_the_norm():
 def test_shared_memory_and_gaps_are_refused():
     a = np.zeros((40, 40), np.float32)
 
-    assert many.pieces([a, a]) is None
-    assert many.pieces([a[:20], a[19:]]) is None
-    assert many.pieces([a[:, ::2]]) is None
-    assert many.pieces([a[20:], a[:20]]) is not None
+    assert norm_of_many.pieces([a, a]) is None
+    assert norm_of_many.pieces([a[:20], a[19:]]) is None
+    assert norm_of_many.pieces([a[:, ::2]]) is None
+    assert norm_of_many.pieces([a[20:], a[:20]]) is not None

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flambeau as fb
-from flambeau_kernels.cpu.linear_algebra import divided
+from flambeau_kernels.cpu.linear_algebra import divide_and_conquer
 from flambeau_kernels.cpu.tier import compiles
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="no compiler")
@@ -23,8 +23,8 @@ def tridiagonal(d, e):
 def check(d, e, bound=30):
     """Errors in units of rounding of the largest eigenvalue."""
     whole = tridiagonal(d, e)
-    values, vectors = divided.eigh(d, e, True)
-    alone = divided.eigh(d, e, False)
+    values, vectors = divide_and_conquer.eigh(d, e, True)
+    alone = divide_and_conquer.eigh(d, e, False)
 
     eps, v = np.finfo(d.dtype).eps, vectors.astype(np.float64)
     norm = np.abs(whole).sum(1).max() or 1.0
@@ -39,8 +39,8 @@ def check(d, e, bound=30):
 def check_singular(d, e, bound=30):
     """The same of the matrix with `d` on and `e` above the diagonal."""
     whole = np.diag(d.astype(np.float64)) + np.diag(e.astype(np.float64), 1)
-    values, u, v = divided.svd(d, e, True)
-    alone = divided.svd(d, e, False)
+    values, u, v = divide_and_conquer.svd(d, e, True)
+    alone = divide_and_conquer.svd(d, e, False)
 
     eps, (left, right) = np.finfo(d.dtype).eps, (x.astype(np.float64) for x in (u, v))
     wanted = np.linalg.svd(whole, compute_uv=False)
@@ -113,8 +113,8 @@ def test_powers_of_two_change_the_exponents_of_the_values_alone(power, dtype):
     r = np.random.default_rng(0)
     d, e = r.standard_normal(90).astype(dtype), r.standard_normal(89).astype(dtype)
 
-    values, vectors = divided.eigh(d, e, True)
-    others, same = divided.eigh(np.ldexp(d, power), np.ldexp(e, power), True)
+    values, vectors = divide_and_conquer.eigh(d, e, True)
+    others, same = divide_and_conquer.eigh(np.ldexp(d, power), np.ldexp(e, power), True)
 
     assert np.array_equal(others, np.ldexp(values, power))
     assert np.array_equal(same, vectors)
@@ -141,7 +141,7 @@ def test_any_number_of_threads_gives_the_same_bits(vectors, of):
     try:
         for threads in (1, 2, 5):
             fb.set_num_threads(threads)
-            result = getattr(divided, of)(d, e, vectors)
+            result = getattr(divide_and_conquer, of)(d, e, vectors)
             made.append([x.tobytes() for x in (result if vectors else (result,))])
     finally:
         fb.set_num_threads(before)
