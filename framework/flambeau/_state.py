@@ -69,6 +69,7 @@ class _Local(threading.local):
     transforms = 0                                    # of `flambeau.func` that record a run of their own now
     forward_off = False
     compiling = False                                 # whether this thread is in a compiled function
+    exporting = False                                 # whether it records a module for `flambeau.export`
     keeps_tangents = False                            # whether `detach` forgets history only; see `autograd.forward_ad.unrecorded`
 
     def __init__(self) -> None:

@@ -155,6 +155,37 @@ def test_a_backend_that_fails_is_named() -> None:
         fb.compile(lambda x: x + 1, backend=lambda graph, inputs: lambda *args: (1, 2))(fb.ones(1))
 
 
+def test_a_backends_error_can_be_asked_for_or_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def faulty(graph: Any, inputs: Any) -> Any:
+        raise ValueError("no room")
+
+    with pytest.raises(_dynamo.exc.BackendCompilerFailed) as caught:
+        fb.compile(lambda x: x + 1, backend=faulty)(fb.ones(1))
+    assert (caught.value.backend_name, str(caught.value.inner_exception)) == ("faulty", "no room")
+    with _dynamo.config.patch(suppress_errors=True):
+        f = fb.compile(lambda x: x + 1, backend=faulty)
+        assert [f(fb.ones(1)).item() for _ in range(2)] == [2, 2]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "no room" in caplog.text
+
+
+@compiler.disable(reason="it is slow")
+def left_out(x):
+    return x.sin()
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor", lambda graph, inputs: graph.forward], ids=["eager", "inductor", "own"])
+@pytest.mark.parametrize(
+    ("body", "says"), [("(_dynamo.graph_break('here'), x + 1)[1]", "here"), ("left_out(x) + 1", "it is slow")],
+)  # fmt: skip
+def test_fullgraph_refuses_what_ends_a_graph(body: str, says: str, backend: Any) -> None:
+    f = eval(f"lambda x: {body}")
+
+    with pytest.raises(_dynamo.exc.Unsupported, match=says):
+        fb.compile(f, fullgraph=True, backend=backend)(fb.ones(3))
+    fb.compile(f, backend=backend)(fb.ones(3))
+
+
 @pytest.mark.parametrize("body", ["x.sum().item()", "bool((x > 0).all())", "print(x + 1)", "(x + 1).numpy()", "[1, 2][x.int()[0]]"])
 @pytest.mark.parametrize("backend", ["inductor", lambda graph, inputs: graph.forward], ids=["inductor", "own"])
 def test_fullgraph_refuses_to_read_values(body: str, backend: Any) -> None:
@@ -197,6 +228,85 @@ def test_a_path_too_many_is_run_as_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
     refused = pytest.raises(_dynamo.exc.FailOnRecompileLimitHit, match="was compiled 2 times")
     with _dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True), refused:
         f(fb.ones(1), 7)
+
+
+def test_parts_of_a_function_are_counted_apart() -> None:
+    graphs = []
+
+    @fb.compile(backend=lambda graph, inputs: (graphs.append(1), graph.forward)[1])
+    def f(x):
+        for n in range(4):
+            x = x * (n + 2)
+            _dynamo.graph_break()
+        return x
+
+    with _dynamo.config.patch(recompile_limit=2), compiler.set_stance("fail_on_recompile"):
+        assert f(fb.ones(1)).item() == 120
+        with pytest.raises(RuntimeError, match="Detected recompile"):
+            f(fb.ones(2))
+    assert len(graphs) == 4
+    with _dynamo.config.patch(error_on_recompile=True), pytest.raises(_dynamo.exc.RecompileError, match=r"f, and"):
+        f(fb.ones(3))
+    with _dynamo.config.patch(accumulated_recompile_limit=5):
+        f(fb.ones(4))
+    assert len(graphs) == 5
+
+
+def test_a_stance_may_compile_what_is_called_again() -> None:
+    compiled = []
+    f = fb.compile(lambda x: x + 1, backend=lambda graph, inputs: (compiled.append(1), graph.forward)[1])
+
+    counts = []
+    with compiler.set_stance("eager_then_compile"):
+        for _ in range(3):
+            assert f(fb.ones(1)).item() == 2
+            counts.append(len(compiled))
+    assert counts == [0, 1, 1]
+
+
+def test_settings_have_the_names_and_values_of_pytorchs(oracle: Any) -> None:
+    theirs, ours = oracle._dynamo.config.get_config_copy(), _dynamo.config
+
+    assert ours._SETTINGS - {"log_level"} <= theirs.keys()
+    assert {name for name in ours._SETTINGS - {"log_level"} if getattr(ours, name) != theirs[name]} == set()
+
+
+def test_limits_have_two_names_and_a_mistyped_setting_is_noticed() -> None:
+    with _dynamo.config.patch(cache_size_limit=3):
+        assert _dynamo.config.recompile_limit == 3 == _dynamo.config.cache_size_limit
+    assert _dynamo.config.recompile_limit == 8
+    with pytest.raises(AttributeError, match=r"config\.recompile_limits does not exist"):
+        _dynamo.config.recompile_limits = 3
+    with pytest.raises(AttributeError, match="supress_errors"):
+        _dynamo.config.patch(supress_errors=True).__enter__()
+
+
+def test_what_stands_in_for_a_function_has_its_parameters() -> None:
+    def original(x, n=2):
+        return x * n
+
+    with pytest.raises(TypeError, match="parameters"):
+        compiler.substitute_in_graph(original)(lambda x, m=2: x)
+    with pytest.raises(TypeError, match="parameters"):
+        compiler.substitute_in_graph(original)(lambda x, n=3: x)
+    with pytest.raises(TypeError, match="must be a function"):
+        compiler.substitute_in_graph(int)
+    compiler.substitute_in_graph(original, skip_signature_check=True)(lambda y: y)
+    with pytest.raises(ValueError, match="already"):
+        compiler.substitute_in_graph(original)(lambda x, n=2: x)
+
+
+def test_code_knows_that_it_is_exported() -> None:
+    seen = []
+
+    class Asks(fb.nn.Module):
+        def forward(self, x):
+            seen.append((compiler.is_exporting(), compiler.is_compiling(), compiler.is_dynamo_compiling()))
+            return x + 1
+
+    fb.export.export(Asks(), (fb.ones(2),))
+    Asks()(fb.ones(2))
+    assert seen == [(True, True, False), (False, False, False)]
 
 
 def test_stances() -> None:

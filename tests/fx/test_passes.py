@@ -85,6 +85,31 @@ def test_a_module_is_split_as_pytorch_splits_it(steps, jumps, keep_names, keep_i
     assert readable(made[0]) == readable(made[1])
 
 
+def test_a_module_is_split_by_itself_where_no_root_is_given():
+    gm = fx.symbolic_trace(fb.nn.Sequential(fb.nn.Linear(3, 4), fb.nn.ReLU()))
+
+    parts = of(fb, "split_module").split_module(gm, None, lambda node: node.name)
+
+    x = fb.randn(2, 3)
+    assert fb.equal(parts(x), gm(x))
+    assert len(list(parts.children())) == 2
+
+
+def test_shapes_are_found_on_fake_tensors_for_modules_and_parameters_too():
+    class Model(fb.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.p = fb.nn.Linear(3, 4), fb.nn.Parameter(fb.ones(4))
+
+        def forward(self, x):
+            return self.linear(x) + self.p
+
+    gm = fx.symbolic_trace(Model())
+    of(fb, "shape_prop").ShapeProp(gm, fb._subclasses.FakeTensorMode()).propagate(fb.ones(2, 3))
+
+    assert [tuple(n.meta["tensor_meta"].shape) for n in gm.graph.nodes] == [(2, 3), (2, 4), (4,), (2, 4), (2, 4)]
+
+
 def test_submodules_that_need_each_other_are_refused():
     gm = fx.symbolic_trace(lambda x: fb.relu(fb.neg(fb.relu(x))))
 

@@ -1,17 +1,22 @@
-"""Settings of PyTorch's compiler that programs change: kept as set; `disable`, the limits and `repro_after` have a meaning here."""
+"""Settings of PyTorch's compiler that programs change: kept as set. Setting what is none raises AttributeError.
+
+`disable`, `suppress_errors`, the limits, `error_on_recompile`, `debug_dir_root`, `repro_after` and `repro_level` have a meaning here.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 verbose = False
 suppress_errors = False
 disable = False
-cache_size_limit = recompile_limit = 8
-accumulated_cache_size_limit = accumulated_recompile_limit = 256
+recompile_limit = 8  # graphs of one part of a function; `cache_size_limit` is another name for it
+accumulated_recompile_limit = 256  # graphs of a function; `accumulated_cache_size_limit`
 fail_on_recompile_limit_hit = False
 error_on_recompile = False
 dynamic_shapes = True
@@ -33,6 +38,65 @@ compiled_autograd = False
 numpy_default_float = "float64"
 trace_numpy = True
 log_level = None
+log_file_name = None
+debug_dir_root = os.path.join(os.environ.get("TORCH_COMPILE_DEBUG_DIR", os.getcwd()), "torch_compile_debug")
+allow_empty_graphs = False
+allow_ignore_mark_dynamic = False
+automatic_dynamic_local_pgo = True
+automatic_dynamic_remote_pgo = None
+caching_precompile = False
+capture_autograd_function = True
+capture_func_transforms = True
+capture_profiler_record_function = False
+capture_sparse_compute = True
+dead_code_elimination = None
+do_not_emit_runtime_asserts = False
+dont_skip_tracing = False
+enable_aot_compile = True
+enable_compiler_collectives = False
+enable_cpp_guard_manager = True
+enable_faithful_generator_behavior = True
+enable_trace_contextlib = True
+error_on_nested_fx_trace = True
+error_on_nested_jit_trace = True
+fake_tensor_cache_enabled = True
+graph_break_on_nn_param_ctor = True
+ignore_logging_functions: set[Any] = set()
+install_free_tensors = False
+log_compilation_metrics = True
+minimum_call_count = 1
+nested_graph_breaks = False
+nontraceable_tensor_subclasses: set[Any] = set()
+numpy_default_complex = "complex128"
+numpy_default_int = "int64"
+only_allow_pt2_compliant_ops = False
+optimize_ddp_lazy_compile = False
+prefer_deferred_runtime_asserts_over_guards = False
+prepare_freezing = False
+raise_on_ctx_manager_usage = True
+raise_on_unsafe_aot_autograd = False
+record_runtime_overhead = True
+reorderable_logging_functions: set[Any] = set()
+replay_record_enabled = False
+report_guard_failures = True
+repro_forward_only = False
+repro_ignore_non_fp = False
+repro_tolerance = 1e-3
+rewrite_assert_with_torch_assert = True
+run_gc_after_compile = True
+same_two_models_use_fp64 = True
+skip_code_recursive_on_recompile_limit_hit = True
+skip_fsdp_guards = True
+skip_tensor_guards_with_matching_dict_tags = True
+skip_torchrec = True
+strict_precompile = False
+trace_autograd_ops = False
+traceable_tensor_subclasses: set[Any] = set()
+use_graph_deduplication = False
+use_lazy_graph_module = True
+use_numpy_random_stream = False
+verify_correctness = False
+wrap_top_frame = False
 repro_after: str | None = os.environ.get("TORCHDYNAMO_REPRO_AFTER")  # "dynamo" or "aot": write a script when a backend fails
 repro_level = int(os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))  # 1 the whole graph, 2 or 3 the smallest, 4 also where numbers differ
 
@@ -44,7 +108,7 @@ def patch(arg1: Any = None, arg2: Any = None, **changes: Any) -> Iterator[None]:
     Raises: AttributeError for a name that is no setting.
     """
     wanted = dict(arg1) if isinstance(arg1, dict) else {} if arg1 is None else {arg1: arg2}
-    wanted.update(changes)
+    wanted = {_ALIASES.get(name, name): value for name, value in {**wanted, **changes}.items()}
     settings = globals()
     unknown = [name for name in wanted if name not in _SETTINGS]
     if unknown:
@@ -57,6 +121,24 @@ def patch(arg1: Any = None, arg2: Any = None, **changes: Any) -> Iterator[None]:
         settings.update(before)
 
 
-_SETTINGS = frozenset(
-    name for name in globals() if name[0] != "_" and name not in ("annotations", "contextlib", "os", "Iterator", "Any", "patch")
-)
+_ALIASES = {"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit": "accumulated_recompile_limit"}
+_OTHERS = ("annotations", "contextlib", "os", "sys", "Iterator", "ModuleType", "Any", "patch")
+_SETTINGS = frozenset(name for name in globals() if name[0] != "_" and name not in _OTHERS)
+
+
+class _Settings(ModuleType):
+    """This module: its settings have other names, and what is no setting cannot be set."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _ALIASES:
+            return globals()[_ALIASES[name]]
+        raise AttributeError(f"torch._dynamo.config.{name} does not exist")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        name = _ALIASES.get(name, name)
+        if name not in _SETTINGS and name[:2] != "__":
+            raise AttributeError(f"torch._dynamo.config.{name} does not exist")
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Settings

@@ -1,6 +1,8 @@
-"""Errors of compiling that programs name in `except` clauses; only `InvalidBackend` is ever raised."""
+"""Errors of compiling that programs name in `except` clauses."""
 
 from __future__ import annotations
+
+from typing import Any
 
 __all__ = [
     "BackendCompilerFailed", "CondOpArgsMismatchError", "FailOnRecompileLimitHit", "InternalTorchDynamoError", "InvalidBackend",
@@ -30,7 +32,18 @@ class ShortenTraceback(TorchDynamoException):
 
 
 class BackendCompilerFailed(ShortenTraceback):
-    """A backend failed on a graph."""
+    """A backend failed on a graph: `backend_name` with `inner_exception`.
+
+    Args:
+        backend_fn: the backend's function, or its name.
+        inner_exception: what it raised.
+        advice: what is said behind it.
+    """
+
+    def __init__(self, backend_fn: Any, inner_exception: Exception, advice: str = "") -> None:
+        self.backend_name = backend_fn if isinstance(backend_fn, str) else getattr(backend_fn, "__name__", "?")
+        self.inner_exception = inner_exception
+        super().__init__(f"backend={self.backend_name!r} raised:\n{type(inner_exception).__name__}: {inner_exception}{advice}")
 
 
 class TorchRuntimeError(TorchDynamoException):

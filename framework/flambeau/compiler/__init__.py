@@ -114,17 +114,40 @@ def substitute_in_graph(
     """A decorator: the function stands in for `original_fn` when a compiler meets it. Returns it as it is.
 
     `can_constant_fold_through` (results of constants are constants) and `skip_signature_check` speak to the compiler.
-    Raises: TypeError if either is no function.
+    Functions are not traced here, but run, so `original_fn` itself is called.
+    Raises: TypeError if either is no function, or they have other parameters; ValueError if something stands in for `original_fn` already.
     """
-    if not callable(original_fn):
-        raise TypeError(f"substitute_in_graph: original_fn must be a function, got {type(original_fn).__name__}")
+    if not callable(original_fn) or isinstance(original_fn, type):
+        raise TypeError(f"substitute_in_graph: original_fn must be a function, got {original_fn!r}")
 
     def wrapper(traceable_fn: Callable[..., Any]) -> Callable[..., Any]:
-        if not callable(traceable_fn):
-            raise TypeError(f"substitute_in_graph: expected a function, got {type(traceable_fn).__name__}")
+        if not callable(traceable_fn) or isinstance(traceable_fn, type):
+            raise TypeError(f"substitute_in_graph: expected a function, got {traceable_fn!r}")
+        if not skip_signature_check:
+            _check_parameters(original_fn, traceable_fn)
+        if id(original_fn) in _substituted:
+            raise ValueError(f"substitute_in_graph: something stands in for {original_fn!r} already")
+        _substituted[id(original_fn)] = original_fn
         return traceable_fn
 
     return wrapper
+
+
+_substituted: dict[int, Any] = {}  # functions that something stands in for, by id
+
+
+def _check_parameters(original_fn: Any, traceable_fn: Any) -> None:
+    """Raise TypeError unless both have parameters of the same names, kinds and defaults; those of a builtin may be unknown."""
+    import inspect
+
+    try:
+        expected, found = inspect.signature(original_fn), inspect.signature(traceable_fn)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    first, second = ([(p.name, p.kind) for p in s.parameters.values()] for s in (expected, found))
+    defaults, others = ([p.default for p in s.parameters.values()] for s in (expected, found))
+    if first != second or any(a is not b and a != b for a, b in zip(defaults, others, strict=True)):
+        raise TypeError(f"substitute_in_graph: {traceable_fn!r} has the parameters {found}, and {original_fn!r} has {expected}")
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
@@ -142,9 +165,10 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         from . import _functions
 
-        with _functions.not_recorded():
+        with _functions.not_recorded(why):
             return fn(*args, **kwargs)
 
+    why = f"a call of {getattr(fn, '__name__', fn)}, which compiling leaves out{f': {reason}' if reason else ''}"
     wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]
     wrapper._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
     return wrapper
@@ -160,8 +184,8 @@ class set_stance:  # PyTorch's name
 
     Args:
         stance: "default"; "force_eager" runs functions as they are; where a backend of the program's own would be given another graph,
-            "eager_on_recompile" computes without it, and "fail_on_recompile" raises RuntimeError. "eager_then_compile" and
-            "aot_eager_then_compile" do what the default does: the first calls of a path are computed by eager's kernels.
+            "eager_on_recompile" computes without it, and "fail_on_recompile" raises RuntimeError; "eager_then_compile" and
+            "aot_eager_then_compile" run the first call of a function as it is, and give later ones to such a backend.
         force_backend: the backend for all compiled functions, only with the stance "default".
         skip_guard_eval_unsafe: accepted; there are no guards.
     Raises: RuntimeError for another stance, or `force_backend` with one that is not "default".
@@ -203,18 +227,18 @@ def cudagraph_mark_step_begin() -> None:
 
 
 def is_compiling() -> bool:
-    """Whether this thread is in a compiled function."""
-    return _state.local.compiling
+    """Whether this thread is in a compiled function, or exports one."""
+    return _state.local.compiling or _state.local.exporting
 
 
 def is_dynamo_compiling() -> bool:
     """Whether this thread is in a compiled function."""
-    return is_compiling()
+    return _state.local.compiling
 
 
 def is_exporting() -> bool:
-    """Whether this code is being exported: never."""
-    return False
+    """Whether this thread exports the code: `flambeau.export.export` runs it to record it."""
+    return _state.local.exporting
 
 
 def save_cache_artifacts() -> None:

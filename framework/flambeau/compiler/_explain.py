@@ -272,6 +272,11 @@ def tell(text: str, *args: Any) -> None:
         shown[0].debug(text, *args)
 
 
+def warn(text: str, *args: Any) -> None:
+    """Say something that who reads nothing else should know."""
+    _recordings.warning(text, *args)
+
+
 def shows_graphs() -> bool:
     """Whether `tell_graph` has readers."""
     return any(artifact.isEnabledFor(logging.DEBUG) for artifact in (_graph, _graph_code, _guards))
@@ -357,12 +362,13 @@ _folder: str | None = None
 
 
 def debug_folder() -> str:
-    """The folder of this process, below `_inductor.config.trace.debug_dir`, TORCH_COMPILE_DEBUG_DIR or the working directory."""
+    """The folder of this process, below `_inductor.config.trace.debug_dir` or `_dynamo.config.debug_dir_root`."""
     global _folder
     if _folder is None:
+        from .._dynamo import config as settings
         from .._inductor import config
 
-        root = config.trace.debug_dir or os.path.join(os.environ.get("TORCH_COMPILE_DEBUG_DIR", os.getcwd()), "torch_compile_debug")
+        root = config.trace.debug_dir or settings.debug_dir_root
         _folder = os.path.join(root, f"run_{time.strftime('%Y_%m_%d_%H_%M_%S')}-pid_{os.getpid()}")
     return _folder
 

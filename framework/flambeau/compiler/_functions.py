@@ -81,6 +81,9 @@ class Function:
         self.waits: dict[Any, Wait] = {}              # by signature
         self.usual: Any = None                        # the guard of the last call that was replayed, and its `Replay`
         self.compiled = 0
+        self.compiled = 0
+        self.compiled_at: dict[int, int] = {}         # how often, by the number of the segment in its call
+        self.is_met = False                           # whether a call has been given to a backend of the program's own
         self.breaks: list[str] = []                   # why the graphs of the last call end
 
     def explain(self) -> Any:
@@ -254,24 +257,35 @@ class Function:
         """The result computed by what `backend` makes of the recorded graphs."""
         from . import _graphs
 
+        if stance in ("eager_then_compile", "aot_eager_then_compile") and not self.is_met:
+            self.is_met = True
+            return self.fn(*args, **kwargs)
+        self.is_met = True
         names = _Names(self.fn, args, kwargs)
 
         def program(step: Step, wanted: tuple[int, ...], inputs: list[Tensor]) -> Any:
             from .._dynamo import config, exc
 
-            if stance == "fail_on_recompile" and self.compiled:
-                raise RuntimeError(f"Detected recompile of {_title(self.fn)} while the stance is 'fail_on_recompile'")
-            if stance == "eager_on_recompile" and self.compiled:
+            place = len(recorder.breaks)
+            before = self.compiled_at.get(place, 0)
+            if before and stance == "eager_on_recompile":
                 return Program(step, wanted, False)
-            if self.compiled >= config.recompile_limit:
-                text = f"{_title(self.fn)} was compiled {self.compiled} times, torch._dynamo.config.recompile_limit"
-                if config.fail_on_recompile_limit_hit:
-                    raise exc.FailOnRecompileLimitHit(text)
-                if self.fullgraph:
-                    raise exc.RecompileLimitExceeded(text)
+            if before >= config.recompile_limit or self.compiled >= config.accumulated_recompile_limit:
+                self._refuse_more()
                 return Program(step, wanted, False)
+            if before and stance == "fail_on_recompile":
+                raise RuntimeError(f"Detected recompile when torch.compile stance is 'fail_on_recompile': {_title(self.fn)}")
+            if before and config.error_on_recompile:
+                raise exc.RecompileError(f"Recompiling function {_title(self.fn)}, and torch._dynamo.config.error_on_recompile is set")
             self.compiled += 1
-            return _graphs.compiled(step, wanted, inputs, names, backend)
+            self.compiled_at[place] = before + 1
+            try:
+                return _graphs.compiled(step, wanted, inputs, names, backend)
+            except exc.BackendCompilerFailed as error:
+                if not config.suppress_errors:
+                    raise
+                _explain.warn("%s runs as it is: %s", _title(self.fn), error)
+                return Program(step, wanted, False)
 
         recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), is_transparent=False)
         self.breaks = recorder.breaks
@@ -280,6 +294,16 @@ class Function:
         if self.compiled > before:
             self._count(recorder.breaks[:-1])
         return result
+
+    def _refuse_more(self) -> None:
+        """Raise where settings say that it is an error to go on without the backend because graphs are too many."""
+        from .._dynamo import config, exc
+
+        text = f"{_title(self.fn)} was compiled {self.compiled} times, torch._dynamo.config.recompile_limit"
+        if config.fail_on_recompile_limit_hit:
+            raise exc.FailOnRecompileLimitHit(text)
+        if self.fullgraph:
+            raise exc.RecompileLimitExceeded(text)
 
     def _count(self, breaks: list[str]) -> None:
         """Note in `_dynamo.utils.counters` a call that graphs were compiled for."""
@@ -300,17 +324,25 @@ def reset_all() -> None:
 
 
 def break_here(why: str) -> None:
-    """Compute what is pending in this thread."""
+    """Compute what is pending in this thread.
+
+    Raises: Unsupported where the function has to be one graph.
+    """
     for interpreter in _local.calls.interpreters:
         if isinstance(interpreter, Recorder):
+            if interpreter.on_ask is not None:
+                interpreter.on_ask(why)
             interpreter.flush(why)
 
 
 class not_recorded:  # a context manager
-    """Nothing is recorded by the compiled function around; what is pending is computed first."""
+    """Nothing is recorded by the compiled function around; what is pending is computed first, because of `why`."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
 
     def __enter__(self) -> None:
-        break_here("a function that compiling leaves out")
+        break_here(self.why)
         calls = _local.calls
         self.before, self.compiling = calls.interpreters, _local.compiling
         calls.interpreters = tuple([x for x in self.before if not isinstance(x, Recorder)])
@@ -363,8 +395,8 @@ def _refuse(why: str) -> None:
     from .._dynamo import exc
 
     raise exc.Unsupported(
-        f"fullgraph=True: {why} where the function is one graph, as by item(), bool(), print() or numpy(); leave the value in a tensor, "
-        "or compile with fullgraph=False"
+        f"fullgraph=True: {why}, where the function is to be one graph; leave values in tensors instead of asking for them by item(), "
+        "bool(), print() or numpy(), or compile with fullgraph=False"
     )
 
 

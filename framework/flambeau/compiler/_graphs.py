@@ -68,7 +68,7 @@ def compiled(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], names: A
             raise TypeError(f"the backend must return a function, not {type(call).__name__}")
     except Exception as error:
         shown = _shown_by(original, examples, backend, error)
-        raise exc.BackendCompilerFailed(f"backend={backend.name!r} raised:\n{type(error).__name__}: {error}{shown}") from error
+        raise exc.BackendCompilerFailed(backend.name, error, shown) from error
     if config.repro_after is not None and config.repro_level >= 4:
         _check_accuracy(original, examples, backend)
     return Compiled(graph, call, used, wanted)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from .. import _ops
+from .. import _ops, _state
 from .._dynamo.exc import UserError
 from ..nn import Module
 from ..nn.utils.stateless import _reparametrize_module
@@ -67,6 +68,15 @@ def export(
     return _Exporter(mod, args, kwargs, named, sizes, preserve_module_call_signature).program()
 
 
+@contextlib.contextmanager
+def _exporting() -> Iterator[None]:
+    before, _state.local.exporting = _state.local.exporting, True
+    try:
+        yield
+    finally:
+        _state.local.exporting = before
+
+
 class _Exporter:
     """One run of `export`: the state, the inputs, and how they are called in the graph."""
 
@@ -125,7 +135,7 @@ class _Exporter:
         given = dict(zip(self.state, tensors[:count], strict=True))
         # Where no history is recorded, compositions are operators as a whole; running the graph records it again.
         recorder = proxy_tensor.recording()
-        with no_grad(), _reparametrize_module(self.mod, given, tie_weights=True), self.calls.watched(recorder):
+        with no_grad(), _reparametrize_module(self.mod, given, tie_weights=True), self.calls.watched(recorder), _exporting():
             result = self.mod(*args, **kwargs)
         found, self.out_spec = pytree.tree_flatten(result)
         for x in found:

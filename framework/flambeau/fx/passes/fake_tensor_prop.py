@@ -8,14 +8,13 @@ from ..._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from ...tensor import Tensor
 from ...utils import _pytree as pytree
 from ..graph_module import GraphModule
-from ..interpreter import Interpreter
 from ..node import Node
-from .shape_prop import _extract_tensor_metadata
+from .shape_prop import OnFakes, _extract_tensor_metadata
 
 __all__ = ["FakeTensorProp"]
 
 
-class FakeTensorProp(Interpreter):
+class FakeTensorProp(OnFakes):
     """Runs a graph on fake tensors; each node is given what it computes, as ``node.meta["val"]`` and ``node.meta["tensor_meta"]``.
 
     Args:
@@ -31,8 +30,7 @@ class FakeTensorProp(Interpreter):
     """
 
     def __init__(self, module: GraphModule, mode: FakeTensorMode | None = None) -> None:
-        super().__init__(module)
-        self._mode = FakeTensorMode(allow_non_fake_inputs=True) if mode is None else mode
+        super().__init__(module, FakeTensorMode(allow_non_fake_inputs=True) if mode is None else mode)
 
     def run_node(self, n: Node) -> Any:
         """What `n` gives, noted in its `meta`."""
@@ -41,19 +39,6 @@ class FakeTensorProp(Interpreter):
         if isinstance(result, Tensor):
             n.meta["tensor_meta"] = _extract_tensor_metadata(result)
         return result
-
-    def fetch_attr(self, target: str) -> Any:
-        """What stands for the attribute `target`, if it is a tensor."""
-        found = super().fetch_attr(target)
-        return self._mode.from_tensor(found) if isinstance(found, Tensor) else found
-
-    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """What the module gives, with fake parameters and buffers in the place of its own."""
-        from ...func import functional_call
-
-        module = super().fetch_attr(target)
-        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        return functional_call(module, {name: self._mode.from_tensor(t) for name, t in tensors.items()}, args, kwargs)
 
     def propagate(self, *args: Any) -> Any:
         """What the graph gives for fake tensors that stand for those among `args`."""

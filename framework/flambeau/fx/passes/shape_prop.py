@@ -52,7 +52,30 @@ def _quantization_of(x: Tensor) -> dict[str, Any]:
     return {"qscheme": scheme, "scale": scales.tolist(), "zero_point": zero_points.tolist(), "axis": x.q_per_channel_axis()}
 
 
-class ShapeProp(Interpreter):
+class OnFakes(Interpreter):
+    """Runs a graph with tensors of a `FakeTensorMode` in the place of the module's parameters and buffers; with them, if that is None."""
+
+    def __init__(self, module: GraphModule, mode: Any) -> None:
+        super().__init__(module)
+        self._mode = mode
+
+    def fetch_attr(self, target: str) -> Any:
+        """What stands for the attribute `target`, if it is a tensor."""
+        found = super().fetch_attr(target)
+        return self._mode.from_tensor(found) if self._mode is not None and isinstance(found, Tensor) else found
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """What the module gives, with fake parameters and buffers in the place of its own."""
+        if self._mode is None:
+            return super().call_module(target, args, kwargs)
+        from ...func import functional_call
+
+        module = super().fetch_attr(target)
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        return functional_call(module, {name: self._mode.from_tensor(t) for name, t in tensors.items()}, args, kwargs)
+
+
+class ShapeProp(OnFakes):
     """Runs a graph and notes in ``node.meta["tensor_meta"]`` what its values are, and in ``node.meta["type"]`` of which class.
 
     Args:
@@ -66,7 +89,7 @@ class ShapeProp(Interpreter):
     """
 
     def __init__(self, gm: GraphModule, fake_mode: Any = None) -> None:
-        super().__init__(gm)
+        super().__init__(gm, fake_mode)
         self.fake_mode = fake_mode
         self.real_module = self.module
 

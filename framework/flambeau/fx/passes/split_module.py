@@ -46,7 +46,7 @@ def split_module_simple(
 
 def split_module(
     m: GraphModule,
-    root_m: Module,
+    root_m: Module | None,
     split_callback: Callable[[Node], Any],
     qualname_map: dict[str, str] | None = None,
     keep_original_order: bool | None = False,
@@ -59,7 +59,7 @@ def split_module(
 
     Args:
         m: is split; stays as it is.
-        root_m: where modules, parameters and buffers are taken from.
+        root_m: where modules, parameters and buffers are taken from; `m` if None.
         split_callback: the number, or name, of a node that calls something.
         qualname_map: receives for each name in the new module the name in `m`.
         keep_original_order: call submodules in the order in which their first nodes come.
@@ -76,7 +76,7 @@ def split_module(
         submod_1 = self.submod_1(submod_0);  submod_0 = None
         return submod_1
     """
-    splitter = _Splitter(m, root_m, split_callback, partition_affix)
+    splitter = _Splitter(m, m if root_m is None else root_m, split_callback, partition_affix)
     splitter.assign()
     order = splitter.order(bool(keep_original_order))
     return splitter.build(order, qualname_map, bool(keep_original_node_name), keep_original_input_name)
