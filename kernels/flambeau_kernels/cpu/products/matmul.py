@@ -470,7 +470,7 @@ def _by_blas(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | Non
 
 
 def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then | None = None) -> Run | None:
-    from flambeau_kernels.engine import pool
+    from flambeau_kernels.engine.runtime import pool
 
     from ..gemm import block, driver, spread, tiles, vectors
 
