@@ -219,9 +219,9 @@ def __dir__() -> list[str]:
 
 
 from .ops import install_operators as _install_operators  # noqa: E402  # below the names it may ask for
-from .ops.creation.create import tensor  # noqa: E402  # takes the name from the module of the same name
 
 _install_operators()
+del tensor  # type: ignore[name-defined]  # noqa: F821  # the module, where users mean the function, which `__getattr__` gives them
 if _os.environ.get("TORCH_LOGS"):
     from . import _logging  # noqa: F401  # which reads it
 

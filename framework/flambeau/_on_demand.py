@@ -8,10 +8,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 __all__ = ["names_on_demand"]
+
+_IMPORT = "<frozen importlib._bootstrap>"             # the file of the import statement
+
+
+def _is_module(name: str) -> bool:
+    from importlib.util import find_spec  # a module that no start needs
+
+    return find_spec(name) is not None
 
 
 def names_on_demand(
@@ -37,7 +44,7 @@ def names_on_demand(
     below = frozenset(modules)
 
     def find(name: str) -> Any:
-        if name in below or folder and not name.startswith("__") and find_spec(f"{module}.{name}") is not None:
+        if name in below or folder and not name.startswith("__") and _is_module(f"{module}.{name}"):
             return import_module(f".{name}", module)
         if name in home_of:
             found = getattr(import_module(home_of[name], sys.modules[module].__package__), name)
@@ -45,6 +52,8 @@ def names_on_demand(
             return found
         found = None if make is None or name.startswith("__") and name != "__all__" else make(name)
         if found is None:
+            if sys._getframe(1).f_code.co_filename == _IMPORT:  # which looks for a module next, and asks again where there is none
+                raise AttributeError(f"module {module!r} has no attribute {name!r}")
             from . import _missing
 
             raise _missing.attribute_error(module, name, sys.modules[module])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
@@ -12,7 +11,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
 class Engine:
     """The engine behind a backend of the CPU.
 
@@ -24,11 +22,11 @@ class Engine:
         jits_for_devices: formulas and kernels for CUDA are functions that numba.cuda compiles, where it can.
     """
 
-    name: str
-    compiles: bool
-    launches: bool
-    multiplies: bool
-    jits_for_devices: bool = False
+    __slots__ = ("name", "compiles", "launches", "multiplies", "jits_for_devices")
+
+    def __init__(self, name: str, compiles: bool, launches: bool, multiplies: bool, jits_for_devices: bool = False) -> None:
+        self.name, self.compiles, self.launches, self.multiplies = name, compiles, launches, multiplies
+        self.jits_for_devices = jits_for_devices
 
 
 ENGINES = {

@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -144,14 +144,17 @@ _BY_NUMPY: dict[str, Call] = {
 # -- objects around arrays -------------------------------------------------------------------------------------------------
 
 
-class Objects(NamedTuple):
+class Objects:
     """The class that `over`, `view_of` and `views_of` make objects of, and others read; see `engine/builtins/make_objects.py`."""
 
-    cls: type
-    slots: dict[str, str]                             # names of the slots meant by array, record, node, link and grad
-    sizes: type                                       # a class of tuples
-    other_sizes: Call                                 # what `sizes_of` answers where the builtin is not made for it
-    bound: Call                                       # called when launchers take the names, or give them back
+    __slots__ = ("cls", "slots", "sizes", "other_sizes", "bound")
+
+    def __init__(self, cls: type, slots: dict[str, str], sizes: type, other_sizes: Call, bound: Call) -> None:
+        self.cls = cls
+        self.slots = slots                            # names of the slots meant by array, record, node, link and grad
+        self.sizes = sizes                            # a class of tuples
+        self.other_sizes = other_sizes                # what `sizes_of` answers where the builtin is not made for it
+        self.bound = bound                            # called when launchers take the names, or give them back
 
 
 objects: Objects | None = None

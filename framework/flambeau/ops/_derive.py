@@ -1,17 +1,24 @@
-"""From op record to public surface: which functions and methods there are, and which family of modules declares them."""
+"""From op record to public surface: which functions and methods there are, and which family of modules declares them.
+
+A start of the package puts names on `Tensor` by the generated index alone. What declares ops and writes their entry points is loaded
+with the first operation or tensor, by the functions that need it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..tensor import Tensor
-from . import _entry, _index
-from ._spec import FUNCTION, INPLACE, METHOD, OPS, Op
-from ._spec.base import forget_unfinished
+from . import _index
+
+if TYPE_CHECKING:
+    from ._spec import Op
 
 
 def _find_method(name: str) -> tuple[Op | None, bool]:
     """The op behind the method `name`, and whether it is its in-place form."""
+    from ._spec import OPS
+
     if not _loaded:
         key = _index.METHODS.get(name)
         if key is not None:
@@ -35,6 +42,8 @@ def load_family_of(key: str) -> bool:
     """Import the family that declares the op `key`, by the generated index or, failing that, by importing all of them."""
     from importlib import import_module
 
+    from ._spec.base import OPS, forget_unfinished
+
     family = _index.FAMILY.get(key)
     try:
         if family is not None:
@@ -53,6 +62,7 @@ def load_all() -> None:
     if _loaded:
         return
     from . import load_families
+    from ._spec import INPLACE, METHOD, OPS
 
     load_families()
     for key, op in OPS.items():
@@ -152,6 +162,8 @@ def method(name: str) -> Any:
     op, inplace = _find_method(name)
     if op is None:
         return None
+    from . import _entry
+
     return _entry.make_inplace(op) if inplace else op.method
 
 
@@ -165,6 +177,8 @@ def find(key: str) -> Op | None:
 
     Packages look for names of later versions, so what the index does not have is missing: no families are loaded to look for it.
     """
+    from ._spec import OPS
+
     op = OPS.get(key)
     if op is None and key in _index.FAMILY:
         load_family_of(key)
@@ -174,6 +188,9 @@ def find(key: str) -> Op | None:
 
 def lookup(namespace: str, name: str) -> Any:
     """The public function `name` of `namespace`, or None."""
+    from . import _entry
+    from ._spec import FUNCTION, INPLACE
+
     op = find(f"{namespace}.{name}" if namespace else name)
     if op is not None and op.surface & FUNCTION:
         return op.function
@@ -185,6 +202,8 @@ def lookup(namespace: str, name: str) -> Any:
 
 
 def function_names(namespace: str) -> list[str]:
+    from ._spec import FUNCTION, OPS
+
     load_all()
     prefix = f"{namespace}." if namespace else ""
     return [
@@ -198,6 +217,8 @@ def install_operator(name: str, op_name: str, swapped: bool = False, inplace: bo
     """Give `Tensor` the operator method `name`, made on first use; unknown operands give NotImplemented."""
 
     def first_use(self: Any, other: Any) -> Any:
+        from . import _entry
+
         setattr(Tensor, name, _entry.make_operator(name, op_name, swapped, inplace))
         return getattr(Tensor, name)(self, other)
 
@@ -222,6 +243,8 @@ def install_unary(name: str, op_name: str) -> None:
     """Give `Tensor` the operator method `name` of one operand, made on first use."""
 
     def first_use(self: Any) -> Any:
+        from ._spec import OPS
+
         setattr(Tensor, name, OPS[op_name].method)
         return getattr(Tensor, name)(self)
 

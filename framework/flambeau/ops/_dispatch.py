@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _aten, _state
+from .. import _state
 from .._arrays import HeldArray, NoValues
 from .._errors import NeedsValues
 from .._interpreters import DECOMPOSE, UNTOUCHED, below, pop, push
@@ -224,12 +224,14 @@ def made(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:
         name: of the operator.
         given: its arguments by name; None for those that were not given.
     """
+    from .._aten import call_of  # schemas, which plain programs do not need
+
     calls = _local.calls
     stack = calls.interpreters
     for depth in range(len(stack) - 1, -1, -1):
         if not stack[depth].sees_makers:
             continue
-        call = _aten.call_of(name, given)
+        call = call_of(name, given)
         if call is None:
             return None
         calls.interpreters = stack[:depth]
@@ -240,7 +242,7 @@ def made(name: str, given: dict[str, Any], requires_grad: bool = False) -> Any:
         if result is not NotImplemented:
             return result.requires_grad_(True) if requires_grad else result
     classes = answering_classes(given.values())
-    call = _aten.call_of(name, given) if classes else None
+    call = call_of(name, given) if classes else None
     if call is None:
         return None
     result = ask_classes(classes, *call)

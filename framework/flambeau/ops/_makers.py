@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from .. import _state
 from . import _dispatch
@@ -50,12 +50,33 @@ def install_functions() -> None:
         setattr(flambeau, name, _asking_function(fn, name not in QUESTIONS))
 
 
-class Usual(NamedTuple):
+def refusing(fn: Function) -> Function:
+    """A function that says, as ops do, what is wrong where `fn` falls over."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except Exception as error:
+            from ._refusal import refusal_of_function
+
+            found = refusal_of_function(fn, args, kwargs, error)
+            if found is None:
+                raise
+            raise found from error
+
+    return call  # type: ignore[return-value]
+
+
+class Usual:
     """How a function that creates tensors answers usual calls, for which nobody is asked; see `usually`."""
 
-    test: str                                         # of the parameters: whether a call may be usual
-    answer: str                                       # the result of one, or None for what is not; it takes nothing whose class has a say
-    names: dict[str, Any]                             # what these texts refer to beside the globals of the function
+    __slots__ = ("test", "answer", "names")
+
+    def __init__(self, test: str, answer: str, names: dict[str, Any]) -> None:
+        self.test = test                              # of the parameters: whether a call may be usual
+        self.answer = answer                          # the result of one, or None for what is not; it takes nothing whose class has a say
+        self.names = names                            # what these texts refer to beside the globals of the function
 
 
 _usual: dict[Any, Usual] = {}

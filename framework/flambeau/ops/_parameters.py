@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from .._symbolic import SymInt
+from ..dtypes import BOOL, INTEGER
+from ..tensor import Tensor
 from ._spec import FUNCTION, INPLACE, METHOD, NUMPY_NAMES, OUT, Op
 
 
@@ -189,3 +192,17 @@ def missing(op: Op, args: tuple[Any, ...]) -> None:
     names = [repr(name) for name, value in zip(op.params, args, strict=True) if value is ...]
     plural = "s" * (len(names) != 1)
     raise TypeError(f"{op.public_name}() missing {len(names)} required positional argument{plural}: {', '.join(names)}")
+
+
+def has_bools(value: Any) -> bool:
+    """Whether `value` stands for a list of integers that has bools for some, in which the first is none; or is a tensor of one bool."""
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and value.dtype.category == BOOL
+    return isinstance(value, (list, tuple)) and len(value) > 1 and is_integer(value[0]) and any(isinstance(x, bool) for x in value)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether `value` is an integer, symbolic ones too, or a tensor of one."""
+    if isinstance(value, Tensor):
+        return value.numel() == 1 and value.dtype.category == INTEGER
+    return isinstance(value, (int, np.integer, SymInt)) and not isinstance(value, bool)

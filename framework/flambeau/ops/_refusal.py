@@ -24,11 +24,12 @@ from .._arrays import ndarray
 from .._symbolic import SymBool, SymFloat, SymInt
 from ..autograd import tape
 from ..devices import device
-from ..dtypes import BOOL, INTEGER, dtype
+from ..dtypes import BOOL, dtype
 from ..tensor import Tensor
+from ._parameters import has_bools, is_integer
 from ._spec import ElementwiseOp, describe
 
-__all__ = ["fell", "has_bools", "integers_of_bools", "refusal", "refuse_types", "refusing", "types_of"]
+__all__ = ["fell", "integers_of_bools", "refusal", "refusal_of_function", "refuse_types", "types_of"]
 
 
 def refusal(
@@ -243,13 +244,6 @@ def _takes_integers(types: tuple[Any, ...], value: Any) -> bool:
     return not types or bool(lists)
 
 
-def has_bools(value: Any) -> bool:
-    """Whether `value` stands for a list of integers that has bools for some, in which the first is none; or is a tensor of one bool."""
-    if isinstance(value, Tensor):
-        return value.numel() == 1 and value.dtype.category == BOOL
-    return isinstance(value, (list, tuple)) and len(value) > 1 and _is_integer(value[0]) and any(isinstance(x, bool) for x in value)
-
-
 def refuse_types(op: Any, args: Any) -> None:
     """Raise what PyTorch does if one of `args` is of none of the types that the operator's schemas have for its parameter.
 
@@ -278,12 +272,12 @@ def _is_of(wanted: Any, value: Any, numbers: bool) -> bool:
                 return wanted.size is not None        # which PyTorch takes for several, but not for one integer
             return wanted.size is not None and inner.kind != "Tensor" and _is_of(inner, value, numbers)
         if inner.kind in ("int", "SymInt"):           # PyTorch tells by the first whether it is a list of integers
-            return all(_is_integer(x) or i > 0 and isinstance(x, (bool, np.bool_)) for i, x in enumerate(value))
+            return all(is_integer(x) or i > 0 and isinstance(x, (bool, np.bool_)) for i, x in enumerate(value))
         return all(_is_of(inner, x, numbers) for x in value)
     if wanted.kind == "Tensor":
         return isinstance(value, Tensor) or numbers and isinstance(value, _NUMBERS)
     if wanted.kind in ("int", "SymInt"):
-        return _is_integer(value)
+        return is_integer(value)
     if wanted.kind == "bool":
         return isinstance(value, (bool, SymBool))
     if wanted.kind == "str":
@@ -321,11 +315,11 @@ def _wanted(param: str, default: Any, numbers: bool) -> tuple[str, Callable[[Any
     if isinstance(default, bool) or default is None and param in _BOOLS:
         return "bool", lambda x: isinstance(x, (bool, np.bool_))
     if param in _INTEGER_LISTS:
-        return "int or tuple of ints", lambda x: _is_integer(x) or isinstance(x, (list, tuple, str)) and all(map(_is_integer_or_text, x))
+        return "int or tuple of ints", lambda x: is_integer(x) or isinstance(x, (list, tuple, str)) and all(map(_is_integer_or_text, x))
     if param in ("dim", "axis"):
-        return "int or tuple of ints", lambda x: x is None or _is_integer(x) or isinstance(x, (list, tuple)) and all(map(_is_integer, x))
+        return "int or tuple of ints", lambda x: x is None or is_integer(x) or isinstance(x, (list, tuple)) and all(map(is_integer, x))
     if param in _ONE_INTEGER or isinstance(default, int):
-        return "int", lambda x: x is None and default is None or _is_integer(x) or not isinstance(default, int) and isinstance(x, Tensor)
+        return "int", lambda x: x is None and default is None or is_integer(x) or not isinstance(default, int) and isinstance(x, Tensor)
     if isinstance(default, float) or param == "eps":
         return "float", lambda x: x is default or isinstance(x, _NUMBERS) and not isinstance(x, complex)
     if isinstance(default, str):
@@ -358,14 +352,8 @@ def _unlikely(param: str, value: Any, default: Any) -> str | None:
     return None
 
 
-def _is_integer(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return value.numel() == 1 and value.dtype.category == INTEGER
-    return isinstance(value, _INTEGERS) and not isinstance(value, bool)
-
-
 def _is_integer_or_text(value: Any) -> bool:
-    return isinstance(value, str) or _is_integer(value)
+    return isinstance(value, str) or is_integer(value)
 
 
 # -- numbers that are too large --------------------------------------------------------------------------------------------
@@ -420,26 +408,8 @@ def _is_beyond(value: Any) -> bool:
     return isinstance(value, int) and not -_MOST - 1 <= value <= _MOST
 
 
-# -- functions that are no ops ---------------------------------------------------------------------------------------------
-
-
-def refusing(fn: Any) -> Any:
-    """A function that says, as ops do, what is wrong where `fn` falls over."""
-
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return fn(*args, **kwargs)
-        except Exception as error:
-            found = _refusal_of_function(fn, args, kwargs, error)
-            if found is None:
-                raise
-            raise found from error
-
-    return call
-
-
-def _refusal_of_function(fn: Any, args: Any, kwargs: Any, error: Exception) -> Exception | None:
+def refusal_of_function(fn: Any, args: Any, kwargs: Any, error: Exception) -> Exception | None:
+    """What to raise in place of `error`, which a call of a function that is no op ended in; None if it says best what is wrong."""
     import inspect
 
     signature = inspect.signature(fn)

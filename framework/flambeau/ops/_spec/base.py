@@ -7,7 +7,7 @@ import sys
 import types
 from collections.abc import Mapping
 from types import CodeType
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ... import _state
 from ..._arrays import MetaArray, ndarray
 from ...autograd.tape import Node
 from ...tensor import Tensor, bump
-from . import pieces, plans
+from . import plans
 from .history import rebase
 from .overlap import refuse_shared
 from .shapes import elsewhere
@@ -44,6 +44,17 @@ EXACTLY, NEVER = "exactly", "never"
 # The class under autocast: on every device, or on the CPU and on CUDA.
 Autocast = str | tuple[str | None, str | None] | None
 Overlap = str | tuple[str | None, str | None] | dict[str, str] | None  # of all operands, of the first and the others, or by name
+
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+else:
+
+    class TypedDict:
+        """Bare annotations: what `typing` makes of each, every start of a program would wait for."""
+
+        def __init_subclass__(cls, total: bool) -> None:
+            pass
 
 
 class Facts(TypedDict, total=False):
@@ -219,7 +230,7 @@ class Op:
         self.launches_rule: Any = None  # see `launches`
         self.vjp_launches_rule: Any = None  # see `vjp_launches`
         self.for_pieces: Any = None  # ``fn(*args)``: the arguments for pieces, where some say another thing about these
-        self.pieces_rule: Any = None  # ``fn(asked)``: the ways to run on pieces, see `pieces.py`
+        self._pieces_told: Any = None  # what `in_pieces` was given
         # ``fn(*arrays, then, beside)``: `then` of each element of the result and of `beside`, an array of the result's shape or None, in
         # one pass and with the bits of two; None for calls that it does not take. Such an op neither fails by values nor has side effects.
         self.finished_by: Any = None
@@ -357,8 +368,7 @@ class Op:
     def on_arrays(self) -> Any:
         """``fn(*args with arrays)``: the array of the result for usual arguments, or None; None where a plan asks for more than arrays."""
         planned = self.planned
-        return planned.rule if planned is not None and planned == plans.Planned(planned.rule, None, planned.tensors, (), planned.optional,
-                                                                                native=planned.native) else None  # fmt: skip
+        return planned.rule if planned is not None and planned.is_of_arrays else None
 
     def of_rows(self, args: Any, out: Any, moments: Any, how: Any) -> Any:
         """The result `out`, which a stage of `in_rows` has computed, as a Tensor with its history."""
@@ -408,8 +418,18 @@ class Op:
 
         The function, ``fn(asked)``, gives such a text or a list of ways; see `pieces.py`.
         """
-        self.pieces_rule = pieces.along(along) if along else pieces.of_text(rule) if isinstance(rule, str) else pieces.of_function(rule)
+        self._pieces_told = along, rule
         return rule
+
+    @functools.cached_property
+    def pieces_rule(self) -> Any:
+        """``fn(asked)``: the ways to run on pieces, see `pieces.py`; None where nothing is known."""
+        if self._pieces_told is None:
+            return None
+        from . import pieces  # which no start needs
+
+        along, rule = self._pieces_told
+        return pieces.along(along) if along else pieces.of_text(rule) if isinstance(rule, str) else pieces.of_function(rule)
 
     def ways(self, asked: Any) -> list[Any] | None:
         """The ways to run a call on pieces of its operands, the whole among them; None if nothing is known of the op."""

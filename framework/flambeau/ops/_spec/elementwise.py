@@ -24,7 +24,6 @@ from ...autograd.tape import Node, Overwritten
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, device_of, wrap
 from .._promote import NUMBERS, Rule, common
-from . import pieces
 from .base import EVERYWHERE, OPS, Autocast, Facts, Op
 from .history import check_versions, named_tensors, rebase
 from .nodes import indented, written
@@ -276,7 +275,9 @@ class ElementwiseOp(Op):
         found = super().ways(asked)
         if found is not None:
             return found
-        ways = pieces.everywhere(asked)
+        from .pieces import everywhere
+
+        ways = everywhere(asked)
         for names in self.linear_together(tuple([... if isinstance(a, Tensor) else a for a in asked.args])):
             given = {i: "sum" for i, name in enumerate(asked.names) if name in names}
             ways.append(asked.way(given, "sum"))
@@ -290,8 +291,10 @@ class ElementwiseOp(Op):
         """
         found = self._linear.get(numbers)
         if found is None:
+            from .pieces import subsets
+
             tensors = [name for name, value in zip(self.params, numbers, strict=True) if value is ...]
-            found = [names for names in pieces.subsets(tensors) if self._is_linear(names, tensors, numbers)]
+            found = [names for names in subsets(tensors) if self._is_linear(names, tensors, numbers)]
             if len(self._linear) < 1000:
                 self._linear[numbers] = found
         return found

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 
-class InRows(NamedTuple):
+class InRows:
     """What an op's `in_rows` says of a call.
 
     Attributes:
@@ -17,8 +17,14 @@ class InRows(NamedTuple):
         receive: ``receive(args, arrays)`` puts these into the arguments, for the derivative; each is ``(rows, 1)``.
     """
 
-    axes: tuple[int, ...]
-    stage: Callable[..., Any]
-    columns: tuple[str, ...] = ()
-    moments: int = 0
-    receive: Callable[[Any, Any], None] | None = None
+    __slots__ = ("axes", "stage", "columns", "moments", "receive")
+
+    def __init__(
+        self,
+        axes: tuple[int, ...],
+        stage: Callable[..., Any],
+        columns: tuple[str, ...] = (),
+        moments: int = 0,
+        receive: Callable[[Any, Any], None] | None = None,
+    ) -> None:
+        self.axes, self.stage, self.columns, self.moments, self.receive = axes, stage, columns, moments, receive

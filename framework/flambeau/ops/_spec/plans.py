@@ -13,7 +13,7 @@ there too (`strict.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -39,18 +39,24 @@ MOST_MOVED = 2048  # elements, beyond which copying runs of them is faster than 
 REFUSED = (AttributeError, TypeError, ValueError, IndexError, KeyError, OverflowError, RuntimeWarning)
 
 
-class Plan(NamedTuple):
+class Plan:
     """How calls with arrays of certain shapes are answered.
 
     Results with a history get the node of `records`, which so says what is saved: `saves`, of which a node does without what no gradient
     that is asked for reads.
     """
 
-    run: Callable[..., Any]  # of the arrays: the array of the result, several of them, or None for the fallback
-    records: Any = None  # the primitive that such a call comes to, for its history; None: calls with one are left to the fallback
-    arguments: Callable[..., tuple[Any, ...]] | None = None  # of the residual and the Tensors: those of `records`, in order
-    taped: Callable[..., Any] | None = None  # of the arrays, for one result with history: it and its residual. By default `run` and None
-    writes: tuple[str, ...] = ()  # the parameters whose memory `run` and `taped` have written, where they are given
+    __slots__ = ("run", "records", "arguments", "taped", "writes")
+
+    def __init__(
+        self,
+        run: Callable[..., Any],  # of the arrays: the array of the result, several of them, or None for the fallback
+        records: Any = None,  # the primitive that such a call comes to, for its history; None: calls with one are left to the fallback
+        arguments: Callable[..., tuple[Any, ...]] | None = None,  # of the residual and the Tensors: those of `records`, in order
+        taped: Callable[..., Any] | None = None,  # of the arrays, for one result with history: it and its residual; else `run` and None
+        writes: tuple[str, ...] = (),  # the parameters whose memory `run` and `taped` have written, where they are given
+    ) -> None:
+        self.run, self.records, self.arguments, self.taped, self.writes = run, records, arguments, taped, writes
 
     @property
     def saves(self) -> tuple[str, ...]:
@@ -58,8 +64,8 @@ class Plan(NamedTuple):
         return () if self.records is None else self.records.saved_names
 
 
-class Planned(NamedTuple):
-    """What a declaration says of the plans of an op; see `Op.plan`."""
+class Planned:
+    """What a declaration says of the plans of an op; see `Op.plan`. Fields that were not given are those of the class."""
 
     rule: Callable[..., Any]
     by: str | None = None
@@ -79,7 +85,28 @@ class Planned(NamedTuple):
     record: Any = None
     builtin: str = ""
     native: Any = None
-    names: Any = {}  # what these texts refer to, by name
+    names: Any = {}  # what these texts refer to, by name; nobody writes there
+
+    def __init__(
+        self, rule: Any, by: str | None, tensors: tuple[str, ...], beside: tuple[str, ...], optional: frozenset[str], **conditions: Any
+    ) -> None:
+        unknown = conditions.keys() - Planned.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"plans have no {', '.join(sorted(unknown))}")
+        self.rule, self.by, self.tensors, self.beside, self.optional = rule, by, tensors, beside, optional
+        self.__dict__.update(conditions)
+
+    def with_rule(self, rule: Any) -> Planned:
+        """The same with another `rule`."""
+        made = object.__new__(Planned)
+        made.__dict__.update(self.__dict__, rule=rule)
+        return made
+
+    @property
+    def is_of_arrays(self) -> bool:
+        """Whether `rule` answers whatever arrays it is given: nothing beside them is asked for."""
+        free = ("rule", "tensors", "optional", "native")
+        return all(value == getattr(Planned, name) for name, value in self.__dict__.items() if name not in free)
 
     @property
     def every(self) -> tuple[str, ...]:

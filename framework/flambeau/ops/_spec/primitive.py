@@ -233,7 +233,7 @@ class PrimitiveOp(Op):
         if not stores:
             return super().plan(rule, **conditions)
         super().plan(rule, **conditions)
-        self.stored, self.planned = self.planned, self.planned._replace(rule=plans.copying(self, rule))
+        self.stored, self.planned = self.planned, self.planned.with_rule(plans.copying(self, rule))
         return rule
 
     @functools.cached_property

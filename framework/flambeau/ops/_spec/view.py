@@ -23,7 +23,6 @@ from .base import VIEWED, Autocast, Facts
 from .history import forget_dead_views, register_view, renew_views
 from .memory import CHANNELS, in_memory_order
 from .nodes import indented, written
-from .pieces import view_ways
 from .primitive import PrimitiveNode, PrimitiveOp
 from .shapes import elsewhere
 from .writing import check_recorded, check_view
@@ -109,6 +108,8 @@ class ViewOp(PrimitiveOp):
         return [f"if {is_tensor(first)}{plain}:", f"    return of({first}, {made}, ({''.join(f'{name}, ' for name in rest)}))"]
 
     def ways(self, asked: Any) -> list[Any]:
+        from .pieces import view_ways
+
         return super().ways(asked) or view_ways(asked)
 
     def shows_part(self) -> None:

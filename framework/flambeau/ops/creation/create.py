@@ -25,10 +25,9 @@ from ...devices import device
 from ...dtypes import FLOAT32, FLOAT64, dtype, from_numpy_dtype
 from ...tensor import Tensor, bump, wrap
 from .. import _dispatch
-from .._makers import usually
+from .._makers import refusing, usually
 from .._parameters import input_of
 from .._promote import NUMBERS
-from .._refusal import refusing
 from .._spec import (
     FUNCTION,
     METHOD,

@@ -22,8 +22,7 @@ from ..._warn import warn
 from ...dtypes import FLOAT32, FLOAT64, dtype
 from ...tensor import Tensor
 from .. import _dispatch
-from .._makers import usually
-from .._refusal import refusing
+from .._makers import refusing, usually
 from .._spec import need_int, out_of_shape
 from .create import _IN_HOST_MEMORY, _check_layout, _dtype, _place, made_at, on_host, refuse_pinning
 

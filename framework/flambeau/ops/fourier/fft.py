@@ -20,7 +20,7 @@ from ... import dtypes
 from ..._arrays import is_c_contiguous, strides_in
 from ...tensor import Tensor, wrap_dim
 from .._batching import along
-from .._refusal import refusing
+from .._makers import refusing
 from .._spec import (
     FUNCTION,
     OPS,

@@ -10,10 +10,10 @@ import numpy as np
 from ... import dtypes
 from ..._subclass import overridable_function
 from ...tensor import Tensor, wrap, wrap_dim
+from .._makers import refusing
 from .._parameters import input_of
 from .._quantized.arrays import INTEGERS, QuantizedArray, Quantizer, is_quantized, quantize
 from .._quantized.ranges import fitting
-from .._refusal import refusing
 from .._spec import FUNCTION, OPS, composite
 
 

@@ -17,9 +17,8 @@ from ..._warn import warn
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor, bump, wrap
 from .. import _dispatch
-from .._makers import usually
+from .._makers import refusing, usually
 from .._parameters import input_of
-from .._refusal import refusing
 from .._spec import (
     EXACTLY,
     FUNCTION,

@@ -18,7 +18,7 @@ from ..._symbolic import SymInt
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor, wrap_dim
 from .._batching import run, shifted
-from .._refusal import refusing
+from .._makers import refusing
 from .._spec import (
     CHANNELS_OF_ALL,
     FUNCTION,

@@ -9,9 +9,9 @@ import numpy as np
 from ... import dtypes
 from ...tensor import Tensor, wrap
 from .._batching import leading
+from .._makers import refusing
 from .._parameters import input_of
 from .._promote import result_type
-from .._refusal import refusing
 from .._spec import (
     EXACTLY,
     FUNCTION,

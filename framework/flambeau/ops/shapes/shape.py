@@ -18,7 +18,8 @@ from ..._warn import warn_once
 from ...devices import Size
 from ...tensor import Tensor, storage_buffer, wrap, wrap_dim
 from .._batching import run, same_dims, shifted
-from .._refusal import has_bools, refusing
+from .._makers import refusing
+from .._parameters import has_bools
 from .._spec import FUNCTION, INPLACE, METHOD, Geometry, check_recorded, composite, int_list, view, wrap_dims
 
 _BEFORE = tuple([(slice(None),) * d for d in range(65)])  # what comes before the index of a dimension

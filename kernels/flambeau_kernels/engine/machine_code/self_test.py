@@ -27,8 +27,9 @@ def _tested(x: Any, y: Any) -> Any:
 
 def problem() -> str | None:
     """None where a loop over numbers gives the bits of numpy, else what went wrong."""
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((2, ELEMENTS)).astype(np.float32)
+    # Of both signs and many magnitudes. numpy's random numbers would do too, but take longer to import than all this to run.
+    places = np.arange(1, 2 * ELEMENTS + 1, dtype=np.float64)
+    x, y = (np.sin(places * places) * np.exp2(places % 13 - 6)).astype(np.float32).reshape(2, ELEMENTS)
     made = np.zeros_like(x)
     try:
         _run(Formula(_tested, "self_test"), x, y, made)
