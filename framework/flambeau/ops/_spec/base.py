@@ -337,7 +337,7 @@ class Op:
         if by is None and "native" not in conditions and hasattr(rule, "enter"):
             conditions["native"] = rule               # an `Along`, which takes Tensors as well
         setattr(self, "planned_after" if after else "planned", plans.Planned(rule, by, names, beside, may_lack, **conditions))
-        self.__dict__.pop("answer", None)
+        self._forget_answers()
         return rule
 
     def forwards(self, *ways: Any, to: Any = None) -> Any:
@@ -349,10 +349,14 @@ class Op:
                 recorders ask it, and so does the in-place form of a composition.
         """
         self.forwarded, self.forwards_to = ways, to
-        self.__dict__.pop("answer", None)
+        self._forget_answers()
         return ways[0] if ways else to
 
-    @property
+    def _forget_answers(self) -> None:
+        for name in ("answer", "answers"):
+            self.__dict__.pop(name, None)
+
+    @functools.cached_property
     def answers(self) -> tuple[Any, ...]:
         """Functions ``fn(*args)`` of which the first that is not None is the result of a usual call; they have done nothing otherwise."""
         found = [way.answer if isinstance(way, Op) else way for way in self.forwarded]
