@@ -28,6 +28,8 @@ MARKED = False
 AMBIENT: list[object] = [object()]
 NO_OPS: Any = frozenset()
 PASSED: Any = NO_OPS
+# What tensors, parameters and typed storages are pickled as, in the place of what they say themselves; None where they do.
+reducer: Any = None
 _in_force: dict[int, list[Any]] = {}  # sets of what interpreters and modes in force, in all threads, decline, by id, and how many do
 _grad_off = 0
 _lock = threading.RLock()

@@ -125,7 +125,7 @@ class _TorchPickler(_Pickler):
 
     def _plain_tensor(self, tensor: Any) -> tuple[_Name, tuple[Any, ...]]:
         if tensor.layout is not fb.strided:
-            return _utils("_rebuild_sparse_tensor"), (tensor.layout, _sparse_parts(tensor))
+            return _utils("_rebuild_sparse_tensor"), (tensor.layout, sparse_parts(tensor))
         size, stride = tuple(tensor.shape), tensor.stride()
         if tensor.is_quantized:
             from flambeau.ops._quantized.arrays import quantizer_in_files
@@ -172,7 +172,7 @@ class _TorchPickler(_Pickler):
         return made
 
 
-def _sparse_parts(tensor: Any) -> tuple[Any, ...]:
+def sparse_parts(tensor: Any) -> tuple[Any, ...]:
     if tensor.layout is fb.sparse_coo:
         return tensor._indices(), tensor._values(), tensor.size(), tensor.is_coalesced()
     by_rows = tensor.layout in (fb.sparse_csr, fb.sparse_bsr)

@@ -28,6 +28,8 @@ __all__ = [
 ]  # fmt: skip
 
 P = TypeVar("P")
+# PyTorch's pickles of memory formats name ``torch.channels_last`` in this module.
+torch = fb
 
 # They read pickles of tensors; `load` calls them with what it read.
 _REBUILDERS = (
@@ -51,9 +53,31 @@ def _rebuild_tensor_v2(
     storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool, backward_hooks: Any, metadata: Any = None
 ) -> Any:
     """As `_rebuild_tensor`, with the rest of a tensor's state."""
-    tensor = _rebuild_tensor(storage, storage_offset, size, stride).requires_grad_(requires_grad)
+    return _with_state(_rebuild_tensor(storage, storage_offset, size, stride), requires_grad, backward_hooks, metadata)
+
+
+def _rebuild_tensor_v3(
+    storage: Any,
+    storage_offset: int,
+    size: Any,
+    stride: Any,
+    requires_grad: bool,
+    backward_hooks: Any,
+    dtype: Any,
+    metadata: Any = None,
+) -> Any:
+    """As `_rebuild_tensor_v2`, over a storage of bytes seen as elements of `dtype`."""
+    untyped = getattr(storage, "_untyped_storage", storage)
+    tensor = fb.empty(0, dtype=dtype, device=untyped.device).set_(untyped, storage_offset, size, stride)
+    return _with_state(tensor, requires_grad, backward_hooks, metadata)
+
+
+def _with_state(tensor: Any, requires_grad: bool, backward_hooks: Any, metadata: Any) -> Any:
     if metadata:
-        set_tensor_metadata(tensor, metadata)
+        # There are no lazy bits here, so what they stand for is done.
+        tensor = tensor.conj() if metadata.get("conj") else tensor
+        tensor = tensor.neg() if metadata.get("neg") else tensor
+    tensor.requires_grad_(requires_grad)
     tensor._backward_hooks = backward_hooks
     return tensor
 

@@ -276,6 +276,16 @@ def _location_of(tensor: Any) -> str:
     return location_tag(tensor.untyped_storage()) if _packages else str(tensor.device)
 
 
+def _get_layout(name: str) -> Any:
+    """The layout of this name, as ``"torch.sparse_coo"``: what PyTorch's pickles of sparse tensors call."""
+    from flambeau import devices
+
+    found = [value for value in vars(devices).values() if isinstance(value, devices.layout) and str(value) == name]
+    if not found:
+        raise RuntimeError(f"no layout is called {name!r}")
+    return found[0]
+
+
 def _restore(data: Any, location: str) -> Any:
     """The uint8 tensor `data` at `location`."""
     from flambeau._storages import bytes_of_storage

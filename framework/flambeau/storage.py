@@ -568,6 +568,9 @@ class TypedStorage:
         return self.clone()
 
     def __reduce__(self) -> Any:
+        reduced = None if _state.reducer is None else _state.reducer(self)
+        if reduced is not None:
+            return reduced
         return TypedStorage._wrap, (self._untyped, self.dtype)
 
     def fill_(self, value: Any) -> TypedStorage:

@@ -869,6 +869,9 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return tensor_html(self)
 
     def __reduce_ex__(self, protocol: int) -> Any:
+        reduced = None if _state.reducer is None else _state.reducer(self)
+        if reduced is not None:
+            return reduced
         if isinstance(self._array, KindArray):
             return rebuild_kind, (type(self), *self._array.rebuilding(), self.requires_grad, self._attributes() or None)
         return rebuild, (

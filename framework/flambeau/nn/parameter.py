@@ -7,6 +7,7 @@ from typing import Any, NoReturn, cast
 
 import flambeau as fb
 
+from .. import _state
 from ..ops import _entry
 from ..ops._dispatch import _disabled
 
@@ -73,6 +74,9 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         return "Parameter containing:\n" + super().__repr__()
 
     def __reduce_ex__(self, proto: int) -> Any:
+        reduced = None if _state.reducer is None else _state.reducer(self)
+        if reduced is not None:
+            return reduced
         # The third place is PyTorch's for hooks, which are never saved.
         arguments = (self.data, self.requires_grad, OrderedDict())
         state = self._attributes()

@@ -18,8 +18,9 @@ import os
 import sys
 from typing import Any
 
-from .. import _missing
+from .. import _missing, _state
 from .._missing import Asked
+from . import _pickles
 from ._alias import Alias
 
 __all__ = [
@@ -47,6 +48,10 @@ _torch = Alias(
         "flambeau.nn.parameter": ("Parameter",),
         "flambeau.utils.data.dataloader": ("DataLoader",),
         "flambeau.utils.data.dataset": ("Dataset", "IterableDataset"),
+        # What pickles of tensors name, so that PyTorch reads them too.
+        "flambeau.devices": ("Size", "device", "layout", "memory_format"),
+        "flambeau.dtypes": ("dtype",),
+        **_pickles.CALLED,
     },
     beside={"functorch": "flambeau._functorch"},
 )
@@ -92,6 +97,7 @@ def install() -> None:
     Raises: RuntimeError if PyTorch has already been imported.
     """
     _torch.install()
+    _state.reducer = _pickles.reduced
     _disarm()
     if os.environ.get("FLAMBEAU_SWAP_REPORT") == "1":
         atexit.unregister(_print_report)
@@ -104,6 +110,7 @@ def uninstall() -> None:
     Objects the program already holds go on working. Does nothing if nothing is installed.
     """
     _torch.uninstall()
+    _state.reducer = None
     _disarm()
     atexit.unregister(_print_report)
 

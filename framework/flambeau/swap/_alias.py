@@ -46,7 +46,8 @@ class Alias(MetaPathFinder):
         version: what `name.__version__` and the package metadata say.
         hidden: submodules of `package` that are not part of `name`.
         homes: attributes of `name` that `package` has elsewhere: their modules, where they have the same name.
-        renamed: classes, by the modules of `package` that define them, whose `__module__` is `name`'s while this is installed.
+        renamed: classes, by the modules of `package` that define them, whose `__module__` is `name`'s while this is installed,
+            and functions, whose `__module__` is `name`'s for the module they are listed under.
         beside: other top-level names that programs import, and the modules of `package` that they stand for.
     """
 
@@ -69,7 +70,7 @@ class Alias(MetaPathFinder):
         self._displaced: dict[str, Any] = {}
         self._adopted: dict[ModuleType, Any] = {}
         self._stand_ins: list[ModuleType] = []
-        self._own_homes: dict[type, str] = {}
+        self._own_homes: dict[Any, str] = {}
 
     # Coming and going
 
@@ -101,8 +102,8 @@ class Alias(MetaPathFinder):
             self._unbind(module)
         for module, own in self._adopted.items():
             _restore(module, own)
-        for kind, home in self._own_homes.items():
-            kind.__module__ = home
+        for named, home in self._own_homes.items():
+            named.__module__ = home
         for key in [key for key in sys.modules if self.covers(key)]:
             del sys.modules[key]
         sys.modules.update(self._displaced)
@@ -232,12 +233,13 @@ class Alias(MetaPathFinder):
             module = sys.modules.get(home)
             if module is not None and not getattr(module.__spec__, "_initializing", False):
                 for name in names:
-                    self._rename(getattr(module, name))
+                    self._rename(getattr(module, name), home)
 
-    def _rename(self, kind: type) -> None:
-        if kind not in self._own_homes:
-            self._own_homes[kind] = kind.__module__
-            kind.__module__ = self.name + kind.__module__[len(self.package) :]
+    def _rename(self, named: Any, listed: str) -> None:
+        if named not in self._own_homes:
+            self._own_homes[named] = named.__module__
+            home = named.__module__ if isinstance(named, type) else listed
+            named.__module__ = self.name + home[len(self.package) :]
 
     def getattr_for(self, module: ModuleType, alias: str, own: _Getattr | None, shown: ModuleType | None = None) -> _Getattr:
         """The `__getattr__` of what the program calls `alias`: its own answer, a submodule, or an error.
