@@ -35,6 +35,7 @@ _WIDE: dict[str, list[Range]] = {
     "log2": [("log", 1e-44, 3e38), ("lin", 0.5, 2), ("lin", 0.99, 1.01)],
     "log10": [("log", 1e-44, 3e38), ("lin", 0.5, 2), ("lin", 0.99, 1.01)],
     "log1p": [("log", 1e-30, 1e30), ("lin", -0.999, 2), ("lin", -0.01, 0.01)],
+    "log1p_exp": [("lin", -87, 90), ("lin", -3, 3), ("log", 1e-30, 1), ("lin", -103, -87)],
     "sin": [("lin", -7, 7), ("lin", -1e4, 1e4), ("log", 1e-30, 1e30)],
     "cos": [("lin", -7, 7), ("lin", -1e4, 1e4), ("log", 1e-30, 1e30)],
     "tan": [("lin", -7, 7), ("lin", -1e4, 1e4), ("log", 1e-30, 1e30)],
@@ -120,6 +121,7 @@ def exact(word: str) -> Callable[..., object]:
 
     named = {"exp2": lambda x: mp.mpf(2) ** x, "log2": lambda x: mp.log(x, 2),
              "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
+             "log1p_exp": lambda x: mp.log1p(mp.exp(x)),
              "lgamma": lambda x: mp.re(mp.loggamma(x)), "ndtr": mp.ncdf, "normal_density": mp.npdf, "pow": mp.power, "erfinv": _erfinv,
              "trigamma": lambda x: mp.polygamma(1, x), "tetragamma": lambda x: mp.polygamma(2, x),
              "polygamma": lambda x: mp.polygamma(3, x), "special_zeta": mp.zeta,

@@ -113,6 +113,7 @@ FITS = {
     "exp2_short": (near_zero(exp2_tail, mp.log(2)), (-Z("0.5005"), Z("0.5005")), 5, None),
     "log": (near_zero(log_tail, Z(2) / 3), (Z(0), LOG_Z), 3, 7),
     "log_medium": (near_zero(log_tail, Z(2) / 3), (Z(0), LOG_Z), 5, None),
+    "log1p_of_fraction": (near_zero(log_tail, Z(2) / 3), (Z(0), Z(1) / 9 * Z("1.001")), 4, None),
     "log_second": (near_zero(log_tail2, Z(2) / 5), (Z(0), LOG_Z), None, 7),
     "sin": (near_zero(odd(mp.sin), -Z(1) / 6), (Z(0), QUARTER_PI_SQUARED), 4, 6),
     "cos": (near_zero(cos_tail, Z(1) / 24), (Z(0), QUARTER_PI_SQUARED), 3, 6),

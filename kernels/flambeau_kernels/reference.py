@@ -167,9 +167,16 @@ def _normal_density(x: Any) -> Any:
     return np.exp(-0.5 * x * x) * x.dtype.type(0.3989422804014327)  # 1 / sqrt(2 pi)
 
 
+def _log1p_exp(x: Any) -> Any:
+    # In float64, where rounding the exponential does not show in a float32.
+    wide = x.astype(np.float64)
+    return (np.maximum(wide, 0) + np.log1p(np.exp(-abs(wide)))).astype(x.dtype)
+
+
 WORDS_READ: dict[str, Any] = {
     "abs": np.abs, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1,
-    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "log1p_exp": _log1p_exp,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh,
     "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "erf": _scipy("erf"),
     "erfc": _scipy("erfc"), "erfinv": _scipy("erfinv"), "ndtr": _scipy("ndtr"), "normal_density": _normal_density,

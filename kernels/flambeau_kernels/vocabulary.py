@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 WORDS = (  # noqa: SIM905  # lines of words are easier to read than a list of strings
-    "abs sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
+    "abs sqrt rsqrt exp exp2 expm1 log log2 log10 log1p log1p_exp sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
     "erf erfc erfinv ndtr normal_density sigmoid pow lgamma digamma floor ceil trunc nearbyint copysign fmod remainder floor_divide where "
     "minimum maximum fmin fmax isnan isinf isfinite logical_not logical_and logical_or logical_xor signbit hypot nextafter "
     "sign fma real imag conj angle round_to_float16 round_to_bfloat16"

@@ -28,7 +28,7 @@ _EITHER = {
     "sin": trigonometric.sin, "cos": trigonometric.cos, "tan": trigonometric.tan,
 }  # fmt: skip
 _DOUBLE = {
-    **_EITHER, "log1p": logarithm.log1p, "log2": logarithm.log2, "log10": logarithm.log10,
+    **_EITHER, "log1p": logarithm.log1p, "log1p_exp": logarithm.log1p_exp, "log2": logarithm.log2, "log10": logarithm.log10,
     "pow": logarithm.pow64, "asinh": logarithm.asinh, "acosh": logarithm.acosh, "atanh": logarithm.atanh,
     "asin": trigonometric.asin,
     "acos": trigonometric.acos, "atan": trigonometric.atan, "atan2": trigonometric.atan2,
@@ -41,7 +41,7 @@ _DOUBLE = {
 }  # fmt: skip
 _SINGLE = {
     **_EITHER,
-    "log1p": logarithm.log1p_32, "log2": logarithm.log2_32, "log10": logarithm.log10_32,
+    "log1p": logarithm.log1p_32, "log1p_exp": logarithm.log1p_exp32, "log2": logarithm.log2_32, "log10": logarithm.log10_32,
     "asinh": logarithm.asinh32, "acosh": logarithm.acosh32, "atanh": logarithm.atanh32, "erfc": error.erfc32, "ndtr": error.ndtr32,
     "normal_density": error.normal_density32,
     **{name: with_single_accuracy(_DOUBLE[name]) for name in ("asin", "acos", "atan", "atan2")},

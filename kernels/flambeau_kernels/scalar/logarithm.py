@@ -5,7 +5,7 @@ x = 2**k (1 + f) with 1 + f between sqrt(1/2) and sqrt(2); log(1 + f) = 2 atanh(
 from __future__ import annotations
 
 from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial, two_product, two_sum
-from flambeau_kernels.scalar.exponential import LN2_32, LN2_64, LOG2_E, medium_exp
+from flambeau_kernels.scalar.exponential import LN2_32, LN2_64, LOG2_E, exp, medium_exp
 from flambeau_kernels.scalar.symbols import (
     F32,
     F64,
@@ -125,6 +125,37 @@ def acosh(x: Symbol) -> Symbol:
 def atanh(x: Symbol) -> Symbol:
     a = abs(x)
     return copysign(0.5 * log1p((a + a) / (1.0 - a)), x)
+
+
+def log1p_exp(x: Symbol) -> Symbol:
+    far = x > 40.0                                    # there 1 is below the rounding of exp(x)
+    return select(far, x, log1p(exp(select(far, 40.0, x))))
+
+
+def log1p_exp32(x: Symbol) -> Symbol:
+    """log(1 + exp(x)) with the rounding errors of its steps carried along: all in float32, and nearly rounded once."""
+    a = clamp(-abs(x), -110.0, 0.0)
+    k = nearbyint(a * LOG2_E)
+    high = fma(k, -LN2_32[0], a)                      # exact
+    r = fma(k, -LN2_32[1], high)
+    e, lost = two_sum(1.0, r)
+    lost = lost + fma(r * r, polynomial("exp_medium.float32", r), fma(k, -LN2_32[1], high - r))
+    e, e_low = two_sum(e, lost)
+    e, e_low = scale(e, k), scale(e_low, k)           # exp(a), at most 1
+    # log(1 + e) is 2 atanh(y / 2) of y = 2e / (2 + e).
+    d, d_low = two_sum(2.0, e)
+    share = 1.0 / d
+    twice = e + e
+    y = twice * share
+    y_low = fma(-y, d_low + e_low, fma(-y, d, twice) + (e_low + e_low)) * share
+    s = 0.5 * y
+    z = s * s
+    y_low = fma(s * z, polynomial("log1p_of_fraction.float32", z), y_low)
+    beside = select(x > 0, x, 0.0)
+    total = beside + y
+    back = total - beside
+    lost = (beside - (total - back)) + (y - back)     # either may be the larger (Knuth 1969, section 4.2.2, theorem B)
+    return keep_nan(x, select(x > 100.0, x, total + (lost + y_low)))
 
 
 # Functions of float32: computed in float64, whose range and precision spare the care taken above.

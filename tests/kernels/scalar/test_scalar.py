@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(engine.available() is not None,
 LIMITS = {
     "exp": (1.0, 1.0), "exp2": (1.0, 1.0), "expm1": (1.7, 1.7), "sigmoid": (2.0, 2.0), "sinh": (1.5, 1.6),
     "cosh": (1.3, 1.3), "tanh": (1.4, 1.4), "log": (1.0, 1.0), "log2": (0.55, 0.55), "log10": (0.55, 0.55),
-    "log1p": (0.55, 1.3), "sin": (0.6, 0.9), "cos": (0.6, 0.9), "tan": (0.7, 2.0), "asin": (0.55, 1.8),
+    "log1p": (0.55, 1.3), "log1p_exp": (0.65, 2.2), "sin": (0.6, 0.9), "cos": (0.6, 0.9), "tan": (0.7, 2.0), "asin": (0.55, 1.8),
     "acos": (0.55, 1.3), "atan": (0.55, 2.2), "asinh": (0.55, 2.0), "acosh": (0.55, 2.0), "atanh": (0.55,
                                                                                                     1.9),
     "erf": (1.3, 1.3), "erfc": (0.55, 4.5), "erfinv": (1.0, 4.0), "ndtr": (9.0, 5.0), "normal_density": (9.0, 5.0),
@@ -74,7 +74,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, np.inf, -np.in
            1e30, -1e30]
 BY_SCIPY: dict[str, Any] = {"erf": scipy.special.erf, "erfc": scipy.special.erfc, "erfinv": scipy.special.erfinv,
             "ndtr": scipy.special.ndtr, "normal_density": lambda x: np.exp(-0.5 * x.astype("f8") ** 2) / math.sqrt(2 * math.pi),
-            "lgamma": scipy.special.gammaln, "sigmoid": scipy.special.expit,
+            "lgamma": scipy.special.gammaln, "sigmoid": scipy.special.expit, "log1p_exp": lambda x: np.logaddexp(0, x),
             "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
             "atanh": np.arctanh, "pow": np.power, "atan2": np.arctan2}  # fmt: skip
 

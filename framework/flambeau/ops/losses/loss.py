@@ -10,7 +10,7 @@ import numpy as np
 
 from flambeau_kernels.arithmetic import TIMES
 from flambeau_kernels.cpu import losses as kernels
-from flambeau_kernels.vocabulary import exp, log, log1p, maximum, sigmoid, where
+from flambeau_kernels.vocabulary import exp, log, log1p, log1p_exp, maximum, sigmoid, where
 
 from ... import dtypes
 from ...dtypes import FLOAT32, FLOAT64
@@ -499,10 +499,6 @@ def reduced_pieces(asked: Any, cuts: list[tuple[dict[int, int], int, int]]) -> l
     ]
 
 
-def _softplus(x):
-    return maximum(x, 0) + log1p(exp(-abs(x)))
-
-
 @elementwise(
     surface=0,
     dtype=in_dtype_of_target,
@@ -512,7 +508,7 @@ def _softplus(x):
 )
 def logit_entropy(input, target):
     """`binary_entropy` of ``sigmoid(input)``, without its overflow."""
-    return (1 - target) * input + _softplus(-input)
+    return (1 - target) * input + log1p_exp(-input)
 
 
 @elementwise(
@@ -520,14 +516,14 @@ def logit_entropy(input, target):
     dtype=in_dtype_of_target,
     partials={
         "input": lambda input, target, pos_weight: (1 - target) - ((pos_weight - 1) * target + 1) * sigmoid(-input),
-        "target": lambda input, pos_weight: (pos_weight - 1) * _softplus(-input) - input,
-        "pos_weight": lambda input, target: target * _softplus(-input),
+        "target": lambda input, pos_weight: (pos_weight - 1) * log1p_exp(-input) - input,
+        "pos_weight": lambda input, target: target * log1p_exp(-input),
     },
     title="BinaryCrossEntropyWithLogitsBackward0",
 )
 def weighted_logit_entropy(input, target, pos_weight):
     """`logit_entropy` with positive targets weighing `pos_weight`."""
-    return (1 - target) * input + ((pos_weight - 1) * target + 1) * _softplus(-input)
+    return (1 - target) * input + ((pos_weight - 1) * target + 1) * log1p_exp(-input)
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), u(2, 3); x(2, 3), u(2, 3), k(3), pos_weight=k(3), reduction='sum'")
@@ -572,7 +568,7 @@ def binary_cross_entropy_with_logits(
 )
 def soft_margin(input, target):
     """``log(1 + exp(-target * input))``."""
-    return _softplus(-target * input)
+    return log1p_exp(-target * input)
 
 
 @composite(namespace=F, autocast=("float32", None), samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), reduction='none'")

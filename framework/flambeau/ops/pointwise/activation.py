@@ -16,7 +16,7 @@ from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 from flambeau_kernels.vocabulary import (
     exp,
     expm1,
-    log1p,
+    log1p_exp,
     maximum,
     minimum,
     ndtr,
@@ -307,20 +307,15 @@ def silu(input):
     return input * sigmoid(input)
 
 
-def _log1p_exp(x):
-    # From the larger of the two exponents, so that exp cannot overflow.
-    return maximum(x, 0) + log1p(exp(-abs(x)))
-
-
 def _mish_slope(input):
-    t = tanh(_log1p_exp(input))
+    t = tanh(log1p_exp(input))
     return t + input * sigmoid(input) * (1 - t * t)
 
 
 @elementwise(surface=0, dtype=floating_input, partials={"input": lambda input: _mish_slope(input)})
 def mish(input):
     """``input * tanh(log(1 + exp(input)))``."""
-    return input * tanh(_log1p_exp(input))
+    return input * tanh(log1p_exp(input))
 
 
 @elementwise(
@@ -342,7 +337,7 @@ def softplus(input, beta=1, threshold=20):
     tensor([6.9315e-01, 1.0000e+03])
     """
     scaled = input * beta
-    return where(scaled > threshold, input, log1p(exp(minimum(scaled, threshold))) / beta)
+    return where(scaled > threshold, input, log1p_exp(minimum(scaled, threshold)) / beta)
 
 
 @elementwise(
@@ -356,7 +351,7 @@ def softplus(input, beta=1, threshold=20):
 )
 def logsigmoid(input):
     """``log(1 / (1 + exp(-input)))``, natural and without overflow; floating dtypes only."""
-    return minimum(input, 0) - log1p(exp(-abs(input)))
+    return 0 - log1p_exp(-input)                      # which is 0, not -0, of large ones
 
 
 logsigmoid.shown_as("LogSigmoidBackward0", buffer=lambda saved: saved["input"].detach().abs().neg().exp())

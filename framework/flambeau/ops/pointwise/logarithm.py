@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau_kernels.vocabulary import exp, exp2, isinf, isnan, log, log1p, maximum, real, where
+from flambeau_kernels.vocabulary import exp, exp2, isinf, isnan, log, log1p, log1p_exp, maximum, real, sigmoid, where
 
 from ...tensor import Tensor
 from .._promote import common, floating, only, refuse
@@ -128,8 +128,10 @@ def logit(input, eps: float | None = None):
     return logit_within.function(input, eps, 1 - eps)
 
 
-def _log1p_exp_of_negative(x):
-    return log1p(exp(-abs(x)))
+@elementwise(surface=0, dtype=only("floating")(common), partials={"input": lambda input: sigmoid(input)}, samples="x(2, 3)")
+def log1p_exp(input):
+    """``log(1 + exp(input))``: softplus without a threshold."""
+    return log1p_exp(input)
 
 
 @elementwise(
@@ -143,7 +145,7 @@ def _log1p_exp_of_negative(x):
 def logaddexp_real(input, other):
     """``log(exp(input) + exp(other))``."""
     same = isinf(input) & (input == other)
-    return where(same, input, maximum(input, other) + _log1p_exp_of_negative(input - other))
+    return where(same, input, maximum(input, other) + log1p_exp(-abs(input - other)))
 
 
 logaddexp_real.shown_as("LogaddexpBackward0")
