@@ -268,7 +268,7 @@ def _shown(where: tuple[float, ...]) -> str:
     return ", ".join(f"{x:.9g}" for x in where)
 
 
-_NAMES = {"trigamma": "polygamma(1, x)", "tetragamma": "polygamma(2, x)", "polygamma": "polygamma(3, x)"}
+_NAMES = {"log1p_exp": "softplus", "trigamma": "polygamma(1, x)", "tetragamma": "polygamma(2, x)", "polygamma": "polygamma(3, x)"}
 _PAGE = """# Accuracy of the elementary functions
 
 Largest error of the compiled functions in units in the last place, against mpmath with 50 digits, over {count} samples of each of
