@@ -10,7 +10,7 @@ import numpy as np
 
 from flambeau_kernels.arithmetic import TIMES
 from flambeau_kernels.cpu import losses as kernels
-from flambeau_kernels.vocabulary import exp, log, log1p, log1p_exp, maximum, sigmoid, where
+from flambeau_kernels.vocabulary import log, log1p, log1p_exp, maximum, sigmoid, where
 
 from ... import dtypes
 from ...dtypes import FLOAT32, FLOAT64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau_kernels.vocabulary import exp, exp2, isinf, isnan, log, log1p, log1p_exp, maximum, real, sigmoid, where
+from flambeau_kernels.vocabulary import exp, exp2, isinf, isnan, log, log1p, maximum, real, sigmoid, where
 
 from ...tensor import Tensor
 from .._promote import common, floating, only, refuse
