@@ -66,6 +66,37 @@ BEHAVIOUR = {
         "        'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD')))",
         "[1.0, 1.0] True True True True",
     ),
+    "settings, paths, dates and decimal numbers of a checkpoint are data": (
+        "import argparse, datetime, decimal, io, pathlib, types\n"
+        "kept = [argparse.Namespace(rate=0.5), types.SimpleNamespace(a=1), pathlib.PurePosixPath('a/b'), decimal.Decimal('1.5'),\n"
+        "    datetime.datetime(2020, 1, 2, tzinfo=datetime.timezone.utc), datetime.timedelta(3), datetime.date(2020, 1, 2)]\n"
+        "for protocol in 2, 5:\n"
+        "    file = io.BytesIO(); torch.save(kept, file, pickle_protocol=protocol); file.seek(0)\n"
+        "    print(torch.load(file, weights_only=False) == kept, end=' ')\n"
+        "file.seek(0)\n"
+        "try: torch.load(file)\n"
+        "except Exception as error: print('argparse.Namespace' in str(error))",
+        "True True True",
+    ),
+    "modes see functions that a program used before it had any": (
+        "torch.ones(1); torch.randn(1)\n"
+        "from torch._subclasses.fake_tensor import FakeTensorMode, is_fake\n"
+        "from torch.overrides import TorchFunctionMode\n"
+        "class Names(TorchFunctionMode):\n"
+        "    def __torch_function__(self, func, types, args=(), kwargs=None):\n"
+        "        print(func.__name__, end=' ')\n"
+        "        return func(*args, **(kwargs or {}))\n"
+        "with Names(): torch.ones(1); torch.randn(1)\n"
+        "with FakeTensorMode(): print(is_fake(torch.ones(2)))",
+        "ones randn True",
+    ),
+    "modules below one that is no package are imported": (
+        "import torch.cpu.amp.autocast_mode\n"
+        "from torch.cuda.amp.grad_scaler import GradScaler, OptState\n"
+        "print(hasattr(torch.cuda.amp, 'autocast_mode'), GradScaler is torch.cuda.amp.GradScaler,\n"
+        "    OptState is torch.amp.grad_scaler.OptState)",
+        "True True True",
+    ),
     "whether casts are on is answered for any device": (
         "print(*(torch.is_autocast_enabled(d) for d in ('cpu', 'cuda', 'xpu', 'mps')))",
         "False False False False",

@@ -28,6 +28,16 @@ def test_every_kind_of_tensor_has_a_text():
         assert tensor._repr_html_().startswith("<div><b>Tensor</b> shape")
 
 
+def test_a_tensor_that_is_not_strided_shows_the_range_of_what_it_stores():
+    eye = fb.eye(3)
+    for tensor in (eye.to_sparse(), eye.to_sparse_csr(), eye.to_sparse_csc(), eye.to_sparse_bsr((1, 1))):
+        assert "shape (3, 3) · torch.float32 · cpu<br>from 1 to 1, mean 1" in tensor._repr_html_()
+    ragged = fb.nested.nested_tensor([fb.ones(2), fb.zeros(3)], layout=fb.jagged)
+    assert "from 0 to 1, mean 0.4" in ragged._repr_html_()
+    assert "from 0 to 1, mean 0.3333" in fb.quantize_per_tensor(eye, 0.5, 0, fb.qint8)._repr_html_()
+    assert "from" not in fb.zeros(3, 3).to_sparse()._repr_html_()
+
+
 def test_names_are_escaped():
     assert "<b>Parameter</b>" in fb.nn.Parameter(fb.ones(1))._repr_html_()
     assert "grad_fn=&lt;" in (fb.ones(1, requires_grad=True) * 2)._repr_html_()

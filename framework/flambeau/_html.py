@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from typing import Any
 
+from .devices import strided
+
 __all__ = ["tensor_html"]
 
 _BARS = 24
@@ -17,10 +19,20 @@ def tensor_html(tensor: Any) -> str:
     if tensor.requires_grad:
         facts.append("requires grad")
     parts = [f"<b>{type(tensor).__name__}</b> " + " · ".join(map(html.escape, facts))]
-    if not tensor._lacks_values and tensor.numel() and not tensor.is_complex():
-        parts.append(_numbers(tensor.detach()))
+    stored = _stored(tensor.detach())
+    if not tensor._lacks_values and stored.numel() and not tensor.is_complex():
+        parts.append(_numbers(stored))
     parts.append(f"<pre>{html.escape(repr(tensor))}</pre>")
     return "<div>" + "<br>".join(parts) + "</div>"
+
+
+def _stored(tensor: Any) -> Any:
+    """The elements that `tensor` stores, where it is sparse or nested, or it."""
+    if tensor.is_nested:
+        return tensor.values()
+    if tensor.layout is not strided:
+        return tensor._values() if tensor.is_sparse else tensor.values()
+    return tensor.dequantize() if tensor.is_quantized else tensor
 
 
 def _numbers(tensor: Any) -> str:

@@ -172,6 +172,12 @@ def home_of(module: str) -> str | None:
     return _index()["homes"].get(module)
 
 
+@functools.cache
+def has_homes_below(module: str) -> bool:
+    """Whether PyTorch keeps something of a namespace in modules below `module`."""
+    return any(home.startswith(module + ".") for home in _index()["homes"])
+
+
 def _page_of(feature: str) -> str:
     """The docs page nearest to `feature`."""
     pages = _index()["pages"]

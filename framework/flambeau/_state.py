@@ -11,6 +11,7 @@ has been). `share` gives a namespace its copies.
 from __future__ import annotations
 
 import threading
+import weakref
 from itertools import count
 from typing import Any
 
@@ -27,6 +28,7 @@ MARKED = False
 # recorded, inference mode, hooks of saved tensors, the default dtype. It is kept while `INTERPRETED`.
 AMBIENT: list[object] = [object()]
 NO_OPS: Any = frozenset()
+NAMESAKES: weakref.WeakSet[Any] = weakref.WeakSet()  # modules that are the package under another name, and have its functions too
 PASSED: Any = NO_OPS
 # What tensors, parameters and typed storages are pickled as, in the place of what they say themselves; None where they do.
 reducer: Any = None

@@ -28,7 +28,7 @@ from flambeau._storages import STORAGE_NAMES, LoadedStorage
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import wrap
 
-__all__ = ["TorchPolicy", "UnsafeUnpickler", "attribute", "is_known", "run_unsafe"]
+__all__ = ["TorchPolicy", "UnsafeUnpickler", "attribute", "is_known", "plain_data", "run_unsafe"]
 
 Tensor = fb.Tensor
 
@@ -384,6 +384,28 @@ def _known_numpy() -> dict[str, Known]:
 def is_known(name: str) -> bool:
     """Whether `load` understands ``module.name`` by itself."""
     return name in _known()
+
+
+@functools.cache
+def plain_data() -> dict[str, Any]:
+    """Classes of Python that checkpoints keep settings, paths, dates and numbers in, by full name. Making one does nothing else."""
+    import argparse
+    import datetime
+    import decimal
+    import pathlib
+    import types
+
+    kinds = (
+        argparse.Namespace, types.SimpleNamespace, pathlib.PurePath, pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.Path,
+        pathlib.PosixPath, pathlib.WindowsPath, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone,
+        decimal.Decimal,
+    )  # fmt: skip
+    names = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in kinds}
+    moved = {f"{home}.{kind.__qualname__}": kind for kind in kinds if issubclass(kind, pathlib.PurePath) for home in _HOMES_OF_PATHS}
+    return names | moved
+
+
+_HOMES_OF_PATHS = ("pathlib", "pathlib._local")  # of Python 3.12 and before, and of 3.13
 
 
 class TorchPolicy(Policy):

@@ -14,7 +14,8 @@ import enum
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from flambeau import _state
@@ -64,6 +65,9 @@ _FIRST_PART = 1 << 20  # bytes of an older file that are read at first, to look 
 FILE_LIKE = FileLike
 STORAGE = Storage
 MAP_LOCATION = Callable[[Storage, str], Storage] | device | str | dict[str, str] | None
+
+
+_Unpickle = Callable[[bytes, Any], Any]  # of a pickle and the storages it refers to
 
 
 class LoadEndianness(enum.Enum):
@@ -537,7 +541,9 @@ def load(
         pickle_module: None, or Python's pickle outside weights only.
         weights_only: False runs the file's pickle as Python does where that is allowed: inside `allow_unsafe_pickle()`, or
             where the environment has ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1``, which also makes it the default. Elsewhere the
-            file is read as data all the same. ``TORCH_FORCE_WEIGHTS_ONLY_LOAD=1`` forbids it everywhere.
+            file is read as data all the same, to which settings, paths, dates and decimal numbers belong then:
+            `argparse.Namespace`, `types.SimpleNamespace`, and the classes of `pathlib`, `datetime` and `decimal`.
+            ``TORCH_FORCE_WEIGHTS_ONLY_LOAD=1`` forbids it everywhere.
         mmap: map the file instead of reading it, so that memory is touched only as tensors are used; `f` must
             be a path.
     Raises: pickle.UnpicklingError for a file that is no ``.pt`` file, is damaged, or names what is not
@@ -547,19 +553,19 @@ def load(
     """
     _state.note_python()
     _check_load_arguments(pickle_module, weights_only, pickle_load_args)
-    unsafe = _runs_code(pickle_module, weights_only)
+    unpickle = _unpickler(pickle_module, weights_only)
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("load: mmap=True maps a file from its path, but f is a file object; pass the path")
     from flambeau._archive import looks_like_archive
 
     with _input(f) as file:
         if looks_like_archive(file):
-            return _read_archive(file, Placement(map_location), unsafe, os.fspath(f) if mmap else None)
+            return _read_archive(file, Placement(map_location), unpickle, os.fspath(f) if mmap else None)
         if mmap:
             raise RuntimeError(
                 "load: mmap=True needs the zip format, but this file has the format of PyTorch before 1.6"
             )
-        return _read_legacy(file, Placement(map_location), unsafe)
+        return _read_legacy(file, Placement(map_location), unpickle)
 
 
 def _check_load_arguments(
@@ -607,7 +613,7 @@ def _input(f: Any) -> Iterator[Any]:
     yield f
 
 
-def _read_archive(file: Any, placement: Placement, unsafe: bool, path: str | None) -> Any:
+def _read_archive(file: Any, placement: Placement, unpickle: _Unpickle, path: str | None) -> Any:
     from flambeau._archive import ArchiveReader
     from flambeau._storages import ArchiveStorages
 
@@ -620,7 +626,7 @@ def _read_archive(file: Any, placement: Placement, unsafe: bool, path: str | Non
         raise RuntimeError(f"load: the archive has no record {archive.folder}/version; it is no .pt file")
     mapping = None if path is None else map_file(path, _options.mmap_flags == MAP_SHARED)
     storages = ArchiveStorages(archive, placement, _swaps_bytes(archive), mapping, _options.skip_data)
-    return _unpickle(archive.read("data.pkl").tobytes(), storages, unsafe)
+    return unpickle(archive.read("data.pkl").tobytes(), storages)
 
 
 def _swaps_bytes(archive: Any) -> bool:
@@ -633,18 +639,29 @@ def _swaps_bytes(archive: Any) -> bool:
     return assumed is not None and assumed.name not in ("NATIVE", sys.byteorder.upper())
 
 
-def _unpickle(data: bytes, storages: Any, unsafe: bool) -> Any:
-    if unsafe:
+def _unpickler(pickle_module: Any, weights_only: bool | None) -> _Unpickle:
+    """What makes the object of a pickle and its storages where `load` is called with these arguments."""
+    if _runs_code(pickle_module, weights_only):
         from flambeau._torch_globals import run_unsafe
 
-        return run_unsafe(data, storages)
+        return run_unsafe
+    return _read_weights if weights_only or weights_only is None and pickle_module is None else _read_data
+
+
+def _read_weights(data: bytes, storages: Any, more: Mapping[str, Any] = MappingProxyType({})) -> Any:
     from flambeau import _pickle_machine
     from flambeau._torch_globals import TorchPolicy
 
-    return _pickle_machine.run(data, TorchPolicy(storages, dict(_safe_globals)))[0]
+    return _pickle_machine.run(data, TorchPolicy(storages, {**more, **_safe_globals}))[0]
 
 
-def _read_legacy(file: Any, placement: Placement, unsafe: bool) -> Any:
+def _read_data(data: bytes, storages: Any) -> Any:
+    from flambeau._torch_globals import plain_data
+
+    return _read_weights(data, storages, plain_data())
+
+
+def _read_legacy(file: Any, placement: Placement, unpickle: _Unpickle) -> Any:
     """The format of PyTorch before 1.6: magic number, version, system, object, storage keys, storages."""
     from flambeau._storages import LegacyStorages
 
@@ -653,7 +670,7 @@ def _read_legacy(file: Any, placement: Placement, unsafe: bool) -> Any:
     data, parts = _legacy_parts(file, start, length)
     swaps = bool(parts.system.get("little_endian", True)) != (sys.byteorder == "little")
     storages = LegacyStorages(file, start, length, parts.storages, parts.keys, parts.references, placement, swaps)
-    result = _unpickle(data[parts.object : parts.end], storages, unsafe)
+    result = unpickle(data[parts.object : parts.end], storages)
     file.seek(start + storages.end)
     return result
 

@@ -7,6 +7,7 @@ from typing import Any
 from .. import amp
 from .. import dtypes as _dtypes
 from .._warn import warn_deprecated
+from ..amp.grad_scaler import OptState as OptState  # where PyTorch has it too
 
 __all__ = ["GradScaler", "autocast"]
 

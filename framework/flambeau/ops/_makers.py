@@ -47,7 +47,9 @@ def install_functions() -> None:
     import flambeau
 
     for name, fn in creation_functions().items():
-        setattr(flambeau, name, _asking_function(fn, name not in QUESTIONS))
+        asking = _asking_function(fn, name not in QUESTIONS)
+        for module in (flambeau, *_state.NAMESAKES):
+            setattr(module, name, asking)
 
 
 def refusing(fn: Function) -> Function:

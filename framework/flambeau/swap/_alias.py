@@ -258,6 +258,8 @@ class Alias(MetaPathFinder):
             if name in absent and name not in gained:
                 raise _missing.attribute_error(documented, name, module)
             if name == "__path__":                    # which every ``from module import name`` asks for, also within functions
+                if _missing.has_homes_below(documented):
+                    return []                         # so Python imports what is below, which `find_spec` answers for
                 raise AttributeError(f"module {alias!r} is not a package", name=name, obj=module)
             value = _ask(own, name) if own is not None else _ABSENT
             if value is _ABSENT:
@@ -347,11 +349,14 @@ class _FacadeLoader(_Loader):
     def exec_module(self, module: ModuleType) -> None:
         alias = self._alias
         package = importlib.import_module(alias.package)
+        from .. import _state  # not before the package is imported
+
         kept_out = _IDENTITY | alias.hidden | {"version", "torch_version"}
         module.__doc__ = package.__doc__
         module.__version__ = alias.version  # type: ignore[attr-defined]
         module.__dict__.update((key, value) for key, value in vars(package).items() if key not in kept_out)
         setattr(module, alias.name, module)           # ``torch.torch``, which is in annotations of programs
+        _state.NAMESAKES.add(module)
         own = _forwarding(module, package, kept_out, alias.homes)
         module.__getattr__ = alias.getattr_for(module, alias.name, own, package)  # type: ignore[method-assign]
         module.__dir__ = lambda: sorted((set(dir(package)) - alias.hidden) | vars(module).keys())  # type: ignore[method-assign]
