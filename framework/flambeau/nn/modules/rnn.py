@@ -469,6 +469,20 @@ class RNNCellBase(Module):
         """One step, with or without a batch dimension; a missing state is zero, two parts for an LSTM."""
         from . import _recurrent
 
+        size = input.shape
+        if state is None and len(size) == 2:
+            zeros = fb.zeros(size[0], self.hidden_size, dtype=input.dtype, device=input.device)
+            state = (zeros, zeros) if mode == "LSTM" else (zeros,)
+        # Most calls fit; which part does not is looked for when one does not.
+        if len(size) != 2 or size[1] != self.input_size or any(part.shape != (size[0], self.hidden_size) for part in state or ()):
+            return self._step_without_batch(mode, input, state)
+        weights = _recurrent.Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        if weights.w_ih is None or weights.w_hh is None:
+            raise TypeError(f"{type(self).__name__}: weight_ih and weight_hh must be Tensors, not NoneType")
+        return _recurrent.step(mode, input, state, weights)
+
+    def _step_without_batch(self, mode: str, input: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
+        """One step of a vector, where a state may have a batch dimension of its own. Raises: what shapes that do not fit raise."""
         name = type(self).__name__
         if input.dim() not in (1, 2):
             raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead: {tuple(input.shape)}")
@@ -476,18 +490,12 @@ class RNNCellBase(Module):
             if part.dim() not in (1, 2):
                 raise ValueError(f"{name}: hx[{i}] must have 1 or 2 dimensions, got {tuple(part.shape)}")
         batched = input.dim() == 2
-        input = input if batched else input.unsqueeze(0)
-        if state is None:
-            zeros = fb.zeros(input.size(0), self.hidden_size, dtype=input.dtype, device=input.device)
-            state = (zeros, zeros) if mode == "LSTM" else (zeros,)
-        elif not batched:
+        rows = input if batched else input.unsqueeze(0)
+        if state is not None and not batched:
             state = tuple(part.unsqueeze(0) if part.dim() == 1 else part for part in state)
-        self._check_shapes(name, input, state)
-        weights = _recurrent.Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        if weights.w_ih is None or weights.w_hh is None:
-            raise TypeError(f"{name}: weight_ih and weight_hh must be Tensors, not NoneType")
-        state = _recurrent.step(mode, input, state, weights)
-        return state if batched else tuple(part.squeeze(0) for part in state)
+        self._check_shapes(name, rows, state or ())
+        made = self._step(mode, rows, state)
+        return made if batched else tuple(part.squeeze(0) for part in made)
 
     def _check_shapes(self, name: str, input: Tensor, state: tuple[Tensor, ...]) -> None:
         if input.size(1) != self.input_size:

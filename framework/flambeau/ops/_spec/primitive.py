@@ -432,6 +432,8 @@ class PrimitiveOp(Op):
     # -- recording
 
     def record(self, outs: tuple[Tensor, ...], args: Any, several: bool, kept: Any = None) -> Any:
+        if not _state.grad_enabled():
+            return None
         parents: list[Any] = []
         found = False
         read: set[str] = set()                        # by gradients that are asked for
@@ -443,7 +445,7 @@ class PrimitiveOp(Op):
                         found = True
                         read.update(self.reads_of(name))
                     parents.append(n)
-        if not found or not _state.grad_enabled():
+        if not found:
             return None
         if not any(from_numpy_dtype(o._array.dtype).category >= FLOATING for o in outs):
             return None

@@ -60,10 +60,7 @@ def run_direction(
 def step(mode: str, input: Tensor, state: State, w: Weights) -> State:
     """The state after one more `input` (batch, input). Raises: RuntimeError as `run_direction`."""
     _check_layer(mode, input, input.shape[0], state, w)
-    made = _as_one_op(mode, input, input.shape[:1], state, w, False) if _state.left_alone() else None
-    if made is None:
-        return STEPS[mode](_linear(input, w.w_ih, w.b_ih), state, w)
-    return (made[0], *made[2:])  # the output is the new h
+    return STEPS[mode](_linear(input, w.w_ih, w.b_ih), state, w)
 
 
 def _check_layer(mode: str, input: Tensor, batch: int, state: State, w: Weights) -> None:
@@ -74,14 +71,13 @@ def _check_layer(mode: str, input: Tensor, batch: int, state: State, w: Weights)
     count = 2 if mode == "LSTM" else 1
     if len(state) != count:
         raise RuntimeError(f"{mode}: expects {'two hidden states' if count == 2 else 'one hidden state'}, got {len(state)}")
-    given = state[0].shape
+    given, of_input, of_state = state[0].shape, w.w_ih.shape, w.w_hh.shape
     out = given[1] if len(given) == 2 else -1
-    rows = w.w_ih.shape[0] if len(w.w_ih.shape) == 2 else -1
+    rows = of_input[0] if len(of_input) == 2 else -1
     hidden, gates = out if w.w_hr is None else state[1].shape[-1], kernels.GATES[mode]
     if (
-        given == (batch, out) and rows == gates * hidden and w.w_ih.shape[1] == input.shape[-1]
-        and w.w_hh.shape == (rows, out) and (len(state) < 2 or state[1].shape == (batch, hidden))
-        and (w.w_hr is None or w.w_hr.shape == (out, hidden))
+        given == (batch, out) and rows == gates * hidden and of_input[1] == input.shape[-1] and of_state == (rows, out)
+        and (count < 2 or state[1].shape == (batch, hidden)) and (w.w_hr is None or w.w_hr.shape == (out, hidden))
     ):  # fmt: skip
         return
     raise RuntimeError(

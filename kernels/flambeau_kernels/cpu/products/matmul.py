@@ -67,8 +67,10 @@ RECTIFIED = Formula(lambda made: where(made < 0, 0, made), "relu")
 
 Run = Callable[..., None]                              # of a, b, out and bias
 _plans: dict[Any, Run] = {}
-# Rows for which it pays to leave the other operand, contiguous along k, strided; fewer where pairs are multiplied twice as fast.
-MOST_ROWS, MOST_ROWS_OF_PAIRS = 48, 12
+# Rows for which it pays to leave the other operand, contiguous along k, strided; fewer where pairs are multiplied twice as fast, and
+# where registers are few: sums of single products then wait for loads, and tiles with panels do not.
+MOST_ROWS, MOST_ROWS_OF_PAIRS, MOST_ROWS_OF_FEW_SUMS = 48, 12, 8
+FULL_TILE = 16                                         # sums of a tile, in vectors
 # Columns (or rows) of the other operand for which it pays to copy a matrix whose rows are whole pages apart.
 SPREAD_FOR = 96
 # Bytes of a line of the cache; lines a page apart share few places in it.
@@ -527,7 +529,8 @@ def _way(a: Any, b: Any, kind: Any) -> tuple[str | None, bool]:
     way; and whether the vectors are the rows of `a` rather than the columns of `b`.
     """
     m, k, n, size = *a.shape[-2:], b.shape[-1], kind.size
-    most_rows = MOST_ROWS_OF_PAIRS if kind.pairs else MOST_ROWS
+    few_sums = kind.machine.rows * kind.machine.vectors < FULL_TILE
+    most_rows = MOST_ROWS_OF_PAIRS if kind.pairs else MOST_ROWS_OF_FEW_SUMS if few_sums else MOST_ROWS
     if not _invariant and b.strides[-2] == size and n >= 16 and (m == 1 or m <= most_rows and k >= 256):
         return "dots", True
     if not _invariant and a.strides[-1] == size and m > 1 and n == 1:
