@@ -18,12 +18,15 @@ ROOT = Path(fb.__file__).parent
 ORDER = {
     "kernels": "flambeau_kernels",
     "tensor": """
-        tensor storage dtypes devices types random version __future__ _arrays _dlpack _errors _inference
-        _interpreters _kinds _logging _missing _no_device _on_demand _printing _shared_memory _state _streams _subclass _symbolic
-        _tensor _tensor_str _html _warn utils._pytree
+        tensor dtypes devices random version __future__ _arrays _dlpack _errors _inference
+        _interpreters _kinds _logging _missing _no_device _on_demand _printing _shared_memory _state _streams _symbolic
+        _tensor _tensor_str _html _warn utils._pytree _cuda
     """,
     "tape": "autograd.tape autograd.engine autograd.making autograd.reentrant",
-    "ops": "ops __config__ return_types _aten _ops _schema _settings _wrappers _tags utils._python_dispatch",
+    "ops": """
+        ops storage types __config__ return_types _aten _ops _schema _settings _subclass _wrappers _tags _cuda.kernels
+        utils._python_dispatch
+    """,
     "autograd": "autograd amp fft func.batch_rules func.batching func.custom func.transforms func.vmap functional linalg special overrides",
     "nn": """
         nn optim utils distributions masked nested signal quasirandom hub serialization safetensors futures _archive _archive_files
@@ -42,50 +45,25 @@ REST = list(ORDER).index("graphs")
 # Imports that go the other way, as "module > module", by why they do. This list only shrinks.
 ALLOWED_FOR = {
     "a Tensor's own methods start the tape and the engine": """
-        storage > autograd.making
-        storage > autograd.tape
         tensor > autograd.engine
         tensor > autograd.tape
     """,
     "what the first room offers under a Tensor's or a file's name is computed by later ones, when it is called": """
-        _subclass > ops._derive
-        _subclass > ops._dispatch
-        _subclass > ops._makers
-        storage > ops._spec
-        storage > ops.creation.create
         storage > serialization
+        tensor > _subclass
         tensor > _wrappers
         tensor > autograd
         tensor > ops._derive
         tensor > ops._dispatch
         tensor > ops.creation.create
+        tensor > storage
     """,
-    "arrays of a device are allocated, copied and computed on by its own package, which is loaded with the first of them": """
-        _arrays > cuda.arrays
-        _printing > cuda.arrays
-        _settings > accelerator
+    "streams and events of any kind of device are CUDA's where there is one": """
         _streams > cuda
-        ops._spec.elementwise > cuda.arrays
-        ops._spec.primitive > cuda.kernels
-        ops._spec.shapes > cuda.arrays
-        ops.creation.convert > cuda
-        ops.creation.convert > cuda.kernels
-        ops.creation.create > cuda
-        ops.indexing.index > cuda.kernels.moves
-        ops.sampling.random > cuda
-        ops.sampling.random > cuda.random
-        ops.shapes.shape > cuda.arrays
-        random > cuda
-        random > cuda.random
     """,
-    "what a thread has in force is asked for where an op may meet it": """
-        autograd.engine > autograd.forward_ad
+    "a node shows what it has saved, and rules ask for gradients, by what programs use for that": """
         autograd.tape > autograd.graph
         ops._spec.history > autograd
-        ops._spec.history > autograd.forward_ad
-        ops.images.grid_sampling > autograd
-        ops.sampling.random > autograd.forward_ad
-        ops.sampling.random > func.batching
     """,
     "PyTorch has this module in `nn`; what it computes with is built behind it": """
         nn.modules.batchnorm > distributed.nn.functional

@@ -114,7 +114,7 @@ _HOME = {
     "is_storage": "_settings", "is_complex": "_settings", "is_floating_point": "_settings", "is_nonzero": "_settings",
     "numel": "_settings", "is_conj": "_settings", "is_neg": "_settings", "typename": "_settings", "compiled_with_cxx11_abi": "_settings",
     "is_inference": "_settings", "is_signed": "_settings",
-    "_assert": "_settings", "get_device_module": "_settings", "from_file": "_settings", "sym_int": "_native_functions",
+    "_assert": "_settings", "get_device_module": "accelerator", "from_file": "_settings", "sym_int": "_native_functions",
     "sym_float": "_native_functions", "sym_not": "_native_functions", "sym_max": "_native_functions",
     "sym_min": "_native_functions", "sym_ite": "_native_functions",
     "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",

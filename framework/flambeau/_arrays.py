@@ -183,7 +183,7 @@ def bytes_of(root: Any) -> Any:
     if type(root) is MetaArray:
         return root
     if type(root) is not ndarray and not isinstance(root, ndarray):
-        from .cuda.arrays import memory_of
+        from ._cuda.arrays import memory_of
 
         return memory_of(root)
     if root.ndim == 1 and root.dtype == np.uint8 and root.strides == (1,):
@@ -208,7 +208,7 @@ def restride(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offse
         made.base = array.base or array
         return made
     if type(array) is not ndarray and not isinstance(array, ndarray):
-        from .cuda.arrays import over
+        from ._cuda.arrays import over
 
         return over(buffer, dtype, shape, strides, offset)
     if 0 in shape:

@@ -131,3 +131,22 @@ class below:  # a context manager
 
     def __exit__(self, *_: object) -> None:
         _local.calls.interpreters = self.before
+
+
+def has_tangent(x: Any) -> bool:
+    """Whether the tensor `x` has a tangent of a level of forward mode in force in this thread."""
+    return any(level.kind == "jvp" and level.tangent_of(x) is not None for level in _local.calls.interpreters)
+
+
+def unrecorded(x: Any) -> Any:
+    """The tensor `x` without its history, but with the tangents it carries, which `detach` leaves behind as well."""
+    before, _local.keeps_tangents = _local.keeps_tangents, True
+    try:
+        return x.detach()
+    finally:
+        _local.keeps_tangents = before
+
+
+def innermost_batch() -> Any:
+    """The innermost `vmap` in force in this thread, or None."""
+    return next((x for x in reversed(_local.calls.interpreters) if x.kind == "vmap"), None)

@@ -178,7 +178,7 @@ def _summarised(array: np.ndarray, options: PrintOptions) -> tuple[np.ndarray, l
 
 def _taken_there(array: Any, ends: np.ndarray, dim: int) -> Any:
     """`take` on the device of `array`, so that only the elements to show are copied."""
-    from .cuda.arrays import bits
+    from ._cuda.arrays import bits
 
     return bits(array).take(ends.tolist(), axis=dim).view(array.dtype)
 

@@ -244,23 +244,6 @@ def _assert(condition: Any, message: str) -> None:
         raise AssertionError(message)
 
 
-def get_device_module(device: Any = None) -> Any:
-    """The module of a kind of device, ``flambeau.cpu`` and the like; that of the accelerator, or the CPU's, by default."""
-    from importlib import import_module
-
-    from . import devices
-
-    if device is None:
-        from .accelerator import current_accelerator
-
-        device = current_accelerator() or CPU
-    kind = devices.device(device).type
-    if kind == "meta":
-        raise RuntimeError("Device 'meta' does not have a corresponding module registered as 'torch.meta'.")
-    registered = vars(import_module(__package__)).get(kind)  # pyright: ignore[reportArgumentType]  # this module is in a package
-    return import_module(f".{kind}", __package__) if registered is None else registered
-
-
 def from_file(filename: str, shared: bool = False, size: int = 0, *, dtype: Any = None, **options: Any) -> Tensor:
     """`size` elements of the file `filename`, mapped, as a tensor; writes reach the file only if `shared`.
     """

@@ -6,7 +6,8 @@ from typing import Any
 
 from . import cuda
 from ._streams import Stream
-from .devices import device
+from .devices import CPU, device
+from .devices import device as _device_type
 
 __all__ = [
     "current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count", "is_available",
@@ -71,3 +72,16 @@ def synchronize(device: Any = None) -> None:
 
 
 current_device_idx, set_device_idx = current_device_index, set_device_index
+
+
+def get_device_module(device: Any = None) -> Any:
+    """The module of a kind of device, ``flambeau.cpu`` and the like; that of the accelerator, or the CPU's, by default."""
+    from importlib import import_module
+
+    if device is None:
+        device = current_accelerator() or CPU
+    kind = _device_type(device).type
+    if kind == "meta":
+        raise RuntimeError("Device 'meta' does not have a corresponding module registered as 'torch.meta'.")
+    registered = vars(import_module(__package__)).get(kind)  # pyright: ignore[reportArgumentType]  # this module is in a package
+    return import_module(f".{kind}", __package__) if registered is None else registered

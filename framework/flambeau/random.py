@@ -29,8 +29,8 @@ class Generator:
         if place.type == "cuda":
             from flambeau_kernels.cpu.random import DEFAULT_SEED
 
-            from .cuda import index_of
-            from .cuda.random import DeviceStream
+            from ._cuda.device import index_of
+            from ._cuda.random import DeviceStream
 
             self._place = _device("cuda", index_of(place, "Generator"))
             self._stream: Any = DeviceStream(DEFAULT_SEED)
@@ -115,7 +115,7 @@ default_generator = Generator()
 
 def manual_seed(seed: Any) -> Generator:
     """Seed the generators of every device; the same seed gives PyTorch's numbers. Returns the CPU generator."""
-    drawing = sys.modules.get("flambeau.cuda.random")
+    drawing = sys.modules.get("flambeau._cuda.random")
     if drawing is not None:
         drawing.restart_all(int(seed))
     return default_generator.manual_seed(int(seed))

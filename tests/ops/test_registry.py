@@ -273,7 +273,7 @@ def test_errors_inside_say_the_public_name(call, words):
 
 
 def test_kernels_for_cuda_that_declarations_name_are_there():
-    from flambeau.cuda.kernels import find
+    from flambeau._cuda.kernels import find
 
     _derive.load_all()
     named = [op for op in _spec.OPS.values() if op.cuda]

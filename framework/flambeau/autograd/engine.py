@@ -21,6 +21,7 @@ from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from .. import _state
 from .._arrays import HeldArray, contiguous_strides, empty_like_layout, is_dense
+from .._interpreters import unrecorded
 from .._kinds import KindArray
 from ..dtypes import FLOATING, from_numpy_dtype
 from .tape import AT_ONCE, Leaf, Node, OutputNode, shown_line
@@ -345,11 +346,7 @@ def arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tensor
 
 
 def _unrecorded(x: Any) -> Any:
-    if not _state.INTERPRETED:
-        return x.detach()
-    from .forward_ad import unrecorded
-
-    return unrecorded(x)
+    return unrecorded(x) if _state.INTERPRETED else x.detach()
 
 
 def through_tensors(node: Node, grad: Any) -> Any:

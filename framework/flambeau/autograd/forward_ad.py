@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import _state, dtypes
-from .._interpreters import DECOMPOSE, UNTOUCHED, Interpreter
+from .._interpreters import DECOMPOSE, UNTOUCHED, Interpreter, unrecorded
 from ..ops import _dispatch
 from ..tensor import Tensor, wrap
 
@@ -232,15 +232,6 @@ class ForwardLevel(Interpreter):
         return through_vjp(op, args, tangents, result)
 
 
-def unrecorded(x: Tensor) -> Tensor:
-    """`x` without its history, but with the tangents it carries, which `detach` leaves behind as well."""
-    before, _local.keeps_tangents = _local.keeps_tangents, True
-    try:
-        return x.detach()
-    finally:
-        _local.keeps_tangents = before
-
-
 def shares_places(x: Tensor) -> bool:
     """Whether elements of `x` share a place in memory because it was expanded, so that it cannot be written."""
     return any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True))
@@ -428,11 +419,6 @@ def as_dtype_of(tangent: Tensor, result: Tensor) -> Tensor:
     if tangent.dtype.is_complex and not wanted.is_complex:
         tangent = tangent.real
     return tangent if tangent.dtype is wanted else tangent.to(wanted)
-
-
-def is_carried(x: Tensor) -> bool:
-    """Whether `x` has a tangent of a level in force in this thread."""
-    return any(isinstance(level, ForwardLevel) and level.tangent_of(x) is not None for level in _local.calls.interpreters)
 
 
 def tangent_of(x: Any) -> Tensor | None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from flambeau_kernels.cuda import device as _device
 
-from .._errors import NoCudaDevice
+from .._cuda.device import _cupy, current_device, device_count, index_of, is_available, require
 from .._on_demand import names_on_demand
 from ..devices import device as _device_type
 from .streams import (
@@ -31,28 +29,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-_cupy = _device.library
-
-
-def require(what: str) -> Any:
-    """cupy. Raises: NoCudaDevice naming `what` was wanted and what is missing."""
-    found, reason = _device.find()
-    if found is None:
-        raise NoCudaDevice(
-            f"{what}: no CUDA device is available: {reason}. It takes an NVIDIA driver and the extra flambeau[cuda]"
-        )
-    return found
-
-
-def is_available() -> bool:
-    """Whether there is a CUDA device and cupy to drive it."""
-    return _cupy() is not None
-
-
-def device_count() -> int:
-    """How many CUDA devices there are."""
-    found = _cupy()
-    return 0 if found is None else found.cuda.runtime.getDeviceCount()
+for function in (current_device, device_count, is_available):
+    function.__module__ = __name__
+del function
 
 
 def is_initialized() -> bool:
@@ -63,26 +42,6 @@ def is_initialized() -> bool:
 def init() -> None:
     """Make sure that CUDA can be used. Raises: RuntimeError if not."""
     require("cuda.init")
-
-
-def index_of(place: Any, what: str = "device") -> int:
-    """The index that an int, string, device or None (the current one) names. Raises: RuntimeError if there is no such device."""
-    found = require(what)
-    if isinstance(place, str):
-        place = _device_type(place)
-    if isinstance(place, _device_type):
-        if place.type != "cuda":
-            raise ValueError(f"Expected a cuda device, but got: {place}")
-        place = place.index
-    at = found.cuda.runtime.getDevice() if place is None else int(place)
-    if not 0 <= at < device_count():
-        raise RuntimeError(f"{what}: invalid device ordinal {at}, there are {device_count()} CUDA devices")
-    return at
-
-
-def current_device() -> int:
-    """Index of the current device."""
-    return index_of(None, "cuda.current_device")
 
 
 def set_device(device: Any) -> None:
@@ -112,34 +71,6 @@ class device_of(device):  # PyTorch's name
 
     def __init__(self, obj: Any) -> None:
         super().__init__(obj.get_device() if obj.is_cuda else -1)
-
-
-def _refuse_other_kinds(place: Any) -> None:
-    """Raises: RuntimeError for a kind of device that no kernels here run on."""
-    if place.type != "cuda":
-        raise RuntimeError(
-            f"Flambeau has no support for {place.type} devices, but device='{place}' was asked for: tensors are on cpu, cuda or meta"
-        )
-
-
-def to_device(array: Any, place: Any) -> Any:
-    """`array` (numpy or cupy) in the memory of the CUDA device `place`."""
-    _refuse_other_kinds(place)
-    found = require("Tensor.to(device='cuda')")
-    from .arrays import from_host
-
-    with found.cuda.Device(index_of(place)):
-        return from_host(array) if isinstance(array, np.ndarray) else found.asarray(array)
-
-
-def filled(shape: tuple[int, ...], dtype: np.dtype, value: Any, place: Any) -> Any:
-    """A new array of the CUDA device `place` with `value` in every element; None leaves what was in memory."""
-    _refuse_other_kinds(place)
-    found = require("a CUDA tensor")
-    from . import arrays
-
-    with found.cuda.Device(index_of(place)):
-        return arrays.filled(shape, dtype, value)
 
 
 def synchronize(device: Any = None) -> None:
@@ -263,7 +194,7 @@ def ipc_collect() -> None:
 
 def _stream_of(what: str) -> Any:
     index = index_of(None, what)
-    from .random import default_stream
+    from .._cuda.random import default_stream
 
     return default_stream(index)
 
@@ -313,8 +244,8 @@ def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
 def _generator_at(place: Any) -> Any:
     """The generator of a device, as a view of its stream of numbers."""
     index = index_of(place, "cuda generator")
+    from .._cuda.random import default_stream
     from ..random import Generator
-    from .random import default_stream
 
     found = Generator(_device_type("cuda", index))
     found._stream = default_stream(index)

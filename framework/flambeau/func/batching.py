@@ -364,6 +364,35 @@ class VmapLevel(Interpreter):
             rows.append(draw(i))
         return self.stacked(rows)
 
+    def drawn(self, make: Any) -> Any:
+        """What a random creation function returns inside the levels in force, given ``make()`` for one example; None if all draw alike."""
+        levels = [x for x in _local.calls.interpreters if isinstance(x, VmapLevel)]
+        for level in levels:
+            level.check_randomness("that creates a tensor")
+        different = [x for x in levels if x.randomness == "different"]
+        return _drawn_at(make, different) if different else None
+
+    def fill_randomly(self, target: Tensor, name: str, draw: Any) -> Tensor:
+        """Let ``draw(array)`` fill `target` as this level says, the innermost in force."""
+        from ..ops.sampling import random
+
+        self.check_randomness(f"{name}_")
+        if not self.has(target):
+            if self.randomness == "different":
+                raise RuntimeError(_UNBATCHED_TARGET)
+            with _dispatch.below(self):
+                return random.fill_in_place(target, name, draw)
+        with _dispatch.below(self):
+            self.each(lambda i: random.fill_in_place(target._value.select(target._bdim, i), name, draw))
+        return target
+
+
+def _drawn_at(make: Any, levels: list[VmapLevel]) -> Any:
+    """Nested batches of draws, the outermost level inside."""
+    *outer, level = levels
+    with _dispatch.below(level):
+        return level.each(lambda i: _drawn_at(make, outer) if outer else make())
+
 
 def tensors_in(args: Any) -> list[Tensor]:
     """The Tensors among `args` and in the lists among them."""
@@ -374,43 +403,6 @@ def tensors_in(args: Any) -> list[Tensor]:
         elif isinstance(a, (list, tuple)):
             found += [x for x in a if isinstance(x, Tensor)]
     return found
-
-
-def drawn(make: Any) -> Any:
-    """What a random creation function returns inside vmap, given ``make()`` for one example; None outside."""
-    stack = _local.calls.interpreters
-    levels = [x for x in stack if isinstance(x, VmapLevel)]
-    for level in levels:
-        level.check_randomness("that creates a tensor")
-    different = [x for x in levels if x.randomness == "different"]
-    if not different:
-        return None
-    return _drawn_at(make, different)
-
-
-def _drawn_at(make: Any, levels: list[VmapLevel]) -> Any:
-    """Nested batches of draws, the outermost level inside."""
-    *outer, level = levels
-    with _dispatch.below(level):
-        return level.each(lambda i: _drawn_at(make, outer) if outer else make())
-
-
-def fill_randomly(target: Tensor, name: str, draw: Any) -> Tensor | None:
-    """Let ``draw(array)`` fill `target` as the levels in force say; None where no level has a say."""
-    from ..ops.sampling import random
-
-    level = next((x for x in reversed(_local.calls.interpreters) if isinstance(x, VmapLevel)), None)
-    if level is None:
-        return None
-    level.check_randomness(f"{name}_")
-    if not level.has(target):
-        if level.randomness == "different":
-            raise RuntimeError(_UNBATCHED_TARGET)
-        with _dispatch.below(level):
-            return random.fill_in_place(target, name, draw)
-    with _dispatch.below(level):
-        level.each(lambda i: random.fill_in_place(target._value.select(target._bdim, i), name, draw))
-    return target
 
 
 from . import batch_rules as rules  # noqa: E402  # which looks at batched tensors

@@ -86,7 +86,7 @@ class Facts(TypedDict, total=False):
     elements: str
     # How it runs on all examples of a `vmap` at once: one of the rules of `ops/_batching.py`; `@op.batch` gives it one of its own.
     batch_rule: Any
-    cuda: str  # of primitives: the kernel for CUDA arrays, a function of a module in `flambeau/cuda/kernels`: "moves.gather"
+    cuda: str  # of primitives: the kernel for CUDA arrays, a function of a module in `flambeau/_cuda/kernels`: "moves.gather"
     # What it computes of a quantized tensor: "as_operand", of its numbers, and the result is quantized as it is; "numbers", of its
     # numbers, a result that is no quantized tensor; "integers", the values of these in another order, and places. "": nothing, unless
     # `kernel_of("quantized")` says what.

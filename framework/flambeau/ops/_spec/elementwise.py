@@ -927,13 +927,13 @@ def place_of(kind: str) -> Any:
 
 def on_other_device(op: Any, arrays: Any, compute: Any, result: Any, shape: Any) -> Any:
     """Evaluate on a CUDA device."""
-    from ...cuda import arrays as device_arrays
+    from ..._cuda import arrays as device_arrays
 
     return device_arrays.elementwise(op, arrays, compute.numpy, result.numpy, shape)
 
 
 def on_other_device_formula(formula: Formula, arrays: Any, compute: Any) -> Any:
-    from ...cuda import arrays as device_arrays
+    from ..._cuda import arrays as device_arrays
 
     return device_arrays.gradient(formula, arrays, compute)
 

@@ -13,6 +13,7 @@ from flambeau_kernels import hot_calls
 
 from ... import _state
 from ..._arrays import ndarray
+from ..._interpreters import has_tangent
 from ...autograd import engine, tape
 from ...autograd.making import new_node
 from ...autograd.tape import Node, Overwritten
@@ -26,14 +27,12 @@ def without_derivative(operation: str, result: Tensor, *operands: Any) -> Tensor
 
     Raises: NotImplementedError at once if an operand has a tangent, which would be lost.
     """
-    if _state.IN_FORCE and _state.local.calls.interpreters:
-        from ...autograd.forward_ad import is_carried
-
-        if any(isinstance(x, Tensor) and is_carried(x) for x in operands):
-            raise NotImplementedError(
-                f"Trying to use forward AD with {operation} that does not support it because it has not been implemented; "
-                "detach its operands, or call it outside"
-            )
+    interpreted = _state.IN_FORCE and _state.local.calls.interpreters
+    if interpreted and any(isinstance(x, Tensor) and has_tangent(x) for x in operands):
+        raise NotImplementedError(
+            f"Trying to use forward AD with {operation} that does not support it because it has not been implemented; "
+            "detach its operands, or call it outside"
+        )
     parents = tuple(x._node for x in operands if isinstance(x, Tensor) and x._node is not None)
     if parents and _state.grad_enabled():
         result._node = new_node(tape.undefined(operation), parents)

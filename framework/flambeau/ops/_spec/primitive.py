@@ -329,7 +329,7 @@ class PrimitiveOp(Op):
     def cuda_kernel(self) -> Any:
         """The kernel for arrays of a CUDA device. Raises: NotImplementedError if there is none."""
         if self.cuda_rule is None:
-            from ...cuda import kernels as cuda_kernels
+            from ..._cuda import kernels as cuda_kernels
 
             self.cuda_rule = cuda_kernels.find(self)
         return self.cuda_rule

@@ -202,9 +202,9 @@ def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     if grad.shape[extra:] != shape:
         axes += tuple(i + extra for i, n in enumerate(shape) if n == 1 and grad.shape[i + extra] != 1)
     if axes and grad.__class__ is not ndarray and not isinstance(grad, ndarray):
-        from ...cuda import arrays as device_arrays
+        from ..._cuda.kernels.sums import sum_to
 
-        return device_arrays.sum_to(grad, shape, axes)
+        return sum_to(grad, shape, axes)
     if axes:
         if grad.size > 4096:                          # where numpy would add columns one after the other, in float32
             from flambeau_kernels.cpu.reductions.reduce import total

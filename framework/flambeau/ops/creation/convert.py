@@ -33,7 +33,7 @@ def _arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
 def empty_arranged(a: Any, target: np.dtype, format: memory_format | None) -> Any:
     """Uninitialised memory shaped like `a`, and beside it."""
     if type(a) is not np.ndarray and not isinstance(a, (np.ndarray, MetaArray)):
-        from ...cuda import kernels as cuda_kernels
+        from ..._cuda import kernels as cuda_kernels
 
         return cuda_kernels.empty_arranged(a, target, format)
     order = _order_of(a, format)
@@ -135,7 +135,7 @@ def _to_copy(a, dtype, place, format):
     if place is not None and place.type == "meta":
         return MetaArray(a.shape, target, arranged_strides(a, target.itemsize, format))
     if place is not None and place.type != "cpu":
-        from ...cuda import to_device
+        from ..._cuda.device import to_device
 
         return to_device(kernels.cast(a, target), place)
     if type(a) is not np.ndarray and hasattr(a, "get"):
@@ -314,9 +314,9 @@ class CudaTensorMeta(TypedTensorMeta):
     home = "torch.cuda"
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        from ... import cuda
+        from ..._cuda.device import is_available
 
-        if not cuda.is_available():
+        if not is_available():
             raise TypeError(f"type torch.cuda.{cls.__name__} not available: there is no CUDA device")
         return super().__call__(*args, device="cuda", **kwargs)
 
@@ -351,9 +351,9 @@ class CudaSparseTensorMeta(SparseTensorMeta):
     home = "torch.cuda.sparse"
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        from ... import cuda
+        from ..._cuda.device import is_available
 
-        if not cuda.is_available():
+        if not is_available():
             raise TypeError(f"type {cls.home}.{cls.__name__} not available: there is no CUDA device")
         return super().__call__(*args, device="cuda", **kwargs)
 

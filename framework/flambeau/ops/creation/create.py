@@ -133,7 +133,7 @@ def finish(array: Any, requires_grad: bool, place: Any, pin_memory: bool = False
         if place.type == "meta":
             array = MetaArray(array.shape, array.dtype)
         else:
-            from ...cuda import to_device
+            from ..._cuda.device import to_device
 
             array = to_device(array, place)
     if pin_memory is not False:
@@ -217,10 +217,10 @@ def _allocate(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requir
 
 def _on_device(make: Any, shape: tuple[int, ...], d: np.dtype, place: Any, requires_grad: bool, memory_format: Any) -> Tensor:
     """As `_allocate` on a CUDA device, where the value that `make` repeats is written."""
-    from ... import cuda
+    from ..._cuda.device import filled
 
     value = None if make is _empty_filled and not _state.FILL_EMPTY else make((), d)
-    array = cuda.filled(shape, d, None, place)
+    array = filled(shape, d, None, place)
     if memory_format is not None and memory_format is not devices.contiguous_format:
         from .convert import empty_arranged
 
@@ -525,10 +525,10 @@ def like_tensor(make: Any, input: Tensor, d: Any, place: Any, requires_grad: boo
 
 def _like_on_device(make: Any, input: Tensor, target: np.dtype, place: Any, requires_grad: bool, memory_format: Any) -> Tensor:
     """As `like_tensor` on a CUDA device."""
-    from ... import cuda
+    from ..._cuda.device import filled
     from .convert import empty_arranged
 
-    source = input._array if input.is_cuda else cuda.filled(tuple(input.shape), target, None, place)
+    source = input._array if input.is_cuda else filled(tuple(input.shape), target, None, place)
     array = empty_arranged(source, target, memory_format)
     if make is not _empty_filled:
         kernels.store(array, make((), target))

@@ -12,7 +12,7 @@ import numpy as np
 from ..._arrays import MetaArray
 from ..._warn import warn
 from ...tensor import Tensor, wrap
-from .._spec import FUNCTION, check_room, composite, describe, primitive
+from .._spec import FUNCTION, check_room, composite, describe, gradients_of, primitive
 from .._spec.plans import Plan
 
 _CORNERS = (
@@ -175,15 +175,8 @@ def _looked_up_shape(input, grid, mode, padding, align):
 @looked_up.vjp
 def _looked_up_vjp(grad, input, grid, mode, padding, align):
     """By the composition, which differentiates again."""
-    from ... import _state
-    from ...autograd import enable_grad
-    from ...autograd import grad as gradient
-
-    again = _state.grad_enabled()
-    with enable_grad():
-        image, points = (x if again and x._node is not None else x.detach().requires_grad_() for x in (input, grid))
-        made = _by_number("grid_sample", image, points, mode, padding, align)
-    return tuple(gradient(made, (image, points), grad, create_graph=again))
+    sampled = lambda image, points: _by_number("grid_sample", image, points, mode, padding, align)  # noqa: E731
+    return gradients_of(sampled, grad, (input, grid), (True, True))
 
 
 @looked_up.vjp_on_arrays

@@ -719,7 +719,7 @@ def _put_in_place(target: Any, indices: Any, values: Any, accumulate: Any = Fals
     _, places, _, accumulate = _check_put(target, indices, values, accumulate)
     refuse_shared(index_put, target, target._array.shape, (None, indices, values))
     if target._array.__class__ is not ndarray:
-        from ...cuda.kernels.moves import put_in_place
+        from ..._cuda.kernels.moves import put_in_place
 
         put_in_place(target._array, places, values._array, accumulate)
         bump(target)

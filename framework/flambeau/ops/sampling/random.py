@@ -12,6 +12,7 @@ from flambeau_kernels import hot_calls
 
 from ... import _state, devices, dtypes
 from ..._arrays import HeldArray, MetaArray, ndarray
+from ..._interpreters import has_tangent, innermost_batch
 from ..._state import interpreted
 from ..._warn import warn
 from ...dtypes import FLOAT32, FLOAT64
@@ -69,7 +70,7 @@ _draws_on_device = 0  # in all threads
 def _draw_on_device(draw: Any, a: Any) -> None:
     """Let ``draw(a)`` fill the device array `a` where it is."""
     global _draws_on_device
-    from ...cuda import random as device_random
+    from ..._cuda import random as device_random
 
     _here.kernels = device_random
     _draws_on_device += 1
@@ -115,12 +116,6 @@ def _is_free(self: Tensor) -> bool:
     return a.flags.carray and not (IN_FORCE and interpreted()) and not (_state.MARKED and self._storage[0].__class__ is not int)
 
 
-def _has_tangent(x: Tensor) -> bool:
-    from ...autograd.forward_ad import is_carried
-
-    return is_carried(x)
-
-
 def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     """Let ``draw(array)`` overwrite the elements of `self`; what was recorded of them is forgotten."""
     if _is_free(self):
@@ -128,15 +123,13 @@ def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
         bump(self)
         return self
     if IN_FORCE and _state.local.calls.interpreters:
-        from ...func.batching import fill_randomly
-
-        filled = fill_randomly(self, name, draw)
-        if filled is not None:
-            return filled
+        level = innermost_batch()
+        if level is not None:
+            return level.fill_randomly(self, name, draw)
     check_writable(NamedOnly(name), self)
     if type(self._array) is MetaArray:
         return self
-    carried = IN_FORCE and _state.local.calls.interpreters and _has_tangent(self)
+    carried = IN_FORCE and _state.local.calls.interpreters and has_tangent(self)
     if carried or self._node is not None and _state.grad_enabled():
         if type(self._array) is ndarray:
             fresh = np.empty_like(self._array)
@@ -346,9 +339,9 @@ def _make(name: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, de
         out_of_shape(name, out, size, dtype, device)
         return fill_in_place(out, "out", draw)
     if IN_FORCE and _state.local.calls.interpreters:
-        from ...func.batching import drawn
-
-        made = drawn(lambda: _make(name, draw, size, None, dtype, layout, device, requires_grad, pin_memory))
+        level = innermost_batch()
+        one = lambda: _make(name, draw, size, None, dtype, layout, device, requires_grad, pin_memory)  # noqa: E731
+        made = None if level is None else level.drawn(one)
         if made is not None:
             return made
     _check_layout(layout)
@@ -357,7 +350,7 @@ def _make(name: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, de
         made = wrap(MetaArray(shape, d))
         return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if place is not None:
-        from ...cuda import filled
+        from ..._cuda.device import filled
 
         made = wrap(filled(shape, d, None, place))
         _draw_on_device(draw, made._array)

@@ -42,7 +42,7 @@ def restrided(a: Any, shape: Any, strides: Any, skip: int = 0) -> Any:
         made.base = a.base or a
         return made
     if not isinstance(a, ndarray):
-        from ...cuda import arrays
+        from ..._cuda import arrays
 
         return arrays.restride(a, shape, strides, skip)
     return _restrided_by_numpy(a, tuple(shape), tuple(strides), skip)

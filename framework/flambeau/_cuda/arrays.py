@@ -17,7 +17,7 @@ from .._arrays import MetaArray, ndarray
 
 __all__ = [
     "bits", "cast", "computed", "contiguous", "elementwise", "empty_like_layout", "filled", "from_host", "gradient", "is_on_device",
-    "library", "over", "restride", "strided_empty", "sum_to", "memory_of",
+    "library", "over", "restride", "strided_empty", "memory_of",
 ]  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def is_on_device(a: Any) -> bool:
 
 def library() -> Any:
     """cupy, or what stands for it."""
-    from . import require
+    from .device import require
 
     return require("a CUDA tensor")
 
@@ -124,15 +124,6 @@ def gradient(formula: Formula, arrays: Any, compute: np.dtype) -> Any:
     """What a gradient's `formula` makes of `arrays`, broadcast."""
     shape = np.broadcast_shapes(*(a.shape for a in arrays if hasattr(a, "shape")))
     return computed(formula, arrays, compute, (compute,), shape)
-
-
-def sum_to(grad: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """`grad` added up over `axes`, in the shape `shape`."""
-    from flambeau_kernels.cuda.reduce import reduce
-
-    from ..ops._spec import OPS
-
-    return reduce(OPS["sum"].rule, grad, axes, True, grad.dtype, grad.dtype).reshape(shape)
 
 
 def contiguous(a: Any) -> Any:

@@ -36,7 +36,7 @@ def to_copy(a: Any, dtype: Any, place: Any, format: Any) -> Any:
     launch.copy(made, a)
     if place is None or place.index in (None, a.device.id):
         return made
-    from .. import to_device
+    from ..device import to_device
 
     return to_device(made, place)
 

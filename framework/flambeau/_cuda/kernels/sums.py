@@ -163,3 +163,10 @@ def topk_pair(a: Any, k: int, dim: int, largest: bool) -> Any:
     values, places = sort_pair(a, dim, largest)
     d = wrap_dim(dim, a.ndim)
     return wrap(values).narrow(d, 0, k).contiguous()._array, wrap(places).narrow(d, 0, k).contiguous()._array
+
+
+def sum_to(grad: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """`grad` added up over `axes`, in the shape `shape`."""
+    from ...ops._spec import OPS
+
+    return reduce.reduce(OPS["sum"].rule, grad, axes, True, grad.dtype, grad.dtype).reshape(shape)
