@@ -203,7 +203,7 @@ def make_enter(op: Op) -> Any:
 
 def make_enter_inplace(op: Op) -> Any:
     """``enter_inplace(*args)``: as `make_enter`, for the in-place form."""
-    body = _fast_inplace(op, lambda name: f"isinstance({name}, Tensor)")
+    body = _fast_inplace(op)
     if not body:
         return op.run_inplace
     constants: dict[str, Any] = {"run": op.run_inplace}
@@ -518,7 +518,7 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
         *read_names(op, form),
         *_look_at_flags(op, given),
         *_ask_who_is_in_force(op, call, interpreted, refuse),
-        *_fast_inplace(op, _is_tensor),
+        *_fast_inplace(op),
         *_ask_classes(op, call, refuse),
         *refuse,
         *_look_at_plain_arguments(op, given, call),
@@ -536,37 +536,32 @@ def make_inplace(op: Op, form: int = METHOD) -> Any:
     return fn
 
 
-def _fast_inplace(op: Op, is_tensor: Any) -> list[str]:
-    """Lines for plain tensors and numbers, where nothing is recorded."""
+def _fast_inplace(op: Op) -> list[str]:
+    """Lines that answer what the formula has been specialised for, where nothing is recorded."""
     if not isinstance(op, ElementwiseOp) or op.dtype_rule.__name__ == "to_bool" or len(op.params) > _MOST_OPERANDS:
         return []
-    first, *rest = op.positional
-    letters = ("b", "c", "d")[: len(rest)]
-    given = ", ".join(("a", *letters))
-    test = f"FORMULA.direct_({given}) is not None"
-    if op.keyword_only:
-        by_numbers = f"FULL_FORMULA.direct_({', '.join((given, *op.keyword_only))}) is not None"
+    first, given = op.positional[0], ", ".join(op.positional)
+
+    def entered(builtin: str) -> str:
+        if not op.keyword_only:
+            return f"FORMULA.{builtin}({given})"
+        by_numbers = f"FULL_FORMULA.{builtin}({', '.join(op.params)})"
         usual = " and ".join(_usual(op, n) for n in op.keyword_only)
-        test = f"({test}) if {usual} else {by_numbers}" if op.short is not None else by_numbers
-    lines = [
-        f"if {is_tensor(first)}:",
-        "    quiet = not (GRAD or local.grad)",
-        f"    marked = MARKED and {first}._storage[0].__class__ is not int",
-        f"    if not marked and (quiet or {first}._node is None and ({first}._view_of is None or {first}._view_of[0]._node is None)):",
-        f"        a = {first}._array",
+        return f"FORMULA.{builtin}({given}) if {usual} else {by_numbers}" if op.short is not None else by_numbers
+
+    return [
+        "if GRAD or local.grad:",
+        f"    stored = {entered('enter_')}",
+        "elif MARKED and local.inference:",
+        f"    stored = {entered('enter_untracked_')}",
+        "else:",
+        f"    stored = {entered('enter_unrecorded_')}",
+        "if stored is not None:",
+        f"    v = {first}._storage",
+        "    v[0] += 1",
+        "    v[1] = next_seq()",
+        f"    return {first}",
     ]
-    for letter, n in zip(letters, rest, strict=True):
-        # What is neither, such as an array of numpy, is no operand, whatever the builtin has been specialised for.
-        other = f"{n} if {n}.__class__ in NUMBERS else None"
-        lines.append(f"        {letter} = {n}._array if {is_tensor(n)} and (quiet or {n}._node is None) else {other}")
-    lines += [
-        f"        if {test}:",
-        f"            v = {first}._storage",
-        "            v[0] += 1",
-        "            v[1] = next_seq()",
-        f"            return {first}",
-    ]
-    return lines
 
 
 # -- operators ------------------------------------------------------------------------------------------------------------

@@ -77,6 +77,44 @@ def test_what_it_was_not_taught_or_what_is_no_tensor_is_refused():
     assert formula.enter(t, t) is not None
 
 
+def test_in_place_the_first_tensor_is_written_where_nothing_is_to_be_recorded():
+    formula = difference()
+    t, u, whole = wrap(array(3, 4)), wrap(array(3, 4, seed=1)), wrap(array(2, 3, 4))
+    expected, of_view = t._array - u._array, whole._array[1] - u._array
+    leaf = wrap(array(3, 4)).requires_grad_()
+    with fb.no_grad():
+        view_of_leaf = leaf[:]
+    history = [(leaf, t), (t, leaf), (t, fb.nn.Parameter(t)), ((leaf * 2)[:], t), (view_of_leaf, t)]
+    never = [(), (t,), (t, t, t), (t._array, t), (t, t._array), (2.0, t), (t, "2"), (t, None), (t.as_subclass(Sub), t),
+             (t, t.as_subclass(Sub)), (t, wrap(array(3, 5))), (t, wrap(array(3, 4, dtype="float64"))),
+             (fb.empty(3, 4, device="meta"), t)]  # fmt: skip
+    before = t._array.copy()
+
+    assert [args for args in (*history, *never) if formula.enter_(*args) is not None] == []
+    assert [args for args in never if formula.enter_unrecorded_(*args) is not None or formula.enter_untracked_(*args) is not None] == []
+    assert (t._array == before).all()
+    assert formula.enter_(t, u) is not None
+    assert formula.enter_(whole[1], u) is not None
+    assert t._array.tobytes() == expected.tobytes()
+    assert whole._array[1].tobytes() == of_view.tobytes()
+    assert all(formula.enter_unrecorded_(*args) is not None for args in history)
+
+
+def test_inference_tensors_are_written_in_inference_mode_alone():
+    formula, t = difference(), wrap(array(3, 4))
+    with fb.inference_mode():
+        marked = fb.zeros(3, 4)
+        assert formula.enter_(marked, t) is formula.enter_unrecorded_(marked, t) is None
+        for _ in range(300):
+            marked.sub_(t)
+        assert marked.is_inference()
+    assert formula.enter_untracked_(marked, t) is not None
+    for turned_off in (fb.enable_grad(), fb.no_grad()):
+        with turned_off, pytest.raises(RuntimeError, match="outside InferenceMode"):
+            marked.sub_(t)
+    np.testing.assert_allclose(marked._array, -301 * t._array, rtol=1e-5)
+
+
 def test_in_inference_mode_tensors_are_made_by_the_framework_which_marks_them():
     formula, t = difference(), wrap(array(3, 4))
     with fb.inference_mode():
@@ -106,6 +144,11 @@ def test_no_reference_is_lost_or_leaked():
         formula.enter(a, "no operand")
         formula.enter(b, a._array)
         formula.enter(b, 3)
+        formula.enter_(a, a)
+        formula.enter_(a, b)
+        formula.enter_(a, "no operand")
+        formula.enter_unrecorded_(a, b)
+        formula.enter_unrecorded_(b, 3)
     after = [sys.getrefcount(item) for item in objects]
 
     assert all(abs(m - n) < 50 for m, n in zip(after, before, strict=True)), (before, after)

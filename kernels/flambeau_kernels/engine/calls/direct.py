@@ -124,7 +124,8 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
     if made and new:
         known.head[COUNT] += 1
     if made and formula.direct is refuse:
-        formula.direct, formula.direct_, formula.enter = _builtins(known.head)
+        (formula.direct, formula.direct_, formula.enter, formula.enter_,
+         formula.enter_unrecorded_, formula.enter_untracked_) = _builtins(known.head)  # fmt: skip
         hot_calls.engine_is_in_use()
     return made
 
@@ -254,6 +255,7 @@ def forget() -> None:
     """Let every formula answer None again; for another choice of backend."""
     for formula, known in list(_learned.items()):
         formula.direct = formula.direct_ = formula.enter = refuse
+        formula.enter_ = formula.enter_unrecorded_ = formula.enter_untracked_ = refuse
         known.head[COUNT] = 0
     _learned.clear()
     _sought.clear()
@@ -262,11 +264,12 @@ def forget() -> None:
 flambeau_kernels.plans_kept_elsewhere.append(forget)
 
 
-def _builtins(head: np.ndarray) -> tuple[Any, Any, Any]:
+def _builtins(head: np.ndarray) -> tuple[Any, ...]:
     methods = _methods()
     new, size = native.new_builtin(), ctypes.sizeof(native.MethodDef)
     direct, direct_ = (new(ctypes.addressof(methods) + k * size, head, None) for k in range(len(methods)))
-    return direct, direct_, objects.entering(direct)
+    in_place = [objects.entering_in_place(direct_, free) for free in (objects.RECORDED, objects.UNRECORDED, objects.UNTRACKED)]
+    return direct, direct_, objects.entering(direct), *in_place
 
 
 @functools.cache

@@ -5,6 +5,10 @@ down to their arrays, calls the builtin of arrays and holds its result, or each 
 subclasses are refused, for these may want a say in what is computed. An object that keeps its array elsewhere has an empty
 slot, and is refused too. The slot `node` of the new object is None, or True where an operand has a
 node: the caller then records what was called.
+
+`entering_in_place` makes one that stores in its first object, and makes no new one. It refuses what is to be recorded, operands with
+a node and views of an object with one, and memory that is marked by the class of the first item of its record. The caller notes that
+the memory was written.
 """
 from __future__ import annotations
 
@@ -59,20 +63,34 @@ def adopt() -> None:
     table[USABLE] = 1
 
 
-# The self of an entering builtin: this module's table, the builtin of arrays as a C function with its self, and `pyabi.table`.
-OBJECTS, INNER, INNER_SELF, TABLE = range(4)
+# The self of an entering builtin: this module's table, the builtin of arrays as a C function with its self, `pyabi.table`, and what
+# it need not look at.
+OBJECTS, INNER, INNER_SELF, TABLE, FREE = range(5)
 MOST_ARGUMENTS = 4
 
 
 def entering(builtin: Callable[..., Any]) -> Callable[..., Any]:
     """The builtin that takes objects where `builtin`, one of ours, takes arrays."""
-    head = np.zeros(4, np.int64).view(_Head)
+    return _entering(builtin, 0, RECORDED)
+
+
+RECORDED, UNRECORDED, UNTRACKED = range(3)            # looks at nodes and marks; at marks alone; at neither
+
+
+def entering_in_place(builtin: Callable[..., Any], free: int) -> Callable[..., Any]:
+    """The same where `builtin` stores in its first operand; `free` is one of the three above."""
+    return _entering(builtin, 1, free)
+
+
+def _entering(builtin: Callable[..., Any], which: int, free: int) -> Callable[..., Any]:
+    head = np.zeros(FREE + 1, np.int64).view(_Head)
+    head[FREE] = free
     # CPython's PyCFunctionObject: after the two words of every object the address of its method definition, then its self.
     definition = native.MethodDef.from_address(ctypes.c_void_p.from_address(id(builtin) + 16).value or 0)
     inner_self = builtin.__self__  # type: ignore[attr-defined]  # builtins have it
     head[OBJECTS], head[INNER], head[INNER_SELF], head[TABLE] = (
         address(), definition.function, id(inner_self), pyabi.table().ctypes.data)
-    made = native.new_builtin()(ctypes.addressof(_method()), head, None)
+    made = native.new_builtin()(ctypes.addressof(_methods()[which]), head, None)
     head.inner = builtin
     return made
 
@@ -84,14 +102,16 @@ class _Head(np.ndarray):
 
 
 @functools.cache
-def _method() -> Any:
-    code = llvm.compile_symbols(_text(), ("flambeau_enter",), llvm.PLAIN)
-    return never_freed(native.MethodDef(b"enter", code["flambeau_enter"], 0x80, None))
+def _methods() -> Any:
+    names = ("enter", "enter_")
+    code = llvm.compile_symbols(_text(), tuple(f"flambeau_{name}" for name in names), llvm.PLAIN)
+    return never_freed((native.MethodDef * 2)(*((name.encode(), code[f"flambeau_{name}"], 0x80, None) for name in names)))
 
 
 def _text() -> str:
     mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
-    return "\n".join([fastcall._none(), _DROP, _wrap(), _enter("flambeau_enter", MOST_ARGUMENTS), mark])
+    enter = [_enter("flambeau_enter", MOST_ARGUMENTS), _enter("flambeau_enter_", MOST_ARGUMENTS, in_place=True)]
+    return "\n".join([fastcall._none(), _DROP, _wrap(), *enter, mark])
 
 
 # Gives back the references to the first `n` items at `items`.
@@ -153,7 +173,66 @@ lost:
 """
 
 
-def _enter(name: str, most: int) -> str:
+_BARRED = "  %barred = and i1 %noded, %looks\n  %unfit = or i1 %empty, %barred"
+
+# In place: the first operand is an object whose memory nobody else's history is about.
+_TARGET = f"""
+  %some = icmp sgt i64 %nargs, 0
+  br i1 %some, label %target, label %refuse
+target:
+  %first = load ptr, ptr %given
+{field("first.type", "%first", pyabi.TYPE, "ptr")}
+  %first.class = icmp eq ptr %first.type, %class
+  %first.standin = icmp eq ptr %first.type, %standin
+  %first.object = or i1 %first.class, %first.standin
+  br i1 %first.object, label %record, label %refuse
+record:
+{at("record.offset", "%objects", RECORD)}{at("int", "%table", pyabi.slot("int"), "ptr")}
+  %record.at = getelementptr i8, ptr %first, i64 %record.offset
+  %record.of = load ptr, ptr %record.at
+  %no.record = icmp eq ptr %record.of, null
+  br i1 %no.record, label %refuse, label %count
+count:
+{field("record.items", "%record.of", pyabi.LIST_ITEMS, "ptr")}
+  %writes = load ptr, ptr %record.items
+{field("writes.type", "%writes", pyabi.TYPE, "ptr")}
+  %unmarked = icmp eq ptr %writes.type, %int
+{at("free", "%head", FREE)}
+  %untracked = icmp eq i64 %free, {UNTRACKED}
+  %may.write = or i1 %unmarked, %untracked
+  br i1 %may.write, label %nodes, label %refuse
+nodes:
+  %looks = icmp eq i64 %free, 0
+  br i1 %looks, label %link, label %operand
+link:
+{at("link.offset", "%objects", LINK)}
+  %link.at = getelementptr i8, ptr %first, i64 %link.offset
+  %linked = load ptr, ptr %link.at
+  %no.link = icmp eq ptr %linked, %none
+  br i1 %no.link, label %operand, label %view
+view:
+  %link.empty = icmp eq ptr %linked, null
+  br i1 %link.empty, label %refuse, label %base
+base:
+{at("link.tuple", "%table", pyabi.slot("tuple"), "ptr")}
+{field("link.type", "%linked", pyabi.TYPE, "ptr")}
+  %is.tuple = icmp eq ptr %link.type, %link.tuple
+  br i1 %is.tuple, label %of, label %refuse
+of:
+{field("of.whom", "%linked", pyabi.TUPLE_ITEMS, "ptr")}
+{field("of.type", "%of.whom", pyabi.TYPE, "ptr")}
+  %of.class = icmp eq ptr %of.type, %class
+  br i1 %of.class, label %history, label %refuse
+history:
+  %of.node.at = getelementptr i8, ptr %of.whom, i64 %node.offset
+  %of.node = load ptr, ptr %of.node.at
+  %of.bare = icmp eq ptr %of.node, %none
+  br i1 %of.bare, label %operand, label %refuse
+"""
+
+
+def _enter(name: str, most: int, in_place: bool = False) -> str:
+    before = ("nodes", "link", "history") if in_place else ("known",)  # the blocks that lead to that of operands
     return f"""
 define ptr @{name}(ptr %self, ptr %given, i64 %nargs) {{
 entry:
@@ -162,17 +241,17 @@ entry:
 {at("usable", "%objects", USABLE)}
   %on = icmp ne i64 %usable, 0
   %few = icmp sle i64 %nargs, {most}
-  %fits = and i1 %on, %few
+  %fits = {"or i1 false, %few" if in_place else "and i1 %on, %few"}      ; no new object is made in place
   br i1 %fits, label %known, label %refuse
 known:
 {at("class", "%objects", CLASS, "ptr")}{at("standin", "%objects", STAND_IN, "ptr")}
 {at("array.offset", "%objects", ARRAY)}{at("node.offset", "%objects", NODE)}
 {at("ndarray", "%table", pyabi.slot("ndarray"), "ptr")}{at("none", "%table", pyabi.slot("None"), "ptr")}
 {at("incref", "%table", pyabi.slot("incref"), "ptr")}{at("decref", "%table", pyabi.slot("decref"), "ptr")}
-  br label %operand
+{_TARGET if in_place else "  br label %operand"}
 operand:
-  %k = phi i64 [0, %known], [%knext, %taken]
-  %recorded = phi i1 [false, %known], [%recorded.too, %taken]
+  %k = phi i64 {", ".join(f"[0, %{b}]" for b in before)}, [%knext, %taken]
+  %recorded = phi i1 {", ".join(f"[false, %{b}]" for b in before)}, [%recorded.too, %taken]
   %more = icmp slt i64 %k, %nargs
   br i1 %more, label %look, label %ready
 look:
@@ -202,7 +281,8 @@ object:
   %bare = or i1 %no.node, %empty.node
   %noded = xor i1 %bare, true
   %empty = icmp eq ptr %array, null
-  br i1 %empty, label %back, label %hold
+{_BARRED if in_place else ""}
+  br i1 {"%unfit" if in_place else "%empty"}, label %back, label %hold
 hold:
   %held.item = phi ptr [%array, %object], [%item, %below]
   %noded.item = phi i1 [%noded, %object], [false, %below]
@@ -221,6 +301,20 @@ ready:
 {at("inner", "%head", INNER, "ptr")}{at("inner.self", "%head", INNER_SELF, "ptr")}
   %made = call ptr %inner(ptr %inner.self, ptr %held, i64 %nargs)
   call void @drop(ptr %held, i64 %nargs, ptr %decref)
+{"  ret ptr %made" if in_place else _hold()}
+refuse:
+  %nothing = call ptr @none(ptr %table)
+  ret ptr %nothing
+}}
+"""
+
+
+_NEW_RECORD = ("%zero", "%zero", "%none", "%none")    # of storage: how often it was written, when, its bytes, its views
+
+
+def _hold() -> str:
+    """Lines that return the result `made` in a new object, several in a tuple of them, and what is no result as it is."""
+    return f"""
   %failed = icmp eq ptr %made, null
   %refused = icmp eq ptr %made, %none
   %as.is = or i1 %failed, %refused
@@ -267,15 +361,7 @@ lost.all:
   br label %lost
 lost:
   call void %decref(ptr %made)
-  ret ptr null
-refuse:
-  %nothing = call ptr @none(ptr %table)
-  ret ptr %nothing
-}}
-"""
-
-
-_NEW_RECORD = ("%zero", "%zero", "%none", "%none")    # of storage: how often it was written, when, its bytes, its views
+  ret ptr null"""
 
 
 def _store(name: str, place: str, value: str) -> str:
