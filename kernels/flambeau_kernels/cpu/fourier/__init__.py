@@ -24,7 +24,7 @@ from ..shapes.move import in_rows
 from ..tier import compiles
 from . import lines as fourier_lines
 from .lines import COMPLEX, FROM_REAL, TO_REAL
-from .passes import LARGEST_PRIME, addresses
+from .passes import LARGEST_PRIME, ROOTS, addresses
 
 __all__ = ["COMPLEX", "FROM_REAL", "TO_REAL", "planned"]
 
@@ -85,6 +85,8 @@ def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, in
     inner, outer = prod(shape[d + 1 :]), prod(shape[:d])
     if kind != COMPLEX and inner > 1:
         return None
+    if inner == 1 and n in ROOTS:
+        return _tiny(kind, (*shape[:d], n), char, scale, inverse)
     if kind != COMPLEX and n % 2:
         return _odd(kind, shape, char, d, scale, inverse, n)
     m = n if kind == COMPLEX else n // 2
@@ -109,6 +111,25 @@ def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, in
         return made
 
     return run_on_stack if numbers <= fourier_lines.ON_STACK else run
+
+
+def _tiny(kind: int, shape: tuple[int, ...], char: str, scale: float, inverse: bool) -> Run:
+    """Transforms of lines of a few values, an odd number, real or complex, which `shape` ends in."""
+    *outer, n = shape
+    lines, factor, real = prod(outer), np.array([float(scale)]), np.dtype(char)
+    made_shape = (*outer, n // 2 + 1 if kind == FROM_REAL else n)
+    made_dtype = real if kind == TO_REAL else _COMPLEX[char]
+    chunks, per = _cut(lines, 4 * n)
+    release = lines * n > 2048
+    constants = {"KIND_OF": kind, "R": n, "INVERSE": inverse}
+    form = fourier_lines.tiny_lines.form((real, real, factor.dtype, int, int), constants)
+
+    def run(a: np.ndarray) -> np.ndarray:
+        made = np.empty(made_shape, made_dtype)
+        form(chunks, release, a, made, factor, per, lines)
+        return made
+
+    return run
 
 
 def _odd(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:

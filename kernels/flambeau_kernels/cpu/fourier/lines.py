@@ -2,6 +2,7 @@
 
 All work on planes of real and of imaginary parts, in memory of the chunk, where vectors are values of different transforms:
 
+- `tiny_lines` takes one line of a few values, an odd number, after the other;
 - `short_lines` takes as many lines as a vector has lanes, and transposes them on the way in and out;
 - `long_lines` takes one line as a matrix of `n1` by `n2`, by rows: transforms its columns, turns the results, transposes
   them, and transforms columns again;
@@ -19,6 +20,7 @@ from flambeau_kernels.engine.language import (
     bitcast,
     broadcast,
     flags,
+    float64,
     independent,
     kernel,
     lanes,
@@ -32,11 +34,12 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
+from flambeau_kernels.vocabulary import fma
 
 from ..squares import squares_in, squares_out, transpose
-from .passes import EVENS, MIXED, ODDS, REVERSED, all_passes
+from .passes import EVENS, MIXED, ODDS, REVERSED, ROOTS, all_passes
 
-__all__ = ["COMPLEX", "FROM_REAL", "ON_STACK", "TO_REAL", "columns", "long_lines", "short_lines", "unpacked"]
+__all__ = ["COMPLEX", "FROM_REAL", "ON_STACK", "TO_REAL", "columns", "long_lines", "short_lines", "tiny_lines", "unpacked"]
 
 COMPLEX, FROM_REAL, TO_REAL = 0, 1, 2
 ON_STACK = 1 << 13                                       # numbers of a chunk's planes that lie on the stack
@@ -188,6 +191,114 @@ def short_lines(chunk, x, out, work, table, radices, passes, plan, *, KIND_OF):
             outlined(squares_out)(out, other, first, count, 2 * n + 2, 0, plane, factor, PLANES=2)
         else:
             outlined(squares_out)(out, made, first, count, 2 * n, swap, plane, factor, PLANES=2)
+
+
+@kernel
+def tiny_lines(chunk, x, out, factor, per, lines, *, KIND_OF, R, INVERSE):
+    """Lines of an odd number `R` of values, in float64: those of float32 are rounded once, so what is equal comes out equal.
+
+    Half a spectrum of `KIND_OF` is along the last dimension; that of an odd number of values has no value at its end.
+    """
+    LAST = R // 2 + 1
+    read = 2 * R if KIND_OF == COMPLEX else R if KIND_OF == FROM_REAL else 2 * LAST
+    written = 2 * R if KIND_OF == COMPLEX else 2 * LAST if KIND_OF == FROM_REAL else R
+    times = factor[0]
+    first, end = chunk * per, min(lines, chunk * per + per)
+    if KIND_OF == COMPLEX:
+        paired = first + (end - first) // 2 * 2
+        for line in rolled(range(first, paired, 2)):
+            tiny_line(x + line * read, read, out + line * written, times, R, INVERSE, 4)
+        first = paired
+    for line in rolled(range(first, end)):
+        if KIND_OF == COMPLEX:
+            tiny_line(x + line * read, read, out + line * written, times, R, INVERSE, 2)
+        elif KIND_OF == FROM_REAL:
+            tiny_real_line(x + line * read, out + line * written, times, R, INVERSE)
+        else:
+            tiny_half_line(x + line * read, out + line * written, times, R)
+
+
+def complex_in(x, at, step, N):
+    """A complex number, or one of either of two lines, `step` numbers apart."""
+    if N == 2:
+        v = load(x, at, 2)
+    else:
+        v = shuffle(load(x, at, 2), load(x, at + step, 2), (0, 1, 2, 3))
+    return vector(float64, N)(v)
+
+
+def complex_out(out, at, step, v, N):
+    narrow = vector(widened(out), N)(v)
+    if N == 2:
+        store(out, at, narrow)
+    else:
+        store(out, at, shuffle(narrow, narrow, (0, 1)))
+        store(out, at + step, shuffle(narrow, narrow, (2, 3)))
+
+
+def tiny_line(x, step, out, times, R, INVERSE, N):
+    """A line, or two that are `step` numbers apart, in vectors of `N`."""
+    v = local(vector(float64, N), R)
+    for K in unroll(range(R)):
+        v[K] = complex_in(x, 2 * K, step, N)
+    total = v[0]
+    for K in unroll(range(1, R // 2 + 1)):
+        near, far = v[K], v[R - K]
+        v[K] = near + far
+        v[R - K] = near - far
+        total = total + v[K]
+    scale = broadcast(times, N)
+    complex_out(out, 0, step, total * scale, N)
+    for K in unroll(range(1, R // 2 + 1)):
+        m, n = v[0], broadcast(float64(0), N)
+        for J in unroll(range(1, R // 2 + 1)):
+            m = fma(v[J], broadcast(float64(ROOTS[R][J * K % R][0]), N), m)
+            n = fma(v[R - J], broadcast(float64(ROOTS[R][J * K % R][1]), N), n)
+        turned = shuffle(n, -n, (1, 2) if N == 2 else (1, 4, 3, 6))  # -i n
+        complex_out(out, 2 * (R - K if INVERSE else K), step, (m + turned) * scale, N)
+        complex_out(out, 2 * (K if INVERSE else R - K), step, (m - turned) * scale, N)
+
+
+def tiny_real_line(x, out, times, R, INVERSE):
+    KIND = widened(out)
+    v = local(float64, R)
+    for K in unroll(range(R)):
+        v[K] = float64(x[K])
+    total = v[0]
+    for K in unroll(range(1, R // 2 + 1)):
+        near, far = v[K], v[R - K]
+        v[K] = near + far
+        v[R - K] = near - far
+        total = total + v[K]
+    out[0] = KIND(total * times)
+    out[1] = KIND(0)
+    for K in unroll(range(1, R // 2 + 1)):
+        m, n = v[0], float64(0)
+        for J in unroll(range(1, R // 2 + 1)):
+            m = fma(v[J], float64(ROOTS[R][J * K % R][0]), m)
+            n = fma(v[R - J], float64(ROOTS[R][J * K % R][1]), n)
+        out[2 * K] = KIND(m * times)
+        out[2 * K + 1] = KIND(n * times if INVERSE else -n * times)
+
+
+def tiny_half_line(x, out, times, R):
+    """The inverse of a half spectrum, whose first value is real, whatever is given."""
+    KIND = widened(out)
+    re, im = local(float64, R // 2 + 1), local(float64, R // 2 + 1)
+    first = float64(x[0])
+    total = first
+    for K in unroll(range(1, R // 2 + 1)):
+        re[K] = float64(x[2 * K]) * float64(2)
+        im[K] = float64(x[2 * K + 1]) * float64(2)
+        total = total + re[K]
+    out[0] = KIND(total * times)
+    for K in unroll(range(1, R // 2 + 1)):
+        m, n = first, float64(0)
+        for J in unroll(range(1, R // 2 + 1)):
+            m = fma(re[J], float64(ROOTS[R][J * K % R][0]), m)
+            n = fma(im[J], float64(ROOTS[R][J * K % R][1]), n)
+        out[K] = KIND((m - n) * times)
+        out[R - K] = KIND((m + n) * times)
 
 
 # -- long lines ---------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import numpy as np
 from flambeau_kernels.engine.language import (
     broadcast,
     flags,
+    float64,
     int64,
     kernel,
     lanes,
@@ -35,7 +36,10 @@ from flambeau_kernels.engines import kept
 __all__ = ["EVENS", "LARGEST_PRIME", "MIXED", "ODDS", "REVERSED", "addresses", "all_passes"]
 
 C1, C2, S1, S2, S3 = cos(2 * pi / 5), cos(4 * pi / 5), sin(2 * pi / 5), sin(4 * pi / 5), sin(pi / 3)
-SEVENTHS = [(cos(2 * pi * k / 7), sin(2 * pi * k / 7)) for k in range(7)]
+# Cosines and sines of ``k / r`` of a circle. That of a third is exact, so that halves are rounded as they should be.
+ROOTS = {
+    r: [(-0.5 if 3 * k in (r, 2 * r) else cos(2 * pi * k / r), sin(2 * pi * k / r)) for k in range(r)] for r in range(3, 16, 2)
+}
 
 LARGEST_PRIME = 127                                   # that is a radix; from 11 on all have one text
 
@@ -145,7 +149,7 @@ def seven(a, to, at, put_at, size, m, s, w, p, r):
         mr, mi = re[0], im[0]
         nr, ni = broadcast(KIND(0), N), broadcast(KIND(0), N)
         for J in unroll(range(1, 4)):
-            c, d = broadcast(KIND(SEVENTHS[J * K % 7][0]), N), broadcast(KIND(SEVENTHS[J * K % 7][1]), N)
+            c, d = broadcast(KIND(ROOTS[7][J * K % 7][0]), N), broadcast(KIND(ROOTS[7][J * K % 7][1]), N)
             mr, mi = mr + c * re[J], mi + c * im[J]
             nr, ni = nr + d * re[7 - J], ni + d * im[7 - J]
         put_turned(to, put_at + K * s, size, mr + ni, mi - nr, w, (K - 1) * m + p, 6 * m)
@@ -201,6 +205,48 @@ def prime(a, to, at, put_at, size, m, s, w, p, r):
         put_turned(to, put_at + (r - k) * s, size, mr - ni, mi + nr, w, (r - k - 1) * m + p, (r - 1) * m)
 
 
+def alone(a, to, at, put_at, size, step, R):
+    """The transform of a line of `R` float32 values, an odd prime, in float64: rounded once, what is equal comes out equal."""
+    KIND = widened(a)
+    N = lanes(KIND)
+    WIDE, NARROW = vector(float64, N), vector(KIND, N)
+    re, im = local(WIDE, R), local(WIDE, R)
+    for K in unroll(range(R)):
+        re[K] = WIDE(load(a, at + K * step, N))
+        im[K] = WIDE(load(a, at + K * step + size, N))
+    sum_re, sum_im = re[0], im[0]
+    for K in unroll(range(1, R // 2 + 1)):
+        x, y = re[K], im[K]
+        re[K] = x + re[R - K]
+        im[K] = y + im[R - K]
+        re[R - K] = x - re[R - K]
+        im[R - K] = y - im[R - K]
+        sum_re, sum_im = sum_re + re[K], sum_im + im[K]
+    put(to, put_at, size, NARROW(sum_re), NARROW(sum_im))
+    for K in unroll(range(1, R // 2 + 1)):
+        mr, mi = re[0], im[0]
+        nr, ni = broadcast(float64(0), N), broadcast(float64(0), N)
+        for J in unroll(range(1, R // 2 + 1)):
+            c, d = broadcast(float64(ROOTS[R][J * K % R][0]), N), broadcast(float64(ROOTS[R][J * K % R][1]), N)
+            mr, mi = mr + c * re[J], mi + c * im[J]
+            nr, ni = nr + d * re[R - J], ni + d * im[R - J]
+        put(to, put_at + K * step, size, NARROW(mr + ni), NARROW(mi - nr))
+        put(to, put_at + (R - K) * step, size, NARROW(mr - ni), NARROW(mi + nr))
+
+
+def three_alone(a, to, at, put_at, size, m, s, w, p, r):
+    alone(a, to, at, put_at, size, s, 3)
+
+
+def five_alone(a, to, at, put_at, size, m, s, w, p, r):
+    alone(a, to, at, put_at, size, s, 5)
+
+
+def seven_alone(a, to, at, put_at, size, m, s, w, p, r):
+    alone(a, to, at, put_at, size, s, 7)
+
+
+ALONE = {3: three_alone, 5: five_alone, 7: seven_alone}  # lines of one pass, of float32
 BUTTERFLIES = {2: two, 3: three, 4: four, 5: five, 7: seven, 8: eight}
 
 
@@ -221,12 +267,14 @@ def one_pass(r, a, to, w, size, m, s, *, BUTTERFLY):
 
 def addresses(radices: tuple[int, ...], real: np.dtype) -> np.ndarray:
     """Where the code of each pass is, for `all_passes`."""
-    return np.array([_address(r if r <= 8 else LARGEST_PRIME, real) for r in radices], np.int64)
+    by_itself = len(radices) == 1 and radices[0] in ALONE and real == np.float32
+    return np.array([_address(r if r <= 8 else LARGEST_PRIME, real, by_itself) for r in radices], np.int64)
 
 
 @kept()
-def _address(radix: int, real: np.dtype) -> int:
-    return one_pass.address((real, real, real, int, int, int), {"BUTTERFLY": BUTTERFLIES.get(radix, prime)})
+def _address(radix: int, real: np.dtype, by_itself: bool) -> int:
+    butterfly = ALONE[radix] if by_itself else BUTTERFLIES.get(radix, prime)
+    return one_pass.address((real, real, real, int, int, int), {"BUTTERFLY": butterfly})
 
 
 def all_passes(room, size, plane, s, radices, passes, first, end, w, n, odd):
