@@ -12,6 +12,7 @@ import pytest
 
 import flambeau as fb
 from flambeau.nn import functional as F
+from flambeau.ops import _makers
 from flambeau.ops._spec import OPS, Op
 from flambeau_kernels import engines, hot_calls
 
@@ -514,6 +515,7 @@ def test_functions_that_forward_make_no_results_themselves():
 FEW_CALLS = {
     "a + b": 1, "a @ b": 2, "i // 2": 3, "a ** 0.5": 2, "a.sum()": 2, "a.max(0)": 4, "a.softmax(-1)": 3, "a.sort()": 3, "fb.cat([a, b])": 2,
     "fb.stack([a, b])": 2, "fb.nn.functional.linear(a, b)": 2, "a.gather(0, i)": 3, "fb.logsumexp(a, -1)": 3,
+    "fb.ones(3, device=a.device)": 6, "fb.arange(3, device='cpu')": 4, "fb.zeros_like(p, dtype=fb.float64)": 4, "a.pow_(-0.5)": 6,
 }  # fmt: skip
 
 
@@ -531,7 +533,8 @@ def _builtins():
 @pytest.mark.usefixtures("_builtins")
 @pytest.mark.parametrize("text", FEW_CALLS)
 def test_a_usual_call_takes_few_calls_of_python(text):
-    names = {"fb": fb, "a": fb.rand(4, 4), "b": fb.rand(4, 4), "i": fb.arange(16).reshape(4, 4) % 4}
+    _makers.install_functions()                       # as a program does that has modes, or records graphs
+    names = {"fb": fb, "a": fb.rand(4, 4), "b": fb.rand(4, 4), "i": fb.arange(16).reshape(4, 4) % 4, "p": fb.nn.Parameter(fb.ones(2, 3))}
     call = eval(f"lambda: {text}", names)
     for _ in range(1200):
         call()

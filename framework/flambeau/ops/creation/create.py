@@ -181,7 +181,7 @@ def _quickly(make: Any, sizes: tuple[Any, ...], d: Any, otherwise: Any = None) -
         return None                                   # the fallback raises the error
 
 
-_IN_HOST_MEMORY = "device is None and requires_grad is pin_memory is False and not PLACED"
+_IN_HOST_MEMORY = "requires_grad is pin_memory is False and (device is None and not PLACED or on_host(device))"
 SHAPES = frozenset((int, tuple, list, devices.Size))  # numpy takes other sequences too
 
 
@@ -453,7 +453,7 @@ def _like(make: Any) -> Any:
             if (seen := _dispatch.made(like.__name__, given, requires_grad)) is not None:
                 return seen
         plainly = memory_format is _PRESERVE and layout is None and (device is None or on_host(device))
-        if plainly and input.__class__ is Tensor and not (IN_FORCE and interpreted()):
+        if plainly and input.__class__ in _dispatch.SINGLE and isinstance(input, Tensor) and not (IN_FORCE and interpreted()):
             array = input._array
             if dtype is None and array.__class__ is ndarray and array.flags.c_contiguous:
                 made = hot_calls.over(make(array.shape, array.dtype))
@@ -465,8 +465,8 @@ def _like(make: Any) -> Any:
             raise TypeError(f"{like.__name__}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         return like_tensor(make, input, dtype, device, requires_grad, memory_format, layout)
 
-    of_plain = "input.__class__ is Tensor and _ is ... and layout is dtype is x is a is x1 is None and memory_format is _PRESERVE"
-    usually(f"{of_plain} and {_IN_HOST_MEMORY}", "_like_quickly(make, input._array, None)", make=make)(like)
+    of_plain = "input.__class__ in _dispatch.SINGLE and isinstance(input, Tensor) and _ is ... and layout is x is a is x1 is None"
+    usually(f"{of_plain} and memory_format is _PRESERVE and {_IN_HOST_MEMORY}", "_like_quickly(make, input._array, dtype)", make=make)(like)
 
     def declared(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
                  memory_format: Any = devices.preserve_format, pin_memory: bool = False) -> None:  # fmt: skip

@@ -481,6 +481,16 @@ def _launch_pow(arrays: tuple[Any, ...], out: Any, compute: np.dtype) -> None:
         pow.learn(formula, operands, out, compute)
 
 
+def _formula_of_power(arrays: tuple[Any, ...]) -> tuple[Formula, tuple[Any, ...]]:
+    """What `_launch_pow` computes powers of floating numbers by, so that in-place forms ask for the same."""
+    input, exponent = arrays
+    if exponent.__class__ not in (int, float) or getattr(input, "dtype", None) not in (FLOAT32, FLOAT64):
+        return ElementwiseOp.formula_of(pow, arrays)
+    formula = _SHORT_POWERS.get(exponent)
+    return (_POWER_BY_NUMBER, arrays) if formula is None else (formula, (input,))
+
+
+pow.formula_of = _formula_of_power  # pyright: ignore[reportAttributeAccessIssue]  # and which formula that is
 pow.launch = _launch_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op runs its formula
 
 

@@ -46,6 +46,7 @@ from ..creation.create import (
     finish,
     like_tensor,
     made_or_refused,
+    on_host,  # noqa: F401  # read by texts of usual answers
     refuse_names,
     refuse_pinning,
 )
