@@ -14,7 +14,7 @@ from ..._arrays import MetaArray, ndarray
 from ..._errors import ShapeCannotBeKnown
 from ..._symbolic import fresh, sym_max
 from ...dtypes import FLOAT32, FLOAT64
-from ...tensor import Tensor, wrap
+from ...tensor import Tensor
 from .._batching import aligned, logical, run
 from .._spec import (
     EXACTLY,
@@ -408,12 +408,16 @@ def nonzero(input, *, as_tuple=False):
     """
     if not as_tuple:
         return nonzero_rows(input)
-    a = input._array
-    if a.__class__ is ndarray and a.ndim > 0 and a.dtype.isbuiltin == 1:
-        if a.size < kernel.COMPILED_FROM:
-            return tuple([wrap(x.copy()) for x in a.nonzero()])
-        return tuple(map(wrap, kernel.nonzero(a)))
     return tuple(nonzero_rows.function(input.reshape(1) if input.ndim == 0 else input).unbind(1))
+
+
+@nonzero.plan(discrete=True)
+def _nonzero_of_each_dim(a, as_tuple):
+    if as_tuple is False:
+        return _nonzero_planned(a)
+    if as_tuple is not True or a.ndim == 0 or a.dtype.isbuiltin != 1:
+        return None
+    return tuple([x.copy() for x in a.nonzero()]) if a.size < kernel.COMPILED_FROM else tuple(kernel.nonzero(a))
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="b(2, 3)", dynamic_shape=True)

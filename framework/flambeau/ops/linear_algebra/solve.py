@@ -417,6 +417,8 @@ inverse_by_factor.shown_as("CholeskyInverseBackward0", self="L")
 
 @inverse_by_factor.kernel
 def _inverse_by_factor(L, upper):
+    zero = L.diagonal(0, -2, -1) == 0
+    raise_singular("cholesky_inverse", np.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0), SINGULAR)
     made = _lapack.solve_triangular(L, np.broadcast_to(np.eye(L.shape[-1], dtype=L.dtype), L.shape), upper, False)
     turned = made.conj().swapaxes(-1, -2)
     return np.matmul(made, turned) if upper else np.matmul(turned, made)
@@ -473,9 +475,6 @@ def cholesky_inverse(L, upper=False):
     """The inverse of ``L @ L.mH``, or of ``L.mH @ L`` if `upper`. Raises: LinAlgError for a zero on the diagonal."""
     host_only("cholesky_inverse", L)
     check_square("cholesky_inverse", L, "L")
-    if not L._lacks_values:
-        zero = np.diagonal(L._array, axis1=-2, axis2=-1) == 0
-        raise_singular("cholesky_inverse", np.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0), SINGULAR)
     return inverse_by_factor(L, bool(upper))
 
 

@@ -14,9 +14,10 @@ from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 from ... import dtypes
 from ..._arrays import MetaArray
 from ..._errors import ValuesCannotBeRead
-from ...tensor import Tensor, wrap
+from ...tensor import Tensor
 from .._batching import leading
 from .._spec import FUNCTION, METHOD, OUT, composite, primitive
+from ..creation.create import tensor
 
 
 def _need_tensors(name: str, **operands: Any) -> None:
@@ -154,8 +155,7 @@ def _is_member_shape(elements, test_elements, invert):
 def _as_tensor(value: Any, other: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value.detach()
-    made = wrap(np.asarray(value))
-    return made.to(other.device) if isinstance(other, Tensor) else made
+    return tensor(value, dtype=dtypes.from_numpy_dtype(np.dtype(type(value))), device=other.device)
 
 
 @composite(surface=FUNCTION | OUT, samples="i(4, 2, 3), i(4, 3); i(4, 2, 3), i(4, 3), invert=True; x(2, 3), 1.0", exact_out=True)

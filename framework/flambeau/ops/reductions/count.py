@@ -32,6 +32,7 @@ from .._spec import (
     primitive,
     without_derivative,
 )
+from ..creation.create import tensor
 
 
 def _needs_values(name: str, *tensors: Any) -> None:
@@ -191,8 +192,6 @@ def _check_search(name: str, sequence: Tensor, values: Any, sorter: Any) -> None
             )
         if sorter.dtype is not dtypes.int64:
             raise RuntimeError(f"{name}(): sorter must be a tensor of long dtype but got dtype {sorter.dtype}")
-        if sorter.numel() and not sorter._lacks_values and (sorter._array.min() < 0 or sorter._array.max() >= sequence.shape[-1]):
-            raise RuntimeError(f"{name}(): sorter index out of range for a sequence of {sequence.shape[-1]}")
 
 
 @primitive(surface=0, tensors=("sequence", "values", "sorter"), samples="of searchsorted", public_name="searchsorted")
@@ -210,6 +209,8 @@ places_in_sorted.not_differentiable = "its result is places"
 
 @places_in_sorted.kernel
 def _places(sequence, values, out_int32, right, sorter):
+    if sorter is not None and sorter.size and (sorter.min() < 0 or sorter.max() >= sequence.shape[-1]):
+        raise RuntimeError(f"searchsorted(): sorter index out of range for a sequence of {sequence.shape[-1]}")
     ordered = sequence if sorter is None else np.take_along_axis(sequence, sorter, -1)
     found = kernel.bisect(ordered, values, right)
     return np.asarray(found, np.int32 if out_int32 else np.int64)
@@ -235,8 +236,8 @@ def _value_tensor(value: Any, like: Tensor) -> Any:
     if isinstance(value, Tensor):
         return value.detach()
     kind = like.dtype if isinstance(value, int) or like.dtype.is_floating_point else dtypes.float32
-    made = wrap(np.full((), value, np.float64 if kind.is_floating_point else np.int64))
-    return made.to("meta") if like._lacks_values else made
+    wide = dtypes.float64 if kind.is_floating_point else dtypes.int64
+    return tensor(value, dtype=wide, device="meta" if like._lacks_values else like.device)
 
 
 @composite(
