@@ -82,6 +82,8 @@ def default_partition(
         if node not in known:
             known.add(node)
             stack.extend(node.all_input_nodes)
+    # A result that is a tuple is kept by its parts, whoever reads them.
+    known |= {n for n in first if n.target is operator.getitem and n.args[0] in known and _has_parts(n.args[0])}
     first = [n for n in first if n in known]
     saved = [
         n for n in first

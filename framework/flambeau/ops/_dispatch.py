@@ -255,6 +255,11 @@ def is_seen(*operands: Any) -> bool:
     return watched or any(getattr(x, "_array", x).__class__ is HeldArray for x in operands)
 
 
+def may_be_checked(x: Tensor) -> bool:
+    """Whether the values of `x` may be looked at for those that an op refuses: there are some, and no graph is recorded for others."""
+    return not any(i.follows_results for i in _local.calls.interpreters) and not x._lacks_values
+
+
 def takes_gradients_whole() -> bool:
     """Whether a rule is to answer by one op that gives all gradients, as the kernel of a plain backward does: a graph is recorded of it."""
     return not _state.grad_enabled() and any(x.follows_results for x in _local.calls.interpreters)

@@ -591,6 +591,7 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
         f"def make({', '.join(constants)}):\n"
         f"    def {name}({', '.join((second, first) if swapped else (first, second))}):\n"
         f"{between}{fast}"
+        f"{_asking_modes(name, second, first) if swapped else ''}"
         "        try:\n"
         f"            return fn({first}, {second})\n"
         "        except TypeError:\n"
@@ -604,6 +605,11 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
         f"    return {name}\n"
     )
     return compile_text(text, name, constants)
+
+
+def _asking_modes(name: str, own: str, other: str) -> str:
+    """The lines by which modes see a reflected operator as it was called; the function of the operation would not take a number first."""
+    return f"        if IN_FORCE and local.calls.modes:\n            return dispatched({name}, (), ({own}, {other}), {{}})\n"
 
 
 def _refuse_unbound(first: str) -> str:

@@ -275,6 +275,10 @@ class _Functional:
             return emit(f"{name}_scatter", "default", source, new, *step.args, **step.kwargs)
         elif name in ("transpose", "swapaxes", "swapdims", "t"):
             return emit(name, "int" if name == "transpose" else "default", new, *step.args)
+        elif name == "narrow" and step.target._overloadname == "default":
+            given = dict(zip(("dim", "start", "length"), step.args, strict=False)) | step.kwargs
+            start = given["start"] % (shape[given["dim"]] or 1) if given["start"] < 0 else given["start"]
+            return emit("slice_scatter", "default", source, new, given["dim"], start, start + given["length"])
         elif name == "permute":
             order = [d % len(shape) for d in step.args[0]]
             return emit(name, "default", new, sorted(range(len(order)), key=order.__getitem__))

@@ -68,7 +68,8 @@ class PrimitiveNode(Node):
         check_versions(self)
         op = self.op
         if self.shape:  # several outputs: fill in what nobody asked for
-            there = next((g for g in grad if g is not None and g._array.__class__ is not ndarray), None)
+            is_seen = _state.are_seen()               # then zeros have to be made by an operation
+            there = next((g for g in grad if g is not None and (is_seen or g._array.__class__ is not ndarray)), None)
             grad = tuple(
                 zeros_grad(self.__dict__["metas"][i], there) if g is None else g for i, g in enumerate(grad)
             )

@@ -7,6 +7,7 @@ import numpy as np
 from ... import _state
 from ..._arrays import HeldArray
 from ...tensor import Tensor, wrap
+from .. import _dispatch
 from .._spec import OPS
 
 
@@ -31,8 +32,8 @@ def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
 
 def identity_like(x: Tensor) -> Tensor:
     """Identity matrices of the shape and dtype of `x`."""
-    if x._lacks_values:
-        return x.detach().new_empty(x.shape)
+    if x._lacks_values or _dispatch.is_seen(x):       # a graph of it has to give the numbers
+        return x.detach().new_ones(x.shape).tril().triu()
     return wrap(np.broadcast_to(np.eye(x.shape[-2], x.shape[-1], dtype=x._array.dtype), x.shape).copy())
 
 
@@ -45,8 +46,8 @@ def diagonal_matrix(x: Tensor) -> Tensor:
 
 
 def absent(grad: Tensor) -> bool:
-    """Whether `grad` is the constant zero that stands for an output nobody used."""
-    if grad._node is not None:
+    """Whether `grad` is the constant zero that stands for an output nobody used; False where its values are not known."""
+    if grad._node is not None or grad._lacks_values:
         return False
     return not bool((grad != 0).any() if grad._array.__class__ is HeldArray else grad._array.any())
 

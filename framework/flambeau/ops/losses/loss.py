@@ -15,6 +15,7 @@ from flambeau_kernels.vocabulary import log, log1p, log1p_exp, maximum, sigmoid,
 from ... import dtypes
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor
+from .. import _dispatch
 from .._batching import leading
 from .._promote import common, common_then, only, result_type
 from .._spec import OPS, composite, describe, elementwise, need_number, primitive
@@ -386,7 +387,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
         if var < 0:
             raise ValueError(f"gaussian_nll_loss: var has negative entry/entries: {var}")
         var = input.new_full(input.shape, var)
-    elif (var < 0).any().item():
+    elif _dispatch.may_be_checked(var) and (var < 0).any().item():
         raise ValueError("gaussian_nll_loss: var has negative entry/entries")
     if var.shape != input.shape:
         if tuple(input.shape[:-1]) == tuple(var.shape):
@@ -471,7 +472,7 @@ def binary_cross_entropy(
         raise RuntimeError(
             f"binary_cross_entropy: Found dtype {target.dtype} but expected {input.dtype}\n{describe(input=input, target=target)}"
         )
-    if input.is_cpu and input.numel() and not ((input._array >= 0) & (input._array <= 1)).all():
+    if input.is_cpu and input.numel() and _dispatch.may_be_checked(input) and not ((input._array >= 0) & (input._array <= 1)).all():
         raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
     loss = binary_entropy.function(input, target)
     return reduced(loss if weight is None else (loss * weight).to(loss.dtype), reduction)

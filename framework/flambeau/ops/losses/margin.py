@@ -10,6 +10,7 @@ from flambeau_kernels.cpu.losses import all_count, all_equal, row_starts
 
 from ... import dtypes
 from ...tensor import Tensor
+from .. import _dispatch
 from .._spec import composite, describe, host_only
 from .._spec.plans import MOST_BY_NUMPY
 from ..creation.ranges import arange
@@ -153,7 +154,7 @@ def multi_margin_loss(
             f"{describe(input=input, target=target)}"
         )
     classes = target.reshape(-1)
-    if not classes._lacks_values and bool(((classes < 0) | (classes >= rows.shape[1])).any()):
+    if _dispatch.may_be_checked(classes) and bool(((classes < 0) | (classes >= rows.shape[1])).any()):
         raise RuntimeError(f"multi_margin_loss: target out of range, there are {rows.shape[1]} classes")
     own = classes[:, None] == arange(rows.shape[1], device=target.device)
     score = rows.where(own, 0).sum(1, keepdim=True)
@@ -213,7 +214,7 @@ def multilabel_margin_loss(input, target, size_average: bool | int | None = None
     rows = input.reshape(-1, input.shape[-1] if input.ndim else 1)
     count = rows.shape[1]
     labels = target.reshape(rows.shape)
-    if not labels._lacks_values and bool(((labels < -1) | (labels >= count)).any()):
+    if _dispatch.may_be_checked(labels) and bool(((labels < -1) | (labels >= count)).any()):
         raise RuntimeError(f"multilabel_margin_loss: target out of range, there are {count} classes, and -1 for none")
     listed = (labels >= 0).long().cumprod(1)  # 1 before the first -1 of a row
     chosen = labels * listed

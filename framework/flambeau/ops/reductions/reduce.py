@@ -19,6 +19,7 @@ from flambeau_kernels.vocabulary import isnan, where
 from ... import dtypes
 from ..._warn import warn
 from ...tensor import Tensor, wrap_dim
+from .. import _dispatch
 from .._batching import along
 from .._spec import (
     EXACTLY,
@@ -119,10 +120,14 @@ def nanmean(input, dim: int | Sequence[int] | None = None, keepdim=False, *, dty
 
 def _prod_vjp(grad, out, input, shape, dims, keepdim):
     """Each element's gradient is the product of the others: by division, or, beside zeros, by products from both sides."""
-    if input._lacks_values or (input != 0).all():
-        return spread_dims(grad * out.conj(), shape, dims, keepdim) / input.conj()
-    others = _products_of_others(input, dims)
-    return spread_dims(grad, shape, dims, keepdim) * others.conj()
+    is_seen = input._lacks_values or _dispatch.is_seen(input)
+    whole = (input != 0).all()
+    if is_seen or whole:
+        divided = spread_dims(grad * out.conj(), shape, dims, keepdim) / input.conj()
+        if not is_seen:
+            return divided
+    beside = spread_dims(grad, shape, dims, keepdim) * _products_of_others(input, dims).conj()
+    return divided.where(whole, beside) if is_seen else beside
 
 
 def _products_of_others(input: Tensor, dims: Any) -> Tensor:

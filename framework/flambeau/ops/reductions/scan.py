@@ -13,6 +13,7 @@ from flambeau_kernels.cpu.reductions.along import Along
 from ... import _state, dtypes
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap_dim
+from .. import _dispatch
 from .._batching import along
 from .._spec import (
     EXACTLY,
@@ -164,7 +165,7 @@ def _cumprod_vjp(grad, out, input, dim, dtype):
     x = input if input.dtype is grad.dtype else input.to(grad.dtype)
     if not x.ndim:
         made = grad
-    elif x._lacks_values or bool((x != 0).all()):
+    elif not x._lacks_values and not _dispatch.is_seen(x) and bool((x != 0).all()):
         made = reverse_cumsum(grad * out.conj(), dim) / x.conj()
     elif _state.grad_enabled():
         made = _cumprod_grad_exact(grad, x, dim)
@@ -193,7 +194,7 @@ def _cumprod_grad_beside_zeros(grad: Tensor, out: Tensor, x: Tensor, dim: int) -
     divided = reverse_cumsum(grad * out.conj(), dim) / x.masked_fill(zero, 1).conj()
     without = cumprod(x.masked_fill(first, 1), dim).masked_fill(seen == 0, 0)
     at_first = (grad * without.conj()).sum(dim, True)
-    return divided.masked_fill(seen != 0, 0) + first * at_first
+    return at_first.where(first, divided.masked_fill(seen != 0, 0))
 
 
 # -- extremes --------------------------------------------------------------------------------------------------------------
