@@ -227,7 +227,6 @@ def test_attention_stays_within_a_sequence():
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
-        (lambda: nested.nested_tensor([fb.ones(2), fb.ones(3)]), NotImplementedError, "torch.strided"),
         (lambda: nested.nested_tensor([fb.ones(2, 3), fb.ones(3, 4)], layout=fb.jagged), RuntimeError, "more than one dimension"),
         (lambda: nested.nested_tensor_from_jagged(fb.ones(3), fb.tensor([0, 9])), RuntimeError, "must lie within the 3 rows"),
         (lambda: nested.nested_tensor_from_jagged(fb.ones(3), fb.tensor([2, 1])), RuntimeError, "one after the other|must lie within"),

@@ -9,20 +9,22 @@ import flambeau as fb
 from .. import _missing
 from ..tensor import Tensor
 from ._nested_tensor import NestedTensor
+from ._strided import StridedNestedTensor, as_strided_nested, padded
 
 
 def nested_tensor(
     tensor_list: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
-) -> NestedTensor:
+) -> NestedTensor | StridedNestedTensor:
     """A nested tensor of copies of `tensor_list`, without their history.
 
     Args:
-        tensor_list: tensors, or what `tensor` takes, of one number of dimensions that differ in size along at most one.
+        tensor_list: tensors, or what `tensor` takes, of one number of dimensions; for ``torch.jagged`` they differ in size along at
+            most one.
         dtype, device: of the result; those of the first tensor by default.
-        layout: ``torch.jagged``.
+        layout: ``torch.strided``, the default, whose parts may differ in any size, or ``torch.jagged``, which more operations take.
         requires_grad: whether it is to have a gradient.
         pin_memory: accepted.
-    Raises: RuntimeError for parts that do not go together; NotImplementedError for the layout ``torch.strided``, the default.
+    Raises: RuntimeError for parts that do not go together.
 
     >>> nt = fb.nested.nested_tensor([fb.arange(3), fb.arange(5)], layout=fb.jagged)
     >>> nt.shape[0], nt.offsets()
@@ -31,33 +33,37 @@ def nested_tensor(
     if not isinstance(tensor_list, (list, tuple)):
         raise TypeError(f"nested_tensor(): argument 'tensor_list' must be a list, got {type(tensor_list).__name__}")
     parts = [(x.detach() if isinstance(x, Tensor) else fb.tensor(x)) for x in tensor_list]
-    made = _packed(parts, dtype, device, layout)
+    made = _nested_of(parts, dtype, device, layout)
     made._elements = made._elements.detach().requires_grad_(requires_grad)
     return made
 
 
-def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any = None) -> NestedTensor:
+def as_nested_tensor(
+    ts: Any, dtype: Any = None, device: Any = None, layout: Any = None
+) -> NestedTensor | StridedNestedTensor:
     """A nested tensor of `ts`, a list of tensors or a Tensor whose first dimension is the batch; gradients reach them.
 
     Args:
         dtype, device, layout: as for `nested_tensor`.
     """
-    if isinstance(ts, NestedTensor):
+    if isinstance(ts, (NestedTensor, StridedNestedTensor)):
         return ts.to(device=device, dtype=dtype) if dtype is not None or device is not None else ts
     if isinstance(ts, Tensor):
         ts = ts.unbind(0)
     if not isinstance(ts, (list, tuple)) or not all(isinstance(x, Tensor) for x in ts):
         raise TypeError("as_nested_tensor(): Expected first argument to be a tensor or a list / tuple of tensors")
-    return _packed(list(ts), dtype, device, layout)
+    return _nested_of(list(ts), dtype, device, layout)
 
 
-def _packed(parts: list[Tensor], dtype: Any, device: Any, layout: Any) -> NestedTensor:
+def _nested_of(parts: list[Tensor], dtype: Any, device: Any, layout: Any) -> NestedTensor | StridedNestedTensor:
     if layout is None or layout == fb.strided:
-        raise _missing.not_built(
-            "nested.nested_tensor of the layout torch.strided", "give layout=torch.jagged, which has one ragged dimension"
-        )
+        return as_strided_nested(parts, dtype, device)
     if layout != fb.jagged:
         raise RuntimeError(f"Specified layout is unsupported for nested tensors: {layout}")
+    return _packed(parts, dtype, device)
+
+
+def _packed(parts: list[Tensor], dtype: Any = None, device: Any = None) -> NestedTensor:
     if not parts:
         raise RuntimeError("Cannot construct a nested tensor from an empty tensor list")
     if any(not x.ndim for x in parts):
@@ -127,18 +133,20 @@ def _check_places(size: int, offsets: Tensor, lengths: Tensor | None) -> None:
         ))
 
 
-def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = fb.strided) -> NestedTensor:
+def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = fb.strided) -> NestedTensor | StridedNestedTensor:
     """A nested tensor over `tensor` whose part i begins at ``start[i]`` of dimension 1 and has ``length[i]`` rows.
 
     Args:
         tensor: ``(B, N, *)``.
         dim: 1.
         start, length: ints for all parts, or int tensors (B).
-        layout: ``torch.jagged``.
+        layout: ``torch.jagged``; ``torch.strided`` takes ints alone, along any dimension.
     Raises: RuntimeError for other dimensions and for rows that `tensor` has not.
     """
     if layout != fb.jagged:
-        raise _missing.not_built("nested.narrow of the layout torch.strided", "give layout=torch.jagged")
+        if not isinstance(start, int) or not isinstance(length, int):
+            raise RuntimeError("start and length must be integers for the strided layout NT impl")
+        return as_strided_nested(list(tensor.narrow(dim, start, length).unbind()))
     if dim != 1:
         raise RuntimeError(f"jagged layout only supports dim=1, got {dim}")
     batch, rows = tensor.shape[:2]
@@ -178,18 +186,20 @@ def masked_select(tensor: Tensor, mask: Tensor) -> NestedTensor:
     return NestedTensor(tensor[chosen], _offsets_of(chosen.reshape(len(mask), -1).sum(1)), None, 1)
 
 
-def to_padded_tensor(input: NestedTensor, padding: float, output_size: Any = None, out: Any = None) -> Tensor:
+def to_padded_tensor(input: NestedTensor | StridedNestedTensor, padding: float, output_size: Any = None, out: Any = None) -> Tensor:
     """The parts as one Tensor, with `padding` behind the shorter ones.
 
     Args:
         input: ``(B, ragged, *)``, with the ragged dimension at any place.
-        output_size: the shape of the result; the longest part decides by default, and longer ones are cut off.
+        output_size: the shape of the result; the longest part decides by default, and longer ones of the layout jagged are cut off.
     Raises: TypeError unless `input` is nested; RuntimeError for an `output_size` of other dimensions.
     """
-    if not isinstance(input, NestedTensor):
+    if not isinstance(input, (NestedTensor, StridedNestedTensor)):
         raise TypeError(f"to_padded_tensor(): argument 'input' must be a nested tensor, got {type(input).__name__}")
     if out is not None:
         raise _missing.not_built("nested.to_padded_tensor(out=)", "assign the result")
+    if isinstance(input, StridedNestedTensor):
+        return padded(input, padding, output_size)
     at, sizes = input._ragged_idx, input._sizes()
     shape: list[Any] = [len(input), *input._elements.shape]
     shape[at] = max(sizes, default=0)

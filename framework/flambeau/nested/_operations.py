@@ -398,7 +398,7 @@ def _chunk(func: Any, args: Any, kwargs: Any) -> Any:
         from ._construction import _packed
 
         parts, size = nt._parts(), -(-len(nt) // chunks)
-        return tuple([_packed(list(parts[i : i + size]), None, None, fb.jagged) for i in range(0, len(parts), size)])
+        return tuple([_packed(list(parts[i : i + size])) for i in range(0, len(parts), size)])
     return _wrapped(nt, func(nt._elements, chunks, _not_ragged(nt, dim, "chunk")))
 
 
