@@ -256,3 +256,15 @@ def test_numpys_name_of_what_is_copied_is_refused_beside_pytorchs() -> None:
     assert x.copy_(x2=fb.zeros(2)).tolist() == [0, 0]
     with pytest.raises(RuntimeError, match=r"nonzero_static.*torch\.int64"):
         fb.nonzero_static(fb.ones(2), size=2, out=fb.ones(2, 1))
+
+
+def test_types_that_were_right_once_do_not_let_others_pass():
+    x, w = fb.ones(1, 2, 5), fb.ones(3, 2, 3)
+    for _ in range(2):
+        assert fb.conv1d(x, w, padding="same").shape == (1, 3, 5)
+    for wrong in ({}, fb.ones(2), [1.5], b"same"):
+        with pytest.raises(TypeError, match="padding"):
+            fb.conv1d(x, w, padding=wrong)
+    assert fb.conv1d(x, w, None, [1], [1]).shape == (1, 3, 5)
+    with pytest.raises((TypeError, RuntimeError, ValueError), match="stride"):
+        fb.conv1d(x, w, None, [1 << 70], [1])

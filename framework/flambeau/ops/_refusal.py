@@ -28,6 +28,7 @@ from ..dtypes import BOOL, dtype
 from ..tensor import Tensor
 from ._parameters import has_bools, is_integer
 from ._spec import ElementwiseOp, describe
+from ._spec.shapes import LARGEST
 
 __all__ = ["fell", "integers_of_bools", "refusal", "refusal_of_function", "refuse_types", "types_of"]
 
@@ -247,11 +248,47 @@ def _takes_integers(types: tuple[Any, ...], value: Any) -> bool:
 def refuse_types(op: Any, args: Any) -> None:
     """Raise what PyTorch does if one of `args` is of none of the types that the operator's schemas have for its parameter.
 
-    Entry points ask so where an argument is not of the class that is usual for it.
+    Entry points ask so where an argument is not of the class that is usual for it. What was right once is right again where classes,
+    and whether a default was given, are the same.
     """
+    alike = _alike(op, args)
+    if alike is not None and alike in _right:
+        return
     found = of_another_type(op.public_name, op.params, args, op.defaults, types_of(op), isinstance(op, ElementwiseOp))
     if found is not None:
         raise found
+    if alike is not None:
+        if len(_right) >= _MOST_RIGHT:
+            _right.clear()
+        _right.add(alike)
+
+
+_right: set[Any] = set()
+_MOST_RIGHT = 4096
+
+
+def _alike(op: Any, args: Any) -> Any:
+    """What decides whether the types of `args` are right: equal for calls that are alike; None where more than that decides."""
+    found: list[Any] = [op]
+    for name, value in zip(op.params, args, strict=False):
+        c = value.__class__
+        if c in (list, tuple):
+            if any(x.__class__ is not int or not -LARGEST <= x <= LARGEST for x in value):
+                return None
+            found.append((c, len(value)))
+        elif c is Tensor:
+            a = value._array
+            if a.__class__ is not np.ndarray:
+                return None
+            found.append((a.dtype, a.size == 1, a.ndim == 0))
+        elif c in _SINGLE and (c is not int or -LARGEST <= value <= LARGEST):
+            found.append((c, value is op.defaults.get(name)))
+        else:
+            return None
+    return tuple(found)
+
+
+_SINGLE = frozenset((int, float, bool, str, type(None)))
 
 
 def _kind(wanted: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -23,29 +24,41 @@ def is_ordered_last(x: Any) -> bool:
 
     `x` may be anything that has a shape and strides, without memory.
     """
-    if x.ndim not in (4, 5) or not x.size or _is_dense(x, range(x.ndim - 1, -1, -1)):
+    if x.ndim not in (4, 5) or not x.size:
+        return False
+    if x.__class__ is np.ndarray:                     # sizes may be symbols elsewhere, which nothing is to be remembered of
+        return _are_ordered_last(x.shape, x.strides, x.itemsize)
+    return _find_ordered_last(x.shape, x.strides, x.itemsize)
+
+
+def _find_ordered_last(shape: Any, strides: Any, itemsize: int) -> bool:
+    if _is_dense(shape, strides, itemsize, range(len(shape) - 1, -1, -1)):
         return False
     reach = 0                                         # bytes that the dimensions so far take
-    for d in (1, *range(x.ndim - 1, 1, -1), 0):
-        if x.strides[d] < max(reach, x.itemsize):
+    for d in (1, *range(len(shape) - 1, 1, -1), 0):
+        if strides[d] < max(reach, itemsize):
             return False
-        reach = x.strides[d] * x.shape[d]
+        reach = strides[d] * shape[d]
     return True
+
+
+# A call asks this of every operand, some of them twice.
+_are_ordered_last = functools.lru_cache(4096)(_find_ordered_last)
 
 
 def is_dense_last(x: Any) -> bool:
     """Whether the channels of ``(N, C, *)`` lie last in memory without gaps, dimensions of size 1 having any strides."""
-    if x.ndim not in (4, 5) or not x.size or _is_dense(x, range(x.ndim - 1, -1, -1)):
+    if x.ndim not in (4, 5) or not x.size or _is_dense(x.shape, x.strides, x.itemsize, range(x.ndim - 1, -1, -1)):
         return False
-    return _is_dense(x, (1, *range(x.ndim - 1, 1, -1), 0))
+    return _is_dense(x.shape, x.strides, x.itemsize, (1, *range(x.ndim - 1, 1, -1), 0))
 
 
-def _is_dense(x: Any, order: Any) -> bool:
-    """Whether the elements of `x` follow each other, the dimensions taken in `order`, the fastest first."""
-    step = x.itemsize
+def _is_dense(shape: Any, strides: Any, itemsize: int, order: Any) -> bool:
+    """Whether elements follow each other, the dimensions taken in `order`, the fastest first."""
+    step = itemsize
     for d in order:
-        if x.shape[d] != 1:
-            if x.strides[d] != step:
+        if shape[d] != 1:
+            if strides[d] != step:
                 return False
-            step *= x.shape[d]
+            step *= shape[d]
     return True
