@@ -6,6 +6,7 @@ as a few shifted slices added or compared. Index arrays count positions of a pla
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import product
 from math import prod
@@ -278,16 +279,28 @@ class Ranges(NamedTuple):
     count: int
 
     def members(self) -> np.ndarray:
-        """The elements of each, ``(count, longest)``; short ones repeat their last."""
-        at = np.arange(self.count, dtype=np.int64)
-        low, high = at * self.size // max(self.count, 1), -(-(at + 1) * self.size // max(self.count, 1))
-        longest = int((high - low).max(initial=1))
-        return np.minimum(low[:, None] + np.arange(longest), high[:, None] - 1)
+        """The elements of each, ``(count, longest)``; short ones repeat their last. Not to be written to."""
+        return _members_of(self)
+
+
+@functools.lru_cache(1024)
+def _members_of(ranges: Ranges) -> np.ndarray:
+    at = np.arange(ranges.count, dtype=np.int64)
+    low, high = at * ranges.size // max(ranges.count, 1), -(-(at + 1) * ranges.size // max(ranges.count, 1))
+    longest = int((high - low).max(initial=1))
+    made = np.minimum(low[:, None] + np.arange(longest), high[:, None] - 1)
+    made.flags.writeable = False
+    return made
 
 
 def max_of_windows(x: Any, windows: Sequence[Any]) -> tuple[Any, Any]:
     """As `max_at`, for windows of any shape: `windows[a]` is `Ranges` along axis `a`, or lists the elements of each window."""
     members = [w.members() if isinstance(w, Ranges) else w for w in windows]
+    if compiles():
+        from . import rows as pool_rows
+
+        if pool_rows.takes_listed(x, members):
+            return pool_rows.maxima_of_listed(x, members)
     n = len(members)
     key = tuple(
         m.reshape(*(1,) * (2 * a), *m.shape, *(1,) * (2 * (n - a - 1))) for a, m in enumerate(members)

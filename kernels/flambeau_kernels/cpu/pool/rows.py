@@ -275,6 +275,60 @@ def mean_ranges(chunk, source, out, ranges_z, ranges_y, ranges_x, cells, geometr
                     to[(i * height + j) * width + k] = total / KIND(count)
 
 
+@kernel
+def max_listed(chunk, source, out, places, members_z, members_y, members_x, kind, geometry):
+    """The largest element of each window, whose members are listed along three axes, and its number in its plane.
+
+    The first of equal ones; of several nan the last. `members_x` lists the first members of all windows, then the second ones.
+    """
+    KIND = widened(kind)
+    depth, height, width = geometry[0], geometry[1], geometry[2]
+    long_z, long_y, long_x = geometry[3], geometry[4], geometry[5]
+    size_y, size_x, size, planes, per_chunk = geometry[6], geometry[7], geometry[8], geometry[9], geometry[10]
+    first = chunk * per_chunk
+    for plane in range(first, min(first + per_chunk, planes)):
+        base = source + plane * size
+        for i in range(depth):
+            for j in range(height):
+                cells = ((plane * depth + i) * height + j) * width
+                best, at = out + cells, places + cells
+                row = (members_z[i * long_z] * size_y + members_y[j * long_y]) * size_x
+                for k in range(width):
+                    best[k] = KIND(base[row + members_x[k]])
+                    at[k] = row + members_x[k]
+                # One step for all windows of a row after another: they do not wait for each other.
+                for a in range(long_z):
+                    for b in range(long_y):
+                        row = (members_z[i * long_z + a] * size_y + members_y[j * long_y + b]) * size_x
+                        for c in range(long_x):
+                            for k in range(width):
+                                here = row + members_x[c * width + k]
+                                v, so_far = KIND(base[here]), KIND(best[k])
+                                better = (v > so_far) | (v != v)
+                                best[k] = where(better, v, so_far)
+                                at[k] = where(better, here, at[k])
+
+
+def takes_listed(x: Any, members: list[np.ndarray]) -> bool:
+    """Whether `max_listed` pools `x`: by its dtype and rank."""
+    floating = x.dtype.kind == "f" or (x.dtype.kind == "V" and x.dtype.itemsize == 2)
+    return type(x) is np.ndarray and floating and x.size > 0 and 1 <= len(members) <= 3 and all(m.size for m in members)
+
+
+def maxima_of_listed(x: Any, members: list[np.ndarray]) -> tuple[Any, Any]:
+    """The maximum of each window and its place in the plane, for planes ``(N, *)`` and members ``(count, longest)`` of each axis."""
+    axes = [np.zeros((1, 1), np.int64)] * (3 - len(members)) + [np.ascontiguousarray(m, np.int64) for m in members]
+    counts, longest = zip(*(m.shape for m in axes), strict=True)
+    _, size_y, size_x = (1,) * (3 - len(members)) + x.shape[1:]
+    axes[-1] = np.ascontiguousarray(axes[-1].T)
+    per_chunk = max(1, CHUNK // (prod(counts) * prod(longest)))
+    geometry = np.array([*counts, *longest, size_y, size_x, prod(x.shape[1:]), len(x), per_chunk])
+    shape = (len(x), *(len(m) for m in members))
+    out, places = np.empty(shape, x.dtype), np.empty(shape, np.int64)
+    max_listed.run(-(-len(x) // per_chunk), np.ascontiguousarray(x), out, places, *axes, np.empty(1, _kind(x)), geometry)
+    return out, places
+
+
 def takes_ranges(x: Any, counts: tuple[int, ...]) -> bool:
     """Whether `mean_ranges` pools `x`: by its size, as long runs are better added axis by axis."""
     floating = x.dtype.kind == "f" or (x.dtype.kind == "V" and x.dtype.itemsize == 2)
