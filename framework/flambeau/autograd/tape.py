@@ -418,7 +418,7 @@ def leaf_node(tensor: Any) -> Leaf:
     return node
 
 
-def _nobody() -> None:
+def nobody() -> None:
     """What `Leaf.tensor` gives for a leaf whose gradients nobody gets."""
 
 
@@ -428,7 +428,7 @@ def leaf_of_nobody() -> Leaf:
     node.seq = -next_seq()
     node.parents = ()
     node.hooks = None
-    node.tensor = _nobody
+    node.tensor = nobody
     if _state.local.inference:
         node.__dict__["made_in"] = "inference"
     return node
@@ -436,7 +436,7 @@ def leaf_of_nobody() -> Leaf:
 
 def is_of_nobody(node: Any) -> bool:
     """Whether `node` is a `leaf_of_nobody`."""
-    return node.__class__ is Leaf and node.tensor is _nobody
+    return node.__class__ is Leaf and node.tensor is nobody
 
 
 class OutputNode(Node):

@@ -16,7 +16,7 @@ from ..._arrays import MetaArray, contiguous_strides, ndarray, restride
 from ..._inference import refuse_write
 from ...autograd import engine
 from ...autograd.making import making
-from ...autograd.tape import Node, is_of_nobody, leaf_of_nobody
+from ...autograd.tape import Leaf, Node, is_of_nobody, leaf_of_nobody, nobody
 from ...devices import channels_last, channels_last_3d
 from ...tensor import Tensor, bump, storage_buffer
 from .base import VIEWED, Autocast, Facts
@@ -126,14 +126,21 @@ class ViewOp(PrimitiveOp):
             return self.pieces(source, array, rest)
         node = source._node
         recorded = GRAD or _local.grad
-        registered = recorded and (node is None or not is_of_nobody(node))
+        # As `is_of_nobody` says, without a call.
+        registered = recorded and (node is None or node.__class__ is not Leaf or node.tensor is not nobody)
         made = hot_calls.view_of(source, array, self, rest, registered)
         if made is None:
             made = _view_of(source, array, self, rest, registered)
         if self.vjp_rule is None:
             made._view_of = None                          # no view to autograd, nor to PyTorch: to write to it is not recorded
         elif node is not None:
-            self._link(made, source, rest)
+            # As `_link`, without a call for each step.
+            if not recorded:
+                made._node = leaf_of_nobody()
+            elif self.saves_plainly:
+                self.save_shape(made, source, source._array.shape, rest)
+            else:
+                self.record_view(made, source, rest)
         return made
 
     def _link(self, made: Tensor, source: Tensor, rest: Any) -> None:

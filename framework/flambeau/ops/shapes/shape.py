@@ -914,6 +914,7 @@ def _record_restrided(made: Tensor, source: Tensor, rest: Any) -> None:
 
 
 as_strided.record_view = _record_restrided  # type: ignore[method-assign]
+as_strided.saves_plainly = False                      # what it saves of `source` is more than a shape
 
 
 @as_strided.forwards

@@ -274,7 +274,10 @@ def picked(
     chosen = np.empty(several, _INT) if stored else target
     weights = np.empty(several, dtype) if stored or weight is not None else x
     form(len(sums), False, x, target, w, out, chosen, weights, out, sums, rows, classes, per, step, ignored, how)
-    counted, wrong = _concluded(out, sums, how, None if weight is None else weights.reshape(-1))
+    if rows <= per and weight is None:
+        counted, wrong = sums.item(1), sums.item(2)   # as `_concluded` has them, soonest
+    else:
+        counted, wrong = _concluded(out, sums, how, None if weight is None else weights.reshape(-1))
     if wrong:
         return None
     return out, (chosen, weights, counted if how == MEAN else 1) if stored else None
