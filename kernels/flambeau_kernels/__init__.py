@@ -362,6 +362,11 @@ def _into_float8(array: Any, name: str) -> Any:
 _backend = _checked_name(_chosen)
 engines.choose(engines.ENGINES.get(_backend) or engines.of_plug_in())
 
+if os.environ.get("FLAMBEAU_STRICT", "").strip() not in ("", "0"):
+    from .own_dtypes import checked
+
+    launch = checked(launch)  # before others take it from here
+
 from . import hot_calls  # noqa: E402  # needs the names above
 
 if os.environ.get("FLAMBEAU_CPU"):

@@ -67,3 +67,30 @@ def test_arguments_that_plans_refuse_have_the_same_answers_and_errors_in_strict_
 def test_plans_tell_dtypes_among_plain_arguments(fresh_python):
     call = "import flambeau as fb; print(fb.ones(3, 2).sum(0, dtype=fb.float64).tolist())"
     assert fresh_python("-c", call, FLAMBEAU_STRICT="1").strip() == "[3.0, 3.0]"
+
+
+FOREIGN = """
+import sys
+import numpy as np
+import flambeau_kernels as kernels
+from flambeau_kernels.formula import Formula
+
+twin = np.dtype(np.float32, metadata={"of": "a record"})
+assert twin == np.float32
+doubled = Formula(lambda a: a + a, "doubled")
+out = np.zeros(3, np.float32)
+try:
+    kernels.launch(doubled, (np.ones(3, twin),), (out,), np.dtype(np.float32))
+except AssertionError as error:
+    print(error)
+kernels.launch(doubled, (np.ones(3, np.float32), ), (out,), np.dtype(np.float32))
+print(out.tolist(), "flambeau_kernels.own_dtypes" in sys.modules)
+"""
+
+
+def test_a_dtype_that_no_kernel_is_found_by_does_not_reach_a_formula(fresh_python):
+    said = fresh_python("-c", FOREIGN, FLAMBEAU_STRICT="1")
+
+    assert said.startswith("doubled: dtype('float32') is equal to a dtype of ours and another object")
+    assert said.endswith("[2.0, 2.0, 2.0] True\n")
+    assert fresh_python("-c", FOREIGN, FLAMBEAU_STRICT="0") == "[2.0, 2.0, 2.0] False\n"
