@@ -29,8 +29,8 @@ ORDER = {
     """,
     "autograd": "autograd amp fft func.batch_rules func.batching func.custom func.transforms func.vmap functional linalg special overrides",
     "nn": """
-        nn optim utils distributions masked nested signal quasirandom hub serialization safetensors futures _archive _archive_files
-        multiprocessing _over_tensor _pickle_machine _torch_pickler _torch_globals _jit_internal _storages func
+        nn optim utils distributions masked nested signal quasirandom hub serialization safetensors futures _files
+        multiprocessing _over_tensor _jit_internal func
     """,
     # And what no other room names: fx, compiler, export, jit, onnx, distributed, cuda ...
     "graphs": """

@@ -25,9 +25,10 @@ from hypothesis import strategies as st
 
 import flambeau as fb
 from comparing import peak_of
-from flambeau import _pickle_machine, serialization
-from flambeau._archive import _END64_MAGIC, ArchiveReader, ArchiveWriter, _directory_entries
-from flambeau._torch_globals import TorchPolicy
+from flambeau import serialization
+from flambeau._files import pickle_machine
+from flambeau._files.archive import _END64_MAGIC, ArchiveReader, ArchiveWriter, _directory_entries
+from flambeau._files.torch_globals import TorchPolicy
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import wrap
 
@@ -1088,13 +1089,13 @@ class _OneStorage:
     """Answers every reference with the same four floats."""
 
     def get(self, kind, key, location, numel):
-        from flambeau._storages import LoadedStorage
+        from flambeau._files.storages import LoadedStorage
 
         return LoadedStorage(wrap(np.frombuffer(bytearray(FOUR_FLOATS), np.uint8)), fb.float32)
 
 
 _PARTS = st.one_of(
-    st.sampled_from(sorted(_pickle_machine._STEPS)).map(lambda opcode: bytes([opcode])),
+    st.sampled_from(sorted(pickle_machine._STEPS)).map(lambda opcode: bytes([opcode])),
     st.binary(max_size=4),
     st.sampled_from([
         name("torch._utils", "_rebuild_tensor_v2"), name("torch._utils", "_rebuild_parameter"), reference(),
@@ -1116,7 +1117,7 @@ def test_no_sequence_of_instructions_does_anything_but_fail_or_make_data(parts):
     policy = TorchPolicy(_OneStorage(), {})
     _audit.append(events)
     try:
-        _pickle_machine.run(b"\x80\x02" + b"".join(parts) + b".", policy)
+        pickle_machine.run(b"\x80\x02" + b"".join(parts) + b".", policy)
     except REFUSALS:
         pass
     finally:

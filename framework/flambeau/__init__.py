@@ -123,7 +123,7 @@ _HOME = {
     "Event": "_streams", "Stream": "_streams",
     "OutOfMemoryError": "_errors", "AcceleratorError": "_errors", "Tag": "_tags",
     "classes": "_ops", "legacy_contiguous_format": "devices", "_register_device_module": "utils.backend_registration", "ScriptModule": "_C",
-    "PyTorchFileReader": "_archive_files", "PyTorchFileWriter": "_archive_files",
+    "PyTorchFileReader": "_files.archive_files", "PyTorchFileWriter": "_files.archive_files",
 }  # fmt: skip
 
 

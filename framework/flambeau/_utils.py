@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import flambeau as fb
 
 from . import _missing
-from ._torch_globals import (
+from ._files.torch_globals import (
     _rebuild_meta_tensor_no_storage,
     _rebuild_parameter,
     _rebuild_parameter_with_state,

@@ -224,7 +224,7 @@ def _check_cover(places: dict[str, _Place], size: int) -> None:
 
 
 def _tensor(buffer: np.ndarray, header: _Header, place: _Place) -> Any:
-    from flambeau._storages import LoadedStorage
+    from flambeau._files.storages import LoadedStorage
     from flambeau.tensor import wrap
 
     data = buffer[header.size + place.start : header.size + place.end]

@@ -256,7 +256,7 @@ def location_tag(storage: Any) -> str:
 
 def default_restore_location(storage: Any, location: str) -> Any:
     """`storage` moved to where `location` says. Raises: RuntimeError for a place that is not here."""
-    from flambeau._storages import bytes_of_storage
+    from flambeau._files.storages import bytes_of_storage
 
     return _restore(bytes_of_storage(storage), location).untyped_storage()
 
@@ -292,7 +292,7 @@ def _get_layout(name: str) -> Any:
 
 def _restore(data: Any, location: str) -> Any:
     """The uint8 tensor `data` at `location`."""
-    from flambeau._storages import bytes_of_storage
+    from flambeau._files.storages import bytes_of_storage
 
     for _, _, deserializer in _packages:
         restored = deserializer(data.untyped_storage(), location)
@@ -355,7 +355,7 @@ class Placement:
 
     def restore(self, data: Any, location: str) -> Any:
         """The uint8 tensor `data`, saved at `location`, at its place."""
-        from flambeau._storages import bytes_of_storage
+        from flambeau._files.storages import bytes_of_storage
 
         place = self.place(location)
         if place is not None:
@@ -453,8 +453,8 @@ def _atomic_file(path: str) -> Iterator[Any]:
 
 
 def _write_archive(obj: object, file: Any, folder: str, protocol: int, record_byteorder: bool) -> None:
-    from flambeau._archive import ALIGNMENT, ArchiveWriter
-    from flambeau._torch_pickler import pickle_with_storages
+    from flambeau._files.archive import ALIGNMENT, ArchiveWriter
+    from flambeau._files.torch_pickler import pickle_with_storages
 
     pickled, storages = pickle_with_storages(obj, protocol, _location_of)
     archive = ArchiveWriter(file, folder, _options.crc32)
@@ -500,7 +500,7 @@ def _write_legacy(obj: object, file: Any, folder: str, protocol: int, record_byt
     import pickle
     import struct
 
-    from flambeau._torch_pickler import pickle_with_storages
+    from flambeau._files.torch_pickler import pickle_with_storages
 
     pickled, storages = pickle_with_storages(obj, protocol, _location_of, legacy=True)
     system = {
@@ -556,7 +556,7 @@ def load(
     unpickle = _unpickler(pickle_module, weights_only)
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("load: mmap=True maps a file from its path, but f is a file object; pass the path")
-    from flambeau._archive import looks_like_archive
+    from flambeau._files.archive import looks_like_archive
 
     with _input(f) as file:
         if looks_like_archive(file):
@@ -614,8 +614,8 @@ def _input(f: Any) -> Iterator[Any]:
 
 
 def _read_archive(file: Any, placement: Placement, unpickle: _Unpickle, path: str | None) -> Any:
-    from flambeau._archive import ArchiveReader
-    from flambeau._storages import ArchiveStorages
+    from flambeau._files.archive import ArchiveReader
+    from flambeau._files.storages import ArchiveStorages
 
     archive = ArchiveReader(file)
     if archive.has("constants.pkl") and not archive.has("byteorder"):
@@ -642,28 +642,28 @@ def _swaps_bytes(archive: Any) -> bool:
 def _unpickler(pickle_module: Any, weights_only: bool | None) -> _Unpickle:
     """What makes the object of a pickle and its storages where `load` is called with these arguments."""
     if _runs_code(pickle_module, weights_only):
-        from flambeau._torch_globals import run_unsafe
+        from flambeau._files.torch_globals import run_unsafe
 
         return run_unsafe
     return _read_weights if weights_only or weights_only is None and pickle_module is None else _read_data
 
 
 def _read_weights(data: bytes, storages: Any, more: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    from flambeau import _pickle_machine
-    from flambeau._torch_globals import TorchPolicy
+    from flambeau._files import pickle_machine
+    from flambeau._files.torch_globals import TorchPolicy
 
-    return _pickle_machine.run(data, TorchPolicy(storages, {**more, **_safe_globals}))[0]
+    return pickle_machine.run(data, TorchPolicy(storages, {**more, **_safe_globals}))[0]
 
 
 def _read_data(data: bytes, storages: Any) -> Any:
-    from flambeau._torch_globals import plain_data
+    from flambeau._files.torch_globals import plain_data
 
     return _read_weights(data, storages, plain_data())
 
 
 def _read_legacy(file: Any, placement: Placement, unpickle: _Unpickle) -> Any:
     """The format of PyTorch before 1.6: magic number, version, system, object, storage keys, storages."""
-    from flambeau._storages import LegacyStorages
+    from flambeau._files.storages import LegacyStorages
 
     start = file.tell()
     length = file.seek(0, 2) - start
@@ -692,7 +692,7 @@ def _legacy_parts(file: Any, start: int, length: int) -> tuple[bytes, _LegacyPar
     How long they are is only known when they have been gone through, so this is tried on ever longer beginnings. The
     storages behind them, which are nearly all of most files, are read one by one.
     """
-    from flambeau._archive import read_into
+    from flambeau._files.archive import read_into
 
     if not length:
         raise EOFError("load: the file is empty")
@@ -711,34 +711,34 @@ def _legacy_parts(file: Any, start: int, length: int) -> tuple[bytes, _LegacyPar
 
 
 def _parse_legacy(data: bytes) -> _LegacyParts:
-    from flambeau import _pickle_machine
+    from flambeau._files import pickle_machine
 
     system, at = _legacy_system(data)
     # The sizes of storages follow from the ids in the object, so it is gone through once without making
     # anything.
-    outline = _pickle_machine.Ignorant()
-    _, end = _pickle_machine.run(data, outline, at)
-    keys, start = _pickle_machine.run(data, _pickle_machine.Policy(), end)
+    outline = pickle_machine.Ignorant()
+    _, end = pickle_machine.run(data, outline, at)
+    keys, start = pickle_machine.run(data, pickle_machine.Policy(), end)
     return _LegacyParts(system, at, end, keys, start, outline.keys)
 
 
 def _legacy_system(data: bytes) -> tuple[dict[str, Any], int]:
     """What the older format says of the system that wrote it, and where the object starts."""
-    from flambeau import _pickle_machine
+    from flambeau._files import pickle_machine
 
-    nothing = _pickle_machine.Policy()
+    nothing = pickle_machine.Policy()
     try:
-        magic, at = _pickle_machine.run(data, nothing)
-    except _pickle_machine.UnpicklingError as error:
-        raise _pickle_machine.UnpicklingError(
+        magic, at = pickle_machine.run(data, nothing)
+    except pickle_machine.UnpicklingError as error:
+        raise pickle_machine.UnpicklingError(
             "load: this is no .pt file: it starts neither as a zip archive nor as the older format does"
         ) from error
     if magic != MAGIC_NUMBER:
-        raise _pickle_machine.UnpicklingError("load: this is a pickle, but not one that save wrote")
-    version, at = _pickle_machine.run(data, nothing, at)
-    system, at = _pickle_machine.run(data, nothing, at)
+        raise pickle_machine.UnpicklingError("load: this is a pickle, but not one that save wrote")
+    version, at = pickle_machine.run(data, nothing, at)
+    system, at = pickle_machine.run(data, nothing, at)
     if version != PROTOCOL_VERSION or not isinstance(system, dict):
-        raise _pickle_machine.UnpicklingError(f"load: version {version!r} of the older format is not known")
+        raise pickle_machine.UnpicklingError(f"load: version {version!r} of the older format is not known")
     return system, at
 
 
@@ -752,12 +752,12 @@ def _refuse_tar(data: bytes | bytearray) -> None:
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     """The names in a file that `load` would refuse. Nothing is made, imported or called to find out."""
-    from flambeau import _pickle_machine
-    from flambeau._archive import ArchiveReader
-    from flambeau._torch_globals import is_known
+    from flambeau._files import pickle_machine
+    from flambeau._files.archive import ArchiveReader
+    from flambeau._files.torch_globals import is_known
 
     with _input(f) as file:
         data = ArchiveReader(file).read("data.pkl").tobytes()
-    policy = _pickle_machine.Ignorant()
-    _pickle_machine.run(data, policy)
+    policy = pickle_machine.Ignorant()
+    pickle_machine.run(data, policy)
     return [name for name in policy.names if not is_known(name) and name not in _safe_globals]

@@ -166,7 +166,7 @@ def conjugate_pickle() -> bytes:
 
 
 def archive_of(records: dict[str, bytes]) -> bytes:
-    from flambeau._archive import ArchiveWriter
+    from flambeau._files.archive import ArchiveWriter
 
     out = io.BytesIO()
     archive = ArchiveWriter(out, "archive")
@@ -177,7 +177,7 @@ def archive_of(records: dict[str, bytes]) -> bytes:
 
 
 def records_of(data: bytes) -> dict[str, bytes]:
-    from flambeau._archive import ArchiveReader
+    from flambeau._files.archive import ArchiveReader
 
     archive = ArchiveReader(io.BytesIO(data))
     names = [name.partition("/")[2] for name in archive.records]

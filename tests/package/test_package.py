@@ -544,7 +544,7 @@ def test_names_that_lead_elsewhere_are_refused(package: str, resource: str) -> N
 
 @pytest.mark.parametrize("name", ["p/../evil.py", "../evil.py", "/evil.py", "p/a\0.py", "p\\evil.py"])
 def test_archives_with_names_that_lead_elsewhere_are_refused(name: str) -> None:
-    from flambeau._archive import ArchiveWriter
+    from flambeau._files.archive import ArchiveWriter
 
     file = io.BytesIO()
     writer = ArchiveWriter(file, "p")

@@ -233,7 +233,7 @@ def _make(name: str) -> Any:
 
 __getattr__, __dir__ = names_on_demand(
     __name__,
-    {".._archive_files": ("PyTorchFileReader", "PyTorchFileWriter")},
+    {".._files.archive_files": ("PyTorchFileReader", "PyTorchFileWriter")},
     modules=("_distributed_c10d",),
     make=_make,
     listed=lambda: _jit_settings,

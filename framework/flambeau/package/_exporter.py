@@ -18,9 +18,9 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from flambeau import _arrays, _missing
-from flambeau._archive import ArchiveWriter
-from flambeau._storages import SavedStorage
-from flambeau._torch_pickler import _Name, _name, _torch_name, _TorchPickler
+from flambeau._files.archive import ArchiveWriter
+from flambeau._files.storages import SavedStorage
+from flambeau._files.torch_pickler import _Name, _name, _torch_name, _TorchPickler
 from flambeau.autograd.tape import RemovableHandle
 from flambeau.nn.modules.module import _HOOK_TABLES, Module
 from flambeau.serialization import _atomic_file, _location_of

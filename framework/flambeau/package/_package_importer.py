@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import Any
 
 from flambeau import _missing
-from flambeau._pickle_machine import UnpicklingError
-from flambeau._torch_globals import TorchPolicy, UnsafeUnpickler, attribute
+from flambeau._files.pickle_machine import UnpicklingError
+from flambeau._files.torch_globals import TorchPolicy, UnsafeUnpickler, attribute
 from flambeau.serialization import Placement
 
 from ._directory import Directory, file_tree
@@ -117,9 +117,9 @@ class PackageImporter(Importer):
         storages = PackageStorages(self._reader, Placement(map_location), self._swaps_bytes())
         if allow_code:
             return _Unpickler(self, data, storages).load()
-        from flambeau import _pickle_machine
+        from flambeau._files import pickle_machine
 
-        return _pickle_machine.run(data, _DataPolicy(storages, {}))[0]
+        return pickle_machine.run(data, _DataPolicy(storages, {}))[0]
 
     def _bytes(self, path: str) -> bytes:
         if path not in self._files:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau._archive import ArchiveReader
-from flambeau._storages import _Storages
+from flambeau._files.archive import ArchiveReader
+from flambeau._files.storages import _Storages
 
 __all__ = ["PackageStorages", "open_package"]
 

@@ -66,9 +66,9 @@ def _parameter(parameter: Any) -> Any:
 def _plain_tensor(tensor: Any) -> Any:
     """The function that rebuilds `tensor` without class and attributes, and its arguments; None for kinds PyTorch has no name for."""
     from .._arrays import MetaArray
+    from .._files.storages import STORAGE_NAMES
+    from .._files.torch_pickler import sparse_parts
     from .._kinds import KindArray
-    from .._storages import STORAGE_NAMES
-    from .._torch_pickler import sparse_parts
     from ..dtypes import uint8
     from ..ops._sparse.arrays import SparseArray
     from ..storage import TypedStorage

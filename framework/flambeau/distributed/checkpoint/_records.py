@@ -16,8 +16,8 @@ from typing import Any
 
 import flambeau as fb
 
-from ..._pickle_machine import Policy, UnpicklingError, run
-from ..._torch_pickler import _name, _TorchPickler
+from ..._files.pickle_machine import Policy, UnpicklingError, run
+from ..._files.torch_pickler import _name, _TorchPickler
 from . import metadata, planner, storage
 
 __all__ = ["StorageInfo", "StoragePrefix", "read", "written"]

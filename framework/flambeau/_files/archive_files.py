@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from ._archive import ArchiveReader, ArchiveWriter
+from .archive import ArchiveReader, ArchiveWriter
 
 __all__ = ["PyTorchFileReader", "PyTorchFileWriter"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import flambeau as fb
 from flambeau import _arrays, dtypes
-from flambeau._storages import STORAGE_NAMES, SavedStorage, bytes_of_storage, storage_kind
+from flambeau._files.storages import STORAGE_NAMES, SavedStorage, bytes_of_storage, storage_kind
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import storage_buffer, wrap
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import _arrays, dtypes
-from flambeau._archive import read_into
+from flambeau._files.archive import read_into
 from flambeau.autograd.tape import BUFFER
 from flambeau.tensor import storage_buffer, wrap
 

@@ -23,8 +23,8 @@ import numpy as np
 
 import flambeau as fb
 from flambeau import _arrays, devices, dtypes
-from flambeau._pickle_machine import Policy
-from flambeau._storages import STORAGE_NAMES, LoadedStorage
+from flambeau._files.pickle_machine import Policy
+from flambeau._files.storages import STORAGE_NAMES, LoadedStorage
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import wrap
 
