@@ -268,3 +268,56 @@ def test_types_that_were_right_once_do_not_let_others_pass():
     assert fb.conv1d(x, w, None, [1], [1]).shape == (1, 3, 5)
     with pytest.raises((TypeError, RuntimeError, ValueError), match="stride"):
         fb.conv1d(x, w, None, [1 << 70], [1])
+
+
+REFUSED_AS_IN_PYTORCH = """
+torch.dropout(x, 0.5, None)
+torch.feature_alpha_dropout(x, 0.5, None)
+torch.batch_norm(x, None, None, None, None, None, 0.1, 1e-5, True)
+torch.batch_norm(x, None, None, None, None, True, 0.1, 1e-5, None)
+torch.instance_norm(x, None, None, None, None, None, 0.1, 1e-5, True)
+torch.native_dropout(x, 0.5, 1)
+torch.native_dropout(x, 0.5, train=0)
+torch.gru(x, x, [], None, 1, 0.0, False, False, False)
+torch.signal.windows.cosine(True)
+torch.signal.windows.exponential(True)
+torch.signal.windows.gaussian(True)
+torch.add("a")
+torch.bmm("a")
+torch.gather("a", 0)
+torch.gather(x, "a")
+torch.topk("a")
+torch.narrow(x, "a")
+torch.layer_norm("a")
+x.gather("a")
+x.index_add("a")
+""".strip().split("\n")
+TAKEN_AS_IN_PYTORCH = [
+    "torch.native_dropout(x, 0.5, False)[0]",
+    *(f"torch.signal.windows.{name}(True{', a=[0.5, 0.5]' * (name == 'general_cosine')})" for name in (
+        "bartlett", "blackman", "general_cosine", "general_hamming", "hamming", "hann", "kaiser", "nuttall",
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("text", REFUSED_AS_IN_PYTORCH)
+def test_wrong_types_are_refused_as_in_pytorch(text, oracle):
+    # Of a call that lacks an argument too, the wrong type is what is said.
+    for torch in (fb, oracle):
+        with pytest.raises(TypeError) as told:
+            eval(text, {"torch": torch, "x": torch.ones(2, 3)})
+        assert "missing" not in str(told.value)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("text", TAKEN_AS_IN_PYTORCH)
+def test_bools_are_taken_as_in_pytorch(text, oracle):
+    made, wanted = (eval(text, {"torch": torch, "x": torch.ones(2, 3)}).tolist() for torch in (fb, oracle))
+
+    assert made == wanted
+
+
+def test_what_is_missing_is_said_of_arguments_of_the_right_types():
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'mat2'"):
+        fb.mm(fb.ones(2, 2))

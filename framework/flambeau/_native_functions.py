@@ -18,6 +18,7 @@ from ._arrays import ndarray
 from ._state import left_alone
 from ._subclass import overridable_function
 from ._symbolic import SymBool, SymInt
+from .ops._spec.shapes import need_bools, need_number
 from .ops.pointwise import activation
 from .tensor import wrap
 
@@ -272,6 +273,7 @@ def _recurrent_layers(
     from .nn.modules import _recurrent
 
     has_biases, num_layers, dropout, train, bidirectional, *batch_first = rest
+    need_bools(mode.lower(), has_biases=has_biases, train=train, bidirectional=bidirectional)
     places = num_layers * (1 + bool(bidirectional))
     projected = len(flat) == places * (3 + 2 * bool(has_biases))
     weights = _recurrent.weights_of(flat, bool(has_biases), projected)
@@ -490,6 +492,11 @@ def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
 
     `train` False changes nothing.
     """
+    if not isinstance(input, fb.Tensor):
+        raise TypeError(f"native_dropout(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    p = need_number("native_dropout", "p", p)
+    if train is not None:
+        need_bools("native_dropout", train=train)
     if train is False or p == 0:
         return input.clone(), fb.ones_like(input, dtype=fb.bool)
     mask = fb.empty_like(input).bernoulli_(1 - p).to(fb.bool)

@@ -8,6 +8,7 @@ position here, and `_` stands for the first one too many. What was not given is 
 from __future__ import annotations
 
 import inspect
+import itertools
 from typing import Any
 
 import numpy as np
@@ -183,12 +184,15 @@ def _only_one(function: str, name: str, value: Any, default: Any, given: dict[st
 
 
 def missing(op: Op, args: tuple[Any, ...]) -> None:
-    """Raise TypeError if one of `args` is ``...``, which is to say was not given."""
+    """Raise TypeError if one of `args` is ``...``, which is to say was not given; first, if one before it is of a wrong type."""
     for value in args:
         if value is ...:
             break
     else:
         return
+    from ._refusal import refuse_types
+
+    refuse_types(op, list(itertools.takewhile(lambda value: value is not ..., args)))
     names = [repr(name) for name, value in zip(op.params, args, strict=True) if value is ...]
     plural = "s" * (len(names) != 1)
     raise TypeError(f"{op.public_name}() missing {len(names)} required positional argument{plural}: {', '.join(names)}")

@@ -175,13 +175,13 @@ def of_another_type(
     """What to say of the first argument that is of none of the types that schemas have for its parameter, or is no 64-bit integer."""
     for at, (param, value) in enumerate(zip(params, args, strict=False)):
         wanted = types.get(param, ())
-        if not wanted or value is defaults.get(param) or at == 0 and _kind(wanted[0]) == "str":
+        if not wanted or value is defaults.get(param, ...) or at == 0 and _kind(wanted[0]) == "str":
             continue                                  # `einsum` has operands in two orders
         if all(_kind(t) in ("int", "SymInt") for t in wanted):
             found = _beyond(name, (param,), (value,), types)
             if found is not None:
                 return found
-        words = _of_other_types(wanted, value, defaults.get(param), numbers)
+        words = _of_other_types(wanted, value, defaults.get(param, ...), numbers)
         if words is not None:
             return TypeError(f"{name}(): argument '{param}' (position {at + 1}) must be {words}")
     return None

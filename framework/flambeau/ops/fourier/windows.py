@@ -75,6 +75,7 @@ def _signal(name: str, values: Any, M: Any, sym: bool, dtype: Any, layout: Any, 
         M = M.item()
     if not isinstance(M, int):
         raise TypeError(f"{name}: the window length must be an int, got {type(M).__name__}")
+    M = int(M)
     if _length(name, M) < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
     if layout is not None and layout is not strided:
@@ -90,21 +91,24 @@ def _positive(what: str, value: Any) -> None:
         raise ValueError(f"{what} must be positive, got: {value} instead.")
 
 
-def signal_window(samples: str) -> Any:
+def signal_window(samples: str, takes_bools: bool = True) -> Any:
     """Declare a window of ``signal.windows``: the function checks its own arguments and returns the formula of the values.
 
     The public function takes the options of tensors too; with ``sym=False`` the window is one period of a periodic one.
+
+    Args:
+        takes_bools: whether True is a length of 1, as in PyTorch for most windows.
     """
-    return lambda fn: _declare_window(fn, samples)
+    return lambda fn: _declare_window(fn, samples, "int | bool" if takes_bools else "int")
 
 
-def _declare_window(fn: Any, samples: str) -> Any:
+def _declare_window(fn: Any, samples: str, kind: str) -> Any:
     code = fn.__code__
     own = code.co_varnames[: code.co_argcount]
     defaults = dict(zip(own[len(own) - len(fn.__defaults__ or ()) :], fn.__defaults__ or (), strict=True))
     listed = "".join(f"{n}={defaults[n]!r}, " if n in defaults else f"{n}, " for n in own)
     text = (
-        f"def {fn.__name__}(M: int, *, {listed}sym=True, dtype=None, layout=None, device=None, requires_grad=False):\n"
+        f"def {fn.__name__}(M: {kind}, *, {listed}sym=True, dtype=None, layout=None, device=None, requires_grad=False):\n"
         f"    return make(name, values({', '.join(own)}), M, sym, dtype, layout, device, requires_grad)\n"
     )
     scope: dict[str, Any] = {"make": _signal, "values": fn, "name": fn.__name__}
@@ -182,7 +186,7 @@ def hann():
     return lambda k, span: _cosines(k, span, (0.5, 0.5))
 
 
-@signal_window("7; 8, sym=False")
+@signal_window("7; 8, sym=False", takes_bools=False)
 def cosine():
     """Half a period of a sine, sampled at half integers, so never 0: `M` values; `sym` as for `hann`."""
     return lambda k, span: np.sin(pi * (k + 0.5) / (span + 1))
@@ -201,7 +205,7 @@ def kaiser(beta=12.0):
     return lambda k, span: _kaiser(k, span, beta)
 
 
-@signal_window("7, std=2.0")
+@signal_window("7, std=2.0", takes_bools=False)
 def gaussian(std=1.0):
     """A Gaussian of standard deviation `std`, in samples, about the middle of `M` values; `sym` as for `hann`.
 
