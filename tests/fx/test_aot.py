@@ -394,6 +394,17 @@ def attention_of_transposed(x: Any) -> Any:
     return F.scaled_dot_product_attention(parts, parts, parts).transpose(1, 2).reshape(2, -1)
 
 
+def of_network(module: Any) -> tuple[Any, ...]:
+    """A recurrent network's output and last state as one sum, of its input and parameters."""
+    run = by_parameters(module)
+
+    def program(*given: Any) -> Any:
+        output, last = run(*given)
+        return output.square().sum() + sum(x.sin().sum() for x in (last if isinstance(last, tuple) else (last,)))
+
+    return program, (5, 3, 4), *[tuple(p.shape) for p in module.parameters()]
+
+
 AS_ONE_NODE = {
     "batch": (by_parameters(fb.nn.BatchNorm2d(4, track_running_stats=False)), (3, 4, 5, 5), (4,), (4,)),
     "batch_by_running": (lambda x, w, b: F.batch_norm(x, b.detach(), w.detach().exp(), w, b), (3, 4, 5, 5), (4,), (4,)),
@@ -406,6 +417,10 @@ AS_ONE_NODE = {
     "layer": (by_parameters(fb.nn.LayerNorm((3, 7))), (5, 3, 7), (3, 7), (3, 7)),
     "rms": (by_parameters(fb.nn.RMSNorm(33)), (5, 33), (33,)),
     "attention": (attention, (2, 3, 33, 8)),
+    "lstm": of_network(fb.nn.LSTM(4, 6, 2, bidirectional=True)),
+    "lstm_without_biases": of_network(fb.nn.LSTM(4, 6, bias=False)),
+    "gru": of_network(fb.nn.GRU(4, 6)),
+    "rnn": of_network(fb.nn.RNN(4, 6, nonlinearity="relu")),
     "attention_by_mask": (attention_by_mask, (2, 3, 33, 8), (33, 33)),
     "attention_of_transposed": (attention_of_transposed, (2, 9, 3, 8)),
 }  # fmt: skip
@@ -413,9 +428,11 @@ AS_ONE_NODE = {
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 @pytest.mark.parametrize("program", AS_ONE_NODE)
-def test_gradients_of_normalizations_and_attention_are_recorded_to_the_last_bit(program: str, kind: str) -> None:
+def test_gradients_of_layers_are_recorded_to_the_last_bit(program: str, kind: str) -> None:
     if program == "batch_of_channels_last" and fb.kernels.backend() == "numpy":
         pytest.skip("numpy adds up in the order of memory, and plain gradients of a sum arrive row by row")
+    if program in ("lstm", "lstm_without_biases", "gru", "rnn") and fb.kernels.backend() == "numpy":
+        pytest.skip("there networks are composed of steps, whose gradients graphs add in an order of their own")
     f, *shapes = AS_ONE_NODE[program]
 
     def loss(*args: Any) -> Any:
@@ -440,6 +457,23 @@ def test_gradients_of_normalizations_and_attention_are_recorded_to_the_last_bit(
         assert [g.numpy().tobytes() for g in run(*given)] == wanted
     with fb.inference_mode():
         assert [g.numpy().tobytes() for g in recorded(*[x.clone() for x in given])] == wanted
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("make", [fb.nn.LSTMCell, fb.nn.GRUCell, fb.nn.RNNCell])
+def test_gradients_of_cells_are_recorded_to_the_last_bit(make: Any, kind: str) -> None:
+    cell = make(4, 6).to(getattr(fb, kind))
+    run, parameters = by_parameters(cell), [p.detach() for p in cell.parameters()]
+
+    def slopes(*given: Any) -> Any:
+        own = [x.detach().requires_grad_() for x in given]
+        made = run(*own)
+        return fb.autograd.grad((made[0] * made[1]).sum() if isinstance(made, tuple) else made.sin().sum(), own)
+
+    given = [numbers(5, 4).to(getattr(fb, kind)), *parameters]
+    for mode in ("real", "fake"):
+        found = make_fx(slopes, tracing_mode=mode)(*given)(*given)
+        assert [g.numpy().tobytes() for g in found] == [g.numpy().tobytes() for g in slopes(*given)]
 
 
 def test_a_recorded_gradient_of_a_normalization_has_derivatives_of_its_own() -> None:

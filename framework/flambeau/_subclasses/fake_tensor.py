@@ -435,6 +435,7 @@ class FakeTensorMode(TorchDispatchMode):
     FakeTensor(..., size=(1000000, 3))
     """
 
+    kind = "fake"
     sees_makers = False                               # a mode of functions sees them, by their public names
 
     def __init__(

@@ -260,6 +260,14 @@ def may_be_checked(x: Tensor) -> bool:
     return not any(i.follows_results for i in _local.calls.interpreters) and not x._lacks_values
 
 
+def records_history(*operands: Any) -> bool:
+    """Whether a graph is recorded of ops that get a history, for one of `operands` has one: what becomes one node of it is one op."""
+    if not _state.grad_enabled() or not any(x is not None and x._node is not None for x in operands):
+        return False
+    stack = [x for x in _local.calls.interpreters if x.kind not in ("autocast", "profiler", "fake") and not x.is_transparent]
+    return bool(stack) and all(x.follows_results for x in stack)
+
+
 def takes_gradients_whole() -> bool:
     """Whether a rule is to answer by one op that gives all gradients, as the kernel of a plain backward does: a graph is recorded of it."""
     return not _state.grad_enabled() and any(x.follows_results for x in _local.calls.interpreters)

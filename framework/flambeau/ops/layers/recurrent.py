@@ -16,7 +16,7 @@ from ... import _state
 from ...tensor import Tensor, wrap
 from .. import _dispatch
 from .._promote import common, only
-from .._spec import OPS, describe, elementwise, gradients_of, primitive
+from .._spec import OPS, composite, describe, elementwise, gradients_of, primitive, whole_gradients
 
 __all__ = ["Weights", "run_direction", "step"]
 
@@ -114,16 +114,19 @@ def _as_one_op(
 ) -> tuple[Tensor, ...] | None:
     """Output and last state, where kernels take such a layer."""
     given = (input, *state, *w)
-    if w.w_hr is not None or _state.INTERPRETED and not _is_plain(given):
+    is_recorded = _state.INTERPRETED and _dispatch.records_history(*given)
+    if w.w_hr is not None or _state.INTERPRETED and not is_recorded and not _is_plain(given):
         return None
     rows = w.w_ih.shape[:1]
     if any(b is not None and b.shape != rows for b in (w.b_ih, w.b_hh)):
         return None                                   # one number for all gates, say
-    if not input._lacks_values and not kernels.fits(*[None if t is None else t._array for t in given]):
+    arrays = [None if t is None else t._array for t in given]
+    if not (kernels.fits(*arrays) if not input._lacks_values else not is_recorded or kernels.fits_looks(*arrays)):
         return None
     keep = _state.grad_enabled() and any(t is not None and t._node is not None for t in given)
     h, c = state if mode == "LSTM" else (*state, None)
-    return recurrent_layer.run(input, h, w.w_ih, w.w_hh, c, w.b_ih, w.b_hh, batch_sizes, mode, backwards, keep)
+    run = recurrent_layer.function if is_recorded else recurrent_layer.run
+    return run(input, h, w.w_ih, w.w_hh, c, w.b_ih, w.b_hh, batch_sizes, mode, backwards, keep)
 
 
 def _is_plain(given: Any) -> bool:
@@ -204,11 +207,16 @@ def _layer_shape(input, h, w_ih, w_hh, c, *_):
 @recurrent_layer.vjp
 def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, kept,
                needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh):  # fmt: skip
-    if input._lacks_values:
+    if _dispatch.takes_gradients_whole():
+        return recurrent_layer_backward.function(
+            *grad[:2], input, h, w_ih, w_hh, grad[2] if c is not None else None, c, b_ih, b_hh, batch_sizes, mode, backwards
+        )
+    if input._lacks_values and not _dispatch.is_seen(input):
         given, wanted = (input, h, w_ih, w_hh, c, b_ih, b_hh), (needs_input, True, needs_w_ih, needs_w_hh, True, needs_b_ih, needs_b_hh)
         return [t.new_empty(t.shape) if t is not None and need else None for t, need in zip(given, wanted, strict=True)]
     if _state.grad_enabled() or _dispatch.is_seen(input) or _state.INTERPRETED and not _is_plain(grad):
-        return _layer_vjp_by_steps(grad, (input, h, w_ih, w_hh, c, b_ih, b_hh), batch_sizes, mode, backwards)
+        given = (input, h, w_ih, w_hh, c, b_ih, b_hh)
+        return _layer_vjp_by_steps(grad, given, batch_sizes, mode, backwards, [t is not None and t.requires_grad for t in given])
     found = kernels.run_grad(
         [g._array for g in grad], input._array, w_ih._array, w_hh._array, batch_sizes, mode, backwards, kept,
         (needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh),
@@ -224,15 +232,44 @@ def _layer_raw(grad, input, w_ih, w_hh, batch_sizes, mode, backwards, kept,
     )
 
 
-def _layer_vjp_by_steps(grad: Any, given: Any, batch_sizes: Any, mode: str, backwards: bool) -> tuple[Any, ...]:
-    """The gradient as something to differentiate again, or to transform: that of the layer composed of steps."""
+@composite(
+    surface=0, one_node=True,
+    samples=(
+        "x(4, 2, 5), x(2, 5), x(4, 2, 3), x(2, 5), x(20, 3), x(20, 5), x(2, 5), x(2, 5), x(20), x(20); "
+        "x(4, 2, 5), x(2, 5), x(4, 2, 3), x(2, 5), x(5, 3), x(5, 5), None, None, x(5), x(5), None, 'RNN_TANH'"
+    ),
+)
+def recurrent_layer_backward(
+    grad, grad_h, input, h, w_ih, w_hh, grad_c=None, c=None, b_ih=None, b_hh=None, batch_sizes: Sequence[int] | None = None, mode="LSTM",
+    backwards=False,
+):  # fmt: skip
+    """The gradients of `recurrent_layer` by all its tensors, of those that are there."""
+    given = (input, h, w_ih, w_hh, c, b_ih, b_hh)
+    wanted = [t is not None for t in given]
+    grads = (grad, grad_h) if c is None else (grad, grad_h, grad_c)
+    return whole_gradients(
+        lambda *given: recurrent_layer.run(*given, batch_sizes, mode, backwards, True),
+        lambda: _layer_vjp_by_steps(grads, given, batch_sizes, mode, backwards, wanted),
+        grads, given, wanted,
+    )  # fmt: skip
 
-    def run(input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, c: Any, b_ih: Any, b_hh: Any) -> tuple[Tensor, ...]:
-        weights = Weights(w_ih, w_hh, b_ih, b_hh)
-        output, last = _by_steps(mode, input, batch_sizes, (h,) if c is None else (h, c), weights, backwards)
-        return output, *last
 
-    return gradients_of(run, grad, given, [t is not None and t.requires_grad for t in given])
+@recurrent_layer_backward.batch
+def _layer_backward_in_batch(level, op, args):
+    return NotImplemented                             # one example after another: weights of their own make networks of their own
+
+
+def _layer_vjp_by_steps(grad: Any, given: Any, batch_sizes: Any, mode: str, backwards: bool, wanted: Sequence[bool]) -> tuple[Any, ...]:
+    """The gradient as something to differentiate again: that of the layer composed of steps."""
+    return gradients_of(functools.partial(_composed, batch_sizes, mode, backwards), grad, given, wanted)
+
+
+def _composed(
+    batch_sizes: Any, mode: str, backwards: bool, input: Any, h: Any, w_ih: Any, w_hh: Any, c: Any, b_ih: Any, b_hh: Any
+) -> tuple[Tensor, ...]:
+    """Output and last state of the layer composed of steps."""
+    output, last = _by_steps(mode, input, batch_sizes, (h,) if c is None else (h, c), Weights(w_ih, w_hh, b_ih, b_hh), backwards)
+    return output, *last
 
 
 # -- composed of steps ---------------------------------------------------------------------------------------------------
@@ -282,7 +319,7 @@ def _lstm_step(from_input: Tensor, state: State, w: Weights) -> State:
     h, c = state
     gates = from_input + _linear(h, w.w_hh, w.b_hh)  # (batch, 4 * hidden)
     enter, forget, new, leave = gates.chunk(4, -1)
-    if _state.are_seen():                             # by who is to see PyTorch's
+    if _state.are_seen() and not _dispatch.records_history(gates, c):  # by who is to see PyTorch's
         c = forget.sigmoid() * c + enter.sigmoid() * new.tanh()
         h = leave.sigmoid() * c.tanh()
     else:

@@ -42,11 +42,16 @@ class Places(NamedTuple):
 
 def fits(x: Any, *others: Any) -> bool:
     """Whether `run` takes input, states, weights and biases (None where there are none)."""
-    if x.__class__ is not ndarray or not x.size or x.dtype.char not in "fde" and x.dtype.name != "bfloat16":
+    return x.__class__ is ndarray and all(a is None or a.__class__ is ndarray for a in others) and fits_looks(x, *others)
+
+
+def fits_looks(x: Any, *others: Any) -> bool:
+    """Whether `run` would take arrays that have the sizes and dtypes of these."""
+    if not x.size or x.dtype.char not in "fde" and x.dtype.name != "bfloat16":
         return False
     dtype = x.dtype
     for a in others:
-        if a is not None and (a.__class__ is not ndarray or a.dtype is not dtype or not a.size):
+        if a is not None and (a.dtype is not dtype or not a.size):
             return False
     return tier.compiles()
 
