@@ -87,6 +87,7 @@ run_gc_after_compile = True
 same_two_models_use_fp64 = True
 skip_code_recursive_on_recompile_limit_hit = True
 skip_fsdp_guards = True
+skip_fwd_side_effects_in_bwd_under_checkpoint = False
 skip_tensor_guards_with_matching_dict_tags = True
 skip_torchrec = True
 strict_precompile = False
