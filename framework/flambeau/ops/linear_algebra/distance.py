@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu.products import matmul
-from flambeau_kernels.cpu.reductions.softmax import narrow, widen
+from flambeau_kernels.cpu.reductions import moments
 
 from ... import dtypes
 from ...tensor import Tensor, wrap_dim
@@ -48,18 +48,7 @@ length_along.in_pieces(along="dim")
 
 @length_along.kernel
 def _length(a, p, dim, shared):
-    x = np.abs(widen(a))
-    if p == 2:
-        made = np.sqrt((x * x).sum(dim, keepdims=True))
-    elif p == 1:
-        made = x.sum(dim, keepdims=True)
-    elif p == 0:
-        made = (x != 0).sum(dim, keepdims=True).astype(x.dtype)
-    elif np.isinf(p):
-        made = x.max(dim, keepdims=True, initial=0)
-    else:
-        made = (x**p).sum(dim, keepdims=True) ** (1 / p)
-    return narrow(np.asarray(made), np.zeros(0, a.dtype).real.dtype)
+    return moments.norm(a, p, (dim,), True)
 
 
 @length_along.shape
