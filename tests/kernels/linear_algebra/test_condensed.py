@@ -154,3 +154,26 @@ def test_gradients_of_singular_values_and_of_a_function_of_vectors():
     x = a.detach().numpy()
     near = (value(x + 1e-6 * step) - value(x - 1e-6 * step)) / 2e-6
     np.testing.assert_allclose((grad.numpy() * step).sum(), near, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-142, 1e-250, 1e-300, 1e-312, 1e-320])
+def test_reflectors_of_numbers_that_are_hardly_any_are_orthogonal(scale):
+    """Squares of what was scaled once vanished: vectors of all ones, whose rest falls below the smallest numbers, were off by 0.01."""
+    a = np.zeros((70, 70))
+    a[:2, :2] = [[2.0, 1.0], [1.0, 3.0]]
+    a[2:, 2:] = np.random.default_rng(5).standard_normal((68, 68)) * scale
+    check(a, True)
+    symmetric = a + a.T
+
+    values, vectors = (x.numpy() for x in fb.linalg.eigh(fb.from_numpy(symmetric)))
+
+    assert np.abs(vectors.T @ vectors - np.eye(70)).max() < 1e-13
+    assert np.abs(symmetric @ vectors - vectors * values).max() < 1e-13
+
+
+@pytest.mark.parametrize("n", range(48, 132, 7))
+def test_vectors_of_all_ones_are_orthogonal(n):
+    check(np.ones((n, n)), True)
+    _, vectors = fb.linalg.eigh(fb.ones(n, n, dtype=fb.float64))
+
+    assert np.abs(vectors.numpy().T @ vectors.numpy() - np.eye(n)).max() < 1e-13

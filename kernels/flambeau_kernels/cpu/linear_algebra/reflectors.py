@@ -258,7 +258,7 @@ def made_reflector(line, k, m, KIND):
         if largest > KIND(1e140) and largest < KIND(math.inf):
             scale = KIND(2.0**-520)
         if largest < KIND(1e-140) and largest > KIND(0):
-            scale = KIND(2.0**520)
+            scale = KIND(2.0**520) if largest > KIND(1e-290) else KIND(2.0**1000)
         if scale != KIND(1):
             for i in rolled(range(k, m)):
                 line[i] = line[i] * scale
