@@ -255,3 +255,32 @@ def test_fullgraph_refuses_values_where_programs_are_replayed(capsys: pytest.Cap
     for _ in range(2):
         with pytest.raises(fb._dynamo.exc.Unsupported, match="fullgraph=True"):
             f(fb.ones(3))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_operators_of_a_recording_are_shown(backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+    x = fb.ones(3, requires_grad=True)
+    fb._logging.set_logs(aot_graphs=True)
+    try:
+        fb.compile(lambda x: x.sin() * 2, backend=backend)(x)
+    finally:
+        fb._logging.set_logs()
+    text = capsys.readouterr().err
+    assert "torch.ops.aten.sin.default" in text
+    assert "torch.ops.aten.cos.default" in text       # of the derivative
+    assert all(f"_{part}_" in text for part in ("forward", "backward"))
+
+
+def test_showing_operators_changes_no_random_numbers() -> None:
+    def f(x):
+        return fb.nn.functional.dropout(x.sin(), 0.5)
+
+    x, made = fb.ones(30), []
+    for shown in (True, False):
+        fb._logging.set_logs(aot_graphs=shown)
+        try:
+            fb.manual_seed(1)
+            made.append(fb.compile(f)(x))
+        finally:
+            fb._logging.set_logs()
+    assert fb.equal(*made)

@@ -23,7 +23,8 @@ _schedule = _logging.getArtifactLogger("flambeau._inductor", "schedule")
 _fusion = _logging.getArtifactLogger("flambeau._inductor", "fusion")
 _kernel_code = _logging.getArtifactLogger("flambeau._inductor", "kernel_code")
 _output_code = _logging.getArtifactLogger("flambeau._inductor", "output_code")
-_artifacts = (_graph, _graph_code, _guards, _graph_breaks, _recompiles, _schedule, _fusion, _kernel_code, _output_code)
+_operators = tuple([_logging.getArtifactLogger("flambeau._functorch", name) for name in ("aot_graphs", "aot_joint_graph")])
+_artifacts = (_graph, _graph_code, _guards, _graph_breaks, _recompiles, _schedule, _fusion, _kernel_code, _output_code, *_operators)
 
 
 class Segment(NamedTuple):
@@ -279,7 +280,7 @@ def warn(text: str, *args: Any) -> None:
 
 def shows_graphs() -> bool:
     """Whether `tell_graph` has readers."""
-    return any(artifact.isEnabledFor(logging.DEBUG) for artifact in (_graph, _graph_code, _guards))
+    return any(artifact.isEnabledFor(logging.DEBUG) for artifact in (_graph, _graph_code, _guards, *_operators))
 
 
 def tell_graph(title: str, graph: Any) -> None:
@@ -292,6 +293,22 @@ def tell_graph(title: str, graph: Any) -> None:
         inputs = [(node.name, node.meta["example_value"]) for node in graph.graph.nodes if node.op == "placeholder"]
         lines = [f"    {name}: {looks_of(x)}, strides {list(x.stride())}" for name, x in inputs]
         _guards.debug("GUARDS of %s: the same operations in the same order with the same constants, and\n%s", title, "\n".join(lines))
+
+
+def tell_operators(title: str, graph: Any) -> None:
+    """Show a recording of the function `title` as graphs of operators, as `aot_function` shows them; nothing of it is run."""
+    shown = [artifact for artifact in _operators if artifact.isEnabledFor(logging.DEBUG)]
+    if not shown:
+        return
+    from .._functorch.aot_autograd import aot_module_simplified
+    from ..random import fork_rng
+
+    inputs = [node.meta["example_value"] for node in graph.graph.nodes if node.op == "placeholder"]
+    try:
+        with fork_rng():                              # operators that draw random numbers take none from the program
+            aot_module_simplified(graph, inputs, lambda operators, _: operators)
+    except Exception as error:                        # the program goes on: its results do not depend on what is shown
+        shown[0].debug("no graph of operators of %s can be made: %s: %s", title, type(error).__name__, error)
 
 
 def note(recorder: Any, step: Any, program: Any, why: str) -> None:

@@ -370,7 +370,9 @@ def _program(fuse: bool, records_all: bool = False, names: Any = None) -> Callab
         if names is not None and _explain.shows_graphs():
             from . import _graphs
 
-            _explain.tell_graph(names.title, _graphs.graph_of(step, wanted, inputs, names)[0])
+            graph = _graphs.graph_of(step, wanted, inputs, names)[0]
+            _explain.tell_graph(names.title, graph)
+            _explain.tell_operators(names.title, graph)
         return Program(step, wanted, fuse, records_all)
 
     return program
