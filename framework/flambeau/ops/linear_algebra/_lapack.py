@@ -392,6 +392,13 @@ def row_order(pivots: Any, rows: int) -> Any:
     batch, k = pivots.shape[:-1], pivots.shape[-1]
     made = np.broadcast_to(np.arange(rows), (*batch, rows)).copy()
     flat, swaps = made.reshape(prod(batch), rows), pivots.reshape(prod(batch), k)
+    if len(flat) <= 8:                                # numpy takes a microsecond for an exchange, however many matrices there are
+        for order, others in zip(flat, swaps.tolist(), strict=True):
+            numbers = list(range(rows))
+            for i, other in enumerate(others):
+                numbers[i], numbers[other - 1] = numbers[other - 1], numbers[i]
+            order[:] = numbers
+        return made
     each_one = np.arange(len(flat))
     for i in range(k):
         other = swaps[:, i] - 1
