@@ -599,3 +599,70 @@ def test_stages_of_streams_are_in_the_modules_that_programs_import_them_from():
     assert stages.combinatorics.ShufflerIterDataPipe is stages.Shuffler
     assert stages.combinatorics.SamplerIterDataPipe is stages.Sampler
     assert stages.sharding.ShardingFilterIterDataPipe is stages.ShardingFilter
+
+
+def test_contexts_of_programs_derive_from_the_one_that_decorates():
+    from flambeau.utils._contextlib import _DecoratorContextManager
+
+    class Noted(_DecoratorContextManager):
+        def __init__(self, word):
+            self.word = word
+
+        def clone(self):
+            return type(self)(self.word)
+
+        def __enter__(self):
+            notes.append(self.word)
+
+        def __exit__(self, *_):
+            notes.append("end")
+
+    notes = []
+
+    @Noted("within")
+    def double(x):
+        notes.append(x)
+        return 2 * x
+
+    @Noted("drawn")
+    def three():
+        yield 3
+
+    assert double(4) == 8
+    assert list(three()) == [3]
+    assert notes[:3] == ["within", 4, "end"]
+    assert notes[3] == "drawn"
+    assert fb.autograd.grad_mode._DecoratorContextManager is _DecoratorContextManager
+    assert isinstance(fb.no_grad(), _DecoratorContextManager)
+
+
+def test_copies_of_a_layer_are_apart():
+    layer = fb.nn.Linear(2, 2)
+    copies = transformer._get_clones(layer, N=2)
+
+    layer.weight.data.zero_()
+    copies[0].bias.data.fill_(5.0)
+
+    assert len(copies) == 2
+    assert copies[1].weight.any()
+    assert not fb.equal(copies[0].bias, copies[1].bias)
+
+
+def test_loaders_of_programs_derive_their_fetchers():
+    from flambeau.utils.data import _utils as of_data
+
+    class Doubling(of_data.fetch._MapDatasetFetcher):
+        def fetch(self, possibly_batched_index):
+            return super().fetch(possibly_batched_index) * 2
+
+    assert Doubling([1, 2, 3], True, fb.utils.data.default_collate, False).fetch([0, 2]).tolist() == [2, 6]
+    assert of_data.fetch._IterableDatasetFetcher([1, 2], True, list, False).fetch([0, 1]) == [1, 2]
+    assert of_data.MP_STATUS_CHECK_INTERVAL > 0
+
+
+def test_compilers_of_scripts_are_chosen_by_name():
+    with fb.jit.fuser("fuser1"):
+        assert fb.jit.script(abs)(-1) == 1
+    with pytest.raises(RuntimeError, match="fuser9"), fb.jit.fuser("fuser9"):
+        pass
+    assert _jit_internal.Optional[int] == typing.Optional[int]  # noqa: UP045

@@ -553,3 +553,16 @@ def test_a_usual_call_takes_few_calls_of_python(text):
     made = [name for name in made if name != "unknown"]  # asked once a class of operands overrides functions, as other tests' do
 
     assert len(made) - 1 <= FEW_CALLS[text], made
+
+
+def test_shapes_that_are_alike_broadcast_to_themselves():
+    shape = fb.Size([3, 4])
+
+    assert fb.broadcast_shapes(shape, fb.Size([3, 4])) is shape
+    assert fb.broadcast_shapes(fb.Size([]), fb.Size([])) == ()
+    assert fb.broadcast_shapes(shape, fb.Size([3, 1]), fb.Size([4])) == shape
+    assert type(fb.broadcast_shapes((3, 4), (3, 4))) is fb.Size
+    with pytest.raises(RuntimeError, match="negative dimension"):
+        fb.broadcast_shapes(fb.Size([-1]), fb.Size([-1]))
+    with pytest.raises(RuntimeError, match="index 1"):
+        fb.broadcast_shapes(shape, fb.Size([2, 4]))

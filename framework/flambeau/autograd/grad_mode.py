@@ -72,6 +72,9 @@ class _Mode:
         raise NotImplementedError
 
 
+_DecoratorContextManager = _Mode                       # PyTorch's name, which programs derive their own contexts from
+
+
 class no_grad(_Mode):
     """Operations inside are not recorded."""
 

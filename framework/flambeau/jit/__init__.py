@@ -190,6 +190,17 @@ def optimized_execution(should_optimize: bool) -> Iterator[None]:
     yield
 
 
+@contextlib.contextmanager
+def fuser(name: str) -> Iterator[None]:
+    """A context in which scripts are fused by the compiler `name`, "fuser0" to "fuser3"; there are no scripts.
+
+    Raises: RuntimeError for another name.
+    """
+    if name not in ("fuser0", "fuser1", "fuser2", "fuser3"):
+        raise RuntimeError(f"jit.fuser: name must be 'fuser0' to 'fuser3', got {name!r}")
+    yield
+
+
 def freeze(mod: Any, *args: Any, **kwargs: Any) -> NoReturn:
     """Not built: raises NotImplementedError."""
     raise _missing.not_built("jit.freeze", _RUN_IT)

@@ -1185,6 +1185,13 @@ def broadcast_tensors(tensors):
 
 def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of `shapes` broadcast to. Raises: RuntimeError when they do not."""
+    first = shapes[0] if shapes else ()
+    if first.__class__ is Size and min(first, default=0) >= 0:
+        for s in shapes:                              # most are alike
+            if s != first or s.__class__ is not Size:
+                break
+        else:
+            return first
     result: list[int] = []
     for i, s in enumerate(shapes):
         sizes: Any = (s,) if isinstance(s, (int, SymInt)) else tuple(s) if isinstance(s, (tuple, list)) else (None,)

@@ -62,3 +62,7 @@ class IterableFetcher:
         if not samples or (self.drop_last and self.ended):
             raise StopIteration
         return self.collate_fn(samples)
+
+
+# PyTorch's names, which loaders of other packages derive theirs from.
+_MapDatasetFetcher, _IterableDatasetFetcher = MapFetcher, IterableFetcher
