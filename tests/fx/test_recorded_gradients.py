@@ -48,6 +48,8 @@ def slope_of(case: Any) -> tuple[Any, list[Any]] | None:
 @pytest.mark.parametrize("mode", ["fake", "real"])
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_recorded_gradients_are_those_of_plain_runs(case: Any, mode: str) -> None:
+    if case.op.name == "recurrent_layer_backward":
+        pytest.skip("what runs backwards is recorded; where it is differentiated again, layers are taken apart into steps")
     found = slope_of(case)
     if found is None:
         pytest.skip("has no gradient, or refuses copies of its operands")
@@ -58,7 +60,7 @@ def test_recorded_gradients_are_those_of_plain_runs(case: Any, mode: str) -> Non
     except (DataDependentOutputException, DynamicOutputShapeException):
         return                                        # what depends on values cannot be recorded without them
     except Exception as error:                        # nor what rules read beside operations; that has to say so
-        if "make_fx: a tensor" in f"{error} {error.__cause__}":
+        if "was made by what cannot be recorded" in f"{error} {error.__cause__}":
             return
         raise
     for ours, plain in zip(graph(*given), expected, strict=True):
