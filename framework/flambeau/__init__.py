@@ -221,7 +221,10 @@ def __dir__() -> list[str]:
 from .ops import install_operators as _install_operators  # noqa: E402  # below the names it may ask for
 
 _install_operators()
-del tensor  # type: ignore[name-defined]  # noqa: F821  # the module, where users mean the function, which `__getattr__` gives them
+if TYPE_CHECKING:
+    from .ops.creation.create import tensor
+else:
+    del tensor  # the module, where users mean the function, which `__getattr__` gives them
 if _os.environ.get("TORCH_LOGS"):
     from . import _logging  # noqa: F401  # which reads it
 

@@ -108,8 +108,8 @@ def patch(arg1: Any = None, arg2: Any = None, **changes: Any) -> Iterator[None]:
 
     Raises: AttributeError for a name that is no setting.
     """
-    wanted = dict(arg1) if isinstance(arg1, dict) else {} if arg1 is None else {arg1: arg2}
-    wanted = {_ALIASES.get(name, name): value for name, value in {**wanted, **changes}.items()}
+    given: dict[str, Any] = dict(arg1) if isinstance(arg1, dict) else {} if arg1 is None else {arg1: arg2}
+    wanted: dict[str, Any] = {_ALIASES.get(name, name): value for name, value in {**given, **changes}.items()}
     settings = globals()
     unknown = [name for name in wanted if name not in _SETTINGS]
     if unknown:

@@ -423,7 +423,8 @@ def _view(func: Any, args: Any, kwargs: Any) -> Any:
 
 @_answers("cat")
 def _cat(func: Any, args: Any, kwargs: Any) -> Any:
-    tensors, dim = (*args, *kwargs.values(), 0)[:2]
+    given: Any = (*args, *kwargs.values(), 0)
+    tensors, dim = given[:2]
     if dim:
         raise RuntimeError("cat(): nested tensors of the layout strided are joined along dimension 0 alone")
     return as_strided_nested([part for x in tensors for part in (x._parts() if isinstance(x, StridedNestedTensor) else [x])])
@@ -431,7 +432,8 @@ def _cat(func: Any, args: Any, kwargs: Any) -> Any:
 
 @_answers("chunk")
 def _chunk(func: Any, args: Any, kwargs: Any) -> Any:
-    nt, chunks, dim = (*args, *(kwargs[key] for key in ("chunks", "dim") if key in kwargs), 0)[:3]
+    given: Any = (*args, *(kwargs[key] for key in ("chunks", "dim") if key in kwargs), 0)
+    nt, chunks, dim = given[:3]
     at = _inner(nt, dim, "Chunk for nested tensors is currently only supported for the last dimension.")
     if at != nt.ndim - 2 or any(size[at] % chunks for size in nt._sizes):
         raise RuntimeError("Chunk for nested tensors is currently only supported for the last dimension, of a multiple of `chunks`.")

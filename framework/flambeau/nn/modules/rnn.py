@@ -470,11 +470,13 @@ class RNNCellBase(Module):
         from . import _recurrent
 
         size = input.shape
-        if state is None and len(size) == 2:
+        if len(size) != 2:
+            return self._step_without_batch(mode, input, state)
+        if state is None:
             zeros = fb.zeros(size[0], self.hidden_size, dtype=input.dtype, device=input.device)
             state = (zeros, zeros) if mode == "LSTM" else (zeros,)
         # Most calls fit; which part does not is looked for when one does not.
-        if len(size) != 2 or size[1] != self.input_size or any(part.shape != (size[0], self.hidden_size) for part in state or ()):
+        if size[1] != self.input_size or any(part.shape != (size[0], self.hidden_size) for part in state):
             return self._step_without_batch(mode, input, state)
         weights = _recurrent.Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         if weights.w_ih is None or weights.w_hh is None:

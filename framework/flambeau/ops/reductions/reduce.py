@@ -122,12 +122,11 @@ def _prod_vjp(grad, out, input, shape, dims, keepdim):
     """Each element's gradient is the product of the others: by division, or, beside zeros, by products from both sides."""
     is_seen = input._lacks_values or _dispatch.is_seen(input)
     whole = (input != 0).all()
-    if is_seen or whole:
-        divided = spread_dims(grad * out.conj(), shape, dims, keepdim) / input.conj()
-        if not is_seen:
-            return divided
+    divided = spread_dims(grad * out.conj(), shape, dims, keepdim) / input.conj() if is_seen or whole else None
+    if divided is not None and not is_seen:
+        return divided
     beside = spread_dims(grad, shape, dims, keepdim) * _products_of_others(input, dims).conj()
-    return divided.where(whole, beside) if is_seen else beside
+    return beside if divided is None else divided.where(whole, beside)
 
 
 def _products_of_others(input: Tensor, dims: Any) -> Tensor:

@@ -1185,7 +1185,7 @@ def broadcast_tensors(tensors):
 
 def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of `shapes` broadcast to. Raises: RuntimeError when they do not."""
-    first = shapes[0] if shapes else ()
+    first: Any = shapes[0] if shapes else ()
     if first.__class__ is Size and min(first, default=0) >= 0:
         for s in shapes:                              # most are alike
             if s != first or s.__class__ is not Size:
