@@ -144,7 +144,9 @@ def _check_parameters(original_fn: Any, traceable_fn: Any) -> None:
         expected, found = inspect.signature(original_fn), inspect.signature(traceable_fn)
     except (TypeError, ValueError):  # a builtin without a signature
         return
-    first, second = ([(p.name, p.kind) for p in s.parameters.values()] for s in (expected, found))
+    # Whether a name may be given as a keyword makes no difference, as with functions written in C.
+    either = {inspect.Parameter.POSITIONAL_ONLY: inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    first, second = ([(p.name, either.get(p.kind, p.kind)) for p in s.parameters.values()] for s in (expected, found))
     defaults, others = ([p.default for p in s.parameters.values()] for s in (expected, found))
     if first != second or any(a is not b and a != b for a, b in zip(defaults, others, strict=True)):
         raise TypeError(f"substitute_in_graph: {traceable_fn!r} has the parameters {found}, and {original_fn!r} has {expected}")

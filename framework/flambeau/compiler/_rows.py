@@ -18,6 +18,7 @@ from .. import _state
 from .._arrays import MetaArray, is_c_contiguous
 from .._inference import is_inference
 from .._settings import get_num_threads
+from ..ops._spec.in_rows import InRows
 from ..tensor import Tensor, wrap
 from ._backward import History
 from ._formulas import FUSED_DTYPES, Number
@@ -167,7 +168,7 @@ class Rows:
         moments = tuple([found[name].reshape(-1, 1) for name in self.moments[at] if name in found])
         how = self.hows[at]
         if len(moments) != how.moments:
-            how = how._replace(receive=None)
+            how = InRows(how.axes, how.stage, how.columns, how.moments)
         result = step.op.of_rows(args, made, moments, how)
         if result._node is not None:
             result._node.where = step.where

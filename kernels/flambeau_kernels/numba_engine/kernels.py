@@ -126,6 +126,8 @@ class PythonCode(Code):
     def set(self, variable: Variable, value: Symbol) -> None:
         self.run.sets[variable.slot] = value.name
 
+    has_jumps = False
+
     def label(self, name: str) -> None:
         raise AssertionError("numba has no jumps")
 

@@ -57,6 +57,8 @@ class Variable:
 class Code(Block):
     """A function body in the making: basic blocks, stack slots, and the flags of the moment."""
 
+    has_jumps = True                                  # whether `branch` and `label` can be asked for
+
     def __init__(self, scales: bool):
         super().__init__(F32, scales, careful=True)
         self.slots: list[str] = []

@@ -124,7 +124,7 @@ class Words(Values):
         address = self.offset(place, index)
         if first is None:
             self.store_vector(address, value)
-        elif self.register_bits == 512 or isinstance(first, int):
+        elif self.register_bits == 512 or isinstance(first, int) or not self.code.has_jumps:
             self.store_first(place, address, value, first)
         else:
             # Without AVX-512 some processors take a dozen times as long for a masked store, and others have none.
