@@ -182,9 +182,7 @@ def __getattr__(name: str) -> Any:
 
         found = _derive.public("", name)
         if found is None and name.endswith("Tensor"):
-            from .ops.creation.convert import typed_tensor
-
-            found = typed_tensor(name)
+            found = _derive.load("creation.convert").typed_tensor(name)
         if found is None:
             from . import _missing
 

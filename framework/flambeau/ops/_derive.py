@@ -38,21 +38,28 @@ _METHODS_INPLACE: dict[str, Op] = {}
 _loaded = False
 
 
-def load_family_of(key: str) -> bool:
-    """Import the family that declares the op `key`, by the generated index or, failing that, by importing all of them."""
+def load(family: str) -> Any:
+    """The module of declarations `family`. What an import that fails had declared is taken back, so that it can begin anew."""
     from importlib import import_module
 
-    from ._spec.base import OPS, forget_unfinished
-
-    family = _index.FAMILY.get(key)
     try:
-        if family is not None:
-            import_module(f"flambeau.ops.{family}")
-        elif not _loaded:
-            load_all()
+        return import_module(f"flambeau.ops.{family}")
     except BaseException:                             # Ctrl-C too: the next call loads it anew
+        from ._spec.base import forget_unfinished
+
         forget_unfinished()
         raise
+
+
+def load_family_of(key: str) -> bool:
+    """Import the family that declares the op `key`, by the generated index or, failing that, by importing all of them."""
+    from ._spec.base import OPS
+
+    family = _index.FAMILY.get(key)
+    if family is not None:
+        load(family)
+    elif not _loaded:
+        load_all()
     return key in OPS
 
 
@@ -61,10 +68,11 @@ def load_all() -> None:
     global _loaded
     if _loaded:
         return
-    from . import load_families
+    from . import FAMILIES
     from ._spec import INPLACE, METHOD, OPS
 
-    load_families()
+    for family in FAMILIES:
+        load(family)
     for key, op in OPS.items():
         bare = key.rpartition(".")[2]
         home = key.rpartition(".")[0]
@@ -104,9 +112,7 @@ class _Late:
         self.name, self.family = name, family
 
     def _load(self) -> None:
-        from importlib import import_module
-
-        import_module(f"flambeau.ops.{self.family}")
+        load(self.family)
         if Tensor.__dict__.get(self.name) is self:
             raise RuntimeError(f"flambeau.ops.{self.family} does not define Tensor.{self.name}; run python .ci/make_stubs.py")
 
@@ -230,8 +236,7 @@ def install_item(name: str) -> None:
     """Give `Tensor` the method `name`, which the index family replaces by the real one when it is loaded."""
 
     def first_use(self: Any, *args: Any) -> Any:
-        from .indexing import index as _  # noqa: F401  # puts the real methods on Tensor
-
+        load("indexing.index")                        # puts the real methods on Tensor
         return getattr(self, name)(*args)
 
     first_use.__name__ = name
@@ -254,8 +259,6 @@ def install_unary(name: str, op_name: str) -> None:
 
 def public(namespace: str, name: str) -> Any:
     """The public function `name` of `namespace`: an op's, or one of the plain functions op modules list; or None."""
-    from importlib import import_module
-
     if not namespace:
         if name.startswith("_foreach_"):
             from . import _foreach
@@ -263,19 +266,17 @@ def public(namespace: str, name: str) -> Any:
             return _foreach.function(name)
         family = _index.PLAIN.get(name)
         if family is not None:
-            return import_module(f"flambeau.ops.{family}").FUNCTIONS[name]
+            return load(family).FUNCTIONS[name]
     return lookup(namespace, name)
 
 
 def plain_functions() -> dict[str, tuple[str, Any]]:
     """Name -> family and function, of the functions that are listed in a family's FUNCTIONS rather than declared."""
-    from importlib import import_module
-
     from . import FAMILIES
 
     load_all()
     found: dict[str, tuple[str, Any]] = {}
     for family in FAMILIES:
-        listed = getattr(import_module(f"flambeau.ops.{family}"), "FUNCTIONS", {})
+        listed = getattr(load(family), "FUNCTIONS", {})
         found.update({name: (family, fn) for name, fn in listed.items()})
     return found
