@@ -522,10 +522,12 @@ class ElementwiseOp(Op):
 
     def _write_by_numpy(self, target: Any, args: tuple[Any, ...]) -> bool:
         """Store the result of few elements in `target` where nothing is recorded and no other operand lies there, or do nothing."""
-        if not isinstance(target, Tensor) or _state.MARKED:
+        if not isinstance(target, Tensor):
             return False
         a, view = target._array, target._view_of
         if a.__class__ is not ndarray or a.size > MOST_BY_NUMPY or not a.flags.carray:
+            return False
+        if _state.MARKED and target._storage[0].__class__ is not int:  # who writes there is asked more
             return False
         if (target._node is not None or view is not None and view[0]._node is not None) and _state.grad_enabled():
             return False
