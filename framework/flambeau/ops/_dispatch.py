@@ -255,9 +255,14 @@ def is_seen(*operands: Any) -> bool:
     return watched or any(getattr(x, "_array", x).__class__ is HeldArray for x in operands)
 
 
+def stands_for_others() -> bool:
+    """Whether what runs now is to hold for other values than there are: a graph is recorded, or fake tensors are answered."""
+    return _local.stand_in is not None or any(x.follows_results for x in _local.calls.interpreters)
+
+
 def may_be_checked(x: Tensor) -> bool:
-    """Whether the values of `x` may be looked at for those that an op refuses: there are some, and no graph is recorded for others."""
-    return not any(i.follows_results for i in _local.calls.interpreters) and not x._lacks_values
+    """Whether the values of `x` may be looked at for those that an op refuses: those are meant, and there are some."""
+    return not stands_for_others() and not x._lacks_values
 
 
 def records_history(*operands: Any) -> bool:

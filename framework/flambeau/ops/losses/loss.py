@@ -387,7 +387,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
         if var < 0:
             raise ValueError(f"gaussian_nll_loss: var has negative entry/entries: {var}")
         var = input.new_full(input.shape, var)
-    elif _dispatch.may_be_checked(var) and (var < 0).any().item():
+    elif not _dispatch.stands_for_others() and (var < 0).any().item():  # of the meta device too: there it is refused, as by PyTorch
         raise ValueError("gaussian_nll_loss: var has negative entry/entries")
     if var.shape != input.shape:
         if tuple(input.shape[:-1]) == tuple(var.shape):

@@ -165,7 +165,7 @@ def _cumprod_vjp(grad, out, input, dim, dtype):
     x = input if input.dtype is grad.dtype else input.to(grad.dtype)
     if not x.ndim:
         made = grad
-    elif not x._lacks_values and not _dispatch.is_seen(x) and bool((x != 0).all()):
+    elif not _dispatch.is_seen(x) and (x._lacks_values or bool((x != 0).all())):  # without values it lies as it mostly will
         made = reverse_cumsum(grad * out.conj(), dim) / x.conj()
     elif _state.grad_enabled():
         made = _cumprod_grad_exact(grad, x, dim)
