@@ -109,9 +109,13 @@ def flow(m, fx, q, forward, data, way):
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("way", ["static", "reference", "training", "dynamic"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_converted_models_are_observed_as_pytorchs_and_give_its_results(sides, name, way):
+def test_converted_models_are_observed_as_pytorchs_and_give_its_results(sides, name, way, monkeypatch):
     if (name, way) in FAILS_THERE:
         pytest.skip("PyTorch does not convert it")
+    if way == "static":
+        # The mapping "qnnpack" asks for integers of all 8 bits. PyTorch's usual engine adds products of those up in 16 bits on processors
+        # without VNNI: it gave -1.96 where its reference model, and this engine, give -3.16.
+        monkeypatch.setattr(sides[1][0].backends.quantized, "engine", "qnnpack")
     forward, data = PROGRAMS[name]
     (seen, mine), (seen_there, theirs) = (flow(*side, forward, data, way) for side in sides)
     assert seen == seen_there
