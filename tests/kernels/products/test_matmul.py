@@ -499,7 +499,7 @@ def test_a_product_is_cut_by_the_number_of_threads_and_keeps_its_bits():
     try:
         for threads in (1, 2, 3, 8):
             set_num_threads(threads)
-            assert not product._plans
+            assert not product._plans or not flambeau_kernels.engines.chosen().multiplies
             made = product.matmul(a, b, bias=bias), product.matmul(b.T, a.T), product.matmul_then(a, b, product.RECTIFIED, bias=bias)
             found[threads] = [x.tobytes() for x in made]
     finally:
