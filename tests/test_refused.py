@@ -321,3 +321,22 @@ def test_bools_are_taken_as_in_pytorch(text, oracle):
 def test_what_is_missing_is_said_of_arguments_of_the_right_types():
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'mat2'"):
         fb.mm(fb.ones(2, 2))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fb.std(X, 0, None), lambda: X.var(0, None), lambda: fb.var_mean(X, 0, None), lambda: fb.std_mean(X, unbiased=None),
+        lambda: fb.std(X, None, None), lambda: fb.var(X, True, False), lambda: fb.var(X, 0, unbiased=False, correction=0),
+        lambda: X.to(fb.float64, False, None), lambda: X.to(fb.float64, None), lambda: X.to(fb.float64, copy=None),
+        lambda: X.to(X, False, None), lambda: X.to(fb.float64, non_blocking=None), lambda: X.to("cpu", None, False, False, None),
+        lambda: X.to(fb.float64, False, True, None), lambda: X.to(fb.float64, dtype=fb.float32), lambda: X.to("cpu", False),
+        lambda: X.to(other=X), lambda: X.to(fb.float64, False, non_blocking=True),
+    ],
+)  # fmt: skip
+def test_flags_are_bools_and_given_once(call: Any) -> None:
+    with pytest.raises(TypeError):
+        call()
+    assert fb.std(X, None, True).item() == 0
+    assert X.to(None, None) is X
+    assert X.to("cpu", None, False, True) is not X

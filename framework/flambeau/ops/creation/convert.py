@@ -174,38 +174,30 @@ def _clone_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, level.front(x), *rest))
 
 
+def _shown(value: Any) -> str:
+    return type(value).__name__ if isinstance(value, Tensor) else repr(value)
+
+
 def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool, Any]:
     """The dtype, device, copy flag and memory format of a call of ``to``."""
-    unknown = set(kwargs) - {"dtype", "device", "non_blocking", "copy", "memory_format", "other"}
-    if unknown:
-        raise TypeError(f"to() got an unexpected keyword argument '{unknown.pop()}'")
-    d, place, copy = kwargs.get("dtype"), kwargs.get("device"), kwargs.get("copy", False)
-    rest = list(args)
-    other = kwargs.get("other")
-    if rest and isinstance(rest[0], Tensor):
-        other = rest.pop(0)
+    first = args[0] if args else None
+    takes = ("other",) if isinstance(first, Tensor) else ("dtype",) if isinstance(first, (dtype, type)) else ("device", "dtype")
+    takes += ("non_blocking", "copy")
+    given = dict(zip(takes, args, strict=False))
+    if len(args) > len(takes) or given.keys() & kwargs.keys() or kwargs.keys() - {*takes[takes[0] == "other":], "memory_format"}:
+        got = [*map(_shown, args), *(f"{name}={_shown(value)}" for name, value in kwargs.items())]
+        raise TypeError(f"to() takes {', '.join(takes)} and, by name, memory_format here, each once, got ({', '.join(got)})")
+    given |= kwargs
+    d, place, other = given.get("dtype"), given.get("device"), given.get("other")
+    for name in ("non_blocking", "copy"):
+        if not isinstance(given.get(name, False), bool):
+            raise TypeError(f"to(): argument '{name}' must be bool, not {type(given[name]).__name__}")
+    if d is not None and not isinstance(d, (dtype, type)):
+        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(d).__name__}")
     if other is not None:
         d, place = other.dtype, other.device
-    elif rest and isinstance(rest[0], (dtype, type)):
-        d = rest.pop(0)
-    elif rest and (isinstance(rest[0], (str, device, int)) and not isinstance(rest[0], bool)):
-        place = rest.pop(0)
-        if rest and (isinstance(rest[0], dtype) or rest[0] is None):
-            d = rest.pop(0)
-    elif rest and rest[0] is None:
-        rest.pop(0)
-        if rest and isinstance(rest[0], dtype):
-            d = rest.pop(0)
-    if rest:
-        non_blocking = rest.pop(0)
-        if not isinstance(non_blocking, bool):
-            raise TypeError(
-                f"to() received an invalid combination of arguments - got {non_blocking!r}; give a dtype, a device, "
-                "a device and a dtype, or another Tensor"
-            )
-        if rest:
-            copy = rest.pop(0)
-    return None if d is None else dtypes.as_dtype(d), None if place is None else device(place), copy, kwargs.get("memory_format")
+    copy, format = given.get("copy", False), given.get("memory_format")
+    return None if d is None else dtypes.as_dtype(d), None if place is None else device(place), copy, format
 
 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:

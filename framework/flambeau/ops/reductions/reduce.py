@@ -469,7 +469,7 @@ def _correction(unbiased: Any, correction: Any) -> float:
         correction = correction.real
     if correction is not None:
         return need_number("var", "correction", correction)
-    return 1 if unbiased is None or unbiased else 0
+    return 1 if unbiased else 0
 
 
 def _check_var(input, dims, correction, keepdim):
@@ -567,9 +567,13 @@ def _variance_vjp(grad, input, dims, correction, keepdim):
 def _parse_var(name: str, input: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
     need_tensor("var", input)
     if isinstance(dim, bool):
+        if unbiased is not True or keepdim is not False:
+            raise TypeError(f"{name}(): a bool after input is `unbiased` alone; give dim as well, got ({dim}, {unbiased}, {keepdim})")
         dim, unbiased = None, dim
-    elif unbiased is not None and not isinstance(unbiased, bool):
-        raise TypeError(f"var(): argument 'unbiased' must be bool, not {type(unbiased).__name__}")
+    elif not isinstance(unbiased, bool):
+        raise TypeError(f"{name}(): argument 'unbiased' must be bool, not {type(unbiased).__name__}")
+    if correction is not None and not unbiased:
+        raise TypeError(f"{name}(): give unbiased or correction, got unbiased={unbiased} and correction={correction}")
     dims, correction = wrap_dims("var", dim, input.ndim), _correction(unbiased, correction)
     if not input._lacks_values and (not input.numel() or count_of(input.shape, dims) <= correction):
         warn(
@@ -580,7 +584,7 @@ def _parse_var(name: str, input: Any, dim: Any, unbiased: Any, keepdim: Any, cor
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced")
-def var(input, dim: int | Sequence[int] | None = None, unbiased: bool | None = None, keepdim=False, *, correction=None):
+def var(input, dim: int | Sequence[int] | None = None, unbiased: bool = True, keepdim=False, *, correction=None):
     """The variance over `dim`, the sum of squared deviations over ``count - correction``.
 
     Args:
@@ -598,8 +602,8 @@ def var(input, dim: int | Sequence[int] | None = None, unbiased: bool | None = N
 def _usual_correction(shape: Any, unbiased: Any, correction: Any) -> int | None:
     """What is taken off the count; None for what is unusual, or may leave nothing to divide by, which is warned of."""
     if correction is None:
-        correction = 1 if unbiased is None else int(unbiased) if unbiased.__class__ is bool else -1
-    elif unbiased is not None or correction.__class__ is not int:
+        correction = int(unbiased) if unbiased.__class__ is bool else -1
+    elif unbiased is not True or correction.__class__ is not int:
         return None
     return None if correction > 1 or not shape or 0 in shape or 1 in shape and correction else correction
 
@@ -608,7 +612,7 @@ def _spread_by(op: Any) -> Any:
     """The variance or deviation that the op gives."""
 
     def fn(input, dim, unbiased, keepdim, correction):
-        correction = _usual_correction(input._array.shape, unbiased, correction)
+        correction = None if dim.__class__ is bool else _usual_correction(input._array.shape, unbiased, correction)
         return None if correction is None else op.answer(input, dim, correction, keepdim)
 
     return fn
@@ -616,7 +620,7 @@ def _spread_by(op: Any) -> Any:
 
 def _planned_spread_and_mean(root: bool) -> Any:
     def rule(a, dim, unbiased, keepdim, correction):
-        less = _usual_correction(a.shape, unbiased, correction)
+        less = None if dim.__class__ is bool else _usual_correction(a.shape, unbiased, correction)
         along = None if less is None else _SPREADS.get((less, root, True))
         return None if along is None else along(a, dim, keepdim)
 
@@ -672,7 +676,7 @@ deviation.by_rows(_spread_in_rows(True))
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced")
-def std(input, dim: int | Sequence[int] | None = None, unbiased: bool | None = None, keepdim=False, *, correction=None):
+def std(input, dim: int | Sequence[int] | None = None, unbiased: bool = True, keepdim=False, *, correction=None):
     """The standard deviation over `dim`: the root of `var`.
 
     Args:
@@ -685,7 +689,7 @@ std.forwards(_spread_by(deviation))
 
 
 @composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
-def var_mean(input, dim: int | Sequence[int] | None = None, unbiased: bool | None = None, keepdim=False, *, correction=None):
+def var_mean(input, dim: int | Sequence[int] | None = None, unbiased: bool = True, keepdim=False, *, correction=None):
     """``(var, mean)`` over `dim`.
 
     Args:
@@ -701,7 +705,7 @@ var_mean.rounds_as_its_parts = True
 
 
 @composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
-def std_mean(input, dim: int | Sequence[int] | None = None, unbiased: bool | None = None, keepdim=False, *, correction=None):
+def std_mean(input, dim: int | Sequence[int] | None = None, unbiased: bool = True, keepdim=False, *, correction=None):
     """``(std, mean)`` over `dim`.
 
     Args:
