@@ -315,3 +315,30 @@ def test_the_infinite_norm_of_windows_is_their_largest_or_least_magnitude() -> N
     assert F.lp_pool1d(x, -float("inf"), 3, 2).tolist() == [[[1, 0.5, 0.5]]]
     images = fb.arange(-8.0, 8.0).reshape(1, 4, 4)
     assert F.lp_pool2d(images, float("inf"), 2).tolist() == [[[8, 6], [5, 7]]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5])
+def test_strided_windows_along_long_rows_hold_every_element(stride, dtype):
+    x = np.random.default_rng(stride).permutation(3 * 103).reshape(3, 103).astype(dtype)
+    windows = np.lib.stride_tricks.sliding_window_view(x, 4, 1)[:, ::stride]
+    values, places = F.max_pool1d(fb.tensor(x), 4, stride, return_indices=True)
+
+    np.testing.assert_array_equal(F.max_pool1d(fb.tensor(x), 4, stride).numpy(), windows.max(-1))
+    np.testing.assert_array_equal(values.numpy(), windows.max(-1))
+    np.testing.assert_array_equal(places.numpy(), windows.argmax(-1) + np.arange(windows.shape[1]) * stride)
+    np.testing.assert_array_equal(F.avg_pool1d(fb.tensor(x), 4, stride).numpy(), windows.mean(-1, dtype="float64").astype(dtype))
+
+
+@pytest.mark.parametrize(("shape", "counts"), [((3, 2, 1000), (7,)), ((2, 3, 50, 103), (4, 9)), ((2, 1, 9, 11, 37), (2, 3, 5))])
+def test_means_over_uneven_ranges_agree_with_means_one_axis_after_the_other(shape, counts):
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(counts)]
+
+    exact = pool(fb.tensor(x.astype("float64")), counts).numpy()
+    by_hand = x.astype("float64")
+    for axis, (size, count) in enumerate(zip(shape[2:], counts, strict=True), 2):
+        ranges = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+        by_hand = np.stack([by_hand.take(range(*r), axis).mean(axis) for r in ranges], axis)
+    np.testing.assert_allclose(exact, by_hand, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(pool(fb.tensor(x), counts).numpy(), exact, rtol=1e-6, atol=1e-7)

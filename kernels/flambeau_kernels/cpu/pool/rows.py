@@ -22,6 +22,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    rolled,
     shuffle,
     store,
     unroll,
@@ -32,6 +33,7 @@ from flambeau_kernels.vocabulary import maximum, where
 
 # The longest rows with what is added around them, the widest window along a row, and elements of a chunk.
 MOST, WIDEST, CHUNK = 4096, 32, 1 << 15
+FEW = 8  # elements of a range that are added sooner one by one
 # Rows of results, those of a chunk, then for each axis: size, kernel, stride, padding, dilation, count.
 ROWS, PER_CHUNK, AXES, WIDE_AXIS = 0, 1, 2, 6
 SIZE, EXTENT, STRIDE, PADDING, DILATION, COUNT = range(6)
@@ -47,11 +49,22 @@ def write(out, at, v, left, spill, LANES, WIDE):
 
 
 def strided(row, at, STEP, stride, spill, LANES):
-    """Elements ``at, at + stride, ...`` of a row; STEP is the stride where it is 1 or 2, else 0."""
+    """Elements ``at, at + stride, ...`` of a row; STEP is the stride where it is at most 4, else 0."""
     if STEP == 1:
         v = load(row, at, LANES)
     elif STEP == 2:
         v = shuffle(load(row, at, LANES), load(row, at + LANES, LANES), tuple(range(0, 2 * LANES, 2)))
+    elif STEP == 3:
+        FROM_TWO = (2 * LANES + 2) // 3
+        v = shuffle(load(row, at, LANES), load(row, at + LANES, LANES), tuple(range(0, 2 * LANES, 3)) + (0,) * (LANES - FROM_TWO))
+        v = shuffle(v, load(row, at + 2 * LANES, LANES), tuple(range(FROM_TWO)) + tuple(range(3 * FROM_TWO - LANES, 2 * LANES, 3)))
+    elif STEP == 4:
+        EVEN = tuple(range(0, 2 * LANES, 2))
+        v = shuffle(
+            shuffle(load(row, at, LANES), load(row, at + LANES, LANES), EVEN),
+            shuffle(load(row, at + 2 * LANES, LANES), load(row, at + 3 * LANES, LANES), EVEN),
+            EVEN,
+        )
     else:
         for i in range(LANES):
             spill[i] = row[at + i * stride]
@@ -70,6 +83,31 @@ def past_tap(at, axis):
     return min(left // axis[DILATION] + 1, axis[EXTENT]) if left >= 0 else 0
 
 
+def cell_of(number, z_axis, y_axis, ALONG):
+    """The plane of row `number` of the results, and which of its windows along the other two axes that is.
+
+    ALONG is whether planes are single rows.
+    """
+    if ALONG:
+        plane, k, h = number, 0, 0
+    else:
+        rest = number // y_axis[COUNT]
+        h = number - rest * y_axis[COUNT]
+        plane = rest // z_axis[COUNT]
+        k = rest - plane * z_axis[COUNT]
+    return plane, k, h
+
+
+def taps_of(number, axis, ALONG):
+    """Where window `number` of an axis begins, and from which to which of its taps it is inside."""
+    if ALONG:
+        at, first, past = 0, 0, 1
+    else:
+        at = number * axis[STRIDE] - axis[PADDING]
+        first, past = first_tap(at, axis), past_tap(at, axis)
+    return at, first, past
+
+
 def combined(a, b, MAXIMUM):
     if MAXIMUM:
         v = maximum(a, b)
@@ -79,7 +117,7 @@ def combined(a, b, MAXIMUM):
 
 
 @kernel
-def pool_rows(chunk, source, out, count_z, count_y, count_x, geometry, *, TAPS, STEP, MAXIMUM, WIDE):
+def pool_rows(chunk, source, out, count_z, count_y, count_x, geometry, *, TAPS, STEP, ALONG, MAXIMUM, WIDE):
     """Maxima, or sums over the product of the counts."""
     KIND = widened(count_x)
     LANES = lanes(KIND)
@@ -94,12 +132,10 @@ def pool_rows(chunk, source, out, count_z, count_y, count_x, geometry, *, TAPS, 
         store(row, i, broadcast(KIND(NOTHING), LANES))
     first = chunk * geometry[PER_CHUNK]
     for number in range(first, min(first + geometry[PER_CHUNK], geometry[0])):
-        rest = number // y_axis[COUNT]
-        y = (number - rest * y_axis[COUNT]) * y_axis[STRIDE] - y_axis[PADDING]
-        plane = rest // z_axis[COUNT]
-        z = (rest - plane * z_axis[COUNT]) * z_axis[STRIDE] - z_axis[PADDING]
+        plane, k, h = cell_of(number, z_axis, y_axis, ALONG)
+        z, z_first, z_past = taps_of(k, z_axis, ALONG)
+        y, y_first, y_past = taps_of(h, y_axis, ALONG)
         base = source + plane * z_axis[SIZE] * y_axis[SIZE] * width
-        z_first, z_past, y_first, y_past = first_tap(z, z_axis), past_tap(z, z_axis), first_tap(y, y_axis), past_tap(y, y_axis)
         for i in range(0, width, LANES):
             left = width - i
             v = broadcast(KIND(NOTHING), LANES)
@@ -118,7 +154,7 @@ def pool_rows(chunk, source, out, count_z, count_y, count_x, geometry, *, TAPS, 
         to = out + number * count
         over = KIND(1)
         if not MAXIMUM:
-            over = count_z[rest - plane * z_axis[COUNT]] * count_y[number - rest * y_axis[COUNT]]
+            over = count_z[k] * count_y[h]
         for j in range(0, count, LANES):
             v = strided(row, j * stride, STEP, stride, spill, LANES)
             if TAPS > 0:
@@ -139,7 +175,7 @@ def better_row(best, places, v, number, LANES):
 
 
 @kernel
-def max_rows(chunk, source, out, places, kind, geometry, *, STEP, WIDE):
+def max_rows(chunk, source, out, places, kind, geometry, *, STEP, ALONG, WIDE):
     """Maxima and their places."""
     KIND = widened(kind)
     LANES = lanes(KIND)
@@ -158,12 +194,10 @@ def max_rows(chunk, source, out, places, kind, geometry, *, STEP, WIDE):
         store(numbers, i, broadcast(int32(2147483647), LANES))
     first = chunk * geometry[PER_CHUNK]
     for number in range(first, min(first + geometry[PER_CHUNK], geometry[0])):
-        rest = number // y_axis[COUNT]
-        y = (number - rest * y_axis[COUNT]) * y_axis[STRIDE] - y_axis[PADDING]
-        plane = rest // z_axis[COUNT]
-        z = (rest - plane * z_axis[COUNT]) * z_axis[STRIDE] - z_axis[PADDING]
+        plane, k, h = cell_of(number, z_axis, y_axis, ALONG)
+        z, z_first, z_past = taps_of(k, z_axis, ALONG)
+        y, y_first, y_past = taps_of(h, y_axis, ALONG)
         base = source + plane * z_axis[SIZE] * y_axis[SIZE] * width
-        z_first, z_past, y_first, y_past = first_tap(z, z_axis), past_tap(z, z_axis), first_tap(y, y_axis), past_tap(y, y_axis)
         beginning = ((z + z_first * z_axis[DILATION]) * y_axis[SIZE] + y + y_first * y_axis[DILATION]) * width
         for i in range(0, width, LANES):
             left = width - i
@@ -252,27 +286,48 @@ def mean_planes(chunk, source, out, planes, size, per_chunk):
         out[plane] = KIND(sum_of(line, size, KIND(0), None, False, KIND) / float64(size))
 
 
-@kernel
-def mean_ranges(chunk, source, out, ranges_z, ranges_y, ranges_x, cells, geometry):
-    """The mean over each cell of a grid of ranges ``(low, high)`` along three axes."""
+def sum_of_range(line, n, KIND):
+    """The sum of `n` elements in float64; a few are added one after the other."""
+    if n <= FEW:
+        total = KIND(0)
+        for c in rolled(range(n)):
+            total += line[c]
+        made = float64(total)
+    else:
+        made = sum_of(line, n, KIND(0), None, False, KIND)
+    return made
+
+
+@kernel(in_vectors=True)
+def mean_ranges(chunk, source, out, ranges_z, ranges_y, ranges_x, cells, geometry, *, ALONG):
+    """The mean over each cell of a grid of ranges ``(low, high)`` along three axes; ALONG, along the last one alone."""
     KIND = widened(cells)
+    LANES = lanes(KIND)
+    row = local(KIND, MOST + LANES)
     depth, height, width = geometry[0], geometry[1], geometry[2]
-    size_y, size_x = geometry[3], geometry[4]
-    for plane in range(geometry[5]):
+    size_y, size_x, per_chunk = geometry[3], geometry[4], geometry[7]
+    first = chunk * per_chunk
+    for plane in range(first, min(first + per_chunk, geometry[5])):
         base = source + plane * geometry[6]
         to = out + plane * depth * height * width
         for i in range(depth):
             for j in range(height):
+                z_first, z_past, y_first, y_past = ranges_z[2 * i], ranges_z[2 * i + 1], ranges_y[2 * j], ranges_y[2 * j + 1]
+                if not ALONG:
+                    for c in range(0, size_x, LANES):
+                        v = broadcast(KIND(0), LANES)
+                        for a in range(z_first, z_past):
+                            for b in range(y_first, y_past):
+                                v = v + load(base + (a * size_y + b) * size_x, c, LANES, size_x - c)
+                        store(row, c, v)
+                rows = (z_past - z_first) * (y_past - y_first)
                 for k in range(width):
                     low, high = ranges_x[2 * k], ranges_x[2 * k + 1]
-                    total = KIND(0)
-                    for a in range(ranges_z[2 * i], ranges_z[2 * i + 1]):
-                        for b in range(ranges_y[2 * j], ranges_y[2 * j + 1]):
-                            line = base + (a * size_y + b) * size_x
-                            for c in range(low, high):
-                                total += line[c]
-                    count = (ranges_z[2 * i + 1] - ranges_z[2 * i]) * (ranges_y[2 * j + 1] - ranges_y[2 * j]) * (high - low)
-                    to[(i * height + j) * width + k] = total / KIND(count)
+                    if ALONG:
+                        total = sum_of_range(base + low, high - low, KIND)
+                    else:
+                        total = sum_of_range(row + low, high - low, KIND)
+                    to[(i * height + j) * width + k] = KIND(total / float64(rows * (high - low)))
 
 
 @kernel
@@ -330,9 +385,10 @@ def maxima_of_listed(x: Any, members: list[np.ndarray]) -> tuple[Any, Any]:
 
 
 def takes_ranges(x: Any, counts: tuple[int, ...]) -> bool:
-    """Whether `mean_ranges` pools `x`: by its size, as long runs are better added axis by axis."""
+    """Whether `mean_ranges` pools `x`: by dtype, rank and the length of rows."""
     floating = x.dtype.kind == "f" or (x.dtype.kind == "V" and x.dtype.itemsize == 2)
-    return type(x) is np.ndarray and floating and 0 < x.size <= MOST and 0 < prod(counts) <= MOST and 1 <= len(counts) <= 3
+    fits = len(counts) == 1 or x.shape[-1] <= MOST
+    return type(x) is np.ndarray and floating and x.size > 0 and prod(counts) > 0 and 1 <= len(counts) <= 3 and fits
 
 
 def planned_range_means(x: Any, ranges: list[list[tuple[int, int]]], shape: tuple[int, ...]) -> Any:
@@ -341,13 +397,15 @@ def planned_range_means(x: Any, ranges: list[list[tuple[int, int]]], shape: tupl
     axes: list[list[tuple[int, int]]] = [[(0, 1)]] * (3 - len(ranges)) + ranges
     three, two, one = (np.array(axis, np.int64) for axis in reversed(axes))
     _, size_y, size_x = (1,) * (3 - len(ranges)) + x.shape[1:]
-    geometry = np.array([*map(len, axes), size_y, size_x, len(x), prod(x.shape[1:])])
+    per_chunk = max(1, CHUNK // max(prod(x.shape[1:]), prod(map(len, axes))))
+    chunks = -(-len(x) // per_chunk)
+    geometry = np.array([*map(len, axes), size_y, size_x, len(x), prod(x.shape[1:]), per_chunk])
     sample = np.empty(1, kind)
-    form = mean_ranges.form((dtype, dtype, *(geometry.dtype,) * 3, kind, geometry.dtype), {})
+    form = mean_ranges.form((dtype, dtype, *(geometry.dtype,) * 3, kind, geometry.dtype), {"ALONG": len(ranges) == 1})
 
     def run(a: Any) -> Any:
         out = np.empty(shape, dtype)
-        form(1, False, a, out, one, two, three, sample, geometry)
+        form(chunks, False, a, out, one, two, three, sample, geometry)
         return out
 
     return run
@@ -373,8 +431,10 @@ def _kind(x: Any) -> np.dtype:
     return np.dtype(np.float32) if x.dtype.itemsize == 2 else x.dtype
 
 
-def _step(window: Any) -> int:
-    return window.stride if window.stride in (1, 2) else 0
+def _constants(x: Any, windows: tuple[Any, ...]) -> dict[str, Any]:
+    stride = windows[-1].stride
+    along = all(w.size == w.kernel == w.count == 1 and not w.padding for w in windows[:-1])
+    return {"STEP": stride if stride <= 4 else 0, "ALONG": along, "WIDE": x.dtype == _kind(x)}
 
 
 def _rows(x: Any, windows: tuple[Any, ...]) -> tuple[int, int, np.ndarray]:
@@ -390,7 +450,7 @@ def _planned(x: Any, windows: tuple[Any, ...], counts: list[np.ndarray], is_max:
     kind, dtype = _kind(x), x.dtype
     chunks, _, geometry = _rows(x, windows)
     extent = windows[-1].kernel
-    constants = {"TAPS": extent if extent <= 3 else 0, "STEP": _step(windows[-1]), "MAXIMUM": is_max, "WIDE": dtype == kind}
+    constants = {"TAPS": extent if extent <= 3 else 0, **_constants(x, windows), "MAXIMUM": is_max}
     one, two, three = counts
     form = pool_rows.form((dtype, dtype, kind, kind, kind, geometry.dtype), constants)
 
@@ -436,7 +496,7 @@ def planned_places(x: Any, windows: tuple[Any, ...], shape: tuple[int, ...]) -> 
     kind, dtype = _kind(x), x.dtype
     chunks, _, geometry = _rows(x, windows)
     places_kind, sample = np.dtype(np.int64), np.empty(1, kind)
-    form = max_rows.form((dtype, dtype, places_kind, kind, geometry.dtype), {"STEP": _step(windows[-1]), "WIDE": dtype == kind})
+    form = max_rows.form((dtype, dtype, places_kind, kind, geometry.dtype), _constants(x, windows))
 
     def run(a: Any) -> tuple[Any, Any]:
         out, places = np.empty(shape, dtype), np.empty(shape, places_kind)
