@@ -267,3 +267,26 @@ def test_the_gradient_of_the_sign_and_angle_of_real_numbers_is_0_also_at_nan_and
     x = fb.tensor([float("nan"), float("inf"), -float("inf"), 2.0], requires_grad=True)
     fn(x).sum().backward()
     assert x.grad.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("program", ["F.celu(x, {})", "fb.celu(x, {})", "F.celu_(x.clone(), {})", "fb.celu_(x.clone(), {})"])
+def test_celu_refuses_zero_also_once_it_has_a_builtin(program):
+    x = fb.linspace(-2, 2, 20)
+    for _ in range(3):
+        eval(program.format("0.5"), {"F": F, "fb": fb, "x": x})
+
+    with pytest.raises(RuntimeError, match="alpha cannot be 0"):
+        eval(program.format("0.0"), {"F": F, "fb": fb, "x": x})
+
+
+def test_softshrink_refuses_negative_numbers_also_once_it_has_a_builtin():
+    x = fb.linspace(-2, 2, 20)
+    for _ in range(3):
+        F.softshrink(x, 0.5), F.softshrink(x, 0.5, out=fb.empty(20)), F.softshrink(x, 1)
+
+    for refused in (-0.5, -1):
+        with pytest.raises(RuntimeError, match=f"greater or equal to 0, but found to be {refused}"):
+            F.softshrink(x, refused)
+        with pytest.raises(RuntimeError, match=f"greater or equal to 0, but found to be {refused}"):
+            F.softshrink(x, refused, out=fb.empty(20))
+    np.testing.assert_array_equal(F.softshrink(x, float("nan")).numpy(), np.zeros(20, "float32"))

@@ -423,7 +423,12 @@ def _entered(op: ElementwiseOp, fixed: dict[str, str]) -> str | None:
             usual = " and ".join(_usual(op, n) for n in op.keyword_only if n not in fixed)
             plain = f"FORMULA.enter({', '.join(op.positional)})"
             made = f"{plain} if {usual} else {made}" if usual else plain
-    return made
+    return _accepted(op, made) if made else None
+
+
+def _accepted(op: ElementwiseOp, made: str) -> str:
+    """Text that enters the builtin where the check of a number has nothing against it."""
+    return f"({made}) if {op.check.text} else None" if op.check_looks_at == "number" else made
 
 
 def _text(lines: list[str]) -> str:
@@ -544,7 +549,7 @@ def _fast_inplace(op: Op) -> list[str]:
 
     def entered(builtin: str) -> str:
         if not op.keyword_only:
-            return f"FORMULA.{builtin}({given})"
+            return _accepted(op, f"FORMULA.{builtin}({given})")
         by_numbers = f"FULL_FORMULA.{builtin}({', '.join(op.params)})"
         usual = " and ".join(_usual(op, n) for n in op.keyword_only)
         return f"FORMULA.{builtin}({given}) if {usual} else {by_numbers}" if op.short is not None else by_numbers

@@ -21,7 +21,7 @@ from .base import (
     Op,
 )
 from .composite import CompositeOp, composite
-from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, saved_tensor
+from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, number_is, saved_tensor
 from .history import gradients_of, rebase, register_view, renew_views, whole_gradients, without_derivative
 from .in_rows import InRows
 from .memory import (
@@ -132,6 +132,7 @@ __all__ = [
     "host_only",
     "looks_at",
     "not_kept",
+    "number_is",
     "placed",
     "primitive",
     "rebase",

@@ -54,7 +54,7 @@ def looks_at(what: str) -> Callable[[Any], Any]:
     """Decorator of checks: what decides whether they raise, apart from keyword-only arguments with other than their defaults.
 
     'dtypes' and the classes of numbers, or whether numbers are in the 'range' of the dtype, or values where all operands are
-    'integers'; other checks may look at any values, so they run at every call.
+    'integers', or a 'number' as `number_is` says; other checks may look at any values, so they run at every call.
     """
 
     def marked(check: Any) -> Any:
@@ -62,6 +62,28 @@ def looks_at(what: str) -> Callable[[Any], Any]:
         return check
 
     return marked
+
+
+def number_is(name: str, condition: str, message: str) -> Callable[..., None]:
+    """The check that parameter `name`, where it is a number, satisfies the expression `condition`.
+
+    Entry points test the condition itself, so that such an op has a builtin as others have.
+
+    Args:
+        message: of the RuntimeError; ``{}`` in it stands for the number.
+    """
+    holds = eval(f"lambda {name}: {condition}")       # text of a declaration
+
+    @looks_at("number")
+    def check(op: Any, *args: Any) -> None:
+        value = args[op.params.index(name)]
+        if not isinstance(value, Tensor) and not holds(value):
+            raise RuntimeError(message.format(value))
+
+    accepts: Any = check                              # a function with facts of its own
+    accepts.number, accepts.holds = name, holds
+    accepts.text = f"({name}.__class__ is float or {name}.__class__ is int) and {condition}"
+    return check
 
 
 class ElementwiseNode(Node):
@@ -157,7 +179,9 @@ def computed_by_numpy(op: Any, formula: Formula, operands: tuple[Any, ...], args
             gradient takes.
     """
     plan = _by_numpy.get(_kinds_of(formula, operands))
-    if plan is None or any(a.__class__ is ndarray for a in args):  # operators take numpy's arrays, functions refuse them
+    if plan is None or args and not op.accepts(args):
+        return None
+    if any(a.__class__ is ndarray for a in args):     # operators take numpy's arrays, functions refuse them
         return None
     if not plan.by_numpy:
         paid = op.waiting.paid_for()
@@ -346,6 +370,13 @@ class ElementwiseOp(Op):
             refuse_float8(self.name, result)
         return args, compute, result, broadcast_shapes(self, args), common_device(self, args)
 
+    def accepts(self, args: Any) -> bool:
+        """Whether a check that looks at a number has nothing against that one."""
+        if self.check_looks_at != "number":
+            return True
+        value = args[self.params.index(self.check.number)]
+        return value.__class__ in (int, float) and self.check.holds(value)
+
     def run(self, *args: Any) -> Tensor:
         arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
         if arrays[0].__class__ in _of_devices:
@@ -353,7 +384,7 @@ class ElementwiseOp(Op):
         if any([a.__class__ is ndarray for a in args]):  # noqa: C419  # which are refused before anything is computed of them
             return self._run_anew(args)
         formula, operands = self.formula_of(arrays)
-        out = formula.direct(*operands)
+        out = formula.direct(*operands) if self.accepts(args) else None
         if out is not None:
             made = wrap(out)
             if self.records:
@@ -442,7 +473,7 @@ class ElementwiseOp(Op):
         if compute.numpy.kind in "biu" and not all(kind in "biu" for kind in kinds):
             return False                              # numpy says what becomes of numbers that are no integers
         looks_at = self.check_looks_at
-        return looks_at in ("dtypes", "range") or looks_at == "integers" and any(kind not in "biu" for kind in kinds)
+        return looks_at in ("dtypes", "range", "number") or looks_at == "integers" and any(kind not in "biu" for kind in kinds)
 
     def learn(self, formula: Formula, operands: Any, out: Any, compute: Any) -> None:
         """Let `formula` take later calls with such operands directly.
@@ -541,7 +572,7 @@ class ElementwiseOp(Op):
                 return False
             arrays.append(x)
         formula, operands = self.formula_of(tuple(arrays))
-        made = formula.direct(*operands)
+        made = formula.direct(*operands) if self.accepts(args) else None
         if made is None:
             made = computed_by_numpy(self, formula, operands, args)
         if made is None or made.dtype is not a.dtype or made.shape != a.shape:

@@ -44,6 +44,7 @@ from .._spec import (
     composite,
     describe,
     elementwise,
+    number_is,
     primitive,
     reduced_shape,
     spread_dims,
@@ -182,15 +183,10 @@ def selu(input):
 selu.shown_as("EluBackward0", alpha=lambda saved: SELU_ALPHA, scale=lambda saved: SELU_SCALE, input_scale=lambda saved: 1)
 
 
-def _check_celu(op: Any, input: Any, alpha: Any) -> None:
-    if not isinstance(alpha, Tensor) and alpha == 0:
-        raise RuntimeError("celu: ZeroDivisionError: alpha cannot be 0 for CELU")
-
-
 @elementwise(
     surface=FUNCTION | INPLACE,
     dtype=floating_input,
-    check=_check_celu,
+    check=number_is("alpha", "alpha != 0", "celu: ZeroDivisionError: alpha cannot be 0 for CELU"),
     vjp={"input": lambda grad, input, alpha: where(input > 0, grad, grad * exp(minimum(input, 0) / alpha))},
 )
 def celu(input, alpha=1.0):
@@ -384,13 +380,9 @@ def hardshrink(input, lambd=0.5):
     return where((input >= -lambd) & (input <= lambd), 0, input)
 
 
-def _check_softshrink(op: Any, input: Any, lambd: Any) -> None:
-    if not isinstance(lambd, Tensor) and lambd < 0:
-        raise RuntimeError(f"softshrink: lambda must be greater or equal to 0, but found to be {lambd}.")
-
-
 @elementwise(
-    surface=FUNCTION | OUT, namespace=F, dtype=floating_input, check=_check_softshrink,
+    surface=FUNCTION | OUT, namespace=F, dtype=floating_input,
+    check=number_is("lambd", "not lambd < 0", "softshrink: lambda must be greater or equal to 0, but found to be {}."),
     vjp={"input": lambda grad, input, lambd: where((input < -lambd) | (input > lambd), grad, 0)},
     numpy_names=True,
 )  # fmt: skip
