@@ -584,7 +584,7 @@ def test_a_private_name_that_is_not_here_is_named_by_the_error():
 
     asked = {
         "torch.distributed.rpc.api._all_gather": lambda: api._all_gather,
-        "torch.distributed._tensor.experimental": lambda: _tensor.experimental,
+        "torch.distributed._tensor.no_such_name": lambda: _tensor.no_such_name,
         "torch._C._distributed_c10d.Reducer": lambda: _C._distributed_c10d.Reducer,
         "torch.utils.data.datapipes.iter.no_such_stage": lambda: stages.no_such_stage,
     }

@@ -120,6 +120,8 @@ _HOME = {
     "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     "sym_sum": "_native_functions", "SymInt": "_symbolic", "SymFloat": "_symbolic", "SymBool": "_symbolic", "sym_sqrt": "_native_functions",
     "sym_fresh_size": "_symbolic",
+    "_nested_tensor_from_tensor_list": "nested._construction", "_nested_tensor_from_mask": "nested._construction",
+    "_nested_tensor_from_mask_left_aligned": "nested._construction",
     "Event": "_streams", "Stream": "_streams",
     "OutOfMemoryError": "_errors", "AcceleratorError": "_errors", "Tag": "_tags",
     "classes": "_ops", "legacy_contiguous_format": "devices", "_register_device_module": "utils.backend_registration", "ScriptModule": "_C",

@@ -13,6 +13,7 @@ from flambeau import nn
 from flambeau.distributed.device_mesh import init_device_mesh
 from flambeau.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, parallel
 from flambeau.distributed.tensor import zeros as spread_zeros
+from flambeau.distributed.tensor.experimental import implicit_replication
 
 F = nn.functional
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -183,6 +184,8 @@ def redistribution():
         assert "got mixed torch.Tensor and DTensor" in str(error)
     else:
         raise AssertionError("a plain tensor was taken")
+    with implicit_replication():
+        assert fb.equal((part + whole).full_tensor(), whole * (SIZE + 1))
     dist.destroy_process_group()
 
 
@@ -293,10 +296,12 @@ class Attends(nn.Module):
 def sequences():
     """Attention of divided sequences: causal or not, with one stretch or two of each rank, more queries than keys and values."""
     from flambeau.distributed.tensor.experimental import context_parallel
+    from flambeau.distributed.tensor.experimental._attention import context_parallel_unshard, set_rotate_method
 
     mesh = start()
     fb.manual_seed(1)
-    for length in (2 * SIZE, 6 * SIZE, 3 * SIZE):
+    for way, length in (("alltoall", 2 * SIZE), ("alltoall", 6 * SIZE), ("alltoall", 3 * SIZE), ("allgather", 4 * SIZE)):
+        set_rotate_method(way)
         two = length % (2 * SIZE) == 0
         some = fb.rand(2, 1, length, length) < 0.6
         some[:, :, 1] = False  # a query without a key
@@ -323,6 +328,13 @@ def sequences():
             fb.testing.assert_close(made.detach(), mine(wanted.detach()), **room)
             for part, leaf in zip(parts, leaves, strict=True):
                 fb.testing.assert_close(part.grad, mine(leaf.grad), **room)
+            assert all(map(fb.equal, context_parallel_unshard(mesh, parts, [2, 2, 2]), wholes))
+    try:
+        set_rotate_method("by hand")
+    except NotImplementedError as error:
+        assert "by hand" in str(error), error
+    else:
+        raise AssertionError("an unknown way was taken")
     with context_parallel(mesh, buffers=[x := fb.randn(1, 2, 2 * SIZE, 4)], buffer_seq_dims=[2]):
         for kind, words, options in (
             (ValueError, "all 6 keys as columns", {"attn_mask": fb.ones(2, 2, dtype=fb.bool)}),

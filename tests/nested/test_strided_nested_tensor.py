@@ -174,3 +174,22 @@ def test_refusals(run, kind, words):
 
     with pytest.raises(kind, match=words):
         run(f, g)
+
+
+def test_a_mask_says_how_much_of_each_row_counts():
+    x = fb.arange(12.0).view(2, 3, 2).requires_grad_()
+    mask = fb.tensor([[True, True, False], [False, False, False]])
+    made = fb._nested_tensor_from_mask(x, mask)
+    made.to_padded_tensor(0.0).sum().backward()
+
+    assert [part.tolist() for part in made.unbind()] == [[[0, 1], [2, 3]], []]
+    assert x.grad.tolist() == [[[1, 1], [1, 1], [0, 0]], [[0, 0]] * 3]
+
+    gap = fb.tensor([[False, True, True], [True, False, False]])
+    assert fb._nested_tensor_from_mask_left_aligned(x, mask)
+    assert not fb._nested_tensor_from_mask_left_aligned(x, gap)
+    assert [len(part) for part in fb._nested_tensor_from_mask(x, gap, mask_check=False).unbind()] == [2, 1]
+    for wrong, words in ((gap, "left-aligned"), (mask.float(), "Bool"), (mask[:, :2], "size"), (mask[..., None], "2D")):
+        with pytest.raises(RuntimeError, match=words):
+            fb._nested_tensor_from_mask(x, wrong)
+    assert [len(part) for part in fb._nested_tensor_from_tensor_list([fb.ones(2), fb.ones(3)]).unbind()] == [2, 3]

@@ -86,6 +86,41 @@ def _packed(parts: list[Tensor], dtype: Any = None, device: Any = None) -> Neste
     return NestedTensor(fb.cat(parts, at), _offsets_of(lengths).to(parts[0].device), None, at + 1)
 
 
+def _nested_tensor_from_tensor_list(
+    list: list[Tensor], dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> NestedTensor | StridedNestedTensor:  # fmt: skip
+    """`as_nested_tensor` under the name of PyTorch's operator."""
+    return _nested_of(list, dtype, device, layout)
+
+
+def _nested_tensor_from_mask(t: Tensor, mask: Tensor, mask_check: bool = True) -> StridedNestedTensor:
+    """The first places of each row of `t`, as many as `mask` is True at, as a nested tensor.
+
+    Args:
+        t: (N, L, D).
+        mask: (N, L) of bools; True where a place counts, and those before it as well.
+        mask_check: raise where that is not so.
+    Raises: RuntimeError for other shapes and dtypes, and a gap in `mask`.
+    """
+    if mask.dtype != fb.bool:
+        raise RuntimeError(f"Expected mask to be of ScalarType Bool, but got {mask.dtype} instead.")
+    if mask.ndim != 2:
+        raise RuntimeError(f"Padding mask should be 2D, got shape {tuple(mask.shape)}")
+    if t.ndim != 3:
+        raise RuntimeError(f"Input should be a 3D tensor, N * L * D, got shape {tuple(t.shape)}")
+    if t.shape[:2] != mask.shape:
+        raise RuntimeError(f"Mask size should match input size, got {tuple(mask.shape)} for an input of shape {tuple(t.shape)}")
+    if mask_check and not _nested_tensor_from_mask_left_aligned(t, mask):
+        raise RuntimeError("Mask must be left-aligned without gaps")
+    lengths = mask.sum(1).tolist()
+    return as_strided_nested([row[:length] for row, length in zip(t.unbind(), lengths, strict=True)], t.dtype, t.device)
+
+
+def _nested_tensor_from_mask_left_aligned(t: Tensor, mask: Tensor) -> bool:
+    """Whether the True in each row of `mask` come before all False, so that `_nested_tensor_from_mask` takes it for rows of `t`."""
+    return bool((mask[:, 1:] <= mask[:, :-1]).all())
+
+
 def _offsets_of(lengths: Tensor) -> Tensor:
     return fb.cat([lengths.new_zeros(1), lengths.cumsum(0)])
 

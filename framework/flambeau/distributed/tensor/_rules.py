@@ -6,8 +6,10 @@ whole tensors; compositions without one are taken apart.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import flambeau as fb
@@ -26,10 +28,23 @@ from ...utils._python_dispatch import seen_as
 from ._redistribute import local_part, redistributed
 from .placement_types import Partial, Placement, Replicate, Shard, _StridedShard
 
-__all__ = ["Spread", "place_of", "ways_of"]
+__all__ = ["Spread", "implicit_replication", "place_of", "ways_of"]
 
 R, P = Replicate(), Partial()
 Placements = tuple[Placement, ...]
+
+_replicates: contextvars.ContextVar[bool] = contextvars.ContextVar("replicates", default=False)
+
+
+@contextlib.contextmanager
+def implicit_replication() -> Iterator[None]:
+    """A region in which plain tensors beside spread ones count as whole on every rank, which they must be: the same everywhere."""
+    before = _replicates.set(True)
+    try:
+        yield
+    finally:
+        _replicates.reset(before)
+
 
 ran: list[
     Callable[[Any, Any, Any, Any], None]
@@ -87,7 +102,7 @@ class Spread(Interpreter):
                 raise RuntimeError(
                     f"{op.public_name}: DTensors of different device meshes: {x.device_mesh} and {mesh}; redistribute one of them"
                 )
-            if not isinstance(x, cls) and x.numel() != 1 and not within:
+            if not isinstance(x, cls) and x.numel() != 1 and not within and not _replicates.get():
                 raise RuntimeError(
                     f"{op.public_name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling "
                     f"distributed operators! The plain one has shape {tuple(x.shape)}; use distribute_tensor or DTensor.from_local"

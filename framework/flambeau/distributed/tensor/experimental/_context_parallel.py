@@ -13,7 +13,24 @@ from ....autograd import Function
 from ....overrides import TorchFunctionMode
 from ... import distributed_c10d as c10d
 
-__all__ = ["context_parallel"]
+__all__ = ["context_parallel", "context_parallel_unshard", "set_rotate_method"]
+
+_WAYS = ("alltoall", "allgather")
+_way = _WAYS[0]
+
+
+def set_rotate_method(rotate_method: str) -> None:
+    """How keys and values of other ranks come, in regions of `context_parallel` that begin from now on.
+
+    Args:
+        rotate_method: ``"alltoall"``, the default, passes them on from rank to rank, so that none has those of all; ``"allgather"``
+            gathers them at once, which takes more memory and waits once.
+    Raises: NotImplementedError for others.
+    """
+    global _way
+    if rotate_method not in _WAYS:
+        raise NotImplementedError(f"context_parallel: keys and values come by {' or '.join(map(repr, _WAYS))}, not {rotate_method!r}")
+    _way = rotate_method
 
 
 class _Layout:
@@ -22,6 +39,7 @@ class _Layout:
     def __init__(self, group: Any, balanced: bool) -> None:
         self.group, self.rank, self.size = group, group.rank(), group.size()
         self.each = 2 if balanced else 1               # stretches of a rank
+        self.gathers = _way == "allgather"
 
     def stretches(self, rank: int) -> list[int]:
         """An early and a late one, so that what causal attention leaves out is the same for all ranks."""
@@ -31,6 +49,30 @@ class _Layout:
         """What this rank has of `tensor`."""
         parts = tensor.tensor_split(self.size * self.each, dim)
         return fb.cat([parts[at] for at in self.stretches(self.rank)], dim)
+
+    def whole(self, part: Any, dim: int) -> Any:
+        """The tensor of which each rank has what `cut` gives: `part` here."""
+        order = [at for rank in range(self.size) for at in self.stretches(rank)]
+        pieces = [piece for one in self._of_all(part) for piece in one.tensor_split(self.each, dim)]
+        return fb.cat([pieces[order.index(at)] for at in range(len(order))], dim)
+
+    def in_turn(self, tensors: Sequence[Any]) -> Iterator[list[Any]]:
+        """What this rank has of `tensors`, then what the rank before has, and so on until the one after."""
+        if self.gathers:
+            of_all = [self._of_all(t) for t in tensors]
+            for turn in range(self.size):
+                yield [x[(self.rank - turn) % self.size] for x in of_all]
+            return
+        here = list(tensors)
+        for turn in range(self.size):
+            yield here
+            if turn + 1 < self.size:
+                here = self.passed_on(here)
+
+    def _of_all(self, tensor: Any) -> list[Any]:
+        made = [fb.empty_like(tensor, memory_format=fb.contiguous_format) for _ in range(self.size)]
+        c10d.all_gather(made, tensor.contiguous(), self.group)
+        return made
 
     def passed_on(self, tensors: Sequence[Any]) -> list[Any]:
         """What the rank before has of `tensors`; the next one gets these."""
@@ -78,11 +120,11 @@ class _Ring(Function):
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, layout: _Layout, causal: bool, mask: Any, scale: float) -> Any:
         kind = fb.float32 if query.dtype in (fb.float16, fb.bfloat16) else query.dtype
-        q, k, v = (x.detach().to(kind) for x in (query, key, value))
+        q, *mine = (x.detach().to(kind) for x in (query, key, value))
         length = q.shape[-2]
-        out = q.new_zeros((*q.shape[:-1], v.shape[-1]))
+        out = q.new_zeros((*q.shape[:-1], value.shape[-1]))
         logs = q.new_full(tuple(q.shape[:-1]), -math.inf)          # of the sums of exponentials so far
-        for turn in range(layout.size):
+        for turn, (k, v) in enumerate(layout.in_turn(mine)):
             for rows, columns, added in _pairs(layout, turn, causal, mask, length):
                 scores = _scores(q[..., rows, :], k[..., columns, :], scale, added)
                 before = logs[..., rows]
@@ -91,8 +133,6 @@ class _Ring(Function):
                 part = (scores - base.unsqueeze(-1)).exp() @ v[..., columns, :]
                 out[..., rows, :] = out[..., rows, :] * (before - base).exp().unsqueeze(-1) + part
                 logs[..., rows] = after
-            if turn + 1 < layout.size:
-                k, v = layout.passed_on([k, v])
         ctx.save_for_backward(query, key, value, out, logs)
         ctx.how = layout, causal, mask, scale, kind
         return out.to(query.dtype)
@@ -101,11 +141,11 @@ class _Ring(Function):
     def backward(ctx: Any, grad: Any) -> Any:
         layout, causal, mask, scale, kind = ctx.how
         query, key, value, out, logs = ctx.saved_tensors
-        q, k, v, grad = (x.detach().to(kind) for x in (query, key, value, grad))
+        q, grad, *mine = (x.detach().to(kind) for x in (query, grad, key, value))
         length = q.shape[-2]
         inner = (grad * out).sum(-1)
-        dq, dk, dv = fb.zeros_like(q), fb.zeros_like(k), fb.zeros_like(v)
-        for turn in range(layout.size):
+        dq, dk, dv = (fb.zeros_like(x) for x in (q, *mine))
+        for turn, (k, v) in enumerate(layout.in_turn(mine)):
             for rows, columns, added in _pairs(layout, turn, causal, mask, length):
                 qr, kc, vc, g = q[..., rows, :], k[..., columns, :], v[..., columns, :], grad[..., rows, :]
                 weights = (_scores(qr, kc, scale, added) - _finite(logs[..., rows]).unsqueeze(-1)).exp()
@@ -113,10 +153,8 @@ class _Ring(Function):
                 slope = weights * (g @ vc.mT - inner[..., rows].unsqueeze(-1)) * scale
                 dq[..., rows, :] += slope @ kc
                 dk[..., columns, :] += slope.mT @ qr
-            # Gradients travel with what they belong to, and are at home after the last turn.
-            if turn + 1 < layout.size:
-                k, v, dk, dv = layout.passed_on([k, v, dk, dv])
-        dk, dv = layout.passed_on([dk, dv])
+            # Gradients travel beside what they belong to, and are at home after the last turn.
+            dk, dv = layout.passed_on([dk, dv])
         return dq.to(query.dtype), dk.to(key.dtype), dv.to(value.dtype), None, None, None, None
 
 
@@ -217,3 +255,19 @@ def context_parallel(
         for buffer, full in zip(given, copies, strict=True):
             if id(buffer) not in left:
                 buffer.data = full
+
+
+def context_parallel_unshard(mesh: Any, buffers: Sequence[Any], seq_dims: Sequence[int]) -> list[Any]:
+    """The whole tensors of which each rank has in `buffers` what `context_parallel` gives it, in new memory and without a history.
+
+    Args:
+        mesh: of one dimension.
+        buffers: as long on every rank; of two stretches where their length is even, as `context_parallel` cuts such a sequence.
+        seq_dims: along which dimension the sequence of each of them goes.
+    Raises: ValueError for lists of different lengths.
+    """
+    given, dims = list(buffers), list(seq_dims)
+    if len(given) != len(dims):
+        raise ValueError(f"`seq_dims` must have the same number of elements as `buffers`, got {len(dims)} and {len(given)}")
+    layout = _Layout(mesh.get_group(), all(b.shape[dim] % 2 == 0 for b, dim in zip(given, dims, strict=True)))
+    return [layout.whole(b.detach(), dim) for b, dim in zip(given, dims, strict=True)]
