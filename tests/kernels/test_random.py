@@ -260,6 +260,19 @@ def test_draws_go_on_alike_whichever_call_first_met_their_kernel(size):
 
 
 @needs_torch
+@pytest.mark.parametrize("size", [16, 17, 100, 607, 609, 625, 1000, 1025, 4095])
+def test_normal_numbers_of_any_size_go_on_as_pytorchs(size):
+    """The last 16 are made anew where there are others than multiples of 16, from words that may lie in the next block."""
+    fb.manual_seed(size)
+    torch.manual_seed(size)
+    for _ in range(4):
+        assert_same_bits(fb.empty(size).normal_().numpy(), torch.empty(size).normal_())
+        assert_same_bits(fb.randn(size).numpy(), torch.randn(size))
+        assert_same_bits(fb.empty(size).normal_(0, 0.02).numpy(), torch.empty(size).normal_(0, 0.02))
+        assert_same_bits(fb.rand(3).numpy(), torch.rand(3))
+
+
+@needs_torch
 def test_methods_that_fill_go_on_as_pytorchs():
     for dtype in ("int64", "int32", "uint8", "float32", "float64"):
         ours, theirs = fb.empty(32, dtype=getattr(fb, dtype)), torch.empty(32, dtype=getattr(torch, dtype))

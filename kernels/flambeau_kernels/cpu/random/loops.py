@@ -198,10 +198,18 @@ def normal_blocks(chunk: Any, words: Any, out: Any, blocks: Any, mean: Any, std:
 
 @kernel(aliased=True)
 def draw_normals(chunk: Any, state: Any, out: Any, position: Any, count: Any, mean: Any, std: Any, *, SCALED: bool = False) -> Any:
-    """`draw` and `normal_blocks` at once."""
+    """`draw` and `normal_blocks` at once, and once more for the last 16 numbers, where the others are no multiple of 16."""
     words = bitcast(out, uint32)
-    next_words(state, words, position, count)
-    make_blocks(words, out, 0, count // 16, mean, std, SCALED)
+    first, size, at = 0, count, position
+    while size > 0:
+        next_words(state, words + first, at, size)
+        make_blocks(words + first, out + first, 0, size // 16, mean, std, SCALED)
+        at = (at + size - 1) % BLOCK + 1
+        first = count - 16
+        if size % 16 > 0:
+            size = 16
+        else:
+            size = 0
 
 
 def make_blocks(words: Any, out: Any, first: Any, last: Any, mean: Any, std: Any, SCALED: Any) -> Any:

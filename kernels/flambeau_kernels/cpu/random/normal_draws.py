@@ -44,7 +44,7 @@ def normal(stream: MT19937Stream, out: np.ndarray, mean: float = 0.0, std: float
     Raises: RuntimeError if `std` is negative or nan.
     """
     count = out.size
-    if count % BLOCK == 0 < count <= MOST_ALONE and out.dtype.char == "f" and std >= 0 and out.flags.c_contiguous and compiles():
+    if BLOCK <= count <= MOST_ALONE and out.dtype.char == "f" and std >= 0 and out.flags.c_contiguous and compiles():
         if mean == 0 and std == 1:
             stream.fill_normals(out)
         else:

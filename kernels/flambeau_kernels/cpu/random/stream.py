@@ -30,6 +30,7 @@ __all__ = ["DEFAULT_SEED", "MT19937Stream", "STATE_BYTES", "fill"]
 DEFAULT_SEED = 67280421310721                        # what an unseeded PyTorch generator reports
 BLOCK = 624                                          # words per twist
 PIECE = 1 << 14                                      # numbers a compiled loop makes per chunk
+LEAST_NORMALS = 16                                   # numbers that are made in blocks; fewer are made in pairs
 MOST_AT_ONCE = 1024                                           # numbers that one kernel draws and makes
 WORDS = 1 << 32
 HALVES = "eE"                                        # kinds of float16 and bfloat16
@@ -132,14 +133,13 @@ class MT19937Stream:
         self._untouched = False
 
     def fill_normals(self, out: np.ndarray, mean: float = 0.0, std: float = 1.0) -> None:
-        """Fill float32 `out`, in C order and of a multiple of 16, by one kernel: what few numbers cost is calls."""
+        """Fill float32 `out`, in C order and of `LEAST_NORMALS` or more, by one kernel: what few numbers cost is calls."""
         count = out.size
         scaled = mean != 0.0 or std != 1.0
         fill_few = _normals_at_once.get(scaled) or _form_of_normals(scaled)
         with self._lock:
             fill_few(1, False, self._state, out, self._position, count, mean, std)
-            self._position = (self._position + count - 1) % BLOCK + 1
-            self._untouched = False
+            self._advance(count + (16 if count & 15 else 0))
 
     def at_once(self, fill: Any, out: np.ndarray, words: int, *args: Any, wrong: np.ndarray | None = None) -> bool:
         """Let `fill`, a form of one of the draw_... of `loops`, make `out` of the next `words` words.
@@ -167,7 +167,8 @@ class MT19937Stream:
         try:
             made = hot_calls.normals(_table, self._state, self._position, sizes)
             if made is not None:
-                position = self._position + made.size
+                # The last 16 numbers are made anew where there are others than multiples of 16.
+                position = self._position + made.size + (16 if made.size & 15 else 0)
                 self._position = position if position <= BLOCK else (position - 1) % BLOCK + 1
                 self._untouched = False
         finally:
@@ -195,20 +196,26 @@ class MT19937Stream:
 
     def refilled(self, out: np.ndarray) -> bool:
         """Whether one native call did what `fill_normals` does to `out`, of any kind; nothing is drawn otherwise."""
-        return _table is not None and out.dtype is _SINGLE and not out.size & 15 and self.redrawn(_table, out, _STANDARD, 1)
+        return (
+            _table is not None and out.dtype is _SINGLE and out.size >= LEAST_NORMALS
+            and self.redrawn(_table, out, _STANDARD, 1, 16 if out.size & 15 else 0)
+        )  # fmt: skip
 
     def refilled_around(self, out: np.ndarray, numbers: np.ndarray) -> bool:
         """`refilled` of normals of the mean and deviation in `numbers`, which are not 0 and 1."""
-        return _scaled_table is not None and out.dtype is _SINGLE and not out.size & 15 and self.redrawn(_scaled_table, out, numbers, 1)
+        return (
+            _scaled_table is not None and out.dtype is _SINGLE and out.size >= LEAST_NORMALS
+            and self.redrawn(_scaled_table, out, numbers, 1, 16 if out.size & 15 else 0)
+        )  # fmt: skip
 
-    def redrawn(self, table: Any, out: np.ndarray, numbers: np.ndarray, each: int) -> bool:
-        """Whether the launcher filled `out` as `at_once` does, of `each` words a number; False as None of `made`."""
+    def redrawn(self, table: Any, out: np.ndarray, numbers: np.ndarray, each: int, more: int = 0) -> bool:
+        """Whether the launcher filled `out` as `at_once` does, of `each` words a number and some `more`; False as None of `made`."""
         lock = self._lock                             # `with` would take as long again
         lock.acquire()
         try:
             if hot_calls.redraws(table, self._state, self._position, out, numbers) is None:
                 return False
-            position = self._position + out.size * each
+            position = self._position + out.size * each + more
             self._position = position if position <= BLOCK else (position - 1) % BLOCK + 1
             self._untouched = False
         finally:

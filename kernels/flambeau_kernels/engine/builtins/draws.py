@@ -8,7 +8,7 @@ from flambeau_kernels.engine.launching import call, journal
 
 MOST_NORMALS = 4096                                   # numbers drawn while the interpreter lock is held
 MOST = 1024                                           # of kernels with room for the words of as many
-BLOCK = 16                                            # the kernel of normals makes as many at a time
+LEAST_NORMALS = 16                                    # numbers that are made by that kernel
 EXTRA = 3                                             # arguments of a kernel behind the number of elements, at most
 
 
@@ -23,7 +23,7 @@ def normals(module: Module, name: str) -> None:
     for item, kind in ((table, "ndarray"), (state, "ndarray"), (place, "int"), (sizes, "tuple")):
         require_type(code, item, kind)
     shape, dims, position = _shape(code, place, sizes, MOST_NORMALS)
-    code.require(code.let(f"icmp eq i64 {code.let(f'and i64 %count.next, {BLOCK - 1}')}, 0"))
+    code.require(code.let(f"icmp uge i64 %count.next, {LEAST_NORMALS}"))
     _draw(code, table, state, position, code.slot("float32"), dims, shape, ("double 0.0", "double 1.0"))
     module.functions.append(code.text())
 
