@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy.spatial import distance
@@ -21,6 +23,27 @@ def test_distances_of_all_pairs_agree_with_scipy(p: float, metric: str) -> None:
 
     np.testing.assert_allclose(fb.cdist(fb.tensor(A), fb.tensor(B), p).numpy(), scale * distance.cdist(A, B, metric, **extra))
     np.testing.assert_allclose(F.pdist(fb.tensor(A), p).numpy(), scale * distance.pdist(A, metric, **extra))
+
+
+@pytest.mark.parametrize(("p", "metric"), [(1, "cityblock"), (2, "euclidean")])
+@pytest.mark.parametrize("shape", [(2, 1), (7, 17), (70, 40), (6, 2100)])
+def test_distances_of_pairs_of_rows_of_any_length_agree_with_scipy(shape: tuple[int, int], p: int, metric: str) -> None:
+    rows = np.random.default_rng(0).normal(size=shape)
+
+    np.testing.assert_allclose(F.pdist(fb.tensor(rows), p).numpy(), distance.pdist(rows, metric), rtol=1e-13)
+    found = F.pdist(fb.tensor(rows.astype("float32")), p).numpy()
+    np.testing.assert_allclose(found, distance.pdist(rows.astype("float32"), metric), rtol=1e-6)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, math.inf])
+def test_gradients_of_distances_of_pairs_are_those_of_all_distances(p: float) -> None:
+    one, other = (fb.tensor(A, requires_grad=True) for _ in range(2))
+    weights = fb.linspace(1, 2, len(A) * (len(A) - 1) // 2, dtype=fb.float64)
+    first, second = fb.triu_indices(len(A), len(A), 1)
+    (F.pdist(one, p) * weights).sum().backward()
+    (fb.cdist(other, other, p)[first, second] * weights).sum().backward()
+
+    np.testing.assert_allclose(one.grad.numpy(), other.grad.numpy(), rtol=1e-12, atol=1e-13)
 
 
 def test_many_rows_go_by_way_of_a_product_and_agree() -> None:

@@ -30,7 +30,7 @@ _FAMILIES = {
     "layers.recurrent": "cell_after left_of_cell recurrent_layer recurrent_layer_backward",
     "linear_algebra.contract": "corrcoef cov cross cross_along dist einsum inner norm renorm tensordot",
     "linear_algebra.decompose": "cholesky cholesky_of geqrf geqrf_of linalg.cholesky linalg.cholesky_ex linalg.householder_product linalg.qr orgqr ormqr qr qr_of",
-    "linear_algebra.distance": "cdist length_along nn.functional.bilinear nn.functional.cosine_similarity nn.functional.pairwise_distance nn.functional.pdist",
+    "linear_algebra.distance": "cdist length_along nn.functional.bilinear nn.functional.cosine_similarity nn.functional.pairwise_distance nn.functional.pdist pair_lengths",
     "linear_algebra.grouped": "grouped_product nn.functional.grouped_mm",
     "linear_algebra.linalg": "addbmm addmm addmv addr baddbmm bmm chain_matmul dot ger linalg.matmul linear_of_each matmul mm mv nn.functional.linear outer products vdot",
     "linear_algebra.lu": "ldl_of ldl_solution linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve lu lu_of lu_solve lu_unpack row_order",

@@ -28,7 +28,7 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import where
 
-__all__ = ["BLOCK", "ROWS", "add_row", "clear_row", "lanes_of", "merged", "moments_of", "square", "sum_of", "wide", "zeros"]
+__all__ = ["BLOCK", "ROWS", "add_row", "clear_row", "four_lanes", "lanes_of", "merged", "moments_of", "square", "sum_of", "wide", "zeros"]
 
 BLOCK = 1024  # elements added up in vectors of their own kind
 CACHED = 4096  # elements whose mean and squares are found together: 16 KiB of float32 stay in a first-level cache

@@ -76,6 +76,14 @@ def length(a: Any, p: float, dim: int, shared: bool) -> Any:
     return norm(a, inf if p == inf else p, (wrap_dim(dim, a.ndim),), True)
 
 
+def pair_lengths(a: Any, p: float) -> Any:
+    from ...ops._spec import OPS
+
+    x, n = wrap(a), a.shape[-2]
+    first, second = OPS["triu_indices"].function(n, n, 1, device=x.device)
+    return length((x.index_select(-2, first) - x.index_select(-2, second))._array, p, a.ndim - 1, False)[..., 0]
+
+
 def logsumexp(a: Any, dims: Any, keepdim: bool) -> Any:
     x = wrap(a)
     wide = x.float() if x.dtype.is_floating_point and a.dtype.itemsize == 2 else x if x.dtype.is_floating_point else x.to(_default())

@@ -237,14 +237,6 @@ def _planned_cdist(x1, x2, p, compute_mode):
     return Plan(distance_rows.planned(a.shape, b.shape, a.dtype, p == 2))
 
 
-def _lengths_of(a: Any, p: Any, differences: Any) -> Any:
-    """The lengths of order 1 or 2 of the few vectors that ``differences()`` is; None for those of many elements, or none."""
-    if not 0 < a.size < 1024 or p not in (1, 2):
-        return None
-    d = differences()
-    return np.sqrt(np.add.reduce(d * d, -1)) if p == 2 else np.add.reduce(np.abs(d), -1)
-
-
 def _euclidean(x1: Tensor, x2: Tensor) -> Tensor:
     """Distances from ``|a|^2 + |b|^2 - 2 a.b``, centred first so that less is lost to cancellation."""
     if 0 in x1.shape or 0 in x2.shape:
@@ -273,13 +265,15 @@ def pdist(input, p=2):
         raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     if not input.dtype.is_floating_point:
         raise RuntimeError(f"pdist only supports floating-point dtypes, got {input.dtype}")
-    p = _order("pdist", p)
-    if input._lacks_values:
-        n = input.shape[0]
-        first = second = input.detach().new_empty((n * (n - 1) // 2,), dtype=dtypes.int64)
-    else:
-        first, second = OPS["triu_indices"].function(input.shape[0], input.shape[0], 1, device=input.device)
-    return length_along.function(input[first] - input[second], p, 1, False).squeeze(-1)
+    return pair_lengths(input, _order("pdist", p))
+
+
+@primitive(surface=0, samples="of nn.functional.pdist", operator="_pdist_forward", cuda="sums.pair_lengths")
+def pair_lengths(input, p):
+    """The norms of order `p` of the differences of all pairs of rows, ``(*, N, M) -> (*, N (N - 1) / 2)``."""
+
+
+pair_lengths.shown_as("PdistBackward0")
 
 
 @functools.lru_cache(64)
@@ -288,13 +282,47 @@ def _pairs(n: int) -> Any:
     return np.triu_indices(n, 1)
 
 
-@pdist.plan(dtypes="fd")
-def _planned_pairs(a, p):
-    """A few rows of a real dtype."""
-    if a.ndim != 2 or a.shape[0] > 25:
+@pair_lengths.kernel
+def _pair_lengths(a, p):
+    from flambeau_kernels.cpu.linear_algebra import distance_rows
+
+    run = distance_rows.planned_pairs(a.shape, a.dtype, p)
+    if run is not None:
+        return run(np.ascontiguousarray(a))
+    first, second = _pairs(a.shape[-2])
+    return moments.norm(a.take(first, -2) - a.take(second, -2), p, (a.ndim - 1,), False)
+
+
+@pair_lengths.shape
+def _pair_lengths_shape(input, p):
+    n = input.shape[-2]
+    return (*input.shape[:-2], n * (n - 1) // 2), input.dtype
+
+
+@pair_lengths.vjp
+def _pair_lengths_vjp(grad, out, input, p):
+    first, second = OPS["triu_indices"].function(input.shape[-2], input.shape[-2], 1, device=input.device)
+    difference = input.index_select(-2, first) - input.index_select(-2, second)
+    slope = _length_vjp(grad.unsqueeze(-1), out.unsqueeze(-1), difference, p, difference.ndim - 1, False)[0]
+    return (slope.new_zeros(input.shape).index_add(-2, first, slope).index_add(-2, second, slope, alpha=-1),)
+
+
+@pair_lengths.batch
+def _pair_lengths_batch(level: Any, op: Any, args: Any) -> Any:
+    x, p = args
+    return level.wrap(run(op, level.front(x), p))
+
+
+@pdist.plan(by="shape", dtypes="fd")
+def _planned_pairs(input, p):
+    """Rows of a real dtype, at distances of order 1 or 2."""
+    if input.ndim != 2 or p not in (1, 2):
         return None
-    first, second = _pairs(a.shape[0])
-    return _lengths_of(a, p, lambda: a.take(first, 0) - a.take(second, 0)) if first.size else None
+    from flambeau_kernels.cpu.linear_algebra import distance_rows
+
+    p = float(p)
+    run = distance_rows.planned_pairs(tuple(input.shape), input._array.dtype, p)
+    return run and Plan(run, pair_lengths, lambda _, x: (x, p))
 
 
 # -- bilinear ------------------------------------------------------------------------------------------------------------
