@@ -259,16 +259,6 @@ def test_files_are_mapped_without_memmap(tmp_path, monkeypatch):
     assert fb.UntypedStorage.from_file(str(path), False, 0).tolist() == []
 
 
-def test_a_tensor_of_a_storage_has_its_whole_elements_and_memory_of_its_own():
-    storage = fb.tensor([1.0, 2.0, 3.0]).untyped_storage()
-
-    made = fb.asarray(storage[0:11], dtype=fb.float32)
-    made[0] = 5.0
-
-    assert made.tolist() == [5.0, 2.0]
-    assert fb.asarray(storage, dtype=fb.float32).tolist() == [1.0, 2.0, 3.0]
-
-
 def test_a_storage_that_was_emptied_under_a_tensor_can_be_given_its_size_again():
     x = fb.arange(6.0)
     part = x[2:]
@@ -303,3 +293,30 @@ def test_addresses_are_the_same_whoever_is_asked() -> None:
     t = fb.from_numpy(a)
     assert t[1:].data_ptr() - t.data_ptr() == 32
     assert t[1:].untyped_storage().data_ptr() == t.untyped_storage().data_ptr() == t.data_ptr() == a.ctypes.data
+
+
+@pytest.mark.parametrize("make", [fb.tensor, fb.as_tensor, fb.asarray])
+def test_a_tensor_of_a_storage_lies_in_its_memory(make: Any) -> None:
+    whole = fb.arange(16, dtype=fb.uint8)
+    part = whole.untyped_storage()[4:14]
+    bytes_, words = make(part, dtype=fb.uint8), make(part)
+    bytes_[0] = 99
+
+    assert (part[0], int(whole[4]), bytes_.tolist()) == (99, 99, [99, *range(5, 14)])
+    assert (words.dtype, words.shape, words.data_ptr()) == (fb.int64, (1,), part.data_ptr())
+    assert bytes_._version == words._version == 1
+    assert bytes_.untyped_storage() == part
+    assert make(part, dtype=fb.uint8, device="meta").shape == (10,)
+    assert make(fb.FloatStorage([1.5, 2.5])).tolist() == [1.5, 2.5]
+    with pytest.raises(RuntimeError, match="Storage of type int32"):
+        make(fb.FloatStorage([1.5]), dtype=fb.int32)
+
+
+def test_a_copy_of_a_storage_is_one_and_an_alias_of_no_elements_is_refused() -> None:
+    storage = fb.arange(4, dtype=fb.uint8).untyped_storage()
+    fb.asarray(storage, dtype=fb.uint8, copy=True).fill_(9)
+
+    assert storage.tolist() == [0, 1, 2, 3]
+    assert fb.asarray(storage, dtype=fb.float32, requires_grad=True).requires_grad
+    with pytest.raises(ValueError, match="alias"):
+        fb.asarray(storage, copy=False)

@@ -125,6 +125,10 @@ class UntypedStorage:
         a = self._record[tape.BUFFER]
         return (hot_calls.address(a) if a.__class__ is ndarray else _arrays.address(a)) if a.size else 0
 
+    def _read_as(self, d: dtype | None) -> Tensor:
+        """A tensor over all whole elements of `d`; of int64 if None."""
+        return _over_record(self, d or dtypes.int64)
+
     @property
     def device(self) -> devices.device:
         """Where the memory is."""
@@ -493,6 +497,14 @@ class TypedStorage:
         """The bytes."""
         return self._untyped
 
+    def _read_as(self, d: dtype | None) -> Tensor:
+        """A tensor over all elements. Raises: RuntimeError for another dtype than theirs."""
+        if d is not None and d is not self.dtype:
+            raise RuntimeError(
+                f"Expected a Storage of type {d.name} or an UntypedStorage, but got {self.dtype.name}; convert the tensor of it"
+            )
+        return _over_record(self._untyped, self.dtype)
+
     def size(self) -> int:
         """Number of elements."""
         return self._untyped.nbytes() // self.dtype.itemsize
@@ -714,6 +726,13 @@ def __getattr__(name: str) -> Any:
 
 
 # -- tensors over storages -----------------------------------------------------------------------------------------------
+
+
+def _over_record(storage: UntypedStorage, d: dtype) -> Tensor:
+    plain, memory = d.numpy, storage._host_bytes()
+    made = wrap(memory[: memory.size // plain.itemsize * plain.itemsize].view(plain))
+    made._storage = storage._record
+    return made
 
 
 def _end_in(a: Any, buffer: Any) -> int:

@@ -650,7 +650,7 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
 
 @usually(f"(dtype is None or dtype.__class__ is _dtype_class) and {_IN_HOST_MEMORY}", "_of_values(data, dtype)")
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
-    """A copy of `data`: a number, nested sequences, an array or a tensor.
+    """A copy of `data`: a number, nested sequences, an array or a tensor; or all elements of a storage, where they are.
 
     Args:
         data: floats give the default dtype, ints int64, bools bool; arrays and tensors keep theirs.
@@ -674,6 +674,11 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
         )
         device = data.device if device is None else device
         made = data.detach().clone().to(device=device, dtype=data.dtype if dtype is None else dtypes.as_dtype(dtype))
+        return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
+    read = getattr(data, "_read_as", None)
+    if read is not None:
+        made = read(None if dtype is None else dtypes.as_dtype(dtype))
+        made = made if here else made.to(_place(device))
         return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     place = _place(device)
     made = _without_values(data, dtype) if place is not None and place.type == "meta" else array_of(data, dtype)
@@ -719,12 +724,8 @@ def array_of(data: Any, d: Any) -> ndarray:
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'; give a number, a sequence, an array or a tensor")
     if isinstance(data, (dict, set)) or not hasattr(data, "__len__"):
         raise RuntimeError(f"Could not infer dtype of {type(data).__name__}; give a number, a sequence, an array or a tensor")
-    if not isinstance(data, (list, tuple)):
-        from ...storage import TypedStorage, UntypedStorage
-
-        if isinstance(data, (TypedStorage, UntypedStorage)):
-            return _of_storage(data, d)
-    return _from_nested(data, d)
+    read = getattr(data, "_read_as", None)            # which storages have
+    return _from_nested(data, d) if read is None else read(d)._array.copy()
 
 
 def _without_values(data: Any, d: Any) -> Any:
@@ -737,15 +738,6 @@ def _without_values(data: Any, d: Any) -> Any:
     shape, leaves = _flatten(data)
     found = _infer(leaves)                            # which raises for what is no number
     return MetaArray(shape, (d or found).numpy)
-
-
-def _of_storage(data: Any, d: dtype | None) -> ndarray:
-    """A copy of the elements of a storage; bytes without a dtype are read as `d`, or as int64."""
-    held = getattr(data, "dtype", None)
-    if held is not None and d is not None and held is not d:
-        raise RuntimeError(f"Expected a Storage of type {d.name} or an UntypedStorage, but got {held.name}; convert the tensor of it")
-    plain, memory = (held or d or dtypes.int64).numpy, data.untyped()._host_bytes()
-    return memory[: memory.size // plain.itemsize * plain.itemsize].view(plain).copy()
 
 
 def _with_own_dtype(array: Any) -> Any:
@@ -943,6 +935,13 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
         requires_grad: None as `obj` does; True and False also set a leaf that is shared, False gives others without history.
     Raises: ValueError when copy=False is impossible; RuntimeError for a numpy scalar with copy=False.
     """
+    if copy is not False and not isinstance(obj, (Tensor, ndarray)):
+        read = getattr(obj, "_read_as", None)         # which storages have
+        if read is not None:
+            made = read(None if dtype is None else dtypes.as_dtype(dtype))
+            made = made if on_host(device) else made.to(_place(device))
+            made = made.clone() if copy else made
+            return made.requires_grad_() if requires_grad else made
     shared, is_copy = _sharing(obj, dtype, bool(copy))
     if shared is None:
         if copy is False and isinstance(obj, np.generic):

@@ -204,6 +204,11 @@ def view_method(self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None) 
             made = hot_calls.view(a, sizes[0])
             if made is not None:
                 return view_shape.of(self, made, sizes)
+    elif (
+        dtype.__class__ is dtypes.dtype and not sizes and size is None and self._array.__class__ is ndarray
+        and not (IN_FORCE and interpreted())
+    ):  # fmt: skip
+        return view_dtype.of(self, _view_dtype(self._array, dtype), (dtype,))
     if size is not None:
         if sizes or dtype is not None:
             raise TypeError(f"view(): argument 'size' is given by name, and {(*sizes, dtype)[0]!r} beside it")
