@@ -207,8 +207,11 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if wanted.__class__ is dtype:
             if not (_state.IN_FORCE and _state.interpreted()):
                 return _converted(input, wanted)
-        elif args and (wanted.__class__ is str or wanted.__class__ is device) and _same_place(device(wanted), device_of(input._array)):
-            return input
+        elif args and input._array.__class__ is np.ndarray:
+            if wanted == "cpu" if wanted.__class__ is str else wanted is devices.CPU:
+                return input
+            if wanted.__class__ is Tensor and wanted._array.__class__ is np.ndarray and not (_state.IN_FORCE and _state.interpreted()):
+                return _converted(input, wanted.dtype)
     d, place, copy, format = _parse_to(args, kwargs)
     if d is input.dtype:
         d = None

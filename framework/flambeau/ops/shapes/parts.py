@@ -157,12 +157,7 @@ def _view_as_real(a):
     real = d.to_real().numpy
     if type(a) is MetaArray:
         return as_meta(a, (*a.shape, 2), real, (*a.strides, real.itemsize))
-    if type(a) is not np.ndarray:
-        from .shape import restrided
-
-        return restrided(a.real, (*a.shape, 2), (*a.strides, real.itemsize))
-    pairs = a[..., None].view(real) if a.ndim else a.reshape(1).view(real)
-    return np.lib.stride_tricks.as_strided(pairs, (*a.shape, 2), (*a.strides, real.itemsize))
+    return restrided(a.real, (*a.shape, 2), (*a.strides, real.itemsize))
 
 
 @view_as_real.vjp

@@ -39,8 +39,11 @@ def fill_unset(array: np.ndarray) -> np.ndarray:
 def refill(a: np.ndarray, value: Any) -> None:
     """Store `value`, a scalar of its dtype or a number, everywhere in `a`."""
     if a.size < FILLED_FROM:
+        of_floats = value.__class__ is float and a.dtype.char in "fd"
+        if of_floats and _FILLED.direct_(a, value) is not None:
+            return
         a.fill(value)
-        if value.__class__ is float and a.dtype.char in "fd" and _waiting_fills.paid_for(of_elements(a.size)) and compiles():
+        if of_floats and _waiting_fills.paid_for(of_elements(a.size)) and compiles():
             flambeau_kernels.specialise(_FILLED, (a, value), a, a.dtype)
     elif not _filled_at_once(a, value):
         a.fill(value)
