@@ -610,3 +610,16 @@ def test_small_tensors_are_filled_and_drawn_as_before_once_a_kernel_answers():
         assert all(fb.equal(a, b) for a, b in zip(*drawn, strict=True))
         with pytest.raises(RuntimeError, match="leaf"):
             draw(fb.empty(16, requires_grad=True))
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.int32, np.int64, np.uint64, np.float16, np.float32, np.float64, np.complex64])
+def test_numbers_of_numpy_in_lists_keep_their_dtype_and_values(kind: Any) -> None:
+    values = [kind(x) for x in (0, 1, 3)]
+    made, nested = fb.tensor(values), fb.as_tensor([(x, x) for x in values])
+
+    assert made._array.dtype is fb.from_numpy(np.zeros(1, kind))._array.dtype
+    assert fb.tensor([np.float64(0.1), np.float64(2.0)], dtype=fb.float32).tolist() == fb.tensor([0.1, 2.0]).tolist()
+    assert made.tolist() == [x.item() for x in values]
+    assert nested.shape == (3, 2)
+    assert nested.dtype is made.dtype
+    assert fb.tensor(values, dtype=fb.complex128).tolist() == [0, 1, 3 if kind is not np.bool_ else 1]

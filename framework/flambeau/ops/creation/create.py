@@ -686,7 +686,8 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
 
 
 _dtype_class = dtype
-_OF_KIND = {bool: dtypes.bool, int: dtypes.int64}
+_OF_NUMPY = {d.numpy.type: d for d in dtypes.ALL if d.numpy.isbuiltin == 1}  # numpy's own classes of numbers
+_OF_KIND = {bool: dtypes.bool, int: dtypes.int64, **_OF_NUMPY}
 
 
 def _of_values(data: Any, d: dtype | None) -> Tensor | None:
@@ -775,7 +776,7 @@ def _element(value: Any, wanted: dtype) -> Any:
 
 
 def _of_plain_numbers(data: Any, d: Any) -> ndarray | None:
-    """What lists and tuples of Python numbers of one class make, where that takes no conversion to look after; else None."""
+    """What lists and tuples of numbers of one class, Python's or numpy's, make, where that takes no conversion to look after; else None."""
     shape, level = (len(data),), data
     kinds = {*map(type, level)}
     while kinds in (_LISTS, _TUPLES):
@@ -824,7 +825,8 @@ def _check_depth(data: Any) -> None:
 
 _LISTS, _TUPLES, _NUMBERS = {list}, {tuple}, {int, float}
 _UNCONVERTED = frozenset(
-    [(bool, dtypes.bool), (int, dtypes.int64)] + [(kind, d) for kind in (int, float) for d in (dtypes.float32, dtypes.float64)]
+    [(bool, dtypes.bool), (int, dtypes.int64), *_OF_NUMPY.items()]
+    + [(kind, d) for kind in (int, float, np.int64, np.float32, np.float64) for d in (dtypes.float32, dtypes.float64)]
 )
 
 
