@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+from collections.abc import Hashable
+from typing import Any
 
 import pytest
 
@@ -160,3 +163,95 @@ def test_the_legacy_memory_format_is_the_contiguous_one():
 
 def test_operators_that_a_module_of_the_package_computes_are_there_before_it_is_loaded(fresh_python):
     fresh_python("-c", "import flambeau as fb; fb.ops.aten._grouped_mm(fb.ones(4, 3), fb.ones(2, 3, 5), fb.tensor([2, 4], dtype=fb.int32))")
+
+
+def meant(value: Any) -> Any:
+    """A default as schemas and functions may write it: one number for each dimension, what is contiguous, int64 by its number."""
+    if isinstance(value, (list, tuple)):
+        return meant(value[0]) if len(set(value)) == 1 else tuple(value)
+    return {"valid": 0, fb.contiguous_format: 0, fb.int64: 4}.get(value, value) if isinstance(value, Hashable) else value
+
+
+# What None stands for in these arguments, in functions or in schemas.
+NONE_STANDS_FOR = {
+    "pin_memory": False, "memory_format": fb.preserve_format, "stride": (), "dims": (), "unbiased": True, "nan": 0.0, "masked_grad": True,
+    "shared": False, "compute_mode": "use_mm_for_euclid_dist_if_necessary", "dtype": 4,
+}  # fmt: skip
+ALIKE = {("norm", "p"): (2, "fro")}                    # over all elements both are the root of the sum of squares
+
+
+def test_defaults_of_functions_are_those_of_the_schemas_of_their_operators() -> None:
+    differing, compared = [], 0
+    for name, overloads in _aten.index().items():
+        found = _aten.function_of(name)
+        if found is None:
+            continue
+        parameters = inspect.signature(_aten.public_function_of(name)).parameters
+        variadic = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        for overload, text in overloads.items():
+            if len(text) < 2 or "__torch__" in text:
+                continue
+            schema = _aten.schema(name, overload)
+            for argument in schema.arguments:
+                if any(a.is_out for a in schema.arguments) or not argument.has_default_value() or argument.name == "reduction":
+                    continue                          # words in one, numbers in the other; the next test
+                compared += 1
+                if argument.name not in parameters:
+                    differing += [] if variadic else [(name, overload, argument.name, "is not taken")]
+                    continue
+                default = parameters[argument.name].default
+                pair = [NONE_STANDS_FOR.get(argument.name) if d is None else d for d in (argument.default_value, default)]
+                if meant(pair[0]) != meant(pair[1]) and (argument.default_value, default) != ALIKE.get((name, argument.name)):
+                    differing.append((name, overload, argument.name, argument.default_value, default))
+    assert compared > 1000
+    assert differing == []
+
+
+def test_losses_take_the_mean_where_their_schema_says_so() -> None:
+    x, target = fb.tensor([[0.5, -1.0], [2.0, 0.25]]), fb.tensor([[0.25, 0.5], [0.75, 0.5]])
+    checked = []
+    for name, overloads in _aten.index().items():
+        for overload, text in overloads.items():
+            if "reduction=1" not in text or "reduction=1, *, Tensor(a!)" in text or _aten.function_of(name) is None:
+                continue
+            wanted = [a for a in _aten.schema(name, overload).arguments if not a.has_default_value()]
+            if any(a.is_out for a in wanted) or len(wanted) != 2 or name.startswith("nll_loss") or "multilabel" in name:
+                continue
+            labels = fb.tensor([0, 1]) if name in ("multi_margin_loss", "cross_entropy_loss") else target
+            call = getattr(getattr(aten, name), overload)
+            total = call(x.sigmoid(), labels, reduction=0).mean()
+            assert call(x.sigmoid(), labels).equal(call(x.sigmoid(), labels, reduction=1)), name
+            fb.testing.assert_close(call(x.sigmoid(), labels), total)
+            checked.append(name)
+    assert len(checked) > 8
+
+
+def test_operators_of_rrelu_draw_the_slopes_that_they_leave_in_noise() -> None:
+    x = fb.tensor([[-1.0, 2.0], [3.0, -4.0]])
+    mean = x.where(x > 0, x * (1 / 8 + 1 / 3) / 2)
+
+    noise = fb.zeros(2, 2)
+    fb.testing.assert_close(aten.rrelu_with_noise.default(x, noise), mean)
+    assert not noise.any()
+    drawn = aten.rrelu_with_noise.default(x, noise, 0.1, 0.3, True, fb.Generator().manual_seed(3))
+    assert drawn.equal(x * noise)
+    assert bool(((noise == 1) == (x > 0)).all() and ((noise >= 0.1) & (noise <= 0.3) | (x > 0)).all())
+    again, slopes = aten.rrelu_with_noise_functional.default(x, fb.zeros(2, 2), 0.1, 0.3, True, fb.Generator().manual_seed(3))
+    assert again.equal(drawn)
+    assert slopes.equal(noise)
+    assert aten.rrelu.default(x, 0.1, 0.3, True, generator=fb.Generator().manual_seed(3)).equal(drawn)
+
+
+def test_operators_take_what_only_their_schemas_have() -> None:
+    x = fb.tensor([[-1.0, 2.0, -3.0]])
+
+    assert aten.elu_.default(x.clone(), 1, 2, 3).equal(aten.elu.default(x, 1, 2, 3))
+    assert aten.copy.default(x, fb.zeros(3), non_blocking=False).tolist() == [[0, 0, 0]]
+    assert aten.expand_copy.default(x, [2, 3], implicit=True).shape == (2, 3)
+    assert aten.einsum.default("ij->i", [x], path=None).tolist() == [-2]
+    assert aten.layer_norm.default(x, [3], cudnn_enable=False).equal(fb.nn.functional.layer_norm(x, [3]))
+    assert aten.tril_indices.default(2, 2, pin_memory=False).equal(fb.tril_indices(2, 2))
+    assert len(aten.histogram.bin_ct(x)[0]) == 100
+    labels = fb.tensor([1])
+    smoothed = fb.nn.functional.cross_entropy(x, labels, label_smoothing=0.5)
+    assert aten.cross_entropy_loss.default(x, labels, None, 1, -100, 0.5).equal(smoothed)

@@ -19,7 +19,7 @@ from . import _missing
 from ._symbolic import SymBool, SymFloat, SymInt
 from ._tags import Tag
 
-__all__ = ["Call", "call", "function_of", "index", "is_composition", "name_of", "operator_of", "schema", "tags"]
+__all__ = ["Call", "call", "function_of", "index", "is_composition", "name_of", "operator_of", "public_function_of", "schema", "tags"]
 
 _REDUCTIONS = ("none", "mean", "sum")  # as operators number them
 
@@ -396,8 +396,13 @@ def _classes() -> dict[str, tuple[type, ...]]:
 @functools.cache
 def function_of(name: str) -> Callable[..., Any] | None:
     """The public function that computes the operator `name`, with the operator's names of arguments; None if there is none."""
-    found = _own().get(name) or _public(name) or _private(name) or _copying(name)
+    found = public_function_of(name)
     return None if found is None else _as_operator(found)
+
+
+def public_function_of(name: str) -> Callable[..., Any] | None:
+    """The public function that computes the operator `name`, as it is; None if there is none."""
+    return _own().get(name) or _public(name) or _private(name) or _copying(name)
 
 
 def _public(name: str) -> Any:
@@ -509,7 +514,9 @@ def _own() -> dict[str, Callable[..., Any]]:
     def view_sizes(self: Any, size: Any) -> Any:
         return self.view(size)
 
-    def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
+    def layer_norm(
+        input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enable: bool = True
+    ) -> Any:  # fmt: skip
         return fb.nn.functional.layer_norm(input, normalized_shape, weight, bias, eps)
 
     def softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
@@ -531,6 +538,22 @@ def _own() -> dict[str, Callable[..., Any]]:
     def elu(self: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
         return OPS["elu"].function(self, alpha, scale, input_scale)
 
+    def elu_(self: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+        return self.copy_(elu(self, alpha, scale, input_scale))
+
+    def cross_entropy_loss(
+        self: Any, target: Any, weight: Any = None, reduction: str = "mean", ignore_index: int = -100, label_smoothing: float = 0.0
+    ) -> Any:  # fmt: skip
+        more = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+        return fb.nn.functional.cross_entropy(self, target, weight, **more)
+
+    def indices_of(triangle: Any) -> Any:
+        def call(row: int, col: int, offset: int = 0, *, pin_memory: Any = None, **kwargs: Any) -> Any:
+            made = triangle(row, col, offset, **{k: v for k, v in kwargs.items() if v is not None})
+            return made.pin_memory() if pin_memory else made
+
+        return call
+
     def tensordot(self: Any, other: Any, dims_self: Any, dims_other: Any) -> Any:
         return fb.tensordot(self, other, (dims_self, dims_other))
 
@@ -540,7 +563,13 @@ def _own() -> dict[str, Callable[..., Any]]:
         )
 
     return {
-        "elu": elu, "_prelu_kernel": OPS["prelu_kernel"].function, "tensordot": tensordot,
+        "elu": elu, "elu_": elu_, "cross_entropy_loss": cross_entropy_loss, **_own_rrelu(),
+        "copy": lambda self, src, non_blocking=False: self.clone().copy_(src, non_blocking=non_blocking),
+        "expand_copy": lambda self, size, *, implicit=False: self.expand(size).clone(),
+        "einsum": lambda equation, tensors, *, path=None: fb.einsum(equation, tensors),
+        "histogram": lambda self, bins=100, **kwargs: fb.histogram(self, bins, **kwargs),
+        "tril_indices": indices_of(fb.tril_indices), "triu_indices": indices_of(fb.triu_indices),
+        "_prelu_kernel": OPS["prelu_kernel"].function, "tensordot": tensordot,
         "fractional_max_pool2d": fractional(fb.nn.functional.fractional_max_pool2d),
         "fractional_max_pool3d": fractional(fb.nn.functional.fractional_max_pool3d),
         "unfold": lambda self, dimension, size, step: self.unfold(dimension, size, step), "im2col": fb.nn.functional.unfold,
@@ -562,3 +591,30 @@ def _own() -> dict[str, Callable[..., Any]]:
         "randn": lambda size, **kw: fb.randn(size, **kw), "new_zeros": lambda self, size, **kw: self.new_zeros(size, **kw),
         "new_ones": lambda self, size, **kw: self.new_ones(size, **kw), "new_empty": lambda self, size, **kw: self.new_empty(size, **kw),
     }  # fmt: skip
+
+
+def _own_rrelu() -> dict[str, Callable[..., Any]]:
+    """The operators of `rrelu`, which take a generator, and those that leave in `noise` the slopes that training drew."""
+    from .ops.layers.functional import rrelu_with_slopes
+
+    def plain(inplace: bool) -> Any:
+        def call(self: Any, lower: Any = 1 / 8, upper: Any = 1 / 3, training: bool = False, generator: Any = None) -> Any:
+            return rrelu_with_slopes(self, lower, upper, training, inplace, generator)[0]
+
+        return call
+
+    def with_noise(inplace: bool, functional: bool = False) -> Any:
+        def call(
+            self: Any, noise: Any, lower: Any = 1 / 8, upper: Any = 1 / 3, training: bool = False, generator: Any = None
+        ) -> Any:  # fmt: skip
+            made, slopes = rrelu_with_slopes(self, lower, upper, training, inplace, generator)
+            if functional:
+                return made, noise.clone() if slopes is None else slopes
+            if slopes is not None:
+                noise.copy_(slopes)
+            return made
+
+        return call
+
+    return {"rrelu": plain(False), "rrelu_": plain(True), "rrelu_with_noise": with_noise(False), "rrelu_with_noise_": with_noise(True),
+            "rrelu_with_noise_functional": with_noise(False, functional=True)}  # fmt: skip

@@ -489,28 +489,41 @@ _package_forms("feature_dropout", "Zero whole channels with probability `p` if `
 _package_forms("feature_alpha_dropout", "`alpha_dropout` of whole channels with probability `p`, if `train`.", _by_channel(_alpha_drop))
 
 
-def _slopes(input: Tensor, lower: float, upper: float, training: bool) -> Any:
-    """What `rrelu` multiplies by: 1 where `input` is positive, elsewhere a slope, which training draws."""
-    if not training:
-        return None
+def _stream_of(generator: Any) -> Any:
+    from ...random import stream_of
+
+    return stream_of(generator)
+
+
+def _slopes(input: Tensor, lower: float, upper: float, generator: Any) -> Tensor:
+    """What `rrelu` multiplies by in training: 1 where `input` is positive, elsewhere a slope that is drawn."""
     if input._lacks_values:
         return input.detach().new_empty(input.shape)
     a = input._array
     flat = np.ones(a.size, a.dtype)
     negative = np.flatnonzero(~(a.reshape(-1) > 0))
-    drawn = draws.uniform(stream(), np.empty(negative.size, np.float64), lower, upper)
+    source = stream() if generator is None else _stream_of(generator)
+    drawn = draws.uniform(source, np.empty(negative.size, np.float64), lower, upper)
     flat[negative] = drawn.astype(np.float32, copy=False) if a.dtype.itemsize < 4 else drawn
     return wrap(flat.reshape(a.shape))
 
 
-def _rrelu(input: Tensor, lower: float, upper: float, training: bool, inplace: bool) -> Tensor:
+def rrelu_with_slopes(
+    input: Tensor, lower: float, upper: float, training: bool, inplace: bool, generator: Any = None
+) -> tuple[Tensor, Any]:  # fmt: skip
+    """The result of `rrelu`, and what it multiplied by in training, else None."""
     if lower > upper:
         raise RuntimeError(f"rrelu: Lower bound should be less than or equal to the upper bound, got lower={lower}, upper={upper}")
     if not inplace:
         input = input.contiguous()                    # the result is row-major, unlike those of the other activations
     if not training:
-        return _apply(act.leaky_relu, inplace, input, (lower + upper) / 2)
-    return _apply(act.rrelu_with_noise, inplace, input, _slopes(input, lower, upper, training))
+        return _apply(act.leaky_relu, inplace, input, (lower + upper) / 2), None
+    slopes = _slopes(input, lower, upper, generator)
+    return _apply(act.rrelu_with_noise, inplace, input, slopes), slopes
+
+
+def _rrelu(input: Tensor, lower: float, upper: float, training: bool, inplace: bool) -> Tensor:
+    return rrelu_with_slopes(input, lower, upper, training, inplace)[0]
 
 
 @composite(namespace=F, samples="x(2, 3); x(2, 3), 0.1, 0.4, True", random=("training",))

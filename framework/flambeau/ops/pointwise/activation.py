@@ -221,7 +221,7 @@ def hardtanh(input, min_val, max_val):
 
 @elementwise(
     surface=0, dtype=floating_input, vjp={"input": lambda grad, input, noise: grad * noise}, title="RreluWithNoiseBackward0",
-    public_name="rrelu",
+    public_name="rrelu", operator="mul(input, noise)",
 )
 def rrelu_with_noise(input, noise):
     """``input * noise``, `noise` being 1 where `input` is positive and a slope elsewhere."""
