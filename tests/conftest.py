@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib.util
 import os
 import random
@@ -19,6 +20,29 @@ SOURCES = (ROOT / "framework", ROOT / "kernels")
 
 # A plan that is broken, and so leaves its calls to the slow general answer, fails the test that meets it. Read when flambeau is imported.
 os.environ.setdefault("FLAMBEAU_STRICT", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--one-in", type=int, default=1, metavar="N", help="of a test's cases every Nth, the first among them; other tests all run"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    step = config.getoption("--one-in")
+    if step < 1:
+        raise pytest.UsageError(f"--one-in must be at least 1, got {step}")
+    if step == 1:
+        return
+    seen: collections.Counter[str] = collections.Counter()
+    kept, left = [], []
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        (left if seen[test] % step else kept).append(item)
+        seen[test] += 1
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
 
 
 def pytest_configure(config: pytest.Config) -> None:
