@@ -425,3 +425,12 @@ def test_a_plan_is_found_by_a_size_as_by_a_tuple():
 
     assert plans._typed(x.shape[1:]) == (fb.Size, 4, int)
     assert F.layer_norm(x, x.shape[1:]).tolist() == F.layer_norm(x, (4,)).tolist()
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 7, 6), (4, 7, 6)])
+def test_convolutions_of_one_image_and_with_padding_in_words(shape):
+    x, weight, bias = fb.randn(*shape), fb.randn(3, 4, 3, 3), fb.randn(3)
+    for padding, dilation in (("same", 1), ("same", 2), ("valid", 1), (1, 1), ((0, 2), (1, 2))):
+        agree("conv2d", x, weight, bias, 1, padding, dilation, 1)
+    agree("conv_transpose2d", x, fb.randn(4, 3, 3, 2), bias, 2, 1, 1, 1, 1)
+    assert OPS["conv2d"].answer(x, weight, bias, 1, "same", 1, 1) is not None

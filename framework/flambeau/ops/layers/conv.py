@@ -626,18 +626,25 @@ def _planned_convolution(
     op: str, n: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int,
     transposed: bool = False, output_padding: Any = 0,
 ) -> Plan | None:  # fmt: skip
-    """The plan of a convolution of a batch."""
+    """The plan of a convolution."""
     from flambeau_kernels.cpu import conv as kernels
     from flambeau_kernels.cpu.shapes.order import is_last
 
     x, batched = _batched(op, input, weight, n)
-    if not batched or isinstance(padding, str) or is_last(x._array) or is_last(weight._array):
+    if is_last(x._array) or is_last(weight._array):
         return None
+    if isinstance(padding, str):
+        stride, dilation = as_ints(op, "stride", stride, n), as_ints(op, "dilation", dilation, n)
+        padded, padding = _padding_of(op, padding, x, tuple(weight.shape[2:]), stride, dilation)
+        if padded is not x:
+            return None
     settings = _check_anew(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)[3:]
     made = _convolution_shape(x, weight, bias, *settings)[0][2:]
     run = kernels.planned(x._array, weight._array, made, *settings[:3], groups, transposed)
     if run is None:
         return None
+    if not batched:                                   # the node is of the batch of one
+        return Plan(lambda x, *rest: run(x[None], *rest)[0])
     return Plan(run, convolution, lambda _, *tensors: (*tensors, *settings))
 
 
