@@ -6,7 +6,7 @@ A module that has some takes its ``__getattr__`` and ``__dir__`` from `names_on_
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -23,7 +23,7 @@ def _is_module(name: str) -> bool:
 
 def names_on_demand(
     module: str,
-    homes: dict[str, Iterable[str]] | None = None,
+    homes: Mapping[str, Iterable[str]] | None = None,
     *,
     modules: Iterable[str] = (),
     folder: Iterable[str] = (),

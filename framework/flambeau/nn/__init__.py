@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._on_demand import names_on_demand
-from . import functional, init, modules, parameter, utils
-from .modules import *  # noqa: F403  # the list of layers is in `modules`, and type checkers follow this form
+from . import functional, modules, parameter
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
+
+if TYPE_CHECKING:
+    from . import init, utils
+    from .modules import *  # noqa: F403  # checkers follow this form; the list of layers is in `modules`
 
 
 def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
@@ -32,10 +35,11 @@ def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
     return found
 
 
-_MODULES = ("attention", "common_types", "grad", "parallel", "quantized", "quantizable", "qat", "intrinsic")
+_MODULES = ("attention", "common_types", "grad", "init", "parallel", "quantized", "quantizable", "qat", "intrinsic", "utils")
+_HOMES = {".parallel": ("DataParallel",), ".modules": modules.__all__}
 
 
-__getattr__, __dir__ = names_on_demand(__name__, {".parallel": ("DataParallel",)}, modules=_MODULES)
+__getattr__, __dir__ = names_on_demand(__name__, _HOMES, modules=_MODULES)
 
 
 __all__ = [
