@@ -148,6 +148,31 @@ def test_picked_likelihoods_are_those_of_the_formula(dtype, reduction, shape):
 
 
 @needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(600, 10), (5000, 64), (3000, 40), (4, 20, 1000), (40, 20000)])
+def test_picked_likelihoods_of_many_targets_are_added_up_as_those_of_cross_entropy(dtype, shape):
+    """A part of as many rows as `CHUNK` holds scores, one after the other in float64; then the parts."""
+    rng = np.random.default_rng(1)
+    x, target = rng.normal(size=shape).astype(dtype), rng.integers(0, shape[1], shape[:1] + shape[2:])
+    each = -np.take_along_axis(x, target[:, None], 1).reshape(-1).astype(np.float64)
+    per = cross_entropy_rows.CHUNK // shape[1]
+    parts = [np.add.accumulate(each[at : at + per])[-1] for at in range(0, each.size, per)]
+    expected = np.add.accumulate(parts)[-1]
+    before = pool.get_num_threads()
+    try:
+        for threads in (1, 2, 4):
+            pool.set_num_threads(threads)
+            total, kept = cross_entropy_rows.picked(x, target, None, -100, "sum", True)
+            mean, _ = cross_entropy_rows.picked(x, target, None, -100, "mean", False)
+
+            assert total == dtype(expected)
+            assert mean == dtype(expected / each.size)
+            assert (kept[0] == target).all()
+    finally:
+        pool.set_num_threads(before)
+
+
+@needs_compiler
 def test_picked_likelihoods_refuse_what_is_not_theirs():
     x, target = np.zeros((3, 4)), np.array([0, 1, 2])
 

@@ -37,7 +37,7 @@ def likelihood_rows(x: np.ndarray) -> Any:
 
 
 def picked_by_kernel(x: Any, target: Any, weight: Any, ignored: int, reduction: str, recorded: bool) -> Any:
-    """`nll` of few float elements by a compiled loop, `cross_entropy_rows.picked`; None where that has no answer."""
+    """`nll` of float elements by a compiled loop, `cross_entropy_rows.picked`; None where that has no answer."""
     if not engines.chosen().compiles:
         return None
     rows = compiled_rows()
@@ -153,7 +153,7 @@ def nll(x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction:
     compiled = compiled_rows() if engines.chosen().compiles else None
     if compiled is not None:
         scores, classes = np.ascontiguousarray(x), np.ascontiguousarray(target)
-        found = compiled.picked(scores, classes, None if weight is None else np.ascontiguousarray(weight), ignored, reduction, True, False)
+        found = compiled.picked(scores, classes, None if weight is None else np.ascontiguousarray(weight), ignored, reduction, True)
         if found is not None:
             return found
     wide = widen(x)

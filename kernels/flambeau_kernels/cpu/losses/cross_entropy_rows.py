@@ -112,28 +112,44 @@ def conclude(out, sums, lost, counted, wrong, how):
 
 
 @kernel
-def picked_rows(chunk, x, target, weight, losses, chosen, weights, out, sums, rows, n, per, step, ignored, how, *, WEIGHT, STORED):
+def picked_rows(chunk, x, target, weight, losses, chosen, weights, out, sums, rows, n, per, together, step, ignored, how,
+                *, WEIGHT, STORED):  # fmt: skip
+    """Losses are added up as `likelihood_rows` adds them, `per` rows and then these sums, of which a chunk has several."""
     KIND = widened(out)
-    lost, counted, wrong = 0.0, 0.0, 0.0
-    for row in rolled(range(chunk * per, min(rows, chunk * per + per))):
-        t = target[row]
-        loss, factor, at = KIND(0), KIND(0), 0
-        counts = (t >= 0) & (t < n) & (t != ignored)
-        if counts:
-            at = t
-            factor = weight[t] if WEIGHT else KIND(1)
-            loss = KIND(0) - x[row // step * (n * step) + t * step + row % step] * factor
-        wrong = wrong if counts | (t == ignored) else 1.0
-        lost, counted = lost + float64(loss), counted + (1.0 if counts else 0.0)
-        if how == NONE:
-            losses[row] = loss
-        if STORED:
-            chosen[row] = at
-        if STORED or WEIGHT:
-            weights[row] = factor
-    if WEIGHT and rows <= min(per, MOST):
-        counted = float64(sum_of(weights, rows, KIND))
-    conclude(out, sums + 3 * chunk, lost, counted, wrong, how if rows <= per else NONE)
+    parts = (rows + per - 1) // per
+    alone = parts <= together
+    all_lost, all_counted, all_wrong = 0.0, 0.0, 0.0
+    for part in range(chunk * together, min(parts, chunk * together + together)):
+        lost, counted, wrong = 0.0, 0.0, 0.0
+        first = part * per
+        image, pixel = first // step * (n * step), first % step  # carried on, for a division takes as long as all else of a row
+        for row in rolled(range(first, min(rows, first + per))):
+            t = target[row]
+            loss, factor, at = KIND(0), KIND(0), 0
+            counts = (t >= 0) & (t < n) & (t != ignored)
+            if counts:
+                at = t
+                factor = weight[t] if WEIGHT else KIND(1)
+                loss = KIND(0) - x[image + t * step + pixel] * factor
+            wrong = wrong if counts | (t == ignored) else 1.0
+            lost, counted = lost + float64(loss), counted + (1.0 if counts else 0.0)
+            if how == NONE:
+                losses[row] = loss
+            if STORED:
+                chosen[row] = at
+            if STORED or WEIGHT:
+                weights[row] = factor
+            pixel += 1
+            if pixel == step:
+                image, pixel = image + n * step, 0
+        if alone:
+            all_lost, all_counted, all_wrong = all_lost + lost, all_counted + counted, all_wrong + wrong
+        else:
+            conclude(out, sums + 3 * part, lost, counted, wrong, NONE)
+    if alone:
+        if WEIGHT and rows <= MOST:
+            all_counted = float64(sum_of(weights, rows, KIND))
+        conclude(out, sums, all_lost, all_counted, all_wrong, how)
 
 
 def slope_lanes(s, weight, i, left, logarithm, factor, shift, KIND, WEIGHT, SMOOTH):
@@ -227,12 +243,13 @@ def _concluded(out: np.ndarray, sums: np.ndarray, how: int, factors: Any) -> tup
     return counted, wrong
 
 
-MOST_ELEMENTS, MOST_TARGETS = 1 << 15, 1 << 13  # elements and targets, which one thread goes through
-_picked_forms = engines.kept_in({})
+PICKED = 2048  # targets of a chunk: each waits for a line of memory
+MOST_KEPT = 256
+_ways_to_pick = engines.kept_in({})
 
 
 def picked(
-    x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction: str, stored: bool, one_thread: bool = True
+    x: np.ndarray, target: np.ndarray, weight: Any, ignored: int, reduction: str, stored: bool
 ) -> tuple[np.ndarray, tuple[Any, Any, float] | None] | None:
     """``-weight[target] * x[target]`` along dimension 1 of float elements; all of them, their sum or their mean.
 
@@ -242,53 +259,50 @@ def picked(
     Args:
         x: log probabilities ``(N, C, *)``, or ``(C)`` with one target.
         target: classes ``(N, *)``, int64, of which `ignored` does not count.
-        one_thread: refuse more than some thousand.
     """
-    dtype, shape, several = x.dtype, x.shape, target.shape
-    plain, of_target = weight is None, target.dtype
+    plain = weight is None
     # To find numbers takes less time than to find dtypes.
-    form = _picked_forms.get((dtype.num, of_target.num, plain, stored)) or _picked_form(dtype, of_target, plain, stored)
-    size, rows, ndim = x.size, target.size, len(shape)
-    if form is None or not ndim or not size or not rows or one_thread and (size > MOST_ELEMENTS or rows > MOST_TARGETS):
+    key = x.shape, target.shape, x.dtype.num, target.dtype.num, plain, stored, reduction
+    way = _ways_to_pick.get(key)
+    if way is None:
+        way = _way_to_pick(key, x.dtype, target.dtype)
+    if not way or x.__class__ is not np.ndarray or not x.flags.c_contiguous or not target.flags.c_contiguous:
         return None
-    if ndim == 2:
-        classes = shape[1]
-        if len(several) != 1 or several[0] != shape[0]:
-            return None
-    else:
-        classes = shape[0] if ndim == 1 else shape[1]
-        if several != (() if ndim == 1 else shape[:1] + shape[2:]):
-            return None
-    if not x.flags.c_contiguous or not target.flags.c_contiguous or x.__class__ is not np.ndarray:
+    form, chunks, several_sums, shape, how, numbers = way
+    if not plain and (weight.dtype != x.dtype or weight.shape != (numbers[1],) or not weight.flags.c_contiguous):
         return None
-    if weight is None:
-        w = x
+    out, sums = np.empty(shape, x.dtype), np.empty(several_sums)
+    chosen = np.empty(target.shape, _INT) if stored else target
+    weights = x if plain and not stored else np.empty(target.shape, x.dtype)
+    form(chunks, chunks > 1, x, target, x if plain else weight, out, chosen, weights, out, sums, *numbers, ignored, how)
+    if plain and chunks == 1:
+        _, counted, wrong = sums.tolist()             # as `_concluded` has them, soonest
     else:
-        w = weight
-        if w.dtype != dtype or w.shape != (classes,) or not w.flags.c_contiguous:
-            return None
-    how = HOW[reduction]
-    per = CHUNK // classes or 1
-    out, sums = np.empty(() if how else several, dtype), np.empty((1 if rows <= per else -(-rows // per), 3))
-    step = 1 if ndim < 3 else rows // shape[0]
-    chosen = np.empty(several, _INT) if stored else target
-    weights = np.empty(several, dtype) if stored or weight is not None else x
-    form(len(sums), False, x, target, w, out, chosen, weights, out, sums, rows, classes, per, step, ignored, how)
-    if rows <= per and weight is None:
-        counted, wrong = sums.item(1), sums.item(2)   # as `_concluded` has them, soonest
-    else:
-        counted, wrong = _concluded(out, sums, how, None if weight is None else weights.reshape(-1))
+        counted, wrong = _concluded(out, sums.reshape(-1, 3), how, None if plain else weights.reshape(-1))
     if wrong:
         return None
     return out, (chosen, weights, counted if how == MEAN else 1) if stored else None
 
 
-def _picked_form(dtype: np.dtype, of_target: np.dtype, plain: bool, stored: bool) -> Any:
-    if dtype.char not in "fd" or of_target != _INT:
-        return None
-    kinds = (dtype, _INT, dtype, dtype, _INT, dtype, dtype, _WIDE, *(int,) * 6)
-    made = _picked_forms[dtype.num, of_target.num, plain, stored] = picked_rows.form(kinds, {"WEIGHT": not plain, "STORED": stored})
-    return made
+def _way_to_pick(key: tuple[Any, ...], dtype: np.dtype, of_target: np.dtype) -> Any:
+    """What `picked` needs to know of arrays, kept under `key`: ``()`` if it refuses them."""
+    shape, several, _, _, plain, stored, reduction = key
+    classes = shape[min(len(shape), 2) - 1] if shape else 0
+    rows = math.prod(several)
+    way: Any = ()
+    if classes and rows and dtype.char in "fd" and of_target == _INT and several == shape[:1][: len(shape) - 1] + shape[2:]:
+        kinds = (dtype, _INT, dtype, dtype, _INT, dtype, dtype, _WIDE, *(int,) * 7)
+        form = picked_rows.form(kinds, {"WEIGHT": not plain, "STORED": stored})
+        per = max(1, CHUNK // classes)
+        together = max(1, PICKED // per)
+        parts = -(-rows // per)
+        chunks, how = -(-parts // together), HOW[reduction]
+        step = rows // shape[0] if len(shape) > 2 else 1
+        way = form, chunks, 3 if chunks == 1 else 3 * parts, () if how else several, how, (rows, classes, per, together, step)
+    if len(_ways_to_pick) >= MOST_KEPT:
+        _ways_to_pick.clear()
+    _ways_to_pick[key] = way
+    return way
 
 
 def backward(
