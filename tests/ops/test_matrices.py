@@ -733,3 +733,23 @@ def test_small_matrices_whose_squares_overflow_are_decomposed(dtype):
     assert fb.allclose(L.svd(scaled).S / large, L.svdvals(a))
     with pytest.raises(RuntimeError):
         L.eigh(a * float("nan"))
+
+
+@pytest.mark.parametrize("dtype", [fb.int64, fb.int32])
+@pytest.mark.parametrize("offset", [-10**6, -150, -1, 0, 2, 150, 10**6])
+@pytest.mark.parametrize("shape", [(5, 4), (1, 2000), (60, 40), (200, 300)])
+def test_places_of_triangles_of_any_size_are_those_of_numpy(shape, offset, dtype):
+    for name in ("tril_indices", "triu_indices"):
+        found = getattr(fb, name)(*shape, offset, dtype=dtype)
+
+        assert found.dtype is dtype
+        np.testing.assert_array_equal(found.numpy(), np.stack(getattr(np, name)(shape[0], offset, shape[1])))
+
+
+def test_blocks_of_any_layout_lie_along_the_diagonal():
+    blocks = [A[0].T, TALL[::2], B[0], np.zeros((0, 2)), rng.standard_normal(3), A[1]]
+
+    made = fb.block_diag(*[fb.from_numpy(b) for b in blocks])
+
+    np.testing.assert_array_equal(made.numpy(), scipy.linalg.block_diag(*blocks))
+    np.testing.assert_array_equal(made.numpy(), OPS["block_diag"].run([fb.from_numpy(b) for b in blocks]).numpy())

@@ -650,6 +650,9 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     return _scaled("addr", input.to(wanted), made.to(wanted), beta, alpha)
 
 
+addr.plan(_plus(_outer_of_vectors), tensors=("input", "vec1", "vec2"), dtypes="fd")
+
+
 @composite(
     surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
     samples="x(2, 3, 2), x(2, 3, 4), x(2, 4, 2); x(2, 1, 2), x(2, 3, 4), x(2, 4, 2), beta=0.5, alpha=2",

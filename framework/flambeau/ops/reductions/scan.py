@@ -400,8 +400,8 @@ def _planned_differences(a, dim):
     return _DIFFERENCES(a, dim, False, a.shape[dim] - 1)
 
 
-def _segments(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Tensor:
-    """Twice the area under each segment of `y` along `dim`, if segments without `x` are 1 long."""
+def _check_segments(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Any:
+    """Raise what is wrong; returns the coordinates `x`, of as many dimensions as `y` where they are one vector, or None."""
     for label, t in (("y", y), ("x", x)):
         if isinstance(t, Tensor) and t.dtype is dtypes.bool:
             raise RuntimeError(f"{name}: received a bool input for `{label}`, but bool is not supported")
@@ -409,27 +409,32 @@ def _segments(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> Tensor:
         raise IndexError(f"{name}: Dimension specified as {dim} but tensor has no dimensions")
     d = wrap_dim(dim, y.ndim)
     n = y.shape[d]
-    pairs = narrow(y, d, 1, max(n - 1, 0)) + narrow(y, d, 0, max(n - 1, 0)) if n else y
     if x is None:
         if isinstance(dx, (complex, bool)):
             raise RuntimeError(f"{name}: Currently, we only support dx as a real number, got {dx!r}")
-        return pairs
+        return None
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}(): argument 'x' must be Tensor, not {type(x).__name__}")
     if n == 0:
-        return pairs
+        return None
     if x.ndim == 0:
         raise IndexError(f"{name}: `x` must have at least one dimension")
     if x.ndim == 1:
         if x.shape[0] != n:
             raise RuntimeError(f"{name}: There must be one `x` value for each sample point, got {x.shape[0]} for {n}")
-        x = x.view([n if k == d else 1 for k in range(y.ndim)])
-    else:
-        x = x.view([1] * (y.ndim - x.ndim) + list(x.shape)) if x.ndim < y.ndim else x
-        if x.shape[wrap_dim(dim, x.ndim)] != n and x.shape[wrap_dim(dim, x.ndim)] != 1:
-            raise RuntimeError(f"{name}: There must be one `x` value for each sample point, got {tuple(x.shape)} for {tuple(y.shape)}")
-    along = wrap_dim(dim, x.ndim)
-    return pairs * diff(x, 1, along)
+        return x.view([n if k == d else 1 for k in range(y.ndim)])
+    x = x.view([1] * (y.ndim - x.ndim) + list(x.shape)) if x.ndim < y.ndim else x
+    if x.shape[wrap_dim(dim, x.ndim)] != n and x.shape[wrap_dim(dim, x.ndim)] != 1:
+        raise RuntimeError(f"{name}: There must be one `x` value for each sample point, got {tuple(x.shape)} for {tuple(y.shape)}")
+    return x
+
+
+def _segments(y: Tensor, x: Any, dim: int) -> Tensor:
+    """Twice the area under each segment of `y` along `dim`, if segments without `x` are 1 long."""
+    d = wrap_dim(dim, y.ndim)
+    n = y.shape[d]
+    pairs = narrow(y, d, 1, max(n - 1, 0)) + narrow(y, d, 0, max(n - 1, 0)) if n else y
+    return pairs if x is None else pairs * diff(x, 1, wrap_dim(dim, x.ndim))
 
 
 @composite(surface=FUNCTION, aliases=("trapz",), samples="x(2, 4); x(2, 4), x(4); x(3, 2), dx=0.5, dim=0")
@@ -439,11 +444,11 @@ def trapezoid(y, x=None, *, dx=1, dim=-1):
     >>> fb.trapezoid(fb.tensor([1.0, 2.0, 3.0]), fb.tensor([0.0, 1.0, 3.0]))
     tensor(6.5000)
     """
-    doubled = _segments(y, x, dx, dim, "trapezoid")
+    x = _check_segments(y, x, dx, dim, "trapezoid")
     if not y.shape[dim]:
-        return doubled.sum(dim).to(y.dtype)
+        return y.sum(dim).to(y.dtype)
     if x is not None:
-        return doubled.sum(dim) / 2
+        return _segments(y, x, dim).sum(dim) / 2
     # Integers are added up in int64, and never multiplied.
     return (y.sum(dim) - (y.select(dim, 0) + y.select(dim, -1)) / 2.0) * dx
 
@@ -455,7 +460,8 @@ def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
     Args:
         x, dx: as for `trapezoid`. The result has one element less than `y` along `dim`.
     """
-    doubled = _segments(y, x, dx, dim, "cumulative_trapezoid")
+    x = _check_segments(y, x, dx, dim, "cumulative_trapezoid")
+    doubled = _segments(y, x, dim)
     return (doubled * (dx / 2.0)).cumsum(dim) if x is None else doubled.cumsum(dim) / 2
 
 

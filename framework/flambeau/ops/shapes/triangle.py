@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from typing import Any
@@ -242,6 +243,21 @@ def block_diag(tensors):
     return cat(rows, 0)
 
 
+@block_diag.plan(lists=True)
+def _blocks_of_one_dtype(arrays):
+    """Matrices and vectors of one dtype, each copied once."""
+    if not arrays or len({a.dtype for a in arrays}) > 1 or any(a.ndim > 2 or a.__class__ is not np.ndarray for a in arrays):
+        return None
+    shapes = [(1,) * (2 - a.ndim) + a.shape for a in arrays]
+    heights, widths = zip(*shapes, strict=True)
+    made = np.zeros((sum(heights), sum(widths)), arrays[0].dtype)
+    row = column = 0
+    for a, (height, width) in zip(arrays, shapes, strict=True):
+        made[row : row + height, column : column + width] = a
+        row, column = row + height, column + width
+    return made
+
+
 # -- indices of triangles ----------------------------------------------------------------------------------------------------
 
 
@@ -258,18 +274,19 @@ def _triangle_indices(name: str, row: int, col: int, offset: int, lower: bool, o
     _check_layout(options["layout"])
     if place is not None and place.type == "meta":
         return made_at(place, (2, _count(lower, row, col, offset)), d.numpy, None)
-    found = None
-    key = (name, row, col, offset, d)
     if row * col <= _MOST_KEPT:
-        found = _indices.get(key)
-    if found is None:
-        check_room(name, (2, _count(lower, row, col, offset)), 8)
-        found = _places(lower, row, col, offset).astype(d.numpy)
-        if row * col <= _MOST_KEPT:
-            if len(_indices) >= _MOST_KEPT:
-                _indices.clear()
-            _indices[key] = found
-    return finish(found.copy(), False, place)
+        return finish(_kept_indices(lower, row, col, offset, d.numpy).copy(), False, place)
+    count = _count(lower, row, col, offset)
+    check_room(name, (2, count), 8)
+    return finish(kernels.places(lower, row, col, offset, count, d.numpy), False, place)
+
+
+_MOST_KEPT = 1024                                     # elements of a matrix whose indices are kept
+
+
+@functools.lru_cache(1024)
+def _kept_indices(lower: bool, row: int, col: int, offset: int, dtype: np.dtype) -> np.ndarray:
+    return kernels.places(lower, row, col, offset, _count(lower, row, col, offset), dtype)
 
 
 def _count(lower: bool, row: int, col: int, offset: int) -> int:
@@ -277,30 +294,11 @@ def _count(lower: bool, row: int, col: int, offset: int) -> int:
     return below if lower else row * col - below
 
 
-def _places(lower: bool, row: int, col: int, offset: int) -> np.ndarray:
-    """Rows and columns of what lies on and below the diagonal `offset`, or on and above; of no other rows is anything made."""
-    if not row or not col:
-        return np.zeros((2, 0), np.int64)
-    first, last = (min(row, max(0, -offset)), row) if lower else (0, max(0, min(row, col - offset)))
-    rows = np.arange(first, last)
-    begin = np.zeros_like(rows) if lower else np.maximum(rows + offset, 0)
-    end = np.minimum(rows + offset + 1, col) if lower else col
-    lengths = end - begin
-    before = np.cumsum(lengths) - lengths
-    columns = np.arange(lengths.sum())
-    columns -= np.repeat(before - begin, lengths)
-    return np.stack((np.repeat(rows, lengths), columns))
-
-
 def _count_up_to(row: int, col: int, offset: int) -> int:
     """How many elements of a ``(row, col)`` matrix lie on or below the diagonal `offset`."""
     first, last = max(0, -offset), min(row, col - offset)  # rows that have some, and from which on they have all
     partly = max(0, last - first)
     return partly * (offset + first + 1) + partly * (partly - 1) // 2 + (row - max(last, 0)) * col
-
-
-_MOST_KEPT = 1024                                     # elements of a matrix whose indices are kept, and how many are
-_indices: dict[Any, np.ndarray] = {}
 
 
 @composite(surface=FUNCTION, samples="3, 4; 3, 4, 1")
