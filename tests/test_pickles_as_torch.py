@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import pickle
+
 import pytest
+
+import flambeau as fb
+from flambeau import serialization
 
 MAKE = """
 import io, pickle, pickletools, sys, torch, warnings
@@ -99,3 +105,43 @@ swap.uninstall()
 print(b"torch" in own, b"torch.storage" in other, pickle.dumps(fb.ones(2)) == own, fb.float32.__class__.__module__)
 """
     assert fresh_python("-c", program) == "False True True flambeau\n"
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.bfloat16, fb.int64, fb.bool, fb.complex64, fb.uint8])
+@pytest.mark.parametrize("count", [0, 1, 255, 256, 65535, 65536])
+def test_the_file_of_a_storage_is_what_the_pickler_writes_and_is_read_back(dtype, count):
+    values = fb.arange(count, dtype=fb.int64).to(dtype)
+    storage = fb.TypedStorage(wrap_storage=values.untyped_storage(), dtype=dtype)
+    file = io.BytesIO()
+    serialization.save(storage, file, _use_new_zipfile_serialization=False)
+    written = serialization.write_storage(storage)
+
+    assert written == file.getvalue()
+    again = serialization.read_storage(written)
+    assert (again.dtype, again.untyped().tolist()) == (dtype, storage.untyped().tolist())
+    assert again.data_ptr() != storage.data_ptr() or not count
+
+
+def test_files_of_a_storage_that_are_unlike_most_are_read_as_well_or_refused():
+    storage = fb.FloatStorage([1.0, 2.0])
+    written = serialization.write_storage(storage)
+    file = io.BytesIO()
+    serialization.save(storage, file, pickle_protocol=4, _use_new_zipfile_serialization=False)
+
+    assert serialization.read_storage(file.getvalue()).tolist() == [1, 2]
+    for damaged in (written[:-1], written[:60], written.replace(b"FloatStorage", b"OtherStorage")):
+        with pytest.raises((EOFError, RuntimeError, pickle.UnpicklingError)):
+            serialization.read_storage(damaged)
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_more_objects_than_one_byte_counts_are_found_again(protocol):
+    values = {f"{i}": (i, i / 2, None, True, b"x", [i], fb.full((2,), float(i))) for i in range(200)}
+    values["again"] = values["7"]
+    file = io.BytesIO()
+    fb.save(values, file, pickle_protocol=protocol)
+    file.seek(0)
+    read = fb.load(file)
+
+    assert read["again"] is read["7"]
+    assert all(read[name][:6] == value[:6] and fb.equal(read[name][6], value[6]) for name, value in values.items())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import os
 import sys
 import threading
@@ -503,18 +504,56 @@ def _write_legacy(obj: object, file: Any, folder: str, protocol: int, record_byt
     from flambeau._files.torch_pickler import pickle_with_storages
 
     pickled, storages = pickle_with_storages(obj, protocol, _location_of, legacy=True)
-    system = {
-        "protocol_version": PROTOCOL_VERSION,
-        "little_endian": sys.byteorder == "little",
-        "type_sizes": {"short": SHORT_SIZE, "int": INT_SIZE, "long": LONG_SIZE},
-    }
-    for header in (MAGIC_NUMBER, PROTOCOL_VERSION, system):
-        file.write(pickle.dumps(header, protocol))
+    file.write(_legacy_beginning(protocol))
     file.write(pickled)
     file.write(pickle.dumps(list(storages), protocol))
     for storage in storages.values():
         file.write(struct.pack("<q", storage.numel))
         file.write(memoryview(storage.host_bytes()))
+
+
+@functools.cache
+def _legacy_beginning(protocol: int) -> bytes:
+    """What files of the older format say of themselves and of this system."""
+    import pickle
+
+    system = {
+        "protocol_version": PROTOCOL_VERSION,
+        "little_endian": sys.byteorder == "little",
+        "type_sizes": {"short": SHORT_SIZE, "int": INT_SIZE, "long": LONG_SIZE},
+    }
+    return b"".join([pickle.dumps(part, protocol) for part in (MAGIC_NUMBER, PROTOCOL_VERSION, system)])
+
+
+def write_storage(storage: Any) -> bytes:
+    """The file that pickles of tensors have for `storage`, a TypedStorage: in the older format."""
+    import io
+
+    from flambeau._files.pickled_storage import file_of_storage
+
+    if not _packages and not _options.skip_data and storage.device.type == "cpu":
+        made = file_of_storage(storage.untyped()._host_bytes(), storage.dtype, _legacy_beginning(2))
+        if made is not None:
+            _state.note_python()
+            return made
+    file = io.BytesIO()
+    save(storage, file, _use_new_zipfile_serialization=False)
+    return file.getvalue()
+
+
+def read_storage(data: bytes) -> Any:
+    """The storage in a file that `write_storage` or PyTorch wrote, read as data."""
+    import io
+
+    from flambeau._files.pickled_storage import storage_of_file
+    from flambeau.storage import TypedStorage, UntypedStorage
+
+    found = None if _packages else storage_of_file(data, _legacy_beginning(2))
+    if found is None:
+        return load(io.BytesIO(data), weights_only=False)
+    _state.note_python()
+    memory, kind = found
+    return TypedStorage._wrap(UntypedStorage._over(memory), kind)
 
 
 # -- loading -------------------------------------------------------------------------------------------------

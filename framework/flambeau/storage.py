@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import math
 import operator
 import sys
@@ -408,9 +407,9 @@ def _untyped_from_bytes(values: bytes) -> UntypedStorage:
 
 def _load_from_bytes(b: bytes) -> Any:
     """What PyTorch's pickles of storages call: the storage in a file of `torch.save`, read as data."""
-    from .serialization import load
+    from .serialization import read_storage
 
-    return load(io.BytesIO(b), weights_only=False)
+    return read_storage(b)
 
 
 def _converter(d: dtype) -> Any:

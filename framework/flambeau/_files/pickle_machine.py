@@ -102,7 +102,7 @@ def run(data: bytes, policy: Policy, at: int = 0) -> tuple[Any, int]:
 
 class _Machine:
     def __init__(self, data: bytes, policy: Policy, at: int) -> None:
-        self.data = data
+        self.data, self.end = data, len(data)
         self.policy = policy
         self.at = at
         self.stack: list[Any] = []
@@ -111,19 +111,18 @@ class _Machine:
         self.running = True
 
     def run(self) -> Any:
-        data, end = self.data, len(self.data)
+        data, end, steps = self.data, self.end, _STEPS
         while self.running:
-            if self.at >= end:
+            at = self.at
+            if at >= end:
                 raise EOFError("load: the pickle ends early; the file is damaged or was not fully written")
-            opcode = data[self.at]
-            step = _STEPS.get(opcode)
+            step = steps.get(data[at])
             if step is None:
                 raise UnpicklingError(
-                    f"load: pickle instruction {bytes([opcode])!r} at byte {self.at} is not one of those "
-                    f"that "
+                    f"load: pickle instruction {bytes([data[at]])!r} at byte {at} is not one of those that "
                     "protocols 2 to 5 use for data; this is no .pt file, or a damaged one"
                 )
-            self.at += 1
+            self.at = at + 1
             step(self)
         return self.stack.pop()
 
@@ -131,10 +130,18 @@ class _Machine:
 
     def take(self, size: int) -> bytes:
         start, self.at = self.at, self.at + size
-        if self.at > len(self.data):
+        if self.at > self.end:
             self.at = start
             raise EOFError(f"load: the pickle ends inside a value of {size} bytes")
         return self.data[start : self.at]
+
+    def small(self) -> int:
+        """``number(_U1)``, which is most of what there is, in half the time."""
+        at = self.at
+        if at >= self.end:
+            self.take(1)
+        self.at = at + 1
+        return self.data[at]
 
     def number(self, form: struct.Struct) -> Any:
         return form.unpack(self.take(form.size))[0]
@@ -172,6 +179,20 @@ class _Machine:
 
     def put(self, index: int) -> None:
         self.memo[index] = self.stack[-1]
+
+    def put_small(self) -> None:
+        self.memo[self.small()] = self.stack[-1]
+
+    def push_small(self) -> None:
+        self.stack.append(self.small())
+
+    def push_text(self) -> None:
+        data, start = self.data, self.at + 4
+        end = start + int.from_bytes(data[self.at : start], "little")
+        if end > self.end:
+            self.take(self.number(_U4))
+        self.at = end
+        self.stack.append(str(data[start:end], "utf-8", "surrogatepass"))
 
     # -- containers
 
@@ -280,16 +301,16 @@ _STEPS: dict[int, Callable[[_Machine], None]] = {
         "0": _Machine.pop,
         "1": lambda m: m.since_mark() and None,
         "2": _push(lambda m: m.stack[-1]),
-        "N": _push(lambda m: None),
-        "\x88": _push(lambda m: True),
-        "\x89": _push(lambda m: False),
+        "N": lambda m: m.stack.append(None),
+        "\x88": lambda m: m.stack.append(True),
+        "\x89": lambda m: m.stack.append(False),
         "J": _push(lambda m: m.number(_I4)),
-        "K": _push(lambda m: m.number(_U1)),
+        "K": _Machine.push_small,
         "M": _push(lambda m: m.number(_U2)),
         "\x8a": _push(_long(_U1)),
         "\x8b": _push(_long(_U4)),
         "G": _push(lambda m: m.number(_FLOAT64)),
-        "X": _push(_text(_U4)),
+        "X": _Machine.push_text,
         "\x8c": _push(_text(_U1)),
         "\x8d": _push(_text(_U8)),
         # str of Python 2
@@ -299,26 +320,26 @@ _STEPS: dict[int, Callable[[_Machine], None]] = {
         "C": _push(_bytes(_U1)),
         "\x8e": _push(_bytes(_U8)),
         "\x96": _push(lambda m: bytearray(m.take(m.number(_U8)))),
-        ")": _push(lambda m: ()),
+        ")": lambda m: m.stack.append(()),
         "\x85": lambda m: m.tuple_of(1),
         "\x86": lambda m: m.tuple_of(2),
         "\x87": lambda m: m.tuple_of(3),
         "t": lambda m: _close(m, tuple),
-        "]": _push(lambda m: []),
+        "]": lambda m: m.stack.append([]),
         "l": lambda m: _close(m, list),
         "a": lambda m: m.append([m.stack.pop()]),
         "e": lambda m: m.append(m.since_mark()),
-        "}": _push(lambda m: {}),
+        "}": lambda m: m.stack.append({}),
         "d": _Machine.make_dict,
         "s": lambda m: _set_one(m),
         "u": lambda m: m.set_items(m.since_mark()),
         "\x8f": _push(lambda m: set()),
         "\x90": lambda m: m.add_items(m.since_mark()),
         "\x91": lambda m: _close(m, lambda items: frozenset(map(m.policy.check_key, items))),
-        "q": lambda m: m.put(m.number(_U1)),
+        "q": _Machine.put_small,
         "r": lambda m: m.put(m.number(_U4)),
         "\x94": lambda m: m.put(len(m.memo)),
-        "h": _push(lambda m: m.memo[m.number(_U1)]),
+        "h": lambda m: m.stack.append(m.memo[m.small()]),
         "j": _push(lambda m: m.memo[m.number(_U4)]),
         "c": _Machine.find,
         "\x93": _Machine.stack_find,

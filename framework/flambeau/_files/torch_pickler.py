@@ -47,16 +47,46 @@ _OWN_ATTRIBUTES = frozenset(("_leaf", "_retains_grad", "_inference"))
 # Python's pickler in Python, because the one in C cannot be told to write other names for globals.
 _Pickler: Any = pickle._Pickler  # type: ignore[attr-defined]
 
+# Neither storages nor to be reduced, and most of what there is to write.
+_PLAIN = frozenset((type(None), bool, int, float, str, bytes, tuple, list, dict))
+_PUTS = tuple(pickle.BINPUT + bytes((i,)) for i in range(256))
+_GETS = tuple(pickle.BINGET + bytes((i,)) for i in range(256))
+
 
 class _TorchPickler(_Pickler):
     """Writes tensors as PyTorch does, with references to storages that are kept beside the pickle."""
 
     def __init__(self, file: Any, protocol: int, location_of: Callable[[Any], str], legacy: bool) -> None:
         super().__init__(file, protocol)
+        if protocol < 4:                              # which has no frames
+            self.write = file.write
         self.storages: dict[str, SavedStorage] = {}
         self._location_of = location_of
         self._legacy = legacy
         self._by_memory: dict[Any, SavedStorage] = {}
+
+    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
+        kind = obj.__class__
+        if kind not in _PLAIN:
+            super().save(obj, save_persistent_id)
+            return
+        self.framer.commit_frame()
+        known = self.memo.get(id(obj))
+        if known is None:
+            self.dispatch[kind](self, obj)
+        else:
+            self.write(self.get(known[0]))
+
+    def memoize(self, obj: Any) -> None:
+        at = len(self.memo)
+        if self.proto >= 4 or not self.bin or at > 255:
+            super().memoize(obj)
+            return
+        self.write(_PUTS[at])
+        self.memo[id(obj)] = at, obj
+
+    def get(self, i: int) -> bytes:
+        return _GETS[i] if i < 256 and self.bin else super().get(i)
 
     def persistent_id(self, obj: Any) -> Any:
         storage = obj if isinstance(obj, SavedStorage) else self._public_storage(obj)

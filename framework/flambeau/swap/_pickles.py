@@ -7,7 +7,6 @@ Such a pickle calls functions by PyTorch's names. So PyTorch reads it as well, a
 from __future__ import annotations
 
 import importlib
-import io
 from collections import OrderedDict
 from typing import Any
 
@@ -27,12 +26,13 @@ CALLED = {
 def reduced(obj: Any) -> Any:
     """What PyTorch's `__reduce_ex__` says of the tensor, parameter or typed storage `obj`; None where `obj` has words of its own."""
     from ..nn.parameter import Parameter
+    from ..serialization import write_storage
     from ..tensor import Tensor
 
     if type(obj) is Parameter:
         return _parameter(obj)
     if not isinstance(obj, Tensor):
-        return _function("storage._load_from_bytes"), (_file(obj),)
+        return _function("storage._load_from_bytes"), (write_storage(obj),)
     plain = _plain_tensor(obj)
     state = obj._attributes()
     if plain is None or type(obj) is Tensor and not state:
@@ -44,14 +44,6 @@ def _function(name: str) -> Any:
     """A function under its name in PyTorch, below `torch`; importing its module so gives it that name."""
     module, _, function = name.rpartition(".")
     return getattr(importlib.import_module(f"torch.{module}"), function)
-
-
-def _file(storage: Any) -> bytes:
-    from ..serialization import save
-
-    file = io.BytesIO()
-    save(storage, file, _use_new_zipfile_serialization=False)
-    return file.getvalue()
 
 
 def _parameter(parameter: Any) -> Any:
