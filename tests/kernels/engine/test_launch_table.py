@@ -13,6 +13,7 @@ import pytest
 import flambeau_kernels as kernels
 from flambeau_kernels import hot_calls
 from flambeau_kernels.engine.calls import launch_table
+from flambeau_kernels.engine.calls.direct import builtin_in_place
 from flambeau_kernels.engine.calls.launch_table import LaunchTable, Unknown
 from flambeau_kernels.formula import Formula
 
@@ -182,7 +183,7 @@ def test_builtins_that_write_to_an_operand_are_run() -> None:
     table = LaunchTable([a, b])
     kernels.specialise(MIX, (a, b), np.empty_like(a), a.dtype)
     made = table.call(specialised(HALF, a), a)
-    assert table.run(MIX.direct_, made, b)
+    assert table.run(builtin_in_place(MIX), made, b)
     run = table.finish([made])
     x, y = array(6), array(6)
     half = x * np.float32(0.5)

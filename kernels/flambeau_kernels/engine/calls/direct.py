@@ -1,7 +1,7 @@
 """Formulas called without a plan for each shape: ``formula.direct(*operands)``.
 
 Looking up a plan and allocating the result in Python takes as long as adding fifty thousand numbers. So a formula that
-has run on some dtypes gets three builtins, which check their operands, cut the work and run the loop in native code:
+has run on some dtypes gets builtins, which check their operands, cut the work and run the loop in native code:
 `direct` returns a new array, `direct_` stores the result in its first operand, and `enter` takes objects that hold arrays
 (`hot_calls.of_class`) and returns a new object. Contiguous arrays of one shape may have any size; others may have any strides
 and be broadcast (`direct_layout`). All answer None, before having written anything, for other operands.
@@ -12,6 +12,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import weakref
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import ml_dtypes
@@ -124,8 +126,10 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
     if made and new:
         known.head[COUNT] += 1
     if made and formula.direct is refuse:
-        (formula.direct, formula.direct_, formula.enter, formula.enter_,
-         formula.enter_unrecorded_, formula.enter_untracked_) = _builtins(known.head)  # fmt: skip
+        formula.direct = _new_builtin(known.head, in_place=False)
+        formula.enter = objects.entering(formula.direct)
+        for name in _IN_PLACE:
+            setattr(formula, name, _made_when_called(formula, name))
         hot_calls.engine_is_in_use()
     return made
 
@@ -264,27 +268,58 @@ def forget() -> None:
 flambeau_kernels.plans_kept_elsewhere.append(forget)
 
 
-def _builtins(head: np.ndarray) -> tuple[Any, ...]:
-    methods = _methods()
-    new, size = native.new_builtin(), ctypes.sizeof(native.MethodDef)
-    direct, direct_ = (new(ctypes.addressof(methods) + k * size, head, None) for k in range(len(methods)))
-    in_place = [objects.entering_in_place(direct_, free) for free in (objects.RECORDED, objects.UNRECORDED, objects.UNTRACKED)]
-    return direct, direct_, objects.entering(direct), *in_place
+# The attributes of a formula whose builtins store in their first operand, and what those of objects look at.
+_IN_PLACE = {
+    "direct_": None, "enter_": objects.RECORDED, "enter_unrecorded_": objects.UNRECORDED, "enter_untracked_": objects.UNTRACKED,
+}  # fmt: skip
+
+
+def _made_when_called(formula: Formula, name: str) -> Callable[..., Any]:
+    """Stands for a builtin that stores in its first operand. Their code is compiled for the first program that calls one."""
+    of = weakref.ref(formula)                         # which holds this function
+
+    def first(*operands: Any) -> Any:
+        formula = of()
+        if formula is None:
+            return None
+        if getattr(formula, name) is first:
+            _make_in_place(formula)
+        return getattr(formula, name)(*operands)
+
+    return first
+
+
+def _make_in_place(formula: Formula) -> None:
+    formula.direct_ = direct_ = _new_builtin(_learned[formula].head, in_place=True)
+    for name, free in _IN_PLACE.items():
+        if free is not None:
+            setattr(formula, name, objects.entering_in_place(direct_, free))
+
+
+def builtin_in_place(formula: Formula) -> Callable[..., Any]:
+    """``formula.direct_``, for those who take a builtin apart: made now if it has not been called."""
+    if formula.direct_ is not refuse and formula.direct_.__class__ is FunctionType:
+        _make_in_place(formula)
+    return formula.direct_
+
+
+def _new_builtin(head: np.ndarray, in_place: bool) -> Any:
+    return native.new_builtin()(ctypes.addressof(_method(in_place)), head, None)
 
 
 @functools.cache
-def _methods() -> Any:
-    names = ("direct", "direct_")
-    code = llvm.compile_symbols(_text(), tuple(f"flambeau_{name}" for name in names), llvm.PLAIN)
+def _method(in_place: bool) -> Any:
+    name = "direct_" if in_place else "direct"
+    code = llvm.compile_ir(_text(in_place), f"flambeau_{name}", llvm.PLAIN)
     fastcall = 0x80
-    return never_freed((native.MethodDef * len(names))(*((name.encode(), code[f"flambeau_{name}"], fastcall, None) for name in names)))
+    return never_freed(native.MethodDef(name.encode(), code, fastcall, None))
 
 
-def _text() -> str:
+def _text(in_place: bool) -> str:
     helpers = [fastcall._none(), fastcall._fits(), fastcall._same_shape(), fastcall._count(), fastcall._no_overlap(),
                fastcall._new_array()]
     mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
-    return "\n".join([*helpers, _RUN, _builtin("flambeau_direct", False), _builtin("flambeau_direct_", True), mark])
+    return "\n".join([*helpers, _RUN, _builtin("flambeau_direct_" if in_place else "flambeau_direct", in_place), mark])
 
 
 _RUN = f"""

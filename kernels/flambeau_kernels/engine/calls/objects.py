@@ -71,7 +71,7 @@ MOST_ARGUMENTS = 4
 
 def entering(builtin: Callable[..., Any]) -> Callable[..., Any]:
     """The builtin that takes objects where `builtin`, one of ours, takes arrays."""
-    return _entering(builtin, 0, RECORDED)
+    return _entering(builtin, False, RECORDED)
 
 
 RECORDED, UNRECORDED, UNTRACKED = range(3)            # looks at nodes and marks; at marks alone; at neither
@@ -79,10 +79,10 @@ RECORDED, UNRECORDED, UNTRACKED = range(3)            # looks at nodes and marks
 
 def entering_in_place(builtin: Callable[..., Any], free: int) -> Callable[..., Any]:
     """The same where `builtin` stores in its first operand; `free` is one of the three above."""
-    return _entering(builtin, 1, free)
+    return _entering(builtin, True, free)
 
 
-def _entering(builtin: Callable[..., Any], which: int, free: int) -> Callable[..., Any]:
+def _entering(builtin: Callable[..., Any], in_place: bool, free: int) -> Callable[..., Any]:
     head = np.zeros(FREE + 1, np.int64).view(_Head)
     head[FREE] = free
     # CPython's PyCFunctionObject: after the two words of every object the address of its method definition, then its self.
@@ -90,7 +90,7 @@ def _entering(builtin: Callable[..., Any], which: int, free: int) -> Callable[..
     inner_self = builtin.__self__  # type: ignore[attr-defined]  # builtins have it
     head[OBJECTS], head[INNER], head[INNER_SELF], head[TABLE] = (
         address(), definition.function, id(inner_self), pyabi.table().ctypes.data)
-    made = native.new_builtin()(ctypes.addressof(_methods()[which]), head, None)
+    made = native.new_builtin()(ctypes.addressof(_method(in_place)), head, None)
     head.inner = builtin
     return made
 
@@ -102,16 +102,16 @@ class _Head(np.ndarray):
 
 
 @functools.cache
-def _methods() -> Any:
-    names = ("enter", "enter_")
-    code = llvm.compile_symbols(_text(), tuple(f"flambeau_{name}" for name in names), llvm.PLAIN)
-    return never_freed((native.MethodDef * 2)(*((name.encode(), code[f"flambeau_{name}"], 0x80, None) for name in names)))
+def _method(in_place: bool) -> Any:
+    name = "enter_" if in_place else "enter"
+    code = llvm.compile_ir(_text(in_place), f"flambeau_{name}", llvm.PLAIN)
+    return never_freed(native.MethodDef(name.encode(), code, 0x80, None))
 
 
-def _text() -> str:
+def _text(in_place: bool) -> str:
     mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
-    enter = [_enter("flambeau_enter", MOST_ARGUMENTS), _enter("flambeau_enter_", MOST_ARGUMENTS, in_place=True)]
-    return "\n".join([fastcall._none(), _DROP, _wrap(), *enter, mark])
+    enter = _enter("flambeau_enter_" if in_place else "flambeau_enter", MOST_ARGUMENTS, in_place)
+    return "\n".join([fastcall._none(), _DROP, *(() if in_place else (_wrap(),)), enter, mark])
 
 
 # Gives back the references to the first `n` items at `items`.

@@ -45,4 +45,5 @@ def _run(formula: Formula, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> Non
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     pointers = np.array([a.ctypes.data for a in (x, y, out)], np.int64)
     strides = np.array([4, 0] * 3, np.int64)
-    prototype(llvm.compile_ir(kernel.text, kernel.symbol))(pointers.ctypes.data, out.size, 1, strides.ctypes.data)
+    # Without the copies of a loop that EVERYTHING makes, which take as long to compile as all else here.
+    prototype(llvm.compile_ir(kernel.text, kernel.symbol, llvm.LOOPS))(pointers.ctypes.data, out.size, 1, strides.ctypes.data)
