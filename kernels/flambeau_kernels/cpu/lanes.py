@@ -31,7 +31,10 @@ from flambeau_kernels.scalar.coefficients import COEFFICIENTS
 from flambeau_kernels.scalar.exponential import LN2_32, LN2_64, LOG2_E
 from flambeau_kernels.vocabulary import fma, where
 
-__all__ = ["clear", "exp_lanes", "lane_max", "multiply", "zero_lanes"]
+__all__ = ["clear", "exp_lanes", "lane_max", "multiply", "row_after", "zero_lanes"]
+
+# Bits of a row, two of which lie in a second-level cache.
+NEAR = 1 << 20
 
 # The polynomial of exp, highest power first, in two parts.
 EXP_32, EXP_64 = ((p[:-3:-1], p[-3::-1]) for p in (COEFFICIENTS["exp.float32"], COEFFICIENTS["exp.float64"]))
@@ -50,6 +53,17 @@ def clear(to, count):
     KIND = widened(to)
     for j in rolled(range(0, count, lanes(KIND))):
         store(to, j, zero_lanes(KIND))
+
+
+def row_after(n, KIND):
+    """How far behind a row of `n` the next one lies, which kernels ask for (`prefetch`) while they are busy with this one.
+
+    0 for rows that would drive each other out of the cache: what is asked for then is there already.
+    """
+    far = 0
+    if n <= NEAR // KIND.bits:
+        far = n
+    return far
 
 
 def lane_max(x, KIND):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels import engines
-from flambeau_kernels.cpu.lanes import exp_lanes
+from flambeau_kernels.cpu.lanes import exp_lanes, row_after
 from flambeau_kernels.cpu.reductions.along import MOST
 from flambeau_kernels.cpu.reductions.along_loops import sum_of
 from flambeau_kernels.cpu.reductions.reduce import total
@@ -28,6 +28,7 @@ from flambeau_kernels.engine.language import (
     lane_sum,
     lanes,
     load,
+    prefetch,
     rolled,
     store,
     widened,
@@ -48,7 +49,7 @@ def likelihood_rows(chunk, x, target, weight, shifted, losses, logarithms, chose
                     smoothing, *, WEIGHT, SMOOTH, STORED):  # fmt: skip
     KIND = widened(losses)
     N = lanes_of(KIND)
-    tail = n // N * N
+    tail, far = n // N * N, row_after(n, KIND)
     spread = KIND(smoothing) / KIND(n)
     lost, counted, wrong = 0.0, 0.0, 0.0
     for row in range(chunk * per, min(rows, chunk * per + per)):
@@ -58,6 +59,7 @@ def likelihood_rows(chunk, x, target, weight, shifted, losses, logarithms, chose
         for at in rolled(range(0, tail, BLOCK)):
             some, some_level = zeros(KIND), zeros(KIND)
             for i in rolled(range(at, min(tail, at + BLOCK), N)):
+                prefetch(a + (far + i))
                 s = load(a, i, N) - top
                 some = some + exp_lanes(s, KIND, N)
                 if STORED:

@@ -1,9 +1,9 @@
 """Compiled normalization of rows: layer_norm and rms_norm, forward and backward.
 
 A chunk is some whole rows. A row is read in blocks, each again from a first-level cache: for its mean and for its variance (of
-centred elements, so that a large mean costs no digits); then for the result. Backward, each chunk also adds up its part of the
-gradients of weight and bias in rows of its own, which are added in the order of chunks; where a chunk has more than `ROWS` rows,
-it adds those of as many up in a row of float64. The order of all sums is that of `sums.py`.
+centred elements, so that a large mean costs no digits); then for the result, while the next row is asked for. Backward, each
+chunk also adds up its part of the gradients of weight and bias in rows of its own, which are added in the order of chunks; where
+a chunk has more than `ROWS` rows, it adds those of as many up in a row of float64. The order of all sums is that of `sums.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.lanes import row_after
 from flambeau_kernels.cpu.sums import (
     BLOCK,
     ROWS,
@@ -31,6 +32,7 @@ from flambeau_kernels.engine.language import (
     lane_sum,
     lanes,
     load,
+    prefetch,
     rolled,
     store,
     widened,
@@ -52,15 +54,17 @@ def normal_lanes(x, centre, factor, weight, bias, i, left, KIND, WEIGHT, BIAS):
     return y + load(bias, i, N, left) if BIAS else y
 
 
-def normalize_row(a, to, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS):
-    """One row normalized to `to`. Returns: its mean, its variance and ``1 / sqrt(variance + eps)``."""
+def normalize_row(a, to, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS, AHEAD=False):
+    """One row normalized to `to`; the next one is asked for if AHEAD. Returns: its mean, its variance and ``1 / sqrt(variance + eps)``."""
     N = lanes(KIND)
-    tail = d // N * N
+    tail, far = d // N * N, row_after(d, KIND)
     middle, squares = moments_of(a, d, KIND) if CENTRED else (0.0, sum_of(a, d, KIND(0), square, False, KIND))
     centre, spread = KIND(middle), KIND(squares / float64(d))
     factor = KIND(1) / sqrt(spread + KIND(eps))
     level, scale = broadcast(centre, N), broadcast(factor, N)
     for i in rolled(range(0, tail, N)):
+        if AHEAD:
+            prefetch(a + (far + i))
         store(to, i, normal_lanes(load(a, i, N), level, scale, weight, bias, i, N, KIND, WEIGHT, BIAS))
     if tail < d:
         left = d - tail
@@ -73,7 +77,9 @@ def normalize_row(a, to, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS):
 def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, per, eps, *, CENTRED, WEIGHT, BIAS):
     KIND = widened(mean)
     for row in range(chunk * per, min(rows, chunk * per + per)):
-        centre, spread, factor = normalize_row(x + row * d, out + row * d, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS)
+        centre, spread, factor = normalize_row(
+            x + row * d, out + row * d, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS, True
+        )
         mean[row] = centre
         variance[row] = spread
         inverse[row] = factor

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from flambeau_kernels.cpu.lanes import exp_lanes, lane_max
+from flambeau_kernels.cpu.lanes import exp_lanes, lane_max, row_after
 from flambeau_kernels.cpu.sums import BLOCK, ROWS, add_row, clear_row, lanes_of, wide, zeros
 from flambeau_kernels.engine.language import (
     broadcast,
@@ -24,6 +24,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     outlined,
+    prefetch,
     rolled,
     store,
     unroll,
@@ -61,15 +62,18 @@ def row_top(x, n, KIND):
     return lane_max(tops[0], KIND)
 
 
-def row_exp_sum(x, n, top, KIND, to, STORE):
-    """The sum of ``exp(x - top)``, whose terms go to `to` if STORE."""
+def row_exp_sum(x, n, top, KIND, to, STORE, AHEAD=False):
+    """The sum of ``exp(x - top)``, whose terms go to `to` if STORE; the next row is asked for if AHEAD."""
     N = lanes_of(KIND)
+    far = row_after(n, KIND)
     total = broadcast(0.0, N)
     tail = n // N * N
     for at in rolled(range(0, tail, BLOCK)):
         some = zeros(KIND)
         for i in rolled(range(at, min(tail, at + BLOCK), N)):
             e = exp_lanes(load(x, i, N) - top, KIND, N)
+            if AHEAD:
+                prefetch(x + (far + i))
             if STORE:
                 store(to, i, e)
             some = some + e
@@ -88,11 +92,11 @@ def finish_lanes(x, top, factor, KIND, LOG, STORED):
     return (x - top) - factor if LOG else (x if STORED else exp_lanes(x - top, KIND)) * factor
 
 
-def softmax_row(a, to, n, KIND, LOG, STORED):
-    """The result of one row, `to`, which is another than `a`."""
+def softmax_row(a, to, n, KIND, LOG, STORED, AHEAD=False):
+    """The result of one row, `to`, which is another than `a`; the next row is asked for if AHEAD."""
     N = lanes(KIND)
     top = row_top(a, n, KIND)
-    total = row_exp_sum(a, n, top, KIND, to, STORED)
+    total = row_exp_sum(a, n, top, KIND, to, STORED, AHEAD)
     factor = log(total) if LOG else KIND(1) / total
     source = to if STORED else a
     tail = n // N * N
@@ -107,7 +111,7 @@ def softmax_row(a, to, n, KIND, LOG, STORED):
 def softmax_rows(chunk, x, out, rows, n, per, *, LOG, STORED):
     KIND = widened(x)
     for row in range(chunk * per, min(rows, chunk * per + per)):
-        softmax_row(x + row * n, out + row * n, n, KIND, LOG, STORED)
+        softmax_row(x + row * n, out + row * n, n, KIND, LOG, STORED, True)
 
 
 def slope_lanes(g, p, total, KIND, LOG):
