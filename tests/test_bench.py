@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,33 @@ def test_it_runs_beside_pytorch() -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("against torch: 2 agree, 0 wrong or failed\n")
+
+
+def test_samples_of_operators_are_timed_beside_pytorch() -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, str(BENCH / "operators.py"), "--only", "^(add|cat)$", "--samples", "1", "--below", "1000"]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert {line.split()[1] for line in lines[:-1]} == {"add", "cat"}
+    assert all(float(line.split("x ")[0]) > 0 and " PyTorch " in line for line in lines[:-1])
+    assert re.fullmatch(r"operators: geomean \d+\.\d\dx over 2 operators, [012] behind", lines[-1])
+
+
+def test_samples_that_add_no_kind_of_argument_come_last() -> None:
+    spec = importlib.util.spec_from_file_location("operators", BENCH / "operators.py")
+    assert spec is not None
+    assert spec.loader is not None
+    operators = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(operators)
+    plain, again, other = (
+        types.SimpleNamespace(input=fb.ones(2, 3), args=(), kwargs=kwargs) for kwargs in ({}, {}, {"dim": 1})
+    )
+
+    assert operators.chosen([plain, again, other], 2) == [other, plain]
+    assert len(operators.chosen([plain, again, other], 5)) == 3
 
 
 def test_the_search_for_tiles_tries_those_of_the_table_and_multiplies_with_them() -> None:
