@@ -12,6 +12,8 @@ import pytest
 
 import flambeau as fb
 from flambeau import _aten, _ops
+from flambeau.ops import _derive
+from flambeau.ops._spec import OPS
 
 aten = _ops.ops.aten
 
@@ -255,3 +257,14 @@ def test_operators_take_what_only_their_schemas_have() -> None:
     labels = fb.tensor([1])
     smoothed = fb.nn.functional.cross_entropy(x, labels, label_smoothing=0.5)
     assert aten.cross_entropy_loss.default(x, labels, None, 1, -100, 0.5).equal(smoothed)
+
+
+def test_every_operator_that_a_declaration_names_computes() -> None:
+    _derive.load_all()
+    named = {name for op in OPS.values() for inplace in (False, True) for name, _ in _aten._names(op, inplace) if name in _aten.index()}
+
+    assert len(named) > 500
+    assert [name for name in sorted(named) if _aten.function_of(name) is None] == []
+    x = fb.tensor([-1.0, 2.0])
+    assert aten.gelu_.default(x.clone(), approximate="tanh").equal(fb.nn.functional.gelu(x, approximate="tanh"))
+    assert aten._pdist_forward.default(fb.tensor([[0.0], [1.0], [3.0]])).tolist() == [1, 3, 2]

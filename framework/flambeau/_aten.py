@@ -402,7 +402,7 @@ def function_of(name: str) -> Callable[..., Any] | None:
 
 def public_function_of(name: str) -> Callable[..., Any] | None:
     """The public function that computes the operator `name`, as it is; None if there is none."""
-    return _own().get(name) or _public(name) or _private(name) or _copying(name)
+    return _own().get(name) or _public(name) or _private(name) or _copying(name) or _writing(name)
 
 
 def _public(name: str) -> Any:
@@ -445,6 +445,13 @@ def _copying(name: str) -> Any:
         return lambda self, *args, **kwargs: tree_map(lambda x: x.clone(), view(self, *args, **kwargs))
     method = _attribute(fb.Tensor, f"{name.removesuffix('_functional')}_")
     return None if method is None else lambda self, *args, **kwargs: method(self.clone(), *args, **kwargs)
+
+
+def _writing(name: str) -> Any:
+    """An in-place operator that no function is the in-place form for: it writes what the plain one gives."""
+    plain = name.removesuffix("_")
+    function = function_of(plain) if plain != name and name in index() and plain in index() and not plain.endswith("_") else None
+    return None if function is None else lambda self, *args, **kwargs: self.copy_(function(self, *args, **kwargs))
 
 
 def _attribute(owner: Any, name: str) -> Any:
@@ -564,12 +571,13 @@ def _own() -> dict[str, Callable[..., Any]]:
 
     return {
         "elu": elu, "elu_": elu_, "cross_entropy_loss": cross_entropy_loss, **_own_rrelu(),
-        "copy": lambda self, src, non_blocking=False: self.clone().copy_(src, non_blocking=non_blocking),
+        "copy": lambda self, src, non_blocking=False: OPS["copy"].function(self, src),
         "expand_copy": lambda self, size, *, implicit=False: self.expand(size).clone(),
         "einsum": lambda equation, tensors, *, path=None: fb.einsum(equation, tensors),
         "histogram": lambda self, bins=100, **kwargs: fb.histogram(self, bins, **kwargs),
         "tril_indices": indices_of(fb.tril_indices), "triu_indices": indices_of(fb.triu_indices),
         "_prelu_kernel": OPS["prelu_kernel"].function, "tensordot": tensordot,
+        "_pdist_forward": lambda self, p=2: OPS["pair_lengths"].function(self, p),
         "fractional_max_pool2d": fractional(fb.nn.functional.fractional_max_pool2d),
         "fractional_max_pool3d": fractional(fb.nn.functional.fractional_max_pool3d),
         "unfold": lambda self, dimension, size, step: self.unfold(dimension, size, step), "im2col": fb.nn.functional.unfold,

@@ -480,3 +480,18 @@ def test_a_recorded_gradient_of_a_normalization_has_derivatives_of_its_own() -> 
     whole = fb.ops.prims.normalize_groups_backward.default
     given = [numbers(2, 4, 3, seed=seed).double().requires_grad_() for seed in (0, 1)]
     assert fb.autograd.gradcheck(lambda g, x: whole(g, x, 2)[0], given)
+
+
+@pytest.mark.parametrize("drop", ["dropout", "alpha_dropout", "dropout1d", "feature_alpha_dropout"])
+def test_dropout_in_training_drops_what_it_does_eagerly(drop: str) -> None:
+    function = getattr(fb.nn.functional, drop)
+    x, y = (fb.arange(24.0).reshape(2, 3, 4).requires_grad_() for _ in range(2))
+
+    fb.manual_seed(1)
+    found = aot_function(lambda t: function(t.sin(), 0.3, training=True), lambda graph, inputs: graph)(x)
+    found.sum().backward()
+    fb.manual_seed(1)
+    expected = function(y.sin(), 0.3, training=True)
+    expected.sum().backward()
+    assert found.equal(expected)
+    assert x.grad.equal(y.grad)

@@ -100,6 +100,68 @@ def test_gradients_of_decompositions_read_no_memory_that_nobody_wrote(f: Any) ->
         fb.testing.assert_close(graph(x)[0], slopes(x)[0])
 
 
+# What these compute from sizes alone, or look at in kernels, was no part of graphs of their gradients.
+RECORDED_TOO = [
+    "nn.functional.ctc_loss-0", "nn.functional.ctc_loss-1", "nn.functional.embedding_bag-0", "nn.functional.embedding_bag-1",
+    "nn.functional.embedding_bag-2", "nn.functional.affine_grid-0", "affine_grid_generator-0", "nn.functional.pdist-0",
+    "nn.functional.pdist-1", "ormqr-1", "orgqr-0", "linalg.householder_product-0", "linalg.lu-1", "combinations-1",
+    "repeat_interleave-0", "quantile-1", "nanquantile-1", "cov-2", "istft-0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["fake", "real"])
+@pytest.mark.parametrize("name", RECORDED_TOO)
+def test_gradients_of_what_depends_on_sizes_and_indices_are_recorded(name: str, mode: str) -> None:
+    case = next(c for c in EVERY if c.name == name)
+    slope, given = slope_of(case)
+    expected = slope(*given)
+
+    found = make_fx(slope, tracing_mode=mode)(*given)(*given)
+    for ours, plain in zip(found, expected, strict=True):
+        assert (ours is None) == (plain is None)
+        if plain is not None:
+            fb.testing.assert_close(ours, plain, equal_nan=True)
+
+
+@pytest.mark.parametrize("mode", ["fake", "real", "symbolic"])
+def test_graphs_of_ctc_loss_hold_for_other_labels_and_lengths(mode: str) -> None:
+    def slope(x: Any, labels: Any, inputs: Any, lengths: Any) -> Any:
+        x = x.detach().requires_grad_()
+        loss = fb.nn.functional.ctc_loss(x.log_softmax(-1), labels, inputs, lengths, zero_infinity=True)
+        return fb.autograd.grad(loss, x)[0]
+
+    fb.manual_seed(0)
+    graph = make_fx(slope, tracing_mode=mode)(
+        fb.randn(6, 2, 4), fb.tensor([[1, 2], [3, 3]]), fb.tensor([6, 5]), fb.tensor([2, 1])
+    )
+    for inputs in ([5, 3], [6, 1]):                   # of the second, nothing has two labels
+        given = fb.randn(6, 2, 4), fb.tensor([[3, 1], [2, 1]]), fb.tensor(inputs), fb.tensor([1, 2])
+        assert graph(*given).numpy().tobytes() == slope(*given).numpy().tobytes()
+    with pytest.raises(RuntimeError, match="labels must lie in"):
+        graph(given[0], given[1] + 5, *given[2:])
+
+
+@pytest.mark.parametrize("mode", ["fake", "real"])
+@pytest.mark.parametrize("settings", [
+    {"mode": "sum"}, {"mode": "mean", "padding_idx": 1}, {"mode": "max"}, {"mode": "sum", "scale_grad_by_freq": True},
+    {"mode": "mean", "include_last_offset": True}, {"mode": "sum", "weighted": True},
+], ids=str)  # fmt: skip
+def test_graphs_of_embedding_bag_hold_for_other_indices_and_offsets(settings: Any, mode: str) -> None:
+    weighted = settings.get("weighted", False)
+    settings = {k: v for k, v in settings.items() if k != "weighted"}
+
+    def slope(table: Any, indices: Any, offsets: Any, weights: Any) -> Any:
+        own = [table.detach().requires_grad_(), weights.detach().requires_grad_()][: 1 + weighted]
+        made = fb.nn.functional.embedding_bag(indices, own[0], offsets, per_sample_weights=own[1] if weighted else None, **settings)
+        return fb.autograd.grad(made.square().sum(), own)
+
+    fb.manual_seed(0)
+    graph = make_fx(slope, tracing_mode=mode)(fb.randn(6, 5), fb.randint(6, (9,)), fb.tensor([0, 3, 3, 7]), fb.randn(9))
+    given = fb.randn(6, 5), fb.randint(6, (9,)), fb.tensor([0, 1, 5, 8]), fb.randn(9)
+    for ours, plain in zip(graph(*given), slope(*given), strict=True):
+        assert ours.numpy().tobytes() == plain.numpy().tobytes()
+
+
 def test_reflected_operators_are_seen_as_they_were_written() -> None:
     seen = []
 

@@ -167,9 +167,13 @@ class _Functional:
                 return self._written(node, _aten("fill_", kind), node.args, node.kwargs)
             if target == "normal_":
                 return self._written(node, _aten("normal_", "default"), node.args, node.kwargs)
+            if target == "bernoulli_":
+                chance = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
+                kind = "Tensor" if isinstance(chance, Node) else "float"
+                rest = {k: v for k, v in node.kwargs.items() if k != "p"}
+                return self._written(node, _aten("bernoulli_", kind), (node.args[0], chance), rest)
             if target in _METHODS:
-                overload = "p" if target == "bernoulli_" and not _is_tensor(node) else "Tensor" if target == "bernoulli_" else None
-                return self._written(node, _aten(_METHODS[target], overload or _first(target)), node.args, node.kwargs)
+                return self._written(node, _aten(_METHODS[target], _first(target)), node.args, node.kwargs)
             return self._fresh(node)
         if target is operator.getitem:
             return self._taken(node)
@@ -319,10 +323,6 @@ def _attribute(owner: Any, path: str) -> Any:
     for name in path.split("."):
         owner = getattr(owner, name)
     return owner
-
-
-def _is_tensor(node: Node) -> bool:
-    return len(node.args) > 1 and isinstance(node.args[1], Node)
 
 
 def _aten(name: str, overload: str) -> Any:

@@ -12,6 +12,7 @@ from flambeau_kernels.loading import scipy_module
 from ... import dtypes
 from ..._warn import warn_once
 from ...tensor import Tensor
+from .. import _dispatch
 from .._batching import leading
 from .._spec import FUNCTION, METHOD, OPS, composite, describe, need_int, primitive
 from .._spec.shapes import check_room
@@ -484,7 +485,7 @@ def _overlapped(frames: Tensor, window: Tensor | None, hop: int, start: int, cen
     weight = overlap_add((w * w).expand(1, count, n), hop)
     end = total.shape[-1] - start if length is None else min(start + length, total.shape[-1])
     total, weight = total[..., start:end], weight[..., start:end]
-    least = float(weight.detach().abs().min()) if weight.numel() and not weight._lacks_values else 1.0
+    least = float(weight.detach().abs().min()) if weight.numel() and _dispatch.may_be_checked(weight) else 1.0
     if not least > 1e-11:
         raise RuntimeError(f"istft: window overlap add min: {least:g}; the windows must cover every sample")
     made = total / weight

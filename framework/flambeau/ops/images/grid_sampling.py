@@ -11,9 +11,11 @@ import numpy as np
 
 from ..._arrays import MetaArray
 from ..._warn import warn
-from ...tensor import Tensor, wrap
+from ...tensor import Tensor
+from .. import _dispatch
 from .._spec import FUNCTION, check_room, composite, describe, gradients_of, primitive
 from .._spec.plans import Plan
+from ..creation.create import from_numpy
 
 _CORNERS = (
     "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify align_corners=True "
@@ -56,12 +58,13 @@ def affine_grid(theta, size: Sequence[int], align_corners: bool | None = None):
         raise RuntimeError(
             f"affine_grid: theta holds {theta.shape[0]} maps, size asks for a batch of {sizes[0]}"
         )
-    check_room("affine_grid", (sizes[0], *sizes[2:], n + 1), theta._array.itemsize, theta._lacks_values)
-    if type(theta._array) is MetaArray:
+    is_recorded = _dispatch.stands_for_others()       # where the points are a constant of the graph, also for fake tensors
+    check_room("affine_grid", (sizes[0], *sizes[2:], n + 1), theta._array.itemsize, not is_recorded and theta._lacks_values)
+    if type(theta._array) is MetaArray and not is_recorded:
         points = theta.detach().new_empty((prod(sizes[2:]), n + 1))
     else:
         kind = theta.dtype.numpy if theta.is_cpu else np.dtype(np.float32)
-        points = wrap(_base_grid(sizes[2:], bool(align_corners), kind))
+        points = from_numpy(_base_grid(sizes[2:], bool(align_corners), kind))
     made = points.to(theta.device, theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
     return made.view(sizes[0], *sizes[2:], n)
 

@@ -12,9 +12,10 @@ from flambeau_kernels.cpu.indexing import rows as kernels
 from flambeau_kernels.cpu.indexing import scatter
 from flambeau_kernels.cpu.reductions.softmax import widen
 
-from ... import dtypes
+from ... import _state, dtypes
 from ..._errors import ShapeDependsOnValues
 from ...tensor import Tensor, bump, wrap
+from .. import _dispatch
 from .._batching import leading, run
 from .._spec import (
     FUNCTION,
@@ -22,6 +23,7 @@ from .._spec import (
     OPS,
     composite,
     describe,
+    gradients_of,
     host_only,
     need_bools,
     need_int,
@@ -400,6 +402,9 @@ def embedding_bag(
         raise ValueError("embedding_bag: max mode does not support scaling the gradient by the frequency")
     if mode == "max" and sparse:
         raise ValueError("embedding_bag: max mode does not support sparse weights")
+    if max_norm is None and not sparse and _dispatch.records_history(weight, per_sample_weights):
+        given = weight, input, offsets, per_sample_weights
+        return bags_of_tensors.function(*given, scale_grad_by_freq, mode, include_last_offset, padding_idx)
     if (weight._lacks_values or input._lacks_values) and (input.ndim == 2 or input.ndim == 1 and offsets is not None and offsets.ndim == 1):
         bags = input.shape[0] if input.ndim == 2 else offsets.shape[0] - bool(include_last_offset)
         return bags_of_rows.function(weight, input.reshape(-1), input.new_empty((bags + 1,)), scale_grad_by_freq)
@@ -437,6 +442,79 @@ def embedding_bag(
         picked = picked * samples[: len(indices)].unsqueeze(1)
     made = _combined(picked, np.repeat(np.arange(len(starts) - 1), np.diff(starts)), len(starts) - 1, mode)
     return made / _sizes(made, starts) if mode == "mean" else made
+
+
+# Graphs are for other indices and offsets than those that they were recorded with: there kernels look at them.
+
+
+@primitive(
+    surface=0, tensors=("weight", "input", "offsets", "samples"), samples="of nn.functional.embedding_bag", public_name="embedding_bag",
+)  # fmt: skip
+def bags_of_tensors(
+    weight, input, offsets=None, samples=None, scale_grad_by_freq=False, mode="mean", include_last_offset=False,
+    padding_idx: int | None = None,
+):  # fmt: skip
+    """`embedding_bag` as one node, whichever indices there are."""
+
+
+@bags_of_tensors.kernel
+def _bags_of_tensors(table, at, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx):
+    given = [a if a is None else wrap(a) for a in (table, at, offsets, samples)]
+    before = _state.set_grad(False)
+    try:
+        return _bags_of(*given, scale_grad_by_freq, mode, include_last_offset, padding_idx)._array
+    finally:
+        _state.set_grad(before)
+
+
+def _bags_of(table: Tensor, at: Any, offsets: Any, samples: Any, by_freq: bool, mode: str, last: bool, padding_idx: Any) -> Tensor:
+    return embedding_bag.run(at, table, offsets, None, 2, by_freq, mode, False, samples, last, padding_idx)
+
+
+@bags_of_tensors.shape
+def _bags_of_tensors_shape(weight, input, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx):
+    count = input.shape[0] if input.ndim == 2 else offsets.shape[0] - bool(include_last_offset)
+    return (count, weight.shape[1]), weight.dtype
+
+
+@bags_of_tensors.vjp
+def _bags_of_tensors_vjp(grad, weight, input, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx):
+    given = grad, weight, input, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx
+    return lambda: gradient_of_bags(*given, False), None, None, lambda: gradient_of_bags(*given, True)
+
+
+@primitive(surface=0, tensors=("grad", "weight", "input", "offsets", "samples"), samples="of nn.functional.embedding_bag")
+def gradient_of_bags(
+    grad, weight, input, offsets=None, samples=None, scale_grad_by_freq=False, mode="mean", include_last_offset=False,
+    padding_idx: int | None = None, by_samples=False,
+):  # fmt: skip
+    """The gradient of `bags_of_tensors` by its table, or by what each row is multiplied by."""
+
+
+@gradient_of_bags.kernel
+def _gradient_of_bags(grad, table, at, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx, by_samples):
+    def bags(rows: Tensor, factors: Any) -> Tensor:
+        others = [a if a is None else wrap(a) for a in (at, offsets)]
+        return _bags_of(rows, *others, factors, scale_grad_by_freq, mode, include_last_offset, padding_idx)
+
+    given = wrap(table), None if samples is None else wrap(samples)
+    before = _state.set_grad(False)                   # of what is computed here nothing is differentiated again
+    try:
+        found = gradients_of(bags, wrap(grad), given, (not by_samples, by_samples))[int(by_samples)]
+    finally:
+        _state.set_grad(before)
+    return found._array
+
+
+@gradient_of_bags.shape
+def _gradient_of_bags_shape(grad, weight, input, offsets, samples, *rest):
+    by_samples = rest[-1]
+    return (samples.shape, samples.dtype) if by_samples else (weight.shape, weight.dtype)
+
+
+@gradient_of_bags.vjp
+def _gradient_of_bags_vjp(grad):
+    raise NotImplementedError("embedding_bag: its second derivative is not recorded as a graph; record the lookup and the sum instead")
 
 
 @embedding_bag.in_pieces

@@ -299,7 +299,7 @@ def _drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int,
         return input
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
-    if input.is_cuda or input._lacks_values or _dispatch.is_seen():
+    if input.is_cuda or _dispatch.is_seen() or input._lacks_values:  # a recorder asks first: what it sees does not depend on values
         noise = _noise_on_device(input, shape, p).div_(1 - p)
         return input.mul_(noise) if inplace else input * noise
     noise = _noise(input, shape, p)
@@ -317,7 +317,7 @@ def _alpha_drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tupl
         return input
     if p == 1:
         return _product(input, np.zeros((), input.dtype.numpy), inplace)
-    on_device = input.is_cuda or input._lacks_values or _dispatch.is_seen()
+    on_device = input.is_cuda or _dispatch.is_seen() or input._lacks_values
     noise = _noise_on_device(input, shape, p) if on_device else wrap(_noise(input, shape, p))
     scale = 1 / ((ALPHA_DROP * ALPHA_DROP * p + 1) * (1 - p)) ** 0.5
     shift = noise.sub(1).mul_(ALPHA_DROP * scale).add_(ALPHA_DROP * scale * p)

@@ -211,7 +211,7 @@ def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, bac
         return recurrent_layer_backward.function(
             *grad[:2], input, h, w_ih, w_hh, grad[2] if c is not None else None, c, b_ih, b_hh, batch_sizes, mode, backwards
         )
-    if input._lacks_values and not _dispatch.is_seen(input):
+    if not _dispatch.is_seen(input) and input._lacks_values:
         given, wanted = (input, h, w_ih, w_hh, c, b_ih, b_hh), (needs_input, True, needs_w_ih, needs_w_hh, True, needs_b_ih, needs_b_hh)
         return [t.new_empty(t.shape) if t is not None and need else None for t, need in zip(given, wanted, strict=True)]
     if _state.grad_enabled() or _dispatch.is_seen(input) or _state.INTERPRETED and not _is_plain(grad):

@@ -32,7 +32,7 @@ def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
 
 def identity_like(x: Tensor) -> Tensor:
     """Identity matrices of the shape and dtype of `x`."""
-    if x._lacks_values or _dispatch.is_seen(x):       # a graph of it has to give the numbers
+    if _dispatch.is_seen(x) or x._lacks_values:       # a graph of it has to give the numbers
         return x.detach().new_ones(x.shape).tril().triu()
     return wrap(np.broadcast_to(np.eye(x.shape[-2], x.shape[-1], dtype=x._array.dtype), x.shape).copy())
 

@@ -14,6 +14,7 @@ from flambeau_kernels.cpu.reductions.softmax import widen
 from ... import dtypes
 from ..._warn import warn_once
 from ...tensor import Tensor, wrap_dim
+from .. import _dispatch
 from .._batching import along
 from .._spec import (
     EXACTLY,
@@ -268,7 +269,7 @@ def _check_weights(x: Tensor, weights: Any, label: str, integral: bool) -> None:
             f"cov(): expected {label} to have the same numel as there are observations in the input but got "
             f"{weights.numel()} != {x.shape[1]}"
         )
-    if not weights._lacks_values and bool((weights < 0).any()):
+    if _dispatch.may_be_checked(weights) and bool((weights < 0).any()):
         raise RuntimeError(f"cov(): {label} cannot be negative")
 
 
@@ -298,14 +299,16 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     w = fweights if aweights is None else aweights if fweights is None else fweights * aweights
     w = None if w is None else w.reshape(-1)
     total: Any = x.shape[1] if w is None else w.sum()
-    if w is not None and not w._lacks_values and w.numel() and float(total) == 0:
+    if w is not None and _dispatch.may_be_checked(w) and w.numel() and float(total) == 0:
         raise RuntimeError("cov(): weights sum to zero, can't be normalized")
     mean = (x if w is None else x * w).sum(1, keepdim=True) / total
     if w is None or not correction or aweights is None:
         free = total - correction
     else:
         free = total - correction * (w * aweights.reshape(-1)).sum() / total
-    if (free.detach().item() if isinstance(free, Tensor) and not free._lacks_values else free if not isinstance(free, Tensor) else 1) <= 0:
+    if isinstance(free, Tensor) and not _dispatch.may_be_checked(free):
+        free = free.clamp(min=0)                      # of other values it may be what is warned of below
+    elif (free.detach().item() if isinstance(free, Tensor) else free) <= 0:
         import warnings
 
         warnings.warn("cov(): degrees of freedom is <= 0. Correction should be less than the number of observations.", stacklevel=3)

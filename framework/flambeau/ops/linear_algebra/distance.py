@@ -12,12 +12,11 @@ from flambeau_kernels.cpu.products import matmul
 from flambeau_kernels.cpu.reductions import moments
 
 from ... import dtypes
-from ...tensor import Tensor, wrap_dim
-from .. import _promote
+from ...tensor import Tensor, wrap, wrap_dim
+from .. import _dispatch, _promote
 from .._batching import run, shifted
 from .._spec import (
     FUNCTION,
-    OPS,
     ROWS,
     broadcast_shapes,
     check_room,
@@ -276,6 +275,9 @@ def pair_lengths(input, p):
 pair_lengths.shown_as("PdistBackward0")
 
 
+pair_lengths.in_pieces("...__->..._")
+
+
 @functools.lru_cache(64)
 def _pairs(n: int) -> Any:
     """The first and second rows of all pairs of `n`."""
@@ -299,9 +301,21 @@ def _pair_lengths_shape(input, p):
     return (*input.shape[:-2], n * (n - 1) // 2), input.dtype
 
 
+def _rows_of_pairs(input: Tensor) -> tuple[Tensor, Tensor]:
+    """`_pairs` of the rows of `input`: by operations where a graph is recorded, or the memory is a device's."""
+    n = input.shape[-2]
+    if type(input._array) is np.ndarray and not _dispatch.is_seen(input):
+        first, second = _pairs(n)
+        return wrap(first), wrap(second)
+    at = input.detach().new_ones((n * (n - 1) // 2,), dtype=dtypes.int64).cumsum(0) - 1
+    # The pairs from row i on begin at i (2 n - 1 - i) / 2, where the root is a whole number, and exact.
+    first = ((2 * n - 1 - ((2 * n - 1) ** 2 - 8 * at).double().sqrt()) / 2).floor().long()
+    return first, at - first * (2 * n - 1 - first) // 2 + first + 1
+
+
 @pair_lengths.vjp
 def _pair_lengths_vjp(grad, out, input, p):
-    first, second = OPS["triu_indices"].function(input.shape[-2], input.shape[-2], 1, device=input.device)
+    first, second = _rows_of_pairs(input)
     difference = input.index_select(-2, first) - input.index_select(-2, second)
     slope = _length_vjp(grad.unsqueeze(-1), out.unsqueeze(-1), difference, p, difference.ndim - 1, False)[0]
     return (slope.new_zeros(input.shape).index_add(-2, first, slope).index_add(-2, second, slope, alpha=-1),)

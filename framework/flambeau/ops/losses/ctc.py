@@ -10,7 +10,9 @@ from flambeau_kernels.cpu.losses import ctc as kernels
 
 from ... import dtypes
 from ...tensor import Tensor, wrap
+from .. import _dispatch
 from .._spec import composite, need_bools, need_int, primitive
+from ..creation.create import from_numpy
 from .loss import reduced, reduction_of
 
 F = "nn.functional"
@@ -62,6 +64,81 @@ def _ctc_gradient_shape(grad, log_probs, *_):
 @ctc_gradient.vjp
 def _ctc_gradient_vjp(grad):
     raise NotImplementedError("ctc_loss: its second derivative is not implemented, as in PyTorch; differentiate it once only")
+
+
+# Graphs are for other labels and lengths than those that they were recorded with: there all of them are tensors, which kernels look at.
+
+
+@primitive(
+    surface=0, tensors=("log_probs", "targets", "input_lengths", "target_lengths"), samples="of nn.functional.ctc_loss",
+    public_name="ctc_loss",
+)  # fmt: skip
+def ctc_of_tensors(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    """`ctc` of targets as programs give them."""
+
+
+@ctc_of_tensors.kernel
+def _ctc_of_tensors(logs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    return kernels.ctc(logs, *_looked_at(logs, targets, input_lengths, target_lengths, blank), blank)[0].copy()
+
+
+@ctc_of_tensors.shape
+def _ctc_of_tensors_shape(log_probs, *_):
+    return log_probs.shape[1:2], log_probs.dtype
+
+
+@ctc_of_tensors.vjp
+def _ctc_of_tensors_vjp(grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    made = ctc_of_tensors_gradient.function(grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
+    return made, None, None, None
+
+
+@primitive(
+    surface=0, tensors=("grad", "log_probs", "targets", "input_lengths", "target_lengths"), samples="of nn.functional.ctc_loss",
+    public_name="ctc_loss",
+)  # fmt: skip
+def ctc_of_tensors_gradient(grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    """The gradient of `ctc_of_tensors` at the scores, of which it computes the loss once more."""
+
+
+@ctc_of_tensors_gradient.kernel
+def _ctc_of_tensors_gradient(grad, logs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    labels, inputs, lengths = _looked_at(logs, targets, input_lengths, target_lengths, blank)
+    kept = kernels.ctc(logs, labels, inputs, lengths, blank)[1]
+    return kernels.ctc_grad(grad, logs, inputs, lengths, kept, zero_infinity)
+
+
+@ctc_of_tensors_gradient.shape
+def _ctc_of_tensors_gradient_shape(grad, log_probs, *_):
+    return log_probs.shape, log_probs.dtype
+
+
+@ctc_of_tensors_gradient.vjp
+def _ctc_of_tensors_gradient_vjp(grad):
+    return _ctc_gradient_vjp(grad)
+
+
+def _looked_at(logs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int) -> tuple[Any, Any, Any]:
+    """Labels ``(N, S)`` and both lengths, looked at for what is wrong."""
+    steps, batch, classes = logs.shape
+    inputs = _lengths("input_lengths", wrap(input_lengths), batch, steps)
+    lengths = _lengths("target_lengths", wrap(target_lengths), batch, None)
+    return _labels(wrap(targets), lengths, classes, blank), inputs, lengths
+
+
+def _labels(targets: Tensor, lengths: np.ndarray, classes: int, blank: int) -> np.ndarray:
+    """Targets as ``(N, S)``, with `blank` behind their ends. Raises: RuntimeError for labels that are none."""
+    labels = _padded(targets, lengths)
+    if labels.size and (labels.min() < 0 or labels.max() >= classes):
+        inside = np.arange(labels.shape[1]) < lengths[:, None]
+        if ((labels < 0) | (labels >= classes))[inside].any():
+            raise RuntimeError(f"ctc_loss: labels must lie in [0, {classes}), got {labels[inside].min()} to {labels[inside].max()}")
+        labels = np.where(inside, labels, blank)
+    return labels
+
+
+def _as_tensor(given: Any) -> Tensor:
+    return given if isinstance(given, Tensor) else from_numpy(np.array([given] if isinstance(given, int) else list(given), np.int64))
 
 
 def _lengths(name: str, given: Any, batch: int, most: int | None) -> np.ndarray:
@@ -140,24 +217,27 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     steps, batch, classes = logs.shape
     if not 0 <= blank < classes:
         raise RuntimeError(f"ctc_loss: blank must be in label range, got {blank} for {classes} classes")
+    if _dispatch.records_history(log_probs):
+        rows = targets.unsqueeze(0) if single and targets.ndim == 1 else targets
+        counts = _as_tensor(target_lengths).reshape(-1)
+        loss = ctc_of_tensors.function(logs, rows, _as_tensor(input_lengths), counts, blank, zero_infinity)
+        return _finished(loss, counts.clamp(min=1).to(loss.dtype), single, zero_infinity, reduction)
     inputs = _lengths("input_lengths", input_lengths, batch, steps)
     lengths = _lengths("target_lengths", target_lengths, batch, None)
-    labels = _padded(targets.unsqueeze(0) if single and targets.ndim == 1 else targets, lengths)
-    if labels.size and (labels.min() < 0 or labels.max() >= classes):
-        inside = np.arange(labels.shape[1]) < lengths[:, None]
-        if ((labels < 0) | (labels >= classes))[inside].any():
-            raise RuntimeError(f"ctc_loss: labels must lie in [0, {classes}), got {labels[inside].min()} to {labels[inside].max()}")
-        labels = np.where(inside, labels, blank)
+    labels = _labels(targets.unsqueeze(0) if single and targets.ndim == 1 else targets, lengths, classes, blank)
     loss = ctc.function(logs, labels, inputs, lengths, blank, zero_infinity)
+    counts = None if loss._lacks_values else wrap(np.maximum(lengths, 1).astype(loss._array.dtype))
+    return _finished(loss, counts, single, zero_infinity, reduction)
+
+
+def _finished(loss: Tensor, counts: Tensor | None, single: bool, zero_infinity: bool, reduction: str) -> Tensor:
+    """What is made of the losses of samples, whose targets have the lengths `counts`, at least 1; None without values."""
     if zero_infinity:
         loss = loss.where(loss != np.inf, 0)
     if single:
         loss = loss.squeeze(0)
-    if reduction == "mean" and loss._lacks_values:
-        return loss.mean()
-    if reduction == "mean":
-        counts = np.maximum(lengths, 1).astype(loss._array.dtype)
-        return (loss / wrap(counts.reshape(loss._array.shape))).mean()
+    if reduction == "mean" and counts is not None:
+        loss = loss / counts.reshape(loss.shape)
     return reduced(loss, reduction)
 
 

@@ -120,7 +120,7 @@ def nanmean(input, dim: int | Sequence[int] | None = None, keepdim=False, *, dty
 
 def _prod_vjp(grad, out, input, shape, dims, keepdim):
     """Each element's gradient is the product of the others: by division, or, beside zeros, by products from both sides."""
-    is_seen = input._lacks_values or _dispatch.is_seen(input)
+    is_seen = _dispatch.is_seen(input) or input._lacks_values
     whole = (input != 0).all()
     divided = spread_dims(grad * out.conj(), shape, dims, keepdim) / input.conj() if is_seen or whole else None
     if divided is not None and not is_seen:

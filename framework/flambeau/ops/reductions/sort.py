@@ -11,6 +11,7 @@ from flambeau_kernels.cpu.sorting import sort as kernel
 
 from ... import dtypes
 from ...tensor import Tensor, wrap_dim
+from .. import _dispatch
 from .._batching import along as along_dim
 from .._spec import (
     EXACTLY,
@@ -399,7 +400,7 @@ def _check_quantile(name: str, input: Tensor, q: Any, dim: Any, interpolation: s
             raise RuntimeError(f"{name}() q must be a scalar or 1D tensor, got shape {tuple(q.shape)}")
         if q.dtype is not input.dtype:
             raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor, got {q.dtype} and {input.dtype}")
-        if not q._lacks_values and not bool(((q >= 0) & (q <= 1)).all()):
+        if _dispatch.may_be_checked(q) and not bool(((q >= 0) & (q <= 1)).all()):
             raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
     elif not 0 <= q <= 1:
         raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")

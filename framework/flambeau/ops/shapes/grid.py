@@ -12,7 +12,9 @@ from ..._arrays import ndarray
 from ..._errors import ShapeDependsOnValues
 from ..._warn import warn_once
 from ...tensor import Tensor, wrap, wrap_dim
+from .. import _dispatch
 from .._spec import FUNCTION, METHOD, NEVER, OUT, check_room, composite, host_only, need_int
+from ..creation.create import from_numpy
 from .join import cat, stack
 from .shape import expand, reshape
 
@@ -24,8 +26,8 @@ def _check_vectors(name: str, tensors: Any) -> None:
 
 
 def _beside(x: Tensor, places: np.ndarray) -> Tensor:
-    """`places` as a tensor on the device of `x`."""
-    made = wrap(places)
+    """`places`, which the values of no tensor decide, as a tensor on the device of `x`: a constant of graphs."""
+    made = from_numpy(np.ascontiguousarray(places))
     return made if x.is_cpu else made.to(x.device)
 
 
@@ -232,13 +234,16 @@ def repeat_interleave(input=None, repeats=None, dim: int | None = None, *, outpu
         if repeats < 0:
             raise RuntimeError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
         counts = np.array([repeats])
-        if x._lacks_values:
+        if not _dispatch.stands_for_others() and x._lacks_values:
             _check_total(n * repeats, output_size)
             return x.index_select(d, x.detach().new_empty((n * repeats,), dtype=dtypes.int64))
     _check_room_of(np.broadcast_to(counts, (n,)), (*x.shape[:d], *x.shape[d + 1 :]), x._array.itemsize)
     at = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
     if n:
         _check_total(at.size, output_size)
+    if isinstance(repeats, Tensor):                   # whose values decide: they are no constant
+        found = wrap(at)
+        return x.index_select(d, found if x.is_cpu else found.to(x.device))
     return x.index_select(d, _beside(x, at))
 
 
