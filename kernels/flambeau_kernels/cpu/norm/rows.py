@@ -85,35 +85,40 @@ def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d
         inverse[row] = factor
 
 
-def add_slopes(g, x, centre, factor, weight, to_weight, to_bias, i, left, KIND, WEIGHT, PARAMETERS):
+def add_slopes(g, x, centre, factor, weight, to_weight, to_bias, i, left, KIND, WEIGHT, OF_WEIGHT, OF_BIAS):
     """Add a vector to the gradients of weight and bias; it is weighted, and its normalized input."""
     N = lanes_of(KIND)
     unit = (x - centre) * factor
-    if PARAMETERS:
+    if OF_WEIGHT:
         store(to_weight, i, fma(g, unit, load(to_weight, i, N, left)), left)
+    if OF_BIAS:
         store(to_bias, i, g + load(to_bias, i, N, left), left)
     return g * load(weight, i, N, left) if WEIGHT else g, unit
 
 
-def add_several(w_total, w_here, b_total, b_here, d, enough):
+def add_several(w_total, w_here, b_total, b_here, d, enough, OF_WEIGHT, OF_BIAS):
     if enough:
-        add_row(w_total, w_here, d)
-        add_row(b_total, b_here, d)
+        if OF_WEIGHT:
+            add_row(w_total, w_here, d)
+        if OF_BIAS:
+            add_row(b_total, b_here, d)
 
 
 @kernel(in_vectors=True)
 def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, to_bias, weight_sums, bias_sums, rows, d, per,
-                        *, CENTRED, WEIGHT, INPUT, PARAMETERS, TOTALS):  # fmt: skip
+                        *, CENTRED, WEIGHT, INPUT, OF_WEIGHT, OF_BIAS, TOTALS):  # fmt: skip
     KIND = widened(mean)
     N = lanes_of(KIND)
     tail = d // N * N
     left = d - tail
     w_here, b_here, w_total, b_total = weight_sums + chunk * d, bias_sums + chunk * d, to_weight + chunk * d, to_bias + chunk * d
-    if PARAMETERS:
+    if OF_WEIGHT:
         clear_row(w_here, d)
-        clear_row(b_here, d)
         if TOTALS:
             clear_row(w_total, d)
+    if OF_BIAS:
+        clear_row(b_here, d)
+        if TOTALS:
             clear_row(b_total, d)
     first = chunk * per
     last = min(rows, first + per)
@@ -125,18 +130,19 @@ def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, t
             level_here, slope_here = zeros(KIND), zeros(KIND)
             for i in rolled(range(at, min(tail, at + BLOCK), N)):
                 here, unit = add_slopes(load(g, i, N), load(a, i, N), centre, factor, weight, w_here, b_here, i, N,
-                                        KIND, WEIGHT, PARAMETERS)  # fmt: skip
+                                        KIND, WEIGHT, OF_WEIGHT, OF_BIAS)  # fmt: skip
                 level_here = level_here + here
                 slope_here = fma(here, unit, slope_here)
             level = level + wide(level_here, KIND)
             slope = slope + wide(slope_here, KIND)
         if tail < d:
             here, unit = add_slopes(load(g, tail, N, left), load(a, tail, N, left), centre, factor, weight,
-                                    w_here, b_here, tail, left, KIND, WEIGHT, PARAMETERS)  # fmt: skip
+                                    w_here, b_here, tail, left, KIND, WEIGHT, OF_WEIGHT, OF_BIAS)  # fmt: skip
             level = level + wide(here, KIND)
             slope = slope + wide(here * unit, KIND)
-        if PARAMETERS and TOTALS:
-            add_several(w_total, w_here, b_total, b_here, d, (row - first) % ROWS == ROWS - 1 or row == last - 1)
+        if TOTALS:
+            enough = (row - first) % ROWS == ROWS - 1 or row == last - 1
+            add_several(w_total, w_here, b_total, b_here, d, enough, OF_WEIGHT, OF_BIAS)
         if INPUT:
             flat = broadcast(KIND(lane_sum(level) / float64(d)) if CENTRED else KIND(0), N)
             tilt = broadcast(KIND(lane_sum(slope) / float64(d)), N)
@@ -204,15 +210,16 @@ def backward(
     n, d = rows.shape
     per = max(1, CHUNK // d, -(-n // CHUNKS_BACKWARD))
     chunks = -(-n // per)
-    parameters = wants[1] or wants[2]
     out = np.empty((n, d), rows.dtype) if wants[0] else rows
-    totals = parameters and per > ROWS
-    weight_sums, bias_sums = np.empty((2, chunks, d), mean.dtype) if parameters else (mean, mean)
-    to_weight, to_bias = np.empty((2, chunks, d)) if totals else (weight_sums, bias_sums)
+    totals = (wants[1] or wants[2]) and per > ROWS
+    weight_sums, bias_sums = (np.empty((chunks, d), mean.dtype) if wanted else mean for wanted in wants[1:])
+    to_weight, to_bias = weight_sums, bias_sums
+    if totals:
+        to_weight, to_bias = (np.empty((chunks, d)) if wanted else np.empty(0) for wanted in wants[1:])
     normalize_rows_grad.run(
         chunks, grad, rows, mean if weight is None else _contiguous(weight), mean, inverse, out, to_weight, to_bias,
         weight_sums, bias_sums, n, d, per,
-        CENTRED=centred, WEIGHT=weight is not None, INPUT=wants[0], PARAMETERS=parameters, TOTALS=totals,
+        CENTRED=centred, WEIGHT=weight is not None, INPUT=wants[0], OF_WEIGHT=wants[1], OF_BIAS=wants[2], TOTALS=totals,
     )  # fmt: skip
     return (
         out if wants[0] else None,
