@@ -114,3 +114,22 @@ def test_any_number_of_threads_gives_the_same_bits():
 
     assert all(fb.equal(a, b) for one in made[1:] for a, b in zip(made[0], one, strict=True))
     assert fb.allclose(made[0][2], x, atol=1e-5)
+
+
+@pytest.mark.parametrize("dim", [None, 0, -1, (0,), [1, 0]])
+@pytest.mark.parametrize("shape", [(4, 5), (3, 0), (2, 3, 4)])
+def test_shifts_of_frequencies_are_those_of_numpy(shape, dim):
+    x = np.arange(np.prod(shape)).reshape(shape)
+
+    for name in ("fftshift", "ifftshift"):
+        np.testing.assert_array_equal(getattr(fb.fft, name)(fb.from_numpy(x), dim).numpy(), getattr(np.fft, name)(x, dim))
+
+
+@pytest.mark.parametrize("shapes", [((5, 1), (5,)), ((), (2, 3)), ((4, 1, 5), (1, 3, 5)), ((3, 0), (1, 1))])
+def test_complex_numbers_of_parts_that_broadcast(shapes):
+    real, imag = (np.random.default_rng(0).standard_normal(shape) for shape in shapes)
+
+    made = fb.complex(fb.from_numpy(real), fb.from_numpy(imag))
+
+    assert made.is_contiguous()
+    np.testing.assert_array_equal(made.numpy(), real + 1j * imag)

@@ -151,3 +151,23 @@ def test_the_best_of_longer_lines_are_found_by_a_plan(shape, dim):
     assert [part.stride() for part in planned] == [part.stride() for part in composed]
     with pytest.raises(RuntimeError, match="k=199"):
         fb.randn(2, 198).topk(199)
+
+
+@pytest.mark.parametrize("out_int32", [False, True])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_places_in_a_sorted_vector_are_those_of_numpy_in_every_call(side, out_int32):
+    boundaries = np.sort(np.random.default_rng(0).integers(0, 9, 20)).astype("float32")
+    values = np.random.default_rng(1).integers(-1, 10, (4, 5)).astype("float32")
+    expected = np.searchsorted(boundaries, values, side)
+    x, y = fb.from_numpy(boundaries), fb.from_numpy(values)
+
+    for _ in range(300):                              # a kernel takes over meanwhile
+        for found in (
+            fb.searchsorted(x, y, side=side, out_int32=out_int32),
+            fb.searchsorted(x, y, right=side == "right", out_int32=out_int32),
+            fb.bucketize(y, x, right=side == "right", out_int32=out_int32),
+        ):
+            assert found.dtype is (fb.int32 if out_int32 else fb.int64)
+            np.testing.assert_array_equal(found.numpy(), expected)
+    with pytest.raises(RuntimeError, match="opposites"):
+        fb.searchsorted(x, y, side="left", right=True)

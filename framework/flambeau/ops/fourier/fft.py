@@ -475,7 +475,7 @@ def _rolled(input: Tensor, dim: Any, amount: Any) -> Tensor:
     dims = [wrap_dim(d, input.ndim) for d in dims]
     if not dims:
         return input.clone()
-    return OPS["roll"].function(input, [amount(input.shape[d]) for d in dims], dims)
+    return OPS["roll"].function(input, tuple([amount(input.shape[d]) for d in dims]), tuple(dims))
 
 
 @composite(namespace="fft", samples="x(2, 5); x(4, 3), 0")
@@ -492,6 +492,24 @@ def fftshift(input, dim: int | Sequence[int] | None = None):
 def ifftshift(input, dim: int | Sequence[int] | None = None):
     """The inverse of `fftshift`, from which it differs where a length is odd."""
     return _rolled(input, dim, lambda n: (n + 1) // 2)
+
+
+@fftshift.forwards
+def _forward(input, dim):
+    return _answered(input, dim, 0)
+
+
+@ifftshift.forwards
+def _backward(input, dim):
+    return _answered(input, dim, 1)
+
+
+def _answered(input: Tensor, dim: Any, odd: int) -> Any:
+    """What `roll` answers, of all dimensions or one."""
+    shape = input._array.shape
+    if dim is None and shape:
+        return OPS["roll"].answer(input, tuple([(n + odd) // 2 for n in shape]), tuple(range(len(shape))))
+    return OPS["roll"].answer(input, (shape[dim] + odd) // 2, dim) if dim.__class__ is int and -len(shape) <= dim < len(shape) else None
 
 
 def _frequencies(name: str, count: int, counts: Any, n: int, d: float, out: Any, dtype: Any, options: dict[str, Any]) -> Tensor:

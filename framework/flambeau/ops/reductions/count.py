@@ -270,7 +270,7 @@ _SEARCHES = {right: Along("places_in_sorted", right, dims=ALL, takes_array=True)
 
 def _planned_places(s, values, out_int32, right):
     """Places of a few values, or one number, in a sorted vector."""
-    if out_int32 is not False or right.__class__ is not bool or s.ndim != 1:
+    if out_int32.__class__ is not bool or right.__class__ is not bool or s.ndim != 1:
         return None
     if isinstance(values, Tensor):
         a = values._array
@@ -280,12 +280,15 @@ def _planned_places(s, values, out_int32, right):
         a = np.array(values)
     else:
         return None
-    return _SEARCHES[right](a, None, False, s)
+    found = _SEARCHES[right](a, None, False, s)
+    return found.astype(np.int32) if out_int32 and found is not None else found
 
 
 @searchsorted.plan(discrete=True)
 def _plan_of_searchsorted(s, input, out_int32, right, side, sorter):
-    return _planned_places(s, input, out_int32, right) if side is None and sorter is None else None
+    if sorter is not None or side == "left" and right or side not in (None, "left", "right"):
+        return None
+    return _planned_places(s, input, out_int32, True if side == "right" else right)
 
 
 _general_search = searchsorted.run_out

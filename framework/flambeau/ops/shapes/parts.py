@@ -281,12 +281,17 @@ _COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): 
 
 @complex.plan(tensors=("real", "imag"), dtypes="efd")
 def _complex_of_parts(a, b):
-    """Of one shape and dtype."""
+    """Of one dtype."""
     wanted = _COMPLEX.get(a.dtype)
-    if wanted is None or a.shape != b.shape:
+    if wanted is None:
         return None
     plain = a.flags.c_contiguous and b.flags.c_contiguous
-    made = np.empty(a.shape, wanted) if plain else empty_like_layout(a.shape, wanted, (a, b))
+    if a.shape == b.shape:
+        made = np.empty(a.shape, wanted) if plain else empty_like_layout(a.shape, wanted, (a, b))
+    elif plain:
+        made = np.empty(np.broadcast(a, b).shape, wanted)
+    else:
+        return None
     made.real, made.imag = a, b
     return made
 
