@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-__all__ = ["names_on_demand"]
+__all__ = ["found_so_far", "in_dict_too", "names_on_demand"]
 
 _IMPORT = "<frozen importlib._bootstrap>"             # the file of the import statement
 
@@ -64,6 +65,29 @@ def names_on_demand(
 
         files = (found.name for found in iter_modules(folder))
         public = (name for name in files if not name.startswith("_"))
-        return sorted({*vars(sys.modules[module]), *home_of, *below, *public, *listed()})
+        return sorted({*found_so_far(sys.modules[module]), *home_of, *below, *public, *listed()})
 
     return find, names
+
+
+def found_so_far(module: ModuleType) -> dict[str, Any]:
+    """The dict of `module` as it is, nothing made for it."""
+    return _own_dict(module)
+
+
+_own_dict = ModuleType.__dict__["__dict__"].__get__
+
+
+class _WithWholeDict(ModuleType):
+    """A module whose ``__dict__`` has all public names."""
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        for name in self.__all__:
+            getattr(self, name)
+        return _own_dict(self)
+
+
+def in_dict_too(module: str) -> None:
+    """Let ``vars(module)`` have all names that are on demand: programs find classes by name there, as in ``optim.__dict__["Adam"]``."""
+    sys.modules[module].__class__ = _WithWholeDict

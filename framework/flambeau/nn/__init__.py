@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._on_demand import names_on_demand
+from .._on_demand import in_dict_too, names_on_demand
 from . import functional, modules, parameter
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 
@@ -40,6 +40,7 @@ _HOMES = {".parallel": ("DataParallel",), ".modules": modules.__all__}
 
 
 __getattr__, __dir__ = names_on_demand(__name__, _HOMES, modules=_MODULES)
+in_dict_too(__name__)
 
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._on_demand import names_on_demand
+from .._on_demand import in_dict_too, names_on_demand
 
 if TYPE_CHECKING:  # checkers follow imports; a program loads the optimizers that it asks for
     from . import lr_scheduler, swa_utils
@@ -45,6 +45,7 @@ _MODULES = ("lr_scheduler", "swa_utils", *(home[1:] for home in _HOMES))
 
 
 __getattr__, __dir__ = names_on_demand(__name__, _HOMES, modules=_MODULES)
+in_dict_too(__name__)
 
 
 __all__ = [

@@ -19,6 +19,7 @@ from types import CodeType, MappingProxyType, ModuleType
 from typing import Any
 
 from .. import _missing
+from .._on_demand import found_so_far
 from ._version import TorchVersion
 
 __all__ = ["Alias"]
@@ -215,7 +216,7 @@ class Alias(MetaPathFinder):
         half_imported = getattr(module.__spec__, "_initializing", False)
         if module in self._adopted or half_imported or not self._is_namespace(alias):
             return
-        own = module.__dict__.get("__getattr__", _ABSENT)
+        own = found_so_far(module).get("__getattr__", _ABSENT)
         self._adopted[module] = own
         sys.modules.setdefault(alias, module)
         module.__getattr__ = self.getattr_for(module, alias, None if own is _ABSENT else own)  # type: ignore[method-assign]
@@ -252,7 +253,7 @@ class Alias(MetaPathFinder):
         # Packages look for the same names again and again. Asking `own` and looking through folders would take most of the time;
         # what either finds later is an attribute by then.
         absent: set[str] = set()
-        gained = vars(module if shown is None else shown)
+        gained = found_so_far(module if shown is None else shown)
 
         def __getattr__(name: str) -> Any:
             if name in absent and name not in gained:
@@ -288,7 +289,7 @@ class Alias(MetaPathFinder):
     def _look_in(self, namespace: ModuleType, name: str) -> Any:
         """`namespace.name` without noting that it is missing."""
         own = self._adopted.get(namespace, _ABSENT)
-        value = vars(namespace).get(name, _ABSENT)
+        value = found_so_far(namespace).get(name, _ABSENT)
         return _ask(own, name) if value is _ABSENT and own is not _ABSENT else value
 
     def stand_in(self, module: ModuleType) -> None:
@@ -300,7 +301,7 @@ class Alias(MetaPathFinder):
         """Take a stand-in back out of the real parent that importing it was bound to."""
         parent, _, child = module.__name__.rpartition(".")
         holder = sys.modules.get(parent)
-        if holder is not None and vars(holder).get(child) is module:
+        if holder is not None and found_so_far(holder).get(child) is module:
             delattr(holder, child)
 
 

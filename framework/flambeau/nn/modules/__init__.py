@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..._on_demand import names_on_demand
+from ..._on_demand import in_dict_too, names_on_demand
 
 if TYPE_CHECKING:  # checkers follow imports; a program loads the files of the layers that it asks for
     from .activation import *  # noqa: F403
@@ -82,6 +82,7 @@ _MODULES = ("lazy", "utils", *(home[1:] for home in _HOMES))
 
 
 __getattr__, __dir__ = names_on_demand(__name__, _HOMES, modules=_MODULES)
+in_dict_too(__name__)
 
 
 __all__ = [
