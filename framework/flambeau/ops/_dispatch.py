@@ -122,13 +122,19 @@ def call_inplace(op: Op, args: tuple[Any, ...], func: Any = None) -> Any:
 
 def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> Any:
     """Ask the interpreters, the innermost first, then run `op` itself."""
-    calls = _local.calls
-    stack = calls.interpreters
-    depth = len(stack)
-    if depth and out is None and (quick := stack[-1].quick) is not None:
+    stack = _local.calls.interpreters
+    if stack and out is None and (quick := stack[-1].quick) is not None:
         result = quick(op, args)
         if result is not None:
             return result
+    return ask_interpreters(op, args, out, inplace)
+
+
+def ask_interpreters(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> Any:
+    """As `interpret`, where the innermost has no quick answer."""
+    calls = _local.calls
+    stack = calls.interpreters
+    depth = len(stack)
     lowest = depth and stack[0].observes              # the profiler, if there is one, looks on below all others
     untouched = depth > lowest
     while depth > lowest:

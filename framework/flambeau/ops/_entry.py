@@ -90,8 +90,8 @@ def _refuse_types(op: Op, args: tuple[Any, ...]) -> None:
 
 _scope["refuse_types"] = _refuse_types
 _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed,
-              of_one_class=_dispatch.of_one_class, overriding_classes=_dispatch.overriding_classes,
-              dispatched=_dispatch.dispatch_torch_function)
+              ask_interpreters=_dispatch.ask_interpreters, of_one_class=_dispatch.of_one_class,
+              overriding_classes=_dispatch.overriding_classes, dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
 _scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, SILENT=_dispatch.SILENT, warn_once=warn_once,
               all_silent=_dispatch.SILENT.issuperset)
@@ -164,7 +164,7 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     refuse = refuse_missing(op, form)
     call = f"return call(OP, {args}, {out})"
     body += _stored_in_out(op, call, refuse) if with_out else []
-    body += _ask_who_is_in_force(op, call, f"return interpret(OP, {args})", refuse)
+    body += _ask_who_is_in_force(op, call, _interpreted(op, args), refuse)
     answered = _answered(op, _is_tensor)
     if not isinstance(op, ElementwiseOp) and answered and refuse:
         # Most of the time nothing is missing, and a `try` costs nothing; but a flag that is missing looks as if it were set.
@@ -315,6 +315,14 @@ _UNLIKE = {
 def _unknown(name: str) -> str:
     """Text that tests whether an operand, whose class is not in SILENT, is something else than a list or tuple of such."""
     return f"({name}.__class__ not in PLAIN or not all_silent(map(type, {name})))"
+
+
+def _interpreted(op: Op, args: str) -> str:
+    """The line that returns what the interpreters of `_HAVE_A_SAY` make of `op`: the innermost may have a quick answer."""
+    if op.kind == "composite":
+        return f"return interpret(OP, {args})"
+    quick = f"(quick := stack[-1].quick) is None or (made := quick(OP, {args})) is None"
+    return f"return ask_interpreters(OP, {args}) if {quick} else made"
 
 
 def _ask_who_is_in_force(op: Op, call: str, interpret: str, refuse: list[str]) -> list[str]:
@@ -668,7 +676,7 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
             f"    if {known}:",
             "        if calls.modes:",
             f"            return dispatched(fn, (), ({args}), {{}}, OP)",
-            f"        return interpret(OP, ({all_given},))",
+            f"        {_interpreted(op, f'({all_given},)')}",
             "else:",
             *indented(others),
         ]
