@@ -20,9 +20,11 @@ from flambeau_kernels.engine.language import (
     lane_sum,
     lanes,
     load,
+    prefetch,
     rolled,
     shuffle,
     store,
+    unroll,
     vector,
     widened,
 )
@@ -67,13 +69,14 @@ def pair(p, i, level, TERM, CENTRED, N, BFLOAT16):
     return term_of(a, level, TERM, CENTRED) + term_of(b, level, TERM, CENTRED)
 
 
-def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False):
+def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, AHEAD=False):
     """The sum in float64 of ``TERM(p[i] - centre)``, or of ``p[i] - centre`` if TERM is None.
 
     Args:
         TERM: of a vector; 0 for 0.
         CENTRED: whether `centre`, a number of KIND, is taken off.
         BFLOAT16: whether elements are of that dtype, and then which neighbours are added first.
+        AHEAD: whether to ask for the next `n` elements meanwhile.
     """
     N = lanes_of(KIND)
     level = broadcast(centre, N)
@@ -82,6 +85,9 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False):
     if n >= 8 * N:
         total = broadcast(0.0, N)
         while i + 8 * N <= n:
+            if AHEAD:
+                for K in unroll(range(8)):
+                    prefetch(p + (n + i + K * N))
             a = pair(p, i, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 2 * N, level, TERM, CENTRED, N, BFLOAT16)
             b = pair(p, i + 4 * N, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 6 * N, level, TERM, CENTRED, N, BFLOAT16)
             total = total + wide(a + b, KIND)
@@ -109,25 +115,27 @@ def square(v):
     return v * v
 
 
-def block_moments(p, n, KIND):
+def block_moments(p, n, KIND, AHEAD):
     """The mean of a block and the sum of squared deviations from it, in float64."""
     mean = sum_of(p, n, KIND(0), None, False, KIND) / float64(n)
     centre = KIND(mean)
     # The centre was rounded, so that deviations miss those from the mean by as much.
     deviation = mean - float64(centre)
-    squares = sum_of(p, n, centre, square, True, KIND) - float64(n) * deviation * deviation
+    squares = sum_of(p, n, centre, square, True, KIND, False, AHEAD) - float64(n) * deviation * deviation
     return mean, where(squares < 0.0, 0.0, squares)
 
 
-def moments_of(p, n, KIND):
+def moments_of(p, n, KIND, AHEAD=False):
     """The mean of neighbours and the sum of squared deviations from it, in float64: those of blocks, merged.
+
+    What lies behind a block is asked for if AHEAD, while the block is squared.
 
     Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", Am. Stat. 37(3).
     """
     mean, squares = 0.0, 0.0
     for at in rolled(range(0, n, CACHED)):
         size = min(CACHED, n - at)
-        mean_here, squares_here = block_moments(p + at, size, KIND)
+        mean_here, squares_here = block_moments(p + at, size, KIND, AHEAD)
         if at == 0:
             mean, squares = mean_here, squares_here
         else:
