@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -240,3 +243,61 @@ def test_a_shape_that_is_met_once_is_not_searched_for_chains(monkeypatch):
     for _ in range(2):
         f(fb.ones(512, 512))
     assert searched
+
+
+_SAVES = """
+import sys
+import flambeau as fb
+fb.compile(lambda x: (x.sin() * 2 + 1).exp())(fb.ones(5))
+found = fb.compiler.save_cache_artifacts()
+if found is not None:
+    raw, info = found
+    assert info.inductor_artifacts and not info.empty()
+    open(sys.argv[1], "wb").write(raw)
+print(found is not None)
+"""
+
+_LOADS = """
+import os, sys
+import flambeau as fb
+info = fb.compiler.load_cache_artifacts(open(sys.argv[1], "rb").read())
+there = {name.removesuffix(".o") for name in os.listdir(os.environ["FLAMBEAU_CACHE"])}
+print(set(info.inductor_artifacts) <= there, len(there))
+fb.compile(lambda x: (x.sin() * 2 + 1).exp())(fb.ones(5))
+print(len(os.listdir(os.environ["FLAMBEAU_CACHE"])))
+"""
+
+
+def _run(program, cache, *args):
+    environment = {**os.environ, "FLAMBEAU_CACHE": str(cache)}
+    made = subprocess.run([sys.executable, "-c", program, *map(str, args)], env=environment, capture_output=True, text=True, check=False)
+    assert not made.returncode, made.stderr
+    return made.stdout.split()
+
+
+@pytest.mark.skipif(fb.kernels.backend() != "llvm", reason="nothing else keeps kernels on disk")
+def test_kernels_are_carried_to_the_cache_of_another_machine(tmp_path):
+    assert _run(_SAVES, tmp_path / "first", tmp_path / "saved") == ["True"]
+
+    complete, count, later = _run(_LOADS, tmp_path / "second", tmp_path / "saved")
+    assert complete == "True"
+    assert int(count) > 0
+    assert later == count                              # nothing was left to compile
+    assert _run(_SAVES, "off", tmp_path / "none") == ["False"]
+
+
+def test_artifacts_that_are_damaged_load_nothing():
+    with pytest.warns(UserWarning, match="nothing was loaded"):
+        assert compiler.load_cache_artifacts(b"no artifacts") is None
+    with pytest.raises(TypeError, match="expected bytes"):
+        compiler.load_cache_artifacts("text")
+
+
+def test_options_of_modes_are_options():
+    inductor = fb._inductor
+
+    assert inductor.list_mode_options("max-autotune-no-cudagraphs") == {"max_autotune": True, "coordinate_descent_tuning": True}
+    assert set().union(*inductor.list_mode_options().values()) <= set(inductor.list_options())
+    assert all(inductor.config.is_setting(name) for name in inductor.list_options())
+    with pytest.raises(RuntimeError, match="Unrecognized mode=fastest"):
+        inductor.list_mode_options("fastest")

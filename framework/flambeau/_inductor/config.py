@@ -37,6 +37,12 @@ trace = SimpleNamespace(enabled=False, debug_dir=None, fx_graph=True, fx_graph_t
 _GROUPS = ("triton", "cpp", "trace")
 
 
+def names() -> list[str]:
+    """All settings, those of a group with its name before a dot."""
+    plain = sorted(name for name in _SETTINGS if name not in _GROUPS)
+    return plain + [f"{group}.{name}" for group in _GROUPS for name in vars(globals()[group])]
+
+
 def is_setting(name: str) -> bool:
     """Whether there is a setting of this name, such as ``max_autotune`` or ``triton.cudagraphs``."""
     head, dot, rest = name.partition(".")
@@ -72,5 +78,5 @@ def _exchange(name: str, value: Any) -> Any:
     return before
 
 
-_OTHERS = ("annotations", "contextlib", "os", "Iterator", "SimpleNamespace", "Any", "patch", "is_setting")
+_OTHERS = ("annotations", "contextlib", "os", "Iterator", "SimpleNamespace", "Any", "patch", "is_setting", "names")
 _SETTINGS = frozenset(name for name in globals() if name[0] != "_" and name not in _OTHERS)

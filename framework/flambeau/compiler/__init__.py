@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 from .. import _missing, _state
 from . import _backends, config
 
 __all__ = [
-    "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable", "is_compiling",
+    "CacheInfo", "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable", "is_compiling",
     "is_dynamo_compiling", "is_exporting", "list_backends", "load_cache_artifacts", "nested_compile_region", "reset",
     "save_cache_artifacts", "set_stance", "substitute_in_graph", "wrap_numpy",
 ]  # fmt: skip
@@ -243,14 +243,68 @@ def is_exporting() -> bool:
     return _state.local.exporting
 
 
-def save_cache_artifacts() -> None:
-    """What was compiled, for other processes: None, as nothing is."""
-    return
+class CacheInfo:
+    """What artifacts hold: by kind, the keys of its entries in the cache. All of ours are compiled kernels, "inductor".
+
+    >>> fb.compiler.CacheInfo().empty()
+    True
+    """
+
+    def __init__(self, kernels: list[str] | None = None) -> None:
+        self.artifacts: dict[str, list[str]] = {"inductor": list(kernels)} if kernels else {}
+
+    @property
+    def inductor_artifacts(self) -> list[str]:
+        """Keys of compiled kernels."""
+        return self.artifacts.get("inductor", [])
+
+    def empty(self) -> bool:
+        """Whether there are none."""
+        return not any(self.artifacts.values())
+
+    def __repr__(self) -> str:
+        return f"CacheInfo(artifacts={self.artifacts})"
 
 
-def load_cache_artifacts(serialized_artifacts: bytes) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("compiler.load_cache_artifacts", "functions run eagerly and need none")
+def _objects() -> Any:
+    """The cache of compiled kernels on disk; None where nothing is compiled, or none is kept."""
+    from flambeau_kernels.engine.machine_code import llvm
+
+    if llvm.available() is not None:
+        return None
+    found = llvm.disk()
+    return found if found.why_off is None else None
+
+
+def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
+    """The kernels that this process has compiled or read from the cache, for a cache elsewhere, and what they are.
+
+    Returns: bytes for `load_cache_artifacts`; None if there are no kernels, or no cache (``FLAMBEAU_CACHE=off``).
+    """
+    cache = _objects()
+    raw, keys = (b"", []) if cache is None else cache.bundled()
+    return (raw, CacheInfo(keys)) if keys else None
+
+
+def load_cache_artifacts(serialized_artifacts: bytes) -> CacheInfo | None:
+    """Put kernels that another process saved into the cache; those of another processor or version lie there unused.
+
+    They are machine code, which is executed: load only bytes that you trust.
+
+    Returns: what they are; None, with a warning, for damaged bytes and where there is no cache.
+    Raises: TypeError for anything but bytes.
+    """
+    if not isinstance(serialized_artifacts, (bytes, bytearray, memoryview)):
+        raise TypeError(f"load_cache_artifacts(): expected bytes, but got {type(serialized_artifacts).__name__}")
+    cache = _objects()
+    keys = None if cache is None else cache.unbundle(bytes(serialized_artifacts))
+    if keys is None:
+        import warnings
+
+        reason = "there is no cache of compiled kernels" if cache is None else "the bytes are damaged, or no artifacts"
+        warnings.warn(f"load_cache_artifacts: {reason}; nothing was loaded", stacklevel=2)
+        return None
+    return CacheInfo(keys)
 
 
 def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -38,6 +38,29 @@ def stored(folder: Path, key: str = KEY, body: bytes = BODY) -> Path:
     return folder / f"{key}.o"
 
 
+def test_what_one_cache_has_used_is_carried_to_another(folder, tmp_path):
+    first, other = ObjectCache(str(folder)), ObjectCache(str(tmp_path / "other"))
+    stored(folder, OTHER_KEY, BODY[:7])
+    stored(folder, "ef" * 32)                          # which nobody asks for
+    first.put(KEY, BODY)
+    assert first.get(OTHER_KEY) == BODY[:7]
+
+    raw, keys = first.bundled()
+    assert keys == [KEY, OTHER_KEY]
+    assert other.unbundle(raw) == keys
+    assert (other.get(KEY), other.get(OTHER_KEY), other.get("ef" * 32)) == (BODY, BODY[:7], None)
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-1], lambda raw: raw + b"x", lambda raw: raw[:200] + b"y" + raw[201:]])
+def test_of_a_damaged_bundle_nothing_is_stored(folder, tmp_path, damage):
+    first, other = ObjectCache(str(folder)), ObjectCache(str(tmp_path / "other"))
+    first.put(KEY, BODY)
+    first.put(OTHER_KEY, BODY)
+
+    assert other.unbundle(damage(first.bundled()[0])) is None
+    assert (other.get(KEY), other.get(OTHER_KEY)) == (None, None)
+
+
 # -- files ---------------------------------------------------------------------------------------------------------------
 
 

@@ -63,6 +63,7 @@ class ObjectCache:
         why_off: None while the folder is in use, else the reason, for `explain` and the warm-up command.
         why_unsafe: the same reason where it is that other users could plant objects, else None.
         why_not_written: why objects are only read, once writing has failed.
+        used: keys of the objects that this process has read or written, in order.
     """
 
     def __init__(self, folder: str | None):
@@ -70,6 +71,7 @@ class ObjectCache:
         self.why_off: str | None = None
         self.why_unsafe: str | None = None
         self.why_not_written: str | None = None
+        self.used: dict[str, None] = {}
         self._looked_for_abandoned = False
         if folder is None:
             self.why_off = "switched off by FLAMBEAU_CACHE"
@@ -87,9 +89,12 @@ class ObjectCache:
             return None
         try:
             with _own_file(_path(self.folder, key)) as (file, size):
-                return None if file is None else _read_checked(file, key, size)
+                body = None if file is None else _read_checked(file, key, size)
         except OSError:
             return None
+        if body is not None:
+            self.used[key] = None
+        return body
 
     def put(self, key: str, body: bytes) -> None:
         """Store `body` under `key`; a folder that cannot be written is only read from then on."""
@@ -101,10 +106,29 @@ class ObjectCache:
             with os.fdopen(os.open(temporary, _CREATE, 0o644), "wb") as file:
                 file.write(pack(key, body))
             os.replace(temporary, _path(self.folder, key))
+            self.used[key] = None
         except OSError as error:
             self.why_not_written = f"{self.folder} cannot be written: {error.strerror}"
             _remove_quietly(temporary)
         self._remove_abandoned()
+
+    def bundled(self) -> tuple[bytes, list[str]]:
+        """The files of the objects that this process has used, one after the other, and their keys."""
+        found = [(key, body) for key in list(self.used) if (body := self.get(key)) is not None]
+        return b"".join(pack(key, body) for key, body in found), [key for key, _ in found]
+
+    def unbundle(self, raw: bytes) -> list[str] | None:
+        """Store the objects of `bundled` that are not there yet.
+
+        Returns: the keys of all; None for damaged bytes, of which nothing is stored.
+        """
+        found = _taken_apart(raw)
+        if found is None:
+            return None
+        for key, body in found:
+            if self.get(key) is None:
+                self.put(key, body)
+        return [key for key, _ in found]
 
     def _remove_abandoned(self) -> None:
         """Once in each process, remove what writers that were killed have left."""
@@ -133,6 +157,22 @@ def unpack(key: str, raw: bytes) -> bytes | None:
         return None
     body = raw[HEADER.size:]
     return body if digest == _digest(raw[:_SIGNED.size], body) else None
+
+
+def _taken_apart(raw: bytes) -> list[tuple[str, bytes]] | None:
+    """Keys and bodies of cache files one after the other; None if one is cut short or altered."""
+    found, at = [], 0
+    while at < len(raw):
+        if len(raw) - at < HEADER.size:
+            return None
+        _, length, named, _ = HEADER.unpack_from(raw, at)
+        end = at + HEADER.size + length
+        body = unpack(named.hex(), raw[at:end])
+        if body is None:
+            return None
+        found.append((named.hex(), body))
+        at = end
+    return found
 
 
 def _digest(signed: bytes, body: bytes) -> bytes:
