@@ -650,7 +650,14 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     return _scaled("addr", input.to(wanted), made.to(wanted), beta, alpha)
 
 
-addr.plan(_plus(_outer_of_vectors), tensors=("input", "vec1", "vec2"), dtypes="fd")
+_plus_outer = _plus(_outer_of_vectors)
+
+
+@addr.plan(tensors=("input", "vec1", "vec2"), dtypes="fd")
+def _addr_of_vectors(c, a, b, beta, alpha):
+    if beta.__class__ is bool or alpha.__class__ is bool:
+        return None                                   # which are refused, other than by `addmm`
+    return _plus_outer(c, a, b, beta, alpha)
 
 
 @composite(
