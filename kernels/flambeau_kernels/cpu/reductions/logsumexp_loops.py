@@ -21,6 +21,8 @@ from flambeau_kernels.engine.language import (
     independent,
     kernel,
     local,
+    prefetch,
+    rolled,
     widened,
 )
 from flambeau_kernels.vocabulary import abs, exp, log, maximum, where
@@ -34,6 +36,7 @@ __all__ = ["plan"]
 
 GRAIN = 16384
 BLOCK = 1024
+LINE = 512  # bits of a line of memory
 NARROW = 64  # columns of a strip
 INF = float("inf")
 
@@ -98,6 +101,9 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
                 size = min(BLOCK, to1 - at)
                 top = extreme_of(q, size, KIND, -INF, True, False)
                 shift = finite(top)
+                # What lies behind the block is on its way while exponentials are computed.
+                for i in rolled(range(0, size, LINE // KIND.bits)):
+                    prefetch(q + (size + i))
                 some = KIND(0)
                 with flags("reassoc"):
                     for i in range(size):
