@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
-    "AcceleratorError", "LibraryCannotBeLoaded", "NeedsValues", "NoCudaDevice", "OutOfMemoryError", "ShapeCannotBeKnown",
+    "AcceleratorError", "LibraryCannotBeLoaded", "NeedsValues", "NoCudaDevice", "NotRecorded", "OutOfMemoryError", "ShapeCannotBeKnown",
     "ShapeDependsOnValues", "ValuesAreMissing", "ValuesCannotBeRead",
 ]  # fmt: skip
 
@@ -26,6 +26,10 @@ class LibraryCannotBeLoaded(OSError, NotImplementedError):
 
 class NeedsValues(RuntimeError):
     """Somebody asked a batched tensor for the values of its one example, of which there are many."""
+
+
+class NotRecorded(NotImplementedError):
+    """A recorder of graphs met a tensor that nothing it saw has made: nothing is wrong with the arguments of the call that it met it in."""
 
 
 class ValuesAreMissing(RuntimeError):

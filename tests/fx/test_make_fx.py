@@ -13,6 +13,7 @@ from comparing import disagreements
 from flambeau import fx
 from flambeau.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from flambeau.ops import _derive, _spec
+from flambeau.tensor import wrap
 from fx.programs import PROGRAMS
 from ops.test_registry import arguments
 
@@ -186,8 +187,6 @@ def test_functions_that_fill_a_tensor_are_recorded(write):
 
 
 def test_what_cannot_be_recorded_is_refused():
-    from flambeau.tensor import wrap
-
     def out_of_sight(x):
         return x + wrap(np.array([1.0, 2.0], np.float32))
 
@@ -275,3 +274,12 @@ def test_recorded_arguments_are_plain_tuples(f):
     assert fb.equal(gm(x), f(x))
     assert not [a for n in gm.graph.nodes for a in n.args if isinstance(a, tuple) and type(a) is not tuple and not hasattr(a, "_fields")]
     assert fb.equal(make_fx(f, tracing_mode="symbolic")(x)(x), f(x))
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, y: x * (1 / y), lambda x, y: x * (2 - y), lambda x, y: fb.where(x > 0, y, 1), lambda x, y: fb.lerp(x, y, 0.5),
+    lambda x, y: fb.nn.functional.pad(y, (1, 1)),
+], ids=["reflected division", "reflected difference", "where", "lerp", "composition"])  # fmt: skip
+def test_a_tensor_that_nothing_recorded_has_made_is_not_called_a_wrong_argument(f):
+    with pytest.raises(NotImplementedError, match=r"a tensor, of shape \(2,\), was made by what cannot be recorded"):
+        make_fx(lambda x: f(x, wrap(np.full(2, 4.0))))(fb.ones(2, dtype=fb.float64))

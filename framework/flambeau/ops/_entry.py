@@ -19,6 +19,7 @@ from flambeau_kernels import hot_calls
 
 from .. import _inference, _state
 from .._arrays import ndarray
+from .._errors import NotRecorded
 from .._kinds import NoStrides, lacks_kernel
 from .._warn import warn_once
 from ..autograd import tape
@@ -63,6 +64,8 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
     """
     from ._refusal import fell, integers_of_bools, refusal, types_of
 
+    if isinstance(error, NotRecorded):
+        raise error
     if _dispatch.overriding_classes(args):
         raise  # noqa: PLE0704  # from the class of an operand, which may have any reason
     if isinstance(error, NoStrides) or op.kind == "composite" and op.by_kind and lacks_kernel(error):

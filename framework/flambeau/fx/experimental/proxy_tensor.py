@@ -20,7 +20,7 @@ from types import FunctionType
 from typing import Any
 
 from ..._arrays import MetaArray, root_of
-from ..._errors import ValuesAreMissing
+from ..._errors import NotRecorded, ValuesAreMissing
 from ..._interpreters import DECOMPOSE
 from ..._kinds import KindArray
 from ..._subclasses.fake_tensor import (
@@ -71,7 +71,7 @@ _OF_DATA = ("tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_
 _SYMBOLIC = (SymInt, SymFloat, SymBool)
 
 
-class _Unseen(NotImplementedError):
+class _Unseen(NotRecorded):
     """A tensor turned up that nothing recorded has made."""
 
 
