@@ -58,8 +58,8 @@ def test_backends_answer_for_this_installation() -> None:
 
 
 def test_what_tensors_lack_is_named() -> None:
-    with pytest.raises(AttributeError, match=r"torch.onnx.verification is not built yet"):
-        fb.onnx.verification  # noqa: B018  # reading it is the test
+    with pytest.raises(AttributeError, match=r"torch.onnx.dynamo_export is not built yet"):
+        fb.onnx.dynamo_export  # noqa: B018  # reading it is the test
 
 
 def test_tensors_without_memory_know_their_shape(oracle: Any) -> None:

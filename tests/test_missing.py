@@ -173,7 +173,7 @@ def test_dir_of_a_module_lists_what_it_makes_or_imports_when_it_is_asked(fresh_p
 import flambeau as fb
 import flambeau.quantization
 wanted = {
-    fb.nn.utils: "prune parametrize parametrizations stateless", fb.nn.parallel: "DistributedDataParallel", fb.onnx: "utils",
+    fb.nn.utils: "prune parametrize parametrizations stateless", fb.nn.parallel: "DistributedDataParallel", fb.onnx: "utils verification",
     fb.cpu: "amp", fb.sparse: "FloatTensor sum", fb.cuda.sparse: "HalfTensor", fb.jit: "frontend", fb.functional: "einsum cdist",
     fb.ao: "quantization nn", fb.ao.quantization: "fx backend_config", fb.quantization: "observer QConfig fake_quantize",
     fb.ao.quantization.backend_config: "get_fbgemm_backend_config", fb.return_types: "topk max linalg_eigh", fb.utils: "data checkpoint",
@@ -191,3 +191,21 @@ def test_modules_have_no_names_that_nobody_gave_them() -> None:
     """`hasattr` was true of every name of `cuda.random`."""
     assert not hasattr(fb.cuda.random, "name_that_nobody_gave")
     assert fb.cuda.random.manual_seed_all is fb.cuda.manual_seed_all
+
+
+@pytest.mark.parametrize("name", ["optim", "nn", "nn.modules"])
+def test_the_namespace_of_a_module_is_whole_when_a_program_goes_through_it(fresh_python, name) -> None:
+    code = f"""
+import sys
+import flambeau, flambeau.swap
+flambeau.swap.install()
+import torch, torch.nn, torch.optim
+assert "flambeau.optim.asgd" not in sys.modules and "flambeau.nn.modules.transformer" not in sys.modules
+module = torch.{name}
+made = {{name for name, value in module.__dict__.items() if isinstance(value, type)}}
+assert made >= ({{"SGD", "Adam", "ASGD", "LBFGS"}} if module is torch.optim else {{"Linear", "ReLU", "Transformer", "LSTM"}}), made
+assert vars(module) is module.__dict__
+module.Own = 3
+assert module.__dict__["Own"] == 3
+"""
+    fresh_python("-c", code)

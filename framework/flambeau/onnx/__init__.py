@@ -149,4 +149,4 @@ class ONNXProgram:
         raise _missing.not_built("onnx.ONNXProgram.model_proto", _ADVICE)
 
 
-__getattr__, __dir__ = names_on_demand(__name__, modules=("utils",))
+__getattr__, __dir__ = names_on_demand(__name__, modules=("utils", "verification"))
