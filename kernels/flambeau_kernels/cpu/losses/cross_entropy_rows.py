@@ -39,6 +39,8 @@ __all__ = ["HOW", "backward", "forward", "picked"]
 
 # Elements of a chunk: about 20 microseconds.
 CHUNK = 32768
+# Targets between the one that is looked up and the one whose score is asked for.
+AHEAD = 32
 # What becomes of the losses.
 NONE, SUM, MEAN = range(3)
 HOW = {"none": NONE, "sum": SUM, "mean": MEAN}
@@ -119,6 +121,9 @@ def picked_rows(chunk, x, target, weight, losses, chosen, weights, out, sums, ro
     """Losses are added up as `likelihood_rows` adds them, `per` rows and then these sums, of which a chunk has several."""
     KIND = widened(out)
     parts = (rows + per - 1) // per
+    soon = 0  # the first row whose successor is not asked for: all of them, unless the scores of a target are neighbours
+    if step == 1:
+        soon = rows - AHEAD
     alone = parts <= together
     all_lost, all_counted, all_wrong = 0.0, 0.0, 0.0
     for part in range(chunk * together, min(parts, chunk * together + together)):
@@ -127,6 +132,8 @@ def picked_rows(chunk, x, target, weight, losses, chosen, weights, out, sums, ro
         image, pixel = first // step * (n * step), first % step  # carried on, for a division takes as long as all else of a row
         for row in rolled(range(first, min(rows, first + per))):
             t = target[row]
+            if row < soon:
+                prefetch(x + ((row + AHEAD) * n + target[row + AHEAD]))
             loss, factor, at = KIND(0), KIND(0), 0
             counts = (t >= 0) & (t < n) & (t != ignored)
             if counts:
