@@ -475,7 +475,7 @@ def _rolled(input: Tensor, dim: Any, amount: Any) -> Tensor:
     dims = [wrap_dim(d, input.ndim) for d in dims]
     if not dims:
         return input.clone()
-    return OPS["roll"].function(input, tuple([amount(input.shape[d]) for d in dims]), tuple(dims))
+    return OPS["roll"].function(input, [amount(input.shape[d]) for d in dims], dims)
 
 
 @composite(namespace="fft", samples="x(2, 5); x(4, 3), 0")
@@ -505,8 +505,11 @@ def _backward(input, dim):
 
 
 def _answered(input: Tensor, dim: Any, odd: int) -> Any:
-    """What `roll` answers, of all dimensions or one."""
-    shape = input._array.shape
+    """What `roll` answers, of all dimensions or one of a row-major array."""
+    a = input._array
+    if a.__class__ is not np.ndarray or not a.flags.c_contiguous:
+        return None
+    shape = a.shape
     if dim is None and shape:
         return OPS["roll"].answer(input, tuple([(n + odd) // 2 for n in shape]), tuple(range(len(shape))))
     return OPS["roll"].answer(input, (shape[dim] + odd) // 2, dim) if dim.__class__ is int and -len(shape) <= dim < len(shape) else None

@@ -655,8 +655,9 @@ _plus_outer = _plus(_outer_of_vectors)
 
 @addr.plan(tensors=("input", "vec1", "vec2"), dtypes="fd")
 def _addr_of_vectors(c, a, b, beta, alpha):
-    if beta.__class__ is bool or alpha.__class__ is bool:
-        return None                                   # which are refused, other than by `addmm`
+    """Of a row-major matrix: the result is ordered as that is."""
+    if not c.flags.c_contiguous or beta.__class__ is bool or alpha.__class__ is bool:
+        return None                                   # factors that are bools are refused, other than by `addmm`
     return _plus_outer(c, a, b, beta, alpha)
 
 
