@@ -434,3 +434,16 @@ def test_convolutions_of_one_image_and_with_padding_in_words(shape):
         agree("conv2d", x, weight, bias, 1, padding, dilation, 1)
     agree("conv_transpose2d", x, fb.randn(4, 3, 3, 2), bias, 2, 1, 1, 1, 1)
     assert OPS["conv2d"].answer(x, weight, bias, 1, "same", 1, 1) is not None
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 4, 4), (2, 3), (2, 3, 1), (1, 3, 40, 50)])
+def test_instance_norm_with_and_without_parameters(shape):
+    x = fb.randn(*shape)
+    for leaf in (x, x.clone().requires_grad_()):
+        agree("nn.functional.instance_norm", leaf, None, None, None, None, True, 0.1, 1e-5)
+        weight, bias = fb.rand(3, requires_grad=True), fb.rand(3)
+        agree("nn.functional.instance_norm", leaf, None, None, weight, bias, True, 0.1, 1e-5)
+        agree("nn.functional.instance_norm", leaf, None, None, None, bias, True, 0.1, 1e-3)
+        agree("nn.functional.instance_norm", leaf, fb.zeros(3), fb.ones(3), None, bias, False, 0.1, 1e-3)
+    if len(shape) > 2 and shape[2] > 1:
+        assert OPS["nn.functional.instance_norm"].answer(x, None, None, None, None, True, 0.1, 1e-5) is not None

@@ -278,6 +278,28 @@ def _planned_group_norm(input, num_groups, weight, bias, eps):
     return _plan_of_groups(input, num_groups, weight, bias, eps)
 
 
+@instance_norm.plan(by="shape", tensors=("input", "running_mean", "running_var", "weight", "bias"))
+def _planned_instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps):
+    """Without running statistics, which a call would move."""
+    if running_mean is not None or running_var is not None or use_input_stats is not True or input.ndim < 2:
+        return None
+    if input.ndim > 2 and prod(input.shape[2:]) == 1:
+        return None
+    _check_momentum("instance_norm", momentum)
+    count = input.shape[1]
+    _check_groups(input, count, weight, bias, eps, None)
+    found = _plan_of_groups(input, count, weight, bias, eps)
+    if found is None:
+        return None
+    run, taped, arguments = found.run, found.taped, found.arguments
+    return Plan(
+        lambda x, mean, variance, *parameters: run(x, *parameters),
+        normalize_groups,
+        lambda keep, x, mean, variance, *parameters: arguments(keep, x, *parameters),
+        lambda x, mean, variance, *parameters: taped(x, *parameters),
+    )
+
+
 @composite(surface=FUNCTION, samples="x(2, 4, 3), 2, x(4), x(4)")
 def group_norm__(input, num_groups: int, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
     """`nn.functional.group_norm` of the same arguments; `cudnn_enabled` chooses among CUDA kernels only.
