@@ -41,7 +41,6 @@ ALLOWED = {
     "sampling/random.py": "bernoulli binomial multinomial",
     "shapes/grid.py": "combinations repeat_interleave",
     "shapes/shape.py": "_as_strided_vjp",
-    "shapes/triangle.py": "tril_indices triu_indices",
 }
 
 

@@ -96,10 +96,12 @@ def triangle_rows(chunk: Any, x: Any, out: Any, rows: Any, height: Any, width: A
 
 def places(lower: bool, height: int, width: int, diagonal: int, count: int, dtype: np.dtype) -> np.ndarray:
     """The rows and columns ``(2, count)`` of what lies on and below the given diagonal of a matrix, or on and above it."""
+    if not count:
+        return np.empty((2, 0), dtype)
     # Of rows without such an element nothing is made.
     first, last = (min(height, max(0, -diagonal)), height) if lower else (0, max(0, min(height, width - diagonal)))
     diagonal = max(-height, min(width, diagonal))
-    if compiles() and count:
+    if compiles():
         by_kernel = _places(dtype, not lower) if count >= MANY_PLACES else _few_places(dtype, not lower)
         made = by_kernel(count, first, last, width, diagonal)
         if made is not None:
