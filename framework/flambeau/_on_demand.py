@@ -75,7 +75,7 @@ def found_so_far(module: ModuleType) -> dict[str, Any]:
     return _own_dict(module)
 
 
-_own_dict = ModuleType.__dict__["__dict__"].__get__
+_own_dict: Any = vars(ModuleType)["__dict__"].__get__
 
 
 class _WithWholeDict(ModuleType):

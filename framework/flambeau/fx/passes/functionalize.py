@@ -168,10 +168,11 @@ class _Functional:
             if target == "normal_":
                 return self._written(node, _aten("normal_", "default"), node.args, node.kwargs)
             if target == "bernoulli_":
-                chance = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
+                written, *given = node.args
+                chance = given[0] if given else node.kwargs.get("p", 0.5)
                 kind = "Tensor" if isinstance(chance, Node) else "float"
                 rest = {k: v for k, v in node.kwargs.items() if k != "p"}
-                return self._written(node, _aten("bernoulli_", kind), (node.args[0], chance), rest)
+                return self._written(node, _aten("bernoulli_", kind), (written, chance), rest)
             if target in _METHODS:
                 return self._written(node, _aten(_METHODS[target], _first(target)), node.args, node.kwargs)
             return self._fresh(node)

@@ -512,7 +512,9 @@ def _answered(input: Tensor, dim: Any, odd: int) -> Any:
     shape = a.shape
     if dim is None and shape:
         return OPS["roll"].answer(input, tuple([(n + odd) // 2 for n in shape]), tuple(range(len(shape))))
-    return OPS["roll"].answer(input, (shape[dim] + odd) // 2, dim) if dim.__class__ is int and -len(shape) <= dim < len(shape) else None
+    if dim is None or dim.__class__ is not int or not -len(shape) <= dim < len(shape):
+        return None
+    return OPS["roll"].answer(input, (shape[dim] + odd) // 2, dim)
 
 
 def _frequencies(name: str, count: int, counts: Any, n: int, d: float, out: Any, dtype: Any, options: dict[str, Any]) -> Tensor:

@@ -459,10 +459,10 @@ def bags_of_tensors(
 
 @bags_of_tensors.kernel
 def _bags_of_tensors(table, at, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx):
-    given = [a if a is None else wrap(a) for a in (table, at, offsets, samples)]
+    others = None if offsets is None else wrap(offsets), None if samples is None else wrap(samples)
     before = _state.set_grad(False)
     try:
-        return _bags_of(*given, scale_grad_by_freq, mode, include_last_offset, padding_idx)._array
+        return _bags_of(wrap(table), wrap(at), *others, scale_grad_by_freq, mode, include_last_offset, padding_idx)._array
     finally:
         _state.set_grad(before)
 
@@ -494,8 +494,8 @@ def gradient_of_bags(
 @gradient_of_bags.kernel
 def _gradient_of_bags(grad, table, at, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx, by_samples):
     def bags(rows: Tensor, factors: Any) -> Tensor:
-        others = [a if a is None else wrap(a) for a in (at, offsets)]
-        return _bags_of(rows, *others, factors, scale_grad_by_freq, mode, include_last_offset, padding_idx)
+        starts = None if offsets is None else wrap(offsets)
+        return _bags_of(rows, wrap(at), starts, factors, scale_grad_by_freq, mode, include_last_offset, padding_idx)
 
     given = wrap(table), None if samples is None else wrap(samples)
     before = _state.set_grad(False)                   # of what is computed here nothing is differentiated again

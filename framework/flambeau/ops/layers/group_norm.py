@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from ...tensor import Tensor, wrap
 from .. import _dispatch
@@ -291,7 +291,8 @@ def _planned_instance_norm(input, running_mean, running_var, weight, bias, use_i
     found = _plan_of_groups(input, count, weight, bias, eps)
     if found is None:
         return None
-    run, taped, arguments = found.run, found.taped, found.arguments
+    taped: Any = found.taped                          # as `arguments`, which such a plan has
+    run, arguments = found.run, cast(Any, found.arguments)
     return Plan(
         lambda x, mean, variance, *parameters: run(x, *parameters),
         normalize_groups,

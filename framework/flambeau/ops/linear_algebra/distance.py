@@ -17,6 +17,7 @@ from .. import _dispatch, _promote
 from .._batching import run, shifted
 from .._spec import (
     FUNCTION,
+    OPS,
     ROWS,
     broadcast_shapes,
     check_room,
@@ -302,11 +303,11 @@ def _pair_lengths_shape(input, p):
 
 
 def _rows_of_pairs(input: Tensor) -> tuple[Tensor, Tensor]:
-    """`_pairs` of the rows of `input`: by operations where a graph is recorded, or the memory is a device's."""
+    """`_pairs` of the rows of `input`, whose number may be a symbol where a graph is recorded."""
     n = input.shape[-2]
-    if type(input._array) is np.ndarray and not _dispatch.is_seen(input):
-        first, second = _pairs(n)
-        return wrap(first), wrap(second)
+    if not _dispatch.is_seen(input):
+        first, second = OPS["triu_indices"].function(n, n, 1, device=input.device)
+        return first, second
     at = input.detach().new_ones((n * (n - 1) // 2,), dtype=dtypes.int64).cumsum(0) - 1
     # The pairs from row i on begin at i (2 n - 1 - i) / 2, where the root is a whole number, and exact.
     first = ((2 * n - 1 - ((2 * n - 1) ** 2 - 8 * at).double().sqrt()) / 2).floor().long()

@@ -307,7 +307,9 @@ _MOST_ROLLED = 3
 @roll.plan
 def _roll_planned(a, shifts, dims):
     if shifts.__class__ is tuple and dims.__class__ is tuple and a.size and a.ndim:
-        return _rolled(a, shifts, dims)
+        # Where it stays in place along one of them, channels that are last do not stay last: see `_check_roll`.
+        moved = a.flags.c_contiguous or all(shift % a.shape[d] for shift, d in zip(shifts, dims, strict=False))
+        return _rolled(a, shifts, dims) if moved else None
     if shifts.__class__ is not int or not a.size or not a.flags.c_contiguous:
         return None
     if dims is None:
