@@ -198,13 +198,15 @@ def test_dir_lists_what_modules_make_when_asked() -> None:
 
 
 @pytest.mark.parametrize("name", ["flambeau", "torch"])
-def test_classes_are_found_by_name_in_the_dict_of_their_module(fresh_python, name):
+def test_classes_and_functions_are_found_by_name_in_the_dict_of_their_module(fresh_python, name):
     program = f"""
 import sys
 import {name} as fb
 assert "flambeau.nn.modules.rnn" not in sys.modules and "flambeau.optim.adam" not in sys.modules
 assert "LSTM" in fb.nn.__dict__ and fb.optim.__dict__["Adam"] is fb.optim.Adam
 assert vars(fb.nn.modules)["Conv2d"] is fb.nn.Conv2d
+for module, known in (fb.nn.functional, "gelu"), (fb.linalg, "svd"), (fb.fft, "rfft"), (fb.special, "erfinv"):
+    assert vars(module)[known] is getattr(module, known)
 assert sorted(n for n in vars(fb.optim) if n[0].isupper() and n != "TYPE_CHECKING") == sorted(n for n in fb.optim.__all__ if n[0].isupper())
 """
     fresh_python("-c", program, **({"FLAMBEAU_AS_TORCH": "1"} if name == "torch" else {}))

@@ -89,5 +89,5 @@ class _WithWholeDict(ModuleType):
 
 
 def in_dict_too(module: str) -> None:
-    """Let ``vars(module)`` have all names that are on demand: programs find classes by name there, as in ``optim.__dict__["Adam"]``."""
+    """Let ``vars(module)`` have all names that are on demand: programs find things by name there, as in ``optim.__dict__["Adam"]``."""
     sys.modules[module].__class__ = _WithWholeDict

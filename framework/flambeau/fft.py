@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._on_demand import in_dict_too
 from .ops.fourier.fft import fftfreq as fftfreq
 from .ops.fourier.fft import rfftfreq as rfftfreq
 
@@ -26,3 +27,6 @@ def __dir__() -> list[str]:
     from .ops import _derive
 
     return sorted({*globals(), *_derive.function_names("fft")})
+
+
+in_dict_too(__name__)

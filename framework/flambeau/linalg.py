@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._on_demand import in_dict_too
 from .ops.linear_algebra._lapack import LinAlgError as LinAlgError
 
 
@@ -25,3 +26,6 @@ def __dir__() -> list[str]:
     from .ops import _derive
 
     return sorted({*globals(), *_derive.function_names("linalg")})
+
+
+in_dict_too(__name__)

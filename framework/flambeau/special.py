@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._on_demand import in_dict_too
+
 
 def __getattr__(name: str) -> Any:
     from .ops import _derive
@@ -23,3 +25,6 @@ def __dir__() -> list[str]:
     from .ops import _derive
 
     return sorted({*globals(), *_derive.function_names("special")})
+
+
+in_dict_too(__name__)

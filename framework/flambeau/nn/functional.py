@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._on_demand import in_dict_too
+
 # Public in this namespace too, under the name of the op at the top level.
 _SHARED = frozenset((
     "adaptive_avg_pool1d", "adaptive_max_pool1d", "alpha_dropout", "avg_pool1d", "bilinear",
@@ -46,3 +48,6 @@ def _names() -> list[str]:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_names()})
+
+
+in_dict_too(__name__)

@@ -12,7 +12,7 @@ from flambeau_kernels.cpu.products import matmul
 from flambeau_kernels.cpu.reductions import moments
 
 from ... import dtypes
-from ...tensor import Tensor, wrap, wrap_dim
+from ...tensor import Tensor, wrap_dim
 from .. import _dispatch, _promote
 from .._batching import run, shifted
 from .._spec import (
