@@ -409,7 +409,8 @@ class _Recorder(TorchDispatchMode):
             result = maker(*args, **kwargs)
         if not isinstance(result, Tensor) or any(result is a for a in args):
             return result
-        if self.fake and name in _OF_DATA:            # which makes a fake tensor only of calls by its public name
+        # The mode makes a fake tensor only of calls by its public name; what it asks for itself is of the meta device.
+        if self.fake and name in _OF_DATA and type(result._array) is not MetaArray:
             result = self._stand_in(result)
         if name in _OF_DATA and not known:
             with self.quietly(), unset_fake_temporarily():
