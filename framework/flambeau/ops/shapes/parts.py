@@ -157,7 +157,7 @@ def _view_as_real(a):
     real = d.to_real().numpy
     if type(a) is MetaArray:
         return as_meta(a, (*a.shape, 2), real, (*a.strides, real.itemsize))
-    if type(a) is np.ndarray and a.dtype.kind != "c":  # complex32, whose parts numpy does not know
+    if type(a) is np.ndarray:                         # complex32 too, whose parts numpy does not know
         parts = a[..., None].view(real) if a.ndim else a.reshape(1).view(real)
     else:
         parts = a.real
