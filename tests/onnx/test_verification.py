@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -81,3 +82,11 @@ def test_another_number_of_outputs_is_refused():
 
     with pytest.raises(ValueError, match="2 outputs"):
         verification.verify_onnx_program(program)
+
+
+def test_without_onnx_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx.reference", None)
+    program = fb.export.export(Net(), (fb.ones(1, 2), fb.eye(2)))
+
+    with pytest.raises(ImportError, match=r"flambeau\[onnx\]"):
+        fb.onnx.verification.verify_onnx_program(SimpleNamespace(exported_program=program, model_proto=None))

@@ -65,11 +65,14 @@ def verify_onnx_program(
         onnx_program: has `exported_program`, what `export.export` gives, and `model_proto`, the model, such as `onnx.load` reads.
         args, kwargs: the inputs; the program's example inputs if None.
         compare_intermediates: not built: raises NotImplementedError.
-    Raises: ValueError where there are no inputs, or the two have different numbers of inputs or outputs.
+    Raises: ImportError without `onnx`; ValueError where there are no inputs, or the two have different numbers of inputs or outputs.
     """
     if compare_intermediates:
         raise _missing.not_built("onnx.verification.verify_onnx_program(compare_intermediates=True)", "compare the outputs alone")
-    from onnx.reference import ReferenceEvaluator  # pyright: ignore[reportMissingImports]  # a package that programs may lack
+    try:
+        from onnx.reference import ReferenceEvaluator  # pyright: ignore[reportMissingImports]  # a package that programs may lack
+    except ModuleNotFoundError as error:
+        raise ImportError('verify_onnx_program needs the package onnx: pip install "flambeau[onnx]"') from error
 
     program, graph = onnx_program.exported_program, onnx_program.model_proto.graph
     constants = {weight.name for weight in graph.initializer}

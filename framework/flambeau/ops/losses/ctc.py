@@ -82,9 +82,7 @@ def _ctc_of_tensors(logs, targets, input_lengths, target_lengths, blank, zero_in
     return kernels.ctc(logs, *_looked_at(logs, targets, input_lengths, target_lengths, blank), blank)[0].copy()
 
 
-@ctc_of_tensors.shape
-def _ctc_of_tensors_shape(log_probs, *_):
-    return log_probs.shape[1:2], log_probs.dtype
+ctc_of_tensors.shape(_ctc_shape)
 
 
 @ctc_of_tensors.vjp
@@ -108,14 +106,8 @@ def _ctc_of_tensors_gradient(grad, logs, targets, input_lengths, target_lengths,
     return kernels.ctc_grad(grad, logs, inputs, lengths, kept, zero_infinity)
 
 
-@ctc_of_tensors_gradient.shape
-def _ctc_of_tensors_gradient_shape(grad, log_probs, *_):
-    return log_probs.shape, log_probs.dtype
-
-
-@ctc_of_tensors_gradient.vjp
-def _ctc_of_tensors_gradient_vjp(grad):
-    return _ctc_gradient_vjp(grad)
+ctc_of_tensors_gradient.shape(_ctc_gradient_shape)
+ctc_of_tensors_gradient.vjp(_ctc_gradient_vjp)
 
 
 def _looked_at(logs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int) -> tuple[Any, Any, Any]:
