@@ -55,7 +55,7 @@ ALLOWED_FOR = {
         tensor > autograd
         tensor > ops._derive
         tensor > ops._dispatch
-        tensor > ops.creation.create
+        tensor > ops.creation.new
         tensor > storage
     """,
     "streams and events of any kind of device are CUDA's where there is one": """

@@ -10,6 +10,7 @@ import os as _os
 import warnings as _warnings
 from typing import TYPE_CHECKING, Any
 
+from ._on_demand import is_module as _is_module
 from .autograd.grad_mode import (
     enable_grad,
     inference_mode,
@@ -165,7 +166,6 @@ def _is_offered(name: str) -> bool:
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
-    from importlib.util import find_spec
 
     if name in _NUMBERS:
         found: Any = _NUMBERS[name]
@@ -173,11 +173,11 @@ def __getattr__(name: str) -> Any:
         return _star()
     elif name.startswith("_") and not _is_offered(name) or name == "ops":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    elif name in _SUBMODULES and find_spec(f"{__name__}.{name}") is not None:
+    elif name in _SUBMODULES and _is_module(f"{__name__}.{name}"):
         found = import_module(f".{name}", __name__)
     elif name.endswith("Storage") and not name.startswith(("Un", "Typed")):
         found = getattr(import_module(".storage", __name__), name)
-    elif name in _HOME and find_spec(f"{__name__}.{_HOME[name]}") is not None:
+    elif name in _HOME and _is_module(f"{__name__}.{_HOME[name]}"):
         found = getattr(import_module(f".{_HOME[name]}", __name__), name)
     else:
         from .ops import _derive
@@ -195,11 +195,9 @@ def __getattr__(name: str) -> Any:
 
 def _star() -> list[str]:
     """What ``from flambeau import *`` brings: as of PyTorch, every function, dtype and typed tensor, and no submodule."""
-    from importlib.util import find_spec
-
     from .ops import _derive
 
-    at_home = {name for name, home in _HOME.items() if find_spec(f"{__name__}.{home}") is not None}
+    at_home = {name for name, home in _HOME.items() if _is_module(f"{__name__}.{home}")}
     legacy = ("Bool", "Byte", "Char", "Double", "Float", "Int", "Long", "Short")
     typed = {name + kind for name in legacy for kind in ("Tensor", "Storage")}
     functions = {*_derive.function_names(""), *_derive.plain_functions()}
@@ -222,7 +220,7 @@ from .ops import install_operators as _install_operators  # noqa: E402  # below 
 
 _install_operators()
 if TYPE_CHECKING:
-    from .ops.creation.create import tensor
+    from .ops.creation.from_values import tensor
 else:
     del tensor  # the module, where users mean the function, which `__getattr__` gives them
 if _os.environ.get("TORCH_LOGS"):

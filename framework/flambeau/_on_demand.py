@@ -11,12 +11,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["found_so_far", "in_dict_too", "names_on_demand"]
+__all__ = ["found_so_far", "in_dict_too", "is_module", "names_on_demand"]
 
 _IMPORT = "<frozen importlib._bootstrap>"             # the file of the import statement
 
 
-def _is_module(name: str) -> bool:
+def is_module(name: str) -> bool:
+    """Whether there is a module of this full name."""
     from importlib.util import find_spec  # a module that no start needs
 
     return find_spec(name) is not None
@@ -45,7 +46,7 @@ def names_on_demand(
     below = frozenset(modules)
 
     def find(name: str) -> Any:
-        if name in below or folder and not name.startswith("__") and _is_module(f"{module}.{name}"):
+        if name in below or folder and not name.startswith("__") and is_module(f"{module}.{name}"):
             return import_module(f".{name}", module)
         if name in home_of:
             found = getattr(import_module(home_of[name], sys.modules[module].__package__), name)

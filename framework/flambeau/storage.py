@@ -704,7 +704,7 @@ def _untyped_for(data: Any, d: dtype, device: Any) -> UntypedStorage:
         return UntypedStorage(int(data) * d.itemsize, device=device)
     if isinstance(data, (Tensor, TypedStorage, UntypedStorage)) or not hasattr(data, "__len__"):
         raise TypeError(f"TypedStorage takes a size, a sequence of numbers or wrap_storage=, got a {type(data).__name__}")
-    from .ops.creation.create import tensor
+    from .ops.creation.from_values import tensor
 
     return storage_of(tensor(data if isinstance(data, str) else list(data), dtype=dtypes.stored_as(d), device=device))
 

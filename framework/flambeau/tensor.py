@@ -71,7 +71,7 @@ class TensorMeta(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls is Tensor:
-            from .ops.creation.create import legacy_tensor
+            from .ops.creation.new import legacy_tensor
 
             return legacy_tensor(*args, **kwargs)
         made = cls.__new__(cls, *args, **kwargs)  # pyright: ignore[reportArgumentType, reportCallIssue]  # the arguments rule the other types out
@@ -122,7 +122,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Subclasses: ``Sub(data)`` and the legacy forms of ``Tensor(...)``."""
-        from .ops.creation.create import legacy_tensor
+        from .ops.creation.new import legacy_tensor
 
         base = legacy_tensor(*args, **kwargs)
         return Tensor._make_subclass(cls, base, base.requires_grad)

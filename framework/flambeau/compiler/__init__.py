@@ -309,7 +309,7 @@ def load_cache_artifacts(serialized_artifacts: bytes) -> CacheInfo | None:
 
 def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`fn`, which takes and returns numpy arrays, as a function of tensors."""
-    from ..ops.creation.create import as_tensor
+    from ..ops.creation.shared_memory import as_tensor
     from ..tensor import Tensor
     from ..utils._pytree import tree_map
 

@@ -159,12 +159,10 @@ def _target_as_data(target: Any) -> list[str]:
 
 def _is_public(target: Any, name: str) -> bool:
     """Whether `target` is a public function that makes tensors, or runs an operation of ours."""
-    from ..ops.creation import create, ranges
-    from ..ops.sampling import random
+    from ..ops import _index
 
-    makers = (create.FUNCTIONS, random.FUNCTIONS, ranges.FUNCTIONS)
-    known = getattr(fb, name, None)
-    return known is target and (hasattr(target, "flambeau_op") or any(name in group for group in makers))
+    makes = _index.PLAIN.get(name, "").startswith(("creation.", "sampling."))
+    return getattr(fb, name, None) is target and (hasattr(target, "flambeau_op") or makes)
 
 
 def _as_data(x: Any) -> Any:

@@ -12,7 +12,7 @@ _FOLDERS = {
     "pointwise": "unary binary ternary activation logarithm special",
     "reductions": "reduce scan sort count compare",
     "shapes": "shape join repeat parts grid triangle misc",
-    "creation": "create ranges convert",
+    "creation": "create new fill from_values shared_memory ranges convert",
     "sampling": "random gamma_draws",
     "indexing": "index select rows mask put",
     "linear_algebra": "linalg contract distance grouped matrix solve decompose lu spectral norms",

@@ -508,12 +508,12 @@ def _operands_of(key: Any) -> tuple[Any, ...]:
 
 def _setitem_by_ops(self: Tensor, key: Any, value: Any) -> None:
     """Assignment made of operations that interpreters know: a view and `copy_`, `masked_fill_`, or `index_put_`."""
-    from .creation import create
+    from .creation import from_values
     from .indexing import index
 
     key = index.normalize(key)
     if not isinstance(value, Tensor):
-        value = create.tensor(value, dtype=self.dtype, device=self.device)
+        value = from_values.tensor(value, dtype=self.dtype, device=self.device)
     if all(isinstance(k, index._BASIC) for k in key):
         index._check_slices(key)
         part = index._view_at(self, key)

@@ -2,7 +2,7 @@
 
 _FAMILIES = {
     "creation.convert": "clone contiguous cpu cuda detach detach_copy resolve_conj to_copy type_as",
-    "creation.create": "copy fill polar zero",
+    "creation.fill": "copy fill zero",
     "fourier.fft": "fft.fft fft.fft2 fft.fftn fft.fftshift fft.hfft fft.hfft2 fft.hfftn fft.ifft fft.ifft2 fft.ifftn fft.ifftshift fft.ihfft fft.ihfft2 fft.ihfftn fft.irfft fft.irfft2 fft.irfftn fft.rfft fft.rfft2 fft.rfftn inverse_to_real real_transform transform",
     "fourier.windows": "bartlett_window blackman_window hamming_window hann_window istft kaiser_window overlap_add signal.windows.bartlett signal.windows.blackman signal.windows.cosine signal.windows.exponential signal.windows.gaussian signal.windows.general_cosine signal.windows.general_hamming signal.windows.hamming signal.windows.hann signal.windows.kaiser signal.windows.nuttall stft",
     "images.grid_sampling": "affine_grid_generator grid_sampler grid_sampler_2d grid_sampler_3d looked_up nn.functional.affine_grid nn.functional.grid_sample stop_gradient",
@@ -58,14 +58,15 @@ _FAMILIES = {
     "shapes.grid": "cartesian_prod combinations kron meshgrid repeat_interleave vander",
     "shapes.join": "cat chunk column_stack concat concatenate dsplit dstack hsplit hstack row_stack split split_sizes split_with_sizes stack tensor_split unbind vsplit vstack",
     "shapes.misc": "Tensor.resolve_conj alias_copy as_strided_copy diagonal_copy expand_copy float_power frexp heaviside narrow_copy permute_copy resolve_neg select_copy split_with_sizes_copy squeeze_copy sum_to_size t_copy transpose_copy unbind_copy unfold_copy unsafe_chunk unsafe_split unsqueeze_copy view_as_complex_copy view_as_real_copy view_copy",
-    "shapes.parts": "complex conj conj_physical conjugate diagonal imag imag_part real real_part unfold view_as_complex view_as_real",
+    "shapes.parts": "complex conj conj_physical conjugate diagonal imag imag_part polar real real_part unfold view_as_complex view_as_real",
     "shapes.repeat": "flip fliplr flipud repeat roll rot90 tile",
     "shapes.shape": "Tensor.broadcast_to adjoint as_strided broadcast_tensors broadcast_to expand expand_as expand_shape flatten moveaxis movedim narrow permute ravel reshape reshape_as select slice_dim squeeze squeeze_dims swapaxes swapdims t transpose unflatten unsqueeze view_as view_dtype view_shape",
     "shapes.triangle": "Tensor.fill_diagonal block_diag diag diag_embed diagflat trace tril tril_indices triu triu_indices",
 }
 _LATE = {
     "creation.convert": "bfloat16 bool byte cdouble cfloat chalf char copy_ double float half int long short to type",
-    "creation.create": "fill_ new new_empty new_empty_strided new_full new_ones new_tensor new_zeros zero_",
+    "creation.fill": "fill_ zero_",
+    "creation.new": "new new_empty new_empty_strided new_full new_ones new_tensor new_zeros",
     "kinds.quantize": "dequantize int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qscheme",
     "kinds.sparse": "_coalesced_ _dimI _dimV _indices _nnz _values ccol_indices col_indices crow_indices dense_dim is_coalesced row_indices sparse_dim sparse_resize_ sparse_resize_and_clear_",
     "pointwise.ternary": "where",
@@ -75,8 +76,11 @@ _LATE = {
     "shapes.shape": "view",
 }
 _PLAIN = {
-    "creation.create": "as_tensor asarray empty empty_like empty_strided fill_ from_dlpack from_numpy frombuffer full full_like ones ones_like scalar_tensor tensor to_dlpack zero_ zeros zeros_like",
+    "creation.create": "empty empty_like empty_strided full full_like ones ones_like zeros zeros_like",
+    "creation.fill": "fill_ zero_",
+    "creation.from_values": "scalar_tensor tensor",
     "creation.ranges": "arange eye linspace logspace range",
+    "creation.shared_memory": "as_tensor asarray from_dlpack from_numpy frombuffer to_dlpack",
     "kinds.quantize": "dequantize quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic",
     "kinds.sparse": "sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor",
     "sampling.random": "normal rand rand_like randint randint_like randn randn_like randperm",

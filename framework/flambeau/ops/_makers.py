@@ -30,12 +30,13 @@ QUESTIONS = (
 def creation_functions() -> dict[str, Any]:
     """The public functions of the package that are no ops, by name."""
     from .. import _settings
-    from .creation import create, ranges
+    from .creation import create, fill, from_values, ranges, shared_memory
     from .sampling import random
     from .shapes import misc
 
     questions = {name: getattr(_settings, name) for name in QUESTIONS}
-    return {**create.FUNCTIONS, **ranges.FUNCTIONS, **random.FUNCTIONS, **misc.FUNCTIONS, **questions}
+    modules = (create, from_values, shared_memory, fill, ranges, random, misc)
+    return {**{name: fn for module in modules for name, fn in module.FUNCTIONS.items()}, **questions}
 
 
 def install_functions() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.ops.creation.create import from_dlpack, to_dlpack
+from flambeau.ops.creation.shared_memory import from_dlpack, to_dlpack
 
 __all__ = ["from_dlpack", "to_dlpack"]
 

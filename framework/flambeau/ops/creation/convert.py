@@ -295,7 +295,7 @@ class TypedTensorMeta(type):
     home = "torch"
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        from .create import legacy_tensor
+        from .new import legacy_tensor
 
         return legacy_tensor(*args, dtype=cls.dtype, **kwargs)
 

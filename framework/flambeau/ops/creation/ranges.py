@@ -24,7 +24,7 @@ from ...tensor import Tensor
 from .. import _dispatch
 from .._makers import refusing, usually
 from .._spec import need_int, out_of_shape
-from .create import _IN_HOST_MEMORY, _check_layout, _dtype, _place, made_at, on_host, refuse_pinning
+from ._options import _IN_HOST_MEMORY, _check_layout, _dtype, _place, made_at, on_host, refuse_pinning
 
 IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
 _state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there

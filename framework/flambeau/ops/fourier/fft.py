@@ -523,7 +523,8 @@ def _frequencies(name: str, count: int, counts: Any, n: int, d: float, out: Any,
         raise RuntimeError(f"{name} requires a floating point or complex dtype, got {wanted.name}")
     if count < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {count}: [{count}]")
-    from ..creation.create import _place, array_of, made_at
+    from ..creation._options import _place, made_at
+    from ..creation.from_values import array_of
 
     def values() -> Any:
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -50,7 +50,7 @@ def _length(name: str, n: int) -> int:
 
 def _made(name: str, values: Any, n: int, sym: bool, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     """A tensor of the window whose value at ``k`` of a span is ``values(k, span)``; a window of length 1 is 1."""
-    from ..creation.create import _place, made_at
+    from ..creation._options import _place, made_at
 
     span, d, place = n - 1 if sym else n, dtype or dtypes.get_default_dtype(), _place(device)
 

@@ -15,7 +15,7 @@ from ...tensor import Tensor
 from .. import _dispatch
 from .._spec import FUNCTION, check_room, composite, describe, gradients_of, primitive
 from .._spec.plans import Plan
-from ..creation.create import from_numpy
+from ..creation.shared_memory import from_numpy
 
 _CORNERS = (
     "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify align_corners=True "

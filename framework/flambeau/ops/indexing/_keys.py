@@ -169,7 +169,7 @@ def _within(k: int) -> int:
 
 def _index_tensor(values: Any) -> Tensor:
     """A list of ints or bools, possibly nested, as the index it stands for; numbers with a fraction lose it."""
-    from ..creation.create import tensor
+    from ..creation.from_values import tensor
 
     if len(values) == 0:
         return wrap(np.zeros((0,), np.int64))

@@ -907,7 +907,7 @@ def _single_value(self: Tensor, value: Tensor) -> Tensor:
 
 def _number_tensor(self: Tensor, value: Any) -> Tensor:
     """A Python or numpy number as a 0-d tensor of the dtype of `self`."""
-    from ..creation.create import _as
+    from ..creation._options import _as
 
     if not isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
         raise TypeError(f"can't assign a {type(value).__name__} to a tensor of dtype {self.dtype}; make it a tensor first")

@@ -93,7 +93,7 @@ def fill_number(name: str, input: Tensor, value: Any) -> Any:
 
 def as_element(value: Any, dtype: np.dtype) -> Any:
     """A number or 0-d array as a scalar of `dtype`."""
-    from ..creation.create import _as
+    from ..creation._options import _as
 
     return value.astype(dtype)[()] if isinstance(value, ndarray) else _as(value, dtype)
 

@@ -33,8 +33,8 @@ from .._sparse.layouts import NAMES, flat_places, to_coo, to_layout, values_at
 from .._sparse.layouts import coalesce as _coalesced
 from .._sparse.layouts import to_dense as _dense
 from .._spec import FUNCTION, METHOD, OPS, OUT, composite
-from ..creation.create import as_tensor
-from ..creation.create import tensor as _tensor
+from ..creation.from_values import tensor as _tensor
+from ..creation.shared_memory import as_tensor
 from . import sparse_products  # noqa: F401  # declares the products
 
 _OF_ROWS, _OF_COLUMNS = (devices.sparse_csr, devices.sparse_bsr), (devices.sparse_csc, devices.sparse_bsc)

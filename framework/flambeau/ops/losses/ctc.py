@@ -12,7 +12,7 @@ from ... import dtypes
 from ...tensor import Tensor, wrap
 from .. import _dispatch
 from .._spec import composite, need_bools, need_int, primitive
-from ..creation.create import from_numpy
+from ..creation.shared_memory import from_numpy
 from .loss import reduced, reduction_of
 
 F = "nn.functional"

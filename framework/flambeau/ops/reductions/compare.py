@@ -17,7 +17,7 @@ from ..._errors import ValuesCannotBeRead
 from ...tensor import Tensor
 from .._batching import leading
 from .._spec import FUNCTION, METHOD, OUT, composite, primitive
-from ..creation.create import tensor
+from ..creation.from_values import tensor
 
 
 def _need_tensors(name: str, **operands: Any) -> None:

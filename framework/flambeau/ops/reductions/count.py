@@ -32,7 +32,7 @@ from .._spec import (
     primitive,
     without_derivative,
 )
-from ..creation.create import tensor
+from ..creation.from_values import tensor
 
 
 def _needs_values(name: str, *tensors: Any) -> None:

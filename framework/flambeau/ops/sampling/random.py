@@ -36,7 +36,7 @@ from .._spec import (
     refuse,
     refuse_other_dtype_out,
 )
-from ..creation.create import (
+from ..creation._options import (
     _IN_HOST_MEMORY,
     SHAPES,
     _check_layout,
@@ -44,12 +44,12 @@ from ..creation.create import (
     _place,
     _sizes,
     finish,
-    like_tensor,
     made_or_refused,
     on_host,  # noqa: F401  # read by texts of usual answers
     refuse_names,
     refuse_pinning,
 )
+from ..creation.create import like_tensor
 from ._filling import filling
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ..._warn import warn_once
 from ...tensor import Tensor, wrap, wrap_dim
 from .. import _dispatch
 from .._spec import FUNCTION, METHOD, NEVER, OUT, check_room, composite, host_only, need_int
-from ..creation.create import from_numpy
+from ..creation.shared_memory import from_numpy
 from .join import cat, stack
 from .shape import expand, reshape
 

@@ -303,6 +303,20 @@ def _complex_of_parts(a, b):
 refuse_other_dtype_out(complex, lambda real: real.dtype.to_complex())
 
 
+@composite(surface=FUNCTION | OUT, autocast=("float32", None), samples="p(2, 3), x(2, 3)")
+def polar(abs, angle):
+    """Complex values from magnitudes and angles in radians."""
+    for name, x in (("abs", abs), ("angle", angle)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"polar(): argument '{name}' must be Tensor, not {type(x).__name__}")
+    if abs.dtype is not angle.dtype:
+        raise RuntimeError(f"polar: expected abs and angle of one dtype, but got {abs.dtype} and {angle.dtype}; convert one of them")
+    return complex(abs * angle.cos(), abs * angle.sin())
+
+
+refuse_other_dtype_out(polar, lambda abs: abs.dtype.to_complex())
+
+
 @composite(surface=FUNCTION, samples="c(2, 3); x(2, 3)")
 def real(input):
     """The real part of complex tensors, a view; real tensors as they are."""

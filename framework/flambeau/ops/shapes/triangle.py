@@ -262,7 +262,7 @@ def _blocks_of_one_dtype(arrays):
 
 
 def _triangle_indices(name: str, row: int, col: int, offset: int, lower: bool, options: dict[str, Any]) -> Tensor:
-    from ..creation.create import _check_layout, _place, finish, made_at
+    from ..creation._options import _check_layout, _place, finish, made_at
 
     row, col, offset = need_int(name, "row", row), need_int(name, "col", col), need_int(name, "offset", offset)
     for label, n in (("row", row), ("col", col)):
