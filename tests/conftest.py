@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import importlib.util
 import os
 import random
@@ -15,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sampling import taken
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = (ROOT / "framework", ROOT / "kernels")
 
@@ -24,23 +25,23 @@ os.environ.setdefault("FLAMBEAU_STRICT", "1")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--one-in", type=int, default=1, metavar="N", help="of a test's cases every Nth, the first among them; other tests all run"
+        "--one-in", type=int, default=1, metavar="N", help="of each test one case in N, at least one; tests without cases all run"
+    )
+    parser.addoption(
+        "--turn", type=int, default=0, metavar="T", help="which one in N: as many turns in a row take all cases"
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    step = config.getoption("--one-in")
+    step, turn = config.getoption("--one-in"), config.getoption("--turn")
     if step < 1:
         raise pytest.UsageError(f"--one-in must be at least 1, got {step}")
     if step == 1:
         return
-    seen: collections.Counter[str] = collections.Counter()
-    kept, left = [], []
-    for item in items:
-        test = item.nodeid.partition("[")[0]
-        (left if seen[test] % step else kept).append(item)
-        seen[test] += 1
+    chosen = taken([item.nodeid for item in items], step, turn)
+    kept = [item for place, item in enumerate(items) if place in chosen]
+    left = [item for place, item in enumerate(items) if place not in chosen]
     items[:] = kept
     config.hook.pytest_deselected(items=left)
 
