@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +52,17 @@ def test_artifacts_are_shown_or_not(capsys):
 
     assert "def forward" in (shown := capsys.readouterr().err)
     assert "hidden" not in shown
+
+
+def test_help_says_what_there_is_and_the_program_goes_on():
+    program = "import flambeau as fb; print(fb.ones(2).sum().item())"
+    for asked in ("help", "+help"):
+        environment = {**os.environ, "TORCH_LOGS": asked}
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+
+        assert ran.stdout == "2.0\n"
+        assert re.search("graph_breaks +where a recording ended", ran.stderr)
+        assert ("bytecode" in ran.stderr) == (asked == "+help")
 
 
 @pytest.mark.oracle
@@ -97,4 +111,4 @@ def test_artifacts_that_count_as_written_are_those_that_something_writes():
     sources = Path(fb.__file__).parent.rglob("*.py")
     found = {name for path in sources for name in re.findall(r'getArtifactLogger\("[\w.]+", "(\w+)"\)', path.read_text(encoding="utf-8"))}
 
-    assert found == fb._logging._WRITTEN
+    assert found == fb._logging._WRITTEN.keys()

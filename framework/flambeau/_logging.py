@@ -31,11 +31,20 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "export": ("flambeau.export",),
     "cudagraphs": ("flambeau.cuda.graphs",),
 }
-# Artifacts that something here writes.
-_WRITTEN = frozenset((
-    "aot_graphs", "aot_joint_graph", "fusion", "graph", "graph_breaks", "graph_code", "guards", "kernel_code", "output_code", "recompiles",
-    "schedule",
-))  # fmt: skip
+# Artifacts that something here writes, and what they show.
+_WRITTEN = {
+    "aot_graphs": "the operators of a recording and of its derivative, after the joint graph was cut in two",
+    "aot_joint_graph": "the operators of a recording with those of its derivative, as one graph",
+    "fusion": "which kernels a recording has become, and how many operations and operands each of them has",
+    "graph": "what was recorded, as a table",
+    "graph_breaks": "where a recording ended before the function did, and why",
+    "graph_code": "what was recorded, as code, with the lines of the program that it comes from",
+    "guards": "what the inputs of a recording are taken to be",
+    "kernel_code": "the text of each fused kernel",
+    "output_code": "what runs in the place of a recording, and the text of its kernels",
+    "recompiles": "where a later call was recorded anew, and what was different in it",
+    "schedule": "what runs one after the other: kernels, and operations by themselves",
+}
 # And those of PyTorch that have nothing to show here; where programs may wonder, why.
 _NOTHING_TO_SHOW = {
     "bytecode": "functions run in the bytecode that Python has made; what runs in its place is shown by graph_code",
@@ -48,7 +57,7 @@ _NOTHING_TO_SHOW = {
         "side_effects", "sym_node", "trace_bytecode", "trace_call", "trace_source",
     ), "nothing is written of that kind"),
 }  # fmt: skip
-_ARTIFACTS = _WRITTEN | _NOTHING_TO_SHOW.keys()
+_ARTIFACTS = _WRITTEN.keys() | _NOTHING_TO_SHOW.keys()
 _LEVELS = (logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.NOTSET)
 _changed: set[str] = set()  # loggers whose level has been set here
 _shown: set[str] = set()    # artifacts that are shown
@@ -187,10 +196,23 @@ def warning_once(logger: logging.Logger, message: str, *args: Any) -> None:
         logger.warning(message, *args)
 
 
+def _help(everything: bool) -> str:
+    """What ``TORCH_LOGS`` may name; with `everything` also artifacts of PyTorch's of which there is nothing to show here."""
+    lines = [
+        "TORCH_LOGS=+dynamo,graph_code,-inductor shows more of dynamo, the code of graphs, and only errors of inductor.", "",
+        "Parts, from INFO on, with + from DEBUG on, with - errors alone:", *[f"  {name}" for name in sorted(_PARTS)],
+        "  and modules by their full names, such as torch.fx.graph", "",
+        "Artifacts:", *[f"  {name:<20}{what}" for name, what in _WRITTEN.items()], "",
+    ]  # fmt: skip
+    if not everything:
+        return "\n".join([*lines, "TORCH_LOGS=+help also lists what shows nothing here."])
+    return "\n".join([*lines, "Taken, and shows nothing here:", *[f"  {name:<26}{why}" for name, why in sorted(_NOTHING_TO_SHOW.items())]])
+
+
 def read_environment() -> None:
     """Do what ``TORCH_LOGS`` says: ``+dynamo,graph_code,-inductor`` shows more of dynamo, the code of graphs, and less of inductor.
 
-    Raises: ValueError for names that are neither parts, artifacts nor modules.
+    ``help`` and ``+help`` print what it may say. Raises: ValueError for names that are neither parts, artifacts nor modules.
     """
     text = os.environ.get("TORCH_LOGS", "")
     levels: dict[str, int] = {}
@@ -198,14 +220,17 @@ def read_environment() -> None:
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name = entry.lstrip("+-")
         level = logging.DEBUG if entry.startswith("+") else logging.ERROR if entry.startswith("-") else logging.INFO
-        if name in _ARTIFACTS:
+        if name == "help":
+            print(_help(level == logging.DEBUG), file=sys.stderr)
+        elif name in _ARTIFACTS:
             artifacts.add(name)
         elif name in _PARTS or _is_module(name):
             _note(name, level, levels, artifacts)
         else:
             raise ValueError(
                 f"Invalid log settings: {text}, must be a comma separated list of fully qualified module names, registered log names or "
-                f"registered artifact names. Valid settings: {', '.join(sorted({*_PARTS, *_ARTIFACTS}))}"
+                "registered artifact names; TORCH_LOGS=help says what each shows. "
+                f"Valid settings: {', '.join(sorted({*_PARTS, *_ARTIFACTS}))}"
             )
     _apply(levels, artifacts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import logging
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -103,7 +104,10 @@ def test_the_debug_folder_has_scripts_that_run(tmp_path: pathlib.Path, monkeypat
         fb.compile(lambda x, y: (x.view(-1)[:2048] * 2 + y.t().reshape(-1)[:2048]).exp(), fullgraph=True)(fb.ones(64, 64), fb.ones(64, 64))
     (script,) = tmp_path.glob("run_*/torchinductor/model__*/fx_graph_runnable.py")
 
-    assert (script.parent / "fx_graph_readable.py").read_text().count("\n") >= 6
+    assert (script.parent / "operations.txt").read_text().count("\n") >= 6
+    readable = (script.parent / "fx_graph_readable.py").read_text()
+    compile(readable, "fx_graph_readable.py", "exec")
+    assert re.search(r"# File: .*test_explain.py:\d+ in <lambda>, code: .*x.view\(-1\)\[:2048\] \* 2", readable)
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 
@@ -126,6 +130,25 @@ def test_a_failing_backend_leaves_a_script_of_the_smallest_graph(tmp_path: pathl
     assert "torch.relu" in text
     assert "sin" not in text
     assert "ValueError: this backend knows no relu" in text
+
+
+@pytest.mark.parametrize("level", [1, 2, 4])
+def test_a_graph_that_fails_when_it_is_run_leaves_a_script_too(level: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fb._inductor.config.trace, "debug_dir", str(tmp_path))
+    monkeypatch.setattr(_explain, "_folder", None)
+    f = fb.compile(lambda x: ((x + 1).sin() * 2 - fb.relu(x.cos() * 3)).sum(), backend="relu_runtime_error_TESTING_ONLY")
+    with fb._dynamo.config.patch(repro_after="dynamo", repro_level=level), pytest.raises(
+        fb._dynamo.exc.BackendCompilerFailed, match=r"(?s)ReluRuntimeError.*A script that shows"
+    ) as raised:
+        f(fb.ones(4))
+    (script,) = tmp_path.glob("run_*/minifier/repro_*.py")
+    text = script.read_text()
+
+    assert isinstance(raised.value.__cause__, AssertionError)
+    assert "torch.relu" in text
+    assert ("sin" in text) == (level < 2)             # from 2 on it is the smallest graph
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert ran.stderr.count("AssertionError: ReluRuntimeError") == 1
 
 
 def test_numbers_of_a_backend_that_differ_are_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +235,7 @@ def test_small_functions_are_shown_in_the_log_and_say_that_they_run_as_they_are(
 
     assert first.count("TRACED GRAPH of program") == 2  # of both segments, once
     assert "l_x_ * 2.0" in first
+    assert "in program, code: y = (x * n + 1).relu()" in first  # the line of the program
     assert "l_x_: float32[3], strides [1]" in first
     assert first.count("Graph break in program at") == 1
     assert first.count("run as they do without compile") == 1
@@ -234,6 +258,7 @@ def test_large_functions_are_shown_once_in_the_log(capsys: pytest.CaptureFixture
 
     assert shown.count("TRACED GRAPH") == 1
     assert shown.count("3 operations as one kernel") == 1
+    assert re.search("kernel \\w*mul_exp_add\\n.*def fused_mul_exp_add", shown, re.S)  # the output code
     assert "run as they do without compile" not in shown
 
 

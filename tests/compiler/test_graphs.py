@@ -215,7 +215,9 @@ def test_explain_counts_graphs_and_says_why_they_end() -> None:
 
     assert (found.graph_count, found.graph_break_count, found.op_count) == (3, 2, 5)
     assert [reason.reason for reason in found.break_reasons] == ["a value was asked for", "graph_break('')"]
+    assert [reason.user_stack[0].line for reason in found.break_reasons] == ["if y.sum() > 0:", "fb._dynamo.graph_break()"]
     assert "Graph Count: 3" in str(found)
+    assert "in f>: if y.sum() > 0:" in str(found)
 
 
 def test_a_path_too_many_is_run_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

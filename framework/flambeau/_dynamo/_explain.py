@@ -6,6 +6,7 @@ import dataclasses
 import time
 from typing import Any
 
+from ..autograd import tape
 from ..compiler._backends import Backend
 from ..compiler._functions import Function
 
@@ -14,7 +15,7 @@ __all__ = ["ExplainOutput", "GraphCompileReason", "explain"]
 
 @dataclasses.dataclass
 class GraphCompileReason:
-    """Why a graph ended; `graph_break` is false at the end of the function."""
+    """Why a graph ended, and at which frame of the program, as `traceback` has them; `graph_break` is false at the end of the function."""
 
     reason: str
     user_stack: list[Any]
@@ -39,6 +40,7 @@ class ExplainOutput:
         lines.append("Break Reasons:")
         for at, one in enumerate(self.break_reasons, 1):
             lines += [f"  Break Reason {at}:", f"    Reason: {one.reason}"]
+            lines += ["    User Stack:", *[f"      {frame}: {frame.line}" for frame in one.user_stack]] if one.user_stack else []
         for at, ops in enumerate(self.ops_per_graph or (), 1):
             lines.append(f"Ops of graph {at}: {', '.join([getattr(op, '__name__', str(op)) for op in ops])}")
         if self.compile_times:
@@ -63,8 +65,11 @@ def explain(f: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
         taken = time.perf_counter() - began
         ops = [[node.target for node in graph.graph.nodes if node.op.startswith("call_")] for graph in graphs]
         # The last graph ends with the function.
-        reasons = [GraphCompileReason(why, [], why != "the end of the function") for why in function.breaks]
-        breaks = [reason for reason in reasons if reason.graph_break]
+        ended = [program.ended for program in function.ran]
+        breaks = [
+            GraphCompileReason(why, [tape.frame_summary(place)] if place else [])
+            for why, (_, place) in zip(function.breaks, ended, strict=True) if why != "the end of the function"
+        ]  # fmt: skip
         return ExplainOutput(graphs, len(graphs), max(len(graphs) - 1, 0), breaks, sum(map(len, ops)), ops, [], f"{taken:.4f} s")
 
     return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner

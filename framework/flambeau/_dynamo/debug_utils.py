@@ -169,13 +169,21 @@ def write_repro(gm: GraphModule, inputs: Sequence[Any], backend: str, why: str) 
     return path
 
 
-def minified(gm: GraphModule, inputs: Sequence[Any], compiler_fn: Callable[..., Any], name: str, error: Exception | None) -> str:
-    """Write a script of the smallest graph that fails as `gm` does, or differs if there is no `error`. Returns: its path."""
+def minified(
+    gm: GraphModule, inputs: Sequence[Any], compiler_fn: Callable[..., Any], name: str, error: Exception | None, runs: bool = False,
+) -> str:  # fmt: skip
+    """Write a script of the smallest graph that fails as `gm` does, or differs if there is no `error`. Returns: its path.
+
+    Args:
+        runs: what `compiler_fn` makes of a graph is called too, for it is there that the error comes from.
+    """
     from .._functorch.fx_minifier import minifier
 
     def raises(graph: GraphModule, given: Sequence[Any]) -> bool:
         try:
-            compiler_fn(graph, list(given))
+            made = compiler_fn(graph, list(given))
+            if runs:
+                made(*given)
         except Exception as found:
             return type(found) is type(error)
         return False

@@ -64,13 +64,17 @@ def shown_line(place: Place | None) -> str:
     """File and line of a place, with the text that stands there, for messages."""
     if place is None:
         return "an unknown line"
-    import linecache
+    frame = frame_summary(place)
+    return f"{frame.filename}:{frame.lineno}{': ' if frame.line else ''}{frame.line or ''}"
+
+
+def frame_summary(place: Place) -> Any:
+    """A place as a `traceback.FrameSummary`: file, line, function and text."""
+    import traceback  # which is needed for messages alone
 
     code, instruction = place
     lines = (line for start, end, line in code.co_lines() if start <= instruction < end and line is not None)
-    line = next(lines, code.co_firstlineno)
-    text = linecache.getline(code.co_filename, line).strip()
-    return f"{code.co_filename}:{line}{': ' if text else ''}{text}"
+    return traceback.FrameSummary(code.co_filename, next(lines, code.co_firstlineno), code.co_name)
 
 
 def shown_writer(record: list[Any]) -> str:

@@ -27,6 +27,9 @@ _operators = tuple([_logging.getArtifactLogger("flambeau._functorch", name) for 
 _artifacts = (_graph, _graph_code, _guards, _graph_breaks, _recompiles, _schedule, _fusion, _kernel_code, _output_code, *_operators)
 
 
+_END = "the end of the function"                      # why the last recording of a call ends
+
+
 class Segment(NamedTuple):
     """Operations that were recorded one after the other and computed at once.
 
@@ -96,7 +99,7 @@ class Explanation:
         lines = [f"{self.title}: {count} recording{'s' * (count != 1)}"]
         for at, segment in enumerate(self.segments, 1):
             lines += [
-                f"{at}. ended because: {segment.why} ({segment.line})",
+                f"{at}. ended because: {segment.why} ({'called at ' if segment.why == _END else ''}{segment.line})",
                 f"   {len(segment.operations)} operations, {segment.calls} calls, {segment.seconds * 1e6:.0f} us in the last, "
                 f"results of {segment.bytes} bytes, {segment.bytes_saved} bytes not written"
                 + (f", {segment.bytes_at_most} bytes at a time" if segment.bytes_at_most is not None else ""),
@@ -320,13 +323,14 @@ def note(recorder: Any, step: Any, program: Any, why: str) -> None:
     if _recordings.isEnabledFor(logging.INFO):
         operations = operations_of(step.path())
         line = tape.shown_line(program.ended[1])
-        _recordings.info("%s: %d operations recorded, until %s at %s", recorder.title, len(operations), why, line)
+        called = ", which was called" if why == _END else ""
+        _recordings.info("%s: %d operations recorded, until %s%s at %s", recorder.title, len(operations), why, called, line)
         _recordings.debug("%s: recorded\n%s", recorder.title, "\n".join(operations))
     if _programs.isEnabledFor(logging.INFO):
         fused = sum(len(chain.steps) for chain in program.chains)
         _programs.info("%s: %d kernels for %d of the operations", recorder.title, len(program.chains), fused)
-    if why != "the end of the function" and _graph_breaks.isEnabledFor(logging.DEBUG):
-        _graph_breaks.debug("Graph break in %s at %s: %s", recorder.title, tape.shown_line(program.ended[1]), why)
+    if why != _END and _graph_breaks.isEnabledFor(logging.DEBUG):
+        _graph_breaks.debug("Graph break in %s at %s\n    reason: %s", recorder.title, tape.shown_line(program.ended[1]), why)
     if _recompiles.isEnabledFor(logging.DEBUG):
         _tell_changes(recorder, step)
     if _schedule.isEnabledFor(logging.DEBUG):
@@ -336,7 +340,7 @@ def note(recorder: Any, step: Any, program: Any, why: str) -> None:
             _fusion.debug("%s: %d operations as one kernel of %d operands", chain.title, len(chain.steps), len(chain.operands))
             _kernel_code.debug("%s\n%s", chain.title, chain.text)
     if _output_code.isEnabledFor(logging.DEBUG):
-        _output_code.debug("%s\n%s", recorder.title, "\n".join(operations_of(step.path())))
+        _output_code.debug("%s\n%s", recorder.title, "\n".join([*_scheduled(step, program), *kernels_of(program)]))
     if _writes_files():
         _write(recorder, step, program, why)
 
@@ -391,14 +395,19 @@ def debug_folder() -> str:
 
 
 def _write(recorder: Any, step: Any, program: Any, why: str) -> None:
-    """Write the recording: its operations, what computes them, and a script that runs it."""
+    """Write the recording: its graph, its operations, what computes them, and a script that runs it on random numbers."""
+    from .._dynamo.debug_utils import repro_script
+    from ._graphs import graph_of_looks
+
     folder = os.path.join(debug_folder(), "torchinductor", f"model__{next(_runs)}_{_plain(recorder.title)}")
     os.makedirs(folder, exist_ok=True)
+    graph, inputs = graph_of_looks(step, tuple(sorted(program.wanted)))
     texts = {
-        "fx_graph_readable.py": "\n".join(operations_of(step.path())),
+        "fx_graph_readable.py": graph.print_readable(print_output=False),
+        "operations.txt": "\n".join(operations_of(step.path())),
         "output_code.py": "\n\n".join(kernels_of(program)) or "# no fused kernel",
         "ended.txt": f"{why}\n{tape.shown_line(program.ended[1])}",
-        "fx_graph_runnable.py": runnable(step, tuple(program.wanted)),
+        "fx_graph_runnable.py": repro_script(graph, inputs),
     }
     for name, text in texts.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
@@ -407,11 +416,3 @@ def _write(recorder: Any, step: Any, program: Any, why: str) -> None:
 
 def _plain(title: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in title)[:60]
-
-
-def runnable(step: Any, wanted: tuple[int, ...]) -> str:
-    """A script that runs a recorded path on random numbers of the looks that it has seen."""
-    from .._dynamo.debug_utils import repro_script
-    from ._graphs import graph_of_looks
-
-    return repro_script(*graph_of_looks(step, tuple(sorted(wanted))))

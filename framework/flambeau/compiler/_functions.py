@@ -85,6 +85,7 @@ class Function:
         self.compiled_at: dict[int, int] = {}         # how often, by the number of the segment in its call
         self.is_met = False                           # whether a call has been given to a backend of the program's own
         self.breaks: list[str] = []                   # why the graphs of the last call end
+        self.ran: list[Any] = []                      # and what was made of each of these
 
     def explain(self) -> Any:
         """What was recorded, why each recording ends, and what it is computed by: an `Explanation`."""
@@ -288,7 +289,7 @@ class Function:
                 return Program(step, wanted, False)
 
         recorder = Recorder(self.root, program, True, _refuse if self.fullgraph else None, _title(self.fn), is_transparent=False)
-        self.breaks = recorder.breaks
+        self.breaks, self.ran = recorder.breaks, recorder.ran
         before = self.compiled
         result = _recorded(recorder, self.fn, args, kwargs)
         if self.compiled > before:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import operator
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 from .. import fx
+from ..autograd import tape
 from ..nn import Module
 from ..ops._dispatch import public_function
 from ..ops._spec.base import FUNCTION
@@ -67,15 +69,32 @@ def compiled(step: Step, wanted: tuple[int, ...], inputs: list[Tensor], names: A
         if not callable(call):
             raise TypeError(f"the backend must return a function, not {type(call).__name__}")
     except Exception as error:
-        shown = _shown_by(original, examples, backend, error)
+        shown = _shown_by(original, examples, backend, error, runs=False)
         raise exc.BackendCompilerFailed(backend.name, error, shown) from error
-    if config.repro_after is not None and config.repro_level >= 4:
-        _check_accuracy(original, examples, backend)
+    if config.repro_after is not None:
+        call = _showing_failures(call, original, backend)
+        if config.repro_level >= 4:
+            _check_accuracy(original, examples, backend)
     return Compiled(graph, call, used, wanted)
 
 
-def _shown_by(graph: fx.GraphModule, examples: list[Tensor], backend: Backend, error: Exception) -> str:
-    """Where a script lies that shows the error, if `config.repro_after` asks for one."""
+def _showing_failures(call: Callable[..., Any], graph: fx.GraphModule, backend: Backend) -> Callable[..., Any]:
+    """`call`, which a backend has made of `graph`; where it raises, a script is written that shows it."""
+
+    def run(*inputs: Any) -> Any:
+        try:
+            return call(*inputs)
+        except Exception as error:
+            from .._dynamo import exc
+
+            shown = _shown_by(graph, list(inputs), backend, error, runs=True)
+            raise exc.BackendCompilerFailed(backend.name, error, shown) from error
+
+    return run
+
+
+def _shown_by(graph: fx.GraphModule, examples: list[Tensor], backend: Backend, error: Exception, *, runs: bool) -> str:
+    """Where a script lies that shows the error, if `config.repro_after` asks for one; `runs` says that calling what was made raised it."""
     from .._dynamo import config, debug_utils
 
     if config.repro_after is None:
@@ -83,16 +102,20 @@ def _shown_by(graph: fx.GraphModule, examples: list[Tensor], backend: Backend, e
     if config.repro_level < 2:
         path = debug_utils.write_repro(graph, examples, backend.name, f"{type(error).__name__}: {error}")
     else:
-        path = debug_utils.minified(graph, examples, backend.maker, backend.name, error)  # type: ignore[arg-type]
+        path = debug_utils.minified(graph, examples, backend.maker, backend.name, error, runs)  # type: ignore[arg-type]
     return f"\nA script that shows it is {path}"
 
 
 def _check_accuracy(graph: fx.GraphModule, examples: list[Tensor], backend: Backend) -> None:
-    """Raise AccuracyError if what the backend makes of the graph computes other numbers."""
-    from .._dynamo import debug_utils
+    """Raise AccuracyError if what the backend makes of the graph computes other numbers, BackendCompilerFailed if it raises."""
+    from .._dynamo import debug_utils, exc
 
     maker: Any = backend.maker
-    if debug_utils.backend_accuracy_fails(graph, examples, maker):
+    try:
+        fails = debug_utils.backend_accuracy_fails(graph, examples, maker)
+    except Exception as error:
+        raise exc.BackendCompilerFailed(backend.name, error, _shown_by(graph, examples, backend, error, runs=True)) from error
+    if fails:
         path = debug_utils.minified(graph, examples, maker, backend.name, None)
         raise debug_utils.AccuracyError(f"backend={backend.name!r} computes other numbers than the graph. A script that shows it is {path}")
 
@@ -145,6 +168,8 @@ def write_steps(graph: fx.Graph, steps: list[Step], nodes: dict[int, Any], wante
 
     for one in steps:
         node = _node(graph, one, [argument(ref) for ref in one.refs])
+        if one.where is not None:
+            node.stack_trace = "".join(traceback.format_list([tape.frame_summary(one.where)])).rstrip()
         if one.several is None:
             node.meta["example_value"] = one.results[0]
             nodes[one.first] = node
