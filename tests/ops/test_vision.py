@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -249,28 +251,53 @@ def test_compiled_look_up_has_the_bits_of_the_general_way(mode: str, padding: st
             F.grid_sample(leaf, fb.tensor(wrong), mode, padding, align)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_compiled_look_up_in_volumes_has_the_bits_of_the_composition(mode, padding, monkeypatch):
+    monkeypatch.setattr(takeover, "CALL", 1e9)
+    for align, dtype, extents, places in itertools.product(
+        (False, True), (np.float32, np.float64), ((3, 4, 5), (1, 2, 1)), ((1, 2, 3), (9, 7, 8))
+    ):
+        volumes, points, _ = _looked_up_at_points(extents, (*places[:1], places[1] + 2, *places[2:]), dtype)
+        points[0, 0, 0, 0], points[1, 0, 0, 0] = (np.nan, 0.5, -0.5), (0.25, np.inf, 1e30)
+        given = fb.tensor(volumes), fb.tensor(points)
+        expected = OPS["nn.functional.grid_sample"].run(*given, mode, padding, align)
+
+        for _ in range(2):
+            made = F.grid_sample(*given, mode, padding, align)
+        np.testing.assert_array_equal(made.numpy(), expected.numpy())
+
+
 # -- points of images, by kernels --------------------------------------------------------------------------------------------
 
 
-def _images_and_points(dtype, special=False):
+def _looked_up_at_points(extents, places, dtype, special=False):
     numbers = np.random.default_rng(0)
-    images = numbers.standard_normal((2, 5, 17, 9)).astype(dtype)
-    points = (numbers.random((2, 23, 31, 2)) * 2.6 - 1.3).astype(dtype)
+    images = numbers.standard_normal((2, 5, *extents)).astype(dtype)
+    points = (numbers.random((2, *places, len(extents))) * 6 - 3).astype(dtype)
     if special:
-        points[0, 3, 4], points[1, 7, 8], points[0, 0, 0] = (np.nan, 0.3), (0.2, np.inf), (-np.inf, np.nan)
-        points[1, 0, :4] = [(-1, -1), (1, 1), (1e30, 0), (0, -1e30)]
-    return images, points, numbers.standard_normal((2, 5, 23, 31)).astype(dtype)
+        points[0, 1, 2, ..., :2], points[1, 0, 1, ..., :2], points[0, 0, 0, ..., :2] = (np.nan, 0.3), (0.2, np.inf), (-np.inf, np.nan)
+        points[1, 1, :4, ..., -2:] = np.reshape([(-1, -1), (1, 1), (1e30, 0), (0, -1e30)], (4, *(1,) * (len(extents) - 2), 2))
+    return images, points, numbers.standard_normal((2, 5, *places)).astype(dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
-@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize(("extents", "places", "modes"), [
+    ((17, 9), (23, 31), ("bilinear", "nearest", "bicubic")), ((1, 3), (2, 4), ("bilinear", "bicubic")),
+    ((5, 4, 7), (6, 5, 9), ("bilinear", "nearest")), ((2, 1, 3), (2, 5, 1), ("bilinear", "nearest")),
+])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("special", [False, True])
-def test_looked_up_points_and_their_gradients_are_the_compositions(dtype, mode, padding, align, special):
+def test_looked_up_points_and_their_gradients_are_the_compositions(dtype, extents, places, modes, padding, align, special):
+    for mode in modes:
+        _agrees_with_the_composition(_looked_up_at_points(extents, places, dtype, special), mode, padding, align)
+
+
+def _agrees_with_the_composition(operands, mode, padding, align):
     from flambeau.ops.images import grid_sampling
 
-    images, points, grad = _images_and_points(dtype, special)
+    images, points, grad = operands
     made = []
     for way in ("short", "composed"):
         x, at = fb.from_numpy(images.copy()).requires_grad_(), fb.from_numpy(points.copy()).requires_grad_()
@@ -280,7 +307,7 @@ def test_looked_up_points_and_their_gradients_are_the_compositions(dtype, mode, 
         )  # fmt: skip
         out.backward(fb.from_numpy(grad))
         made.append((out.detach().numpy(), x.grad.numpy(), at.grad.numpy()))
-    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    tolerance = 1e-5 if images.dtype == np.float32 else 1e-12
 
     assert np.array_equal(made[0][0], made[1][0], equal_nan=True)
     for found, expected in zip(made[0][1:], made[1][1:], strict=True):
@@ -302,15 +329,19 @@ def test_gradients_of_one_operand_and_of_any_number_of_channels(channels):
         assert given[1 - wanted].grad is None
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-def test_looked_up_points_differentiate_again(mode):
+@pytest.mark.parametrize(
+    ("extents", "mode", "padding"),
+    [((7, 9), "bilinear", "zeros"), ((7, 9), "bicubic", "zeros"), ((7, 9), "bicubic", "reflection"), ((3, 4, 5), "bilinear", "reflection")],
+)
+def test_looked_up_points_differentiate_again(extents, mode, padding):
+    from flambeau.ops.images import grid_sampling
+
     numbers = np.random.default_rng(0)
-    images, points = numbers.standard_normal((1, 4, 7, 9)), numbers.random((1, 33, 32, 2)) * 2 - 1
+    images, points = numbers.standard_normal((1, 4, *extents)), numbers.random((1, 5, *extents[1:], len(extents))) * 3 - 1.5
     made = []
-    for way in (1, 32):                               # a row of the points goes by the composition
+    for by in (F.grid_sample, functools.partial(grid_sampling._grid_sample, "grid_sample")):
         x, at = fb.from_numpy(images).requires_grad_(), fb.from_numpy(points).requires_grad_()
-        parts = [fb.nn.functional.grid_sample(x * 2, part, mode, align_corners=False) for part in at.chunk(way, 1)]
-        first = fb.autograd.grad(fb.cat(parts, 2).square().sum(), (x, at), create_graph=True)
+        first = fb.autograd.grad(by(x * 2, at, mode, padding, False).square().sum(), (x, at), create_graph=True)
         made.append(fb.autograd.grad(first[0].square().sum() + first[1].square().sum(), (x, at)))
 
     for one, other in zip(*made, strict=True):
@@ -318,12 +349,23 @@ def test_looked_up_points_differentiate_again(mode):
 
 
 @pytest.mark.skipif(not compiles(), reason="no compiler")
-def test_bicubic_points_are_recorded_as_one_operation_and_not_as_a_composition():
-    image = fb.ones(1, 3, 16, 16, requires_grad=True)
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_looked_up_points_are_recorded_as_one_operation_and_not_as_a_composition(mode):
+    image = fb.ones(1, 3, 4, 4, requires_grad=True)
 
-    made = fb.nn.functional.grid_sample(image, fb.zeros(1, 16, 16, 2), "bicubic", align_corners=False)
+    made = F.grid_sample(image, fb.zeros(1, 2, 2, 2), mode, "reflection", align_corners=False)
 
     assert made.grad_fn.name() == "GridSampler2DBackward0"
+
+
+@pytest.mark.skipif(not compiles(), reason="no compiler")
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_points_of_volumes_are_recorded_as_one_operation_and_not_as_a_composition(mode):
+    volume = fb.ones(1, 3, 4, 4, 4, requires_grad=True)
+
+    made = F.grid_sample(volume, fb.zeros(1, 2, 2, 2, 3), mode, align_corners=False)
+
+    assert made.grad_fn.name() == "GridSampler3DBackward0"
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 2, 2), (0, 3, 2, 2, 2)])

@@ -68,7 +68,7 @@ def test_dropout_draws_the_same_in_both_ways(dtype):
 
 @pytest.mark.parametrize("dtype", [fb.float32, fb.float64])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
-@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 def test_images_looked_up_at_points(dtype, mode, padding, monkeypatch):
     monkeypatch.setattr(takeover, "CALL", 1e9)
     for align, shape in itertools.product((True, False), ((1, 3, 7, 8), (2, 2, 5, 1))):

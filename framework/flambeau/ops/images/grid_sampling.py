@@ -137,18 +137,19 @@ def _planned_grid_sample(input, grid, mode, padding_mode, align_corners):
         return None
     _check_grid("grid_sample", input, grid, mode)
     a, points = input._array, grid._array
-    if a.ndim != 4 or a.dtype.char not in "fd" or not a.size or not points.size or a.shape[2] * a.shape[3] >= 1 << 31:
+    if a.ndim not in (4, 5) or a.dtype.char not in "fd" or not a.size or not points.size or prod(a.shape[2:]) >= 1 << 31:
         return None
-    if mode not in _MODES or padding_mode not in ("zeros", "border"):
+    if mode not in _MODES or padding_mode not in _PADDINGS:
         return None
-    from flambeau_kernels.cpu.images import grid_rows
+    from flambeau_kernels.cpu.images import grid_lookups
 
     how = _MODES[mode], _PADDINGS[padding_mode], bool(align_corners)
-    run = grid_rows.planned(a.shape, points.shape, a.dtype, *how)
-    if not grid_rows.with_gradients(a.shape, points.shape, a.dtype, how[0]):
+    run = grid_lookups.planned(a.shape, points.shape, a.dtype, *how)
+    if not grid_lookups.has_gradients(a.dtype):
         return Plan(run)
     return Plan(
-        run, looked_up, lambda _, x, grid: (x, grid, *how), taped=lambda x, grid: (grid_rows.looked_up(x, grid, *how), None)
+        run, looked_up if a.ndim == 4 else looked_up_in_volume, lambda _, x, grid: (x, grid, *how),
+        taped=lambda x, grid: (grid_lookups.looked_up(x, grid, *how), None),
     )
 
 
@@ -157,24 +158,34 @@ def looked_up(input, grid, mode, padding, align):
     """`nn.functional.grid_sample` of images, the modes by number."""
 
 
-looked_up.in_pieces("nc*,n*->nc*")
+@primitive(surface=0, tensors=("input", "grid"), samples="of nn.functional.grid_sample")
+def looked_up_in_volume(input, grid, mode, padding, align):
+    """`nn.functional.grid_sample` of volumes, the modes by number."""
 
 
 looked_up.shown_as("GridSampler2DBackward0")
+looked_up_in_volume.shown_as("GridSampler3DBackward0")
 
 
+looked_up.in_pieces("nc*,n*->nc*")
+looked_up_in_volume.in_pieces("nc*,n*->nc*")
+
+
+@looked_up_in_volume.kernel
 @looked_up.kernel
 def _looked_up(x, grid, mode, padding, align):
-    from flambeau_kernels.cpu.images import grid_rows
+    from flambeau_kernels.cpu.images import grid_lookups
 
-    return grid_rows.looked_up(np.ascontiguousarray(x), np.ascontiguousarray(grid), mode, padding, align)
+    return grid_lookups.looked_up(np.ascontiguousarray(x), np.ascontiguousarray(grid), mode, padding, align)
 
 
+@looked_up_in_volume.shape
 @looked_up.shape
 def _looked_up_shape(input, grid, mode, padding, align):
-    return (*input.shape[:2], *grid.shape[1:3]), input.dtype
+    return (*input.shape[:2], *grid.shape[1:-1]), input.dtype
 
 
+@looked_up_in_volume.vjp
 @looked_up.vjp
 def _looked_up_vjp(grad, input, grid, mode, padding, align):
     """By the composition, which differentiates again."""
@@ -182,11 +193,12 @@ def _looked_up_vjp(grad, input, grid, mode, padding, align):
     return gradients_of(sampled, grad, (input, grid), (True, True))
 
 
+@looked_up_in_volume.vjp_on_arrays
 @looked_up.vjp_on_arrays
 def _looked_up_raw(grad, input, grid, mode, padding, align, needs_input, needs_grid):
-    from flambeau_kernels.cpu.images import grid_rows
+    from flambeau_kernels.cpu.images import grid_lookups
 
-    return grid_rows.gradients(grad, input, grid, mode, padding, align, needs_input, needs_grid)
+    return grid_lookups.gradients(grad, input, grid, mode, padding, align, needs_input, needs_grid)
 
 
 def _by_number(

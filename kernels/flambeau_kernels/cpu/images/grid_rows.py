@@ -1,11 +1,6 @@
-"""Images looked up at points, compiled: each step rounded as the numpy of the fallback rounds it."""
+"""Images looked up at points, compiled."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from flambeau_kernels.engine.language import (
     brief,
@@ -23,45 +18,25 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import floor, nearbyint, where
 
-from ..taking_over import late
-from ..tier import compiles
-
-__all__ = ["gradients", "looked_up", "planned", "with_gradients"]
-
-CHUNK = 4096  # looked-up elements, at least
-GRADIENTS_FROM = 4096  # neighbours looked at, from which gradients have kernels
-BLOCK = 64  # points whose neighbours are found before channels are gone through
-ZEROS, BORDER = 0, 1
-BILINEAR, NEAREST, BICUBIC = 0, 1, 2
-CALLS_WITHOUT = {BILINEAR: 100, NEAREST: 50, BICUBIC: 400}  # what the fallback costs, in calls on few elements
-
-
-def in_elements(x, size, KIND, ALIGN):
-    """From -1 .. 1 to elements."""
-    n = KIND(size)
-    return (x + KIND(1)) * ((n - KIND(1)) / KIND(2)) if ALIGN else ((x + KIND(1)) * n - KIND(1)) / KIND(2)
-
-
-def inside(x, size, KIND, PADDING):
-    """Where padding looks."""
-    made = x
-    if PADDING == BORDER:
-        last = KIND(size - 1)
-        made = made if made == made else KIND(0)
-        made = KIND(0) if made <= KIND(0) else (last if made >= last else made)
-    return made
-
-
-def present(x, size, KIND):
-    """Whether there is an element, which nan says no to."""
-    return (x >= KIND(0)) & (x <= KIND(size - 1))
+from .grid_points import (
+    BLOCK,
+    NEAREST,
+    all_shown,
+    cleared,
+    derivative,
+    element,
+    in_elements,
+    inside,
+    present,
+    seen,
+    side_by_side,
+    to_planes,
+)
 
 
 def place(y, x, height, width, KIND):
     """Which element of a plane, the first where there is none."""
-    row = int32(where(present(y, height, KIND), y, KIND(0)))
-    column = int32(where(present(x, width, KIND), x, KIND(0)))
-    return row * int32(width) + column
+    return element(y, height, KIND) * int32(width) + element(x, width, KIND)
 
 
 def cubic_weight(t, I, KIND):
@@ -74,11 +49,6 @@ def cubic_weight(t, I, KIND):
     return made
 
 
-def clipped(x, size, KIND, PADDING):
-    """Whether padding moves `x`, whose derivative is zero then."""
-    return PADDING == BORDER and not (x > KIND(0) and x < KIND(size - 1))
-
-
 def cubic_slope(t, I, KIND):
     """The derivative of `cubic_weight` by `t`."""
     x = (t + KIND(1), t, KIND(1) - t, KIND(2) - t)[I]
@@ -89,12 +59,12 @@ def cubic_slope(t, I, KIND):
     return made if I < 2 else -made
 
 
-def four(x, k, at, weights, shown, size, row, KIND, PADDING):
+def four(x, k, at, weights, shown, size, row, KIND, PADDING, ALIGN):
     """The four elements around a coordinate, as number `k` of a block: their places, `row` apart, weights, and 1 where they are there."""
     first = floor(x)
     for I in unroll(range(4)):
-        there = nearbyint(inside(first + KIND(I - 1), size, KIND, PADDING))
-        at[I * BLOCK + k] = int32(where(present(there, size, KIND), there, KIND(0))) * int32(row)
+        there = nearbyint(inside(first + KIND(I - 1), size, KIND, PADDING, ALIGN))
+        at[I * BLOCK + k] = element(there, size, KIND) * int32(row)
         shown[I * BLOCK + k] = where(present(there, size, KIND), int32(1), int32(0))
         weights[I * BLOCK + k] = cubic_weight(x - first, I, KIND)
 
@@ -121,8 +91,8 @@ def look_up_bicubic(chunk, x, grid, out, points, per, channels, height, width, i
         a = x + image * channels * size
         for k in brief(range(count)):
             point = first + k
-            four(in_elements(grid[2 * point], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING)
-            four(in_elements(grid[2 * point + 1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING)
+            four(in_elements(grid[2 * point], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING, ALIGN)
+            four(in_elements(grid[2 * point + 1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING, ALIGN)
         for c in rolled(range(channels)):
             b, made = a + c * size, to + c * in_image
             for i in rolled(range(4)):
@@ -136,31 +106,6 @@ def look_up_bicubic(chunk, x, grid, out, points, per, channels, height, width, i
                         total = total + value * (times[k] * across[J * BLOCK + k])
                     made[k] = total
         first += count
-
-
-def cleared(sums, given, size, SIDE, KIND):
-    for i in rolled(range(size)):
-        store(sums, i * SIDE, broadcast(KIND(0), SIDE))
-    for i in rolled(range(BLOCK * SIDE)):
-        given[i] = KIND(0)
-
-
-def side_by_side(given, g, step, many, count, SIDE):
-    """The gradients of `count` channels of `many` points, which are `step` apart, of each point together."""
-    for c in rolled(range(count)):
-        row = g + c * step
-        for k in rolled(range(many)):
-            given[k * SIDE + c] = row[k]
-
-
-def to_planes(a, sums, size, count, SIDE):
-    """Sums of `count` channels, which are together for each element, as planes."""
-    for first in rolled(range(0, size, BLOCK)):
-        many = min(BLOCK, size - first)
-        for c in rolled(range(count)):
-            row, column = a + (c * size + first), sums + (first * SIDE + c)
-            for i in rolled(range(many)):
-                row[i] = column[i * SIDE]
 
 
 @kernel
@@ -183,8 +128,8 @@ def bicubic_grad_image(chunk, grad, grid, out, work, channels, height, width, in
         side_by_side(given, g + first, in_image, many, count, SIDE)
         for k in brief(range(many)):
             place_of = grid + 2 * (image * in_image + first + k)
-            four(in_elements(place_of[0], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING)
-            four(in_elements(place_of[1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING)
+            four(in_elements(place_of[0], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING, ALIGN)
+            four(in_elements(place_of[1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING, ALIGN)
         for k in rolled(range(many)):
             here = load(given, k * SIDE, SIDE)
             for i in rolled(range(4)):
@@ -218,8 +163,8 @@ def bicubic_grad_points(chunk, grad, x, grid, out, points, per, channels, height
         for k in brief(range(count)):
             point = first + k
             right, down = in_elements(grid[2 * point], width, KIND, ALIGN), in_elements(grid[2 * point + 1], height, KIND, ALIGN)
-            four(right, k, columns, across, column_shown, width, 1, KIND, PADDING)
-            four(down, k, rows, along, row_shown, height, width, KIND, PADDING)
+            four(right, k, columns, across, column_shown, width, 1, KIND, PADDING, ALIGN)
+            four(down, k, rows, along, row_shown, height, width, KIND, PADDING, ALIGN)
             for I in unroll(range(4)):
                 across_slopes[I * BLOCK + k] = cubic_slope(right - floor(right), I, KIND)
                 along_slopes[I * BLOCK + k] = cubic_slope(down - floor(down), I, KIND)
@@ -261,24 +206,11 @@ def corners(right, down, k, at, weights, shown, height, width, KIND):
     shown[k] = across & along
 
 
-def all_shown(shown, count):
-    """Whether all points of a block see four elements."""
-    every = int32(15)
-    for k in range(count):
-        every = every & shown[k]
-    return every == int32(15)
-
-
 def nearest(right, down, k, at, shown, height, width, KIND):
     """The element nearest to a point, as number `k` of a block, and 1 where it is there."""
     right, down = nearbyint(right), nearbyint(down)
     at[k] = place(down, right, height, width, KIND)
     shown[k] = where(present(right, width, KIND) & present(down, height, KIND), int32(1), int32(0))
-
-
-def seen(b, at, shown, k, I, KIND):
-    """Neighbour `I` of a point: zero where there is none."""
-    return where((shown[k] & int32(1 << I)) != int32(0), b[at[I * BLOCK + k]], KIND(0))
 
 
 @kernel
@@ -296,8 +228,8 @@ def look_up_blocks(chunk, x, grid, out, points, per, channels, height, width, in
         a = x + image * channels * size
         for k in independent(range(count)):
             point = first + k
-            right = inside(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING)
-            down = inside(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING)
+            right = inside(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING, ALIGN)
+            down = inside(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING, ALIGN)
             if MODE == NEAREST:
                 nearest(right, down, k, at, shown, height, width, KIND)
             else:
@@ -342,8 +274,8 @@ def look_up_grad_image(chunk, grad, grid, out, work, channels, height, width, in
         side_by_side(given, g + first, in_image, many, count, SIDE)
         for k in independent(range(many)):
             place_of = grid + 2 * (image * in_image + first + k)
-            right = inside(in_elements(place_of[0], width, KIND, ALIGN), width, KIND, PADDING)
-            down = inside(in_elements(place_of[1], height, KIND, ALIGN), height, KIND, PADDING)
+            right = inside(in_elements(place_of[0], width, KIND, ALIGN), width, KIND, PADDING, ALIGN)
+            down = inside(in_elements(place_of[1], height, KIND, ALIGN), height, KIND, PADDING, ALIGN)
             if MODE == NEAREST:
                 nearest(right, down, k, at, shown, height, width, KIND)
                 weights[k] = KIND(1)
@@ -374,8 +306,8 @@ def look_up_grad_points(chunk, grad, x, grid, out, points, per, channels, height
         a = x + image * channels * size
         for k in independent(range(count)):
             point = first + k
-            right = inside(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING)
-            down = inside(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING)
+            right = inside(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING, ALIGN)
+            down = inside(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING, ALIGN)
             corners(right, down, k, at, weights, shown, height, width, KIND)
             left, top = floor(right), floor(down)
             us[k], vs[k] = right - left, down - top
@@ -396,93 +328,7 @@ def look_up_grad_points(chunk, grad, x, grid, out, points, per, channels, height
                     along[k] = along[k] + row[k] * ((p10 - p00) * (KIND(1) - us[k]) + (p11 - p01) * us[k])
         for k in rolled(range(count)):
             point = first + k
-            to_right = KIND(width - 1 if ALIGN else width) / KIND(2)
-            to_down = KIND(height - 1 if ALIGN else height) / KIND(2)
-            if clipped(in_elements(grid[2 * point], width, KIND, ALIGN), width, KIND, PADDING):
-                to_right = KIND(0)
-            if clipped(in_elements(grid[2 * point + 1], height, KIND, ALIGN), height, KIND, PADDING):
-                to_down = KIND(0)
-            out[2 * point] = across[k] * to_right
-            out[2 * point + 1] = along[k] * to_down
+            right, down = in_elements(grid[2 * point], width, KIND, ALIGN), in_elements(grid[2 * point + 1], height, KIND, ALIGN)
+            out[2 * point] = across[k] * derivative(right, width, KIND, PADDING, ALIGN)
+            out[2 * point + 1] = along[k] * derivative(down, height, KIND, PADDING, ALIGN)
         first += count
-
-
-def with_gradients(shape: tuple[int, ...], grid: tuple[int, ...], dtype: np.dtype, mode: int) -> bool:
-    """Whether there are kernels for the gradients of such images and points, and calls of them pay."""
-    neighbours = (4, 1, 16)[mode]
-    return dtype.char in "fd" and neighbours * grid[1] * grid[2] * shape[0] * shape[1] >= GRADIENTS_FROM and compiles()
-
-
-def looked_up(x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool) -> np.ndarray:
-    """Contiguous images ``(N, C, H, W)`` looked up at contiguous points ``(N, H', W', 2)`` of their dtype."""
-    images, channels, height, width = x.shape
-    in_image = grid.shape[1] * grid.shape[2]
-    out = np.empty((images, channels, *grid.shape[1:3]), x.dtype)
-    points, per = images * in_image, max(1, CHUNK // channels)
-    chosen, constants = _forward(mode, padding, align)
-    chosen.run(-(-points // per), x, grid, out, points, per, channels, height, width, in_image, release=True, **constants)
-    return out
-
-
-def _forward(mode: int, padding: int, align: bool) -> tuple[Any, dict[str, Any]]:
-    constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
-    return (look_up_bicubic, constants) if mode == BICUBIC else (look_up_blocks, {"MODE": mode, **constants})
-
-
-def gradients(
-    grad: np.ndarray, x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool, of_image: bool, of_points: bool
-) -> tuple[Any, Any]:
-    """What ``looked_up(x, grid, ...)`` hands back of `grad` to the images and to the points; None for what is not asked for."""
-    images, channels, height, width = x.shape
-    in_image = grid.shape[1] * grid.shape[2]
-    grad = np.ascontiguousarray(grad)
-    to_image = to_points = None
-    sizes = (channels, height, width, in_image)
-    constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
-    if of_image:
-        to_image = np.empty_like(x)
-        side = 64 // x.itemsize if channels > 4 else 4
-        chunks = images * -(-channels // side)
-        work = np.empty(chunks * height * width * side, x.dtype)
-        if mode == BICUBIC:
-            bicubic_grad_image.run(chunks, grad, grid, to_image, work, *sizes, release=True, SIDE=side, **constants)
-        else:
-            look_up_grad_image.run(chunks, grad, grid, to_image, work, *sizes, release=True, MODE=mode, SIDE=side, **constants)
-    if of_points:
-        to_points = np.empty_like(grid)
-        points, per = images * in_image, max(1, CHUNK // channels)
-        if mode == NEAREST:
-            to_points[...] = 0
-        else:
-            by = bicubic_grad_points if mode == BICUBIC else look_up_grad_points
-            by.run(-(-points // per), grad, x, grid, to_points, points, per, *sizes, release=True, **constants)
-    return to_image, to_points
-
-
-def planned(
-    shape: tuple[int, ...], grid: tuple[int, ...], dtype: np.dtype, mode: int, padding: int, align: bool
-) -> Callable[[Any, Any], Any]:
-    """``run(x, grid)`` for contiguous images ``(N, C, H, W)`` and points ``(N, H', W', 2)`` of `dtype`; None in early calls.
-
-    Args:
-        mode: BILINEAR, NEAREST or BICUBIC.
-        padding: ZEROS or BORDER.
-    """
-    images, channels, height, width = shape
-    in_image = grid[1] * grid[2]
-    points, result = images * in_image, (images, channels, *grid[1:3])
-    per = max(1, CHUNK // channels)
-    chosen, constants = _forward(mode, padding, align)
-    numbers = (points, per, channels, height, width, in_image)
-    chunks = -(-points // per)
-
-    def around(form: Any) -> Any:
-        def run(x: Any, grid: Any) -> Any:
-            out = np.empty(result, dtype)
-            form(chunks, False, x, grid, out, *numbers)
-            return out
-
-        return run
-
-    # The fallback takes as long with 5000 elements as it does for its calls of numpy: a quarter to two milliseconds.
-    return late(chosen, (dtype, dtype, dtype, *(int,) * 6), constants, around, CALLS_WITHOUT[mode] * (1 + points * channels / 5000))
