@@ -59,6 +59,8 @@ CHUNK, MOST_PIECES, LONG, ITEM = 1 << 18, 64, 1 << 21, 1 << 12
 # Pieces for each thread that our own kernels cut one matrix into at most: every piece packs operands for itself, a few of them let
 # threads that are ahead help the others. An element is summed in the same order in any piece.
 PIECES_OF_A_THREAD = 3
+# Multiplications that take as long as moving an element from one cache to another; registers hold so many.
+MOVE = 4
 # Binary logarithm of the side of a cube that is worth cutting, which then has as many pieces as its side is longer.
 PIECES_FROM = 5
 
@@ -509,7 +511,8 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         packed = (not direct & block.A_DIRECT, not direct & block.B_DIRECT)
         pool.when_threads_change(_plans.clear)
         pieces = min(MOST_PIECES, PIECES_OF_A_THREAD * pool.get_num_threads())
-        driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k), packed, pieces))
+        driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k), packed, pieces,
+                                    pool.get_num_threads()))
         block.prepare(plan, kind)
         if then is not None and not turned:
             then.attach(plan, out, kind.sum == kind.written)
@@ -613,27 +616,42 @@ def plan_for(a: Any, b: Any, out: Any, turned: bool | None = None) -> tuple[Any,
 
 
 def _grid(m: int, n: int, k: int, count: int, rows: int, width: int, most_columns: int, packed: tuple[bool, bool],
-          most_pieces: int = MOST_PIECES) -> tuple[int, int, int]:
+          most_pieces: int = MOST_PIECES, threads: int = 1) -> tuple[int, int, int]:
     """Rows and columns of a block, and blocks of a chunk; tiles are `rows` by `width`.
 
-    Of the grids with enough blocks the one that moves least is taken. B is read again for every row of the grid, A for every column;
-    an operand that is `packed` is read, written, and read again.
+    Of the grids with enough blocks the one is taken that lets the busiest of `threads` multiply and move least. B is read again for every
+    row of the grid, A for every column; an operand that is `packed` is read, written, and read again.
     """
     pieces = min(max(_parts(most_pieces, count), 1), 1 << max(round(math.log2(max(m * n * k, 1)) / 3 - PIECES_FROM), 0))
     least_across = _parts(n, most_columns)
     best = None
     for wanted in range(1, min(pieces, _parts(m, rows)) + 1):
         tall = _parts(_parts(m, wanted), rows) * rows
-        wide = min(_parts(_parts(n, max(_parts(pieces, wanted), least_across)), width) * width, most_columns)
-        down, across = _parts(m, tall), _parts(n, wide)
-        packing = down * n * packed[1] + across * m * packed[0]
-        cost = (down * across < pieces, 2 * packing + down * n + across * m)
-        if best is None or cost < best[0]:
-            best = (cost, tall, wide, down * across)
+        down, before = _parts(m, tall), 0
+        # With more blocks than asked for, all threads may have as much to do.
+        fewest = max(_parts(pieces, wanted), least_across)
+        for across in range(fewest, fewest + (fewest if threads > 1 else 1)):
+            wide = min(_parts(_parts(n, across), width) * width, most_columns)
+            if wide == before:
+                continue
+            across, before = _parts(n, wide), wide
+            packing = down * n * packed[1] + across * m * packed[0]
+            moved = 2 * packing + down * n + across * m
+            cost = (down * across < pieces, threads * _longest(m, n, count, tall, wide, threads) + MOVE * moved)
+            if best is None or cost < best[0]:
+                best = (cost, tall, wide, down * across)
     assert best is not None  # there is at least one row of blocks
     _, tall, wide, blocks = best
     group = max(CHUNK // (m * n * k // blocks + ITEM), 1)
     return tall, wide, group
+
+
+def _longest(m: int, n: int, count: int, tall: int, wide: int, threads: int) -> int:
+    """Elements of the results that the first of `threads` begins with, each of which has as many blocks; no other has more of them."""
+    down, across = _parts(m, tall), _parts(n, wide)
+    matrices, blocks = divmod(_parts(down * across * count, threads), down * across)
+    full, rest = divmod(blocks, across)
+    return matrices * m * n + full * tall * n + min(tall, m - full * tall) * rest * wide
 
 
 def _parts(length: int, size: int) -> int:
