@@ -230,6 +230,38 @@ class _Place:
         }  # fmt: skip
 
 
+def restrided(a: Any, shape: Any, strides: Any, skip: int = 0) -> Any:
+    """A view of `a` with byte `strides`, starting `skip` bytes after its first element."""
+    if a.__class__ is ndarray:
+        made = hot_calls.restrided(a, shape, strides, skip)
+        return _restrided_by_numpy(a, tuple(shape), tuple(strides), skip) if made is None else made
+    if isinstance(a, MetaArray):
+        made = MetaArray(tuple(shape), plain_dtype(a.dtype), tuple(strides), a.offset + skip)
+        made.base = a.base or a
+        return made
+    if not isinstance(a, ndarray):
+        from ._cuda import arrays
+
+        return arrays.restride(a, shape, strides, skip)
+    return _restrided_by_numpy(a, tuple(shape), tuple(strides), skip)
+
+
+def _restrided_by_numpy(a: ndarray, shape: tuple[int, ...], strides: tuple[int, ...], skip: int) -> ndarray:
+    if a.flags.c_contiguous and a.size:
+        return ndarray(shape, a.dtype, a, skip, strides)
+    if skip and a.size:
+        flat = np.lib.stride_tricks.as_strided(a, (skip // a.itemsize + 1,), (a.itemsize,))
+        a = flat[-1:]
+    return np.lib.stride_tricks.as_strided(a, shape, strides)
+
+
+def as_meta(a: MetaArray, shape: Any, dtype: Any, strides: Any, skip: int = 0) -> MetaArray:
+    """The memory of `a` from `skip` bytes on, as elements of another numpy dtype."""
+    made = MetaArray(shape, dtype, strides, a.offset + skip)
+    made.base = a.base or a
+    return made
+
+
 def empty_like_layout(shape: tuple[int, ...], dtype: np.dtype, arrays: Any) -> Any:
     """An allocated output for an elementwise op: dimensions lie in memory in the order the inputs' do."""
     if len(shape) < 2 or all(_says_rows(a, shape) for a in arrays):

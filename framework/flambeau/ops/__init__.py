@@ -11,7 +11,7 @@ _PARENT = __name__.rpartition(".")[0]
 _FOLDERS = {
     "pointwise": "unary binary ternary activation logarithm special",
     "reductions": "reduce scan sort count compare",
-    "shapes": "shape join repeat parts grid triangle misc",
+    "shapes": "reshape expand permute squeeze slices restride join repeat parts grid triangle misc",
     "creation": "create new fill from_values shared_memory ranges convert",
     "sampling": "random gamma_draws",
     "indexing": "index select rows mask put",

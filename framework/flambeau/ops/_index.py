@@ -55,12 +55,17 @@ _FAMILIES = {
     "reductions.sort": "argsort kthvalue median median_along median_whole mode msort nanmedian nanmedian_along nanmedian_whole nanquantile quantile sort sort_pair topk topk_pair",
     "sampling.gamma_draws": "dirichlet_numbers dirichlet_slope gamma_numbers gamma_slope",
     "sampling.random": "bernoulli binomial multinomial poisson",
+    "shapes.expand": "Tensor.broadcast_to broadcast_tensors broadcast_to expand expand_as expand_shape",
     "shapes.grid": "cartesian_prod combinations kron meshgrid repeat_interleave vander",
     "shapes.join": "cat chunk column_stack concat concatenate dsplit dstack hsplit hstack row_stack split split_sizes split_with_sizes stack tensor_split unbind vsplit vstack",
     "shapes.misc": "Tensor.resolve_conj alias_copy as_strided_copy diagonal_copy expand_copy float_power frexp heaviside narrow_copy permute_copy resolve_neg select_copy split_with_sizes_copy squeeze_copy sum_to_size t_copy transpose_copy unbind_copy unfold_copy unsafe_chunk unsafe_split unsqueeze_copy view_as_complex_copy view_as_real_copy view_copy",
     "shapes.parts": "complex conj conj_physical conjugate diagonal imag imag_part polar real real_part unfold view_as_complex view_as_real",
+    "shapes.permute": "adjoint moveaxis movedim permute swapaxes swapdims t transpose",
     "shapes.repeat": "flip fliplr flipud repeat roll rot90 tile",
-    "shapes.shape": "Tensor.broadcast_to adjoint as_strided broadcast_tensors broadcast_to expand expand_as expand_shape flatten moveaxis movedim narrow permute ravel reshape reshape_as select slice_dim squeeze squeeze_dims swapaxes swapdims t transpose unflatten unsqueeze view_as view_dtype view_shape",
+    "shapes.reshape": "flatten ravel reshape reshape_as unflatten view_as view_dtype view_shape",
+    "shapes.restride": "as_strided",
+    "shapes.slices": "narrow select slice_dim",
+    "shapes.squeeze": "squeeze squeeze_dims unsqueeze",
     "shapes.triangle": "Tensor.fill_diagonal block_diag diag diag_embed diagflat trace tril tril_indices triu triu_indices",
 }
 _LATE = {
@@ -73,7 +78,7 @@ _LATE = {
     "sampling.random": "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_",
     "shapes.misc": "apply_ map2_ map_ module_load",
     "shapes.parts": "H T imag mH mT real",
-    "shapes.shape": "view",
+    "shapes.reshape": "view",
 }
 _PLAIN = {
     "creation.create": "empty empty_like empty_strided full full_like ones ones_like zeros zeros_like",
@@ -84,9 +89,9 @@ _PLAIN = {
     "kinds.quantize": "dequantize quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic",
     "kinds.sparse": "sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor",
     "sampling.random": "normal rand rand_like randint randint_like randn randn_like randperm",
+    "shapes.expand": "broadcast_shapes",
     "shapes.join": "atleast_1d atleast_2d atleast_3d",
     "shapes.misc": "empty_permuted resize_as_",
-    "shapes.shape": "broadcast_shapes",
 }
 _METHODS = "abs absolute=abs acos acosh add addbmm addcdiv addcmul addmm addmv addr adjoint all allclose amax amin aminmax angle any arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan=atan arctan2=atan2 arctanh=atanh argmax argmin argsort argwhere as_strided as_strided_scatter asin asinh atan atan2 atanh baddbmm bernoulli bincount bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm broadcast_to=Tensor.broadcast_to ceil cholesky cholesky_inverse cholesky_solve chunk clamp clamp_max clamp_min clip=clamp clone coalesce conj conj_physical contiguous copysign corrcoef cos cosh count_nonzero cov cpu cross cuda cummax cummin cumprod cumsum deg2rad det diag diag_embed diagflat diagonal diagonal_scatter diff digamma dist div divide=div dot dsplit eq equal erf erfc erfinv exp exp2 expand expand_as expm1 fill fix=trunc flatten flip fliplr flipud float_power floor floor_divide fmax fmin fmod frac frexp gather gcd ge geqrf ger=outer greater=gt greater_equal=ge gt hardshrink heaviside histc histogram hsplit hypot i0 identity igamma igammac index_add index_copy index_fill index_put index_reduce index_select indices inner inverse is_same_size isclose isfinite isinf isnan isneginf isposinf isreal istft kron kthvalue lcm ldexp le lerp less=lt less_equal=le lgamma log log10 log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logdet logical_and logical_not logical_or logical_xor logit logsumexp lt lu lu_solve masked_fill masked_scatter masked_select matmul matrix_exp matrix_power max maximum mean median min minimum mm mode moveaxis movedim msort mul multinomial multiply=mul mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow narrow_copy ne neg negative=neg nextafter nonzero nonzero_static norm not_equal=ne orgqr ormqr outer permute pinverse polygamma=Tensor.polygamma positive pow prelu prod put qr quantile rad2deg ravel reciprocal relu remainder renorm repeat repeat_interleave reshape reshape_as resolve_conj=Tensor.resolve_conj resolve_neg roll rot90 round rsqrt scatter scatter_add scatter_reduce select select_scatter sgn sigmoid sign signbit sin sinc sinh slice_scatter slogdet smm softmax sort sparse_mask split split_with_sizes sqrt square squeeze sspaddmm std stft sub subtract=sub sum sum_to_size svd swapaxes swapdims=transpose t take take_along_dim tan tanh tensor_split tile to_dense to_sparse to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr topk trace transpose triangular_solve tril triu true_divide trunc type_as unbind unflatten unfold unique unique_consecutive unsafe_chunk unsafe_split unsqueeze values var vdot view_as vsplit xlogy"
 _INPLACE = "abs absolute=abs acos acosh add addbmm addcdiv addcmul addmm addmv addr arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan=atan arctan2=atan2 arctanh=atanh as_strided asin asinh atan atan2 atanh baddbmm bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min clip=clamp conj_physical copysign cos cosh cumprod cumsum deg2rad digamma div divide=div eq erf erfc erfinv exp exp2 expm1 fill_diagonal=Tensor.fill_diagonal fix=trunc float_power floor floor_divide fmod frac gcd ge greater=gt greater_equal=ge gt heaviside hypot i0 igamma igammac index_add index_copy index_fill index_put index_reduce lcm ldexp le lerp less=lt less_equal=le lgamma log log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt masked_fill masked_scatter mul multiply=mul mvlgamma nan_to_num ne neg negative=neg nextafter not_equal=ne overwrite=Tensor.overwrite polygamma=Tensor.polygamma pow put rad2deg reciprocal relu remainder renorm resolve_conj round rsqrt scatter scatter_add scatter_reduce selu sgn sigmoid sign sin sinc sinh sqrt square squeeze sub subtract=sub swapaxes swapdims=transpose t tan tanh threshold transpose tril triu true_divide trunc unsqueeze xlogy"

@@ -12,7 +12,7 @@ from flambeau_kernels.cpu.indexing import scatter
 from flambeau_kernels.cpu.reductions.softmax import widen
 
 from ... import _arrays, _state, dtypes
-from ..._arrays import MetaArray, address, ndarray
+from ..._arrays import MetaArray, address, ndarray, restrided
 from ..._kinds import KindArray
 from ..._symbolic import SymInt, slice_bounds
 from ...autograd import tape
@@ -39,7 +39,10 @@ from .._spec import (
     view,
 )
 from .._spec.nodes import record_as
-from ..shapes.shape import broadcast_shapes, restrided, select, slice_dim, unsqueeze, view_shape
+from ..shapes.expand import broadcast_shapes
+from ..shapes.reshape import view_shape
+from ..shapes.slices import select, slice_dim
+from ..shapes.squeeze import unsqueeze
 from ._keys import (
     BOOL,
     INT64,

@@ -257,7 +257,7 @@ def slice_bounds(n: int, start: Any, end: Any) -> tuple[int, int]:
 
 
 def _sliced(x: Tensor, dim: int, start: Any, end: Any, step: int) -> Tensor:
-    from ..shapes.shape import slice_dim
+    from ..shapes.slices import slice_dim
 
     d = wrap_dim(dim, x.ndim)
     if not x.ndim:

@@ -693,7 +693,7 @@ def take_along_dim(input, indices, dim: int | None = None):
     n = input.shape[d]
     one = [1 if k == d else m for k, m in enumerate(input.shape)]
     two = [1 if k == d else m for k, m in enumerate(indices.shape)]
-    from ..shapes.shape import broadcast_shapes as common
+    from ..shapes.expand import broadcast_shapes as common
 
     shape = list(common(one, two))
     x = input.expand([*shape[:d], n, *shape[d + 1 :]])

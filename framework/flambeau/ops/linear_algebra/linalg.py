@@ -538,7 +538,7 @@ def _batched(input: Tensor, other: Tensor) -> Tensor:
     a = input.unsqueeze(0) if n == 1 else input
     first, second = tuple(a.shape[:-2]), tuple(other.shape[:-2])
     if first != second:
-        from ..shapes.shape import broadcast_shapes
+        from ..shapes.expand import broadcast_shapes
 
         batch = tuple(broadcast_shapes(first, second))
         a = a if first == batch else a.expand(batch + tuple(a.shape[-2:]))

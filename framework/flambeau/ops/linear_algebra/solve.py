@@ -37,7 +37,7 @@ from .._spec import (
     primitive,
 )
 from .._spec.plans import Plan
-from ..shapes.shape import broadcast_shapes
+from ..shapes.expand import broadcast_shapes
 from . import _lapack, _routines
 from ._lapack import LinAlgError, check_floating, check_matrix, check_singular, check_square, raise_singular
 from ._matrices import adjoint, by_columns, matmul, triangle

@@ -30,7 +30,7 @@ from .._spec import (
 )
 from .._spec.plans import MOST_BY_NUMPY
 from ..shapes.join import cat
-from ..shapes.shape import narrow
+from ..shapes.slices import narrow
 
 EVERY = FUNCTION | METHOD | INPLACE | OUT
 

@@ -669,7 +669,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
             raise RuntimeError("normal expects all elements of std >= 0.0")
     elif std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    from ..shapes.shape import broadcast_shapes
+    from ..shapes.expand import broadcast_shapes
 
     shape = broadcast_shapes(*(x.shape for x in (mean, std) if isinstance(x, Tensor)))
     d = next(x.dtype for x in (mean, std) if isinstance(x, Tensor))

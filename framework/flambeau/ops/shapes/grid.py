@@ -15,8 +15,9 @@ from ...tensor import Tensor, wrap, wrap_dim
 from .. import _dispatch
 from .._spec import FUNCTION, METHOD, NEVER, OUT, check_room, composite, host_only, need_int
 from ..creation.shared_memory import from_numpy
+from .expand import expand
 from .join import cat, stack
-from .shape import expand, reshape
+from .reshape import reshape
 
 
 def _check_vectors(name: str, tensors: Any) -> None:

@@ -33,7 +33,7 @@ from .._spec import (
     primitive,
     view,
 )
-from .shape import _select, select, slice_dim, sliced
+from .slices import _select, select, slice_dim, sliced
 
 GRAD = _state.GRAD
 _state.share(globals(), "GRAD")                               # keeps it as it is there

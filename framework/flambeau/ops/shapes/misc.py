@@ -26,7 +26,7 @@ from .._spec import (
     sum_tensor_to,
     without_derivative,
 )
-from . import parts, shape
+from . import expand, parts, permute, reshape, restride, slices, squeeze
 
 
 @composite(surface=METHOD, variadic="size", samples="x(2, 3), (1, 3); x(2, 3), (3,)")
@@ -111,21 +111,21 @@ def _copies(xs: Any) -> Any:
 
 
 _copy_form(
-    "as_strided", shape.as_strided, "x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1",
+    "as_strided", restride.as_strided, "x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1",
     size="Sequence[int]", stride="Sequence[int]", storage_offset="int | None",
 )  # fmt: skip
 _copy_form("diagonal", parts.diagonal, "x(3, 4), 1")
-_copy_form("expand", shape.expand_shape, "x(1, 3), (2, 3)", shape="Sequence[int]")
-_copy_form("permute", shape.permute, "x(2, 3, 4), (2, 0, 1)", dims="Sequence[int]")
-_copy_form("select", shape.select, "x(2, 3), 1, 2", dim="int", index="int")
-_copy_form("squeeze", shape.squeeze, "x(2, 1, 3); x(2, 1, 3), 1")
-_copy_form("t", shape.t, "x(2, 3)")
-_copy_form("transpose", shape.transpose, "x(2, 3, 4), 0, 2", dim0="int", dim1="int")
+_copy_form("expand", expand.expand_shape, "x(1, 3), (2, 3)", shape="Sequence[int]")
+_copy_form("permute", permute.permute, "x(2, 3, 4), (2, 0, 1)", dims="Sequence[int]")
+_copy_form("select", slices.select, "x(2, 3), 1, 2", dim="int", index="int")
+_copy_form("squeeze", squeeze.squeeze, "x(2, 1, 3); x(2, 1, 3), 1")
+_copy_form("t", permute.t, "x(2, 3)")
+_copy_form("transpose", permute.transpose, "x(2, 3, 4), 0, 2", dim0="int", dim1="int")
 _copy_form("unfold", parts.unfold, "x(2, 5), 1, 3, 2", dimension="int")
-_copy_form("unsqueeze", shape.unsqueeze, "x(2, 3), 1", dim="int")
+_copy_form("unsqueeze", squeeze.unsqueeze, "x(2, 3), 1", dim="int")
 _copy_form("view_as_real", parts.view_as_real, "c(2, 3)")
 _copy_form("view_as_complex", parts.view_as_complex, "x(3, 2)")
-_copy_form("view", shape.view_shape, "x(2, 3), (3, 2)", exact_out=True, size="Sequence[int] | dtype")
+_copy_form("view", reshape.view_shape, "x(2, 3), (3, 2)", exact_out=True, size="Sequence[int] | dtype")
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 5), 1, 1, 3", exact_out=True)
@@ -136,7 +136,7 @@ def narrow_copy(input, dim: int, start: int, length: int):
     """
     if isinstance(dim, int) and dim >= max(input.ndim, 1):
         raise RuntimeError(f"narrow_copy(): dim is {dim}, but input of shape {list(input.shape)} has {input.ndim} dimensions")
-    return _copy(_caller(shape.narrow)(input, dim, start, length))
+    return _copy(_caller(slices.narrow)(input, dim, start, length))
 
 
 _copy_form("unbind", "unbind", "x(2, 3), 1", several=True, exact_out=True)

@@ -9,7 +9,7 @@ import numpy as np
 from flambeau_kernels import hot_calls
 
 from ... import _state, dtypes
-from ..._arrays import MetaArray, empty_like_layout, ndarray, permutation
+from ..._arrays import MetaArray, as_meta, empty_like_layout, ndarray, permutation, restrided
 from ..._state import interpreted
 from ..._symbolic import as_size
 from ..._warn import warn_once
@@ -27,8 +27,10 @@ from .._spec import (
     refuse_other_dtype_out,
     view,
 )
+from .expand import broadcast_tensors
 from .join import stack
-from .shape import adjoint, as_meta, broadcast_tensors, permute, restrided, slice_dim, transpose
+from .permute import adjoint, permute, transpose
+from .slices import slice_dim
 
 IN_FORCE = _state.IN_FORCE
 _state.share(globals(), "IN_FORCE")  # keeps them as they are there

@@ -24,7 +24,7 @@ from .._spec import (
     primitive,
     wrap_dims,
 )
-from .shape import _contiguous_format
+from .reshape import _contiguous_format
 
 
 @composite(surface=METHOD, variadic="repeats", samples="x(2, 3), (2, 1); x(3), (2, 2)", elements="moved")
