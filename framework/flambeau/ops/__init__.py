@@ -15,7 +15,7 @@ _FOLDERS = {
     "creation": "create new fill from_values shared_memory ranges convert",
     "sampling": "random gamma_draws",
     "indexing": "index select rows mask put",
-    "linear_algebra": "linalg contract distance grouped matrix solve decompose lu spectral norms",
+    "linear_algebra": "products product_sums linear contract distance grouped matrix solve decompose lu spectral norms",
     "fourier": "fft windows",
     "layers": "functional fused attention recurrent embedding norm batch_norm group_norm conv padding pool pool_adaptive",
     "images": "resampling grid_sampling vision",

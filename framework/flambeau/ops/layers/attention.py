@@ -366,7 +366,7 @@ def _flat_mask(mask: Tensor, batch: tuple[int, ...], length: int, keys: int) -> 
 
 
 def _linear(*args: Any) -> Tensor:
-    from ..linear_algebra.linalg import linear
+    from ..linear_algebra.linear import linear
 
     return linear.function(*args)
 

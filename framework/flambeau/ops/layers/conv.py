@@ -87,7 +87,7 @@ def _check_convolution(input, weight, bias, stride, padding, dilation, transpose
 
 
 def _check_anew(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    from ..linear_algebra.linalg import _same_dtypes
+    from ..linear_algebra.products import _same_dtypes
 
     n = weight.ndim - 2
     operands = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})

@@ -16,7 +16,7 @@ from ...tensor import Tensor, wrap
 from .. import _index
 from .._dispatch import overriding_classes
 from .._spec import OPS, composite
-from ..linear_algebra.linalg import linear
+from ..linear_algebra.linear import linear
 from ..pointwise import activation as act
 
 # Of a result, from which a pass of its own over it costs more than asking for this one.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...tensor import Tensor
-from .linalg import bmm, dot, mm, mv, products
+from .products import bmm, dot, mm, mv, products
 
 
 class _Term:

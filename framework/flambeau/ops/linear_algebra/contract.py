@@ -33,7 +33,7 @@ from .._spec import (
     wrap_dims,
 )
 from ._einsum import evaluate
-from .linalg import dot, mm
+from .products import dot, mm
 
 # -- einsum ------------------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from ... import dtypes
 from .._spec import ROWS, composite, describe, pieces, primitive
 from ._matrices import adjoint
 from ._products import product
-from .linalg import bmm
+from .products import bmm
 
 F = "nn.functional"
 _INT32 = dtypes.int32.numpy

@@ -1,0 +1,170 @@
+"""Products of matrices and vectors added to a tensor: `addmm` and its like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flambeau_kernels import hot_calls
+from flambeau_kernels.arithmetic import PLUS
+from flambeau_kernels.cpu.products import matmul as kernel
+
+from ... import dtypes
+from ...tensor import Tensor
+from .._spec import EXACTLY, FUNCTION, METHOD, OPS, OUT, composite
+from .products import _outer_of_vectors, bmm, mm, mv, outer
+
+
+def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Tensor:
+    """``beta * input + alpha * made``; a zero `beta` ignores `input`, nan and all."""
+    kind = np.dtype(made.dtype.numpy).kind            # looks alone, which are known of results that are not computed yet
+    if kind == "b":
+        return (input.expand(made.shape) & bool(beta)) | (made & bool(alpha))
+    if kind in "iu":
+        beta, alpha = int(beta), int(alpha)
+    if input.dtype is not made.dtype:
+        raise RuntimeError(f"{name}: expected input and the products to have the same dtype, but got: {input.dtype} != {made.dtype}")
+    if alpha != 1:
+        made = made * alpha
+    shape = made.shape
+    if beta == 0:
+        return OPS["piecewise_constant"].function(made, input) if input.requires_grad else made
+    own = input.shape
+    if own != shape and own != shape[len(shape) - len(own) :]:  # sums stretch the others themselves
+        input = input.expand(shape)
+    return input + made if beta == 1 else input * beta + made
+
+
+def _plus(multiply: Any) -> Any:
+    """The plan of ``beta * input + alpha * multiply(a, b)`` for arrays of one real floating dtype."""
+
+    def rule(c: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
+        made = multiply(a, b) if beta != 0 else None
+        if made is None:
+            return None
+        if alpha != 1:
+            np.multiply(made, alpha, made)
+        PLUS.into(made, c if beta == 1 else c * beta)  # which refuses what is larger than the product
+        return made
+
+    return rule
+
+
+def _two_matrices(a: Any, b: Any) -> Any:
+    if a.ndim != 2 or b.ndim != 2:
+        return None
+    made = hot_calls.matmul(a, b)
+    return kernel.product_by_numpy(a, b) if made is None else made
+
+
+def _two_batches(a: Any, b: Any) -> Any:
+    if a.ndim != 3 or b.ndim != 3:
+        return None
+    made = hot_calls.bmm(a, b)
+    return kernel.batch_by_numpy(a, b) if made is None else made
+
+
+def _with_factors_first(input: str, *factors: str) -> tuple[tuple[str, ...], ...]:
+    """The older orders of arguments: as functions with `beta` first, as methods after the tensor; `alpha` may be left out."""
+    return tuple((*first, *alpha, *factors) for first in (("beta", input), (input, "beta")) for alpha in ((), ("alpha",)))
+
+
+@composite(
+    surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
+    samples="x(2, 4), x(2, 3), x(3, 4); x(4), x(2, 3), x(3, 4), beta=0.5, alpha=2",
+    exact_out=True,
+    older=_with_factors_first("input", "mat1", "mat2"), costly=True,
+)
+def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """``beta * input + alpha * (mat1 @ mat2)``: ``(n, k), (k, m) -> (n, m)``, `input` of a shape that broadcasts to it.
+
+    With ``beta=0`` `input` does not count at all, nan included.
+    """
+    return _scaled("addmm", input, mm(mat1, mat2), beta, alpha)
+
+
+addmm.rounds_as_its_parts = True
+
+
+addmm.plan(_plus(_two_matrices), tensors=("input", "mat1", "mat2"), dtypes="fd")
+
+
+@composite(
+    surface=FUNCTION | METHOD | OUT | 4, autocast=(None, "lower"), overlap=(EXACTLY, None),
+    samples="x(2), x(2, 3), x(3); x(2), x(2, 3), x(3), beta=0.5, alpha=2",
+    exact_out=True,
+    older=_with_factors_first("input", "mat", "vec"), costly=True,
+)
+def addmv(input, mat, vec, *, beta=1, alpha=1):
+    """``beta * input + alpha * (mat @ vec)``: ``(n, m), (m) -> (n)``; see `addmm`."""
+    return _scaled("addmv", input, mv(mat, vec), beta, alpha)
+
+
+addmv.plan(_plus(kernel.vector_by_numpy), tensors=("input", "mat", "vec"), dtypes="fd")
+
+
+@composite(
+    surface=FUNCTION | METHOD | OUT | 4, overlap=EXACTLY,
+    samples="x(2, 3), x(2), x(3); x(3), x(2), x(3), beta=0.5, alpha=2",
+    older=_with_factors_first("input", "vec1", "vec2"),
+)
+def addr(input, vec1, vec2, *, beta=1, alpha=1):
+    """``beta * input + alpha * outer(vec1, vec2)``: ``(n), (m) -> (n, m)``; see `addmm`."""
+    from .._promote import result_type
+
+    made = outer(vec1, vec2)
+    wanted = result_type((input, made))
+    _check_factors("addr", wanted, beta=beta, alpha=alpha)
+    return _scaled("addr", input.to(wanted), made.to(wanted), beta, alpha)
+
+
+_plus_outer = _plus(_outer_of_vectors)
+
+
+@addr.plan(tensors=("input", "vec1", "vec2"), dtypes="fd")
+def _addr_of_vectors(c, a, b, beta, alpha):
+    """Of a row-major matrix: the result is ordered as that is."""
+    if not c.flags.c_contiguous or beta.__class__ is bool or alpha.__class__ is bool:
+        return None                                   # factors that are bools are refused, other than by `addmm`
+    return _plus_outer(c, a, b, beta, alpha)
+
+
+@composite(
+    surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
+    samples="x(2, 3, 2), x(2, 3, 4), x(2, 4, 2); x(2, 1, 2), x(2, 3, 4), x(2, 4, 2), beta=0.5, alpha=2",
+    exact_out=True,
+    older=_with_factors_first("input", "batch1", "batch2"), costly=True,
+)
+def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """``beta * input + alpha * (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (b, n, m)``; see `addmm`."""
+    return _scaled("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+baddbmm.rounds_as_its_parts = True
+
+
+baddbmm.plan(_plus(_two_batches), tensors=("input", "batch1", "batch2"), dtypes="fd")
+
+
+@composite(
+    surface=FUNCTION | METHOD | OUT | 4, autocast="lower", overlap=(EXACTLY, None),
+    samples="x(3, 2), x(2, 3, 4), x(2, 4, 2); x(3, 2), x(2, 3, 4), x(2, 4, 2), beta=0.5, alpha=2",
+    exact_out=True,
+    older=_with_factors_first("input", "batch1", "batch2"),
+)
+def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
+    """``beta * input + alpha * sum over b of (batch1 @ batch2)``: ``(b, n, k), (b, k, m) -> (n, m)``; see `addmm`."""
+    products = bmm(batch1, batch2)
+    return _scaled("addbmm", input, products.sum(0, dtype=products.dtype), beta, alpha)
+
+
+def _check_factors(name: str, result: Any, **factors: Any) -> None:
+    """Raise RuntimeError for a factor of a kind that `result`, a dtype, cannot hold."""
+    for key, value in factors.items():
+        if isinstance(value, bool) and result is not dtypes.bool:
+            raise RuntimeError(f"{name}: Boolean {key} only supported for Boolean results, got a {result.name} result")
+        if isinstance(value, float) and result.category < dtypes.FLOATING:
+            raise RuntimeError(f"{name}: For integral input tensors, argument {key} must not be a floating point number.")
+        if isinstance(value, complex) and not result.is_complex:
+            raise RuntimeError(f"{name}: For non-complex input tensors, argument {key} must not be a complex number.")
