@@ -75,8 +75,8 @@ def erfc_scaled(t):                                   # (1 + 2x) exp(x**2) erfc(
     return (1 + 2 * x) * mp.exp(x**2) * mp.erfc(x)
 
 
-def erf_exponent(x):                                  # erf(x) = 1 - exp(-x (1 + exponent(x)))
-    return -mp.log(mp.erfc(x)) / x - 1
+def erf_exponent(x):                                  # erf(x) = 1 - 2**(x exponent(x))
+    return mp.log(mp.erfc(x), 2) / x
 
 
 def ndtr_scaled(t):                                   # (x + K) exp(x**2 / 2) ndtr(-x), t = 1 - 2 K / (x + K)
@@ -119,10 +119,12 @@ FITS = {
     "cos": (near_zero(cos_tail, Z(1) / 24), (Z(0), QUARTER_PI_SQUARED), 3, 6),
     "sinh": (near_zero(odd(mp.sinh), Z(1) / 6), (Z(0), Z(1)), 3, 7),
     "tanh": (near_zero(odd(mp.tanh), -Z(1) / 3), (Z(0), Z("0.36")), 4, 11),
+    "tanh_further": (near_zero(odd(mp.tanh), -Z(1) / 3), (Z(0), Z("0.57")), 5, None),
     "asin": (near_zero(odd(mp.asin), Z(1) / 6), (Z(0), Z("0.2505")), 5, 13),
     "atan": (near_zero(odd(mp.atan), -Z(1) / 3), (Z(0), Z("0.1718")), 5, 11),
     "erf": (near_zero(erf_factor, 2 / mp.sqrt(mp.pi) - 1), (Z(0), Z("0.93") ** 2), 6, 13),
-    "erf_exponent": (erf_exponent, (Z("0.9"), Z("4.05")), 8, None),
+    # Fitted where its errors can be seen: beyond, erf is 1 but for a unit.
+    "erf_exponent": (erf_exponent, (Z("0.9"), Z("3.1")), 6, None),
     "ndtr": (ndtr_scaled, (Z(-1), (NDTR_END - NDTR_K) / (NDTR_END + NDTR_K)), 9, None),
     "erfc": (erfc_scaled, (Z(-1), Z("0.99999999999")), 14, 26),
     "erfinv": (erfinv_of(lambda w: w), (Z("1e-30"), Z("5.01")), 9, 11),

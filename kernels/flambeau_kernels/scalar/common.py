@@ -29,9 +29,27 @@ def horner(coefficients: tuple[float, ...], x: Symbol) -> Symbol:
     return value
 
 
+def one_of(condition: Symbol, first: tuple[float, ...], second: tuple[float, ...], x: Symbol) -> Symbol:
+    """The polynomial `first` at `x` where `condition` holds, else `second`; coefficients lowest power first.
+
+    Choosing the coefficients takes no multiplier, of which processors have fewest: less than both polynomials.
+    """
+    count = max(len(first), len(second))
+    pairs = list(zip((*first, *(0.0,) * (count - len(first))), (*second, *(0.0,) * (count - len(second))), strict=True))
+    value = select(condition, *pairs.pop())
+    while pairs:
+        value = fma(x, value, select(condition, *pairs.pop()))
+    return value
+
+
 def clamp(x: Symbol, low: float, high: float) -> Symbol:
     """`x` within [low, high]; `low` for nan, so the result can be converted to an integer."""
     x = select(x > low, x, low)
+    return select(x < high, x, high)
+
+
+def least(x: Symbol, high: float) -> Symbol:
+    """`x`, but no more than `high`, which is also the answer for nan."""
     return select(x < high, x, high)
 
 

@@ -1,10 +1,11 @@
 """The error function, its complement and its inverse; the standard normal's distribution function."""
 from __future__ import annotations
 
-from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, polynomial
-from flambeau_kernels.scalar.exponential import ROUNDS_32, bounded_exp, exp, medium_exp
+from flambeau_kernels.scalar.coefficients import COEFFICIENTS
+from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, least, one_of, polynomial
+from flambeau_kernels.scalar.exponential import ROUNDS_32, exp, medium_exp, times_two_to
 from flambeau_kernels.scalar.logarithm import medium_log
-from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, fma, select, shift_left, sqrt
+from flambeau_kernels.scalar.symbols import F32, F64, Symbol, copysign, fma, select, sqrt
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 SQRT_HALF = 0.7071067811865476
@@ -15,11 +16,19 @@ NDTR_ZERO = 12.9                                      # from here on the lower t
 
 
 def erf32(x: Symbol) -> Symbol:
-    a, z = abs(x), x * x
-    near = fma(polynomial("erf.float32", z), x, x)
-    b = clamp(a, 0.9, 4.0)
-    far = 1.0 - bounded_exp(-fma(b, polynomial("erf_exponent.float32", b), b))
-    return keep_nan(x, select(a < 0.92, near, copysign(far, x)))
+    a = abs(x)
+    far = a >= 0.92                                   # not so for nan, which comes through the other way
+    b = least(a, 4.0)
+    p = one_of(far, COEFFICIENTS["erf_exponent.float32"], COEFFICIENTS["erf.float32"], select(far, b, x * x))
+    return select(far, copysign(1.0 - _exp2_of_product(b, p), x), fma(p, x, x))
+
+
+def _exp2_of_product(a: Symbol, b: Symbol) -> Symbol:
+    """2**(a b) in float32, the product not rounded, for |a b| < 100; some number for any other."""
+    t = fma(a, b, ROUNDS_32)
+    r = fma(a, b, -(t - ROUNDS_32))
+    p = fma(r, polynomial("exp2_short.float32", r), 1.0)
+    return times_two_to(t, p)
 
 
 def erf64(x: Symbol) -> Symbol:
@@ -61,7 +70,7 @@ def _half_square32(a: Symbol) -> Symbol:
     t = fma(square, -HALF_LOG2_E, ROUNDS_32)
     r = fma(square, -HALF_LOG2_E, -(t - ROUNDS_32))
     p = fma(r, polynomial("exp2_short.float32", r), 1.0)
-    return (shift_left(t.bits(), 23) + p.bits()).float_of_bits()
+    return times_two_to(t, p)
 
 
 def ndtr32(x: Symbol) -> Symbol:

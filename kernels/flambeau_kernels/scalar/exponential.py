@@ -1,7 +1,8 @@
 """exp and its relatives: 2**k times a polynomial on half a binary octave."""
 from __future__ import annotations
 
-from flambeau_kernels.scalar.common import INF, clamp, keep_nan, polynomial
+from flambeau_kernels.scalar.coefficients import COEFFICIENTS
+from flambeau_kernels.scalar.common import INF, clamp, keep_nan, least, one_of, polynomial
 from flambeau_kernels.scalar.symbols import (
     F32,
     INT,
@@ -47,14 +48,9 @@ def exp(x: Symbol) -> Symbol:
 ROUNDS_32 = 12582912.0
 
 
-def bounded_exp(x: Symbol, octaves: int = 0) -> Symbol:
-    """2**octaves exp(x) for x in float32 within 80 of 0, by fewer steps than `exp`; some number for any other x."""
-    t = fma(x, LOG2_E, ROUNDS_32 + octaves)
-    k = t - (ROUNDS_32 + octaves)
-    r = fma(k, -LN2_32[0], x)
-    r = fma(k, -LN2_32[1], r)
-    p = fma(r * r, polynomial("exp.float32", r), r)
-    return (shift_left(t.bits(), 23) + (p + 1.0).bits()).float_of_bits()
+def times_two_to(t: Symbol, p: Symbol) -> Symbol:
+    """2**k p in float32, where k + ROUNDS_32 is `t`; some number where that is not a normal one."""
+    return (shift_left(t.bits(), 23) + p.bits()).float_of_bits()
 
 
 def half_exp(x: Symbol) -> Symbol:
@@ -106,8 +102,21 @@ def cosh(x: Symbol) -> Symbol:
     return keep_nan(x, h + 0.25 / h)
 
 
-def tanh(x: Symbol) -> Symbol:
+def tanh32(x: Symbol) -> Symbol:
     a, z = abs(x), x * x
-    near = fma(polynomial(f"tanh.{x.kind.name}", z) * z, x, x)
+    far = a >= 0.75                                   # not so for nan, which comes through the other way
+    # exp(2 a) = 2**k (1 + p r). Beyond 10 the result is 1.
+    b = least(a, 10.0)
+    t = fma(b, 2 * LOG2_E, ROUNDS_32)
+    r = fma(b, 2 * LOG2_E, -(t - ROUNDS_32))
+    p = one_of(far, COEFFICIENTS["exp2_short.float32"], COEFFICIENTS["tanh_further.float32"], select(far, r, z))
+    e = times_two_to(t, fma(p, r, 1.0))
+    # The sum that is the other one loses the sign of -0.0.
+    return copysign(select(far, 1.0 - 2.0 / (e + 1.0), fma(p * z, x, x)), x)
+
+
+def tanh64(x: Symbol) -> Symbol:
+    a, z = abs(x), x * x
+    near = fma(polynomial("tanh.float64", z) * z, x, x)
     far = 1.0 - 2.0 / (exp(a + a) + 1.0)
     return copysign(select(a < 0.6, near, far), x)    # the sum that is `near` loses the sign of -0.0

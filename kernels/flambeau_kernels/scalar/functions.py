@@ -24,12 +24,12 @@ from flambeau_kernels.scalar.trigonometric import by_way_of_double, with_single_
 _EITHER = {
     "exp": exponential.exp, "exp2": exponential.exp2, "expm1": exponential.expm1,
     "sigmoid": exponential.sigmoid, "sinh": exponential.sinh, "cosh": exponential.cosh,
-    "tanh": exponential.tanh, "log": logarithm.log,
+    "log": logarithm.log,
     "sin": trigonometric.sin, "cos": trigonometric.cos, "tan": trigonometric.tan,
 }  # fmt: skip
 _DOUBLE = {
     **_EITHER, "log1p": logarithm.log1p, "log1p_exp": logarithm.log1p_exp, "log2": logarithm.log2, "log10": logarithm.log10,
-    "pow": logarithm.pow64, "asinh": logarithm.asinh, "acosh": logarithm.acosh, "atanh": logarithm.atanh,
+    "pow": logarithm.pow64, "tanh": exponential.tanh64, "asinh": logarithm.asinh, "acosh": logarithm.acosh, "atanh": logarithm.atanh,
     "asin": trigonometric.asin,
     "acos": trigonometric.acos, "atan": trigonometric.atan, "atan2": trigonometric.atan2,
     "hypot": trigonometric.hypot64, "erf": error.erf64, "erfc": error.erfc64, "ndtr": error.ndtr64,
@@ -40,7 +40,7 @@ _DOUBLE = {
     **bessel.DOUBLE, **normal.DOUBLE,
 }  # fmt: skip
 _SINGLE = {
-    **_EITHER,
+    **_EITHER, "tanh": exponential.tanh32,
     "log1p": logarithm.log1p_32, "log1p_exp": logarithm.log1p_exp32, "log2": logarithm.log2_32, "log10": logarithm.log10_32,
     "asinh": logarithm.asinh32, "acosh": logarithm.acosh32, "atanh": logarithm.atanh32, "erfc": error.erfc32, "ndtr": error.ndtr32,
     "normal_density": error.normal_density32,
