@@ -1,4 +1,4 @@
-"""Small parameters are stepped together; nobody can tell but by the clock."""
+"""Parameters are stepped together, large ones where they lie; nobody can tell but by the clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import flambeau as fb
 from flambeau.optim._elementwise import ElementwiseOptimizer
 
-SIZES = [(16,), (4, 4), (), (3,), (2, 0), (7, 5)]
+SIZES = [(16,), (4, 4), (), (3,), (2, 0), (7, 5), (72, 72)]  # the last one is large
 CASES = [
     ("SGD", {}), ("SGD", {"momentum": 0.9, "nesterov": True}), ("SGD", {"momentum": 0.9, "dampening": 0.5}),
     ("Adam", {"amsgrad": True, "weight_decay": 0.1}), ("AdamW", {}), ("Adamax", {}), ("NAdam", {}),
@@ -63,6 +63,7 @@ def test_stepping_together_gives_the_bits_of_stepping_one_by_one(name, options, 
         step(*alone, seed)
 
     assert len(buckets(together[1])) == 1
+    assert not together[1]._plans[0].singles
     assert not buckets(alone[1])
     assert_same_bits(together, alone)
 
@@ -115,7 +116,7 @@ def edit_in_place(params, optimizer):
 
 
 def replace(params, optimizer):
-    optimizer.state[params[1]]["exp_avg_sq"] = fb.full(SIZES[1], 3.0)
+    optimizer.state[params[1]]["exp_avg_sq"] = fb.full(params[1].shape, 3.0)
 
 
 def replace_step(params, optimizer):
@@ -169,13 +170,14 @@ EDITS = [
 ]
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("edit", EDITS)
-def test_what_users_change_between_steps_is_honoured(edit):
+def test_what_users_change_between_steps_is_honoured(edit, large):
     together, alone = make("Adam", {}, None), make("Adam", {}, False)
     for pair in (together, alone):
         step(*pair, 1)
         step(*pair, 2)
-        edit(*pair)
+        edit(pair[0][-1:] * 6 if large else pair[0], pair[1])
         step(*pair, 3)
         step(*pair, 4)
 
@@ -187,35 +189,38 @@ def test_what_users_change_between_steps_is_honoured(edit):
     assert changed is (edit not in (reload, other_group))
 
 
-def test_state_tensors_have_the_shape_of_their_parameter_and_share_one_memory():
+def test_state_tensors_have_the_shape_of_their_parameter_and_small_ones_share_one_memory():
     params, optimizer = make("Adam", {}, None)
     step(params, optimizer, 1)
 
     means = [optimizer.state[p]["exp_avg"] for p in params]
 
     assert [tuple(m.shape) for m in means] == SIZES
-    assert len({m.untyped_storage().data_ptr() for m in means}) == 1
+    assert len({m.untyped_storage().data_ptr() for m in means[:-1]}) == 1
+    assert means[-1].untyped_storage().nbytes() == 72 * 72 * 4
 
 
-def test_a_state_tensor_stays_the_same_object_over_steps():
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_state_tensor_stays_the_same_object_over_steps(which):
     params, optimizer = make("Adam", {}, None)
     step(params, optimizer, 1)
-    before = optimizer.state[params[0]]["exp_avg"]
+    before = optimizer.state[params[which]]["exp_avg"]
 
     step(params, optimizer, 2)
 
-    assert optimizer.state[params[0]]["exp_avg"] is before
+    assert optimizer.state[params[which]]["exp_avg"] is before
 
 
-def test_versions_count_the_steps():
+@pytest.mark.parametrize("which", [0, -1])
+def test_versions_count_the_steps(which):
     params, optimizer = make("Adam", {}, None)
     step(params, optimizer, 1)
-    before = params[0]._version, optimizer.state[params[0]]["exp_avg"]._version
+    before = params[which]._version, optimizer.state[params[which]]["exp_avg"]._version
 
     step(params, optimizer, 2)
 
-    assert params[0]._version == before[0] + 1
-    assert optimizer.state[params[0]]["exp_avg"]._version == before[1] + 1
+    assert params[which]._version == before[0] + 1
+    assert optimizer.state[params[which]]["exp_avg"]._version == before[1] + 1
 
 
 def test_parameters_over_the_same_memory_are_not_stepped_together():
@@ -227,6 +232,31 @@ def test_parameters_over_the_same_memory_are_not_stepped_together():
 
     assert p.detach().tolist() == [-1.0, -2.0, -2.0, -2.0]
     assert apart.detach().tolist() == [-1.0] * 3
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_gradients_of_a_large_parameter_may_lie_otherwise(name, options):
+    together, alone = make(name, options, None), make(name, options, False)
+    for params, optimizer in (together, alone):
+        for seed in (1, 2, 3):
+            step(params, optimizer, seed)
+            params[-1].grad = params[-1].grad.t()
+            optimizer.step()
+            params[-1].grad = fb.ones(1).expand(72, 72)
+            optimizer.step()
+
+    assert_same_bits(together, alone)
+
+
+def test_one_large_parameter_is_planned_too():
+    params = [fb.nn.Parameter(fb.zeros(72, 72))]
+    optimizer = fb.optim.Adam(params, lr=0.5)
+    params[0].grad = fb.ones(72, 72)
+
+    optimizer.step()
+
+    assert not optimizer._plans[0].singles
+    fb.testing.assert_close(params[0].detach(), fb.full((72, 72), -0.5))
 
 
 def test_large_and_small_parameters_mix():

@@ -1,10 +1,10 @@
-"""Many small parameters stepped as one flat array.
+"""Many parameters stepped together: small ones as one flat array, large ones by launches that are planned once.
 
-A step of a 16-element parameter is all overhead, so a `Bucket` gathers the parameters and gradients of many
+A step of a 16-element parameter is all overhead, so a `Bucket` gathers the small parameters and their gradients
 into flat arrays, runs the formula once and scatters the result. Their state is not gathered: it lives in flat
-arrays for good, and the tensors in ``optimizer.state`` are views of them. Whoever replaces such a tensor (a
-loaded checkpoint, a user's edit) is noticed before the next step, and the bucket is made anew from what is
-there.
+arrays for good, and the tensors in ``optimizer.state`` are views of them. A large parameter is stepped where it
+lies; what runs the formula on it and its state is kept. Whoever replaces a tensor of the state (a loaded
+checkpoint, a user's edit) is noticed before the next step, and the bucket is made anew from what is there.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ _LAUNCH = 4.0                                         # what a launch of some 20
 
 
 def fits_bucket(param: Any) -> bool:
-    """Whether `param` may share a bucket: few elements, real, in row-major order, in host memory."""
+    """Whether `param` may share a bucket: real, in row-major order, in host memory that may be written."""
     array = param._array
-    return (
-        type(array) is ndarray and array.size < MOST_ELEMENTS and array.flags.c_contiguous and array.dtype.kind != "c"
-    )
+    return type(array) is ndarray and array.flags.carray and array.dtype.kind != "c"
+
+
+def is_large(param: Any) -> bool:
+    """Whether `param` is stepped where it lies."""
+    return param._array.size >= MOST_ELEMENTS
 
 
 def state_fits(param: Any, tensors: Sequence[Any], scalars: Sequence[Any]) -> bool:
@@ -64,8 +67,19 @@ def overlapping(arrays: dict[int, Any]) -> set[int]:
     return found
 
 
+def _move(held: list[Any], ends: Any, shapes: list[tuple[int, ...]]) -> Any:
+    """Put one kind of state into a flat array, and let its tensors look at their parts of it."""
+    flat = np.empty(ends[-1], held[0]._array.dtype)
+    record = wrap(flat)._storage
+    for tensor, end, shape in zip(held, ends, shapes, strict=True):
+        part = flat[end - tensor._array.size : end].reshape(shape)
+        part[...] = tensor._array
+        tensor._array, tensor._storage = part, record
+    return flat
+
+
 class Bucket:
-    """Small parameters of one dtype whose scalar state is equal.
+    """Parameters of one dtype whose scalar state is equal.
 
     Args:
         params: the parameters.
@@ -84,32 +98,31 @@ class Bucket:
         self.names = (*tensors, *scalars)
         self.arrays = [p._array for p in params]
         self.dtype = self.arrays[0].dtype
-        ends = np.cumsum([a.size for a in self.arrays]).tolist()
-        self.param, self.grad = np.empty(ends[-1], self.dtype), np.empty(ends[-1], self.dtype)
-        self.targets = [a.reshape(-1) for a in self.arrays]
-        self.sources = [self.param[end - a.size : end] for a, end in zip(self.arrays, ends, strict=True)]
-        self.flat_state = tuple(self._move(name, ends, [a.shape for a in self.arrays]) for name in tensors)
+        self.small = [i for i, p in enumerate(params) if not is_large(p)]
+        self.large = [i for i, p in enumerate(params) if is_large(p)]
+        few = [self.arrays[i] for i in self.small]
+        ends = np.cumsum([a.size for a in few]).tolist()
+        total = ends[-1] if ends else 0
+        self.param, self.grad = np.empty(total, self.dtype), np.empty(total, self.dtype)
+        self.targets = [a.reshape(-1) for a in few]
+        self.sources = [self.param[end - a.size : end] for a, end in zip(few, ends, strict=True)]
+        held = [states[i] for i in self.small] if tensors else []
+        self.flat_state = tuple(_move([s[name] for s in held], ends, [a.shape for a in few]) for name in tensors) if few else ()
         each = range(1, len(params) + 1)
-        self.flat_scalars = tuple(self._move(name, each, [()] * len(params)) for name in scalars)
+        self.flat_scalars = tuple(_move([s[name] for s in states], each, [()] * len(params)) for name in scalars)
         self.tensors = [[s[name] for s in states] for name in self.names]
         self.tensor_arrays = [list(map(array_of, column)) for column in self.tensors]
-        self.records = [column[0]._storage for column in self.tensors]
+        # Of the flat arrays, and of the state of each large parameter.
+        self.records = [column[0]._storage for column in self.tensors[len(tensors) :]]
+        for column in self.tensors[: len(tensors)]:
+            self.records += [column[i]._storage for i in (*self.small[:1], *self.large)]
         # Numbers are rounded once, here, to what the formula computes in; half types compute in float32.
         self.number = self.dtype.type if self.dtype.itemsize >= 4 else np.float32
         self.waiting = Waiting(FORMULA)
         # By formula and engine: what runs it on the flat arrays, the numbers it is handed, and all operands; False if nothing does.
         self.plans: dict[Any, Any] = {}
-
-    def _move(self, name: str, ends: Any, shapes: list[tuple[int, ...]]) -> Any:
-        """Put one kind of state into a flat array, and let its tensors look at their parts of it."""
-        held = [s[name] for s in self.states]
-        flat = np.empty(ends[-1], held[0]._array.dtype)
-        record = wrap(flat)._storage
-        for tensor, end, shape in zip(held, ends, shapes, strict=True):
-            part = flat[end - tensor._array.size : end].reshape(shape)
-            part[...] = tensor._array
-            tensor._array, tensor._storage = part, record
-        return flat
+        # The same for each large parameter.
+        self.plans_of_large: dict[Any, list[Any]] = {}
 
     def is_current(self) -> bool:
         """Whether parameters and state are still the objects, over the memory, of this bucket."""
@@ -138,13 +151,43 @@ class Bucket:
 
     def step(self, formula: Any, numbers: Sequence[Any], values: Sequence[float], grads: list[Any]) -> None:
         """Run `formula` over all parameters, with arrays `grads`, and set the scalar state to `values`."""
-        if not self.flat_state and formula.direct_ is not refuse:
+        if formula.direct_ is not refuse and len(self.names) == len(self.flat_scalars):
             self._step_each(formula, numbers, grads)
         else:
-            self._step_flat(formula, numbers, grads)
+            if self.small:
+                self._step_flat(formula, numbers, [grads[i] for i in self.small] if self.large else grads)
+            if self.large:
+                self._step_large(formula, numbers, grads)
         for flat, value in zip(self.flat_scalars, values, strict=True):
             flat.fill(value)
         self._bump()
+
+    def _step_large(self, formula: Any, numbers: Sequence[Any], grads: list[Any]) -> None:
+        engine = engines.chosen()
+        plans = self.plans_of_large.get((formula, engine))
+        if plans is None:
+            plans = self.plans_of_large[formula, engine] = [self._planned_alone(formula, len(numbers), i, grads[i]) for i in self.large]
+        for i, (run, given, strides, written) in zip(self.large, plans, strict=True):
+            param, *state = written
+            grad = grads[i]
+            if run is None or grad.strides != strides or grad.dtype is not self.dtype or grad.shape != param.shape:
+                kernels.launch(formula, (param, grad, *state, *map(self.number, numbers)), written, self.dtype)
+            else:
+                given[0][:] = numbers
+                run(param, grad, *state, *given[1:], *written)
+
+    def _planned_alone(self, formula: Any, count: int, i: int, grad: Any) -> tuple[Any, ...]:
+        """What runs `formula` on large parameter `i` and a gradient with the strides of `grad`, None if nothing does.
+
+        Returns: that; the array of its `count` numbers, and each of them as 0-d; the strides; parameter and state, which are written.
+        """
+        written = (self.arrays[i], *(column[i] for column in self.tensor_arrays[: len(self.names) - len(self.flat_scalars)]))
+        numbers = np.empty(count, self.number)
+        each = [numbers[k : k + 1].reshape(()) for k in range(count)]
+        run = None
+        if grad.dtype is self.dtype and grad.shape == written[0].shape and all(a.flags.writeable for a in written):
+            run = kernels.planned(formula, (written[0], grad, *written[1:], *each), written, self.dtype)
+        return run, (numbers, *each), grad.strides, written
 
     def _step_flat(self, formula: Any, numbers: Sequence[Any], grads: list[Any]) -> None:
         np.concatenate(self.targets, out=self.param)

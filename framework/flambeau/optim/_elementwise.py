@@ -12,7 +12,7 @@ from .. import _arrays
 from .._state import local as _local
 from ..ops._dispatch import is_seen
 from ..tensor import bump
-from ._bucket import Bucket, fits_bucket, ndarray, overlapping, same, state_fits
+from ._bucket import Bucket, fits_bucket, is_large, ndarray, overlapping, same, state_fits
 from ._rule import on_arrays, on_rows, on_tensors
 from .optimizer import Optimizer
 
@@ -196,12 +196,12 @@ class ElementwiseOptimizer(Optimizer):
         alike: defaultdict[Any, list[int]] = defaultdict(list)
         singles: list[int] = []
         tensors = self._tensor_state(group)
-        many = len(params) > 1 and not self._one_by_one(group)
-        small = [i for i, p in enumerate(params) if many and type(p) in _PLAIN and fits_bucket(p)]
+        many, together = len(params) > 1, not self._one_by_one(group)
+        fitting = [i for i, p in enumerate(params) if together and type(p) in _PLAIN and fits_bucket(p)]
         # Parameters over the same memory, or listed twice, are stepped one after the other.
-        small = set(small) - overlapping({i: params[i]._array for i in small})
+        chosen = set(fitting) - overlapping({i: params[i]._array for i in fitting})
         for i, param in enumerate(params):
-            if i not in small:
+            if i not in chosen or not many and not is_large(param):
                 singles.append(i)
                 continue
             fresh = self._make_state(param, group)
@@ -214,9 +214,9 @@ class ElementwiseOptimizer(Optimizer):
                 singles.append(i)
         buckets = []
         for (_, _, fresh), where in alike.items():
-            chosen = [params[i] for i in where]
-            states = [self.state[p] for p in chosen] if tensors or self._scalar_state else []
-            buckets.append((Bucket(chosen, states, tensors, self._scalar_state), where, fresh))
+            alike_ones = [params[i] for i in where]
+            states = [self.state[p] for p in alike_ones] if tensors or self._scalar_state else []
+            buckets.append((Bucket(alike_ones, states, tensors, self._scalar_state), where, fresh))
         return Plan(params, list(self.state), list(self.state.values()), buckets, sorted(singles))
 
     def _make_state(self, param: Any, group: dict[str, Any]) -> bool:

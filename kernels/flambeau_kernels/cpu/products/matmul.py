@@ -287,7 +287,7 @@ def dot(a: Any, b: Any) -> Any:
 def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     if a[-1] != b[-2]:
         raise ValueError(f"matmul: a has {a[-1]} columns, b has {b[-2]} rows; they must be equal: {a} @ {b}")
-    if a[:-2] == b[:-2]:
+    if a[:-2] == b[:-2] or len(b) == 2:
         return (*a[:-1], b[-1])
     return (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
 
