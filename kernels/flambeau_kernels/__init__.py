@@ -211,6 +211,15 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: Any, compute: np.
     return specialise_it is not None and specialise_it(formula, inputs, out, compute, compile)
 
 
+def calls_repay() -> bool:
+    """Count a call that a formula's builtins could have answered, and say whether `specialise` is worth its price by now.
+
+    For formulas whose loops are compiled already: what is to be had is the code that looks at operands, to the same bits as without.
+    """
+    repay = getattr(_compiled or _load_compiled(), "calls_repay", None)
+    return repay is None or repay()
+
+
 def reference_launch(formula: Formula, inputs: tuple[Any, ...], outs: tuple[Any, ...], compute: np.dtype) -> None:
     """`launch` by numpy expressions: slow, simple, and what the other tiers are compared with."""
     compute = _WIDE.get(compute, compute)

@@ -1,9 +1,9 @@
 """When a compiled kernel takes over from what computes without one: one rule, for kernels that have the bits of the fallback.
 
-To have a kernel has a price: it is loaded, perhaps LLVM's library as well, or compiled. To go without one has a price too, which each
+To have a kernel has a price: it is loaded, perhaps the engine as well, or compiled. To go without one has a price too, which each
 call pays. Nobody knows how many calls a program will make; as a rule those that have made some make ten times as many. So a call
-counts ten times what it loses, and a kernel is had once the calls without it have paid its price. LLVM's library is paid for by the
-calls of all kernels.
+counts ten times what it loses, and a kernel is had once the calls without it have paid its price. The engine is paid for by the calls
+of all kernels.
 
 Which of the two answers makes no difference but to time. Kernels that give other bits than the fallback are had from the first call on
 (`AT_ONCE`), for answers do not depend on what ran before.
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["AT_ONCE", "CALL", "FORMULA", "KERNEL", "LAUNCHERS", "LAUNCHERS_UNKEPT", "LOADED", "Waiting", "of_elements"]
+__all__ = ["AT_ONCE", "BUILTINS", "CALL", "FORMULA", "KERNEL", "LAUNCHERS", "LAUNCHERS_UNKEPT", "LOADED", "Waiting", "of_elements"]
 
-# Prices in milliseconds, as measured: a kernel that the cache has, LLVM's library, the compilation of a formula and of a kernel with
-# loops of its own. The launchers take two seconds of another thread, which the end of the process waits for; where no cache keeps them,
+# Prices in milliseconds, as measured: a kernel that the cache has, the engine with LLVM's library, the compilation of a formula, of a kernel with
+# loops of its own and of the builtins around formulas. The launchers take two seconds of another thread, which the end of the process waits for; where no cache keeps them,
 # every process would pay that.
-LOADED, LIBRARY, FORMULA, KERNEL, LAUNCHERS, LAUNCHERS_UNKEPT = 1.5, 35.0, 12.0, 30.0, 2000.0, 50_000.0
+LOADED, LIBRARY, FORMULA, KERNEL, BUILTINS, LAUNCHERS, LAUNCHERS_UNKEPT = 1.5, 35.0, 12.0, 30.0, 45.0, 2000.0, 50_000.0
 AT_ONCE = 0.0
 # What a call on few elements counts: ten times the 5 us that it loses in Python and numpy's functions.
 CALL = 0.05
@@ -31,9 +31,10 @@ def of_elements(size: int) -> float:
     return 1 / 16 + size / 4096
 
 
-def has_library() -> bool:
-    """Whether LLVM's library is there, or has been paid for."""
-    return "llvmlite.binding" in sys.modules or _paid_by_all >= LIBRARY
+def has_engine() -> bool:
+    """Whether the engine is in use, or has been paid for."""
+    llvm = sys.modules.get("flambeau_kernels.engine.machine_code.llvm")
+    return _paid_by_all >= LIBRARY or llvm is not None and llvm.in_use()
 
 
 class Waiting:
@@ -54,7 +55,7 @@ class Waiting:
         global _paid_by_all
         self.paid += cost * CALL
         _paid_by_all += cost * CALL
-        if self._asked or self.price and not has_library():
+        if self._asked or self.price and not has_engine():
             return None
         if self.paid >= self.price:
             self._asked = True

@@ -365,7 +365,7 @@ def test_a_file_beside_the_program_that_hides_a_module_of_python_is_named_when_i
     (tmp_path / "nt.py").write_text(body)
     (tmp_path / "program.py").write_text("import flambeau as fb; fb.ones(3000).exp()")
     run = subprocess.run([sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, check=True,
-                         env={**os.environ, "FLAMBEAU_BACKEND": "llvm"})
+                         env={**os.environ, "FLAMBEAU_BACKEND": "llvm", "FLAMBEAU_CACHE": str(tmp_path / "cache")})
 
     assert run.stderr.count("UserWarning: llvmlite does not work here") == 1
     assert f"{tmp_path / 'nt.py'} was imported as Python's own module 'nt'" in run.stderr

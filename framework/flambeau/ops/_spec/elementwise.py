@@ -479,10 +479,10 @@ class ElementwiseOp(Op):
         """Let `formula` take later calls with such operands directly.
 
         Only after some calls where the numpy tier has answered, with the same bits: compiling takes longer than a thousand calls on
-        small operands, and loading LLVM does in a process that computes little.
+        small operands, and loading LLVM does in a process that computes little. What is around a loop that is compiled already waits too.
         """
         by_numpy = kernels.has_one_answer(formula, compute) and kernels.is_left_to_numpy(formula, operands, out, compute)
-        may_compile = not by_numpy or self.waiting.paid_for()
+        may_compile = self.waiting.paid_for() if by_numpy else kernels.calls_repay() or None
         if may_compile is None:
             return
         plan = _by_numpy.get(_kinds_of(formula, operands))

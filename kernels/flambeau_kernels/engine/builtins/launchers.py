@@ -134,9 +134,6 @@ def module_text(scales: bool = False) -> str:
 
 # --- loading ------------------------------------------------------------------------------------------------
 
-_code: list[object] = []                              # loaded code must outlive the builtins
-
-
 def _from_disk_or_compiled(compile: bool) -> dict[str, Callable[..., Any]] | None:
     global _disk_refused
     body = _object_code(compile)
@@ -144,11 +141,10 @@ def _from_disk_or_compiled(compile: bool) -> dict[str, Callable[..., Any]] | Non
         return None
     if body is _body:
         return _builtins(body)
-    if llvm.machine().fault(body) is None:
-        try:
-            return _builtins(body)
-        except RuntimeError:                          # LLVM's word for all that it cannot load
-            pass
+    try:
+        return _builtins(body)
+    except RuntimeError:                              # what cannot be loaded, whatever its header said
+        pass
     _disk_refused = True
     return _from_disk_or_compiled(compile)
 
@@ -158,8 +154,7 @@ _disk_refused = False                                 # what the cache has for t
 
 def _builtins(body: bytes) -> dict[str, Callable[..., Any]]:
     names = [name for name in _names() if pyabi.has_gemm() or name not in _NEED_BLAS]
-    code = llvm.machine().load(body, tuple(f"fb_{name}" for name in (*names, *_OF_OBJECTS)), llvm.new_library())
-    _code.append(code)
+    code = llvm.machine().load(body, tuple(f"fb_{name}" for name in (*names, *_OF_OBJECTS)))
     made = pyabi.new_builtins({name: code[f"fb_{name}"] for name in names}, pyabi.table())
     if hot_calls.objects is not None:
         table = pyabi.object_table(hot_calls.objects)

@@ -62,6 +62,7 @@ from flambeau_kernels.engine.runtime import pool
 from flambeau_kernels.engine.runtime.never_freed import never_freed
 from flambeau_kernels.formula import Formula, refuse
 from flambeau_kernels.scalar.symbols import Unsupported
+from flambeau_kernels.takeover import BUILTINS, Waiting
 
 MOST_ENTRIES, MOST_KEYS = 16, 256                     # combinations of dtypes a formula answers for, and may ask about
 _EXACT = 1 << 53                                      # integers up to here are doubles
@@ -305,6 +306,19 @@ def builtin_in_place(formula: Formula) -> Callable[..., Any]:
 
 def _new_builtin(head: np.ndarray, in_place: bool) -> Any:
     return native.new_builtin()(ctypes.addressof(_method(in_place)), head, None)
+
+
+unpaid = Waiting(BUILTINS)
+
+
+def repays() -> bool:
+    """As `flambeau_kernels.calls_repay`: whether the builtins' code is there or in the cache, or may be compiled."""
+    return _method.cache_info().currsize > 0 or _is_in_cache() or bool(unpaid.due())
+
+
+@functools.cache
+def _is_in_cache() -> bool:
+    return llvm.available() is not None or llvm.is_cached(_text(False), llvm.PLAIN) and llvm.is_cached(objects.text(False), llvm.PLAIN)
 
 
 @functools.cache

@@ -104,11 +104,11 @@ class _Head(np.ndarray):
 @functools.cache
 def _method(in_place: bool) -> Any:
     name = "enter_" if in_place else "enter"
-    code = llvm.compile_ir(_text(in_place), f"flambeau_{name}", llvm.PLAIN)
+    code = llvm.compile_ir(text(in_place), f"flambeau_{name}", llvm.PLAIN)
     return never_freed(native.MethodDef(name.encode(), code, 0x80, None))
 
 
-def _text(in_place: bool) -> str:
+def text(in_place: bool) -> str:
     mark = '!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
     enter = _enter("flambeau_enter_" if in_place else "flambeau_enter", MOST_ARGUMENTS, in_place)
     return "\n".join([fastcall._none(), _DROP, *(() if in_place else (_wrap(),)), enter, mark])

@@ -76,8 +76,15 @@ def specialise(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compu
     return direct.specialise(formula, inputs, out, compute, compile)
 
 
+def calls_repay() -> bool:
+    """As `flambeau_kernels.calls_repay`."""
+    from flambeau_kernels.engine.calls import direct
+
+    return direct.repays()
+
+
 # What a backend's launch may offer.
-launch.planned, launch.specialise = planned, specialise  # type: ignore[attr-defined]
+launch.planned, launch.specialise, launch.calls_repay = planned, specialise, calls_repay  # type: ignore[attr-defined]
 
 
 class _Made:

@@ -3,7 +3,8 @@ llvmlite.
 
 `compile_ir(text, symbol)` is the whole interface. The text is a complete module without target lines; the
 key of the on-disk cache is a digest of that text and of everything that decides the code made from it (LLVM's
-version, the CPU and its features). Loading a cached object takes 0.3 ms and runs no compiler.
+version, the CPU and its features). Loading a cached object takes 0.2 ms and runs no compiler; on x86-64 under Linux it needs
+nothing of LLVM.
 """
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import NamedTuple
 
-from flambeau_kernels.engine.machine_code import elf, processors, soft_halves
+from flambeau_kernels.engine.machine_code import elf, loader, processors, soft_halves, targets
 from flambeau_kernels.engine.machine_code.cache import ObjectCache, default_folder
+from flambeau_kernels.engine.machine_code.targets import Target
 from flambeau_kernels.engine.runtime.never_freed import never_freed
 from flambeau_kernels.scalar.library import ADDRESSES
 
@@ -40,7 +42,6 @@ _LOOP_MARKS = ('!"llvm.loop.vectorize.enable", i1 true', '!"llvm.loop.unroll.cou
 
 _lock = threading.RLock()                             # renewed in forked children, see the end
 _addresses: dict[tuple[str, str], int] = {}
-_loaded: list[object] = []
 _disk: ObjectCache | None = None
 _numbers = itertools.count()
 counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command and the tests
@@ -72,10 +73,9 @@ class Unavailable(RuntimeError):
 def available() -> str | None:
     """None when kernels can be compiled here, else the reason why not."""
     try:
-        machine()
+        return machine().lost or _failure()
     except Unavailable as error:
         return str(error)
-    return _failure()
 
 
 @functools.cache
@@ -157,11 +157,9 @@ def _compile(text: Callable[[], str], name: str, level: int) -> bytes:
 
 def _load_from_disk(body: bytes, symbols: tuple[str, ...]) -> dict[str, int] | None:
     """As `_load`, but None for what is no object with these symbols, whatever its header said."""
-    if machine().fault(body) is not None:
-        return None
     try:
         return _load(body, symbols)
-    except RuntimeError:  # LLVM's word for all that it cannot load
+    except RuntimeError:
         return None
 
 
@@ -213,7 +211,7 @@ def machine() -> Machine:
 
 
 def in_use() -> bool:
-    """Whether this process has looked for a compiler already; to do so takes 0.1 s and 50 MB."""
+    """Whether this process has looked for kernels or a compiler already; a compiler takes 0.1 s and 50 MB."""
     return _machine_or_reason.cache_info().currsize > 0
 
 
@@ -228,7 +226,13 @@ def _machine_or_reason() -> Machine | Unavailable:
 
 def new_machine() -> Machine:
     """What the environment asks for; otherwise as `machine`."""
-    made = Machine(cpu=processors.chosen())
+    cpu = processors.chosen()
+    kept = targets.key(cpu)
+    raw = None if kept is None else disk().get(kept)
+    known = None if raw is None else Target.unpacked(raw)
+    made = Machine(cpu=cpu, known=known)
+    if known is None and kept is not None:
+        disk().put(kept, made.target.packed())
     if made.missing:
         raise RuntimeError(f"FLAMBEAU_CPU={made.cpu}: this processor, {made.host}, cannot run such code, as it has no "
                            f"{', '.join(made.missing)}. Name one whose code it can run, or none; to look at assembly for another, "
@@ -240,41 +244,57 @@ class Machine:
     """A target to compile for: this computer by default, or a named triple, cpu and features to look at its
     assembly.
 
+    LLVM's library is there from the first compilation on, or at once where nobody has `known` of the target.
+
     Attributes:
         host_features: which of LLVM's features the processor at hand has.
         missing: features that code for `cpu`, a name of `processors.py`, may use and the processor at hand has not.
+        lost: why LLVM could not be loaded when a kernel that the cache lacks was to be compiled; None as long as that has not happened.
     """
 
-    def __init__(self, triple: str | None = None, cpu: str | None = None, features: str | None = None):
-        self._llvm = llvm = _llvmlite()
-        if triple is None:
-            target = llvm.Target.from_triple(llvm.get_process_triple())
-        else:
-            llvm.initialize_all_targets()
-            llvm.initialize_all_asmprinters()
-            target = llvm.Target.from_triple(triple)
-        self.triple = triple or llvm.get_process_triple()
-        self.host = llvm.get_host_cpu_name()
-        self.cpu = cpu or self.host
-        self.host_features = llvm.get_host_cpu_features()
-        self.missing: list[str] = []
-        if features is None and cpu is not None:
-            named = processors.features_of(cpu)
-            self.missing = processors.missing(named, self.host_features)
-            features = ",".join(f"+{feature}" for feature in named)
-        self.features = self.host_features.flatten() if features is None else features
+    lost: str | None = None
+
+    def __init__(self, triple: str | None = None, cpu: str | None = None, features: str | None = None, known: Target | None = None):
+        self.target = target = known or self._asked_of_llvm(triple, cpu, features)
+        self.triple, self.cpu, self.features, self.host = target.triple, target.cpu, target.features, target.host
+        self.host_features = {feature[1:]: feature.startswith("+") for feature in target.host_features.split(",")}
+        named = cpu is not None and features is None
+        self.missing = processors.missing(processors.features_of(self.cpu), self.host_features) if named else []
         # AVX-512 multiplies by powers of two in one instruction.
         self.scales = "+avx512f" in self.features
         # Of the widest vector register.
         self.register_bits = 512 if self.scales else 256 if "+avx2" in self.features else 128
         self.registers = 32 if self.scales or self.triple.startswith(("aarch64", "arm64")) else 16
-        self._new_target_machine = functools.partial(
-            target.create_target_machine, cpu=self.cpu, features=self.features, jit=True)
+        self.fingerprint = "|".join((PIPELINE, target.compiler, self.triple, self.cpu, self.features))
+        # Of objects whose parts can be looked at; 0 where they cannot.
+        self._elf = elf.MACHINES.get(self.triple.partition("-")[0], 0) if "linux" in self.triple else 0
         # One for each level, which is that of code generation too.
         self._target_machine = functools.cache(lambda level: self._new_target_machine(opt=max(level, 1)))
-        self.layout = str(self._target_machine(LOOPS).target_data)
-        self.fingerprint = "|".join(
-            (PIPELINE, str(llvm.llvm_version_info), self.triple, self.cpu, self.features))
+
+    def _asked_of_llvm(self, triple: str | None, cpu: str | None, features: str | None) -> Target:
+        llvm = self._llvm
+        host, of_host = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        if features is None:
+            features = of_host if cpu is None else ",".join(f"+{feature}" for feature in processors.features_of(cpu))
+        if triple is None:
+            triple = llvm.get_process_triple()
+        else:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+        made = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu or host, features=features, opt=LOOPS, jit=True)
+        return Target(triple, cpu or host, features, host, of_host, str(made.target_data), str(llvm.llvm_version_info))
+
+    @functools.cached_property
+    def _llvm(self):
+        try:
+            return _llvmlite()
+        except Unavailable as error:
+            self.lost = str(error)
+            raise
+
+    def _new_target_machine(self, opt: int):
+        target = self._llvm.Target.from_triple(self.triple)
+        return target.create_target_machine(cpu=self.cpu, features=self.features, opt=opt, jit=True)
 
     @functools.cached_property
     def jit(self):
@@ -307,7 +327,7 @@ class Machine:
     def _optimised(self, text: str, target, level: int):
         llvm = self._llvm
         module = llvm.parse_assembly(
-            f'target triple = "{self.triple}"\ntarget datalayout = "{self.layout}"\n{text}')
+            f'target triple = "{self.triple}"\ntarget datalayout = "{self.target.layout}"\n{text}')
         module.verify()
         options = llvm.create_pipeline_tuning_options(speed_level=level)
         options.loop_vectorization = level >= LOOPS
@@ -326,24 +346,25 @@ class Machine:
         passes.run(module, builder)
         return module
 
-    def fault(self, body: bytes) -> str | None:
-        """What is wrong with an object from disk, where that can be seen (ELF on the processors of `elf.MACHINES`), else None."""
-        processor = elf.MACHINES.get(self.triple.partition("-")[0])
-        return elf.fault(body, processor) if processor is not None and "linux" in self.triple else None
+    def load(self, body: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
+        """Link `body` into the process, where its code stays; the addresses of its `symbols`.
 
-    def load(self, body: bytes, symbols: tuple[str, ...], name: str):
-        """Link `body` into the process under its own library `name`; returns what maps symbols to addresses.
+        Raises: RuntimeError for what is no object with these symbols, where that can be seen: everywhere but in the instructions.
         """
+        parts = elf.read(body, self._elf) if self._elf else None
+        elsewhere = {foreign: address for foreign, address in ADDRESSES.items() if foreign.encode() in body}
+        if any(symbol not in symbols and symbol.encode() in body for symbol in soft_halves.SYMBOLS):
+            elsewhere |= compile_symbols(soft_halves.TEXT, soft_halves.SYMBOLS, WRITTEN)
+        if parts is not None and self._elf == elf.X86_64:
+            return loader.load(parts, symbols, elsewhere)
         library = self._llvm.JITLibraryBuilder().add_object_img(body).add_current_process()
         for symbol in symbols:
             library.export_symbol(symbol)
-        for foreign, address in ADDRESSES.items():
-            if foreign.encode() in body:
-                library.import_symbol(foreign, address)
-        for symbol in soft_halves.SYMBOLS:
-            if symbol not in symbols and symbol.encode() in body:
-                library.import_symbol(symbol, compile_symbols(soft_halves.TEXT, soft_halves.SYMBOLS, WRITTEN)[symbol])
-        return library.link(self.jit, name)
+        for foreign, address in elsewhere.items():
+            library.import_symbol(foreign, address)
+        # The name of a library whose loading failed is spent too.
+        made = never_freed(library.link(self.jit, f"flambeau{next(_numbers)}"))
+        return {symbol: made[symbol] for symbol in symbols}
 
 
 def _loops_refused(optimised: str) -> int:
@@ -353,15 +374,9 @@ def _loops_refused(optimised: str) -> int:
 
 
 def _load(body: bytes, symbols: tuple[str, ...]) -> dict[str, int]:
-    resources = machine().load(body, symbols, new_library())
-    _loaded.append(never_freed(resources))
+    addresses = machine().load(body, symbols)
     counts["loaded"] += 1
-    return {symbol: resources[symbol] for symbol in symbols}
-
-
-def new_library() -> str:
-    """A name that no library in this process has had; also one whose loading failed is spent."""
-    return f"flambeau{next(_numbers)}"
+    return addresses
 
 
 def _llvmlite():

@@ -173,7 +173,7 @@ def _numpy_function(index: int, result: Any, *arguments: Any) -> Any:
 @functools.cache
 def _code() -> dict[str, int]:
     names = (*_FUNCTIONS, "trim")
-    code = llvm.compile_symbols(_TEXT, tuple("flambeau_" + n for n in names))
+    code = llvm.compile_symbols(_TEXT, tuple("flambeau_" + n for n in names), llvm.PLAIN)
     return {n: code["flambeau_" + n] for n in names}
 
 
