@@ -15,10 +15,11 @@ import sys
 
 __all__ = ["AT_ONCE", "BUILTINS", "CALL", "FORMULA", "KERNEL", "LAUNCHERS", "LAUNCHERS_UNKEPT", "LOADED", "Waiting", "of_elements"]
 
-# Prices in milliseconds, as measured: a kernel that the cache has, the engine with LLVM's library, the compilation of a formula, of a kernel with
-# loops of its own and of the builtins around formulas. The launchers take two seconds of another thread, which the end of the process waits for; where no cache keeps them,
-# every process would pay that.
-LOADED, LIBRARY, FORMULA, KERNEL, BUILTINS, LAUNCHERS, LAUNCHERS_UNKEPT = 1.5, 35.0, 12.0, 30.0, 45.0, 2000.0, 50_000.0
+# Prices in milliseconds, as measured: a kernel that the cache has, the engine with LLVM's library, the compilation of a formula, of a
+# kernel with loops of its own and of the builtins around formulas. The launchers take two seconds of another thread, which the end of
+# the process waits for; where no cache keeps them, every process would pay that.
+LOADED, LIBRARY, FORMULA, KERNEL, BUILTINS = 1.5, 35.0, 12.0, 30.0, 45.0
+LAUNCHERS, LAUNCHERS_UNKEPT = 2000.0, 50_000.0
 AT_ONCE = 0.0
 # What a call on few elements counts: ten times the 5 us that it loses in Python and numpy's functions.
 CALL = 0.05

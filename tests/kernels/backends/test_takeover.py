@@ -19,7 +19,7 @@ ElementwiseOp = importlib.import_module("flambeau.ops._spec.elementwise").Elemen
 @pytest.fixture(autouse=True)
 def _nothing_is_paid(monkeypatch):
     monkeypatch.setattr(takeover, "_paid_by_all", 0.0)
-    monkeypatch.delitem(sys.modules, "llvmlite.binding", raising=False)
+    monkeypatch.delitem(sys.modules, "flambeau_kernels.engine.machine_code.llvm", raising=False)
 
 
 def calls_until(waiting, answer, cost=1.0):

@@ -120,7 +120,7 @@ def _relocate(start: int, size: int, entries: np.ndarray, values: np.ndarray) ->
     offsets = entries["offset"].astype(np.int64)
     written = values[entries["symbol"]] + entries["addend"].astype(np.uint64)
     written -= np.where(entries["type"] == _DISTANCE, offsets + start, 0).astype(np.uint64)
-    held = np.frombuffer((ctypes.c_char * size).from_address(start), np.uint8)
+    held = np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(start)), np.uint8)
     held[offsets[:, None] + np.arange(8)] = written.view(np.uint8).reshape(-1, 8)
 
 
