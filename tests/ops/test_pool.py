@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -134,6 +136,84 @@ def test_lp_pool_is_a_norm_of_each_window() -> None:
     np.testing.assert_allclose(
         F.lp_pool3d(fb.ones(1, 2, 2, 2), 3, 2).numpy(), np.full((1, 1, 1, 1), 2.0), rtol=1e-6
     )
+
+
+def _largest(x: np.ndarray, ends: list[list[tuple[int, int]]]) -> tuple[np.ndarray, np.ndarray]:
+    """The maximum of each window of one plane, and its place: the first of equal ones, of several nan the last."""
+    values, places = [], []
+    for window in itertools.product(*ends):
+        at = [np.ravel_multi_index(i, x.shape) for i in itertools.product(*(range(*pair) for pair in window))]
+        found = [i for i in at if np.isnan(x.flat[i])][-1:] or [max(at, key=lambda i: (x.flat[i], -i))]
+        values.append(x.flat[found[0]])
+        places.append(found[0])
+    shape = [len(e) for e in ends]
+    return np.reshape(values, shape), np.reshape(places, shape)
+
+
+def _with_ties_and_nan(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    x = np.random.default_rng(3).integers(-3, 3, shape).astype(dtype)
+    x.reshape(-1)[::53], x.reshape(-1)[1::31] = np.nan, -np.inf
+    x[0, 0] = -np.inf
+    return x
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("shape", "counts"),
+    [((2, 3, 100), (7,)), ((2, 3, 5), (3,)), ((1, 2, 13, 37), (6, 5)), ((2, 1, 7, 50), (3, 2)), ((1, 2, 5, 6, 41), (2, 4, 3))],
+)
+def test_maxima_over_uneven_ranges_and_their_places(shape: tuple[int, ...], counts: tuple[int, ...], dtype: Any) -> None:
+    x, n = _with_ties_and_nan(shape, dtype), len(counts)
+    ends = [[(j * size // m, -(-(j + 1) * size // m)) for j in range(m)] for size, m in zip(shape[2:], counts, strict=True)]
+    expected = [_largest(plane, ends) for plane in x.reshape(-1, *shape[2:])]
+
+    for _ in range(2):                                # the second by the plan
+        made, at = getattr(F, f"adaptive_max_pool{n}d")(fb.tensor(x), counts, return_indices=True)
+        values = getattr(F, f"adaptive_max_pool{n}d")(fb.tensor(x), counts)
+
+        np.testing.assert_array_equal(made.numpy().reshape(-1, *counts), [v for v, _ in expected])
+        np.testing.assert_array_equal(at.numpy().reshape(-1, *counts), [p for _, p in expected])
+        np.testing.assert_array_equal(values.numpy(), made.numpy())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("extents", "kernel"), [((9, 11), (3, 2)), ((5, 40), (2, 12)), ((5, 6, 7), (2, 3, 1))])
+def test_fractional_windows_of_each_plane_are_its_own(extents: tuple[int, ...], kernel: tuple[int, ...], dtype: Any) -> None:
+    n, count = len(extents), 3
+    x = _with_ties_and_nan((2, 3, *extents), dtype)
+    samples = np.random.default_rng(0).random((2, 3, n)).astype(dtype)
+    expected = []
+    for plane, u in zip(x.reshape(6, *extents), samples.reshape(6, n)[:, :: -1 if n == 2 else 1].astype(float), strict=True):
+        alphas = [(size - k) / (count - 1) for size, k in zip(extents, kernel, strict=True)]
+        starts = [[int((j + s) * a) - int(s * a) for j in range(count - 1)] for s, a in zip(u, alphas, strict=True)]
+        starts = [[*line, size - k] for line, size, k in zip(starts, extents, kernel, strict=True)]
+        expected.append(_largest(plane, [[(at, at + k) for at in line] for line, k in zip(starts, kernel, strict=True)]))
+    pool = getattr(F, f"fractional_max_pool{n}d")
+
+    leaf = fb.tensor(x, requires_grad=True)
+    made, at = pool(leaf, kernel, output_size=count, return_indices=True, _random_samples=fb.tensor(samples))
+    np.testing.assert_array_equal(made.detach().numpy().reshape(6, *(count,) * n), [v for v, _ in expected])
+    np.testing.assert_array_equal(at.numpy().reshape(6, *(count,) * n), [p for _, p in expected])
+    assert made.grad_fn.name() == f"FractionalMaxPool{n}DBackward0"
+    made.backward(fb.ones_like(made))
+    hits = np.zeros((6, x[0, 0].size))
+    for plane, (_, places) in zip(hits, expected, strict=True):
+        np.add.at(plane, places.reshape(-1), 1)
+    np.testing.assert_array_equal(leaf.grad.numpy().reshape(6, -1), hits)
+
+
+def test_fractional_windows_under_vmap_are_those_of_each_image() -> None:
+    x, samples = fb.rand(4, 1, 3, 9, 9), fb.rand(1, 3, 2)
+    pool = functools.partial(F.fractional_max_pool2d, kernel_size=2, output_size=4, _random_samples=samples)
+
+    assert fb.equal(fb.func.vmap(pool, randomness="same")(x), fb.stack([pool(image) for image in x]))
+
+
+def test_fractional_windows_outside_the_input_are_refused() -> None:
+    samples = fb.tensor([[[0.5, 0.5], [3e16, 0.5]]], dtype=fb.float64)
+
+    with pytest.raises(RuntimeError, match="puts a window outside"):
+        F.fractional_max_pool2d(fb.zeros(1, 2, 8, 8), 2, output_size=6, _random_samples=samples)
 
 
 def test_fractional_windows_end_at_the_end_and_pick_their_maxima() -> None:

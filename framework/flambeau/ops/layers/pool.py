@@ -482,28 +482,40 @@ def window_max(input, windows, keep):
     """The maximum of each window."""
 
 
-_MAX_CLASS = "titled[(OF_WINDOWS if windows.__class__ is AskedFor else OF_RANGES)[len(windows)]]"
+class Drawn(tuple[Any, ...]):
+    """The `DrawnRanges` of each pooled dimension, whose starts are those of each plane."""
+
+    __slots__ = ()
+
+
+_MAX_CLASS = "titled[OF.get(windows.__class__, OF_RANGES)[len(windows)]]"
 _MAX_TITLES = {
-    "OF_WINDOWS": titles_of("MaxPool{}DWithIndicesBackward0"), "OF_RANGES": titles_of("AdaptiveMaxPool{}DBackward0"), "AskedFor": AskedFor,
-}  # fmt: skip
+    "OF": {AskedFor: titles_of("MaxPool{}DWithIndicesBackward0"), Drawn: titles_of("FractionalMaxPool{}DBackward0")},
+    "OF_RANGES": titles_of("AdaptiveMaxPool{}DBackward0"),
+}
 _OF_MAXIMA = {"kernel_size": _asked(0), "stride": _asked(1), "padding": _asked(2), "dilation": _asked(3), "ceil_mode": _asked(4)}
 window_max.shown_by(_MAX_CLASS, **_MAX_TITLES)
 window_max.shown_as(
     hides="windows", result1=lambda saved: None if saved["keep"].indices is None else wrap(saved["keep"].indices)
 )
-window_max.shown_for(*_MAX_TITLES["OF_WINDOWS"], **_OF_MAXIMA)
+window_max.shown_for(*_MAX_TITLES["OF"][AskedFor], **_OF_MAXIMA)
 
 
-window_max.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 1))
+window_max.in_pieces(lambda asked: _pieces_of_maxima(asked["windows"], 1))
+
+
+def _pieces_of_maxima(windows: Windows, results: int) -> Any:
+    """By images and channels, unless each plane has windows of its own."""
+    return [] if windows.__class__ is Drawn else batches_of(len(windows), 1, results)
 
 
 def _max_with_indices(x: Any, windows: Windows) -> tuple[Any, Any]:
-    """Values and indices; `windows` are regular ones, ranges, or arrays that list the members of each."""
+    """Values and indices; `windows` are regular ones, or ranges."""
     from flambeau_kernels.cpu import pool as kernels
 
     n = len(windows)
     regular = isinstance(windows[0], kernels.Window)
-    values, at = (kernels.max_at if regular else kernels.max_of_windows)(as_planes(x, n), windows)
+    values, at = (kernels.max_at if regular else kernels.max_of_ranges)(as_planes(x, n), windows)
     return restored(values, x, n), restored(at, x, n)
 
 
@@ -517,14 +529,9 @@ def _window_max(x, windows, keep):
     return restored(kernels.max_values(as_planes(x, len(windows)), windows), x, len(windows))
 
 
-def _max_shape(input: Tensor, windows: Windows) -> tuple[int, ...]:
-    counts = [len(w) if isinstance(w, np.ndarray) else w.count for w in windows]
-    return (*input.shape[: input.ndim - len(windows)], *counts)
-
-
 @window_max.shape
 def _window_max_shape(input, windows, keep):
-    return _max_shape(input, windows), input.dtype
+    return _pooled_shape(input, windows), input.dtype
 
 
 @window_max.vjp
@@ -550,10 +557,10 @@ def window_max_with_indices(input, windows):
 
 window_max_with_indices.shown_by(_MAX_CLASS, **_MAX_TITLES)
 window_max_with_indices.shown_as(hides="windows", result1="out1")
-window_max_with_indices.shown_for(*_MAX_TITLES["OF_WINDOWS"], **_OF_MAXIMA)
+window_max_with_indices.shown_for(*_MAX_TITLES["OF"][AskedFor], **_OF_MAXIMA)
 
 
-window_max_with_indices.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 2))
+window_max_with_indices.in_pieces(lambda asked: _pieces_of_maxima(asked["windows"], 2))
 
 
 window_max_with_indices.kernel(_max_with_indices)
@@ -561,7 +568,7 @@ window_max_with_indices.kernel(_max_with_indices)
 
 @window_max_with_indices.shape
 def _window_max_with_indices_shape(input, windows):
-    shape = _max_shape(input, windows)
+    shape = _pooled_shape(input, windows)
     return [(shape, input.dtype), (shape, dtypes.int64)]
 
 
@@ -663,9 +670,14 @@ def _planned_max(
 
 def plan_of_maxima(input: Tensor, windows: Windows, indices: bool) -> Plan | None:
     """The plan of `largest_in`."""
-    from flambeau_kernels.cpu.pool import planned_maxima
+    from flambeau_kernels.cpu.pool import Window, planned_maxima, planned_ranges
 
-    runs = planned_maxima(as_planes(input._array, len(windows)), windows, _pooled_shape(input, windows))
+    planes, shape = as_planes(input._array, len(windows)), _pooled_shape(input, windows)
+    if isinstance(windows[0], Window):
+        runs = planned_maxima(planes, windows, shape)
+    else:
+        run = planned_ranges(planes, windows, shape)
+        runs = run and ((lambda a: run(a)[0]), run)
     if runs is None:
         return None
     values, with_places = runs

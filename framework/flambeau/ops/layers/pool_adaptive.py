@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ... import dtypes
 from ...tensor import Tensor
 from .._batching import folded
 from .._spec import CHANNELS_OF_IMAGES, FUNCTION, OUT, check_room, composite, describe, primitive
@@ -18,6 +17,7 @@ from .._spec.plans import Plan
 from .conv import as_ints
 from .norm import depends_on
 from .pool import (
+    Drawn,
     Ints,
     as_planes,
     check_input,
@@ -235,9 +235,16 @@ for _n, _op in enumerate((adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg
     _op.plan(partial(_planned_adaptive_mean, _op.name, _n), by="shape")
 
 
-def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:
+def _windows_of_ranges(input: Tensor, sizes: Ints) -> Any:
+    """The windows that `sizes` ranges along the last dimensions are, regular ones where the ranges are equally long."""
     from flambeau_kernels.cpu.pool import Ranges, even_windows
 
+    extents = tuple(input.shape[-len(sizes) :])
+    windows: Any = even_windows(extents, sizes)
+    return windows or tuple(Ranges(size, m) for size, m in zip(extents, sizes, strict=True))
+
+
+def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:
     sizes = _sizes(op, input, output_size, n, "floating")
     if 0 in sizes and any(sizes):                     # nothing to find, however large the others are
         made = _adaptive_max(op, n, input, (0,) * n, return_indices)
@@ -245,11 +252,7 @@ def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices:
         return tuple(x.reshape(shape) for x in made) if return_indices else made.reshape(shape)
     if n == 3:
         input = input.contiguous()                    # as the result of volumes is, unlike that of `max_pool3d`
-    extents = tuple(input.shape[-n:])
-    windows: Any = even_windows(extents, sizes)
-    if windows is None:
-        windows = [Ranges(size, m) for size, m in zip(extents, sizes, strict=True)]
-    return largest_in(input, windows, return_indices)
+    return largest_in(input, _windows_of_ranges(input, sizes), return_indices)
 
 
 @composite(namespace="nn.functional", samples="d(2, 3, 7), 3; d(2, 3, 7), 3, True")
@@ -285,13 +288,10 @@ def adaptive_max_pool3d(input, output_size: int | Sequence[int], return_indices=
 
 def _planned_adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Plan | None:
     """The plan of `_adaptive_max`."""
-    from flambeau_kernels.cpu.pool import even_windows
-
     if n == 3 and not input.is_contiguous():
         return None
     sizes = _sizes(op, input, output_size, n, "floating")
-    windows = even_windows(tuple(input.shape[-n:]), sizes) if all(sizes) else None
-    return None if windows is None else plan_of_maxima(input, windows, return_indices)
+    return plan_of_maxima(input, _windows_of_ranges(input, sizes), return_indices) if all(sizes) else None
 
 
 for _n, _op in enumerate((adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d), 1):
@@ -307,18 +307,23 @@ def adaptive_max_pool1d__(input, output_size: int | Sequence[int]):
 # -- fractional ----------------------------------------------------------------------------------------------
 
 
-def _starts(sample: float, size: int, count: int, kernel: int) -> Any:
-    """Where the windows along one axis begin: steps of one of two lengths in pseudorandom order.
+def _starts(op: str, samples: Any, size: int, count: int, kernel: int) -> Any:
+    """Where the windows along one axis begin, ``(planes, count)``: steps of one of two lengths in pseudorandom order.
 
+    Args:
+        samples: a number for each plane, in [0, 1).
     Source: Graham 2014, "Fractional Max-Pooling", section 2.
     """
-    if count == 1:
-        return np.array([size - kernel])
-    alpha = (size - kernel) / (count - 1)
-    at = np.arange(count)
-    with np.errstate(invalid="ignore"):               # int() refuses what is no number
-        starts = ((at + sample) * alpha).astype(np.int64) - int(sample * alpha)
-    starts[-1] = size - kernel
+    starts = np.full((len(samples), count), size - kernel)
+    if count > 1:
+        alpha = (size - kernel) / (count - 1)
+        first = samples[:, None]
+        starts[:, :-1] = np.trunc((np.arange(count - 1) + first) * alpha) - np.trunc(first * alpha)
+    # PyTorch takes numbers outside [0, 1), as long as every window lies inside, and counts in int32.
+    outside = ((starts < 0) | (starts > size - kernel)).any(1) | (np.abs(samples) * size >= 1 << 31)
+    if outside.any():
+        u = samples[outside.argmax()]
+        raise RuntimeError(f"{op}: _random_samples must lie in [0, 1): {u} puts a window outside the input")
     return starts
 
 
@@ -334,6 +339,8 @@ def _fractional_max(
 ) -> Any:
     if output_size is None and output_ratio is None:
         raise ValueError(f"{op} requires specifying either an output_size or an output_ratio")
+    from flambeau_kernels.cpu.pool import DrawnRanges
+
     check_input(op, input, n, "order")
     extents = tuple(input.shape[-n:])
     if output_size is None:
@@ -347,14 +354,16 @@ def _fractional_max(
             raise RuntimeError(
                 f"{op}: {m} windows of {k} do not fit into {size} elements\n{describe(input=input)}"
             )
-    batched = input if input.ndim == n + 2 else input.unsqueeze(0)
-    samples = _samples(op, batched, n, samples)
-    made = [_fractional_image(batched, image, kernel, sizes, samples) for image in range(batched.shape[0])]
-    return _stacked(batched, made, input.ndim == n + 2, sizes, return_indices)
+    images, channels = (1, *input.shape)[-n - 2 : -n]
+    # Those of images are given from the last dimension backwards, those of volumes are not.
+    given = _samples(op, input, (images, channels, n), samples)[:images, :channels, :: -1 if n == 2 else 1].reshape(-1, n)
+    drawn = Drawn(
+        DrawnRanges(_starts(op, given[:, d], size, m, k), k) for d, (size, m, k) in enumerate(zip(extents, sizes, kernel, strict=True))
+    )
+    return largest_in(input.contiguous(), drawn, return_indices)
 
 
-def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:
-    wanted = (*input.shape[:2], n)
+def _samples(op: str, input: Tensor, wanted: tuple[int, ...], samples: Any) -> Any:
     if samples is None:
         from ..sampling.random import rand
 
@@ -363,7 +372,7 @@ def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:
         samples.ndim != 3
         or samples.shape[0] < wanted[0]
         or samples.shape[1] < wanted[1]
-        or samples.shape[2] != n
+        or samples.shape[2] != wanted[2]
     ):
         raise RuntimeError(f"{op}: Expect _random_samples of shape {wanted}, got {tuple(samples.shape)}")
     if samples._lacks_values:                         # the shapes do not depend on them
@@ -372,49 +381,6 @@ def _samples(op: str, input: Tensor, n: int, samples: Any) -> Any:
     if not np.isfinite(made).all():
         raise RuntimeError(f"{op}: _random_samples must be finite, better in [0, 1), got {made.min()} to {made.max()}")
     return made
-
-
-def _windows(u: float, size: int, m: int, k: int) -> Any:
-    """The places of `m` windows of `k` elements among `size`, ``(m, k)``, whose starts the number `u` decides."""
-    starts = _starts(u, size, m, k)
-    # PyTorch takes numbers outside [0, 1), as long as every window lies inside.
-    if starts.size and not (starts.min() >= 0 and starts.max() <= size - k):
-        raise RuntimeError(f"fractional_max_pool: _random_samples must lie in [0, 1): {u} puts a window outside the input")
-    return starts[:, None] + np.arange(k)
-
-
-def _fractional_image(input: Tensor, image: int, kernel: Ints, sizes: Ints, samples: Any) -> list[Any]:
-    """Windows of each channel of one image: their lengths are fixed, their starts are drawn."""
-    extents = tuple(input.shape[2:])
-    made = []
-    for channel in range(input.shape[1]):
-        # Those of images are given from the last dimension backwards, those of volumes are not.
-        draws = samples[image, channel][:: -1 if len(extents) == 2 else 1]
-        made.append(
-            [
-                _windows(float(u), size, m, k)
-                for u, size, m, k in zip(draws, extents, sizes, kernel, strict=True)
-            ]
-        )
-    return made
-
-
-def _stacked(input: Tensor, windows: Any, batched: bool, sizes: Ints, return_indices: bool) -> Any:
-    from ..shapes.join import stack
-
-    if not input.shape[0]:
-        empty = input[(..., *(slice(0, m) for m in sizes))].clone()  # nothing, with the history of the input
-        return (empty, empty.to(dtypes.int64)) if return_indices else empty
-    pairs = [
-        [largest_in(input[i, c].unsqueeze(0), windows[i][c], True) for c in range(input.shape[1])]
-        for i in range(input.shape[0])
-    ]
-    values, indices = (
-        stack([stack([pair[part].squeeze(0) for pair in row]) for row in pairs]) for part in (0, 1)
-    )
-    if not batched:
-        values, indices = values.squeeze(0), indices.squeeze(0)
-    return (values, indices) if return_indices else values
 
 
 @composite(

@@ -18,9 +18,9 @@ from ..conv import is_half
 from ..tier import compiles
 
 __all__ = [
-    "Window", "adaptive_mean", "adaptive_ranges", "adaptive_spread", "even_windows", "max_at", "max_of_windows", "max_values",
-    "plane_means", "planned_adaptive_mean", "planned_maxima", "planned_means", "put_plane", "take_plane", "window_counts",
-    "window_means", "window_spread", "window_sum",
+    "DrawnRanges", "Ranges", "Window", "adaptive_mean", "adaptive_ranges", "adaptive_spread", "even_windows", "max_at", "max_of_ranges",
+    "max_values", "plane_means", "planned_adaptive_mean", "planned_maxima", "planned_means", "planned_ranges", "put_plane", "take_plane",
+    "window_counts", "window_means", "window_spread", "window_sum",
 ]  # fmt: skip
 
 # Bytes of input worked on at a time.
@@ -278,29 +278,71 @@ class Ranges(NamedTuple):
     size: int
     count: int
 
-    def members(self) -> np.ndarray:
-        """The elements of each, ``(count, longest)``; short ones repeat their last. Not to be written to."""
-        return _members_of(self)
+    def ends(self) -> np.ndarray:
+        """The first element of each and the one behind its last, ``(1, count, 2)``. Not to be written to."""
+        return _ends_of(self)
 
 
 @functools.lru_cache(1024)
-def _members_of(ranges: Ranges) -> np.ndarray:
+def _ends_of(ranges: Ranges) -> np.ndarray:
     at = np.arange(ranges.count, dtype=np.int64)
-    low, high = at * ranges.size // max(ranges.count, 1), -(-(at + 1) * ranges.size // max(ranges.count, 1))
-    longest = int((high - low).max(initial=1))
-    made = np.minimum(low[:, None] + np.arange(longest), high[:, None] - 1)
+    made = np.stack([at * ranges.size // max(ranges.count, 1), -(-(at + 1) * ranges.size // max(ranges.count, 1))], 1)[None]
     made.flags.writeable = False
     return made
 
 
-def max_of_windows(x: Any, windows: Sequence[Any]) -> tuple[Any, Any]:
-    """As `max_at`, for windows of any shape: `windows[a]` is `Ranges` along axis `a`, or lists the elements of each window."""
-    members = [w.members() if isinstance(w, Ranges) else w for w in windows]
-    if compiles():
-        from . import rows as pool_rows
+class DrawnRanges(NamedTuple):
+    """Ranges of `length` elements along an axis, whose starts ``(planes, count)`` were drawn for each plane."""
 
-        if pool_rows.takes_listed(x, members):
-            return pool_rows.maxima_of_listed(x, members)
+    starts: np.ndarray
+    length: int
+
+    @property
+    def count(self) -> int:
+        return self.starts.shape[1]
+
+    def ends(self) -> np.ndarray:
+        """The first element of each and the one behind its last, ``(planes, count, 2)``."""
+        return np.stack([self.starts, self.starts + self.length], -1)
+
+
+def planned_ranges(x: Any, windows: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """``run(x)``, as `max_of_ranges` with results of `shape`, for contiguous arrays of as many elements as the planes `x`; or None."""
+    if not compiles():
+        return None
+    from . import rows as pool_rows
+
+    return pool_rows.planned_ranges(x, windows, shape) if pool_rows.takes_windows(x, windows) else None
+
+
+def max_of_ranges(x: Any, windows: Sequence[Any]) -> tuple[Any, Any]:
+    """As `max_at`, for windows that are the product of `Ranges`, or `DrawnRanges`, along each axis.
+
+    Starts that were drawn for fewer planes than `x` has are those of its last ones, and of as many before them, and so on.
+    """
+    run = planned_ranges(x, windows, (len(x), *(w.count for w in windows)))
+    if run is not None:
+        return run(np.ascontiguousarray(x))
+    ends = [w.ends() for w in windows]                # (drawn, count, 2)
+    drawn = len(ends[0])
+    if not len(x):
+        shape = (0, *(w.count for w in windows))
+        return np.empty(shape, x.dtype), np.empty(shape, np.int64)
+    if drawn == 1:
+        return _max_of_members(x, [_members(e[0]) for e in ends])
+    pairs = [_max_of_members(x[plane::drawn], [_members(e[plane]) for e in ends]) for plane in range(drawn)]
+    values, at = (np.stack(made, 1).reshape(len(x), *(w.count for w in windows)) for made in zip(*pairs, strict=True))
+    return values, at
+
+
+def _members(ends: np.ndarray) -> np.ndarray:
+    """The elements of ranges ``(count, 2)``, ``(count, longest)``; short ones repeat their last."""
+    longest = int((ends[:, 1] - ends[:, 0]).max(initial=1))
+    return np.minimum(ends[:, :1] + np.arange(longest), ends[:, 1:] - 1)
+
+
+def _max_of_members(x: Any, members: Sequence[np.ndarray]) -> tuple[Any, Any]:
+    """The maximum of each window and its place: `members` lists the elements of each window along each axis."""
     n = len(members)
     key = tuple(
         m.reshape(*(1,) * (2 * a), *m.shape, *(1,) * (2 * (n - a - 1))) for a, m in enumerate(members)

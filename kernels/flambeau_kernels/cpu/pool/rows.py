@@ -7,6 +7,7 @@ places keep the place beside each value, as the number of the element in its pla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -330,58 +331,96 @@ def mean_ranges(chunk, source, out, ranges_z, ranges_y, ranges_x, cells, geometr
                     to[(i * height + j) * width + k] = KIND(total / float64(rows * (high - low)))
 
 
-@kernel
-def max_listed(chunk, source, out, places, members_z, members_y, members_x, kind, geometry):
-    """The largest element of each window, whose members are listed along three axes, and its number in its plane.
+def better_of(best, places, v, numbers):
+    """The larger of two values and its place, of equal ones the first in the plane, of several nan the last."""
+    wins = (v > best) | ((v == best) & (numbers < places)) | ((v != v) & ((best == best) | (numbers > places)))
+    return where(wins, v, best), where(wins, numbers, places)
 
-    The first of equal ones; of several nan the last. `members_x` lists the first members of all windows, then the second ones.
+
+@kernel
+def max_ranges(chunk, source, out, places, ranges, kind, geometry):
+    """The largest element of each window and its place: the product of one range of elements along each of three axes.
+
+    `ranges` has the first element of each window of an axis and the one behind its last, axis after axis; for each of `drawn` planes.
     """
     KIND = widened(kind)
+    LANES = lanes(KIND)
+    LOWEST, NOWHERE = -float("inf"), 2147483647
+    spill, spilled = local(KIND, LANES), local(int32, LANES)
     depth, height, width = geometry[0], geometry[1], geometry[2]
-    long_z, long_y, long_x = geometry[3], geometry[4], geometry[5]
-    size_y, size_x, size, planes, per_chunk = geometry[6], geometry[7], geometry[8], geometry[9], geometry[10]
+    size_y, size_x, size = geometry[3], geometry[4], geometry[5]
+    planes, per_chunk, drawn = geometry[6], geometry[7], geometry[8]
+    for i in range(LANES):
+        spilled[i] = int32(i)
+    ramp = load(spilled, 0, LANES)
     first = chunk * per_chunk
     for plane in range(first, min(first + per_chunk, planes)):
         base = source + plane * size
+        z_ends = ranges + plane % drawn * 2 * (depth + height + width)
+        y_ends = z_ends + 2 * depth
+        x_ends = y_ends + 2 * height
         for i in range(depth):
             for j in range(height):
                 cells = ((plane * depth + i) * height + j) * width
-                best, at = out + cells, places + cells
-                row = (members_z[i * long_z] * size_y + members_y[j * long_y]) * size_x
                 for k in range(width):
-                    best[k] = KIND(base[row + members_x[k]])
-                    at[k] = row + members_x[k]
-                # One step for all windows of a row after another: they do not wait for each other.
-                for a in range(long_z):
-                    for b in range(long_y):
-                        row = (members_z[i * long_z + a] * size_y + members_y[j * long_y + b]) * size_x
-                        for c in range(long_x):
-                            for k in range(width):
-                                here = row + members_x[c * width + k]
-                                v, so_far = KIND(base[here]), KIND(best[k])
-                                better = (v > so_far) | (v != v)
-                                best[k] = where(better, v, so_far)
-                                at[k] = where(better, here, at[k])
+                    low, past = x_ends[2 * k], x_ends[2 * k + 1]
+                    best, number = KIND(LOWEST), int32(NOWHERE)
+                    if past - low <= FEW:             # elements are compared sooner one by one
+                        for a in range(z_ends[2 * i], z_ends[2 * i + 1]):
+                            for b in range(y_ends[2 * j], y_ends[2 * j + 1]):
+                                row = (a * size_y + b) * size_x
+                                for c in rolled(range(low, past)):
+                                    best, number = better_of(best, number, base[row + c], int32(row + c))
+                    else:
+                        v, p = broadcast(KIND(LOWEST), LANES), broadcast(int32(NOWHERE), LANES)
+                        for a in range(z_ends[2 * i], z_ends[2 * i + 1]):
+                            for b in range(y_ends[2 * j], y_ends[2 * j + 1]):
+                                row = (a * size_y + b) * size_x
+                                for c in range(low, past, LANES):
+                                    at, left = row + c, past - c
+                                    there = broadcast(int32(min(left, LANES)), LANES)
+                                    w = where(ramp < there, load(base, at, LANES, left), broadcast(KIND(LOWEST), LANES))
+                                    q = where(ramp < there, broadcast(int32(at), LANES) + ramp, broadcast(int32(NOWHERE), LANES))
+                                    v, p = better_of(v, p, w, q)
+                        store(spill, 0, v)
+                        store(spilled, 0, p)
+                        for t in unroll(range(LANES)):
+                            best, number = better_of(best, number, spill[t], spilled[t])
+                    out[cells + k] = best
+                    places[cells + k] = int64(number)
 
 
-def takes_listed(x: Any, members: list[np.ndarray]) -> bool:
-    """Whether `max_listed` pools `x`: by its dtype and rank."""
+def takes_windows(x: Any, windows: Sequence[Any]) -> bool:
+    """Whether `max_ranges` pools `x`: by its dtype and rank."""
     floating = x.dtype.kind == "f" or (x.dtype.kind == "V" and x.dtype.itemsize == 2)
-    return type(x) is np.ndarray and floating and x.size > 0 and 1 <= len(members) <= 3 and all(m.size for m in members)
+    fits = x.size > 0 and 1 <= len(windows) <= 3 and prod(x.shape[1:]) < 1 << 31
+    return type(x) is np.ndarray and floating and fits and all(w.count for w in windows)
 
 
-def maxima_of_listed(x: Any, members: list[np.ndarray]) -> tuple[Any, Any]:
-    """The maximum of each window and its place in the plane, for planes ``(N, *)`` and members ``(count, longest)`` of each axis."""
-    axes = [np.zeros((1, 1), np.int64)] * (3 - len(members)) + [np.ascontiguousarray(m, np.int64) for m in members]
-    counts, longest = zip(*(m.shape for m in axes), strict=True)
-    _, size_y, size_x = (1,) * (3 - len(members)) + x.shape[1:]
-    axes[-1] = np.ascontiguousarray(axes[-1].T)
-    per_chunk = max(1, CHUNK // (prod(counts) * prod(longest)))
-    geometry = np.array([*counts, *longest, size_y, size_x, prod(x.shape[1:]), len(x), per_chunk])
-    shape = (len(x), *(len(m) for m in members))
-    out, places = np.empty(shape, x.dtype), np.empty(shape, np.int64)
-    max_listed.run(-(-len(x) // per_chunk), np.ascontiguousarray(x), out, places, *axes, np.empty(1, _kind(x)), geometry)
-    return out, places
+def planned_ranges(x: Any, windows: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """``run(x)``: maxima and their places, with results of `shape`, for contiguous arrays of as many elements as the planes `x`."""
+    kind, dtype, places_kind = _kind(x), x.dtype, np.dtype(np.int64)
+    ends = [w.ends() for w in windows]                # (drawn, count, 2)
+    drawn, sizes = len(ends[0]), (1,) * (3 - len(windows)) + x.shape[1:]
+    whole = [np.broadcast_to(np.array([[[0, 1]]]), (drawn, 1, 2))] * (3 - len(windows))
+    counts = [1] * len(whole) + [w.count for w in windows]
+    ranges = np.concatenate([*whole, *ends], 1)
+    per_chunk = max(1, CHUNK // (prod(counts) + prod(sizes)))
+    geometry = np.array([*counts, *sizes[1:], prod(sizes), len(x), per_chunk, drawn])
+    chunks, sample = -(-len(x) // per_chunk), np.empty(1, kind)
+    form = max_ranges.form((dtype, dtype, places_kind, places_kind, kind, geometry.dtype), {})
+
+    def run(a: Any) -> tuple[Any, Any]:
+        out, places = np.empty(shape, dtype), np.empty(shape, places_kind)
+        form(chunks, False, a, out, places, ranges, sample, geometry)
+        return out, places
+
+    return run
+
+
+def max_of_ranges(x: Any, windows: Sequence[Any]) -> tuple[Any, Any]:
+    """The maximum of each window of ``(planes, *spatial)``, and its place in the plane."""
+    return planned_ranges(x, windows, (len(x), *(w.count for w in windows)))(np.ascontiguousarray(x))
 
 
 def takes_ranges(x: Any, counts: tuple[int, ...]) -> bool:
