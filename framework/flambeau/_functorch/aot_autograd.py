@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .. import _logging, autograd
+from .._on_demand import names_on_demand
 from .._state import grad_enabled
 from .._subclasses.fake_tensor import FakeTensorMode
 from ..autograd.function import once_differentiable
@@ -104,6 +105,37 @@ def _call(f: Any, args: list[Any]) -> list[Any]:
     return list(made) if isinstance(made, (tuple, list)) else [made]
 
 
+def joint_function(flat: Callable[..., list[Any]], wanted: list[bool], comes_back: list[bool]) -> Callable[..., list[Any]]:
+    """The function that gives what `flat` gives, and then the derivative by each input: None for those that are not `wanted`.
+
+    Its arguments are those of `flat` and then the gradients of the results that `comes_back` names.
+    """
+    count = len(wanted)
+
+    def joint(*given: Any) -> list[Any]:
+        primals, tangents = given[:count], given[count:]
+        results = flat(*primals)
+        sources = [x for x, asked in zip(primals, wanted, strict=True) if asked]
+        back = [y for y, comes in zip(results, comes_back, strict=True) if comes]
+        found = iter(autograd.grad(back, sources, list(tangents), allow_unused=True))
+        return [*results, *[next(found) if asked else None for asked in wanted]]
+
+    return joint
+
+
+def graph_without_writes(
+    mode: FakeTensorMode, f: Callable[..., Any], fakes: list[Any], tangents: list[Any], table: Any, name: str,
+) -> tuple[GraphModule, list[int]]:  # fmt: skip
+    """The graph of `f` without writes, and which inputs it would write to; their new values are its first results."""
+    given = (*fakes, *tangents)
+    gm = make_fx(lambda *args: tuple(f(*args)), decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*given)
+    written: list[int] = []
+    with mode:
+        gm = functionalize_graph(gm, tuple([x.detach() if isinstance(x, Tensor) else x for x in given]), written=written)
+    names = [f"{name}_{i + 1}" if name == "primals" else f"{name}{i}_1" for i in range(len(fakes))]
+    return _renamed(gm, [*names, *[f"tangents_{i + 1}" for i in range(len(tangents))]], given), written
+
+
 class _Compiled:
     """A function of leaves, compiled for one signature of them."""
 
@@ -124,14 +156,15 @@ class _Compiled:
                 raise NotImplementedError("aot_function: writing to an input that requires grad is not built; write to a copy of it")
         fakes = [self.mode.from_tensor(x) if isinstance(x, Tensor) else x for x in leaves]
         if not any(self.comes_back):
-            graph, self.written = self._graph(flat, fakes, [], table, "arg")
+            graph, self.written = graph_without_writes(self.mode, flat, fakes, [], table, "arg")
             with _compiling(f"{number}_inference"):
                 _tell(_aot_graphs, graph)
                 self.forward, self.backward = (inference or fw)(graph, fakes), None
         else:
             tangents = [y.detach().clone() for y, back in zip(seen, self.comes_back, strict=True) if back]
             self.strides = [x.stride() for x in tangents]  # which the graph's views go by
-            joint, self.written = self._graph(self._joint(flat, len(fakes)), fakes, tangents, table, "primals")
+            both = joint_function(flat, self.wanted, self.comes_back)
+            joint, self.written = graph_without_writes(self.mode, both, fakes, tangents, table, "primals")
             _tell(_joint_graphs, joint, f"model__{number}_joint")
             first, second = partition(joint, [*fakes, *tangents], num_fwd_outputs=len(self.written) + len(seen))
             with _compiling(f"{number}_forward"):
@@ -143,29 +176,6 @@ class _Compiled:
         self.count = len(self.written) + len(seen)
         self._refuse_shared(leaves)
         self.function = self._function()
-
-    def _joint(self, flat: Callable[..., list[Any]], count: int) -> Callable[..., list[Any]]:
-        """The function that gives what `flat` gives, and then the derivative by each input."""
-
-        def joint(*given: Any) -> list[Any]:
-            primals, tangents = given[:count], given[count:]
-            results = flat(*primals)
-            sources = [x for x, wanted in zip(primals, self.wanted, strict=True) if wanted]
-            back = [y for y, comes in zip(results, self.comes_back, strict=True) if comes]
-            found = iter(autograd.grad(back, sources, list(tangents), allow_unused=True))
-            return [*results, *[next(found) if wanted else None for wanted in self.wanted]]
-
-        return joint
-
-    def _graph(self, f: Any, fakes: list[Any], tangents: list[Any], table: Any, name: str) -> tuple[GraphModule, list[int]]:
-        """The graph of `f` without writes, and which inputs it would write to; their new values are its first results."""
-        given = (*fakes, *tangents)
-        gm = make_fx(lambda *args: tuple(f(*args)), decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*given)
-        written: list[int] = []
-        with self.mode:
-            gm = functionalize_graph(gm, tuple([x.detach() if isinstance(x, Tensor) else x for x in given]), written=written)
-        names = [f"{name}_{i + 1}" if name == "primals" else f"{name}{i}_1" for i in range(len(fakes))]
-        return _renamed(gm, [*names, *[f"tangents_{i + 1}" for i in range(len(tangents))]], given), written
 
     def _refuse_shared(self, leaves: list[Any]) -> None:
         for i in self.written:
@@ -363,3 +373,8 @@ def aot_module_simplified(
     forward.named_parameters = mod.named_parameters  # type: ignore[attr-defined]
     forward.named_buffers = mod.named_buffers  # type: ignore[attr-defined]
     return forward
+
+
+__getattr__, __dir__ = names_on_demand(__name__, {
+    ".aot_export": ("BackwardSignature", "GraphSignature", "aot_export_joint_simple", "aot_export_module"),
+})  # fmt: skip

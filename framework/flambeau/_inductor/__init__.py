@@ -1,4 +1,4 @@
-"""Private names of PyTorch's code generator that programs use; nothing is compiled by it here."""
+"""Private names of PyTorch's code generator that programs use: `compile` of graphs, and settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,42 @@ from typing import Any, NoReturn
 from .. import _missing
 from . import config
 
-__all__ = ["aoti_compile_and_package", "aoti_load_package", "config", "list_mode_options", "list_options"]
+__all__ = [
+    "aot_compile", "aoti_compile_and_package", "aoti_load_package", "compile", "config", "cudagraph_mark_step_begin", "list_mode_options",
+    "list_options", "standalone_compile",
+]  # fmt: skip
+
+
+def compile(gm: Any, example_inputs: Any, options: dict[str, Any] | None = None) -> Any:
+    """A graph compiled: a function of its inputs that gives what the graph gives, a tuple as a list.
+
+    Args:
+        gm: a `GraphModule`.
+        example_inputs: values of its inputs.
+        options: settings of `config` by name.
+    Raises: AttributeError for a name that is no setting.
+
+    >>> graph = fb.fx.symbolic_trace(lambda x: (x * 2,))
+    >>> fb._inductor.compile(graph, [fb.ones(2)])(fb.ones(2))
+    [tensor([2., 2.])]
+    """
+    from .compile_fx import compile_fx
+
+    return compile_fx(gm, example_inputs, config_patches=options)
+
+
+def aot_compile(gm: Any, args: Any, kwargs: Any = None, *, options: Any = None) -> NoReturn:
+    """Not built: raises NotImplementedError."""
+    raise _missing.not_built("_inductor.aot_compile", "export.save writes programs to files, and compile makes a graph faster")
+
+
+def standalone_compile(gm: Any, example_inputs: Any, **settings: Any) -> NoReturn:
+    """Not built: raises NotImplementedError."""
+    raise _missing.not_built("_inductor.standalone_compile", "_inductor.compile makes a graph faster; kernels are kept on disk")
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Tell recorded CUDA graphs that a new step begins: there are none."""
 
 
 def aoti_compile_and_package(exported_program: Any, *args: Any, **kwargs: Any) -> NoReturn:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import _missing, _state
+from .._on_demand import names_on_demand
 from . import _backends, config
 
 __all__ = [
-    "CacheInfo", "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable", "is_compiling",
-    "is_dynamo_compiling", "is_exporting", "list_backends", "load_cache_artifacts", "nested_compile_region", "reset",
-    "save_cache_artifacts", "set_stance", "substitute_in_graph", "wrap_numpy",
+    "CacheInfo", "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable",
+    "get_default_backend", "is_compiling", "is_dynamo_compiling", "is_exporting", "keep_portable_guards_unsafe",
+    "keep_tensor_guards_unsafe", "list_backends", "load_cache_artifacts", "load_compiled_function", "nested_compile_region", "reset",
+    "save_cache_artifacts", "set_default_backend", "set_enable_guard_collectives", "set_stance", "skip_all_guards_unsafe",
+    "skip_guard_on_all_nn_modules_unsafe", "skip_guard_on_globals_unsafe", "skip_guard_on_inbuilt_nn_modules_unsafe",
+    "substitute_in_graph", "wrap_numpy",
 ]  # fmt: skip
 
 _MODES = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
@@ -30,10 +34,14 @@ def compile(  # PyTorch's name
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: Any = "inductor",
+    backend: Any = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
 ) -> Any:
     """`model`, a function or module, behind a wrapper as PyTorch's. Calls give what the function gives, to the bit.
 
@@ -48,21 +56,32 @@ def compile(  # PyTorch's name
         model: what to compile, or None.
         fullgraph: raise `torch._dynamo.exc.Unsupported` when Python asks for a value, as `item()` and ``if x > 0`` do; with a backend
             of this package at the first call.
-        dynamic: accepted; a program belongs to its shapes, and another shape costs no more than recording.
-        backend: the name of a backend, see `list_backends`, or a function: ``backend(graph_module, example_inputs)`` returns a
-            function of tensors like the example inputs, which returns the graph's results. Functions get `options` as a keyword.
+        dynamic, shapes_spec: accepted; a program belongs to its shapes, and another shape costs no more than recording.
+        backend: the name of a backend, see `list_backends`, by default `get_default_backend`, or a function:
+            ``backend(graph_module, example_inputs)`` returns a function of tensors like the example inputs, which returns the graph's
+            results. Functions get `options` as a keyword.
         mode: "default"; "reduce-overhead", which replays a stable program without the Python that recorded it, see docs/compile.md;
             "max-autotune" or "max-autotune-no-cudagraphs", which time some calls with fused kernels and without, and stay with the faster.
         options: settings of the backend by name, instead of `mode`: those of `torch._inductor.config`, of which "triton.cudagraphs" is
-            "reduce-overhead", and "verify_every", a number n: "reduce-overhead" with every n-th call looked at.
+            "reduce-overhead", and "verify_every", a number n: "reduce-overhead" with every n-th call looked at. "guard_filter_fn", a
+            function that chooses guards, is accepted and not called: there are no guards.
+        name: accepted; messages call the function by its own name.
+        recompile_limit: how many graphs of one part of the function a backend of the program's own is given, in the place of
+            `torch._dynamo.config.recompile_limit`.
+        isolate_recompiles: accepted; what is recorded belongs to this wrapper in any case.
         disable: return `model` as it is.
-    Raises: RuntimeError for an unknown mode or backend, or both of `mode` and `options`; AssertionError if `model` cannot
-        be called.
+    Raises: RuntimeError for an unknown mode or backend, or both of `mode` and `options`; TypeError for a "guard_filter_fn" that cannot be
+        called; AssertionError if `model` cannot be called.
     """
     if model is None:
-        settings: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode}
+        settings: dict[str, Any] = {
+            "fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode, "name": name,
+            "recompile_limit": recompile_limit, "isolate_recompiles": isolate_recompiles, "shapes_spec": shapes_spec,
+        }  # fmt: skip
         return lambda found: compile(found, options=options, disable=disable, **settings)
-    chosen = _check_settings(backend, mode, options)
+    chosen = _check_settings(get_default_backend() if backend is None else backend, mode, options)
+    if recompile_limit is not None:
+        chosen = chosen._replace(recompile_limit=recompile_limit)
     if disable:
         return model
     from .._dynamo import eval_frame
@@ -76,7 +95,51 @@ def _check_settings(backend: Any, mode: Any, options: Any) -> _backends.Backend:
         raise RuntimeError("compile: either mode or options can be given, not both")
     if mode is not None and mode not in _MODES:
         raise RuntimeError(f"compile: unknown mode {mode!r}, it is one of {', '.join(_MODES)}")
+    if options is not None and "guard_filter_fn" in options:
+        options = dict(options)
+        asked = options.pop("guard_filter_fn")
+        if not callable(asked):
+            raise TypeError(f"compile: options['guard_filter_fn'] must be a function of a list of guards, got {type(asked).__name__}")
     return _backends.chosen(backend, mode, options)
+
+
+_default_backend: Any = "inductor"
+
+
+def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
+    """Let `compile` use `backend` where none is named; None: "inductor" again. A name is looked up when it is used.
+
+    Raises: TypeError for what is neither a name nor a function.
+
+    >>> fb.compiler.set_default_backend("eager")
+    >>> fb.compiler.get_default_backend()
+    'eager'
+    >>> fb.compiler.set_default_backend(None)
+    """
+    global _default_backend
+    if backend is not None and not isinstance(backend, str) and not callable(backend):
+        raise TypeError(f"set_default_backend: backend must be a string or callable, got {type(backend)}")
+    _default_backend = "inductor" if backend is None else backend
+
+
+def get_default_backend() -> str | Callable[..., Any]:
+    """The backend that `compile` uses where none is named."""
+    return _default_backend
+
+
+def set_enable_guard_collectives(enabled: bool) -> bool:
+    """Let processes agree on whether guards hold: there are none, so it makes no difference. Returns what was set before."""
+    global _guard_collectives
+    before, _guard_collectives = _guard_collectives, bool(enabled)
+    return before
+
+
+_guard_collectives = False
+
+
+def load_compiled_function(file: Any, *, f_globals: Any = None, external_data: Any = None) -> NoReturn:
+    """Not built: raises NotImplementedError."""
+    raise _missing.not_built("compiler.load_compiled_function", "compile the function again; its kernels are found in the cache")
 
 
 def reset() -> None:
@@ -322,5 +385,9 @@ def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def __getattr__(name: str) -> Any:
-    raise _missing.attribute_error(__name__, name)
+__getattr__, __dir__ = names_on_demand(__name__, {
+    "._guard_filters": (
+        "keep_portable_guards_unsafe", "keep_tensor_guards_unsafe", "skip_all_guards_unsafe", "skip_guard_on_all_nn_modules_unsafe",
+        "skip_guard_on_globals_unsafe", "skip_guard_on_inbuilt_nn_modules_unsafe",
+    ),
+})  # fmt: skip

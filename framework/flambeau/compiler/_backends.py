@@ -14,7 +14,7 @@ class Backend(NamedTuple):
 
     Of the latter, `replays` says that programs run without the Python that recorded them, `verify_every` how often that is checked,
     `freezes` that what follows from tensors that are no arguments is computed once, and `tunes` that calls are timed with fused kernels
-    and without.
+    and without. Of the former, `recompile_limit` says how many graphs of one part of a function there are; None as the settings say.
     """
 
     name: str
@@ -23,6 +23,7 @@ class Backend(NamedTuple):
     verify_every: int = 0
     freezes: bool = False
     tunes: bool = False
+    recompile_limit: int | None = None
 
 
 def _eager(gm: Any, example_inputs: Any, **settings: Any) -> Any:

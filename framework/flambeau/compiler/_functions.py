@@ -271,7 +271,8 @@ class Function:
             before = self.compiled_at.get(place, 0)
             if before and stance == "eager_on_recompile":
                 return Program(step, wanted, False)
-            if before >= config.recompile_limit or self.compiled >= config.accumulated_recompile_limit:
+            limit = self.backend.recompile_limit
+            if before >= (config.recompile_limit if limit is None else limit) or self.compiled >= config.accumulated_recompile_limit:
                 self._refuse_more()
                 return Program(step, wanted, False)
             if before and stance == "fail_on_recompile":

@@ -51,8 +51,17 @@ def vmap(
     return wrapped
 
 
+def batch_size(func: Any, in_dims: Any, args: tuple[Any, ...]) -> int:
+    """How many examples ``vmap(func, in_dims)(*args)`` runs over. Raises: what that raises for dimensions that do not fit."""
+    return _inputs(in_dims, args, _name_of(func))[0]
+
+
+def _name_of(func: Any) -> str:
+    return func.__name__ if hasattr(func, "__name__") else repr(func)
+
+
 def vmap_impl(func: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None, *args: Any, **kwargs: Any) -> Any:
-    name = func.__name__ if hasattr(func, "__name__") else repr(func)
+    name = _name_of(func)
     size, flat_dims, flat_args, spec = _inputs(in_dims, args, name)
     if chunk_size is None or chunk_size == -1 or chunk_size >= size:
         return _run(func, size, flat_dims, flat_args, spec, out_dims, randomness, kwargs, name)
