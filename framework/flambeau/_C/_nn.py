@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ..nn.modules.module import _parse_to
+from ..nn.modules._conversion import parse_to as _parse_to
 
 __all__ = ["_parse_to"]

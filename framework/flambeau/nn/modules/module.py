@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 import flambeau as fb
 from flambeau.__future__ import (
-    get_overwrite_module_params_on_conversion,
     get_swap_module_params_on_conversion,
 )
 
 from ... import _state
 from ...autograd.tape import RemovableHandle
-from ..parameter import Buffer, Parameter, is_lazy, raise_uninitialized
+from ..parameter import Buffer, Parameter, is_lazy
 from ._hooks import BackwardGates, add_hook
 from ._trail import note_module
 
@@ -826,18 +825,20 @@ class Module:
 
         A parameter stays the same object unless it changes between the meta device and a real one.
         """
+        from ._conversion import NotSwapped, apply_to_lazy, apply_to_parameter
+
         if recurse:
             for module in self.children():
                 module._apply(fn)
         for name, param in self._parameters.items():
             if param is not None:
                 try:
-                    self._parameters[name] = _apply_to_parameter(param, fn)
-                except _NotSwapped as error:
+                    self._parameters[name] = apply_to_parameter(param, fn)
+                except NotSwapped as error:
                     raise RuntimeError(f"_apply(): Couldn't swap {type(self).__name__}.{name}: {error}") from error
         for name, buffer in self._buffers.items():
             if is_lazy(buffer):
-                _apply_to_lazy(buffer, fn)
+                apply_to_lazy(buffer, fn)
             elif buffer is not None:
                 self._buffers[name] = fn(buffer)
         return self
@@ -850,7 +851,9 @@ class Module:
         dtype; only those with 4 or 5 dimensions change memory format.
         Raises: TypeError if the dtype is neither floating nor complex.
         """
-        device, dtype, non_blocking, memory_format = _parse_to(*args, **kwargs)
+        from ._conversion import parse_to
+
+        device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
             raise TypeError(f"Module.to takes a floating or complex dtype, got {dtype}")
 
@@ -869,7 +872,9 @@ class Module:
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Module:
         """Move to `device` without copying: all values are uninitialised afterwards. Returns self."""
-        return self._apply(lambda t: _empty_like(t, device), recurse=recurse)
+        from ._conversion import empty_like
+
+        return self._apply(lambda t: empty_like(t, device), recurse=recurse)
 
     def type(self, dst_type: Any) -> Module:
         """Cast all parameters and buffers to `dst_type`, in place. Returns self."""
@@ -907,15 +912,21 @@ class Module:
 
     def ipu(self, device: Any = None) -> Module:
         """Graphcore IPUs are not supported; raises as the tensors' `to` does."""
-        return self._apply(lambda t: t.to(_accelerator("ipu", device)))
+        from ._conversion import accelerator_named
+
+        return self._apply(lambda t: t.to(accelerator_named("ipu", device)))
 
     def xpu(self, device: Any = None) -> Module:
         """Intel XPUs are not supported; raises as the tensors' `to` does."""
-        return self._apply(lambda t: t.to(_accelerator("xpu", device)))
+        from ._conversion import accelerator_named
+
+        return self._apply(lambda t: t.to(accelerator_named("xpu", device)))
 
     def mtia(self, device: Any = None) -> Module:
         """MTIA devices are not supported; raises as the tensors' `to` does."""
-        return self._apply(lambda t: t.to(_accelerator("mtia", device)))
+        from ._conversion import accelerator_named
+
+        return self._apply(lambda t: t.to(accelerator_named("mtia", device)))
 
     def share_memory(self) -> Module:
         """Move all parameters and buffers to memory shared with other processes. Returns self."""
@@ -1034,11 +1045,13 @@ class Module:
         Returns: the missing and unexpected paths, as `missing_keys` and `unexpected_keys`.
         Raises: TypeError if `state_dict` is no mapping; RuntimeError listing everything that does not fit.
         """
+        from ._loading import Loading
+
         if not isinstance(state_dict, Mapping):
             raise TypeError(
                 f"load_state_dict expects a mapping from paths to tensors, got {type(state_dict).__name__}"
             )
-        loading = _Loading(state_dict, assign)
+        loading = Loading(state_dict, assign)
         loading.visit(self, "")
         errors = list(loading.errors)
         if strict:
@@ -1119,7 +1132,9 @@ class Module:
             )
         with fb.no_grad():
             if get_swap_module_params_on_conversion() and not is_lazy(current):
-                _load_swapped(current, given, assign)
+                from ._loading import load_swapped
+
+                load_swapped(current, given, assign)
             elif not assign:
                 current.copy_(given)
             elif isinstance(current, Parameter):
@@ -1178,162 +1193,9 @@ class _LoadPreHook:
         return self.hook(*args)
 
 
-class _Loading:
-    """One `load_state_dict`: walks the modules and gathers what does not fit."""
-
-    def __init__(self, state_dict: Mapping[str, Any], assign: bool) -> None:
-        self.metadata = getattr(state_dict, "_metadata", None)
-        # A copy, because hooks before loading edit it.
-        self.state_dict: Any = OrderedDict(state_dict)
-        if self.metadata is not None:
-            self.state_dict._metadata = self.metadata
-        self.assign = assign
-        self.missing: list[str] = []
-        self.unexpected: list[str] = []
-        self.errors: list[str] = []
-
-    def visit(self, module: Module, prefix: str, state_dict: Any = None) -> None:
-        state_dict = self.state_dict if state_dict is None else state_dict
-        local_metadata = {} if self.metadata is None else self.metadata.get(prefix[:-1], {})
-        if self.assign:
-            local_metadata["assign_to_params_buffers"] = True
-        module._load_from_state_dict(
-            state_dict, prefix, local_metadata, True, self.missing, self.unexpected, self.errors
-        )
-        # Each child gets its part, so that neither deep nor broad trees search the whole dictionary at every node.
-        parts: dict[str, Any] = {}
-        if module._modules:
-            for key, value in state_dict.items():
-                name, dot, _ = key[len(prefix) :].partition(".")
-                if dot and key.startswith(prefix):
-                    parts.setdefault(name, OrderedDict())[key] = value
-        for name, child in module._modules.items():
-            if child is not None:
-                self.visit(child, f"{prefix}{name}.", parts.get(name, OrderedDict()))
-        self._run_post_hooks(module)
-
-    def _run_post_hooks(self, module: Module) -> None:
-        incompatible = _IncompatibleKeys(self.missing, self.unexpected)
-        for hook in module._hooks("_load_state_dict_post_hooks").values():
-            if hook(module, incompatible) is not None:
-                # PyTorch raises AssertionError for exactly this.
-                raise AssertionError(
-                    "a load_state_dict post-hook must edit incompatible_keys in place and return None"
-                )
-
-
 def _after_hooks(hooks: OrderedDict[int, Any], module: Module, name: str, value: Any) -> Any:
     """`value` after the global registration hooks, each of which may put another in its place."""
     for hook in hooks.values():
         returned = hook(module, name, value)
         value = value if returned is None else returned
     return value
-
-
-def _apply_to_parameter(param: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
-    """`param` with its data and gradient replaced by `fn` of them; a new one where the data cannot be
-    swapped."""
-    if is_lazy(param):
-        return _apply_to_lazy(param, fn)
-    with fb.no_grad():
-        new = fn(param)
-    grad = param.grad
-    if get_swap_module_params_on_conversion():
-        return _swapped(param, new, grad, fn)
-    fits = new.device.type == param.device.type or "meta" not in (new.device.type, param.device.type)
-    if fits and not get_overwrite_module_params_on_conversion():
-        param.data = new
-        result = param
-    else:
-        result = Parameter(new, param.requires_grad)
-    if grad is not None:
-        with fb.no_grad():
-            new_grad = fn(grad)
-        if result is param and fits and new_grad is not grad and new_grad.device.type == grad.device.type:
-            grad.data = new_grad
-        elif result is not param or new_grad is not grad:
-            result.grad = new_grad.requires_grad_(grad.requires_grad)
-    return result
-
-
-def _load_swapped(current: Tensor, given: Tensor, assign: bool) -> None:
-    """Swap `current` with what its `module_load` makes of `given`."""
-    new = current.module_load(given, assign=assign)
-    if new is current or new is given:
-        raise RuntimeError("module_load() returned one of self or other, please .detach() the result if returning one of the inputs")
-    if isinstance(current, Parameter):
-        new = new.requires_grad_(current.requires_grad) if isinstance(new, Parameter) else Parameter(new, current.requires_grad)
-    fb.utils.swap_tensors(current, new)
-
-
-class _NotSwapped(Exception):
-    """A parameter could not be swapped with its converted form."""
-
-
-def _swapped(param: Parameter, new: Tensor, grad: Tensor | None, fn: Callable[[Tensor], Tensor]) -> Parameter:
-    """`param` itself, swapped with `new`, and its gradient with the gradient that `fn` makes."""
-    if new is param:
-        return param
-    with fb.no_grad():
-        new_grad = None if grad is None else fn(grad)
-    try:
-        fb.utils.swap_tensors(param, Parameter(new, param.requires_grad))
-        if grad is not None and new_grad is not None:
-            if new_grad is not grad:
-                fb.utils.swap_tensors(grad, new_grad.requires_grad_(grad.requires_grad))
-            param.grad = grad
-    except RuntimeError as error:
-        raise _NotSwapped(str(error)) from error
-    return param
-
-
-def _empty_like(t: Tensor, device: Any) -> Tensor:
-    if is_lazy(t):
-        raise_uninitialized(type(t), "empty_like")
-    return fb.empty_like(t, device=device)
-
-
-def _apply_to_lazy(tensor: Any, fn: Callable[[Tensor], Tensor]) -> Any:
-    """A tensor without a shape keeps its dtype and device in empty data, which `fn` changes; most functions refuse it."""
-    with fb.no_grad():
-        tensor.data = fn(tensor)
-    return tensor
-
-
-def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
-    """The device, dtype, non_blocking and memory_format that the arguments of `to` mean."""
-    options = {
-        "device": None,
-        "dtype": None,
-        "non_blocking": False,
-        "memory_format": None,
-        "tensor": None,
-        "copy": False,
-    }
-    unknown = sorted(kwargs.keys() - options.keys())
-    if unknown:
-        raise TypeError(f"to() got an unexpected keyword argument {unknown[0]!r}")
-    names = ["device", "dtype", "non_blocking", "copy"]
-    if args and isinstance(args[0], Tensor):
-        names = ["tensor", "non_blocking", "copy"]
-    elif args and isinstance(args[0], fb.dtype):
-        names = ["dtype", "non_blocking", "copy"]
-    if len(args) > len(names):
-        raise TypeError(f"to() takes at most {len(names)} positional arguments here, got {len(args)}")
-    options.update(zip(names, args))  # noqa: B905 - trailing names keep their defaults
-    options.update(kwargs)
-    if options["tensor"] is not None:
-        options.update(device=options["tensor"].device, dtype=options["tensor"].dtype)
-    if options["dtype"] is not None and not isinstance(options["dtype"], fb.dtype):
-        raise TypeError(f"to() expects a dtype, got {options['dtype']!r}")
-    device = options["device"]
-    return (
-        None if device is None else fb.device(device),
-        options["dtype"],
-        bool(options["non_blocking"]),
-        options["memory_format"],
-    )
-
-
-def _accelerator(kind: str, device: Any) -> str:
-    return kind if device is None else str(device) if not isinstance(device, int) else f"{kind}:{device}"
