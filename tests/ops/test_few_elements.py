@@ -9,7 +9,7 @@ import pytest
 import flambeau as fb
 import flambeau_kernels as kernels
 from flambeau.ops import _derive
-from flambeau.ops._spec import OPS
+from flambeau.ops._spec import OPS, few_elements
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 from flambeau_kernels.takeover import FORMULA, Waiting
 
@@ -32,7 +32,7 @@ def _nothing_is_specialised(monkeypatch):
         for formula in (op.formula, op.short):
             if formula is not None:
                 monkeypatch.setattr(formula, "direct", lambda *operands: None)
-    elementwise._by_numpy.clear()
+    few_elements.met_before.clear()
 
 
 def answered(op, args):
@@ -61,7 +61,7 @@ def test_the_second_call_is_the_first(name):
 
     for args in itertools.product(some, repeat=min(count, 3)):
         args = (*args, *[op.defaults.get(n, 1.0) for n in op.params[len(args) : count]], *rest)
-        elementwise._by_numpy.clear()
+        few_elements.met_before.clear()
         op.waiting.again()
         first = told(answered(op, args))
         assert told(answered(op, args)) == first
@@ -71,7 +71,7 @@ def test_a_history_is_recorded_and_a_shape_that_does_not_fit_is_refused():
     x, y = fb.ones(2, 3).requires_grad_(), fb.ones(3)
     op = BY_NAME["mul"]
     op.run(x, y)
-    assert elementwise._by_numpy
+    assert few_elements.met_before
 
     op.run(x, y).sum().backward()
 

@@ -28,7 +28,7 @@ from .._arrays import MetaArray, contiguous_strides, is_c_contiguous, like_strid
 from ..autograd import tape
 from ..autograd.engine import FREED, arrive
 from ..autograd.making import node_of_fused
-from ..ops._spec.elementwise import ElementwiseNode
+from ..ops._spec.derivatives import ElementwiseNode
 from ..ops._spec.shapes import sum_to
 from ..tensor import Tensor, wrap
 from ._background import Kernel, stand_in

@@ -13,7 +13,7 @@ from flambeau_kernels.formula import Formula
 from .. import dtypes
 from ..dtypes import COMPLEX, FLOATING
 from ..ops._spec import FUNCTION, OPS, OUT, spread_dims
-from ..ops._spec.elementwise import tensor_words
+from ..ops._spec.derivatives import tensor_words
 from ..ops._spec.reduction import ReductionOp, bool_dtype, same_dtype, sum_dtype
 from ..tensor import Tensor
 from ._derivative import partials_of

@@ -27,7 +27,7 @@ from ..tensor import Tensor, wrap
 from . import _dispatch, _parameters, _spec
 from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
 from ._spec import FUNCTION, METHOD, OPS, OUT, ElementwiseOp, Op, plans, strict, writing
-from ._spec.elementwise import MOST_BY_NUMPY
+from ._spec.few_elements import MOST_BY_NUMPY
 from ._spec.nodes import indented
 from ._spec.view import ViewOp
 

@@ -21,9 +21,9 @@ from .base import (
     Op,
 )
 from .composite import CompositeOp, composite
-from .elementwise import ElementwiseOp, constant_along, elementwise, looks_at, number_is, saved_tensor
+from .derivatives import constant_along, saved_tensor
+from .elementwise import ElementwiseOp, elementwise, looks_at, number_is
 from .history import gradients_of, rebase, register_view, renew_views, whole_gradients, without_derivative
-from .in_rows import InRows
 from .memory import (
     CHANNELS,
     CHANNELS_OF_ALL,
@@ -92,7 +92,6 @@ __all__ = [
     "FUNCTION",
     "Geometry",
     "INPLACE",
-    "InRows",
     "KEPT",
     "LIKE",
     "METHOD",

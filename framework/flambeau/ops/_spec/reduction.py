@@ -22,9 +22,9 @@ from ...autograd.tape import Node
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, bump, wrap, wrap_dim
 from .base import FUNCTION, METHOD, OUT, Autocast, Facts, Op
-from .elementwise import refuse_float8, saved_tensor, tensor_words
+from .derivatives import saved_tensor, tensor_words
+from .elementwise import refuse_float8
 from .history import check_versions, named_tensors
-from .in_rows import InRows
 from .nodes import indented, written
 from .plans import Plan
 from .shapes import elsewhere
@@ -287,6 +287,8 @@ class ReductionOp(Op):
     def rows_of(self, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
         """`in_rows` of reductions that add up in a written order."""
         from flambeau_kernels.cpu.row_programs import Total
+
+        from .in_rows import InRows
 
         kind = input.dtype
         if not Total.takes(self.rule, kind.numpy) or self.dtype_rule(self, kind, dtype) != (kind, kind):

@@ -15,7 +15,8 @@ from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor, wrap
 from .. import _dispatch
 from .._batching import run, scaled
-from .._spec import CHANNELS, EXACTLY, FUNCTION, OPS, OUT, InRows, composite, describe, primitive, whole_gradients
+from .._spec import CHANNELS, EXACTLY, FUNCTION, OPS, OUT, composite, describe, primitive, whole_gradients
+from .._spec.in_rows import InRows
 from .._spec.memory import in_memory_order
 from .._spec.plans import Plan
 from .._spec.shapes import need_int, need_sizes

@@ -20,7 +20,6 @@ from .._spec import (
     FUNCTION,
     OPS,
     OUT,
-    InRows,
     aligned,
     composite,
     describe,
@@ -32,6 +31,7 @@ from .._spec import (
     with_dims,
     wrap_dims,
 )
+from .._spec.in_rows import InRows
 from ._lapack import check_floating, check_matrix, check_square
 from .solve import inverse_of
 from .spectral import eigvalsh_of, singular_values

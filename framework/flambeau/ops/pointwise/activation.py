@@ -39,7 +39,6 @@ from .._spec import (
     INPLACE,
     METHOD,
     OUT,
-    InRows,
     aligned,
     composite,
     describe,
@@ -50,6 +49,7 @@ from .._spec import (
     spread_dims,
     wrap_dims,
 )
+from .._spec.in_rows import InRows
 
 _new = object.__new__
 

@@ -29,7 +29,6 @@ from .._spec import (
     METHOD,
     OPS,
     OUT,
-    InRows,
     aligned,
     bool_dtype,
     check_nonempty,
@@ -44,6 +43,7 @@ from .._spec import (
     with_dims,
     wrap_dims,
 )  # fmt: skip
+from .._spec.in_rows import InRows
 from .._spec.memory import in_memory_order
 from ..indexing._picked import need_tensor, values_and_indices
 
