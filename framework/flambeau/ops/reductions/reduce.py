@@ -43,7 +43,6 @@ from .._spec import (
     with_dims,
     wrap_dims,
 )  # fmt: skip
-from .._spec.in_rows import InRows
 from .._spec.memory import in_memory_order
 from ..indexing._picked import need_tensor, values_and_indices
 
@@ -530,6 +529,8 @@ _plan_spread(variance, False)
 def _spread_in_rows(root: bool) -> Any:
     def rows_of(input, dims, correction, keepdim):
         from flambeau_kernels.cpu.row_programs import Spread, is_one_spread
+
+        from .._spec.in_rows import InRows
 
         if input.dtype not in (dtypes.float32, dtypes.float64) or not is_one_spread(tuple(input.shape), dims, input.dtype.numpy):
             return None
