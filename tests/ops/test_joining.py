@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,30 @@ def test_cat_of_two_dtypes_promotes_as_addition_does(kinds):
 
     assert fb.cat([a, b]).dtype is (a + b).dtype
     assert fb.stack([b, a]).dtype is (a + b).dtype
+
+
+@pytest.mark.parametrize("count", [3, 40000])
+@pytest.mark.parametrize("kinds", list(itertools.product(DTYPES, DTYPES)), ids=str)
+def test_cat_of_two_dtypes_is_that_of_both_converted(kinds, count):
+    a, b = fb.arange(count).to(kinds[0]), fb.ones(2, count, dtype=kinds[1])[1]
+    wanted = fb.promote_types(*kinds)
+
+    for _ in range(3):                                # conversions have kernels after some calls
+        assert fb.equal(fb.cat([a, b]), fb.cat([a.to(wanted), b.to(wanted)]))
+        assert fb.equal(fb.cat([a[:0], b, a]), fb.cat([b.to(wanted), a.to(wanted)]))
+
+
+@pytest.mark.parametrize("dtype", [fb.float16, fb.bfloat16, fb.float64, fb.complex64])
+def test_gradients_of_converted_tensors_are_converted_back(dtype):
+    leaf = fb.arange(5.0, requires_grad=True)
+    grad = fb.arange(5).to(dtype) / 3
+
+    for _ in range(3):
+        leaf.grad = None
+        leaf.to(dtype).backward(grad)
+
+        assert leaf.grad.dtype is fb.float32
+        assert fb.equal(leaf.grad, (grad.real if dtype.is_complex else grad).float())
 
 
 def test_tensors_of_many_numbers():

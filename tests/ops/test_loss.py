@@ -206,6 +206,30 @@ def test_multilabel_margin_loss_by_its_definition() -> None:
     all_reductions(lambda r: F.multilabel_margin_loss(fb.tensor(A), fb.tensor(labels), reduction=r), np.array(expected))
 
 
+@pytest.mark.parametrize("count", [3, 60])
+def test_multilabel_margin_loss_of_rows_without_classes_is_nothing(count: int) -> None:
+    x = fb.ones(2, count, requires_grad=True)
+
+    F.multilabel_margin_loss(x, fb.full((2, count), -1), reduction="sum").backward()
+
+    assert fb.equal(x.grad, fb.zeros(2, count))
+
+
+def test_multilabel_margin_loss_of_many_classes_of_which_few_are_listed() -> None:
+    numbers = np.random.default_rng(0)
+    x, labels = numbers.normal(size=(5, 60)), np.full((5, 60), -1)
+    for row, many in zip(labels, (0, 3, 1, 7, 2), strict=True):
+        row[:many] = numbers.permutation(60)[:many]
+    expected = []
+    for scores, row in zip(x, labels, strict=True):
+        own = [y for y in row if y >= 0]
+        expected.append(sum(max(0, 1 - scores[y] + scores[i]) for y in own for i in range(60) if i not in own) / 60)
+
+    made = F.multilabel_margin_loss(fb.tensor(x), fb.tensor(labels), reduction="none")
+
+    np.testing.assert_allclose(made.numpy(), expected, rtol=1e-12)
+
+
 def test_embeddings_at_a_distance() -> None:
     a, b, target = fb.tensor(A), fb.tensor(B), fb.tensor([1.0, -1.0, 1.0, -1.0])
     cosine = (A * B).sum(1) / np.linalg.norm(A, axis=1) / np.linalg.norm(B, axis=1)

@@ -162,7 +162,11 @@ def _to_copy_vjp(grad, input_dtype, input_device):
 def _to_copy_raw(grad, input_dtype, input_device):
     if input_device is not devices.CPU:
         return (_to_copy(grad, input_dtype, input_device, None),)
-    return (kernels.cast(grad, input_dtype.numpy),)
+    wanted = input_dtype.numpy
+    if grad.dtype == wanted:
+        return (grad,)
+    # Of complex numbers the real part is left, which is not a conversion.
+    return (kernels.cast(grad, wanted) if grad.dtype.kind == "c" else kernels.recast(grad, wanted),)
 
 
 @clone.batch

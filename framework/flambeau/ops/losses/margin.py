@@ -17,6 +17,7 @@ from ..creation.ranges import arange
 from .loss import reduced, reduced_pieces, reduction_of
 
 F = "nn.functional"
+_PAIRS_LEFT_OUT_FROM = 4096  # pairs of classes, from which it repays to look for those of no label
 
 
 def _positive(x: Tensor) -> Tensor:
@@ -214,11 +215,15 @@ def multilabel_margin_loss(input, target, size_average: bool | int | None = None
     rows = input.reshape(-1, input.shape[-1] if input.ndim else 1)
     count = rows.shape[1]
     labels = target.reshape(rows.shape)
-    if _dispatch.may_be_checked(labels) and bool(((labels < -1) | (labels >= count)).any()):
+    known = _dispatch.may_be_checked(labels)
+    if known and bool(((labels < -1) | (labels >= count)).any()):
         raise RuntimeError(f"multilabel_margin_loss: target out of range, there are {count} classes, and -1 for none")
     listed = (labels >= 0).long().cumprod(1)  # 1 before the first -1 of a row
     chosen = labels * listed
     belongs = labels.new_zeros(labels.shape).scatter_add(1, chosen, listed)
+    if known and labels.numel() * count >= _PAIRS_LEFT_OUT_FROM:
+        longest = int(listed.sum(1).amax())  # no row lists more classes than that
+        listed, chosen = listed[:, :longest], chosen[:, :longest]
     scores = rows.gather(1, chosen)  # (N, J)
     over = 1 - scores.unsqueeze(2) + rows.unsqueeze(1)  # (N, J, C)
     over = over.where((over > 0) & (listed.unsqueeze(2) > belongs.unsqueeze(1)), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -10,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+import flambeau_kernels as kernels
 from flambeau_kernels.cpu.shapes.order import is_ordered_last
 
 from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ..._symbolic import SymInt
-from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor, wrap_dim
 from .._batching import run, shifted
 from .._makers import refusing
@@ -117,6 +118,11 @@ def _joined_arrays(arrays, dim):
     if len(joined) < len(arrays) and len({a.dtype for a in arrays}) > 1:
         return None                                   # empty vectors count for the dtype
     arrays = joined
+    d = arrays[0].dtype
+    if any([a.dtype is not d for a in arrays]):       # noqa: C419
+        # Numpy makes another of integers with float32, or of int16 with float16.
+        d = _common_dtype(tuple(dict.fromkeys([a.dtype for a in arrays])))
+        arrays = [a if a.dtype is d else kernels.recast(a, d) for a in arrays]
     first = arrays[0]
     made = _joined_at_once(arrays, dim) if first.size >= _LARGE and first.flags.c_contiguous else None
     if made is not None:
@@ -126,12 +132,13 @@ def _joined_arrays(arrays, dim):
     made = _concatenate(arrays, dim)
     if not made.flags.c_contiguous:                   # in the order of the arguments' memory, where it should be row-major
         made = np.ascontiguousarray(made)
-    d = made.dtype
-    # Of different dtypes numpy may make another than PyTorch: integers with float32 are float64 to numpy alone.
-    # And int16 with float16 is float32 to it, so the first has to be what numpy makes.
-    if first.dtype is not d or (d is not FLOAT32 and d is not FLOAT64 and any([a.dtype is not d for a in arrays])):  # noqa: C419
-        return None
     return made
+
+
+@functools.cache
+def _common_dtype(of: tuple[Any, ...]) -> Any:
+    """The dtype that arrays of several dtypes are joined in."""
+    return functools.reduce(dtypes.promote_types, map(dtypes.from_numpy_dtype, of)).numpy
 
 
 @cat.batch
