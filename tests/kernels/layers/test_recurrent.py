@@ -158,6 +158,14 @@ def test_sequences_that_lie_by_batch_give_results_that_do(mode):
     assert compiled(mode, given)[0].swapaxes(0, 1).flags.c_contiguous
 
 
+@pytest.mark.parametrize(("mode", "hidden", "dtype", "sizes"), [
+    ("LSTM", 128, np.float64, None), ("LSTM", 128, np.float64, [4, 3, 1]), ("LSTM", 256, ml_dtypes.bfloat16, None),
+    ("GRU", 512, np.float64, None), ("RNN_TANH", 512, np.float64, None),
+])  # fmt: skip
+def test_gates_that_would_fill_whole_pages(mode, hidden, dtype, sizes):
+    check(mode, arrays(mode, 2 if sizes is None else 3, 4, 5, hidden, dtype, sizes=sizes, by_batch=sizes is None), sizes)
+
+
 @pytest.mark.parametrize("mode", ["LSTM", "GRU"])
 def test_operands_of_any_strides(mode):
     given = arrays(mode, 6, 10, 10, 16)
