@@ -6,7 +6,8 @@ caller looks for what to complain about. Elements travel as unsigned integers of
 divides them.
 
 What is picked lies anywhere, so the processor cannot guess which memory is needed next; it is told: of slices two ahead the
-whole slice, of elements of a row the next row, where so many are picked that most of its cache lines are wanted anyway.
+whole slice, of elements of a row the next row, where so many are picked that most of its cache lines are wanted anyway, and of that
+a few lines at a time, for no more can be on their way at once.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = ["gather_rows", "take"]
 
 LINE = 64                                            # bytes of a cache line
 AHEAD = 2                                            # slices
+PART = 64                                            # places of a row with which a share of the next row is asked for
 BLOCK = 1 << 10                                      # places looked at before they are used
 GROUP = 4                                            # vectors of a register's half that are copied together
 
@@ -162,11 +164,16 @@ def _gathering(size: int, index: np.dtype) -> Any:
 def gather_in_rows(chunk: Any, source: Any, index: Any, target: Any, wrong: Any, rows: Any, length: Any, n: Any, each: Any,
                    wrap: Any, ahead: Any, line: Any) -> Any:  # fmt: skip
     worst = uint64(0)
+    part = PART if ahead != 0 else length
+    lines = (ahead * part // length + line - 1) // line * line  # elements of the lines asked for with each part of a row
     for row in range(chunk * each, min(rows, chunk * each + each)):
         base, places, to = source + row * n, index + row * length, target + row * length
-        if row + 1 < rows:
-            for c in rolled(range(0, ahead, line)):
+        asked = 0 if row + 1 < rows else ahead
+        for at in range(0, length, part):
+            until = min(ahead, asked + lines)
+            for c in rolled(range(asked, until, line)):
                 prefetch(base + (n + c))
-        worst = max(worst, pick_some(base, places, to, length, n, wrap))
+            asked = max(asked, until)
+            worst = max(worst, pick_some(base, places + at, to + at, min(part, length - at), n, wrap))
     if worst >= uint64(n):
         wrong[0] = 1
