@@ -465,19 +465,32 @@ def test_rows_of_a_spread_result_are_not_whole_pages_apart(name):
     assert product.matmul_then(a, b[:, 1:], product.RECTIFIED, spread=True).flags.c_contiguous
 
 
-def test_tiles_of_few_rows_read_rows_from_panels():
-    """A tile of six rows searched for each row of B where it lay."""
+def test_rows_of_b_are_copied_for_tiles_below_the_first():
+    """A tile of six rows searched for each row of B where it lay, and a matrix with rows whole pages apart was copied beforehand."""
     from flambeau_kernels.cpu.gemm import block, driver, tiles
 
-    def read_directly(rows: int, vectors: int, vector: int, m: int, n: int) -> bool:
-        kind = tiles.Kind("float32", "float32", tiles.Machine(vector, rows, vectors))
-        plan = driver.new_plan((m, n, 256), (1028, 4, 4 * n, 4, 4 * n, 4))
-        return bool(block.direct(plan, kind) & block.B_DIRECT)
+    def how(rows: int, vector: int, m: int, n: int, name: str = "float32") -> int:
+        kind = tiles.Kind(name, name, tiles.Machine(vector, rows, 2))
+        plan = driver.new_plan((m, n, 256), (1028, kind.size, kind.size * n, kind.size, kind.size * n, kind.size))
+        return block.direct(plan, kind) & (block.B_DIRECT | block.B_COPIED)
 
-    assert not read_directly(6, 2, 32, 512, 1000)
-    assert not read_directly(6, 2, 32, 512, 250)
-    assert read_directly(6, 2, 32, 20, 1000)              # too few rows of A to repay the panels
-    assert read_directly(14, 2, 64, 512, 1000)
+    assert how(6, 32, 512, 1000) == how(6, 32, 7, 1024) == how(14, 64, 512, 1000) == how(14, 64, 15, 1024) == block.B_COPIED
+    assert how(6, 32, 6, 1024) == how(14, 64, 14, 1024) == block.B_DIRECT      # no tile below
+    assert how(6, 32, 512, 1000, "int32") == 0                                 # packed beforehand
+    assert how(14, 64, 512, 1000, "int32") == block.B_DIRECT
+
+
+@compiled
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("n", [31, 64, 1000, 1033, 1024])
+def test_rows_have_the_same_bits_however_many_there_are(name, n):
+    """Tiles read B in place for few rows, and for more from what the first of them copied."""
+    for k in (40, 400, 801):
+        a, b = random((50, k), DTYPES[name]), random((k, n), DTYPES[name], seed=1)
+        whole = product.matmul(np.concatenate([a] * 9), b)
+        for m in (2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 28, 29, 48):
+            if m * k * n > product.MOST_PRODUCTS:         # and BLAS does not multiply
+                assert product.matmul(a[:m], b).tobytes() == whole[:m].tobytes(), (m, k)
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "int8"])

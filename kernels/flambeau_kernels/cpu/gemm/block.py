@@ -1,7 +1,8 @@
 """Our own block function for the plans of `driver.py`: packing, and tiles over the packed panels.
 
 For every DEPTH places along k the block's part of B is packed whole, in panels as wide as a tile; it is small enough for the
-second cache. Then, panel by panel of rows, A is packed and multiplied with all of B's panels while it lies in the first cache.
+second cache. Where its rows are contiguous and are not converted, the first tiles of rows pack it while they multiply. Then, panel
+by panel of rows, A is packed and multiplied with all of B's panels while it lies in the first cache.
 An operand whose strides suit tiles is not packed but read where it lies.
 Rows that are finished go through the plan's elementwise loop, if there is one, while they are in the first cache.
 The sums of all but the last DEPTH places are kept in the result itself, or beside it where the result is narrower than they are.
@@ -30,7 +31,8 @@ WIDE = 8                                              # tiles side by side from 
 ROWS_PER_PAGE, PACKED_FOR = 8, 24
 TOGETHER = 8                                          # tiles whose rows of A are packed together: three lines of memory or more
 READ_ONCE = 4                                         # rows for which packing B costs more than it spares
-A_DIRECT, B_DIRECT = 1, 2                             # flags of DIRECT: operands that are not packed
+# Flags of DIRECT: operands that are not packed, and that the first tile of rows packs B while it multiplies.
+A_DIRECT, B_DIRECT, B_COPIED = 1, 2, 4
 
 
 @functools.cache
@@ -58,7 +60,8 @@ def prepare(plan: np.ndarray, kind: Kind) -> None:
     deep = depth(kind, k)
     steps = -(-min(deep, k) // kind.step)
     plan[driver.DEPTH], plan[driver.DIRECT] = deep, direct(plan, kind)
-    panels = kind.width if plan[driver.DIRECT] & B_DIRECT else -(-columns // kind.width) * kind.width
+    # What is read in place needs a panel for the columns that do not fill a tile, and one that nothing reads.
+    panels = 2 * kind.width if plan[driver.DIRECT] & B_DIRECT else -(-columns // kind.width) * kind.width
     plan[driver.PANEL] = steps * panels * kind.lane_size
     # Rows of A that lie side by side are packed for several tiles, so that lines of memory are read once and whole.
     together = TOGETHER if plan[driver.A_M] == kind.size and not plan[driver.DIRECT] & A_DIRECT else 1
@@ -87,8 +90,16 @@ def direct(plan: np.ndarray, kind: Kind) -> int:
     # for the next columns.
     lines_fit = 2 * kind.machine.rows * kind.size > LINE or n < WIDE * kind.width
     a_direct = (a_m == kind.size and lines_fit or a_k == kind.size) and not in_pages[0]
-    b_direct = b_n == kind.size and not in_pages[1] and not repays_packing(plan, kind)
+    if copies(plan, kind):
+        return (A_DIRECT if a_direct else 0) | B_COPIED
+    m = int(plan[driver.M])
+    b_direct = b_n == kind.size and (m <= kind.machine.rows or not in_pages[1] and not repays_packing(plan, kind))
     return (A_DIRECT if a_direct else 0) | (B_DIRECT if b_direct else 0)
+
+
+def copies(plan: np.ndarray, kind: Kind) -> bool:
+    """Whether the first tile of rows copies what it reads of B for those below it, which costs next to nothing: it multiplies meanwhile."""
+    return kind.copies and int(plan[driver.B_N]) == kind.size and int(plan[driver.M]) > kind.machine.rows
 
 
 def repays_packing(plan: np.ndarray, kind: Kind) -> bool:
@@ -114,6 +125,8 @@ def text(kind: Kind) -> str:
     for vectors in sorted({1, kind.machine.vectors}):
         functions += [micro.finish(kind, vectors), *(micro.tile(kind, h, vectors) for h in kind.machine.heights(vectors))]
     functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, packed=True))
+    if kind.copies:
+        functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, copying=True))
     functions.append(_block(kind))
     return declarations(kind) + "".join(f.text() for f in functions) + METADATA
 
@@ -123,7 +136,8 @@ def _block(kind: Kind) -> Function:
     k, deep, flags = (f.field("%plan", slot) for slot in (driver.K, driver.DEPTH, driver.FLAGS))
     a_m, a_k, b_k, b_n, c_m = (f.field("%plan", slot) for slot in (driver.A_M, driver.A_K, driver.B_K, driver.B_N, driver.C_M))
     direct = f.field("%plan", driver.DIRECT)
-    a_direct, b_direct = f.bit(direct, A_DIRECT), f.bit(direct, B_DIRECT)
+    a_direct, b_direct, b_copied = f.bit(direct, A_DIRECT), f.bit(direct, B_DIRECT), f.bit(direct, B_COPIED)
+    not_packed = f.let(f"or i1 {b_direct}, {b_copied}")
     then, operands = f.field("%plan", driver.THEN, "ptr"), f.variable("[3 x ptr]")
     panel, pack = f.at("%scratch", f.field("%plan", driver.PANEL)), f.field("%plan", driver.PACK, "ptr")
     part, part_row = "%c", c_m
@@ -139,14 +153,14 @@ def _block(kind: Kind) -> Function:
         # Panels that are written side by side lie a line more than whole pages apart, so that the cache keeps all of them.
         a_panel = f.add(f.mul(steps, kind.packed_rows * kind.lane_size), LINE)
         at_k = f.at("%b", f.mul(k0, b_k))
-        together = f.both(f.compare("eq", b_n, kind.size), f.let(f"xor i1 {b_direct}, true"))
+        together = f.both(f.compare("eq", b_n, kind.size), f.let(f"xor i1 {not_packed}, true"))
         with f.when(together):
             panel_bytes = f.mul(steps, kind.width * kind.lane_size)
             f.do(f"call void @pack_rows(ptr {at_k}, i64 {b_k}, i64 {f.div('%n', kind.width)}, i64 {here}, ptr %scratch, "
                  f"i64 {panel_bytes})")  # fmt: skip
-        packed_already = f.let(f"or i1 {together}, {b_direct}")
+        packed_already = f.let(f"or i1 {together}, {not_packed}")
         with f.loop(0, "%n", kind.width) as j:
-            columns = _Columns(f, kind, at_k, j, b_k, b_n, steps, b_direct)
+            columns = _Columns(f, kind, at_k, j, b_k, b_n, steps, b_direct, b_direct)
             with f.unless(f.both(packed_already, columns.is_full)):
                 vectors = f.let(f"select i1 {columns.narrow}, i64 1, i64 {kind.machine.vectors}")
                 f.do(f"call void {pack}(ptr {columns.source}, i64 {b_n}, i64 {b_k}, i64 {columns.width}, i64 {here}, "
@@ -162,17 +176,19 @@ def _block(kind: Kind) -> Function:
                 f.do(f"call void @pack_a(ptr {start}, i64 {a_m}, i64 {a_k}, i64 {rows}, i64 {here}, ptr {panel}, "
                      f"i64 {a_panel}, ptr {pack})")  # fmt: skip
             a = f.let(f"select i1 {a_direct}, ptr {start}, ptr {f.at(panel, f.mul(among, a_panel))}")
-            wide_tile, narrow_tile = (_tile_for(f, kind, height, v, a_direct) for v in (kind.machine.vectors, 1))
+            from_b = f.let(f"or i1 {b_direct}, {f.both(b_copied, f.compare('eq', i, 0))}")
+            wide_tile, narrow_tile = (_tile_for(f, kind, height, v, a_direct, from_b) for v in (kind.machine.vectors, 1))
             row, part_start = f.at("%c", f.mul(i, c_m)), f.at(part, f.mul(i, part_row))
             bias_m, bias_n = f.field("%plan", driver.BIAS_M), f.field("%plan", driver.BIAS_N)
             bias = f.at("%bias", f.mul(i, bias_m))
             with f.loop(0, "%n", kind.width) as j:
-                columns = _Columns(f, kind, at_k, j, b_k, b_n, steps, b_direct)
+                columns = _Columns(f, kind, at_k, j, b_k, b_n, steps, b_direct, from_b)
                 tile = f.let(f"select i1 {columns.narrow}, ptr {narrow_tile}, ptr {wide_tile}")
                 f.do(f"call void {tile}(i64 {steps}, ptr {a}, i64 {a_row}, i64 {a_step}, ptr {columns.place()}, "
                      f"i64 {columns.step()}, ptr {f.at(row, f.mul(j, kind.written_size))}, i64 {c_m}, i64 {height}, "
                      f"i64 {columns.width}, i64 {state}, ptr {f.at(part_start, f.mul(j, kind.sum_size))}, i64 {part_row}, "
-                     f"ptr {f.at(bias, f.mul(j, bias_n))}, i64 {bias_m}, i64 {bias_n})")  # fmt: skip
+                     f"ptr {f.at(bias, f.mul(j, bias_n))}, i64 {bias_m}, i64 {bias_n}, ptr {columns.ahead(at_k, deep)}, "
+                     f"ptr {columns.copy()})")  # fmt: skip
             with f.when(follows):
                 beside = f.at("%beside", f.mul(i, f.field("%plan", driver.THEN_STRIDES + 3)))
                 for argument, place in enumerate((row, beside, row)):       # those of the loop, then its result
@@ -185,13 +201,15 @@ def _block(kind: Kind) -> Function:
 class _Columns:
     """The columns of a tile: how many, where they lie in B, and where they are packed unless they are read there."""
 
-    def __init__(self, f: Function, kind: Kind, at_k: str, j: str, b_k: str, b_n: str, steps: str, b_direct: str) -> None:
-        self._f, self._kind, self._b_k = f, kind, b_k
+    def __init__(self, f: Function, kind: Kind, at_k: str, j: str, b_k: str, b_n: str, steps: str, b_direct: str,
+                 from_b: str) -> None:
+        self._f, self._kind, self._b_k, self._steps = f, kind, b_k, steps
+        self._next, self._b_direct = f.add(j, kind.width), b_direct
         self.width = f.least(kind.width, f.sub("%n", j))
         self.narrow = f.compare("sle", self.width, kind.lanes)
         # The rest of a row that does not fill a tile cannot be read without reading beyond it.
         self.is_full = f.compare("eq", self.width, kind.width)
-        self.direct = f.both(b_direct, self.is_full)
+        self.direct = f.both(from_b, self.is_full)
         self.source = f.at(at_k, f.mul(j, b_n))
         before = f.let(f"select i1 {b_direct}, i64 0, i64 {j}")
         self.packed = f.at("%scratch", f.mul(f.mul(before, steps), kind.lane_size))
@@ -205,6 +223,20 @@ class _Columns:
         packed = f.let(f"select i1 {self.narrow}, i64 {narrow}, i64 {wide}")
         return f.let(f"select i1 {self.direct}, i64 {self._b_k}, i64 {packed}")
 
+    def ahead(self, at_k: str, deep: str) -> str:
+        """Where B of the next tile begins: beside this one, or at the first column of the next steps along k."""
+        f, kind = self._f, self._kind
+        beside = f.at(self.source, kind.width * kind.size)
+        is_last = f.compare("sge", self._next, "%n")
+        in_b = f.let(f"select i1 {is_last}, ptr {f.at(at_k, f.mul(deep, self._b_k))}, ptr {beside}")
+        behind = f.at(self.packed, f.mul(self._steps, kind.width * kind.lane_size))
+        return f.let(f"select i1 {self.direct}, ptr {in_b}, ptr {behind}")
+
+    def copy(self) -> str:
+        """Where a tile may write the rows of B that it reads: as they are packed, or aside where no other tile needs them."""
+        aside = self._f.at("%scratch", self._f.mul(self._steps, self._kind.width * self._kind.lane_size))
+        return self._f.let(f"select i1 {self._b_direct}, ptr {aside}, ptr {self.packed}")
+
 
 def _state(f: Function, flags: str, k0: str, last: str) -> str:
     """The flags of the tiles of these steps along k."""
@@ -217,12 +249,14 @@ def _state(f: Function, flags: str, k0: str, last: str) -> str:
     return functools.reduce(f.add, chosen)
 
 
-def _tile_for(f: Function, kind: Kind, height: str, vectors: int, a_direct: str) -> str:
+def _tile_for(f: Function, kind: Kind, height: str, vectors: int, a_direct: str, from_b: str) -> str:
     """The address of the tile function for that many rows."""
     heights = kind.machine.heights(vectors)
     chosen = f"@{micro.name(heights[0], vectors)}"
     if vectors == kind.machine.vectors:
         chosen = f.let(f"select i1 {a_direct}, ptr {chosen}, ptr @{micro.name(heights[0], vectors, packed=True)}")
+        if kind.copies:
+            chosen = f.let(f"select i1 {from_b}, ptr @{micro.name(heights[0], vectors, copying=True)}, ptr {chosen}")
     for h in heights[1:]:
         fits = f.compare("sle", height, h)
         chosen = f.let(f"select i1 {fits}, ptr @{micro.name(h, vectors)}, ptr {chosen}")

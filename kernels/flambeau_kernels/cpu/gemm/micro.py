@@ -1,7 +1,7 @@
 """The innermost loop: a tile of the result that stays in registers while it runs over k.
 
     void tile(i64 steps, ptr a, i64 a_row, i64 a_step, ptr b, i64 b_step, ptr c, i64 c_row, i64 rows, i64 columns,
-              i64 flags, ptr part, i64 part_row, ptr bias, i64 bias_m, i64 bias_n)
+              i64 flags, ptr part, i64 part_row, ptr bias, i64 bias_m, i64 bias_n, ptr ahead, ptr copy)
 
 `a` has a lane for each row, `a_row` bytes apart, and for each step along k, `a_step` bytes apart; `b` has the tile's columns
 side by side for each step, `b_step` bytes apart. Both may be packed panels (`pack.py`) or lie in the operands themselves. Each sum
@@ -9,6 +9,9 @@ runs over k in order, by one fused multiply-add per element, whatever the size o
 depend on the tiles it was cut into. When that is done, `part` (the sums of earlier steps along k) is added, then the bias, what is
 below 0 becomes 0 if RECTIFY says so, and the result is written: to `c` in the result's dtype if these were the last steps, else to
 `part`. Only the first `rows` and `columns` of a tile are read from `a`, added to or written; all columns of `b` are read.
+
+Tiles that may read B where it lies ask for its rows AHEAD steps before, and at the end for the first ones of `ahead`, where the next
+tile's B begins. A `copying` tile also writes what it reads of `b` to `copy`, as a packed panel.
 """
 
 from __future__ import annotations
@@ -19,22 +22,25 @@ from flambeau_kernels.cpu.gemm.values import load_masked, mask, narrow, splat, s
 
 ADD_PART, ADD_BIAS, LAST, RECTIFY = 1, 2, 4, 8        # flags
 SIGNATURE = ("(i64 %steps, ptr %a, i64 %a_row, i64 %a_step, ptr %b, i64 %b_step, ptr %c, i64 %c_row, i64 %rows, i64 %columns, "
-             "i64 %flags, ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n)")  # fmt: skip
+             "i64 %flags, ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n, ptr %ahead, ptr %copy)")  # fmt: skip
+# Steps along k before which rows of B are asked for: the time of the memory. Lines a page apart leave the second cache soon after.
+AHEAD = 32
+LINE = 64                                             # bytes of a cache line
 
 
-def name(height: int, vectors: int, packed: bool = False) -> str:
-    return f"tile_{height}x{vectors}" + ("_packed" if packed else "")
+def name(height: int, vectors: int, packed: bool = False, copying: bool = False) -> str:
+    return f"tile_{height}x{vectors}" + ("_packed" if packed else "") + ("_copying" if copying else "")
 
 
-def tile(kind: Kind, height: int, vectors: int, packed: bool = False) -> Function:
+def tile(kind: Kind, height: int, vectors: int, packed: bool = False, copying: bool = False) -> Function:
     """The function of a tile of `height` rows; `packed` if A's strides are those of a packed panel, whatever is passed."""
-    f = Function(f"internal void @{name(height, vectors, packed)}{SIGNATURE}")
+    f = Function(f"internal void @{name(height, vectors, packed, copying)}{SIGNATURE}")
     lanes, total = kind.lanes, f"<{kind.lanes} x {kind.sum}>"
     sums = [[f.variable(total) for _ in range(vectors)] for _ in range(height)]
     for row in sums:
         for place in row:
             f.store(total, "zeroinitializer", place)
-    _run_over_k(f, kind, sums, vectors, packed)
+    _run_over_k(f, kind, sums, vectors, packed, copying)
 
     # Sums of whole tiles stay in registers to the end; where results are narrower than sums, all but the last steps do.
     plain = f.compare("eq", f.let(f"and i64 %flags, {0 if kind.sum == kind.written else LAST}"), 0)
@@ -95,7 +101,7 @@ def _write(f: Function, kind: Kind, sums: list[list[str]], to: str, row_bytes: s
         start = f.at(start, row_bytes)
 
 
-def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int, packed: bool) -> None:
+def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int, packed: bool, copying: bool) -> None:
     lanes, size = kind.lanes, kind.lane_size
     lane, total = f"<{lanes} x {kind.lane}>", f"<{lanes} x {kind.sum}>"
     if packed:
@@ -103,9 +109,22 @@ def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int, pa
     else:
         last = f.sub("%rows", 1)
         rows, a_step = [f.at("%a", f.mul("%a_row", f.least(r, last))) for r in range(len(sums))], "%a_step"
+    # A tile of all rows that copies nothing reads a panel, as one of a single vector does.
+    asks = vectors > 1 and (copying or len(sums) < kind.machine.rows)
+    within = f.sub("%steps", AHEAD)
+    here, there = f.at("%b", f.mul("%b_step", AHEAD)), f.at("%ahead", f.mul("%b_step", f.sub(0, within)))
     with f.loop(0, "%steps") as k:
-        column, along = f.at("%b", f.mul(k, "%b_step")), f.mul(k, a_step)
+        down, along = f.mul(k, "%b_step"), f.mul(k, a_step)
+        column = f.at("%b", down)
         b = [f.load(lane, f.at(column, v * lanes * size), kind.size) for v in range(vectors)]
+        if asks:
+            later = f.at(f.let(f"select i1 {f.compare('slt', k, within)}, ptr {here}, ptr {there}"), down)
+            for offset in (*range(0, vectors * lanes * size, LINE), vectors * lanes * size - 1):   # rows may begin inside a line
+                f.do(f"call void @llvm.prefetch.p0(ptr {f.at(later, offset)}, i32 0, i32 2, i32 1)")
+        if copying:
+            target = f.at("%copy", f.mul(k, vectors * lanes * size))
+            for v, value in enumerate(b):
+                f.store(lane, value, f.at(target, v * lanes * size), size)
         for row, places in zip(rows, sums, strict=True):
             a = splat(f, kind.lane, f.load(kind.lane, f.at(row, along), kind.size), lanes)
             if kind.sum in ("float", "double"):

@@ -86,6 +86,11 @@ class Kind:
         return _BYTES[self.written]
 
     @property
+    def copies(self) -> bool:
+        """Whether a tile may write the rows of B that it reads as they are packed: they are not converted."""
+        return self.stored == self.lane and self.sum in ("float", "double")
+
+    @property
     def step(self) -> int:
         """How many elements along k a lane holds."""
         return 2 if self.pairs else 1

@@ -489,7 +489,7 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         if plan is not None and out.ndim == 2:
             for i, in_pages in enumerate(block.paged(plan, kind)[:: -1 if turned else 1]):
                 x, reads = (b, out.shape[0]) if i else (a, out.shape[1])
-                packed = i != turned and block.repays_packing(plan, kind)   # and so moved apart anyway
+                packed = i != turned and bool(block.direct(plan, kind) & (block.B_COPIED | block.B_DIRECT))  # or read once
                 if in_pages and not packed and reads >= SPREAD_FOR and x.nbytes <= spread.MOST and x.itemsize in x.strides:
                     copies[i] = spread.spread(x)
                     a, b = (a, copies[i](b)) if i else (copies[i](a), b)
@@ -508,7 +508,7 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
     count = out.size // (m * n)
     if way is None:
         direct = block.direct(plan, kind)
-        packed = (not direct & block.A_DIRECT, not direct & block.B_DIRECT)
+        packed = (not direct & block.A_DIRECT, not direct & (block.B_DIRECT | block.B_COPIED))
         pool.when_threads_change(_plans.clear)
         pieces = min(MOST_PIECES, PIECES_OF_A_THREAD * pool.get_num_threads())
         driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k), packed, pieces,
