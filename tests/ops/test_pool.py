@@ -138,6 +138,31 @@ def test_lp_pool_is_a_norm_of_each_window() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("shape", "counts"),
+    [
+        ((2, 3, 100), (7,)), ((1, 2, 5000), (300,)), ((2, 3, 5), (8,)), ((1, 2, 13, 37), (6, 5)), ((2, 1, 8, 6), (4, 3)),
+        ((1, 1, 2, 5000), (2, 3)), ((1, 2, 5, 6, 41), (2, 4, 3)), ((1, 2, 4, 4, 4), (2, 2, 4)),
+    ],
+)  # fmt: skip
+def test_gradients_of_adaptive_means_are_shared_evenly_in_each_range(shape: tuple[int, ...], counts: tuple[int, ...], dtype: Any) -> None:
+    n, planes = len(counts), shape[0] * shape[1]
+    leaf = fb.zeros(shape, dtype=fb.from_numpy(np.zeros(1, dtype)).dtype, requires_grad=True)
+    made = getattr(F, f"adaptive_avg_pool{n}d")(leaf, counts)
+    grad = RNG.normal(size=made.shape).astype(dtype)
+    expected = np.zeros((planes, *shape[2:]))
+    for window in itertools.product(*map(range, counts)):
+        at = tuple(slice(j * size // m, -(-(j + 1) * size // m)) for j, size, m in zip(window, shape[2:], counts, strict=True))
+        share = grad.reshape(planes, *counts)[(slice(None), *window)] / expected[(0, *at)].size
+        expected[(slice(None), *at)] += share.reshape(-1, *(1,) * n)
+
+    made.backward(fb.tensor(grad))
+
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(values(leaf.grad).reshape(expected.shape), expected, rtol=4 * eps, atol=4 * eps)
+
+
 def _largest(x: np.ndarray, ends: list[list[tuple[int, int]]]) -> tuple[np.ndarray, np.ndarray]:
     """The maximum of each window of one plane, and its place: the first of equal ones, of several nan the last."""
     values, places = [], []

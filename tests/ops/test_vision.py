@@ -168,6 +168,30 @@ def test_gradient_of_sampling_agrees_with_finite_differences() -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize(
+    ("extents", "pad"),
+    [((9,), (3, 2)), ((9, 11), (3, 2, 1, 4)), ((5, 70), (4, -2, -1, 3)), ((5, 6, 7), (1, 2, 3, 0, 2, 4)), ((4, 5), (0, 0, 0, 0))],
+)
+def test_gradients_of_padding_return_to_where_elements_came_from(
+    extents: tuple[int, ...], pad: tuple[int, ...], mode: str, dtype: Any
+) -> None:
+    leaf = fb.zeros(2, 3, *extents, dtype=fb.from_numpy(np.zeros(1, dtype)).dtype, requires_grad=True)
+    size = int(np.prod(extents))
+    came_from = F.pad(fb.arange(float(size)).view(1, 1, *extents), pad, mode).long().numpy().reshape(-1)
+    made = F.pad(leaf, pad, mode)
+    grad = RNG.normal(size=made.shape).astype(dtype)
+    expected = np.zeros((6, size))
+    for plane, given in zip(expected, grad.reshape(6, -1), strict=True):
+        np.add.at(plane, came_from, given)
+
+    made.backward(fb.tensor(grad))
+
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(leaf.grad.numpy().reshape(6, size), expected, rtol=4 * eps, atol=16 * eps)
+
+
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("extents", [(5, 6), (3, 4, 5)], ids=str)
 def test_the_identity_map_samples_the_input_itself(extents: tuple[int, ...], align: bool) -> None:

@@ -227,7 +227,7 @@ def _window_mean_vjp(grad, input, windows, include_padding, divisor):
 
 @window_mean.vjp_on_arrays
 def _window_mean_raw(grad, windows, include_padding, divisor):
-    return _spread_mean(grad, windows, include_padding, divisor)
+    return spread_over(grad, windows, include_padding, divisor)
 
 
 @primitive(
@@ -242,7 +242,7 @@ spread_mean.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 1))
 
 
 @spread_mean.kernel
-def _spread_mean(grad, windows, include_padding, divisor):
+def spread_over(grad, windows, include_padding, divisor):
     from flambeau_kernels.cpu.pool import window_means, window_spread
 
     n = len(windows)

@@ -25,6 +25,7 @@ from .pool import (
     mean_over,
     plan_of_maxima,
     restored,
+    spread_over,
     titles_of,
     wide,
 )
@@ -123,10 +124,14 @@ adaptive_spread.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 1, 1))
 @adaptive_spread.kernel
 def _adaptive_spread(grad, sizes):
     from flambeau_kernels.cpu.pool import adaptive_spread as kernel
+    from flambeau_kernels.cpu.pool import even_windows
 
     n = len(sizes)
     if not grad.size:
         return np.zeros((*grad.shape[: grad.ndim - n], *sizes), grad.dtype)
+    windows = even_windows(tuple(sizes), grad.shape[grad.ndim - n :])
+    if windows is not None and prod(grad.shape[grad.ndim - n :]) > 1:
+        return spread_over(grad, windows, False, None)
     planes = wide(as_planes(grad, n))
     if planes[0:1].size == 1:
         made = np.repeat(planes.reshape(-1) / planes.dtype.type(prod(sizes)), prod(sizes)).reshape(

@@ -141,8 +141,15 @@ def planned_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool, shape: tup
 
     if not resample_rows.takes(x, shape[-len(maps) :]):
         return None
-    wide = np.dtype(np.float32) if is_half(x.dtype) else x.dtype
-    return resample_rows.planned(x, [m.table(transposed, wide) for m in maps], shape)
+    return _planned(len(x), x.dtype, tuple(maps), transposed, shape)
+
+
+@functools.lru_cache(64)
+def _planned(planes: int, dtype: np.dtype, maps: tuple[AxisMap, ...], transposed: bool, shape: tuple[int, ...]) -> Any:
+    from . import resample_rows
+
+    wide = np.dtype(np.float32) if is_half(dtype) else dtype
+    return resample_rows.planned(planes, dtype, [m.table(transposed, wide) for m in maps], shape)
 
 
 def _in_fixed_point(x: Any, maps: tuple[AxisMap, ...]) -> Any:

@@ -185,13 +185,13 @@ def takes(x: Any, sizes: tuple[int, ...]) -> bool:
     return type(x) is np.ndarray and floating and x.size > 0 and 1 <= len(sizes) <= 3 and longest <= MOST and prod(sizes) > 0
 
 
-def planned(x: Any, tables: list[Table], shape: tuple[int, ...]) -> Any:
+def planned(planes: int, dtype: np.dtype, tables: list[Table], shape: tuple[int, ...]) -> Any:
     """``run(x)``: one table for each of the last axes of ``(planes, *spatial)``.
 
-    Results are of `shape`, for contiguous arrays of as many elements as the planes `x`.
+    Results are of `shape`, for contiguous arrays of `dtype` and so many planes.
     """
     n = len(tables)
-    kind, dtype = tables[-1].weights.dtype, x.dtype
+    kind = tables[-1].weights.dtype
     one = Table(1, np.zeros((1, 1), np.int64), np.ones((1, 1)), np.ones(1, np.int64), kind)
     z, y, last = [one] * (3 - n) + tables
     start, stop, shifts = last.doubling
@@ -202,7 +202,7 @@ def planned(x: Any, tables: list[Table], shape: tuple[int, ...]) -> Any:
     pairs = last.weights
     if doubles:
         pairs = np.ascontiguousarray(last.weights.reshape(last.taps, half, 2).transpose(2, 0, 1))
-    rows = len(x) * z.count * y.count
+    rows = planes * z.count * y.count
     per_chunk = max(1, CHUNK // last.count)
     geometry = np.array([rows, per_chunk, z.count, y.count, last.count, z.size, y.size, last.size, z.taps, y.taps, last.taps,
                          start, stop, *shifts])  # fmt: skip
@@ -222,7 +222,7 @@ def planned(x: Any, tables: list[Table], shape: tuple[int, ...]) -> Any:
 
 def apply(x: Any, tables: list[Table]) -> Any:
     """One table for each of the last axes of ``(planes, *spatial)``."""
-    return planned(x, tables, (len(x), *(t.count for t in tables)))(np.ascontiguousarray(x))
+    return planned(len(x), x.dtype, tables, (len(x), *(t.count for t in tables)))(np.ascontiguousarray(x))
 
 
 @functools.cache

@@ -131,7 +131,16 @@ def window_means(x: Any, windows: tuple[Window, ...], include_padding: bool, div
     rows = _compiled(x, windows)
     if rows is None:
         return None
-    return (rows.spread if transposed else rows.means)(x, windows, _counts(windows, include_padding, divisor))
+    if transposed:
+        return _planned_spread(len(x), x.dtype, windows, include_padding, divisor)(np.ascontiguousarray(x))
+    return rows.means(x, windows, _counts(windows, include_padding, divisor))
+
+
+@functools.lru_cache(256)
+def _planned_spread(planes: int, dtype: np.dtype, windows: tuple[Window, ...], include_padding: bool, divisor: Any) -> Any:
+    from . import rows as pool_rows
+
+    return pool_rows.planned_spread(planes, dtype, windows, _counts(windows, include_padding, divisor))
 
 
 def planned_means(x: Any, windows: tuple[Window, ...], include_padding: bool, divisor: Any, shape: tuple[int, ...]) -> Any:
@@ -471,6 +480,10 @@ def _means_of_many(x: Any, made: Any, axis: int) -> None:
 
 def adaptive_spread(grad: Any, sizes: tuple[int, ...]) -> Any:
     """The transpose of `adaptive_mean`."""
+    if grad.dtype.char in "fd" and grad.size and compiles():
+        run = _planned_adaptive_spread(len(grad), grad.dtype, tuple(sizes), grad.shape[1:])
+        if run is not None:
+            return run(np.ascontiguousarray(grad))
     for axis, size in enumerate(sizes, 1):
         count = grad.shape[axis]
         if size == count:
@@ -491,3 +504,13 @@ def adaptive_spread(grad: Any, sizes: tuple[int, ...]) -> Any:
             )
         grad = made
     return grad
+
+
+@functools.lru_cache(256)
+def _planned_adaptive_spread(planes: int, dtype: np.dtype, sizes: tuple[int, ...], counts: tuple[int, ...]) -> Any:
+    """What does as `adaptive_spread`, compiled; None for planes that it does not take."""
+    from . import rows as pool_rows
+
+    if len(sizes) > 3 or len(sizes) > 1 and sizes[-1] > pool_rows.MOST:
+        return None
+    return pool_rows.planned_range_spread(planes, dtype, sizes, [adaptive_ranges(size, m) for size, m in zip(sizes, counts, strict=True)])

@@ -331,6 +331,40 @@ def mean_ranges(chunk, source, out, ranges_z, ranges_y, ranges_x, cells, geometr
                     to[(i * height + j) * width + k] = KIND(total / float64(rows * (high - low)))
 
 
+@kernel
+def spread_ranges(chunk, grad, out, ranges_z, ranges_y, ranges_x, geometry, *, ALONG):
+    """The transpose of `mean_ranges`: planes of `out` are made whole, one range after the other. ALONG: planes are single rows."""
+    KIND = widened(out)
+    LANES = lanes(KIND)
+    row = local(KIND, 1 if ALONG else MOST + LANES)
+    depth, height, width = geometry[0], geometry[1], geometry[2]
+    size_y, size_x, planes, size, per_chunk = geometry[3], geometry[4], geometry[5], geometry[6], geometry[7]
+    first = chunk * per_chunk
+    for plane in range(first, min(first + per_chunk, planes)):
+        base = out + plane * size
+        for c in range(0, size, LANES):
+            store(base, c, broadcast(KIND(0), LANES), size - c)
+        for i in range(depth):
+            for j in range(height):
+                given = grad + ((plane * depth + i) * height + j) * width
+                rows = (ranges_z[2 * i + 1] - ranges_z[2 * i]) * (ranges_y[2 * j + 1] - ranges_y[2 * j])
+                to = base if ALONG else row
+                if not ALONG:
+                    for c in range(0, size_x, LANES):
+                        store(row, c, broadcast(KIND(0), LANES))
+                for k in range(width):
+                    low, high = ranges_x[2 * k], ranges_x[2 * k + 1]
+                    share = given[k] / KIND(rows * (high - low))
+                    for c in rolled(range(low, high)):
+                        to[c] = to[c] + share
+                if not ALONG:
+                    for a in range(ranges_z[2 * i], ranges_z[2 * i + 1]):
+                        for b in range(ranges_y[2 * j], ranges_y[2 * j + 1]):
+                            line = base + (a * size_y + b) * size_x
+                            for c in range(0, size_x, LANES):
+                                store(line, c, load(line, c, LANES, size_x - c) + load(row, c, LANES), size_x - c)
+
+
 def better_of(best, places, v, numbers):
     """The larger of two values and its place, of equal ones the first in the plane, of several nan the last."""
     wins = (v > best) | ((v == best) & (numbers < places)) | ((v != v) & ((best == best) | (numbers > places)))
@@ -430,15 +464,34 @@ def takes_ranges(x: Any, counts: tuple[int, ...]) -> bool:
     return type(x) is np.ndarray and floating and x.size > 0 and prod(counts) > 0 and 1 <= len(counts) <= 3 and fits
 
 
+def _geometry_of_ranges(
+    planes: int, sizes: tuple[int, ...], ranges: list[list[tuple[int, int]]]
+) -> tuple[int, tuple[np.ndarray, ...], np.ndarray]:
+    """Chunks, the ranges along each of three axes, and the geometry of kernels of means over ranges."""
+    axes: list[list[tuple[int, int]]] = [[(0, 1)]] * (3 - len(ranges)) + ranges
+    _, size_y, size_x = (1,) * (3 - len(ranges)) + sizes
+    per_chunk = max(1, CHUNK // max(prod(sizes), prod(map(len, axes))))
+    geometry = np.array([*map(len, axes), size_y, size_x, planes, prod(sizes), per_chunk])
+    return -(-planes // per_chunk), tuple(np.array(axis, np.int64) for axis in axes), geometry
+
+
+def planned_range_spread(planes: int, dtype: np.dtype, sizes: tuple[int, ...], ranges: list[list[tuple[int, int]]]) -> Any:
+    """``run(grad)``: the transpose of means over ranges along each axis of planes of `sizes`, for contiguous gradients."""
+    chunks, axes, geometry = _geometry_of_ranges(planes, sizes, ranges)
+    form = spread_ranges.form((dtype, dtype, *(geometry.dtype,) * 4), {"ALONG": len(ranges) == 1})
+
+    def run(grad: Any) -> Any:
+        out = np.empty((planes, *sizes), dtype)
+        form(chunks, False, grad, out, *axes, geometry)
+        return out
+
+    return run
+
+
 def planned_range_means(x: Any, ranges: list[list[tuple[int, int]]], shape: tuple[int, ...]) -> Any:
     """``run(x)``: means over ranges along each axis, with results of `shape`, for contiguous arrays of as many elements."""
     kind, dtype = _kind(x), x.dtype
-    axes: list[list[tuple[int, int]]] = [[(0, 1)]] * (3 - len(ranges)) + ranges
-    three, two, one = (np.array(axis, np.int64) for axis in reversed(axes))
-    _, size_y, size_x = (1,) * (3 - len(ranges)) + x.shape[1:]
-    per_chunk = max(1, CHUNK // max(prod(x.shape[1:]), prod(map(len, axes))))
-    chunks = -(-len(x) // per_chunk)
-    geometry = np.array([*map(len, axes), size_y, size_x, len(x), prod(x.shape[1:]), per_chunk])
+    chunks, (one, two, three), geometry = _geometry_of_ranges(len(x), x.shape[1:], ranges)
     sample = np.empty(1, kind)
     form = mean_ranges.form((dtype, dtype, *(geometry.dtype,) * 3, kind, geometry.dtype), {"ALONG": len(ranges) == 1})
 
@@ -550,14 +603,21 @@ def max_at(x: Any, windows: tuple[Any, ...]) -> tuple[Any, Any]:
     return planned_places(x, windows, (len(x), *(w.count for w in windows)))(np.ascontiguousarray(x))
 
 
-def spread(gradient: Any, windows: tuple[Any, ...], counts: list[np.ndarray]) -> Any:
-    """The transpose of `means`."""
-    kind = _kind(gradient)
-    out = np.empty((len(gradient), *(w.size for w in windows)), kind)
-    per_chunk = max(1, CHUNK // max(prod(out.shape[1:]), 1))
-    spread_rows.run(-(-len(out) // per_chunk), np.ascontiguousarray(gradient), out, *_all_counts(counts, kind),
-                    _geometry(len(out), per_chunk, windows))  # fmt: skip
-    return out.astype(gradient.dtype, copy=False)
+def planned_spread(planes: int, dtype: np.dtype, windows: tuple[Any, ...], counts: list[np.ndarray]) -> Any:
+    """``run(gradient)``: the transpose of `means`, for contiguous gradients of so many planes."""
+    kind = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    shape = (planes, *(w.size for w in windows))
+    per_chunk = max(1, CHUNK // max(prod(shape[1:]), 1))
+    chunks, geometry = -(-planes // per_chunk), _geometry(planes, per_chunk, windows)
+    one, two, three = _all_counts(counts, kind)
+    form = spread_rows.form((dtype, kind, kind, kind, kind, geometry.dtype), {})
+
+    def run(gradient: Any) -> Any:
+        out = np.empty(shape, kind)
+        form(chunks, False, gradient, out, one, two, three, geometry)
+        return out.astype(dtype, copy=False)
+
+    return run
 
 
 def put_plane(values: Any, places: Any, size: int) -> Any:

@@ -124,7 +124,13 @@ def fold_pad(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:
     """The transpose of `pad_mode`: each element of the border is added to the one it was copied from."""
     lead = grad.ndim - len(pairs)
     wide = grad.astype(np.float32) if is_half(grad.dtype) else grad
-    for axis, (n, (a, b)) in enumerate(zip(sizes, pairs, strict=True), lead):
+    left = len(pairs)                                 # axes, the last of which a kernel folds together
+    if compiles() and wide.dtype.char in "fd" and wide.size:
+        from . import pad_rows
+
+        left = max(0, len(pairs) - 2)
+        wide = pad_rows.folded(wide, tuple(sizes[left:]), pairs[left:], mode)
+    for axis, (n, (a, b)) in enumerate(zip(sizes[:left], pairs[:left], strict=True), lead):
         wide = _fold_axis(wide, axis, n, a, b, pad_indices(n, a, b, mode))
     return np.ascontiguousarray(wide).astype(grad.dtype, copy=False)
 

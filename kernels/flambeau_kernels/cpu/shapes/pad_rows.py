@@ -61,6 +61,52 @@ def pad_rows(chunk, source, out, fill, places_z, places_y, places_x, geometry):
                 to += width
 
 
+def fold_end(row, to, places, start, stop):
+    """Adds elements to their places; those of one place in a row are added up before."""
+    total = row[0] - row[0]
+    for i in rolled(range(start, stop)):
+        total = row[i] if i == start or places[i] != places[i - 1] else total + row[i]
+        if i + 1 == stop or places[i + 1] != places[i]:
+            to[places[i]] = to[places[i]] + total
+
+
+@kernel
+def fold_rows(chunk, grad, out, places_y, places_x, geometry):
+    """The transpose of `pad_rows` of planes, where no place is that of a constant: planes of `out` are made whole, row after row."""
+    LANES = lanes(widened(out))
+    width, start, stop = geometry[WIDTH], geometry[FROM], geometry[TO]
+    area = geometry[SOURCE_HEIGHT] * geometry[SOURCE_WIDTH]
+    first = chunk * geometry[PER_CHUNK]
+    row = grad + first * geometry[HEIGHT] * width
+    for plane in range(first, min(first + geometry[PER_CHUNK], geometry[0])):
+        base = out + plane * area
+        for k in range(0, area, LANES):
+            store(base, k, broadcast(widened(out)(0), LANES), area - k)
+        for j in range(geometry[HEIGHT]):
+            to = base + places_y[j] * geometry[SOURCE_WIDTH]
+            fold_end(row, to, places_x, 0, start)
+            inner, line = to + geometry[MIDDLE], row + start
+            for k in range(0, stop - start, LANES):
+                left = stop - start - k
+                store(inner, k, load(inner, k, LANES, left) + load(line, k, LANES, left), left)
+            fold_end(row, to, places_x, stop, width)
+            row += width
+
+
+def folded(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:
+    """The gradient of what `pairs` and a `mode` other than 'constant' pad along two axes at most, of that of the padded elements."""
+    lead = grad.shape[: grad.ndim - len(pairs)]
+    _, chunks, places, geometry = _plan(prod(lead), sizes, pairs, mode)
+    out = np.empty((*lead, *sizes), grad.dtype)
+    _fold_form(grad.dtype)(chunks, False, np.ascontiguousarray(grad), out, *places[1:], geometry)
+    return out
+
+
+@lru_cache(maxsize=8)
+def _fold_form(dtype: np.dtype) -> Any:
+    return fold_rows.form((dtype, dtype, *[np.dtype(np.int64)] * 3), {})
+
+
 def padded(x: Any, pairs: Pairs, mode: str, value: Any) -> Any:
     """`x` padded around its last axes, three at most; `mode` is one of `pad_indices`, `value` that of 'constant'."""
     lead = x.shape[:x.ndim - len(pairs)]
