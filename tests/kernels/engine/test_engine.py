@@ -115,6 +115,22 @@ def test_half_types_round_to_nearest_even_once(half):
     np.testing.assert_array_equal(fast.view("uint16")[~nan], slow.view("uint16")[~nan])
 
 
+@pytest.mark.parametrize("shape", [(N + 1,), (N,), (71, 81), (2501, 2), (2500, 3)], ids=str)
+def test_bfloat16_of_even_and_odd_rows_is_right_to_the_last_element(shape):
+    x, y = (normal(shape[0], shape[-1] + 1, seed=s).astype(ml_dtypes.bfloat16)[:, 1:] for s in range(2))  # rows apart, of odd addresses
+    if len(shape) == 1:
+        x, y = (np.concatenate([a.ravel()[:1], a.ravel()])[1:][: shape[0]] for a in (x, y))
+    out = np.full((*x.shape[:-1], x.shape[-1] + 2), 7, ml_dtypes.bfloat16)
+    weight = np.float32(0.3)
+
+    assert engine.launch(LERP, (x, y, weight), (out[..., 1:-1],), np.dtype("float32"))
+
+    wanted = np.empty(x.shape, ml_dtypes.bfloat16)
+    flambeau_kernels.reference_launch(LERP, (x, y, weight), (wanted,), np.dtype("float32"))
+    np.testing.assert_array_equal(out[..., 1:-1].view("uint16"), wanted.view("uint16"))
+    assert (out[..., [0, -1]] == 7).all()
+
+
 EXTREMES = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 2.5, 3.5, 1e-45, -1e-40, 3e38, -3e38, np.inf, -np.inf,
                      np.nan, 7.0])
 PAIRS = tuple(np.tile(a.ravel(), 20).astype("float32") for a in np.meshgrid(EXTREMES, EXTREMES))

@@ -36,6 +36,7 @@ _STORED = {**{name: kind.llvm for name, kind in KINDS.items()},
 # follows.
 PART = 1024
 LONG = 400                                            # steps of a formula
+SHORT = 40                                            # steps of a formula that is written twice, for either half of an integer
 GROUP = ", !llvm.access.group !0"
 
 
@@ -237,27 +238,66 @@ def _together(bodies: Bodies) -> list[str]:
     loaded once for both. Where there is more code compiling would take too long, and of short formulas LLVM knows best. Of very long ones
     the last vector is masked, for a loop over what is left would be half of the code. A chain of several
     formulas, which is compiled while others answer, is a longer wait, of which four take up to a quarter more off in any registers.
+    Two of halves of integers are four vectors.
     """
     steps = len(bodies.usual.lines)
     code = steps + (len(bodies.careful.lines) if bodies.usual.rare else 0)
     if steps > LONG:
         return ["!4 = distinct !{!4, !1, !2, !8}", '!8 = !{!"llvm.loop.vectorize.predicate.enable", i1 true}']
-    if steps < 16 or code > (1000 if bodies.thorough else 160):
+    if not _in_halves(bodies) and (steps < 16 or code > (1000 if bodies.thorough else 160)):
         return ["!4 = distinct !{!4, !1, !2}"]
-    count = 4 if bodies.thorough or bodies.usual.scales and code <= 110 else 2
+    count = 4 if not _in_halves(bodies) and (bodies.thorough or bodies.usual.scales and code <= 110) else 2
     return ["!4 = distinct !{!4, !1, !2, !8}", f'!8 = !{{!"llvm.loop.interleave.count", i32 {count}}}']
 
 
+def _in_halves(bodies: Bodies) -> bool:
+    """Whether elements are computed two at a time: neighbours of bfloat16 are the halves of an integer, so that widening and
+    narrowing them takes no shuffles. Of longer formulas that is little, and they would take twice as long to compile.
+    """
+    moving = [o for o in (*bodies.inputs, *bodies.outs) if o.access != "s"]
+    return (not bodies.usual.rare and len(bodies.usual.lines) <= SHORT
+            and all(o.dtype == "bfloat16" and o.access == "c" for o in moving))
+
+
+def _halves_columns(bodies: Bodies) -> list[str]:
+    """Pairs of columns, and the last one if their number is odd."""
+    moving = [k for k, operand in enumerate(bodies.inputs) if operand.access != "s"]
+    outs = range(len(bodies.inputs), len(bodies.inputs) + len(bodies.outs))
+    lines = [f"  %a{k} = getelementptr i32, ptr %r{k}, i64 %i" for k in (*moving, *outs)]
+    for k in moving:
+        lines += [f"  %x{k} = load i32, ptr %a{k}, align 1{GROUP}", f"  %low.x{k} = trunc i32 %x{k} to i16",
+                  f"  %o{k} = lshr i32 %x{k}, 16", f"  %high.x{k} = trunc i32 %o{k} to i16"]
+    for half in ("low", "high"):
+        lines += _renamed(half, bodies.usual.lines)
+    for k, (name,) in zip(outs, bodies.values, strict=True):
+        low, high = (_renamed(half, [name])[0] for half in ("low", "high"))
+        lines += [f"  %low.o{k} = zext i16 {low} to i32", f"  %high.o{k} = zext i16 {high} to i32",
+                  f"  %up.o{k} = shl i32 %high.o{k}, 16", f"  %both.o{k} = or i32 %up.o{k}, %low.o{k}",
+                  f"  store i32 %both.o{k}, ptr %a{k}, align 1{GROUP}"]
+    body = [*bodies.usual.lines, *store_lines(bodies, bodies.values)]
+    return ["  %pairs = lshr i64 %n0, 1", "  %whole = shl i64 %pairs, 1", "  %several = icmp sgt i64 %pairs, 0",
+            "  br i1 %several, label %column, label %between",
+            *_loop_of("column", "row", "0", "%pairs", lines, "!4", "between"),
+            "between:", "  %odd = icmp slt i64 %whole, %n0", "  br i1 %odd, label %last, label %rowend",
+            *_column_loop("last", "between", "%whole", "%n0", bodies, _renamed("last", body), "!6", "rowend")]
+
+
+def _renamed(prefix: str, lines: list[str]) -> list[str]:
+    """`lines` with names of their own for the values of a column."""
+    return [re.sub(r"%([vxyaob])(\d+)\b", rf"%{prefix}.\1\2", line) for line in lines]
+
+
 def _plain_columns(bodies: Bodies) -> list[str]:
+    if _in_halves(bodies):
+        return _halves_columns(bodies)
     body = [*bodies.usual.lines, *store_lines(bodies, bodies.values)]
     if _has_pairs(bodies.inputs):
-        last = [re.sub(r"%([vxyaob])(\d+)\b", r"%last.\1\2", line) for line in body]
         return ["  %head = add nsw i64 %n0, -1", "  %several = icmp sgt i64 %head, 0",
                 "  br i1 %several, label %column, label %between",
                 *_column_loop("column", "row", "0", "%head", bodies, body, "!4", "between"),
                 "between:", "  br label %last",
                 *_column_loop("last", "between", "%head", "%n0", replace(bodies, inputs=without_pairs(bodies.inputs)),
-                              last, "!6", "rowend")]
+                              _renamed("last", body), "!6", "rowend")]
     return ["  br label %column", *_column_loop("column", "row", "0", "%n0", bodies, body, "!4", "rowend")]
 
 
@@ -268,10 +308,9 @@ def _guarded_columns(bodies: Bodies) -> list[str]:
     for n, symbol in enumerate(rare):
         look += [f"  %rare{n} = zext i1 {symbol.name} to i32",
                  f"  %any{n} = or i32 {'%seen' if n == 0 else f'%any{n - 1}'}, %rare{n}"]
-    look = [re.sub(r"%([vxyaob])(\d+)\b", r"%look.\1\2", line) for line in look]
+    look = _renamed("look", look)
     usual = [*bodies.usual.lines, *store_lines(bodies, bodies.values)]
-    careful = [re.sub(r"%([vxyaob])(\d+)\b", r"%care.\1\2", line)
-               for line in (*bodies.careful.lines, *store_lines(bodies, bodies.careful_values))]
+    careful = _renamed("care", [*bodies.careful.lines, *store_lines(bodies, bodies.careful_values)])
     last = f"%any{len(rare) - 1}"
     return ["  br label %part", "part:", "  %from = phi i64 [0, %row], [%to, %partend]",
             f"  %full = add i64 %from, {PART}", "  %short = icmp slt i64 %full, %n0",
@@ -301,15 +340,21 @@ def _column_loop(label: str, before: str, start: str, stop: str, bodies: Bodies,
                  after: str, phis: list[str] | tuple[()] = ()) -> list[str]:
     """Blocks of IR that run `body` for columns [start, stop), entered from block `before`, left to `after`.
     """
-    i = f"%{label}.i"
     loads = []
     for k, operand in enumerate(bodies.inputs):
         if operand.access != "s":
             loads += [*address_lines(k, operand), *(_load_first(k, operand) if operand.access == "d" else
                                                load_lines(operand, f"%a{k}", f"%b{k}", raw_names(k, operand), GROUP))]
     if label != "column":
-        loads = [re.sub(r"%([vxyaob])(\d+)\b", rf"%{label}.\1\2", line) for line in loads]
-    lines = [re.sub(r"%i(?=,|$)", i, line) for line in (*loads, *body)]
+        loads = _renamed(label, loads)
+    return _loop_of(label, before, start, stop, [*loads, *body], metadata, after, phis)
+
+
+def _loop_of(label: str, before: str, start: str, stop: str, lines: list[str], metadata: str, after: str,
+             phis: list[str] | tuple[()] = ()) -> list[str]:
+    """Blocks of IR that run `lines`, where ``%i`` counts from `start` to `stop`."""
+    i = f"%{label}.i"
+    lines = [re.sub(r"%i(?=,|$)", i, line) for line in lines]
     return [f"{label}:", f"  {i} = phi i64 [{start}, %{before}], [{i}next, %{label}]", *phis, *lines,
             f"  {i}next = add nuw nsw i64 {i}, 1", f"  %{label}.more = icmp slt i64 {i}next, {stop}",
             f"  br i1 %{label}.more, label %{label}, label %{after}, !llvm.loop {metadata}"]
