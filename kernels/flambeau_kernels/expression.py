@@ -17,7 +17,7 @@ import numpy as np
 from . import vocabulary
 from .formula import Formula
 
-__all__ = ["Expression", "Graph", "NotAFormula", "function_of", "read", "trace"]
+__all__ = ["Expression", "Graph", "NotAFormula", "function_of", "read", "rounds_often", "trace"]
 
 _BINARY = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "and": "&", "or": "|", "xor": "^",
@@ -188,6 +188,21 @@ def below(results: tuple[Any, ...]) -> list[Expression]:
             waiting.append((x, True))
             waiting += [(o, False) for o in reversed(x.operands) if isinstance(o, Expression)]
     return order
+
+
+_NEVER_ROUND = TRUTHS | {
+    "", "neg", "abs", "sign", "copysign", "where", "minimum", "maximum", "fmin", "fmax", "real", "imag", "conj", "floor", "ceil", "trunc",
+    "nearbyint",
+}  # fmt: skip
+
+
+def rounds_often(formula: Formula) -> bool:
+    """Whether the result of `formula` may be another when it is rounded after every word instead of once."""
+    try:
+        _, results = trace(formula)
+    except NotAFormula:                               # such as one of integers: nothing is known of it
+        return True
+    return sum(x.word not in _NEVER_ROUND for x in below(results)) > 1
 
 
 _serial = itertools.count()

@@ -495,3 +495,21 @@ def test_dropout_in_training_drops_what_it_does_eagerly(drop: str) -> None:
     expected.sum().backward()
     assert found.equal(expected)
     assert x.grad.equal(y.grad)
+
+
+@pytest.mark.parametrize("dtype", [fb.float16, fb.bfloat16], ids=str)
+@pytest.mark.parametrize("f", [
+    lambda x, w: (x * w).sigmoid() * w + x, lambda x, w: fb.nn.functional.gelu(x * w), lambda x, w: x / (w.abs() + 1),
+    lambda x, w: (x.abs() + 1).log() * w, lambda x, w: fb.nn.functional.silu(x * w) * x[0], lambda x, w: (x**3).tanh() * w,
+    lambda x, w: fb.nn.functional.elu(x * w) * w.mean(),
+], ids=["sigmoid", "gelu", "div", "log", "silu", "pow", "elu"])  # fmt: skip
+def test_gradients_of_halves_in_graphs_are_rounded_as_those_of_eager(f: Any, dtype: Any) -> None:
+    x, w, g = (fb.randn(37, 41).to(dtype) for _ in range(3))
+    x.requires_grad_()
+    w.requires_grad_()
+    expected = fb.autograd.grad(f(x, w), (x, w), g)
+    found = fb.autograd.grad(aot_function(f, nop)(x, w), (x, w), g)
+    again = fb.autograd.grad(f(x, w), (x, w), g, create_graph=True)
+
+    assert all(fb.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert all(fb.equal(a, b) for a, b in zip(again, expected, strict=True))

@@ -82,6 +82,7 @@ class Derivatives(Op):
         self.vjps = vjps or {}
         self._grads: dict[int, Any] = {}
         self._tensor_partials: dict[int, Any] = {}
+        self._rounds_often: dict[int, bool] = {}      # whether the gradient of an argument does
         super().__init__(fn, surface, namespace, aliases, autocast)
 
     def has_gradient(self, name: str) -> bool:
@@ -171,7 +172,12 @@ class Derivatives(Op):
             result = grad if constant == 1 else grad * constant
         else:
             values = _as_floats([saved_tensor(node, r) for r in reads], grad)
-            result = formula.bind(tensor_words())(grad, *values)
+            half = self._half_to_widen(i, grad, values)
+            if half is None:
+                result = formula.bind(tensor_words())(grad, *values)
+            else:                                     # the kernel of the gradient computes in float32 too, and rounds once
+                values = [v.float() if isinstance(v, Tensor) else v for v in values]
+                result = formula.bind(tensor_words())(grad.float(), *values).to(half)
             if result._node is None:
                 result = constant_along(result, values)
         result = sum_tensor_to(result, node.shape[i])
@@ -181,6 +187,20 @@ class Derivatives(Op):
         if result.dtype.is_complex and not wanted.is_complex:
             result = result.real
         return result.to(wanted)
+
+    def _half_to_widen(self, i: int, grad: Tensor, values: list[Any]) -> Any:
+        """The half type of a gradient whose formula would be rounded after every word; None where it is of no half type, or rounds once."""
+        half = grad.dtype
+        if half is not dtypes.float16 and half is not dtypes.bfloat16:
+            return None
+        if any(isinstance(v, Tensor) and v.dtype is not half and v.dtype.is_floating_point for v in values):
+            return None
+        often = self._rounds_often.get(i)
+        if often is None:
+            from flambeau_kernels.expression import rounds_often
+
+            often = self._rounds_often[i] = rounds_often(self.gradient(i)[0])
+        return half if often else None
 
     def _tensor_partial(self, i: int) -> Any:
         """The partial derivative by argument `i`, as a function of Tensors."""
