@@ -1,8 +1,8 @@
 """Compiled loops of the random kernels: words of mt19937, and what becomes of words.
 
-Words come one block of 624 after the other, since each block is made from the one before; within a block every
-step is independent, so twisting and tempering vectorise. Turning words into numbers is cut into chunks for all
-threads and may happen in place: a float32 takes the room of its word, a float64 that of its two.
+Words come one block of 624 after the other, since each block is made from the one before; within a block steps that
+lie 227 apart depend on each other, so twisting and tempering are done in vectors. Turning words into numbers is cut into
+chunks for all threads and may happen in place: a float32 takes the room of its word, a float64 that of its two.
 
 Rounding is that of the numpy versions beside them, which is PyTorch's.
 Source: as `stream`, `boxmuller`.
@@ -15,14 +15,18 @@ from typing import Any
 
 from flambeau_kernels.engine.language import (
     bitcast,
+    broadcast,
     float32,
     float64,
     independent,
     int32,
     int64,
     kernel,
+    load,
     local,
     prefetch,
+    rolled,
+    store,
     uint32,
     uint64,
     unroll,
@@ -34,6 +38,8 @@ from .boxmuller import COSINE, EIGHTH, LN2, LOGARITHM, OCTANTS, SINE
 from .stream import BLOCK, MOST_AT_ONCE, PIECE
 
 TWO_PI = 2 * math.pi
+VECTOR = 16  # words, of which a block is a multiple
+OLD = 227 // VECTOR * VECTOR  # words of a block that are made by vectors from old ones alone
 
 
 # -- words -----------------------------------------------------------------------------------------------------------------
@@ -49,31 +55,35 @@ def next_words(state: Any, out: Any, position: Any, count: Any) -> Any:
     at, done = position, 0
     while done < count:
         if at == BLOCK:
-            twist(state, state + BLOCK)
+            twist(state)
             at = 0
         taken = min(count - done, BLOCK - at)
         source, to = state + at, out + done
-        for i in independent(range(taken)):
+        whole = taken // VECTOR * VECTOR
+        for i in rolled(range(0, whole, VECTOR)):
+            store(to, i, tempered(load(source, i, VECTOR)))
+        for i in rolled(range(whole, taken)):
             to[i] = tempered(source[i])
         done += taken
         at += taken
 
 
-def twist(now: Any, following: Any) -> Any:
-    for i in independent(range(227)):
-        following[i] = now[i + 397] ^ mixed(now[i], now[i + 1])
-    for i in independent(range(227, 454)):
-        following[i] = following[i - 227] ^ mixed(now[i], now[i + 1])
-    for i in independent(range(454, 623)):
-        following[i] = following[i - 227] ^ mixed(now[i], now[i + 1])
-    following[623] = following[396] ^ mixed(now[623], following[0])
-    for i in independent(range(BLOCK)):
-        now[i] = following[i]
+def twist(state: Any) -> Any:
+    """The next block in the place of the one in use. A word is made from three, of which the last is new from place 227 on.
+
+    The first new words are also stored behind the block, where vectors read that begin at its end.
+    """
+    for i in rolled(range(0, OLD, VECTOR)):
+        store(state, i, load(state, i + 397, VECTOR) ^ mixed(load(state, i, VECTOR), load(state, i + 1, VECTOR)))
+    store(state, BLOCK, load(state, 0, VECTOR))
+    store(state, OLD, load(state, OLD + 397, VECTOR) ^ mixed(load(state, OLD, VECTOR), load(state, OLD + 1, VECTOR)))
+    for i in rolled(range(OLD + VECTOR, BLOCK, VECTOR)):
+        store(state, i, load(state, i - 227, VECTOR) ^ mixed(load(state, i, VECTOR), load(state, i + 1, VECTOR)))
 
 
 def mixed(upper: Any, lower: Any) -> Any:
     joined = (upper & 0x80000000) | (lower & 0x7FFFFFFF)
-    return (joined >> 1) ^ ((uint32(0) - (lower & 1)) & 0x9908B0DF)
+    return (joined >> 1) ^ ((broadcast(uint32(0), VECTOR) - (lower & 1)) & 0x9908B0DF)
 
 
 def tempered(word: Any) -> Any:
