@@ -232,6 +232,11 @@ def _run(roots: Any, call: _Call, keep_graph: bool, observer: Any) -> None:
             grads = through(node, grad, call, observer)
         elif node.has_array_vjp:
             grads = node.vjp_on_arrays(grad)
+            if node.more_than_rule and node.add_piece is not None and not hooks and node.parents[0] not in pending:
+                whole = grads[0]                      # zeros but for this part: the next ones are added where they lie
+                if whole.__class__ is ndarray and whole is not grad and whole.flags.owndata:
+                    owned.add(node.parents[0])
+                whole = None
         else:
             grads = through_tensors(node, grad)
         if node.hooks and "post" in node.hooks:

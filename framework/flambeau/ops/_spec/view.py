@@ -8,7 +8,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from flambeau_kernels import hot_calls
+from flambeau_kernels import STORE_COMPILED_FROM, hot_calls, store
+from flambeau_kernels.arithmetic import PLUS
 from flambeau_kernels.cpu.shapes.order import is_ordered_last
 
 from ... import _state
@@ -45,7 +46,7 @@ class ViewNode(PrimitiveNode):
         saved = self.saved
         if op.array_vjp_rule is None:                       # a part, see `ViewOp.shows_part`
             full_grad = np.zeros(saved[0], grad.dtype)
-            op.kernel_rule(full_grad, *saved[1:])[...] = grad
+            put_part(op.kernel_rule(full_grad, *saved[1:]), grad)
             return (full_grad,)
         found = op.array_vjp_rule(*[grad if at is None else saved[at] for at in op.array_vjp_sources])
         return engine.through_tensors(self, grad) if found is None else found
@@ -54,8 +55,7 @@ class ViewNode(PrimitiveNode):
         """Add `grad` where this view lies in `full_grad`, which spares an array of zeros. Returns whether that was done."""
         if self.versions or full_grad.__class__ is not ndarray or grad.__class__ is not ndarray or full_grad.dtype != grad.dtype:
             return False
-        piece = self.op.kernel_rule(full_grad, *self.saved[1:])
-        np.add(piece, grad, piece)
+        PLUS.into(self.op.kernel_rule(full_grad, *self.saved[1:]), grad)
         return True
 
 
@@ -350,6 +350,14 @@ class _Part:
         self.source.save_parts((made,), (self,), args[0], tuple(args[1:]))
 
 
+def put_part(part: Any, grad: Any) -> None:
+    """Store `grad` in the `part` of an array."""
+    if part.size < STORE_COMPILED_FROM:
+        part[...] = grad
+    else:
+        store(part, grad)
+
+
 class PartNode(Node):
     """Puts the gradient of one piece back into zeros of the whole."""
 
@@ -364,7 +372,7 @@ class PartNode(Node):
         if grad.ndim == len(shape):                       # pieces that are joined again, in the order of their memory
             full_grad = in_memory_order(full_grad, CHANNELS, (grad,))
         op, places = part.source.piece_rule(part.index, len(shape), *args)
-        op.kernel_rule(full_grad, *places)[...] = grad
+        put_part(op.kernel_rule(full_grad, *places), grad)
         return (full_grad,)
 
     def add_piece(self, full_grad: Any, grad: Any) -> bool:
@@ -373,8 +381,7 @@ class PartNode(Node):
             return False
         part, args, _ = self.saved
         op, places = part.source.piece_rule(part.index, full_grad.ndim, *args)
-        piece = op.kernel_rule(full_grad, *places)
-        np.add(piece, grad, piece)
+        PLUS.into(op.kernel_rule(full_grad, *places), grad)
         return True
 
     counts = True

@@ -39,6 +39,7 @@ from .._spec import (
     view,
 )
 from .._spec.nodes import record_as
+from .._spec.view import put_part
 from ..shapes.expand import broadcast_shapes
 from ..shapes.reshape import view_shape
 from ..shapes.slices import select, slice_dim
@@ -196,7 +197,11 @@ def _basic_raw(grad, input_shape, key):
     if back is not None:
         return (grad[back],)
     full_grad = np.zeros(input_shape, grad.dtype)
-    full_grad[key] = grad
+    part = full_grad[key]
+    if part.__class__ is ndarray:
+        put_part(part, grad)
+    else:                                             # one element is no view
+        full_grad[key] = grad
     return (full_grad,)
 
 

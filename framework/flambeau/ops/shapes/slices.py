@@ -12,6 +12,7 @@ from ..._symbolic import SymInt, as_size
 from ...tensor import Tensor, wrap, wrap_dim
 from .._batching import run, shifted
 from .._spec import FUNCTION, METHOD, view
+from .._spec.view import put_part
 
 _BEFORE = tuple([(slice(None),) * d for d in range(65)])  # what comes before the index of a dimension
 
@@ -122,7 +123,7 @@ def _select_vjp(grad, input_shape, dim, index):
 @select.vjp_on_arrays
 def _select_raw(grad, input_shape, dim, index):
     full_grad = np.zeros(input_shape, grad.dtype)
-    full_grad[(slice(None),) * (dim % len(input_shape)) + (index,)] = grad
+    put_part(full_grad[(slice(None),) * (dim % len(input_shape)) + (index, ...)], grad)
     return (full_grad,)
 
 
@@ -152,7 +153,7 @@ def _slice_vjp(grad, input_shape, dim, start, stop, step):
 @slice_dim.vjp_on_arrays
 def _slice_raw(grad, input_shape, dim, start, stop, step):
     full_grad = np.zeros(input_shape, grad.dtype)
-    full_grad[(slice(None),) * dim + (slice(start, stop, step),)] = grad
+    put_part(full_grad[(slice(None),) * dim + (slice(start, stop, step),)], grad)
     return (full_grad,)
 
 
