@@ -74,16 +74,16 @@ def test_swapped_in_by_the_environment_the_losses_are_the_same(fresh_python, tmp
     (tmp_path / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({str(SOURCES[0])!r})\n")
 
     output = fresh_python(
-        as_torch, "--epochs", 2, "--out", tmp_path, path=(tmp_path, *SOURCES), FLAMBEAU_AS_TORCH="1"
+        as_torch, "--epochs", 1, "--out", tmp_path, path=(tmp_path, *SOURCES), FLAMBEAU_AS_TORCH="1"
     )
 
-    assert losses(output) == two_epochs
+    assert losses(output) == two_epochs[:2]
 
 
 def test_swapped_in_by_the_command_the_losses_are_the_same(fresh_python, tmp_path, as_torch, two_epochs):
-    output = fresh_python("-m", "flambeau", as_torch, "--epochs", 2, "--out", tmp_path)
+    output = fresh_python("-m", "flambeau", as_torch, "--epochs", 1, "--out", tmp_path)
 
-    assert losses(output) == two_epochs
+    assert losses(output) == two_epochs[:2]
 
 
 @pytest.mark.oracle
@@ -91,7 +91,8 @@ def test_real_torch_prints_the_same_losses(fresh_python, tmp_path, as_torch, two
     if not importlib.util.find_spec("torch"):
         pytest.skip("torch is not installed")
 
-    expected = losses(fresh_python(as_torch, "--epochs", 2, "--out", tmp_path, path=()))
+    # On one thread: several of PyTorch's wait for each other in loops, for longer than they compute.
+    expected = losses(fresh_python(as_torch, "--epochs", 2, "--out", tmp_path, path=(), OMP_NUM_THREADS="1"))
 
     assert len(expected) == 4
     assert two_epochs == pytest.approx(expected, abs=1e-4)
@@ -99,7 +100,9 @@ def test_real_torch_prints_the_same_losses(fresh_python, tmp_path, as_torch, two
 
 def test_the_cells_of_the_notebook_of_kernels_run(monkeypatch, capsys):
     cells = json.loads((DIGITS.parent / "kernels.ipynb").read_text())["cells"]
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # PyTorch is compared by those who run the notebook
+    found = importlib.util.find_spec
+    # PyTorch is compared by those who run the notebook.
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None if name == "torch" else found(name, package))
     scope = {"__name__": "notebook"}
 
     for number, cell in enumerate(cells):

@@ -35,7 +35,8 @@ def free_port() -> int:
 def environment(**more: str) -> dict[str, str]:
     paths = os.pathsep.join([str(ROOT / "framework"), str(ROOT / "kernels"), str(HERE)])
     given = {**os.environ, "PYTHONPATH": paths, "FLAMBEAU_JOB_KEY": secrets.token_hex(16), "MASTER_ADDR": "127.0.0.1"}
-    return {**given, "MASTER_PORT": str(free_port()), "FLAMBEAU_NUM_THREADS": "1", **more}
+    # Threads of PyTorch's and of BLAS's wait for each other in loops where there are more ranks than cores.
+    return {**given, "MASTER_PORT": str(free_port()), "FLAMBEAU_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **more}
 
 
 @pytest.fixture
