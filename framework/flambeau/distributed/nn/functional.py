@@ -7,6 +7,7 @@ from typing import Any
 import flambeau as fb
 
 from .. import distributed_c10d as c10d
+from .._groups import _default, _GroupMember
 
 __all__ = [
     "all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter", "scatter",
@@ -14,7 +15,7 @@ __all__ = [
 
 
 def _resolve(group: Any) -> Any:
-    return c10d._default() if group is None or isinstance(group, c10d._GroupMember) else group
+    return _default() if group is None or isinstance(group, _GroupMember) else group
 
 
 class _AllReduce(fb.autograd.Function):
