@@ -224,6 +224,34 @@ def test_resampling_and_padding_are_recorded_as_pytorchs_operators(oracle):
     assert not disagreements(oracle, "\n".join(setting + line.strip() for line in lines.strip().splitlines()))
 
 
+def test_repetitions_by_a_tensor_are_recorded_as_pytorchs_operators(oracle):
+    importlib.import_module("torch.fx.experimental.proxy_tensor")
+    setting = (
+        "make_fx = torch.fx.experimental.proxy_tensor.make_fx; x, r = torch.ones(3), torch.tensor([1, 2, 0]); "
+        "seen = lambda f: [n.name for n in make_fx(f)(x, r).graph.nodes if 'repeat' in n.name or 'index' in n.name]; "
+    )
+    lines = """
+    seen(lambda x, r: torch.repeat_interleave(r)), seen(lambda x, r: x.repeat_interleave(r)), seen(lambda x, r: x.repeat_interleave(r, 0))
+    """
+
+    assert not disagreements(oracle, setting + lines.strip())
+
+
+def test_repetitions_are_recorded_for_other_numbers():
+    graph = make_fx(lambda x, r: x.repeat_interleave(r))(fb.tensor([1.0, 2.0]), fb.tensor([1, 2]))
+
+    assert graph(fb.tensor([5.0, 6.0]), fb.tensor([2, 1])).tolist() == [5.0, 5.0, 6.0]
+
+
+def test_gradients_of_views_that_share_elements_are_recorded():
+    def slope(x, weights):
+        return fb.autograd.grad((x.as_strided((3, 4), (1, 2)) * weights).sum(), x)
+
+    x, weights = fb.randn(30, requires_grad=True), fb.arange(12.0).reshape(3, 4)
+
+    same(make_fx(slope)(x, weights)(x, weights), slope(x, weights))
+
+
 def test_running_statistics_that_an_operator_writes_are_recorded():
     def f(x, mean, var):
         fb.batch_norm(x, None, None, mean, var, True, 0.1, 1e-5, False)

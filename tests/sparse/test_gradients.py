@@ -145,6 +145,15 @@ def test_the_gradient_of_gather_may_be_sparse(dim):
     assert found[0].to_dense().tolist() == found[1].tolist()
 
 
+def test_the_sparse_gradient_of_a_scalar_that_was_gathered_has_one_element():
+    x = fb.tensor(2.0, requires_grad=True)
+    fb.gather(x, 0, fb.tensor(0), sparse_grad=True).backward()
+
+    assert x.grad.layout is fb.sparse_coo
+    assert tuple(x.grad._indices().shape) == (0, 1)
+    assert x.grad._values().tolist() == [1.0]
+
+
 def test_sparse_and_dense_gradients_of_one_table_are_added_up():
     e = table(True)
     (e(fb.tensor([0, 1])).sum() + e.weight.sum()).backward()

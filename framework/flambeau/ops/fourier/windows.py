@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from math import pi
 from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.loading import scipy_module
+from flambeau_kernels.cpu.creation import windows as kernel
 
 from ... import dtypes
 from ..._warn import warn_once
@@ -22,26 +21,6 @@ BLACKMAN = (0.42, 0.5, 0.08)
 NUTTALL = (0.3635819, 0.4891775, 0.1365995, 0.0106411)
 
 
-# -- values, in float64 ----------------------------------------------------------------------------------------------------
-
-
-def _cosines(k: Any, span: int, a: Any) -> Any:
-    """``a[0] - a[1] cos(2 pi k / span) + a[2] cos(4 pi k / span) - ...``"""
-    return sum((-1) ** i * c * np.cos(2 * pi * i * k / span) for i, c in enumerate(a))
-
-
-def _kaiser(k: Any, span: int, beta: float) -> Any:
-    i0 = scipy_module("special").i0
-    return i0(beta * np.sqrt(np.maximum(0.0, 1 - (2 * k / span - 1) ** 2))) / i0(beta)
-
-
-def _bartlett(k: Any, span: int) -> Any:
-    return 1 - np.abs(2 * k / span - 1)
-
-
-_BLOCK = 1 << 16                                      # values computed at once, so that long windows take the memory of their results
-
-
 def _length(name: str, n: int) -> int:
     if not -(1 << 63) <= n < 1 << 63:
         raise ValueError(f"{name}(): Overflow when unpacking long long: the window length is {n}, and lengths are below 2**63")
@@ -53,17 +32,8 @@ def _made(name: str, values: Any, n: int, sym: bool, dtype: Any, device: Any, re
     from ..creation._options import _place, made_at
 
     span, d, place = n - 1 if sym else n, dtype or dtypes.get_default_dtype(), _place(device)
-
-    def window() -> Any:
-        made = np.ones(n, d.numpy)
-        if n > 1:
-            for at in range(0, n, _BLOCK):
-                end = min(at + _BLOCK, n)
-                made[at:end] = values(np.arange(at, end, dtype=np.float64), span)
-        return made
-
     check_room(name, (n,), d.numpy.itemsize, place is not None and place.type == "meta")
-    return made_at(place, (n,), d.numpy, window, requires_grad)
+    return made_at(place, (n,), d.numpy, lambda: kernel.window(values, n, span, d.numpy), requires_grad)
 
 
 # -- signal.windows --------------------------------------------------------------------------------------------------------
@@ -123,7 +93,7 @@ def _declare_window(fn: Any, samples: str, kind: str) -> Any:
 @signal_window("7; 8, sym=False")
 def bartlett():
     """A triangle of `M` values that is 0 at both ends; `sym` as for `hann`."""
-    return _bartlett
+    return kernel.bartlett
 
 
 @signal_window("7, a=(0.5, 0.3, 0.2)")
@@ -136,7 +106,7 @@ def general_cosine(a):
         raise TypeError(f"general_cosine: Coefficients must be a list/tuple, got {type(a).__name__}")
     if not a:
         raise ValueError("general_cosine: Coefficients cannot be empty")
-    return lambda k, span: _cosines(k, span, a)
+    return kernel.cosines(a)
 
 
 @signal_window("7; 8, sym=False")
@@ -145,7 +115,7 @@ def blackman():
 
     Source: Blackman and Tukey 1958, "The Measurement of Power Spectra".
     """
-    return lambda k, span: _cosines(k, span, BLACKMAN)
+    return kernel.cosines(BLACKMAN)
 
 
 @signal_window("7; 8, sym=False")
@@ -154,19 +124,19 @@ def nuttall():
 
     Source: Nuttall 1981, "Some windows with very good sidelobe behavior", IEEE Trans. ASSP 29(1).
     """
-    return lambda k, span: _cosines(k, span, NUTTALL)
+    return kernel.cosines(NUTTALL)
 
 
 @signal_window("7, alpha=0.6")
 def general_hamming(alpha=0.54):
     """``alpha - (1 - alpha) cos(2 pi k / span)`` at k from 0 to ``M - 1``; `M` and `sym` as for `hann`."""
-    return lambda k, span: _cosines(k, span, (alpha, 1 - alpha))
+    return kernel.cosines((alpha, 1 - alpha))
 
 
 @signal_window("7; 8, sym=False")
 def hamming():
     """`general_hamming` with 0.54, which nearly cancels the first side lobe; `M` and `sym` as for `hann`."""
-    return lambda k, span: _cosines(k, span, (0.54, 0.46))
+    return kernel.cosines((0.54, 0.46))
 
 
 @signal_window("7; 8, sym=False")
@@ -184,13 +154,13 @@ def hann():
     >>> fb.signal.windows.hann(5), fb.signal.windows.hann(4, sym=False)
     (tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000]), tensor([0.0000, 0.5000, 1.0000, 0.5000]))
     """
-    return lambda k, span: _cosines(k, span, (0.5, 0.5))
+    return kernel.cosines((0.5, 0.5))
 
 
 @signal_window("7; 8, sym=False", takes_bools=False)
 def cosine():
     """Half a period of a sine, sampled at half integers, so never 0: `M` values; `sym` as for `hann`."""
-    return lambda k, span: np.sin(pi * (k + 0.5) / (span + 1))
+    return kernel.half_sine
 
 
 @signal_window("7, beta=8.0")
@@ -203,7 +173,7 @@ def kaiser(beta=12.0):
     """
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
-    return lambda k, span: _kaiser(k, span, beta)
+    return kernel.kaiser(beta)
 
 
 @signal_window("7, std=2.0", takes_bools=False)
@@ -213,7 +183,7 @@ def gaussian(std=1.0):
     Raises: ValueError unless `std` is positive.
     """
     _positive("Standard deviation", std)
-    return lambda k, span: np.exp(-0.5 * ((k - span / 2) / std) ** 2)
+    return kernel.gaussian(std)
 
 
 def _exponential(M: int, *, center=None, tau=1.0, sym=True, dtype=None, layout=None, device=None, requires_grad=False):
@@ -228,11 +198,7 @@ def _exponential(M: int, *, center=None, tau=1.0, sym=True, dtype=None, layout=N
     _positive("Tau", tau)
     if sym and center is not None:
         raise ValueError("Center must be None for symmetric windows")
-
-    def values(k, span):
-        return np.exp(-np.abs(k - (span / 2 if center is None else center)) / tau)
-
-    return _signal("exponential", values, M, sym, dtype, layout, device, requires_grad)
+    return _signal("exponential", kernel.exponential(center, tau), M, sym, dtype, layout, device, requires_grad)
 
 
 _exponential.__name__ = "exponential"
@@ -265,7 +231,7 @@ def hann_window(window_length: int, periodic=True, *, dtype=None, layout=None, d
     >>> fb.hann_window(4), fb.hann_window(4, periodic=False)
     (tensor([0.0000, 0.5000, 1.0000, 0.5000]), tensor([0.0000, 0.7500, 0.7500, 0.0000]))
     """
-    return _old("hann_window", lambda k, span: _cosines(k, span, (0.5, 0.5)), window_length, periodic, dtype, layout, device, requires_grad)
+    return _old("hann_window", kernel.cosines((0.5, 0.5)), window_length, periodic, dtype, layout, device, requires_grad)
 
 
 @composite(samples="7; 8, False, 0.5")
@@ -273,27 +239,19 @@ def hamming_window(
     window_length: int, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
     """``alpha - beta cos(2 pi k / span)`` at k from 0; `window_length` and `periodic` as for `hann_window`."""
-
-    def values(k, span):
-        return _cosines(k, span, (alpha, beta))
-
-    return _old("hamming_window", values, window_length, periodic, dtype, layout, device, requires_grad)
+    return _old("hamming_window", kernel.cosines((alpha, beta)), window_length, periodic, dtype, layout, device, requires_grad)
 
 
 @composite(samples="7; 8, False")
 def blackman_window(window_length: int, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Three cosine terms; `window_length` and `periodic` as for `hann_window`."""
-
-    def values(k, span):
-        return _cosines(k, span, BLACKMAN)
-
-    return _old("blackman_window", values, window_length, periodic, dtype, layout, device, requires_grad)
+    return _old("blackman_window", kernel.cosines(BLACKMAN), window_length, periodic, dtype, layout, device, requires_grad)
 
 
 @composite(samples="7; 8, False")
 def bartlett_window(window_length: int, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A triangle; `window_length` and `periodic` as for `hann_window`."""
-    return _old("bartlett_window", _bartlett, window_length, periodic, dtype, layout, device, requires_grad)
+    return _old("bartlett_window", kernel.bartlett, window_length, periodic, dtype, layout, device, requires_grad)
 
 
 @composite(samples="7; 8, False, 8.0")
@@ -301,7 +259,7 @@ def kaiser_window(
     window_length: int, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
     """Kaiser's window; `window_length` and `periodic` as for `hann_window`, `beta` as for `signal.windows.kaiser`."""
-    return _old("kaiser_window", lambda k, span: _kaiser(k, span, beta), window_length, periodic, dtype, layout, device, requires_grad)
+    return _old("kaiser_window", kernel.kaiser(beta), window_length, periodic, dtype, layout, device, requires_grad)
 
 
 # -- short-time Fourier transform ------------------------------------------------------------------------------------------

@@ -63,21 +63,12 @@ def affine_grid(theta, size: Sequence[int], align_corners: bool | None = None):
     if type(theta._array) is MetaArray and not is_recorded:
         points = theta.detach().new_empty((prod(sizes[2:]), n + 1))
     else:
+        from flambeau_kernels.cpu.images.base_grid import base_grid
+
         kind = theta.dtype.numpy if theta.is_cpu else np.dtype(np.float32)
-        points = from_numpy(_base_grid(sizes[2:], bool(align_corners), kind))
+        points = from_numpy(base_grid(sizes[2:], bool(align_corners), kind))
     made = points.to(theta.device, theta.dtype).expand(sizes[0], *points.shape) @ theta.transpose(1, 2)
     return made.view(sizes[0], *sizes[2:], n)
-
-
-def _base_grid(extents: tuple[int, ...], align: bool, dtype: Any) -> Any:
-    """Homogeneous coordinates of every position, x first: ``(positions, n + 1)``."""
-    wide = np.float32 if dtype.itemsize <= 2 else dtype
-    axes = []
-    for m in extents:
-        line = np.linspace(-1, 1, m, dtype=wide) if m > 1 else np.zeros(1, wide)
-        axes.append(line if align else (line * ((m - 1) / m)).astype(wide))
-    mesh = np.meshgrid(*axes, indexing="ij")
-    return np.stack([*(c.reshape(-1) for c in reversed(mesh)), np.ones(mesh[0].size, wide)], -1).astype(dtype)
 
 
 @composite(surface=FUNCTION, samples="x(1, 2, 3), (1, 2, 3, 4), False")

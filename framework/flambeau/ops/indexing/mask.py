@@ -354,7 +354,7 @@ def _masked_scatter_vjp(grad, input_shape, mask, source_shape):
 # -- where the non-zero elements are ---------------------------------------------------------------------------------------
 
 
-def _fresh_size(name: str, input: Tensor) -> Any:
+def fresh_size(name: str, input: Tensor) -> Any:
     """A size that values decide, for a tensor without them. Raises: ShapeCannotBeKnown where sizes are numbers."""
     if fresh.size is not None:
         return fresh.size(input.numel())
@@ -381,7 +381,7 @@ def _nonzero(a):
 
 @nonzero_rows.shape
 def _nonzero_shape(input):
-    count = _fresh_size("nonzero", input)
+    count = fresh_size("nonzero", input)
     return (count, input.ndim), dtypes.int64, (8, sym_max(count, 1) * 8)
 
 

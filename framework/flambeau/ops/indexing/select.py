@@ -13,7 +13,7 @@ from flambeau_kernels.cpu.indexing.scatter import has_negative
 
 from ... import _state, dtypes
 from ..._arrays import ndarray
-from ...tensor import Tensor, bump, wrap, wrap_dim
+from ...tensor import Tensor, bump, wrap_dim
 from .._batching import along
 from .._spec import (
     EXACTLY,
@@ -253,10 +253,11 @@ def _sparse_gather_gradient(grad: Tensor, shape: tuple[int, ...], dim: int, inde
     from .._sparse.arrays import coo
 
     host_only("gather with sparse gradients", grad, index)
-    where = np.indices(index._array.shape).reshape(max(index.ndim, 1) if index.ndim else 0, -1)
-    if index.ndim:
-        where[dim] = index._array.reshape(-1)
-    return coo(wrap(np.ascontiguousarray(where)), grad.reshape(-1), shape)
+    if not index.ndim:
+        return coo(index.new_empty((0, 1)), grad.reshape(-1), shape)
+    where = list((index == index).nonzero(as_tuple=True))  # the places of all elements
+    where[dim] = index.reshape(-1)
+    return coo(OPS["stack"].function(where), grad.reshape(-1), shape)
 
 
 def _check_scatter(name: str, input: Tensor, dim: int, index: Tensor, src: Tensor) -> int:

@@ -34,6 +34,7 @@ from .._sparse.layouts import coalesce as _coalesced
 from .._sparse.layouts import to_dense as _dense
 from .._spec import FUNCTION, METHOD, OPS, OUT, composite
 from ..creation.from_values import tensor as _tensor
+from ..creation.ranges import arange
 from ..creation.shared_memory import as_tensor
 from . import sparse_products  # noqa: F401  # declares the products
 
@@ -541,11 +542,11 @@ def _need_matrix(name: str, mat: Tensor) -> None:
         raise RuntimeError(f"{name}: expected a sparse matrix, got the layout {mat.layout} and shape {tuple(mat.shape)}")
 
 
-def _rows_of_product(name: str, mat1: Tensor, mat2: Tensor) -> tuple[Any, Tensor]:
+def _rows_of_product(name: str, mat1: Tensor, mat2: Tensor) -> tuple[Tensor, Tensor]:
     """The rows that `mat1` has elements in, and what they are in the product with the dense `mat2`."""
     _need_matrix(name, mat1)
-    rows = np.unique(host(name, to_coo(mat1)._array.indices)[0][0])
-    return rows, rules.matrix_product(mat1, mat2).index_select(0, wrap(rows))
+    rows = OPS["unique"].function(to_coo(mat1)._indices()[0])
+    return rows, rules.matrix_product(mat1, mat2).index_select(0, rows)
 
 
 @composite(surface=FUNCTION | METHOD, samples="fb.eye(3).to_sparse(), x(3, 2)")
@@ -555,18 +556,18 @@ def smm(input, mat):
     return _of_rows(rows, product, input.shape[0])
 
 
-def _of_rows(rows: Any, values: Tensor, count: int) -> Tensor:
+def _of_rows(rows: Tensor, values: Tensor, count: int) -> Tensor:
     """A matrix of `count` rows in coordinates, with all elements of some `rows`."""
     width = values.shape[1]
-    at = np.stack((np.repeat(rows, width), np.tile(np.arange(width), len(rows))))
-    return coo(wrap(at), values.reshape(-1), (count, width))
+    columns = arange(width, device=rows.device).repeat(rows.shape[0])
+    return coo(OPS["stack"].function([rows.repeat_interleave(width), columns]), values.reshape(-1), (count, width))
 
 
 @composite(surface=FUNCTION, samples="fb.eye(3).to_sparse(), x(3, 2)")
 def hspmm(mat1, mat2):
     """The product of a sparse matrix and a dense one with its rows sparse and its columns dense: ``(n, m), (m, p) -> (n, p)``."""
     rows, product = _rows_of_product("hspmm", mat1, mat2)
-    return coo(wrap(rows[None]), product, (mat1.shape[0], mat2.shape[1]))
+    return coo(rows.unsqueeze(0), product, (mat1.shape[0], mat2.shape[1]))
 
 
 @composite(surface=FUNCTION | METHOD, samples="fb.eye(3).to_sparse(), fb.eye(3).to_sparse(), x(3, 3)")

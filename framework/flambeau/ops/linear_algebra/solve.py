@@ -539,7 +539,7 @@ def tensorsolve(input, other, dims: Sequence[int] | None = None):
 
 @primitive(surface=0, memory=(ROWS,), samples="of linalg.pinv", public_name="linalg.pinv", batch_rule=leading)
 def pseudo_inverse(A, atol, rtol, hermitian):
-    """The Moore-Penrose inverses; singular values up to ``max(atol, rtol * largest)`` count as 0."""
+    """The Moore-Penrose inverses; singular values up to ``max(atol, rtol * largest)`` count as 0, as for `linalg.pinv` by default."""
 
 
 pseudo_inverse.shown_as("LinalgPinvBackward0", self="A")
@@ -554,6 +554,7 @@ pseudo_inverse.in_pieces("...__->...__")
 def _pseudo_inverse(a, atol, rtol, hermitian):
     if not a.size:
         return np.zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
+    atol, rtol = _limits(a, atol, rtol)
     if hermitian:
         values, v = _lapack.eigh("linalg.pinv", a, "L", True)
         size, u, vh = np.abs(values), v, v.conj().swapaxes(-1, -2)
@@ -600,20 +601,16 @@ def _off_right(A: Tensor, p: Tensor, x: Tensor) -> Tensor:
     return x - matmul(matmul(x, p), A)
 
 
-def tolerances(name: str, A: Tensor, rcond: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
-    """Absolute and relative tolerance as arrays; relative is eps times the larger size unless one is given."""
-    if rcond is not None:
-        rtol = rcond
-    for label, x in (("atol", atol), ("rtol", rtol)):
+def _check_tolerances(name: str, **given: Any) -> None:
+    for label, x in given.items():
         if x is not None and not isinstance(x, Tensor):
             need_number(name, label, x)
         elif x is not None and x.is_complex():
             raise RuntimeError(f"{name}: tol tensor of complex type is not supported, got {x.dtype.name}")
-    return _limits(A._array, *(x._array if isinstance(x, Tensor) else x for x in (atol, rtol)))
 
 
 def _limits(a: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
-    """`tolerances` of numbers and arrays."""
+    """Absolute and relative tolerance for `a`; the relative one is eps times the larger size unless one is given."""
     if rtol is None:
         eps = float(np.finfo(a.dtype).eps) * max(a.shape[-2:])
         rtol = eps if atol is None else np.where(np.asarray(atol) > 0, 0.0, eps)
@@ -629,11 +626,12 @@ def _pinv(input: Any, rcond: Any, atol: Any, rtol: Any, hermitian: bool) -> Tens
         )
     if hermitian and input.numel():
         check_square("linalg.pinv", input)
-    limits = tolerances("linalg.pinv", input, rcond, atol, rtol)
-    batch = np.broadcast_shapes(*map(np.shape, limits))
+    rtol = rtol if rcond is None else rcond
+    _check_tolerances("linalg.pinv", atol=atol, rtol=rtol)
+    batch = np.broadcast_shapes(*(x.shape for x in (atol, rtol) if isinstance(x, Tensor)))
     if batch:                                          # one inverse for each limit
         input = input.expand(*np.broadcast_shapes(batch, tuple(input.shape[:-2])), *input.shape[-2:])
-    return pseudo_inverse(input, *limits, bool(hermitian))
+    return pseudo_inverse(input, atol, rtol, bool(hermitian))
 
 
 @composite(surface=BOTH, namespace="linalg", samples="sq(3); x(2, 4, 3); spd(3), hermitian=True")
@@ -654,7 +652,7 @@ def _pinv_now(a: Any, rcond: Any, hermitian: Any, atol: Any, rtol: Any) -> Any:
     rtol = rtol if rcond is None else rcond
     if a.ndim != 2 or hermitian is not False or not {atol.__class__, rtol.__class__} <= {float, type(None)}:
         return None
-    return _pseudo_inverse(a, *_limits(a, atol, rtol), False)
+    return _pseudo_inverse(a, atol, rtol, False)
 
 
 pinv.plan(_lapack.on_matrices(_pinv_now, order=ROWS))

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.indexing import places as kernel
+
 from ... import dtypes
 from ..._arrays import ndarray
 from ..._errors import ShapeDependsOnValues
 from ..._warn import warn_once
-from ...tensor import Tensor, wrap, wrap_dim
+from ...tensor import Tensor, wrap_dim
 from .. import _dispatch
-from .._spec import FUNCTION, METHOD, NEVER, OUT, check_room, composite, host_only, need_int
+from .._spec import FUNCTION, METHOD, NEVER, OUT, check_room, composite, host_only, need_int, primitive
 from ..creation.shared_memory import from_numpy
 from .expand import expand
 from .join import cat, stack
@@ -28,7 +30,7 @@ def _check_vectors(name: str, tensors: Any) -> None:
 
 def _beside(x: Tensor, places: np.ndarray) -> Tensor:
     """`places`, which the values of no tensor decide, as a tensor on the device of `x`: a constant of graphs."""
-    made = from_numpy(np.ascontiguousarray(places))
+    made = from_numpy(places)
     return made if x.is_cpu else made.to(x.device)
 
 
@@ -139,23 +141,8 @@ def combinations(input, r=2, with_replacement=False):
     check_room("combinations", (count, r), 8)
     if count > _MANY:                                 # where PyTorch has them in a table of all tuples, and refuses
         check_room("combinations", (input.shape[0],) * min(r, 64), 1)
-    chosen = _chosen(input.shape[0], r, with_replacement)
+    chosen = kernel.combined(input.shape[0], r, with_replacement)
     return input.index_select(0, _beside(input, chosen.reshape(-1))).reshape(chosen.shape)
-
-
-def _chosen(n: int, r: int, with_replacement: bool) -> np.ndarray:
-    """The places of `combinations`, ``(count, r)`` in their order."""
-    step = 0 if with_replacement else 1               # from one place to the least that may follow
-    if n < 1 + (r - 1) * step:
-        return np.zeros((0, r), np.int64)
-    made = np.arange(n - (r - 1) * step)[:, None]
-    for left in range(r - 2, -1, -1):
-        first = made[:, -1] + step
-        lengths = n - left * step - first             # none is 0: what cannot be completed was not begun
-        rows = np.repeat(np.arange(len(made)), lengths)
-        following = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths - first, lengths)
-        made = np.concatenate((made[rows], following[:, None]), 1)
-    return made
 
 
 # -- repeating ---------------------------------------------------------------------------------------------------------------
@@ -166,15 +153,32 @@ def _check_repeats(repeats: Tensor) -> None:
         raise NotImplementedError(f'"repeat_interleave" not implemented for repeats of {repeats.dtype}; give torch.int64 or int32')
     if repeats.ndim > 1:
         raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got shape {tuple(repeats.shape)}")
-    if repeats.numel() and not repeats._lacks_values and repeats._array.min() < 0:
+
+
+@primitive(
+    surface=0, samples="fb.tensor([1, 0, 2])", operator="repeat_interleave(repeats)", public_name="repeat_interleave", dynamic_shape=True,
+)
+def repeated_places(repeats):
+    """Each place in a vector, as often as the number there says. Raises: RuntimeError for a negative number."""
+
+
+repeated_places.not_differentiable = "its result is places"
+
+
+@repeated_places.kernel
+def _repeated_places(a):
+    if a.size and a.min() < 0:
         raise RuntimeError("repeat_interleave: repeats can not be negative")
+    # Numpy adds the numbers up modulo 2**64; this is near enough, for what is close to 2**53 fits no memory.
+    check_room("repeat_interleave", (int(a.sum(dtype=np.float64)),), 8)
+    return kernel.repeated(a.size, a, a.dtype)
 
 
-def _check_room_of(counts: np.ndarray, others: tuple[int, ...], itemsize: int) -> None:
-    """Raise RuntimeError unless memory holds `counts` slices each, of the sizes `others`: numpy adds the counts up modulo 2**64."""
-    total = int(counts.sum(dtype=np.float64))         # near enough: what is close to 2**53 fits no memory
-    check_room("repeat_interleave", (total,), 8)      # the places that elements come from
-    check_room("repeat_interleave", (total, *others), itemsize)
+@repeated_places.shape
+def _repeated_places_shape(repeats):
+    from ..indexing.mask import fresh_size
+
+    return (fresh_size("repeat_interleave", repeats),), repeats.dtype
 
 
 def _needs_total(output_size: Any) -> int:
@@ -212,10 +216,9 @@ def repeat_interleave(input=None, repeats=None, dim: int | None = None, *, outpu
         _check_repeats(counts)
         if counts._lacks_values:
             return counts.new_empty((_needs_total(output_size),))
-        _check_room_of(counts._array, (), 8)
-        found = np.repeat(np.arange(counts.numel(), dtype=counts._array.dtype), counts._array.reshape(-1))
-        _check_total(found.size, output_size)
-        return wrap(found)
+        found = repeated_places(counts if counts.ndim else counts.reshape(1))
+        _check_total(found.shape[0], output_size)
+        return found
     x = input.reshape(-1) if dim is None else input.reshape(1) if not input.ndim else input
     d = 0 if dim is None else wrap_dim(dim, input.ndim)
     n = x.shape[d]
@@ -229,27 +232,28 @@ def repeat_interleave(input=None, repeats=None, dim: int | None = None, *, outpu
             )
         if repeats._lacks_values:
             return x.index_select(d, repeats.new_empty((_needs_total(output_size),)))
-        counts = repeats._array.reshape(-1)
-    else:
-        repeats = need_int("repeat_interleave", "repeats", repeats)
-        if repeats < 0:
-            raise RuntimeError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
-        counts = np.array([repeats])
-        if not _dispatch.stands_for_others() and x._lacks_values:
-            _check_total(n * repeats, output_size)
-            return x.index_select(d, x.detach().new_empty((n * repeats,), dtype=dtypes.int64))
-    _check_room_of(np.broadcast_to(counts, (n,)), (*x.shape[:d], *x.shape[d + 1 :]), x._array.itemsize)
-    at = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
-    if n:
-        _check_total(at.size, output_size)
-    if isinstance(repeats, Tensor):                   # whose values decide: they are no constant
-        found = wrap(at)
+        found = repeated_places(repeats.to(dtypes.int64).expand(n))
+        check_room("repeat_interleave", (found.shape[0], *x.shape[:d], *x.shape[d + 1 :]), x.itemsize)
+        if n:
+            _check_total(found.shape[0], output_size)
         return x.index_select(d, found if x.is_cpu else found.to(x.device))
-    return x.index_select(d, _beside(x, at))
+    repeats = need_int("repeat_interleave", "repeats", repeats)
+    if repeats < 0:
+        raise RuntimeError(f"repeat_interleave: Repeats must be non-negative, got {repeats}")
+    if not _dispatch.stands_for_others() and x._lacks_values:
+        _check_total(n * repeats, output_size)
+        return x.index_select(d, x.detach().new_empty((n * repeats,), dtype=dtypes.int64))
+    check_room("repeat_interleave", (n * repeats,), 8)
+    check_room("repeat_interleave", (n * repeats, *x.shape[:d], *x.shape[d + 1 :]), x.itemsize)
+    if n:
+        _check_total(n * repeats, output_size)
+    return x.index_select(d, _beside(x, kernel.repeated(n, repeats)))
 
 
 @repeat_interleave.plan
 def _as_often_each(a, repeats, dim, output_size):
+    if repeats is None:
+        return _repeated_places(a) if a.ndim == 1 and a.dtype.char in "li" and output_size is None else None
     if not a.ndim or repeats.__class__ is not int or repeats < 0:
         return None
     if output_size is not None or dim is not None and (dim.__class__ is not int or not -a.ndim <= dim < a.ndim):

@@ -11,9 +11,9 @@ from flambeau_kernels import hot_calls
 from ... import _arrays
 from ..._arrays import MetaArray, ndarray, restrided
 from ..._symbolic import as_size
-from ...tensor import Tensor, storage_buffer, wrap
+from ...tensor import Tensor, storage_buffer
 from .._batching import run
-from .._spec import FUNCTION, INPLACE, METHOD, Geometry, int_list, view
+from .._spec import FUNCTION, INPLACE, METHOD, OPS, Geometry, int_list, view
 
 
 @view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), (2, 2), (1, 2); x(6), (2, 2), (2, 1), 1")
@@ -110,12 +110,11 @@ def _as_strided_vjp(grad, input, size, stride, storage_offset):
         flat.as_strided(size, stride, storage_offset - first).copy_(grad)
         return (flat.as_strided(own.shape, own.steps, own.offset - first),)
     # Add the pieces where they lie in the storage, then read the storage the way the input does.
-    flat = flat.index_add(0, wrap_index(positions(part, first)), grad.reshape(-1))
-    mine = positions(own, first)
-    times = np.bincount(mine, minlength=flat.shape[0])
-    if times.max(initial=0) > 1:  # each element of an overlapping input carries its share
-        flat = flat / wrap(np.maximum(times, 1)).to(grad.dtype)
-    return (flat.index_select(0, wrap_index(mine)).reshape(own.shape),)
+    flat = flat.index_add(0, _positions(part, first, grad.device), grad.reshape(-1))
+    mine = _positions(own, first, grad.device)
+    if not own.is_non_overlapping:                    # each element of an overlapping input carries its share
+        flat = flat / OPS["bincount"].function(mine, minlength=flat.shape[0]).clamp(min=1).to(grad.dtype)
+    return (flat.index_select(0, mine).reshape(own.shape),)
 
 
 @as_strided.vjp_on_arrays
@@ -138,13 +137,13 @@ def _as_strided_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, value, (level.size, *size), (value.stride(0), *stride), offset))
 
 
-def wrap_index(positions: Any) -> Tensor:
-    return wrap(positions)
-
-
-def positions(geometry: Geometry, first: int) -> Any:
+def _positions(geometry: Geometry, first: int, device: Any) -> Tensor:
     """Storage positions of the elements of a strided tensor, in logical order, counted from `first`."""
-    at = np.full((1,), geometry.offset - first, np.int64)
-    for n, s in zip(geometry.shape, geometry.steps, strict=True):
-        at = (at[:, None] + np.arange(n, dtype=np.int64) * s).reshape(-1)
+    from ..creation.ranges import arange
+
+    start = geometry.offset - first
+    lines = [arange(n, device=device) * s for n, s in zip(geometry.shape, geometry.steps, strict=True)]
+    at = lines[0] + start if lines else arange(start, start + 1, device=device)
+    for line in lines[1:]:
+        at = (at.unsqueeze(1) + line).reshape(-1)
     return at
