@@ -39,7 +39,8 @@ def test_an_op_has_calls_to_try_it_with(op):
 
 # The shape of the result, or the result itself, is read from values; `nonzero_static` has PyTorch's strides, which differ there too.
 READ_VALUES = {
-    "masked_select", "nonzero", "nonzero_rows", "repeated_places", "argwhere", "unique", "unique_consecutive", "bincount", "histogram", "histogramdd",
+    "masked_select", "nonzero", "nonzero_rows", "repeated_places", "argwhere", "unique", "unique_consecutive", "bincount",
+    "histogram", "histogramdd",
     "nonzero_static", "allclose", "equal", "cpu", "repeat_interleave-1", "nn.functional.gaussian_nll_loss",
 }
 
