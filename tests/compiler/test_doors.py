@@ -149,3 +149,24 @@ def test_an_inner_compiler_is_given_graphs_of_operators() -> None:
 def test_what_is_not_built_says_so(call: Any) -> None:
     with pytest.raises(NotImplementedError, match="is not built yet"):
         call()
+
+
+@pytest.mark.oracle
+def test_settings_of_aot_autograd_are_those_of_pytorch(oracle: Any) -> None:
+    from torch._functorch import config as theirs
+
+    ours = fb._functorch.config
+    known = {name: value for name, value in vars(ours).items() if name in ours._SETTINGS}
+    assert len(known) > 50
+    assert known == {name: getattr(theirs, name) for name in known}
+
+
+def test_settings_of_aot_autograd_are_kept() -> None:
+    config = fb._functorch.config
+    with config.patch(donated_buffer=False, activation_memory_budget=0.5):
+        assert (config.donated_buffer, config.activation_memory_budget) == (False, 0.5)
+    assert config.donated_buffer is True
+    with pytest.raises(AttributeError, match=r"torch\._functorch\.config\.no_such does not exist"):
+        config.no_such = 1
+    with pytest.raises(AttributeError, match="no_such is no setting"), config.patch("no_such", 1):
+        pass

@@ -54,8 +54,13 @@ def test_programs_find_it_under_pytorchs_name() -> None:
         "from functorch.experimental import chunk_vmap, functionalize, control_flow\n"
         "from functorch.experimental.control_flow import cond, map\n"
         "print(cond(torch.tensor(True), lambda x: x + 1, lambda x: x, (torch.ones(1),)).item())\n"
-        "print(map(lambda x: x * 2, torch.ones(2)).sum().item())"
+        "print(map(lambda x: x * 2, torch.ones(2)).sum().item())\n"
+        "import functorch, torch._functorch.config, functorch.compile\n"
+        "from torch._functorch import apis, eager_transforms, functional_call\n"
+        "torch._functorch.config.donated_buffer = False\n"
+        "print(functorch.compile.config.donated_buffer)\n"
+        "print(apis.vmap is functorch.vmap is torch.vmap, eager_transforms.jacrev is torch.func.jacrev)"
     )
     environment = {**os.environ, "FLAMBEAU_AS_TORCH": "1"}
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
-    assert ran.stdout == "2.0\n4.0\n", ran.stderr
+    assert ran.stdout == "2.0\n4.0\nFalse\nTrue True\n", ran.stderr

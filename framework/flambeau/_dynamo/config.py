@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
-from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
+
+from .._setting_modules import settings_of
 
 verbose = False
 suppress_errors = False
@@ -101,45 +99,7 @@ wrap_top_frame = False
 repro_after: str | None = os.environ.get("TORCHDYNAMO_REPRO_AFTER")  # "dynamo" or "aot": write a script when a backend fails
 repro_level = int(os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2"))  # 1 the whole graph, 2 or 3 the smallest, 4 also where numbers differ
 
-
-@contextlib.contextmanager
-def patch(arg1: Any = None, arg2: Any = None, **changes: Any) -> Iterator[None]:
-    """A context or decorator with other settings: ``patch("verbose", True)``, ``patch({...})`` or ``patch(verbose=True)``.
-
-    Raises: AttributeError for a name that is no setting.
-    """
-    given: dict[str, Any] = dict(arg1) if isinstance(arg1, dict) else {} if arg1 is None else {arg1: arg2}
-    wanted: dict[str, Any] = {_ALIASES.get(name, name): value for name, value in {**given, **changes}.items()}
-    settings = globals()
-    unknown = [name for name in wanted if name not in _SETTINGS]
-    if unknown:
-        raise AttributeError(f"_dynamo.config.patch: {unknown[0]} is no setting known here")
-    before = {name: settings[name] for name in wanted}
-    settings.update(wanted)
-    try:
-        yield
-    finally:
-        settings.update(before)
-
-
-_ALIASES = {"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit": "accumulated_recompile_limit"}
-_OTHERS = ("annotations", "contextlib", "os", "sys", "Iterator", "ModuleType", "Any", "patch")
-_SETTINGS = frozenset(name for name in globals() if name[0] != "_" and name not in _OTHERS)
-
-
-class _Settings(ModuleType):
-    """This module: its settings have other names, and what is no setting cannot be set."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _ALIASES:
-            return globals()[_ALIASES[name]]
-        raise AttributeError(f"torch._dynamo.config.{name} does not exist")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        name = _ALIASES.get(name, name)
-        if name not in _SETTINGS and name[:2] != "__":
-            raise AttributeError(f"torch._dynamo.config.{name} does not exist")
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Settings
+patch = settings_of(
+    __name__, ("annotations", "os", "Any", "settings_of"),
+    {"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit": "accumulated_recompile_limit"},
+)  # fmt: skip

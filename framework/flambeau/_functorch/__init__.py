@@ -16,4 +16,4 @@ _HOMES = {
 }  # fmt: skip
 
 
-__getattr__, __dir__ = names_on_demand(__name__, _HOMES)
+__getattr__, __dir__ = names_on_demand(__name__, _HOMES, modules=("aot_autograd", "config"))

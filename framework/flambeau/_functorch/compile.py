@@ -11,6 +11,7 @@ from .._dynamo import debug_utils
 from .._ops import ops
 from ..fx.graph_module import GraphModule
 from ..nn import Module
+from . import config
 from .aot_autograd import (
     aot_function,
     aot_module,
@@ -25,8 +26,8 @@ from .fx_minifier import minifier
 from .partitioners import default_partition, draw_graph, min_cut_rematerialization_partition
 
 __all__ = [
-    "aot_function", "aot_module", "aot_module_simplified", "compiled_function", "compiled_module", "debug_compile",
-    "default_decompositions", "default_partition", "draw_graph", "draw_graph_compile", "get_aot_compilation_context",
+    "aot_function", "aot_module", "aot_module_simplified", "compiled_function", "compiled_module", "config",
+    "debug_compile", "default_decompositions", "default_partition", "draw_graph", "draw_graph_compile", "get_aot_compilation_context",
     "get_aot_graph_name", "get_decompositions", "get_graph_being_compiled", "make_boxed_compiler", "make_boxed_func",
     "memory_efficient_fusion", "min_cut_rematerialization_partition", "minifier", "nop", "print_compile", "ts_compile",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Settings of `compile`, kept for the day when it compiles."""
+"""Settings of PyTorch's compiler as a whole: kept as set. Nothing reads them, for nothing is learned of dynamic sizes here."""
 
 from __future__ import annotations
 
