@@ -166,3 +166,23 @@ def test_the_operand_that_says_only_in_which_direction_the_next_number_lies_has_
     _, tangent = fb.func.jvp(fb.nextafter, (x.detach(), y.detach()), (fb.full((3,), 3.0), fb.full((3,), 5.0)))
 
     assert (x.grad.tolist(), y.grad.tolist(), tangent.tolist()) == ([1, 0, 1], [0, 0, 0], [3, 0, 3])
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("shape", "dim"), [((37, 41), None), ((3, 515), 1), ((70000,), None)], ids=str)
+def test_gradients_of_means_divide_by_counts_that_halves_do_not_have(shape, dim, dtype, oracle):
+    found = []
+    for framework in (fb, oracle):
+        x = framework.ones(shape).to(getattr(framework, dtype)).requires_grad_()
+        y = x.mean(dim)
+        (gradient,) = framework.autograd.grad(y, x, framework.ones_like(y))
+        found.append(gradient.float().tolist())
+    assert found[0] == found[1]
+
+
+def test_losses_of_many_halves_have_gradients():
+    x, y = fb.randn(300, 259).half().requires_grad_(), fb.randn(300, 259).half()
+    (gradient,) = fb.autograd.grad(fb.nn.functional.mse_loss(x, y), x)
+    exact = 2 * (x.detach().double() - y.double()) / x.numel()
+    fb.testing.assert_close(gradient.double(), exact, rtol=2e-3, atol=6e-8)  # the smallest number of float16 is 6e-8

@@ -105,7 +105,10 @@ mean.shown_of("MeanBackward1", "input", "dim")
 
 @mean.vjp_on_arrays
 def _mean_raw(grad, out, input, count):
-    return grad / count
+    if grad.dtype.itemsize > 2:
+        return grad / count
+    # A half type may not have the number `count`: float16 ends at 65504.
+    return (grad.astype(np.float32) / count).astype(grad.dtype)
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1", elements="reduced")
