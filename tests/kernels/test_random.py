@@ -396,6 +396,17 @@ def test_a_dropout_mask_is_a_coin_of_the_chance_to_keep():
     assert_same_bits(keep / np.float32(1 - 0.3), torch.nn.functional.dropout(torch.ones(5000), 0.3))
 
 
+@pytest.mark.parametrize("size", [5, 20_000])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_coins_fall_on_either_side_of_a_number_that_was_drawn(dtype, size):
+    drawn = MT19937Stream(5).uniform64(size)
+    one = 1.25 if dtype != "int64" else 1
+    for chance in (0.0, 1e-320, 2.0**-53, float(drawn[3]), float(np.nextafter(drawn[3], 1)), 1 - 2.0**-53, 1.0):
+        made = random.bernoulli(MT19937Stream(5), np.empty(size, dtype), chance, one)
+
+        np.testing.assert_array_equal(made, np.where(drawn < chance, one, 0).astype(dtype))
+
+
 @needs_torch
 def test_the_spare_normal_passes_between_calls_and_dtypes():
     torch.manual_seed(0)

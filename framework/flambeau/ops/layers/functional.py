@@ -366,11 +366,12 @@ def _multiplied_by_mask(input, p, training, inplace=False):
     dtype = a.dtype
     if not a.size or (dtype is not FLOAT32 and dtype is not FLOAT64) or not a.flags.c_contiguous:
         return None
+    kept = 1 / (1 - p) if dtype is FLOAT64 else _scale(p)
     noise = draws.coins(stream(), a.shape, a, 1 - p)
     if noise is None:
-        noise = draws.bernoulli(stream(), np.empty(a.shape, dtype), 1 - p)
-    kept = 1 / (1 - p) if dtype is FLOAT64 else _scale(p)
-    TIMES.into(noise, kept)
+        noise = draws.bernoulli(stream(), np.empty(a.shape, dtype), 1 - p, kept)
+    else:
+        TIMES.into(noise, kept)
     return input * hot_calls.over(noise)
 
 

@@ -127,15 +127,21 @@ def make_uniform(words: Any, out: Any, first: Any, last: Any, low: Any, width: A
 
 
 @kernel
-def coins(chunk: Any, words: Any, out: Any, n: Any, chance: Any) -> Any:
-    """1 where a 53-bit uniform number falls below `chance`, else 0."""
-    toss(words, out, chunk * PIECE, min(n, chunk * PIECE + PIECE), chance)
+def coins(chunk: Any, words: Any, out: Any, n: Any, chance: Any, one: Any) -> Any:
+    """`one` where a 53-bit uniform number falls below `chance`, else 0."""
+    toss(words, out, chunk * PIECE, min(n, chunk * PIECE + PIECE), chance, one)
 
 
-def toss(words: Any, out: Any, first: Any, last: Any, chance: Any) -> Any:
+def toss(words: Any, out: Any, first: Any, last: Any, chance: Any, one: Any) -> Any:
     kind = widened(out)
+    # A multiple of 2**-53 is below the chance where that many are below as many as there are in it, rounded up: integers take less.
+    exact = chance * 2.0**53
+    limit = int64(exact)
+    limit = where(float64(limit) < exact, limit + 1, limit)
+    pairs = bitcast(words, uint64)
     for i in independent(range(first, last)):
-        out[i] = kind(unit64(words, i) < chance)
+        pair = pairs[i]                               # whose first word is the lower half
+        out[i] = where(int64(((pair << 32) | (pair >> 32)) & 0x1FFFFFFFFFFFFF) < limit, kind(one), kind(0))
 
 
 @kernel
@@ -332,7 +338,7 @@ def draw_integers(chunk: Any, state: Any, out: Any, position: Any, n: Any, low: 
 def draw_coins(chunk: Any, state: Any, out: Any, position: Any, n: Any, chance: Any) -> Any:
     words = local(uint32, 2 * MOST_AT_ONCE)
     next_words(state, words, position, 2 * n)
-    toss(words, out, 0, n, chance)
+    toss(words, out, 0, n, chance, 1)
 
 
 @kernel

@@ -316,13 +316,14 @@ def _integers_compiled(stream: MT19937Stream, out: np.ndarray, low: int, count: 
     return True
 
 
-def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.5) -> np.ndarray:
+def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.5, one: float = 1.0) -> np.ndarray:
     """Fill `out` with 1 where a uniform number falls below `p`, and 0 elsewhere.
 
     Args:
         p: one probability for all, compared in float64; or an array that broadcasts to `out`, where every
             dtype but float64 is compared with 24-bit float32 numbers. So the two draw differently, as in
             PyTorch.
+        one: what is stored in place of 1, where there is one probability and `out` is of floats.
     Raises: RuntimeError if a probability lies outside [0, 1] or is nan.
     """
     check_dtype("bernoulli_", out.dtype, "fiub")
@@ -348,11 +349,12 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
     form = _COINS.form(out)
     if form is not None:
         stream.at_once(form, out, 2 * out.size, float(p))
-        return out
+        return out if one == 1 else np.multiply(out, one, out=out)
     flat = memory(out) if compiles() else None
     if flat is None:
-        return fill(out, stream.uniform64(out.size) < p)
-    loops().coins.run(chunks(len(flat)), stream.random32(2 * len(flat)), flat, len(flat), float(p))
+        heads = stream.uniform64(out.size) < p
+        return fill(out, heads if one == 1 else np.where(heads, out.dtype.type(one), out.dtype.type(0)))
+    loops().coins.run(chunks(len(flat)), stream.random32(2 * len(flat)), flat, len(flat), float(p), float(one))
     return out
 
 
