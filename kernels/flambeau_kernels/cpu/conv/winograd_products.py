@@ -40,6 +40,8 @@ from .walk import Ints
 CHUNK, BLOCK_BYTES = 1 << 14, 6 << 20
 # Tiles for which transformed weights, which are larger, pay; and the positions of an image up to which `winograd.py` is slower.
 LEAST, MOST_POSITIONS = 24, 600
+# Products with an element that is moved, of a step of 2, from which there are enough to spare.
+LEAST_PRODUCTS = 64
 TILES, PER_CHUNK, ACROSS, DOWN, ROW, SLICE, IMAGE, SLICES, WIDE, STEP = range(10)
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -409,7 +411,8 @@ def pays(x: Any, made: Ints, outputs: int, kernel: Ints, stride: Ints, padding: 
     """Whether `Tiles` takes a convolution: measured."""
     if not _fits(x.dtype, kernel, stride, dilation, groups) or len(kernel) != 2 or padding[0] != padding[1]:
         return False
-    if kernel[0] == 3 and stride[0] == 2 and not transposed:
+    c = x.shape[1]
+    if stride[0] == 2 and not transposed and (kernel[0] == 3 or c * outputs < LEAST_PRODUCTS * (c + outputs)):
         return False                                  # the products it spares cost less than moving all elements three times
     form, low = form_of(kernel[0], stride[0], padding[0], transposed)
     tiles = len(x) * prod(-(-size // form.results) for size in made)
