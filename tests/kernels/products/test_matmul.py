@@ -487,10 +487,13 @@ def test_rows_have_the_same_bits_however_many_there_are(name, n):
     """Tiles read B in place for few rows, and for more from what the first of them copied."""
     for k in (40, 400, 801):
         a, b = random((50, k), DTYPES[name]), random((k, n), DTYPES[name], seed=1)
-        whole = product.matmul(np.concatenate([a] * 9), b)
+        bias, tall = random((n,), DTYPES[name], seed=2), np.concatenate([a] * 9)
+        whole, shifted = product.matmul(tall, b), product.matmul(tall, b, bias=bias)
         for m in (2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 28, 29, 48):
             if m * k * n > product.MOST_PRODUCTS:         # and BLAS does not multiply
                 assert product.matmul(a[:m], b).tobytes() == whole[:m].tobytes(), (m, k)
+                assert product.matmul(a[:m], b, bias=bias).tobytes() == shifted[:m].tobytes(), (m, k)
+                assert product.matmul_then(a[:m], b, product.RECTIFIED).tobytes() == np.where(whole[:m] < 0, 0, whole[:m]).tobytes()
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "int8"])

@@ -122,8 +122,10 @@ def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:
 def text(kind: Kind) -> str:
     """The module of a kind: packing, tiles and the block function."""
     functions = [packing.pack_rows(kind), packing.pack_a(kind)]
-    for vectors in sorted({1, kind.machine.vectors}):
-        functions += [micro.finish(kind, vectors), *(micro.tile(kind, h, vectors) for h in kind.machine.heights(vectors))]
+    shapes = [(h, vectors) for vectors in (1, kind.machine.vectors) for h in kind.machine.heights(vectors)]
+    shapes += kind.machine.wide() if kind.copies else ()
+    functions += [micro.finish(kind, vectors) for vectors in sorted({v for _, v in shapes})]
+    functions += [micro.tile(kind, h, vectors) for h, vectors in dict.fromkeys(shapes)]
     functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, packed=True))
     if kind.copies:
         functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, copying=True))
@@ -181,7 +183,23 @@ def _block(kind: Kind) -> Function:
             row, part_start = f.at("%c", f.mul(i, c_m)), f.at(part, f.mul(i, part_row))
             bias_m, bias_n = f.field("%plan", driver.BIAS_M), f.field("%plan", driver.BIAS_N)
             bias = f.at("%bias", f.mul(i, bias_m))
-            with f.loop(0, "%n", kind.width) as j:
+            first = f.variable("i64")                 # column behind those of wide tiles
+            f.store("i64", 0, first)
+            for rows, vectors in kind.machine.wide() if kind.copies else ():
+                with f.when(f.both(b_direct, f.compare("sle", "%m", rows))):
+                    width = kind.lanes * vectors
+                    whole = f.mul(f.div("%n", width), width)
+                    low = f.load("i64", first)
+                    with f.loop(low, whole, width) as j:
+                        source, behind = f.at(at_k, f.mul(j, kind.size)), f.add(j, width)
+                        below, beside = f.at(at_k, f.mul(deep, b_k)), f.at(source, width * kind.size)
+                        ahead = f.let(f"select i1 {f.compare('sge', behind, whole)}, ptr {below}, ptr {beside}")
+                        f.do(f"call void @{micro.name(rows, vectors)}(i64 {steps}, ptr {a}, i64 {a_row}, i64 {a_step}, ptr {source}, "
+                             f"i64 {b_k}, ptr {f.at(row, f.mul(j, kind.written_size))}, i64 {c_m}, i64 {height}, i64 {width}, "
+                             f"i64 {state}, ptr {f.at(part_start, f.mul(j, kind.sum_size))}, i64 {part_row}, "
+                             f"ptr {f.at(bias, f.mul(j, bias_n))}, i64 {bias_m}, i64 {bias_n}, ptr {ahead}, ptr null)")  # fmt: skip
+                    f.store("i64", whole, first)
+            with f.loop(f.load("i64", first), "%n", kind.width) as j:
                 columns = _Columns(f, kind, at_k, j, b_k, b_n, steps, b_direct, from_b)
                 tile = f.let(f"select i1 {columns.narrow}, ptr {narrow_tile}, ptr {wide_tile}")
                 f.do(f"call void {tile}(i64 {steps}, ptr {a}, i64 {a_row}, i64 {a_step}, ptr {columns.place()}, "

@@ -30,6 +30,14 @@ class Machine:
         """Tile heights that there are kernels for; fewer rows than a height are computed with the next."""
         return (self.rows, *(h for h in ((4, 1) if vectors == 1 else (8, 4, 2, 1)) if h < self.rows))
 
+    def wide(self) -> tuple[tuple[int, int], ...]:
+        """Tiles of few rows and more vectors, widest first, for products that have no other rows: sums that nobody waits for, and
+        longer runs of B. They leave a third of the sums of a full tile free, for the vectors of B.
+        """
+        most = self.rows * self.vectors * 2 // 3
+        tiles = ((h, 1 << (most // h).bit_length() - 1) for h in (2, 4))
+        return tuple((h, v) for h, v in tiles if v > self.vectors)
+
 
 @dataclass(frozen=True)
 class Kind:
