@@ -133,3 +133,26 @@ def test_complex_numbers_of_parts_that_broadcast(shapes):
 
     assert made.is_contiguous()
     np.testing.assert_array_equal(made.numpy(), real + 1j * imag)
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho"])
+@pytest.mark.parametrize(("shape", "dim"), [((3, 8), -1), ((2, 9), -1), ((9, 3), 0), ((2, 1), -1)])
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"])
+def test_gradients_are_those_of_the_matrix_of_the_transform(name: str, shape: tuple[int, ...], dim: int, norm: str) -> None:
+    numbers = np.random.default_rng(1)
+    complex_input = name in ("irfft", "hfft")
+    leaf = fb.tensor(numbers.normal(size=shape) + (1j * numbers.normal(size=shape) if complex_input else 0), requires_grad=True)
+    transform, n = getattr(fb.fft, name), shape[dim]
+    given = (2 * n - 1,) if complex_input else ()
+    made = transform(leaf, *given, dim=dim, norm=norm)
+    grad = numbers.normal(size=made.shape) + (1j * numbers.normal(size=made.shape) if made.is_complex() else 0)
+    parts = [np.eye(n), 1j * np.eye(n)] if complex_input else [np.eye(n)]
+    # What each part of an element adds to the result, times the gradient.
+    columns = [transform(fb.tensor(p), *given, dim=1, norm=norm).numpy() for p in parts]
+    along = np.moveaxis(grad, dim, -1)
+    expected = [np.real(along.conj() @ c.T) for c in columns]
+    expected = np.moveaxis(expected[0] + 1j * expected[1] if complex_input else expected[0], -1, dim)
+
+    for again in (False, True):                       # by rules on arrays, and on Tensors
+        (found,) = fb.autograd.grad(made, leaf, fb.tensor(grad), create_graph=again, retain_graph=True)
+        np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-12, atol=1e-12)

@@ -157,6 +157,11 @@ def _transform_vjp(grad, dims, scale, inverse):
     return transform(grad, dims, scale, not inverse)
 
 
+@transform.vjp_on_arrays
+def _transform_raw(grad, dims, scale, inverse):
+    return (_transform(grad, dims, scale, not inverse),)
+
+
 @primitive(surface=0, linear_in=("input",), samples="of fft.rfft", batch_rule=along)
 def real_transform(input, dims, scale):
     """The transform of real `input` over `dims`, only the first ``n // 2 + 1`` values along the last of them."""
@@ -199,6 +204,13 @@ def _real_transform_vjp(grad, input_shape, dims, scale):
     return transform(full, dims, scale, True).real
 
 
+@real_transform.vjp_on_arrays
+def _real_transform_raw(grad, input_shape, dims, scale):
+    full = np.zeros(input_shape, grad.dtype)
+    full[tuple([slice(n) for n in grad.shape])] = grad
+    return (np.array(_transform(full, dims, scale, True).real, order="K"),)
+
+
 @primitive(surface=0, linear_in=("input",), samples="of fft.irfft", batch_rule=along)
 def inverse_to_real(input, dims, n, scale):
     """Real values of length `n` along the last of `dims`, whose transform begins with `input`; not normalised."""
@@ -238,6 +250,13 @@ def _inverse_to_real_vjp(grad, dims, n, scale):
     weights = half.real.detach().new_ones([n // 2 + 1 if d == dims[-1] else 1 for d in range(half.ndim)])
     weights.narrow(dims[-1], 1, n - n // 2 - 1).fill_(2)
     return half * weights
+
+
+@inverse_to_real.vjp_on_arrays
+def _inverse_to_real_raw(grad, dims, n, scale):
+    half = _real_transform(grad, dims, scale)
+    half[(slice(None),) * dims[-1] + (slice(1, n - n // 2),)] *= 2
+    return (half,)
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------
@@ -312,9 +331,9 @@ def _plan(rule: Any, name: str, input: Tensor, s: Any, dim: Any, norm: Any, inve
     if kind == 0 and char in "fd":
         widened = _complex_of(a.dtype)
         return Plan(lambda a: run(np.ascontiguousarray(a.transpose(order), widened)).transpose(at))
-    if at != order or order != sorted(order):
-        return Plan(lambda a: run(in_rows(a.transpose(order))).transpose(at))
-    return Plan(run)
+    along = dims, *((scale, inverse), (scale,), (lengths[-1], scale))[kind]
+    of_lines = run if order == sorted(order) else lambda a: run(in_rows(a.transpose(order))).transpose(at)
+    return Plan(of_lines, (transform, real_transform, inverse_to_real)[kind], lambda _, x: (x, *along))
 
 
 def _dim(x: Tensor, dim: int) -> int:

@@ -288,7 +288,8 @@ def bisect(rows: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
         values: ``(*batch, m)``.
     """
     n = rows.shape[-1]
-    if values.size >= COMPILED_FROM and values.ndim and n and rows.dtype is values.dtype and rows.dtype.char in _KEYED and compiles():
+    pays = values.size >= COMPILED_FROM or rows.ndim > 1 and values.size  # numpy has a search in one row only
+    if pays and values.ndim and n and rows.dtype is values.dtype and rows.dtype.char in _KEYED and compiles():
         from .counting import bisect as compiled
 
         found = np.empty(values.shape, np.int64)
