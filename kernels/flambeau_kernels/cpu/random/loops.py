@@ -22,6 +22,7 @@ from flambeau_kernels.engine.language import (
     int32,
     int64,
     kernel,
+    lanes,
     load,
     local,
     prefetch,
@@ -38,6 +39,7 @@ from .boxmuller import COSINE, EIGHTH, LN2, LOGARITHM, OCTANTS, SINE
 from .stream import BLOCK, MOST_AT_ONCE, PIECE
 
 TWO_PI = 2 * math.pi
+TOGETHER = 32  # blocks of 16 normal numbers
 VECTOR = 16  # words, of which a block is a multiple
 OLD = 227 // VECTOR * VECTOR  # words of a block that are made by vectors from old ones alone
 
@@ -209,7 +211,11 @@ def swap_ahead(chunk: Any, order: Any, ahead: Any, n: Any) -> Any:
 
 @kernel(aliased=True)
 def normal_blocks(chunk: Any, words: Any, out: Any, blocks: Any, mean: Any, std: Any, *, SCALED: bool = False) -> Any:
-    make_blocks(words, out, chunk * (PIECE // 16), min(blocks, (chunk + 1) * (PIECE // 16)), mean, std, SCALED)
+    first, last = chunk * (PIECE // 16), min(blocks, (chunk + 1) * (PIECE // 16))
+    if widened(out) is float64 or lanes(float32) <= 8:
+        make_blocks(words, out, first, last, mean, std, SCALED)
+    else:
+        make_many_blocks(words, out, first, last, mean, std, SCALED)
 
 
 @kernel(aliased=True)
@@ -244,6 +250,28 @@ def make_blocks(words: Any, out: Any, first: Any, last: Any, mean: Any, std: Any
                 sine, cosine = sine_and_cosine(unit32(at, j + 8) * TWO_PI)
             to[j] = scaled(radius * cosine, mean, std, widened(out), SCALED)
             to[j + 8] = scaled(radius * sine, mean, std, widened(out), SCALED)
+
+
+def make_many_blocks(words: Any, out: Any, first: Any, last: Any, mean: Any, std: Any, SCALED: Any) -> Any:
+    """`make_blocks` of float32, of which `TOGETHER` are put side by side first, where vectors are longer than half a block."""
+    radii, angles = local(float32, 8 * TOGETHER), local(float32, 8 * TOGETHER)
+    for start in range(first, last, TOGETHER):
+        some = min(TOGETHER, last - start)
+        for block in rolled(range(some)):
+            at, side = words + (start + block) * 16, block * 8
+            for j in independent(range(8)):
+                radii[side + j] = 1.0 - unit32(at, j)
+                angles[side + j] = unit32(at, j + 8) * TWO_PI
+        for j in independent(range(8 * TOGETHER)):    # also where a last block has left numbers from before
+            radius = sqrt(logarithm(radii[j]) * -2.0)
+            sine, cosine = sine_and_cosine(angles[j])
+            radii[j] = scaled(radius * cosine, mean, std, float32, SCALED)
+            angles[j] = scaled(radius * sine, mean, std, float32, SCALED)
+        for block in rolled(range(some)):
+            to, side = out + (start + block) * 16, block * 8
+            for j in independent(range(8)):
+                to[j] = radii[side + j]
+                to[j + 8] = angles[side + j]
 
 
 def scaled(x: Any, mean: Any, std: Any, KIND: Any, SCALED: Any) -> Any:
