@@ -512,7 +512,7 @@ def test_dirichlet_is_pytorchs_in_float32_and_within_an_ulp_in_float64(shape):
 
 @needs_torch
 @pytest.mark.parametrize("dtype", FLOATING)
-@pytest.mark.parametrize("shape", [(1,), (6,), (3, 40), (2, 2000)])
+@pytest.mark.parametrize("shape", [(1,), (6,), (3, 40), (2, 2000), (9, 300)])
 def test_draws_from_weights_are_pytorchs(dtype, shape):
     weights = (parameters(shape, np.float64, 1) + 1e-2).astype(dtype_of(dtype))
     theirs = torch.from_numpy(weights.astype(np.float64)).to(getattr(torch, dtype))

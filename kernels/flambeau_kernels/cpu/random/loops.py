@@ -40,6 +40,7 @@ from .stream import BLOCK, MOST_AT_ONCE, PIECE
 
 TWO_PI = 2 * math.pi
 TOGETHER = 32  # blocks of 16 normal numbers
+AT_ONCE = 4  # rows of weights
 VECTOR = 16  # words, of which a block is a multiple
 OLD = 227 // VECTOR * VECTOR  # words of a block that are made by vectors from old ones alone
 
@@ -435,19 +436,41 @@ def draw_places(chunk: Any, state: Any, out: Any, position: Any, n: Any) -> Any:
 
 
 @kernel
-def weigh(chunk: Any, weights: Any, words: Any, sums: Any, out: Any, wrong: Any, n: Any, samples: Any) -> Any:
-    """Indices of one row of weights: where uniform numbers fall among the running sums divided by the whole."""
-    row, running, kind = weights + chunk * n, sums + chunk * n, widened(sums)
-    total, fine = kind(0), True
-    for i in range(n):
-        weight = row[i]
-        fine = fine & (weight >= 0) & (weight < float("inf"))
-        total += kind(weight)
-        running[i] = total
-    if not (fine and total > 0):
-        wrong[0] = 1
+def weigh(chunk: Any, weights: Any, words: Any, sums: Any, out: Any, wrong: Any, rows: Any, n: Any, samples: Any) -> Any:
+    """Indices of `AT_ONCE` rows of weights: where uniform numbers fall among the running sums divided by the whole."""
+    first, last = chunk * AT_ONCE, min(rows, chunk * AT_ONCE + AT_ONCE)
+    start, kind = weights + first * n, widened(sums)
+    unfit = int32(0)
+    for i in range((last - first) * n):
+        unfit = unfit | int32((start[i] < 0) | (start[i] == float("inf")) | (start[i] != start[i]))
+    totals = local(kind, AT_ONCE)
+    if last - first == AT_ONCE:
+        # Each sum waits for the one before; those of other rows do not.
+        a, b, c, d = start, start + n, start + 2 * n, start + 3 * n
+        total_a, total_b, total_c, total_d = kind(0), kind(0), kind(0), kind(0)
+        to = sums + first * n
+        for i in rolled(range(n)):
+            total_a, total_b, total_c, total_d = total_a + kind(a[i]), total_b + kind(b[i]), total_c + kind(c[i]), total_d + kind(d[i])
+            to[i], to[n + i], to[2 * n + i], to[3 * n + i] = total_a, total_b, total_c, total_d
+        totals[0], totals[1], totals[2], totals[3] = total_a, total_b, total_c, total_d
+    else:
+        for r in rolled(range(first, last)):
+            row, running, total = weights + r * n, sums + r * n, kind(0)
+            for i in rolled(range(n)):
+                total += kind(row[i])
+                running[i] = total
+            totals[r - first] = total
+    for r in rolled(range(first, last)):
+        total = totals[r - first]
+        if not (unfit == 0 and total > 0):
+            wrong[0] = 1
+        find_shares(sums + r * n, words, out, r * samples, samples, n, total)
+
+
+def find_shares(running: Any, words: Any, out: Any, at: Any, samples: Any, n: Any, total: Any) -> Any:
+    """For each of the uniform numbers from `at` on the first place whose share of `total` is no less."""
     for k in range(samples):
-        wanted = unit64(words, chunk * samples + k)
+        wanted = unit64(words, at + k)
         low, high = 0, n
         while low < high:
             middle = (low + high) >> 1
@@ -455,4 +478,4 @@ def weigh(chunk: Any, weights: Any, words: Any, sums: Any, out: Any, wrong: Any,
                 low = middle + 1
             else:
                 high = middle
-        out[chunk * samples + k] = low
+        out[at + k] = low

@@ -102,7 +102,8 @@ def _multinomial_compiled(stream: MT19937Stream, weights: np.ndarray, num_sample
     wrong = np.zeros(1, np.int64)
     with stream.rewound():
         words = stream.random32(2 * made.size)
-    loops().weigh.run(rows, np.ascontiguousarray(weights), words, sums, made, wrong, n, num_samples, release=weights.size > 1 << 14)
+    loops().weigh.run(-(-rows // loops().AT_ONCE), np.ascontiguousarray(weights), words, sums, made, wrong, rows, n, num_samples,
+                      release=weights.size > 1 << 14)  # fmt: skip
     if wrong[0]:
         return None
     stream.skip(2 * made.size)
