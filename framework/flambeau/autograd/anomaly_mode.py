@@ -12,6 +12,7 @@ from .. import _state
 from .._interpreters import Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor
+from .graph import nodes_behind
 from .tape import OWN_FOLDER, Node, OutputNode, add_hook, note_writer, users_place
 
 __all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_detect_anomaly"]
@@ -67,7 +68,7 @@ def watching(roots: Any) -> Iterator[None]:
         return
     handles = []
     before = _running()
-    for node in _reached(roots):
+    for node in nodes_behind(roots):
         if node.parents and type(node) is not OutputNode:
             handles.append(add_hook(node, "pre", _entering(node)))
             if level.check_nan:
@@ -84,17 +85,6 @@ def watching(roots: Any) -> Iterator[None]:
         _local.running_node = before
         for h in handles:
             h.remove()
-
-
-def _reached(roots: Any) -> set[Node]:
-    seen: set[Node] = set()
-    stack = [node for node, _ in roots]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack += [p for p in node.parents if p is not None]
-    return seen
 
 
 def _entering(node: Node) -> Any:

@@ -424,8 +424,13 @@ def _nodes_taking_part() -> set[Any]:
     """The nodes that the running backward reaches, or, if it has targets, those on the way to them."""
     if _local.backward.wanted is not None:
         return set(_local.backward.wanted)
-    seen: set[Any] = set()
-    stack = [node for node, _ in _local.backward.roots]
+    return nodes_behind(_local.backward.roots)
+
+
+def nodes_behind(roots: Iterable[tuple[Node, Any]]) -> set[Node]:
+    """All nodes that the nodes of `roots` lead to, these among them."""
+    seen: set[Node] = set()
+    stack = [node for node, _ in roots]
     while stack:
         node = stack.pop()
         if node not in seen:

@@ -317,12 +317,7 @@ class PythonLowering(Lowering):
     # Expressions
     def of_BoolOp(self, node: ast.BoolOp) -> Any:
         is_and = isinstance(node.op, ast.And)
-        first = self.value(node.values[0])
-        rest = node.values[1:]
-        while not isinstance(first, Symbol):
-            if bool(first) != is_and or not rest:
-                return first
-            first, rest = self.value(rest[0]), rest[1:]
+        first, rest = self.undecided(node)
         if not rest:
             return first
         code = self.code

@@ -421,15 +421,20 @@ class Lowering(Words):
             left = right
         return result
 
+    def undecided(self, node: ast.BoolOp) -> tuple[Any, list[ast.expr]]:
+        """What `and` or `or` comes to by the operands whose values are known now, and the operands that may still decide otherwise."""
+        is_and = isinstance(node.op, ast.And)
+        first, rest = self.value(node.values[0]), node.values[1:]
+        while not isinstance(first, Symbol):
+            if bool(first) != is_and or not rest:
+                return first, []
+            first, rest = self.value(rest[0]), rest[1:]
+        return first, rest
+
     def of_BoolOp(self, node: ast.BoolOp) -> Any:
         """`and` and `or` do not look at what follows once the answer is known."""
         is_and = isinstance(node.op, ast.And)
-        first = self.value(node.values[0])
-        rest = node.values[1:]
-        while not isinstance(first, Symbol):
-            if bool(first) != is_and or not rest:
-                return first
-            first, rest = self.value(rest[0]), rest[1:]
+        first, rest = self.undecided(node)
         if not rest:
             return first
         code = self.code

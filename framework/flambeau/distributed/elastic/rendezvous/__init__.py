@@ -6,34 +6,5 @@ Kinds are ``static`` (ranks are given), ``c10d`` (machines come and go, and meet
 
 from __future__ import annotations
 
-from .api import (
-    RendezvousClosedError,
-    RendezvousConnectionError,
-    RendezvousError,
-    RendezvousGracefulExitError,
-    RendezvousHandler,
-    RendezvousHandlerCreator,
-    RendezvousHandlerRegistry,
-    RendezvousInfo,
-    RendezvousParameters,
-    RendezvousStateError,
-    RendezvousStoreInfo,
-    RendezvousTimeoutError,
-    rendezvous_handler_registry,
-)
-
-__all__ = [
-    "RendezvousClosedError",
-    "RendezvousConnectionError",
-    "RendezvousError",
-    "RendezvousGracefulExitError",
-    "RendezvousHandler",
-    "RendezvousHandlerCreator",
-    "RendezvousHandlerRegistry",
-    "RendezvousInfo",
-    "RendezvousParameters",
-    "RendezvousStateError",
-    "RendezvousStoreInfo",
-    "RendezvousTimeoutError",
-    "rendezvous_handler_registry",
-]
+from .api import *  # noqa: F403  # the public names, all of them listed there
+from .api import __all__ as __all__

@@ -28,6 +28,16 @@ def _quantized(weight: Tensor, config: Any, dtype: Any) -> Tensor:
     return quantize_weight(weight, observer)
 
 
+def _config_of(cls: Any, mod: Any) -> Any:
+    """The `qconfig` of `mod`. Raises: AssertionError for another layer than `cls` is made from, or one without it."""
+    if type(mod) is not cls.float_class:
+        raise AssertionError(f"nn.quantized.dynamic.{cls.__name__}.from_float only works for {cls.float_class.__name__}")
+    config = getattr(mod, "qconfig", None)
+    if config is None:
+        raise AssertionError("Input float module must have qconfig defined")
+    return config
+
+
 def _stepped(mode: str, from_input: Tensor, from_state: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The next state, the hidden one first, from what the input and the last hidden state give to the gates."""
     if mode == "LSTM":
@@ -198,11 +208,7 @@ class RNNBase(Module):
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
         """The layer of one of `torch.nn` with a `qconfig`. Raises: AssertionError for another layer, or one without it."""
-        if type(mod) is not cls.float_class:
-            raise AssertionError(f"nn.quantized.dynamic.{cls.__name__}.from_float only works for {cls.float_class.__name__}")
-        config = getattr(mod, "qconfig", None)
-        if config is None:
-            raise AssertionError("Input float module must have qconfig defined")
+        config = _config_of(cls, mod)
         kind = config.weight().dtype
         made = cls(
             mod.input_size, mod.hidden_size, mod.num_layers, mod.bias, mod.batch_first, mod.dropout, mod.bidirectional, dtype=kind
@@ -347,11 +353,7 @@ class RNNCellBase(Module):
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
         """The cell of one of `torch.nn` with a `qconfig`. Raises: AssertionError for another cell, or one without it."""
-        if type(mod) is not cls.float_class:
-            raise AssertionError(f"nn.quantized.dynamic.{cls.__name__}.from_float only works for {cls.float_class.__name__}")
-        config = getattr(mod, "qconfig", None)
-        if config is None:
-            raise AssertionError("Input float module must have qconfig defined")
+        config = _config_of(cls, mod)
         kind = config.weight().dtype
         given = {"nonlinearity": mod.nonlinearity} if hasattr(mod, "nonlinearity") else {}
         made = cls(mod.input_size, mod.hidden_size, mod.bias, dtype=kind, **given)
