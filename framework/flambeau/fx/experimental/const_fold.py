@@ -111,8 +111,8 @@ def split_const_subgraphs(
     name = get_unique_attr_name_in_module(traced, "_FX_CONST_FOLDED_ATTRS")
     once = _copied([n for n in traced.graph.nodes if n in constant], {}, Graph())
     by_name = {n.name: n for n in once.nodes}
-    results = tuple([by_name[n.name] for n in folded])
-    once.output(results if len(results) > 1 else results[0])
+    results = [by_name[n.name] for n in folded]
+    once.output(tuple(results) if len(results) > 1 else results[0])
     once.eliminate_dead_code()
 
     graph, env = Graph(), {}
