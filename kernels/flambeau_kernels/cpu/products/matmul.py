@@ -45,7 +45,7 @@ from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.vocabulary import where
 
 __all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "prepare_then", "set_invariant", "product_by_numpy", "batch_by_numpy",
-           "dot_by_numpy", "vector_by_numpy"]  # fmt: skip
+           "dot_by_numpy", "spread_rows", "vector_by_numpy"]  # fmt: skip
 
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
 MOST_PRODUCTS, MOST_THIN_PRODUCTS = flambeau_kernels.hot_calls.MOST_PRODUCTS, flambeau_kernels.hot_calls.MOST_THIN_PRODUCTS
@@ -249,9 +249,8 @@ def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any 
         spread: leave gaps between rows that would lie whole pages apart, which a product that reads them would have to copy.
     """
     shape = _result_shape(a.shape, b.shape)
-    gap = LINE // a.itemsize if spread and shape[-1] * a.itemsize % PAGE == 0 else 0
-    out = np.empty((*shape[:-1], shape[-1] + gap), a.dtype)[..., : shape[-1]]
-    key = (then, a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, gap, None if bias is None else bias.shape,
+    out = spread_rows(shape, a.dtype) if spread else np.empty(shape, a.dtype)
+    key = (then, a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, out.strides, None if bias is None else bias.shape,
            None if beside is None else (beside.dtype, beside.shape, beside.strides), flambeau_kernels._backend)  # fmt: skip
     run = _plans.get(key)
     if run is None:
@@ -262,6 +261,12 @@ def matmul_then(a: Any, b: Any, then: Formula, *, bias: Any = None, beside: Any 
             _plans[key] = run
     run(a, b, out, bias, beside)
     return out
+
+
+def spread_rows(shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new array whose rows have a gap behind them if they would lie whole pages apart: products that read it need no copy of it."""
+    gap = LINE // dtype.itemsize if shape[-1] * dtype.itemsize % PAGE == 0 else 0
+    return np.empty((*shape[:-1], shape[-1] + gap), dtype)[..., : shape[-1]]
 
 
 def prepare_then(then: Formula, dtype: np.dtype, has_beside: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import tier
-from ..products.matmul import matmul
+from ..products.matmul import matmul, spread_rows
 from ..reductions.softmax import narrow, widen
 from ..register_tiles import tile
 
@@ -79,7 +79,7 @@ def run(
     once = len(places.sizes) == 1                     # for which packing weights costs more than it spares
     pairs = not once and _in_pairs(w_hh)
     given, w_hh = w_hh, w_hh if pairs else widen(w_hh)
-    pre = np.empty((len(rows), columns), np.float32 if pairs else w_hh.dtype)
+    pre = spread_rows((len(rows), columns), np.dtype(np.float32) if pairs else w_hh.dtype)
     matmul(rows, w_ih.T, pre, bias=_input_bias(b_ih, b_hh, mode, hidden))
     wide = _wide(hidden, pre.dtype)
     h, c = (_states(s, wide) for s in (h0, h0 if c0 is None else c0))
@@ -99,8 +99,8 @@ def run(
     panels = w_hh if once else _pair_panels(given, True) if pairs else _panels(w_hh, columns, hidden, True)
     steps.advance.run(
         -(-places.batch // group), pre, panels, h, narrow(h, dtype) if pairs else h, c, bias, out, before, second, scratch,
-        places.offsets, places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, wide, made_row, int(once),
-        release=long, MODE=mode, KEEP=bool(keep), FULL=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
+        places.offsets, places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, _pitch(pre), wide, made_row,
+        int(once), release=long, MODE=mode, KEEP=bool(keep), FULL=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
     )  # fmt: skip
     states = (h,) if c0 is None else (h, c)
     ends = tuple(np.array(s[:, :hidden], dtype) for s in states)
@@ -135,15 +135,17 @@ def run_grad(
         grad = grad if pairs else widen(grad)
     wide, width = _wide(hidden, gates.dtype), _panel_width(gates.dtype)
     dh, dc = (np.zeros((places.batch, wide), gates.dtype) if g is None else _states(g, wide) for g in (grads[1], grads[-1]))
-    dx = np.empty(gates.shape, dtype if pairs else gates.dtype)
-    dmade = np.empty_like(dx) if mode == "GRU" else dx
+    # Slopes lie as the gates do.
+    pitch = _pitch(gates)
+    dx = np.empty((len(rows), pitch), dtype if pairs else gates.dtype)[:, :columns]
+    dmade = np.empty((len(rows), pitch), dx.dtype)[:, :columns] if mode == "GRU" else dx
     group, long = _group(places.batch, len(rows) * w_hh.size)
     slopes_row = columns + width
     scratch = np.empty((places.batch, slopes_row), dtype if pairs else gates.dtype)
     panels = w_hh if once else _pair_panels(w_hh, False) if pairs else _panels(w_hh, hidden, columns, False)
     steps.retreat.run(
         -(-places.batch // group), gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, places.offsets,
-        places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, wide, slopes_row, int(once),
+        places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, pitch, wide, slopes_row, int(once),
         release=long, MODE=mode, FULL=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
     )  # fmt: skip
     if once:
@@ -256,6 +258,11 @@ def _wide(hidden: int, kind: np.dtype) -> int:
     """From one row of states to the next."""
     width = _panel_width(kind)
     return -(-hidden // width) * width + width // 2
+
+
+def _pitch(gates: ndarray) -> int:
+    """From the gates of one position to those of the next, in elements."""
+    return gates.strides[0] // gates.itemsize
 
 
 def _states(given: ndarray, wide: int) -> ndarray:

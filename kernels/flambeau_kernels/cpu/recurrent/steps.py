@@ -260,7 +260,7 @@ def plain_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, sec
 
 @kernel(in_vectors=True)
 def advance(chunk, x, panels, h, low, c, bias, out, before, second, scratch, offsets, sizes, group, steps, first, step, row_step,
-            hidden, columns, wide, made_row, once, *, MODE, KEEP, FULL, HEIGHTS, PAIRS):  # fmt: skip
+            hidden, columns, pitch, wide, made_row, once, *, MODE, KEEP, FULL, HEIGHTS, PAIRS):  # fmt: skip
     """Take a group of rows through all steps.
 
     Args:
@@ -272,6 +272,7 @@ def advance(chunk, x, panels, h, low, c, bias, out, before, second, scratch, off
             a GRU the recurrent part of `new`.
         scratch: a row of `made_row` for each row of the batch; if there is only `once` a step, its products are there.
         first, step: number of the first step, and from one to the next, 1 or -1.
+        pitch: from the gates of one position to those of the next, and so for the gradients at them.
     """
     begin = chunk * group
     made = scratch + begin * made_row
@@ -290,7 +291,7 @@ def advance(chunk, x, panels, h, low, c, bias, out, before, second, scratch, off
                                    HEIGHTS, True)  # fmt: skip
                 else:
                     outlined(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False, HEIGHTS, False)
-            x_here, x_row, at = x + place * columns, row_step * columns, place * hidden
+            x_here, x_row, at = x + place * pitch, row_step * pitch, place * hidden
             if MODE == "LSTM":
                 outlined(lstm_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at, second + at,
                                  row, rows, hidden, KEEP, FULL, PAIRS)  # fmt: skip
@@ -378,7 +379,7 @@ def plain_slopes(gates, grad, dh, wide, dx, slopes, slopes_row, x_row, row, rows
 
 @kernel(in_vectors=True)
 def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, offsets, sizes, group, steps, first, step,
-            row_step, hidden, columns, wide, slopes_row, once, *, MODE, FULL, HEIGHTS, PAIRS):  # fmt: skip
+            row_step, hidden, columns, pitch, wide, slopes_row, once, *, MODE, FULL, HEIGHTS, PAIRS):  # fmt: skip
     """Take a group of rows back through all steps, from the last to the first.
 
     Args:
@@ -395,13 +396,13 @@ def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scrat
     dh_here, dc_here = dh + begin * wide, dc + begin * wide
     N = lanes(widened(grad))
     padded = (hidden + 2 * N - 1) // (2 * N) * (2 * N)
-    row, x_row = row_step * hidden, row_step * columns
+    row, x_row = row_step * hidden, row_step * pitch
     for s in range(steps):
         t = first + (steps - 1 - s) * step
         rows = min(sizes[t] - begin, group)
         if rows > 0:
             place = offsets[t] + begin * row_step
-            x_at, at = place * columns, place * hidden
+            x_at, at = place * pitch, place * hidden
             if MODE == "LSTM":
                 outlined(lstm_slopes)(gates + x_at, before + at, second + at, grad + at, dh_here, dc_here, wide, dx + x_at,
                                    dmade + x_at, slopes, slopes_row, x_row, row, rows, hidden, FULL)  # fmt: skip
