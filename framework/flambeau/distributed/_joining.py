@@ -11,8 +11,8 @@ import flambeau as fb
 
 from ._engine import ProcessGroup
 from ._groups import Backend, _default, _GroupMember, _world, default_pg_timeout, is_backend_available, is_mpi_available
+from ._rendezvous import _address_here, rendezvous
 from ._stores import HashStore, PrefixStore, Store
-from .rendezvous import _address_here, rendezvous
 
 
 def init_process_group(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _collectives, _groups, _joining, _new_groups, _objects, _point_to_point
+from . import _collectives, _groups, _joining, _new_groups, _objects, _point_to_point, _rendezvous
 from ._collectives import _split as _split
 from ._collectives import (
     all_gather,
@@ -72,9 +72,9 @@ from ._pack import allow_pickle
 from ._point_to_point import P2POp, batch_isend_irecv, irecv, isend, recv, send
 from ._point_to_point import _coalescing_manager as _coalescing_manager
 from ._reduce import ReduceOp
+from ._rendezvous import _address_here as _address_here
+from ._rendezvous import register_rendezvous_handler, rendezvous
 from ._stores import FileStore, HashStore, PrefixStore, Store, TCPStore
-from .rendezvous import _address_here as _address_here
-from .rendezvous import register_rendezvous_handler, rendezvous
 
 __all__ = [
     "Backend", "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "GroupMember",
@@ -92,7 +92,7 @@ __all__ = [
 ]  # fmt: skip
 
 # PyTorch has all of these in one module, whose name programs and pickles see.
-for _part in (_collectives, _groups, _joining, _new_groups, _objects, _point_to_point):
+for _part in (_collectives, _groups, _joining, _new_groups, _objects, _point_to_point, _rendezvous):
     for _member in vars(_part).values():
         if getattr(_member, "__module__", None) == _part.__name__:
             _member.__module__ = __name__
