@@ -36,9 +36,21 @@ A_DIRECT, B_DIRECT, B_COPIED = 1, 2, 4
 
 
 @functools.cache
-def block(kind: Kind) -> int:
-    """Address of the block function of `driver.py` for this kind."""
-    return compiled(kind.name, kind, lambda: text(kind))
+def block(kind: Kind, few: bool) -> int:
+    """Address of the block function of `driver.py` for this kind, for products of `few` rows or for all others."""
+    return compiled(_name(kind, few), (kind, few), lambda: text(kind, few))
+
+
+def _name(kind: Kind, few: bool) -> str:
+    return kind.name + ("_few" if few else "")
+
+
+def has_few(plan: np.ndarray, kind: Kind) -> bool:
+    """Whether no tile has another below it: then B is read once, in place, and longer runs of it where the rows leave registers.
+
+    Products of few rows have a module of their own, because a program seldom needs both, and either takes a tenth of a second to compile.
+    """
+    return kind.copies and int(plan[driver.M]) <= kind.machine.rows
 
 
 def depth(kind: Kind, k: int) -> int:
@@ -69,7 +81,7 @@ def prepare(plan: np.ndarray, kind: Kind) -> None:
     plan[driver.PARTIAL] = plan[driver.PANEL] + together * (steps * kind.packed_rows * kind.lane_size + LINE)
     beside = kind.written != kind.sum and k > deep
     plan[driver.SCRATCH] = plan[driver.PARTIAL] + (rows * columns * 8 if beside else 0)
-    plan[driver.BLOCK] = block(kind)
+    plan[driver.BLOCK] = block(kind, has_few(plan, kind))
     if plan[driver.DIRECT] != A_DIRECT | B_DIRECT or plan[driver.N] % kind.width:
         plan[driver.PACK] = packing.address(kind)
 
@@ -99,7 +111,7 @@ def direct(plan: np.ndarray, kind: Kind) -> int:
 
 def copies(plan: np.ndarray, kind: Kind) -> bool:
     """Whether the first tile of rows copies what it reads of B for those below it, which costs next to nothing: it multiplies meanwhile."""
-    return kind.copies and int(plan[driver.B_N]) == kind.size and int(plan[driver.M]) > kind.machine.rows
+    return kind.copies and int(plan[driver.B_N]) == kind.size and not has_few(plan, kind)
 
 
 def repays_packing(plan: np.ndarray, kind: Kind) -> bool:
@@ -119,22 +131,23 @@ def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:
     return a_m % PAGE == 0 and m > ways or a_k % PAGE == 0 and deep > ways, b_k % PAGE == 0 and not fit
 
 
-def text(kind: Kind) -> str:
+def text(kind: Kind, few: bool) -> str:
     """The module of a kind: packing, tiles and the block function."""
     functions = [packing.pack_rows(kind), packing.pack_a(kind)]
     shapes = [(h, vectors) for vectors in (1, kind.machine.vectors) for h in kind.machine.heights(vectors)]
-    shapes += kind.machine.wide() if kind.copies else ()
+    shapes += kind.machine.wide() if few else ()
     functions += [micro.finish(kind, vectors) for vectors in sorted({v for _, v in shapes})]
-    functions += [micro.tile(kind, h, vectors) for h, vectors in dict.fromkeys(shapes)]
-    functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, packed=True))
-    if kind.copies:
-        functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, copying=True))
-    functions.append(_block(kind))
+    functions += [micro.tile(kind, h, vectors, in_place=few) for h, vectors in dict.fromkeys(shapes)]
+    if not few:
+        functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, packed=True))
+    if not few and kind.copies:
+        functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, in_place=True, copying=True))
+    functions.append(_block(kind, few))
     return declarations(kind) + "".join(f.text() for f in functions) + METADATA
 
 
-def _block(kind: Kind) -> Function:
-    f = Function(f"void @{kind.name}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, ptr %beside, i64 %m, i64 %n, ptr %scratch)")
+def _block(kind: Kind, few: bool) -> Function:
+    f = Function(f"void @{_name(kind, few)}(ptr %plan, ptr %a, ptr %b, ptr %c, ptr %bias, ptr %beside, i64 %m, i64 %n, ptr %scratch)")
     k, deep, flags = (f.field("%plan", slot) for slot in (driver.K, driver.DEPTH, driver.FLAGS))
     a_m, a_k, b_k, b_n, c_m = (f.field("%plan", slot) for slot in (driver.A_M, driver.A_K, driver.B_K, driver.B_N, driver.C_M))
     direct = f.field("%plan", driver.DIRECT)
@@ -179,13 +192,13 @@ def _block(kind: Kind) -> Function:
                      f"i64 {a_panel}, ptr {pack})")  # fmt: skip
             a = f.let(f"select i1 {a_direct}, ptr {start}, ptr {f.at(panel, f.mul(among, a_panel))}")
             from_b = f.let(f"or i1 {b_direct}, {f.both(b_copied, f.compare('eq', i, 0))}")
-            wide_tile, narrow_tile = (_tile_for(f, kind, height, v, a_direct, from_b) for v in (kind.machine.vectors, 1))
+            wide_tile, narrow_tile = (_tile_for(f, kind, few, height, v, a_direct, from_b) for v in (kind.machine.vectors, 1))
             row, part_start = f.at("%c", f.mul(i, c_m)), f.at(part, f.mul(i, part_row))
             bias_m, bias_n = f.field("%plan", driver.BIAS_M), f.field("%plan", driver.BIAS_N)
             bias = f.at("%bias", f.mul(i, bias_m))
             first = f.variable("i64")                 # column behind those of wide tiles
             f.store("i64", 0, first)
-            for rows, vectors in kind.machine.wide() if kind.copies else ():
+            for rows, vectors in kind.machine.wide() if few else ():
                 with f.when(f.both(b_direct, f.compare("sle", "%m", rows))):
                     width = kind.lanes * vectors
                     whole = f.mul(f.div("%n", width), width)
@@ -267,11 +280,11 @@ def _state(f: Function, flags: str, k0: str, last: str) -> str:
     return functools.reduce(f.add, chosen)
 
 
-def _tile_for(f: Function, kind: Kind, height: str, vectors: int, a_direct: str, from_b: str) -> str:
+def _tile_for(f: Function, kind: Kind, few: bool, height: str, vectors: int, a_direct: str, from_b: str) -> str:
     """The address of the tile function for that many rows."""
     heights = kind.machine.heights(vectors)
     chosen = f"@{micro.name(heights[0], vectors)}"
-    if vectors == kind.machine.vectors:
+    if vectors == kind.machine.vectors and not few:
         chosen = f.let(f"select i1 {a_direct}, ptr {chosen}, ptr @{micro.name(heights[0], vectors, packed=True)}")
         if kind.copies:
             chosen = f.let(f"select i1 {from_b}, ptr @{micro.name(heights[0], vectors, copying=True)}, ptr {chosen}")

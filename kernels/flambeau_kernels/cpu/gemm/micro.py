@@ -10,8 +10,8 @@ depend on the tiles it was cut into. When that is done, `part` (the sums of earl
 below 0 becomes 0 if RECTIFY says so, and the result is written: to `c` in the result's dtype if these were the last steps, else to
 `part`. Only the first `rows` and `columns` of a tile are read from `a`, added to or written; all columns of `b` are read.
 
-Tiles that may read B where it lies ask for its rows AHEAD steps before, and at the end for the first ones of `ahead`, where the next
-tile's B begins. A `copying` tile also writes what it reads of `b` to `copy`, as a packed panel.
+Tiles that read B `in_place` ask for its rows AHEAD steps before, and at the end for the first ones of `ahead`, where the next tile's
+B begins. A `copying` tile also writes what it reads of `b` to `copy`, as a packed panel.
 """
 
 from __future__ import annotations
@@ -32,24 +32,30 @@ def name(height: int, vectors: int, packed: bool = False, copying: bool = False)
     return f"tile_{height}x{vectors}" + ("_packed" if packed else "") + ("_copying" if copying else "")
 
 
-def tile(kind: Kind, height: int, vectors: int, packed: bool = False, copying: bool = False) -> Function:
-    """The function of a tile of `height` rows; `packed` if A's strides are those of a packed panel, whatever is passed."""
+def tile(kind: Kind, height: int, vectors: int, packed: bool = False, in_place: bool = False, copying: bool = False) -> Function:
+    """The function of a tile of `height` rows; `packed` if A's strides are those of a packed panel, whatever is passed.
+
+    `in_place` says that B is none, as far as is known.
+    """
     f = Function(f"internal void @{name(height, vectors, packed, copying)}{SIGNATURE}")
     lanes, total = kind.lanes, f"<{kind.lanes} x {kind.sum}>"
     sums = [[f.variable(total) for _ in range(vectors)] for _ in range(height)]
     for row in sums:
         for place in row:
             f.store(total, "zeroinitializer", place)
-    _run_over_k(f, kind, sums, vectors, packed, copying)
+    # A tile of a single vector reads a panel.
+    _run_over_k(f, kind, sums, vectors, packed, in_place and vectors > 1, copying)
 
-    # Sums of whole tiles stay in registers to the end; where results are narrower than sums, all but the last steps do.
-    plain = f.compare("eq", f.let(f"and i64 %flags, {0 if kind.sum == kind.written else LAST}"), 0)
-    along = f.let(f"or i1 {f.compare('ne', '%bias_n', 0)}, {f.compare('eq', f.let(f'and i64 %flags, {ADD_BIAS}'), 0)}")
-    whole = (f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
-    with f.when(f.both(*whole, plain, along)):
-        _finish_in_registers(f, kind, sums)
-        f.do("ret void")
-        f.label(f.fresh("unreached"))
+    # Sums of whole tiles stay in registers to the end; where results are narrower than sums, all but the last steps do. Tiles of a single
+    # vector are those of the last columns, of which there are too few for the code to repay its compilation.
+    if vectors > 1:
+        plain = f.compare("eq", f.let(f"and i64 %flags, {0 if kind.sum == kind.written else LAST}"), 0)
+        along = f.let(f"or i1 {f.compare('ne', '%bias_n', 0)}, {f.compare('eq', f.let(f'and i64 %flags, {ADD_BIAS}'), 0)}")
+        whole = (f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
+        with f.when(f.both(*whole, plain, along)):
+            _finish_in_registers(f, kind, sums)
+            f.do("ret void")
+            f.label(f.fresh("unreached"))
     held = f.variable(f"[{height * vectors} x {total}]")
     _write(f, kind, sums, held, vectors * lanes * kind.sum_size)
     f.do(f"call void @{_finish_name(vectors)}(ptr {held}, ptr %c, i64 %c_row, i64 %rows, i64 %columns, i64 %flags, "
@@ -101,7 +107,7 @@ def _write(f: Function, kind: Kind, sums: list[list[str]], to: str, row_bytes: s
         start = f.at(start, row_bytes)
 
 
-def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int, packed: bool, copying: bool) -> None:
+def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int, packed: bool, asks: bool, copying: bool) -> None:
     lanes, size = kind.lanes, kind.lane_size
     lane, total = f"<{lanes} x {kind.lane}>", f"<{lanes} x {kind.sum}>"
     if packed:
@@ -109,8 +115,6 @@ def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int, pa
     else:
         last = f.sub("%rows", 1)
         rows, a_step = [f.at("%a", f.mul("%a_row", f.least(r, last))) for r in range(len(sums))], "%a_step"
-    # A tile of all rows that copies nothing reads a panel, as one of a single vector does.
-    asks = vectors > 1 and (copying or len(sums) < kind.machine.rows)
     within = f.sub("%steps", AHEAD)
     here, there = f.at("%b", f.mul("%b_step", AHEAD)), f.at("%ahead", f.mul("%b_step", f.sub(0, within)))
     with f.loop(0, "%steps") as k:
