@@ -86,7 +86,7 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, AHEAD=False):
         total = broadcast(0.0, N)
         while i + 8 * N <= n:
             if AHEAD:
-                for K in unroll(range(0, 8, 2 if BFLOAT16 else 1)):
+                for K in unroll(range(8)):
                     prefetch(p + (n + i + K * N))
             a = pair(p, i, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 2 * N, level, TERM, CENTRED, N, BFLOAT16)
             b = pair(p, i + 4 * N, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 6 * N, level, TERM, CENTRED, N, BFLOAT16)

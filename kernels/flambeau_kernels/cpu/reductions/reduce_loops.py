@@ -225,12 +225,12 @@ def finished(total, count, FINISH, KIND):
     return made
 
 
-def block_of(p, size, COMBINE, TERM, KIND, START, SIZES, BFLOAT16=False, AHEAD=False):
+def block_of(p, size, COMBINE, TERM, KIND, START, SIZES, BFLOAT16=False):
     """``p[0], ..., p[size - 1]`` combined in any order."""
     if SIZES is not None:
         some = extreme_of(p, size, KIND, START, COMBINE == "max", SIZES)
     elif COMBINE == "add" and KIND.family == "f" and widened(p) is KIND and TERM in ON_VECTORS:
-        some = sum_of(p, size, KIND(0), TERM, False, KIND, BFLOAT16, AHEAD)
+        some = sum_of(p, size, KIND(0), TERM, False, KIND, BFLOAT16)
     else:
         some = KIND(START)
         with flags("reassoc", "contract"):
@@ -254,7 +254,7 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
                 while at < to1:
                     q = p + (k * run + at)
                     size = min(BLOCK, to1 - at)
-                    some = block_of(q, size, COMBINE, TERM, BLOCK_KIND, START, SIZES, BFLOAT16, True)
+                    some = block_of(q, size, COMBINE, TERM, BLOCK_KIND, START, SIZES, BFLOAT16)
                     total = joined(total, TOTAL_KIND(some), COMBINE)
                     at += BLOCK
         out[item] = finished(total, count, FINISH, widened(out))
