@@ -73,10 +73,9 @@ r
 torch._logging.set_logs(dynamo=10, zzz=3)
 ---
 torch._logging.set_logs(graph=True)
+torch._logging.set_logs()
 ---
 torch._logging.set_logs(dynamo='a')
----
-torch._logging.set_logs()
 ---
 torch.quasirandom.SobolEngine(0)
 ---

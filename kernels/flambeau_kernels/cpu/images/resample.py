@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import engines
+
 from ..conv import is_half
 from ..tier import compiles
 
@@ -144,7 +146,7 @@ def planned_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool, shape: tup
     return _planned(len(x), x.dtype, tuple(maps), transposed, shape)
 
 
-@functools.lru_cache(64)
+@engines.kept(64)
 def _planned(planes: int, dtype: np.dtype, maps: tuple[AxisMap, ...], transposed: bool, shape: tuple[int, ...]) -> Any:
     from . import resample_rows
 

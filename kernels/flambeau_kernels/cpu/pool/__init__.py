@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flambeau_kernels import engines
+
 from ..conv import is_half
 from ..tier import compiles
 
@@ -136,7 +138,7 @@ def window_means(x: Any, windows: tuple[Window, ...], include_padding: bool, div
     return rows.means(x, windows, _counts(windows, include_padding, divisor))
 
 
-@functools.lru_cache(256)
+@engines.kept(256)
 def _planned_spread(planes: int, dtype: np.dtype, windows: tuple[Window, ...], include_padding: bool, divisor: Any) -> Any:
     from . import rows as pool_rows
 
@@ -506,7 +508,7 @@ def adaptive_spread(grad: Any, sizes: tuple[int, ...]) -> Any:
     return grad
 
 
-@functools.lru_cache(256)
+@engines.kept(256)
 def _planned_adaptive_spread(planes: int, dtype: np.dtype, sizes: tuple[int, ...], counts: tuple[int, ...]) -> Any:
     """What does as `adaptive_spread`, compiled; None for planes that it does not take."""
     from . import rows as pool_rows

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import engines
 from flambeau_kernels.engine.language import broadcast, kernel, lanes, load, rolled, store, widened
 
 from .pad import Pairs, pad_indices
@@ -102,7 +103,7 @@ def folded(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:
     return out
 
 
-@lru_cache(maxsize=8)
+@engines.kept(8)
 def _fold_form(dtype: np.dtype) -> Any:
     return fold_rows.form((dtype, dtype, *[np.dtype(np.int64)] * 3), {})
 

@@ -313,7 +313,7 @@ unpaid = Waiting(BUILTINS)
 
 def repays() -> bool:
     """As `flambeau_kernels.calls_repay`: whether the builtins' code is there or in the cache, or may be compiled."""
-    return _method.cache_info().currsize > 0 or _is_in_cache() or bool(unpaid.due())
+    return _method.cache_info().currsize > 0 or _is_in_cache() or bool(unpaid.paid_for())
 
 
 @functools.cache
