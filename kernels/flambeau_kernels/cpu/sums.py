@@ -11,6 +11,7 @@ These are functions of the kernel language (`engine/language/`); they are inline
 
 from __future__ import annotations
 
+from flambeau_kernels.cpu.lanes import foresees
 from flambeau_kernels.engine.language import (
     bitcast,
     broadcast,
@@ -85,7 +86,7 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, AHEAD=False):
     if n >= 8 * N:
         total = broadcast(0.0, N)
         while i + 8 * N <= n:
-            if AHEAD:
+            if AHEAD and not foresees(KIND):
                 for K in unroll(range(8)):
                     prefetch(p + (n + i + K * N))
             a = pair(p, i, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 2 * N, level, TERM, CENTRED, N, BFLOAT16)

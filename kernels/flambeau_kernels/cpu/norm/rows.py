@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.lanes import row_after
+from flambeau_kernels.cpu.lanes import foresees, row_after
 from flambeau_kernels.cpu.sums import (
     BLOCK,
     ROWS,
@@ -63,7 +63,7 @@ def normalize_row(a, to, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS, AHEA
     factor = KIND(1) / sqrt(spread + KIND(eps))
     level, scale = broadcast(centre, N), broadcast(factor, N)
     for i in rolled(range(0, tail, N)):
-        if AHEAD:
+        if AHEAD and not foresees(KIND):
             prefetch(a + (far + i))
         store(to, i, normal_lanes(load(a, i, N), level, scale, weight, bias, i, N, KIND, WEIGHT, BIAS))
     if tail < d:

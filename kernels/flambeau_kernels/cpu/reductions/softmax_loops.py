@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from flambeau_kernels.cpu.lanes import exp_lanes, lane_max, row_after
+from flambeau_kernels.cpu.lanes import exp_lanes, foresees, lane_max, row_after
 from flambeau_kernels.cpu.sums import BLOCK, ROWS, add_row, clear_row, lanes_of, wide, zeros
 from flambeau_kernels.engine.language import (
     broadcast,
@@ -72,7 +72,7 @@ def row_exp_sum(x, n, top, KIND, to, STORE, AHEAD=False):
         some = zeros(KIND)
         for i in rolled(range(at, min(tail, at + BLOCK), N)):
             e = exp_lanes(load(x, i, N) - top, KIND, N)
-            if AHEAD:
+            if AHEAD and not foresees(KIND):
                 prefetch(x + (far + i))
             if STORE:
                 store(to, i, e)
