@@ -6,16 +6,17 @@ import functools
 
 from flambeau_kernels import engines, memory
 
-__all__ = ["compiles"]
+__all__ = ["compiles", "works"]
 
 
 def compiles() -> bool:
     """Whether kernels written in the kernel language can run: on an engine that compiles, where llvmlite works."""
-    return engines.chosen().compiles and _works()
+    return engines.chosen().compiles and works()
 
 
 @functools.cache
-def _works() -> bool:
+def works() -> bool:
+    """Whether LLVM can be used in this process, on which engine ever; large arrays that are freed are kept from then on."""
     try:
         from ..engine.machine_code import llvm
     except ImportError:

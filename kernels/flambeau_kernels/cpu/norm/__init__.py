@@ -18,6 +18,7 @@ import numpy as np
 from ... import engines, launch
 from ...formula import Formula
 from ..conv import is_half
+from ..tier import compiles
 
 __all__ = [
     "Moments", "channel_backward", "channel_normalize", "channel_normalize_given", "planned_channels", "planned_given",
@@ -36,16 +37,9 @@ SAFE_RATIO = 2.0
 COMPILED_FROM = 128
 
 
-@functools.cache
-def _compiler_missing() -> bool:
-    from ...engine.machine_code import llvm
-
-    return llvm.available() is not None
-
-
 def _compiled(x: Any) -> bool:
     """Whether `x` goes to the compiled loops."""
-    return x.size >= COMPILED_FROM and engines.chosen().compiles and not _compiler_missing()
+    return x.size >= COMPILED_FROM and compiles()
 
 
 def _fits_numpy(size: int, dtype: np.dtype) -> bool:
@@ -191,7 +185,7 @@ def planned_rows(
         from . import as_numpy
 
         return as_numpy.planned(n, d, dtype, shape, eps, centred, weighted, biased)
-    if n * d < COMPILED_FROM or not engines.chosen().compiles or _compiler_missing() or dtype.kind not in "fV":
+    if n * d < COMPILED_FROM or not compiles() or dtype.kind not in "fV":
         return None
     from . import rows as norm_rows
 

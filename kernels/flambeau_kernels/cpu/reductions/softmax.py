@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import engines
+from ..tier import works
 from .along import SEVERAL, Along
 from .reduce import summed_in
 
@@ -36,9 +37,7 @@ def compiled_module(name: str) -> Any:
     """The module `name` of `flambeau_kernels.cpu`, which holds compiled loops; None where nothing can be compiled."""
     from importlib import import_module
 
-    from ...engine.machine_code import llvm
-
-    return None if llvm.available() is not None else import_module("flambeau_kernels.cpu." + name)
+    return import_module("flambeau_kernels.cpu." + name) if works() else None
 
 
 def _compiled(a: np.ndarray, least: int = COMPILED_FROM) -> Any:
