@@ -9,7 +9,6 @@ of some size go to compiled loops (`rows.py`, `planes.py`).
 
 from __future__ import annotations
 
-import functools
 from math import prod
 from typing import Any
 
