@@ -6,6 +6,7 @@ last reader has run.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from .._setting_modules import settings_of
@@ -40,7 +41,8 @@ enable_activation_offloading = False
 enable_autograd_cache = True
 enable_complex_wrapper = False
 enable_remote_autograd_cache = None
-error_on_custom_op_aliasing = False
+# PyTorch asks for an error where programs are tested, by the variable that continuous integration sets.
+error_on_custom_op_aliasing = bool(os.environ.get("CI"))
 fake_tensor_allow_meta = True
 fake_tensor_allow_unsafe_data_ptr_access = True
 fake_tensor_crossref = False
