@@ -72,4 +72,4 @@ unsafe_treat_script_objects_as_zero_size = False
 view_replay_for_aliased_outputs = True
 visualize_memory_budget_pareto = False
 
-patch = settings_of(__name__, ("annotations", "Any", "settings_of"))
+patch = settings_of(__name__, ("annotations", "os", "Any", "settings_of"))
