@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["AT_ONCE", "BUILTINS", "CALL", "FORMULA", "KERNEL", "LAUNCHERS", "LAUNCHERS_UNKEPT", "LOADED", "Waiting", "of_elements"]
+__all__ = ["AT_ONCE", "BUILTINS", "CALL", "FORMULA", "KERNEL", "LAUNCHERS", "LAUNCHERS_UNKEPT", "LOADED", "PRODUCTS", "Waiting",
+           "of_elements"]
 
 # Prices in milliseconds, as measured: a kernel that the cache has, the engine with LLVM's library, the compilation of a formula, of a
-# kernel with loops of its own and of the builtins around formulas. The launchers take two seconds of another thread, which the end of
-# the process waits for; where no cache keeps them, every process would pay that.
-LOADED, LIBRARY, FORMULA, KERNEL, BUILTINS = 1.5, 35.0, 12.0, 30.0, 45.0
+# kernel with loops of its own, of the builtins around formulas and of the tiles of matrix products. The launchers take two seconds of
+# another thread, which the end of the process waits for; where no cache keeps them, every process would pay that.
+LOADED, LIBRARY, FORMULA, KERNEL, BUILTINS, PRODUCTS = 1.5, 35.0, 12.0, 30.0, 45.0, 100.0
 LAUNCHERS, LAUNCHERS_UNKEPT = 2000.0, 50_000.0
 AT_ONCE = 0.0
 # What a call on few elements counts: ten times the 5 us that it loses in Python and numpy's functions.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import os
 import threading
 from typing import Any
@@ -480,11 +482,41 @@ def test_rows_of_b_are_copied_for_tiles_below_the_first():
     assert how(14, 64, 512, 1000, "int32") == block.B_DIRECT
 
 
+def let_few_rows_take_over(monkeypatch, price: float) -> None:
+    """Have the module for products of few rows take over once calls without it have paid `price`, whatever the cache holds."""
+    from flambeau_kernels.cpu.gemm import block
+    from flambeau_kernels.takeover import Waiting
+
+    waiting = functools.cache(lambda kind: Waiting(price))
+    monkeypatch.setattr(block, "_waiting", waiting)
+    monkeypatch.setattr(block, "is_kept", lambda symbol, facts: False)
+    product.set_invariant(False)                          # forgets all plans
+
+
+@pytest.mark.skipif(not flambeau_kernels.engines.chosen().multiplies, reason="products are BLAS's on this engine")
+def test_the_module_for_few_rows_takes_over_once_products_without_it_have_paid_for_it(monkeypatch):
+    """A program that multiplied few rows a few times compiled twice, a tenth of a second each time."""
+    from flambeau_kernels.cpu.gemm import block
+
+    asked: list[bool] = []
+    compiled_as = block.block
+    monkeypatch.setattr(block, "block", lambda kind, few: asked.append(few) or compiled_as(kind, few))
+    let_few_rows_take_over(monkeypatch, 1.0)
+    a, b = random((3, 512), np.float32), random((512, 800), np.float32, seed=1)   # in a cache: little is lost
+    made = [product.matmul(a, b).tobytes() for _ in range(60)]
+    assert asked == [False, True]
+    assert len(set(made)) == 1
+    product.matmul(a[:2], b)                              # now there is one
+    assert asked == [False, True, True]
+
+
 @pytest.mark.skipif(not flambeau_kernels.engines.chosen().multiplies, reason="products are BLAS's on this engine")
 @pytest.mark.parametrize("name", ["float32", "float64"])
 @pytest.mark.parametrize("n", [31, 64, 1000, 1033, 1024])
-def test_rows_have_the_same_bits_however_many_there_are(name, n):
-    """Tiles read B in place for few rows, and for more from what the first of them copied."""
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_rows_have_the_same_bits_however_many_there_are(name, n, taken_over, monkeypatch):
+    """Tiles read B in place for few rows, in their own module once it has taken over, and for more from what the first of them copied."""
+    let_few_rows_take_over(monkeypatch, 0 if taken_over else math.inf)
     for k in (40, 400, 801):
         a, b = random((50, k), DTYPES[name]), random((k, n), DTYPES[name], seed=1)
         bias, tall = random((n,), DTYPES[name], seed=2), np.concatenate([a] * 9)

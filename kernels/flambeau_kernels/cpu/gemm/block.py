@@ -16,10 +16,11 @@ import numpy as np
 
 from flambeau_kernels.cpu.gemm import driver, micro
 from flambeau_kernels.cpu.gemm import pack as packing
-from flambeau_kernels.cpu.gemm.text import METADATA, Function, compiled
+from flambeau_kernels.cpu.gemm.text import METADATA, Function, compiled, is_kept
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import declarations
 from flambeau_kernels.engine.machine_code.cache_sizes import caches
+from flambeau_kernels.takeover import PRODUCTS, Waiting
 
 # Places along k that are summed before sums are written: so few that a panel of A stays in the first cache, and whole vectors.
 MOST_DEPTH, DEPTH_UNIT = 384, 16
@@ -31,6 +32,9 @@ WIDE = 8                                              # tiles side by side from 
 ROWS_PER_PAGE, PACKED_FOR = 8, 24
 TOGETHER = 8                                          # tiles whose rows of A are packed together: three lines of memory or more
 READ_ONCE = 4                                         # rows for which packing B costs more than it spares
+# What a product of few rows loses without its own module, in usual calls (5 us): by multiplications, and where few sums wait for the
+# memory by bytes of B. As measured: 1.5 us of 655,000 multiplications in a cache, 30 us of a megabyte that is in none.
+MULTIPLICATIONS_LOST, BYTES_LOST, WAITING_ROWS = 1 / (1 << 21), 1 / 170_000, 8
 # Flags of DIRECT: operands that are not packed, and that the first tile of rows packs B while it multiplies.
 A_DIRECT, B_DIRECT, B_COPIED = 1, 2, 4
 
@@ -48,9 +52,27 @@ def _name(kind: Kind, few: bool) -> str:
 def has_few(plan: np.ndarray, kind: Kind) -> bool:
     """Whether no tile has another below it: then B is read once, in place, and longer runs of it where the rows leave registers.
 
-    Products of few rows have a module of their own, because a program seldom needs both, and either takes a tenth of a second to compile.
+    Products of few rows have a module of their own, because either takes a tenth of a second to compile. The module of all others gives
+    the same bits, and as soon where B lies in the second cache; so it computes them until its own repays (`take_over`).
     """
     return kind.copies and int(plan[driver.M]) <= kind.machine.rows
+
+
+def take_over(plan: np.ndarray, kind: Kind) -> bool:
+    """Count a product of few rows without its own module; whether the plan has that from now on."""
+    m, n, k = (int(plan[slot]) for slot in (driver.M, driver.N, driver.K))
+    size = n * k * kind.size
+    waits = m <= WAITING_ROWS and size > caches().second
+    cost = m * n * k * MULTIPLICATIONS_LOST + (size * BYTES_LOST if waits else 0)
+    if not _waiting(kind).paid_for(cost):
+        return False
+    plan[driver.BLOCK] = block(kind, True)
+    return True
+
+
+@functools.cache
+def _waiting(kind: Kind) -> Waiting:
+    return Waiting(PRODUCTS)
 
 
 def depth(kind: Kind, k: int) -> int:
@@ -66,8 +88,11 @@ def most_columns(kind: Kind, k: int) -> int:
     return max(caches().second // 2 // (steps * kind.lane_size) // kind.width, 1) * kind.width
 
 
-def prepare(plan: np.ndarray, kind: Kind) -> None:
-    """Fill in what the block function reads, for a plan whose grid is set."""
+def prepare(plan: np.ndarray, kind: Kind, at_once: bool = True) -> bool:
+    """Fill in what the block function reads, for a plan whose grid is set.
+
+    Returns: whether the plan is to `take_over` the module of few rows later, since it is not compiled yet and need not be `at_once`.
+    """
     k, columns, rows = int(plan[driver.K]), int(plan[driver.COLUMNS]), int(plan[driver.ROWS])
     deep = depth(kind, k)
     steps = -(-min(deep, k) // kind.step)
@@ -81,9 +106,12 @@ def prepare(plan: np.ndarray, kind: Kind) -> None:
     plan[driver.PARTIAL] = plan[driver.PANEL] + together * (steps * kind.packed_rows * kind.lane_size + LINE)
     beside = kind.written != kind.sum and k > deep
     plan[driver.SCRATCH] = plan[driver.PARTIAL] + (rows * columns * 8 if beside else 0)
-    plan[driver.BLOCK] = block(kind, has_few(plan, kind))
+    few = has_few(plan, kind)
+    later = few and not at_once and not _waiting(kind).paid_for(0) and not is_kept(_name(kind, True), (kind, True))
+    plan[driver.BLOCK] = block(kind, few and not later)
     if plan[driver.DIRECT] != A_DIRECT | B_DIRECT or plan[driver.N] % kind.width:
         plan[driver.PACK] = packing.address(kind)
+    return later
 
 
 def direct(plan: np.ndarray, kind: Kind) -> int:

@@ -27,7 +27,16 @@ def compiled(symbol: str, facts: object, text: Callable[[], str]) -> int:
 
     Writing a text takes twenty times as long as loading what was made of it.
     """
-    return llvm.compile_lazily(f"{symbol}|{facts}|{_sources()}", text, symbol, llvm.WRITTEN)
+    return llvm.compile_lazily(_all_facts(symbol, facts), text, symbol, llvm.WRITTEN)
+
+
+def is_kept(symbol: str, facts: object) -> bool:
+    """Whether `compiled` would find the function in the cache."""
+    return llvm.is_cached(_all_facts(symbol, facts), llvm.WRITTEN)
+
+
+def _all_facts(symbol: str, facts: object) -> str:
+    return f"{symbol}|{facts}|{_sources()}"
 
 
 @functools.cache

@@ -122,7 +122,7 @@ def matmul(a: Any, b: Any, out: Any = None, *, bias: Any = None, accumulate: boo
 def matmul_in(table: Any, a: Any, b: Any, bias: Any = None) -> Any:
     """`matmul` as an entry of a table of launches (`engine/calls/launch_table.py`); None where it is not one launch of our own kernels."""
     out = np.empty(_result_shape(a.shape, b.shape), a.dtype)
-    launch = getattr(_choose(a, b, out, bias, False), "launch", None)
+    launch = getattr(_choose(a, b, out, bias, False, at_once=True), "launch", None)
     if launch is None:
         return None
     plan, turned, sums = launch
@@ -300,8 +300,8 @@ def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 # -- choosing --------------------------------------------------------------------------------------------------------------
 
 
-def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then | None = None) -> Run:
-    """How products like this one are computed, and with them what `then` says if it can be."""
+def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then | None = None, at_once: bool = False) -> Run:
+    """How products like this one are computed, and with them what `then` says if it can be; `at_once` by the kernel for many such."""
     if out.nbytes >= KEPT_FROM:
         flambeau_kernels.memory.keep_freed()
     m, k = a.shape[-2:]
@@ -330,7 +330,7 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
 
         if byte_products.pays(m, n, k):
             return _by_bytes
-    return _by_own(a, b, out, bias, accumulate, then) or _by_blas(a, b, out, bias, accumulate) or general
+    return _by_own(a, b, out, bias, accumulate, then, at_once) or _by_blas(a, b, out, bias, accumulate) or general
 
 
 def _choose_then(a: Any, b: Any, out: Any, bias: Any, then: Formula, beside: Any) -> Callable[..., None]:
@@ -478,7 +478,7 @@ def _by_blas(a: Any, b: Any, out: Any, bias: Any, accumulate: bool) -> Run | Non
     return run
 
 
-def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then | None = None) -> Run | None:
+def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then | None, at_once: bool) -> Run | None:
     from flambeau_kernels.engine.runtime import pool
 
     from ..gemm import block, driver, spread, tiles, vectors
@@ -489,6 +489,7 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
     way, turned = _way(a, b, kind)
     sums = np.dtype(f"{'f' if kind.sum in ('float', 'double') else 'i'}{kind.sum_size}")
     copies: list[Any] = [None, None]
+    few_later = False
     if way is None:
         plan, turned = plan_for(a, b, out)
         if plan is not None and out.ndim == 2:
@@ -518,7 +519,7 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         pieces = min(MOST_PIECES, PIECES_OF_A_THREAD * pool.get_num_threads())
         driver.set_grid(plan, *_grid(m, n, k, count, kind.machine.rows, kind.width, block.most_columns(kind, k), packed, pieces,
                                     pool.get_num_threads()))
-        block.prepare(plan, kind)
+        few_later = block.prepare(plan, kind, at_once)
         if then is not None and not turned:
             then.attach(plan, out, kind.sum == kind.written)
     else:
@@ -529,7 +530,21 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
         else:
             vectors.prepare(plan, kind)
     plan[driver.RELEASE] = m * n * k * count >= LONG
-    return _own_run(plan, turned, sums, None if way is None else sums, copies)
+    run = _own_run(plan, turned, sums, None if way is None else sums, copies)
+    return _counted(run, lambda: block.take_over(plan, kind)) if few_later else run
+
+
+def _counted(run: Run, taken_over: Callable[[], bool]) -> Run:
+    """`run`, and before each call of it `taken_over()` until that is true."""
+    counts = True
+
+    def run_and_count(*operands: Any) -> None:
+        nonlocal counts
+        if counts:
+            counts = not taken_over()
+        run(*operands)
+
+    return run_and_count
 
 
 def _way(a: Any, b: Any, kind: Any) -> tuple[str | None, bool]:
