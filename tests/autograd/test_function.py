@@ -113,3 +113,29 @@ def test_the_node_of_a_function_applies_its_backward():
     node = Triple.apply(fb.ones(2, requires_grad=True)).grad_fn
     assert isinstance(node, fb.autograd.function.BackwardCFunction)
     assert node.apply(fb.ones(2)).tolist() == [3.0, 3.0]
+
+
+def test_a_saved_result_leads_on_though_the_program_drops_it() -> None:
+    class Cube(fb.autograd.Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x**3, 3 * x**2
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(inputs[0], output[1])
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any, grad_of_slope: Any) -> Any:
+            x, slope = ctx.saved_tensors
+            return grad * slope + grad_of_slope * 6 * x
+
+    def cube(x: Any) -> Any:
+        return Cube.apply(x)[0]
+
+    x = fb.tensor(0.75, dtype=fb.float64)
+    assert fb.func.grad(fb.func.grad(cube))(x) == 4.5
+    assert fb.func.grad(fb.func.grad(fb.func.grad(cube)))(x) == 6
+    x.requires_grad_()
+    (slope,) = fb.autograd.grad(cube(x), x, create_graph=True)
+    assert fb.autograd.grad(slope, x)[0] == 4.5

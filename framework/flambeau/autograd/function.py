@@ -73,7 +73,7 @@ class _Context(FunctionCtx):
 class FunctionNode(Node):
     """The node of a custom operation; runs its `backward`. Attributes it lacks are those of the context, which it is in PyTorch."""
 
-    __slots__ = ("ctx", "function", "places")
+    __slots__ = ("ctx", "function", "places", "results")
     has_array_vjp = False
 
     def name(self) -> str:
@@ -128,7 +128,7 @@ class FunctionNode(Node):
             )
         made = []
         for value, record, parent, hook in self.saved:
-            source = self if parent is _OUTPUT else parent[0]() if type(parent) is tuple else parent
+            source = self if parent is _OUTPUT else self._node_of_result(parent) if type(parent) is int else parent
             if hook is not None:
                 t = hook(value)
                 made.append(wrap(t._array, source) if isinstance(t, Tensor) and t._node is None and source is not None else t)
@@ -146,6 +146,14 @@ class FunctionNode(Node):
             t._storage = record
             made.append(t)
         return tuple(made)
+
+    def _node_of_result(self, index: int) -> Any:
+        """The node of a result that `forward` saved, made once more where the program has dropped the result: its gradient still flows."""
+        node = self.results[index]()
+        if node is None:
+            node = output_node(self, index)
+            self.results[index] = weakref.ref(node)
+        return node
 
     def vjp(self, grad: Any) -> Any:
         """The gradients of the parents: what `apply` gives, checked."""
@@ -308,7 +316,7 @@ def _plain_result(r: Any, args: Any, dirty: set[int]) -> Any:
 
 def _make_node(cls: Any, ctx: _Context, args: Any) -> FunctionNode:
     node = new_node(FunctionNode, tuple([a._node for a in args if isinstance(a, Tensor)]))
-    node.ctx, node.function = ctx, cls
+    node.ctx, node.function, node.results = ctx, cls, {}
     node.places = [(i, (a._array.shape, a._array.dtype)) for i, a in enumerate(args) if isinstance(a, Tensor)]
     return node
 
@@ -368,10 +376,13 @@ def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None
             raise TypeError(f"save_for_backward can only save variables, but argument of type {type(t).__name__} was given")
         if _state.MARKED:
             refuse_saved(t._storage)
-        output = next((m for m in made if isinstance(m, Tensor) and m._storage is t._storage and m._array is t._array), None)
+        same = (i for i, m in enumerate(made) if isinstance(m, Tensor) and m._storage is t._storage and m._array is t._array)
+        index = next(same, None)
         maker: Any = t._node
-        if output is not None and output._node is not None:
-            maker = _OUTPUT if output._node is node else (weakref.ref(output._node),)
+        if index is not None and made[index]._node is not None:
+            # No strong reference: the node of a result leads back to this one.
+            maker = _OUTPUT if made[index]._node is node else index
+            node.results[index] = weakref.ref(made[index]._node)
         if hooks:
             pack, unpack = hooks[-1]
             alone = wrap(t._array)
