@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import pytest
+from tests.compiler.longer_programs import PROGRAMS as LONGER_PROGRAMS
 
 import flambeau as fb
 from flambeau.compiler import _programs
@@ -134,12 +135,14 @@ def f(x): return -x + +x + ~(x > 0), abs(x) - 1 if x.ndim else 0
 def f(x): return 1 - x, 2 / (x.abs() + 1), 3 // (x.abs() + 1), 7 % (x.abs() + 1)
 def f(x): return float("nan") * x + 0.0 * x, x * -0.0 + 0.0
 """
+LONGER = LONGER_PROGRAMS.strip().split("\n\n")
 TABLE = [line.replace("def f(x):", "def f(x):\n").replace("\\n ", "\n ") for line in PROGRAMS.strip().splitlines()]
 
 
 def outcomes(text: str, compiling: Any, calls: int = 4, gradients: bool = False) -> list[Any]:
     """What each of several calls gives, raises and leaves behind; with `gradients`, `x` has a history, and results are differentiated."""
-    scope: dict[str, Any] = {"torch": fb, "seen": []}
+    scope: dict[str, Any] = {"torch": fb, "seen": [], "compiling": compiling, "__name__": __name__}
+    fb.manual_seed(123)
     exec(text, scope)
     f = compiling(scope["f"])
     found: list[Any] = []
@@ -155,7 +158,7 @@ def outcomes(text: str, compiling: Any, calls: int = 4, gradients: bool = False)
                     back = [y for y in tree_leaves(result) if isinstance(y, fb.Tensor) and y.requires_grad and y.is_floating_point()]
                     if back:
                         fb.autograd.backward(back, [y.detach() * 0.3 for y in back])
-        except (ValueError, RuntimeError, AssertionError, BufferError) as error:
+        except (ArithmeticError, AssertionError, BufferError, LookupError, RuntimeError, ValueError) as error:
             result = type(error).__name__, str(error)[:40]
         found.append([result, x, list(scope["seen"]), fb.rand(1), leaf.grad])
     return found
@@ -168,7 +171,9 @@ def bits(value: Any) -> Any:
     plain = value.detach().contiguous()
     if plain.is_floating_point():
         plain = plain.masked_fill(plain.isnan(), float("nan"))
-    return type(value), value.shape, value.dtype, value.stride(), value.requires_grad, plain.reshape(-1).view(fb.uint8).numpy().tobytes()
+    looks = type(value).__name__, value.shape, value.dtype, value.stride(), value.requires_grad
+    return *looks, plain.reshape(-1).view(fb.uint8).numpy().tobytes()
+    return *looks, plain.reshape(-1).view(fb.uint8).numpy().tobytes()
 
 
 def through_graphs(f: Any) -> Any:
@@ -190,6 +195,20 @@ def test_a_compiled_program_gives_the_gradients_that_it_gives_without(text: str,
     monkeypatch.setattr(_programs, "WORTH", 0)
 
     check(text, outcomes(text, lambda f: f, gradients=True), outcomes(text, fb.compile, gradients=True))
+
+
+def replayed(f: Any) -> Any:
+    return fb.compile(f, mode="reduce-overhead")
+
+
+@pytest.mark.parametrize("compiling", [fb.compile, through_graphs, replayed], ids=["fused", "graphs", "replayed"])
+@pytest.mark.parametrize("text", LONGER, ids=[str(i) for i in range(len(LONGER))])
+def test_a_longer_program_does_what_it_does_without(text: str, compiling: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_programs, "WORTH", 0)
+
+    for gradients in (False, True):
+        expected = outcomes(text, lambda f: f, 6, gradients)
+        check(text, expected, outcomes(text, compiling, 6, gradients))
 
 
 def check(text: str, expected: list[Any], got: list[Any]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flambeau as fb
-from flambeau import _arrays, dtypes
+from flambeau import _arrays, _state, dtypes
 from flambeau._files.storages import STORAGE_NAMES, SavedStorage, bytes_of_storage, storage_kind
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import storage_buffer, wrap
@@ -118,6 +118,8 @@ class _TorchPickler(_Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _Name):
             return obj.name
+        if _state.IN_FORCE and isinstance(obj, Tensor):
+            _state.settle()                           # a result that was put off is a tensor of the usual class once it is there
         if isinstance(obj, Tensor) and type(obj).__reduce_ex__ is Tensor.__reduce_ex__:
             return self._tensor(obj)
         if isinstance(obj, Parameter) and type(obj) is Parameter:

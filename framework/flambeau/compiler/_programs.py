@@ -155,8 +155,8 @@ class Program:
     """Computes the values `wanted` of a path by its own operations.
 
     Args:
-        fuse: compute chains of elementwise operations by one kernel, and nothing that no result needs,
-        whole: unless the path has operations that may fail.
+        fuse: compute chains of elementwise operations by one kernel, and nothing that no result needs.
+        records_all: the path may have operations that can fail, or draw: these are computed in any case.
     """
 
     def __init__(self, step: Step, wanted: tuple[int, ...], fuse: bool, records_all: bool = False) -> None:
@@ -166,8 +166,8 @@ class Program:
         self.calls = 0
         self.seconds = 0.0                            # of the last call
         self.fuses = fuse
-        if fuse and not records_all:
-            self.steps = _needed(self.steps, self.wanted)
+        if fuse:
+            self.steps = _needed(self.steps, self.wanted, records_all)
         self._first: Plan | None = None               # of the operations, while kernels of chains are not there
         self._final: Plan | None = None
 
@@ -270,11 +270,12 @@ class Program:
                 values[number] = None
 
 
-def _needed(steps: list[Step], wanted: frozenset[int]) -> list[Step]:
-    """Those of `steps` that results need."""
+def _needed(steps: list[Step], wanted: frozenset[int], may_fail: bool) -> list[Step]:
+    """Those of `steps` that results need; with `may_fail` also operations whose values decide whether they raise, or that draw."""
     asked, kept = set(wanted), []
     for step in reversed(steps):
-        if any(step.first + i in asked for i in range(len(step.results))):
+        is_due = may_fail and step.op.kind not in ("elementwise", "view")
+        if is_due or any(step.first + i in asked for i in range(len(step.results))):
             kept.append(step)
             asked.update(read_by(step.refs))
     return kept[::-1]

@@ -71,8 +71,7 @@ _PASSING_ON = {os.path.join(_STDLIB, name) for name in (
 def _owner(filename: str) -> str:
     """Whose code a file has: "ours", the "library"'s, or the "program"'s."""
     if filename.startswith("<"):
-        # Texts of ours, and of the library: imports, and methods of dataclasses.
-        return "ours" if filename.startswith("<flambeau") else "library" if filename.startswith(("<frozen", "<string>")) else "program"
+        return "ours" if filename.startswith("<flambeau") else "library" if filename.startswith("<frozen") else "program"
     path = os.path.abspath(filename)
     if path.startswith(_OURS):
         return "ours"
@@ -81,10 +80,28 @@ def _owner(filename: str) -> str:
     return "library" if path.startswith(_LIBRARY) and not path.startswith(_INSTALLED) else "program"
 
 
+@cache
+def _owner_of_text(module: str) -> str:
+    """Whose code a text is that was compiled without a file, ``<string>``, by the name of its module.
+
+    So are methods of dataclasses and named tuples, programs of ``python -c``, and what programs give to `exec`.
+    """
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return "library" if module.startswith("namedtuple_") else "program"
+    return _owner(file)
+
+
+def _owner_in(frame: Any) -> str:
+    """Whose code runs in `frame`."""
+    filename = frame.f_code.co_filename
+    return _owner_of_text(str(frame.f_globals.get("__name__"))) if filename == "<string>" else _owner(filename)
+
+
 def _is_ours(frame: Any) -> bool:
     """Whether what runs in `frame` is ours, or of the library and called by ours."""
     while frame is not None:
-        owner = _owner(frame.f_code.co_filename)
+        owner = _owner_in(frame)
         if owner != "library":
             return owner == "ours"
         frame = frame.f_back
@@ -162,7 +179,7 @@ class Witness:
             if code.co_filename == _IMPORTS and _is_ours(frame):
                 self._importing = frame
                 return
-            owner = _owner(code.co_filename)
+            owner = _owner_in(frame)
             if owner == "program" or owner == "library" and code.co_filename not in _PASSING_ON and not _is_ours(frame):
                 self.codes.add(code)
         elif event == "c_call" and frame.f_code.co_filename not in _PASSING_ON and not _is_ours(frame):
