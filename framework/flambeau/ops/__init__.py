@@ -17,7 +17,8 @@ _FOLDERS = {
     "indexing": "index select rows mask put",
     "linear_algebra": "products product_sums linear contract distance grouped matrix solve decompose lu spectral norms",
     "fourier": "fft windows",
-    "layers": "functional fused attention recurrent embedding norm batch_norm group_norm conv padding pool pool_adaptive",
+    "layers": "functional fused attention recurrent embedding norm batch_norm group_norm conv padding "
+              "pool_means pool_maxima pool_norms unpool pool_adaptive",
     "images": "resampling grid_sampling vision",
     "losses": "loss cross_entropy margin ctc",
     "kinds": "sparse sparse_products quantize",

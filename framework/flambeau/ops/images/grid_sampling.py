@@ -379,7 +379,7 @@ def _cubic_weight(t: Tensor, i: int) -> Tensor:
 
 def _look_up(planes: Tensor, places: list[Tensor], extents: tuple[int, ...]) -> Tensor:
     """Elements of ``(N, C, size)`` at whole-numbered `places` ``(N, L)``, zero outside: ``(N, C, L)``."""
-    from ..layers.pool import take_plane
+    from ..layers.pool_maxima import take_plane
 
     flat: Any = 0
     valid: Any = True

@@ -534,7 +534,7 @@ def local_response_norm(input, size: int, alpha=1e-4, beta=0.75, k=1.0):
         return input
     size = need_int("local_response_norm", "size", size)
     from .padding import pad_constant
-    from .pool import running_mean
+    from .pool_means import running_mean
 
     squares = (input * input).reshape(input.shape[0], input.shape[1], -1)
     before, after = size // 2, (size - 1) // 2

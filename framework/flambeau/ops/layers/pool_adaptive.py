@@ -16,19 +16,9 @@ from .._spec.pieces import batches_of
 from .._spec.plans import Plan
 from .conv import as_ints
 from .norm import depends_on
-from .pool import (
-    Drawn,
-    Ints,
-    as_planes,
-    check_input,
-    largest_in,
-    mean_over,
-    plan_of_maxima,
-    restored,
-    spread_over,
-    titles_of,
-    wide,
-)
+from .pool_maxima import Drawn, largest_in, plan_of_maxima
+from .pool_means import mean_over, spread_over, wide
+from .pool_windows import Ints, as_planes, check_input, restored, titles_of
 
 # -- adaptive ------------------------------------------------------------------------------------------------
 
