@@ -14,7 +14,7 @@ _FOLDERS = {
     "shapes": "reshape expand permute squeeze slices restride join repeat parts grid triangle misc",
     "creation": "create new fill from_values shared_memory ranges convert",
     "sampling": "random gamma_draws",
-    "indexing": "index select rows mask put",
+    "indexing": "basic_index index getitem setitem select rows mask put",
     "linear_algebra": "products product_sums linear contract distance grouped matrix solve decompose lu spectral norms",
     "fourier": "fft windows",
     "layers": "functional fused attention recurrent embedding norm batch_norm group_norm conv padding "

@@ -233,10 +233,10 @@ def install_operator(name: str, op_name: str, swapped: bool = False, inplace: bo
 
 
 def install_item(name: str) -> None:
-    """Give `Tensor` the method `name`, which the index family replaces by the real one when it is loaded."""
+    """Give `Tensor` the method `name`, which a module of that name replaces by the real one when it is loaded."""
 
     def first_use(self: Any, *args: Any) -> Any:
-        load("indexing.index")                        # puts the real methods on Tensor
+        load(f"indexing.{name.strip('_')}")           # puts the real method on Tensor
         return getattr(self, name)(*args)
 
     first_use.__name__ = name

@@ -491,40 +491,19 @@ def detach(given: Tensor) -> Tensor:
 
 def call_setitem(self: Tensor, key: Any, value: Any) -> None:
     """``self[key] = value`` with every mode, class and interpreter given its say."""
-    from .indexing import index
+    from .indexing import setitem
 
     overriding = overriding_classes((self, *_operands_of(key), value))
     if overriding or _local.calls.modes:
         dispatch_torch_function(Tensor.__setitem__, overriding, (self, key, value), {})  # type: ignore[attr-defined]
     elif _local.calls.interpreters:
-        _setitem_by_ops(self, key, value)
+        setitem.store_by_ops(self, key, value)
     else:
-        index._setitem(self, key, value)
+        setitem.store(self, key, value)
 
 
 def _operands_of(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
-
-
-def _setitem_by_ops(self: Tensor, key: Any, value: Any) -> None:
-    """Assignment made of operations that interpreters know: a view and `copy_`, `masked_fill_`, or `index_put_`."""
-    from .creation import from_values
-    from .indexing import index
-
-    key = index.normalize(key)
-    if not isinstance(value, Tensor):
-        value = from_values.tensor(value, dtype=self.dtype, device=self.device)
-    if all(isinstance(k, index._BASIC) for k in key):
-        index._check_slices(key)
-        part = index._view_at(self, key)
-        part.copy_(index._fit(value, part.shape))
-    elif len(key) == 1 and key[0].dtype.name == "bool" and value.ndim == 0:
-        mask = key[0]
-        self.masked_fill_(mask.reshape(*mask.shape, *(1,) * (self.ndim - mask.ndim)), value.to(self.dtype))
-    else:
-        part, indices = index.split_key(self, key)
-        value = index._fit(value.to(self.dtype), index._index_shape(part, indices)[0])
-        part.index_put_(tuple(indices), value, False)
 
 
 # -- __torch_function__ --------------------------------------------------------------------------------------------------

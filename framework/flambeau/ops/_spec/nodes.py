@@ -14,7 +14,7 @@ from ..._arrays import ndarray
 from ..._kinds import NoStrides
 from ...autograd import engine, tape
 from ...autograd.making import if_read, making, new_node, output_node, seen_from
-from ...tensor import Tensor
+from ...tensor import Tensor, wrap
 from .history import check_versions
 
 
@@ -50,6 +50,14 @@ def history(op: Any) -> Any:
 def record_as(op: Any, made: Tensor, parents: tuple[Any, ...], saved: tuple[Any, ...], versions: tuple[Any, ...] = ()) -> None:
     """Give `made` the node that `op` would record: `saved` is what its rules read, in their order, `versions` its storage records."""
     made._node = new_node(op.node_class, parents, saved, versions)
+
+
+def recorded_as(op: Any, array: Any, parents: tuple[Any, ...], saved: tuple[Any, ...], versions: tuple[Any, ...] = ()) -> Tensor:
+    """A Tensor of `array` with the node that `op` would record, as `record_as` says, where histories are recorded."""
+    made = wrap(array)
+    if _state.GRAD or _state.local.grad:
+        record_as(op, made, parents, saved, versions)
+    return made
 
 
 def histories(op: Any) -> Any:

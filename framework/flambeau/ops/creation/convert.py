@@ -20,6 +20,7 @@ from .. import _dispatch
 from .._batching import run
 from .._promote import NUMBERS
 from .._spec import FOREACH, FUNCTION, INPLACE, METHOD, OPS, composite, describe, primitive
+from .._spec.nodes import recorded_as
 from .._spec.pieces import everywhere
 
 
@@ -242,9 +243,7 @@ def _converted(input: Tensor, d: dtype) -> Tensor:
         return wrap(made)
     if d.category < dtypes.FLOATING or from_numpy_dtype(a.dtype).category < dtypes.FLOATING:
         return to_copy(input, d, None, None)
-    from ..indexing.index import recorded
-
-    return recorded(to_copy, made, (input._node,), (from_numpy_dtype(a.dtype), devices.CPU))
+    return recorded_as(to_copy, made, (input._node,), (from_numpy_dtype(a.dtype), devices.CPU))
 
 
 def _same_place(wanted: device, have: device) -> bool:

@@ -12,8 +12,6 @@ import numpy as np
 from ...tensor import Tensor
 from .._spec import PrimitiveOp
 
-_new = object.__new__
-
 
 def need_tensor(name: str, input: Any) -> None:
     """Raise TypeError unless `input` of the op `name` is a Tensor."""
