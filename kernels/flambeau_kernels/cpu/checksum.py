@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu import tier
 from flambeau_kernels.engine.machine_code import llvm
 
 __all__ = ["crc32", "joined"]
@@ -83,7 +84,7 @@ def _fold() -> Any:
 
     The length is a multiple of `_BLOCK`, and not zero.
     """
-    if llvm.available() is not None:
+    if not tier.works():
         return None
     lanes = _lanes()
     if lanes is None:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import flambeau as fb
-import flambeau_kernels as kernels
-from flambeau_kernels.cpu import attention
+from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.attention import flex_tiles, tiles
 
 from ... import _state
@@ -66,7 +65,7 @@ def plan(query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: 
         raise Unfused(f"there are {scores} scores; the kernel pays from {FUSED_FROM}")
     if not tiles.fits(arrays[0], arrays[2]):
         raise Unfused("the kernel takes from 8 queries on, widths up to 256, and floating dtypes of 16 to 64 bits")
-    if kernels.backend() == "numpy" or attention.llvm_missing() is not None:
+    if not tier.compiles():
         raise Unfused("nothing is compiled here")
     sizes = (*query.shape[:3], key.shape[2])
     lists = flex_tiles.full(sizes[2], sizes[3]) if block_mask is None else _lists(block_mask, sizes)

@@ -10,13 +10,12 @@ Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ... import engines
+from .. import tier
 from ..reductions.softmax import narrow, widen
 from . import tiles
 
@@ -28,7 +27,7 @@ TILE_KEYS = 256
 
 
 def _compiled(q: np.ndarray, v: np.ndarray) -> bool:
-    return tiles.fits(q, v) and engines.chosen().compiles and llvm_missing() is None
+    return tiles.fits(q, v) and tier.compiles()
 
 
 def attend(
@@ -98,14 +97,6 @@ def _sum_mask(dmask: np.ndarray, mask: np.ndarray, q: np.ndarray) -> np.ndarray:
     stretched = tuple(d for d in (0, 1) if mask.shape[d] == 1)
     by_heads = widen(dmask).reshape(*q.shape[:2], *dmask.shape[1:])
     return narrow(np.add.reduce(by_heads, axis=stretched, keepdims=True), mask.dtype)
-
-
-@functools.cache
-def llvm_missing() -> str | None:
-    """Why nothing can be compiled here, or None."""
-    from ...engine.machine_code import llvm
-
-    return llvm.available()
 
 
 # -- numpy -------------------------------------------------------------------------------------------------------------------

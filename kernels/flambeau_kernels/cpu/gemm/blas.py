@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.gemm.driver import A_K, A_M, ACCUMULATE, B_K, B_N, C_M, FLAGS, ROUTINE, K
 from flambeau_kernels.cpu.gemm.text import Function
 from flambeau_kernels.engine.builtins import pyabi
@@ -36,7 +37,7 @@ _REALS = {"s": "float", "d": "double"}
 @functools.cache
 def routine(dtype: str) -> int:
     """Address of the matrix product of a dtype with 64-bit integers; 0 where numpy's BLAS is not OpenBLAS or hidden."""
-    if dtype not in _LETTERS or one_thread is None or llvm.available() is not None:
+    if dtype not in _LETTERS or one_thread is None or not tier.works():
         return 0
     found = _find(tuple(name.format(_LETTERS[dtype]) for name in _GEMM))
     return pyabi.address_of(found) if found is not None else 0

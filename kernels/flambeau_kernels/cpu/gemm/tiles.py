@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.register_tiles import tile
 from flambeau_kernels.engine.machine_code import llvm
 
@@ -122,7 +123,7 @@ class Kind:
 @functools.cache
 def machine() -> Machine | None:
     """This processor, or None if its instructions are not known to multiply and add fast enough to compete with BLAS."""
-    if llvm.available() is not None:
+    if not tier.works():
         return None
     target = llvm.machine()
     features = set(target.features.split(","))
