@@ -161,15 +161,13 @@ def paged(plan: np.ndarray, kind: Kind) -> tuple[bool, bool]:
 
 def text(kind: Kind, few: bool) -> str:
     """The module of a kind: packing, tiles and the block function."""
-    functions = [packing.pack_rows(kind), packing.pack_a(kind)]
+    functions = [packing.pack_rows(kind), packing.pack_a(kind), micro.finish(kind)]
     shapes = [(h, vectors) for vectors in (1, kind.machine.vectors) for h in kind.machine.heights(vectors)]
     shapes += kind.machine.wide() if few else ()
-    functions += [micro.finish(kind, vectors) for vectors in sorted({v for _, v in shapes})]
-    functions += [micro.tile(kind, h, vectors, in_place=few) for h, vectors in dict.fromkeys(shapes)]
-    if not few:
-        functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, packed=True))
-    if not few and kind.copies:
-        functions.append(micro.tile(kind, kind.machine.rows, kind.machine.vectors, in_place=True, copying=True))
+    full = (kind.machine.rows, kind.machine.vectors)
+    loops = 0 if few else micro.PACKED | micro.COPYING if kind.copies else micro.PACKED
+    functions += [micro.tile(kind, *shape, in_place=few, loops=loops if shape == full else 0, finishes=few or shape == full)
+                  for shape in dict.fromkeys(shapes)]  # fmt: skip
     functions.append(_block(kind, few))
     return declarations(kind) + "".join(f.text() for f in functions) + METADATA
 
@@ -180,6 +178,7 @@ def _block(kind: Kind, few: bool) -> Function:
     a_m, a_k, b_k, b_n, c_m = (f.field("%plan", slot) for slot in (driver.A_M, driver.A_K, driver.B_K, driver.B_N, driver.C_M))
     direct = f.field("%plan", driver.DIRECT)
     a_direct, b_direct, b_copied = f.bit(direct, A_DIRECT), f.bit(direct, B_DIRECT), f.bit(direct, B_COPIED)
+    a_packed = f.let(f"xor i1 {a_direct}, true")
     not_packed = f.let(f"or i1 {b_direct}, {b_copied}")
     then, operands = f.field("%plan", driver.THEN, "ptr"), f.variable("[3 x ptr]")
     panel, pack = f.at("%scratch", f.field("%plan", driver.PANEL)), f.field("%plan", driver.PACK, "ptr")
@@ -214,13 +213,14 @@ def _block(kind: Kind, few: bool) -> Function:
             height = f.least(kind.machine.rows, f.sub("%m", i))
             start = f.at(f.at("%a", f.mul(k0, a_k)), f.mul(i, a_m))
             among = f.rem(f.div(i, kind.machine.rows), at_once)
-            with f.when(f.both(f.let(f"xor i1 {a_direct}, true"), f.compare("eq", among, 0))):
+            with f.when(f.both(a_packed, f.compare("eq", among, 0))):
                 rows = f.least(f.mul(at_once, kind.machine.rows), f.sub("%m", i))
                 f.do(f"call void @pack_a(ptr {start}, i64 {a_m}, i64 {a_k}, i64 {rows}, i64 {here}, ptr {panel}, "
                      f"i64 {a_panel}, ptr {pack})")  # fmt: skip
             a = f.let(f"select i1 {a_direct}, ptr {start}, ptr {f.at(panel, f.mul(among, a_panel))}")
             from_b = f.let(f"or i1 {b_direct}, {f.both(b_copied, f.compare('eq', i, 0))}")
-            wide_tile, narrow_tile = (_tile_for(f, kind, few, height, v, a_direct, from_b) for v in (kind.machine.vectors, 1))
+            wide_tile, narrow_tile = (_tile_for(f, kind, height, v) for v in (kind.machine.vectors, 1))
+            how = state if few else f.add(_chosen(f, (a_packed, micro.PACKED), (from_b, micro.COPYING)), state)
             row, part_start = f.at("%c", f.mul(i, c_m)), f.at(part, f.mul(i, part_row))
             bias_m, bias_n = f.field("%plan", driver.BIAS_M), f.field("%plan", driver.BIAS_N)
             bias = f.at("%bias", f.mul(i, bias_m))
@@ -245,7 +245,7 @@ def _block(kind: Kind, few: bool) -> Function:
                 tile = f.let(f"select i1 {columns.narrow}, ptr {narrow_tile}, ptr {wide_tile}")
                 f.do(f"call void {tile}(i64 {steps}, ptr {a}, i64 {a_row}, i64 {a_step}, ptr {columns.place()}, "
                      f"i64 {columns.step()}, ptr {f.at(row, f.mul(j, kind.written_size))}, i64 {c_m}, i64 {height}, "
-                     f"i64 {columns.width}, i64 {state}, ptr {f.at(part_start, f.mul(j, kind.sum_size))}, i64 {part_row}, "
+                     f"i64 {columns.width}, i64 {how}, ptr {f.at(part_start, f.mul(j, kind.sum_size))}, i64 {part_row}, "
                      f"ptr {f.at(bias, f.mul(j, bias_n))}, i64 {bias_m}, i64 {bias_n}, ptr {columns.ahead(at_k, deep)}, "
                      f"ptr {columns.copy()})")  # fmt: skip
             with f.when(follows):
@@ -304,18 +304,19 @@ def _state(f: Function, flags: str, k0: str, last: str) -> str:
     bias = f.both(last, f.bit(flags, driver.ADD_BIAS))
     rectify = f.both(last, f.bit(flags, driver.RECTIFY))
     words = ((more, micro.ADD_PART), (bias, micro.ADD_BIAS), (last, micro.LAST), (rectify, micro.RECTIFY))
+    return _chosen(f, *words)
+
+
+def _chosen(f: Function, *words: tuple[str, int]) -> str:
+    """The sum of the numbers whose conditions hold."""
     chosen = [f.let(f"select i1 {condition}, i64 {word}, i64 0") for condition, word in words]
     return functools.reduce(f.add, chosen)
 
 
-def _tile_for(f: Function, kind: Kind, few: bool, height: str, vectors: int, a_direct: str, from_b: str) -> str:
+def _tile_for(f: Function, kind: Kind, height: str, vectors: int) -> str:
     """The address of the tile function for that many rows."""
     heights = kind.machine.heights(vectors)
     chosen = f"@{micro.name(heights[0], vectors)}"
-    if vectors == kind.machine.vectors and not few:
-        chosen = f.let(f"select i1 {a_direct}, ptr {chosen}, ptr @{micro.name(heights[0], vectors, packed=True)}")
-        if kind.copies:
-            chosen = f.let(f"select i1 {from_b}, ptr @{micro.name(heights[0], vectors, copying=True)}, ptr {chosen}")
     for h in heights[1:]:
         fits = f.compare("sle", height, h)
         chosen = f.let(f"select i1 {fits}, ptr @{micro.name(h, vectors)}, ptr {chosen}")

@@ -11,7 +11,8 @@ below 0 becomes 0 if RECTIFY says so, and the result is written: to `c` in the r
 `part`. Only the first `rows` and `columns` of a tile are read from `a`, added to or written; all columns of `b` are read.
 
 Tiles that read B `in_place` ask for its rows AHEAD steps before, and at the end for the first ones of `ahead`, where the next tile's
-B begins. A `copying` tile also writes what it reads of `b` to `copy`, as a packed panel.
+B begins. Where the flags say COPYING, a tile with such a loop also writes what it reads of `b` to `copy`, as a packed panel; where they say
+PACKED, one with a loop for that takes A's strides for those of a packed panel, whatever is passed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from flambeau_kernels.cpu.gemm.text import Function
 from flambeau_kernels.cpu.gemm.tiles import Kind
 from flambeau_kernels.cpu.gemm.values import load_masked, mask, narrow, splat, store_masked
 
-ADD_PART, ADD_BIAS, LAST, RECTIFY = 1, 2, 4, 8        # flags
+ADD_PART, ADD_BIAS, LAST, RECTIFY, PACKED, COPYING = 1, 2, 4, 8, 16, 32   # flags
 SIGNATURE = ("(i64 %steps, ptr %a, i64 %a_row, i64 %a_step, ptr %b, i64 %b_step, ptr %c, i64 %c_row, i64 %rows, i64 %columns, "
              "i64 %flags, ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n, ptr %ahead, ptr %copy)")  # fmt: skip
 # Steps along k before which rows of B are asked for: the time of the memory. Lines a page apart leave the second cache soon after.
@@ -28,27 +29,30 @@ AHEAD = 32
 LINE = 64                                             # bytes of a cache line
 
 
-def name(height: int, vectors: int, packed: bool = False, copying: bool = False) -> str:
-    return f"tile_{height}x{vectors}" + ("_packed" if packed else "") + ("_copying" if copying else "")
+def name(height: int, vectors: int) -> str:
+    return f"tile_{height}x{vectors}"
 
 
-def tile(kind: Kind, height: int, vectors: int, packed: bool = False, in_place: bool = False, copying: bool = False) -> Function:
-    """The function of a tile of `height` rows; `packed` if A's strides are those of a packed panel, whatever is passed.
+def tile(kind: Kind, height: int, vectors: int, in_place: bool = False, loops: int = 0, finishes: bool = True) -> Function:
+    """The function of a tile of `height` rows.
 
-    `in_place` says that B is none, as far as is known.
+    Args:
+        in_place: that B is no panel, as far as is known.
+        loops: for which of the flags there is a loop of its own over k, if for any PACKED, and COPYING perhaps; what follows is the same
+            code for all.
+        finishes: whether sums of whole tiles stay in registers to the end, as pays in tiles of which a product has many.
     """
-    f = Function(f"internal void @{name(height, vectors, packed, copying)}{SIGNATURE}")
+    f = Function(f"internal void @{name(height, vectors)}{SIGNATURE}")
     lanes, total = kind.lanes, f"<{kind.lanes} x {kind.sum}>"
     sums = [[f.variable(total) for _ in range(vectors)] for _ in range(height)]
     for row in sums:
         for place in row:
             f.store(total, "zeroinitializer", place)
-    # A tile of a single vector reads a panel.
-    _run_over_k(f, kind, sums, vectors, packed, in_place and vectors > 1, copying)
+    _run_over_k_as_asked(f, kind, sums, in_place and vectors > 1, loops)   # a tile of a single vector reads a panel
 
-    # Sums of whole tiles stay in registers to the end; where results are narrower than sums, all but the last steps do. Tiles of a single
-    # vector are those of the last columns, of which there are too few for the code to repay its compilation.
-    if vectors > 1:
+    # Where results are narrower than sums, sums of all but the last steps stay in registers. Tiles of a single vector are those of the last
+    # columns, and low ones those of the last rows, of which there are too few for the code to repay its compilation.
+    if finishes and vectors > 1:
         plain = f.compare("eq", f.let(f"and i64 %flags, {0 if kind.sum == kind.written else LAST}"), 0)
         along = f.let(f"or i1 {f.compare('ne', '%bias_n', 0)}, {f.compare('eq', f.let(f'and i64 %flags, {ADD_BIAS}'), 0)}")
         whole = (f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
@@ -58,7 +62,7 @@ def tile(kind: Kind, height: int, vectors: int, packed: bool = False, in_place: 
             f.label(f.fresh("unreached"))
     held = f.variable(f"[{height * vectors} x {total}]")
     _write(f, kind, sums, held, vectors * lanes * kind.sum_size)
-    f.do(f"call void @{_finish_name(vectors)}(ptr {held}, ptr %c, i64 %c_row, i64 %rows, i64 %columns, i64 %flags, "
+    f.do(f"call void @finish(ptr {held}, i64 {vectors}, ptr %c, i64 %c_row, i64 %rows, i64 %columns, i64 %flags, "
          f"ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n)", "ret void")  # fmt: skip
     return f
 
@@ -90,12 +94,12 @@ def _add(f: Function, kind: Kind, place: str, value: str) -> None:
     f.store(total, f.let(f"{plus} {total} {f.load(total, place)}, {value}"), place)
 
 
-def _rectify(f: Function, kind: Kind, place: str) -> None:
-    """What is below 0 becomes 0."""
+def _rectify(f: Function, kind: Kind, place: str, least: str = "zeroinitializer") -> None:
+    """What is below `least`, 0 if it is not given, becomes that."""
     total = f"<{kind.lanes} x {kind.sum}>"
     value = f.load(total, place)
-    below = f.let(f"fcmp olt {total} {value}, zeroinitializer")
-    f.store(total, f.let(f"select <{kind.lanes} x i1> {below}, {total} zeroinitializer, {total} {value}"), place)
+    below = f.let(f"fcmp olt {total} {value}, {least}")
+    f.store(total, f.let(f"select <{kind.lanes} x i1> {below}, {total} {least}, {total} {value}"), place)
 
 
 def _write(f: Function, kind: Kind, sums: list[list[str]], to: str, row_bytes: str | int) -> None:
@@ -107,8 +111,23 @@ def _write(f: Function, kind: Kind, sums: list[list[str]], to: str, row_bytes: s
         start = f.at(start, row_bytes)
 
 
-def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], vectors: int, packed: bool, asks: bool, copying: bool) -> None:
-    lanes, size = kind.lanes, kind.lane_size
+def _run_over_k_as_asked(f: Function, kind: Kind, sums: list[list[str]], asks: bool, loops: int) -> None:
+    """One loop over k for each of `loops` that the flags may say, and the one without."""
+    if not loops:
+        _run_over_k(f, kind, sums, False, asks, False)
+        return
+    copying, packed = (f.bit("%flags", flag & loops) for flag in (COPYING, PACKED))
+    if loops & COPYING:
+        with f.when(copying):
+            _run_over_k(f, kind, sums, False, True, True)
+    with f.when(f.both(packed, f.let(f"xor i1 {copying}, true"))):   # A may be packed for a tile that copies too
+        _run_over_k(f, kind, sums, True, False, False)
+    with f.unless(f.let(f"or i1 {copying}, {packed}")):
+        _run_over_k(f, kind, sums, False, asks, False)
+
+
+def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], packed: bool, asks: bool, copying: bool) -> None:
+    lanes, size, vectors = kind.lanes, kind.lane_size, len(sums[0])
     lane, total = f"<{lanes} x {kind.lane}>", f"<{lanes} x {kind.sum}>"
     if packed:
         rows, a_step = [f.at("%a", r * size) for r in range(len(sums))], str(kind.packed_rows * size)
@@ -152,49 +171,45 @@ def _multiply_add(f: Function, kind: Kind, a: str, b: str, c: str) -> str:
     return f.let(f"call {total} @llvm.fma.v{lanes}f{bits}({total} {a}, {total} {b}, {total} {c})")
 
 
-def _finish_name(vectors: int) -> str:
-    return f"finish_{vectors}"
-
-
-def finish(kind: Kind, vectors: int) -> Function:
-    """Everything a tile may need at its end, for any number of rows and columns of sums in memory."""
-    f = Function(f"internal void @{_finish_name(vectors)}(ptr %sums, ptr %c, i64 %c_row, i64 %rows, i64 %columns, i64 %flags, "
+def finish(kind: Kind) -> Function:
+    """Everything a tile may need at its end, for any number of rows and columns of sums in memory, `vectors` of them in a row."""
+    f = Function("internal void @finish(ptr %sums, i64 %vectors, ptr %c, i64 %c_row, i64 %rows, i64 %columns, i64 %flags, "
                  "ptr %part, i64 %part_row, ptr %bias, i64 %bias_m, i64 %bias_n) noinline")  # fmt: skip
     lanes, size = kind.lanes, kind.sum_size
     total = f"<{lanes} x {kind.sum}>"
-    masks = [mask(f, "%columns", lanes, v * lanes) for v in range(vectors)]
     add_part, add_bias, last = (f.bit("%flags", flag) for flag in (ADD_PART, ADD_BIAS, LAST))
-    along = f.compare("ne", "%bias_n", 0)
-    values = [f.variable(total) for _ in range(vectors)]
-
-    with f.loop(0, "%rows") as r:
-        row = f.at("%sums", f.mul(r, vectors * lanes * size))
-        part = f.at("%part", f.mul("%part_row", r))
-        for v, place in enumerate(values):
-            f.store(total, f.load(total, f.at(row, v * lanes * size), size), place)
-        with f.when(add_part):
-            for v, place in enumerate(values):
-                _add(f, kind, place, load_masked(f, kind.sum, lanes, f.at(part, v * lanes * size), masks[v], size))
-        with f.when(add_bias):
-            with f.when(along):
-                for v, place in enumerate(values):
-                    _add(f, kind, place, load_masked(f, kind.sum, lanes, f.at("%bias", v * lanes * size), masks[v], size))
-            with f.unless(along):
-                bias = splat(f, kind.sum, f.load(kind.sum, f.at("%bias", f.mul("%bias_m", r)), size), lanes)
-                for place in values:
-                    _add(f, kind, place, bias)
-        if kind.sum in ("float", "double"):
-            with f.when(f.bit("%flags", RECTIFY)):
-                for place in values:
-                    _rectify(f, kind, place)
-        with f.when(last):
-            start = f.at("%c", f.mul("%c_row", r))
-            for v, place in enumerate(values):
-                value = narrow(f, kind, f.load(total, place), lanes)
-                target = f.at(start, v * lanes * kind.written_size)
-                store_masked(f, kind.written, lanes, value, target, masks[v], kind.written_size)
-        with f.unless(last):
-            for v, place in enumerate(values):
-                store_masked(f, kind.sum, lanes, f.load(total, place), f.at(part, v * lanes * size), masks[v], size)
+    along, floating = f.compare("ne", "%bias_n", 0), kind.sum in ("float", "double")
+    if floating:                                      # nothing is below -inf
+        infinity = "0xFFF0000000000000"
+        bound = f.let(f"select i1 {f.bit('%flags', RECTIFY)}, {kind.sum} 0.0, {kind.sum} {infinity}")
+        least = splat(f, kind.sum, bound, lanes)
+    value = f.variable(total)
+    with f.loop(0, "%vectors") as v:
+        column = f.mul(v, lanes)
+        which, offset = mask(f, f.sub("%columns", column), lanes, 0), f.mul(column, size)
+        sums, part, bias = f.at("%sums", offset), f.at("%part", offset), f.at("%bias", offset)
+        target, sums_row = f.at("%c", f.mul(column, kind.written_size)), f.mul("%vectors", lanes * size)
+        either = f.let(f"select i1 {last}, ptr {target}, ptr {part}")
+        either_row = f.let(f"select i1 {last}, i64 %c_row, i64 %part_row")
+        with f.loop(0, "%rows") as r:
+            part_row = f.at(part, f.mul("%part_row", r))
+            f.store(total, f.load(total, f.at(sums, f.mul(r, sums_row)), size), value)
+            with f.when(add_part):
+                _add(f, kind, value, load_masked(f, kind.sum, lanes, part_row, which, size))
+            with f.when(add_bias):
+                with f.when(along):
+                    _add(f, kind, value, load_masked(f, kind.sum, lanes, bias, which, size))
+                with f.unless(along):
+                    _add(f, kind, value, splat(f, kind.sum, f.load(kind.sum, f.at("%bias", f.mul("%bias_m", r)), size), lanes))
+            if floating:
+                _rectify(f, kind, value, least)
+            if kind.written == kind.sum:
+                store_masked(f, kind.sum, lanes, f.load(total, value), f.at(either, f.mul(either_row, r)), which, size)
+            else:
+                with f.when(last):
+                    made = narrow(f, kind, f.load(total, value), lanes)
+                    store_masked(f, kind.written, lanes, made, f.at(target, f.mul("%c_row", r)), which, kind.written_size)
+                with f.unless(last):
+                    store_masked(f, kind.sum, lanes, f.load(total, value), part_row, which, size)
     f.do("ret void")
     return f

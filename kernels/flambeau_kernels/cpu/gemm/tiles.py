@@ -28,8 +28,11 @@ class Machine:
     pairs: bool = False                               # multiplies pairs of bfloat16 (AVX512_BF16)
 
     def heights(self, vectors: int) -> tuple[int, ...]:
-        """Tile heights that there are kernels for; fewer rows than a height are computed with the next."""
-        return (self.rows, *(h for h in ((4, 1) if vectors == 1 else (8, 4, 2, 1)) if h < self.rows))
+        """Tile heights that there are kernels for; fewer rows than a height are computed with the next.
+
+        Four sums and fewer wait for each other as long, so there is no tile of less.
+        """
+        return (self.rows, *(h for h in ((4,) if vectors == 1 else (8, 4, 2)) if h < self.rows))
 
     def wide(self) -> tuple[tuple[int, int], ...]:
         """Tiles of few rows and more vectors, widest first, for products that have no other rows: sums that nobody waits for, and

@@ -57,9 +57,9 @@ def constant(value: int, kind: str, count: int) -> str:
 
 
 def mask(f: Function, count: str, lanes: int, first: int) -> str:
-    """Which of the lanes ``first, first + 1, ...`` are below `count`."""
-    numbers = "<" + ", ".join(f"i64 {first + i}" for i in range(lanes)) + ">"
-    return f.let(f"icmp slt <{lanes} x i64> {numbers}, {splat(f, 'i64', count, lanes)}")
+    """Which of the lanes ``first, first + 1, ...`` are below `count`, a number of lanes in an i64 that would fit an i32."""
+    numbers = "<" + ", ".join(f"i32 {first + i}" for i in range(lanes)) + ">"
+    return f.let(f"icmp slt <{lanes} x i32> {numbers}, {splat(f, 'i32', f.let(f'trunc i64 {count} to i32'), lanes)}")
 
 
 def load_masked(f: Function, kind: str, lanes: int, pointer: str, which: str, align: int) -> str:
