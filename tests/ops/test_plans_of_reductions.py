@@ -161,6 +161,23 @@ def test_a_transposed_matrix_is_reduced_along_the_same_dimensions_however_often(
         assert fb.equal(again, first)
 
 
+@pytest.mark.parametrize("options", [{}, {"dim": 1}, {"dim": 0, "keepdim": True}])
+def test_aminmax_has_a_history_however_often_it_was_called_without(options, monkeypatch):
+    monkeypatch.setattr(takeover, "CALL", 1e9)
+    x = fb.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
+    for _ in range(3):
+        x.aminmax(**options)
+    leaf = x.clone().requires_grad_()
+    low, high = leaf.aminmax(**options)
+    (2 * low.sum() + 3 * high.sum()).backward()
+
+    other = x.clone().requires_grad_()
+    of = options or {"dim": (0, 1)}
+    (2 * other.amin(**of).sum() + 3 * other.amax(**of).sum()).backward()
+    assert fb.equal(leaf.grad, other.grad)
+    along._forget()
+
+
 @pytest.mark.parametrize("dim", [None, 0, -1, 3])
 @pytest.mark.parametrize("name", ["sum", "mean", "amax"])
 def test_a_large_array_is_reduced_in_the_same_way_and_refused_with_the_same_words_however_often(name, dim):

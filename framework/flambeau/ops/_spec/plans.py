@@ -205,7 +205,9 @@ def _native(op: Any, planned: Planned, compute: list[str], several: bool) -> lis
         call = guarded(op, f"{made} = {planned.native}", made)
     first = "outs[0]" if several else "made"
     recorded = ["for _each in outs:", "    _each._node = None"] if several else ["made._node = None"]
-    if planned.wraps is not None:
+    if op.kind == "composite" and not planned.discrete:
+        recorded = ["return None"]                    # its parts record
+    elif planned.wraps is not None:
         recorded.append(f"_front = {planned.wraps} % {planned.tensors[0]}._array.ndim")
     return [
         *call,

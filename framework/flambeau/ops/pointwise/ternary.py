@@ -175,8 +175,20 @@ def lerp(input, end, weight):
         if isinstance(x, Tensor) and x.dtype is not input.dtype:
             raise RuntimeError(f"lerp: expected dtype {input.dtype} for `{name}`, but got dtype {x.dtype}")
     if input.dtype.category < dtypes.FLOATING:
-        raise RuntimeError(f'"lerp" not implemented for {input.dtype}; use a floating dtype')
+        raise NotImplementedError(f'"lerp" not implemented for {input.dtype}; use a floating dtype')
     return interpolate_between.function(input, end, weight)
+
+
+def _between_of_one_dtype(input, end, weight):
+    """The op of arguments that `lerp` takes."""
+    if not isinstance(end, Tensor) or input.dtype.category < dtypes.FLOATING:
+        return None
+    if any(isinstance(x, Tensor) and x.dtype is not input.dtype for x in (end, weight)):
+        return None
+    return interpolate_between, (input, end, weight)
+
+
+lerp.forwards(to=_between_of_one_dtype)
 
 
 @looks_at("dtypes")
@@ -368,9 +380,24 @@ def nan_to_num(input, nan=0.0, posinf: float | None = None, neginf: float | None
 
         parts = _derive.lookup("", "view_as_real")(input.resolve_conj())
         return _derive.lookup("", "view_as_complex")(nan_to_num(parts, nan, posinf, neginf))
+    return replace_nonfinite.function(*_replacements(input, nan, posinf, neginf))
+
+
+def _replacements(input, nan, posinf, neginf):
+    """The arguments of `replace_nonfinite`."""
     info = dtypes.finfo(input.dtype)
     top = info.max if posinf is None else posinf
     bottom = info.min if neginf is None else neginf
-    return replace_nonfinite.function(input, 0.0 if nan is None else nan, top, bottom)
+    return input, 0.0 if nan is None else nan, top, bottom
+
+
+def _of_floating(input, nan, posinf, neginf):
+    """The op of floating numbers; complex ones have two parts, and all others are what they are."""
+    if input.dtype.category is not dtypes.FLOATING:
+        return None
+    return replace_nonfinite, _replacements(input, nan, posinf, neginf)
+
+
+nan_to_num.forwards(to=_of_floating)
 
 

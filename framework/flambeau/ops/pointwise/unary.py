@@ -381,6 +381,9 @@ def round(input, *, decimals=0):
     return round_to_tens(input, float(10**-decimals))
 
 
+round.forwards(to=lambda input, decimals: (round_to_integer, (input,)) if decimals == 0 else None)
+
+
 @elementwise(surface=METHOD | FUNCTION, dtype=to_bool)
 def isnan(input):
     """Whether each element is not a number."""
