@@ -47,6 +47,73 @@ def test_take_copies_slices_of_any_width(dim, dtype):
     np.testing.assert_array_equal(picks.take(a, dim, (at % 5).astype(np.int32)), a.take(at % 5, dim))
 
 
+def combined_by_numpy(a, dim, at, values, how):
+    made = a.copy()
+    for k, place in enumerate(at):  # one after the other
+        key = (slice(None),) * dim + (place,)
+        new = values[(slice(None),) * dim + (k,)] if values.ndim else values
+        combine = {"put": lambda old, new: new, "sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[how]
+        made[key] = combine(made[key], new)
+    return made
+
+
+@compiled
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dim", range(4))
+@pytest.mark.parametrize("how", ["put", "sum", "prod", "amax", "amin"])
+def test_slices_are_combined_one_after_the_other(how, dim, dtype):
+    a, at = A.astype(dtype), RNG.integers(-5, 5, 90)
+    values = RNG.normal(size=(*a.shape[:dim], 90, *a.shape[dim + 1 :])).astype(dtype)
+    for places, negative in ((at, True), ((at % 5).astype(np.int32), False)):
+        made = a.copy()
+        done = scatter.combine_slices(made, dim, places, values, how, negative)
+
+        assert done == (how == "put" or np.dtype(dtype).char in "ilfdB")
+        np.testing.assert_array_equal(made, combined_by_numpy(a, dim, places, values, how) if done else a)
+    one = values.reshape(-1)[:1]
+    if done:
+        made = a.copy()
+        assert scatter.combine_slices(made, dim, at, one, how, True)
+        np.testing.assert_array_equal(made, combined_by_numpy(a, dim, at, one[0], how))
+    made = a.copy()
+    assert not scatter.combine_slices(made, dim, at, values, how)  # places below zero
+    assert not scatter.combine_slices(made, dim, at + 9, values, how, True)
+    assert not scatter.combine_slices(made, dim, at, values[..., :1], how, True)
+    np.testing.assert_array_equal(made, a)
+
+
+@compiled
+@pytest.mark.parametrize("dim", range(2))
+def test_many_slices_are_combined_to_the_same_bits_on_any_number_of_threads(dim):
+    a, at = RNG.normal(size=(300, 310)).astype(np.float32), RNG.integers(0, 300, 700)
+    values = RNG.normal(size=(700, 310) if dim == 0 else (300, 700)).astype(np.float32)
+    made = []
+    for threads in (1, 3):
+        before, _ = fb.get_num_threads(), fb.set_num_threads(threads)
+        made.append(a.copy())
+        assert scatter.combine_slices(made[-1], dim, at, values, "sum")
+        fb.set_num_threads(before)
+
+    np.testing.assert_array_equal(made[0], made[1])
+    np.testing.assert_array_equal(made[0], combined_by_numpy(a, dim, at, values, "sum"))
+
+
+@compiled
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", ml_dtypes.bfloat16], ids=str)
+def test_rows_are_reduced_as_elements_are(dtype, include_self, reduce):
+    a, at = np.abs(A).astype(dtype), RNG.integers(0, 5, 90)
+    values = np.abs(RNG.normal(size=(6, 90, 8, 7))).astype(dtype)
+    every = np.broadcast_to(at.reshape(-1, 1, 1), values.shape)
+
+    made = scatter.reduce_rows(a, 1, at, values, reduce, include_self)
+
+    expected = scatter.reduce_along(a, 1, every, values, reduce, include_self)
+    assert made.dtype == expected.dtype
+    np.testing.assert_array_equal(made, expected)
+
+
 @compiled
 @pytest.mark.parametrize("width", [1, 3, 16, 17, 100])
 @pytest.mark.parametrize(("place", "negative"), [(-1, False), (-41, True), (40, False), (2**62, True), (-(2**62), True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -177,12 +178,25 @@ def add_at(target: Any, key: Any, values: Any) -> None:
         np.add.at(wide, key, widen(np.asarray(values)))
         target[...] = wide.astype(target.dtype)
         return
+    if _slices_added(target, key, values):
+        return
     # One-dimensional accumulation is several times faster: the same sums at the same places, numbered.
     if len(key) == target.ndim and all(type(k) is np.ndarray and k.dtype is INT64 for k in key):
         places = _numbered(target.shape, key)
     else:
         places = np.arange(target.size).reshape(target.shape)[key]
     scatter.add_at(target.reshape(-1), places.reshape(-1), np.broadcast_to(values, places.shape).reshape(-1))
+
+
+def _slices_added(target: Any, key: Any, values: Any) -> bool:
+    """Add the slices `values` to those of `target` that one index array names, if a kernel does that."""
+    dim = 0 if len(key) == 1 else scatter.dim_of_slices(key, target.ndim)
+    if dim is None or key[-1].__class__ is not ndarray or key[-1].dtype is not INT64:
+        return False
+    shape = (*target.shape[:dim], key[-1].size, *target.shape[dim + 1 :])
+    if values.size != math.prod(shape):               # broadcast
+        return False
+    return scatter.combine_slices(target, dim, key[-1].reshape(-1), values.reshape(shape), "sum", True)
 
 
 def _numbered(shape: Any, key: Any) -> Any:

@@ -212,6 +212,8 @@ index_add.inplace_rule = writes_straight(index_add, _add_in_place)
 def _index_add_planned(a, dim, at, source, alpha):
     if alpha.__class__ is int and alpha == 1 and hot_calls.add_slices(a, dim, at, source) is not None:
         return True
+    if alpha == 1 and kernel.combine_slices(a, dim, at, source, "sum"):
+        return True
     key = kernel.key_of_slices(a.shape, dim, at, source.shape)
     if key is None:
         return alpha == 1 and a.ndim == 1 and kernel.combine_along(a, 0, at, source, "sum")
@@ -266,6 +268,9 @@ def _index_combine(a, dim, index, source, reduce, include_self):
 
 @index_combine.plan(wraps="dim")
 def _index_combine_planned(a, dim, at, source, reduce, include_self):
+    made = kernel.combined_slices(a, dim, at, source, reduce, include_self)
+    if made is not None:
+        return made
     key = kernel.key_of_slices(a.shape, dim, at, source.shape)
     if key is None or has_negative(at) or source.dtype is not a.dtype:
         return None
@@ -367,9 +372,11 @@ def _index_copy(a, dim, index, source):
 def _index_copy_planned(a, dim, at, source):
     if hot_calls.put_slices(a, dim, at, source) is not None:
         return True
+    if kernel.combine_slices(a, dim, at, source, "put"):
+        return True
     key = kernel.key_of_slices(a.shape, dim, at, source.shape)
     if key is None:
-        return a.ndim == 1 and kernel.combine_along(a, 0, at, source, "put")
+        return False
     if has_negative(at) or source.dtype is not a.dtype:
         return False
     a[key] = source
@@ -442,9 +449,11 @@ def _index_fill(a, dim, index, value):
 def _index_fill_planned(a, dim, at, value):
     if not plain_number(value, a.dtype):
         return False
+    if kernel.combine_slices(a, dim, at, np.full(1, value, a.dtype), "put", True):
+        return True
     key = kernel.key_of_slices(a.shape, dim, at)
     if key is None:
-        return a.ndim == 1 and at.ndim == 1 and _index_copy_planned(a, 0, at, np.full(at.shape, value, a.dtype))
+        return False
     a[key] = value
     return True
 

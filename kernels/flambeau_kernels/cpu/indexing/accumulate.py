@@ -34,10 +34,11 @@ from flambeau_kernels.vocabulary import maximum, minimum
 from ..sorting.keys import BITS_OF
 from .index import PIECE, collapsed, from_end, shared_out
 
-__all__ = ["add_rows", "average", "scatter", "scatter_unsplit", "sum_bags", "sum_weighted_bags"]
+__all__ = ["add_rows", "average", "scatter", "scatter_slices", "scatter_unsplit", "sum_bags", "sum_weighted_bags"]
 
 WORK = 1 << 14                                       # elements per chunk
 ACROSS = 64                                          # neighbours of a chunk at least, for whole cache lines of the index
+TOGETHER = 4                                         # rows of which one element each is stored together
 PARTS = 4                                            # of the elements of one long line
 LONG = 1 << 17
 AHEAD = 16                                           # rows of a bag that are asked for early
@@ -114,6 +115,61 @@ def scatter_blocks(chunk: Any, target: Any, index: Any, values: Any, n: Any, out
                 for i in rolled(range(width)):
                     place = counted(index[at + i], n, WRAP) * step + i * inner_step
                     to[place] = combined(to[place], values[at + i], HOW)
+
+
+def scatter_slices(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, how: str) -> None:
+    """Combine slices into those of `made` at the vector `index` along `dim`, one after the other; all in C order.
+
+    Args:
+        index: checked, not empty; places below zero count from the end.
+        values: of the dtype of `made` and its shape but along `dim`; or one element, which all these slices are made of.
+        how: as for `scatter`.
+    """
+    shape, n, m = made.shape, made.shape[dim], len(index)
+    inner, outer = math.prod(shape[dim + 1 :]), math.prod(shape[:dim])
+    each, across = shared_out(outer, m * inner), inner
+    if outer == 1 and inner >= 2 * ACROSS:
+        across = shared_out(inner, m, max(PIECE, ACROSS * m))
+    blocks = -(-inner // across)
+    _scattering_slices(made.dtype, index.dtype, how, values.size == 1)(
+        -(-outer // each) * blocks, outer * m * inner > WORK, made, index, values, n, outer, m, inner, each, across, blocks
+    )
+
+
+@kept()
+def _scattering_slices(dtype: np.dtype, index: np.dtype, how: str, one: bool) -> Any:
+    kind = BITS_OF[dtype.itemsize] if how == "put" else dtype
+    return scatter_some_slices.form((kind, index, kind, *[int] * 7), {"HOW": how, "ONE": one})
+
+
+@kernel
+def scatter_some_slices(chunk: Any, target: Any, index: Any, values: Any, n: Any, outer: Any, m: Any, inner: Any, each: Any, across: Any,
+                        blocks: Any, *, HOW: str, ONE: bool) -> Any:  # fmt: skip
+    group = chunk // blocks
+    start = (chunk - group * blocks) * across
+    width = min(inner, start + across) - start
+    o, last = group * each, min(outer, group * each + each)
+    if inner == 1:
+        while o + TOGETHER <= last:                   # several rows, for which a place is read once
+            for j in rolled(range(m)):
+                place = int64(from_end(index[j], n))
+                for r in unroll(range(TOGETHER)):
+                    to = target + ((o + r) * n + place)
+                    to[0] = combined(to[0], values[0 if ONE else (o + r) * m + j], HOW)
+            o += TOGETHER
+        while o < last:
+            for j in rolled(range(m)):
+                place = o * n + int64(from_end(index[j], n))
+                target[place] = combined(target[place], values[0 if ONE else o * m + j], HOW)
+            o += 1
+    else:
+        while o < last:
+            for j in range(m):
+                to = target + ((o * n + int64(from_end(index[j], n))) * inner + start)
+                added = values + (0 if ONE else (o * m + j) * inner + start)
+                for i in independent(range(width)):
+                    to[i] = combined(to[i], added[0 if ONE else i], HOW)
+            o += 1
 
 
 def counted(place: Any, n: Any, WRAP: Any) -> Any:

@@ -41,6 +41,7 @@ LINE = 64                                            # bytes of a cache line
 AHEAD = 2                                            # slices
 PART = 64                                            # places of a row with which a share of the next row is asked for
 BLOCK = 1 << 10                                      # places looked at before they are used
+TOGETHER = 4                                         # rows of which one element each is picked together
 GROUP = 4                                            # vectors of a register's half that are copied together
 
 
@@ -78,8 +79,11 @@ def take_slices(chunk: Any, source: Any, index: Any, target: Any, wrong: Any, co
         outer = row // count
         stop = min(last, (outer + 1) * count)
         base, places, to = source + outer * n * width, index + (row - outer * count), target + row * width
-        if width == 1:
-            worst = max(worst, pick_some(base, places, to, stop - row, n, wrap))
+        if width == 1 and row == outer * count and row + TOGETHER * count <= last:
+            worst = max(worst, pick_some(base, places, to, count, n, wrap, TOGETHER, count))
+            stop = row + TOGETHER * count
+        elif width == 1:
+            worst = max(worst, pick_some(base, places, to, stop - row, n, wrap, 1, count))
         else:
             for k in range(stop - row):
                 place = from_end(places[k], wrap)
@@ -106,8 +110,8 @@ def copy_slice(to, slice_of, later, width, LANES):
             to[rest] = slice_of[rest]
 
 
-def pick_some(base, places, to, count, n, wrap):
-    """Pick `count` elements of `n`; the largest place, as `from_end` has it, is returned."""
+def pick_some(base, places, to, count, n, wrap, ROWS, step):
+    """Pick `count` elements of each of some rows of `n`, which come `step` apart; the largest place, as `from_end` has it, is returned."""
     worst = uint64(0)
     for start in range(0, count, BLOCK):
         some, into, size = places + start, to + start, min(count - start, BLOCK)
@@ -116,14 +120,18 @@ def pick_some(base, places, to, count, n, wrap):
             last = max(last, uint64(int64(some[k])))
         if last < uint64(n):
             for k in rolled(range(size)):            # loads apart are no quicker in vectors
-                into[k] = base[int64(some[k])]
+                place = int64(some[k])
+                for r in unroll(range(ROWS)):
+                    into[r * step + k] = base[r * n + place]
         else:
             last = uint64(0)
             for k in range(size):
                 last = max(last, from_end(some[k], wrap))
             if last < uint64(n):
                 for k in rolled(range(size)):
-                    into[k] = base[int64(from_end(some[k], wrap))]
+                    place = int64(from_end(some[k], wrap))
+                    for r in unroll(range(ROWS)):
+                        into[r * step + k] = base[r * n + place]
         worst = max(worst, last)
     return worst
 
@@ -174,6 +182,6 @@ def gather_in_rows(chunk: Any, source: Any, index: Any, target: Any, wrong: Any,
             for c in rolled(range(asked, until, line)):
                 prefetch(base + (n + c))
             asked = max(asked, until)
-            worst = max(worst, pick_some(base, places + at, to + at, min(part, length - at), n, wrap))
+            worst = max(worst, pick_some(base, places + at, to + at, min(part, length - at), n, wrap, 1, 0))
     if worst >= uint64(n):
         wrong[0] = 1

@@ -19,10 +19,11 @@ from ..reductions.softmax import widen
 from ..tier import compiles
 
 __all__ = [
-    "add_at", "combine_along", "combine_by_numpy", "combined_along", "combined_by_numpy", "corner", "key_along", "key_of_slices",
-    "fill_masked", "fill_masked_into", "gather", "gather_rows", "has_negative", "identity_of", "in_range", "masked",
-    "nonzero", "pick", "places", "put", "put_along", "put_along_into", "put_masked", "put_masked_into", "reduce_at",
-    "reduce_along", "reduce_rows", "repeated_vector", "sum_along_into", "sum_rows_into", "summed_along", "take_rows",
+    "add_at", "combine_along", "combine_by_numpy", "combine_slices", "combined_along", "combined_by_numpy", "combined_slices",
+    "corner", "dim_of_slices", "key_along", "key_of_slices", "fill_masked", "fill_masked_into", "gather", "gather_rows",
+    "has_negative", "identity_of", "in_range", "masked", "nonzero", "pick", "places", "put", "put_along", "put_along_into",
+    "put_masked", "put_masked_into", "reduce_at", "reduce_along", "reduce_rows", "repeated_vector", "sum_along_into",
+    "sum_rows_into", "summed_along", "take_rows",
 ]  # fmt: skip
 
 _ATS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
@@ -137,6 +138,8 @@ def combine_by_numpy(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: s
 
 def combined_by_numpy(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: str, include_self: bool) -> np.ndarray | None:
     """A copy of `a` with `values` combined into its elements at `key`, as by `reduce_along`; None where `combine_by_numpy` refuses."""
+    if values.size > MOST_BY_NUMPY:
+        return None
     made = a.copy()
     if not include_self:
         made[key] = identity_of(reduce, a.dtype)
@@ -173,6 +176,52 @@ def combine_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray
         return False
     scatter_unsplit(a, dim, index, values, how)
     return True
+
+
+def combine_slices(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, how: str, negative: bool = False) -> bool:
+    """Combine slices into those of `a` at the vector `index` along `dim`, if a compiled kernel does it; False, and nothing done, else.
+
+    Args:
+        values: as many slices as `index` has places, of the dtype of `a`; or one element, which all of them are made of.
+        how: as for `combine_along`.
+        negative: whether places below zero count from the end.
+    """
+    if index.ndim != 1 or index.dtype.char not in "il" or not a.ndim or a.dtype is not values.dtype:
+        return False
+    if not index.size or not a.size or not _pays(a.size // a.shape[dim] * index.size):
+        return False
+    if values.size != 1 and values.shape != (*a.shape[:dim], index.size, *a.shape[dim + 1 :]):
+        return False
+    if a.itemsize > 8 if how == "put" else a.dtype.char not in _SUMMED:
+        return False
+    if not a.flags.carray or np.may_share_memory(a, index) or np.may_share_memory(a, values):
+        return False
+    from .accumulate import scatter_slices
+    from .index import within
+
+    index, n = np.ascontiguousarray(index), a.shape[dim]
+    if not within(index, -n if negative else 0, n):
+        return False
+    scatter_slices(a, dim, index, np.ascontiguousarray(values), how)
+    return True
+
+
+def combined_slices(
+    a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool
+) -> np.ndarray | None:
+    """A copy of `a` with slices combined into it, as by `reduce_rows`; None where `combine_slices` refuses."""
+    if a.dtype.char not in _SUMMED or not a.ndim or not _pays(values.size):
+        return None
+    made = np.array(a, order="C")
+    if not include_self and not combine_slices(made, dim, index, np.full(1, identity_of(reduce, a.dtype), a.dtype), "put"):
+        return None
+    if not combine_slices(made, dim, index, values, "sum" if reduce == "mean" else reduce):
+        return None
+    if reduce == "mean":
+        count = np.bincount(index, minlength=a.shape[dim]) + include_self
+        total = np.maximum(count, 1).reshape((-1,) + (1,) * (a.ndim - 1 - dim))
+        made = np.divide(made, total.astype(a.dtype), made) if a.dtype.kind == "f" else (made // total).astype(a.dtype)
+    return made
 
 
 def combined_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool) -> np.ndarray | None:
@@ -289,7 +338,21 @@ def pick(a: np.ndarray, key: Any) -> np.ndarray:
             from .index import pick_pairs
 
             return pick_pairs(a, first.reshape(-1), key[1].reshape(-1)).reshape(first.shape)
+    at = dim_of_slices(key, a.ndim)
+    if at is not None:
+        made = take_rows(a, at, key[-1].reshape(-1))
+        if made is not None:
+            return made.reshape(a.shape[:at] + key[-1].shape + a.shape[at + 1 :])
     return np.ascontiguousarray(a[key])
+
+
+def dim_of_slices(key: Any, ndim: int) -> int | None:
+    """The dimension that a key of slices of all, or an Ellipsis, and behind them one index array takes slices along; None for others."""
+    if len(key) < 2 or key[-1].__class__ is not np.ndarray or key[-1].dtype.char not in "il" or not key[-1].ndim:
+        return None
+    if len(key) == 2 and key[0] is Ellipsis:
+        return ndim - 1 if ndim else None
+    return len(key) - 1 if len(key) <= ndim and all(k.__class__ is slice and k == _ALL for k in key[:-1]) else None
 
 
 def _pick_one(a: np.ndarray, key: Any) -> np.ndarray | None:
@@ -518,6 +581,9 @@ def reduce_rows(a: np.ndarray, dim: int, index: np.ndarray, source: np.ndarray, 
         made = np.array(a, order="C")
         if sum_rows_into(made, dim, index, source):
             return made
+    made = combined_slices(a, dim, index.reshape(-1), source, reduce, include_self)
+    if made is not None:
+        return made
     at = np.broadcast_to(index.reshape((-1,) + (1,) * (max(a.ndim, 1) - 1 - dim)), source.shape or (1,))
     return reduce_along(a, dim, at, source, reduce, include_self)
 
@@ -526,7 +592,9 @@ def sum_rows_into(a: np.ndarray, dim: int, index: np.ndarray, source: np.ndarray
     """Add the slices of `source` to those of `a` at `index` along `dim`, if that can be done in place."""
     if a.size == a.shape[dim] if a.ndim else False:
         return combine_along(a.reshape(-1), 0, index.reshape(-1), source.reshape(-1), "sum")
-    if dim or a.dtype.char not in _SUMMED or not a.flags.c_contiguous or not a.ndim or not _pays(source.size):
+    if dim:
+        return combine_slices(a, dim, index.reshape(-1), source, "sum")
+    if a.dtype.char not in _SUMMED or not a.flags.c_contiguous or not a.ndim or not _pays(source.size):
         return False
     from .accumulate import add_rows
 
