@@ -398,9 +398,22 @@ def type_as(self, other):
 
 
 @composite(surface=METHOD, samples="x(2, 3)", elements="mapped")
-def cpu(self, memory_format=None):
+def cpu(self, *, memory_format=None):
     """`self` in host memory."""
+    if memory_format is not None:
+        _check_format("cpu", memory_format)
     return self.to("cpu", memory_format=memory_format)
+
+
+@cpu.forwards
+def _is_in_host_memory(self, memory_format):
+    return self if memory_format is None and self._array.__class__ is ndarray else None
+
+
+def _check_format(name: str, format: Any) -> None:
+    """Raise TypeError unless `format` is a memory format."""
+    if not isinstance(format, devices.memory_format):
+        raise TypeError(f"{name}(): argument 'memory_format' must be torch.memory_format, not {type(format).__name__}")
 
 
 @composite(surface=METHOD, samples="x(2, 3)", elements="mapped")
@@ -418,6 +431,7 @@ def cuda(self, device=None, non_blocking=False, memory_format=None):
 @composite(surface=METHOD, samples="x(2, 3); x(2, 3, 4, 5), memory_format=fb.channels_last", elements="mapped")
 def contiguous(self, memory_format=devices.contiguous_format):
     """`self` if its elements already lie in the order of `memory_format`, else a copy that does."""
+    _check_format("contiguous", memory_format)
     if memory_format is devices.preserve_format:
         if not self.is_contiguous():
             raise RuntimeError("preserve memory format is unsupported by the contiguous operator")

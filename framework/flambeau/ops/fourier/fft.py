@@ -493,7 +493,7 @@ def _rolled(input: Tensor, dim: Any, amount: Any) -> Tensor:
     dims = list(range(input.ndim)) if dim is None else int_list(dim)
     dims = [wrap_dim(d, input.ndim) for d in dims]
     if not dims:
-        return input.clone()
+        raise RuntimeError("`shifts` required")
     return OPS["roll"].function(input, [amount(input.shape[d]) for d in dims], dims)
 
 
