@@ -4,7 +4,8 @@ Eight vectors of 64 bytes are added in pairs, and their sums in float64. Process
 such a vector, so that the order, and with it the result to the last bit, is the same on each. A float32 is rounded three times
 at sizes up to eight elements, whatever the length: sums of 10**7 elements are as good as those of 10.
 
-Loops that do more than add take `BLOCK` elements into a vector of their kind (`lanes_of`), and that into one of float64.
+Loops that do more than add take `BLOCK` elements into a vector of their kind (`lanes_of`), and that into one of float64. Variances
+are those of blocks of as many, merged.
 
 These are functions of the kernel language (`engine/language/`); they are inlined into the kernels that call them.
 """
@@ -34,7 +35,6 @@ from flambeau_kernels.vocabulary import where
 __all__ = ["BLOCK", "ROWS", "add_row", "clear_row", "four_lanes", "lanes_of", "merged", "moments_of", "square", "sum_of", "wide", "zeros"]
 
 BLOCK = 1024  # elements added up in vectors of their own kind
-CACHED = 4096  # elements whose mean and squares are found together: 16 KiB of float32 stay in a first-level cache
 ROWS = 64  # rows added up in their own kind
 
 
@@ -60,13 +60,24 @@ def term_of(v, level, TERM, CENTRED):
     return v
 
 
-def pair(p, i, level, TERM, CENTRED, N, BFLOAT16):
+def eight(p, i, level, TERM, CENTRED, N, BFLOAT16):
+    """The sum of the terms of eight vectors: of each and the fourth after it, so that memory is read in its order; those in pairs."""
     if BFLOAT16:
-        # Two neighbours are the halves of an integer, so that widening them takes one instruction each and no shuffle.
-        both, FLOATS = load(bitcast(p + i, int32), 0, N), vector(float32, N)
-        a, b = bitcast(both << 16, FLOATS), bitcast(both & -65536, FLOATS)
+        a, b = halves_sum(p, i, level, TERM, CENTRED, N), halves_sum(p, i + 2 * N, level, TERM, CENTRED, N)
+        c, d = halves_sum(p, i + 4 * N, level, TERM, CENTRED, N), halves_sum(p, i + 6 * N, level, TERM, CENTRED, N)
     else:
-        a, b = load(p, i, N), load(p, i + N, N)
+        a, b = term_of(load(p, i, N), level, TERM, CENTRED), term_of(load(p, i + N, N), level, TERM, CENTRED)
+        c, d = term_of(load(p, i + 2 * N, N), level, TERM, CENTRED), term_of(load(p, i + 3 * N, N), level, TERM, CENTRED)
+        a, b = a + term_of(load(p, i + 4 * N, N), level, TERM, CENTRED), b + term_of(load(p, i + 5 * N, N), level, TERM, CENTRED)
+        c, d = c + term_of(load(p, i + 6 * N, N), level, TERM, CENTRED), d + term_of(load(p, i + 7 * N, N), level, TERM, CENTRED)
+    return (a + b) + (c + d)
+
+
+def halves_sum(p, i, level, TERM, CENTRED, N):
+    """The sum of the terms of two vectors of bfloat16, of neighbours."""
+    # Two neighbours are the halves of an integer, so that widening them takes one instruction each and no shuffle.
+    both, FLOATS = load(bitcast(p + i, int32), 0, N), vector(float32, N)
+    a, b = bitcast(both << 16, FLOATS), bitcast(both & -65536, FLOATS)
     return term_of(a, level, TERM, CENTRED) + term_of(b, level, TERM, CENTRED)
 
 
@@ -89,9 +100,7 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, AHEAD=False):
             if AHEAD and not foresees(KIND):
                 for K in unroll(range(8)):
                     prefetch(p + (n + i + K * N))
-            a = pair(p, i, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 2 * N, level, TERM, CENTRED, N, BFLOAT16)
-            b = pair(p, i + 4 * N, level, TERM, CENTRED, N, BFLOAT16) + pair(p, i + 6 * N, level, TERM, CENTRED, N, BFLOAT16)
-            total = total + wide(a + b, KIND)
+            total = total + wide(eight(p, i, level, TERM, CENTRED, N, BFLOAT16), KIND)
             i += 8 * N
         made = lane_sum(total)
     if i < n:
@@ -116,9 +125,11 @@ def square(v):
     return v * v
 
 
-def block_moments(p, n, KIND, AHEAD):
-    """The mean of a block and the sum of squared deviations from it, in float64."""
-    mean = sum_of(p, n, KIND(0), None, False, KIND) / float64(n)
+def block_moments(p, n, level, LEVEL, KIND, AHEAD):
+    """The mean of a block, `level` taken off where LEVEL, and the sum of squared deviations from it, in float64."""
+    mean = sum_of(p, n, level, None, LEVEL, KIND) / float64(n)
+    if LEVEL:
+        mean = mean + float64(level)
     centre = KIND(mean)
     # The centre was rounded, so that deviations miss those from the mean by as much.
     deviation = mean - float64(centre)
@@ -129,17 +140,21 @@ def block_moments(p, n, KIND, AHEAD):
 def moments_of(p, n, KIND, AHEAD=False):
     """The mean of neighbours and the sum of squared deviations from it, in float64: those of blocks, merged.
 
-    What lies behind a block is asked for if AHEAD, while the block is squared.
+    What lies behind a block is asked for if AHEAD, while the block is squared. Blocks are so short that a processor with registers of 64
+    bytes reads the next one before it is done with the instructions of this one.
 
     Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", Am. Stat. 37(3).
     """
-    mean, squares = 0.0, 0.0
-    for at in rolled(range(0, n, CACHED)):
-        size = min(CACHED, n - at)
-        mean_here, squares_here = block_moments(p + at, size, KIND, AHEAD)
-        if at == 0:
-            mean, squares = mean_here, squares_here
-        else:
+    if n <= BLOCK:
+        mean, squares = block_moments(p, n, KIND(0), False, KIND, AHEAD)
+    else:
+        # Means are merged by how far they are apart, so they are found by how far they are from that of some first elements.
+        SOME = 8 * lanes_of(KIND)
+        level = KIND(sum_of(p, SOME, KIND(0), None, False, KIND) / float64(SOME))
+        mean, squares = 0.0, 0.0
+        for at in rolled(range(0, n, BLOCK)):
+            size = min(BLOCK, n - at)
+            mean_here, squares_here = block_moments(p + at, size, level, True, KIND, AHEAD)
             mean, squares = merged(float64(at), mean, squares, float64(size), mean_here, squares_here)
     return mean, squares
 

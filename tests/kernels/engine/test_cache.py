@@ -12,9 +12,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from flambeau_kernels.engine.launching import call
 from flambeau_kernels.engine.machine_code import cache, elf, llvm
 from flambeau_kernels.engine.machine_code.cache import ObjectCache, pack, unpack
 
@@ -580,3 +582,22 @@ def test_header_holds_the_key():
     assert unpack(KEY, pack(KEY, BODY)) == BODY
     assert unpack(OTHER_KEY, pack(KEY, BODY)) is None
     assert bytes.fromhex(KEY) in pack(KEY, BODY)[:cache.HEADER.size]
+
+
+def twice(x):
+    return x + x
+
+
+helpers = ModuleType("helpers")
+
+
+def calls_a_function_of_a_module(chunk, x):
+    x[0] = helpers.several(x[0])
+
+
+def test_code_that_names_a_function_of_a_module_is_compiled_anew_when_that_changes(monkeypatch):
+    monkeypatch.setattr(helpers, "several", twice, raising=False)
+    before = call.description(calls_a_function_of_a_module)
+    monkeypatch.setattr(helpers, "several", lambda x: x + x + x)
+
+    assert call.description(calls_a_function_of_a_module) != before

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels.cpu.lanes import foresees
 from flambeau_kernels.engine.language import (
     brief,
     flags,
@@ -102,8 +103,9 @@ def rows(chunk, x, out, items, per_chunk, pieces, runs, per_run, k1, outer, step
                 top = extreme_of(q, size, KIND, -INF, True, False)
                 shift = finite(top)
                 # What lies behind the block is on its way while exponentials are computed.
-                for i in rolled(range(0, size, LINE // KIND.bits)):
-                    prefetch(q + (size + i))
+                if not foresees(KIND):
+                    for i in rolled(range(0, size, LINE // KIND.bits)):
+                        prefetch(q + (size + i))
                 some = KIND(0)
                 with flags("reassoc"):
                     for i in range(size):

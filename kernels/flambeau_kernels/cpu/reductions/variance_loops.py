@@ -4,8 +4,8 @@ A block is read twice while it is in the nearest cache: for its mean, and for th
 `m` values merge exactly: with ``d`` the difference of the means, the sum of squares grows by ``d**2 * n * m / (n + m)``
 (Chan, Golub, LeVeque 1979, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances").
 
-rows     blocks of `sums.CACHED` neighbours, whose order of sums is written down in `sums.py`; of rows that are too short for vectors
-         blocks of 1024, in any order.
+rows     blocks of 1024 neighbours, whose order of sums is written down in `sums.py`; of rows that are too short for vectors in any
+         order.
 columns  blocks of eight rows of a strip of columns. Narrow matrices are read as if several rows were one.
 """
 

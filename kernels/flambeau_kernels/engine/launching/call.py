@@ -12,7 +12,7 @@ import functools
 import hashlib
 import os
 import re
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -126,8 +126,11 @@ def description(function: FunctionType, seen: frozenset[int] = frozenset()) -> s
         return function.__name__
     seen |= {id(function)}
     parts = [_code(function.__code__), repr(function.__defaults__)]
-    outside = function.__globals__
-    parts += [f"{name}={described(outside[name], seen)}" for name in _names(function.__code__) if name in outside]
+    outside, names = function.__globals__, _names(function.__code__)
+    parts += [f"{name}={described(outside[name], seen)}" for name in names if name in outside]
+    for module in (outside[name] for name in names if isinstance(outside.get(name), ModuleType)):
+        # What a function names of a module stands beside the module's name among its own names.
+        parts += [f"{module.__name__}.{name}={described(vars(module)[name], seen)}" for name in names if name in vars(module)]
     parts += [described(cell.cell_contents, seen) for cell in function.__closure__ or ()]
     return "|".join(parts)
 
