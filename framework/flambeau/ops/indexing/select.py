@@ -421,7 +421,7 @@ def scatter(input, dim: int, index, src=None, *, value=None, reduce=None):
         if not isinstance(given, Tensor):
             given = input.new_full(index.shape, given)
         how = "sum" if reduce == "add" else "prod"
-        return scatter_combine.function(input, _check_scatter("scatter", input, dim, index, given), index, given, how, True)
+        return scatter_combine.function(input, dim, index, given, how, True)
     if isinstance(given, Tensor):
         return scatter_src.function(input, dim, index, given)
     return scatter_value.function(input, dim, index, fill_number("scatter", input, given))
@@ -518,9 +518,13 @@ def _scatter_add_planned(a, dim, at, src):
 REDUCES = ("sum", "prod", "mean", "amax", "amin")
 
 
+def _check_scatter_combine(input, dim, index, src, reduce, include_self):
+    return input, _check_scatter("scatter_reduce", input, dim, index, src), index, src, reduce, include_self
+
+
 @primitive(
-    surface=0, tensors=("input", "index", "src"), samples="of scatter_reduce", public_name="scatter_reduce", batch_rule=along,
-    cuda="moves.scatter_combine",
+    surface=0, tensors=("input", "index", "src"), check=_check_scatter_combine, samples="of scatter_reduce", public_name="scatter_reduce",
+    batch_rule=along, cuda="moves.scatter_combine",
 )
 def scatter_combine(input, dim, index, src, reduce, include_self):
     """`input` with the elements of `src` combined into the places `index` names along `dim`."""
@@ -655,10 +659,9 @@ def scatter_reduce(input, dim: int, index, src, reduce: str, *, include_self=Tru
     reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     if reduce not in REDUCES:
         raise RuntimeError(f"scatter_reduce(): reduce argument must be either sum, prod, mean, amax or amin, got {reduce!r}")
-    d = _check_scatter("scatter_reduce", input, dim, index, src)
     if reduce == "sum" and include_self:
-        return scatter_add(input, d, index, src)
-    return scatter_combine.function(input, d, index, src, reduce, include_self)
+        return scatter_add(input, dim, index, src)
+    return scatter_combine.function(input, dim, index, src, reduce, include_self)
 
 
 @scatter_reduce.forwards

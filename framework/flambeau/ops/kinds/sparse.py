@@ -367,7 +367,7 @@ def to_dense(self, dtype: dtypes.dtype | None = None, *, masked_grad=True):
     if not is_sparse(self):
         return self if dtype is None else self.to(dtype)
     if masked_grad is False and self._node is not None and _state.grad_enabled():
-        made = wrap(_dense(without_history(self), dtype)._array)
+        made = _dense(without_history(self), dtype)
         made._node = new_node(_ToDense, (self._node,), (self.dtype,))
         return made
     made = _dense(self, dtype)

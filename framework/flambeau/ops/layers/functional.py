@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels import cast, hot_calls
+from flambeau_kernels import hot_calls
 from flambeau_kernels.arithmetic import TIMES
 from flambeau_kernels.cpu import random as draws
 
-from ... import _arrays, dtypes
+from ... import _state, dtypes
 from ...dtypes import FLOAT32, FLOAT64
-from ...tensor import Tensor, wrap
-from .. import _dispatch
-from .._spec import FUNCTION, OPS, Op, composite
+from ...tensor import Tensor
+from .._spec import FUNCTION, OPS, Op, composite, primitive
 from .._spec.writing import cannot_be_cast
 from ..creation.create import empty_like
 from ..creation.ranges import arange
@@ -270,27 +269,18 @@ def _generator() -> Any:
     return default_generator
 
 
-def _noise(input: Tensor, shape: tuple[int, ...] | None, p: float) -> np.ndarray:
-    """An array of the dtype of `input`, 0 with probability `p`, else 1: of `shape`, or if None of its shape and memory order."""
-    if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
-        raise RuntimeError(f"dropout: {cannot_be_cast(dtypes.float32, input.dtype)}; use a floating dtype")
-    a = input._array
-    # Numbers are drawn in the order of memory, which noise of a shape of its own does not have from the input, even if it is its shape.
-    noise = np.empty(shape, a.dtype) if shape is not None else _arrays.empty_like_layout(a.shape, a.dtype, [a])
-    return draws.bernoulli(stream(), noise, 1 - p)
-
-
-def _noise_on_device(input: Tensor, shape: tuple[int, ...] | None, p: float) -> Tensor:
-    """`_noise` by ops: from the generator of a CUDA device, on meta, or where modes look."""
+def _noise(input: Tensor, shape: tuple[int, ...] | None, p: float) -> Tensor:
+    """0 with probability `p`, else 1, in the dtype of `input`: of `shape`, or if None of its shape and memory order."""
     if not dtypes.FLOATING <= input.dtype.category < dtypes.COMPLEX:
         raise RuntimeError(f"dropout: {cannot_be_cast(dtypes.float32, input.dtype)}; use a floating dtype")
     plain = input.detach()
+    # Numbers are drawn in the order of memory, which noise of a shape of its own does not have from the input, even if it is its shape.
     empty = empty_like(plain) if shape is None else plain.new_empty(shape)
     return empty.bernoulli_(1 - p)
 
 
-def _product(input: Tensor, noise: Any, inplace: bool) -> Tensor:
-    return input.mul_(wrap(noise)) if inplace else input * wrap(noise)
+def _product(input: Tensor, noise: Tensor, inplace: bool) -> Tensor:
+    return input.mul_(noise) if inplace else input * noise
 
 
 def _drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int, ...] | None = None) -> Tensor:
@@ -298,13 +288,8 @@ def _drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tuple[int,
     if p == 0 or not train or input.numel() == 0:
         return input
     if p == 1:
-        return _product(input, np.zeros((), input.dtype.numpy), inplace)
-    if input.is_cuda or _dispatch.is_seen() or input._lacks_values:  # a recorder asks first: what it sees does not depend on values
-        noise = _noise_on_device(input, shape, p).div_(1 - p)
-        return input.mul_(noise) if inplace else input * noise
-    noise = _noise(input, shape, p)
-    kept = cast(np.float32(1) / np.float32(1 - p) if noise.dtype.itemsize < 8 else np.asarray(1 / (1 - p)), noise.dtype)
-    return _product(input, np.multiply(noise, kept, out=noise), inplace)
+        return _product(input, input.detach().new_zeros(()), inplace)
+    return _product(input, _noise(input, shape, p).div_(1 - p), inplace)
 
 
 # Klambauer et al. 2017: what a unit dropped by alpha dropout is set to is the limit of selu, -scale * alpha.
@@ -316,9 +301,8 @@ def _alpha_drop(input: Tensor, p: float, train: bool, inplace: bool, shape: tupl
     if p == 0 or not train or input.numel() == 0:
         return input
     if p == 1:
-        return _product(input, np.zeros((), input.dtype.numpy), inplace)
-    on_device = input.is_cuda or _dispatch.is_seen() or input._lacks_values
-    noise = _noise_on_device(input, shape, p) if on_device else wrap(_noise(input, shape, p))
+        return _product(input, input.detach().new_zeros(()), inplace)
+    noise = _noise(input, shape, p)
     scale = 1 / ((ALPHA_DROP * ALPHA_DROP * p + 1) * (1 - p)) ** 0.5
     shift = noise.sub(1).mul_(ALPHA_DROP * scale).add_(ALPHA_DROP * scale * p)
     noise.mul_(scale)
@@ -496,17 +480,25 @@ def _stream_of(generator: Any) -> Any:
     return stream_of(generator)
 
 
-def _slopes(input: Tensor, lower: float, upper: float, generator: Any) -> Tensor:
-    """What `rrelu` multiplies by in training: 1 where `input` is positive, elsewhere a slope that is drawn."""
-    if input._lacks_values:
-        return input.detach().new_empty(input.shape)
-    a = input._array
+@primitive(surface=0, samples="x(2, 3), 0.1, 0.4", random=True)
+def rrelu_slopes(input, lower, upper, generator=None):
+    """What `rrelu` multiplies by in training: 1 where `input` is positive, elsewhere a slope drawn from ``[lower, upper]``."""
+
+
+@rrelu_slopes.plan(discrete=True)
+@rrelu_slopes.kernel
+def _rrelu_slopes(a, lower, upper, generator):
     flat = np.ones(a.size, a.dtype)
     negative = np.flatnonzero(~(a.reshape(-1) > 0))
     source = stream() if generator is None else _stream_of(generator)
     drawn = draws.uniform(source, np.empty(negative.size, np.float64), lower, upper)
     flat[negative] = drawn.astype(np.float32, copy=False) if a.dtype.itemsize < 4 else drawn
-    return wrap(flat.reshape(a.shape))
+    return flat.reshape(a.shape)
+
+
+@rrelu_slopes.shape
+def _rrelu_slopes_shape(input, lower, upper, generator):
+    return input.shape, input.dtype
 
 
 def rrelu_with_slopes(
@@ -519,7 +511,11 @@ def rrelu_with_slopes(
         input = input.contiguous()                    # the result is row-major, unlike those of the other activations
     if not training:
         return _apply(act.leaky_relu, inplace, input, (lower + upper) / 2), None
-    slopes = _slopes(input, lower, upper, generator)
+    with_tape = _state.set_grad(False)                # slopes are constants
+    try:
+        slopes = rrelu_slopes.function(input, lower, upper, generator)
+    finally:
+        _state.set_grad(with_tape)
     return _apply(act.rrelu_with_noise, inplace, input, slopes), slopes
 
 

@@ -472,8 +472,10 @@ def binary_cross_entropy(
         raise RuntimeError(
             f"binary_cross_entropy: Found dtype {target.dtype} but expected {input.dtype}\n{describe(input=input, target=target)}"
         )
-    if input.is_cpu and input.numel() and _dispatch.may_be_checked(input) and not ((input._array >= 0) & (input._array <= 1)).all():
-        raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
+    if input.is_cpu and input.numel() and _dispatch.may_be_checked(input):
+        low, high = OPS["aminmax"].function(input.detach())
+        if not (low >= 0 and high <= 1):              # nan is refused too
+            raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
     loss = binary_entropy.function(input, target)
     return reduced(loss if weight is None else (loss * weight).to(loss.dtype), reduction)
 

@@ -33,6 +33,7 @@ from .._spec import (
     need_int,
     need_number,
     out_of_shape,
+    primitive,
     refuse,
     refuse_other_dtype_out,
 )
@@ -718,15 +719,9 @@ def bernoulli(input, p=None, *, generator=None):
     >>> fb.bernoulli(fb.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
-    made = _coins_in_short(input, p, generator)
-    if made is not None:
-        return made
     if p is None and input.dtype.category < dtypes.FLOATING:
         raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype}; give probabilities of a floating dtype')
-    if type(input._array) is ndarray:
-        made = wrap(np.empty(input._array.shape, input._array.dtype))  # in C order, the order in which PyTorch draws
-    else:
-        made = input.new_empty(input.shape) if input._lacks_values else input.detach().clone()
+    made = input.detach().new_empty(input.shape)      # in C order, the order in which PyTorch draws
     with_tape = _state.set_grad(False)
     try:
         made.bernoulli_(input.detach() if p is None else p, generator=generator)
@@ -735,28 +730,54 @@ def bernoulli(input, p=None, *, generator=None):
     return _constant_in(input, made)
 
 
-def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
-    """`bernoulli` of chances in host memory that nothing is recorded of; None for everything else."""
-    a = input._array
-    if p is not None or IN_FORCE and interpreted() or input._node is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
+@bernoulli.plan
+def _coins(a, p, generator):
+    """Of chances in C order."""
+    if p is not None or a.dtype is not FLOAT32 and a.dtype is not FLOAT64 or not a.flags.c_contiguous:
         return None
-    if a.dtype is not FLOAT32 and a.dtype is not FLOAT64:
-        return None
-    array = np.empty(a.shape, a.dtype)
     try:
-        _cpu_kernels().bernoulli(_stream(generator), array, a)
-    except RuntimeError:  # a chance that is none, said in other words below
+        return _cpu_kernels().bernoulli(_stream(generator), np.empty(a.shape, a.dtype), a)
+    except RuntimeError:  # a chance that is none, said in other words above
         return None
-    return hot_calls.over(array)
+
+
+@primitive(surface=0, tensors=("count", "prob"), samples="of binomial", random=True)
+def binomial_numbers(count, prob, generator=None):
+    """Successes among `count` trials of probability `prob`, both of one shape; it has no derivative."""
+
+
+@binomial_numbers.plan(discrete=True)
+@binomial_numbers.kernel
+def _binomial_numbers(count, prob, generator):
+    return _kernels().binomial(_stream(generator), count, prob)
+
+
+@binomial_numbers.shape
+def _binomial_shape(count, prob, generator):
+    return count.shape, count.dtype
 
 
 @composite(surface=FUNCTION, samples="p(2, 3).round() + 3, u(2, 3)", random=True)
 def binomial(count, prob, generator: Generator | None = None):
     """Successes among `count` trials of probability `prob`, elementwise."""
     host_only("binomial", count, prob)
-    if count._lacks_values or prob._lacks_values:
-        return count.new_empty(np.broadcast_shapes(count.shape, prob.shape))
-    return wrap(_kernels().binomial(_stream(generator), *np.broadcast_arrays(count._array, prob._array)))
+    return binomial_numbers.function(*OPS["broadcast_tensors"].function(count.detach(), prob.detach()), generator)
+
+
+@primitive(surface=0, samples="of multinomial", random=True)
+def multinomial_indices(input, num_samples, replacement, generator=None):
+    """`num_samples` indices drawn from each row of weights."""
+
+
+@multinomial_indices.plan(discrete=True)
+@multinomial_indices.kernel
+def _multinomial_indices(a, num_samples, replacement, generator):
+    return _kernels().multinomial(_stream(generator), a, num_samples, replacement)
+
+
+@multinomial_indices.shape
+def _multinomial_shape(input, num_samples, replacement, generator):
+    return (*input.shape[:-1], num_samples), dtypes.int64
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="p(4), 2; p(2, 4), 6, True", random=True)
@@ -775,9 +796,7 @@ def multinomial(input, num_samples: int, replacement=False, *, generator=None):
     num_samples = need_int("multinomial", "num_samples", num_samples)
     if input.dtype.category != dtypes.FLOATING:
         raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {dtypes.scalar_type(input.dtype)}")
-    if input._lacks_values:
-        return input.new_empty((*input.shape[:-1], num_samples), dtype=dtypes.int64)
-    return wrap(_kernels().multinomial(_stream(generator), input._array, num_samples, replacement))
+    return multinomial_indices.function(input.detach(), num_samples, replacement, generator)
 
 
 refuse_other_dtype_out(multinomial, lambda input: dtypes.int64)
