@@ -22,6 +22,7 @@ RANDOM = {
     *(f"nn.functional.{kind}" for kind in ("dropout", "alpha_dropout", "dropout1d", "dropout2d", "dropout3d")),
     *(f"{kind}{end}" for kind in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "rrelu") for end in ("", "_")),
     "gamma_numbers", "dirichlet_numbers", "poisson", "bernoulli", "binomial", "multinomial", "svd_lowrank", "pca_lowrank", "lobpcg",
+    "rrelu_slopes", "binomial_numbers", "multinomial_indices",
 }
 
 

@@ -730,15 +730,20 @@ def bernoulli(input, p=None, *, generator=None):
     return _constant_in(input, made)
 
 
-@bernoulli.plan
-def _coins(a, p, generator):
-    """Of chances in C order."""
-    if p is not None or a.dtype is not FLOAT32 and a.dtype is not FLOAT64 or not a.flags.c_contiguous:
+@bernoulli.forwards
+def _coins(input, p, generator):
+    """Of chances in host memory, in C order, that nothing is recorded of."""
+    a: Any = input._array
+    if p is not None or input._node is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
         return None
+    if a.dtype is not FLOAT32 and a.dtype is not FLOAT64:
+        return None
+    array = np.empty(a.shape, a.dtype)
     try:
-        return _cpu_kernels().bernoulli(_stream(generator), np.empty(a.shape, a.dtype), a)
+        _cpu_kernels().bernoulli(_stream(generator), array, a)
     except RuntimeError:  # a chance that is none, said in other words above
         return None
+    return hot_calls.over(array)
 
 
 @primitive(surface=0, tensors=("count", "prob"), samples="of binomial", random=True)
