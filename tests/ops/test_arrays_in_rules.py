@@ -32,6 +32,7 @@ ALLOWED = {
     "losses/cross_entropy.py": "_nll_vjp _rows_vjp",
     "losses/ctc.py": "ctc_loss",
     "reductions/count.py": "histogram histogramdd",
+    "sampling/random.py": "bernoulli",
 }
 
 

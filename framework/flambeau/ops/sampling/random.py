@@ -719,9 +719,15 @@ def bernoulli(input, p=None, *, generator=None):
     >>> fb.bernoulli(fb.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
+    made = _coins_in_short(input, p, generator)
+    if made is not None:
+        return made
     if p is None and input.dtype.category < dtypes.FLOATING:
         raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype}; give probabilities of a floating dtype')
-    made = input.detach().new_empty(input.shape)      # in C order, the order in which PyTorch draws
+    if type(input._array) is ndarray:
+        made = wrap(np.empty(input._array.shape, input._array.dtype))  # in C order, the order in which PyTorch draws
+    else:
+        made = input.new_empty(input.shape) if input._lacks_values else input.detach().clone()
     with_tape = _state.set_grad(False)
     try:
         made.bernoulli_(input.detach() if p is None else p, generator=generator)
@@ -730,18 +736,17 @@ def bernoulli(input, p=None, *, generator=None):
     return _constant_in(input, made)
 
 
-@bernoulli.forwards
-def _coins(input, p, generator):
-    """Of chances in host memory, in C order, that nothing is recorded of."""
-    a: Any = input._array
-    if p is not None or input._node is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
+def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
+    """`bernoulli` of chances in host memory that nothing is recorded of; None for everything else."""
+    a = input._array
+    if p is not None or IN_FORCE and interpreted() or input._node is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
         return None
     if a.dtype is not FLOAT32 and a.dtype is not FLOAT64:
         return None
     array = np.empty(a.shape, a.dtype)
     try:
         _cpu_kernels().bernoulli(_stream(generator), array, a)
-    except RuntimeError:  # a chance that is none, said in other words above
+    except RuntimeError:  # a chance that is none, said in other words below
         return None
     return hot_calls.over(array)
 
