@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from . import _missing
 from ._symbolic import SymBool, SymFloat, SymInt
 from ._tags import Tag
+from .devices import device
 
 __all__ = ["Call", "call", "function_of", "index", "is_composition", "name_of", "operator_of", "public_function_of", "schema", "tags"]
 
@@ -228,8 +229,14 @@ def _in_order(overloads: dict[str, str]) -> list[str]:
 
 
 def _as_operators_take(value: Any, wanted: Any) -> Any:
+    if wanted.kind == "Optional":
+        wanted = wanted.inner[0]
+    if value.__class__ is int and wanted.kind == "float":
+        return float(value)
     if value.__class__ is str and wanted.kind == "int":
         return _REDUCTIONS.index(value)
+    if value.__class__ is str and wanted.kind == "Device":
+        return device(value)
     if value is not None and wanted.kind == "List" and wanted.size is not None and not isinstance(value, (list, tuple)):
         return [value] * wanted.size
     return list(value) if isinstance(value, tuple) else value

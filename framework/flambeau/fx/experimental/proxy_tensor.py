@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
+from ... import _ops
 from ..._arrays import MetaArray, root_of
 from ..._errors import NotRecorded, ValuesAreMissing
 from ..._interpreters import DECOMPOSE
@@ -129,7 +130,7 @@ class PythonKeyTracer(Tracer):
 class _Recorder(TorchDispatchMode):
     """Records ops on tensors that are known, into the graph of `tracer`."""
 
-    sees_makers = False                               # what makes tensors is recorded by its public name
+    sees_makers = True
     follows_results = True
 
     def __init__(
@@ -149,6 +150,7 @@ class _Recorder(TorchDispatchMode):
         self.captured: dict[Any, Tensor] = {}         # by memory: of constants
         self.numbers = Numbers(tracer)                # nodes of symbolic numbers
         self.quiet = False                            # whether an op, or a method that is recorded, runs
+        self.shown: Any = None                        # the first call of an operator that a function has shown, see `_showing`
         self.keeps_values = False                     # whether values that the program asks for are constants of the graph
         # What there was before: captured tensors are constants, all others have been made by the program.
         self.before = {id(x): x for x in _all_tensors()}
@@ -400,23 +402,52 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def make(self, name: str, public: Any, maker: Any, args: Any, kwargs: Any) -> Any:
-        """What a function that makes tensors makes, recorded as a call of `public`; tensors of data are constants."""
+        """What a function that makes tensors makes, recorded as its operator, or as a call of `public`; tensors of data are constants."""
         if self.quiet:
             return maker(*args, **kwargs)
         known = self.knows((args, kwargs))
         nodes, by_name = self.argument(tuple(args)), self.argument(kwargs)
-        with self.quietly():
-            result = maker(*args, **kwargs)
+        result, call = self.showing(name, maker, args, kwargs)
         if not isinstance(result, Tensor) or any(result is a for a in args):
             return result
         # The mode makes a fake tensor only of calls by its public name; what it asks for itself is of the meta device.
         if self.fake and name in _OF_DATA and type(result._array) is not MetaArray:
             result = self._stand_in(result)
+        if call is not None:
+            return self.record_call(call, result)
         if name in _OF_DATA and not known:
             with self.quietly(), unset_fake_temporarily():
                 kept = (maker(*args, **kwargs) if self.fake else result).detach().clone()
-            return self.record("call_method", "clone", (self.constant(kept),), {}, result)
+            return self.record("call_function", _ops.ops.aten.lift_fresh_copy.default, (self.constant(kept),), {}, result)
         return self.record("call_function", public, nodes, by_name, result)
+
+    def showing(self, name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """What `f`, a function that makes or fills a tensor, gives, unrecorded; and the call of the operator `name` that it is, or None."""
+        before = self.quiet, self.shown
+        self.quiet, self.shown = True, ()
+        try:
+            result = f(*args, **kwargs)
+            call = self.shown or None
+        finally:
+            self.quiet, self.shown = before
+        return result, call if call is not None and call[0]._opname == name else None
+
+    def record_call(self, call: Any, result: Any) -> Any:
+        """Make the node of a call of an operator, see `_aten.Call`, that has given `result`, which is returned."""
+        target, args, kwargs = call
+        if "device" in kwargs and isinstance(result, FakeTensor):  # the mode asks for none, and says afterwards which was meant
+            kwargs = {**kwargs, "device": result.device}
+        return self.record("call_function", target, tuple(self.argument(args)), self.argument(kwargs), result)
+
+    def run_maker(self, call: Any) -> Any:
+        if self.quiet:
+            if self.shown == ():
+                self.shown = call
+            return NotImplemented
+        target, args, kwargs = call
+        with self.quietly():
+            result = target(*args, **kwargs)
+        return self.record_call(call, result)
 
     def _bind(self, result: Any, node: Node) -> None:
         if isinstance(result, Tensor):
@@ -627,8 +658,11 @@ def _recorded_method(name: str, method: Any) -> Any:
         if recorder is None or recorder.quiet or not recorder.knows((self, args, kwargs)) and not name.startswith("new"):
             return method(self, *args, **kwargs)
         nodes, by_name = recorder.argument((self, *args)), recorder.argument(kwargs)
-        with recorder.quietly():
-            result = method(self, *args, **kwargs)
+        result, call = recorder.showing(name, method, (self, *args), kwargs)
+        if call is None and name == "copy_":          # which is an operator, and no function of its own
+            call = _ops.ops.aten.copy_.default, (self, *args), kwargs
+        if call is not None:
+            return recorder.record_call(call, result)
         return recorder.record("call_method", name, tuple(nodes), by_name, result)
 
     return recorded

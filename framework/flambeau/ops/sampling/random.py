@@ -497,12 +497,13 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
         low = values[0]
     if high is None or size is None:
         raise TypeError("randint() received an invalid combination of arguments; it takes (low=0, high, size)")
+    from_zero = low is None
     low = 0 if low is None else need_int("randint", "low", low)
     high = need_int("randint", "high", high)
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if IN_FORCE and interpreted():
-        given = {"low": low or None, "high": high, "size": _sizes((size,)), "generator": generator, "out": out, "dtype": dtype}
+        given = {"low": None if from_zero else low, "high": high, "size": _sizes((size,)), "generator": generator, "out": out, "dtype": dtype}
         if (made := _dispatch.made_there("randint", given | {"device": device, "pin_memory": pin_memory}, requires_grad)) is not None:
             return made
     d = dtype or (out.dtype if out is not None else dtypes.int64)
@@ -657,6 +658,10 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if size is not None:
+        if IN_FORCE and interpreted():
+            given = {"mean": mean, "std": std, "size": _sizes((size,)), "generator": generator, "out": out, "dtype": dtype}
+            if (made := _dispatch.made_there("normal", given | {"device": device, "pin_memory": pin_memory}, requires_grad)) is not None:
+                return made
         return _make(
             "normal", lambda a: _kernels().normal(_stream(generator), a, mean, std),
             _sizes((size,)), out, dtype, layout, device, requires_grad, pin_memory
