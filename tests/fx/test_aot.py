@@ -513,3 +513,13 @@ def test_gradients_of_halves_in_graphs_are_rounded_as_those_of_eager(f: Any, dty
 
     assert all(fb.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert all(fb.equal(a, b) for a, b in zip(again, expected, strict=True))
+
+
+@pytest.mark.parametrize("exponent", [2, 3])
+def test_gradients_of_squares_and_cubes_have_the_bits_of_eager_ones(exponent):
+    x = fb.randn(50, 40, requires_grad=True)
+    (x**exponent).backward(fb.linspace(-1, 1, 2000).view(50, 40))
+    again = x.detach().clone().requires_grad_()
+    aot_function(lambda x: x**exponent, nop)(again).backward(fb.linspace(-1, 1, 2000).view(50, 40))
+
+    assert fb.equal(x.grad, again.grad)

@@ -237,6 +237,29 @@ def test_repetitions_by_a_tensor_are_recorded_as_pytorchs_operators(oracle):
     assert not disagreements(oracle, setting + lines.strip())
 
 
+@pytest.mark.parametrize("tracing", ["real", "fake", "symbolic"])
+def test_functions_that_make_and_fill_tensors_are_recorded_as_pytorchs_operators(oracle, tracing):
+    importlib.import_module("torch.fx.experimental.proxy_tensor")
+    setting = (
+        "make_fx = torch.fx.experimental.proxy_tensor.make_fx; x = torch.ones(2, 3); "
+        f"seen = lambda f: make_fx(f, tracing_mode={tracing!r})(x).code.strip(); "
+    )
+    lines = """
+    seen(lambda x: x + torch.ones_like(x) + torch.zeros(3) + torch.full((3,), 2.) + torch.arange(3))
+    seen(lambda x: x + torch.arange(1, 7, 2) + torch.eye(3)[0])
+    seen(lambda x: x + torch.linspace(0, 1, 3) + torch.empty(3).fill_(1) + torch.eye(2, 3) + torch.scalar_tensor(3.))
+    seen(lambda x: x.new_zeros(3) + x.new_ones(2, 3, device='cpu'))
+    seen(lambda x: x.new_full((3,), 1, dtype=torch.float64) + x.new_empty((3,)))
+    seen(lambda x: torch.rand(3) + torch.randn_like(x) + torch.randint(0, 3, (3,)) + torch.randint(5, (3,)) + torch.rand_like(x))
+    seen(lambda x: torch.randperm(3) + x + torch.normal(0., 1., (3,)) + torch.full_like(x, 2) + torch.zeros_like(x, dtype=torch.int32))
+    seen(lambda x: torch.zeros(2, 3, dtype=torch.float64, device='cpu').fill_(3).zero_().normal_().uniform_().bernoulli_(0.3).copy_(x))
+    seen(lambda x: torch.empty(2, 3).random_().exponential_().log_normal_().cauchy_().geometric_(0.5))
+    seen(lambda x: x + torch.tensor([1., 2., 3.]))
+    """
+
+    assert not disagreements(oracle, "\n".join(setting + line.strip() for line in lines.strip().splitlines()))
+
+
 def test_repetitions_are_recorded_for_other_numbers():
     graph = make_fx(lambda x, r: x.repeat_interleave(r))(fb.tensor([1.0, 2.0]), fb.tensor([1, 2]))
 

@@ -430,7 +430,7 @@ pow.shown_of("PowBackward1", "input", "exponent")
 pow.shown_of("PowBackward2", "exponent")
 
 
-@elementwise(surface=0, partials={"input": lambda input: 3 * input * input}, title="PowBackward0")
+@elementwise(surface=0, partials={"input": lambda input: 3 * (input * input)}, title="PowBackward0")
 def cube(input):
     """``input * input * input``."""
     return input * input * input
