@@ -503,7 +503,8 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if IN_FORCE and interpreted():
-        given = {"low": None if from_zero else low, "high": high, "size": _sizes((size,)), "generator": generator, "out": out, "dtype": dtype}
+        given: dict[str, Any] = {"low": None if from_zero else low, "high": high, "size": _sizes((size,)), "generator": generator}
+        given |= {"out": out, "dtype": dtype}
         if (made := _dispatch.made_there("randint", given | {"device": device, "pin_memory": pin_memory}, requires_grad)) is not None:
             return made
     d = dtype or (out.dtype if out is not None else dtypes.int64)
