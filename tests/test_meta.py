@@ -93,8 +93,6 @@ def test_every_op_with_a_kernel_says_its_shape_without_running_it() -> None:
     assert not silent
 
 
-
-
 def test_operations_on_meta_compute_nothing(oracle: Any) -> None:
     setting = "b = torch.empty(10**6, 10**6, device='meta'); i = torch.empty(10**6, dtype=torch.int64, device='meta'); "
     programs = """

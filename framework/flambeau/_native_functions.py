@@ -147,7 +147,6 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2, eps: float = 1e-6, keepdim
     return fb.nn.functional.pairwise_distance(x1, x2, p, eps, keepdim)
 
 
-
 @overridable_function
 def ctc_loss(
     log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 0,
@@ -283,7 +282,6 @@ def _recurrent_layers(
     sizes = None if batch_sizes is None else batch_sizes.tolist()
     out, last = _recurrent.run(mode, input, sizes, initial, weights, num_layers, dropout, train, bool(bidirectional))
     return out.transpose(0, 1) if turned else out, last
-
 
 
 @overridable_function

@@ -344,7 +344,6 @@ def test_given_ranks_that_do_not_fit_are_refused(endpoint, most, options, messag
         get_rendezvous_handler(RendezvousParameters("static", endpoint, "job", 1, most, **options))
 
 
-
 def test_the_address_of_a_store_is_that_of_rank_0(store):
     there = RendezvousStoreInfo.build(0, store, "10.0.0.1", 77)
 

@@ -477,8 +477,6 @@ def trace(self: Any) -> Any:
     return self.diagonal().sum()
 
 
-
-
 def _where(condition: Any, a: Any, b: Any) -> Any:
     import flambeau
 

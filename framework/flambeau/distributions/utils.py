@@ -114,7 +114,6 @@ def _entries(n: int, diag: int) -> int:
     return sum(min(max(row + diag + 1, 0), n) for row in range(n))
 
 
-
 # -- helpers that distributions of other packages import -----------------------------------------------------------------
 
 

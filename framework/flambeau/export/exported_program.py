@@ -277,4 +277,3 @@ def flat_inputs(spec: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     return leaves
 
 
-

@@ -70,8 +70,6 @@ class PHWithMeta(PHBase):
             proxy.node.meta["ph_key"] = self.ph_key
 
 
-
-
 class ProxyableClassMeta(type):
     """The metaclass of classes whose instances may be made while a program is traced, from proxies: a node makes them."""
 

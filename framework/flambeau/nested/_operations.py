@@ -454,6 +454,5 @@ def _copy(func: Any, args: Any, kwargs: Any) -> Any:
     return target
 
 
-
 # By what a declaration says of elements.
 _BY_ELEMENTS = {"reduced": _reduced, "along": _along_one}

@@ -42,7 +42,6 @@ class ProfilerActivity(enum.Enum):
         return self.value
 
 
-
 class ProfilerAction(enum.Enum):
     """What a profiler does in a step."""
 

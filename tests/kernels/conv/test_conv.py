@@ -172,7 +172,6 @@ def test_single_channels_that_are_last_reach_every_edge(settings, kernel, extent
     np.testing.assert_allclose(made, conv.arrays.convolve(x, w, stride, padding, dilation, 21), rtol=1e-4, atol=1e-5)
 
 
-
 @pytest.mark.parametrize("case", ["strided groups", "tiles", "tiles at stride 2", "tiles 3-d", "large tiles", "depthwise"])
 def test_blocks_of_images_do_not_change_results(case, monkeypatch):
     wanted = three_maps(case)

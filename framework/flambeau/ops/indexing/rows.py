@@ -435,8 +435,6 @@ index_fill_number.shown_as("IndexFillBackward0")
 index_fill_number.in_pieces(_pieces_along_others)
 
 
-
-
 @index_fill_number.kernel
 def _index_fill(a, dim, index, value):
     if not index.size:

@@ -298,8 +298,6 @@ scatter_src.shown_as("ScatterBackward0", hides="src_shape")
 scatter_src.in_pieces(along="dim")
 
 
-
-
 @scatter_src.kernel
 def _scatter_src(a, dim, index, src):
     return kernel.put_along(a, dim, index, src) if index.size else a.copy()
@@ -534,8 +532,6 @@ scatter_combine.shown_as("ScatterReduceBackward0")
 
 
 scatter_combine.in_pieces(along="dim")
-
-
 
 
 @scatter_combine.kernel

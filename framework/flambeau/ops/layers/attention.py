@@ -84,8 +84,6 @@ def _attention_pieces(asked):
     return f"...{rows}_,...__,...__,...{rows}_->...{rows}_"
 
 
-
-
 @attention.kernel
 def _attend(q, k, v, mask, scale, causal):
     return kernels.attend(q, k, v, mask, scale, causal)

@@ -56,8 +56,6 @@ rows_at.shown_as(
 rows_at.in_pieces("_k,...->...k")
 
 
-
-
 @rows_at.kernel
 def _rows_at(table, indices, padding_idx, scale_grad_by_freq):
     return kernels.take_rows(table, indices)

@@ -187,8 +187,6 @@ cross_along.shown_as("LinalgCrossBackward0")
 cross_along.in_pieces(along="dim")
 
 
-
-
 @cross_along.kernel
 def _cross(a, b, dim):
     x, y = widen(a), widen(b)

@@ -151,8 +151,6 @@ qr_of.shown_as("LinalgQrBackward0", hides="A_shape", Q="out0", R="out1")
 qr_of.in_pieces("...__->...__,...__")
 
 
-
-
 qr_of.kernel(_lapack.qr)
 
 

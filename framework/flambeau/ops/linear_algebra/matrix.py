@@ -38,8 +38,6 @@ det_of.shown_as("LinalgDetBackward0", LU=not_kept, pivots=not_kept)
 det_of.in_pieces("...__->...")
 
 
-
-
 det_of.kernel(_lapack.det)
 
 
@@ -110,8 +108,6 @@ slogdet_of.shown_as("LinalgSlogdetBackward0", sign="out0", LU=not_kept, pivots=n
 
 
 slogdet_of.in_pieces("...__->...,...")
-
-
 
 
 slogdet_of.kernel(_lapack.slogdet)
@@ -238,8 +234,6 @@ matrix_exp.shown_as("LinalgMatrixExpBackward0")
 
 
 matrix_exp.in_pieces("...__->...__")
-
-
 
 
 @matrix_exp.kernel

@@ -53,8 +53,6 @@ norm_over.shown_as("LinalgVectorNormBackward0", ord="order", dim="dims")
 norm_over.in_pieces(along="dims")
 
 
-
-
 @norm_over.kernel
 def _norm(a, order, dims, keepdim):
     return moments.norm(a, order, dims, keepdim)

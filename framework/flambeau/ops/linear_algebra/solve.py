@@ -548,8 +548,6 @@ pseudo_inverse.shown_as("LinalgPinvBackward0", self="A")
 pseudo_inverse.in_pieces("...__->...__")
 
 
-
-
 @pseudo_inverse.kernel
 def _pseudo_inverse(a, atol, rtol, hermitian):
     if not a.size:
@@ -683,8 +681,6 @@ least_squares.shown_as("LinalgLstsqBackward0", self="A", b="B", solution=not_kep
 
 
 least_squares.in_pieces("...__,...__->...__,...,..._")
-
-
 
 
 @least_squares.kernel

@@ -51,8 +51,6 @@ eigh_of.shown_as("LinalgEighBackward0", eigenvalues="out0", eigenvectors="out1")
 eigh_of.in_pieces("...__->..._,...__")
 
 
-
-
 @eigh_of.kernel
 def _eigh(a, uplo):
     return _lapack.eigh("linalg.eigh", a, uplo, True)
@@ -258,8 +256,6 @@ svd_of.shown_as(
 
 
 svd_of.in_pieces("...__->...__,..._,...__")
-
-
 
 
 @svd_of.kernel

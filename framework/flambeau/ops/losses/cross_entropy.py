@@ -53,8 +53,6 @@ def _nll_pieces(asked):
     return {"none": "n_*,n*,_->n*", "sum": "n_*,n*,_->"}.get(asked["reduction"], "*,*,_->")
 
 
-
-
 @nll.kernel
 def _nll(a, target, weight, ignore_index, reduction):
     return kernels.nll(a, target, weight, ignore_index, reduction)

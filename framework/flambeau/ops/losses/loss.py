@@ -142,8 +142,6 @@ def _mse_pieces(asked):
     return [asked.way({0: d, 1: d}, "avg") for d, n in enumerate(first.shape) if alike and n % asked.count == 0]
 
 
-
-
 @mean_squared_error.kernel
 def _mse(a, b):
     return np.asarray(kernels.squared_error_sum(a, b) / a.size, a.dtype)

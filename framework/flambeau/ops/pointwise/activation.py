@@ -448,8 +448,6 @@ softmax_along.shown_as("SoftmaxBackward0")
 softmax_along.in_pieces(along="dim")
 
 
-
-
 @softmax_along.kernel
 def _softmax_kernel(a, dim):
     return softmax_kernels.softmax(a, dim)
@@ -547,8 +545,6 @@ log_softmax_along.shown_as("LogSoftmaxBackward0")
 
 
 log_softmax_along.in_pieces(along="dim")
-
-
 
 
 @log_softmax_along.kernel
@@ -680,8 +676,6 @@ logsumexp_over.shown_as("LogsumexpBackward0", dim="dims")
 
 
 logsumexp_over.in_pieces(along="dims")
-
-
 
 
 @logsumexp_over.kernel

@@ -496,8 +496,6 @@ variance.shown_as("VarBackward0", dim="dims")
 variance.in_pieces(along="dims")
 
 
-
-
 @variance.kernel
 def _variance(a, dims, correction, keepdim):
     return moments.variance(a, dims, correction, keepdim)

@@ -142,9 +142,10 @@ def _planned(n: int, dtype: np.dtype, vectors: bool, square: bool) -> _Plan:
 def _forms(dtype: np.dtype, vectors: bool, square: bool) -> Any:
     whole, constants = np.dtype(np.int64), {"VECTORS": vectors, "SQUARE": square}
     types = (dtype, whole) + (int,) * 9
-    steps = [prepared_parts, solved_parts, weighed_parts, turned_parts, multiplied_parts]
+    stages = [(stage_of_parts, constants | {"STAGE": stage}) for stage in (solved, weighed, turned)]
+    steps = [(prepared_parts, constants), *stages, (multiplied_parts, constants)]
     small = leaf_parts.form((dtype, whole, whole) + (int,) * 4, constants)
-    return [k.form(types, constants) for k in steps], small, np.array([k.address(types, constants) for k in steps], np.int64)
+    return [k.form(types, given) for k, given in steps], small, np.array([k.address(types, given) for k, given in steps], np.int64)
 
 
 # -- one part ----------------------------------------------------------------------------------------------------------------
@@ -660,27 +661,12 @@ def prepared_parts(part, space, marks, n, step, long, first, size, parts, shift,
 
 
 @kernel(in_vectors=True)
-def solved_parts(chunk, space, marks, n, step, long, first, size, parts, shift, each, cuts, *, VECTORS, SQUARE):
+def stage_of_parts(chunk, space, marks, n, step, long, first, size, parts, shift, each, cuts, *, STAGE, VECTORS, SQUARE):
+    """What the function `STAGE` does to some roots of a part: `solved`, `weighed` or `turned`."""
     KIND = widened(space)
     part, start = chunk // cuts, chunk % cuts * ROOTS
     low, _, high = ends(part, first, size, parts)
-    solved(space, marks, n, step, long, low, high, shift + part * each, start, start + ROOTS, VECTORS, SQUARE, KIND)
-
-
-@kernel(in_vectors=True)
-def weighed_parts(chunk, space, marks, n, step, long, first, size, parts, shift, each, cuts, *, VECTORS, SQUARE):
-    KIND = widened(space)
-    part, start = chunk // cuts, chunk % cuts * ROOTS
-    low, _, high = ends(part, first, size, parts)
-    weighed(space, marks, n, step, long, low, high, shift + part * each, start, start + ROOTS, VECTORS, SQUARE, KIND)
-
-
-@kernel(in_vectors=True)
-def turned_parts(chunk, space, marks, n, step, long, first, size, parts, shift, each, cuts, *, VECTORS, SQUARE):
-    KIND = widened(space)
-    part, start = chunk // cuts, chunk % cuts * ROOTS
-    low, _, high = ends(part, first, size, parts)
-    turned(space, marks, n, step, long, low, high, shift + part * each, start, start + ROOTS, VECTORS, SQUARE, KIND)
+    STAGE(space, marks, n, step, long, low, high, shift + part * each, start, start + ROOTS, VECTORS, SQUARE, KIND)
 
 
 @kernel(in_vectors=True)

@@ -22,7 +22,6 @@ _WORDS = GUARD // 8
 _PATTERN64 = int.from_bytes(bytes([PATTERN]) * 8, "little", signed=True)
 
 
-
 def _text(name: str, message: str) -> str:
     """A line of text for dprintf, as a constant."""
     return f'@{name} = internal constant [{len(message) + 2} x i8] c"{message}\\0A\\00"'
