@@ -24,9 +24,11 @@ __all__ = ["fits", "run", "run_grad"]
 
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "GRU": 3, "LSTM": 4}
 # Rows of the batch that one thread takes through all steps: as many as weights are read for at once.
-MOST_ROWS, FEWEST_ROWS = 8, 2
-# Multiplications of states by weights, of which two threads take half: about 20 microseconds.
-SHARED_FROM = 1 << 17
+MOST_ROWS, FEWEST_ROWS = 16, 2
+# Rows of a tile, of two vectors of sums each, that keep units busy; fewer take as long.
+BUSY_ROWS = 4
+# Multiplications of states by weights, of which two threads take half: about 20 microseconds; and rows that one thread takes else.
+SHARED_FROM, ALONE_ROWS = 1 << 17, 8
 
 ndarray = np.ndarray
 
@@ -100,7 +102,7 @@ def run(
     steps.advance.run(
         -(-places.batch // group), pre, panels, h, narrow(h, dtype) if pairs else h, c, bias, out, before, second, scratch,
         places.offsets, places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, _pitch(pre), wide, made_row,
-        int(once), release=long, MODE=mode, KEEP=bool(keep), FULL=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
+        int(once), release=long, MODE=mode, KEEP=bool(keep), FULL=hidden % (width // 2) == 0, HEIGHTS=_heights(group), PAIRS=pairs,
     )  # fmt: skip
     states = (h,) if c0 is None else (h, c)
     ends = tuple(np.array(s[:, :hidden], dtype) for s in states)
@@ -146,7 +148,7 @@ def run_grad(
     steps.retreat.run(
         -(-places.batch // group), gates, before, second, grad, panels, dh, dc, dx, dmade, scratch, places.offsets,
         places.sizes, group, *_order(places, backwards), places.row_step, hidden, columns, pitch, wide, slopes_row, int(once),
-        release=long, MODE=mode, FULL=hidden % (width // 2) == 0, HEIGHTS=_heights(), PAIRS=pairs,
+        release=long, MODE=mode, FULL=hidden % (width // 2) == 0, HEIGHTS=_heights(group), PAIRS=pairs,
     )  # fmt: skip
     if once:
         matmul(dmade, w_hh, dh[:, :hidden], accumulate=mode == "GRU")
@@ -232,18 +234,32 @@ def _order(places: Places, backwards: bool) -> tuple[int, int, int]:
 def _group(batch: int, products: int) -> tuple[int, bool]:
     """Rows of a chunk, and whether other threads are worth waking.
 
-    Few batches are shared by two threads, larger ones cut where the weights are read as seldom. What takes less time than waking
-    a thread is left to one.
+    Threads take as many groups each, of as few rows as lets them; a state's bits do not depend on the group. What takes less time than
+    waking a thread is left to one.
     """
-    if products < SHARED_FROM and batch <= MOST_ROWS:
+    from ...engine.runtime import pool
+
+    if products < SHARED_FROM and batch <= ALONE_ROWS:
         return batch, False
-    return min(max(-(-batch // 2), FEWEST_ROWS), MOST_ROWS), True
+    threads = max(pool.get_num_threads(), 2)
+    groups = -(-batch // (MOST_ROWS * threads)) * threads
+    return max(-(-batch // groups), FEWEST_ROWS), True
 
 
-def _heights() -> tuple[int, ...]:
-    """Rows of the register tiles of the steps' products, falling to 1."""
-    rows = tile("recurrent")[0]
-    return (rows, *(h for h in (8, 4, 2, 1) if h < rows))
+def _heights(rows: int) -> tuple[int, ...]:
+    """Rows of the register tiles of the steps' products of so many rows, falling to 1, with which they take least time."""
+    tallest = tile("recurrent")[0]
+    lower = tuple(h for h in (8, 4, 2, 1) if h < tallest)
+    return min(((tallest, *lower), lower), key=lambda heights: _time(rows, heights))
+
+
+def _time(rows: int, heights: tuple[int, ...]) -> int:
+    """What tiles of these heights, the tallest first, take for so many rows."""
+    total = 0
+    for height in heights:
+        count, rows = divmod(rows, height)
+        total += count * max(height, BUSY_ROWS)
+    return total
 
 
 @functools.cache

@@ -2,7 +2,8 @@
 
 Sequences are cut into groups of a few rows of the batch. A chunk takes one group through all steps, so threads never
 wait for each other and the cut follows from the shape alone. At every step the group's states meet the recurrent weights,
-which are packed into panels two vectors wide and read once for up to eight rows; then gates and new states are made from
+which are packed into panels two vectors wide and read once for the group; meanwhile
+the gates that are wanted next are asked for. Then gates and new states are made from
 the row of products, which is still in the first cache. Backwards, the slopes of the gates of a step meet the same
 weights the other way round and become the slopes of the states before it.
 
@@ -18,6 +19,7 @@ Source: Werbos 1990, "Backpropagation through time", Proc. IEEE 78(10).
 from __future__ import annotations
 
 from flambeau_kernels.cpu.lanes import exp_lanes, zero_lanes
+from flambeau_kernels.cpu.recurrent import GATES
 from flambeau_kernels.engine.language import (
     bitcast,
     broadcast,
@@ -30,6 +32,7 @@ from flambeau_kernels.engine.language import (
     local,
     multiply_add,
     outlined,
+    prefetch,
     rolled,
     shuffle,
     store,
@@ -42,6 +45,7 @@ from flambeau_kernels.vocabulary import abs, fma, where
 
 __all__ = ["advance", "pack", "retreat"]
 
+LINE = 64                                             # bytes of a line of the cache
 # The polynomial of tanh near 0: its highest coefficient, and the others by falling power.
 TANH_32, TANH_64 = ((p[-1], p[-2::-1]) for p in (COEFFICIENTS["tanh.float32"], COEFFICIENTS["tanh.float64"]))
 
@@ -138,10 +142,12 @@ def pack(chunk, weights, panels, columns, depth, column_step, depth_step, *, WID
             to[k * WIDE + c] = KIND(0)
 
 
-def product(a, a_row, panels, c, c_row, rows, columns, depth, add, HEIGHTS, PAIRS):
+def product(a, a_row, panels, c, c_row, rows, columns, depth, add, gates, gates_row, HEIGHTS, PAIRS, PER_COLUMN):
     """``C = A @ B`` of a few rows, or added to C if `add`; B in `panels`, and `columns` of C for whole ones.
 
     Args:
+        gates, gates_row: what is asked for meanwhile, as many rows with PER_COLUMN elements for each column of C: gates that are wanted
+            next, whose rows lie too far apart for the processor to foresee them.
         HEIGHTS: rows of the register tiles there are, falling to 1.
         PAIRS: whether A and B are int32 that hold two bfloat16 each, which follow each other along the sum.
     """
@@ -149,6 +155,9 @@ def product(a, a_row, panels, c, c_row, rows, columns, depth, add, HEIGHTS, PAIR
     WIDE = 2 * lanes(KIND)
     for j in rolled(range(0, columns, WIDE)):
         panel = panels + j * depth
+        for r in rolled(range(rows)):
+            for PLACE in unroll(range(0, PER_COLUMN * WIDE, LINE // (KIND.bits // 8))):
+                prefetch(gates + (r * gates_row + j * PER_COLUMN + PLACE))
         i = 0
         for TALL in unroll(HEIGHTS):
             while i + TALL <= rows:
@@ -191,6 +200,7 @@ def lstm_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, seco
     N = lanes(KIND)
     for r in rolled(range(rows)):
         gates, products, at = x + r * x_row, made + r * made_row, r * row
+        # The states have a loop of their own: through two tanh after each other the processor cannot see far ahead.
         for j in rolled(range(0, hidden, N)):
             left = hidden - j
             f_at, g_at, o_at = j + hidden, j + 2 * hidden, j + 3 * hidden
@@ -199,16 +209,19 @@ def lstm_step(x, x_row, made, made_row, h, low, c, wide, bias, out, before, seco
             new = tanh_lanes(get(gates, g_at, left, KIND, FULL) + load(products, g_at, N), KIND)
             leave = sigmoid_lanes(get(gates, o_at, left, KIND, FULL) + load(products, o_at, N), KIND)
             old = load(c, r * wide + j, N)
-            cell = fma(forget, old, enter * new)
-            state = leave * tanh_lanes(cell, KIND)
             if KEEP:
-                put(before, at + j, load(h, r * wide + j, N), left, FULL)
                 put(second, at + j, old, left, FULL)
                 put(gates, j, enter, left, FULL)
                 put(gates, f_at, forget, left, FULL)
                 put(gates, g_at, new, left, FULL)
                 put(gates, o_at, leave, left, FULL)
-            store(c, r * wide + j, cell)
+            store(c, r * wide + j, fma(forget, old, enter * new))
+            store(products, j, leave)
+        for j in rolled(range(0, hidden, N)):
+            left = hidden - j
+            state = load(products, j, N) * tanh_lanes(load(c, r * wide + j, N), KIND)
+            if KEEP:
+                put(before, at + j, load(h, r * wide + j, N), left, FULL)
             store(h, r * wide + j, state)
             if PAIRS:
                 store(low, r * wide + j, state)
@@ -285,13 +298,13 @@ def advance(chunk, x, panels, h, low, c, bias, out, before, second, scratch, off
         rows = min(sizes[t] - begin, group)
         if rows > 0:
             place = offsets[t] + begin * row_step
+            x_here, x_row, at = x + place * pitch, row_step * pitch, place * hidden
             if once == 0:
                 if PAIRS:
                     outlined(product)(bitcast(low_here, int32), wide // 2, panels, made, made_row, rows, padded, hidden // 2, False,
-                                   HEIGHTS, True)  # fmt: skip
+                                   x_here, x_row, HEIGHTS, True, 1)  # fmt: skip
                 else:
-                    outlined(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False, HEIGHTS, False)
-            x_here, x_row, at = x + place * pitch, row_step * pitch, place * hidden
+                    outlined(product)(h_here, wide, panels, made, made_row, rows, padded, hidden, False, x_here, x_row, HEIGHTS, False, 1)
             if MODE == "LSTM":
                 outlined(lstm_step)(x_here, x_row, made, made_row, h_here, low_here, c_here, wide, bias, out + at, before + at, second + at,
                                  row, rows, hidden, KEEP, FULL, PAIRS)  # fmt: skip
@@ -413,8 +426,10 @@ def retreat(chunk, gates, before, second, grad, panels, dh, dc, dx, dmade, scrat
                 outlined(plain_slopes)(gates + x_at, grad + at, dh_here, wide, dx + x_at, slopes, slopes_row, x_row, row, rows,
                                     hidden, MODE == "RNN_RELU", FULL)  # fmt: skip
             if once == 0:                             # what a GRU's state hands on directly is there already
+                soon = gates + (offsets[first + max(0, steps - 2 - s) * step] + begin * row_step) * pitch
                 if PAIRS:
                     outlined(product)(bitcast(slopes, int32), slopes_row // 2, panels, dh_here, wide, rows, padded, columns // 2,
-                                   MODE == "GRU", HEIGHTS, True)  # fmt: skip
+                                   MODE == "GRU", soon, x_row, HEIGHTS, True, GATES[MODE])  # fmt: skip
                 else:
-                    outlined(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU", HEIGHTS, False)
+                    outlined(product)(slopes, slopes_row, panels, dh_here, wide, rows, padded, columns, MODE == "GRU", soon, x_row,
+                                   HEIGHTS, False, GATES[MODE])  # fmt: skip
