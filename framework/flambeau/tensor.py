@@ -1080,7 +1080,7 @@ hot_calls.of_class(
     hot_calls.Objects(
         Tensor,
         {"array": "_array", "record": "_storage", "node": "_node", "link": "_view_of", "grad": "_gradient"},
-        Size, _shape, _bind,
+        Size, _shape, _bind, (tape.Leaf, "tensor", tape.nobody),
     ),
     wrap,
 )

@@ -137,7 +137,10 @@ _BY_NUMPY: dict[str, Call] = {
     "draws": refuse_and_count, "redraws": refuse_and_count, "same": refuse_and_count, "bmm": refuse_and_count, "outer": refuse_and_count,
     "pick_along": refuse_and_count, "put_along": refuse_and_count, "add_along": refuse_and_count, "put_slices": refuse_and_count,
     "add_slices": refuse_and_count, "pick_pairs": refuse_and_count, "pick_slices": refuse_and_count, "over": refuse,
-    "view_of": refuse, "views_of": refuse_and_count, "sizes_of": refuse, "store_in": refuse,
+    "view_of": refuse, "views_of": refuse_and_count, "sizes_of": refuse, "store_in": refuse, "transposed": refuse, "permuted": refuse,
+    "select": refuse, "part": refuse, "seen_view": refuse_and_count, "seen_expand": refuse_and_count, "seen_unsqueeze": refuse_and_count,
+    "seen_permuted": refuse_and_count, "seen_part": refuse_and_count, "seen_transposed": refuse_and_count,
+    "seen_select": refuse_and_count,
 }  # fmt: skip
 
 
@@ -147,14 +150,18 @@ _BY_NUMPY: dict[str, Call] = {
 class Objects:
     """The class that `over`, `view_of` and `views_of` make objects of, and others read; see `engine/builtins/make_objects.py`."""
 
-    __slots__ = ("cls", "slots", "sizes", "other_sizes", "bound")
+    __slots__ = ("cls", "slots", "sizes", "other_sizes", "bound", "unlisted")
 
-    def __init__(self, cls: type, slots: dict[str, str], sizes: type, other_sizes: Call, bound: Call) -> None:
+    def __init__(
+        self, cls: type, slots: dict[str, str], sizes: type, other_sizes: Call, bound: Call, unlisted: tuple[type, str, Any] | None = None
+    ) -> None:
         self.cls = cls
         self.slots = slots                            # names of the slots meant by array, record, node, link and grad
         self.sizes = sizes                            # a class of tuples
         self.other_sizes = other_sizes                # what `sizes_of` answers where the builtin is not made for it
         self.bound = bound                            # called when launchers take the names, or give them back
+        # A class of nodes, one of its slots, and what is in it: storages do not list the views of objects that have such a node.
+        self.unlisted = unlisted
 
 
 objects: Objects | None = None
@@ -317,6 +324,17 @@ stack: Call
 view: Call
 expand: Call
 unsqueeze: Call
+transposed: Call  # (array, dim, dim), permuted of (array, dims), select of (array, dim, index), part of (array, key)
+permuted: Call
+select: Call
+part: Call
+seen_view: Call  # (object, sizes, op, whether operations are recorded) as an object, whose node is True where it should have one
+seen_expand: Call
+seen_unsqueeze: Call
+seen_permuted: Call
+seen_part: Call
+seen_transposed: Call
+seen_select: Call
 restrided: Call
 steps: Call  # of an array, in elements
 address: Call  # of an array's first element

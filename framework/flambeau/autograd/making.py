@@ -27,7 +27,7 @@ def making(
     name: str = "node",
     place: list[str] | None = None,
 ) -> list[str]:
-    """Lines that make a node and call it `name`; they refer to `new`, `next_seq`, `refuse_saving` and MARKED.
+    """Lines that make a node and call it `name`; they refer to `next_seq`, `refuse_saving` and MARKED.
 
     Args:
         parents, saved, versions, shape, dtype: text of what its slots get; None leaves a slot empty.
@@ -37,7 +37,7 @@ def making(
     """
     slots = {"parents": parents, "hooks": "None", "shape": shape, "saved": saved, "versions": versions, "dtype": dtype}
     return [
-        f"{name} = {f'{to} = ' if to else ''}new({cls})",
+        f"{name} = {f'{to} = ' if to else ''}{cls if cls.isidentifier() else f'({cls})'}()",
         f"{name}.seq = next_seq()",
         *(f"{name}.{slot} = {value}" for slot, value in slots.items() if value is not None),
         *(place or []),
@@ -70,7 +70,7 @@ def seen_from(frames: int) -> list[str]:
 
 def _function(head: str, lines: list[str]) -> Any:
     names: dict[str, Any] = {
-        "new": object.__new__, "next_seq": _state.next_seq, "refuse_saving": refuse_saving, "users_place": tape.users_place,
+        "next_seq": _state.next_seq, "refuse_saving": refuse_saving, "users_place": tape.users_place,
         "OutputNode": tape.OutputNode,
     }  # fmt: skip
     _state.share(names, "MARKED")

@@ -223,6 +223,8 @@ def _entry_text(op: Op, name: str, params: str, body: list[str], constants: dict
     constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
     if isinstance(op, ViewOp) and op.cut_along:
         constants.update(cut_up=op.cut_up)
+    if isinstance(op, ViewOp) and op.builtin:
+        constants.update(with_history=op.with_history)
     constants.update(_of_elementwise(op), forwards_to=op.forwards_to)
     return f"def make({', '.join(constants)}):\n    def {name}({params}):\n{_text(body)}    return {name}\n"
 

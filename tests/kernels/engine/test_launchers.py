@@ -399,7 +399,7 @@ def test_what_picking_and_storing_refuse():
 def of_objects():
     if hot_calls.objects is None:
         pytest.skip("nobody said which class objects are of")
-    return hot_calls.objects.cls, *(CALL[name] for name in launchers._OF_OBJECTS)
+    return hot_calls.objects.cls, *(CALL[name] for name in launchers._MADE)
 
 
 def test_an_object_over_an_array_has_a_record_of_its_own(of_objects):
@@ -429,6 +429,80 @@ def test_a_view_of_an_object_is_linked_and_listed(of_objects):
     assert view_of(random(3), random(3), "op", (), True) is None
     del views[1:]
     assert [v() for v in base._storage[3]] == [views[0]] + [None] * (hot_calls.MOST_VIEWS - 1)
+
+
+def test_a_view_takes_the_place_of_one_that_is_gone(of_objects):
+    _, over, view_of, _, _, _ = of_objects
+    base = over(random(2, 3))
+    kept = [view_of(base, random(3), "op", (k,), True) for k in range(hot_calls.MOST_VIEWS - 1)]
+    newest = None
+    for k in range(3 * hot_calls.MOST_VIEWS):
+        newest = view_of(base, random(3), "op", (k,), True)            # while the one before is still there
+        assert newest is not None
+        assert {id(r()) for r in base._storage[3] if r() is not None} >= {id(v) for v in (*kept[:-1], newest)}
+        kept = kept[:-1]
+    assert len(base._storage[3]) == hot_calls.MOST_VIEWS
+
+
+KEYS = [
+    (1,), (-2,), (slice(None), 2), (slice(None, None, 2),), (None, 1, ..., None), (..., slice(-3, -1)), (0, 1, 2), (),
+    (slice(1, None), None, slice(0, 2)), (1, -1, slice(None, None, 3)), (..., None), (slice(-9, 9), slice(1, 2)), (..., 0),
+]  # fmt: skip
+REFUSED_KEYS = [(2,), (0, 0, 0, 0), (..., ...), (slice(1, 1),), (slice(None, None, -1),), (slice(None, None, 0),), (True,), ([0],), [0],
+                (slice(np.int64(0), 1),), (1 << 70,), (1.0,)]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_a_part_is_where_numpy_says(key):
+    for a in (random(2, 3, 4), random(3, 4, 2).transpose(2, 0, 1), random(2, 6, 4)[:, ::2]):
+        made, expected = CALL["part"](a, key), a[key if ... in key else (*key, ...)]
+        assert (made.shape, made.ctypes.data, made.base is a or made.base is a.base) == (expected.shape, expected.ctypes.data, True)
+        assert np.array_equal(made, expected)
+        assert [s for s, n in zip(made.strides, made.shape, strict=True) if n > 1] == [
+            s for s, n in zip(expected.strides, expected.shape, strict=True) if n > 1
+        ]
+
+
+@pytest.mark.parametrize("key", REFUSED_KEYS, ids=str)
+def test_a_part_that_is_no_view_or_is_wrong_is_refused(key):
+    assert CALL["part"](random(2, 3, 4), key) is None
+
+
+def test_dimensions_change_places():
+    a = random(2, 3, 4)
+    for dims in ((0, 1), (-1, 0), (2, 2)):
+        made, expected = CALL["transposed"](a, *dims), a.swapaxes(*dims)
+        assert (made.shape, made.strides, made.ctypes.data) == (expected.shape, expected.strides, expected.ctypes.data)
+    for order in ((2, 0, 1), (0, -1, 1)):
+        made, expected = CALL["permuted"](a, order), a.transpose(order)
+        assert (made.shape, made.strides) == (expected.shape, expected.strides)
+    for dim, index in ((0, 1), (-1, -4), (1, 2)):
+        assert np.array_equal(CALL["select"](a, dim, index), a.take(index, dim))
+    assert CALL["transposed"](a, 0, 3) is CALL["transposed"](a, True, 0) is CALL["transposed"](np.array(1.0), 0, 0) is None
+    assert CALL["permuted"](a, (0, 1)) is CALL["permuted"](a, (0, 0, 1)) is CALL["permuted"](a, (0, 1, 3)) is None
+    assert CALL["select"](a, 0, 2) is CALL["select"](a, 3, 0) is None
+
+
+def test_an_object_is_seen_in_another_way(of_objects):
+    _, over, _, _, _, _ = of_objects
+    base = over(random(2, 3))
+    made = CALL["seen_transposed"](base, 0, 1, "op", True)
+    further = CALL["seen_part"](made, (1,), "then", False)
+
+    assert np.array_equal(made._array, base._array.T)
+    assert (made._view_of[0] is base, made._view_of[1:]) == (True, ("op", (0, 1), None))
+    assert (made._storage is base._storage, made._node) == (True, None)
+    assert further._view_of == (base, "then", ((1,),), made._view_of)
+    assert [id(v()) for v in base._storage[3]] == [id(made)]
+    base._node = "node"
+    assert CALL["seen_view"](base, (6,), "op", True)._node is True
+    of_nobody = base._node = object.__new__(hot_calls.objects.unlisted[0])
+    setattr(of_nobody, hot_calls.objects.unlisted[1], hot_calls.objects.unlisted[2])
+    unlisted = CALL["seen_view"](base, (-1,), "op", True)
+    assert unlisted is not None and not any(v() is unlisted for v in base._storage[3])
+    empty = over(random(2, 0))
+    assert CALL["seen_transposed"](empty, 0, 1, "op", True) is CALL["seen_part"](base, (slice(1, 1),), "op", True) is None
+    assert CALL["seen_transposed"](base._array, 0, 1, "op", True) is CALL["seen_transposed"](base, 0, 2, "op", True) is None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, np.complex128, BFLOAT16], ids=str)

@@ -23,7 +23,7 @@ def written(op: Any, name: str, lines: list[str], **constants: Any) -> Any:
     from .. import _entry
 
     constants.update(
-        op.named_node_classes, OP=op, new=object.__new__, Tensor=Tensor, ndarray=ndarray, next_seq=_state.next_seq,
+        op.named_node_classes, OP=op, Tensor=Tensor, ndarray=ndarray, next_seq=_state.next_seq,
         users_place=tape.users_place, getframe=sys._getframe, OWN_FILES=tape.OWN_FILES, holds_arrays=tape.holds_arrays,
         records_of=tape.records_of, asarray=np.asarray, attach=attach, OutputNode=tape.OutputNode, weak=weakref.ref,
         plain_dtype=_arrays.plain_dtype, unread=tape.unread, **op.chosen_from,

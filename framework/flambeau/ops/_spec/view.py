@@ -69,6 +69,7 @@ class ViewOp(PrimitiveOp):
     may_be_tensor = ""  # the parameter whose Tensors `check` makes numbers of; it does nothing else
     sized_by = ""  # the parameter that is the shape of the result
     piece_rule: Any = None  # ``fn(index, ndim, *args) -> op, args``: which view is one of several
+    builtin = ""  # the launcher of `hot_calls` that answers usual calls: ``(source, *arguments, op, whether operations are recorded)``
     cut_along = ""  # where several views are parts of the whole: the parameter that is the dimension
     cut_into = ""  # and the one that is the tuple of their sizes along it, if they do not lack the dimension
 
@@ -105,7 +106,13 @@ class ViewOp(PrimitiveOp):
         plain = "".join(f" and {name}.__class__ is int" for name in numbers if name)
         if self.cut_along:
             return [f"if {is_tensor(first)}{plain}:", f"    return cut_up({first}, ({''.join(f'{name}, ' for name in rest)}))"]
-        return [f"if {is_tensor(first)}{plain}:", f"    return of({first}, {made}, ({''.join(f'{name}, ' for name in rest)}))"]
+        rest = f"({''.join(f'{name}, ' for name in rest)})"
+        native = [] if not self.builtin else [
+            f"made = hot_calls.{self.builtin}({first}{arguments}, OP, GRAD or local.grad)",
+            "if made is not None:",
+            f"    return made if made._node is None else with_history(made, {first}, {rest})",
+        ]
+        return [f"if {is_tensor(first)}{plain}:", *indented(native), f"    return of({first}, {made}, {rest})"]
 
     def ways(self, asked: Any) -> list[Any]:
         from .pieces import view_ways
@@ -134,21 +141,42 @@ class ViewOp(PrimitiveOp):
         if self.vjp_rule is None:
             made._view_of = None                          # no view to autograd, nor to PyTorch: to write to it is not recorded
         elif node is not None:
-            # As `_link`, without a call for each step.
-            if not recorded:
-                made._node = leaf_of_nobody()
-            elif self.saves_plainly:
-                self.save_shape(made, source, source._array.shape, rest)
-            else:
-                self.record_view(made, source, rest)
+            self.with_history(made, source, rest)
         return made
 
-    def _link(self, made: Tensor, source: Tensor, rest: Any) -> None:
-        """Give the view `made` of `source`, which has a history, one of its own."""
-        if GRAD or _local.grad:
-            self.record_view(made, source, rest)
-        else:
-            made._node = leaf_of_nobody()
+    @cached_property
+    def usual(self) -> Any:
+        """``fn(*args)``: the view that the launcher `builtin` makes, with its history; None where it refuses, also what is no Tensor."""
+        first, *rest = self.params
+        given = ", ".join(self.params)
+        lines = [
+            f"made = hot_calls.{self.builtin}({given}, OP, GRAD or local.grad)",
+            f"return made if made is None or made._node is None else with_history(made, {first}, ({', '.join(rest)},))",
+        ]
+        return written(
+            self, "usual", [f"def usual({given}):", *indented(lines)], with_history=self.with_history, hot_calls=hot_calls
+        )
+
+    @cached_property
+    def with_history(self) -> Any:
+        """``fn(made, source, rest)``: the view `made` of `source`, which has a history, with one of its own."""
+        lines = ["if not (GRAD or local.grad):", "    made._node = leaf_of_nobody()", *self._recorded(), "return made"]
+        return written(
+            self, "with_history", ["def with_history(made, source, rest):", *indented(lines)],
+            leaf_of_nobody=leaf_of_nobody, record_view=self.record_view,
+        )  # fmt: skip
+
+    def _recorded(self) -> list[str]:
+        """The other case of `with_history`."""
+        if not self.saves_plainly or "record_view" in self.__dict__:
+            return ["else:", "    record_view(made, source, rest)"]
+        return ["else:", *indented(self._saving("source._array.shape"))]
+
+    def _saving(self, shape: str) -> list[str]:
+        """Lines that give `made` a node which saves what lies where in `source`, and reads nothing else."""
+        rest = self.params[1:]
+        named = [f"{', '.join(rest)}, = rest"] if rest else []
+        return [*named, *making("(source._node,)", f"({', '.join((shape, *rest))},)", cls=self.chosen_class or "Node")]
 
     def record_view(self, made: Tensor, source: Tensor, rest: Any) -> None:
         """Give `made` a node that leads to that of `source`."""
@@ -159,11 +187,8 @@ class ViewOp(PrimitiveOp):
 
     @cached_property
     def save_shape(self) -> Any:
-        """``fn(made, source, shape, rest)``: gives `made` a node that saves what lies where in `source`, and reads nothing else."""
-        chosen = [] if self.chosen_class is None else [f"{', '.join(self.params[1:])}, = rest"]
-        made = making("(source._node,)", "(shape, *rest)", cls=self.chosen_class or "Node")
-        lines = ["def save_shape(made, source, shape, rest):", *indented(chosen), *indented(made)]
-        return written(self, "save_shape", lines)
+        """``fn(made, source, shape, rest)``: gives `made` a node that saves `shape` for that of `source`."""
+        return written(self, "save_shape", ["def save_shape(made, source, shape, rest):", *indented(self._saving("shape"))])
 
     def part(self, index: int) -> _Part:
         """One of several views as an op of its own."""
@@ -201,7 +226,7 @@ class ViewOp(PrimitiveOp):
         made = _all_parts(source, dim, sizes, self, rests)
         if made is not None and source._node is not None:
             for view, rest in zip(made, rests, strict=True):
-                self._link(view, source, rest)
+                self.with_history(view, source, rest)
         return made
 
     def pieces(self, source: Tensor, arrays: Any, rest: Any) -> tuple[Tensor, ...]:
@@ -420,14 +445,18 @@ def view(
     several: bool = False,
     operator: str | None = None,
     samples: str = "",
+    builtin: str = "",
     **facts: Unpack[Facts],
 ) -> Callable[[Any], ViewOp]:
-    """Declare an op that returns a view, or `several`; its kernel maps the array (and the other arguments) to views of it."""
+    """Declare an op that returns a view, or `several`; its kernel maps the array (and the other arguments) to views of it.
+
+    `builtin` is the launcher that answers usual calls, if there is one; see `ViewOp.builtin`.
+    """
 
     def declare(fn: Any) -> ViewOp:
         op = ViewOp(fn, surface, namespace, aliases, autocast, (fn.__code__.co_varnames[0],), None, None, check)
         op.variadic = variadic
-        op.several = several
+        op.several, op.builtin = several, builtin
         op.operator, op.samples = operator, samples
         op.state(facts)
         return op

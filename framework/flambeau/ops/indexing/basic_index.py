@@ -19,7 +19,7 @@ from ..shapes.squeeze import unsqueeze
 from ._keys import ALL, is_mask, tensors_at
 
 
-@view(surface=0, samples="of getitem_op", public_name="index")
+@view(surface=0, samples="of getitem_op", public_name="index", builtin="seen_part")
 def basic_index(input, key):
     """``input[key]`` for a tuple of ints, slices, None and Ellipsis: a view."""
 
@@ -55,8 +55,6 @@ def _basic_parts(input: Tensor, key: Any) -> Tensor:
 
 def with_steps(made: Any, a: Any, key: Any) -> Any:
     """`made`, ``a[key]``, with the strides `unsqueeze` gives to new dimensions, where numpy writes 0."""
-    if made.size == a.size and a.__class__ is ndarray and a.flags.c_contiguous and a.size:
-        return a.reshape(made.shape)                   # nothing was left out
     strides, at, d = list(made.strides), 0, 0
     for k in key:
         if k is None:

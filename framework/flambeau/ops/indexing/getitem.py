@@ -26,15 +26,22 @@ def getitem(self: Tensor, key: Any) -> Tensor:
 
     Raises: IndexError out of range, for too many indices and for masks that do not fit.
     """
-    if (IN_FORCE or OVERRIDING and self.__class__ is not Tensor and self.__class__ not in SINGLE) and may_override(self, key):
+    in_force = IN_FORCE and basic_index not in _state.PASSED
+    if (in_force or OVERRIDING and self.__class__ is not Tensor and self.__class__ not in SINGLE) and may_override(self, key):
         return _dispatch.call(getitem_op, (self, key))
     kind = key.__class__
     if self._array.__class__ is ndarray:
         try:
-            if kind is int:
-                return basic_index.of(self, self._array[key, ...], ((key,),))
             if key is None:
                 return self.unsqueeze(0)
+            keys = key if kind is tuple else (key,)
+            made = hot_calls.seen_part(self, keys, basic_index, _state.GRAD or _state.local.grad)
+            if made is not None:
+                return made if made._node is None else basic_index.with_history(made, self, (keys,))
+            if IN_FORCE and may_override(self, key):   # somebody may have a say in other keys
+                return _dispatch.call(getitem_op, (self, key))
+            if kind is int:
+                return basic_index.of(self, self._array[key, ...], (keys,))
             if kind is Tensor and not key._array.ndim and key._array.dtype is INT64 and key._array.__class__ is ndarray:
                 key = key._array.item()
                 return basic_index.of(self, self._array[key, ...], ((key,),))

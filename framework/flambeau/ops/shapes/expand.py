@@ -19,7 +19,7 @@ from .._makers import refusing
 from .._spec import FUNCTION, METHOD, composite, view
 
 
-@view(variadic="shape", surface=0, operator="expand(self, shape)", samples="of expand", public_name="expand")
+@view(variadic="shape", surface=0, operator="expand(self, shape)", samples="of expand", public_name="expand", builtin="seen_expand")
 def expand_shape(self, shape):
     """`self` with dimensions of size 1 repeated without copying."""
 
@@ -110,11 +110,7 @@ def expand(self, size, *, implicit=False):
 
 @expand.forwards
 def _expanded(self, size, implicit=False):
-    try:
-        made = hot_calls.expand(self._array, tuple(size) if size.__class__ is list else size)
-    except (AttributeError, TypeError):  # no tensor, no sizes
-        return None
-    return None if made is None else expand_shape.of(self, made, (size,))
+    return expand_shape.usual(self, tuple(size) if size.__class__ is list else size)
 
 
 def _expanded_to_tuple(input, size):

@@ -357,7 +357,8 @@ def _matrix_transpose(self: Tensor) -> Tensor:
     """A view with the last two dimensions exchanged. Raises: RuntimeError for fewer than two."""
     a = self._array
     if not (IN_FORCE and interpreted()) and a.__class__ is ndarray and a.ndim >= 2:
-        return transpose.of(self, a.swapaxes(-2, -1), (-2, -1))
+        made = transpose.usual(self, -2, -1)
+        return transpose.of(self, a.swapaxes(-2, -1), (-2, -1)) if made is None else made
     if self.ndim == 0:
         warn_once("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.")
         return self
@@ -403,7 +404,8 @@ def _reversed(self: Tensor) -> Tensor:
     if not (IN_FORCE and interpreted()):
         a = self._array
         if a.__class__ is ndarray and a.ndim == 2:
-            return permute.of(self, a.T, ((1, 0),))
+            made = permute.usual(self, (1, 0))
+            return permute.of(self, a.T, ((1, 0),)) if made is None else made
     if self.ndim == 0:
         warn_once("Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases.")
     elif self.ndim != 2:

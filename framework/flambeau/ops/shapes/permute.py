@@ -13,7 +13,7 @@ from .._batching import run, shifted
 from .._spec import FUNCTION, INPLACE, METHOD, composite, int_list, view
 
 
-@view(surface=METHOD | FUNCTION, variadic="dims", samples="x(2, 3, 4), (2, 0, 1)", elements="moved")
+@view(surface=METHOD | FUNCTION, variadic="dims", samples="x(2, 3, 4), (2, 0, 1)", elements="moved", builtin="seen_permuted")
 def permute(input, dims):
     """A view of `input` with its dimensions in the order `dims`, each named once.
 
@@ -77,7 +77,8 @@ def _inverse(dims: Any, ndim: int) -> list[int]:
     return back
 
 
-@view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapdims",), samples="x(2, 3, 4), 0, 2", elements="moved")
+@view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapdims",), samples="x(2, 3, 4), 0, 2", elements="moved",
+      builtin="seen_transposed")  # fmt: skip
 def transpose(input, dim0, dim1):
     """A view of `input` with the dimensions `dim0` and `dim1` exchanged."""
 
@@ -132,6 +133,9 @@ swapaxes.inplace_view = transpose.run_inplace
 
 @swapaxes.forwards
 def _transposed_axes(input, axis0, axis1):
+    made = transpose.usual(input, axis0, axis1)
+    if made is not None:
+        return made
     a = getattr(input, "_array", None)
     return transpose.of(input, _transpose(a, axis0, axis1), (axis0, axis1)) if a.__class__ is ndarray else None
 
@@ -160,7 +164,10 @@ def _transpose_in_place(target: Tensor) -> Tensor:
 @t.forwards
 def _transposed(input):
     a = getattr(input, "_array", None)
-    return transpose.of(input, a.T, (0, 1)) if a.__class__ is ndarray and a.ndim == 2 else None
+    if a.__class__ is not ndarray or a.ndim != 2:
+        return None
+    made = transpose.usual(input, 0, 1)
+    return transpose.of(input, a.T, (0, 1)) if made is None else made
 
 
 t.inplace_view = _transpose_in_place

@@ -92,7 +92,7 @@ def infer_shape(name: str, shape: Any, numel: int) -> tuple[int, ...]:
     return sizes
 
 
-@view(surface=0, variadic="size", operator="view(self, size)", samples="of view_as", public_name="view")
+@view(surface=0, variadic="size", operator="view(self, size)", samples="of view_as", public_name="view", builtin="seen_view")
 def view_shape(self, size):
     """`self` with another shape, over the same memory. Raises: RuntimeError if the strides do not allow it."""
 
@@ -149,16 +149,13 @@ def _view_raw(grad, self_shape):
 def view_method(self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """`self` with another shape (`sizes`, or `size`; one of them may be -1) or, given a dtype, its bytes as that dtype."""
     if dtype is None and not (IN_FORCE and interpreted()):
-        a = self._array
-        made = hot_calls.view(a, sizes)                   # `view(2, 8)` first
+        shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is not int else sizes
+        made = hot_calls.seen_view(self, shape, view_shape, _state.GRAD or _state.local.grad)
         if made is not None and size is None:
-            return view_shape.of(self, made, (sizes,))
-        if len(sizes) == 1 and sizes[0].__class__ is not int:
-            if sizes[0].__class__ is dtypes.dtype and a.__class__ is ndarray and a.itemsize == sizes[0].itemsize:
-                return view_dtype.of(self, a.view(sizes[0].numpy), sizes)
-            made = hot_calls.view(a, sizes[0])
-            if made is not None:
-                return view_shape.of(self, made, sizes)
+            return made if made._node is None else view_shape.with_history(made, self, (shape,))
+        a = self._array
+        if shape.__class__ is dtypes.dtype and a.__class__ is ndarray and a.itemsize == shape.itemsize and len(sizes) == 1:
+            return view_dtype.of(self, a.view(shape.numpy), sizes)
     elif (
         dtype.__class__ is dtypes.dtype and not sizes and size is None and self._array.__class__ is ndarray
         and not (IN_FORCE and interpreted())
@@ -240,11 +237,11 @@ def reshape(input, shape):
 @reshape.forwards
 def _reshaped(input, shape):
     try:
-        a = input._array
         shape = tuple(shape) if shape.__class__ is list else shape
-        made = hot_calls.view(a, shape)
+        made = view_shape.usual(input, shape)
         if made is not None:
-            return view_shape.of(input, made, (shape,))
+            return made
+        a = input._array
         if a.__class__ is not ndarray or not isinstance(shape, (tuple, list)):
             return None
         shape = tuple(shape)
@@ -292,11 +289,7 @@ def view_as(self, other):
 
 @view_as.forwards
 def _viewed_as(self, other):
-    if not isinstance(other, Tensor):
-        return None
-    size = other._array.shape
-    made = hot_calls.view(self._array, size)
-    return None if made is None else view_shape.of(self, made, (size,))
+    return view_shape.usual(self, other._array.shape) if isinstance(other, Tensor) else None
 
 
 @composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4); x(2, 3, 4), 1", elements="moved")
@@ -324,8 +317,8 @@ def _flattened(input, start_dim, end_dim):
         return None
     shape = a.shape
     size = (-1,) if end - start == ndim - 1 else (*shape[:start], -1, *shape[end + 1 :])
-    made = hot_calls.view(a, size)
-    return _reshaped(input, size) if made is None else view_shape.of(input, made, (size,))
+    made = view_shape.usual(input, size)
+    return _reshaped(input, size) if made is None else made
 
 
 @composite(surface=METHOD | FUNCTION, samples="x(2, 3)", elements="moved")
@@ -336,8 +329,7 @@ def ravel(input):
 
 @ravel.forwards
 def _raveled(input):
-    made = hot_calls.view(getattr(input, "_array", None), (-1,))
-    return None if made is None else view_shape.of(input, made, ((-1,),))
+    return view_shape.usual(input, (-1,))
 
 
 @composite(surface=METHOD | FUNCTION, samples="x(2, 6), 1, (2, 3)", elements="moved")
@@ -372,6 +364,4 @@ def _unflattened(input, dim, sizes):
     d = dim if dim >= 0 else dim + a.ndim
     if not 0 <= d < a.ndim:
         return None
-    size = (*a.shape[:d], *sizes, *a.shape[d + 1 :])
-    made = hot_calls.view(a, size)
-    return None if made is None else view_shape.of(input, made, (size,))
+    return view_shape.usual(input, (*a.shape[:d], *sizes, *a.shape[d + 1 :]))

@@ -87,7 +87,7 @@ def sliced(a: Any, d: int, start: int, stop: int, step: int) -> Any:
     return a[(*_BEFORE[d], slice(start, stop, step))] if d else a[start:stop:step]
 
 
-@view(surface=METHOD | FUNCTION, samples="x(2, 3), 1, 2; x(2, 3), 0, -1", elements="moved")
+@view(surface=METHOD | FUNCTION, samples="x(2, 3), 1, 2; x(2, 3), 0, -1", elements="moved", builtin="seen_select")
 def select(input, dim, index):
     """A view of the slice at `index` along `dim`, without that dimension. Raises: IndexError out of range."""
 

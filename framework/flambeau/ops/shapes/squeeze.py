@@ -17,7 +17,7 @@ from .._spec import FUNCTION, INPLACE, METHOD, check_recorded, composite, int_li
 _EVERY = tuple([tuple(range(n)) for n in range(65)])  # all dimensions of so many
 
 
-@view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), 1; x(2, 3), -1", elements="moved")
+@view(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3), 1; x(2, 3), -1", elements="moved", builtin="seen_unsqueeze")
 def unsqueeze(input, dim):
     """A view of `input` with a dimension of size 1 inserted at `dim`, which may be -1 for the end."""
 

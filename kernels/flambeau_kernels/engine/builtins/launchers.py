@@ -44,10 +44,12 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         linear (x, weight, bias); bmm (a, b), 3-D; outer (a, b), 1-D. Products of one row or column are refused.
         cat stack (list of arrays, dim), of up to 64 kB; view expand (array, tuple of sizes), unsqueeze (array, dim) and
         restrided (array, shape, strides, bytes to skip), of any dtype; steps (array), its strides in elements; address
-        (array), of its first element.
+        (array), of its first element; transposed (array, dim, dim), permuted (array, tuple of dims), select (array, dim, index)
+        and part (array, tuple that is a key), of any dtype.
         pick_along pick_slices put_along add_along put_slices add_slices pick_pairs, by places: `picks`.
         same (array, array): 1 if all their elements are equal, else 0.
-        over view_of views_of sizes_of store_in, for objects of the class that `hot_calls.of_class` was given: `make_objects`.
+        over view_of views_of sizes_of store_in, and ``seen_<name>`` for those that make views, for objects of the class that
+        `hot_calls.of_class` was given: `make_objects`.
         normals (a kernel's table, state, position, tuple of sizes), draws (those, an array of the dtype, words for the
         kernel) and redraws (an array to fill in place of sizes and dtype) for `cpu.random.stream`.
     All have the bits of numpy's functions.
@@ -93,8 +95,10 @@ def _names() -> list[str]:
 
 
 _OF_PLACES = ("pick_along", "put_along", "add_along", "put_slices", "add_slices", "pick_pairs", "pick_slices")
-_OF_ANY_DTYPE = ("view", "expand", "unsqueeze", "restrided", "steps", "address")
-_OF_OBJECTS = ("over", "view_of", "views_of", "sizes_of", "store_in")
+_OF_ANY_DTYPE = ("view", "expand", "unsqueeze", "restrided", "steps", "address", "transposed", "permuted", "select", "part")
+_VIEWS = {"view": 1, "expand": 1, "unsqueeze": 1, "permuted": 1, "part": 1, "transposed": 2, "select": 2}  # and their arguments
+_MADE = ("over", "view_of", "views_of", "sizes_of", "store_in")
+_OF_OBJECTS = (*_MADE, *(f"seen_{name}" for name in _VIEWS))
 
 
 def module_text(scales: bool = False) -> str:
@@ -117,12 +121,16 @@ def module_text(scales: bool = False) -> str:
     shapes.expand(module, "expand")
     shapes.unsqueeze(module, "unsqueeze")
     shapes.restrided(module, "restrided")
+    for write in (shapes.transposed, shapes.permuted, shapes.select, shapes.part):
+        write(module, write.__name__)
     shapes.steps(module, "steps")
     shapes.address(module, "address")
     picks.picks(module)
     make_objects.over(module, "over")
     make_objects.view_of(module, "view_of")
     make_objects.views_of(module, "views_of")
+    for view, arguments in _VIEWS.items():
+        make_objects.view_by(module, f"seen_{view}", view, arguments)
     make_objects.sizes_of(module, "sizes_of")
     make_objects.store_in(module, "store_in")
     draws.normals(module, "normals")
@@ -263,7 +271,7 @@ def _objects_right(launchers: dict[str, Callable[..., Any]], a: np.ndarray) -> b
     of = hot_calls.objects
     if of is None:
         return True
-    over, view_of, views_of, sizes_of, store_in = (launchers[name] for name in _OF_OBJECTS)
+    over, view_of, views_of, sizes_of, store_in = (launchers[name] for name in _MADE)
     array, record, node, link, grad = (of.slots[name] for name in ("array", "record", "node", "link", "grad"))
     first = over(a)
     second = view_of(first, a, "op", (1,), True)

@@ -86,14 +86,79 @@ def view_of(module: Module, name: str) -> None:
     code.require_object(source)
     _require_elements(code, array)
     origin = _origin(code, source, base)
-    _require_room(code, origin.record, registered, "1")
+    listed = code.is_slot(registered, "True")
+    _require_room_for_one(code, origin.record, listed)
 
     made = code.new()
     code.hold(code.place(made, "array"), array)
-    _fill(code, made, origin, op, rest, undo=made)
-    _register(code, origin.record, made, registered, undo=made)
+    _fill(code, made, origin, op, rest, made)
+    _register(code, origin.record, made, listed, undo=made)
     code.do(f"ret ptr {made}")
     module.functions.append(code.text())
+
+
+def view_by(module: Module, name: str, builtin: str, arguments: int) -> None:
+    """Add the builtin ``(source, *arguments, op, recorded) -> object``: the view whose array the builtin of that name makes.
+
+    That takes an array and as many `arguments`, a tuple of which the link has, and is in this module. Else as `view_of`; but the node
+    is True where the source has one. If operations are `recorded`, the storage knows of all views except of sources whose node says
+    that they are `unlisted`.
+    """
+    code = ObjectCode(f"ptr @fb_{name}(ptr %self, ptr %args, i64 %nargs)")
+    base, given = code.let("alloca ptr"), code.let(f"alloca [{arguments + 1} x ptr]")
+    source, *rest, op, recorded = code.start(arguments + 3)
+    code.require_object(source)
+    array, node = (code.let(f"load ptr, ptr {code.place(source, slot)}") for slot in ("array", "node"))
+    for item in (array, node):
+        code.require(code.let(f"icmp ne ptr {item}, null"))
+    require_type(code, array, "ndarray")
+    origin = _origin(code, source, base)
+    listed = code.let(f"and i1 {code.is_slot(recorded, 'True')}, {code.let(f'xor i1 {_is_unlisted(code, node)}, true')}")
+    _require_room_for_one(code, origin.record, listed)
+    for k, item in enumerate((array, *rest)):
+        code.do(f"store ptr {item}, ptr {code.let(f'getelementptr ptr, ptr {given}, i64 {k}')}")
+    seen = code.let(f"call ptr @fb_{builtin}(ptr %self, ptr {given}, i64 {arguments + 1})")
+    code.return_null_if_null(seen)
+    code.branch(code.is_slot(seen, "None"), "unseen", "seen")
+    code.label("unseen")
+    code.do(f"ret ptr {seen}")
+    code.label("seen")
+    code.branch(code.let(f"icmp eq i64 {code.let(f'call i64 @count(ptr {seen})')}, 0"), "empty", "filled")
+    code.label("empty")
+    code.do(f"call void {code.slot('decref')}(ptr {seen})", "br label %refuse")
+    code.label("filled")
+
+    made = code.let(f"call ptr {code.slot('new_object')}(ptr {code.slot('class')}, i64 0)")
+    code.return_null_if_null(made, seen)
+    code.do(f"store ptr {seen}, ptr {code.place(made, 'array')}")
+    kept = code.let(f"call ptr {code.slot('new_tuple')}(i64 {arguments})")
+    code.return_null_if_null(kept, made)
+    for k, item in enumerate(rest):
+        code.hold(code.let(f"getelementptr i8, ptr {kept}, i64 {pyabi.TUPLE_ITEMS + 8 * k}"), item)
+    _fill(code, made, origin, op, kept, made, kept)
+    code.do(f"call void {code.slot('decref')}(ptr {kept})")
+    code.branch(code.is_slot(node, "None"), "plain", "noded")
+    code.label("noded")
+    code.hold(code.place(made, "node"), code.slot("True"))
+    code.do(f"call void {code.slot('decref')}(ptr {code.slot('None')})", "br label %plain")
+    code.label("plain")
+    _register(code, origin.record, made, listed, undo=made)
+    code.do(f"ret ptr {made}")
+    module.functions.append(code.text())
+
+
+def _is_unlisted(code: ObjectCode, node: str) -> str:
+    """Whether the storage does not know of the views of an object that has this `node`."""
+    code.do("br label %unlisted.start")
+    code.label("unlisted.start")
+    kind = code.field(node, pyabi.TYPE, "ptr")
+    code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('unlisted_class')}"), "unlisted.look", "unlisted.known")
+    code.label("unlisted.look")
+    value = code.let(f"load ptr, ptr {code.place(node, 'unlisted_slot')}")
+    same = code.let(f"icmp eq ptr {value}, {code.slot('unlisted_value')}")
+    code.do("br label %unlisted.known")
+    code.label("unlisted.known")
+    return code.let(f"phi i1 [false, %unlisted.start], [{same}, %unlisted.look]")
 
 
 class _Origin(NamedTuple):
@@ -122,10 +187,13 @@ def _origin(code: ObjectCode, source: str, base: str) -> _Origin:
 
 
 def _require_room(code: ObjectCode, record: str, registered: str, count: str) -> None:
-    """The storage must not have so many views that the caller looks whether they are still there, if it is to know of `count` more."""
+    """The storage must not have so many views that the caller looks whether they are still there, if it is to know of `count` more.
+
+    `registered` is an i1, here and below.
+    """
     views = code.element(code.field(record, pyabi.LIST_ITEMS, "ptr"), 3, "ptr")
     listed = code.let(f"xor i1 {code.is_slot(views, 'None')}, true")
-    code.branch(code.let(f"and i1 {code.is_slot(registered, 'True')}, {listed}"), "list", "ready")
+    code.branch(code.let(f"and i1 {registered}, {listed}"), "list", "ready")
     code.label("list")
     code.require(code.let(f"icmp eq ptr {code.field(views, pyabi.TYPE, 'ptr')}, {code.slot('list')}"))
     after = code.let(f"add i64 {code.field(views, pyabi.LENGTH, 'i64')}, {count}")
@@ -134,13 +202,56 @@ def _require_room(code: ObjectCode, record: str, registered: str, count: str) ->
     code.label("ready")
 
 
-def _fill(code: ObjectCode, made: str, origin: _Origin, op: str, rest: str, undo: str) -> None:
+def _require_room_for_one(code: ObjectCode, record: str, registered: str) -> None:
+    """As `_require_room`, for one view more, which may take the place of one that is gone."""
+    views = code.element(code.field(record, pyabi.LIST_ITEMS, "ptr"), 3, "ptr")
+    listed = code.let(f"xor i1 {code.is_slot(views, 'None')}, true")
+    code.branch(code.let(f"and i1 {registered}, {listed}"), "list", "ready")
+    code.label("list")
+    code.require(code.let(f"icmp eq ptr {code.field(views, pyabi.TYPE, 'ptr')}, {code.slot('list')}"))
+    code.branch(code.let(f"icmp ult i64 {code.field(views, pyabi.LENGTH, 'i64')}, {hot_calls.MOST_VIEWS}"), "ready", "full")
+    code.label("full")
+    code.require(code.let(f"icmp ne ptr {_free_place(code, views)}, null"))
+    code.do("br label %ready")
+    code.label("ready")
+
+
+def _free_place(code: ObjectCode, views: str) -> str:
+    """Where in the list `views` one of the last two weak references is to what is gone; else null.
+
+    So a program that makes one view after the other, and keeps none or the newest alone, has a list that stays short.
+    """
+    n, items = code.field(views, pyabi.LENGTH, "i64"), code.field(views, pyabi.LIST_ITEMS, "ptr")
+    found, known = [], code.fresh("free.known")
+    for back in (1, 2):
+        there, mine, look, next_one = (code.fresh(f"free.{what}") for what in ("there", "mine", "look", "next"))
+        code.branch(code.let(f"icmp uge i64 {n}, {back}"), there, next_one)
+        code.label(there)
+        place = code.let(f"getelementptr ptr, ptr {items}, i64 {code.let(f'sub i64 {n}, {back}')}")
+        reference = code.let(f"load ptr, ptr {place}")
+        kind = code.field(reference, pyabi.TYPE, "ptr")
+        code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('reference')}"), look, next_one)
+        code.label(look)
+        code.branch(code.is_slot(code.field(reference, pyabi.REFERENT, "ptr"), "None"), mine, next_one)
+        code.label(mine)
+        code.do(f"br label %{known}")
+        found.append(f"[{place}, %{mine}]")
+        code.label(next_one)
+    nowhere = code.fresh("free.nowhere")
+    code.do(f"br label %{nowhere}")
+    code.label(nowhere)
+    code.do(f"br label %{known}")
+    code.label(known)
+    return code.let(f"phi ptr {', '.join(found)}, [null, %{nowhere}]")
+
+
+def _fill(code: ObjectCode, made: str, origin: _Origin, op: str, rest: str, *undo: str) -> None:
     """Store in the new object `made`, which has its array, what else a view has."""
     code.hold(code.place(made, "record"), origin.record)
     for empty in ("node", "grad"):
         code.hold(code.place(made, empty), code.slot("None"))
     link = code.let(f"call ptr {code.slot('new_tuple')}(i64 4)")
-    code.return_null_if_null(link, undo)
+    code.return_null_if_null(link, *undo)
     for k, value in enumerate((origin.base, op, rest, origin.link)):
         code.hold(code.let(f"getelementptr i8, ptr {link}, i64 {pyabi.TUPLE_ITEMS + 8 * k}"), value)
     code.do(f"store ptr {link}, ptr {code.place(made, 'link')}")
@@ -148,7 +259,7 @@ def _fill(code: ObjectCode, made: str, origin: _Origin, op: str, rest: str, undo
 
 def _register(code: ObjectCode, record: str, made: str, registered: str, undo: str) -> None:
     """Let the record know of the view `made`, by a weak reference, if it is to be `registered`."""
-    code.branch(code.is_slot(registered, "True"), "register", "made")
+    code.branch(registered, "register", "made")
     code.label("register")
     reference = code.let(f"call ptr {code.slot('new_reference')}(ptr {made}, ptr null)")
     code.return_null_if_null(reference, undo)
@@ -162,6 +273,12 @@ def _register(code: ObjectCode, record: str, made: str, registered: str, undo: s
     code.do(f"store ptr {reference}, ptr {code.field(fresh, pyabi.LIST_ITEMS, 'ptr')}", f"store ptr {fresh}, ptr {place}",
             f"call void {code.slot('decref')}(ptr {code.slot('None')})", "br label %made")
     code.label("append")
+    free = _free_place(code, now)
+    code.branch(code.let(f"icmp eq ptr {free}, null"), "further.one", "replace")
+    code.label("replace")
+    gone = code.let(f"load ptr, ptr {free}")
+    code.do(f"store ptr {reference}, ptr {free}", f"call void {code.slot('decref')}(ptr {gone})", "br label %made")
+    code.label("further.one")
     status = code.let(f"call i32 {code.slot('append')}(ptr {now}, ptr {reference})")
     code.do(f"call void {code.slot('decref')}(ptr {reference})")
     code.branch(code.let(f"icmp eq i32 {status}, 0"), "made", "unlisted")
@@ -218,7 +335,8 @@ def views_of(module: Module, name: str) -> None:
     code.require(code.let(f"icmp ule i64 {n}, {hot_calls.MOST_VIEWS}"))
     own_op, own_rest = (_is_list_of(code, item, n, what) for item, what in ((ops, "ops"), (rest, "rests")))
     origin = _origin(code, source, base)
-    _require_room(code, origin.record, registered, n)
+    listed = code.is_slot(registered, "True")
+    _require_room(code, origin.record, listed, n)
 
     # The shape and the strides of a part are those of the whole, but for the dimension, which is shorter or missing.
     behind = code.let(f"add i64 {d}, 1")
@@ -256,8 +374,8 @@ def views_of(module: Module, name: str) -> None:
     code.do(f"store ptr {held}, ptr {code.let(f'getelementptr ptr, ptr {into}, i64 {i}')}")
     op = _own_or_common(code, ops, own_op, i, "op")
     arguments = _own_or_common(code, rest, own_rest, i, "rest")
-    _fill(code, held, origin, op, arguments, undo=made)
-    _register(code, origin.record, held, registered, undo=made)
+    _fill(code, held, origin, op, arguments, made)
+    _register(code, origin.record, held, listed, undo=made)
     done()
     code.do(f"ret ptr {made}")
     module.functions.append(code.text())

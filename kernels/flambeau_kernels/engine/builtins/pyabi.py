@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ from flambeau_kernels.engine.runtime.never_freed import never_freed
 TYPE = 8
 FLOAT_VALUE = 16
 LENGTH, LIST_ITEMS, TUPLE_ITEMS, BYTES_ITEMS = 16, 24, 24, 32  # a list has the address of its items there, a tuple the items
+START, STOP, STEP = 16, 24, 32                        # of a slice
+REFERENT = 16                                         # of a weak reference; None once that is gone
 DATA, NDIM, SHAPE, STRIDES, DTYPE, FLAGS = 16, 24, 32, 40, 56, 64
 ITEM_SIZE = 40                                        # in a dtype
 
@@ -37,7 +40,7 @@ _GEMM_NAMES = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_", "cblas_{}gemm$NEWLAPA
 
 SLOTS = ("ndarray", "float", "int", "None", "float32", "float64", "new_array", "incref", "decref",
          "int_value", "new_tuple", "set_item", "sgemm", "dgemm", "list", "tuple", "int64", "set_base",
-         "new_int", "bfloat16")
+         "new_int", "bfloat16", "slice", "Ellipsis")
 
 
 def slot(name: str) -> int:
@@ -59,13 +62,14 @@ def table() -> np.ndarray:
         "sgemm": _gemm("s"), "dgemm": _gemm("d"),
         "list": id(list), "tuple": id(tuple), "int64": id(np.dtype(np.int64)), "set_base": _numpy_functions()[_SET_BASE],
         "new_int": address_of(python.PyLong_FromSsize_t), "bfloat16": id(np.dtype(ml_dtypes.bfloat16)),
+        "slice": id(slice), "Ellipsis": id(...),
     }
     return np.array([addresses[name] for name in SLOTS], np.uint64)
 
 
 # Behind these, for builtins that make objects of a class of the framework's: offsets of its slots, then addresses.
 OBJECT_SLOTS = ("array", "record", "node", "link", "grad", "class", "sizes", "other_sizes", "call", "zero", "True", "new_object",
-                "new_list", "append", "new_reference", "is_subclass")
+                "new_list", "append", "new_reference", "is_subclass", "reference", "unlisted_class", "unlisted_slot", "unlisted_value")
 
 
 def object_table(of: Any) -> np.ndarray:
@@ -77,7 +81,11 @@ def object_table(of: Any) -> np.ndarray:
         "call": address_of(python.PyObject_CallOneArg), "new_object": address_of(python.PyType_GenericAlloc),
         "new_list": address_of(python.PyList_New), "append": address_of(python.PyList_Append),
         "new_reference": address_of(python.PyWeakref_NewRef), "is_subclass": address_of(python.PyType_IsSubtype),
+        "reference": id(weakref.ref), "unlisted_class": 0, "unlisted_slot": 0, "unlisted_value": 0,
     }
+    if of.unlisted is not None:
+        cls, name, value = of.unlisted
+        addresses.update(unlisted_class=id(cls), unlisted_slot=_slot_offset(cls, name), unlisted_value=id(value))
     return np.concatenate([table(), np.array([addresses[name] for name in OBJECT_SLOTS], np.uint64)])
 
 
@@ -156,14 +164,21 @@ def _wrong_offset() -> str | None:
     text = b"ab\0c"
     if ctypes.string_at(id(text) + BYTES_ITEMS, len(text) + 1) != text + b"\0":
         return "Python bytes are laid out differently"
+    part = slice(listed, held, text)
+    if any(_pointer(part, offset) != id(item) for offset, item in ((START, listed), (STOP, held), (STEP, text))):
+        return "Python slices are laid out differently"
     base = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    reference = weakref.ref(base)
+    if _pointer(reference, REFERENT) != id(base):
+        return "weak references are laid out differently"
     frozen = np.zeros(3)
     frozen.flags.writeable = False
     for array in (base, base[:, ::2], base.T, base[1, 1, 1:], np.array(2.5), np.empty((0, 4)), frozen):
         field = _wrong_array_field(array)
         if field:
             return f"numpy arrays keep their {field} elsewhere"
-    return None
+    gone = weakref.ref(np.empty(1))
+    return None if _pointer(gone, REFERENT) == id(None) else "weak references to what is gone are laid out differently"
 
 
 def _wrong_array_field(array: np.ndarray) -> str | None:

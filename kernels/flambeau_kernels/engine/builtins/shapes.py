@@ -172,6 +172,204 @@ def unsqueeze(module: Module, name: str) -> None:
     module.functions.append(code.text())
 
 
+def transposed(module: Module, name: str) -> None:
+    """Add the builtin ``(array, dim, dim) -> view`` with two dimensions exchanged."""
+    code = start(name, 3)
+    overflow, shape, strides = code.let("alloca i32"), *room(code, 2)
+    array, *numbers = (code.element("%args", k, "ptr") for k in range(3))
+    require_type(code, array, "ndarray")
+    for number in numbers:
+        require_type(code, number, "int")
+    ndim = code.let(f"sext i32 {code.field(array, pyabi.NDIM, 'i32')} to i64")
+    one, other = (dimension(code, integer(code, number, overflow), ndim) for number in numbers)
+    for offset, into in ((pyabi.SHAPE, shape), (pyabi.STRIDES, strides)):
+        given = code.field(array, offset, "ptr")
+        copy(code, into, given, code.let(f"mul i64 {ndim}, 8"))
+        put(code, into, one, code.element(given, other, "i64"))
+        put(code, into, other, code.element(given, one, "i64"))
+    _return_view(code, array, ndim, shape, strides, code.field(array, pyabi.DATA, "ptr"), _writeable(code, array))
+    module.functions.append(code.text())
+
+
+def permuted(module: Module, name: str) -> None:
+    """Add the builtin ``(array, tuple of dims) -> view`` with all dimensions in another order."""
+    code = start(name)
+    overflow, shape, strides, seen = code.let("alloca i32"), *room(code, 2), code.let("alloca i64")
+    array, order = code.element("%args", 0, "ptr"), code.element("%args", 1, "ptr")
+    require_type(code, array, "ndarray")
+    require_type(code, order, "tuple")
+    ndim = code.let(f"sext i32 {code.field(array, pyabi.NDIM, 'i32')} to i64")
+    code.require(code.let(f"icmp eq i64 {code.field(order, pyabi.LENGTH, 'i64')}, {ndim}"))
+    items = code.let(f"getelementptr i8, ptr {order}, i64 {pyabi.TUPLE_ITEMS}")
+    code.do(f"store i64 0, ptr {seen}")
+    i, done = loop(code, "dimension", ndim)
+    item = code.element(items, i, "ptr")
+    require_type(code, item, "int")
+    d = dimension(code, integer(code, item, overflow), ndim)
+    bit, before = code.let(f"shl i64 1, {d}"), code.let(f"load i64, ptr {seen}")
+    code.require(code.let(f"icmp eq i64 {code.let(f'and i64 {before}, {bit}')}, 0"))
+    code.do(f"store i64 {code.let(f'or i64 {before}, {bit}')}, ptr {seen}")
+    for offset, into in ((pyabi.SHAPE, shape), (pyabi.STRIDES, strides)):
+        put(code, into, i, code.element(code.field(array, offset, "ptr"), d, "i64"))
+    done()
+    _return_view(code, array, ndim, shape, strides, code.field(array, pyabi.DATA, "ptr"), _writeable(code, array))
+    module.functions.append(code.text())
+
+
+def select(module: Module, name: str) -> None:
+    """Add the builtin ``(array, dim, index) -> view`` of what is at `index` along a dimension, without that."""
+    code = start(name, 3)
+    overflow, shape, strides = code.let("alloca i32"), *room(code, 2)
+    array, *numbers = (code.element("%args", k, "ptr") for k in range(3))
+    require_type(code, array, "ndarray")
+    for number in numbers:
+        require_type(code, number, "int")
+    ndim = code.let(f"sext i32 {code.field(array, pyabi.NDIM, 'i32')} to i64")
+    d = dimension(code, integer(code, numbers[0], overflow), ndim)
+    lengths, steps = code.field(array, pyabi.SHAPE, "ptr"), code.field(array, pyabi.STRIDES, "ptr")
+    at = dimension(code, integer(code, numbers[1], overflow), code.element(lengths, d, "i64"))
+    behind = code.let(f"add i64 {d}, 1")
+    bytes_before, bytes_behind = code.let(f"mul i64 {d}, 8"), code.let(f"mul i64 {code.let(f'sub i64 {ndim}, {behind}')}, 8")
+    for given, into in ((lengths, shape), (steps, strides)):
+        copy(code, into, given, bytes_before)
+        copy(code, code.let(f"getelementptr i64, ptr {into}, i64 {d}"), code.let(f"getelementptr i64, ptr {given}, i64 {behind}"),
+             bytes_behind)
+    skip = code.let(f"mul i64 {at}, {code.element(steps, d, 'i64')}")
+    data = code.let(f"getelementptr i8, ptr {code.field(array, pyabi.DATA, 'ptr')}, i64 {skip}")
+    _return_view(code, array, code.let(f"sub i64 {ndim}, 1"), shape, strides, data, _writeable(code, array))
+    module.functions.append(code.text())
+
+
+def part(module: Module, name: str) -> None:
+    """Add the builtin ``(array, key) -> view`` for a tuple of ints, slices that do not go back, None and at most one Ellipsis.
+
+    The stride of a new dimension is that of one around the next, as `unsqueeze` gives it.
+    """
+    code = start(name)
+    overflow, shape, strides = code.let("alloca i32"), *room(code, 2)
+    source, into, skip, taken, dots, bound = (code.let("alloca i64") for _ in range(6))
+    array, key = code.element("%args", 0, "ptr"), code.element("%args", 1, "ptr")
+    require_type(code, array, "ndarray")
+    require_type(code, key, "tuple")
+    ndim = code.let(f"sext i32 {code.field(array, pyabi.NDIM, 'i32')} to i64")
+    n = code.field(key, pyabi.LENGTH, "i64")
+    code.require(code.let(f"icmp ule i64 {code.let(f'add i64 {n}, {ndim}')}, {pyabi.MOST_DIMS}"))
+    items = code.let(f"getelementptr i8, ptr {key}, i64 {pyabi.TUPLE_ITEMS}")
+    lengths, steps = code.field(array, pyabi.SHAPE, "ptr"), code.field(array, pyabi.STRIDES, "ptr")
+
+    # How many dimensions the Ellipsis stands for, or are left behind the key.
+    for count in (source, into, skip, taken, dots):
+        code.do(f"store i64 0, ptr {count}")
+    i, done = loop(code, "kind", n)
+    item = code.element(items, i, "ptr")
+    number, piece, new, open_ended = _kinds_of_key(code, item)
+    takes = code.let(f"or i1 {number}, {piece}")
+    code.require(code.let(f"or i1 {takes}, {code.let(f'or i1 {new}, {open_ended}')}"))
+    for count, counts in ((taken, takes), (dots, open_ended)):
+        _advance(code, count, code.let(f"zext i1 {counts} to i64"))
+    done()
+    code.require(code.let(f"icmp ule i64 {code.let(f'load i64, ptr {dots}')}, 1"))
+    rest = code.let(f"sub i64 {ndim}, {code.let(f'load i64, ptr {taken}')}")
+    code.require(code.let(f"icmp sge i64 {rest}, 0"))
+
+    def keep_rest() -> None:
+        d, at = code.let(f"load i64, ptr {source}"), code.let(f"load i64, ptr {into}")
+        for given, made in ((lengths, shape), (steps, strides)):
+            copy(code, code.let(f"getelementptr i64, ptr {made}, i64 {at}"), code.let(f"getelementptr i64, ptr {given}, i64 {d}"),
+                 code.let(f"mul i64 {rest}, 8"))
+        for count in (source, into):
+            _advance(code, count, rest)
+
+    i, done = loop(code, "item", n)
+    item = code.element(items, i, "ptr")
+    number, piece, new, _ = _kinds_of_key(code, item)
+    d, at = code.let(f"load i64, ptr {source}"), code.let(f"load i64, ptr {into}")
+    code.branch(number, "number", "no.number")
+    code.label("number")
+    index = dimension(code, integer(code, item, overflow), code.element(lengths, d, "i64"))
+    _advance(code, skip, code.let(f"mul i64 {index}, {code.element(steps, d, 'i64')}"))
+    _advance(code, source, "1")
+    code.do("br label %placed")
+    code.label("no.number")
+    code.branch(piece, "piece", "no.piece")
+    code.label("piece")
+    length, own = code.element(lengths, d, "i64"), code.element(steps, d, "i64")
+    begin = _bound(code, code.field(item, pyabi.START, "ptr"), "0", length, bound, overflow)
+    end = _bound(code, code.field(item, pyabi.STOP, "ptr"), length, length, bound, overflow)
+    step = _bound(code, code.field(item, pyabi.STEP, "ptr"), "1", None, bound, overflow)
+    code.require(code.let(f"icmp ult i64 {code.let(f'sub i64 {step}, 1')}, {1 << 31}"))
+    # None of them is none of numpy's views that know where they are.
+    code.require(code.let(f"icmp slt i64 {begin}, {end}"))
+    reached = code.let(f"sub i64 {code.let(f'sub i64 {end}, {begin}')}, 1")
+    rounds = code.let(f"udiv i64 {reached}, {step}")
+    put(code, shape, at, code.let(f"add i64 {rounds}, 1"))
+    put(code, strides, at, code.let(f"mul i64 {own}, {step}"))
+    _advance(code, skip, code.let(f"mul i64 {begin}, {own}"))
+    for count in (source, into):
+        _advance(code, count, "1")
+    code.do("br label %placed")
+    code.label("no.piece")
+    code.branch(new, "new", "open")
+    code.label("new")
+    put(code, shape, at, "1")
+    code.branch(code.let(f"icmp slt i64 {d}, {ndim}"), "inside", "last")
+    code.label("inside")
+    around = code.let(f"mul i64 {code.element(lengths, d, 'i64')}, {code.element(steps, d, 'i64')}")
+    code.do("br label %known")
+    code.label("last")
+    own_size = code.field(code.field(array, pyabi.DTYPE, "ptr"), pyabi.ITEM_SIZE, "i64")
+    code.do("br label %known")
+    code.label("known")
+    code.do(f"%step = phi i64 [{around}, %inside], [{own_size}, %last]")
+    put(code, strides, at, "%step")
+    _advance(code, into, "1")
+    code.do("br label %placed")
+    code.label("open")
+    keep_rest()
+    code.do("br label %placed")
+    code.label("placed")
+    done()
+    code.branch(code.let(f"icmp eq i64 {code.let(f'load i64, ptr {dots}')}, 0"), "behind", "whole")
+    code.label("behind")
+    keep_rest()
+    code.do("br label %whole")
+    code.label("whole")
+    data = code.let(f"getelementptr i8, ptr {code.field(array, pyabi.DATA, 'ptr')}, i64 {code.let(f'load i64, ptr {skip}')}")
+    _return_view(code, array, code.let(f"load i64, ptr {into}"), shape, strides, data, _writeable(code, array))
+    module.functions.append(code.text())
+
+
+def _kinds_of_key(code: Code, item: str) -> tuple[str, str, str, str]:
+    """Whether the `item` of a key is an int, a slice, None, the Ellipsis."""
+    kind = code.field(item, pyabi.TYPE, "ptr")
+    of_kind = (code.let(f"icmp eq ptr {kind}, {code.slot(name)}") for name in ("int", "slice"))
+    itself = (code.let(f"icmp eq ptr {item}, {code.slot(name)}") for name in ("None", "Ellipsis"))
+    return *of_kind, *itself  # pyright: ignore[reportReturnType]  # two of each
+
+
+def _advance(code: Code, count: str, by: str) -> None:
+    """Add `by` to what lies at `count`."""
+    before = code.let(f"load i64, ptr {count}")
+    code.do(f"store i64 {code.let(f'add i64 {before}, {by}')}, ptr {count}")
+
+
+def _bound(code: Code, item: str, otherwise: str, length: str | None, room: str, overflow: str) -> str:
+    """The number that is a bound of a slice, `otherwise` for None. From 0 to `length` if there is one: a negative counts from the end."""
+    given, known = code.fresh("given"), code.fresh("bounded")
+    code.do(f"store i64 {otherwise}, ptr {room}")
+    code.branch(code.let(f"icmp eq ptr {item}, {code.slot('None')}"), known, given)
+    code.label(given)
+    require_type(code, item, "int")
+    value = integer(code, item, overflow)
+    if length is not None:
+        counted = code.let(f"select i1 {code.let(f'icmp slt i64 {value}, 0')}, i64 {code.let(f'add i64 {value}, {length}')}, i64 {value}")
+        least = code.let(f"select i1 {code.let(f'icmp slt i64 {counted}, 0')}, i64 0, i64 {counted}")
+        value = code.let(f"select i1 {code.let(f'icmp sgt i64 {least}, {length}')}, i64 {length}, i64 {least}")
+    code.do(f"store i64 {value}, ptr {room}", f"br label %{known}")
+    code.label(known)
+    return code.let(f"load i64, ptr {room}")
+
+
 def expand(module: Module, name: str) -> None:
     """Add the builtin ``(array, tuple of sizes) -> view`` that repeats dimensions of size 1; -1 keeps a size."""
     code = start(name)
