@@ -26,7 +26,7 @@ _COUNT = Untracked()
 
 def new_record() -> list[Any]:
     """The record of storage that this thread makes."""
-    return [_COUNT if _state.local.inference else 0, 0, None, None]
+    return [_COUNT if _state.local.recording.inference else 0, 0, None, None]
 
 
 def record_beside(tensor: Any) -> list[Any]:
@@ -40,7 +40,7 @@ def is_inference(tensor: Any) -> bool:
 
 
 def _refuse_write_here() -> None:
-    if not _state.local.inference:
+    if not _state.local.recording.inference:
         raise RuntimeError(
             "Inplace update to inference tensor outside InferenceMode is not allowed."
             "You can make a clone to get a normal tensor before doing inplace update."
@@ -74,5 +74,5 @@ def refuse_saved(record: Any) -> None:
 
 def refuse_grad(tensor: Any) -> None:
     """Raise RuntimeError if `tensor` is an inference tensor that is to require grad outside of the mode."""
-    if is_inference(tensor) and not _state.local.inference and not _state.local.transforms:
+    if is_inference(tensor) and not _state.local.recording.inference and not _state.local.transforms:
         raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")

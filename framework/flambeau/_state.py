@@ -53,6 +53,17 @@ class Calls:
         self.composing = 0                            # compositions around a call whose operands' class answers ops
 
 
+class Recording:
+    """Whether this thread records operations, in one object for the same reason as in `Backward`."""
+
+    __slots__ = ("asked", "grad", "inference")
+
+    def __init__(self) -> None:
+        self.asked = True                             # what was asked for
+        self.grad = True                              # as `local.grad`
+        self.inference = False                        # whether the thread is in inference mode
+
+
 class Backward:
     """What a thread carries back now, in one object: what is the thread's own takes ten times as long to read as one's fields."""
 
@@ -67,9 +78,7 @@ class Backward:
 
 class _Local(threading.local):
     grad = True                                       # whether operations are recorded: asked for, and not in inference mode
-    asked = True
     checks_sparse = False  # whether the parts of new sparse tensors are checked
-    inference = False
     transforms = 0                                    # of `flambeau.func` that record a run of their own now
     forward_off = False
     compiling = False                                 # whether this thread is in a compiled function
@@ -79,6 +88,7 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.calls = Calls()
         self.backward = Backward()
+        self.recording = Recording()
         self.devices: list[Any] = []
         self.stand_in: Any = None                     # where tensors are made whatever device was asked for
         self.saved_hooks: list[Any] = []
@@ -235,26 +245,31 @@ def note_ambient() -> None:
 
 def set_grad(mode: bool) -> bool:
     """Switch recording for this thread; returns the previous setting. Inference mode keeps it off."""
-    before = local.asked
+    own = local.recording
+    before = own.asked
     if before is not mode:
-        local.asked = mode
-        if not local.inference:
-            _settle_grad(mode)
+        own.asked = mode
+        if not own.inference:
+            _settle_grad(own, mode)
         if INTERPRETED:
-            note_ambient()
+            AMBIENT[0] = object()
     return before
 
 
-def _settle_grad(recording: bool) -> None:
+def _settle_grad(own: Recording, recording: bool) -> None:
     global _grad_off
-    if local.grad is not recording:
-        local.grad = recording
-        with _lock:
-            _grad_off += -1 if recording else 1
-            everywhere = _grad_off == 0
-            if everywhere is not GRAD:
-                for namespace in _readers_of_grad:
-                    namespace["GRAD"] = everywhere
+    if own.grad is recording:
+        return
+    own.grad = local.grad = recording
+    _lock.acquire()
+    try:
+        _grad_off += -1 if recording else 1
+        everywhere = _grad_off == 0
+        if everywhere is not GRAD:
+            for namespace in _readers_of_grad:
+                namespace["GRAD"] = everywhere
+    finally:
+        _lock.release()
 
 
 # -- inference mode ------------------------------------------------------------------------------------------------------
@@ -267,10 +282,11 @@ on_marking: Any = None  # called with whether some thread is in the mode, when t
 def set_inference(mode: bool) -> bool:
     """Enter inference mode in this thread, or leave it; returns whether it was in it."""
     global _inferring
-    before = local.inference
+    own = local.recording
+    before = own.inference
     if before is not mode:
-        local.inference = mode
-        _settle_grad(local.asked and not mode)
+        own.inference = mode
+        _settle_grad(own, own.asked and not mode)
         note_ambient()
         with _lock:
             _inferring += 1 if mode else -1

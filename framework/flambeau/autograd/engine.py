@@ -103,7 +103,8 @@ def run_backward(
         grad = None
     observer = _state.observer() if _state.IN_FORCE else None
     call = _TO_LEAVES[create_graph + as_tensors] if targets is None else _Call(roots, targets, accumulate, create_graph, as_tensors)
-    asked, before = local.asked, (running.wanted, running.roots)
+    recording, before = local.recording, (running.wanted, running.roots)
+    asked = recording.asked
     running.wanted, running.roots, running.nested = call.wanted, roots, outer + 1
     quiet = ignore_fp_flags()                                    # gradients may be infinite, and sums of them nan
     try:
@@ -118,7 +119,7 @@ def run_backward(
         running.nested = outer
         if running.at_end and not outer:              # it failed
             running.at_end = ()
-        if local.asked is not asked:
+        if recording.asked is not asked:
             _state.set_grad(asked)
     return call.found
 

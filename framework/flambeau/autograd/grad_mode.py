@@ -80,10 +80,8 @@ class no_grad(_Mode):
 
     def __new__(cls, orig_func: Any = None) -> Any:
         made = object.__new__(cls)
+        made.before = True
         return made if orig_func is None else made(orig_func)
-
-    def __init__(self, orig_func: Any = None) -> None:
-        self.before = True
 
     def __enter__(self) -> None:
         self.before = _state.set_grad(False)
@@ -97,10 +95,8 @@ class enable_grad(_Mode):
 
     def __new__(cls, orig_func: Any = None) -> Any:
         made = object.__new__(cls)
+        made.before = True
         return made if orig_func is None else made(orig_func)
-
-    def __init__(self, orig_func: Any = None) -> None:
-        self.before = True
 
     def __enter__(self) -> None:
         self.before = _state.set_grad(True)
@@ -180,9 +176,9 @@ class set_multithreading_enabled(_Mode):
 
 def is_grad_enabled() -> bool:
     """Whether operations of this thread are to be recorded; in inference mode none are."""
-    return _state.local.asked
+    return _state.local.recording.asked
 
 
 def is_inference_mode_enabled() -> bool:
     """Whether this thread is in inference mode."""
-    return _state.local.inference
+    return _state.local.recording.inference

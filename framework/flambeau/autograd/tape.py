@@ -433,7 +433,7 @@ def leaf_of_nobody() -> Leaf:
     node.parents = ()
     node.hooks = None
     node.tensor = nobody
-    if _state.local.inference:
+    if _state.local.recording.inference:
         node.__dict__["made_in"] = "inference"
     return node
 

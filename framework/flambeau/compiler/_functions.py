@@ -109,7 +109,7 @@ class Function:
                 return self._through(backend, stance, args, kwargs)
             if backend.replays:
                 return self._replayed(backend, args, kwargs)
-            signature = (_local.asked, *map(_looks, args), *[(k, _looks(v)) for k, v in kwargs.items()])
+            signature = (_local.recording.asked, *map(_looks, args), *[(k, _looks(v)) for k, v in kwargs.items()])
             known = self.known.get(signature)
             if known == PLAIN:
                 return self.fn(*args, **kwargs)
@@ -194,7 +194,7 @@ class Function:
         leaves, spec = _replay.parts_of(args, kwargs)
         signature = _replay.signature_of(self.fn, leaves, spec)
         if signature is None:
-            plainly = (_local.asked, *map(_looks, args))
+            plainly = (_local.recording.asked, *map(_looks, args))
             return self._shown(plainly, args, kwargs) if self.fullgraph else self.fn(*args, **kwargs)
         replay = self.replays.get(signature)
         verifies = False
@@ -233,7 +233,7 @@ class Function:
             self._keep(signature, found)
         else:
             found.surroundings = _surroundings.Surroundings(self.fn, seen)
-            found.freezes = backend.freezes and not _local.asked
+            found.freezes = backend.freezes and not _local.recording.asked
             self._keep(signature, found)
             if replay is not None or found.surroundings.refused is not None:
                 self._pass(signature, found.surroundings.refused)

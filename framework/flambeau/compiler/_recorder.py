@@ -283,7 +283,7 @@ def become(made: Any, result: Tensor) -> None:
 
 def ambient_now() -> tuple[Any, ...]:
     """What decides, beside its arguments, what an operation gives."""
-    return (_local.asked, _local.inference, dtypes._default)
+    return (_local.recording.asked, _local.recording.inference, dtypes._default)
 
 
 class _as_before:  # a context manager
@@ -370,7 +370,7 @@ class Recorder(Interpreter):
         root, token = self.root, None
         if root.ambient is not None and not _local.saved_hooks:
             token = _state.AMBIENT[0]
-            if root.ambient == (_local.asked, _local.inference, dtypes._default):
+            if root.ambient == (_local.recording.asked, _local.recording.inference, dtypes._default):
                 self._ambient = root.ambient          # so the first operation may be followed too
             else:
                 token = None
@@ -450,7 +450,7 @@ class Recorder(Interpreter):
     def _deferred(self, op: Any, args: tuple[Any, ...]) -> Any:
         """The result of `op` as a Deferred, or several; NotImplemented if it is not recorded."""
         token = _state.AMBIENT[0]
-        ambient = (_local.asked, _local.inference, dtypes._default)
+        ambient = (_local.recording.asked, _local.recording.inference, dtypes._default)
         if ambient != self._ambient:
             if self._ambient is not None:
                 self.flush("the mode of recording gradients, or another setting, has changed")

@@ -312,7 +312,7 @@ def signature_of(fn: Any, leaves: Any, spec: Any) -> Any:
     """What calls of `fn` have to have in common; None for arguments whose looks do not say enough."""
     if _local.saved_hooks:
         return None
-    key: list[Any] = [_local.asked, _local.inference, dtypes._default, spec and str(spec), fn.training if isinstance(fn, Module) else None]
+    key: list[Any] = [_local.recording.asked, _local.recording.inference, dtypes._default, spec and str(spec), fn.training if isinstance(fn, Module) else None]
     first: dict[int, int] = {}
     for place, a in enumerate(leaves):
         kind = a.__class__
@@ -345,11 +345,11 @@ def guard_of(replay: Replay, fn: Any, args: tuple[Any, ...]) -> Any:
         return None
     scope: dict[str, Any] = {
         "Tensor": Tensor, "ndarray": ndarray, "local": _local, "same": replay.surroundings.same, "dtypes": dtypes, "fn": fn,
-        "looks": _looks, "modes": (_local.asked, _local.inference), "default": dtypes._default,
+        "looks": _looks, "modes": (_local.recording.asked, _local.recording.inference), "default": dtypes._default,
     }  # fmt: skip
     names = [f"a{k}" for k in range(len(args))]
     tests = [
-        "(local.asked, local.inference) == modes", "not local.saved_hooks", "dtypes._default is default",
+        "(local.recording.asked, local.recording.inference) == modes", "not local.saved_hooks", "dtypes._default is default",
         "same()",
     ]  # fmt: skip
     if isinstance(fn, Module):

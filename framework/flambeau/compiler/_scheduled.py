@@ -128,7 +128,7 @@ class _Writing:
         at_leaves: list[tuple[Any, str]] = []
         count = 1
         quiet = ignore_fp_flags()
-        before = _state.local.asked
+        before = _state.local.recording.asked
         try:
             while heap:
                 _, node = heappop(heap)
@@ -223,7 +223,7 @@ class _Writing:
             computed = [*shorter, "if found is None:", *[f"    {line}" for line in computed]]
         lines = [*computed, *self.ends]
         return [
-            "before = local.asked", "quiet = ignore_fp_flags()", "try:", *[f"    {line}" for line in lines],
+            "before = local.recording.asked", "quiet = ignore_fp_flags()", "try:", *[f"    {line}" for line in lines],
             "finally:", "    restore_fp_flags(quiet)", "    set_grad(before)",
         ]  # fmt: skip
 
@@ -375,7 +375,7 @@ class ArrayStep:
         if not launch_table.available():
             self.why = NOT_HERE
             return
-        quiet, before = ignore_fp_flags(), _state.local.asked
+        quiet, before = ignore_fp_flags(), _state.local.recording.asked
         try:
             table, results = self._table([x._array for x in inputs])
         except Unknown as error:

@@ -323,9 +323,7 @@ def _unknown(name: str) -> str:
 
 
 def _interpreted(op: Op, args: str) -> str:
-    """The line that returns what the interpreters of `_HAVE_A_SAY` make of `op`: the innermost may have a quick answer."""
-    if op.kind == "composite":
-        return f"return interpret(OP, {args})"
+    """The line that returns what the interpreters ``stack`` make of `op`: the innermost may have a quick answer."""
     quick = f"(quick := stack[-1].quick) is None or (made := quick(OP, {args})) is None"
     return f"return ask_interpreters(OP, {args}) if {quick} else made"
 
@@ -333,7 +331,7 @@ def _interpreted(op: Op, args: str) -> str:
 def _ask_who_is_in_force(op: Op, call: str, interpret: str, refuse: list[str]) -> list[str]:
     """Lines that go on with `call` if this thread has modes in force, with `interpret` if it has interpreters with a say in `op`."""
     # What a composition is made of is asked for in turn, whoever has declined the whole.
-    passed, say = ("", "calls.interpreters") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
+    passed, say = ("", "(stack := calls.interpreters)") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
     unknown = _of_unknown_classes(op)
     return [
         f"if IN_FORCE{passed}:",
@@ -570,7 +568,7 @@ def _fast_inplace(op: Op) -> list[str]:
     return [
         "if GRAD or local.grad:",
         f"    stored = {entered('enter_')}",
-        "elif MARKED and local.inference:",
+        "elif MARKED and local.recording.inference:",
         f"    stored = {entered('enter_untracked_')}",
         "else:",
         f"    stored = {entered('enter_unrecorded_')}",
@@ -668,7 +666,7 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     if fast:
         all_given = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
         known = " and ".join(f"{n}.__class__ in SILENT" for n in params)
-        passed, say = ("", "calls.interpreters") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
+        passed, say = ("", "(stack := calls.interpreters)") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
         one_class = [f"made = of_one_class(OP, ({all_given},))", "if made is not NotImplemented:", "    return made"]
         tried = _tried(fast)
         if by_formula:

@@ -148,13 +148,16 @@ def _view_raw(grad, self_shape):
 
 def view_method(self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """`self` with another shape (`sizes`, or `size`; one of them may be -1) or, given a dtype, its bytes as that dtype."""
-    if dtype is None and not (IN_FORCE and interpreted()):
+    if dtype is None and not (IN_FORCE and view_shape not in _state.PASSED and interpreted()):
         shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is not int else sizes
         made = hot_calls.seen_view(self, shape, view_shape, _state.GRAD or _state.local.grad)
         if made is not None and size is None:
             return made if made._node is None else view_shape.with_history(made, self, (shape,))
         a = self._array
-        if shape.__class__ is dtypes.dtype and a.__class__ is ndarray and a.itemsize == shape.itemsize and len(sizes) == 1:
+        if (
+            shape.__class__ is dtypes.dtype and a.__class__ is ndarray and a.itemsize == shape.itemsize and len(sizes) == 1
+            and not (IN_FORCE and interpreted())
+        ):  # fmt: skip
             return view_dtype.of(self, a.view(shape.numpy), sizes)
     elif (
         dtype.__class__ is dtypes.dtype and not sizes and size is None and self._array.__class__ is ndarray
