@@ -135,23 +135,23 @@ class _BatchNorm(_NormBase):
     def forward(self, input: fb.Tensor) -> fb.Tensor:
         self._check_input_dim(input)
         momentum = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if self.momentum is None:  # the plain average over all batches
-                momentum = 1.0 / float(self.num_batches_tracked)
+        training, tracks = self.training, self.track_running_stats
+        if training and tracks:
+            tracked = self.num_batches_tracked
+            if tracked is not None:
+                tracked.add_(1)
+                if self.momentum is None:  # the plain average over all batches
+                    momentum = 1.0 / float(tracked)
+        buffers = self._buffers
+        try:  # see `_weight_and_bias`
+            mean, var = buffers["running_mean"], buffers["running_var"]
+        except KeyError:
+            mean, var = self.running_mean, self.running_var
         # Without running statistics, evaluation normalizes by the batch's own too.
-        by_batch = self.training or (self.running_mean is None and self.running_var is None)
-        keep = not self.training or self.track_running_stats
-        return F.batch_norm(
-            input,
-            self.running_mean if keep else None,
-            self.running_var if keep else None,
-            self.weight,
-            self.bias,
-            by_batch,
-            momentum,
-            self.eps,
-        )
+        by_batch = training or (mean is None and var is None)
+        keep = not training or tracks
+        weight, bias = self._weight_and_bias()
+        return F.batch_norm(input, mean if keep else None, var if keep else None, weight, bias, by_batch, momentum, self.eps)
 
 
 class BatchNorm1d(_BatchNorm):

@@ -200,7 +200,7 @@ class _Conv(_ConvNd):
             dtype,
         )
 
-    def _convolve(self, *args: Any) -> fb.Tensor:
+    def _convolve(self, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> fb.Tensor:
         raise NotImplementedError
 
     def _conv_forward(self, input: fb.Tensor, weight: fb.Tensor, bias: fb.Tensor | None) -> fb.Tensor:
@@ -210,7 +210,8 @@ class _Conv(_ConvNd):
         return self._convolve(padded, weight, bias, self.stride, 0, self.dilation, self.groups)
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
-        return self._conv_forward(input, self.weight, self.bias)
+        weight, bias = self._weight_and_bias()
+        return self._conv_forward(input, weight, bias)
 
 
 class Conv1d(_Conv):
@@ -231,8 +232,8 @@ class Conv1d(_Conv):
 
     _dims = 1
 
-    def _convolve(self, *args: Any) -> fb.Tensor:
-        return F.conv1d(*args)
+    def _convolve(self, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> fb.Tensor:
+        return F.conv1d(input, weight, bias, stride, padding, dilation, groups)
 
 
 class Conv2d(_Conv):
@@ -246,8 +247,8 @@ class Conv2d(_Conv):
 
     _dims = 2
 
-    def _convolve(self, *args: Any) -> fb.Tensor:
-        return F.conv2d(*args)
+    def _convolve(self, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> fb.Tensor:
+        return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
 
 
 class Conv3d(_Conv):
@@ -259,8 +260,8 @@ class Conv3d(_Conv):
 
     _dims = 3
 
-    def _convolve(self, *args: Any) -> fb.Tensor:
-        return F.conv3d(*args)
+    def _convolve(self, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> fb.Tensor:
+        return F.conv3d(input, weight, bias, stride, padding, dilation, groups)
 
 
 class _ConvTransposeNd(_ConvNd):

@@ -591,6 +591,14 @@ class Module:
             return attributes.setdefault(name, OrderedDict())
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
+    def _weight_and_bias(self) -> tuple[Any, Any]:
+        """`weight` and `bias` straight from the registry: to look up the attribute of a parameter costs as much as a small layer."""
+        parameters = self._parameters
+        try:
+            return parameters["weight"], parameters["bias"]
+        except KeyError:                              # replaced by a parametrization, a pruning mask, a property
+            return self.weight, self.bias
+
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Parameter):
             self._check_ready("_parameters", "parameters")

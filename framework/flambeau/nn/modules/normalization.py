@@ -153,7 +153,8 @@ class LayerNorm(Module):
             init.zeros_(self.bias)
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
-        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        weight, bias = self._weight_and_bias()
+        return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -212,7 +213,8 @@ class GroupNorm(Module):
             init.zeros_(self.bias)
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
-        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+        weight, bias = self._weight_and_bias()
+        return F.group_norm(input, self.num_groups, weight, bias, self.eps)
 
     def extra_repr(self) -> str:
         return (

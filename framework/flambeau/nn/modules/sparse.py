@@ -105,9 +105,10 @@ class Embedding(_Table):
         self.sparse = sparse
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
+        weight = self._parameters.get("weight")       # see `Module._weight_and_bias`
         return F.embedding(
             input,
-            self.weight,
+            self.weight if weight is None else weight,
             self.padding_idx,
             self.max_norm,
             self.norm_type,

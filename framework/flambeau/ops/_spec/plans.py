@@ -486,7 +486,7 @@ def _key(op: Any, name: str, planned: Planned) -> str:
 
 
 _PLAIN = frozenset((int, float, bool, str, type(None), dtype))
-_PAIR, _TRIPLE = (int, int), (int, int, int)  # classes of the tuples that are most frequent
+_INTS = frozenset((int,) * n for n in range(1, 7))  # classes of the items of the tuples that are most frequent
 
 
 def _typed(value: Any) -> Any:
@@ -498,7 +498,7 @@ def _typed(value: Any) -> Any:
     if kind in _PLAIN:
         return kind, value
     kinds = (*map(type, value),)
-    if kind is tuple and kinds in (_PAIR, _TRIPLE):
+    if kind is tuple and kinds in _INTS:
         return value
     if kind is not tuple and kind is not list and kind is not Size:
         kind = list if isinstance(value, list) else tuple if isinstance(value, tuple) else None  # graphs have lists that nobody may change

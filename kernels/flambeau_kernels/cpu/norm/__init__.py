@@ -54,7 +54,7 @@ class Moments:
 
     def __init__(self, mean: Any = None, variance: Any = None, inverse: Any = None) -> None:
         self.beside: Any = None
-        self.take(mean, variance, inverse)
+        self.mean, self.variance, self.inverse = mean, variance, inverse
 
     def take(self, mean: Any, variance: Any, inverse: Any) -> None:
         self.mean, self.variance, self.inverse = mean, variance, inverse
