@@ -61,7 +61,7 @@ class _Caster(Interpreter):
         self.state = state
 
     def quick(self, op: Any, args: tuple[Any, ...]) -> Any:
-        """The answer to a call of float32 operands without history, where nobody else has a say."""
+        """The answer to a call of float32 operands without history, and perhaps None and numbers, where nobody else has a say."""
         state, calls = self.state, _local.calls
         try:
             convert = state.conversions[op]
@@ -70,11 +70,14 @@ class _Caster(Interpreter):
         before = calls.interpreters
         if convert is None or len(before) > 1:
             return None
-        made = []
+        made, enter = [], convert.enter
         for x in args:
-            if x.__class__ is not Tensor or x._node is not None or x._array.dtype is not FLOAT32 or (given := convert.enter(x)) is None:
+            if x.__class__ is Tensor:
+                if x._node is not None or x._array.dtype is not FLOAT32 or (x := enter(x)) is None:
+                    return None
+            elif x is not None and x.__class__ is not int and x.__class__ is not float:
                 return None
-            made.append(given)
+            made.append(x)
         calls.interpreters = ()
         try:
             return op.enter(*made)

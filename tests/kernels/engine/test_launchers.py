@@ -114,7 +114,28 @@ def test_what_products_of_bfloat16_refuse():
         assert CALL["matmul"](random(m, k, dtype=BFLOAT16), random(k, n, dtype=BFLOAT16)) is None
     for other in (a[:3], a[0], a.astype(np.float16), a.astype(np.float32), a.T, a[:, ::-1], None):
         assert CALL["matmul"](a, other) is None
-    assert CALL["matmul_nt"](a, a.copy()) is CALL["matmul_tn"](a, a.copy()) is None
+    assert CALL["matmul_tn"](a, a.copy()) is None
+    w, bias = a.copy(), a[0].copy()
+    for other in (a[:, :3].copy(), bias, a.astype(np.float16), a.astype(np.float32), a.T, None):
+        assert CALL["matmul_nt"](a, other) is CALL["linear"](a, other, bias) is None
+    for other in (a, bias[:3], bias.astype(np.float32), a[:, 0], None):
+        assert CALL["linear"](a, w, other) is None
+    assert CALL["linear"](a[None], w, bias) is CALL["linear"](a[:1], w, bias) is None
+
+
+@pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")
+@pytest.mark.parametrize("sizes", [(2, 1, 2), (4, 4, 4), (3, 7, 5), (2, 512, 2), (32, 1, 64), (8, 16, 16)])
+def test_rows_of_bfloat16_through_weights_are_rounded_once(sizes):
+    m, k, n = sizes
+    x, w, bias = random(m, k, dtype=BFLOAT16), random(n, k, dtype=BFLOAT16, seed=1), random(n, dtype=BFLOAT16, seed=2)
+    x[0, 0], w[-1, -1], bias[0] = np.nan, np.inf, -0.0
+
+    assert CALL["matmul_nt"](x, w).tobytes() == matmul.matmul(x, w.T).tobytes()
+    made = CALL["linear"](x, w, bias)
+    assert (made.dtype, made.shape) == (BFLOAT16, (m, n))
+    assert made.tobytes() == matmul.matmul(x, w.T, bias=bias).tobytes()
+    expected = (x.astype(np.float32) @ w.T.astype(np.float32) + bias.astype(np.float32)).astype(BFLOAT16)
+    check_equal(made.astype(np.float32), expected.astype(np.float32))
 
 
 @pytest.mark.skipif(not pyabi.has_gemm(), reason="numpy's BLAS cannot be called directly")

@@ -40,7 +40,7 @@ def load(compile: bool = True) -> dict[str, Callable[..., Any]]:
         compile: whether to compile them, which takes seconds, when no cached object is found.
 
     sum (array) to 0-d, of up to 4,096 elements; matmul (a, b), matmul_nt (a @ b.T), matmul_tn (a.T @ b), 2-D,
-        stored by rows or by columns; matmul of bfloat16 too, by rows;
+        stored by rows or by columns; matmul, matmul_nt and linear of bfloat16 too, by rows;
         linear (x, weight, bias); bmm (a, b), 3-D; outer (a, b), 1-D. Products of one row or column are refused.
         cat stack (list of arrays, dim), of up to 64 kB; view expand (array, tuple of sizes), unsqueeze (array, dim) and
         restrided (array, shape, strides, bytes to skip), of any dtype; steps (array), its strides in elements; address
@@ -107,10 +107,10 @@ def module_text(scales: bool = False) -> str:
 
     module = fastcall.Module(scales)
     for name, transposed in _PRODUCTS.items():
-        if any(transposed):
+        if transposed[0]:
             products.matmul(module, name, transposed)
         else:
-            products.matmul_and_halves(module, name)
+            products.matmul_and_halves(module, name, turned=transposed[1])
     sums.total(module, "sum")
     products.linear(module, "linear")
     products.batches(module, "bmm")

@@ -48,10 +48,13 @@ def matmul(module: Module, name: str, transposed: Sequence[bool]) -> None:
     module.functions.append(entry(name, 2))
 
 
-def matmul_and_halves(module: Module, name: str) -> None:
-    """As `matmul`, of row-major matrices of bfloat16 too: summed in float32, and rounded once."""
-    module.functions += [_matmul_part(name, real, (False, False)) for real in REALS]
-    module.functions.append(_matmul_of_halves(name))
+def matmul_and_halves(module: Module, name: str, turned: bool) -> None:
+    """As `matmul`, of row-major matrices of bfloat16 too: summed in float32, and rounded once.
+
+    `turned` says whether the transpose of the second is meant.
+    """
+    module.functions += [_matmul_part(name, real, (False, turned)) for real in REALS]
+    module.functions.append(_product_of_halves(name, turned, biased=False))
     module.functions.append(entry(name, 2, (*REALS, BFLOAT16)))
 
 
@@ -70,7 +73,8 @@ def _matmul_part(name: str, real: Real, transposed: Sequence[bool]) -> str:
     return code.text()
 
 
-def _matmul_of_halves(name: str) -> str:
+def _product_of_halves(name: str, turned: bool, biased: bool) -> str:
+    """The product of two matrices of bfloat16, plus a vector where it is `biased`, which is rounded once."""
     code = Part(name, BFLOAT16)
     shape = code.let("alloca [2 x i64]")
     # With two rows and columns or more, no operand has more than half as many elements as there are multiplications.
@@ -83,28 +87,45 @@ def _matmul_of_halves(name: str) -> str:
         code.require(code.let(f"icmp eq i32 {code.field(item, pyabi.NDIM, 'i32')}, 2"))
         at = code.field(item, pyabi.SHAPE, "ptr")
         lengths.append((code.element(at, 0, "i64"), code.element(at, 1, "i64")))
-    (rows, inner), (same, columns) = lengths
+    (rows, inner), (same, columns) = lengths[0], lengths[1][:: -1 if turned else 1]
     code.require(code.let(f"icmp eq i64 {inner}, {same}"))
     _require_product_size(code, rows, columns, inner, most)
+    if biased:
+        bias = code.argument(2)
+        code.require_array(bias)
+        code.require(code.let(f"icmp eq i32 {code.field(bias, pyabi.NDIM, 'i32')}, 1"))
+        code.require(code.let(f"icmp eq i64 {code.element(code.field(bias, pyabi.SHAPE, 'ptr'), 0, 'i64')}, {columns}"))
+        added = code.data(bias)
     for k, (length, other) in enumerate(lengths):
         data = code.data(code.argument(k))
         i, done = loop(code, f"widen{k}", code.let(f"mul i64 {length}, {other}"), vectors=True)
-        half = code.element(data, i, "i16")
-        bits = code.let(f"shl i32 {code.let(f'zext i16 {half} to i32')}, 16")
-        code.do(f"store i32 {bits}, ptr {code.let(f'getelementptr float, ptr {wide[k]}, i64 {i}')}")
+        code.do(f"store float {_widened(code, data, i)}, ptr {code.let(f'getelementptr float, ptr {wide[k]}, i64 {i}')}")
         done()
     code.do(f"store i64 {rows}, ptr {shape}")
     code.do(f"store i64 {columns}, ptr {code.let(f'getelementptr i64, ptr {shape}, i64 1')}")
     made = code.new_array(2, shape)
-    a, b = (Matrix(m, n, str(AS_IS), n, data) for (m, n), data in zip(lengths, wide, strict=False))
-    _gemm(code, a, b, wide[2])
+    b = Matrix(inner, columns, str(TRANSPOSED if turned else AS_IS), lengths[1][1], wide[1])
+    _gemm(code, Matrix(rows, inner, str(AS_IS), inner, wide[0]), b, wide[2])
     out = code.data(made)
-    i, done = loop(code, "round", code.let(f"mul i64 {rows}, {columns}"), vectors=True)
-    rounded = _rounded_to_bfloat16(code, code.element(wide[2], i, "float"))
-    code.do(f"store i16 {rounded}, ptr {code.let(f'getelementptr i16, ptr {out}, i64 {i}')}")
+    r, next_row = loop(code, "row", rows)
+    begin = code.let(f"mul i64 {r}, {columns}")
+    c, done = loop(code, "round", columns, vectors=True)
+    at = code.let(f"add i64 {begin}, {c}")
+    total = code.element(wide[2], at, "float")
+    if biased:
+        total = code.let(f"fadd float {total}, {_widened(code, added, c)}")
+    code.do(f"store i16 {_rounded_to_bfloat16(code, total)}, ptr {code.let(f'getelementptr i16, ptr {out}, i64 {at}')}")
     done()
+    next_row()
     code.do(f"ret ptr {made}")
     return code.text()
+
+
+def _widened(code: Code, data: str, index: str) -> str:
+    """Element `index` of the bfloat16 at `data`, as a float."""
+    half = code.element(data, index, "i16")
+    bits = code.let(f"shl i32 {code.let(f'zext i16 {half} to i32')}, 16")
+    return code.let(f"bitcast i32 {bits} to float")
 
 
 def _rounded_to_bfloat16(code: Code, value: str) -> str:
@@ -240,7 +261,8 @@ def linear(module: Module, name: str) -> None:
     for real in REALS:
         module.functions.append(_bias_rows(real, name))
         module.functions.append(_linear_part(name, real))
-    module.functions.append(entry(name, 3))
+    module.functions.append(_product_of_halves(name, turned=True, biased=True))
+    module.functions.append(entry(name, 3, (*REALS, BFLOAT16)))
 
 
 def _linear_part(name: str, real: Real) -> str:
