@@ -270,7 +270,8 @@ def _lists(op: Op) -> tuple[str, ...]:
 
 _IN_FORCE = "(calls := local.calls).interpreters or calls.modes"
 # Whether interpreters have a say in OP. An only one that has declined OP has none, as autocast in what it never casts for.
-_HAVE_A_SAY = "(stack := calls.interpreters) and (len(stack) > 1 or OP not in stack[0].declines)"
+# Names in these texts are no op's: a function knows itself by its own.
+_HAVE_A_SAY = "(in_force := calls.interpreters) and (len(in_force) > 1 or OP not in in_force[0].declines)"
 
 
 def _look_at_flags(op: Op, args: str) -> list[str]:
@@ -323,15 +324,15 @@ def _unknown(name: str) -> str:
 
 
 def _interpreted(op: Op, args: str) -> str:
-    """The line that returns what the interpreters ``stack`` make of `op`: the innermost may have a quick answer."""
-    quick = f"(quick := stack[-1].quick) is None or (made := quick(OP, {args})) is None"
+    """The line that returns what the interpreters ``in_force`` make of `op`: the innermost may have a quick answer."""
+    quick = f"(quick := in_force[-1].quick) is None or (made := quick(OP, {args})) is None"
     return f"return ask_interpreters(OP, {args}) if {quick} else made"
 
 
 def _ask_who_is_in_force(op: Op, call: str, interpret: str, refuse: list[str]) -> list[str]:
     """Lines that go on with `call` if this thread has modes in force, with `interpret` if it has interpreters with a say in `op`."""
     # What a composition is made of is asked for in turn, whoever has declined the whole.
-    passed, say = ("", "(stack := calls.interpreters)") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
+    passed, say = ("", "(in_force := calls.interpreters)") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
     unknown = _of_unknown_classes(op)
     return [
         f"if IN_FORCE{passed}:",
@@ -666,7 +667,7 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
     if fast:
         all_given = ", ".join([*params, *(repr(op.defaults[n]) for n in op.keyword_only)])
         known = " and ".join(f"{n}.__class__ in SILENT" for n in params)
-        passed, say = ("", "(stack := calls.interpreters)") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
+        passed, say = ("", "(in_force := calls.interpreters)") if op.kind == "composite" else (" and OP not in PASSED", _HAVE_A_SAY)
         one_class = [f"made = of_one_class(OP, ({all_given},))", "if made is not NotImplemented:", "    return made"]
         tried = _tried(fast)
         if by_formula:
