@@ -312,7 +312,8 @@ def signature_of(fn: Any, leaves: Any, spec: Any) -> Any:
     """What calls of `fn` have to have in common; None for arguments whose looks do not say enough."""
     if _local.saved_hooks:
         return None
-    key: list[Any] = [_local.recording.asked, _local.recording.inference, dtypes._default, spec and str(spec), fn.training if isinstance(fn, Module) else None]
+    own = _local.recording
+    key: list[Any] = [own.asked, own.inference, dtypes._default, spec and str(spec), fn.training if isinstance(fn, Module) else None]
     first: dict[int, int] = {}
     for place, a in enumerate(leaves):
         kind = a.__class__

@@ -520,7 +520,8 @@ def test_an_object_is_seen_in_another_way(of_objects):
     of_nobody = base._node = object.__new__(hot_calls.objects.unlisted[0])
     setattr(of_nobody, hot_calls.objects.unlisted[1], hot_calls.objects.unlisted[2])
     unlisted = CALL["seen_view"](base, (-1,), "op", True)
-    assert unlisted is not None and not any(v() is unlisted for v in base._storage[3])
+    assert unlisted is not None
+    assert not any(v() is unlisted for v in base._storage[3])
     empty = over(random(2, 0))
     assert CALL["seen_transposed"](empty, 0, 1, "op", True) is CALL["seen_part"](base, (slice(1, 1),), "op", True) is None
     assert CALL["seen_transposed"](base._array, 0, 1, "op", True) is CALL["seen_transposed"](base, 0, 2, "op", True) is None

@@ -227,7 +227,7 @@ def whole_gradients(run: Any, rule: Any, grad: Any, given: Sequence[Any], wanted
     if _state.are_seen():
         made = [g() if callable(g) and not isinstance(g, Tensor) and want else g for g, want in zip(rule(), wanted, strict=True)]
         found: Any = [g if want else None for g, want in zip(made, wanted, strict=True)]
-    elif _state.local.recording.inference:                      # in which nothing has a history, and no history may be of what was made in it
+    elif _state.local.recording.inference:            # in which nothing has a history, and no history may be of what was made in it
         from ...autograd import inference_mode
 
         with inference_mode(False):
