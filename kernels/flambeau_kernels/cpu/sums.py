@@ -32,7 +32,10 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import where
 
-__all__ = ["BLOCK", "ROWS", "add_row", "clear_row", "four_lanes", "lanes_of", "merged", "moments_of", "square", "sum_of", "wide", "zeros"]
+__all__ = [
+    "BLOCK", "ROWS", "add_row", "block_mean", "block_squares", "clear_row", "four_lanes", "lanes_of", "merged", "moments_of", "square",
+    "sum_of", "wide", "zeros",
+]  # fmt: skip
 
 BLOCK = 1024  # elements added up in vectors of their own kind
 ROWS = 64  # rows added up in their own kind
@@ -125,16 +128,21 @@ def square(v):
     return v * v
 
 
-def block_moments(p, n, level, LEVEL, KIND, AHEAD):
-    """The mean of a block, `level` taken off where LEVEL, and the sum of squared deviations from it, in float64."""
+def block_mean(p, n, level, LEVEL, KIND):
+    """The mean of a block in float64; it is found by how far it is from `level` if LEVEL."""
     mean = sum_of(p, n, level, None, LEVEL, KIND) / float64(n)
     if LEVEL:
         mean = mean + float64(level)
+    return mean
+
+
+def block_squares(p, n, mean, KIND, AHEAD=False):
+    """The sum of squared deviations of a block from its mean, in float64."""
     centre = KIND(mean)
     # The centre was rounded, so that deviations miss those from the mean by as much.
     deviation = mean - float64(centre)
     squares = sum_of(p, n, centre, square, True, KIND, False, AHEAD) - float64(n) * deviation * deviation
-    return mean, where(squares < 0.0, 0.0, squares)
+    return where(squares < 0.0, 0.0, squares)
 
 
 def moments_of(p, n, KIND, AHEAD=False):
@@ -146,7 +154,8 @@ def moments_of(p, n, KIND, AHEAD=False):
     Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", Am. Stat. 37(3).
     """
     if n <= BLOCK:
-        mean, squares = block_moments(p, n, KIND(0), False, KIND, AHEAD)
+        mean = block_mean(p, n, KIND(0), False, KIND)
+        squares = block_squares(p, n, mean, KIND, AHEAD)
     else:
         # Means are merged by how far they are apart, so they are found by how far they are from that of some first elements.
         SOME = 8 * lanes_of(KIND)
@@ -154,7 +163,8 @@ def moments_of(p, n, KIND, AHEAD=False):
         mean, squares = 0.0, 0.0
         for at in rolled(range(0, n, BLOCK)):
             size = min(BLOCK, n - at)
-            mean_here, squares_here = block_moments(p + at, size, level, True, KIND, AHEAD)
+            mean_here = block_mean(p + at, size, level, True, KIND)
+            squares_here = block_squares(p + at, size, mean_here, KIND, AHEAD)
             mean, squares = merged(float64(at), mean, squares, float64(size), mean_here, squares_here)
     return mean, squares
 

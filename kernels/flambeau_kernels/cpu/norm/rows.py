@@ -17,6 +17,8 @@ from flambeau_kernels.cpu.sums import (
     BLOCK,
     ROWS,
     add_row,
+    block_mean,
+    block_squares,
     clear_row,
     lanes_of,
     moments_of,
@@ -32,6 +34,7 @@ from flambeau_kernels.engine.language import (
     lane_sum,
     lanes,
     load,
+    local,
     prefetch,
     rolled,
     store,
@@ -43,6 +46,8 @@ __all__ = ["backward", "normalize", "normalize_row", "planned"]
 
 # Elements of a chunk: about 20 microseconds.
 CHUNK = 32768
+# Rows of half a block and less that are normalized together, at most.
+TOGETHER = 16
 # Chunks of a backward pass at most: each leaves a row for weight and one for bias.
 CHUNKS_BACKWARD = 64
 
@@ -56,9 +61,14 @@ def normal_lanes(x, centre, factor, weight, bias, i, left, KIND, WEIGHT, BIAS):
 
 def normalize_row(a, to, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS, AHEAD=False):
     """One row normalized to `to`; the next one is asked for if AHEAD. Returns: its mean, its variance and ``1 / sqrt(variance + eps)``."""
+    middle, squares = moments_of(a, d, KIND) if CENTRED else (0.0, sum_of(a, d, KIND(0), square, False, KIND))
+    return store_row(a, to, weight, bias, d, eps, middle, squares, KIND, WEIGHT, BIAS, AHEAD)
+
+
+def store_row(a, to, weight, bias, d, eps, middle, squares, KIND, WEIGHT, BIAS, AHEAD):
+    """`normalize_row` of a row whose mean and sum of squares are known."""
     N = lanes(KIND)
     tail, far = d // N * N, row_after(d, KIND)
-    middle, squares = moments_of(a, d, KIND) if CENTRED else (0.0, sum_of(a, d, KIND(0), square, False, KIND))
     centre, spread = KIND(middle), KIND(squares / float64(d))
     factor = KIND(1) / sqrt(spread + KIND(eps))
     level, scale = broadcast(centre, N), broadcast(factor, N)
@@ -74,15 +84,36 @@ def normalize_row(a, to, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS, AHEA
 
 
 @kernel(in_vectors=True)
-def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, per, eps, *, CENTRED, WEIGHT, BIAS):
+def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, per, eps, *, CENTRED, WEIGHT, BIAS, SHORT):
     KIND = widened(mean)
-    for row in range(chunk * per, min(rows, chunk * per + per)):
-        centre, spread, factor = normalize_row(
-            x + row * d, out + row * d, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS, True
-        )
-        mean[row] = centre
-        variance[row] = spread
-        inverse[row] = factor
+    first, last = chunk * per, min(rows, chunk * per + per)
+    if SHORT:
+        # Several rows take each step together, so that none waits for its own sums and root. What they have in common is the cache.
+        middles, squares = local(float64, TOGETHER), local(float64, TOGETHER)
+        several = min(TOGETHER, BLOCK // d)
+        for row in rolled(range(first, last, several)):
+            count = min(several, last - row)
+            a, to = x + row * d, out + row * d
+            for r in rolled(range(count)):
+                middles[r] = block_mean(a + r * d, d, KIND(0), False, KIND) if CENTRED else 0.0
+            for r in rolled(range(count)):
+                here = a + r * d
+                squares[r] = block_squares(here, d, middles[r], KIND) if CENTRED else sum_of(here, d, KIND(0), square, False, KIND)
+            for r in rolled(range(count)):
+                centre, spread, factor = store_row(
+                    a + r * d, to + r * d, weight, bias, d, eps, middles[r], squares[r], KIND, WEIGHT, BIAS, True
+                )
+                mean[row + r] = centre
+                variance[row + r] = spread
+                inverse[row + r] = factor
+    else:
+        for row in rolled(range(first, last)):
+            centre, spread, factor = normalize_row(
+                x + row * d, out + row * d, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS, True
+            )
+            mean[row] = centre
+            variance[row] = spread
+            inverse[row] = factor
 
 
 def add_slopes(g, x, centre, factor, weight, to_weight, to_bias, i, left, KIND, WEIGHT, OF_WEIGHT, OF_BIAS):
@@ -179,7 +210,7 @@ def normalize(
     normalize_rows.run(
         -(-n // per), rows, mean if weight is None else _contiguous(weight), mean if bias is None else _contiguous(bias),
         out, mean, variance, inverse, n, d, per, float(eps),
-        CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None,
+        CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, SHORT=2 * d <= BLOCK,
     )  # fmt: skip
     return out, mean, variance, inverse
 
@@ -189,7 +220,7 @@ def planned(n: int, d: int, dtype: np.dtype, shape: Any, eps: float, centred: bo
     kind, per = _kind(dtype), max(1, CHUNK // d)
     chunks = -(-n // per)
     types = (dtype, dtype if weighted else kind, dtype if biased else kind, dtype, kind, kind, kind, int, int, int, float)
-    form = normalize_rows.form(types, {"CENTRED": centred, "WEIGHT": weighted, "BIAS": biased})
+    form = normalize_rows.form(types, {"CENTRED": centred, "WEIGHT": weighted, "BIAS": biased, "SHORT": 2 * d <= BLOCK})
 
     def run(x: Any, weight: Any, bias: Any) -> Any:
         out = np.empty(shape, dtype)
