@@ -296,3 +296,24 @@ def test_small_products_have_the_same_bits_before_and_after_a_kernel_is_learned(
 
     assert all(fb.equal(made[0], other) for other in made[1:])
     np.testing.assert_allclose(made[0].numpy(), np.prod(x.numpy().astype(np.float64), 1), rtol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128], ids=str)
+@pytest.mark.parametrize("how", [SUM, MEAN], ids=lambda how: how.name)
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_complex_numbers_are_added_in_parts_along_any_dimensions(how, dtype, keepdim):
+    kind, rng = np.dtype(dtype), np.random.default_rng(0)
+    for shape, axes in [((5000,), (0,)), ((300_000,), (0,)), ((70, 100), (0,)), ((70, 100), (1,)), ((70, 100), (0, 1)),
+                        ((9, 80, 30), (1, 0)), ((9, 80, 30), (0, 2)), ((3, 40_000), (0,))]:  # fmt: skip
+        a = rng.normal(size=(*shape, 2)).view(complex)[..., 0].astype(kind)
+        a[(3 % shape[0],) + (0,) * (len(shape) - 1)] = complex(0, inf)
+
+        made = reduce(how, a, axes, keepdim, kind, kind)
+
+        wide = a.astype(complex)
+        with np.errstate(all="ignore"):               # a complex number with an infinity, divided
+            expected = (wide.mean if how is MEAN else wide.sum)(axes, keepdims=keepdim)
+        assert made.dtype == kind
+        assert made.flags.c_contiguous
+        for part in ("real", "imag"):
+            np.testing.assert_allclose(getattr(made, part), getattr(expected, part), rtol=1e-5, atol=1e-5 if how is MEAN else 1e-2)

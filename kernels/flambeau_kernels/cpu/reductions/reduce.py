@@ -116,7 +116,7 @@ def reduce_by_numpy(
         x: Any = a if a.dtype is wide else kernels.cast(a, wide)
         if how.term is not None:
             x = how.mapped(x)
-        if how.combine == "mul" and x.dtype.kind == "f" and x.flags.c_contiguous and _are_last(axes, x.ndim):
+        if how.combine == "mul" and x.dtype.kind in "fc" and x.flags.c_contiguous and _are_last(axes, x.ndim):
             x = products_of_lines(x, len(axes), keepdim)
         elif axes or not a.ndim:
             x = how.ufunc.reduce(x, axes, summed_in(x) if how.combine == "add" else None, None, keepdim)
@@ -136,7 +136,7 @@ def _are_last(axes: tuple[int, ...], ndim: int) -> bool:
 
 
 def products_of_lines(x: np.ndarray, last: int, keepdim: bool) -> np.ndarray:
-    """The products over the last dimensions of contiguous floats: `PARTS` factors take turns, the others come after them.
+    """The products over the last dimensions of contiguous numbers: `PARTS` factors take turns, the others come after them.
 
     One product waits for the one before, so those of a line that take turns are found in as much less time.
     """

@@ -40,7 +40,7 @@ from ..sums import sum_of
 from ._folds import STRIP, Fold, dense, fold
 from ._tops import extreme_of
 from ._walk import row_at, strip_at
-from .reduce import Reduction, magnitude, square
+from .reduce import Reduction, count_of, magnitude, square
 
 __all__ = ["identity_of", "plan"]
 
@@ -57,6 +57,8 @@ Run = Callable[[np.ndarray], np.ndarray]
 
 def plan(a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> Run | None:
     """What reduces arrays with the layout of `a`, or None where numpy does."""
+    if a.dtype.kind == "c":
+        return _sums_of_parts(a, how, axes, keepdim, accumulate, result)
     kinds = _kinds(how, a.dtype, accumulate, result)
     found = None if kinds is None else fold(a, axes, keepdim, GRAIN)
     if kinds is None or found is None:
@@ -65,6 +67,31 @@ def plan(a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool, ac
                  "START": identity_of(how.combine, kinds[0]), "SIZES": _sizes(how)}  # fmt: skip
     make = _in_one if found.cut.pieces == 1 else _rows_in_pieces if found.cut.loop == "rows" else _columns_in_pieces
     return found.contiguous(make(how, found, a.dtype, result, constants))
+
+
+def _sums_of_parts(
+    a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype
+) -> Run | None:
+    """Sums of complex numbers over the first dimensions: real and imaginary parts are columns beside each other."""
+    leading = bool(axes) and sorted(axes) == list(range(len(axes)))
+    if how.combine != "add" or how.term is not None or not leading or not a.flags.c_contiguous or not a.dtype == accumulate == result:
+        return None
+    part, shape, count = np.dtype(f"f{a.itemsize // 2}"), (*a.shape, 2), count_of(a.shape, axes)
+    add = plan(a.view(part).reshape(shape), _PARTS, axes, keepdim, part, part)
+    if add is None:
+        return None
+
+    def run(a: np.ndarray) -> np.ndarray:
+        total = add(a.view(part).reshape(shape)).view(result)[..., 0]
+        if how.finish is None:
+            return total
+        with np.errstate(all="ignore"):
+            return np.asarray(how.finished(total, count))
+
+    return run
+
+
+_PARTS = Reduction("parts", "add")
 
 
 def _sizes(how: Reduction) -> bool | None:
