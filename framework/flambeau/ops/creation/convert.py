@@ -89,7 +89,19 @@ def _clone_planned(a, format):
         return None
     if a.flags.c_contiguous or a.size >= move.FROM:
         return move.like(a)
+    if a.ndim == 1 or _fall(a.strides):
+        return a.copy()
     return a.copy("F") if a.flags.f_contiguous and a.ndim == 2 else None
+
+
+def _fall(strides: tuple[int, ...]) -> bool:
+    """Whether each of `strides` is smaller than the one before, so that dimensions are in order whatever their sizes."""
+    before = strides[0] + 1
+    for s in strides:
+        if not 0 < s < before:
+            return False
+        before = s
+    return True
 
 
 @clone.shape

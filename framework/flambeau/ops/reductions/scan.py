@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import flambeau_kernels as kernels
+from flambeau_kernels.cpu.indexing import scatter
 from flambeau_kernels.cpu.reductions import scan as kernel
 from flambeau_kernels.cpu.reductions.along import Along
 
@@ -231,10 +232,9 @@ def _extreme_vjp(grad, out1, input_shape, dim):
 def _extreme_raw(grad, out1, input_shape, dim):
     if not input_shape:
         return (grad.copy(),)
-    places: list[Any] = list(np.ogrid[tuple(map(slice, input_shape))])
-    places[dim] = out1
     made = np.zeros(input_shape, grad.dtype)
-    np.add.at(made, tuple(places), grad)
+    if not scatter.combine_along(made, dim, out1, grad, "sum"):
+        scatter.add_at(made.reshape(-1), scatter.places(made.shape, out1, dim), grad.reshape(-1))
     return (made,)
 
 

@@ -183,22 +183,38 @@ def diag(input, diagonal=0):
 @composite(surface=INPLACE, namespace="Tensor", samples="x(3, 4), 1.5; x(6, 2), 2.0, True")
 def fill_diagonal(input, fill_value, wrap: bool = False):
     """`input` with `fill_value` where all indices are equal; with `wrap`, a tall matrix starts anew after each square."""
+    places = _places_on_diagonal(input, wrap)
+    return input.put(places, input.new_full(places.shape, fill_value))
+
+
+def _fill_diagonal_in_place(target: Tensor, fill_value: Any, wrap: bool) -> Tensor:
+    places = _places_on_diagonal(target, wrap)
+    return target.put_(places, target.new_full(places.shape, fill_value))  # type: ignore[attr-defined]
+
+
+fill_diagonal.run_inplace = _fill_diagonal_in_place  # pyright: ignore[reportAttributeAccessIssue]  # nothing else is written
+
+
+def _places_on_diagonal(input: Tensor, wrap: bool) -> Tensor:
+    """The places that `fill_diagonal` fills, counted in rows. Raises: RuntimeError for a shape that has no diagonal."""
     if input.ndim < 2:
         raise RuntimeError(f"fill_diagonal_: dimensions must larger than 1, got {input.ndim}")
     shape = tuple(input.shape)
     if input.ndim > 2 and len(set(shape)) > 1:
         raise RuntimeError(f"fill_diagonal_: all dimensions of input must be of equal length, got {shape}")
-    rows, columns = shape[0], shape[-1]
     step = sum(itertools.accumulate((1, *shape[:0:-1]), operator.mul))
-    stop = input.numel() if wrap and input.ndim == 2 else min(rows, columns) * step
-    places = arange(0, min(stop, input.numel()), step or 1, device=input.device)
-    return input.put(places, input.new_full(places.shape, fill_value))
+    stop = input.numel() if wrap and input.ndim == 2 else min(shape[0], shape[-1]) * step
+    return arange(0, min(stop, input.numel()), step or 1, device=input.device)
 
 
 @diag.plan
-def _diagonal_of_vector(a, diagonal):
-    """A vector as the main diagonal of a matrix."""
-    if a.ndim != 1 or diagonal.__class__ is not int or diagonal:
+def _usual_diagonal(a, diagonal):
+    """A vector as the main diagonal of a matrix, and a diagonal of a matrix."""
+    if diagonal.__class__ is not int:
+        return None
+    if a.ndim == 2 and -a.shape[0] < diagonal < a.shape[1]:
+        return a.diagonal(diagonal).copy()
+    if a.ndim != 1 or diagonal:
         return None
     n = a.size
     made = np.zeros((n, n), a.dtype)

@@ -27,6 +27,8 @@ __all__ = [
 
 # Bytes of input worked on at a time.
 BLOCK_BYTES = 1 << 19
+WIDE = 4                                              # elements along a row, up to which kernels of windows find their means
+LONG = 8  # as many elements for each of the windows of a row, up to which kernels of windows find the largest ones
 
 
 class Window(NamedTuple):
@@ -68,6 +70,11 @@ class Window(NamedTuple):
     def has_empty(self) -> bool:
         """Whether some window has no element inside the axis, which takes gaps that the axis fits into."""
         return self.dilation > 1 and self.padding > 0 and bool((self.starts() >= self.size).any())
+
+    def ends(self) -> np.ndarray:
+        """The first element of each window that is inside the axis and the one behind its last, ``(1, count, 2)``; without gaps."""
+        at = np.arange(self.count, dtype=np.int64) * self.stride - self.padding
+        return np.stack([np.maximum(at, 0), np.minimum(at + self.kernel, self.size)], 1)[None]
 
     def counts(self, include_padding: bool) -> Any:
         """Elements of each window, those in the padding counted or not; what lies beyond the padding never
@@ -130,25 +137,70 @@ def window_spread(grad: Any, windows: tuple[Window, ...]) -> Any:
 def window_means(x: Any, windows: tuple[Window, ...], include_padding: bool, divisor: Any, transposed: bool) -> Any:
     """The sum of each window over `divisor`, or over the number of its elements, by the compiled kernel; None where it
     does not take `x`. `transposed`, the transpose of that."""
-    rows = _compiled(x, windows)
-    if rows is None:
+    if not transposed:
+        run = planned_means(x, windows, include_padding, divisor, (len(x), *(w.count for w in windows)))
+        return None if run is None else run(np.ascontiguousarray(x))
+    ranges = _long_ranges(x, windows, include_padding, divisor)
+    if _compiled(x, windows) is None and (ranges is None or x.dtype.char not in "fd"):
         return None
-    if transposed:
-        return _planned_spread(len(x), x.dtype, windows, include_padding, divisor)(np.ascontiguousarray(x))
-    return rows.means(x, windows, _counts(windows, include_padding, divisor))
+    return _planned_spread(len(x), x.dtype, windows, include_padding, divisor, ranges is not None)(np.ascontiguousarray(x))
 
 
 @engines.kept(256)
-def _planned_spread(planes: int, dtype: np.dtype, windows: tuple[Window, ...], include_padding: bool, divisor: Any) -> Any:
+def _planned_spread(
+    planes: int, dtype: np.dtype, windows: tuple[Window, ...], include_padding: bool, divisor: Any, long: bool
+) -> Any:
     from . import rows as pool_rows
 
+    if long and dtype.char in "fd":
+        return pool_rows.planned_range_spread(planes, dtype, tuple(w.size for w in windows), _ranges_of(windows))
     return pool_rows.planned_spread(planes, dtype, windows, _counts(windows, include_padding, divisor))
 
 
 def planned_means(x: Any, windows: tuple[Window, ...], include_padding: bool, divisor: Any, shape: tuple[int, ...]) -> Any:
     """``run(x)``, as `window_means` with results of `shape`, for contiguous arrays of as many elements; or None."""
+    ranges = _long_ranges(x, windows, include_padding, divisor)
+    if ranges is not None:
+        from . import rows as pool_rows
+
+        if all(r == [(0, w.size)] for r, w in zip(ranges, windows, strict=True)):
+            return pool_rows.planned_plane_means(x.reshape(len(x), -1), shape)
+        return pool_rows.planned_range_means(x, ranges, shape)
     rows = _compiled(x, windows)
     return rows and rows.planned_means(x, windows, _counts(windows, include_padding, divisor), shape)
+
+
+def _long_ranges(x: Any, windows: tuple[Window, ...], include_padding: bool, divisor: Any) -> list[list[tuple[int, int]]] | None:
+    """The ranges that `windows` over, or of the gradient, `x` are along each axis, where kernels of ranges find their means.
+
+    Those of windows find many results beside each other, an element of each at a time, and keep a row on the stack.
+    None for windows that are short, or have most elements in common, and for sums that are divided by other numbers.
+    """
+    if divisor is not None or type(x) is not np.ndarray or not x.size or not compiles():
+        return None
+    return _long_ranges_of(x.dtype, windows, include_padding) or None
+
+
+@engines.kept(256)
+def _long_ranges_of(dtype: np.dtype, windows: tuple[Window, ...], include_padding: bool) -> list[list[tuple[int, int]]]:
+    """`_long_ranges` of planes or gradients of a `dtype`; an empty list for None."""
+    from . import rows as pool_rows
+
+    last = windows[-1]
+    planes = np.empty((1, *(w.size for w in windows)), dtype)
+    if last.kernel <= WIDE or not pool_rows.takes_ranges(planes, tuple(w.count for w in windows)):
+        return []
+    if any(w.dilation > 1 or w.kernel > 2 * w.stride for w in windows if w.count > 1):
+        return []
+    ranges = _ranges_of(windows)
+    for w, along in zip(windows, ranges, strict=True):
+        if any(high - low != n for (low, high), n in zip(along, w.counts(include_padding).tolist(), strict=True)):
+            return []
+    return ranges
+
+
+def _ranges_of(windows: tuple[Window, ...]) -> list[list[tuple[int, int]]]:
+    return [[(low, high) for low, high in w.ends()[0].tolist()] for w in windows]
 
 
 def _compiled(x: Any, windows: tuple[Window, ...]) -> Any:
@@ -194,6 +246,8 @@ def _lowest(dtype: np.dtype) -> Any:
 
 def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
     """The maximum of each window; nan wins."""
+    if _have_long_rows(x, windows):
+        return max_of_ranges(x, windows)[0]
     rows = _compiled(x, windows)
     if rows is not None:
         return rows.max_values(x, windows)
@@ -210,13 +264,35 @@ def max_values(x: Any, windows: tuple[Window, ...]) -> Any:
 
 def planned_maxima(x: Any, windows: tuple[Window, ...], shape: tuple[int, ...]) -> Any:
     """What does as `max_values`, and as `max_at`, with results of `shape`, for contiguous arrays of as many elements; or None."""
+    if _have_long_rows(x, windows):
+        run = planned_ranges(x, windows, shape)
+        return (lambda a: run(a)[0]), run
     rows = None if any(w.has_empty() for w in windows) else _compiled(x, windows)
     return rows and (rows.planned_maxima(x, windows, shape), rows.planned_places(x, windows, shape))
+
+
+def _have_long_rows(x: Any, windows: tuple[Window, ...]) -> bool:
+    """Whether the kernel of ranges finds the largest elements: rows are too long for those of windows, or have few and long windows."""
+    return compiles() and type(x) is np.ndarray and x.size > 0 and _ranges_find_largest(x.dtype, windows)
+
+
+@engines.kept(256)
+def _ranges_find_largest(dtype: np.dtype, windows: tuple[Window, ...]) -> bool:
+    """`_have_long_rows` of planes of a `dtype`."""
+    from . import rows as pool_rows
+
+    planes = np.empty((1, *(w.size for w in windows)), dtype)
+    if not pool_rows.takes_windows(planes, windows) or any(w.dilation > 1 or (w.ends()[..., 1] <= w.ends()[..., 0]).any() for w in windows):
+        return False
+    few = prod(w.kernel for w in windows[:-1]) == 1 and windows[-1].kernel > LONG * windows[-1].count
+    return few or not pool_rows.takes(planes, windows)
 
 
 def max_at(x: Any, windows: tuple[Window, ...]) -> tuple[Any, Any]:
     """The maximum of each window and its index in the plane: the first of equal ones; of several nan the
     last. A window without elements has -inf, and an index past its axis."""
+    if _have_long_rows(x, windows):
+        return max_of_ranges(x, windows)
     rows = None if any(w.has_empty() for w in windows) else _compiled(x, windows)
     if rows is not None:
         return rows.max_at(x, windows)
