@@ -93,7 +93,14 @@ def optimized(fn: Any, backend: _backends.Backend, fullgraph: bool) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return function(args, kwargs)
 
+    def aot_compile(example_inputs: Any) -> Any:
+        """The function as a program of its own, see `_dynamo.aot_compile`, for arguments like the `example_inputs`, args and kwargs."""
+        from . import aot_compile as ahead
+
+        return ahead.aot_compile(fn, fullgraph, example_inputs)
+
     wrapper.explain = function.explain  # type: ignore[attr-defined]
+    wrapper.aot_compile = aot_compile  # type: ignore[attr-defined]
     wrapper._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
     wrapper._torchdynamo_inline = fn  # type: ignore[attr-defined]
     return wrapper

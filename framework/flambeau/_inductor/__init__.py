@@ -6,10 +6,11 @@ from typing import Any, NoReturn
 
 from .. import _missing
 from . import config
+from ._artifact import CompiledArtifact, standalone_compile
 
 __all__ = [
-    "aot_compile", "aoti_compile_and_package", "aoti_load_package", "compile", "config", "cudagraph_mark_step_begin", "list_mode_options",
-    "list_options", "standalone_compile",
+    "CompiledArtifact", "aot_compile", "aoti_compile_and_package", "aoti_load_package", "compile", "config", "cudagraph_mark_step_begin",
+    "list_mode_options", "list_options", "standalone_compile",
 ]  # fmt: skip
 
 
@@ -34,11 +35,6 @@ def compile(gm: Any, example_inputs: Any, options: dict[str, Any] | None = None)
 def aot_compile(gm: Any, args: Any, kwargs: Any = None, *, options: Any = None) -> NoReturn:
     """Not built: raises NotImplementedError."""
     raise _missing.not_built("_inductor.aot_compile", "export.save writes programs to files, and compile makes a graph faster")
-
-
-def standalone_compile(gm: Any, example_inputs: Any, **settings: Any) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("_inductor.standalone_compile", "_inductor.compile makes a graph faster; kernels are kept on disk")
 
 
 def cudagraph_mark_step_begin() -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
-from .. import _missing, _state
+from .. import _state
 from .._on_demand import names_on_demand
 from . import _backends, config
 
@@ -137,9 +137,15 @@ def set_enable_guard_collectives(enabled: bool) -> bool:
 _guard_collectives = False
 
 
-def load_compiled_function(file: Any, *, f_globals: Any = None, external_data: Any = None) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("compiler.load_compiled_function", "compile the function again; its kernels are found in the cache")
+def load_compiled_function(file: Any, *, f_globals: Any = None, external_data: Any = None) -> Any:
+    """A function that `aot_compile` made and `save_compiled_function` wrote, from `file`, which is open for reading bytes.
+
+    The file is data: loading it executes nothing. It has all tensors, so `f_globals` and `external_data` are accepted and not looked at.
+    Raises: RuntimeError for a file that holds no such function.
+    """
+    from .._dynamo import aot_compile
+
+    return aot_compile.load_compiled_function(file)
 
 
 def reset() -> None:
