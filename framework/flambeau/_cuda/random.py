@@ -21,7 +21,7 @@ from . import arrays
 
 __all__ = ["DeviceStream", "default_stream", "restart_all"]
 
-_U8, _FLOAT32, _FLOAT64 = np.dtype(np.uint64), np.dtype(np.float32), np.dtype(np.float64)
+_UINT64, _FLOAT32, _FLOAT64 = np.dtype(np.uint64), np.dtype(np.float32), np.dtype(np.float64)
 
 
 class DeviceStream(PhiloxStream):
@@ -133,9 +133,9 @@ _NORMAL32, _NORMAL53 = Formula(_normal32), Formula(_normal53)
 def _drawn(formula: Formula, stream: DeviceStream, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     """One number for each element of `shape`, in row-major order; the stream goes on to its next draw."""
     made = arrays.library().ndarray(shape, dtype)
-    numbers = arrays.library().arange(made.size, dtype=_U8).reshape(shape)
+    numbers = arrays.library().arange(made.size, dtype=_UINT64).reshape(shape)
     seeds = (np.uint64(stream.offset), np.uint64(stream.initial_seed()))
-    launch.launch(formula, (numbers, *seeds), (made,), _U8)
+    launch.launch(formula, (numbers, *seeds), (made,), _UINT64)
     stream.advance()
     return made
 
@@ -193,7 +193,7 @@ def geometric(stream: Any, a: Any, p: float) -> Any:
 
 
 def _words(stream: Any, a: Any) -> Any:
-    return _drawn(_DOUBLE, _stream_for(stream, a), a.shape, _U8)
+    return _drawn(_DOUBLE, _stream_for(stream, a), a.shape, _UINT64)
 
 
 _RANGE = Formula(lambda word, span: word % span, "in_range")
@@ -203,7 +203,7 @@ def randint(stream: Any, a: Any, low: int, high: int) -> Any:
     words = _words(stream, a)
     span = high - low
     if span < 1 << 64:
-        launch.launch(_RANGE, (words, np.uint64(span)), (words,), _U8)
+        launch.launch(_RANGE, (words, np.uint64(span)), (words,), _UINT64)
     return _put(a, wrap(words.view(np.int64)) + low)
 
 

@@ -12,7 +12,7 @@ from .archive import ArchiveReader, ArchiveWriter
 __all__ = ["PyTorchFileReader", "PyTorchFileWriter"]
 
 _VERSION = b"3\n"
-_ID = ".data/serialization_id"
+_SERIALIZATION_ID = ".data/serialization_id"
 
 
 class PyTorchFileReader:
@@ -83,7 +83,7 @@ class PyTorchFileReader:
 
     def serialization_id(self) -> str:
         """What tells archives of other contents apart: 40 digits, or nothing in archives of old."""
-        return self.get_record(_ID).decode() if self.has_record(_ID) else ""
+        return self.get_record(_SERIALIZATION_ID).decode() if self.has_record(_SERIALIZATION_ID) else ""
 
 
 class PyTorchFileWriter:
@@ -146,7 +146,7 @@ class PyTorchFileWriter:
             self._archive.add("version", _VERSION)
         if "byteorder" not in self._names:
             self._archive.add("byteorder", sys.byteorder.encode())
-        self._archive.add(_ID, number.encode())
+        self._archive.add(_SERIALIZATION_ID, number.encode())
         self._archive.close()
         self._ended = True
         if self._owned is not None:

@@ -136,7 +136,7 @@ class _Machine:
         return self.data[start : self.at]
 
     def small(self) -> int:
-        """``number(_U1)``, which is most of what there is, in half the time."""
+        """``number(_UINT8)``, which is most of what there is, in half the time."""
         at = self.at
         if at >= self.end:
             self.take(1)
@@ -160,7 +160,7 @@ class _Machine:
     # -- the stack and the memo
 
     def proto(self) -> None:
-        protocol = self.number(_U1)
+        protocol = self.number(_UINT8)
         if protocol > 5:
             raise UnpicklingError(f"load: pickle protocol {protocol} is not known; 2 to 5 are")
 
@@ -190,7 +190,7 @@ class _Machine:
         data, start = self.data, self.at + 4
         end = start + int.from_bytes(data[self.at : start], "little")
         if end > self.end:
-            self.take(self.number(_U4))
+            self.take(self.number(_UINT32))
         self.at = end
         self.stack.append(str(data[start:end], "utf-8", "surrogatepass"))
 
@@ -268,8 +268,8 @@ class _Machine:
 # Protocol 2 uses the names that modules had then.
 _PYTHON_2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
-_U1, _U2, _U4, _U8 = struct.Struct("<B"), struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
-_I4, _FLOAT64 = struct.Struct("<i"), struct.Struct(">d")
+_UINT8, _UINT16, _UINT32, _UINT64 = struct.Struct("<B"), struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<Q")
+_INT32, _FLOAT64 = struct.Struct("<i"), struct.Struct(">d")
 
 
 def _push(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
@@ -295,7 +295,7 @@ _STEPS: dict[int, Callable[[_Machine], None]] = {
     ord(opcode): step
     for opcode, step in {
         "\x80": _Machine.proto,
-        "\x95": lambda m: m.number(_U8) and None,  # FRAME: the sizes of frames are advice
+        "\x95": lambda m: m.number(_UINT64) and None,  # FRAME: the sizes of frames are advice
         ".": _Machine.stop,
         "(": _Machine.mark,
         "0": _Machine.pop,
@@ -304,22 +304,22 @@ _STEPS: dict[int, Callable[[_Machine], None]] = {
         "N": lambda m: m.stack.append(None),
         "\x88": lambda m: m.stack.append(True),
         "\x89": lambda m: m.stack.append(False),
-        "J": _push(lambda m: m.number(_I4)),
+        "J": _push(lambda m: m.number(_INT32)),
         "K": _Machine.push_small,
-        "M": _push(lambda m: m.number(_U2)),
-        "\x8a": _push(_long(_U1)),
-        "\x8b": _push(_long(_U4)),
+        "M": _push(lambda m: m.number(_UINT16)),
+        "\x8a": _push(_long(_UINT8)),
+        "\x8b": _push(_long(_UINT32)),
         "G": _push(lambda m: m.number(_FLOAT64)),
         "X": _Machine.push_text,
-        "\x8c": _push(_text(_U1)),
-        "\x8d": _push(_text(_U8)),
+        "\x8c": _push(_text(_UINT8)),
+        "\x8d": _push(_text(_UINT64)),
         # str of Python 2
-        "T": _push(_text(_U4)),
-        "U": _push(_text(_U1)),
-        "B": _push(_bytes(_U4)),
-        "C": _push(_bytes(_U1)),
-        "\x8e": _push(_bytes(_U8)),
-        "\x96": _push(lambda m: bytearray(m.take(m.number(_U8)))),
+        "T": _push(_text(_UINT32)),
+        "U": _push(_text(_UINT8)),
+        "B": _push(_bytes(_UINT32)),
+        "C": _push(_bytes(_UINT8)),
+        "\x8e": _push(_bytes(_UINT64)),
+        "\x96": _push(lambda m: bytearray(m.take(m.number(_UINT64)))),
         ")": lambda m: m.stack.append(()),
         "\x85": lambda m: m.tuple_of(1),
         "\x86": lambda m: m.tuple_of(2),
@@ -337,10 +337,10 @@ _STEPS: dict[int, Callable[[_Machine], None]] = {
         "\x90": lambda m: m.add_items(m.since_mark()),
         "\x91": lambda m: _close(m, lambda items: frozenset(map(m.policy.check_key, items))),
         "q": _Machine.put_small,
-        "r": lambda m: m.put(m.number(_U4)),
+        "r": lambda m: m.put(m.number(_UINT32)),
         "\x94": lambda m: m.put(len(m.memo)),
         "h": lambda m: m.stack.append(m.memo[m.small()]),
-        "j": _push(lambda m: m.memo[m.number(_U4)]),
+        "j": _push(lambda m: m.memo[m.number(_UINT32)]),
         "c": _Machine.find,
         "\x93": _Machine.stack_find,
         "R": _Machine.reduce,

@@ -22,7 +22,7 @@ def _group(group: Any) -> Any:
     return group.get_group() if hasattr(group, "get_group") else group
 
 
-def _op(name: str) -> Any:
+def _reduction_called(name: str) -> Any:
     found = getattr(c10d.ReduceOp, name.upper(), None)
     if found is None:
         raise ValueError(f"Unsupported reduceOp {name!r}: expected sum, avg, product, min, max, band, bor or bxor")
@@ -44,7 +44,7 @@ def all_reduce(self: Any, reduceOp: str, group: Any, tag: str = "") -> Any:  # P
         tag: taken for compatibility.
     """
     made = self.detach().clone()
-    c10d.all_reduce(made, _op(reduceOp), _group(group))
+    c10d.all_reduce(made, _reduction_called(reduceOp), _group(group))
     return made
 
 

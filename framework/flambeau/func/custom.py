@@ -29,13 +29,13 @@ def apply_in_vmap(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     leaves = tree_flatten(args)[0]
     for level in reversed(_local.calls.interpreters):
         if isinstance(level, VmapLevel) and any(map(level.has, leaves)):
-            return _at(level, cls, args, kwargs)
+            return _mapped_over(level, cls, args, kwargs)
         if getattr(level, "kind", None) == "jvp" and level.touches(leaves):  # pyright: ignore[reportAttributeAccessIssue]  # the arguments rule the other types out
             return NotImplemented
     return NotImplemented
 
 
-def _at(level: VmapLevel, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _mapped_over(level: VmapLevel, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     from ..autograd.function import Function
 
     defined = cls.vmap is not Function.vmap

@@ -46,7 +46,7 @@ def _derivative(result: Any, parameter: str) -> Any:
 
 def _slope(x: Expression, inner: list[Any]) -> Any:
     """The derivative of `x`, whose operands have the derivatives `inner`."""
-    if x.word in _IN_STEPS or all(_is(d, 0) for d in inner):
+    if x.word in _IN_STEPS or all(_is_number(d, 0) for d in inner):
         return 0
     if x.word == "where":
         return x.graph.node("where", (x.operands[0], inner[1], inner[2]))
@@ -55,7 +55,7 @@ def _slope(x: Expression, inner: list[Any]) -> Any:
         return _sum(_sum(_product(inner[0], b), _product(inner[1], a)), inner[2])
     total: Any = 0
     for at, slope in enumerate(inner):
-        if not _is(slope, 0):
+        if not _is_number(slope, 0):
             total = _sum(total, _product(slope, _partial(x, at)))
     return total
 
@@ -69,7 +69,7 @@ def _partial(x: Expression, at: int) -> Any:
         )
     name = op.positional[at]
     # Python does not divide by zero, numpy's numbers do.
-    operands = [np.float64(o) if _is(o, 0) else o for o in x.operands]
+    operands = [np.float64(o) if _is_number(o, 0) else o for o in x.operands]
     values = {**op.defaults, "out": x, **dict(zip(op.positional, operands, strict=False))}
     rule, given = (op.partials or {}).get(name), ()
     if rule is None:
@@ -91,19 +91,19 @@ def _op_of(word: str) -> Any:
     return _derive.find(key) or _derive.find(key.replace("special_", "special.", 1))
 
 
-def _is(x: Any, number: int) -> bool:
+def _is_number(x: Any, number: int) -> bool:
     return not isinstance(x, Expression) and x == number
 
 
 def _product(a: Any, b: Any) -> Any:
-    if _is(a, 0) or _is(b, 0):
+    if _is_number(a, 0) or _is_number(b, 0):
         return 0
-    if _is(a, 1):
+    if _is_number(a, 1):
         return b
-    return a if _is(b, 1) else a * b
+    return a if _is_number(b, 1) else a * b
 
 
 def _sum(a: Any, b: Any) -> Any:
-    if _is(a, 0):
+    if _is_number(a, 0):
         return b
-    return a if _is(b, 0) else a + b
+    return a if _is_number(b, 0) else a + b

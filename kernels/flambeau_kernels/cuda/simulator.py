@@ -59,12 +59,12 @@ def _down(x: Any) -> Any:
     return x
 
 
-def _up(x: Any) -> Any:
+def _as_on_device(x: Any) -> Any:
     """A result of numpy as the device has it: numbers are arrays without dimensions."""
     if isinstance(x, (np.ndarray, np.generic)):
         return _over(np.asarray(x))
     if isinstance(x, (list, tuple)):
-        made = [_up(i) for i in x]
+        made = [_as_on_device(i) for i in x]
         return made if isinstance(x, list) else tuple(made)
     return x
 
@@ -79,7 +79,7 @@ def _result(x: Any, of: ndarray) -> Any:
     """`x`, a part of `of` or a new array; parts keep what they are parts of."""
     if isinstance(x, np.ndarray) and np.may_share_memory(x, of._host) and x.size and not x.flags.owndata:
         return _over(x, of if of.base is None else of.base)
-    return _up(x)
+    return _as_on_device(x)
 
 
 class _Memory:
@@ -157,7 +157,7 @@ class ndarray:  # cupy's name
         if out is not None:
             made = ufunc(*_down(inputs), out=_down(out), casting="unsafe", **options)
             return out[0] if len(out) == 1 else out if made is not None else None
-        return _up(ufunc(*_down(inputs), **options))
+        return _as_on_device(ufunc(*_down(inputs), **options))
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function.__module__ != "numpy" or function.__name__ not in FUNCTIONS:
@@ -225,21 +225,21 @@ class ndarray:  # cupy's name
         return repr(self._host)
 
     def __neg__(self) -> Any:
-        return _up(-self._host)
+        return _as_on_device(-self._host)
 
     def __pos__(self) -> Any:
-        return _up(+self._host)
+        return _as_on_device(+self._host)
 
     def __abs__(self) -> Any:
-        return _up(abs(self._host))
+        return _as_on_device(abs(self._host))
 
     def __invert__(self) -> Any:
-        return _up(~self._host)
+        return _as_on_device(~self._host)
 
 
 def _operator(name: str) -> Any:
     def apply(self: ndarray, other: Any) -> Any:
-        return _up(getattr(self._host, name)(_down(other)))
+        return _as_on_device(getattr(self._host, name)(_down(other)))
 
     return apply
 
@@ -356,7 +356,7 @@ def _function(name: str) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         made = numpys(*_down(args), **{k: _down(v) for k, v in kwargs.items()})
         first = args[0] if args and isinstance(args[0], ndarray) else None
-        return made if isinstance(made, (bool, int)) else _result(made, first) if first is not None else _up(made)
+        return made if isinstance(made, (bool, int)) else _result(made, first) if first is not None else _as_on_device(made)
 
     call.__name__ = name
     return call

@@ -316,7 +316,7 @@ def test_places_are_looked_at_and_then_combined_in_the_order_of_the_index(shape,
     if how == "put":
         expected[scatter.along(at, dim)] = values
     else:
-        scatter._ATS[how].at(expected, scatter.along(at, dim), values)
+        scatter._UFUNCS[how].at(expected, scatter.along(at, dim), values)
 
     assert scatter.combine_along(made, dim, at, values, how)
     np.testing.assert_array_equal(made, expected)

@@ -55,10 +55,10 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
             set_element(state_dict, paths.get(name, (name,)), made)
         self.original_state_dict, self.metadata, self.is_coordinator = state_dict, metadata, is_coordinator
         self.mappings = {name: paths.get(name, (name,)) for name in wanted}
-        self.state_dict = {name: _at(state_dict, path) for name, path in self.mappings.items()}
+        self.state_dict = {name: _value_at(state_dict, path) for name, path in self.mappings.items()}
 
 
-def _at(root: Any, path: tuple[Any, ...]) -> Any:
+def _value_at(root: Any, path: tuple[Any, ...]) -> Any:
     for key in path:
         root = root[key]
     return root

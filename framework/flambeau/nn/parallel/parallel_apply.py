@@ -46,7 +46,7 @@ def parallel_apply(
                 regions.enter_context(fb.set_grad_enabled(grad))
                 for kind, enabled in autocast.items():
                     regions.enter_context(fb.autocast(kind, enabled=enabled))
-                regions.enter_context(_on(places[i], given))
+                regions.enter_context(_region_of_device(places[i], given))
                 results[i] = modules[i](*given, **named[i])
         except BaseException as error:  # raised again in the caller's thread
             errors[i] = error
@@ -66,7 +66,7 @@ def parallel_apply(
     return results
 
 
-def _on(place: Any, given: Any) -> Any:
+def _region_of_device(place: Any, given: Any) -> Any:
     """The region in which `place` is the current CUDA device; of inputs on the CPU, nothing changes."""
     if place is None:
         first = next((x for x in tree_leaves(given) if isinstance(x, fb.Tensor)), None)

@@ -224,10 +224,10 @@ def _fits_plainly(value: Any, d: np.dtype) -> bool:
         return (d is FLOAT32 and -1e38 < value < 1e38) or d is FLOAT64
     if kind is int:
         return (d is _INT64 and -_HALF_RANGE < value < _HALF_RANGE) or ((d is FLOAT32 or d is FLOAT64) and -16777216 <= value <= 16777216)
-    return kind is bool and d is _B1
+    return kind is bool and d is _BOOL
 
 
-_INT64, _B1 = np.dtype(np.int64), np.dtype(np.bool_)
+_INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 
 
 def _fill_number(name: str, value: Any) -> Any:
@@ -242,7 +242,7 @@ def _fill_number(name: str, value: Any) -> Any:
     return value
 
 
-def _as(value: Any, d: np.dtype, count: int = 0) -> Any:
+def scalar_of_dtype(value: Any, d: np.dtype, count: int = 0) -> Any:
     """`value` as a scalar of `d`; negative integers wrap for unsigned types. Raises: RuntimeError if it does not fit.
 
     Args:

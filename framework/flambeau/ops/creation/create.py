@@ -29,7 +29,6 @@ from ._options import (
     _INT64,
     _PRESERVE,
     _allocate,
-    _as,
     _check_layout,
     _dtype,
     _empty_filled,
@@ -44,6 +43,7 @@ from ._options import (
     on_host,
     refuse_names,
     refuse_pinning,
+    scalar_of_dtype,
 )
 
 IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
@@ -187,7 +187,10 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     if out is not None:
         return out_of_shape("full", out, shape, asked, device).fill_(value)
     _check_layout(layout)
-    return _allocate(lambda s, d: kernel.filled(s, d, _as(value, d, math.prod(s))), shape, dtype.numpy, _place(device), requires_grad)
+    def filled(s: Any, d: np.dtype) -> ndarray:
+        return kernel.filled(s, d, scalar_of_dtype(value, d, math.prod(s)))
+
+    return _allocate(filled, shape, dtype.numpy, _place(device), requires_grad)
 
 
 def _filled_quickly(size: Any, value: Any, d: Any) -> Tensor | None:
@@ -337,7 +340,7 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
             kernel.refill(made._array, fill_value)
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     value = _fill_number("full_like", fill_value)
-    return like_tensor(lambda s, d: np.full(s, _as(value, d), d), input, dtype, device, requires_grad, memory_format, layout)
+    return like_tensor(lambda s, d: np.full(s, scalar_of_dtype(value, d), d), input, dtype, device, requires_grad, memory_format, layout)
 
 
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,

@@ -20,7 +20,7 @@ from .._makers import refusing
 from .._parameters import input_of
 from .._spec import FUNCTION, METHOD, NUMPY_NAMES, composite
 from .._spec.writing import refuse_read_only
-from ._options import _as, _fits_plainly
+from ._options import _fits_plainly, scalar_of_dtype
 
 IN_FORCE, MARKED = _state.IN_FORCE, _state.MARKED
 _state.share(globals(), "IN_FORCE", "MARKED")  # keeps them as they are there
@@ -76,7 +76,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
         return self.copy_(value.expand(self._array.shape))  # so that it may be an element of `self`
     if _written_directly(self):
-        kernel.refill(self._array, _as(value, self._array.dtype, self._array.size))
+        kernel.refill(self._array, scalar_of_dtype(value, self._array.dtype, self._array.size))
         bump(self)
         return self
     kind = self.dtype.numpy
@@ -84,7 +84,7 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     for d, (n, step) in enumerate(zip(self._array.shape, self._array.strides, strict=True)):
         if step == 0 and n > 1:
             once = once.narrow(d, 0, 1)
-    once.copy_(wrap(MetaArray((), kind)) if self._lacks_values else wrap(np.full((), _as(value, kind, once._array.size), kind)))
+    once.copy_(wrap(MetaArray((), kind)) if self._lacks_values else wrap(np.full((), scalar_of_dtype(value, kind, once._array.size), kind)))
     return self
 
 

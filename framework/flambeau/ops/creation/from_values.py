@@ -21,7 +21,7 @@ from .. import _dispatch
 from .._makers import usually
 from .._promote import NUMBERS
 from .._spec import check_room
-from ._options import _IN_HOST_MEMORY, _as, _fits_plainly, _place, finish, on_host
+from ._options import _IN_HOST_MEMORY, _fits_plainly, _place, finish, on_host, scalar_of_dtype
 
 IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
 _state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there
@@ -149,7 +149,7 @@ def _element(value: Any, wanted: dtype) -> Any:
         what = "cannot be interpreted as an integer" if wanted.category == dtypes.INTEGER else f"cannot be stored as {wanted.name}"
         raise TypeError(f"must be real number, not complex: {value} {what}")
     if wanted.category == dtypes.INTEGER:
-        return _as(value, wanted.numpy)
+        return scalar_of_dtype(value, wanted.numpy)
     with np.errstate(all="ignore"):
         return np.asarray(value).astype(wanted.numpy)[()]
 

@@ -93,9 +93,9 @@ def fill_number(name: str, input: Tensor, value: Any) -> Any:
 
 def as_element(value: Any, dtype: np.dtype) -> Any:
     """A number or 0-d array as a scalar of `dtype`."""
-    from ..creation._options import _as
+    from ..creation._options import scalar_of_dtype
 
-    return value.astype(dtype)[()] if isinstance(value, ndarray) else _as(value, dtype)
+    return value.astype(dtype)[()] if isinstance(value, ndarray) else scalar_of_dtype(value, dtype)
 
 
 def plain_number(value: Any, dtype: np.dtype) -> bool:

@@ -178,7 +178,7 @@ def _single_value(self: Tensor, value: Tensor) -> Tensor:
 
 def _number_tensor(self: Tensor, value: Any) -> Tensor:
     """A Python or numpy number as a 0-d tensor of the dtype of `self`."""
-    from ..creation._options import _as
+    from ..creation._options import scalar_of_dtype
 
     if not isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
         raise TypeError(f"can't assign a {type(value).__name__} to a tensor of dtype {self.dtype}; make it a tensor first")
@@ -190,7 +190,7 @@ def _number_tensor(self: Tensor, value: Any) -> Tensor:
         info = np.iinfo(self.dtype.numpy)
         if not (info.min if info.min else -info.max) <= value <= info.max:
             raise RuntimeError(f"value {value} cannot be converted to type {self.dtype} without overflow")
-    made = np.full((), _as(value, _arrays.plain_dtype(self._array.dtype), 1), _arrays.plain_dtype(self._array.dtype))
+    made = np.full((), scalar_of_dtype(value, _arrays.plain_dtype(self._array.dtype), 1), _arrays.plain_dtype(self._array.dtype))
     return wrap(MetaArray((), made.dtype) if self._lacks_values else made)
 
 

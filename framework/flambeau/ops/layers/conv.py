@@ -172,7 +172,8 @@ def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups
         )
 
 
-def _by(sizes: Any) -> str:
+def _text(sizes: Any) -> str:
+    """Sizes as PyTorch writes them: ``2 x 3``."""
     return " x ".join(map(str, sizes))
 
 
@@ -193,7 +194,7 @@ def _check_extent(
         made = transposed_size(spatial, kernel, stride, padding, dilation, extra)
         if min(made) < 1 or (0 in spatial):
             raise RuntimeError(
-                f"convolution: Given input size per channel: ({_by(spatial)}). Calculated output size per channel: ({_by(made)}). "
+                f"convolution: Given input size per channel: ({_text(spatial)}). Calculated output size per channel: ({_text(made)}). "
                 f"Output size is too small\n{describe(**operands)}"
             )
         check_room("convolution", (input.shape[0], weight.shape[1], *made), input._array.itemsize, input._lacks_values)
@@ -203,7 +204,7 @@ def _check_extent(
             padded = [n + 2 * p for n, p in zip(spatial, padding, strict=True)]
             spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
             raise RuntimeError(
-                f"convolution: Calculated padded input size per channel: ({_by(padded)}). Kernel size: ({_by(spans)}). "
+                f"convolution: Calculated padded input size per channel: ({_text(padded)}). Kernel size: ({_text(spans)}). "
                 f"Kernel size can't be greater than actual input size\n{describe(**operands)}"
             )
     check_room(

@@ -63,20 +63,20 @@ def product_tn(a: Any, b: Any) -> Any:
 
 def product_in(table: Any, a: Any, b: Any) -> Any:
     """`product` of matrices as an entry of a table of launches, see `Op.launches`; None for others."""
-    return _in(table, hot_calls.matmul, a, b, lambda: kernel.matmul_in(table, a, b))
+    return _product_in_table(table, hot_calls.matmul, a, b, lambda: kernel.matmul_in(table, a, b))
 
 
 def product_nt_in(table: Any, a: Any, b: Any) -> Any:
     """`product_nt` likewise."""
-    return _in(table, hot_calls.matmul_nt, a, b, lambda: kernel.matmul_in(table, a, table.view(b, b.T)))
+    return _product_in_table(table, hot_calls.matmul_nt, a, b, lambda: kernel.matmul_in(table, a, table.view(b, b.T)))
 
 
 def product_tn_in(table: Any, a: Any, b: Any) -> Any:
     """`product_tn` likewise."""
-    return _in(table, hot_calls.matmul_tn, a, b, lambda: kernel.matmul_in(table, table.view(a, a.T), b))
+    return _product_in_table(table, hot_calls.matmul_tn, a, b, lambda: kernel.matmul_in(table, table.view(a, a.T), b))
 
 
-def _in(table: Any, small: Any, a: Any, b: Any, large: Any) -> Any:
+def _product_in_table(table: Any, small: Any, a: Any, b: Any, large: Any) -> Any:
     if a.ndim != 2 or b.ndim != 2 or a.dtype is not b.dtype or not (a.dtype is FLOAT32 or a.dtype is FLOAT64):
         return None
     made = table.call(small, a, b)

@@ -725,7 +725,7 @@ def bernoulli(input, p=None, *, generator=None):
     >>> fb.bernoulli(fb.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
-    made = _coins_in_short(input, p, generator)
+    made = _coins_of_host_memory(input, p, generator)
     if made is not None:
         return made
     if p is None and input.dtype.category < dtypes.FLOATING:
@@ -742,7 +742,7 @@ def bernoulli(input, p=None, *, generator=None):
     return _constant_in(input, made)
 
 
-def _coins_in_short(input: Tensor, p: Any, generator: Any) -> Tensor | None:
+def _coins_of_host_memory(input: Tensor, p: Any, generator: Any) -> Tensor | None:
     """`bernoulli` of chances in host memory that nothing is recorded of; None for everything else."""
     a = input._array
     if p is not None or IN_FORCE and interpreted() or input._node is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:

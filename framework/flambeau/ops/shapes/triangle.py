@@ -46,7 +46,7 @@ tril.in_pieces("...__->...__")
 
 
 tril.kernel(kernels.tril)
-tril.plan(lambda a, diagonal: kernels.shortly(a, diagonal, False))
+tril.plan(lambda a, diagonal: kernels.triangle_of(a, diagonal, False))
 tril.shape(lambda input, diagonal: (input.shape, input.dtype))
 tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
 tril.vjp_on_arrays(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
@@ -66,7 +66,7 @@ triu.in_pieces("...__->...__")
 
 
 triu.kernel(kernels.triu)
-triu.plan(lambda a, diagonal: kernels.shortly(a, diagonal, True))
+triu.plan(lambda a, diagonal: kernels.triangle_of(a, diagonal, True))
 triu.shape(lambda input, diagonal: (input.shape, input.dtype))
 triu.vjp(lambda grad, diagonal: (grad.triu(diagonal),))
 triu.vjp_on_arrays(lambda grad, diagonal: (kernels.triu(grad, diagonal),))

@@ -158,7 +158,7 @@ def _lanes(char: str) -> int:
     return llvm.machine().register_bits // (32 if char == "f" else 64)
 
 
-def _up(n: int, lanes: int) -> int:
+def _rounded_up(n: int, lanes: int) -> int:
     return -(-n // lanes) * lanes
 
 
@@ -183,7 +183,7 @@ def _integers(*numbers: int) -> np.ndarray:
 
 
 def _columns(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
-    width = min(_up(inner, _lanes(char)), COLUMNS[char])
+    width = min(_rounded_up(inner, _lanes(char)), COLUMNS[char])
     plane = n * width + SPREAD // np.dtype(char).itemsize
     groups = outer * -(-inner // width)
     chunks, per = _cut(groups, n * width)
@@ -208,7 +208,7 @@ def _short(kind: int, char: str, n: int, outer: int, inner: int, scale: float, i
 def _long(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
     lanes = _lanes(char)
     n1, n2 = _sides(n, lanes)
-    r1, r2 = _up(n1, lanes), _up(n2, lanes)
+    r1, r2 = _rounded_up(n1, lanes), _rounded_up(n2, lanes)
     plane = r1 * r2 + lanes
     chunks, per = _cut(outer, n)
     first, second = _radices(n1), _radices(n2)
@@ -287,7 +287,7 @@ def _sides(n: int, lanes: int) -> tuple[int, int]:
     def work(n1: int) -> tuple[float, int]:
         n2 = n // n1
         passes = sum(max(1.0, r / 8) for side in (n1, n2) for r in _radices(side))
-        return _up(n1, lanes) * _up(n2, lanes) * (passes + 2.0), abs(n1 - n2)
+        return _rounded_up(n1, lanes) * _rounded_up(n2, lanes) * (passes + 2.0), abs(n1 - n2)
 
     n1 = min((h for h in range(1, n + 1) if n % h == 0), key=work)
     return n1, n // n1

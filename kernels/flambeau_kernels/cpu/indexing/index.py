@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 PIECE = 1 << 15                                      # elements per chunk
-_INT64, _U1 = np.dtype(np.int64), np.dtype(np.uint8)
+_INT64, _UINT8 = np.dtype(np.int64), np.dtype(np.uint8)
 
 
 def shared_out(rows: int, width: int, piece: int = PIECE) -> int:
@@ -178,7 +178,7 @@ def nonzero(mask: np.ndarray) -> np.ndarray:
 
 @kept()
 def _placing(rows: bool) -> Any:
-    return places.form((_U1, _INT64, _INT64, _INT64, *[int] * 3), {"ROWS": rows})
+    return places.form((_UINT8, _INT64, _INT64, _INT64, *[int] * 3), {"ROWS": rows})
 
 
 @kernel(aliased=True)
@@ -209,7 +209,7 @@ def compress(a: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 @kept()
 def _squeezing(bits: np.dtype) -> Any:
-    return squeeze.form((bits, _U1, _INT64, bits, int, int), {})
+    return squeeze.form((bits, _UINT8, _INT64, bits, int, int), {})
 
 
 @kernel
@@ -245,7 +245,7 @@ def expand_into(a: np.ndarray, mask: np.ndarray, values: np.ndarray) -> bool:
 
 @kept()
 def _spreading(bits: np.dtype) -> Any:
-    return spread.form((bits, _U1, _INT64, bits, bits, *[int] * 3), {})
+    return spread.form((bits, _UINT8, _INT64, bits, bits, *[int] * 3), {})
 
 
 @kernel(aliased=True)

@@ -26,8 +26,8 @@ __all__ = [
     "sum_rows_into", "summed_along", "take_rows",
 ]  # fmt: skip
 
-_ATS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
-_INT64, _B1, _ALL = np.dtype(np.int64), np.dtype(np.bool_), slice(None)
+_UFUNCS = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+_INT64, _BOOL, _ALL = np.dtype(np.int64), np.dtype(np.bool_), slice(None)
 _NATIVE = frozenset("bBhHiIlLqQfdFD")                # dtypes that ufuncs add up in, one element after the other
 _LITTLE = sys.byteorder == "little"
 _CACHED = 4096
@@ -132,7 +132,7 @@ def combine_by_numpy(a: np.ndarray, key: tuple[Any, ...], values: Any, reduce: s
     """Combine `values`, one after the other, into the elements of `a` at `key`, if numpy has a loop for the dtype of both."""
     if a.dtype.char not in _NATIVE or values.dtype is not a.dtype or values.size > MOST_BY_NUMPY:
         return False
-    _ATS[reduce].at(a, key, values)
+    _UFUNCS[reduce].at(a, key, values)
     return True
 
 
@@ -374,7 +374,7 @@ def _pick_one(a: np.ndarray, key: Any) -> np.ndarray | None:
         if made is not None:
             return made
         return a.take(index, dim) if 0 < index.size * (a.size // (a.shape[dim] or 1)) < COMPILED_FROM else None
-    if index.dtype is _B1 and index.ndim == 1 < a.ndim and index.shape[0] == a.shape[dim] and a.size < COMPILED_FROM:
+    if index.dtype is _BOOL and index.ndim == 1 < a.ndim and index.shape[0] == a.shape[dim] and a.size < COMPILED_FROM:
         return a.compress(index, dim)
     return None
 
@@ -572,7 +572,7 @@ def _average(made: np.ndarray, count: np.ndarray, include_self: bool) -> None:
 def _combine(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str) -> None:
     if _scattered(made, dim, index, values, "sum" if reduce == "mean" else reduce):
         return
-    _ATS[reduce].at(made.reshape(-1), places(made.shape, index, dim), np.broadcast_to(values, index.shape).reshape(-1))
+    _UFUNCS[reduce].at(made.reshape(-1), places(made.shape, index, dim), np.broadcast_to(values, index.shape).reshape(-1))
 
 
 def reduce_rows(a: np.ndarray, dim: int, index: np.ndarray, source: np.ndarray, reduce: str, include_self: bool) -> np.ndarray:

@@ -94,7 +94,7 @@ def _blocks(x: Any) -> Any:
     return (slice(i, min(i + step, len(x))) for i in range(0, len(x), step))
 
 
-def _at(ndim: int, axis: int, where: slice) -> Any:
+def _part_of_axis(ndim: int, axis: int, where: slice) -> Any:
     return (*(slice(None),) * axis, where, *(slice(None),) * (ndim - axis - 1))
 
 
@@ -103,8 +103,8 @@ def _along(x: Any, axis: int, window: Window, combine: Any, start: Any) -> Any:
     out = np.full((*x.shape[:axis], window.count, *x.shape[axis + 1 :]), start, x.dtype)
     for t in range(window.kernel):
         to, source = window.slices(t)
-        part = out[_at(x.ndim, axis, to)]
-        combine(part, x[_at(x.ndim, axis, source)], out=part)
+        part = out[_part_of_axis(x.ndim, axis, to)]
+        combine(part, x[_part_of_axis(x.ndim, axis, source)], out=part)
     return out
 
 
@@ -128,7 +128,7 @@ def window_spread(grad: Any, windows: tuple[Window, ...]) -> Any:
             spread = np.zeros((*made.shape[:axis], window.size, *made.shape[axis + 1 :]), grad.dtype)
             for t in range(window.kernel):
                 source, to = window.slices(t)
-                spread[_at(made.ndim, axis, to)] += made[_at(made.ndim, axis, source)]
+                spread[_part_of_axis(made.ndim, axis, to)] += made[_part_of_axis(made.ndim, axis, source)]
             made = spread
         out[part] = made
     return out
@@ -525,8 +525,8 @@ def _adaptive_mean(x: Any, counts: tuple[int, ...]) -> Any:
             x = made
             continue
         for i, (low, high) in enumerate(adaptive_ranges(size, count)):
-            total = np.add.reduce(x[_at(x.ndim, axis, slice(low, high))], axis=axis)
-            made[_at(x.ndim, axis, slice(i, i + 1))] = np.expand_dims(total / (high - low), axis)
+            total = np.add.reduce(x[_part_of_axis(x.ndim, axis, slice(low, high))], axis=axis)
+            made[_part_of_axis(x.ndim, axis, slice(i, i + 1))] = np.expand_dims(total / (high - low), axis)
         x = made
     return x
 
@@ -577,7 +577,7 @@ def adaptive_spread(grad: Any, sizes: tuple[int, ...]) -> Any:
             grad = made
             continue
         for i, (low, high) in enumerate(adaptive_ranges(size, count)):
-            made[_at(grad.ndim, axis, slice(low, high))] += grad[_at(grad.ndim, axis, slice(i, i + 1))] / (
+            made[_part_of_axis(grad.ndim, axis, slice(low, high))] += grad[_part_of_axis(grad.ndim, axis, slice(i, i + 1))] / (
                 high - low
             )
         grad = made

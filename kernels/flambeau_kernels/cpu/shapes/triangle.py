@@ -15,7 +15,7 @@ from ..sorting.keys import BITS_OF
 from ..taking_over import late
 from ..tier import compiles
 
-__all__ = ["places", "shortly", "tril", "triu"]
+__all__ = ["places", "triangle_of", "tril", "triu"]
 
 FROM = 1 << 11                                        # elements; below, numpy's mask and choice cost less
 MOST_KEPT, MOST_MASKS = 1 << 11, 256                   # elements of matrices whose mask is kept, and how many are
@@ -33,7 +33,7 @@ def triu(a: np.ndarray, diagonal: int = 0) -> np.ndarray:
     return _triangle(a, diagonal, upper=True) if _takes(a) else np.ascontiguousarray(np.triu(a, diagonal))
 
 
-def shortly(a: np.ndarray, diagonal: int, upper: bool) -> np.ndarray | None:
+def triangle_of(a: np.ndarray, diagonal: int, upper: bool) -> np.ndarray | None:
     """The triangle of a few elements, by a kept mask of those that become zero, or of many; None where there is no such kernel."""
     if a.ndim < 2 or diagonal.__class__ is not int:
         return None

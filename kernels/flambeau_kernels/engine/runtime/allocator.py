@@ -177,11 +177,11 @@ def _code() -> dict[str, int]:
     return {n: code["flambeau_" + n] for n in names}
 
 
-def _at(name: str, slot: int) -> str:
+def _load_number(name: str, slot: int) -> str:
     return f"  %{name}.at = getelementptr i64, ptr %r, i64 {slot}\n  %{name} = load i64, ptr %{name}.at\n"
 
 
-def _to(name: str, slot: int) -> str:
+def _load_pointer(name: str, slot: int) -> str:
     return f"  %{name}.p = getelementptr i64, ptr %r, i64 {slot}\n  %{name} = load ptr, ptr %{name}.p\n"
 
 
@@ -223,12 +223,12 @@ define internal ptr @list(ptr %r, i64 %capacity) alwaysinline {{
 }}
 
 define internal void @count_up(ptr %r, i64 %capacity) {{
-{_at("allocated", ALLOCATED)}{_at("peak", PEAK)}
+{_load_number("allocated", ALLOCATED)}{_load_number("peak", PEAK)}
   %now = add i64 %allocated, %capacity
   store i64 %now, ptr %allocated.at
   %most = call i64 @llvm.smax.i64(i64 %now, i64 %peak)
   store i64 %most, ptr %peak.at
-{_at("made", MADE)}
+{_load_number("made", MADE)}
   %made1 = add i64 %made, 1
   store i64 %made1, ptr %made.at
   ret void
@@ -255,7 +255,7 @@ advise:
   %a = call i32 @madvise(ptr %q, i64 %capacity, i32 14)
   br label %count
 count:
-{_at("reserved", RESERVED)}{_at("peak", PEAK_RESERVED)}
+{_load_number("reserved", RESERVED)}{_load_number("peak", PEAK_RESERVED)}
   %now = add i64 %reserved, %capacity
   store i64 %now, ptr %reserved.at
   %most = call i64 @llvm.smax.i64(i64 %now, i64 %peak)
@@ -275,10 +275,10 @@ entry:
 some:
   %next = load ptr, ptr %head
   store ptr %next, ptr %list
-{_at("cached", CACHED)}
+{_load_number("cached", CACHED)}
   %left = sub i64 %cached, %capacity
   store i64 %left, ptr %cached.at
-{_at("reused", REUSED)}
+{_load_number("reused", REUSED)}
   %reused1 = add i64 %reused, 1
   store i64 %reused1, ptr %reused.at
   call void @count_up(ptr %r, i64 %capacity)
@@ -292,7 +292,7 @@ entry:
   %large = icmp uge i64 %size, {LARGE}
   br i1 %large, label %ours, label %usual
 usual:
-{_to("context", CONTEXT)}{_to("malloc", MALLOC)}
+{_load_pointer("context", CONTEXT)}{_load_pointer("malloc", MALLOC)}
   %p = tail call ptr %malloc(ptr %context, i64 %size)
   ret ptr %p
 ours:
@@ -326,7 +326,7 @@ check:
 no:
   ret ptr null
 usual:
-{_to("context", CONTEXT)}{_to("calloc", CALLOC)}
+{_load_pointer("context", CONTEXT)}{_load_pointer("calloc", CALLOC)}
   %p = tail call ptr %calloc(ptr %context, i64 %count, i64 %each)
   ret ptr %p
 ours:
@@ -345,13 +345,13 @@ declare {{i64, i1}} @llvm.umul.with.overflow.i64(i64, i64)
 ; was kept before; else given back.
 define internal void @put(ptr %r, ptr %p, i64 %capacity) {{
 entry:
-{_at("allocated", ALLOCATED)}
+{_load_number("allocated", ALLOCATED)}
   %less = sub i64 %allocated, %capacity
   store i64 %less, ptr %allocated.at
-{_at("freed", FREED)}
+{_load_number("freed", FREED)}
   %freed1 = add i64 %freed, 1
   store i64 %freed1, ptr %freed.at
-{_at("cached", CACHED)}{_at("limit", LIMIT)}{_at("peak", PEAK)}
+{_load_number("cached", CACHED)}{_load_number("limit", LIMIT)}{_load_number("peak", PEAK)}
   %more = add i64 %cached, %capacity
   ; Never more than was in use at once, so that many different sizes do not pile up.
   %worth = call i64 @llvm.smax.i64(i64 %peak, i64 {SPARE})
@@ -380,7 +380,7 @@ push:
   store ptr %p, ptr %list
   ret void
 release:
-{_at("reserved", RESERVED)}
+{_load_number("reserved", RESERVED)}
   %now = sub i64 %reserved, %capacity
   store i64 %now, ptr %reserved.at
   call void @free(ptr %p)
@@ -395,7 +395,7 @@ some:
   %large = icmp uge i64 %size, {LARGE}
   br i1 %large, label %ours, label %usual
 usual:
-{_to("context", CONTEXT)}{_to("free", FREE)}
+{_load_pointer("context", CONTEXT)}{_load_pointer("free", FREE)}
   tail call void %free(ptr %context, ptr %p, i64 %size)
   ret void
 ours:
@@ -422,7 +422,7 @@ old:
   %any = or i1 %was, %is
   br i1 %any, label %move, label %usual
 usual:
-{_to("context", CONTEXT)}{_to("realloc", REALLOC)}
+{_load_pointer("context", CONTEXT)}{_load_pointer("realloc", REALLOC)}
   %m = call ptr %realloc(ptr %context, ptr %p, i64 %size)
   ret ptr %m
 move:
@@ -468,7 +468,7 @@ done:
   %more = icmp slt i64 %next, {BINS + CLASSES}
   br i1 %more, label %bin, label %out
 out:
-{_at("cached", CACHED)}{_at("reserved", RESERVED)}
+{_load_number("cached", CACHED)}{_load_number("reserved", RESERVED)}
   %now = sub i64 %reserved, %cached
   store i64 %now, ptr %reserved.at
   store i64 0, ptr %cached.at

@@ -35,7 +35,7 @@ def layers_of(pattern: Any) -> tuple[Any, ...]:
     return pattern if isinstance(pattern, tuple) else (pattern,)
 
 
-def _is(model: GraphModule, node: Node, kind: Any) -> bool:
+def _is_kind(model: GraphModule, node: Node, kind: Any) -> bool:
     if node.op == "call_module":
         return type(module_of(model, node)) is kind
     if node.op == "call_function" and node.target is getattr:
@@ -49,7 +49,7 @@ def _ending_at(model: GraphModule, node: Node, pattern: Any) -> list[Node] | Non
     """The nodes of `pattern` whose last is `node`: each but the last has one user, the next."""
     found: list[Node] = []
     for kind in reversed(layers_of(pattern)):
-        if not _is(model, node, kind) or (found and len(node.users) != 1):
+        if not _is_kind(model, node, kind) or (found and len(node.users) != 1):
             return None
         found.insert(0, node)
         if len(found) < len(layers_of(pattern)):

@@ -28,7 +28,7 @@ def visualize_sharding(dtensor: Any, header: str = "", use_rich: bool = False) -
         return
     cells: dict[tuple[tuple[int, int], tuple[int, int]], list[str]] = {}
     for rank, place in _places(mesh):
-        shape, offset = compute_local_shape_and_global_offset(tuple(dtensor.shape), _At(mesh, place), dtensor.placements)
+        shape, offset = compute_local_shape_and_global_offset(tuple(dtensor.shape), _MeshOfRank(mesh, place), dtensor.placements)
         if not all(shape):
             continue
         spans = [(begin, begin + length - 1) for begin, length in zip(offset, shape, strict=True)]
@@ -43,7 +43,7 @@ def visualize_sharding(dtensor: Any, header: str = "", use_rich: bool = False) -
     print("\n".join(([header] if header else []) + lines))
 
 
-class _At:
+class _MeshOfRank:
     """A mesh as another of its ranks sees it."""
 
     def __init__(self, mesh: Any, place: list[int]) -> None:
