@@ -24,7 +24,7 @@ from .._makers import usually
 from .._parameters import input_of
 from .._spec import need_int, out_of_shape
 from ._options import (
-    _B1,
+    _BOOL,
     _IN_HOST_MEMORY,
     _INT64,
     _PRESERVE,
@@ -200,7 +200,7 @@ def _filled_quickly(size: Any, value: Any, d: Any) -> Tensor | None:
     kind = value.__class__
     try:
         if d is None:
-            array = np.empty(size, dtypes._default.numpy if kind is float else _INT64 if kind is int else _B1)
+            array = np.empty(size, dtypes._default.numpy if kind is float else _INT64 if kind is int else _BOOL)
         else:
             array = np.empty(size, d.numpy)
     except (TypeError, ValueError, AttributeError, MemoryError):
