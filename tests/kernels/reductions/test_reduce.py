@@ -12,8 +12,8 @@ import pytest
 import flambeau as fb
 import flambeau_kernels as kernels
 from flambeau_kernels.cpu import tier
-from flambeau_kernels.cpu.reductions import extremes, moments
-from flambeau_kernels.cpu.reductions.reduce import NUMPY_UP_TO, Reduction, reduce, square
+from flambeau_kernels.cpu.reductions import extremes, moments, reduce_loops
+from flambeau_kernels.cpu.reductions.reduce import NUMPY_UP_TO, Reduction, magnitude, reduce, square
 from flambeau_kernels.engine.runtime import pool
 from flambeau_kernels.vocabulary import isnan, where
 
@@ -317,3 +317,18 @@ def test_complex_numbers_are_added_in_parts_along_any_dimensions(how, dtype, kee
         assert made.flags.c_contiguous
         for part in ("real", "imag"):
             np.testing.assert_allclose(getattr(made, part), getattr(expected, part), rtol=1e-5, atol=1e-5 if how is MEAN else 1e-2)
+
+
+@compiled
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("term", [None, square, magnitude])
+def test_sums_over_rows_have_the_same_bits_in_vectors_and_in_the_loop_for_all_reductions(dtype, term, monkeypatch):
+    result, how = SINGLE if dtype.itemsize < 4 else dtype, Reduction("sum", "add", term)
+    for shape in ((3, 1000), (8, 17), (77, 64), (64, 100), (1000, 7), (131, 2), (600, 1033), (5, 30, 40), (70_000, 5)):
+        a, axes = values(shape, dtype), (len(shape) - 2,)
+        in_vectors = reduce_loops.plan(a, how, axes, False, result, dtype)
+        with monkeypatch.context() as patch:
+            patch.setattr(reduce_loops, "ON_VECTORS", ())
+            plain = reduce_loops.plan(a, how, axes, False, result, dtype)
+        assert in_vectors is not None
+        assert in_vectors(a).tobytes() == plain(a).tobytes(), shape

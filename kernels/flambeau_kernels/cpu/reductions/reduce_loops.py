@@ -22,6 +22,7 @@ import flambeau_kernels as kernels
 from flambeau_kernels.engine.language import (
     bool8,
     brief,
+    broadcast,
     flags,
     float32,
     float64,
@@ -29,14 +30,17 @@ from flambeau_kernels.engine.language import (
     int32,
     int64,
     kernel,
+    load,
     local,
     rolled,
+    store,
+    vector,
     widened,
 )
 from flambeau_kernels.scalar.symbols import KINDS, Kind
 from flambeau_kernels.vocabulary import maximum, minimum
 
-from ..sums import sum_of
+from ..sums import lanes_of, sum_of
 from ._folds import STRIP, Fold, dense, fold
 from ._tops import extreme_of
 from ._walk import row_at, strip_at
@@ -155,9 +159,14 @@ def _rows_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, co
 
 def _columns_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Any:
     """The kernel of columns; in float64 costly terms are made by one copy of their formula, which is faster there too, else by four."""
-    wide = constants["BLOCK_KIND"] is float64
+    kind, total = constants["BLOCK_KIND"], constants["TOTAL_KIND"]
+    types = (dtype, result, *[int] * (len(found.cut.numbers) + 1))
+    read = float32 if dtype.name in ("float16", "bfloat16") else KINDS[dtype.name]
+    if how.combine == "add" and how.term in ON_VECTORS and constants["FINISH"] is None and kind is read and kind.family == "f":
+        return vector_columns.form(types, {"TERM": how.term, "BLOCK_KIND": kind, "TOTAL_KIND": total})
+    wide = kind is float64
     costly = {"COSTLY": how.costly and wide, "FOURS": how.costly and not wide}
-    return columns.form((dtype, result, *[int] * (len(found.cut.numbers) + 1)), {**constants, **costly})
+    return columns.form(types, {**constants, **costly})
 
 
 def _columns_in_pieces(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype, constants: dict[str, Any]) -> Run:
@@ -396,6 +405,96 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
         for c in independent(range(narrow)):
             out[to + c] = finished(totals[c], count, FINISH, widened(out))
         item += 1
+
+
+@kernel(in_vectors=True)
+def vector_columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, together, rows, across, block, row, count, *,
+                   TERM, BLOCK_KIND, TOTAL_KIND):  # fmt: skip
+    """`columns` for sums of floats, in the same order; it compiles in half the time."""
+    N = lanes_of(BLOCK_KIND)
+    totals = local(TOTAL_KIND, STRIP)
+    if BLOCK_KIND is TOTAL_KIND:
+        sums = totals
+    else:
+        sums = local(BLOCK_KIND, STRIP)
+    item = chunk * per_chunk
+    last = min(items, item + per_chunk)
+    while item < last:
+        p, _, some, narrow, to = strip_at(x, item, strips, width, pieces, height, rows, across, block, row)
+        wide = narrow * together
+        full = (wide + N - 1) // N * N
+        for c in rolled(range(0, full, N)):
+            store(totals, c, broadcast(TOTAL_KIND(0), N))
+            if BLOCK_KIND is not TOTAL_KIND:
+                store(sums, c, broadcast(BLOCK_KIND(0), N))
+        left = some // together
+        far = row * together
+        eights = 0
+        while left >= 8:
+            tail = wide // N * N
+            for c in rolled(range(0, tail, N)):
+                store(sums, c, load(sums, c, N) + eight_lanes(p + c, far, N, N, TERM))
+            if tail < wide:                           # lanes behind them stay 0
+                store(sums, tail, load(sums, tail, N) + eight_lanes(p + tail, far, N, wide - tail, TERM))
+            p = p + 8 * far
+            left -= 8
+            eights += 1
+            if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
+                add_to_totals(totals, sums, full, N, TOTAL_KIND)
+                eights = 0
+        add_rows(sums, p, left, far, wide, N, TERM)
+        if together > 1:
+            add_rows(sums, p + left * far, 1, far, (some % together) * narrow, N, TERM)
+        if BLOCK_KIND is not TOTAL_KIND:
+            add_to_totals(totals, sums, full, N, TOTAL_KIND)
+        for j in rolled(range(1, together)):
+            for c in rolled(range(0, narrow, N)):
+                size = min(N, narrow - c)
+                store(totals, c, load(totals, c, N, size) + load(totals, j * narrow + c, N, size), size)
+        tail = narrow // N * N
+        for c in rolled(range(0, tail, N)):
+            store(out, to + c, vector(widened(out), N)(load(totals, c, N)))
+        if tail < narrow:
+            store(out, to + tail, vector(widened(out), N)(load(totals, tail, N)), narrow - tail)
+        item += 1
+
+
+def add_rows(sums, p, rows, far, size, N, TERM):
+    """Add rows of `size`, `far` apart, to `sums`, the first one first."""
+    for c in rolled(range(0, size, N)):
+        some, left = load(sums, c, N), size - c
+        if left >= N:
+            for k in rolled(range(rows)):
+                some = some + term_lanes(load(p, k * far + c, N), TERM)
+        else:
+            for k in rolled(range(rows)):
+                some = some + term_lanes(load(p, k * far + c, N, left), TERM)
+        store(sums, c, some)
+
+
+def add_to_totals(totals, sums, full, N, TOTAL_KIND):
+    """Add `sums` to `totals`, whole vectors, and clear them."""
+    for c in rolled(range(0, full, N)):
+        some = load(sums, c, N)
+        store(totals, c, load(totals, c, N) + vector(TOTAL_KIND, N)(some))
+        store(sums, c, broadcast(widened(sums)(0), N))
+
+
+def term_lanes(v, TERM):
+    return v if TERM is None else TERM(v)
+
+
+def eight_lanes(q, far, N, size, TERM):
+    """`eight_of` for the first `size` of N columns."""
+    return four_lanes(q, far, N, size, TERM) + four_lanes(q + 4 * far, far, N, size, TERM)
+
+
+def four_lanes(q, far, N, size, TERM):
+    if size is N:
+        a, b, c, d = load(q, 0, N), load(q, far, N), load(q, 2 * far, N), load(q, 3 * far, N)
+    else:
+        a, b, c, d = load(q, 0, N, size), load(q, far, N, size), load(q, 2 * far, N, size), load(q, 3 * far, N, size)
+    return (term_lanes(a, TERM) + term_lanes(b, TERM)) + (term_lanes(c, TERM) + term_lanes(d, TERM))
 
 
 def eight_of(q, far, TERM, KIND, COMBINE):
