@@ -171,3 +171,22 @@ def test_places_in_a_sorted_vector_are_those_of_numpy_in_every_call(side, out_in
             np.testing.assert_array_equal(found.numpy(), expected)
     with pytest.raises(RuntimeError, match="opposites"):
         fb.searchsorted(x, y, side="left", right=True)
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64], ids=str)
+@pytest.mark.parametrize("count", [40, 5000])
+def test_histograms_count_what_lies_between_edges(count, dtype):
+    x = fb.randn(count, generator=fb.Generator().manual_seed(3)).to(dtype)
+    x[:5] = fb.tensor([nan, math.inf, -math.inf, -1.0, 2.0])
+    weight = fb.rand(count, generator=fb.Generator().manual_seed(4)).to(dtype)
+    edges = fb.tensor([-1.0, -0.25, 0.0, 0.3, 2.0], dtype=dtype)
+    a, w, e = (t.double().numpy() for t in (x, weight, edges))
+    inside = (a >= e[0]) & (a <= e[-1])
+
+    assert fb.histogram(x, edges).hist.tolist() == np.histogram(a[inside], e)[0].tolist()
+    weighed = fb.histogram(x, edges, weight=weight).hist.double().numpy()
+    np.testing.assert_allclose(weighed, np.histogram(a[inside], e, weights=w[inside])[0], rtol=1e-5)
+    points = fb.stack([x, x.flip(0)], 1)
+    both = inside & inside[::-1]
+    wanted = np.histogram2d(a[both], a[::-1][both], [e, e])[0]
+    assert fb.histogramdd(points, [edges, edges]).hist.tolist() == wanted.tolist()

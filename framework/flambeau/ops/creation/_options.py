@@ -146,20 +146,25 @@ def _quickly(make: Any, sizes: tuple[Any, ...], d: Any, otherwise: Any = None) -
 
     Without a dtype `d` its numpy dtype is `otherwise`, or the default one.
     """
-    if not sizes or sizes[0] is True or sizes[0] is False:
+    if not sizes:
         return None
     try:
         plain = d.numpy if d is not None else otherwise or dtypes._default.numpy
-        shape = sizes if len(sizes) != 1 else sizes[0]
-        if shape.__class__ not in SHAPES or shape.__class__ is not int and len(shape) and shape[0].__class__ is bool:
-            return None
+        first, shape = sizes[0], sizes
+        if first.__class__ is not int:                # a shape, mostly
+            if first is True or first is False:
+                return None
+            if len(sizes) == 1:
+                if first.__class__ not in SHAPES or first and first[0].__class__ is bool:
+                    return None
+                shape = first
         return hot_calls.over(make(shape, plain))
     except (TypeError, ValueError, AttributeError, MemoryError):
         return None                                   # the fallback raises the error
 
 
 _IN_HOST_MEMORY = "requires_grad is pin_memory is False and (device is None and not PLACED or on_host(device))"
-SHAPES = frozenset((int, tuple, list, devices.Size))  # numpy takes other sequences too
+SHAPES = frozenset((tuple, list, devices.Size))  # numpy takes other sequences too
 
 
 def _check_layout(layout: Any) -> None:
