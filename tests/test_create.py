@@ -466,13 +466,6 @@ def test_filling_uninitialised_memory_can_be_switched_off() -> None:
 
 
 @pytest.mark.parametrize("make", [fb.zeros, fb.ones, fb.empty, fb.rand, fb.randn])
-def test_names_of_dimensions_are_refused(make: Any) -> None:
-    assert make(2, names=None).shape == (2,)
-    with pytest.raises(NotImplementedError, match="named tensors"):
-        make(2, names=("rows",))
-
-
-@pytest.mark.parametrize("make", [fb.zeros, fb.ones, fb.empty, fb.rand, fb.randn])
 def test_a_size_is_not_given_twice(make: Any) -> None:
     with pytest.raises(TypeError, match="size"):
         make(4, 4, size=(2,))

@@ -19,7 +19,7 @@ ORDER = {
     "kernels": "flambeau_kernels",
     "tensor": """
         tensor dtypes devices random version __future__ _arrays _dlpack _errors _inference
-        _interpreters _kinds _logging _missing _no_device _on_demand _printing _shared_memory _state _streams _symbolic
+        _interpreters _kinds _logging _missing _names _no_device _on_demand _printing _shared_memory _state _streams _symbolic
         _tensor _tensor_str _html _warn utils._pytree _cuda
     """,
     "tape": "autograd.tape autograd.engine autograd.making autograd.reentrant",

@@ -29,6 +29,7 @@ class Interpreter:
     sees_backward = False
     observes = False
     keeps_results = False  # whether kernels of operators that programs have defined are run through `run_backend`
+    takes_names = False  # whether operands may be tensors with named dimensions: it looks at what they are, and not at the names
     notes_events = False  # whether it is told of backwards and steps of optimizers, through `run_event`
     answers_wrapped = False  # whether, save for ops that draw random numbers, it answers for operands of a class of its own alone
     is_transparent = False  # whether operations give just what they do without it: code may go the way it goes then, once it has settled

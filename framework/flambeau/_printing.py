@@ -272,7 +272,7 @@ def tensor_repr(t: Any) -> str:
 
 def _printed_name(kind: type) -> str:
     ours = kind.__module__.partition(".")[0] in ("flambeau", "torch")  # the second under the swap
-    return "tensor" if ours and kind.__name__ in ("Tensor", "Parameter") else kind.__name__
+    return "tensor" if ours and kind.__name__ in ("Tensor", "NamedTensor", "Parameter") else kind.__name__
 
 
 def _is_parameter(t: Any) -> bool:
@@ -287,7 +287,8 @@ def _suffixes(t: Any) -> list[str]:
         found.append(f"size={tuple(t.shape)}")
     if not _dtype_is_obvious(t):
         found.append(f"dtype={t.dtype}")
-    return found + history_suffixes(t)
+    found += history_suffixes(t)
+    return [*found, f"names={t.names}"] if t.has_names() else found
 
 
 def history_suffixes(t: Any) -> list[str]:

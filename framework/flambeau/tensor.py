@@ -19,6 +19,7 @@ from . import _arrays, _inference, _state, _warn, devices, dtypes
 from ._arrays import HeldArray, MetaArray
 from ._errors import ValuesAreMissing, ValuesCannotBeRead
 from ._kinds import KindArray
+from ._names import names_by
 from .autograd import engine, tape
 from .autograd.tape import COUNT, STAMP
 from .devices import CPU, META, Size, device, layout, strided
@@ -114,8 +115,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     _overrides_ops = False  # whether instances of a subclass want a say in every operation, by `__torch_function__`
     _leaf: Any = None  # the node of a leaf that requires no gradient for now
     __torch_dispatch__ = staticmethod(no_torch_dispatch)
+    _answer_op: Any = None  # what answers ops for a subclass, in place of `__torch_function__`: ``fn(op, args, out, inplace)``
     _answerer: Any = None  # what answers ops themselves for a wrapper's class, in place of operators; see `_dispatch.answered_by`
-    names_ = None
     is_nested = False
     is_mkldnn = False
     is_xla = is_mps = is_xpu = is_ipu = is_vulkan = is_hpu = is_mtia = is_maia = False
@@ -416,15 +417,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Whether there is a shape and a dtype but no memory: on the meta device, or where a fake tensor stands for another."""
         return type(self._array) is MetaArray
 
-    @property
-    def names(self) -> tuple[None, ...]:
-        """None for each dimension: names of dimensions are not kept."""
-        return (None,) * self._array.ndim
-
-    def has_names(self) -> bool:
-        """False: names of dimensions are not kept."""
-        return False
-
     # -- autograd --------------------------------------------------------------------------------------------------------
 
     @property
@@ -497,6 +489,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return self._node.index if type(self._node) is tape.OutputNode else 0
 
     @property
+    @names_by("unnamed")
     def grad(self) -> Tensor | None:
         """The gradient that `backward` has added up, or None; of a leaf, or after `retain_grad`."""
         try:
@@ -528,6 +521,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     _grad = grad
 
     @property
+    @names_by("unnamed")
     def _base(self) -> Tensor | None:
         return None if self._view_of is None else self._view_of[0]
 
@@ -541,6 +535,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return self._storage[COUNT]
 
     @property
+    @names_by("keep")
     def data(self) -> Tensor:
         """A tensor over the same memory without history; assigning puts other memory in the place of this tensor's."""
         made = wrap(self._array)
@@ -588,6 +583,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
         backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
+    @names_by("keep")
     def detach(self) -> Tensor:
         """The same memory, without history; in-place changes are seen on both sides."""
         if _state.IN_FORCE and _state.interpreted():
@@ -769,6 +765,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise ValueError(f"__array_namespace__: version {api_version!r} of the array API is not known here, 2024.12 is the newest")
         return importlib.import_module("flambeau.array_api")
 
+    @names_by("keep")
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """The tensor on `device`, as the array API says it; see `to`. Raises: ValueError for a stream, which PyTorch's streams set."""
         if stream is not None:
@@ -897,6 +894,7 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """What copies take over of the instance's attributes: those that say nothing about its own history."""
         return {name: value for name, value in self.__dict__.items() if name not in _OF_HISTORY}
 
+    @names_by("keep")
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) in memo:
             return memo[id(self)]

@@ -55,6 +55,7 @@ class _Caster(Interpreter):
     """The interpreter that casts operands."""
 
     kind = "autocast"
+    takes_names = True
     declines: set[Any] = set()                        # ops that neither device casts for
 
     def __init__(self, state: _State) -> None:

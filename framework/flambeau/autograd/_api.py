@@ -232,6 +232,8 @@ def initial_gradient(t: Tensor, g: Any, as_tensor: bool) -> Any:
             "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
             f"grad_output[0] has a dtype of {g.dtype} and output[0] has a dtype of {t.dtype}."
         )
+    if g.__class__ is not Tensor and g.has_names():
+        g = g.rename(None)                            # derivatives have nothing to do with names
     g = engine.in_dtype(g, t._array.dtype)
     return g if as_tensor else g._array
 

@@ -86,6 +86,7 @@ class Recorder(Interpreter):
     """
 
     kind = "profiler"
+    takes_names = True
     observes = True
 
     def __init__(self, wanted: Wanted) -> None:

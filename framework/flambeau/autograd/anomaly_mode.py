@@ -24,6 +24,7 @@ class _Watching(Interpreter):
     """The interpreter that notes where each node was recorded, and where memory was overwritten."""
 
     kind = "anomaly"
+    takes_names = True
 
     def __init__(self, check_nan: bool) -> None:
         self.check_nan = check_nan

@@ -67,6 +67,7 @@ class _Packing(Interpreter):
     """The interpreter that lets hooks replace what the nodes of ops save."""
 
     kind = "saved_tensors_hooks"
+    takes_names = True
 
     def __init__(self, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Any]) -> None:
         self.pack, self.unpack = self.hooks = pack, unpack
@@ -294,6 +295,7 @@ class _CopyOnWrite(Interpreter):
     """The interpreter that copies saved tensors before an in-place operation changes their memory."""
 
     kind = "allow_mutation_on_saved_tensors"
+    takes_names = True
 
     def __init__(self) -> None:
         self.kept: dict[int, list[weakref.ref[_Kept]]] = {}

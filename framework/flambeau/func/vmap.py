@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ops import _dispatch
+from ..ops._spec.names import no_names
 from ..tensor import Tensor
 from ..utils import _pytree
 from .batching import BatchedTensor, VmapLevel
@@ -124,6 +125,8 @@ def _checked_dim(x: Any, dim: Any, name: str, in_dims: Any) -> int | None:
             f"{where} an input but the input is of type {type(x)}. We cannot vmap over non-Tensor arguments, "
             "please use None as the respective in_dim"
         )
+    if x.__class__ is not Tensor and x.has_names():
+        raise no_names(f"vmap({name})", x)
     ndim = x._array.ndim
     if not -ndim <= dim < ndim:
         raise ValueError(

@@ -11,7 +11,7 @@ _PARENT = __name__.rpartition(".")[0]
 _FOLDERS = {
     "pointwise": "unary binary ternary activation logarithm special",
     "reductions": "reduce scan sort count compare",
-    "shapes": "reshape expand permute squeeze slices restride join repeat parts grid triangle misc",
+    "shapes": "reshape expand permute squeeze slices restride join repeat parts grid triangle misc names",
     "creation": "create new fill from_values shared_memory ranges convert",
     "sampling": "random gamma_draws",
     "indexing": "basic_index index getitem setitem select rows mask put",

@@ -9,6 +9,7 @@ answered, `Op.enter` does: the same text that a plain call runs.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,8 @@ def call(op: Op, args: tuple[Any, ...], out: Any = None, func: Any = None) -> An
             return result
     overriding = overriding_classes(args if out is None else (*args, out))
     if overriding or _local.calls.modes:
-        if _by_default(overriding):
-            return _as_class(overriding[0], op, args, out, False)
+        if (answer := _answer_to_ops(overriding)) is not None:
+            return answer(op, args, out, False)
         kwargs = {} if out is None else {"out": out}
         return dispatch_op(func or public_function(op), overriding, op, args, kwargs)
     for name, a in zip(op.params, args, strict=False):
@@ -112,8 +113,8 @@ def call_inplace(op: Op, args: tuple[Any, ...], func: Any = None) -> Any:
     """Run the in-place form of `op`, which users know as `func`."""
     overriding = overriding_classes(args)
     if overriding or _local.calls.modes:
-        if _by_default(overriding):
-            return _as_class(overriding[0], op, args, args[0], True)
+        if (answer := _answer_to_ops(overriding)) is not None:
+            return answer(op, args, args[0], True)
         if func is None:
             func = getattr(Tensor, f"{op.name}_")
         return dispatch_op(func, overriding, op, args, {})
@@ -591,9 +592,17 @@ def dispatch_torch_function(func: Any, classes: Any, args: Any, kwargs: Any, op:
     raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: [{names}]")
 
 
-def _by_default(classes: Any) -> bool:
-    """Whether the only one with a say is one class that leaves it to `Tensor.__torch_function__`, which needs no arguments as written."""
-    return len(classes) == 1 and not _local.calls.modes and getattr(classes[0].__torch_function__, "__func__", None) is _torch_function
+def _answer_to_ops(classes: Any) -> Any:
+    """``fn(op, args, out, inplace)``, what answers ops without arguments as written; or None.
+
+    That is where the only one with a say is one class that answers ops by itself, or leaves them to `Tensor.__torch_function__`.
+    """
+    if len(classes) != 1 or _local.calls.modes:
+        return None
+    cls = classes[0]
+    if getattr(cls.__torch_function__, "__func__", None) is _torch_function:
+        return functools.partial(_as_class, cls)
+    return getattr(cls, "_answer_op", None)           # other libraries' classes have none
 
 
 def _as_class(cls: type, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:

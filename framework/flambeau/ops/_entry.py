@@ -28,6 +28,7 @@ from . import _dispatch, _parameters, _spec
 from ._parameters import declared_signature, read_names, read_older, refuse_missing, signature
 from ._spec import FUNCTION, METHOD, OPS, OUT, ElementwiseOp, Op, plans, strict, writing
 from ._spec.few_elements import MOST_BY_NUMPY
+from ._spec.names import refuse_name_of_dim
 from ._spec.nodes import indented
 from ._spec.view import ViewOp
 
@@ -72,6 +73,8 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
         answer = _spec.elsewhere(op, args, target, inplace)
         if answer is not NotImplemented:
             return answer
+    if op.names is not None and isinstance(error, TypeError):
+        refuse_name_of_dim(op.params, args)
     found = None
     if op.surface or fell(error):                     # what is wrong with arguments of ours is for the op to say that a program called
         found = refusal(op.public_name, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error, types_of(op))

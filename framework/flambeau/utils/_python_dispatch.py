@@ -143,6 +143,7 @@ class TorchDispatchMode(Interpreter):
     """
 
     kind = "dispatch"
+    takes_names = True
     sees_backward = True
     sees_makers = True
 

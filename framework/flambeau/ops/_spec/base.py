@@ -84,6 +84,9 @@ class Facts(TypedDict, total=False):
     # elementwise ops this is known); "reduced", each from all along `dim` (of reductions too); "along", each from a line along `dim`,
     # which stays as long, as in softmax; "moved", each is one of them, as in permute, cat and gather. Or "", any other way.
     elements: str
+    # What the dimensions of its results are called where those of operands have names: a rule of `_spec/names.py`. Elementwise ops of one
+    # or two operands unify theirs; an op without a rule is not for tensors with names.
+    names: Any
     # How it runs on all examples of a `vmap` at once: one of the rules of `ops/_batching.py`; `@op.batch` gives it one of its own.
     batch_rule: Any
     cuda: str  # of primitives: the kernel for CUDA arrays, a function of a module in `flambeau/_cuda/kernels`: "moves.gather"
@@ -171,6 +174,7 @@ class Op:
     finishes_products = False
     dynamic_shape = False
     elements = ""
+    names: Any = None
     batch_rule: Any = None
     # ``fn(level, args)``: the operands of this op on the whole batch, with which it runs in place too.
     batch_operands: Any = None

@@ -25,6 +25,7 @@ from .base import EVERYWHERE, OPS, Autocast, Facts
 from .derivatives import Derivatives, ElementwiseNode
 from .few_elements import MOST_BY_NUMPY, computed_by_numpy, kinds_of, met_before, remember_for_numpy
 from .history import rebase
+from .names import unify
 from .nodes import indented, written
 from .overlap import refuse_partly_shared
 from .shapes import broadcast_shapes, common_device, describe, elsewhere, refuse_beyond
@@ -121,6 +122,7 @@ class ElementwiseOp(Derivatives):
             self.shown_as(title)
         self.waiting = Waiting(FORMULA)
         self._linear: dict[tuple[Any, ...], list[tuple[str, ...]]] = {}
+        self.names = unify if len(self.positional) <= 2 else None
         self.keyword_defaults = tuple(self.defaults[n] for n in self.keyword_only)
         self.reads = frozenset(name for p in self.params for name in self.reads_of(p))
         # Whether results have a history. Truth values have none, but what a comparison stores in numbers, in place, may.

@@ -99,9 +99,11 @@ def on_host(place: Any) -> bool:
     return place is None or (place.__class__ is device and place.type == "cpu" or place.__class__ is str and place == "cpu")
 
 
-def refuse_names(names: Any) -> None:
-    """Raise NotImplementedError for names given to the dimensions of a new tensor."""
-    raise NotImplementedError(f"named tensors are not built: got names={names!r}; leave it out and address dimensions by number")
+def with_names(made: Tensor, names: Any) -> Tensor:
+    """The new tensor `made`, whose dimensions are called `names`, where those are not None. Raises: as `Tensor.rename` does."""
+    if names is not None:
+        made.names = names
+    return made
 
 
 def finish(array: Any, requires_grad: bool, place: Any, pin_memory: bool = False) -> Tensor:

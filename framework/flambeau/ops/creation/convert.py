@@ -12,6 +12,7 @@ from flambeau_kernels.cpu.shapes.order import is_ordered_last
 
 from ... import _arrays, _state, devices, dtypes
 from ..._arrays import MetaArray, ndarray
+from ..._names import names_by
 from ..._warn import warn_once
 from ...devices import device, memory_format
 from ...dtypes import FLOATING, dtype, from_numpy_dtype
@@ -20,6 +21,7 @@ from .. import _dispatch
 from .._batching import run
 from .._promote import NUMBERS
 from .._spec import FOREACH, FUNCTION, INPLACE, METHOD, OPS, composite, describe, primitive
+from .._spec.names import keep
 from .._spec.nodes import recorded_as
 from .._spec.pieces import everywhere
 
@@ -62,7 +64,7 @@ def _order_of(a: Any, format: memory_format | None) -> list[int] | None:
     return list(reversed(order))
 
 
-@primitive(surface=FUNCTION | METHOD | FOREACH, samples="x(2, 3)", cuda="moves.clone", elements="mapped")
+@primitive(surface=FUNCTION | METHOD | FOREACH, samples="x(2, 3)", cuda="moves.clone", elements="mapped", names=keep)
 def clone(input, *, memory_format=None):
     """A copy in new memory, through which gradients pass.
 
@@ -217,6 +219,7 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
     return None if d is None else dtypes.as_dtype(d), None if place is None else device(place), copy, format
 
 
+@names_by("keep")
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`input` with another dtype or on another device; `input` itself when nothing changes and `copy` is not set."""
     wanted: Any = args[0] if args else kwargs.get("dtype")
@@ -272,6 +275,7 @@ def _in_format(input: Tensor, format: memory_format) -> bool:
 
 
 def _cast_method(d: dtype, doc: str) -> Any:
+    @names_by("keep")
     def cast(self: Tensor, memory_format: Any = None) -> Tensor:
         if memory_format is None and not (_state.IN_FORCE and _state.interpreted()):
             return _converted(self, d)
@@ -281,6 +285,7 @@ def _cast_method(d: dtype, doc: str) -> Any:
     return cast
 
 
+@names_by("keep")
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
     """The name of the tensor type, or the tensor converted to `dtype`.
 
@@ -403,13 +408,13 @@ def _install() -> None:
 _install()
 
 
-@composite(surface=METHOD, samples="x(2, 3), i(4, 2)", elements="mapped")
+@composite(surface=METHOD, samples="x(2, 3), i(4, 2)", elements="mapped", names=keep)
 def type_as(self, other):
     """`self` with the dtype of `other`."""
     return self.to(other.dtype)
 
 
-@composite(surface=METHOD, samples="x(2, 3)", elements="mapped")
+@composite(surface=METHOD, samples="x(2, 3)", elements="mapped", names=keep)
 def cpu(self, *, memory_format=None):
     """`self` in host memory."""
     if memory_format is not None:
@@ -428,7 +433,7 @@ def _check_format(name: str, format: Any) -> None:
         raise TypeError(f"{name}(): argument 'memory_format' must be torch.memory_format, not {type(format).__name__}")
 
 
-@composite(surface=METHOD, samples="x(2, 3)", elements="mapped")
+@composite(surface=METHOD, samples="x(2, 3)", elements="mapped", names=keep)
 def cuda(self, device=None, non_blocking=False, memory_format=None):
     """`self` on a CUDA device.
 
@@ -440,7 +445,7 @@ def cuda(self, device=None, non_blocking=False, memory_format=None):
     return self.to("cuda" if device is None else device, memory_format=memory_format)
 
 
-@composite(surface=METHOD, samples="x(2, 3); x(2, 3, 4, 5), memory_format=fb.channels_last", elements="mapped")
+@composite(surface=METHOD, samples="x(2, 3); x(2, 3, 4, 5), memory_format=fb.channels_last", elements="mapped", names=keep)
 def contiguous(self, memory_format=devices.contiguous_format):
     """`self` if its elements already lie in the order of `memory_format`, else a copy that does."""
     _check_format("contiguous", memory_format)
@@ -461,6 +466,7 @@ def _contiguous_rows(self, memory_format):
 _ROWS = devices.contiguous_format
 
 
+@names_by("unify")
 def _copy_into(target: Tensor, other: Any = None, non_blocking: bool = False, x2: Any = None) -> Tensor:
     """Store `other`, broadcast and converted, in `target`; gradients flow to both. Returns `target`.
 
@@ -532,7 +538,7 @@ def detach_copy(input):
     return input.detach().clone()
 
 
-@composite(surface=FUNCTION, namespace="", one_operator=True, samples="x(2, 3)", elements="mapped")
+@composite(surface=FUNCTION, namespace="", one_operator=True, samples="x(2, 3)", elements="mapped", names=keep)
 def detach(input):
     """`input` without history, over the same memory: changes in place are seen by both."""
     return without_history(input)

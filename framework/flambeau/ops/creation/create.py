@@ -15,6 +15,7 @@ from flambeau_kernels.cpu.creation import fill as kernel
 from ... import _arrays, _state, devices, dtypes
 from ..._arrays import HeldArray, MetaArray, ndarray
 from ..._kinds import KindArray
+from ..._names import names_by
 from ..._state import interpreted
 from ...devices import device
 from ...dtypes import dtype
@@ -41,9 +42,9 @@ from ._options import (
     finish,
     made_or_refused,
     on_host,
-    refuse_names,
     refuse_pinning,
     scalar_of_dtype,
+    with_names,
 )
 
 IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
@@ -58,7 +59,14 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
 
     Args:
         sizes, size: the shape, as several ints or one sequence.
+        names: what each dimension is called, None for one without a name; see `Tensor.names`.
     """
+    if names is not None:
+        made = empty(
+            *sizes, size=size, out=out, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad,
+            pin_memory=pin_memory, memory_format=memory_format
+        )
+        return with_names(made, names)
     if pin_memory is not False:
         refuse_pinning("empty", pin_memory)
     if IN_FORCE and interpreted():
@@ -69,14 +77,12 @@ def empty(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
         if (made := _dispatch.made_there("empty", given, requires_grad)) is not None:
             return made
     here = device is None and not PLACED or on_host(device)
-    if here and out is layout is size is names is memory_format is None:
+    if here and out is layout is size is memory_format is None:
         made = _quickly(_empty_filled if _state.FILL_EMPTY else np.empty, sizes, dtype)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if layout is not None and layout is not devices.strided:
         return _sparse(_sizes(sizes, size), layout, dtype, device, requires_grad)
-    if names is not None:
-        refuse_names(names)
     if out is not None:
         out_of_shape("empty", out, _sizes(sizes, size), dtype, device)
         if _state.FILL_EMPTY and not out._lacks_values:
@@ -99,19 +105,24 @@ def zeros(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, lay
 
     Args:
         sizes, size: the shape, as several ints or one sequence.
+        names: what each dimension is called, None for one without a name; see `Tensor.names`.
     """
+    if names is not None:
+        made = zeros(
+            *sizes, size=size, out=out, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad,
+            pin_memory=pin_memory
+        )
+        return with_names(made, names)
     if pin_memory is not False:
         refuse_pinning("zeros", pin_memory)
     if IN_FORCE and interpreted():
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("zeros", given, requires_grad)) is not None:
             return made
-    if out is layout is size is names is None and (device is None and not PLACED or on_host(device)):
+    if out is layout is size is None and (device is None and not PLACED or on_host(device)):
         made = _quickly(np.zeros, sizes, dtype)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
-    if names is not None:
-        refuse_names(names)
     if out is not None:
         return out_of_shape("zeros", out, _sizes(sizes, size), dtype, device).zero_()
     if layout is not None and layout is not devices.strided:
@@ -133,19 +144,24 @@ def ones(*sizes: Any, size: Any = None, out: Any = None, dtype: Any = None, layo
 
     Args:
         sizes, size: the shape, as several ints or one sequence.
+        names: what each dimension is called, None for one without a name; see `Tensor.names`.
     """
+    if names is not None:
+        made = ones(
+            *sizes, size=size, out=out, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad,
+            pin_memory=pin_memory
+        )
+        return with_names(made, names)
     if pin_memory is not False:
         refuse_pinning("ones", pin_memory)
     if IN_FORCE and interpreted():
         given = {"size": _sizes(sizes, size), "out": out, "dtype": dtype, "layout": layout, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("ones", given, requires_grad)) is not None:
             return made
-    if out is layout is size is names is None and (device is None and not PLACED or on_host(device)):
+    if out is layout is size is None and (device is None and not PLACED or on_host(device)):
         made = _quickly(_ones, sizes, dtype)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
-    if names is not None:
-        refuse_names(names)
     if out is not None:
         return out_of_shape("ones", out, _sizes(sizes, size), dtype, device).fill_(1)
     _check_layout(layout)
@@ -157,8 +173,13 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
          requires_grad: bool = False, pin_memory: bool = False, names: Any = None) -> Tensor:  # fmt: skip
     """A tensor of `size` filled with `fill_value`, whose kind decides the dtype by default.
 
-    A bool gives bool, an int int64, a float the default dtype, a complex number the complex of it.
+    A bool gives bool, an int int64, a float the default dtype, a complex number the complex of it. `names` are as for `zeros`.
     """
+    if names is not None:
+        made = full(
+            size, fill_value, out=out, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad, pin_memory=pin_memory
+        )
+        return with_names(made, names)
     if pin_memory is not False:
         refuse_pinning("full", pin_memory)
     if IN_FORCE and interpreted():
@@ -168,14 +189,12 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
         }
         if (made := _dispatch.made_there("full", given, requires_grad)) is not None:
             return made
-    if out is layout is names is None and (device is None and not PLACED or on_host(device)):
+    if out is layout is None and (device is None and not PLACED or on_host(device)):
         made = _filled_quickly(size, fill_value, dtype)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if isinstance(size, int):
         raise TypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
-    if names is not None:
-        refuse_names(names)
     value, asked = _fill_number("full", fill_value), dtype
     if dtype is not None:
         dtype = dtypes.as_dtype(dtype)
@@ -212,6 +231,7 @@ def _filled_quickly(size: Any, value: Any, d: Any) -> Tensor | None:
 
 
 def _like(make: Any) -> Any:
+    @names_by("keep")
     def like(input: Any = ..., _: Any = ..., dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
              memory_format: Any = devices.preserve_format, pin_memory: bool = False, x: Any = None, a: Any = None,
              x1: Any = None) -> Tensor:  # fmt: skip
@@ -316,6 +336,7 @@ zeros_like.__doc__ = "Zeros shaped like `input`, with its dtype, device and layo
 ones_like.__doc__ = "Ones shaped like `input`, with its dtype, device and layout by default."
 
 
+@names_by("keep")
 def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, layout: Any = None, device: Any = None,
               requires_grad: bool = False, memory_format: Any = devices.preserve_format, pin_memory: bool = False,
               **named: Any) -> Tensor:  # fmt: skip

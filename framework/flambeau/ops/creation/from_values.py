@@ -13,6 +13,7 @@ from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
+from ..._names import names_by
 from ..._state import interpreted
 from ..._warn import warn
 from ...dtypes import dtype, from_numpy_dtype
@@ -21,26 +22,31 @@ from .. import _dispatch
 from .._makers import usually
 from .._promote import NUMBERS
 from .._spec import check_room
-from ._options import _IN_HOST_MEMORY, _fits_plainly, _place, finish, on_host, scalar_of_dtype
+from ._options import _IN_HOST_MEMORY, _fits_plainly, _place, finish, on_host, scalar_of_dtype, with_names
 
 IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
 _state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there
 
 
-@usually(f"(dtype is None or dtype.__class__ is _dtype_class) and {_IN_HOST_MEMORY}", "_of_values(data, dtype)")
-def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+@names_by("keep")
+@usually(f"names is None and (dtype is None or dtype.__class__ is _dtype_class) and {_IN_HOST_MEMORY}", "_of_values(data, dtype)")
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+           names: Any = None) -> Tensor:  # fmt: skip
     """A copy of `data`: a number, nested sequences, an array or a tensor; or all elements of a storage, where they are.
 
     Args:
         data: floats give the default dtype, ints int64, bools bool; arrays and tensors keep theirs.
         dtype, device: convert to these.
         requires_grad: record what is done with the tensor.
+        names: what each dimension is called, None for one without a name; see `Tensor.names`.
     Raises: ValueError for sequences of uneven length; TypeError for something else, such as a str.
 
     >>> fb.tensor([[1, 2], [3, 4.5]])
     tensor([[1.0000, 2.0000],
             [3.0000, 4.5000]])
     """
+    if names is not None:
+        return with_names(tensor(data, dtype=dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory), names)
     here = device is None and not PLACED or on_host(device)
     if here and (dtype is None or dtype.__class__ is _dtype_class):
         made = _of_values(data, dtype)

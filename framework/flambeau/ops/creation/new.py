@@ -9,6 +9,7 @@ import numpy as np
 from ... import _state, devices, dtypes
 from ..._arrays import HeldArray, ndarray
 from ..._kinds import KindArray
+from ..._names import names_by
 from ..._state import interpreted
 from ...tensor import Tensor, wrap
 from .. import _dispatch
@@ -21,6 +22,7 @@ _state.share(globals(), "IN_FORCE")  # keeps it as it is there
 
 
 def _new_method(fn: Any, name: str, make: Any) -> Any:
+    @names_by("unnamed")
     def new(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
         if device is None and not options and make is not None and not (IN_FORCE and interpreted()) and self._array.__class__ is ndarray:
             made = _quickly(make, size, dtype, self._array.dtype)
@@ -43,6 +45,7 @@ def _new_method(fn: Any, name: str, make: Any) -> Any:
     return new
 
 
+@names_by("unnamed")
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     """A tensor of `size` filled with `fill_value`, with this tensor's dtype and device by default. See `full`."""
     if IN_FORCE and interpreted() or self._array.__class__ is HeldArray:
@@ -56,6 +59,7 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, dev
     return full(size, fill_value, dtype=dtype or self.dtype, device=self.device if device is None else device, **options)
 
 
+@names_by("unnamed")
 def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """A copy of `data` with this tensor's dtype and device by default."""
     if device is None and self._array.__class__ is ndarray:
@@ -91,6 +95,7 @@ def legacy_tensor(*args: Any, dtype: Any = None, device: Any = None, data: Any =
     raise TypeError(f"new(): data must be a sequence (got {type(first).__name__})")
 
 
+@names_by("unnamed")
 def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
     """As ``torch.Tensor(...)`` with this tensor's dtype; older programs make new tensors so."""
     return legacy_tensor(*args, dtype=self.dtype, device=self.device if device is None else device)

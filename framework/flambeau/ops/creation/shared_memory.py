@@ -10,12 +10,14 @@ from flambeau_kernels import hot_calls
 
 from ... import devices, dtypes
 from ..._arrays import ndarray
+from ..._names import names_by
 from ..._warn import warn_once
 from ...tensor import Tensor, wrap
 from ._options import _place, on_host
 from .from_values import _check_byte_order, _with_own_dtype, tensor
 
 
+@names_by("keep")
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """`data` as a tensor, sharing memory with a Tensor or array where dtype and device allow."""
     if isinstance(data, Tensor):
@@ -26,6 +28,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     return tensor(data, dtype=dtype, device=device)
 
 
+@names_by("keep")
 def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None) -> Tensor:
     """`obj` as a tensor, sharing memory when possible.
 

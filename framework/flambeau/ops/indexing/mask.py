@@ -33,6 +33,7 @@ from .._spec import (
     sum_tensor_to,
     sum_to,
 )  # fmt: skip
+from .._spec.names import keep, picks
 from .select import as_element, check_same_dtype, converted_back, fill_number, padded, plain_number
 
 BOOL = np.dtype(np.bool_)
@@ -198,7 +199,7 @@ def _masked_fill_tensor_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(OPS["where"].function(m, v, a))
 
 
-@composite(surface=FUNCTION | METHOD | INPLACE, samples="x(2, 3), b(2, 3), 1.5; x(2, 3), b(3), x()")
+@composite(surface=FUNCTION | METHOD | INPLACE, samples="x(2, 3), b(2, 3), 1.5; x(2, 3), b(3), x()", names=keep)
 def masked_fill(input, mask, value):
     """`input` with `value`, a number or 0-d Tensor, wherever `mask` (bool, broadcast) holds.
 
@@ -234,6 +235,7 @@ def _check_masked_select(input, mask):
     dynamic_shape=True,
     cuda="moves.masked_select",
     elements="moved",
+    names=picks,
 )
 def masked_select(input, mask):
     """The elements of `input` where `mask` (bool, broadcast) holds, as a vector in row-major order.

@@ -25,6 +25,7 @@ from .._spec import (
     describe,
     primitive,
 )
+from .._spec.names import keep
 from .select import (
     EVERY,
     INT64,
@@ -503,6 +504,7 @@ def _index_fill_tensor_vjp(grad, dim, index, value_dtype):
     surface=FUNCTION | METHOD | INPLACE, overlap={"index": NEVER},
     samples="x(4, 3), 0, fb.tensor([2, 0]), 1.5; x(2, 3), 1, fb.tensor([2]), x()",
     may_write_expanded=True,
+    names=keep,
 )
 def index_fill(input, dim: int, index, value):
     """`input` with every slice at `index` (int64) along `dim` filled with `value`, a number or 0-d Tensor."""

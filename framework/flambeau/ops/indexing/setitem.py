@@ -11,6 +11,7 @@ from flambeau_kernels.cpu.indexing import scatter
 from ... import _arrays, _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ..._kinds import KindArray
+from ..._names import names_by
 from ...autograd import tape
 from ...tensor import Tensor, one_memory, wrap
 from .. import _dispatch
@@ -24,6 +25,7 @@ OVERRIDING, IN_FORCE = _state.OVERRIDING, _state.IN_FORCE
 _state.share(globals(), "OVERRIDING", "IN_FORCE")  # keeps them as they are there
 
 
+@names_by("refused")
 def setitem(self: Tensor, key: Any, value: Any) -> None:
     """``self[key] = value``, broadcasting `value`, a number or Tensor.
 

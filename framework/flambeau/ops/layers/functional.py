@@ -19,6 +19,7 @@ from ... import _state, dtypes
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor
 from .._spec import FUNCTION, OPS, Op, composite, primitive
+from .._spec.names import keep
 from .._spec.writing import cannot_be_cast
 from ..creation.create import empty_like
 from ..creation.ranges import arange
@@ -43,7 +44,7 @@ def _apply(op: Op, inplace: bool, input: Any, *parameters: Any) -> Tensor:
 _relu, _silu = act.relu.function, act.silu.function
 
 
-@composite(namespace=F, samples="x(2, 3)", finishes_products=True)
+@composite(namespace=F, samples="x(2, 3)", finishes_products=True, names=keep)
 def relu(input, inplace=False):
     """``max(input, 0)``, elementwise."""
     return _inplace(act.relu)(input) if inplace else _relu(input)
@@ -198,7 +199,7 @@ def _implicit_dim(name: str, dim: Any, ndim: int) -> int:
     return 0 if ndim in (0, 1, 3) else 1
 
 
-@composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0", elements="along")
+@composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0", elements="along", names=keep)
 def softmax(input, dim: int | None = None, _stacklevel=3, dtype: dtypes.dtype | None = None):
     """``exp(input)`` over its sum along `dim`; `input` is converted to `dtype` first.
 
@@ -212,7 +213,7 @@ def _softmax_along(input, dim, stacklevel, dtype):
     return act.softmax_along.answer(input, dim) if dtype is None and dim is not None else None
 
 
-@composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0", elements="along")
+@composite(namespace=F, samples="x(2, 3), 1; x(2, 3, 4), 0", elements="along", names=keep)
 def log_softmax(input, dim: int | None = None, _stacklevel=3, dtype: dtypes.dtype | None = None):
     """``log(softmax(input))`` along `dim`, without overflow; `input` is converted to `dtype` first.
 
@@ -323,7 +324,7 @@ def _check_p(p: float, kind: type[Exception] = ValueError) -> None:
 
 @composite(
     namespace=F, operator="dropout(input, p, training)", samples="x(2, 3), 0.3; x(2, 3), 0.3, False", random=("training",),
-    elements="mapped",
+    elements="mapped", names=keep,
 )
 def dropout(input, p=0.5, training=True, inplace=False):
     """Zero each element with probability `p` and divide the others by ``1 - p``; outside training `input` itself.

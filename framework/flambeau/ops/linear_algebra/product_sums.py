@@ -13,6 +13,7 @@ from flambeau_kernels.cpu.products import matmul as kernel
 from ... import dtypes
 from ...tensor import Tensor
 from .._spec import EXACTLY, FUNCTION, METHOD, OPS, OUT, composite
+from .._spec.names import adds_product
 from .products import _outer_of_vectors, bmm, mm, mv, outer
 
 
@@ -75,6 +76,7 @@ def _with_factors_first(input: str, *factors: str) -> tuple[tuple[str, ...], ...
     samples="x(2, 4), x(2, 3), x(3, 4); x(4), x(2, 3), x(3, 4), beta=0.5, alpha=2",
     exact_out=True,
     older=_with_factors_first("input", "mat1", "mat2"), costly=True,
+    names=adds_product("mat1", "mat2"),
 )
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat1 @ mat2)``: ``(n, k), (k, m) -> (n, m)``, `input` of a shape that broadcasts to it.
@@ -95,6 +97,7 @@ addmm.plan(_plus(_two_matrices), tensors=("input", "mat1", "mat2"), dtypes="fd")
     samples="x(2), x(2, 3), x(3); x(2), x(2, 3), x(3), beta=0.5, alpha=2",
     exact_out=True,
     older=_with_factors_first("input", "mat", "vec"), costly=True,
+    names=adds_product("mat", "vec"),
 )
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """``beta * input + alpha * (mat @ vec)``: ``(n, m), (m) -> (n)``; see `addmm`."""

@@ -16,6 +16,7 @@ from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor
 from .._batching import check_examples
 from .._spec import FOREACH, FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, composite, describe, primitive
+from .._spec.names import contracts, unnamed
 from ._products import large, product, product_in, product_nt, product_nt_in, product_tn, product_tn_in, transposed, transposed_batch
 
 
@@ -90,6 +91,7 @@ def _check_mm(input, mat2):
     samples="x(2, 3), x(3, 4)",
     exact_out=True,
     cuda="matrices.product", costly=True,
+    names=contracts("input", "mat2"),
 )  # fmt: skip
 def mm(input, mat2):
     """Matrix product ``(n, k), (k, m) -> (n, m)``; no broadcasting, one dtype for both.
@@ -200,6 +202,7 @@ def _check_bmm(input, mat2):
     samples="x(2, 3, 4), x(2, 4, 2)",
     exact_out=True,
     cuda="matrices.product", costly=True,
+    names=contracts("input", "mat2"),
 )  # fmt: skip
 def bmm(input, mat2):
     """Matrix products of two batches ``(b, n, k), (b, k, m) -> (b, n, m)``; no broadcasting, one dtype for both.
@@ -317,6 +320,7 @@ def _check_mv(input, vec):
     samples="x(2, 3), x(3)",
     exact_out=True,
     cuda="matrices.product", costly=True,
+    names=contracts("input", "vec"),
 )
 def mv(input, vec):
     """Matrix times vector, ``(n, m) @ (m,) -> (n,)``."""
@@ -365,6 +369,7 @@ def _check_dot(input, tensor):
     samples="x(3), x(3)",
     exact_out=True,
     cuda="matrices.dot", costly=True,
+    names=unnamed,
 )
 def dot(input, tensor):
     """The sum of products of two vectors ``(n), (n) -> ()``; see `vdot` for conjugation.
@@ -434,6 +439,7 @@ def _outer_of_vectors(a, b):
     surface=FUNCTION | METHOD | OUT, aliases=("linalg.matmul",), autocast="lower",
     samples="x(2, 3), x(3, 4); x(3), x(3); x(2, 1, 3, 4), x(2, 4, 2); x(2, 3), x(3)",
     exact_out=True,
+    names=contracts("input", "other"),
 )
 def matmul(input, other):
     """The product of two tensors, vectors counting as matrices of one row or column.

@@ -50,6 +50,7 @@ from .._spec import (
     wrap_dims,
 )
 from .._spec.in_rows import InRows
+from .._spec.names import keep, reduces
 
 _new = object.__new__
 
@@ -628,6 +629,7 @@ def _converted(name: str, input: Any, dtype: Any) -> Tensor:
     surface=FUNCTION | METHOD | OUT, aliases=("special.softmax",), exact_out=True,
     samples="x(2, 3), 1; x(2, 3, 4), 0; x(2, 3), -1, dtype=fb.float64",
     elements="along",
+    names=keep,
 )
 def softmax(input, dim: int, dtype: dtypes.dtype | None = None):
     """``exp(input)`` over its sum along `dim`, without overflow: positive, adding up to 1.
@@ -651,6 +653,7 @@ def _softmax_along(input, dim, dtype):
     surface=FUNCTION | METHOD | OUT, aliases=("special.log_softmax",), exact_out=True,
     samples="x(2, 3), 1; x(2, 3, 4), 0; x(2, 3), -1, dtype=fb.float64",
     elements="along",
+    names=keep,
 )
 def log_softmax(input, dim: int, dtype: dtypes.dtype | None = None):
     """``log(softmax(input))`` along `dim`, without the overflow of computing it that way.
@@ -717,6 +720,7 @@ def _logsumexp_vjp(grad, out, input, dims, keepdim):
     surface=FUNCTION | METHOD | OUT, aliases=("special.logsumexp",),
     samples="x(2, 3), 1; x(2, 3, 4), (0, 2), keepdim=True",
     elements="reduced",
+    names=reduces,
 )
 def logsumexp(input, dim: int | Sequence[int], keepdim=False):
     """``log(sum(exp(input)))`` over `dim` (an int or several), without overflow.

@@ -44,6 +44,7 @@ from .._spec import (
     looks_at,
     saved_tensor,
 )
+from .._spec.names import unify
 
 NO_FOREACH = EVERYWHERE & ~16
 
@@ -153,6 +154,7 @@ true_divide.shown_as("DivBackward0", hides="result", self=Operand("input", "othe
 @composite(
     surface=EVERYWHERE, aliases=("divide",), overlap=EXACTLY,
     samples="x(2, 3), p(2, 3); x(2, 3), p(3), rounding_mode='floor'; x(2, 3), 2.0, rounding_mode='trunc'",
+    names=unify,
 )
 def div(input, other, *, rounding_mode=None):
     """``input / other``, elementwise, rounded as `rounding_mode` says.

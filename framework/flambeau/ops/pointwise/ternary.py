@@ -23,6 +23,7 @@ from .._spec import (
     elementwise,
     looks_at,
 )
+from .._spec.names import keep
 from .binary import check_tensors
 
 NO_FOREACH = EVERYWHERE & ~16
@@ -301,6 +302,7 @@ clamp_above.shown_of("ClampMaxBackward1", "input", "max")
     surface=FUNCTION | METHOD | INPLACE | OUT, aliases=("clip",), overlap=EXACTLY,
     samples="x(2, 3), -0.5, 0.7; x(2, 3), max=0.1; x(2, 3), x(2, 3, low=-1, high=-0.5), x(3, low=0.5, high=1)",
     exact_out=True,
+    names=keep,
 )
 def clamp(input, min=None, max=None):
     """`input` limited to ``[min, max]``; either may be None, a number or a Tensor.

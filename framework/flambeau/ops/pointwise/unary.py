@@ -24,6 +24,7 @@ from .._spec import (
     looks_at,
     saved_tensor,
 )
+from .._spec.names import keep
 
 NO_FOREACH = EVERYWHERE & ~16
 LN2, LN10 = 0.6931471805599453, 2.302585092994046
@@ -52,7 +53,7 @@ def neg(input):
     return -input
 
 
-@composite(surface=METHOD | FUNCTION, samples="x(2, 3)")
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3)", names=keep)
 def positive(input):
     """`input` itself. Raises: RuntimeError for bool."""
     if input.dtype is dtypes.bool:
@@ -365,7 +366,10 @@ def round_to_tens(input, scale):
     return nearbyint(input / scale) * scale
 
 
-@composite(surface=EVERYWHERE, aliases=("special.round",), overlap=EXACTLY, samples="x(2, 3); x(2, 3), decimals=1", exact_out=True)
+@composite(
+    surface=EVERYWHERE, aliases=("special.round",), overlap=EXACTLY, samples="x(2, 3); x(2, 3), decimals=1", exact_out=True,
+    names=keep,
+)
 def round(input, *, decimals=0):
     """`input` rounded to `decimals` places, halves to even; negative `decimals` round to tens, hundreds, ....
 

@@ -44,6 +44,7 @@ from .._spec import (
     wrap_dims,
 )  # fmt: skip
 from .._spec.memory import in_memory_order
+from .._spec.names import reduces
 from ..indexing._picked import need_tensor, values_and_indices
 
 
@@ -51,6 +52,7 @@ from ..indexing._picked import need_tensor, values_and_indices
     identity=0, combine="add", partial=lambda: 1, autocast=(None, "float32"),
     samples="x(2, 3); x(2, 3), 1; x(2, 3, 4), (0, 2), True; x(2, 3), dtype=fb.float64",
     dtype_of_out=True,
+    names=reduces,
 )
 def sum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum over `dim` (an int, several, or all by default). Integers and bools add up in int64; halves in float32.
@@ -89,7 +91,7 @@ def _average(total, n):
 
 @reduction(dtype=floating_dtype, identity=0, combine="add", finish=_average,
            vjp=lambda grad, shape, dims, keepdim: spread_dims(grad, shape, dims, keepdim) / count_of(shape, dims),
-           samples="x(2, 3); x(2, 3), 1; x(2, 3, 4), (0, 2), True", quantized="as_operand")  # fmt: skip
+           samples="x(2, 3); x(2, 3), 1; x(2, 3, 4), (0, 2), True", quantized="as_operand", names=reduces)  # fmt: skip
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean over `dim`; nan when there is nothing.
 
@@ -153,6 +155,7 @@ def _cat(parts: Any) -> Tensor:
 @reduction(
     identity=1, combine="mul", vjp=_prod_vjp, autocast=("float32", None), samples="x(2, 3); x(2, 3), 1; x(2, 3), 0, True",
     dtype_of_out=True,
+    names=reduces,
 )
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product over `dim` (an int, several, or all by default); of nothing, 1. Integers multiply in int64.
@@ -264,6 +267,7 @@ def _is_not_zero(x):
     samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1); x(2, 3), ()", none_by_empty=True,
     exact_out=True, truth_out=True,
     other_dtype="all only supports bool tensor for result, got: {}",
+    names=reduces,
 )
 def all(input, dim=None, keepdim=False):
     """Whether every element over `dim` is non-zero, True where there is none: bool, but uint8 for uint8.
@@ -276,6 +280,7 @@ def all(input, dim=None, keepdim=False):
     dtype=bool_dtype, identity=0, map=_is_not_zero, combine="or", samples="b(2, 3); b(2, 3), 1; x(2, 3), (0, 1); x(2, 3), ()",
     none_by_empty=True, exact_out=True, truth_out=True,
     other_dtype="any only supports bool tensor for result, got: {}",
+    names=reduces,
 )
 def any(input, dim=None, keepdim=False):
     """Whether some element over `dim` is non-zero, False where there is none: bool, but uint8 for uint8.
@@ -585,7 +590,10 @@ def _parse_var(name: str, input: Any, dim: Any, unbiased: Any, keepdim: Any, cor
     return dims, correction, keepdim
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced")
+@composite(
+    surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced",
+    names=reduces,
+)
 def var(input, dim: int | Sequence[int] | None = None, unbiased: bool = True, keepdim=False, *, correction=None):
     """The variance over `dim`, the sum of squared deviations over ``count - correction``.
 
@@ -677,7 +685,10 @@ _plan_spread(deviation, True)
 deviation.by_rows(_spread_in_rows(True))
 
 
-@composite(surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced")
+@composite(
+    surface=FUNCTION | METHOD | OUT, samples="x(2, 3); x(2, 3), 1; x(2, 3), (0, 1), correction=0, keepdim=True", elements="reduced",
+    names=reduces,
+)
 def std(input, dim: int | Sequence[int] | None = None, unbiased: bool = True, keepdim=False, *, correction=None):
     """The standard deviation over `dim`: the root of `var`.
 
@@ -690,7 +701,7 @@ def std(input, dim: int | Sequence[int] | None = None, unbiased: bool = True, ke
 std.forwards(_spread_by(deviation))
 
 
-@composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
+@composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1", names=reduces)
 def var_mean(input, dim: int | Sequence[int] | None = None, unbiased: bool = True, keepdim=False, *, correction=None):
     """``(var, mean)`` over `dim`.
 
@@ -706,7 +717,7 @@ var_mean.plan(_planned_spread_and_mean(False))
 var_mean.rounds_as_its_parts = True
 
 
-@composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1")
+@composite(surface=FUNCTION, samples="x(2, 3); x(2, 3), 1", names=reduces)
 def std_mean(input, dim: int | Sequence[int] | None = None, unbiased: bool = True, keepdim=False, *, correction=None):
     """``(std, mean)`` over `dim`.
 

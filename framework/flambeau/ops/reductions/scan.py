@@ -29,6 +29,7 @@ from .._spec import (
     need_int,
     primitive,
 )
+from .._spec.names import keep
 from .._spec.plans import MOST_BY_NUMPY
 from ..shapes.join import cat
 from ..shapes.slices import narrow
@@ -59,6 +60,7 @@ def _total_shape(input, dim, dtype):
     batch_rule=along,
     cuda="sums.cumsum",
     elements="along", costly=True,
+    names=keep,
 )
 def cumsum(input, dim, *, dtype=None):
     """The sums of the elements up to each place along `dim`: the shape of `input`.
@@ -133,6 +135,7 @@ def _cumsum_raw(grad, input_dtype, dim):
     batch_rule=along,
     cuda="sums.cumprod",
     elements="along", costly=True,
+    names=keep,
 )
 def cumprod(input, dim, *, dtype=None):
     """The products of the elements up to each place along `dim`: the shape of `input`.

@@ -26,6 +26,7 @@ from .._spec import (
     primitive,
     reduced_shape,
 )
+from .._spec.names import keep, reduces
 from ..indexing._picked import need_tensor, values_and_indices
 
 PAIR = ("values", "indices")
@@ -166,7 +167,7 @@ def _topk_shape(input, k, dim, largest):
     return _pair_shape((*input.shape[:dim], k, *input.shape[dim + 1 :]) if input.ndim else (), input)
 
 
-@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 5), 2; d(2, 5), 3, 1, False", exact_out=True, costly=True)
+@composite(surface=EVERY, overlap=EXACTLY, samples="d(2, 5), 2; d(2, 5), 3, 1, False", exact_out=True, costly=True, names=keep)
 def topk(input, k: int, dim=-1, largest=True, sorted=True):
     """``(values, indices)``: the `k` largest (or smallest) elements along `dim`, the best first, and where they are.
 
@@ -218,6 +219,7 @@ def _reduced_shape(input: Tensor, dim: int, keepdim: bool) -> Any:
 @primitive(
     surface=EVERY, returns=PAIR, check=_check_kth, overlap=NEVER, samples="d(2, 5), 2; d(4, 2), 3, 0, True", exact_out=True,
     batch_rule=along_dim,
+    names=reduces,
 )
 def kthvalue(input, k, dim=-1, keepdim=False):
     """``(values, indices)``: the `k`-th smallest element (from 1) along `dim`, and where it is.
@@ -317,7 +319,9 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
         return single.function(input)
 
     public.__name__, public.__doc__ = name, doc
-    op = composite(surface=EVERY, samples="d(2, 3); d(2, 5), 1; d(4, 2), 0, True", exact_out=True, elements="reduced")(public)
+    op = composite(
+        surface=EVERY, samples="d(2, 3); d(2, 5), 1; d(4, 2), 0, True", exact_out=True, elements="reduced", names=reduces
+    )(public)
 
     @single.vjp_on_arrays
     def _over_all_raw(grad, out, input):
@@ -357,6 +361,7 @@ def _check_mode(input, dim, keepdim):
 @primitive(
     surface=EVERY, returns=PAIR, check=_check_mode, overlap=NEVER, samples="d(2, 5); d(3, 4), 0, True", exact_out=True,
     batch_rule=along_dim,
+    names=reduces,
 )
 def mode(input, dim=-1, keepdim=False):
     """``(values, indices)``: the most frequent element along `dim`, the smallest of several, and its last place."""

@@ -13,6 +13,7 @@ from flambeau_kernels import hot_calls
 from ... import _state, devices, dtypes
 from ..._arrays import HeldArray, MetaArray, ndarray
 from ..._interpreters import has_tangent, innermost_batch
+from ..._names import names_by
 from ..._state import interpreted
 from ..._warn import warn
 from ...dtypes import FLOAT32, FLOAT64
@@ -37,6 +38,7 @@ from .._spec import (
     refuse,
     refuse_other_dtype_out,
 )
+from .._spec.names import keep
 from ..creation._options import (
     _IN_HOST_MEMORY,
     SHAPES,
@@ -47,8 +49,8 @@ from ..creation._options import (
     finish,
     made_or_refused,
     on_host,  # noqa: F401  # read by texts of usual answers
-    refuse_names,
     refuse_pinning,
+    with_names,
 )
 from ..creation.create import like_tensor
 from ._filling import filling
@@ -411,12 +413,19 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     Args:
         sizes, size: the shape, as several ints or one sequence.
         generator: draws the numbers; the default one of the device, which `manual_seed` sets, if None.
+        names: what each dimension is called, None for one without a name; see `Tensor.names`.
     The same seed gives PyTorch's numbers on the CPU.
 
     >>> _ = fb.manual_seed(0)
     >>> fb.rand(2)
     tensor([0.4963, 0.7682])
     """
+    if names is not None:
+        made = rand(
+            *sizes, size=size, generator=generator, out=out, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad,
+            pin_memory=pin_memory
+        )
+        return with_names(made, names)
     if IN_FORCE and interpreted():
         given = {
             "size": _sizes(sizes, size), "generator": generator, "out": out,
@@ -424,12 +433,10 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
         }
         if (made := _dispatch.made_there("rand", given, requires_grad)) is not None:
             return made
-    if size is layout is out is names is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
+    if size is layout is out is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
         made = _uniforms(sizes, dtype, generator)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
-    if names is not None:
-        refuse_names(names)
     return _make(
         "rand", lambda a: _kernels().uniform(_stream(generator), a),
         _sizes(sizes, size), out, dtype, layout, device, requires_grad, pin_memory
@@ -443,6 +450,12 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
 
     Arguments as for `rand`. Complex numbers have variance 1 in all.
     """
+    if names is not None:
+        made = randn(
+            *sizes, size=size, generator=generator, out=out, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad,
+            pin_memory=pin_memory
+        )
+        return with_names(made, names)
     if IN_FORCE and interpreted():
         given = {
             "size": _sizes(sizes, size), "generator": generator, "out": out,
@@ -450,9 +463,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
         }
         if (made := _dispatch.made_there("randn", given, requires_grad)) is not None:
             return made
-    if names is not None:
-        refuse_names(names)
-    if size is layout is out is names is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
+    if size is layout is out is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
         made = _normals(sizes, dtype, generator)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
@@ -575,6 +586,7 @@ def _uniforms_like(generator: Any, a: ndarray) -> ndarray | None:
 
 
 def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
+    @names_by("keep")
     def like(input: Any = ..., *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
              memory_format: Any = devices.preserve_format, pin_memory: bool = False, generator: Any = None,
              **named: Any) -> Tensor:  # fmt: skip
@@ -609,6 +621,7 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
 rand_like, randn_like = _like_draw("uniform", "rand_like", _uniforms_like), _like_draw("normal", "randn_like")
 
 
+@names_by("keep")
 def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
                  requires_grad: bool = False, memory_format: Any = devices.preserve_format, pin_memory: bool = False,
                  generator: Any = None, **named: Any) -> Tensor:  # fmt: skip
@@ -643,6 +656,7 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
     return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
 
+@names_by("unify")
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any = None, out: Any = None, dtype: Any = None,
            layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Normal numbers whose mean and standard deviation may be numbers or Tensors, one per element.
@@ -716,7 +730,7 @@ def _from_chances(name: str, doc: str) -> Any:
 poisson = _from_chances("poisson", "Counts from the Poisson distribution of the rates in `input`.")
 
 
-@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="u(2, 3); x(2, 3), 0.3", random=True)
+@composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="u(2, 3); x(2, 3), 0.3", random=True, names=keep)
 def bernoulli(input, p=None, *, generator=None):
     """Ones with the probabilities in `input` (or `p`, one for all), else zeros, in the shape and dtype of `input`.
 

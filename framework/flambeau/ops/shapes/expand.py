@@ -17,6 +17,7 @@ from ...tensor import Tensor
 from .._batching import run
 from .._makers import refusing
 from .._spec import FUNCTION, METHOD, composite, view
+from .._spec.names import expands
 
 
 @view(variadic="shape", surface=0, operator="expand(self, shape)", samples="of expand", public_name="expand", builtin="seen_expand")
@@ -92,7 +93,7 @@ def _expand_shape_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, value, (level.size, *shape)))
 
 
-@composite(surface=METHOD, variadic="size", samples="x(1, 3), (2, 3); x(3), (2, -1)", elements="moved")
+@composite(surface=METHOD, variadic="size", samples="x(1, 3), (2, 3); x(3), (2, -1)", elements="moved", names=expands)
 def expand(self, size, *, implicit=False):
     """A view of `self` with dimensions of size 1 repeated without copying.
 

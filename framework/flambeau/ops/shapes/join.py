@@ -34,6 +34,7 @@ from .._spec import (
     primitive,
     view,
 )
+from .._spec.names import keep, takes_out, unify
 from .slices import _select, select, slice_dim, sliced
 
 GRAD = _state.GRAD
@@ -85,6 +86,7 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
     cast_error=TypeError,
     cuda="moves.cat",
     elements="moved",
+    names=unify,
 )
 def cat(tensors, dim=0):
     """The `tensors` one after another along `dim`; other dimensions must agree.
@@ -467,6 +469,7 @@ split_sizes.vjp(lambda grad: grad)  # each piece has its own history
 @composite(
     surface=FUNCTION | METHOD, numpy_names=False, named_too={"split_size_or_sections": ("split_size",)},
     samples="x(5, 2), 2; x(2, 5), (1, 4), 1", elements="moved",
+    names=keep,
 )
 def split(tensor, split_size_or_sections: int | Sequence[int], dim=0):
     """Views of `tensor` cut along `dim`, as a tuple.
@@ -529,7 +532,7 @@ def split_with_sizes(input, split_sizes: Sequence[int], dim=0):
     return split(input, split_sizes, dim)
 
 
-@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), 2, 1", elements="moved")
+@composite(surface=FUNCTION | METHOD, samples="x(5, 2), 3; x(2, 5), 2, 1", elements="moved", names=keep)
 def chunk(input, chunks: int, dim=0):
     """Views of `input` cut along `dim` into at most `chunks` pieces of equal size, the last possibly smaller.
 
@@ -653,7 +656,7 @@ vsplit = _split_at("vsplit", 2, 0, "x(4, 6), 2")
 dsplit = _split_at("dsplit", 3, 2, "x(2, 3, 4), 2")
 
 
-@view(surface=FUNCTION | METHOD, several=True, samples="x(3, 2); x(2, 3), 1", elements="moved")
+@view(surface=FUNCTION | METHOD, several=True, samples="x(3, 2); x(2, 3), 1", elements="moved", names=takes_out)
 def unbind(input, dim=0):
     """The slices of `input` along `dim`, which they lack, as a tuple of views."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import dtypes
+from ..._names import names_by
 from ...tensor import Tensor, wrap
 from .._batching import leading
 from .._makers import refusing
@@ -262,6 +263,7 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Any) -> Tensor:  # PyTor
     return _each("map2_", self, (x, y), callable)
 
 
+@names_by("keep")
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
     """What `Module.load_state_dict` puts in place of `self`: `other` itself if `assign`, else `self` with its values."""
     return other.detach() if assign else self.copy_(other).detach()

@@ -11,6 +11,7 @@ from ..._warn import warn_once
 from ...tensor import Tensor, wrap_dim
 from .._batching import run, shifted
 from .._spec import FUNCTION, INPLACE, METHOD, composite, int_list, view
+from .._spec.names import reverses, swaps
 
 
 @view(surface=METHOD | FUNCTION, variadic="dims", samples="x(2, 3, 4), (2, 0, 1)", elements="moved", builtin="seen_permuted")
@@ -78,7 +79,7 @@ def _inverse(dims: Any, ndim: int) -> list[int]:
 
 
 @view(surface=METHOD | FUNCTION | INPLACE, aliases=("swapdims",), samples="x(2, 3, 4), 0, 2", elements="moved",
-      builtin="seen_transposed")  # fmt: skip
+      builtin="seen_transposed", names=swaps)  # fmt: skip
 def transpose(input, dim0, dim1):
     """A view of `input` with the dimensions `dim0` and `dim1` exchanged."""
 
@@ -145,7 +146,7 @@ def _check_matrix(input: Any) -> None:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
 
 
-@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3); x(3)", elements="moved")
+@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 3); x(3)", elements="moved", names=reverses)
 def t(input):
     """A view of the transpose of a matrix; a vector or scalar as it is. Raises: RuntimeError for more dimensions."""
     _check_matrix(input)

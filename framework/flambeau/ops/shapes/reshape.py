@@ -17,6 +17,7 @@ from ...tensor import Tensor, wrap_dim
 from .._batching import run, same_dims
 from .._parameters import has_bools
 from .._spec import FUNCTION, METHOD, composite, view
+from .._spec.names import flattens, unflattens
 
 IN_FORCE = _state.IN_FORCE
 _state.share(globals(), "IN_FORCE")  # keeps it as it is there
@@ -295,7 +296,7 @@ def _viewed_as(self, other):
     return view_shape.usual(self, other._array.shape) if isinstance(other, Tensor) else None
 
 
-@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4); x(2, 3, 4), 1", elements="moved")
+@composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4); x(2, 3, 4), 1", elements="moved", names=flattens)
 def flatten(input, start_dim=0, end_dim=-1):
     """`input` with the dimensions from `start_dim` to `end_dim` merged into one; a view where it can be."""
     start, end = wrap_dim(start_dim, input.ndim), wrap_dim(end_dim, input.ndim)
@@ -335,7 +336,7 @@ def _raveled(input):
     return view_shape.usual(input, (-1,))
 
 
-@composite(surface=METHOD | FUNCTION, samples="x(2, 6), 1, (2, 3)", elements="moved")
+@composite(surface=METHOD | FUNCTION, samples="x(2, 6), 1, (2, 3)", elements="moved", names=unflattens)
 def unflatten(input, dim: int, sizes: Sequence[int]):
     """A view of `input` with dimension `dim` split into `sizes`, one of which may be -1.
 

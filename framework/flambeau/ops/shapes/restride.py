@@ -147,3 +147,23 @@ def _positions(geometry: Geometry, first: int, device: Any) -> Tensor:
     for line in lines[1:]:
         at = (at.unsqueeze(1) + line).reshape(-1)
     return at
+
+
+@view(surface=0, operator="alias(input)", samples="x(2, 3)", elements="moved", public_name="rename")
+def alias(input):
+    """A view of `input` as it is."""
+
+
+@alias.kernel
+def _alias(a):
+    return a.view() if type(a) is np.ndarray else restrided(a, a.shape, a.strides)
+
+
+@alias.vjp
+def _alias_vjp(grad):
+    return (grad,)
+
+
+@alias.vjp_on_arrays
+def _alias_raw(grad):
+    return (grad,)

@@ -12,6 +12,7 @@ from ..._symbolic import SymInt, as_size
 from ...tensor import Tensor, wrap, wrap_dim
 from .._batching import run, shifted
 from .._spec import FUNCTION, METHOD, view
+from .._spec.names import keep, takes_out
 from .._spec.view import put_part
 
 _BEFORE = tuple([(slice(None),) * d for d in range(65)])  # what comes before the index of a dimension
@@ -26,7 +27,7 @@ def _with_number(input, dim, start, length):
     return input, dim, start.item(), length
 
 
-@view(surface=METHOD | FUNCTION, check=_with_number, samples="x(2, 5), 1, 1, 3", elements="moved")
+@view(surface=METHOD | FUNCTION, check=_with_number, samples="x(2, 5), 1, 1, 3", elements="moved", names=keep)
 def narrow(input, dim, start: int, length: int):
     """A view of the part of `input` from `start` on along `dim`, `length` long.
 
@@ -87,7 +88,7 @@ def sliced(a: Any, d: int, start: int, stop: int, step: int) -> Any:
     return a[(*_BEFORE[d], slice(start, stop, step))] if d else a[start:stop:step]
 
 
-@view(surface=METHOD | FUNCTION, samples="x(2, 3), 1, 2; x(2, 3), 0, -1", elements="moved", builtin="seen_select")
+@view(surface=METHOD | FUNCTION, samples="x(2, 3), 1, 2; x(2, 3), 0, -1", elements="moved", builtin="seen_select", names=takes_out)
 def select(input, dim, index):
     """A view of the slice at `index` along `dim`, without that dimension. Raises: IndexError out of range."""
 

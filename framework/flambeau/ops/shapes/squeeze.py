@@ -13,6 +13,7 @@ from ..._arrays import ndarray, restrided
 from ...tensor import Tensor, wrap_dim
 from .._batching import run
 from .._spec import FUNCTION, INPLACE, METHOD, check_recorded, composite, int_list, view, wrap_dims
+from .._spec.names import squeezes
 
 _EVERY = tuple([tuple(range(n)) for n in range(65)])  # all dimensions of so many
 
@@ -93,7 +94,10 @@ def _squeeze_dims_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, level.front(x), tuple(d + 1 for d in dims)))
 
 
-@composite(surface=METHOD | FUNCTION | INPLACE, samples="x(2, 1, 3, 1); x(2, 1, 3), 1; x(1, 2, 1), (0, 2)", elements="moved")
+@composite(
+    surface=METHOD | FUNCTION | INPLACE, samples="x(2, 1, 3, 1); x(2, 1, 3), 1; x(1, 2, 1), (0, 2)", elements="moved",
+    names=squeezes,
+)
 def squeeze(input, dim: int | Sequence[int] | None = None):
     """A view of `input` without its dimensions of size 1, or without those of `dim` (an int or tuple) that have size 1.
 
