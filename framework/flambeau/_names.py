@@ -1,4 +1,4 @@
-"""Names of dimensions: which may be given, and how those of several tensors go together. Tuples of str or None; knows no Tensor."""
+"""Names of dimensions: which may be given, and how those of several tensors go together. Tuples of str or None."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ DROP = (
     "Please drop names via `tensor = tensor.rename(None)`, call the op with an unnamed tensor, and set names on the result of the "
     "operation."
 )
+
+
+def of(tensor: Any) -> Names | None:
+    """What the dimensions of `tensor` are called; None where none has a name."""
+    return tensor.__dict__.get("_names")
 
 
 def listed(names: Sequence[str | None]) -> str:
@@ -180,7 +185,8 @@ def renamed(own: Names, names: Sequence[Any], by_name: dict[str, Any], function:
 def names_by(rule: str) -> Any:
     """A decorator for functions and methods that are no ops: their results are called as the rule of this name says.
 
-    Rules are in `ops/_spec/names.py`. Without one, a function that makes a tensor is not for tensors with names.
+    Rules are in `ops/_spec/names.py`; "by_itself" is a function that names its result itself. Without one, a function that makes a tensor
+    is not for tensors with names.
     """
 
     def note(fn: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _names
 from ._kinds import KindArray
 
 __all__ = ["get_printoptions", "printoptions", "set_printoptions", "tensor_repr"]
@@ -288,7 +289,8 @@ def _suffixes(t: Any) -> list[str]:
     if not _dtype_is_obvious(t):
         found.append(f"dtype={t.dtype}")
     found += history_suffixes(t)
-    return [*found, f"names={t.names}"] if t.has_names() else found
+    names = _names.of(t)
+    return found if names is None else [*found, f"names={names}"]
 
 
 def history_suffixes(t: Any) -> list[str]:

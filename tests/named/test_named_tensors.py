@@ -177,6 +177,26 @@ def test_copies_keep_names_and_files_refuse_them():
     fb.save(x.rename(None).detach(), io.BytesIO())
 
 
+def test_other_memory_has_the_same_shape():
+    x = named(2, 3)
+
+    x.data = fb.ones(2, 3)
+    assert (x.names, x.tolist()) == (("N", "C"), [[1, 1, 1], [1, 1, 1]])
+    with pytest.raises(RuntimeError, match="Cannot resize named tensor"):
+        x.data = fb.ones(4)
+    assert x.tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_a_program_without_names_changes_nothing_to_print_or_ask_for_them(fresh_python):
+    code = """
+import sys, flambeau as fb
+made = fb.zeros
+x = fb.ones(2, requires_grad=True)
+print(repr(x), x.names, x.has_names(), fb.vmap(fb.sin)(x).names, fb.zeros is made, "flambeau.ops._named" in sys.modules)
+"""
+    assert fresh_python("-c", code).strip() == "tensor([1., 1.], requires_grad=True) (None,) False (None,) True False"
+
+
 def test_autocast_keeps_names():
     x, y = named(2, 3), named(3, 2, names=("C", "M"))
 

@@ -101,6 +101,8 @@ def test_dimensions_are_flattened_and_unflattened_by_name():
     assert unflattened_named_imgs.names == ("N", "C", "H", "W")
     assert fb.equal(unflattened_named_imgs.rename(None), imgs)
     assert named_imgs.flatten(dims=("H", "W"), out_dim="P").shape == (32, 3, 96)
+    assert named_imgs.flatten("C", -1, "features").names == ("N", "features")
+    assert named_flat_imgs.unflatten("features", {"C": 3, "P": 96}).names == ("N", "C", "P")
     with pytest.raises(RuntimeError, match="must be consecutive and in order"):
         named_imgs.flatten(["C", "W"], "features")
     with pytest.raises(RuntimeError, match="flatten\\(dims, out_dim\\)"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _state
+from .. import _names, _state
 from ..tensor import Tensor, wrap
 from . import engine
 from .tape import Node, is_of_nobody
@@ -232,7 +232,7 @@ def initial_gradient(t: Tensor, g: Any, as_tensor: bool) -> Any:
             "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
             f"grad_output[0] has a dtype of {g.dtype} and output[0] has a dtype of {t.dtype}."
         )
-    if g.__class__ is not Tensor and g.has_names():
+    if g.__class__ is not Tensor and _names.of(g):
         g = g.rename(None)                            # derivatives have nothing to do with names
     g = engine.in_dtype(g, t._array.dtype)
     return g if as_tensor else g._array

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .. import _names
 from ..ops import _dispatch
 from ..ops._spec.names import no_names
 from ..tensor import Tensor
@@ -125,7 +126,7 @@ def _checked_dim(x: Any, dim: Any, name: str, in_dims: Any) -> int | None:
             f"{where} an input but the input is of type {type(x)}. We cannot vmap over non-Tensor arguments, "
             "please use None as the respective in_dim"
         )
-    if x.__class__ is not Tensor and x.has_names():
+    if x.__class__ is not Tensor and _names.of(x):
         raise no_names(f"vmap({name})", x)
     ndim = x._array.ndim
     if not -ndim <= dim < ndim:

@@ -12,7 +12,7 @@ from .. import _names, _state
 from .._kinds import KindArray
 from .._names import DROP, EXPERIMENTAL, Names
 from .._warn import warn_once
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap_dim
 from . import _dispatch
 from ._spec import OPS, Op
 from ._spec import names as rules
@@ -50,10 +50,21 @@ class NamedTensor(Tensor):
     def flatten(self, *args: Any, **kwargs: Any) -> Tensor:
         """``flatten(dims, out_dim)``: the consecutive dimensions `dims`, a list of names, as one that is called `out_dim`."""
         args = (*args, *(kwargs.pop(name) for name in ("dims", "out_dim")[len(args) :] if name in kwargs))
-        if len(args) == 3:                            # the first and the last
-            first, last = (NamedCall("flatten", {"input": self}).counted(d) for d in args[:2])
-            args = (self.names[first : last + 1], args[2]) if None not in self.names[first : last + 1] else args
+        if len(args) == 3:                            # the first and the last, as in `flatten(start_dim, end_dim, out_dim)`
+            first, last = [wrap_dim(NamedCall("flatten", {"input": self}).counted(d), self._array.ndim) for d in args[:2]]
+            args = (list(range(first, last + 1)), args[2])
         return Tensor.flatten(self, *args, **kwargs)
+
+    @property
+    def data(self) -> Tensor:
+        """A tensor over the same memory without history; assigning puts other memory of this shape in the place of this tensor's."""
+        return set_names(plain(self).data, self.names)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if isinstance(value, Tensor):
+            _same_shape(self, tuple(value.shape), "data")
+        Tensor.data.__set__(self, value)  # type: ignore[attr-defined]  # a property
 
     def resize_(self, *sizes: Any, **options: Any) -> Tensor:
         """The tensor as it is. Raises: RuntimeError where its shape would change."""
@@ -226,11 +237,13 @@ def _answer_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     name = getattr(func, "__name__", "")
     # Of a property `func` is its `__get__`.
     word = getattr(func, "names_rule", "") or getattr(getattr(getattr(func, "__self__", None), "fget", None), "names_rule", "")
+    if word == "by_itself":
+        return func(*args, **kwargs)
     rule = getattr(rules, word) if word else None
     out = kwargs.get("out")
     call = NamedCall(name, {**{str(i): a for i, a in enumerate(args)}, **{k: v for k, v in kwargs.items() if k != "out"}})
     found = rule(call) if rule is not None and call.operands else None
-    targets = [] if out is None else [out]
+    targets = [out] if isinstance(out, Tensor) else []
     _check_out(targets, found)
     calls = _local.calls
     calls.classes_off += 1
@@ -238,7 +251,7 @@ def _answer_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         result = func(*args, **kwargs)
     finally:
         calls.classes_off -= 1
-    if result is out and out is not None or rule is not None and name.endswith("_") and args and result is args[0]:
+    if targets and result is out or rule is not None and name.endswith("_") and args and result is args[0]:
         return set_names(result, found or (None,) * result.ndim)
     if rule is None:
         made = result if isinstance(result, (tuple, list)) else (result,)

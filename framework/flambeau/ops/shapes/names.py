@@ -8,13 +8,26 @@ from typing import Any
 from ... import _names
 from ..._names import Names
 from ...tensor import Tensor
-from .._named import NamedTensor, renamed, set_names
 from .._spec import OPS
+
+
+def set_names(tensor: Tensor, names: Names) -> Tensor:
+    """`tensor` itself, whose dimensions are called `names` from here on; see `_named.set_names`."""
+    from .. import _named  # which changes functions of the package, as every subclass that wants a say does
+
+    return _named.set_names(tensor, names)
+
+
+def renamed(tensor: Tensor, names: Names) -> Tensor:
+    """A view of `tensor` whose dimensions are called `names`; see `_named.renamed`."""
+    from .. import _named
+
+    return _named.renamed(tensor, names)
 
 
 def _names_of(self: Tensor) -> Names:
     """What each dimension is called, None for one without a name; assigning renames the tensor itself."""
-    return self.__dict__.get("_names") or (None,) * self._array.ndim
+    return _names.of(self) or (None,) * self._array.ndim
 
 
 def _set_names_of(self: Tensor, names: Any) -> None:
@@ -23,7 +36,7 @@ def _set_names_of(self: Tensor, names: Any) -> None:
 
 def has_names(self: Tensor) -> bool:
     """Whether a dimension has a name."""
-    return isinstance(self, NamedTensor)
+    return _names.of(self) is not None
 
 
 def rename(self: Tensor, *names: Any, **rename_map: Any) -> Tensor:
@@ -104,5 +117,5 @@ def _aligned(self: Tensor, names: Any, function: str) -> Tensor:
 _METHODS: tuple[Callable[..., Any], ...] = (has_names, rename, rename_, refine_names, align_to, align_as)
 for _fn in _METHODS:
     _fn.__qualname__ = f"Tensor.{_fn.__name__}"
-    setattr(Tensor, _fn.__name__, _fn)
+    setattr(Tensor, _fn.__name__, _names.names_by("by_itself")(_fn))
 Tensor.names = property(_names_of, _set_names_of)  # type: ignore[assignment, misc]
