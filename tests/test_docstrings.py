@@ -51,6 +51,7 @@ def examples() -> list[Any]:
     return found
 
 
+@pytest.mark.filterwarnings("ignore:Named tensors and all their associated APIs")
 @pytest.mark.parametrize(("home", "name", "doc"), examples())
 def test_an_example_prints_what_its_docstring_says(home: str, name: str, doc: str, tmp_path, monkeypatch, fresh_python) -> None:
     if home == "swap.__init__":  # it refuses to stand in for a torch that this process has imported
