@@ -92,7 +92,9 @@ def no_names(function: str, *tensors: Tensor) -> RuntimeError:
 
 
 def refuse_name_of_dim(params: tuple[str, ...], args: tuple[Any, ...]) -> None:
-    """Raise RuntimeError where a dimension was given by name, and no operand has names."""
+    """Raise RuntimeError where a dimension was given by name, and no operand has names; what was not given is ``...``."""
+    if any(a is ... for a in args):
+        return
     call = NamedCall("", dict(zip(params, args, strict=False)))
     for param in DIMS if call.operands else ():
         call.counted(call.args.get(param))
