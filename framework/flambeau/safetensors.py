@@ -65,8 +65,7 @@ class _Header(NamedTuple):
 
 
 def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str, Any]:
-    """The tensors of a file by name. It is mapped: memory is touched as tensors are used, and writing to them
-    stays here.
+    """The tensors of a file by name. It is mapped: memory is touched as tensors are used, and writing to them stays here.
 
     Raises: SafetensorError for a file that does not follow the format; FileNotFoundError.
     """
@@ -75,9 +74,7 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """The tensors in `data`, the content of a file. Raises: SafetensorError if it does not follow the
-    format.
-    """
+    """The tensors in `data`, the content of a file. Raises: SafetensorError if it does not follow the format."""
     buffer = np.frombuffer(bytearray(data), np.uint8)
     header = _read_header(buffer)
     return {name: _tensor(buffer, header, place) for name, place in header.places.items()}

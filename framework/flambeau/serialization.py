@@ -1,5 +1,4 @@
-"""`save` and `load`: PyTorch's ``.pt`` files, written so that PyTorch reads them, and read without running
-what they hold.
+"""`save` and `load`: PyTorch's ``.pt`` files, written so that PyTorch reads them, and read without running what they hold.
 
 A file is a zip archive of one pickle, ``data.pkl``, and the raw bytes of every storage it refers to. Files
 name PyTorch's classes (``torch._utils._rebuild_tensor_v2``, ``torch.FloatStorage``), whoever writes them.

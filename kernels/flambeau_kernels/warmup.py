@@ -26,9 +26,7 @@ ELEMENTS = elementwise.UFUNC_COMPILED_FROM
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a warm-up did: kernels `compiled` now, `found` in the cache, and launches `left` to the numpy
-    tier.
-    """
+    """What a warm-up did: kernels `compiled` now, `found` in the cache, and launches `left` to the numpy tier."""
 
     compiled: int
     found: int

@@ -1,5 +1,4 @@
-"""The zip archives of ``.pt`` files: uncompressed records, each at a 64-byte boundary so that it can be
-mapped.
+"""The zip archives of ``.pt`` files: uncompressed records, each at a 64-byte boundary so that it can be mapped.
 
 The reader trusts nothing it reads. Every offset and size is checked against the file before it is used,
 records may not overlap, and compressed records are refused, so no file can make it read or allocate more than
@@ -274,9 +273,7 @@ class ArchiveReader:
         return start, self._bytes(start, size)
 
     def _read_end64(self, end: int, size: int, start: int) -> tuple[int, int, int]:
-        """Where the 64-bit end record starts, and the directory's size and start; unchanged if there is
-        none.
-        """
+        """Where the 64-bit end record starts, and the directory's size and start; unchanged if there is none."""
         if end < _LOCATOR64.size:
             return end, size, start
         magic, _, end64, _ = _LOCATOR64.unpack(self._bytes(end - _LOCATOR64.size, _LOCATOR64.size))

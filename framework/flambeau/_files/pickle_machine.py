@@ -61,9 +61,7 @@ class Policy:
         raise UnpicklingError(f"load: {module}.{name} is not allowed")
 
     def call(self, function: Any, args: tuple[Any, ...]) -> Any:
-        """The value of ``function(*args)`` for a `function` from `find_global`. Raises: UnpicklingError if
-        not allowed.
-        """
+        """The value of ``function(*args)`` for a `function` from `find_global`. Raises: UnpicklingError if not allowed."""
         raise UnpicklingError(f"load: calling {function!r} is not allowed")
 
     def new(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -363,9 +361,7 @@ def _set_one(machine: _Machine) -> None:
 
 
 class Unknown:
-    """Stands for something a pickle would make; `name` is the global it came from, if it came from one
-    directly.
-    """
+    """Stands for something a pickle would make; `name` is the global it came from, if it came from one directly."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name

@@ -271,8 +271,7 @@ class ArchiveStorages(_Storages):
 
 
 class LegacyStorages(_Storages):
-    """The storages behind the pickles of the older format: for each key its number of elements, then the
-    elements.
+    """The storages behind the pickles of the older format: for each key its number of elements, then the elements.
 
     Args:
         file, base, length: the file, where the saved object starts in it, and the bytes from there to its end.

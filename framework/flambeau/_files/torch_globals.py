@@ -298,9 +298,7 @@ class Known(NamedTuple):
 
 
 class StorageType(NamedTuple):
-    """``torch.FloatStorage`` and its like, as they occur in references to storages; bytes if `dtype` is
-    None.
-    """
+    """``torch.FloatStorage`` and its like, as they occur in references to storages; bytes if `dtype` is None."""
 
     dtype: Any
 
@@ -553,9 +551,7 @@ def _set_user_state(obj: Any, state: Any) -> None:
 
 
 class UnsafeUnpickler(pickle.Unpickler):
-    """Python's own unpickler: imports what the file names, `flambeau` where it names `torch`, and calls
-    it.
-    """
+    """Python's own unpickler: imports what the file names, `flambeau` where it names `torch`, and calls it."""
 
     def __init__(self, data: bytes, storages: Any) -> None:
         super().__init__(io.BytesIO(data))
@@ -588,9 +584,7 @@ def _rebuild_any_type(function: Any, cls: Any, args: Any, state: Any) -> Any:
 
 
 def _torch_home(module: str, name: str) -> Any:
-    """The module of ours that has what PyTorch keeps in `module`: the one of the same name, or one above
-    it.
-    """
+    """The module of ours that has what PyTorch keeps in `module`: the one of the same name, or one above it."""
     parts = ["flambeau", *module.split(".")[1:]]
     while parts:
         with contextlib.suppress(ImportError):

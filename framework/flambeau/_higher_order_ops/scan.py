@@ -14,8 +14,7 @@ __all__ = ["scan"]
 def scan(
     combine_fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
 ) -> tuple[Any, Any]:
-    """``carry, y = combine_fn(carry, x)`` for each `x` along `dim` of `xs`: the last carry, and the `y` stacked along a first
-    dimension.
+    """``carry, y = combine_fn(carry, x)`` for each `x` along `dim` of `xs`: the last carry, and the `y` stacked along a first dimension.
 
     Args:
         combine_fn: gives the next carry, of the same structure, shapes and dtypes, and a result.

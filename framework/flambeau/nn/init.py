@@ -1,5 +1,4 @@
-"""Initial values for parameters. Every function fills its tensor in place, unseen by autograd, and returns
-it."""
+"""Initial values for parameters. Every function fills its tensor in place, unseen by autograd, and returns it."""
 
 from __future__ import annotations
 

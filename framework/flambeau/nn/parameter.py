@@ -24,8 +24,7 @@ __all__ = [
 
 
 class _ParameterMeta(type(Tensor)):
-    """Also counts as Parameters the tensors of other classes that were made into one, known by
-    `_is_param`."""
+    """Also counts as Parameters the tensors of other classes that were made into one, known by `_is_param`."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return super().__instancecheck__(instance) or (
@@ -98,8 +97,7 @@ def _rebuild_parameter_with_state(
 
 
 class _BufferMeta(type(Tensor)):
-    """Makes ``isinstance(tensor, Buffer)`` true of what `Buffer` returns, which is an ordinary tensor,
-    marked."""
+    """Makes ``isinstance(tensor, Buffer)`` true of what `Buffer` returns, which is an ordinary tensor, marked."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         if cls is not Buffer:

@@ -55,8 +55,7 @@ class ElementwiseOptimizer(Optimizer):
         raise NotImplementedError
 
     def _update(self, group: dict[str, Any], scalars: tuple[Any, ...], fresh: bool) -> Update:
-        """The update of parameters with this scalar state; `fresh` when their state tensors were made just
-        now.
+        """The update of parameters with this scalar state; `fresh` when their state tensors were made just now.
 
         `scalars` are numpy scalars of their tensors' dtypes, so arithmetic with them rounds as those tensors
         would.

@@ -262,8 +262,7 @@ def _kept_off_ends(t: Any, left: Any, right: Any, slow: bool) -> tuple[Any, bool
 
 
 def cubic_minimum(a: Point, b: Point, lowest: Any = None, highest: Any = None) -> Any:
-    """Where the cubic through two points and their slopes is least, within bounds; the middle if it has no
-    minimum.
+    """Where the cubic through two points and their slopes is least, within bounds; the middle if it has no minimum.
 
     Source: Nocedal & Wright 2006, equation 3.59.
     """

@@ -164,8 +164,7 @@ class PackageExporter:
         self._act(_Action.EXTERN, include, exclude, allow_empty)
 
     def mock(self, include: GlobPattern, *, exclude: GlobPattern = (), allow_empty: bool = True) -> None:
-        """Let a stub stand for modules that match: names can be imported from it, but any use of them raises
-        NotImplementedError.
+        """Let a stub stand for modules that match: names can be imported from it, but any use of them raises NotImplementedError.
 
         Args:
             include, exclude, allow_empty: as for `intern`.

@@ -172,9 +172,7 @@ def medium_log(x: Symbol) -> Symbol:
 
 
 def _near_one(x: Symbol, series: tuple[float, float], argument: Symbol, factor: float = 1.0) -> Symbol:
-    """x + series[0] x**2 + series[1] x**3 for small x, where log(argument) has few digits; elsewhere the
-    latter.
-    """
+    """x + series[0] x**2 + series[1] x**3 for small x, where log(argument) has few digits; elsewhere the latter."""
     small = fma(x * x, fma(x, series[1], series[0]), x)
     return select(abs(x) < 1e-4, small, factor * medium_log(argument))
 

@@ -247,9 +247,7 @@ def _number_beside(number: Any, symbol: Symbol) -> Symbol:
 
 
 def convert(x: Symbol, kind: Kind) -> Symbol:
-    """`x` as `kind`, as a C cast does; a float outside the integer's range gives the lowest integer, as x86
-    does.
-    """
+    """`x` as `kind`, as a C cast does; a float outside the integer's range gives the lowest integer, as x86 does."""
     if x.kind is kind:
         return x
     if kind is BOOL:

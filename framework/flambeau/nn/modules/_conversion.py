@@ -14,8 +14,7 @@ Tensor = fb.Tensor
 
 
 def apply_to_parameter(param: Parameter, fn: Callable[[Tensor], Tensor]) -> Parameter:
-    """`param` with its data and gradient replaced by `fn` of them; a new one where the data cannot be
-    swapped."""
+    """`param` with its data and gradient replaced by `fn` of them; a new one where the data cannot be swapped."""
     if is_lazy(param):
         return apply_to_lazy(param, fn)
     with fb.no_grad():

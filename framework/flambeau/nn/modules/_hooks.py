@@ -56,8 +56,7 @@ def _differentiable(tensor: Any) -> bool:
 
 
 def _pass_gate(visit: Callable[..., Any], values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
-    """`values` with its tensors led through a gate, and where the tensors are; nothing when none needs a
-    gradient."""
+    """`values` with its tensors led through a gate, and where the tensors are; nothing when none needs a gradient."""
     where = [i for i, v in enumerate(values) if isinstance(v, fb.Tensor)]
     if not (fb.is_grad_enabled() and any(values[i].requires_grad for i in where)):
         return values, []

@@ -161,8 +161,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return self._get_full_log_prob(input, self.head(input))
 
     def predict(self, input: fb.Tensor) -> fb.Tensor:
-        """The likeliest class: ``(N, F) -> (N,)``. Clusters are computed only for rows whose head chooses
-        one."""
+        """The likeliest class: ``(N, F) -> (N,)``. Clusters are computed only for rows whose head chooses one."""
         head_output = self.head(input)
         output = head_output.argmax(dim=1)
         rows = (output >= self.shortlist_size).nonzero().squeeze(1)

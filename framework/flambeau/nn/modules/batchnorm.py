@@ -329,8 +329,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """`module` with every batch normalization in it replaced by a SyncBatchNorm that takes over its
-        tensors."""
+        """`module` with every batch normalization in it replaced by a SyncBatchNorm that takes over its tensors."""
         converted = module
         if isinstance(module, _BatchNorm):
             converted = cls(

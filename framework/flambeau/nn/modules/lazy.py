@@ -50,8 +50,7 @@ class LazyModuleMixin(_Module):
 
 
 def _materialize_for(module: Any, state_dict: Any, prefix: str, *rest: Any) -> None:
-    """The hook before loading of a lazy module: parameters without a shape take that of the values to
-    come."""
+    """The hook before loading of a lazy module: parameters without a shape take that of the values to come."""
     for name, tensor in module._own_state().items():
         given = state_dict.get(prefix + name)
         if tensor is not None and given is not None and is_lazy(tensor) and not is_lazy(given):

@@ -1,5 +1,4 @@
-"""`Module`: the tree of named parameters, buffers and submodules, and how a call, a copy or a save walks
-it."""
+"""`Module`: the tree of named parameters, buffers and submodules, and how a call, a copy or a save walks it."""
 
 from __future__ import annotations
 
@@ -417,8 +416,7 @@ class Module:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> RemovableHandle:
-        """Run `hook(module, args, output)` after `forward`; what it returns, unless None, replaces the
-        output.
+        """Run `hook(module, args, output)` after `forward`; what it returns, unless None, replaces the output.
 
         Args:
             prepend: before the hooks that are there.
@@ -451,8 +449,7 @@ class Module:
         return add_hook(self._backward_hooks, hook, prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Deprecated: the hook sees the gradients of the last operation only. See
-        `register_full_backward_hook`."""
+        """Deprecated: the hook sees the gradients of the last operation only. See `register_full_backward_hook`."""
         self._choose_backward_kind(full=False)
         return add_hook(self._backward_hooks, hook)
 
@@ -474,8 +471,7 @@ class Module:
         return add_hook(self._state_dict_hooks, hook)
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """As `register_state_dict_post_hook`, but what the hook returns, unless None, replaces the
-        state_dict."""
+        """As `register_state_dict_post_hook`, but what the hook returns, unless None, replaces the state_dict."""
         if getattr(hook, "_from_public_api", False):
             raise RuntimeError(
                 f"{hook} is registered by register_state_dict_post_hook and cannot be both kinds"
@@ -493,8 +489,7 @@ class Module:
         return add_hook(self._load_state_dict_pre_hooks, _LoadPreHook(hook, with_module))
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Run `hook(module, incompatible_keys)` after this module loaded; it may edit the two lists in
-        place."""
+        """Run `hook(module, incompatible_keys)` after this module loaded; it may edit the two lists in place."""
         return add_hook(self._load_state_dict_post_hooks, hook)
 
     # -- registering -----------------------------------------------------------------------------------------
@@ -612,8 +607,7 @@ class Module:
             object.__setattr__(self, name, value)
 
     def _set_registered(self, name: str, value: Any) -> bool:
-        """Assign what is not a Parameter or Module to a registered name; False if the name is an ordinary
-        one."""
+        """Assign what is not a Parameter or Module to a registered name; False if the name is an ordinary one."""
         attributes = self.__dict__
         if name in attributes.get("_parameters", ()):
             if value is not None:
@@ -742,8 +736,7 @@ class Module:
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, with their paths, parents first; a shared one only at its first
-        path."""
+        """This module and all below it, with their paths, parents first; a shared one only at its first path."""
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -798,8 +791,7 @@ class Module:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """All parameters with their paths; a shared one only at its first path unless
-        `remove_duplicate=False`."""
+        """All parameters with their paths; a shared one only at its first path unless `remove_duplicate=False`."""
         yield from self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
@@ -810,8 +802,7 @@ class Module:
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """All buffers with their paths; a shared one only at its first path unless
-        `remove_duplicate=False`."""
+        """All buffers with their paths; a shared one only at its first path unless `remove_duplicate=False`."""
         yield from self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
@@ -978,8 +969,7 @@ class Module:
     # -- saving and loading ----------------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        """Whatever else belongs into `state_dict`, under the key ``_extra_state``. Define it with
-        `set_extra_state`."""
+        """Whatever else belongs into `state_dict`, under the key ``_extra_state``. Define it with `set_extra_state`."""
         raise RuntimeError(f"{type(self).__name__} defines no get_extra_state()")
 
     def set_extra_state(self, state: Any) -> None:

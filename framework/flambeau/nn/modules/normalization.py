@@ -1,5 +1,4 @@
-"""Normalization that keeps no statistics: over features, over groups of channels, over neighbouring
-channels."""
+"""Normalization that keeps no statistics: over features, over groups of channels, over neighbouring channels."""
 
 from __future__ import annotations
 

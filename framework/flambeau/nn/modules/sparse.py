@@ -27,8 +27,7 @@ def _checked_padding_idx(name: str, padding_idx: int | None, num_embeddings: int
 
 
 class _Table(Module):
-    """What both embeddings have: `weight` (num_embeddings, embedding_dim), whose row `padding_idx` stays
-    zero."""
+    """What both embeddings have: `weight` (num_embeddings, embedding_dim), whose row `padding_idx` stays zero."""
 
     def _make_weight(self, given: fb.Tensor | None, freeze: bool, device: Any, dtype: Any) -> None:
         shape = (self.num_embeddings, self.embedding_dim)

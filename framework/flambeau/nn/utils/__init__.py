@@ -1,5 +1,4 @@
-"""Tools for parameters and gradients: clipping, flattening, fusing, normalizing, parametrizing, pruning,
-packing."""
+"""Tools for parameters and gradients: clipping, flattening, fusing, normalizing, parametrizing, pruning, packing."""
 
 from __future__ import annotations
 

@@ -83,8 +83,7 @@ class _Orthogonal(Module):
         return q[..., :k] if n != k else q
 
     def _reflections(self, x: Tensor) -> Tensor:
-        """(*, n, k) with n >= k -> the product of the reflections whose vectors are the columns below the
-        diagonal."""
+        """(*, n, k) with n >= k -> the product of the reflections whose vectors are the columns below the diagonal."""
         vectors = x.tril(diagonal=-1)
         # The vector's entry on the diagonal is 1, so |v|^2 = 1 + the squares below.
         tau = 2.0 / (1.0 + (vectors * vectors).sum(dim=-2))
@@ -92,8 +91,7 @@ class _Orthogonal(Module):
         return q * x.diagonal(dim1=-2, dim2=-1).int().unsqueeze(-2)
 
     def right_inverse(self, Q: Tensor) -> Tensor:
-        """The matrix that is mapped to `Q`, or, with trivialization, the one mapped to the base, which
-        becomes `Q`.
+        """The matrix that is mapped to `Q`, or, with trivialization, the one mapped to the base, which becomes `Q`.
 
         Raises: ValueError for another shape; NotImplementedError for matrix_exp and cayley without
             trivialization.

@@ -139,8 +139,7 @@ class ParametrizationList(ModuleList):
             )
 
     def right_inverse(self, value: Tensor) -> None:
-        """Set the originals so that the parametrized tensor becomes `value`, as far as the parametrizations
-        can."""
+        """Set the originals so that the parametrized tensor becomes `value`, as far as the parametrizations can."""
         with fb.no_grad():
             new = self._invert(value)
             if self.is_tensor:

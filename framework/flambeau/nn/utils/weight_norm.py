@@ -23,8 +23,7 @@ def _norm_except(v: Tensor, dim: int) -> Tensor:
 
 
 class WeightNorm:
-    """The pre-hook: puts ``g * v / |v|`` at `name` before every forward. `dim` keeps norms apart; -1 for one
-    norm."""
+    """The pre-hook: puts ``g * v / |v|`` at `name` before every forward. `dim` keeps norms apart; -1 for one norm."""
 
     def __init__(self, name: str, dim: int | None) -> None:
         self.name = name

@@ -17,8 +17,7 @@ Ints = tuple[int, ...]
 
 
 def as_ints(op: str, name: str, value: Any, n: int) -> Ints:
-    """`value`, an int or a sequence of 1 or `n` of them, as a tuple of `n`. Raises: RuntimeError,
-    TypeError otherwise."""
+    """`value`, an int or a sequence of 1 or `n` of them, as a tuple of `n`. Raises: RuntimeError, TypeError otherwise."""
     if value.__class__ is int and -_MOST <= value <= _MOST:
         return (value,) * n
     if value.__class__ is tuple and len(value) == n and all(x.__class__ is int and -_MOST <= x <= _MOST for x in value):
@@ -396,8 +395,7 @@ def _convolution_bias_vjp(grad, grad_output_shape):
     cuda="windows.convolution_weight",
 )
 def convolution_weight(input, grad_output, kernel, stride, padding, dilation, groups):
-    """What the weight of a convolution of `input` receives from the gradient of its output; linear in
-    both."""
+    """What the weight of a convolution of `input` receives from the gradient of its output; linear in both."""
 
 
 @convolution_weight.in_pieces
@@ -466,8 +464,7 @@ def _convolve(
 def _padding_of(
     op: str, padding: str, x: Tensor, kernel: Ints, stride: Ints, dilation: Ints
 ) -> tuple[Tensor, Ints]:
-    """The amounts the words 'valid' and 'same' stand for; an amount that 'same' cannot halve is put on `x` at the
-    high end."""
+    """The amounts the words 'valid' and 'same' stand for; an amount that 'same' cannot halve is put on `x` at the high end."""
     if padding == "valid":
         return x, (0,) * len(kernel)
     if padding != "same":

@@ -56,8 +56,7 @@ def _link_vjp(grad):
 
 
 def check_floating(op: str, **operands: Any) -> None:
-    """Raise RuntimeError unless the operands are real floating, alike, or float32 parameters beside half
-    inputs."""
+    """Raise RuntimeError unless the operands are real floating, alike, or float32 parameters beside half inputs."""
     input = operands["input"]  # the public name
     d = input._array.dtype
     if (d is FLOAT32 or d is FLOAT64) and all([x is None or x._array.dtype is d for x in operands.values()]):  # noqa: C419  # sooner than a generator
@@ -204,8 +203,7 @@ def _sum_over(x: Tensor, dims: list[int]) -> Tensor:
 def _standardize_vjp(
     grad: Tensor, input: Tensor, weight: Tensor | None, dims: Any, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Gradient of the standardized input, and the standardized input itself, as differentiable
-    expressions."""
+    """Gradient of the standardized input, and the standardized input itself, as differentiable expressions."""
     x = _wide(input)
     centred = x - x.mean(dims, True)
     inverse = ((centred * centred).mean(dims, True) + eps).rsqrt()

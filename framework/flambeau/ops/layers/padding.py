@@ -18,8 +18,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def _pairs(op: str, input: Tensor, pad: Any) -> Pairs:  # PyTorch's name
-    """`pad`, given from the last dimension backwards, as ``(before, after)`` from the first padded
-    dimension on."""
+    """`pad`, given from the last dimension backwards, as ``(before, after)`` from the first padded dimension on."""
     amounts = need_sizes(op, "pad", pad)
     if len(amounts) % 2:
         raise RuntimeError(f"{op}: Padding length must be divisible by 2, got {len(amounts)}")

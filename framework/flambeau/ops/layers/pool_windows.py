@@ -36,8 +36,7 @@ def check_rank(op: str, input: Any, n: int) -> None:
 
 
 def check_input(op: str, input: Any, n: int, what: str, channels_free: bool = False) -> None:
-    """Raise unless `input` has `n` dimensions to pool, channels, and perhaps a batch, and a dtype with
-    order or means."""
+    """Raise unless `input` has `n` dimensions to pool, channels, and perhaps a batch, and a dtype with order or means."""
     check_rank(op, input, n)
     needed = input.shape[-n - 1 :] if (what == "order" or input.ndim == n + 2) and not channels_free else input.shape[-n:]
     if 0 in needed:

@@ -375,8 +375,7 @@ def _along_shrinking(
 def _along_growing(
     steps: Sequence[Tensor], state: State, advance: Callable[[Tensor, State], State]
 ) -> tuple[list, State]:
-    """As `_along` for packed sequences read from their ends: shorter ones join in with their initial
-    states."""
+    """As `_along` for packed sequences read from their ends: shorter ones join in with their initial states."""
     outputs: list[Tensor] = []
     now = tuple(s[:0] for s in state)
     for x in reversed(steps):

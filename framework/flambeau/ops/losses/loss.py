@@ -235,9 +235,8 @@ def smooth_absolute_error(input, target, beta):
 def smooth_l1_loss(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean", beta=1.0):
     """Quadratic within `beta` of the target, of slope 1 beyond, reduced.
 
-    With ``e = |input - target|``: ``0.5 * e ** 2 / beta`` where ``e < beta``, ``e - 0.5 * beta`` beyond. It
-    is `huber_loss`
-    divided by `beta`; a `beta` of 0 gives `l1_loss`.
+    With ``e = |input - target|``: ``0.5 * e ** 2 / beta`` where ``e < beta``, ``e - 0.5 * beta`` beyond. It is `huber_loss` divided
+    by `beta`; a `beta` of 0 gives `l1_loss`.
 
     Args:
         reduction: 'mean', 'sum' or 'none'.

@@ -162,8 +162,7 @@ def _or_directly(by_tiles: Any, make: Any) -> Any:
 
 
 class _Tiles:
-    """3 x 3: the transposed map, at step 1 alone, is a convolution with the weight turned round. None where some results are not
-    finite."""
+    """3 x 3: the transposed map, at step 1 alone, is a convolution with the weight turned round. None where some results are not finite."""
 
     def __init__(self, x: Any, w: Any, made: Ints, padding: Ints, groups: int, transposed: bool, step: int) -> None:
         from .direct import wide_kind

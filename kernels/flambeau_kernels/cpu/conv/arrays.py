@@ -112,8 +112,7 @@ def gather_windows(x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: 
 
 
 def fold_windows(windows: Any, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
-    """Add windows ``(N, C, *kernel, *positions)`` up at the places of ``(N, C, *spatial)`` they were taken
-    from."""
+    """Add windows ``(N, C, *kernel, *positions)`` up at the places of ``(N, C, *spatial)`` they were taken from."""
     d = len(spatial)
     kernel, positions = windows.shape[2 : 2 + d], windows.shape[2 + d :]
     total = np.zeros(
@@ -181,8 +180,7 @@ class _Plan:
         return view.reshape(len(x), self.groups, self.depth, self.rows * self.row)
 
     def shifted(self, windows: Any, i: int) -> Any:
-        """The part of gathered `windows` at offset `i` of the first kernel axis: ``(n, groups, depth,
-        width)``."""
+        """The part of gathered `windows` at offset `i` of the first kernel axis: ``(n, groups, depth, width)``."""
         if self.shifts == 1:
             return windows
         start = i * self.dilation[0] * self.row
@@ -329,8 +327,7 @@ def _convolve_depthwise(x: Any, w: Any, stride: Ints, padding: Ints, dilation: I
 def convolve_input(
     y: Any, w: Any, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, bias: Any = None
 ) -> Any:
-    """What each output ``(N, O, *positions)`` contributes to an input of extent `spatial`: ``(N, C,
-    *spatial)``."""
+    """What each output ``(N, O, *positions)`` contributes to an input of extent `spatial`: ``(N, C, *spatial)``."""
     kind = y.dtype
     y, w = widened(y, w)
     kernel = w.shape[2:]
@@ -377,8 +374,7 @@ def _input_of_flipped(y: Any, w: Any, spatial: Ints, padding: Ints, dilation: In
 
 
 def _input_by_phases(y: Any, w: Any, spatial: Ints, stride: Ints, padding: Ints, groups: int) -> Any:
-    """Input positions of equal remainder modulo the stride are a convolution at stride 1 each; all phases
-    share windows."""
+    """Input positions of equal remainder modulo the stride are a convolution at stride 1 each; all phases share windows."""
     kernel = w.shape[2:]
     d = len(kernel)
     taps = tuple(-(-k // s) for k, s in zip(kernel, stride, strict=True))

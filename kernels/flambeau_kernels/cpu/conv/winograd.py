@@ -343,8 +343,7 @@ class Plan:
         return made
 
     def run(self, x: Any, transformed: np.ndarray, bias: np.ndarray, out: Any) -> bool:
-        """Convolve some images into `out`. Returns whether all results are finite: what is not would reach its whole
-        tile."""
+        """Convolve some images into `out`. Returns whether all results are finite: what is not would reach its whole tile."""
         kind = transformed.dtype
         source = laying.planes_of(x, self.axes, self.plane, kind, self.prepared)
         rows, vectors = tile("winograd")

@@ -179,6 +179,7 @@ def finish(kind: Kind) -> Function:
     total = f"<{lanes} x {kind.sum}>"
     add_part, add_bias, last = (f.bit("%flags", flag) for flag in (ADD_PART, ADD_BIAS, LAST))
     along, floating = f.compare("ne", "%bias_n", 0), kind.sum in ("float", "double")
+    least = ""
     if floating:                                      # nothing is below -inf
         infinity = "0xFFF0000000000000"
         bound = f.let(f"select i1 {f.bit('%flags', RECTIFY)}, {kind.sum} 0.0, {kind.sum} {infinity}")

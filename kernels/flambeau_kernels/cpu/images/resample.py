@@ -1,5 +1,4 @@
-"""Resampling of numpy arrays along single axes: each output element is a weighted sum of a few input
-elements.
+"""Resampling of numpy arrays along single axes: each output element is a weighted sum of a few input elements.
 
 An `AxisMap` says which and how much. Interpolation of an image is one map per axis; they are linear, and the
 transpose of each is the way gradients go.
@@ -27,8 +26,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class AxisMap:
-    """``out[j] = sum over t of weights[t, j] * x[indices[t, j]]``; weights None stand for ones with a
-    single tap.
+    """``out[j] = sum over t of weights[t, j] * x[indices[t, j]]``; weights None stand for ones with a single tap.
 
     Args:
         size, count: elements of x, and of out.
@@ -109,8 +107,7 @@ def _add_rows(total: Any, indices: Any, part: Any) -> None:
 
 
 def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
-    """One map for each of the last axes of ``(planes, *spatial)``; halves are computed on in float32,
-    uint8 in fixed point."""
+    """One map for each of the last axes of ``(planes, *spatial)``; halves are computed on in float32, uint8 in fixed point."""
     kind = x.dtype
     out_sizes = tuple(m.size if transposed else m.count for m in maps)
     if not len(x):                                    # tables of no use may be long
@@ -155,8 +152,7 @@ def _planned(planes: int, dtype: np.dtype, maps: tuple[AxisMap, ...], transposed
 
 
 def _in_fixed_point(x: Any, maps: tuple[AxisMap, ...]) -> Any:
-    """Images of bytes: weights become 16-bit fractions, and each pass, the last axis first, rounds to a
-    byte."""
+    """Images of bytes: weights become 16-bit fractions, and each pass, the last axis first, rounds to a byte."""
     for axis in range(x.ndim - 1, 0, -1):
         indices, weights = maps[axis - 1].indices, maps[axis - 1].weights
         bits = _fraction_bits(float(np.abs(weights).max(initial=0)))
@@ -235,8 +231,7 @@ def cubic_map(size: int, count: int, scale: float, align_corners: bool, kind: An
 
 
 def antialias_map(size: int, count: int, scale: float, cubic: bool, kind: Any) -> AxisMap:
-    """As linear or cubic (with a = -0.5), but when shrinking the kernel is as wide as what one output
-    element covers."""
+    """As linear or cubic (with a = -0.5), but when shrinking the kernel is as wide as what one output element covers."""
     return AxisMap(size, count, lambda: _antialias_taps(size, count, scale, cubic, kind))
 
 

@@ -48,8 +48,7 @@ class Table:
         self.doubling = self._doubling()
 
     def _doubling(self) -> tuple[int, int, np.ndarray]:
-        """From where to where results 2j and 2j + 1 see places j + shift, and these shifts; nowhere if the axis is not
-        doubled."""
+        """From where to where results 2j and 2j + 1 see places j + shift, and these shifts; nowhere if the axis is not doubled."""
         half = self.count // 2
         if self.count % 2 or half < 4 or self.taps > 4:
             return 0, 0, np.zeros(8, np.int64)

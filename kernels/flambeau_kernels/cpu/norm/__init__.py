@@ -143,8 +143,7 @@ def _find_row_moments(rows: Any, eps: float, centred: bool) -> Moments:
 def row_normalize(
     rows: Any, weight: Any, bias: Any, eps: float, moments: Moments, centred: bool = True
 ) -> Any:
-    """Normalize each row of ``(n, d)``; `weight` and `bias` are ``(d,)`` or None. Fills `moments` with ``(n,
-    1)``.
+    """Normalize each row of ``(n, d)``; `weight` and `bias` are ``(d,)`` or None. Fills `moments` with ``(n, 1)``.
 
     Without `centred` the mean stays and rows are divided by their root mean square.
     """

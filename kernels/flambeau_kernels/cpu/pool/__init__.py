@@ -32,8 +32,7 @@ LONG = 8  # as many elements for each of the windows of a row, up to which kerne
 
 
 class Window(NamedTuple):
-    """How windows move along one axis of `size`: element `t` of window `j` is at ``j * stride - padding +
-    t * dilation``."""
+    """How windows move along one axis of `size`: element `t` of window `j` is at ``j * stride - padding + t * dilation``."""
 
     size: int
     kernel: int
@@ -77,8 +76,7 @@ class Window(NamedTuple):
         return np.stack([np.maximum(at, 0), np.minimum(at + self.kernel, self.size)], 1)[None]
 
     def counts(self, include_padding: bool) -> Any:
-        """Elements of each window, those in the padding counted or not; what lies beyond the padding never
-        counts."""
+        """Elements of each window, those in the padding counted or not; what lies beyond the padding never counts."""
         kernel, padding = self.counted or (self.kernel, self.padding)
         low = np.arange(self.count) * self.stride - padding
         high = np.minimum(low + kernel, self.size + padding)

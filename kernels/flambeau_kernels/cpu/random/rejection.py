@@ -146,8 +146,7 @@ def poisson_by_rejection(rate: Any, unit: Any, at: Any, end: Any) -> Any:
 
 
 def binomial(stream: MT19937Stream, count: np.ndarray, prob: np.ndarray) -> np.ndarray:
-    """Successes in `count` trials of probability `prob` each; both and the result of one shape and floating
-    dtype.
+    """Successes in `count` trials of probability `prob` each; both and the result of one shape and floating dtype.
 
     Outside [0, 1] a probability counts as the nearer end; nan gives nan.
     Raises: NotImplementedError unless `count` is floating.
@@ -245,8 +244,7 @@ def stirling_tail(k: Any, tails: Any) -> Any:
 
 
 def standard_gamma(stream: MT19937Stream, alpha: np.ndarray) -> np.ndarray:
-    """Gamma numbers of shape parameter `alpha` and scale 1, in the shape and dtype of `alpha`: float32 or
-    float64.
+    """Gamma numbers of shape parameter `alpha` and scale 1, in the shape and dtype of `alpha`: float32 or float64.
 
     The smallest result is the smallest normal number of the dtype, which is also what an `alpha` of 0 gives, or one that is nan or
     far below 0.

@@ -1,5 +1,4 @@
-"""Padding on numpy arrays: constant, reflected, repeated at the edge and wrapped around, and the
-transposes."""
+"""Padding on numpy arrays: constant, reflected, repeated at the edge and wrapped around, and the transposes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""From Python arrays to a kernel call: the driver that walks outer dimensions, and the callable made for a
-plan.
+"""From Python arrays to a kernel call: the driver that walks outer dimensions, and the callable made for a plan.
 
 A plan is an int64 table, read by native code (slots below). `runner(table)` is a Python callable that takes
 the arrays, picks up their data pointers and runs the plan. Normally it is a builtin whose body is generated

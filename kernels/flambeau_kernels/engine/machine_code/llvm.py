@@ -1,5 +1,4 @@
-"""LLVM IR text to machine code in this process: optimise, emit, cache, load. The only module that uses
-llvmlite.
+"""LLVM IR text to machine code in this process: optimise, emit, cache, load. The only module that uses llvmlite.
 
 `compile_ir(text, symbol)` is the whole interface. The text is a complete module without target lines; the
 key of the on-disk cache is a digest of that text and of everything that decides the code made from it (LLVM's
@@ -241,8 +240,7 @@ def new_machine() -> Machine:
 
 
 class Machine:
-    """A target to compile for: this computer by default, or a named triple, cpu and features to look at its
-    assembly.
+    """A target to compile for: this computer by default, or a named triple, cpu and features to look at its assembly.
 
     LLVM's library is there from the first compilation on, or at once where nobody has `known` of the target.
 

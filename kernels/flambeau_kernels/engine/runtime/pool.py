@@ -68,15 +68,12 @@ def when_threads_change(forget: Callable[[], object]) -> None:
 
 
 def get_num_threads() -> int:
-    """The number of threads a region may use: `set_num_threads`, FLAMBEAU_NUM_THREADS, or the cores of this
-    process.
-    """
+    """The number of threads a region may use: `set_num_threads`, FLAMBEAU_NUM_THREADS, or the cores of this process."""
     return _settings.threads
 
 
 def entry() -> tuple[int, int]:
-    """Addresses for other native code: the pool's record, and ``i64 parallel(ptr record, ptr fn, ptr data,
-    i64 n)``.
+    """Addresses for other native code: the pool's record, and ``i64 parallel(ptr record, ptr fn, ptr data, i64 n)``.
 
 `fn` is ``void fn(i64 chunk, ptr data)``. Where the platform has no pool, `parallel` runs the chunks in the
 caller.
@@ -100,8 +97,7 @@ def record() -> int:
 
 
 def alone() -> int:
-    """Address of the record of a pool of one thread, for plans too small to share: regions run in the
-    caller."""
+    """Address of the record of a pool of one thread, for plans too small to share: regions run in the caller."""
     if _settings.alone is None:
         _settings.alone = never_freed(ctypes.create_string_buffer(SIZE))
     return ctypes.addressof(_settings.alone)
@@ -130,9 +126,7 @@ def _field(kind: type, offset: int):
 
 
 def _reset() -> None:
-    """An idle pool without workers: the first region starts them. Threads do not survive a fork, so children
-    do this.
-    """
+    """An idle pool without workers: the first region starts them. Threads do not survive a fork, so children do this."""
     if _settings.record is not None:
         ctypes.memset(_settings.record, 0, SIZE)
         _field(ctypes.c_int32, THREADS).value = _settings.threads if supported() else 1

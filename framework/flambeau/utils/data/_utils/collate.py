@@ -1,6 +1,4 @@
-"""From a list of samples to a batch: tensors are stacked, numbers become tensors, containers are gone
-through.
-"""
+"""From a list of samples to a batch: tensors are stacked, numbers become tensors, containers are gone through."""
 
 from __future__ import annotations
 

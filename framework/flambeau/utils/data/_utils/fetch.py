@@ -50,9 +50,7 @@ class IterableFetcher:
         self.ended = False
 
     def fetch(self, keys: Any) -> Any:
-        """The next batch, shorter if the stream ends inside it. Raises: StopIteration when nothing is
-        left.
-        """
+        """The next batch, shorter if the stream ends inside it. Raises: StopIteration when nothing is left."""
         if not self.batching:
             return self.collate_fn(next(self.stream))
         if self.ended:

@@ -12,9 +12,7 @@ __all__ = ["pin_memory"]
 
 
 def pin_memory(data: Any, device: Any = None) -> Any:
-    """`data` with every tensor in it pinned; objects with a `pin_memory()` method of their own are asked to
-    do it.
-    """
+    """`data` with every tensor in it pinned; objects with a `pin_memory()` method of their own are asked to do it."""
     if isinstance(data, fb.Tensor):
         return data.pin_memory()
     if hasattr(data, "pin_memory"):

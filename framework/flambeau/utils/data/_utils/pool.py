@@ -1,6 +1,4 @@
-"""The main process's side of the workers: starting them, talking to them, noticing their death, ending
-them.
-"""
+"""The main process's side of the workers: starting them, talking to them, noticing their death, ending them."""
 
 from __future__ import annotations
 

@@ -84,9 +84,7 @@ def send(connection: Any, head: Any, body: Any) -> None:
 
 
 def receive(connection: Any) -> tuple[Any, Any]:
-    """The next ``(head, load)``, where ``load()`` unpickles the body. Raises: EOFError if the other end has
-    gone.
-    """
+    """The next ``(head, load)``, where ``load()`` unpickles the body. Raises: EOFError if the other end has gone."""
     head, pickled, sizes, mapped = connection.recv()
     if mapped:
         buffers = _receive_mapped(connection, sizes)

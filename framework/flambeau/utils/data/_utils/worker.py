@@ -39,9 +39,7 @@ _PARENT_CHECK_INTERVAL = 5.0
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What a worker knows of itself: `id` in ``range(num_workers)``, its `seed`, and its copy of the
-    `dataset`.
-    """
+    """What a worker knows of itself: `id` in ``range(num_workers)``, its `seed`, and its copy of the `dataset`."""
 
     id: int
     num_workers: int
