@@ -576,7 +576,19 @@ def _own() -> dict[str, Callable[..., Any]]:
             self, kernel_size, output_size, return_indices=True, _random_samples=random_samples
         )
 
+    def with_indices(pool: Any) -> Any:
+        return lambda self, output_size: pool(self, output_size, return_indices=True)
+
+    def _convolution(
+        self: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int,
+        benchmark: bool = False, deterministic: bool = False, cudnn_enabled: bool = True, allow_tf32: bool = True,
+    ) -> Any:  # fmt: skip
+        return fb.convolution(self, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+
     return {
+        "_convolution": _convolution, "col2im": fb.nn.functional.fold,
+        "adaptive_max_pool2d": with_indices(fb.nn.functional.adaptive_max_pool2d),
+        "adaptive_max_pool3d": with_indices(fb.nn.functional.adaptive_max_pool3d),
         "elu": elu, "elu_": elu_, "cross_entropy_loss": cross_entropy_loss, **_own_rrelu(),
         "copy": lambda self, src, non_blocking=False: OPS["copy"].function(self, src),
         "expand_copy": lambda self, size, *, implicit=False: self.expand(size).clone(),

@@ -501,7 +501,7 @@ class _Reader:
                 self.expect(",")
                 kind = Type("Dict", (key, self.type()[0]))
                 self.expect(")")
-            elif name in _PLAIN or re.fullmatch("[a-z]", name):  # a small letter stands for any type
+            elif name in _PLAIN or re.fullmatch(r"[a-z]|t[A-Z0-9]\w*", name):  # a small letter stands for any type
                 kind = Type(name)
             else:
                 raise self.error(

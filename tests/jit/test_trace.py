@@ -219,8 +219,8 @@ def test_a_program_can_ask_whether_it_is_traced():
 
 
 def test_the_operations_of_a_trace_can_be_read():
-    assert "torch.ops.aten.relu.default" in jit.trace(nn.ReLU(), fb.ones(2)).code
-    assert "torch.ops.aten.relu.default" in jit.trace(fb.relu, fb.ones(2)).code
+    assert "torch.relu" in jit.trace(nn.ReLU(), fb.ones(2)).code
+    assert "torch.relu" in jit.trace(fb.relu, fb.ones(2)).code
     assert "(0): Linear(original_name=Linear)" in repr(jit.trace(nn.Sequential(nn.Linear(1, 1)), fb.ones(1, 1)))
 
 

@@ -1,7 +1,7 @@
-"""TorchScript's names. Decorators and questions work; scripts themselves are not built, so functions run as Python.
+"""TorchScript: functions and modules that are compiled to graphs of typed values, saved without Python, and run from there.
 
-`script` returns what it is given, since eager execution gives a script's results; `trace` records what runs. Whatever needs a script's
-graph (`save`, `ScriptModule.graph`) raises NotImplementedError.
+`script` compiles (`_compile.py`), `trace` records what runs (`_trace.py`), `save` and `load` write and read PyTorch's archives
+(`_archive.py`). A graph runs as a function of Python that calls our operators (`_run.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final
 
-from .. import _missing
 from .._jit_internal import _overload, _overload_method, export, ignore, is_scripting, unused
 from .._on_demand import names_on_demand
 from ..futures import Future
 from ._modules import RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule
+from ._run import Error
+from ._script import Attribute, script, script_method
 from ._trace import TracerWarning, is_tracing, script_if_tracing, trace, trace_module
 
 __all__ = [
@@ -31,54 +32,29 @@ __all__ = [
     "set_fusion_strategy", "strict_fusion", "trace", "trace_module", "unused", "wait",
 ]  # fmt: skip
 
-_RUN_IT = "functions and modules run eagerly, so call them as they are"
-
-
-class Error(RuntimeError):
-    """An error inside a script."""
-
-
 class ScriptWarning(Warning):
     """Something in a script has no effect."""
 
 
-class Attribute(NamedTuple):
-    """A value with the type that a script gives it: ``self.x = jit.Attribute(0.1, float)``."""
-
-    value: Any
-    type: Any
-
-
 class CompilationUnit:
-    """A group of scripts made from source. Not built: making one raises NotImplementedError."""
+    """A group of functions that are compiled from the text `lang`, by their names."""
 
     def __init__(self, lang: str | None = None, _frames_up: int = 0) -> None:
+        self._scripts: dict[str, ScriptFunction] = {}
         if lang is not None:
-            raise _missing.not_built("jit.CompilationUnit", "write the functions in Python")
+            self.define(lang)
 
-    def define(self, lang: str, rcb: Any = None, _frames_up: int = 0) -> NoReturn:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("jit.CompilationUnit", "write the functions in Python")
+    def define(self, lang: str, rcb: Any = None, _frames_up: int = 0) -> None:
+        """Compile more functions. Raises: RuntimeError for text that cannot be a script."""
+        from ._text import functions_of
 
+        self._scripts |= {name: ScriptFunction(f) for name, f in functions_of(lang, self._scripts).items()}
 
-def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
-    """`obj`, a function, module or class, as it is: its calls run eagerly, which gives the results of a script.
-
-    Args:
-        obj: what to script.
-        optimize, example_inputs: accepted; nothing is compiled, and types are what the arguments have.
-    Raises: RuntimeError if `obj` is nothing that can be scripted.
-    """
-    if not builtins.isinstance(obj, (list, dict)) and not callable(obj):
-        raise RuntimeError(f"jit.script: obj must be a function, Module, class, list or dict, got {type(obj).__name__}")
-    _missing.note_eager("jit.script")
-    return obj
-
-
-def script_method(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn`, a method of a `ScriptModule`, as it is; see `script`."""
-    _missing.note_eager("jit.script_method")
-    return fn
+    def __getattr__(self, name: str) -> Any:
+        found = self.__dict__.get("_scripts", {}).get(name)
+        if found is None:
+            raise AttributeError(f"'CompilationUnit' has no attribute '{name}'")
+        return found
 
 
 _script_if_tracing = script_if_tracing  # torchvision's decorator of functions with control flow
@@ -146,6 +122,8 @@ def wait(future: Future[Any]) -> Any:
     return future.wait()
 
 
+_fork, _wait = fork, wait
+
 _onednn_fusion = False
 _fusion_strategy: list[tuple[str, int]] = [("STATIC", 2), ("DYNAMIC", 10)]
 
@@ -201,26 +179,53 @@ def fuser(name: str) -> Iterator[None]:
     yield
 
 
-def freeze(mod: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("jit.freeze", _RUN_IT)
+def freeze(mod: Any, preserved_attrs: list[str] | None = None, optimize_numerics: bool = True) -> Any:
+    """A scripted module in evaluation whose parameters, buffers and attributes are constants of its graph, without calls.
+
+    Args:
+        mod: what `script` or `trace` made, after `eval()`.
+        preserved_attrs: attributes and methods that stay.
+        optimize_numerics: accepted; branches whose conditions are constants are decided either way.
+    Raises: RuntimeError for what is no script module, or is in training.
+    """
+    from ._frozen import frozen_module
+
+    return frozen_module(mod, tuple(preserved_attrs or ()))
 
 
-def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("jit.optimize_for_inference", _RUN_IT)
+def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> Any:
+    """`mod`, frozen if it is not yet. Its kernels are those that eager calls run.
+
+    Raises: RuntimeError for what is no script module.
+    """
+    from ._frozen import frozen_module, is_frozen
+
+    return mod if is_frozen(mod) else frozen_module(mod.eval(), tuple(other_methods or ()))
 
 
-def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("jit.save", "save the parameters by save(m.state_dict(), f)")
+def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
+    """Write a scripted or traced module or function to a file that `load` reads, and PyTorch.
+
+    Args:
+        m: what `script` or `trace` made.
+        f: a path, or a file opened for writing bytes.
+        _extra_files: more files for the archive, text or bytes by name.
+    """
+    m.save(f, _extra_files=_extra_files)
 
 
-def load(
-    f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None = None, _restore_shapes: bool = False
-) -> NoReturn:
-    """Not built: raises NotImplementedError."""
-    raise _missing.not_built("jit.load", "build the module in Python and load its parameters by load_state_dict")
+def load(f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None = None, _restore_shapes: bool = False) -> Any:
+    """The module or function of an archive that `save` wrote, here or in PyTorch. Nothing that it holds is run as Python.
+
+    Args:
+        f: a path, or a file opened for reading bytes.
+        map_location: where the tensors go, as for `flambeau.load`.
+        _extra_files: names of more files, whose content is put in.
+    Raises: ValueError for a path that is not there; RuntimeError for a file that is no such archive.
+    """
+    from ._archive import load as read
+
+    return read(f, map_location, _extra_files)
 
 
 # Takes the place of its namesake from `__future__`.

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .. import _missing
 from ..nn.modules.module import Module
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
@@ -193,6 +192,7 @@ class _Program:
     """
 
     def __init__(self, func: Any, args: Any, kwargs: Any, known: dict[int, str], strict: bool) -> None:
+        self.of = func
         leaves, self.given = _leaves("an argument", (args, kwargs))
         self.shapes = [tuple(x.shape) for x in leaves]
         self.made: Any = None
@@ -304,10 +304,10 @@ def _traced_module(mod: Module, inputs: Any, check: bool, check_inputs: Any, tol
 
 
 class TracedFunction(ScriptFunction):
-    """A traced function; `code` has the operations as text."""
+    """A traced function."""
 
     def __init__(self, func: Any, program: _Program) -> None:
-        self._program = program
+        self._program, self._compiled = program, None
         self.__dict__.update(program.constants)
         self.__name__ = self.name = getattr(func, "__name__", type(func).__name__)
         self.__doc__ = getattr(func, "__doc__", None)
@@ -316,14 +316,15 @@ class TracedFunction(ScriptFunction):
         return self._program.run(self, args, kwargs)
 
     @property
-    def code(self) -> str:
-        """The recorded operations, as Python."""
-        return self._program.code
+    def _function(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]  # made when it is first asked for
+        if self._compiled is None:
+            from ._traced import function_of_trace
 
-    @property
-    def graph(self) -> Any:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("jit.ScriptFunction.graph", "code has the operations of a trace")
+            name = self.name.replace("<lambda>", "lambda_")
+            self._compiled = function_of_trace(self._program, self._program.of, f"__torch__.{name}", None)
+        return self._compiled
+
+    _script_function = _function  # pyright: ignore[reportAssignmentType]  # what scripts that call it compile a call of
 
 
 # -- checking --------------------------------------------------------------------------------------------------------------

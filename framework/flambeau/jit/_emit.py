@@ -1,0 +1,310 @@
+"""What compilers of scripts share: the source, who finds names, and the nodes of a function with what branches leave of names."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .._schema import Type
+from ._ir import Block, Function, Node, Value
+from ._names import Plain, Several, Thing
+from ._operators import has_variables, match, schemas_of
+from ._types import (
+    COMPLEX,
+    FLOAT,
+    INT,
+    NONE,
+    NUMBER,
+    TENSOR,
+    ClassType,
+    EnumType,
+    NamedTupleType,
+    is_subtype,
+    list_of,
+    text_of,
+    tuple_of,
+    type_of_value,
+    unified,
+)  # fmt: skip
+
+__all__ = ["Nodes", "Resolver", "ScriptError", "Source", "Undefined"]
+
+
+class ScriptError(RuntimeError):
+    """A program cannot be a script: the message says what, and where it stands."""
+
+
+class Source:
+    """The text that a syntax tree was read from."""
+
+    def __init__(self, text: str, file: str, line: int, indent: int = 0) -> None:
+        self.lines, self.file, self.line, self.indent = text.splitlines(), file, line, indent
+
+    def place(self, node: ast.AST) -> str:
+        """File, line and column of a part of the tree."""
+        return f"{self.file}:{self.line + getattr(node, 'lineno', 1) - 1}:{getattr(node, 'col_offset', 0) + self.indent}"
+
+    def marked(self, node: ast.AST) -> str:
+        """The line of a part of the tree, with the part underlined."""
+        at, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        line = self.lines[at - 1] if at <= len(self.lines) else ""
+        same_line = getattr(node, "end_lineno", at) == at
+        end = getattr(node, "end_col_offset", column + 1) if same_line else len(line)
+        return f'  File "{self.file}", line {self.line + at - 1}\n{line}\n{" " * column}{"~" * max(end - column, 1)} <--- HERE\n'
+
+
+class Resolver:
+    """Finds what names and annotations stand for."""
+
+    def name(self, emit: Nodes, name: str) -> Thing | None:
+        """What the name stands for outside of the function; None if nobody knows it."""
+        raise NotImplementedError
+
+    def annotation(self, emit: Nodes, node: ast.expr) -> Type:
+        """The type that an annotation stands for."""
+        raise NotImplementedError
+
+    def method(self, of: ClassType, name: str) -> Function | None:
+        """The method of a class, compiled when it is first asked for."""
+        raise NotImplementedError
+
+    def python(self, emit: Nodes, found: Any, name: str, home: Any) -> Thing:
+        """What a Python object, found in `home` under the name, stands for."""
+        raise NotImplementedError
+
+
+class Undefined(Thing):
+    """A name that has a value on one way to here and none on another."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name, self.why = name, why
+
+    def _refuse(self, emit: Any) -> Any:
+        raise emit.error(f"{self.name} is not defined {self.why}")
+
+    def value(self, emit: Any) -> Value:
+        return self._refuse(emit)
+
+    def attribute(self, emit: Any, name: str) -> Thing:
+        return self._refuse(emit)
+
+    def call(self, emit: Any, args: Any, kwargs: Any) -> Thing:
+        return self._refuse(emit)
+
+    def elements(self, emit: Any) -> Any:
+        return self._refuse(emit)
+
+
+
+class Nodes:
+    """Writes the nodes of a function.
+
+    Args:
+        function: what is compiled; its parameters and the type of its result, where that is known, are set.
+        resolver: finds names.
+        source: where the tree was read from, for messages.
+    """
+
+    def __init__(self, function: Function, resolver: Resolver, source: Source) -> None:
+        self.function, self.resolver, self.source = function, resolver, source
+        self.block: Block = function.graph
+        self.scope: dict[str, Thing] = {}
+        self.declared: dict[str, Type] = {}
+        self.exited = False
+        self.at: ast.AST = ast.Pass()
+
+    # -- nodes
+
+    def error(self, message: str) -> ScriptError:
+        """The error for the part of the tree that is compiled now."""
+        return ScriptError(f"\n{message}:\n{self.source.marked(self.at)}")
+
+    def node(self, kind: str, inputs: list[Value], results: list[Type], **attributes: Any) -> list[Value]:
+        """Append a node. Returns: what it makes."""
+        node = Node(kind, inputs, self.source.place(self.at))
+        node.attributes = attributes
+        for t in results:
+            node.add(t)
+        self.block._nodes.append(node)
+        return node._outputs
+
+    def constant(self, value: Any, kind: Type | None = None) -> Value:
+        """A constant: a number, text, None, device, Tensor, or a list or tuple of them."""
+        from ._builtins import code_of
+
+        value = code_of(value)
+        if isinstance(value, (list, tuple)) and not isinstance(kind, NamedTupleType):
+            inner = kind.inner[0] if kind is not None and kind.kind == "Optional" else kind
+            if isinstance(value, list) or inner is not None and inner.kind == "List":
+                element = inner.inner[0] if inner is not None and inner.kind == "List" else type_of_value(value).inner[0]
+                return self.list([self.constant(v, element) for v in value], element)
+            return self.tuple([self.constant(v) for v in value])
+        if isinstance(value, dict):
+            kind = type_of_value(value)
+            flat = [self.constant(x) for pair in value.items() for x in pair]
+            return self.node("prim::DictConstruct", flat, [kind])[0]
+        wanted = kind.inner[0] if kind is not None and kind.kind == "Optional" else kind
+        if wanted == FLOAT and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        own = wanted if isinstance(wanted, EnumType) else type_of_value(value)
+        made = self.node("prim::Constant", [], [own], value=value)[0]
+        made.fact = value
+        return made
+
+    def list(self, values: list[Value], element: Type) -> Value:
+        """A list of the values."""
+        return self.node("prim::ListConstruct", values, [list_of(element)])[0]
+
+    def tuple(self, values: list[Value]) -> Value:
+        """A tuple of the values."""
+        return self.node("prim::TupleConstruct", values, [tuple_of(*[v.type() for v in values])])[0]
+
+    def made(self, found: Any) -> Value:
+        """What a choice of an overload gives for an argument."""
+        return found if isinstance(found, Value) else found(self)
+
+    def operator(self, name: str, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
+        """Call the operator: the overload that takes the values."""
+        found = match(name, schemas_of(name), args, kwargs or {})
+        if isinstance(found, str):
+            raise self.error(found)
+        inputs = [self.made(i) for i in found.inputs]
+        results = [_without_variables(r) for r in found.results]
+        made = self.node(name, inputs, results)
+        node = self.block._nodes[-1]
+        node.schema = found.schema
+        if not made:
+            return self.constant(None)
+        return made[0] if len(made) == 1 else self.tuple(list(made))
+
+    def unpacked(self, value: Value) -> list[Value]:
+        """The parts of a tuple."""
+        node = value.node
+        if node is not None and node.kind() == "prim::TupleConstruct":
+            return list(node._inputs)
+        return self.node("prim::TupleUnpack", [value], list(value.type().inner))
+
+    def uninitialized(self, kind: Type) -> Value:
+        """A value that nobody reads."""
+        return self.node("prim::Uninitialized", [], [kind])[0]
+
+    def raises(self, message: str | Value, kind: str = "builtins.RuntimeError") -> None:
+        """Raise an error here."""
+        text = message if isinstance(message, Value) else self.constant(message)
+        self.node("prim::RaiseException", [text, self.constant(kind)], [])
+        self.exited = True
+
+    def as_type(self, value: Value, wanted: Type, what: str) -> Value:
+        """The value as one of the type. Raises: an error that names `what`."""
+        given = value.type()
+        if given == wanted or is_subtype(given, wanted):
+            return value
+        node = value.node
+        is_literal = node is not None and node.kind() in ("prim::ListConstruct", "prim::DictConstruct") and given.kind == wanted.kind
+        if node is not None and is_literal:
+            fits = wanted.kind == "List" and all(is_subtype(v.type(), wanted.inner[0]) for v in node._inputs)
+            if fits or not node._inputs:
+                return value.setType(wanted)          # a literal is of what it is wanted for
+        if wanted.kind == "Optional" and given.kind != "Optional":
+            return self.as_type(value, wanted.inner[0], what)
+        if given.kind == "Tuple" and wanted.kind == "Tuple" and len(given.inner) == len(wanted.inner):
+            parts = [self.as_type(v, t, what) for v, t in zip(self.unpacked(value), wanted.inner, strict=True)]
+            return self.node("prim::TupleConstruct", parts, [wanted])[0]
+        if given == TENSOR and wanted in (INT, FLOAT, COMPLEX, NUMBER):
+            name = {INT: "IntImplicit", FLOAT: "FloatImplicit", COMPLEX: "ComplexImplicit", NUMBER: "ScalarImplicit"}[wanted]
+            return self.operator(f"aten::{name}", [value])
+        raise self.error(f"Expected a value of type '{text_of(wanted)}' for {what} but instead found type '{text_of(given)}'")
+
+    @contextlib.contextmanager
+    def into(self, block: Block) -> Iterator[None]:
+        """Write nodes to `block`, with names of its own."""
+        before = self.block, self.scope, self.exited
+        self.block, self.scope, self.exited = block, dict(self.scope), False
+        try:
+            yield
+        finally:
+            self.block, self.scope, self.exited = before
+
+    # -- branches
+
+    def _branch(self, test: Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        """Compile both, and let names be what they are after the one that runs."""
+        before = dict(self.scope)
+        self.node("prim::If", [test], [])
+        node = self.block._nodes[-1]
+        sides: list[tuple[Block, dict[str, Thing], bool]] = []
+        for side in (then, otherwise):
+            block = node.block()
+            with self.into(block):
+                side()
+                sides.append((block, self.scope, self.exited))
+        (_, first, first_exits), (_, second, second_exits) = sides
+        for name in dict.fromkeys([*first, *second]):
+            a, b = first.get(name), second.get(name)
+            if a is b:
+                if a is not None:
+                    self.scope[name] = a
+                continue
+            found = self._merged(node, name, a, b, first_exits, second_exits)
+            if found is not None:
+                self.scope[name] = found
+        for name in before:
+            if name not in first and name not in second:
+                self.scope.pop(name, None)
+        self.exited = first_exits and second_exits
+
+    def _merged(self, node: Node, name: str, a: Thing | None, b: Thing | None, a_exits: bool, b_exits: bool) -> Thing | None:
+        """What a name stands for after a branch, where it differs by side; undefined if a side lacks it."""
+        blocks = node._blocks
+        if a is None or b is None or isinstance(a, Undefined) or isinstance(b, Undefined):
+            has, lacks_exits = (b, a_exits) if a is None or isinstance(a, Undefined) else (a, b_exits)
+            if has is None or isinstance(has, Undefined):
+                return has
+            if not (lacks_exits or name.startswith("$")):
+                return Undefined(name, f"in the {'true' if has is b else 'false'} branch")
+            if not isinstance(has, Plain):
+                return has
+        values: list[Value | None] = []
+        for block, thing in zip(blocks, (a, b), strict=True):
+            if thing is None or isinstance(thing, Undefined):
+                values.append(None)
+                continue
+            if not isinstance(thing, (Plain, Several)):
+                return Undefined(name, "as the same thing in both branches")
+            with self.into(block):
+                values.append(thing.value(self))
+        kinds = [v.type() for v in values if v is not None]
+        kind = kinds[0] if len(kinds) == 1 else unified(kinds[0], kinds[1])
+        declared = self.declared.get(name)
+        if declared is not None and kind in (None, NONE) and all(is_subtype(k, declared) for k in kinds):
+            kind = declared
+        if kind is None:
+            for i, exits in enumerate((a_exits, b_exits)):
+                if exits and not name.startswith("$"):
+                    values[i], kind = None, kinds[1 - i]
+        if kind is None:
+            if name == "$result":
+                raise self.error(
+                    f"Previous return statement returned a value of type {text_of(kinds[0])} but this return statement returns a value "
+                    f"of type {text_of(kinds[1])}"
+                )
+            return Undefined(name, f"as one type: it is {text_of(kinds[0])} in the true branch and {text_of(kinds[1])} in the false branch")
+        for i, v in enumerate(values):
+            if v is None:
+                with self.into(blocks[i]):
+                    values[i] = self.uninitialized(kind)
+        out = node.add(kind, "" if name.startswith("$") else name)
+        for block, v in zip(blocks, values, strict=True):
+            assert v is not None
+            with self.into(block):
+                block._outputs.append(self.as_type(v, kind, name))
+        return Plain(out)
+
+
+def _without_variables(t: Type) -> Type:
+    """A result whose type nothing has told is of tensors."""
+    if not has_variables(t):
+        return t
+    return Type(t.kind, tuple([_without_variables(x) for x in t.inner])) if t.inner else TENSOR

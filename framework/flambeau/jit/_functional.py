@@ -1,0 +1,721 @@
+"""Functions of `nn.functional` as scripts have them: with types, and in operators of `torch.ops.aten`.
+
+The functions here are never called: their source is compiled. Source of what they compute: the documentation of each function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import flambeau as torch
+
+from .._jit_internal import BroadcastingList1, BroadcastingList2, BroadcastingList3
+from ..nn import functional as F
+from ..tensor import Tensor
+
+__all__ = ["Choice", "form_of"]
+
+aten = torch.ops.aten
+
+_FORMS: dict[int, Any] = {}
+
+
+class Choice:
+    """Two forms of a function; which one a call is of, an argument says that is known while compiling."""
+
+    def __init__(self, argument: str, at: int, if_true: Callable[..., Any], if_false: Callable[..., Any]) -> None:
+        self.argument, self.at, self.if_true, self.if_false = argument, at, if_true, if_false
+
+
+def form_of(fn: Any) -> Any:
+    """The form of a public function, or a `Choice`; None where an operator computes it, or it is compiled from its own source."""
+    return _FORMS.get(id(fn))
+
+
+def _form(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `fn` be the form of the public function of its name."""
+    fn.__module__ = "torch.nn.functional"
+    if not fn.__name__.startswith("_"):
+        _FORMS[id(getattr(F, fn.__name__))] = fn
+    return fn
+
+
+def _choice(name: str, at: int, if_true: Callable[..., Any], if_false: Callable[..., Any]) -> None:
+    for fn in (if_true, if_false):
+        fn.__module__ = "torch.nn.functional"
+    _FORMS[id(getattr(F, name))] = Choice("return_indices", at, if_true, if_false)
+
+
+@_form
+def _reduction_code(reduction: str) -> int:
+    if reduction == "none":
+        code = 0
+    elif reduction == "mean":
+        code = 1
+    elif reduction == "sum":
+        code = 2
+    else:
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return code
+
+
+@_form
+def _reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> int:
+    if size_average is None and reduce is None:
+        return _reduction_code(reduction)
+    average = True if size_average is None else size_average
+    reduced = True if reduce is None else reduce
+    if not reduced:
+        return 0
+    return 1 if average else 2
+
+
+# -- activations ---------------------------------------------------------------------------------------------------------
+
+
+@_form
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    return aten.relu_(input) if inplace else aten.relu(input)
+
+
+@_form
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    return aten.relu6_(input) if inplace else aten.relu6(input)
+
+
+@_form
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    return aten.elu_(input, alpha) if inplace else aten.elu(input, alpha)
+
+
+@_form
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    return aten.selu_(input) if inplace else aten.selu(input)
+
+
+@_form
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    return aten.celu_(input, alpha) if inplace else aten.celu(input, alpha)
+
+
+@_form
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    return aten.leaky_relu_(input, negative_slope) if inplace else aten.leaky_relu(input, negative_slope)
+
+
+@_form
+def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
+    return aten.rrelu_(input, lower, upper, training) if inplace else aten.rrelu(input, lower, upper, training)
+
+
+@_form
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    return aten.hardtanh_(input, min_val, max_val) if inplace else aten.hardtanh(input, min_val, max_val)
+
+
+@_form
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    return aten.threshold_(input, threshold, value) if inplace else aten.threshold(input, threshold, value)
+
+
+@_form
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    return aten.hardsigmoid_(input) if inplace else aten.hardsigmoid(input)
+
+
+@_form
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    return aten.hardswish_(input) if inplace else aten.hardswish(input)
+
+
+@_form
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    return aten.silu_(input) if inplace else aten.silu(input)
+
+
+@_form
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    return aten.mish_(input) if inplace else aten.mish(input)
+
+
+@_form
+def softsign(input: Tensor) -> Tensor:
+    return input / (input.abs() + 1)
+
+
+@_form
+def tanhshrink(input: Tensor) -> Tensor:
+    return input - input.tanh()
+
+
+@_form
+def logsigmoid(input: Tensor) -> Tensor:
+    return aten.log_sigmoid(input)
+
+
+@_form
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: int | None = None) -> Tensor:
+    if dim is None:
+        dim = 0 if input.dim() in (0, 1, 3) else 1
+    return aten.softmax(input, dim, dtype)
+
+
+@_form
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: int | None = None) -> Tensor:
+    if dim is None:
+        dim = 0 if input.dim() in (0, 1, 3) else 1
+    return aten.softmax(-input, dim, dtype)
+
+
+@_form
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: int | None = None) -> Tensor:
+    if dim is None:
+        dim = 0 if input.dim() in (0, 1, 3) else 1
+    return aten.log_softmax(input, dim, dtype)
+
+
+@_form
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    noise = -torch.empty_like(logits, memory_format=torch.contiguous_format).exponential_().log()
+    soft = ((logits + noise) / tau).softmax(dim)
+    if hard:
+        index = soft.max(dim, keepdim=True)[1]
+        sharp = torch.zeros_like(logits, memory_format=torch.contiguous_format).scatter_(dim, index, 1.0)
+        return sharp - soft.detach() + soft
+    return soft
+
+
+# -- dropout -------------------------------------------------------------------------------------------------------------
+
+
+@_form
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    return aten.dropout_(input, p, training) if inplace else aten.dropout(input, p, training)
+
+
+@_form
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    return aten.alpha_dropout_(input, p, training) if inplace else aten.alpha_dropout(input, p, training)
+
+
+@_form
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    return aten.feature_alpha_dropout_(input, p, training) if inplace else aten.feature_alpha_dropout(input, p, training)
+
+
+@_form
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    batched = input.dim() == 3
+    whole = input if batched else input.unsqueeze(0)
+    made = aten.feature_dropout_(whole, p, training) if inplace else aten.feature_dropout(whole, p, training)
+    return made if batched else made.squeeze(0)
+
+
+@_form
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    return aten.feature_dropout_(input, p, training) if inplace else aten.feature_dropout(input, p, training)
+
+
+@_form
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    return aten.feature_dropout_(input, p, training) if inplace else aten.feature_dropout(input, p, training)
+
+
+# -- normalization and embedding -----------------------------------------------------------------------------------------
+
+
+@_form
+def batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    return aten.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)
+
+
+@_form
+def instance_norm(
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
+    bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    return aten.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)
+
+
+@_form
+def layer_norm(
+    input: Tensor, normalized_shape: list[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    return aten.layer_norm(input, normalized_shape, weight, bias, eps, True)
+
+
+@_form
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    squares = input.mul(input)
+    if input.dim() == 3:
+        padded = aten.pad(squares.unsqueeze(1), [0, 0, size // 2, (size - 1) // 2])
+        means = aten.avg_pool2d(padded, [size, 1], [1, 1]).squeeze(1)
+    else:
+        shape = input.size()
+        flat = squares.view([shape[0], 1, shape[1], shape[2], -1])
+        padded = aten.pad(flat, [0, 0, 0, 0, size // 2, (size - 1) // 2])
+        means = aten.avg_pool3d(padded, [size, 1, 1], [1, 1, 1]).squeeze(1).view(shape)
+    return input / means.mul(alpha).add(k).pow(beta)
+
+
+@_form
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    return input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
+
+
+@_form
+def embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Tensor:  # fmt: skip
+    at = -1
+    if padding_idx is not None:
+        at = padding_idx + weight.size(0) if padding_idx < 0 else padding_idx
+    if max_norm is not None:
+        input = input.contiguous()
+        with torch.no_grad():
+            aten.embedding_renorm_(weight, input, max_norm, norm_type)
+    return aten.embedding(weight, input, at, scale_grad_by_freq, sparse)
+
+
+@_form
+def embedding_bag(
+    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
+    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Tensor:  # fmt: skip
+    if input.dim() == 2:
+        starts = torch.arange(0, input.numel(), input.size(1), dtype=input.dtype, device=input.device)
+        flat = input.reshape(-1)
+        per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+    else:
+        if offsets is None:
+            raise ValueError("offsets has to be a 1D Tensor, but got None")
+        starts = offsets
+        flat = input
+    if mode == "sum":
+        how = 0
+    elif mode == "mean":
+        how = 1
+    else:
+        how = 2
+    if max_norm is not None:
+        with torch.no_grad():
+            aten.embedding_renorm_(weight, flat, max_norm, norm_type)
+    return aten.embedding_bag(
+        weight, flat, starts, scale_grad_by_freq, how, sparse, per_sample_weights, include_last_offset, padding_idx
+    )[0]
+
+
+@_form
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    return aten.one_hot(tensor, num_classes)
+
+
+# -- pooling -------------------------------------------------------------------------------------------------------------
+
+
+def _max_pool1d(
+    input: Tensor, kernel_size: BroadcastingList1[int], stride: BroadcastingList1[int] | None = None,
+    padding: BroadcastingList1[int] = 0, dilation: BroadcastingList1[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Tensor:  # fmt: skip
+    step: list[int] = [] if stride is None else stride
+    return aten.max_pool1d(input, kernel_size, step, padding, dilation, ceil_mode)
+
+
+def _max_pool1d_with_indices(
+    input: Tensor, kernel_size: BroadcastingList1[int], stride: BroadcastingList1[int] | None = None,
+    padding: BroadcastingList1[int] = 0, dilation: BroadcastingList1[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    step: list[int] = [] if stride is None else stride
+    return aten.max_pool1d_with_indices(input, kernel_size, step, padding, dilation, ceil_mode)
+
+
+def _max_pool2d(
+    input: Tensor, kernel_size: BroadcastingList2[int], stride: BroadcastingList2[int] | None = None,
+    padding: BroadcastingList2[int] = 0, dilation: BroadcastingList2[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Tensor:  # fmt: skip
+    step: list[int] = [] if stride is None else stride
+    return aten.max_pool2d(input, kernel_size, step, padding, dilation, ceil_mode)
+
+
+def _max_pool2d_with_indices(
+    input: Tensor, kernel_size: BroadcastingList2[int], stride: BroadcastingList2[int] | None = None,
+    padding: BroadcastingList2[int] = 0, dilation: BroadcastingList2[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    step: list[int] = [] if stride is None else stride
+    return aten.max_pool2d_with_indices(input, kernel_size, step, padding, dilation, ceil_mode)
+
+
+def _max_pool3d(
+    input: Tensor, kernel_size: BroadcastingList3[int], stride: BroadcastingList3[int] | None = None,
+    padding: BroadcastingList3[int] = 0, dilation: BroadcastingList3[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> Tensor:  # fmt: skip
+    step: list[int] = [] if stride is None else stride
+    return aten.max_pool3d(input, kernel_size, step, padding, dilation, ceil_mode)
+
+
+def _max_pool3d_with_indices(
+    input: Tensor, kernel_size: BroadcastingList3[int], stride: BroadcastingList3[int] | None = None,
+    padding: BroadcastingList3[int] = 0, dilation: BroadcastingList3[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    step: list[int] = [] if stride is None else stride
+    return aten.max_pool3d_with_indices(input, kernel_size, step, padding, dilation, ceil_mode)
+
+
+for _name, _with, _without in (("max_pool1d", _max_pool1d_with_indices, _max_pool1d), ("max_pool2d", _max_pool2d_with_indices, _max_pool2d),
+                               ("max_pool3d", _max_pool3d_with_indices, _max_pool3d)):  # fmt: skip
+    _choice(_name, 6, _with, _without)
+
+
+def _adaptive_max_pool1d(input: Tensor, output_size: BroadcastingList1[int], return_indices: bool = False) -> Tensor:
+    return aten.adaptive_max_pool1d(input, output_size)[0]
+
+
+def _adaptive_max_pool1d_both(input: Tensor, output_size: BroadcastingList1[int], return_indices: bool = False) -> tuple[Tensor, Tensor]:
+    return aten.adaptive_max_pool1d(input, output_size)
+
+
+@_form
+def _sizes_of(input: Tensor, output_size: list[int | None]) -> list[int]:
+    found: list[int] = []
+    first = input.dim() - len(output_size)
+    for i, n in enumerate(output_size):
+        found.append(input.size(first + i) if n is None else n)
+    return found
+
+
+def _adaptive_max_pool2d(input: Tensor, output_size: BroadcastingList2[int | None], return_indices: bool = False) -> Tensor:
+    return aten.adaptive_max_pool2d(input, _sizes_of(input, output_size))[0]
+
+
+def _adaptive_max_pool2d_both(
+    input: Tensor, output_size: BroadcastingList2[int | None], return_indices: bool = False
+) -> tuple[Tensor, Tensor]:
+    return aten.adaptive_max_pool2d(input, _sizes_of(input, output_size))
+
+
+def _adaptive_max_pool3d(input: Tensor, output_size: BroadcastingList3[int | None], return_indices: bool = False) -> Tensor:
+    return aten.adaptive_max_pool3d(input, _sizes_of(input, output_size))[0]
+
+
+def _adaptive_max_pool3d_both(
+    input: Tensor, output_size: BroadcastingList3[int | None], return_indices: bool = False
+) -> tuple[Tensor, Tensor]:
+    return aten.adaptive_max_pool3d(input, _sizes_of(input, output_size))
+
+
+for _name, _with, _without in (("adaptive_max_pool1d", _adaptive_max_pool1d_both, _adaptive_max_pool1d),
+                               ("adaptive_max_pool2d", _adaptive_max_pool2d_both, _adaptive_max_pool2d),
+                               ("adaptive_max_pool3d", _adaptive_max_pool3d_both, _adaptive_max_pool3d)):  # fmt: skip
+    _choice(_name, 2, _with, _without)
+
+
+@_form
+def adaptive_avg_pool2d(input: Tensor, output_size: BroadcastingList2[int | None]) -> Tensor:
+    return aten.adaptive_avg_pool2d(input, _sizes_of(input, output_size))
+
+
+@_form
+def adaptive_avg_pool3d(input: Tensor, output_size: BroadcastingList3[int | None]) -> Tensor:
+    return aten.adaptive_avg_pool3d(input, _sizes_of(input, output_size))
+
+
+@_form
+def unfold(
+    input: Tensor, kernel_size: BroadcastingList2[int], dilation: BroadcastingList2[int] = 1, padding: BroadcastingList2[int] = 0,
+    stride: BroadcastingList2[int] = 1,
+) -> Tensor:  # fmt: skip
+    return aten.im2col(input, kernel_size, dilation, padding, stride)
+
+
+@_form
+def fold(
+    input: Tensor, output_size: BroadcastingList2[int], kernel_size: BroadcastingList2[int], dilation: BroadcastingList2[int] = 1,
+    padding: BroadcastingList2[int] = 0, stride: BroadcastingList2[int] = 1,
+) -> Tensor:  # fmt: skip
+    return aten.col2im(input, output_size, kernel_size, dilation, padding, stride)
+
+
+@_form
+def lp_pool2d(
+    input: Tensor, norm_type: float, kernel_size: BroadcastingList2[int], stride: BroadcastingList2[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    step: list[int] = [] if stride is None else stride
+    means = aten.avg_pool2d(input.pow(norm_type), kernel_size, step, [0, 0], ceil_mode)
+    return (torch.sign(means) * aten.relu(torch.abs(means))).mul(kernel_size[0] * kernel_size[1]).pow(1.0 / norm_type)
+
+
+@_form
+def lp_pool1d(
+    input: Tensor, norm_type: float, kernel_size: int, stride: BroadcastingList1[int] | None = None, ceil_mode: bool = False
+) -> Tensor:
+    step: list[int] = [] if stride is None else stride
+    means = aten.avg_pool1d(input.pow(norm_type), [kernel_size], step, [0], ceil_mode)
+    return (torch.sign(means) * aten.relu(torch.abs(means))).mul(kernel_size).pow(1.0 / norm_type)
+
+
+# -- resampling ----------------------------------------------------------------------------------------------------------
+
+
+@_form
+def grid_sample(
+    input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
+) -> Tensor:
+    if mode == "bilinear":
+        how = 0
+    elif mode == "nearest":
+        how = 1
+    else:
+        how = 2
+    if padding_mode == "zeros":
+        pad = 0
+    elif padding_mode == "border":
+        pad = 1
+    else:
+        pad = 2
+    aligned = False if align_corners is None else align_corners
+    return aten.grid_sampler(input, grid, how, pad, aligned)
+
+
+@_form
+def affine_grid(theta: Tensor, size: list[int], align_corners: bool | None = None) -> Tensor:
+    aligned = False if align_corners is None else align_corners
+    return aten.affine_grid_generator(theta, size, aligned)
+
+
+@_form
+def interpolate(
+    input: Tensor, size: BroadcastingList1[int] | None = None, scale_factor: BroadcastingList1[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False,
+) -> Tensor:  # fmt: skip
+    aligned = False if align_corners is None else align_corners
+    dims = input.dim() - 2
+    sizes: list[int] | None = None
+    scales: list[float] | None = None
+    if size is not None:
+        sizes = size if len(size) == dims else [size[0]] * dims
+    if scale_factor is not None:
+        given = scale_factor if len(scale_factor) == dims else [scale_factor[0]] * dims
+        scales = given
+        if recompute_scale_factor is not None and recompute_scale_factor or mode == "area":
+            sizes = [math.floor(float(input.size(i + 2)) * given[i]) for i in range(dims)]
+            scales = None
+    if mode == "nearest":
+        if dims == 1:
+            return aten.upsample_nearest1d(input, sizes, scales)
+        if dims == 2:
+            return aten.upsample_nearest2d(input, sizes, scales)
+        return aten.upsample_nearest3d(input, sizes, scales)
+    if mode == "nearest-exact":
+        if dims == 1:
+            return aten._upsample_nearest_exact1d(input, sizes, scales)
+        if dims == 2:
+            return aten._upsample_nearest_exact2d(input, sizes, scales)
+        return aten._upsample_nearest_exact3d(input, sizes, scales)
+    if mode == "area":
+        if sizes is None:
+            raise ValueError("either size or scale_factor should be defined")
+        if dims == 1:
+            return aten.adaptive_avg_pool1d(input, sizes)
+        if dims == 2:
+            return aten.adaptive_avg_pool2d(input, sizes)
+        return aten.adaptive_avg_pool3d(input, sizes)
+    if mode == "linear":
+        return aten.upsample_linear1d(input, sizes, aligned, scales)
+    if mode == "bilinear":
+        if antialias:
+            return aten._upsample_bilinear2d_aa(input, sizes, aligned, scales)
+        return aten.upsample_bilinear2d(input, sizes, aligned, scales)
+    if mode == "bicubic":
+        if antialias:
+            return aten._upsample_bicubic2d_aa(input, sizes, aligned, scales)
+        return aten.upsample_bicubic2d(input, sizes, aligned, scales)
+    if mode == "trilinear":
+        return aten.upsample_trilinear3d(input, sizes, aligned, scales)
+    raise NotImplementedError(f"interpolate() takes no mode {mode} for these dimensions")
+
+
+# -- losses --------------------------------------------------------------------------------------------------------------
+
+
+@_form
+def mse_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+) -> Tensor:
+    return aten.mse_loss(input, target, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def l1_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+) -> Tensor:
+    return aten.l1_loss(input, target, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:  # fmt: skip
+    return aten.smooth_l1_loss(input, target, _reduction_of(size_average, reduce, reduction), beta)
+
+
+@_form
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    return aten.huber_loss(input, target, _reduction_code(reduction), delta)
+
+
+@_form
+def cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
+    reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    return aten.cross_entropy_loss(input, target, weight, _reduction_of(size_average, reduce, reduction), ignore_index, label_smoothing)
+
+
+@_form
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    return aten.nll_loss_nd(input, target, weight, _reduction_of(size_average, reduce, reduction), ignore_index)
+
+
+@_form
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    return aten.binary_cross_entropy(input, target, weight, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean", pos_weight: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    return aten.binary_cross_entropy_with_logits(input, target, weight, pos_weight, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def kl_div(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:  # fmt: skip
+    if reduction == "batchmean" and size_average is None and reduce is None:
+        return aten.kl_div(input, target, 2, log_target=log_target) / input.size(0)
+    return aten.kl_div(input, target, _reduction_of(size_average, reduce, reduction), log_target=log_target)
+
+
+@_form
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    return aten.margin_ranking_loss(input1, input2, target, margin, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    return aten.hinge_embedding_loss(input, target, margin, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    return aten.cosine_embedding_loss(input1, input2, target, margin, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def triplet_margin_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    return aten.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def soft_margin_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+) -> Tensor:
+    return aten.soft_margin_loss(input, target, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def multilabel_margin_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+) -> Tensor:
+    return aten.multilabel_margin_loss(input, target, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def multi_margin_loss(
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    return aten.multi_margin_loss(input, target, p, margin, weight, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    how = _reduction_of(size_average, reduce, reduction)
+    loss = -(target * aten.log_sigmoid(input) + (1 - target) * aten.log_sigmoid(-input))
+    if weight is not None:
+        loss = loss * weight
+    loss = loss.sum(-1) / input.size(-1)
+    if how == 0:
+        return loss
+    return loss.mean() if how == 1 else loss.sum()
+
+
+@_form
+def ctc_loss(
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: int = 0, reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:  # fmt: skip
+    return aten.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _reduction_code(reduction), zero_infinity)
+
+
+@_form
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, size_average: bool | None = None, eps: float = 1e-8,
+    reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    return aten.poisson_nll_loss(input, target, log_input, full, eps, _reduction_of(size_average, reduce, reduction))
+
+
+@_form
+def gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    if bool((var < 0).any()):
+        raise ValueError("var has negative entry/entries")
+    kept = var.clone()
+    with torch.no_grad():
+        kept.clamp_(min=eps)
+    loss = 0.5 * (torch.log(kept) + (input - target) ** 2 / kept)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    if reduction == "mean":
+        return loss.mean()
+    return loss.sum() if reduction == "sum" else loss

@@ -1,0 +1,418 @@
+"""Runs graphs of scripts: a graph is written as a function of Python, whose operators are ours, and compiled once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import flambeau as fb
+
+from .._schema import FunctionSchema, Type
+from ..futures import Future
+from ._builtins import code_of, dtype_of, function_of, layout_of, memory_format_of
+from ._ir import Block, Function, Graph, Node, Parameter, Value
+from ._operators import is_builtin
+from ._types import ANY, INT, TENSOR, ClassType, EnumType, NamedTupleType, NoType, is_subtype, text_of, type_of_value
+
+__all__ = ["Error", "bound_arguments", "callable_of"]
+
+
+class Error(RuntimeError):
+    """An error inside a script."""
+
+
+def callable_of(function: Function) -> Callable[..., Any]:
+    """What runs the function on its parameters in their order, `self` first in a method."""
+    if function.callable is None:
+        function.callable = _Writer(function).compiled()
+    return function.callable
+
+
+class _Later:
+    """A function that is compiled when it is first called, which lets functions call themselves."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return (self.function.callable or callable_of(self.function))(*args)
+
+
+_PLAIN = (bool, int, float, str, type(None))
+_CAST = {"ScalarType": dtype_of, "Layout": layout_of, "MemoryFormat": memory_format_of}
+
+
+class _Writer:
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.names: dict[Value, str] = {}
+        self.count = 0
+        self.globals: dict[str, Any] = {"inf": math.inf, "nan": math.nan, "error": _raise, "is_of": _is_of, "Future": Future,
+                                        "method_of": _method_of}  # fmt: skip
+        self.known: dict[int, str] = {}
+        self.lines: list[str] = []
+
+    def compiled(self) -> Callable[..., Any]:
+        if self.function.python is not None:
+            return self._left_to_python()
+        graph = self.function.graph
+        names = [self.new(v) for v in graph._inputs]
+        self.write(graph, "    ")
+        result = self.of(graph._outputs[0]) if graph._outputs else "None"
+        text = f"def script({', '.join(names)}):\n" + "".join(line + "\n" for line in self.lines) + f"    return {result}\n"
+        exec(compile(text, f"<flambeau script {self.function.short_name}>", "exec"), self.globals)  # our own text
+        return self.globals["script"]
+
+    def _left_to_python(self) -> Callable[..., Any]:
+        return self.function.python
+
+    # -- names
+
+    def new(self, v: Value) -> str:
+        name = self.names[v] = f"v{self.count}"
+        self.count += 1
+        return name
+
+    def of(self, v: Value) -> str:
+        return self.names[v]
+
+    def thing(self, value: Any, stem: str) -> str:
+        """The name of an object among the globals of the text."""
+        key = id(value)
+        if key not in self.known:
+            self.known[key] = f"{stem}{len(self.known)}"
+            self.globals[self.known[key]] = value
+        return self.known[key]
+
+    def literal(self, value: Any) -> str:
+        if isinstance(value, _PLAIN):
+            return repr(value)
+        return self.thing(value, "c")
+
+    # -- nodes
+
+    def write(self, block: Block | Graph, indent: str) -> None:
+        for node in block._nodes:
+            writer = _WRITERS.get(node.kind())
+            if writer is not None:
+                writer(self, node, indent)
+            else:
+                self.call(node, indent)
+
+    def line(self, indent: str, text: str) -> None:
+        self.lines.append(indent + text)
+
+    def results(self, node: Node, indent: str, text: str) -> None:
+        if not node._outputs:
+            self.line(indent, text)
+        elif len(node._outputs) == 1:
+            self.line(indent, f"{self.new(node._outputs[0])} = {text}")
+        else:
+            self.line(indent, f"{', '.join([self.new(v) for v in node._outputs])} = {text}")
+
+    def call(self, node: Node, indent: str) -> None:
+        schema = node.schema
+        if schema is None:
+            raise NotImplementedError(f"jit: scripts with {node.kind()} are not built")
+        if is_builtin(schema) or node.kind() in _ATTRIBUTES:
+            function = function_of(node.kind())
+            if function is None:
+                raise NotImplementedError(f"jit: the operator {schema} of scripts is not built")
+            self.results(node, indent, f"{self.thing(function, 'b')}({self.arguments(node, schema, named=True)})")
+            return
+        operator = _operator(schema)
+        text = f"{self.thing(operator, 'o')}({self.arguments(node, schema)})"
+        if len(schema.returns) == 1 and schema.returns[0].type.kind == "List":
+            text = f"list({text})"
+        self.results(node, indent, text)
+
+    def arguments(self, node: Node, schema: FunctionSchema, named: bool = False) -> str:
+        given = []
+        for a, v in zip(schema.arguments, node._inputs, strict=True):
+            given.append((a, v, self.cast(a.type, v)))
+        while given and not given[-1][0].kwarg_only and self.is_default(*given[-1][:2]):
+            given.pop()
+        parts = []
+        for a, v, text in given:
+            if not a.kwarg_only:
+                parts.append(text)
+            elif not self.is_default(a, v):
+                parts.append(f"{a.name}={text}")
+        return ", ".join(parts)
+
+    def is_default(self, argument: Any, v: Value) -> bool:
+        node = v.node
+        if not argument.has_default_value() or node is None or node.kind() != "prim::Constant":
+            return False
+        default = code_of(argument.default_value)
+        return type(node.constant) is type(default) and node.constant == default and not isinstance(default, fb.Tensor)
+
+    def cast(self, kind: Type, v: Value) -> str:
+        """The text of an argument; numbers that stand for dtypes and the like become these."""
+        inner = kind.inner[0] if kind.kind == "Optional" else kind
+        cast = _CAST.get(inner.kind)
+        if cast is None:
+            return self.of(v)
+        node = v.node
+        if node is not None and node.kind() == "prim::Constant":
+            return self.literal(cast(node.constant))
+        return f"{self.thing(cast, 'k')}({self.of(v)})"
+
+    # -- the compiler's own kinds
+
+    def constant(self, node: Node, indent: str) -> None:
+        if "_function" in node.attributes:
+            self.names[node._outputs[0]] = self.thing(_Later(node.attributes["_function"]), "f")
+            return
+        value = node.constant
+        text = self.literal(value)
+        self.names[node._outputs[0]] = f"({text})" if isinstance(value, (int, float)) and not isinstance(value, bool) else text
+
+    def make_tuple(self, node: Node, indent: str) -> None:
+        kind = node._outputs[0].type()
+        parts = ", ".join(map(self.of, node._inputs))
+        if isinstance(kind, NamedTupleType):
+            self.results(node, indent, f"{self.thing(kind.python_class, 'n')}({parts})")  # type: ignore[attr-defined]
+        else:
+            self.results(node, indent, f"({parts}{',' if len(node._inputs) == 1 else ''})")
+
+    def make_list(self, node: Node, indent: str) -> None:
+        self.results(node, indent, f"[{', '.join(map(self.of, node._inputs))}]")
+
+    def make_dict(self, node: Node, indent: str) -> None:
+        at = node._inputs
+        self.results(node, indent, f"{{{', '.join(f'{self.of(k)}: {self.of(v)}' for k, v in zip(at[::2], at[1::2], strict=True))}}}")
+
+    def unpack(self, node: Node, indent: str) -> None:
+        if node._outputs:
+            names = ", ".join([self.new(v) for v in node._outputs])
+            self.line(indent, f"({names},) = {self.of(node._inputs[0])}")
+
+    def element(self, node: Node, indent: str) -> None:
+        self.results(node, indent, f"{self.of(node._inputs[0])}[{self.of(node._inputs[1])}]")
+
+    def get(self, node: Node, indent: str) -> None:
+        name = node.attributes["name"]
+        text = f"{self.of(node._inputs[0])}.{name}" if name.isidentifier() else f"getattr({self.of(node._inputs[0])}, {name!r})"
+        self.results(node, indent, text)
+
+    def put(self, node: Node, indent: str) -> None:
+        self.line(indent, f"setattr({self.of(node._inputs[0])}, {node.attributes['name']!r}, {self.of(node._inputs[1])})")
+
+    def call_function(self, node: Node, indent: str) -> None:
+        function = node.attributes["_function"]
+        given = ", ".join(map(self.of, node._inputs))
+        owner = node._inputs[0].type() if node.kind() == "prim::CallMethod" else None
+        if isinstance(owner, ClassType) and owner.is_interface:
+            me = self.of(node._inputs[0])
+            self.results(node, indent, f"method_of({me}, {node.attributes['name']!r})({given})")
+            return
+        self.results(node, indent, f"{self.thing(_later(function), 'f')}({given})")
+
+    def call_value(self, node: Node, indent: str) -> None:
+        self.results(node, indent, f"{self.of(node._inputs[0])}({', '.join(map(self.of, node._inputs[1:]))})")
+
+    def same(self, node: Node, indent: str) -> None:
+        self.names[node._outputs[0]] = self.of(node._inputs[0])
+
+    def nothing(self, node: Node, indent: str) -> None:
+        self.names[node._outputs[0]] = "None"
+
+    def raises(self, node: Node, indent: str) -> None:
+        kind = self.of(node._inputs[1]) if len(node._inputs) > 1 else "None"
+        self.line(indent, f"error({self.of(node._inputs[0])}, {kind}, {node.place!r})")
+
+    def prints(self, node: Node, indent: str) -> None:
+        self.line(indent, f"print({', '.join(map(self.of, node._inputs))})")
+
+    def asks_type(self, node: Node, indent: str) -> None:
+        self.results(node, indent, f"is_of({self.of(node._inputs[0])}, {self.thing(node.attributes['_types'], 't')})")
+
+    def formats(self, node: Node, indent: str) -> None:
+        function = function_of(node.kind())
+        self.results(node, indent, f"{self.thing(function, 'b')}({', '.join(map(self.of, node._inputs))})")
+
+    def makes_object(self, node: Node, indent: str) -> None:
+        kind: Any = node._outputs[0].type()
+        made = self.thing(kind.python_class, "n")
+        self.results(node, indent, f"{made}.__new__({made})")
+
+    def branch(self, node: Node, indent: str) -> None:
+        names = [self.new(v) for v in node._outputs]
+        for head, block in zip((f"if {self.of(node._inputs[0])}:", "else:"), node._blocks, strict=True):
+            self.line(indent, head)
+            self.write(block, indent + "    ")
+            pairs = [(n, self.of(v)) for n, v in zip(names, block._outputs, strict=True)]
+            if pairs:
+                self.line(indent + "    ", f"{', '.join(n for n, _ in pairs)} = {', '.join(v for _, v in pairs)}")
+            else:
+                self.line(indent + "    ", "pass")
+
+    def loop(self, node: Node, indent: str) -> None:
+        (block,) = node._blocks
+        count, begin, *initial = node._inputs
+        carried = [self.new(v) for v in node._outputs]
+        index = self.new(block._inputs[0])
+        for v, name in zip(block._inputs[1:], carried, strict=True):
+            self.names[v] = name
+        if carried:
+            self.line(indent, f"{', '.join(carried)} = {', '.join(map(self.of, initial))}")
+        go_on = block._outputs[0]
+        always = all(v.node is not None and v.node.kind() == "prim::Constant" and v.node.constant is True for v in (begin, go_on))
+        test = self.new(Value(INT))
+        if always:
+            self.line(indent, f"for {index} in range({self.of(count)}):")
+        else:
+            self.line(indent, f"{test} = {self.of(begin)}")
+            self.line(indent, f"for {index} in range({self.of(count)}):")
+            self.line(indent + "    ", f"if not {test}: break")
+        inner = indent + "    "
+        self.write(block, inner)
+        to, what = list(carried), [self.of(v) for v in block._outputs[1:]]
+        if not always:
+            to, what = [*to, test], [*what, self.of(go_on)]
+        self.line(inner, f"{', '.join(to)} = {', '.join(what)}" if to else "pass")
+
+    def forks(self, node: Node, indent: str) -> None:
+        name = f"fork{len(self.lines)}"
+        self.line(indent, f"def {name}():")
+        self.write(node._blocks[0], indent + "    ")
+        self.line(indent + "    ", f"return {self.of(node._blocks[0]._outputs[0])}")
+        made = self.new(node._outputs[0])
+        self.line(indent, f"{made} = Future()")
+        self.line(indent, f"{made}.set_result({name}())")
+
+    def waits(self, node: Node, indent: str) -> None:
+        self.results(node, indent, f"{self.of(node._inputs[0])}.wait()")
+
+
+_WRITERS: dict[str, Callable[[_Writer, Node, str], None]] = {
+    "prim::Constant": _Writer.constant, "prim::TupleConstruct": _Writer.make_tuple, "prim::ListConstruct": _Writer.make_list,
+    "prim::DictConstruct": _Writer.make_dict, "prim::TupleUnpack": _Writer.unpack, "prim::ListUnpack": _Writer.unpack,
+    "prim::TupleIndex": _Writer.element, "prim::GetAttr": _Writer.get, "prim::SetAttr": _Writer.put,
+    "prim::CallFunction": _Writer.call_function, "prim::CallMethod": _Writer.call_function, "prim::PythonOp": _Writer.call_function,
+    "prim::unchecked_cast": _Writer.same, "prim::Uninitialized": _Writer.nothing, "prim::RaiseException": _Writer.raises,
+    "prim::Print": _Writer.prints, "prim::isinstance": _Writer.asks_type, "aten::format": _Writer.formats,
+    "aten::percentFormat": _Writer.formats, "prim::CreateObject": _Writer.makes_object, "prim::If": _Writer.branch,
+    "prim::Loop": _Writer.loop, "prim::fork": _Writer.forks, "aten::wait": _Writer.waits, "prim::EnumName": _Writer.formats,
+    "prim::EnumValue": _Writer.formats,
+}  # fmt: skip
+
+
+# Operators of `torch.ops.aten` that no public function here computes alone.
+_ATTRIBUTES = frozenset(("aten::numpy_T", "aten::mT", "aten::mH", "aten::matrix_H"))
+
+
+def _later(function: Function) -> _Later:
+    made = getattr(function, "later", None)
+    if made is None:
+        made = function.later = _Later(function)  # type: ignore[attr-defined]
+    return made
+
+
+def _operator(schema: FunctionSchema) -> Any:
+    namespace, _, name = schema.name.partition("::")
+    return getattr(getattr(getattr(fb.ops, namespace), name), schema.overload_name or "default")
+
+
+def _method_of(me: Any, name: str) -> Callable[..., Any]:
+    kind = me._script_type
+    function = kind.methods.get(name) or kind.compiler.method(kind, name)
+    return callable_of(function)
+
+
+def _raise(message: str, kind: str | None, place: str) -> None:
+    name = "RuntimeError" if kind in (None, "builtins.AssertionError", "builtins.RuntimeError") else kind
+    shown = f"{name}: {message}"
+    raise Error(
+        "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript (most recent call last):\n"
+        f"  {place}\n{shown}\n"
+    )
+
+
+def _is_of(value: Any, kinds: tuple[Type, ...]) -> bool:
+    return any(fits(value, kind) for kind in kinds)
+
+
+# -- arguments from Python -----------------------------------------------------------------------------------------------
+
+
+def fits(value: Any, kind: Type) -> bool:
+    """Whether a value of Python is one of the type."""
+    if kind == ANY:
+        return True
+    if kind == TENSOR:
+        return isinstance(value, fb.Tensor)
+    if kind.kind == "Optional":
+        return value is None or fits(value, kind.inner[0])
+    if kind.kind == "Union":
+        return any(fits(value, k) for k in kind.inner)
+    if kind.kind == "List":
+        return isinstance(value, list) and all(fits(v, kind.inner[0]) for v in value)
+    if kind.kind == "Dict":
+        return isinstance(value, dict) and all(fits(k, kind.inner[0]) and fits(v, kind.inner[1]) for k, v in value.items())
+    if kind.kind == "Tuple":
+        return isinstance(value, tuple) and len(value) == len(kind.inner) and all(map(fits, value, kind.inner))
+    if isinstance(kind, (ClassType, EnumType)):
+        if getattr(kind, "is_interface", False):
+            return hasattr(value, "_script_type")
+        return getattr(value, "_script_type", None) is kind or kind.python_class is not None and isinstance(value, kind.python_class)  # type: ignore[union-attr]
+    if kind.kind == "Future":
+        return isinstance(value, Future)
+    try:
+        return is_subtype(type_of_value(code_of(value)), kind)
+    except NoType:
+        return False
+
+
+def given(value: Any, kind: Type) -> Any:
+    """An argument as a script takes it: lists for tuples, numbers for dtypes."""
+    inner = kind.inner[0] if kind.kind == "Optional" else kind
+    if inner.kind == "List" and isinstance(value, (tuple, fb.Size)):
+        return [given(v, inner.inner[0]) for v in value]
+    if inner.kind == "float" and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if inner == INT:
+        return code_of(value)
+    if inner.kind == "Device" and isinstance(value, str):
+        return fb.device(value)
+    return value
+
+
+def bound_arguments(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Values for the parameters. Raises: RuntimeError for arguments that are missing, too many, unknown or of other types."""
+    parameters, name = function.parameters, function.short_name
+    if len(args) > len(parameters):
+        raise RuntimeError(
+            f"{name}() expected at most {len(parameters)} argument(s) but received {len(args)} argument(s). Declaration: "
+            f"{function.schema_text()}"
+        )
+    named = dict(kwargs)
+    found = []
+    for at, p in enumerate(parameters):
+        if at < len(args):
+            value = args[at]
+            if p.name in named:
+                raise RuntimeError(
+                    f"Argument '{p.name}' specified both as positional and keyword argument. Schema: {function.schema_text()}"
+                )
+        elif p.name in named:
+            value = named.pop(p.name)
+        elif p.default is not Parameter.NONE_GIVEN:
+            found.append(p.default if not isinstance(p.default, (list, dict)) else p.default.copy())
+            continue
+        else:
+            raise RuntimeError(f"{name}() is missing value for argument '{p.name}'. Declaration: {function.schema_text()}")
+        value = given(value, p.type)
+        if not (p.type == TENSOR and isinstance(value, fb.Tensor)) and not fits(value, p.type):
+            raise RuntimeError(
+                f"{name}() Expected a value of type '{text_of(p.type)}' for argument '{p.name}' but instead found type "
+                f"'{type(value).__name__}'.\nPosition: {at}\nValue: {value!r}\nDeclaration: {function.schema_text()}"
+            )
+        found.append(value)
+    if named:
+        raise RuntimeError(f"Unknown keyword argument '{next(iter(named))}' for operator '{name}'. Schema: {function.schema_text()}")
+    return found
