@@ -521,6 +521,7 @@ def test_draws_from_weights_are_pytorchs(dtype, shape):
 
     for count, replacement in ((1, False), (1, True), (500, True)):
         ours = random.multinomial(stream, weights, count, replacement)
+        assert ours.flags.c_contiguous
         assert_same_bits(ours, torch.multinomial(theirs, count, replacement))
     if dtype not in HALF:                            # half quotients tie; PyTorch leaves their order open
         some = max(1, shape[-1] // 2)

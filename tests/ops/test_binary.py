@@ -162,3 +162,17 @@ def test_ldexp_has_the_range_and_the_dtype_of_its_first_operand() -> None:
     assert fb.ldexp(fb.tensor(1.0, dtype=fb.float64), fb.tensor([3], dtype=fb.int16)).dtype is fb.float64
     assert fb.ldexp(fb.ones(2, dtype=fb.float16), fb.tensor([3, 4])).dtype is fb.float16
     assert fb.ldexp(fb.tensor([1, 2]), fb.tensor([3, 4])).tolist() == [8.0, 32.0]
+
+
+@pytest.mark.parametrize("weight", [fb.tensor(0.25).double(), fb.tensor(0.25).half(), fb.tensor(2), fb.tensor(True)], ids=str)
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.bfloat16], ids=str)
+def test_the_weight_of_lerp_is_a_scalar_of_any_dtype(dtype, weight):
+    x, end = fb.tensor([1.0, 2.0, -4.0], dtype=dtype, requires_grad=True), fb.tensor([2.0, 2.0, 0.0], dtype=dtype)
+    made = fb.lerp(x, end, weight)
+    made.sum().backward()
+
+    assert made.dtype is dtype
+    assert made.tolist() == fb.lerp(x, end, weight.item()).tolist() == x.detach().clone().lerp_(end, weight).tolist()
+    assert x.grad.tolist() == [1 - weight.item()] * 3
+    with pytest.raises(RuntimeError, match="dtype"):
+        fb.lerp(x, end, weight.to(fb.complex64)[None])

@@ -167,13 +167,13 @@ def lerp(input, end, weight):
     """`input` where `weight` is 0, `end` where it is 1, and the straight line through both elsewhere.
 
     Args:
-        weight: a number or a Tensor, any size: outside [0, 1] the line goes on.
-    Raises: RuntimeError unless `input` and `end` (and a Tensor `weight`) share one floating or complex dtype.
+        weight: a number or a Tensor, any size: outside [0, 1] the line goes on. A scalar Tensor may be of any dtype.
+    Raises: RuntimeError unless `input` and `end` (and any other Tensor `weight`) share one floating or complex dtype.
     """
     if not isinstance(end, Tensor):
         raise TypeError(f"lerp(): argument 'end' (position 2) must be Tensor, not {type(end).__name__}")
     for name, x in (("end", end), ("weight", weight)):
-        if isinstance(x, Tensor) and x.dtype is not input.dtype:
+        if isinstance(x, Tensor) and x.dtype is not input.dtype and (x is end or x.ndim):
             raise RuntimeError(f"lerp: expected dtype {input.dtype} for `{name}`, but got dtype {x.dtype}")
     if input.dtype.category < dtypes.FLOATING:
         raise NotImplementedError(f'"lerp" not implemented for {input.dtype}; use a floating dtype')

@@ -133,7 +133,7 @@ def best(chances: np.ndarray, count: int) -> np.ndarray:
     if count == 1:
         return np.argmax(chances, axis=-1, keepdims=True)
     wide = chances if chances.dtype == np.float64 else chances.astype(np.float32)
-    return np.argsort(-wide, axis=-1, kind="stable")[..., :count]
+    return np.ascontiguousarray(np.argsort(-wide, axis=-1, kind="stable")[..., :count])
 
 
 def running_shares(weights: np.ndarray) -> np.ndarray:
