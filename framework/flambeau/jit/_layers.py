@@ -48,6 +48,18 @@ def _linear(self, input: Tensor) -> Tensor:
     return F.linear(input, self.weight, self.bias)
 
 
+@_form(layers.module.Module, name="_weight_and_bias")
+def _parameters(self):
+    return self.weight, self.bias
+
+
+@_form(layers.sparse.Embedding)
+def _embedding(self, input: Tensor) -> Tensor:
+    return F.embedding(
+        input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
+    )
+
+
 @_form(layers.container.Sequential)
 def _sequential(self, input):
     for module in self:
