@@ -332,3 +332,18 @@ def test_sums_over_rows_have_the_same_bits_in_vectors_and_in_the_loop_for_all_re
             plain = reduce_loops.plan(a, how, axes, False, result, dtype)
         assert in_vectors is not None
         assert in_vectors(a).tobytes() == plain(a).tobytes(), shape
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 15, 16, 17, 64, 100, 1023, 1024, 1025, 4099])
+def test_sums_of_integers_of_every_length_wrap_around_as_numpys(n):
+    a = np.random.default_rng(n).integers(-(2**62), 2**62, (700, n))
+
+    np.testing.assert_array_equal(fb.from_numpy(a).sum(-1).numpy(), a.sum(-1))
+    assert fb.from_numpy(a).sum().item() == a.sum()
+
+
+@pytest.mark.parametrize("n", [1000, 1025, 4096, 70_001])
+def test_variances_keep_their_digits_beside_a_large_mean(n):
+    a = (np.random.default_rng(n).normal(size=(50, n)) + 1000).astype(np.float32)
+
+    np.testing.assert_allclose(fb.from_numpy(a).var(-1).numpy(), a.astype(np.float64).var(-1, ddof=1), rtol=3e-7)
