@@ -373,7 +373,7 @@ def _in_short(draw: Any, sizes: tuple[Any, ...], d: Any, generator: Any) -> Tens
         if plain is not FLOAT32 and plain is not FLOAT64:
             return None
         shape = sizes if len(sizes) != 1 else sizes[0]
-        if shape.__class__ not in SHAPES or shape.__class__ is not int and len(shape) and shape[0].__class__ is bool:
+        if shape.__class__ is not int and (shape.__class__ not in SHAPES or len(shape) and shape[0].__class__ is bool):
             return None
         array = np.empty(shape, plain)
     except (TypeError, ValueError, AttributeError, MemoryError):
