@@ -455,7 +455,7 @@ def _bounds(name: str, x: np.ndarray, low: float, high: float, given: bool) -> t
 
 def _bin_of(x: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """The bin of each element, -1 outside all; bins hold their left edge, the last one both."""
-    at = np.searchsorted(edges, x, "right") - 1
+    at = kernel.bisect(edges, x, True) - 1
     at[x == edges[-1]] = len(edges) - 2
     at[~((x >= edges[0]) & (x <= edges[-1]))] = -1
     return at
@@ -586,8 +586,12 @@ def _counted(points: np.ndarray, edges: list[np.ndarray], weight: Any, density: 
         at = _bin_of(points[:, d], e)
         inside &= at >= 0
         flat = flat * shape[d] + at
-    made = np.zeros(int(np.prod(shape)), points.dtype)
-    np.add.at(made, flat[inside], points.dtype.type(1) if weight is None else weight.reshape(-1)[inside])
+    count = int(np.prod(shape))
+    if weight is None:
+        made = np.bincount(flat[inside], minlength=count).astype(points.dtype)
+    else:
+        made = np.zeros(count, points.dtype)
+        scatter.add_at(made, flat[inside], weight.reshape(-1)[inside])
     made = made.reshape(shape)
     if density:
         made = made / made.sum()
