@@ -282,3 +282,15 @@ def test_a_finalizer_that_asks_for_a_value_does_not_disturb_the_path() -> None:
     finally:
         gc.set_threshold(*before)
     assert asked
+
+
+@pytest.mark.parametrize("name", ["relu", "relu6", "leaky_relu", "elu", "selu", "celu", "silu", "mish", "hardswish", "hardsigmoid", "gelu"])
+def test_activations_are_followed_as_the_operations_they_are(name: str, looked_at: list[str]) -> None:
+    activation = getattr(fb.nn.functional, name)
+    f = fb.compile(lambda x: activation(activation(x) * 2))
+    x = fb.randn(40, 50)
+    results = [f(x) for _ in range(3)]
+
+    assert looked_at.count("mul") == 1
+    assert len(looked_at) == 3
+    assert all(fb.equal(y, activation(activation(x) * 2)) for y in results)

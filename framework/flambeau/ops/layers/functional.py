@@ -184,6 +184,18 @@ def threshold_(input, threshold, value):
     return _apply(act.threshold, True, input, threshold, value)
 
 
+def _forward(composition: Any, op: Op, *after: Any) -> None:
+    """Let recorders ask for `op` where `composition`, whose last parameter is ``inplace``, is not in place; `after` follows its others."""
+    composition.forwards(to=lambda input, *given: None if given[-1] else (op, (input, *given[:-1], *after)))
+
+
+for _composition, _op, _after in (
+    (relu, act.relu, ()), (relu6, act.hardtanh, (0, 6)), (leaky_relu, act.leaky_relu, ()), (elu, act.elu, (1.0, 1.0)), (selu, act.selu, ()),
+    (celu, act.celu, ()), (silu, act.silu, ()), (mish, act.mish, ()), (hardswish, act.hardswish, ()), (hardsigmoid, act.hardsigmoid, ()),
+):  # fmt: skip
+    _forward(_composition, _op, *_after)
+
+
 # -- softmax -------------------------------------------------------------------------------------------------------------
 
 

@@ -293,6 +293,10 @@ def gelu(input, *, approximate="none"):
     raise RuntimeError(f"gelu: approximate argument must be either none or tanh. Got {approximate!r}")
 
 
+_GELUS = {"none": gelu_exact, "tanh": gelu_tanh}
+gelu.forwards(to=lambda input, approximate: (_GELUS[approximate], (input,)) if approximate in _GELUS else None)
+
+
 def _silu_slope(input):
     s = sigmoid(input)
     return s * (1 + input * (1 - s))
