@@ -36,3 +36,11 @@ fb.nn.functional.ctc_loss(scores, *args).backward()
     assert made["kernel_forward"] < 9_000
     assert made["kernel_backward"] < 9_000
     assert "kernel_one_step" in made
+
+
+def test_runs_of_cummax_are_looked_through_by_one_copy_of_the_search(fresh_python: Any) -> None:
+    """A kernel searched eight runs at once, each by code of its own: 7,500 bytes in 140 ms."""
+    made = sizes(fresh_python, "fb.randn(64, 1000).cummax(1); fb.randn(1, 100_000).cummax(1)")
+
+    assert made["kernel_row_extremes"] < 5_000
+    assert made["kernel_row_extremes_together"] < 5_000

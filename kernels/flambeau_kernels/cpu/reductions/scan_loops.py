@@ -290,7 +290,7 @@ def takes_over(value, top, LARGEST):
 def row_extremes(chunk, x, values, places, items, per_chunk, pieces, length, n, *, LARGEST, KIND):
     # Values run as chains, as sums do. A place is that of the last element equal to the value there.
     found = local(KIND, BLOCK)
-    chains = local(KIND, SEGMENTS)
+    starts, chains = local(KIND, SEGMENTS), local(KIND, SEGMENTS)
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
@@ -303,16 +303,18 @@ def row_extremes(chunk, x, values, places, items, per_chunk, pieces, length, n, 
             size = min(BLOCK, n - first)
             segment = size // SEGMENTS
             odd = top != top
-            for k in unroll(range(SEGMENTS)):
-                chains[k] = top
+            for k in rolled(range(SEGMENTS)):
+                starts[k] = top
                 next_top = extreme_of(q + k * segment, segment, KIND, top, LARGEST, False)
                 odd = odd | (next_top != next_top)
                 top = further(next_top, top, LARGEST)
             i = segment * SEGMENTS
             if odd:
-                top = chains[0]
+                top = starts[0]
                 i = 0
             else:
+                for k in unroll(range(SEGMENTS)):
+                    chains[k] = starts[k]
                 for j in range(segment):
                     for k in unroll(range(SEGMENTS)):
                         chains[k] = further(KIND(q[k * segment + j]), chains[k], LARGEST)
@@ -342,12 +344,13 @@ def row_extremes_together(chunk, x, values, places, items, per_chunk, pieces, le
         p, to, at = x + item * n, values + item * n, places + item * n
         together = item + ROWS <= last
         if together:
+            for k in rolled(range(ROWS)):
+                extreme = extreme_of(p + k * n, n, KIND, KIND(p[k * n]), LARGEST, False)
+                together = together & (extreme == extreme)
+        if together:
             for k in unroll(range(ROWS)):
                 tops[k] = KIND(p[k * n])
                 rows[k] = 0
-                extreme = extreme_of(p + k * n, n, KIND, tops[k], LARGEST, False)
-                together = together & (extreme == extreme)
-        if together:
             for i in range(n):
                 for k in unroll(range(ROWS)):
                     value = KIND(p[k * n + i])
