@@ -25,6 +25,7 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
+    outlined,
     repeated,
     rolled,
     store,
@@ -100,7 +101,7 @@ def count_less(keys, n, ranks, KEY):
 
 def order_of(keys, n, ranks, places, KEY):
     """The places of up to `MOST_COUNTED` keys in order, equal ones in the order they have; room as for `rank_of_each`."""
-    rank_of_each(keys, n, ranks, KEY)
+    outlined(rank_of_each)(keys, n, ranks, KEY)
     slots = local(int32, MOST_COUNTED)
     for j in range(n):
         slots[j] = int32(j)
@@ -136,7 +137,7 @@ def place_at(keys, at, n, rank, KEY):
     while left > MOST_COUNTED and least < most:
         low, high = least, (least & most) + ((least ^ most) >> 1)
         if tried < TRIES:
-            for j in range(SAMPLE):
+            for j in rolled(range(SAMPLE)):
                 sample[j] = keys[(j * left + left // 2) // SAMPLE]
             order_of(sample, SAMPLE, ranks, order, KEY)
             middle = wanted * SAMPLE // left
@@ -169,7 +170,7 @@ def place_at(keys, at, n, rank, KEY):
             chosen[kept] = int32(j)
             key = keys[j]
             kept += int64((key >= least) & (key <= most))
-        for j in range(kept):
+        for j in rolled(range(kept)):
             place = int64(chosen[j])
             keys[j] = keys[place]
             at[j] = chosen[j] if tried == 0 else at[place]
@@ -177,7 +178,7 @@ def place_at(keys, at, n, rank, KEY):
         tried += 1
     found = wanted
     if least < most:
-        rank_of_each(keys, left, ranks, KEY)
+        outlined(rank_of_each)(keys, left, ranks, KEY)
         top = int32(0)
         for j in range(left):
             top = max(top, ranks[j] if int64(ranks[j]) <= wanted else int32(0))
