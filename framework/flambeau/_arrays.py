@@ -45,6 +45,23 @@ class Shaped:
         return self.size * self.itemsize
 
 
+class OpenShape(tuple):
+    """A shape with symbolic sizes. Equal to a tuple of as many sizes that are equal; sizes are asked only where there are as many.
+
+    A tuple compares elements before lengths, which would take it for granted that the first sizes are equal.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: Any) -> Any:
+        return isinstance(other, tuple) and len(self) == len(other) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+
 class MetaArray(Shaped):
     """Shape, strides and dtype of an array that has no memory.
 
@@ -55,6 +72,10 @@ class MetaArray(Shaped):
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None, offset: int = 0):
         self.shape = tuple(shape)
+        for n in self.shape:
+            if n.__class__ is not int:
+                self.shape = OpenShape(self.shape)
+                break
         self.dtype = _meta_dtype(dtype)
         self.strides = contiguous_strides(self.shape, dtype.itemsize) if strides is None else tuple(strides)
         self.offset = offset  # bytes
@@ -278,7 +299,7 @@ def like_strides(shape: tuple[int, ...], step: int, arrays: Any) -> tuple[int, .
 
 def _says_rows(a: Any, shape: tuple[int, ...]) -> bool:
     """Whether `a` leaves a result of `shape` in row-major order; of others the strides of dimensions of size 1 count too."""
-    return a.ndim < 2 or a.shape == shape and is_c_contiguous(a)
+    return a.ndim < 2 or a.ndim == len(shape) and a.shape == shape and is_c_contiguous(a)
 
 
 def permutation(shape: tuple[int, ...], arrays: Any) -> list[int]:

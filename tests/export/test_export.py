@@ -127,6 +127,40 @@ def test_inputs_that_the_graph_does_not_hold_for_are_refused(call, error, said):
         call(module)
 
 
+_ROW, _SQUARE = fb.arange(8.0), fb.arange(64.0).reshape(8, 8)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x + _ROW,
+        lambda x: _ROW * x,
+        lambda x: fb.where(x > 0, _ROW, x),
+        lambda x: fb.lerp(x, _ROW, 0.5),
+        lambda x: fb.addmm(_ROW, x, _SQUARE),
+        lambda x: x.view(x.shape[0], 8, 1) + _ROW[:, None],
+        lambda x: fb.baddbmm(_ROW, x[:, None], _SQUARE.expand(x.shape[0], 8, 8)),
+        lambda x: x.clone().add_(_ROW),
+        lambda x: fb.empty_like(x).copy_(_ROW),
+        lambda x: x.masked_fill(_ROW > 3, 1.0),
+        lambda x: x - x.mean(0),
+        lambda x: fb.nn.functional.prelu(x, _ROW),
+        lambda x: fb.nn.functional.conv1d(x[:, :, None], _SQUARE[:, :, None], _ROW) + _ROW[:, None],
+        lambda x: fb.nn.functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None]),
+        lambda x: fb.nn.functional.binary_cross_entropy_with_logits(x, fb.sigmoid(x), _ROW),
+    ],
+)
+def test_a_batch_as_large_as_a_row_by_chance_stays_open(program):
+    class Runs(nn.Module):
+        def forward(self, x):
+            return program(x)
+
+    exported = export(Runs(), (fb.randn(8, 8),), dynamic_shapes={"x": {0: Dim("batch")}})
+
+    x = fb.randn(5, 8)
+    fb.testing.assert_close(exported.module()(x), program(x))
+
+
 def test_constants_among_the_inputs_are_those_of_the_example():
     program = export(Net(), (fb.randn(5, 3), 3.0))
 

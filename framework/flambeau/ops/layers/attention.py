@@ -16,6 +16,7 @@ from .. import _dispatch
 from .._batching import run
 from .._spec import composite, describe, primitive, sum_tensor_to, whole_gradients
 from .._spec.plans import Plan
+from ..shapes.expand import broadcast_shapes
 
 F = "nn.functional"
 
@@ -323,8 +324,8 @@ def _refuse_mask(mask: Tensor, full_shape: tuple[int, ...]) -> None:
 def _common_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
     """The shape before the last two dimensions, to which all three broadcast."""
     try:
-        return np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-    except ValueError:
+        return broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    except RuntimeError:
         raise RuntimeError(
             "scaled_dot_product_attention: batch dimensions of query, key and value do not broadcast\n"
             f"{describe(query=query, key=key, value=value)}"

@@ -32,7 +32,7 @@ def _scaled(name: str, input: Tensor, made: Tensor, beta: Any, alpha: Any) -> Te
     if beta == 0:
         return OPS["piecewise_constant"].function(made, input) if input.requires_grad else made
     own = input.shape
-    if own != shape and own != shape[len(shape) - len(own) :]:  # sums stretch the others themselves
+    if own != shape[max(len(shape) - len(own), 0) :]:  # sums stretch the others themselves
         input = input.expand(shape)
     return input + made if beta == 1 else input * beta + made
 

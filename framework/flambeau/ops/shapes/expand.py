@@ -162,9 +162,9 @@ def broadcast_tensors(tensors):
 def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that tensors of `shapes` broadcast to. Raises: RuntimeError when they do not."""
     first: Any = shapes[0] if shapes else ()
-    if first.__class__ is Size and min(first, default=0) >= 0:
+    if first.__class__ is Size and _not_negative(first):
         for s in shapes:                              # most are alike
-            if s != first or s.__class__ is not Size:
+            if s.__class__ is not Size or len(s) != len(first) or s != first:  # lengths first: symbolic sizes are not asked for nothing
                 break
         else:
             return first
@@ -185,6 +185,10 @@ def broadcast_shapes(*shapes: Any) -> Size:
             if sizes[-at] != 1:
                 result[-at] = sizes[-at]
     return Size(result)
+
+
+def _not_negative(sizes: Any) -> bool:
+    return all(n >= 0 for n in sizes)                 # each alone: the least of several asks which of them is less
 
 
 FUNCTIONS = {"broadcast_shapes": refusing(broadcast_shapes)}
