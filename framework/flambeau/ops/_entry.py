@@ -186,7 +186,9 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     if isinstance(op, _spec.CompositeOp):
         # What is no Tensor may want a say too; of a composition, before it is taken apart.
         strange = " or ".join(f"{n}.__class__ not in PLAIN" for n in _operands(op))
+        in_lists = " or ".join(f"{n}.__class__ not in SILENT and {_unknown(n)}" for n in _operands(op))
         if strange:
+            strange = f"{strange} or OVERRIDING and ({in_lists})"
             body += [f"if {strange}:", f"    return asked(OP, {args}, {out}, run)"]
     # Operands that are refused, in lists too, may be of classes that want a say, which nobody has asked yet.
     run = "fn" if isinstance(op, _spec.CompositeOp) else "run"
@@ -611,7 +613,7 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
         f"def make({', '.join(constants)}):\n"
         f"    def {name}({', '.join((second, first) if swapped else (first, second))}):\n"
         f"{between}{fast}"
-        f"{_asking_modes(name, second, first) if swapped else ''}"
+        f"{_asking_others(name, second, first) if name in _SEEN_AS_CALLED else ''}"
         "        try:\n"
         f"            return fn({first}, {second})\n"
         "        except TypeError:\n"
@@ -627,9 +629,19 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
     return compile_text(text, name, constants)
 
 
-def _asking_modes(name: str, own: str, other: str) -> str:
-    """The lines by which modes see a reflected operator as it was called; the function of the operation would not take a number first."""
-    return f"        if IN_FORCE and local.calls.modes:\n            return dispatched({name}, (), ({own}, {other}), {{}})\n"
+def _asking_others(name: str, own: str, other: str) -> str:
+    """The lines by which modes and classes see an operator as it was called, with the Tensor whose operator it is first."""
+    return (
+        f"        if IN_FORCE and local.calls.modes or OVERRIDING and overriding_classes(({own}, {other})):\n"
+        f"            return dispatched({name}, overriding_classes(({own}, {other})), ({own}, {other}), {{}})\n"
+    )
+
+
+# Operators that those who override functions see as such; others they see as the method of the name (`__add__` and `__radd__` as `add`).
+_SEEN_AS_CALLED = frozenset((
+    "__eq__", "__floordiv__", "__pow__", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__rsub__", "__rtruediv__",
+    "__rfloordiv__", "__rmod__", "__rpow__", "__rmatmul__", "__rand__", "__ror__", "__rxor__", "__rlshift__", "__rrshift__",
+))  # fmt: skip
 
 
 def _refuse_unbound(first: str) -> str:
@@ -682,14 +694,15 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
             f"if IN_FORCE{passed} and ((calls := local.calls).modes or {say}):",
             f"    if {known}:",
             "        if calls.modes:",
-            f"            return dispatched(fn, (), ({args}), {{}}, OP)",
+            f"            return dispatched({name if name in _SEEN_AS_CALLED else 'fn'}, (), ({args}), {{}}, OP)",
             f"        {_interpreted(op, f'({all_given},)')}",
             "else:",
             *indented(others),
         ]
     # numpy answers or refuses for its arrays; not equality, which Python would decide by identity.
     theirs = f"fn({params[0]}, wrap({params[1]}))" if name in ("__eq__", "__ne__") else "NotImplemented"
-    lines = [_refuse_unbound(params[0]), *fast, "try:", f"    return fn({args})", "except TypeError:",
+    others = _asking_others(name, *params).splitlines() if name in _SEEN_AS_CALLED else []
+    lines = [_refuse_unbound(params[0]), *fast, *[line[8:] for line in others], "try:", f"    return fn({args})", "except TypeError:",
              f"    if isinstance({params[1]}, ndarray):", f"        return {theirs}", f"    if operand({params[1]}):", "        raise",
              "    return NotImplemented"]  # fmt: skip
     text = f"def make({', '.join(constants)}):\n    def {name}({args}):\n{_text(lines)}    return {name}\n"
