@@ -25,7 +25,7 @@ _NOT_OVERRIDABLE = frozenset(
         "__getattribute__", "__delattr__", "__dict__", "__weakref__", "__slots__", "__module__", "__doc__",
         "__annotations__", "__hash__", "__dir__", "__class_getitem__", "__array_priority__", "__qualname__",
         "__static_attributes__", "__firstlineno__", "_make_subclass", "as_subclass", "__reduce__", "__sizeof__",
-        "__subclasshook__", "__copy__", "_plain_operand", "__torch_dispatch__",
+        "__subclasshook__", "__copy__", "__iter__", "_plain_operand", "__torch_dispatch__",
     ]
 )  # fmt: skip
 # Properties whose value is a tensor: the only ones a subclass with the default `__torch_function__` cares about.
@@ -41,6 +41,7 @@ def make_overridable(cls: type) -> None:
     if handler is _dispatch._disabled or getattr(cls, "_plain_operand", False):
         return
     _makers.install_functions()
+    _derive.make_operators()
     default = getattr(handler, "__func__", None) is Tensor.__dict__["__torch_function__"].__func__
     for name, attribute in list(Tensor.__dict__.items()):
         if name in _NOT_OVERRIDABLE or _resolved(cls, name) is not attribute:

@@ -22,6 +22,7 @@ __all__ = [
 
 _local = _state.local
 _makers.install_functions()
+_derive.make_operators()
 
 
 # -- switching it off ----------------------------------------------------------------------------------------------------

@@ -230,6 +230,21 @@ def install_operator(name: str, op_name: str, swapped: bool = False, inplace: bo
 
     first_use.__name__ = name
     setattr(Tensor, name, first_use)
+    _late_operators[name] = first_use, (op_name, swapped, inplace)
+
+
+# Operators as they stand on Tensor until they are used, and what makes them.
+_late_operators: dict[str, tuple[Any, tuple[str, bool, bool]]] = {}
+
+
+def make_operators() -> None:
+    """Make all operators now, for programs that ask what `Tensor.__rsub__` is: those who override functions are given that."""
+    from . import _entry
+
+    while _late_operators:
+        name, (first_use, how) = _late_operators.popitem()
+        if Tensor.__dict__.get(name) is first_use:
+            setattr(Tensor, name, _entry.make_operator(name, *how))
 
 
 def install_item(name: str) -> None:

@@ -97,7 +97,8 @@ def _refuse_types(op: Op, args: tuple[Any, ...]) -> None:
 _scope["refuse_types"] = _refuse_types
 _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpret=_dispatch.interpret, asked=_asked, failed=_failed,
               ask_interpreters=_dispatch.ask_interpreters, of_one_class=_dispatch.of_one_class,
-              overriding_classes=_dispatch.overriding_classes, dispatched=_dispatch.dispatch_torch_function)
+              overriding_classes=_dispatch.overriding_classes, override_themselves=_dispatch.override_themselves,
+              dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
 _scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, SILENT=_dispatch.SILENT, warn_once=warn_once,
               all_silent=_dispatch.SILENT.issuperset)
@@ -632,7 +633,7 @@ def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
 def _asking_others(name: str, own: str, other: str) -> str:
     """The lines by which modes and classes see an operator as it was called, with the Tensor whose operator it is first."""
     return (
-        f"        if IN_FORCE and local.calls.modes or OVERRIDING and overriding_classes(({own}, {other})):\n"
+        f"        if IN_FORCE and local.calls.modes or OVERRIDING and override_themselves(({own}, {other})):\n"
         f"            return dispatched({name}, overriding_classes(({own}, {other})), ({own}, {other}), {{}})\n"
     )
 

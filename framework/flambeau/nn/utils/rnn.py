@@ -9,6 +9,8 @@ from typing import Any
 
 import flambeau as fb
 
+from ..._subclass import overridable_function
+
 __all__ = [
     "PackedSequence",
     "invert_permutation",
@@ -232,6 +234,7 @@ def pad_packed_sequence(
     return (padded.transpose(0, 1) if batch_first else padded), lengths
 
 
+@overridable_function
 def pad_sequence(
     sequences: Tensor | Sequence[Tensor],
     batch_first: bool = False,

@@ -16,6 +16,7 @@ from flambeau_kernels.cpu.shapes.order import is_ordered_last
 
 from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
+from ..._subclass import overridable_function
 from ..._symbolic import SymInt
 from ...tensor import Tensor, wrap_dim
 from .._batching import run, shifted
@@ -696,4 +697,4 @@ def _unbind_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, level.front(x), shifted(x, dim)))
 
 
-FUNCTIONS = {fn.__name__: refusing(fn) for fn in (atleast_1d, atleast_2d, atleast_3d)}
+FUNCTIONS = {fn.__name__: overridable_function(refusing(fn)) for fn in (atleast_1d, atleast_2d, atleast_3d)}
