@@ -517,3 +517,59 @@ def test_the_function_of_a_type_has_its_name(plain):
 
     fb.ones(2).as_subclass(Noting).type()
     assert names == ["type"]
+
+
+def test_operators_are_seen_as_they_were_called():
+    from flambeau.overrides import resolve_name
+
+    seen = []
+
+    class Seen(fb.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append((resolve_name(func), [type(a).__name__ for a in args]))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = fb.tensor([1, 2]).as_subclass(Seen)
+    for made, expected in ((1 - x, [0, -1]), (x == x, [True, True]), (x**2, [1, 4]), (7 // x, [7, 3]), (x & 1, [1, 0]), (1 << x, [2, 4])):
+        assert type(made) is Seen
+        assert made.tolist() == expected
+    operators = [s for s in seen if s[0].rpartition(".")[2].startswith("__")]
+    assert operators == [
+        ("torch.Tensor.__rsub__", ["Seen", "int"]), ("torch.Tensor.__eq__", ["Seen", "Seen"]), ("torch.Tensor.__pow__", ["Seen", "int"]),
+        ("torch.Tensor.__rfloordiv__", ["Seen", "int"]), ("torch.Tensor.__and__", ["Seen", "int"]),
+        ("torch.Tensor.__rlshift__", ["Seen", "int"]),
+    ]  # fmt: skip
+    seen.clear()
+    assert [type(row) for row in x.reshape(2, 1)] == [Seen, Seen]
+    for made in (fb.stack([x, x]), fb.atleast_2d(x), fb.nn.utils.rnn.pad_sequence([x, x])):
+        assert type(made) is Seen
+    names = [s[0] for s in seen]
+    assert names[-3:-1] == ["torch.stack", "torch.atleast_2d"]
+
+
+def test_modes_see_methods_that_are_no_ops():
+    from flambeau.overrides import TorchFunctionMode, resolve_name
+
+    seen = []
+
+    class Log(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append((resolve_name(func), kwargs))
+            return func(*args, **(kwargs or {}))
+
+    x = fb.ones(2).requires_grad_()
+    with Log():
+        y = (1 - x).sum()
+        y.backward(retain_graph=True)
+        x.detach().numpy()
+        x.tolist()
+        repr(x)
+    names = [name for name, _ in seen]
+
+    assert names == [
+        "torch.Tensor.__rsub__", "torch.Tensor.sum", "torch.Tensor.backward", "torch.detach", "torch.Tensor.numpy", "torch.Tensor.tolist",
+        "torch.Tensor.__repr__",
+    ]  # fmt: skip
+    assert seen[2][1] == {"gradient": None, "retain_graph": True, "create_graph": False, "inputs": None}
+    assert x.grad.tolist() == [-1.0, -1.0]

@@ -47,6 +47,8 @@ class OverTensor(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "is_reflected", False):       # answers take operands in the order of the operation
+            func, args = func.flambeau_op.method, args[::-1]
         answer = cls._answer_of(func)
         if answer is not None:
             return answer(func, args, kwargs or {})

@@ -42,6 +42,7 @@ def make_overridable(cls: type) -> None:
         return
     _makers.install_functions()
     _derive.make_operators()
+    let_modes_see_methods()
     default = getattr(handler, "__func__", None) is Tensor.__dict__["__torch_function__"].__func__
     for name, attribute in list(Tensor.__dict__.items()):
         if name in _NOT_OVERRIDABLE or _resolved(cls, name) is not attribute:
@@ -51,6 +52,38 @@ def make_overridable(cls: type) -> None:
                 setattr(cls, name, _property(attribute))
         elif _is_plain_method(attribute) and not (name.startswith("__") and (default or name in _OPERATORS)):
             setattr(cls, name, overridable(attribute))
+
+
+# Methods of Tensor that are no ops and that modes see, once a program has those; others, such as getters, they do not.
+_SEEN_BY_MODES = (
+    "__repr__", "backward", "numpy", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "retain_grad",
+    "share_memory_", "tolist",
+)  # fmt: skip
+
+
+@functools.cache
+def let_modes_see_methods() -> None:
+    """Put methods on Tensor that ask the modes of the thread first. Those who override functions are given these."""
+    for name in _SEEN_BY_MODES:
+        setattr(Tensor, name, _seen_by_modes(Tensor.__dict__[name]))
+
+
+def _seen_by_modes(fn: Any) -> Any:
+    from .ops import _dispatch
+
+    # `backward` is seen with all its arguments by name, as PyTorch's is.
+    names = ("gradient", "retain_graph", "create_graph", "inputs") if fn.__name__ == "backward" else ()
+    defaults = dict(zip(names, (None, None, False, None), strict=False))
+
+    @functools.wraps(fn)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if IN_FORCE and _local.calls.modes:
+            if names:
+                args, kwargs = (), {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+            return _dispatch.dispatch_torch_function(method, _dispatch.overriding_classes((self, *args)), (self, *args), kwargs)
+        return fn(self, *args, **kwargs)
+
+    return method
 
 
 def _is_plain_method(attribute: Any) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
 _local = _state.local
 _makers.install_functions()
 _derive.make_operators()
+_subclass.let_modes_see_methods()
 
 
 # -- switching it off ----------------------------------------------------------------------------------------------------

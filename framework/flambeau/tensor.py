@@ -20,7 +20,6 @@ from ._arrays import HeldArray, MetaArray
 from ._errors import ValuesAreMissing, ValuesCannotBeRead
 from ._kinds import KindArray
 from ._names import names_by
-from ._seen import seen_by_modes
 from .autograd import engine, tape
 from .autograd.tape import COUNT, STAMP
 from .devices import CPU, META, Size, device, layout, strided
@@ -433,7 +432,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise RuntimeError(f"requires_grad must be a bool, got {type(value).__name__}")
         self.requires_grad_(value)
 
-    @seen_by_modes
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Record operations on this tensor from now on, or stop. Raises: RuntimeError for non-leaf or integer tensors."""
         if not isinstance(requires_grad, bool):
@@ -573,12 +571,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             retain_graph, create_graph, inputs: as for `autograd.backward`.
         Raises: RuntimeError when nothing requires grad, or without `gradient` for more than one element.
         """
-        if IN_FORCE and _state.local.calls.modes:
-            from .ops._dispatch import dispatch_torch_function
-
-            given = {"gradient": gradient, "retain_graph": retain_graph, "create_graph": create_graph, "inputs": inputs}
-            dispatch_torch_function(Tensor.backward, (), (self,), given)
-            return
         interpreted = _state.IN_FORCE and _state.interpreted()
         if gradient is None and inputs is None and not create_graph and not interpreted and self._array.size == 1:
             node = self._node
@@ -611,7 +603,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         self._rest()
         return self
 
-    @seen_by_modes
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf tensor in `.grad`. Raises: RuntimeError if it does not require grad."""
         node = self._node
@@ -626,7 +617,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         """Whether `retain_grad` was called, so that `.grad` arrives though this is no leaf."""
         return "_retains_grad" in self.__dict__
 
-    @seen_by_modes
     def register_hook(self, hook: Any) -> tape.RemovableHandle:
         """Call ``hook(grad)`` when the gradient of this tensor is computed; a returned Tensor replaces it.
 
@@ -636,7 +626,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         return tape.add_hook(self._node, "tensor", hook)
 
-    @seen_by_modes
     def register_post_accumulate_grad_hook(self, hook: Any) -> tape.RemovableHandle:
         """Call ``hook(param)`` after `.grad` of this leaf has been added to. Raises: RuntimeError for a non-leaf."""
         if self._node is None:
@@ -683,7 +672,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             return a.plain("item").item()
         return _plain(a).item()
 
-    @seen_by_modes
     def tolist(self) -> Any:
         """Nested lists of Python numbers; a plain number for a 0-d tensor."""
         if IN_FORCE:
@@ -694,7 +682,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             raise RuntimeError(f"tolist(): {self._array.shown} has no storage to read; use {self._array.dense}.tolist()")
         return _plain(self._array).tolist()
 
-    @seen_by_modes
     def numpy(self, *, force: bool = False) -> Any:
         """The values as a numpy array over the same memory.
 
@@ -867,7 +854,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             return format(self.item(), spec)
         return object.__format__(self, spec)
 
-    @seen_by_modes
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         from ._printing import tensor_repr
 
@@ -978,7 +964,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             and self.storage_offset() == tensor.storage_offset()
         )
 
-    @seen_by_modes
     def share_memory_(self) -> Tensor:
         """Move the storage to memory that other processes can map. Raises: RuntimeError for meta tensors."""
         if isinstance(self._array, KindArray):

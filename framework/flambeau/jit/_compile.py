@@ -312,8 +312,11 @@ class Emitter(Expressions):
         if isinstance(target, ast.Name):
             if isinstance(found, Plain):
                 value = found.value(self)
-                if target.id in self.declared:
-                    value = self.as_type(value, self.declared[target.id], f"variable '{target.id}'")
+                wanted = self.declared.get(target.id)
+                if wanted is not None and self.block is self.function.graph and not is_subtype(value.type(), wanted):
+                    del self.declared[target.id]      # outside of branches and loops a name may begin anew
+                elif wanted is not None:
+                    value = self._kept_in_loop(target.id, value, wanted)
                 if not value._name and value.node is not None and value.node.kind() != "prim::Constant":
                     value._name = target.id
                 found = Plain(value)

@@ -165,9 +165,13 @@ class Nodes:
         """What a choice of an overload gives for an argument."""
         return found if isinstance(found, Value) else found(self)
 
-    def operator(self, name: str, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
-        """Call the operator: the overload that takes the values."""
-        found = match(name, schemas_of(name), args, kwargs or {})
+    def operator(self, name: str, args: list[Value], kwargs: dict[str, Value] | None = None, overload: str | None = None) -> Value:
+        """Call the operator: the overload of the name, or the one that takes the values, also where a number stands for a tensor."""
+        schemas = schemas_of(name)
+        asked = tuple([s for s in schemas if (s.overload_name or "default") == overload])
+        found = match(name, asked or schemas, args, kwargs or {})
+        if asked and isinstance(found, str):
+            found = match(name, schemas, args, kwargs or {})
         if isinstance(found, str):
             raise self.error(found)
         inputs = [self.made(i) for i in found.inputs]

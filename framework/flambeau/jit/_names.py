@@ -142,10 +142,10 @@ class Namespace(Thing):
 
 
 class Operator(Thing):
-    """An operator by its name, with the value whose method it is called as."""
+    """An operator by its name, with the value whose method it is called as; one overload if that is said."""
 
-    def __init__(self, name: str, bound: Value | None = None) -> None:
-        self.name, self.bound = name, bound
+    def __init__(self, name: str, bound: Value | None = None, overload: str | None = None) -> None:
+        self.name, self.bound, self.overload = name, bound, overload
 
     def what(self) -> str:
         return "builtin function"
@@ -153,7 +153,10 @@ class Operator(Thing):
     def call(self, emit: Any, args: list[Thing], kwargs: dict[str, Thing]) -> Thing:
         given = [a.value(emit) for a in args]
         named = {k: v.value(emit) for k, v in kwargs.items()}
-        return Plain(emit.operator(self.name, given if self.bound is None else [self.bound, *given], named))
+        return Plain(emit.operator(self.name, given if self.bound is None else [self.bound, *given], named, self.overload))
+
+    def attribute(self, emit: Any, name: str) -> Thing:
+        return Operator(self.name, self.bound, name)
 
 
 class Special(Thing):

@@ -461,7 +461,7 @@ class PythonResolver(Resolver):
         if isinstance(found, OpOverloadPacket):
             return Operator(found._qualified_op_name)
         if isinstance(found, OpOverload):
-            return Operator(found._schema.name)
+            return Operator(found._schema.name, overload=found._overloadname or "default")
         special = _known().get(_key(found))
         if special is not None:
             return special

@@ -592,6 +592,12 @@ def dispatch_torch_function(func: Any, classes: Any, args: Any, kwargs: Any, op:
     raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: [{names}]")
 
 
+def override_themselves(args: Any) -> bool:
+    """Whether the classes of operands want to see functions as the program calls them, and not ops alone."""
+    classes = overriding_classes(args)
+    return bool(classes) and _answer_to_ops(classes) is None
+
+
 def _answer_to_ops(classes: Any) -> Any:
     """``fn(op, args, out, inplace)``, what answers ops without arguments as written; or None.
 

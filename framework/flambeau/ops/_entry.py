@@ -591,6 +591,14 @@ def _fast_inplace(op: Op) -> list[str]:
 
 
 def make_operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
+    """The operator method `name` of Tensor. It knows its op, and whether the Tensor whose operator it is comes second there."""
+    made = _operator(name, op_name, swapped, inplace)
+    if name in _SEEN_AS_CALLED:
+        made.flambeau_op, made.is_reflected = OPS[op_name], swapped
+    return made
+
+
+def _operator(name: str, op_name: str, swapped: bool, inplace: bool) -> Any:
     op = OPS[op_name]
     fn = make_inplace(op) if inplace else op.method
     if not swapped and not inplace:
