@@ -236,3 +236,37 @@ if __name__ == "__main__":
     import torch
 
     PAGE.write_text(page(rows(torch)))
+
+
+def test_the_engine_of_quantized_operators_is_checked_and_kept(oracle):
+    def asked(lib):
+        module, found = lib.backends.quantized, []
+        before = module.engine
+        found.append((before, sorted(module.supported_engines)))
+        for name in ("qnnpack", "none", "other", 3):
+            try:
+                module.engine = name
+            except RuntimeError as error:
+                found.append(str(error))
+            found.append(module.engine)
+        module.engine = before
+        with pytest.raises(RuntimeError, match="Assignment not supported"):
+            module.supported_engines = []
+        return found
+
+    assert asked(fb) == asked(oracle)
+
+
+def test_switches_of_old_warnings_are_kept(oracle):
+    def asked(lib):
+        module, found = importlib.import_module(f"{lib.__name__}.utils.backcompat"), []
+        for switch in (module.broadcast_warning, module.keepdim_warning):
+            before, switch.enabled = switch.enabled, True
+            found.append((before, switch.enabled))
+            with pytest.raises(RuntimeError) as error:
+                switch.enabled = 1
+            found.append(str(error.value))
+            switch.enabled = before
+        return found
+
+    assert asked(fb) == asked(oracle)

@@ -134,6 +134,8 @@ def test_settings_of_scripts_give_the_value_before():
     before = _C._jit_set_profiling_mode(False)
 
     assert _C._jit_set_profiling_mode(before) is False
+    assert _C._jit_set_autocast_mode(False) is True
+    assert _C._jit_set_autocast_mode(True) is False
 
 
 def test_a_class_that_leaves_overriding_alone_is_a_plain_operand():

@@ -67,3 +67,11 @@ def test_a_generator_of_a_mode_may_return_on_an_error():
         running.throw(KeyError())
 
     assert stop.value.value == "caught"
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_the_text_of_a_mode_that_is_set_says_which(mode, oracle):
+    with fb.enable_grad():
+        ours = repr(fb.set_grad_enabled(mode))
+    with oracle.enable_grad():
+        assert ours == repr(oracle.set_grad_enabled(mode))

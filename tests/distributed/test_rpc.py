@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import flambeau as fb
+
 
 def test_programs_over_workers_end_as_under_pytorch(ranks, tmp_path, oracle):
     ranks("rpc_programs.programs", 3)
@@ -46,3 +48,10 @@ def test_workers_run_what_they_allow_and_unpickle_nothing(ranks):
 
 def test_calls_are_events_of_the_callers_profiler(ranks):
     ranks("rpc_programs.profiled", 2)
+
+
+def test_a_remote_module_needs_rpc():
+    from flambeau.distributed.nn import RemoteModule
+
+    with pytest.raises(AssertionError, match=r"^RemoteModule only works in RPC\.$"):
+        RemoteModule("worker/cpu", fb.nn.Linear, args=(2, 3))

@@ -91,7 +91,9 @@ def test_the_signature_says_what_inputs_and_outputs_are():
     assert [name for name, _ in program.named_buffers()] == list(signature.buffers)
     assert list(program.constants) == ["plain"]
     assert [entry.fqn for entry in program.module_call_graph] == ["", "first", "norm"]
-    assert re.search(r"p_first_weight: PARAMETER target='first.weight'", str(program))
+    assert re.search(r"\nGraph signature: \n    # inputs\n    p_first_weight: PARAMETER target='first.weight'\n", str(program))
+    assert re.search(r"\n    \n    # outputs\n", str(program))
+    assert re.fullmatch(r"<flambeau.export.exported_program.ExportedProgram object at 0x\w+>", repr(program))
 
 
 def test_ranges_and_relations_of_sizes():
@@ -182,7 +184,8 @@ def test_constants_among_the_inputs_are_those_of_the_example():
         (lambda: export(Shifted(), (fb.ones(5), fb.ones(6)), dynamic_shapes=({0: Dim("dx")}, {0: Dim("dy")})), UserError, "dy = dx"),
         (lambda: export(Net(), (fb.ones(2, 3),))(fb.ones(2, 3)), RuntimeError, "Unable to call ExportedProgram directly"),
         (lambda: Dim("b", min=4, max=2), AssertionError, "inconsistent min=4, max=2"),
-        (lambda: Dim("not one"), AssertionError, "valid identifier"),
+        (lambda: Dim("not one"), AssertionError, "valid identifier, got not one"),
+        (lambda: Dim(...), AttributeError, "'ellipsis' object has no attribute 'isidentifier'"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(call, error, said):

@@ -87,6 +87,12 @@ N.narrow(torch.ones(3, 5, 4), 1, 0, torch.tensor([3, 2, 5]), layout=J).offsets()
 N.narrow(torch.ones(3, 5, 4), 1, 0, torch.tensor([3, 2, 5]), layout=J).contiguous().offsets()
 N.narrow(torch.ones(3, 5, 4), 1, torch.tensor([0, 1, 0]), torch.tensor([3, 2, 5]), layout=J).offsets()
 N.masked_select(torch.arange(6.0).reshape(2, 3), torch.tensor([[True, False, True], [False, True, False]])).values()
+N.masked_select(torch.arange(6.0).reshape(2, 3), torch.tensor([False])).offsets()
+N.masked_select(torch.arange(6.0).reshape(2, 3), torch.tensor([True, False, True])).offsets()
+N.masked_select(torch.arange(6.0).reshape(2, 3), torch.tensor([[True], [False]])).values()
+N.masked_select(torch.arange(24.0).reshape(2, 3, 4), torch.tensor([True, False, True, True])).offsets()
+N.masked_select(torch.arange(24.0).reshape(2, 3, 4), torch.tensor(True)).values()
+N.masked_select(torch.arange(3.0), torch.tensor([True, False, True])).offsets()
 """
 
 REFUSED_AS_PYTORCH = """

@@ -201,6 +201,20 @@ def test_calls_give_the_same_layout_and_values(name, oracle):
     assert_same(CASES[name](Operands(fb)), CASES[name](Operands(oracle)))
 
 
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [([1, 1], [0, 0]), ([0, 1, 1, 1], [1, 1]), ([1, 1], [0, 1, 1, 3, 3]), ([], [2, 2]), ([2, 2, 3], []), ([0, 0], [0, 0])],
+)
+def test_sums_of_places_in_order_are_in_their_joint_order(left, right, oracle):
+    def total(lib):
+        x = lib.sparse_coo_tensor([left], [100.0 * (i + 1) for i in range(len(left))], (4,))
+        y = lib.sparse_coo_tensor([right], [i + 1.0 for i in range(len(right))], (4,))
+        made = x - 2 * y
+        return made._indices().tolist(), made._values().tolist(), made.is_coalesced()
+
+    assert total(fb) == total(oracle)
+
+
 @pytest.mark.parametrize("layout", ["coo", "csr", "bsc"])
 @pytest.mark.parametrize("name", ZERO_PRESERVING)
 def test_functions_that_keep_zeros_are_applied_to_values(name, layout, oracle):

@@ -208,3 +208,10 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
         import flambeau.utils.tensorboard  # noqa: F401
 
 
+
+
+def test_an_embedding_over_another_is_warned_of(writer, capsys):
+    writer.add_embedding(fb.zeros(3, 2))
+    assert capsys.readouterr().out == ""
+    writer.add_embedding(fb.zeros(3, 2))
+    assert capsys.readouterr().out == "warning: Embedding dir exists, did you set global_step for add_embedding()?\n"

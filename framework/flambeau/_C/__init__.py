@@ -219,6 +219,7 @@ _jit_settings: dict[str, Any] = {
     "_jit_set_num_profiled_runs": 1,
     "_jit_set_bailout_depth": 20,
     "_jit_set_te_must_use_llvm_cpu": None,
+    "_jit_set_autocast_mode": True,
 }
 
 

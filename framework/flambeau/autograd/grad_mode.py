@@ -120,6 +120,9 @@ class set_grad_enabled(_Mode):
         """Another one of the same mode, as decorators make for each call."""
         return set_grad_enabled(self.mode)
 
+    def __repr__(self) -> str:
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.mode})"
+
     def __enter__(self) -> None:
         _state.set_grad(self.mode)
 

@@ -52,8 +52,8 @@ class Dim:
     STATIC = _DimHint(_DimHintType.STATIC)
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
-        if not isinstance(name, str) or not name.isidentifier():
-            raise AssertionError(f"Dim name must be a valid identifier, got {name!r}")
+        if not name.isidentifier():
+            raise AssertionError(f"Dim name must be a valid identifier, got {name}")
         self.min, self.max = 0 if min is None else min, _UNBOUNDED if max is None else max
         if self.max < self.min:
             raise AssertionError(f"Cannot create Dim with inconsistent min={min}, max={max}")

@@ -180,11 +180,8 @@ class ExportedProgram:
 
     def __str__(self) -> str:
         shown = self._graph_module.print_readable(print_output=False).replace("\n", "\n    ")
-        return (
-            f"ExportedProgram:\n    {shown}\nGraph signature: {self._graph_signature}\nRange constraints: {self._range_constraints}\n"
-        )
-
-    __repr__ = __str__
+        signature = str(self._graph_signature).replace("\n", "\n    ")
+        return f"ExportedProgram:\n    {shown}\nGraph signature: {signature}\nRange constraints: {self._range_constraints}\n"
 
     # -- programs that run
 

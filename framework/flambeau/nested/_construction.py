@@ -206,19 +206,18 @@ def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: Any = fb.s
 
 
 def masked_select(tensor: Tensor, mask: Tensor) -> NestedTensor:
-    """The elements of each row of `tensor` that `mask` selects: ``(B, N), (B, N) -> (B, ragged)``.
+    """The elements of each row of `tensor` that `mask` selects: ``(*, N), (*, N) -> (B, ragged)``, with all rows ``*`` as B parts.
 
+    Args:
+        mask: of dtype bool; it broadcasts to the shape of `tensor`.
     Raises: RuntimeError for other layouts and masks that do not fit.
     """
     if tensor.layout != fb.strided:
         raise RuntimeError("nested.masked_select requires a strided tensor")
-    if mask.dtype is not fb.bool or mask.shape != tensor.shape[: mask.ndim]:
-        raise RuntimeError(
-            f"nested.masked_select: mask must be bool and fit the first dimensions of {tuple(tensor.shape)}, got "
-            f"{tuple(mask.shape)}"
-        )
-    chosen = mask.expand(tensor.shape) if mask.ndim == tensor.ndim else mask
-    return NestedTensor(tensor[chosen], _offsets_of(chosen.reshape(len(mask), -1).sum(1)), None, 1)
+    if mask.dtype is not fb.bool:
+        raise RuntimeError(f"nested.masked_select: mask must be bool, got {mask.dtype}")
+    chosen = mask.expand(tensor.shape)
+    return NestedTensor(tensor.masked_select(chosen), _offsets_of(chosen.sum(-1).reshape(-1)), None, 1)
 
 
 def to_padded_tensor(input: NestedTensor | StridedNestedTensor, padding: float, output_size: Any = None, out: Any = None) -> Tensor:

@@ -33,6 +33,7 @@ from .arrays import (
 from .layouts import (
     added_up,
     coalesce,
+    flat_places,
     like,
     one_of_batch,
     starts_of,
@@ -167,9 +168,35 @@ def _coo_sum(x: Tensor, y: Tensor, alpha: Any) -> Tensor:
     right = _scaled(values_of(y), alpha)
     if a.parts[0]._array is b.parts[0]._array and a.coalesced:
         return with_values(x, values_of(x) + right)
-    indices = wrap(np.concatenate((host("add", a.indices)[0], host("add", b.indices)[0]), axis=1))
-    made = coo(indices, _cat((values_of(x), right)), a.shape)
-    return coalesce(made) if a.coalesced and b.coalesced else made
+    where = host("add", a.indices)[0], host("add", b.indices)[0]
+    made = coo(wrap(np.concatenate(where, axis=1)), _cat((values_of(x), right)), a.shape)
+    return coalesce(made) if a.coalesced and b.coalesced else _merged(made, where)
+
+
+def _merged(x: Tensor, where: Any) -> Tensor:
+    """`x`, whose places are those of two tensors, one after the other, in their joint order if each has one of its own.
+
+    A place that one has p times and the other q times is there max(p, q) times: the first of the one is added to the first of the other,
+    and so on.
+    """
+    shape = x._array.shape
+    flat = [flat_places("add", indices, shape[: len(indices)]) for indices in where]
+    if not all(map(_in_order, flat)):
+        return x
+    place = np.concatenate(flat)
+    nth = np.concatenate([np.arange(len(f)) - np.searchsorted(f, f) for f in flat])
+    order = np.lexsort((nth, place))
+    place, nth = place[order], nth[order]
+    first = np.ones(len(order), bool)
+    first[1:] = (place[1:] != place[:-1]) | (nth[1:] != nth[:-1])
+    values = values_of(x).index_select(0, wrap(order))
+    if not first.all():
+        values = added_up(values, np.cumsum(first) - 1, int(first.sum()))
+    return coo(wrap(np.concatenate(where, axis=1)[:, order[first]]), values, shape)
+
+
+def _in_order(flat: Any) -> bool:
+    return bool((flat[1:] >= flat[:-1]).all())
 
 
 def _cat(tensors: Any, dim: int = 0) -> Tensor:

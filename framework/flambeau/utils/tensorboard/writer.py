@@ -387,6 +387,8 @@ class SummaryWriter:
             raise ValueError("#images should equal with #data points")
         subfolder = os.path.join(f"{global_step or 0:05d}", quote(tag, safe="").replace("%", "%%"))
         folder = Path(self._get_file_writer().get_logdir()) / subfolder
+        if folder.exists():
+            print("warning: Embedding dir exists, did you set global_step for add_embedding()?")
         folder.mkdir(parents=True, exist_ok=True)
         if metadata is not None:
             _embedding.write_labels(metadata, metadata_header, folder)

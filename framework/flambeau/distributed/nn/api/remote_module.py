@@ -8,6 +8,7 @@ from typing import Any
 import flambeau as fb
 
 from ... import rpc
+from ...rpc import _agent
 
 __all__ = ["RemoteModule"]
 
@@ -34,7 +35,8 @@ class RemoteModule(fb.nn.Module):
         remote_device: "worker" or "worker/device".
         module_cls: a class that both sides import by name.
         args, kwargs: of the class.
-    Raises: ValueError for a bad `remote_device`, or where `module_cls` makes no module; what making it raises.
+    Raises: AssertionError outside of RPC; ValueError for a bad `remote_device`, or where `module_cls` makes no module; what making it
+        raises.
     """
 
     def __init__(
@@ -45,6 +47,8 @@ class RemoteModule(fb.nn.Module):
         kwargs: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        if _agent._agent is None:
+            raise AssertionError("RemoteModule only works in RPC.")
         self.on, _, device = remote_device.partition("/")
         if not self.on:
             raise ValueError(f"RemoteModule: remote_device must be 'worker' or 'worker/device', got {remote_device!r}")
