@@ -376,6 +376,8 @@ def test_stand_ins_for_tests_have_the_signatures_of_the_functions():
 
     assert str(inspect.signature(dummies[fb.add])) == "(input, other, *, alpha=1, out=None)"
     assert str(inspect.signature(dummies[fb.Tensor.permute])) == "(input, *dims)"
+    assert str(inspect.signature(dummies[fb.Tensor.fill_])) == "(self, value)"
+    assert str(inspect.signature(dummies[fb.Tensor.device.__get__])) == "(self)"
     assert dummies[fb.add](1, other=2) == -1
     with pytest.raises(TypeError):
         dummies[fb.add](1, 2, 3, 4)

@@ -252,9 +252,17 @@ def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
             else:
                 made: Any = lambda *args, **kwargs: -1  # noqa: E731
                 with contextlib.suppress(ValueError, TypeError):
-                    made.__signature__ = inspect.signature(fn)
+                    made.__signature__ = _unannotated(inspect.signature(fn), fn)
                 found[fn] = made
     return found
+
+
+def _unannotated(signature: Any, fn: Any) -> Any:
+    """`signature` as a plain function has it: of names and defaults. The getter of an attribute takes its tensor alone."""
+    parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    if getattr(fn, "__name__", "") == "__get__":
+        parameters = [parameters[0].replace(name="self", kind=parameters[0].POSITIONAL_OR_KEYWORD)]
+    return signature.replace(parameters=parameters, return_annotation=signature.empty)
 
 
 def _parameters(op: Any) -> tuple[str, dict[str, Any]]:

@@ -212,7 +212,7 @@ class OwnObserved(fb.nn.Module):
 class OwnQuantized(OwnObserved):
     @classmethod
     def from_observed(cls, observed):
-        observed.linear.activation_post_process, observed.linear.qconfig = observed.activation_post_process, observed.qconfig
+        observed.linear.activation_post_process = observed.activation_post_process
         return cls(fb.ao.nn.quantized.Linear.from_float(observed.linear))
 
 
@@ -230,6 +230,19 @@ def test_a_module_of_the_program_is_observed_and_quantized_by_its_own_classes():
     )
     assert isinstance(getattr(made, "0"), OwnQuantized)
     np.testing.assert_allclose(made(x).numpy(), expected, atol=0.06 * np.abs(expected).max())
+
+
+def test_parts_of_a_module_of_the_program_have_its_qconfig_or_their_own():
+    config = {"float_to_observed_custom_module_class": {"static": {Own: OwnObserved}}}
+    mapping = ours.QConfigMapping().set_object_type(Own, ours.default_qconfig)
+
+    def of_linear(mapping):
+        made = ours_fx.prepare_fx(fb.nn.Sequential(Own()).eval(), mapping, (fb.tensor(X4),), prepare_custom_config=config)
+        return getattr(made, "0").linear.qconfig
+
+    assert of_linear(mapping).weight().dtype is fb.qint8
+    assert of_linear(mapping.set_object_type(fb.nn.Linear, None)) is None
+    assert of_linear(mapping.set_module_name("0.linear", ours.float16_dynamic_qconfig)).weight().dtype is fb.float16
 
 
 def test_modules_that_cannot_be_traced_stay_and_standalone_ones_are_prepared_on_their_own():

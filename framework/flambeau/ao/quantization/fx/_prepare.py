@@ -99,6 +99,15 @@ class _QConfigs:
                 return self._mapping.object_type_qconfigs[one]
         return self._mapping.global_qconfig
 
+    def give_parts(self, module: Module, path: str, qconfig: Any) -> None:
+        """Give each part of `module`, which is at `path` and has `qconfig`, its own where the mapping has one, or else that."""
+        for name, part in module.named_children():
+            place = f"{path}.{name}"
+            own = self._mapping.object_type_qconfigs.get(type(part), qconfig)
+            own = next((q for pattern, q in self._mapping.module_name_regex_qconfigs.items() if re.match(pattern, place)), own)
+            part.qconfig = self._mapping.module_name_qconfigs.get(place, own)
+            self.give_parts(part, place, part.qconfig)
+
 
 def _fitting(config: BackendPatternConfig, qconfig: Any) -> DTypeConfig | None:
     """The first of the pattern's dtypes that `qconfig` asks for; None if there is none."""
@@ -279,6 +288,8 @@ def prepare(
             continue
         if first in inserter.plain:
             continue
+        if is_custom:                                 # what makes the observed one may ask the parts of the module for it
+            configs.give_parts(module_of(made, first), str(first.target), qconfig)
         _swap(made, first, match.config, qconfig, is_qat, observed_classes if is_custom else {})
         _observe_operands(inserter, match, dtypes, qconfig)
         _observe_result(inserter, match, dtypes, qconfig)
