@@ -338,7 +338,7 @@ householder_product.plan(_plan_of_reflectors, tensors=("input", "tau"))
 @composite(surface=FUNCTION | METHOD | OUT, autocast=("float32", None), samples="x(4, 2), u(2)", named_too={"tau": ("input2",)})
 def orgqr(input, tau):
     """The Q of what `geqrf` returns; see `linalg.householder_product`."""
-    return _householder("torch.linalg.householder_product", input, tau)
+    return householder_product.function(input, tau)
 
 
 orgqr.plan(_plan_of_reflectors, tensors=("input", "tau"))
