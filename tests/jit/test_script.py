@@ -589,3 +589,22 @@ def test_groups_of_functions_are_compiled_from_text() -> None:
     assert unit.twice(fb.ones(1), 3).item() == 8
     with pytest.raises(RuntimeError, match="undefined value nothing"):
         unit.define("def f(x):\n    return nothing(x)\n")
+
+
+def test_attributes_of_script_modules_have_the_types_that_are_said() -> None:
+    class Old(jit.ScriptModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names = jit.Attribute({}, Dict[str, int])
+            self.count = jit.Attribute(20, int)
+
+        @jit.script_method
+        def forward(self, x):
+            self.names["a"] = self.count
+            return x + len(self.names)
+
+    old = Old()
+
+    assert (old.names, old.count) == ({}, 20)
+    assert old(X).equal(X + 1)
+    assert jit.script(old)(X).equal(X + 1)

@@ -236,3 +236,16 @@ def test_traces_give_pytorchs_numbers():
         expected = torch.jit.trace(theirs, torch.ones(2, 3))(torch.from_numpy(x.numpy()))
 
     assert fb.allclose(jit.trace(ours, fb.ones(2, 3))(x), fb.from_numpy(expected.detach().numpy()), atol=1e-6)
+
+
+def test_other_operations_on_other_inputs_are_found_by_check_inputs():
+    def looped(x):
+        result = x[0]
+        for i in range(x.size(0)):
+            result = result * x[i]
+        return result
+
+    with pytest.raises(jit.TracingCheckError, match="Graphs differed across invocations"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        jit.trace(looped, fb.rand(3, 4), check_inputs=[(fb.rand(4, 4),)])
+    jit.trace(lambda x: x[0] * x.size(0), fb.rand(3, 4), check_inputs=[(fb.rand(4, 5),), (fb.rand(6, 2),)])

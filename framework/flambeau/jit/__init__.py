@@ -21,11 +21,11 @@ from ..futures import Future
 from ._modules import RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule
 from ._run import Error
 from ._script import Attribute, script, script_method
-from ._trace import TracerWarning, is_tracing, script_if_tracing, trace, trace_module
+from ._trace import TracerWarning, TracingCheckError, is_tracing, script_if_tracing, trace, trace_module
 
 __all__ = [
     "Attribute", "CompilationUnit", "Error", "Final", "Future", "RecursiveScriptModule", "ScriptFunction", "ScriptModule",
-    "ScriptWarning", "TopLevelTracedModule", "_overload",
+    "ScriptWarning", "TopLevelTracedModule", "TracingCheckError", "_overload",
     "_overload_method", "TracerWarning", "annotate", "enable_onednn_fusion", "export", "fork", "freeze",
     "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load", "onednn_fusion_enabled",
     "optimize_for_inference", "optimized_execution", "save", "script", "script_if_tracing", "script_method",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import _missing
 from ..nn.modules.module import Module
 from ._ir import Function, Graph
 
-__all__ = ["RecursiveScriptModule", "ScriptFunction", "ScriptMethod", "ScriptModule", "TopLevelTracedModule", "TracedModule"]
+__all__ = ["Attribute", "RecursiveScriptModule", "ScriptFunction", "ScriptMethod", "ScriptModule", "TopLevelTracedModule", "TracedModule"]
 
 _BY_TRACE = "of a trace; code has its operations, and jit.script makes graphs"
 
@@ -114,8 +114,21 @@ class ScriptMethod(_WithGraph):
         return (function.callable or callable_of(function))(*bound_arguments(function, (self.owner, *args), kwargs))
 
 
+class Attribute(NamedTuple):
+    """A value with the type that a script gives it: ``self.x = jit.Attribute(0.1, float)``."""
+
+    value: Any
+    type: Any
+
+
 class ScriptModule(Module):
     """A module whose methods are scripts. A subclass runs as Python; `jit.script` of it, `graph`, `code` and `save` compile it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Attribute):
+            self.__dict__.setdefault("_attribute_types", {})[name] = value.type
+            value = value.value
+        super().__setattr__(name, value)
 
     def _as_script(self) -> Any:
         from ._python_modules import scripted

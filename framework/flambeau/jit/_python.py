@@ -230,7 +230,7 @@ def _script_class(cls: type) -> ClassType:
 # -- modules -------------------------------------------------------------------------------------------------------------
 
 _of_modules: dict[Any, ClassType] = {}
-_PLAIN_STATE = frozenset(Module().__dict__)
+_PLAIN_STATE = frozenset((*Module().__dict__, "_attribute_types"))
 
 
 _KEPT = frozenset(("_reversed_padding_repeated_twice",))  # private attributes of our modules that forms of methods read
@@ -260,7 +260,7 @@ def module_type(module: Module) -> ClassType:
     if isinstance(module, (RecursiveScriptModule, TopLevelTracedModule)):
         return module._as_script()._script_type
     cls = type(module)
-    annotations = _annotations(cls)
+    annotations = _annotations(cls) | module.__dict__.get("_attribute_types", {})
     is_own = cls.__module__.startswith(_OWN + ".")
     constants = set(getattr(cls, "__constants__", ())) | {n for n, a in annotations.items() if _is_final(a)}
     attributes: dict[str, Type] = {}

@@ -6,19 +6,12 @@ import os
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import _missing
-from ._modules import RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule
+from ._modules import Attribute, RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule
 
 __all__ = ["Attribute", "RecursiveScriptModule", "ScriptFunction", "ScriptModule", "script", "script_method"]
-
-
-class Attribute(NamedTuple):
-    """A value with the type that a script gives it: ``self.x = jit.Attribute(0.1, float)``."""
-
-    value: Any
-    type: Any
 
 
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:

@@ -8,7 +8,9 @@ themselves: the values, and the sizes, then are constants of the trace, and a `T
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -100,7 +102,10 @@ def trace(
     program = _Program(func, args, kwargs, {}, strict)
     made = TracedFunction(func, program)
     if check_trace:
-        _check(func, made, _checked(check_inputs, args, kwargs), check_tolerance)
+        given = _checked(check_inputs, args, kwargs)
+        if check_inputs is not None:
+            _compare_graphs(program, [_Program(func, *g, {}, strict) for g in given])
+        _check(func, made, given, check_tolerance)
     return made
 
 
@@ -222,6 +227,11 @@ class _Program:
         exec(compile(self.code, "<flambeau trace>", "exec"), scope)  # our own text, of recorded operations
         self.forward = scope["forward"]
 
+    def operations(self) -> list[str]:
+        """The recorded operations, a line each, without the values of constants."""
+        nodes = [node for node in self.module.graph.nodes if node.op != "get_attr"]
+        return [re.sub(r"\[num_users=\d+\] = ", "= ", str(node.format_node())) for node in nodes]
+
     def run(self, owner: Any, args: Any, kwargs: Any) -> Any:
         leaves, given = pytree.tree_flatten((args, kwargs))
         if given != self.given:
@@ -299,7 +309,10 @@ def _traced_module(mod: Module, inputs: Any, check: bool, check_inputs: Any, tol
             given = None if check_inputs is None else [x[method] if isinstance(x, dict) else x for x in check_inputs]
             before = [(b, b.clone()) for b in mod.buffers()]
             func, again = (mod, made) if method == "forward" else (getattr(mod, method), getattr(made, method))
-            _check(func, again, _checked(given, args, kwargs), tolerance, before)
+            checked = _checked(given, args, kwargs)
+            if given is not None:
+                _compare_graphs(programs[method], [_Program(func, *g, names, strict) for g in checked])
+            _check(func, again, checked, tolerance, before)
     return made
 
 
@@ -328,6 +341,16 @@ class TracedFunction(ScriptFunction):
 
 
 # -- checking --------------------------------------------------------------------------------------------------------------
+
+
+def _compare_graphs(program: _Program, others: list[_Program]) -> None:
+    """Raise TracingCheckError if the program ran other operations on other inputs, whose traces `others` are."""
+    first = program.operations()
+    for other in others:
+        found = other.operations()
+        if found != first:
+            diff = "".join(f"\t\t{line}\n" for line in difflib.ndiff(first, found))
+            raise TracingCheckError(f"Tracing failed sanity checks!\nERROR: Graphs differed across invocations!\n\tGraph diff:\n{diff}")
 
 
 def _checked(check_inputs: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
