@@ -250,3 +250,27 @@ def test_other_operations_on_other_inputs_are_found_by_check_inputs():
         with pytest.raises(jit.TracingCheckError, match="Graphs differed across invocations"):
             jit.trace(looped, fb.rand(3, 4), check_inputs=[(fb.rand(4, 4),)])
     jit.trace(lambda x: x[0] * x.size(0), fb.rand(3, 4), check_inputs=[(fb.rand(4, 5),), (fb.rand(6, 2),)])
+
+
+def test_scripts_inside_of_traces_keep_their_branches():
+    @jit.script
+    def larger(x, y):
+        r = x if bool(x.max() > y.max()) else y
+        for i in range(x.size(0)):
+            r = r + i
+        return r, r * 2
+
+    def program(x, y):
+        a, b = larger(x, y)
+        return a + b
+
+    low, high = fb.zeros(3), fb.ones(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        traced = jit.trace(program, (low, high))
+    for args in ((low, high), (high * 5, high), (fb.rand(4), fb.rand(4))):
+        assert traced(*args).equal(program(*args))
+    assert "__torch__.larger" in traced.code or "larger" in traced.code
+    x = fb.rand(3, requires_grad=True)
+    traced(x, x * 2).sum().backward()
+    assert x.grad.tolist() == [6.0, 6.0, 6.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -12,7 +13,12 @@ from ._ir import Function, Graph
 
 __all__ = ["Attribute", "RecursiveScriptModule", "ScriptFunction", "ScriptMethod", "ScriptModule", "TopLevelTracedModule", "TracedModule"]
 
-_BY_TRACE = "of a trace; code has its operations, and jit.script makes graphs"
+class _Tracing(threading.local):
+    state: Any = None
+    in_script = False                                 # whether the trace is inside a script, which decides for itself
+
+
+_tracing = _Tracing()  # the trace under way in this thread
 
 
 class _WithGraph:
@@ -69,7 +75,17 @@ class ScriptFunction(_WithGraph):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from ._run import bound_arguments, callable_of
 
-        return (self._function.callable or callable_of(self._function))(*bound_arguments(self._function, args, kwargs))
+        given = bound_arguments(self._function, args, kwargs)
+        if _tracing.state is not None and self._decides():
+            from ._traced import recorded
+
+            return recorded(self, given)
+        return (self._function.callable or callable_of(self._function))(*given)
+
+    def _decides(self) -> bool:
+        """Whether there are branches or loops in it, which a trace keeps as a call."""
+        graph = self.inlined_graph
+        return graph.findNode("prim::If") is not None or graph.findNode("prim::Loop") is not None
 
     @property
     def qualified_name(self) -> str:

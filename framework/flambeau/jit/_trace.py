@@ -11,7 +11,6 @@ import contextlib
 import difflib
 import functools
 import re
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from ..nn.modules.module import Module
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._modules import ScriptFunction, TopLevelTracedModule, TracedModule
+from ._modules import _tracing as _local
 
 __all__ = ["TopLevelTracedModule", "TracedModule", "TracerWarning", "is_tracing", "script_if_tracing", "trace", "trace_module"]
 
@@ -34,13 +34,6 @@ class TracerWarning(Warning):
 
 class TracingCheckError(Exception):
     """A trace does not compute what was traced."""
-
-
-class _Tracing(threading.local):
-    state: Any = None
-
-
-_local = _Tracing()
 
 
 def state() -> Any:
@@ -257,6 +250,9 @@ def _recorded(flat: Any, leaves: list[Tensor]) -> Any:
     try:
         made = proxy_tensor.record_symbolically(flat, tuple(plain), None, None, True)
     except (DataDependentOutputException, DynamicOutputShapeException, symbolic_shapes.GuardOnDataDependentSymNode) as error:
+        if _local.in_script:                          # whose branches the trace keeps
+            _local.in_script = False
+            return proxy_tensor.record_with_values(flat, tuple(plain))
         warnings.warn(
             f"jit.trace: the program reads values of what it computes ({error}); they are constants of the trace, and so are sizes, "
             "which therefore might not generalize to other inputs",

@@ -12,7 +12,8 @@ from .._ops import OpOverload
 from .._schema import Type
 from ._compile import Emitter, Resolver, Source
 from ._ir import Function, Parameter, Value
-from ._modules import RecursiveScriptModule
+from ._modules import RecursiveScriptModule, ScriptFunction, _tracing
+from ._names import Compiled, Plain, Thing
 from ._python import unique
 from ._types import BOOL, INT, NONE, STR, TENSOR, ClassType, dict_of, list_of, tuple_of
 
@@ -184,21 +185,42 @@ def _valued(emit: Emitter, x: Any, made: dict[Any, Any]) -> Any:
     return emit.constant(x)
 
 
+def recorded(script: ScriptFunction, given: list[Any]) -> Any:
+    """The result of the script, which the recorder of a trace keeps as a call: so its branches stay what they are."""
+    from ..fx.experimental.proxy_tensor import recorder_in_force
+    from ._run import callable_of
+
+    run = callable_of(script._function)
+    recorder = recorder_in_force()
+    if recorder is None:
+        return run(*given)
+    nodes = recorder.argument(tuple(given))
+    _tracing.in_script = True
+    with recorder.quietly():
+        result = run(*given)
+    _tracing.in_script = False
+    return recorder.record("call_function", script, tuple(nodes), {}, result)
+
+
 def _called(emit: Emitter, node: Any, made: dict[Any, Any]) -> Any:
     target = node.target
+    if isinstance(target, ScriptFunction):
+        args: list[Thing] = [Plain(_valued(emit, a, made)) for a in node.args]
+        found = Compiled(target._function).call(emit, args, {}).value(emit)
+        return emit.unpacked(found) if found.type().kind == "Tuple" else found
     if target is operator.getitem:
         of, at = made[node.args[0]], node.args[1]
         return of[at] if isinstance(of, list) else emit.operator("aten::__getitem__", [of, emit.constant(at)])
-    args = [_valued(emit, a, made) for a in node.args]
+    values = [_valued(emit, a, made) for a in node.args]
     if target in _NUMBERS:
-        return emit.operator(_NUMBERS[target], args)
+        return emit.operator(_NUMBERS[target], values)
     if target is math.trunc:
-        return emit.operator("aten::Int", args)
+        return emit.operator("aten::Int", values)
     kwargs = {k: _valued(emit, v, made) for k, v in node.kwargs.items()}
     if not isinstance(target, OpOverload):
         raise NotImplementedError(f"jit.trace: {target} in the graph of a trace is not built; the trace itself runs it")
     name = target._schema.name.replace("aten::sym_", "aten::")
-    found = emit.operator(name, args, kwargs)
+    found = emit.operator(name, values, kwargs)
     return emit.unpacked(found) if found.type().kind == "Tuple" else found
 
 

@@ -108,19 +108,20 @@ def set_names(tensor: Tensor, names: Names) -> Tensor:
     Raises: NotImplementedError for an instance of another subclass, and for what is no strided memory.
     """
     named = any(name is not None for name in names)
+    attributes: Any = tensor.__dict__
     if tensor.__class__ is NamedTensor:
         if named:
-            tensor.__dict__["_names"] = names
+            attributes["_names"] = names
         else:
             tensor.__class__ = Tensor
-            del tensor.__dict__["_names"]
+            del attributes["_names"]
     elif named:
         if tensor.__class__ is not Tensor or isinstance(tensor._array, KindArray):
             raise _no_place_for(names, tensor)
         warn_once(EXPERIMENTAL)
         _state.note_overriding()
         tensor.__class__ = NamedTensor
-        tensor.__dict__["_names"] = names
+        attributes["_names"] = names
     return tensor
 
 

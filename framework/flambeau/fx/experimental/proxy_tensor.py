@@ -550,6 +550,12 @@ class _Recorder(TorchDispatchMode):
                 self.nodes[memory] = node
 
 
+def recorder_in_force() -> Any:
+    """What records operators in this thread, or None; it has `argument`, `quietly` and `record`."""
+    found = (x for x in reversed(_dispatch._local.calls.interpreters) if isinstance(x, _Recorder) and not x.quiet)
+    return next(found, None)
+
+
 class _Makers(TorchFunctionMode):
     """Records functions that make tensors."""
 

@@ -102,7 +102,7 @@ def on_host(place: Any) -> bool:
 def with_names(made: Tensor, names: Any) -> Tensor:
     """The new tensor `made`, whose dimensions are called `names`, where those are not None. Raises: as `Tensor.rename` does."""
     if names is not None:
-        made.names = names
+        made.names = names  # pyright: ignore[reportAttributeAccessIssue]  # put on Tensor by `ops/shapes/names.py`
     return made
 
 

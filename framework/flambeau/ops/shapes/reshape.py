@@ -150,7 +150,7 @@ def _view_raw(grad, self_shape):
 def view_method(self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """`self` with another shape (`sizes`, or `size`; one of them may be -1) or, given a dtype, its bytes as that dtype."""
     if dtype is None and not (IN_FORCE and view_shape not in _state.PASSED and interpreted()):
-        shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is not int else sizes
+        shape: Any = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is not int else sizes
         made = hot_calls.seen_view(self, shape, view_shape, _state.GRAD or _state.local.grad)
         if made is not None and size is None:
             return made if made._node is None else view_shape.with_history(made, self, (shape,))

@@ -90,6 +90,7 @@ def _product_of_halves(name: str, turned: bool, biased: bool) -> str:
     (rows, inner), (same, columns) = lengths[0], lengths[1][:: -1 if turned else 1]
     code.require(code.let(f"icmp eq i64 {inner}, {same}"))
     _require_product_size(code, rows, columns, inner, most)
+    added = ""
     if biased:
         bias = code.argument(2)
         code.require_array(bias)
