@@ -97,3 +97,56 @@ def test_losses_called_as_operators_take_the_mean_where_no_reduction_is_given():
         assert operator(x, target).equal(operator(x, target, reduction=0).mean()), name
     assert fb.ops.aten.margin_ranking_loss(x, target, target).ndim == 0
     assert fb.ops.aten.poisson_nll_loss(x, target, True, False, 1e-8, 2).ndim == 0
+
+
+def _selects(lib, name, **bounds):
+    """An operator that keeps the positive numbers, with a size that values decide."""
+
+    @lib.library.custom_op(f"dynamic_sizes::{name}", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def kept(x):
+        return x[x > 0].clone()
+
+    @kept.register_fake
+    def _(x):
+        return x.new_empty([lib.library.get_ctx().new_dynamic_size(**bounds)])
+
+    return kept
+
+
+@pytest.mark.oracle
+def test_fake_kernels_make_sizes_that_values_decide(oracle):
+    def programs(lib):
+        from importlib import import_module
+
+        make_fx = import_module(f"{lib.__name__}.fx.experimental.proxy_tensor").make_fx
+        kept = _selects(lib, "kept", max=5)
+        x = lib.tensor([1.0, -1.0, 2.0])
+        recorded = make_fx(lambda x: kept(x) * 2, tracing_mode="symbolic")(x)
+        text = recorded.print_readable(print_output=False)
+        again = [recorded(lib.tensor(values)).tolist() for values in ([1.0, -1.0, 2.0], [-3.0], [1.0, 2.0, 3.0, 4.0])]
+        return text.replace("s75", "s0").replace("s77", "s0"), again, lib.library.opcheck(kept, (x,))
+
+    assert programs(fb) == programs(oracle)
+
+
+@pytest.mark.oracle
+def test_bounds_of_sizes_that_values_decide_are_checked(oracle):
+    def refusals(lib):
+        from importlib import import_module
+
+        fake = import_module(f"{lib.__name__}._subclasses.fake_tensor").FakeTensorMode
+        env = import_module(f"{lib.__name__}.fx.experimental.symbolic_shapes").ShapeEnv
+        made = []
+        for name, bounds, settings in (
+            ("below", {"min": -1}, {"shape_env": env()}),
+            ("numbers", {}, {}),
+            ("refused", {}, {"shape_env": env(allow_dynamic_output_shape_ops=False)}),
+        ):
+            with pytest.raises((ValueError, RuntimeError)) as error, fake(**settings):
+                _selects(lib, name, **bounds)(lib.ones(3))
+            made.append((type(error.value).__name__, str(error.value)))
+        with pytest.raises(RuntimeError, match="trying to run this operator with meta Tensors"):
+            _selects(lib, "meta")(lib.ones(3, device="meta"))
+        return made
+
+    assert refusals(fb) == refusals(oracle)

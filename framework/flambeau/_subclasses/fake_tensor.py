@@ -548,11 +548,14 @@ class FakeTensorMode(TorchDispatchMode):
             fresh.size = before
         return self.adopt(result, place)
 
-    def _new_size(self, most: Any) -> Any:
-        """A symbolic size that values decide, at most `most`."""
+    def _new_size(self, most: Any, least: int = 0) -> Any:
+        """A symbolic size that values decide, from `least` to `most`; without an end if that is None."""
         made = self.shape_env.create_unbacked_symint()
-        upper = most if isinstance(most, int) else self.shape_env.bound_sympy(most.node.expr).upper
-        self.shape_env.constrain_size(made.node._expr, 0, upper)
+        if most is None:
+            self.shape_env.constrain_size(made.node._expr, least)
+        else:
+            upper = most if isinstance(most, int) else self.shape_env.bound_sympy(most.node.expr).upper
+            self.shape_env.constrain_size(made.node._expr, least, upper)
         return made
 
     def _faked(self, name: Any, given: Any) -> Any:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _ops
+from .._errors import ShapeDependsOnValues
+from .._symbolic import SymInt
 from ..autograd import grad as gradient
+from ..devices import Size
 from ..tensor import Tensor
 from ..testing import assert_close
 from ..utils._pytree import tree_leaves, tree_map
@@ -153,7 +156,10 @@ def _test_fake(operator: Operator, args: Any, kwargs: Any, tolerances: Any) -> N
         return fb.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
 
     real = operator.overload(*_copied(args), **_copied(kwargs))
-    fake = operator.overload(*tree_map(to_meta, args), **tree_map(to_meta, kwargs))
+    try:
+        fake = operator.overload(*tree_map(to_meta, args), **tree_map(to_meta, kwargs))
+    except ShapeDependsOnValues:                      # then sizes are symbols
+        fake = _symbolic_result(operator, args, kwargs)
     reals, fakes = tree_leaves(real), tree_leaves(fake)
     where = f"When comparing the output of {operator.dotted} on FakeTensor and concrete Tensors, found mismatched tensor metadata: "
     if len(reals) != len(fakes):
@@ -163,13 +169,25 @@ def _test_fake(operator: Operator, args: Any, kwargs: Any, tolerances: Any) -> N
             raise RuntimeError(f"{where}results {type(r).__name__} and {type(f).__name__}")
         if not isinstance(r, Tensor):
             continue
-        for name, a, b in (("Shapes", r.shape, f.shape), ("Dtypes", r.dtype, f.dtype), ("Layouts", r.layout, f.layout)):
+        # A symbolic size is whatever size there is.
+        known = [m if isinstance(n, SymInt) else n for m, n in zip(r.shape, f.shape, strict=False)] + [*f.shape[r.ndim :]]
+        for name, a, b in (("Shapes", r.shape, Size(known)), ("Dtypes", r.dtype, f.dtype), ("Layouts", r.layout, f.layout)):
             if a != b:
                 raise RuntimeError(f"{where}{name} {a} and {b} are not equal!")
         if r.numel():
             for at, (n, a, b) in enumerate(zip(r.shape, r.stride(), f.stride(), strict=True)):
-                if n > 1 and a != b:
+                if n > 1 and not isinstance(b, SymInt) and a != b:
                     raise RuntimeError(f"{where}Stride mismatch! Strides are {r.stride()} and {f.stride()} (mismatched at {at})!")
+
+
+def _symbolic_result(operator: Operator, args: Any, kwargs: Any) -> Any:
+    from .._subclasses.fake_tensor import FakeTensorMode
+    from ..fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    given, by_name = tree_map(lambda x: mode.from_tensor(x, static_shapes=True) if isinstance(x, Tensor) else x, (tuple(args), kwargs))
+    with mode:
+        return operator.overload(*given, **by_name)
 
 
 def _test_recorded(operator: Operator, args: Any, kwargs: Any, tolerances: Any) -> None:

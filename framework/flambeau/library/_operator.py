@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from .. import _ops, _state
 from .._arrays import MetaArray, ndarray
+from .._errors import ShapeDependsOnValues
 from .._schema import FunctionSchema
+from .._symbolic import SymInt, fresh
 from .._warn import warn
 from ..autograd.function import Function
 from ..ops import _dispatch
@@ -105,13 +107,25 @@ class FakeContext:
         self._operator = operator
 
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
-        """A size that depends on values: on meta tensors there is none, so this raises.
+        """A symbolic size that depends on values, for fake tensors with symbolic sizes.
 
         Args:
-            min, max: bounds of the size.
-        Raises: RuntimeError, always.
+            min, max: bounds of the size; 0 and none by default.
+        Raises: ValueError for bounds that are no ints, or below 0; RuntimeError where sizes are numbers, as those of meta tensors are.
         """
-        raise RuntimeError(
+        if isinstance(min, SymInt) or isinstance(max, SymInt):
+            raise ValueError(
+                f"ctx.new_dynamic_size(min={min}, max={max}): expected min and max to be statically known ints but got SymInt. "
+                "This is not supported."
+            )
+        if min < 0:
+            raise ValueError(
+                f"ctx.new_dynamic_size(min={min}, ...): expected min to be greater than or equal to 0: "
+                "this API can only create non-negative sizes."
+            )
+        if fresh.size is not None:
+            return fresh.size(max, min)
+        raise ShapeDependsOnValues(
             f"{self._operator.name}: You're trying to run this operator with meta Tensors, but it may return an output Tensor with "
             "data-dependent shape, which meta tensors do not have. If its shape does not depend on data, let the fake kernel compute it "
             "from the shapes of the inputs, without torch.library.get_ctx()"
