@@ -306,3 +306,29 @@ def test_an_operand_that_no_gradient_reads_is_shown_where_it_is_a_leaf(oracle: A
 
     assert not disagreements(oracle, "\n".join(line.strip() for line in programs.strip().splitlines()))
     assert ((x * 1) / x).grad_fn._saved_self is None
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ["mul", "matmul", "pow", "atan2", "lerp", "addcmul", "maximum", "hypot", "cumprod"])
+def test_hooks_are_shown_operands_themselves_in_pytorch_s_order(name, oracle):
+    calls = {
+        "lerp": lambda lib, x, y, z: lib.lerp(x, y, z), "addcmul": lambda lib, x, y, z: lib.addcmul(x, y, z),
+        "cumprod": lambda lib, x, y, z: lib.cumprod(x, 0),
+    }  # fmt: skip
+
+    def shown(lib):
+        leaf = lib.ones(3, 3, requires_grad=True)
+        operands = [leaf, leaf * 2, lib.full((3, 3), 3.0)]
+        seen = []
+
+        def pack(t):
+            which = next((i for i, x in enumerate(operands) if x is t), None)
+            seen.append(which if which is None else (which, t.requires_grad, t.is_leaf))
+            return t
+
+        with lib.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            made = calls.get(name, lambda lib, x, y, z: getattr(lib, name)(x, y))(lib, *operands)
+        made.sum().backward()
+        return seen, leaf.grad.tolist()
+
+    assert shown(fb) == shown(oracle)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .. import _state
@@ -84,26 +84,45 @@ class _Packing(Interpreter):
                 node = node.parents[0]
             # An op that answers with its own operand hands on a node that is not of this region.
             if node is not None and node.seq > begin and type(node.saved if node.parents else None) is tuple:
-                self.pack_node(node)
+                self.pack_node(node, _operands(op, args, inplace))
         return result
 
-    def pack_node(self, node: Node) -> None:
-        put_away(node, self.pack, self.unpack)
+    def pack_node(self, node: Node, operands: dict[int, tuple[str, Tensor]]) -> None:
+        put_away(node, self.pack, self.unpack, operands)
+
+
+def _operands(op: Any, args: tuple[Any, ...], inplace: bool) -> dict[int, tuple[str, Tensor]]:
+    """By the id of its array: each operand, with PyTorch's name of its parameter. One that was written to is what it was no more."""
+    found = {}
+    for name, x in list(zip(op.params, args, strict=False))[1 if inplace else 0 :]:
+        if isinstance(x, Tensor):
+            found[id(x._array)] = "self" if name == "input" else name, x
+    return found
 
 
 KEEP = object()
 
 
-def put_away(node: Node, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> None:
+def put_away(
+    node: Node, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor], operands: Mapping[int, tuple[str, Tensor]] | None = None
+) -> None:
     """Replace the arrays `node` saved by what ``pack(tensor)`` says; they come back while its backward runs.
 
     Those that it answers `KEEP` for stay, and are still looked at for having been overwritten.
+
+    Args:
+        operands: by the id of its array, the name and the Tensor of each operand. Those are shown as they are and first, by their names;
+            what else was saved is shown as a Tensor without a history.
     """
     if "unpacked_from" in node.__dict__ or not any(holds_arrays(v) for v in node.saved):
         return
     records = node.versions or (None,) * len(node.saved)
     with _quiet():
-        packed = tuple(_packed(v, r, pack, unpack) for v, r in zip(node.saved, records, strict=True))
+        known = operands or {}
+        last = (1, "")
+        names = [(0, known[id(v)][0]) if id(v) in known else last for v in node.saved]
+        made = {at: _packed(node.saved[at], records[at], pack, unpack, known) for at in sorted(range(len(names)), key=names.__getitem__)}
+        packed = tuple(made[at] for at in range(len(made)))
     if not any(isinstance(p, _Packed) or isinstance(p, list) and any(isinstance(x, _Packed) for x in p) for p in packed):
         return
     node.saved, node.versions = packed, tuple(r if p is v else None for p, v, r in zip(packed, node.saved, records, strict=True))
@@ -120,11 +139,13 @@ def _keep_packed(node: Node) -> None:
     add_hook(node, "post", lambda grads, outs: _put_away(ref()))
 
 
-def _packed(value: Any, record: Any, pack: Any, unpack: Any) -> Any:
+def _packed(value: Any, record: Any, pack: Any, unpack: Any, operands: Mapping[int, tuple[str, Tensor]] | None = None) -> Any:
     if is_array(value):
-        t = wrap(value)
-        if record is not None:
-            t._storage = record
+        _, t = (operands or {}).get(id(value), ("", None))
+        if t is None:
+            t = wrap(value)
+            if record is not None:
+                t._storage = record
         made = pack(t)
         return value if made is KEEP else _Packed(made, unpack)
     if holds_arrays(value):
@@ -311,7 +332,7 @@ class _CopyOnWrite(Interpreter):
             for ref in self.kept.pop(id(target._storage), ()):
                 kept = ref()
                 if kept is not None and kept.tensor._storage is target._storage:
-                    kept.tensor = kept.tensor.clone()
+                    kept.tensor = kept.tensor.detach().clone()
         return NotImplemented
 
 
