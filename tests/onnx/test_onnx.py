@@ -13,15 +13,6 @@ def test_nothing_is_being_exported():
     assert not onnx.is_in_onnx_export()
 
 
-def test_export_is_refused_before_a_file_is_made(tmp_path):
-    with pytest.raises(NotImplementedError, match=r"onnx\.export is not built yet"):
-        onnx.export(fb.nn.Linear(1, 1), fb.ones(1, 1), tmp_path / "model.onnx")
-
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(NotImplementedError, match="ONNXProgram"):
-        onnx.ONNXProgram()
-
-
 def test_translations_are_kept_and_forgotten():
     onnx.register_custom_op_symbolic("mine::triple", abs, 9)
     assert onnx._symbolics["mine::triple", 9] is abs

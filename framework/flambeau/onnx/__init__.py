@@ -1,15 +1,17 @@
-"""`torch.onnx` as far as programs ask and register; exporting a model is not built and says so."""
+"""`torch.onnx`: models in ONNX's format."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NoReturn
+from typing import Any
 
 from .. import _missing
 from .._on_demand import names_on_demand
+from ..nn import Module
 from ._scalar_types import JitScalarType
+from ._program import ONNXProgram
 from .errors import OnnxExporterError
 
 __all__ = [
@@ -18,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 producer_name = "flambeau"
-_ADVICE = "save the parameters by save(model.state_dict(), f), or export the model with PyTorch"
+DEFAULT_OPSET = 18
 
 
 class TrainingMode(IntEnum):
@@ -65,13 +67,80 @@ class TensorProtoDataType(IntEnum):
 
 
 def is_in_onnx_export() -> bool:
-    """Whether this code runs because a model is being exported: never."""
-    return False
+    """Whether this code runs because a model is being exported."""
+    from ._export import is_exporting
+
+    return is_exporting()
 
 
-def export(model: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Not built: raises NotImplementedError, before any file is made."""
-    raise _missing.not_built("onnx.export", _ADVICE)
+def export(
+    model: Any, args: Any = (), f: Any = None, *, kwargs: dict[str, Any] | None = None, export_params: bool = True,
+    verbose: bool | None = None, input_names: Sequence[str] | None = None, output_names: Sequence[str] | None = None,
+    opset_version: int | None = None, dynamo: bool = False, external_data: bool = True, dynamic_shapes: Any = None,
+    custom_translation_table: dict[Any, Any] | None = None, report: bool = False, optimize: bool = True, verify: bool = False,
+    profile: bool = False, dump_exported_program: bool = False, artifacts_dir: Any = ".", fallback: bool = False,
+    training: TrainingMode = TrainingMode.EVAL, operator_export_type: OperatorExportTypes = OperatorExportTypes.ONNX,
+    do_constant_folding: bool = True, custom_opsets: Mapping[str, int] | None = None, export_modules_as_functions: Any = False,
+    autograd_inlining: bool = True, dynamic_axes: Any = None, keep_initializers_as_inputs: bool = False,
+) -> ONNXProgram | None:  # fmt: skip
+    """Write a model in ONNX's format: the operators that `model` runs on example inputs, translated.
+
+    Args:
+        model: a Module, a function, a script or trace, or an `ExportedProgram`.
+        args, kwargs: example inputs. A dict at the end of `args` with names of parameters counts as `kwargs`.
+        f: a path, or a file that is open for writing bytes.
+        export_params: whether the values of parameters and buffers are written; without them they are inputs.
+        verbose: whether to print the model.
+        input_names, output_names: of the model's inputs and outputs in order; names of the program's by default.
+        opset_version: of ONNX's operators, from 17 to 23; 18 by default.
+        dynamo: False: the module is exported in the mode that `training` says, `f` must be given, and None is returned. True: it is
+            exported as it is, and the program is returned. Both record it by `flambeau.export`.
+        external_data: with ``dynamo=True``, whether weights of at least a kilobyte are written to a second file, ``<f>.data``.
+        dynamic_shapes: which sizes are open, as `flambeau.export.export` takes it; texts are open sizes with names as well.
+        dynamic_axes: the same by names of inputs and outputs: ``{"x": {0: "batch"}}`` or ``{"x": [0]}``.
+        custom_translation_table: by operator, a function that takes the graph and the operator's arguments and returns what
+            ``graph.op("Kind", *values, attribute_i=1)`` gave; functions of onnxscript are taken as well.
+        report: whether to write a page about the export to `artifacts_dir`; `profile` adds where the time went.
+        optimize: whether to compute equal values once and to leave out copies.
+        verify: whether to run the model on the example inputs, and to warn where its outputs differ.
+        dump_exported_program: whether to write the exported program to `artifacts_dir`.
+        custom_opsets: versions of domains that translations use; 1 by default.
+        keep_initializers_as_inputs: whether weights are inputs too.
+        fallback, operator_export_type, do_constant_folding, autograd_inlining: accepted; there is one way to export.
+    Returns: the program, with ``dynamo=True``.
+    Raises: UnsupportedOperatorError (``onnx.errors``), an OnnxExporterError, for an operator that has no translation, with where it is;
+        OnnxExporterError for names that do not fit; ImportError without the package onnx; FileNotFoundError for a folder that is not
+        there, before anything is done. No file is left half-written.
+    """
+    from . import _export, _program
+
+    if export_modules_as_functions:
+        raise _missing.not_built("onnx.export(export_modules_as_functions=True)", "leave it as it is by default")
+    if f is None and not dynamo:
+        raise ValueError("onnx.export: f must be given, unless with dynamo=True, which returns the program")
+    _program.check_destination(f)
+
+    def convert() -> ONNXProgram:
+        return _export.convert(
+            model, args, kwargs, input_names=input_names, output_names=output_names,
+            opset=DEFAULT_OPSET if opset_version is None else opset_version, dynamic_shapes=dynamic_shapes, dynamic_axes=dynamic_axes,
+            custom=custom_translation_table, symbolics=_symbolics, optimize=optimize, with_weights=export_params,
+            weights_as_inputs=keep_initializers_as_inputs, custom_opsets=dict(custom_opsets or {}),
+        )  # fmt: skip
+
+    by_mode = isinstance(model, Module) and not dynamo
+    with select_model_mode_for_export(model, training) if by_mode else contextlib.nullcontext():
+        program, times = _export.timed(convert) if profile else (convert(), None)
+        differences = _export.verified(program) if verify else None
+    if verbose:
+        print(program)
+    if f is not None:
+        program.save(f, external_data=external_data and dynamo and not hasattr(f, "write"))
+    if report:
+        _export.write_report(artifacts_dir, program, differences, times)
+    if dump_exported_program:
+        _export.write_program(artifacts_dir, program)
+    return program if dynamo else None
 
 
 _symbolics: dict[tuple[str, int], Callable[..., Any]] = {}
@@ -113,40 +182,4 @@ def select_model_mode_for_export(model: Any, mode: TrainingMode) -> Iterator[Any
             part.training = training
 
 
-class ONNXProgram:
-    """An exported model. Not built: raises NotImplementedError when made, as all of its methods do."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise _missing.not_built("onnx.ONNXProgram", _ADVICE)
-
-    def save(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("onnx.ONNXProgram.save", _ADVICE)
-
-    def optimize(self) -> NoReturn:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("onnx.ONNXProgram.optimize", _ADVICE)
-
-    def apply_weights(self, state_dict: Any) -> NoReturn:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("onnx.ONNXProgram.apply_weights", _ADVICE)
-
-    def initialize_inference_session(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("onnx.ONNXProgram.initialize_inference_session", _ADVICE)
-
-    def compute_values(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("onnx.ONNXProgram.compute_values", _ADVICE)
-
-    def release(self) -> NoReturn:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("onnx.ONNXProgram.release", _ADVICE)
-
-    @property
-    def model_proto(self) -> NoReturn:
-        """Not built: raises NotImplementedError."""
-        raise _missing.not_built("onnx.ONNXProgram.model_proto", _ADVICE)
-
-
-__getattr__, __dir__ = names_on_demand(__name__, modules=("utils", "verification"))
+__getattr__, __dir__ = names_on_demand(__name__, modules=("errors", "utils", "verification"))

@@ -1,0 +1,415 @@
+"""From an exported program to a model of ONNX."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import flambeau as fb
+
+from ..export.graph_signature import ConstantArgument, InputKind, OutputKind
+from ..tensor import Tensor
+from ._graph import Graph, Value, array_of, onnx_type
+from ._translate import TRANSLATORS
+from .errors import OnnxExporterError, UnsupportedOperatorError
+
+__all__ = ["Conversion"]
+
+_SIZES = {  # on sizes and numbers, in Python
+    "add": "Add", "sub": "Sub", "mul": "Mul", "pow": "Pow", "mod": "Mod", "eq": "Equal", "lt": "Less", "le": "LessOrEqual",
+    "gt": "Greater", "ge": "GreaterOrEqual", "sym_max": "Max", "sym_min": "Min",
+}  # fmt: skip
+
+
+class Conversion:
+    """One model being written.
+
+    Args:
+        program: what `flambeau.export` gives.
+        opset: the version of ONNX's operators.
+        input_names, output_names: of the model's inputs and outputs, in order, as far as given.
+        labels: names of open dimensions, by input (its place among the program's inputs that are Tensors) and dimension.
+        custom: translations by operator that come before those built in.
+        with_weights: whether the values of parameters and buffers are part of the model.
+    """
+
+    def __init__(
+        self, program: Any, opset: int, input_names: Any, output_names: Any, labels: dict[tuple[int, int], str],
+        custom: dict[str, Callable[..., Any]], with_weights: bool,
+    ) -> None:  # fmt: skip
+        self.program, self.labels, self.custom, self.with_weights = program, labels, custom, with_weights
+        self.input_names, self.output_names = list(input_names or ()), list(output_names or ())
+        paths = [s.target for s in program.graph_signature.input_specs if s.target]
+        named = [*self.input_names, *self.output_names]
+        both = {*self.input_names} & {*self.output_names}
+        for names, what in ((self.input_names, "input_names"), (self.output_names, "output_names")):
+            doubled = sorted({n for n in names if names.count(n) > 1 or n in both or n in paths})
+            if doubled:
+                raise OnnxExporterError(f"onnx.export: {what} has {doubled[0]!r}, which is the name of something else too")
+        holders = [node.name for node in program.graph.nodes if node.op == "placeholder"]
+        self.graph = Graph(opset, [*named, *paths, *holders])
+        self.env: dict[Any, Any] = {}
+        self.parents: dict[Any, Any] = {}             # by node: the node whose elements it shows
+        self.inputs: list[Any] = []                   # of the model
+        self.fed: list[int] = []                      # places of the inputs among the leaves of the program's
+        self.open: dict[str, str] = {}                # the name of a symbol
+        self.parameters: list[str] = []               # weights that are the program's
+        self.where = ""                               # the operator being translated, for messages
+        self.within: list[str] = []                   # operators being decomposed
+
+    def model(self, optimize: bool, weights_as_inputs: bool) -> Any:
+        """The model. Raises: UnsupportedOperatorError for operators that have no translation."""
+        from ._tidy import tidied
+
+        for node in self.program.graph.nodes:
+            self._node(node)
+        g = self.graph
+        names = [x.name for x in self.outputs]
+        nodes = tidied(g.nodes, names, optimize)
+        used = {name for node in nodes for name in node.input} | set(names)
+        helper = g.onnx.helper
+        weights, missing = [], []
+        for name, value in g.weights.items():
+            if name not in used:
+                continue
+            array = array_of(value) if isinstance(value, Tensor) else value
+            kind = onnx_type(value.dtype if isinstance(value, Tensor) else _dtype_of(array))
+            if not self.with_weights and name in self.parameters:
+                missing.append(helper.make_tensor_value_info(name, kind, array.shape))
+                continue
+            tensor = g.onnx.TensorProto(data_type=kind, dims=array.shape, name=name)
+            tensor.raw_data = np.ascontiguousarray(array).tobytes()
+            weights.append(tensor)
+            if weights_as_inputs:
+                missing.append(helper.make_tensor_value_info(name, kind, array.shape))
+        graph = helper.make_graph(nodes, "main_graph", [*self.inputs, *missing], [self._info(x) for x in self.outputs], weights)
+        opsets = [helper.make_opsetid("", g.opset), *(helper.make_opsetid(d, v) for d, v in g.domains.items())]
+        made = helper.make_model(graph, opset_imports=opsets, functions=g.functions, producer_name="flambeau")
+        made.producer_version = fb.__version__
+        made.ir_version = min(made.ir_version, 10)    # what runtimes of the last years read
+        return made
+
+    # -- nodes
+
+    def _node(self, node: Any) -> None:
+        if node.op == "placeholder":
+            self._placeholder(node)
+        elif node.op == "output":
+            self._outputs(node)
+        elif node.op == "call_function":
+            self._call(node)
+        else:
+            raise UnsupportedOperatorError(f"onnx.export: {node.format_node()} cannot be translated: it refers to a graph of its own")
+
+    def _placeholder(self, node: Any) -> None:
+        specs = self.program.graph_signature.input_specs
+        at = sum(held.op == "placeholder" for held in list(self.program.graph.nodes)[: list(self.program.graph.nodes).index(node)])
+        spec = specs[at]
+        users = [s for s in specs if s.kind is InputKind.USER_INPUT]
+        if isinstance(spec.arg, ConstantArgument):
+            self.env[node] = spec.arg.value
+            return
+        fake = node.meta["val"]
+        if spec.kind is not InputKind.USER_INPUT:
+            value = self.program._value_of(spec)
+            self.graph.weights[spec.target] = value
+            self.parameters.append(spec.target)
+            self.env[node] = Value(spec.target, value.dtype, tuple(value.shape))
+            return
+        place = len(self.inputs)
+        name = self.input_names[place] if place < len(self.input_names) else self._free_name(node.name)
+        value = Value(name, fake.dtype, tuple(fake.shape))
+        self.env[node] = value
+        dims = []
+        for d, n in enumerate(fake.shape):
+            if isinstance(n, int):
+                dims.append(n)
+                continue
+            label = self.labels.get((place, d))
+            symbol = str(n.node.expr)
+            if label is not None and symbol.isidentifier():
+                self.open.setdefault(symbol, label)
+            dims.append(label or self._said(n))
+        self.inputs.append(self.graph.onnx.helper.make_tensor_value_info(name, onnx_type(fake.dtype), dims))
+        self.fed.append(users.index(spec))
+
+    def _free_name(self, name: str) -> str:
+        return name if name not in (*self.input_names, *self.output_names) else self.graph.fresh(name)
+
+    def _said(self, n: Any) -> str:
+        """An open size as text, by the names of its symbols."""
+        import sympy
+
+        expr = n.node.expr
+        named = {s: sympy.Symbol(self.open[str(s)], integer=True) for s in expr.free_symbols if str(s) in self.open}
+        return str(expr.subs(named, simultaneous=True))
+
+    def _info(self, x: Value) -> Any:
+        sizes = None if x.shape is None else [n if isinstance(n, int) else n if isinstance(n, str) else self._said(n) for n in x.shape]
+        return self.graph.onnx.helper.make_tensor_value_info(x.name, onnx_type(x.dtype), sizes)
+
+    def _outputs(self, node: Any) -> None:
+        specs = self.program.graph_signature.output_specs
+        results = [r for r, s in zip(node.args[0], specs, strict=True) if s.kind is OutputKind.USER_OUTPUT]
+        found = [self.env[r] if hasattr(r, "graph") else r for r in results]
+        kept = [(r, x) for r, x in zip(results, found, strict=True) if x is not None]
+        if len(self.input_names) > len(self.inputs) or len(self.output_names) > len(kept):
+            raise OnnxExporterError(
+                f"onnx.export: the program has {len(self.inputs)} inputs and {len(kept)} outputs, "
+                f"given are {len(self.input_names)} input_names and {len(self.output_names)} output_names"
+            )
+        self.outputs: list[Value] = []
+        taken = {x.name for x in self.inputs} | set(self.graph.weights)
+        self.where = "output"
+        for i, (r, x) in enumerate(kept):
+            if isinstance(x, str):
+                raise OnnxExporterError(f"onnx.export: output {i} is the text {x!r}, which ONNX has no place for")
+            if not isinstance(x, Value):
+                x = self.graph.const(x, fb.int64 if type(x) is int else None)
+            given = self.output_names[i] if i < len(self.output_names) else getattr(r, "name", f"output_{i}")
+            if given not in self.output_names:
+                given = given if given not in taken and given not in self.graph.names else self.graph.fresh(given)
+            taken.add(given)
+            self.graph.names.add(given)
+            # A node of its own gives the output its name; tidying names the value itself where that can be.
+            made = self.graph.op("Identity", x)
+            self.graph.nodes[-1].output[0] = given
+            self.outputs.append(Value(given, made.dtype, x.shape))
+
+    def _argument(self, x: Any) -> Any:
+        if hasattr(x, "graph") and hasattr(x, "op"):
+            return self.env[x]
+        if isinstance(x, (list, tuple)):
+            return [self._argument(each) for each in x]
+        if isinstance(x, slice):
+            raise OnnxExporterError("a slice among arguments")
+        return x
+
+    def _call(self, node: Any) -> None:
+        name = str(node.target)
+        if node.target is operator.getitem:
+            of, at = node.args
+            if of in self.env:
+                self.env[node] = self.env[of][at]
+                self.parents[node] = of
+            return
+        self.where = self._place(node)
+        self.graph.doc = self.where
+        args = [self._argument(x) for x in node.args]
+        kwargs = {key: self._argument(x) for key, x in node.kwargs.items()}
+        if name in ("aten.sym_size.int", "aten.sym_numel.default") or not hasattr(node.target, "_schema"):
+            self.env[node] = self._size(node, name, args)
+            return
+        written = self._written_name(name)
+        if written is not None:
+            value = self._translated(node, written, args, kwargs)
+            self._write(node, value)
+            return
+        self.env[node] = self._translated(node, name, args, kwargs)
+        if name in _VIEWS and hasattr(node.args[0], "op"):
+            self.parents[node] = node.args[0]
+
+    def _place(self, node: Any) -> str:
+        """Where in the program `node` is, for messages."""
+        trace = (node.meta.get("stack_trace") or "").strip().splitlines()
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        parts = [str(node.target)]
+        if stack and stack[-1][0]:
+            kind = stack[-1][1]
+            parts.append(f"in {stack[-1][0]} ({kind if isinstance(kind, str) else kind.__name__})")
+        line = next((line.strip() for line in reversed(trace) if line.strip().startswith("File")), None)
+        return " ".join([*parts, *([f"at {line}"] if line else [])])
+
+    def _written_name(self, name: str) -> str | None:
+        """The operator that gives what the operator `name`, one that writes to its first argument, writes."""
+        namespace, base, overload = (*name.split("."), "")[:3]
+        if namespace != "aten" or not base.endswith("_") or base.endswith("__"):
+            return None
+        return f"{namespace}.{base[:-1]}.{overload}"
+
+    def _translated(self, node: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        g = self.graph
+        g.out = out = self._gives(node)
+        if out is None and name in ("aten.lift_fresh_copy.default", "aten.lift_fresh.default"):
+            return args[0]
+        translator = self.custom.get(name) or self.custom.get(name.rpartition(".")[0]) or TRANSLATORS.get(name)
+        if translator is None:
+            return self._decomposed(node, name, args, kwargs)
+        try:
+            made = translator(g, *args, **kwargs)
+        except OnnxExporterError as error:
+            raise type(error)(f"onnx.export: {self.where}: {error}") from None
+        except TypeError as error:
+            raise UnsupportedOperatorError(f"onnx.export: {self.where} cannot be translated with these arguments: {error}") from error
+        return self._as_program(made, out)
+
+    def _gives(self, node: Any) -> Any:
+        """What `node` gives in the program: a fake Tensor, or for several results a list with those that are read."""
+        if "val" in node.meta:
+            return node.meta["val"]
+        reads = {user.args[1]: user.meta.get("val") for user in node.users if user.target is operator.getitem}
+        return [reads.get(i) for i in range(max(reads, default=-1) + 1)] if reads else None
+
+    def _as_program(self, made: Any, out: Any) -> Any:
+        """Results with the sizes and dtypes that they have in the program."""
+        if isinstance(made, (list, tuple)) and not isinstance(made, Value):
+            outs = [*(out if isinstance(out, (list, tuple)) else ()), *[None] * len(made)]
+            return tuple(self._as_program(x, fake) for x, fake in zip(made, outs, strict=False))
+        if isinstance(made, Value) and isinstance(out, Tensor):
+            return self.graph.cast(made, out.dtype)._replace(shape=tuple(out.shape))
+        return made
+
+    def _decomposed(self, node: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """`node` by the operators that it is made of. Raises: UnsupportedOperatorError if there are none."""
+        from .._decomp.table import core_aten_decompositions
+        from ..func import functionalize
+        from ..fx.experimental import proxy_tensor
+        from ..fx.node import map_arg
+
+        if name != str(node.target) or name in self.within or not name.startswith("aten."):
+            raise self._unsupported(name)
+        parts = list(node.all_input_nodes)
+
+        def run(*given: Any) -> Any:
+            at = dict(zip(parts, given, strict=True))
+            return node.target(*map_arg(node.args, at.__getitem__), **map_arg(node.kwargs, at.__getitem__))
+
+        table = {op: fn for op, fn in core_aten_decompositions().items() if str(op) not in TRANSLATORS}
+        fakes = tuple(part.meta["val"] for part in parts)
+        try:
+            with fb.no_grad():
+                gm = proxy_tensor.record_symbolically(functionalize(run), fakes, table, None, True)
+        except (NotImplementedError, TypeError) as error:
+            raise self._unsupported(name) from error
+        if any(made.op == "call_function" and str(made.target).startswith("prims.") for made in gm.graph.nodes):
+            raise self._unsupported(name)
+        self.within.append(name)
+        holders = iter(parts)
+        result: Any = None
+        for made in gm.graph.nodes:
+            if made.op == "placeholder":
+                self.env[made] = self.env[next(holders)]
+            elif made.op == "output":
+                result = self._argument(made.args[0])
+            elif made.op == "get_attr":
+                self.env[made] = self.graph.const(getattr(gm, made.target))
+            else:
+                made.meta.setdefault("nn_module_stack", node.meta.get("nn_module_stack"))
+                self._call(made)
+        self.within.pop()
+        return tuple(result) if isinstance(result, list) else result
+
+    def _unsupported(self, name: str) -> UnsupportedOperatorError:
+        return UnsupportedOperatorError(
+            f"onnx.export: {self.where} has no translation to ONNX; give one by custom_translation_table or "
+            f"torch.onnx.register_custom_op_symbolic({name.rpartition('.')[0].replace('.', '::')!r}, ...)"
+        )
+
+    # -- sizes
+
+    def _size(self, node: Any, name: str, args: list[Any]) -> Any:
+        g = self.graph
+        if name == "aten.sym_size.int":
+            return g.size(args[0], args[1])
+        if name == "aten.sym_numel.default":
+            return g.op("Size", args[0], dtype=fb.int64, shape=())
+        if not any(isinstance(x, Value) for x in args):
+            return node.target(*args)
+        word = getattr(node.target, "__name__", name)
+        whole = fb.int64 if all(isinstance(x, int) or (isinstance(x, Value) and not x.dtype.is_floating_point) for x in args) else fb.float64
+        given = [g.like(x, whole) for x in args]
+        if word in _SIZES:
+            compares = word in ("eq", "lt", "le", "gt", "ge")
+            return g.op(_SIZES[word], *given, dtype=fb.bool if compares else whole, shape=())
+        if word == "floordiv":
+            if whole is fb.float64:
+                return g.op("Floor", g.op("Div", *given), shape=())
+            return g.op("Div", g.op("Sub", given[0], g.op("Mod", *given)), given[1], shape=())
+        if word == "truediv":
+            return g.op("Div", *(g.cast(x, fb.float64) for x in given), shape=())
+        if word == "neg":
+            return g.op("Neg", *given, shape=())
+        if word in ("sym_float", "float"):
+            return g.cast(given[0], fb.float64)
+        if word in ("trunc", "sym_int", "int"):
+            return g.cast(given[0], fb.int64)
+        if word in ("floor", "ceil"):
+            return g.cast(g.op(word.title(), given[0]), fb.int64)._replace(shape=())
+        raise self._unsupported(word)
+
+    # -- writes
+
+    def _write(self, node: Any, value: Value) -> None:
+        """The first argument of `node` is `value` from now on, and so are its elements in what it shows and what shows it."""
+        target = node.args[0]
+        self.env[node] = value
+        self.parents[node] = target
+        path = [node]
+        n = node
+        while n in self.parents:
+            parent = self.parents[n]
+            self.env[parent] = self._under(n, parent, self.env[n])
+            path.append(parent)
+            n = parent
+        root = n
+        for other in list(self.parents):
+            if other not in path and self._root(other) is root:
+                self.env[other] = self._again(other)
+
+    def _root(self, node: Any) -> Any:
+        while node in self.parents:
+            node = self.parents[node]
+        return node
+
+    def _again(self, node: Any) -> Any:
+        """A view computed anew from what it shows."""
+        if node.target is operator.getitem:
+            return self.env[node.args[0]][node.args[1]]
+        if str(node.target) not in _VIEWS:            # the result of a write is what it wrote to
+            return self.env[node.args[0]]
+        return self._translated(node, str(node.target), [self._argument(x) for x in node.args],
+                                {key: self._argument(x) for key, x in node.kwargs.items()})  # fmt: skip
+
+    def _under(self, view: Any, parent: Any, value: Any) -> Any:
+        """`parent` with the elements that `view` shows being `value`."""
+        g, name = self.graph, str(view.target)
+        if name not in _VIEWS and view.target is not operator.getitem:
+            return value
+        if view.target is operator.getitem:
+            parts = list(self.env[parent])
+            parts[view.args[1]] = value
+            return tuple(parts)
+        x = self.env[view.args[0]]
+        args = [self._argument(each) for each in view.args[1:]]
+        if name in ("aten.unbind.int", "aten.split.Tensor", "aten.split_with_sizes.default", "aten.chunk.default"):
+            dim = view.kwargs.get("dim", args[-1] if len(args) == 2 or (name == "aten.unbind.int" and args) else 0)
+            parts = value if name != "aten.unbind.int" else [g.unsqueeze(part, dim) for part in value]
+            made = g.op("Concat", *parts, axis=dim)
+        elif name in ("aten.select.int", "aten.slice.Tensor"):
+            made = TRANSLATORS[name.split(".")[0] + "." + name.split(".")[1] + "_scatter.default"](g, x, value, *args)
+        elif name in ("aten.transpose.int", "aten.t.default"):
+            made = TRANSLATORS[name](g, value, *args)
+        elif name == "aten.permute.default":
+            order = [d % x.ndim for d in args[0]]
+            made = g.transpose(value, [order.index(d) for d in range(x.ndim)])
+        elif name in ("aten.expand.default", "aten.expand_as.default", "aten.diagonal.default"):
+            raise UnsupportedOperatorError(f"onnx.export: a write through {name} cannot be translated: write to a copy, by clone()")
+        else:
+            made = g.op("Reshape", value, g.shape_of(x))
+        return made._replace(dtype=x.dtype, shape=x.shape)
+
+
+_VIEWS = frozenset("""
+    aten.alias.default aten.chunk.default aten.detach.default aten.diagonal.default aten.expand.default aten.expand_as.default
+    aten.flatten.using_ints aten.permute.default aten.reshape.default aten.select.int aten.slice.Tensor aten.split.Tensor
+    aten.split_with_sizes.default aten.squeeze.default aten.squeeze.dim aten.squeeze.dims aten.t.default aten.transpose.int
+    aten.unbind.int aten.unflatten.int aten.unsqueeze.default aten.view.default aten.view_as.default
+""".split())  # fmt: skip
+
+
+def _dtype_of(array: np.ndarray) -> Any:
+    name = str(array.dtype)
+    return getattr(fb, name) if hasattr(fb, name) else fb.as_tensor(array).dtype

@@ -1,0 +1,8 @@
+"""Translations of operators to ONNX: a function for each, under the operator's name, in files by subject."""
+
+from __future__ import annotations
+
+from . import elementwise, indexing, layers, losses, making, products, reductions, shapes
+from ._table import TRANSLATORS, translates
+
+__all__ = ["TRANSLATORS", "elementwise", "indexing", "layers", "losses", "making", "products", "reductions", "shapes", "translates"]
