@@ -10,8 +10,8 @@ from typing import Any
 from .. import _missing
 from .._on_demand import names_on_demand
 from ..nn import Module
-from ._scalar_types import JitScalarType
 from ._program import ONNXProgram
+from ._scalar_types import JitScalarType
 from .errors import OnnxExporterError
 
 __all__ = [
@@ -106,6 +106,7 @@ def export(
         dump_exported_program: whether to write the exported program to `artifacts_dir`.
         custom_opsets: versions of domains that translations use; 1 by default.
         keep_initializers_as_inputs: whether weights are inputs too.
+        export_modules_as_functions: must be False.
         fallback, operator_export_type, do_constant_folding, autograd_inlining: accepted; there is one way to export.
     Returns: the program, with ``dynamo=True``.
     Raises: UnsupportedOperatorError (``onnx.errors``), an OnnxExporterError, for an operator that has no translation, with where it is;

@@ -182,10 +182,8 @@ class Conversion:
     def _argument(self, x: Any) -> Any:
         if hasattr(x, "graph") and hasattr(x, "op"):
             return self.env[x]
-        if isinstance(x, (list, tuple)):
+        if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
             return [self._argument(each) for each in x]
-        if isinstance(x, slice):
-            raise OnnxExporterError("a slice among arguments")
         return x
 
     def _call(self, node: Any) -> None:
@@ -402,12 +400,7 @@ class Conversion:
         return made._replace(dtype=x.dtype, shape=x.shape)
 
 
-_VIEWS = frozenset("""
-    aten.alias.default aten.chunk.default aten.detach.default aten.diagonal.default aten.expand.default aten.expand_as.default
-    aten.flatten.using_ints aten.permute.default aten.reshape.default aten.select.int aten.slice.Tensor aten.split.Tensor
-    aten.split_with_sizes.default aten.squeeze.default aten.squeeze.dim aten.squeeze.dims aten.t.default aten.transpose.int
-    aten.unbind.int aten.unflatten.int aten.unsqueeze.default aten.view.default aten.view_as.default
-""".split())  # fmt: skip
+_VIEWS = frozenset(["aten.alias.default", "aten.chunk.default", "aten.detach.default", "aten.diagonal.default", "aten.expand.default", "aten.expand_as.default", "aten.flatten.using_ints", "aten.permute.default", "aten.reshape.default", "aten.select.int", "aten.slice.Tensor", "aten.split.Tensor", "aten.split_with_sizes.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.t.default", "aten.transpose.int", "aten.unbind.int", "aten.unflatten.int", "aten.unsqueeze.default", "aten.view.default", "aten.view_as.default"])  # fmt: skip
 
 
 def _dtype_of(array: np.ndarray) -> Any:

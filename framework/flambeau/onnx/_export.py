@@ -20,7 +20,7 @@ from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._convert import Conversion
 from ._graph import Graph, imported_onnx
-from ._program import ONNXProgram, check_destination
+from ._program import ONNXProgram
 
 __all__ = ["convert", "exporting", "is_exporting"]
 

@@ -191,11 +191,12 @@ class ONNXProgram:
         weights = {weight.name for weight in self._model.graph.initializer}
         names = [x.name for x in self._model.graph.input if x.name not in weights]
         leaves = pytree.tree_leaves((args, kwargs))
-        if self._fed is not None and self._fed and max(self._fed) < len(leaves):
-            leaves = [leaves[i] for i in self._fed]
+        count = len(leaves)
+        if self._fed is not None and count == len(self.exported_program.graph_signature.user_inputs):
+            leaves = [leaves[i] for i in self._fed]   # without constants, which are no inputs of the model
         leaves = [x for x in leaves if isinstance(x, Tensor)]
         if len(leaves) != len(names):
-            raise ValueError(f"ONNXProgram: the model has the inputs {names}, given are {len(leaves)}")
+            raise ValueError(f"ONNXProgram: the model has the inputs {names}, given are {count} values")
         return {name: array_of(x) for name, x in zip(names, leaves, strict=True)}
 
 

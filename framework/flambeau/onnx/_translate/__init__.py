@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import elementwise, indexing, layers, losses, making, products, reductions, shapes
+from . import elementwise, indexing, layers, losses, making, primitives, products, reductions, shapes
 from ._table import TRANSLATORS, translates
 
-__all__ = ["TRANSLATORS", "elementwise", "indexing", "layers", "losses", "making", "products", "reductions", "shapes", "translates"]
+__all__ = ["TRANSLATORS", "elementwise", "indexing", "layers", "losses", "making", "primitives", "products", "reductions", "shapes", "translates"]

@@ -44,7 +44,7 @@ def convolution(
 ) -> Value:  # fmt: skip
     spatial = weight.ndim - 2
     pads = _each(padding, spatial)
-    settings = {"strides": _each(stride, spatial), "dilations": _each(dilation, spatial), "pads": [*pads, *pads], "group": groups}
+    settings: dict[str, Any] = {"strides": _each(stride, spatial), "dilations": _each(dilation, spatial), "pads": [*pads, *pads], "group": groups}
     if weight.is_static:
         assert weight.shape is not None
         settings["kernel_shape"] = list(weight.shape[2:])
@@ -104,7 +104,7 @@ def im2col(g: Graph, input: Value, kernel_size: Any, dilation: Any, padding: Any
 @translates("aten.col2im.default")
 def col2im(g: Graph, input: Value, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Value:
     pads = _each(padding, 2)
-    settings = {"dilations": _each(dilation, 2), "pads": [*pads, *pads], "strides": _each(stride, 2)}
+    settings: dict[str, Any] = {"dilations": _each(dilation, 2), "pads": [*pads, *pads], "strides": _each(stride, 2)}
     return _batched(g, input, 1, lambda x: g.op("Col2Im", x, g.sizes(_each(output_size, 2)), g.sizes(_each(kernel_size, 2)), **settings))
 
 
@@ -209,7 +209,7 @@ def local_response_norm(g: Graph, input: Value, size: int, alpha: float = 1e-4, 
 # -- pooling ---------------------------------------------------------------------------------------------------------------
 
 
-def _max_pool(spatial: int, indices: bool) -> Callable[..., Any]:
+def max_pool(spatial: int, indices: bool) -> Callable[..., Any]:
     def translate(
         g: Graph, input: Value, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> Any:
@@ -233,7 +233,7 @@ def _max_pool(spatial: int, indices: bool) -> Callable[..., Any]:
     return translate
 
 
-def _avg_pool(spatial: int) -> Callable[..., Value]:
+def average_pool(spatial: int) -> Callable[..., Value]:
     def translate(
         g: Graph, input: Value, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
@@ -286,7 +286,7 @@ def _averaged(g: Graph, x: Value, dim: int, count: int, input: Value) -> Value:
 
 
 def _adaptive_max_pool(spatial: int) -> Callable[..., tuple[Value, Value]]:
-    pool = _max_pool(spatial, indices=True)
+    pool = max_pool(spatial, indices=True)
 
     def translate(g: Graph, input: Value, output_size: Any) -> tuple[Value, Value]:
         wanted = _each(output_size, spatial)
@@ -300,7 +300,7 @@ def _adaptive_max_pool(spatial: int) -> Callable[..., tuple[Value, Value]]:
 
 
 def _lp_pool(spatial: int) -> Callable[..., Value]:
-    average = _avg_pool(spatial)
+    average = average_pool(spatial)
 
     def translate(g: Graph, input: Value, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Value:
         power = g.op("Pow", g.op("Abs", input, shape=input.shape), g.const(float(norm_type), input.dtype), shape=input.shape)
@@ -312,9 +312,9 @@ def _lp_pool(spatial: int) -> Callable[..., Value]:
 
 
 for _n in (1, 2, 3):
-    translates(f"aten.max_pool{_n}d.default")(_max_pool(_n, indices=False))
-    translates(f"aten.max_pool{_n}d_with_indices.default")(_max_pool(_n, indices=True))
-    translates(f"aten.avg_pool{_n}d.default")(_avg_pool(_n))
+    translates(f"aten.max_pool{_n}d.default")(max_pool(_n, indices=False))
+    translates(f"aten.max_pool{_n}d_with_indices.default")(max_pool(_n, indices=True))
+    translates(f"aten.avg_pool{_n}d.default")(average_pool(_n))
     translates(f"aten.adaptive_avg_pool{_n}d.default", f"aten._adaptive_avg_pool{_n}d.default")(_adaptive_avg_pool(_n))
     translates(f"aten.adaptive_max_pool{_n}d.default")(_adaptive_max_pool(_n))
     translates(f"aten.lp_pool{_n}d.default")(_lp_pool(_n))

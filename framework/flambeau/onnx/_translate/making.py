@@ -15,8 +15,9 @@ from ._table import translates
 __all__: list[str] = []
 
 
-def _filled(g: Graph, size: Any, value: Any) -> Value:
-    return g.expand(g.like(value, g.out.dtype), g.sizes(size))
+def _filled(g: Graph, size: Any, value: Any, dtype: Any = None) -> Value:
+    made = g.expand(g.like(value, g.out.dtype if dtype is None else dtype), g.sizes(size))
+    return made._replace(shape=tuple(n if isinstance(n, int) else None for n in size))
 
 
 def _of_size(value: Any) -> Callable[..., Value]:
@@ -27,8 +28,8 @@ def _of_size(value: Any) -> Callable[..., Value]:
 
 
 def _of_size_after(value: Any) -> Callable[..., Value]:
-    def translate(g: Graph, input: Value, size: Any, *others: Any, **settings: Any) -> Value:
-        return _filled(g, size, value)
+    def translate(g: Graph, input: Value, size: Any, *others: Any, dtype: Any = None, **settings: Any) -> Value:
+        return _filled(g, size, value, dtype or input.dtype)
 
     return translate
 
@@ -64,8 +65,8 @@ def fill(g: Graph, input: Value, value: Any) -> Value:
 
 
 @translates("aten.new_full.default")
-def new_full(g: Graph, input: Value, size: Any, fill_value: Any, **settings: Any) -> Value:
-    return _filled(g, size, fill_value)
+def new_full(g: Graph, input: Value, size: Any, fill_value: Any, dtype: Any = None, **settings: Any) -> Value:
+    return _filled(g, size, fill_value, dtype or input.dtype)
 
 
 @translates("aten.scalar_tensor.default")

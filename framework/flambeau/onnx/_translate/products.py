@@ -121,7 +121,8 @@ def attention(
 
 
 def _repeated_heads(g: Graph, x: Value, query: Value) -> Value:
-    assert x.shape is not None and query.shape is not None
+    assert x.shape is not None
+    assert query.shape is not None
     heads, wanted = x.shape[-3], query.shape[-3]
     if not isinstance(heads, int) or not isinstance(wanted, int):
         raise OnnxExporterError("scaled_dot_product_attention(enable_gqa=True) needs numbers of heads that are not open")

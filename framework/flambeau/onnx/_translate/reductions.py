@@ -139,12 +139,16 @@ def spread(g: Graph, x: Value, dims: list[int] | None, correction: float, keepdi
 
 
 @translates("aten.var.correction", "aten.var.dim", "aten.var.default")
-def var(g: Graph, input: Value, dim: Dims = None, *others: Any, correction: Any = None, unbiased: Any = None, keepdim: bool = False) -> Value:
+def var(
+    g: Graph, input: Value, dim: Dims = None, *others: Any, correction: Any = None, unbiased: Any = None, keepdim: bool = False
+) -> Value:
     return spread(g, input, *_settings(dim, others, correction, unbiased, keepdim))[0]
 
 
 @translates("aten.std.correction", "aten.std.dim", "aten.std.default")
-def std(g: Graph, input: Value, dim: Dims = None, *others: Any, correction: Any = None, unbiased: Any = None, keepdim: bool = False) -> Value:
+def std(
+    g: Graph, input: Value, dim: Dims = None, *others: Any, correction: Any = None, unbiased: Any = None, keepdim: bool = False
+) -> Value:
     return g.op("Sqrt", spread(g, input, *_settings(dim, others, correction, unbiased, keepdim))[0])
 
 

@@ -18,7 +18,8 @@ __all__: list[str] = []
 _END = (1 << 63) - 1  # the end of a slice that goes on to the last element
 
 
-@translates("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default", "aten.view_copy.default")
+@translates("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default",
+            "aten.view_copy.default")  # fmt: skip
 def view(g: Graph, input: Value, size: list[Any]) -> Value:
     return g.reshape(input, size)
 
@@ -291,13 +292,19 @@ _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "ci
 def padded(g: Graph, x: Value, pad: list[Any], mode: str, value: Any = None) -> Value:
     """`x` with elements added, `pad` as PyTorch says it: pairs from the last dimension on. Negative ones take elements away."""
     ndim = x.ndim
+    for i in range(len(pad) // 2):                    # what is taken away is a slice
+        first, last = (-n if isinstance(n, int) and n < 0 else 0 for n in (pad[2 * i], pad[2 * i + 1]))
+        if first or last:
+            d = ndim - 1 - i
+            x = slice(g, x, d, first, -last if last else None)._replace(shape=(None,) * ndim)
+    pad = [builtins.max(n, 0) if isinstance(n, int) else n for n in pad]
     before, after = [0] * ndim, [0] * ndim
     for i in range(len(pad) // 2):
         before[ndim - 1 - i], after[ndim - 1 - i] = pad[2 * i], pad[2 * i + 1]
     if mode == "circular":
         for d in range(ndim):
             if before[d] or after[d]:
-                parts = [slice(g, x, d, -before[d])] if before[d] else []
+                parts = [slice(g, x, d, -before[d])] if before[d] else []    # of the dimensions before, what has been added as well
                 parts += [x, *([slice(g, x, d, 0, after[d])] if after[d] else [])]
                 x = g.op("Concat", *parts, axis=d, shape=x.shape)
         return x
