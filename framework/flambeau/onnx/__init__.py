@@ -183,4 +183,4 @@ def select_model_mode_for_export(model: Any, mode: TrainingMode) -> Iterator[Any
             part.training = training
 
 
-__getattr__, __dir__ = names_on_demand(__name__, modules=("errors", "utils", "verification"))
+__getattr__, __dir__ = names_on_demand(__name__, modules=("utils", "verification"))

@@ -317,7 +317,8 @@ class Conversion:
         if not any(isinstance(x, Value) for x in args):
             return node.target(*args)
         word = getattr(node.target, "__name__", name)
-        whole = fb.int64 if all(isinstance(x, int) or (isinstance(x, Value) and not x.dtype.is_floating_point) for x in args) else fb.float64
+        integers = all(isinstance(x, int) or (isinstance(x, Value) and not x.dtype.is_floating_point) for x in args)
+        whole = fb.int64 if integers else fb.float64
         given = [g.like(x, whole) for x in args]
         if word in _SIZES:
             compares = word in ("eq", "lt", "le", "gt", "ge")
@@ -400,7 +401,15 @@ class Conversion:
         return made._replace(dtype=x.dtype, shape=x.shape)
 
 
-_VIEWS = frozenset(["aten.alias.default", "aten.chunk.default", "aten.detach.default", "aten.diagonal.default", "aten.expand.default", "aten.expand_as.default", "aten.flatten.using_ints", "aten.permute.default", "aten.reshape.default", "aten.select.int", "aten.slice.Tensor", "aten.split.Tensor", "aten.split_with_sizes.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.t.default", "aten.transpose.int", "aten.unbind.int", "aten.unflatten.int", "aten.unsqueeze.default", "aten.view.default", "aten.view_as.default"])  # fmt: skip
+_VIEWS = {  # that a write goes through
+    f"aten.{name}"
+    for name in (
+        "alias.default", "chunk.default", "detach.default", "diagonal.default", "expand.default", "expand_as.default",
+        "flatten.using_ints", "permute.default", "reshape.default", "select.int", "slice.Tensor", "split.Tensor",
+        "split_with_sizes.default", "squeeze.default", "squeeze.dim", "squeeze.dims", "t.default", "transpose.int",
+        "unbind.int", "unflatten.int", "unsqueeze.default", "view.default", "view_as.default",
+    )
+}  # fmt: skip
 
 
 def _dtype_of(array: np.ndarray) -> Any:

@@ -220,7 +220,8 @@ def write_report(folder: Any, program: ONNXProgram, differences: list[Any] | Non
     for node in graph.node:
         counts[node.op_type] = counts.get(node.op_type, 0) + 1
     text = io.StringIO()
-    text.write(f"# Exported model\n\n{len(graph.node)} nodes, {len(graph.initializer)} weights.\n\n## Operators\n\n| operator | nodes |\n|---|---|\n")
+    text.write(f"# Exported model\n\n{len(graph.node)} nodes, {len(graph.initializer)} weights.\n")
+    text.write("\n## Operators\n\n| operator | nodes |\n|---|---|\n")
     for name, count in sorted(counts.items()):
         text.write(f"| {name} | {count} |\n")
     if differences is not None:

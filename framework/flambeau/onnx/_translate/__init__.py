@@ -5,4 +5,6 @@ from __future__ import annotations
 from . import elementwise, indexing, layers, losses, making, primitives, products, reductions, shapes
 from ._table import TRANSLATORS, translates
 
-__all__ = ["TRANSLATORS", "elementwise", "indexing", "layers", "losses", "making", "primitives", "products", "reductions", "shapes", "translates"]
+__all__ = [
+    "TRANSLATORS", "elementwise", "indexing", "layers", "losses", "making", "primitives", "products", "reductions", "shapes", "translates",
+]  # fmt: skip

@@ -44,7 +44,9 @@ def convolution(
 ) -> Value:  # fmt: skip
     spatial = weight.ndim - 2
     pads = _each(padding, spatial)
-    settings: dict[str, Any] = {"strides": _each(stride, spatial), "dilations": _each(dilation, spatial), "pads": [*pads, *pads], "group": groups}
+    settings: dict[str, Any] = {
+        "strides": _each(stride, spatial), "dilations": _each(dilation, spatial), "pads": [*pads, *pads], "group": groups,
+    }  # fmt: skip
     if weight.is_static:
         assert weight.shape is not None
         settings["kernel_shape"] = list(weight.shape[2:])

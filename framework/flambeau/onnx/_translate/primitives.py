@@ -120,8 +120,9 @@ def bucketize(g: Graph, input: Value, boundaries: Value, *, out_int32: bool = Fa
 @translates("aten.isin.Tensor_Tensor")
 def isin(g: Graph, elements: Value, test_elements: Value, *, assume_unique: bool = False, invert: bool = False) -> Value:
     dtype = fb.promote_types(elements.dtype, test_elements.dtype)
-    beside = g.op("Equal", g.cast(g.unsqueeze(elements, elements.ndim), dtype), g.cast(g.reshape(test_elements, [-1]), dtype), dtype=fb.bool)
-    found = g.cast(g.reduce("ReduceMax", g.cast(beside, fb.int32), [-1]), fb.bool)
+    beside = g.cast(g.unsqueeze(elements, elements.ndim), dtype)
+    equal = g.op("Equal", beside, g.cast(g.reshape(test_elements, [-1]), dtype), dtype=fb.bool)
+    found = g.cast(g.reduce("ReduceMax", g.cast(equal, fb.int32), [-1]), fb.bool)
     return g.op("Not", found) if invert else found
 
 
