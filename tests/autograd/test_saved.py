@@ -326,7 +326,11 @@ def test_hooks_are_shown_operands_themselves_in_pytorch_s_order(name, oracle):
             seen.append(which if which is None else (which, t.requires_grad, t.is_leaf))
             return t
 
-        with lib.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        def unpack(t):
+            seen.append(next((i for i, x in enumerate(operands) if x is t), None))
+            return t
+
+        with lib.autograd.graph.saved_tensors_hooks(pack, unpack):
             made = calls.get(name, lambda lib, x, y, z: getattr(lib, name)(x, y))(lib, *operands)
         made.sum().backward()
         return seen, leaf.grad.tolist()

@@ -121,12 +121,14 @@ def put_away(
         known = operands or {}
         last = (1, "")
         names = [(0, known[id(v)][0]) if id(v) in known else last for v in node.saved]
-        made = {at: _packed(node.saved[at], records[at], pack, unpack, known) for at in sorted(range(len(names)), key=names.__getitem__)}
+        order = sorted(range(len(names)), key=names.__getitem__)
+        made = {at: _packed(node.saved[at], records[at], pack, unpack, known) for at in order}
         packed = tuple(made[at] for at in range(len(made)))
     if not any(isinstance(p, _Packed) or isinstance(p, list) and any(isinstance(x, _Packed) for x in p) for p in packed):
         return
     node.saved, node.versions = packed, tuple(r if p is v else None for p, v, r in zip(packed, node.saved, records, strict=True))
     _keep_packed(node)
+    node.__dict__["order_of_packing"] = order
 
 
 def _keep_packed(node: Node) -> None:
@@ -173,7 +175,8 @@ def _restore(node: Any) -> None:
     # A backward that failed has left its values in place of what they were unpacked from.
     packed, kept = node.__dict__["unpacked_from"] or (node.saved, node.versions)
     with _quiet():
-        values, records = zip(*(_unpacked(p, r) for p, r in zip(packed, kept, strict=True)), strict=True)
+        found = {at: _unpacked(packed[at], kept[at]) for at in node.__dict__.get("order_of_packing", range(len(packed)))}
+        values, records = zip(*(found[at] for at in range(len(found))), strict=True)
     node.__dict__["unpacked_from"] = packed, kept
     node.saved, node.versions = values, records
 
