@@ -16,7 +16,7 @@ from pathlib import Path
 # What a script says of its own: other names in `prim` belong to PyTorch's compilers.
 _PRIM = (
     "abs device dtype data index is_cpu is_cuda is_sparse is_quantized is_meta itemsize layout max min name nbytes requires_grad "
-    "is_nested rangelist type StringIndex EnumName EnumValue is_mkldnn is_xpu is_mps is_sparse_csr is_xla NumToTensor"
+    "is_nested rangelist type StringIndex EnumName EnumValue is_mkldnn is_xpu is_mps is_sparse_csr is_xla NumToTensor grad"
 )
 # Of any number of arguments, or of types that only the compiler of scripts has: it knows these calls itself.
 _BY_COMPILER = ("...", "RRef(", "Future(", "__torch__.", "Await(")

@@ -232,6 +232,12 @@ def in_place_of_lists(x: List[int]):
     return x, last, x.index(7), 8 in x, x + [1], x * 2, x[::-1] if False else x[0:2]
 
 
+def elements(x):
+    a: List[List[float]] = x.double().tolist()
+    b: float = x[0, 0].double().tolist()
+    return a, b, x.data.is_leaf
+
+
 X = fb.tensor([[0.1, 0.9], [0.8, 0.2]])
 CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (early, (X, 1)), (early, (X, 3)), *[(several_exits, (X, n)) for n in (0, 2, 5, 6, 9)], (nested_loops, (6,)), (nested_loops, (0,)),
@@ -239,7 +245,7 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (texts, ("abc", 3, 2.0)), (numbers, (3, 2.5)), (numbers, (0, 7.0)), (indices, (X,)), (arithmetic, (X,)), (methods, (X,)),
     (over_tensors, (X,)), (unpacked, ((1, (2.5, "a")),)), (records, (X,)), (colors, (Color.RED,)), (colors, (Color.GREEN,)),
     (counted, (3,)), (without_gradients, (X,)), (old_style, (X, 3)), (calls, (X,)), (factorial, (6,)), (functional, (X,)), (kinds, (3,)),
-    (kinds, ("a",)), (forked, (X,)), (in_place_of_lists, ([1, 2, 3],)),
+    (kinds, ("a",)), (forked, (X,)), (in_place_of_lists, ([1, 2, 3],)), (elements, (X,)),
 ]  # fmt: skip
 
 
@@ -263,7 +269,7 @@ def test_a_script_gives_what_python_gives(function: Any, args: Any) -> None:
 
     assert isinstance(script, jit.ScriptFunction)
     assert same(script(*copies()), expected)
-    again = jit.CompilationUnit(script.code) if function in (early, nested_loops, forever, indices, arithmetic) else None
+    again = jit.CompilationUnit(script.code) if function in (early, nested_loops, forever, indices, arithmetic, elements) else None
     if again is not None:                             # the code that it shows is the same program
         assert same(getattr(again, function.__name__)(*copies()), expected)
 

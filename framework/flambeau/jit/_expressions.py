@@ -223,6 +223,12 @@ class Expressions(Nodes):
 
     def value(self, node: ast.expr, hint: Type | None = None) -> Value:
         """An expression as a value; `hint` is the type it is wanted as, which an empty list is of then."""
+        is_tolist = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "tolist"
+        if hint is not None and is_tolist:            # of the type that it is wanted as: the tensor does not say how deep it is
+            of = self.value(node.func.value)  # type: ignore[attr-defined]
+            self.at = node
+            if of.type() == TENSOR:
+                return self.node("prim::tolist", [of], [hint])[0]
         found = self.expression(node, hint)
         self.at = node
         return found.value(self)
@@ -760,5 +766,5 @@ _REVERSED: dict[str, Callable[[Expressions, Value, Value], Value]] = {
 }
 _TENSOR_FACTS = {
     "shape": "aten::size", "ndim": "aten::dim", "T": "aten::numpy_T", "mT": "aten::mT", "H": "aten::matrix_H", "mH": "aten::mH",
-    "grad": "aten::_grad" if False else "prim::grad", "real": "aten::real", "imag": "aten::imag", "is_leaf": "aten::is_leaf",
+    "grad": "prim::grad", "real": "aten::real", "imag": "aten::imag", "is_leaf": "aten::is_leaf",
 }  # fmt: skip

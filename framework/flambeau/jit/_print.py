@@ -347,6 +347,9 @@ class _Printer:
         self.block(node._blocks[0], indent)
         self.names[node._outputs[0]] = self.of(node._blocks[0]._outputs[0])
 
+    def lists_elements(self, node: Node, indent: str) -> None:
+        self.assigned(node, indent, f"annotate({self.kind(node._outputs[0].type())}, {self.of(node._inputs[0])}.tolist())")
+
     def waits(self, node: Node, indent: str) -> None:
         self.names[node._outputs[0]] = self.of(node._inputs[0])
 
@@ -359,7 +362,8 @@ _WRITERS: dict[str, Any] = {
     "prim::unchecked_cast": _Printer.cast, "prim::Uninitialized": _Printer.nothing, "prim::RaiseException": _Printer.raises,
     "prim::Print": _Printer.prints, "prim::isinstance": _Printer.asks_type, "aten::format": _Printer.formats,
     "aten::percentFormat": _Printer.formats, "prim::CreateObject": _Printer.makes_object, "prim::If": _Printer.branch,
-    "prim::Loop": _Printer.loop, "prim::fork": _Printer.forks, "aten::wait": _Printer.waits, "aten::__getitem__": _Printer.element,
+    "prim::Loop": _Printer.loop, "prim::fork": _Printer.forks, "aten::wait": _Printer.waits,
+    "prim::tolist": _Printer.lists_elements, "aten::__getitem__": _Printer.element,
 }  # fmt: skip
 
 

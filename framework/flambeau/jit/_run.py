@@ -50,8 +50,10 @@ class _Writer:
         self.function = function
         self.names: dict[Value, str] = {}
         self.count = 0
-        self.globals: dict[str, Any] = {"inf": math.inf, "nan": math.nan, "error": _raise, "is_of": _is_of, "Future": Future,
-                                        "method_of": _method_of}  # fmt: skip
+        self.globals: dict[str, Any] = {
+            "inf": math.inf, "nan": math.nan, "error": _raise, "is_of": _is_of, "elements": _elements, "Future": Future,
+            "method_of": _method_of,
+        }  # fmt: skip
         self.known: dict[int, str] = {}
         self.lines: list[str] = []
 
@@ -288,6 +290,9 @@ class _Writer:
     def waits(self, node: Node, indent: str) -> None:
         self.results(node, indent, f"{self.of(node._inputs[0])}.wait()")
 
+    def lists_elements(self, node: Node, indent: str) -> None:
+        self.results(node, indent, f"elements({self.of(node._inputs[0])}, {self.thing(node._outputs[0].type(), 't')})")
+
 
 _WRITERS: dict[str, Callable[[_Writer, Node, str], None]] = {
     "prim::Constant": _Writer.constant, "prim::TupleConstruct": _Writer.make_tuple, "prim::ListConstruct": _Writer.make_list,
@@ -298,12 +303,12 @@ _WRITERS: dict[str, Callable[[_Writer, Node, str], None]] = {
     "prim::Print": _Writer.prints, "prim::isinstance": _Writer.asks_type, "aten::format": _Writer.formats,
     "aten::percentFormat": _Writer.formats, "prim::CreateObject": _Writer.makes_object, "prim::If": _Writer.branch,
     "prim::Loop": _Writer.loop, "prim::fork": _Writer.forks, "aten::wait": _Writer.waits, "prim::EnumName": _Writer.formats,
-    "prim::EnumValue": _Writer.formats,
+    "prim::EnumValue": _Writer.formats, "prim::tolist": _Writer.lists_elements,
 }  # fmt: skip
 
 
 # Operators of `torch.ops.aten` that no public function here computes alone.
-_ATTRIBUTES = frozenset(("aten::numpy_T", "aten::mT", "aten::mH", "aten::matrix_H"))
+_ATTRIBUTES = frozenset(("aten::numpy_T", "aten::mT", "aten::mH", "aten::matrix_H", "aten::is_leaf"))
 
 
 def _later(function: Function) -> _Later:
@@ -331,6 +336,17 @@ def _raise(message: str, kind: str | None, place: str) -> None:
         "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript (most recent call last):\n"
         f"  {place}\n{shown}\n"
     )
+
+
+def _elements(tensor: Any, kind: Type) -> Any:
+    """The elements of a tensor as lists of the type. Raises: RuntimeError where they are others."""
+    found = tensor.tolist()
+    if not fits(found, kind):
+        raise RuntimeError(
+            f"Output annotation element type and runtime tensor element type must match for tolist(): annotated {text_of(kind)}, and the "
+            f"tensor has {tensor.dim()} dimensions of {tensor.dtype}"
+        )
+    return found
 
 
 def _is_of(value: Any, kinds: tuple[Type, ...]) -> bool:

@@ -347,14 +347,9 @@ def _grad(emit: Emitter, args: list[Thing], kwargs: Any) -> Thing:
     raise emit.error("ops.prim.grad isn't supported")
 
 
-def _tolist(emit: Emitter, args: list[Thing], kwargs: Any) -> Thing:
-    raise NotImplementedError("jit: Tensor.tolist in scripts is not built")
-
-
 _OPERATORS: dict[str, Thing] = {
     "prim::RaiseException": Special("RaiseException", _raise), "aten::format": Special("format", _format),
     "aten::percentFormat": Special("percentFormat", _percent), "prim::grad": Special("grad", _grad),
-    "prim::tolist": Special("tolist", _tolist),
 }  # fmt: skip
 _NAMES: dict[str, Thing] = {
     "torch": _Operators("aten"), "ops": _AllOperators(), "annotate": Special("annotate", None), "fork": Special("fork", None),  # type: ignore[arg-type]
