@@ -514,6 +514,9 @@ def _rrelu_slopes_shape(input, lower, upper, generator):
     return input.shape, input.dtype
 
 
+rrelu_slopes.not_differentiable = "slopes are drawn; the product with them has the derivative"
+
+
 def rrelu_with_slopes(
     input: Tensor, lower: float, upper: float, training: bool, inplace: bool, generator: Any = None
 ) -> tuple[Tensor, Any]:  # fmt: skip

@@ -787,6 +787,9 @@ def _binomial_shape(count, prob, generator):
     return count.shape, count.dtype
 
 
+binomial_numbers.not_differentiable = "counts that are drawn jump"
+
+
 @composite(surface=FUNCTION, samples="p(2, 3).round() + 3, u(2, 3)", random=True)
 def binomial(count, prob, generator: Generator | None = None):
     """Successes among `count` trials of probability `prob`, elementwise."""
@@ -808,6 +811,9 @@ def _multinomial_indices(a, num_samples, replacement, generator):
 @multinomial_indices.shape
 def _multinomial_shape(input, num_samples, replacement, generator):
     return (*input.shape[:-1], num_samples), dtypes.int64
+
+
+multinomial_indices.not_differentiable = "its result is places"
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="p(4), 2; p(2, 4), 6, True", random=True)
