@@ -78,6 +78,31 @@ def test_sizes_are_open_by_names_too():
     assert sizes_of(graph.output[0]) == ["n", "columns"]
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.norm = nn.Parameter(fb.tensor(3.0)), nn.BatchNorm1d(2)
+
+    def forward(self, scale):
+        return self.norm(scale * self.scale)
+
+
+def test_inputs_and_weights_of_one_name_are_told_apart():
+    net, x = Scaled().eval(), fb.randn(3, 2)
+    program = exported(net, x)
+
+    assert program.model_proto.graph.input[0].name not in net.state_dict()
+    agree(net, program, x)
+
+
+def test_a_model_in_training_is_exported_so():
+    net, x = Scaled(), fb.randn(5, 2)
+    program = exported(net, x, dynamic_shapes=({0: "n"},))
+
+    agree(lambda x: net.norm(x * net.scale), program, fb.randn(8, 2))
+    assert net.norm.num_batches_tracked == 1  # what was run here, and not the export
+
+
 def test_results_keep_their_order_and_may_be_inputs_and_numbers():
     def several(x, n):
         return {"a": x, "b": [x * n, x.shape[0], x, n]}

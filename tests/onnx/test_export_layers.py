@@ -28,12 +28,15 @@ SHAPES = {
     (4, 6, 6): """
         Conv2d(4, 3, 3); Conv2d(4, 4, 3, 2, 1, groups=4); Conv2d(4, 3, 3, dilation=2, bias=False); ConvTranspose2d(4, 3, 3, 2, 1, 1)
         MaxPool2d(2); MaxPool2d(3, 2, 1); MaxPool2d(2, return_indices=True); AvgPool2d(2); AvgPool2d(3, 2, 1, count_include_pad=False)
-        AvgPool2d(2, divisor_override=3); AdaptiveAvgPool2d(1); AdaptiveAvgPool2d((4, 3)); LPPool2d(2, 2)
-        BatchNorm2d(4); BatchNorm2d(4, affine=False); BatchNorm2d(4, track_running_stats=False); InstanceNorm2d(4)
-        InstanceNorm2d(4, affine=True); GroupNorm(2, 4); LayerNorm((6, 6)); LocalResponseNorm(3); PixelShuffle(2); PixelUnshuffle(2)
-        ChannelShuffle(2); ReflectionPad2d(1); ReplicationPad2d((1, 2, 0, 1)); ZeroPad2d(1); CircularPad2d(1); Upsample(scale_factor=2)
+        AvgPool2d(2, divisor_override=3); AdaptiveAvgPool2d(1); AdaptiveAvgPool2d((4, 3)); LPPool2d(2, 2); BatchNorm2d(4)
+        BatchNorm2d(4, affine=False); BatchNorm2d(4, track_running_stats=False); InstanceNorm2d(4); InstanceNorm2d(4, affine=True)
+        GroupNorm(2, 4); LayerNorm((6, 6)); LocalResponseNorm(3); PixelShuffle(2); PixelUnshuffle(2); ChannelShuffle(2)
+        ReflectionPad2d(1); ReplicationPad2d((1, 2, 0, 1)); ZeroPad2d(1); CircularPad2d(1); Upsample(scale_factor=2)
         Upsample(size=(9, 7), mode="bilinear"); Upsample(scale_factor=2, mode="bilinear", align_corners=True)
         UpsamplingNearest2d(scale_factor=2); UpsamplingBilinear2d(scale_factor=2); Unfold(2, padding=1); Dropout2d(); Softmax2d()
+    """,
+    (8, 12): """
+        Fold((4, 5), 2)
     """,
     (4, 4, 4, 4): """
         Conv3d(4, 3, 3); ConvTranspose3d(4, 3, 2); MaxPool3d(2); AvgPool3d(2); AdaptiveAvgPool3d(1); BatchNorm3d(4); InstanceNorm3d(4)

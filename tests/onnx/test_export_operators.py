@@ -59,8 +59,8 @@ SHAPES = """
     x.fliplr(); x.roll(1, 1); x.roll(-1); s.roll((1, 2), (0, 2)); A.diagonal(); x.diagonal(1); s.diagonal(0, 1, 2); x.tril(); x.triu(1)
     A.tril(-1); (x > 0).tril(); F.pad(x, (1, 2)); F.pad(x, (1, -1, 0, 2), value=5.0); F.pad(q, (1, 2, 1, 0), 'reflect')
     F.pad(q, (1, 2, 0, 1), 'replicate'); F.pad(q, (1, 2, 3, 1), 'circular'); F.pixel_shuffle(q.repeat(1, 4, 1, 1), 2)
-    F.pixel_unshuffle(q, 2); F.channel_shuffle(q.repeat(1, 2, 1, 1), 2); fb.meshgrid(v, w, indexing='ij'); x.contiguous(); x.diag_embed()
-    v.diag(); A.trace(); x.rot90()
+    F.pixel_unshuffle(q, 2); F.channel_shuffle(q.repeat(1, 2, 1, 1), 2); fb.meshgrid(v, w, indexing='ij'); x.contiguous()
+    x.unfold(1, 2, 1); s.unfold(1, 2, 1); x.diag_embed(); v.diag(); A.trace(); x.rot90()
 """
 PRODUCTS = """
     x @ m; x @ v; v @ v; s @ m; s @ u; fb.mm(x, m); fb.bmm(s, u); fb.mv(x, v); fb.dot(v, v); fb.outer(v, w)

@@ -51,7 +51,10 @@ class Conversion:
                 raise OnnxExporterError(f"onnx.export: {what} has {doubled[0]!r}, which is the name of something else too")
         holders = [node.name for node in program.graph.nodes if node.op == "placeholder"]
         self.graph = Graph(opset, [*named, *paths, *holders])
+        self.taken = {*named, *paths}                 # names that no input has by itself
         self.env: dict[Any, Any] = {}
+        self.specs = iter(program.graph_signature.input_specs)
+        self.leaves = 0                               # how many inputs of the program have been met
         self.parents: dict[Any, Any] = {}             # by node: the node whose elements it shows
         self.inputs: list[Any] = []                   # of the model
         self.fed: list[int] = []                      # places of the inputs among the leaves of the program's
@@ -105,10 +108,9 @@ class Conversion:
             raise UnsupportedOperatorError(f"onnx.export: {node.format_node()} cannot be translated: it refers to a graph of its own")
 
     def _placeholder(self, node: Any) -> None:
-        specs = self.program.graph_signature.input_specs
-        at = sum(held.op == "placeholder" for held in list(self.program.graph.nodes)[: list(self.program.graph.nodes).index(node)])
-        spec = specs[at]
-        users = [s for s in specs if s.kind is InputKind.USER_INPUT]
+        spec = next(self.specs)
+        if spec.kind is InputKind.USER_INPUT:
+            self.leaves += 1
         if isinstance(spec.arg, ConstantArgument):
             self.env[node] = spec.arg.value
             return
@@ -134,10 +136,10 @@ class Conversion:
                 self.open.setdefault(symbol, label)
             dims.append(label or self._said(n))
         self.inputs.append(self.graph.onnx.helper.make_tensor_value_info(name, onnx_type(fake.dtype), dims))
-        self.fed.append(users.index(spec))
+        self.fed.append(self.leaves - 1)
 
     def _free_name(self, name: str) -> str:
-        return name if name not in (*self.input_names, *self.output_names) else self.graph.fresh(name)
+        return self.graph.fresh(name) if name in self.taken else name
 
     def _said(self, n: Any) -> str:
         """An open size as text, by the names of its symbols."""

@@ -12,7 +12,7 @@ from .._graph import Graph, Value
 from ..errors import OnnxExporterError
 from . import elementwise, products, reductions
 from ._table import TRANSLATORS, translates
-from .layers import average_pool, max_pool, one_hot
+from .layers import average_pool, col2im, max_pool, one_hot
 from .shapes import flip, input_size, padded, transpose
 
 __all__: list[str] = []
@@ -21,6 +21,7 @@ translates("prims.true_divide.default")(elementwise.div)
 translates("prims.raise_to.default")(elementwise.clamp_min)
 translates("prims.det_of.default")(products.det)
 translates("prims.one_hot.default")(one_hot)
+translates("prims.fold_columns.default")(col2im)
 
 
 @translates("prims.std.default")

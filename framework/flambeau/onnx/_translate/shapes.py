@@ -338,3 +338,11 @@ def replication_pad(g: Graph, input: Value, padding: list[Any]) -> Value:
 @translates("aten._pad_circular.default")
 def circular_pad(g: Graph, input: Value, pad: list[Any]) -> Value:
     return padded(g, input, pad, "circular")
+
+
+@translates("aten.unfold.default")
+def unfold(g: Graph, input: Value, dimension: int, size: int, step: int) -> Value:
+    dim = dimension % builtins.max(input.ndim, 1)
+    starts = np.arange(0, input_size(input, dim) - size + 1, step)
+    taken = g.op("Gather", input, (starts[:, None] + np.arange(size)).astype(np.int64), axis=dim)
+    return g.op("Transpose", taken, perm=[*(d for d in range(input.ndim + 1) if d != dim + 1), dim + 1])
