@@ -153,6 +153,11 @@ def call(name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     return function(*args, **kwargs)
 
 
+def direct(name: str, overload: str) -> tuple[Callable[..., Any] | None, int, tuple[str, ...]]:
+    """What `call` calls, from which argument on it takes them by name, and the names; for texts that call it themselves."""
+    return function_of(name), *_given_by_name(name, overload)
+
+
 @functools.cache
 def _given_by_name(name: str, overload: str) -> tuple[int, tuple[str, ...]]:
     """From which argument on the public function of an operator takes them by name, and the names: there the orders differ."""

@@ -246,15 +246,6 @@ def _attribute(name: str) -> Callable[..., Any]:
     return lambda x: code_of(getattr(x, name))
 
 
-_TEXT = (
-    "capitalize center count endswith expandtabs find isalnum isalpha isdecimal isdigit isidentifier islower isnumeric isprintable "
-    "isspace istitle isupper join ljust lower lstrip partition replace rfind rindex rjust rpartition rstrip splitlines startswith "
-    "strip swapcase title upper zfill"
-)
-_MATH = (
-    "acos acosh asin asinh atan atanh ceil cos cosh degrees erf erfc exp expm1 fabs floor gamma lgamma log log10 log1p radians sin "
-    "sinh sqrt tan tanh isfinite isnan isinf factorial"
-)
 _OPERATORS = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "eq": _equal_lists, "lt": operator.lt,
     "le": operator.le, "gt": operator.gt, "ge": operator.ge, "floordiv": operator.floordiv, "remainder": operator.mod,
@@ -281,9 +272,9 @@ def function_of(name: str) -> Callable[..., Any] | None:
     found: Any = _OPERATORS.get(short) or _OTHERS.get(short)
     if found is not None:
         return found
-    if short in _MATH.split():
+    if hasattr(math, short):
         return _mean(short)
-    if short in _TEXT.split():
+    if hasattr(str, short):
         return getattr(str, short)
     if short.startswith("_no_grad_"):
         return _in_no_grad(short.removeprefix("_no_grad_"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import flambeau as fb
 
+from .. import _aten
 from .._schema import FunctionSchema, Type
 from ..futures import Future
 from ._builtins import code_of, dtype_of, function_of, layout_of, memory_format_of
@@ -123,15 +125,19 @@ class _Writer:
             function = function_of(node.kind())
             if function is None:
                 raise NotImplementedError(f"jit: the operator {schema} of scripts is not built")
-            self.results(node, indent, f"{self.thing(function, 'b')}({self.arguments(node, schema, named=True)})")
+            self.results(node, indent, f"{self.thing(function, 'b')}({self.arguments(node, schema)})")
             return
-        operator = _operator(schema)
-        text = f"{self.thing(operator, 'o')}({self.arguments(node, schema)})"
+        namespace, _, name = schema.name.partition("::")
+        operator, first, by_name = _aten.direct(name, schema.overload_name or "default") if namespace == "aten" else (None, 0, ())
+        if operator is None:
+            operator, first = _operator(schema), len(node._inputs)
+        text = f"{self.thing(operator, 'o')}({self.arguments(node, schema, first, by_name)})"
         if len(schema.returns) == 1 and schema.returns[0].type.kind == "List":
             text = f"list({text})"
         self.results(node, indent, text)
 
-    def arguments(self, node: Node, schema: FunctionSchema, named: bool = False) -> str:
+    def arguments(self, node: Node, schema: FunctionSchema, first: int = sys.maxsize, by_name: tuple[str, ...] = ()) -> str:
+        """The text of the arguments. From `first` on, they are given by the names in `by_name`."""
         given = []
         for a, v in zip(schema.arguments, node._inputs, strict=True):
             given.append((a, v, self.cast(a.type, v)))
@@ -140,7 +146,8 @@ class _Writer:
         parts = []
         for a, v, text in given:
             if not a.kwarg_only:
-                parts.append(text)
+                at = len(parts)
+                parts.append(text if at < first else f"{by_name[at - first]}={text}")
             elif not self.is_default(a, v):
                 parts.append(f"{a.name}={text}")
         return ", ".join(parts)
