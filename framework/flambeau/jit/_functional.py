@@ -372,9 +372,9 @@ def _max_pool3d_with_indices(
     return aten.max_pool3d_with_indices(input, kernel_size, step, padding, dilation, ceil_mode)
 
 
-for _name, _with, _without in (("max_pool1d", _max_pool1d_with_indices, _max_pool1d), ("max_pool2d", _max_pool2d_with_indices, _max_pool2d),
-                               ("max_pool3d", _max_pool3d_with_indices, _max_pool3d)):  # fmt: skip
-    _choice(_name, 6, _with, _without)
+_choice("max_pool1d", 6, _max_pool1d_with_indices, _max_pool1d)
+_choice("max_pool2d", 6, _max_pool2d_with_indices, _max_pool2d)
+_choice("max_pool3d", 6, _max_pool3d_with_indices, _max_pool3d)
 
 
 def _adaptive_max_pool1d(input: Tensor, output_size: BroadcastingList1[int], return_indices: bool = False) -> Tensor:
@@ -414,10 +414,9 @@ def _adaptive_max_pool3d_both(
     return aten.adaptive_max_pool3d(input, _sizes_of(input, output_size))
 
 
-for _name, _with, _without in (("adaptive_max_pool1d", _adaptive_max_pool1d_both, _adaptive_max_pool1d),
-                               ("adaptive_max_pool2d", _adaptive_max_pool2d_both, _adaptive_max_pool2d),
-                               ("adaptive_max_pool3d", _adaptive_max_pool3d_both, _adaptive_max_pool3d)):  # fmt: skip
-    _choice(_name, 2, _with, _without)
+_choice("adaptive_max_pool1d", 2, _adaptive_max_pool1d_both, _adaptive_max_pool1d)
+_choice("adaptive_max_pool2d", 2, _adaptive_max_pool2d_both, _adaptive_max_pool2d)
+_choice("adaptive_max_pool3d", 2, _adaptive_max_pool3d_both, _adaptive_max_pool3d)
 
 
 @_form

@@ -259,7 +259,8 @@ def adaptive_max_pool1d(input, output_size: int | Sequence[int], return_indices=
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
-@composite(namespace="nn.functional", samples="d(2, 3, 5, 4), (2, 3)")
+# The operators of aten return indices always: `_aten.py` has them.
+@composite(namespace="nn.functional", operator="", samples="d(2, 3, 5, 4), (2, 3)")
 def adaptive_max_pool2d(input, output_size: int | Sequence[int], return_indices=False):
     """Maxima over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -270,7 +271,7 @@ def adaptive_max_pool2d(input, output_size: int | Sequence[int], return_indices=
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
-@composite(namespace="nn.functional", autocast=("float32", None), samples="d(1, 2, 4, 3, 5), 2")
+@composite(namespace="nn.functional", operator="", autocast=("float32", None), samples="d(1, 2, 4, 3, 5), 2")
 def adaptive_max_pool3d(input, output_size: int | Sequence[int], return_indices=False):
     """Maxima over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 
