@@ -31,6 +31,7 @@ ALLOWED = {
     "fx/experimental/sym_node.py": (2, "methods of symbols, by SymPy's functions"),
     "kernels/_derivative.py": (1, "words of formulas"),
     "kernels/_elementwise.py": (1, "words of formulas"),
+    "onnx/_translate/indexing.py": (1, "words of ONNX for values of `reduce`"),
     "ops/linear_algebra/_lapack.py": (1, "loops of numpy"),
     # Values of a public parameter.
     "_native_functions.py": (2, "values of `reduce`"),
