@@ -95,8 +95,8 @@ def measured(*what: object) -> list[float]:
 
 def candidates(registers: int, name: str) -> list[tuple[int, int]]:
     """Tiles that fit so many registers and fill a third of them."""
-    if name == "recurrent":                           # panels of two vectors, and as many rows as halve to 1
-        return [(rows, 2) for rows in (8, 4, 2)]
+    if name == "recurrent":                           # panels of two vectors
+        return [(rows, 2) for rows in (8, 6, 4, 2)]
     if name == "attention":                           # strips of two vectors, and rows that divide a block of keys and one of queries
         return [(rows, 2) for rows in (8, 4, 2) if 2 * rows + 3 <= registers]
     return [

@@ -280,3 +280,14 @@ def test_kernels_for_cuda_that_declarations_name_are_there():
 
     assert len(named) > 60
     assert all(callable(find(op)) for op in named)
+
+
+@pytest.mark.parametrize(("name", "rest"), [("expand_shape", ((2, 3),)), ("view_shape", ((3, 1),)), ("transpose", (0, 1))])
+def test_a_view_that_is_recorded_saves_the_shape_of_its_source(name: str, rest: Any) -> None:
+    op: Any = _spec.OPS[name]
+    source = fb.ones(1, 3, requires_grad=True) * 1
+    made = op.function(source.detach(), *rest)
+    op.record_view(made, source, rest)
+    (gradient,) = fb.autograd.grad(made.sum(), source)
+
+    assert gradient.shape == (1, 3)

@@ -188,7 +188,8 @@ class ViewOp(PrimitiveOp):
     @cached_property
     def save_shape(self) -> Any:
         """``fn(made, source, shape, rest)``: gives `made` a node that saves `shape` for that of `source`."""
-        return written(self, "save_shape", ["def save_shape(made, source, shape, rest):", *indented(self._saving("shape"))])
+        # Names in `rest` are those of parameters, one of which may be called `shape`.
+        return written(self, "save_shape", ["def save_shape(made, source, _whole, rest):", *indented(self._saving("_whole"))])
 
     def part(self, index: int) -> _Part:
         """One of several views as an op of its own."""
