@@ -390,7 +390,9 @@ def test_what_cannot_be_overridden_is_what_pytorch_says(oracle):
     both = [(n, getattr(fb, n, None), getattr(oracle, n, None)) for n in dir(fb) if not n.startswith("_")]
     names = [n for n, ours, other in both if callable(ours) and callable(other) and not isinstance(ours, type)]
 
-    wrong = [n for n in names if (getattr(fb, n) in ignored) and getattr(oracle, n) not in theirs]
+    # PyTorch puts other functions in the place of some once it has compiled something in this process, under their names.
+    listed = {getattr(f, "__name__", "") for f in theirs}
+    wrong = [n for n in names if getattr(fb, n) in ignored and getattr(oracle, n) not in theirs and n not in listed]
     missing = [n for n in names if getattr(oracle, n) in theirs and getattr(fb, n) not in ignored]
 
     assert set(wrong) <= {"compiled_with_cxx11_abi", "set_default_dtype", "from_dlpack"}
