@@ -28,7 +28,7 @@ class FunctionModifiers:
 
 
 def is_scripting() -> bool:
-    """Whether this code runs inside a script: never, since functions run as Python."""
+    """Whether this code runs inside a script: False here, in Python; a script compiles the call to True."""
     return False
 
 

@@ -129,7 +129,7 @@ _fusion_strategy: list[tuple[str, int]] = [("STATIC", 2), ("DYNAMIC", 10)]
 
 
 def enable_onednn_fusion(enabled: bool) -> None:
-    """Ask for fusion by oneDNN inside scripts; the wish is kept, and there are no scripts to fuse."""
+    """Ask for fusion by oneDNN inside scripts; the wish is kept and changes nothing: scripts run kernels of our own."""
     global _onednn_fusion
     _onednn_fusion = bool(enabled)
 
@@ -164,13 +164,13 @@ class strict_fusion:  # PyTorch's name
 
 @contextlib.contextmanager
 def optimized_execution(should_optimize: bool) -> Iterator[None]:
-    """A context in which scripts are optimized or not; there are no scripts."""
+    """A context in which PyTorch optimizes scripts or not. It changes nothing: scripts run kernels of our own."""
     yield
 
 
 @contextlib.contextmanager
 def fuser(name: str) -> Iterator[None]:
-    """A context in which scripts are fused by the compiler `name`, "fuser0" to "fuser3"; there are no scripts.
+    """A context in which scripts are fused by the compiler `name`, "fuser0" to "fuser3". It changes nothing.
 
     Raises: RuntimeError for another name.
     """

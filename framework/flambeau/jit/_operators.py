@@ -16,7 +16,7 @@ from ._types import BOOL, COMPLEX, DEVICE, FLOAT, INT, NONE, NUMBER, STR, TENSOR
 
 __all__ = ["Match", "has_variables", "is_builtin", "match", "schemas_of"]
 
-# Overloads in the order of trying that name them so in both indices, less the first.
+# Characters that `aten_index.json` may put before a schema; they are no part of its text.
 _MARKS = "~#"
 
 

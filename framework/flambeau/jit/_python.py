@@ -250,7 +250,8 @@ def _evaluated(given: Any, scope: Any) -> Any:
     if isinstance(given, str):
         try:
             return eval(given, dict(scope))  # an annotation of the program
-        except Exception:  # it may name what is imported for checkers of types alone; the value's own type serves then
+        # It may name what is imported for checkers of types alone; the value's own type serves then.
+        except (NameError, AttributeError, TypeError, SyntaxError):
             return None
     return given
 
@@ -462,7 +463,7 @@ class PythonResolver(Resolver):
             return Operator(found._qualified_op_name)
         if isinstance(found, OpOverload):
             return Operator(found._schema.name, overload=found._overloadname or "default")
-        special = _known().get(_key(found))
+        special = _known().get(id(found))
         if special is not None:
             return special
         if isinstance(found, (fb.dtype, fb.layout, fb.memory_format, fb.device)) or found is None:
@@ -579,10 +580,6 @@ class _Super(Thing):
                 function = self.kind.methods.get(called) or _METHODS.compiled(self.kind, called, fn)
                 return Method(self.of, function)
         raise emit.error(f"'super' object has no attribute '{name}'")
-
-
-def _key(found: Any) -> Any:
-    return id(found)
 
 
 _KNOWN: dict[int, Thing] = {}

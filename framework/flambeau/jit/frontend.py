@@ -1,4 +1,4 @@
-"""Errors of the reader of scripts, which programs catch: `jit.script` never raises them, since functions run as Python."""
+"""PyTorch's names for errors of its reader of scripts. `jit.script` itself raises RuntimeError, with the place in the source."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class UnsupportedNodeError(NotSupportedError):
 
 def _unbuilt(name: str) -> Any:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise _missing.not_built(f"jit.frontend.{name}", "scripts are not read; functions and modules run as they are")
+        raise _missing.not_built(f"jit.frontend.{name}", "use `jit.script`, which reads functions and modules by itself")
 
     refuse.__name__ = refuse.__qualname__ = name
     refuse.__doc__ = "Not built: raises NotImplementedError."
