@@ -14,14 +14,15 @@ import pytest
 
 import flambeau.distributed as dist
 from flambeau.distributed._pack import pack, unpack
+from leftovers import files_of_ended_processes
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """Shared memory has no name in any folder, and no process of a test outlives it."""
-    before = set(os.listdir("/dev/shm"))
+    before = set(files_of_ended_processes())
     yield
-    assert set(os.listdir("/dev/shm")) <= before
+    assert set(files_of_ended_processes()) <= before
 
 
 def test_ranks_that_call_different_things_all_learn_who_called_what(ranks):

@@ -528,6 +528,7 @@ def _builtins():
         pytest.skip("no builtins here")
     launchers.compile_ahead()
     hot_calls.start_over()
+    hot_calls.engine_is_in_use()                      # as kernels tell that are loaded, which those of earlier tests are already
 
 
 @pytest.mark.usefixtures("_builtins")

@@ -16,6 +16,7 @@ import pytest
 
 import flambeau as fb
 from flambeau.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from leftovers import files_of_ended_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc and /dev/shm")
 
@@ -99,7 +100,7 @@ def test_faults_are_errors_in_words_and_leave_nothing(fault, persistent):
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert shared_mappings() == mapped
-    assert not [name for name in os.listdir("/dev/shm") if name.startswith("flambeau")]
+    assert not files_of_ended_processes()
 
 
 def shared_mappings():

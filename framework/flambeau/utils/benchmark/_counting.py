@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import mmap
 import os
 import platform
@@ -128,6 +129,8 @@ def work() -> None:
     exec(compile(text, "<stmt>", "exec"), scope)
     loop = scope["loop"]
     loop(range(_WARM_UP))
+    gc.collect()
+    gc.disable()                                      # a collection would be counted with the run that it falls into
     request = Requests()
     for _ in range(int(repeats)):
         times = range(int(number))
