@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import linecache
 import operator
 import pickle
 import sys
@@ -373,3 +375,14 @@ def test_dead_code_with_effects_stays():
     assert [n.name for n in gm.graph.nodes] == ["x", "sum_1", "lt", "_assert", "relu_", "add", "output"]
     with pytest.raises(AssertionError, match="too much"):
         gm(fb.tensor([20.0]))
+
+
+def test_texts_of_graphs_that_are_gone_are_not_kept():
+    traced = fx.symbolic_trace(fb.nn.ReLU())
+    file = type(traced).forward.__code__.co_filename
+    assert "relu" in "".join(linecache.getlines(file))
+
+    del traced
+    gc.collect()
+
+    assert file not in linecache.cache

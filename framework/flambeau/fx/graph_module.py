@@ -7,6 +7,7 @@ import copy
 import itertools
 import linecache
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,11 @@ def _exec_with_source(src: str, globals_: dict[str, Any]) -> str:
 def _forward_from_src(src: str, globals_: dict[str, Any]) -> Callable[..., Any]:
     names = dict(globals_)
     # `wrap`, which the text may call, takes the names of the module that calls it.
-    _exec_with_source(src, names)
-    return names.pop("forward")
+    file = _exec_with_source(src, names)
+    forward = names.pop("forward")
+    # A process that traces again and again would keep all the texts.
+    weakref.finalize(forward.__code__, linecache.cache.pop, file, None).atexit = False
+    return forward
 
 
 def _copy_attr(from_module: Module, to_module: Module, target: str) -> None:
@@ -418,7 +422,7 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> Module:
     from ._symbolic_trace import Tracer
 
     names: dict[str, Any] = {}
-    _exec_with_source(import_block, names)
+    linecache.cache.pop(_exec_with_source(import_block, names))
     forward = _forward_from_src(body["_code"], names)
 
     class CodeOnlyModule(Module):
