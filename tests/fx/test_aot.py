@@ -523,3 +523,59 @@ def test_gradients_of_squares_and_cubes_have_the_bits_of_eager_ones(exponent):
     aot_function(lambda x: x**exponent, nop)(again).backward(fb.linspace(-1, 1, 2000).view(50, 40))
 
     assert fb.equal(x.grad, again.grad)
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.float16], ids=str)
+@pytest.mark.parametrize("exponent", [-2, -1, -0.5, 0.5, 1.5, 2.5, 4])
+def test_gradients_of_powers_have_the_bits_of_eager_ones(exponent: float, dtype: Any) -> None:
+    x, g = fb.rand(50, 40).add(0.1).to(dtype).requires_grad_(), fb.linspace(-1, 1, 2000).view(50, 40).to(dtype)
+    (expected,) = fb.autograd.grad(x**exponent, x, g)
+    (found,) = fb.autograd.grad(aot_function(lambda x: x**exponent, nop)(x), x, g)
+    (again,) = fb.autograd.grad(x**exponent, x, g, create_graph=True)
+
+    assert fb.equal(found, expected)
+    assert fb.equal(again, expected)
+
+
+@pytest.mark.parametrize("exponent", [-1, 0.5, 1.5, 4])
+def test_powers_by_numbers_have_second_derivatives(exponent: float) -> None:
+    x = fb.rand(5).add(0.5).double().requires_grad_()
+    assert fb.autograd.gradgradcheck(lambda x: x**exponent, x)
+    assert (x**exponent).grad_fn.name() == "PowBackward0"
+    assert (x**exponent).grad_fn._saved_exponent == exponent
+
+
+def test_a_bias_adds_up_rows_in_one_order_however_its_gradient_lies() -> None:
+    x, weight = numbers(10, 4, 16).requires_grad_(), numbers(32, 16).requires_grad_()
+    bias, g = numbers(32).requires_grad_(), numbers(4, 10, 32, seed=1)
+    (once,) = fb.autograd.grad(F.linear(x, weight, bias), bias, g.transpose(0, 1))
+    (twice,) = fb.autograd.grad(F.linear(x, weight, bias), bias, g.transpose(0, 1).contiguous())
+    compiled = aot_function(lambda *given: F.linear(*given).transpose(0, 1), nop)
+    (found,) = fb.autograd.grad(compiled(x, weight, bias), bias, g)
+
+    assert fb.equal(once, twice)
+    assert fb.equal(once, found)
+    assert fb.allclose(once.double(), g.double().sum((0, 1)), atol=1e-5)
+
+
+def test_a_bias_of_more_dimensions_keeps_them() -> None:
+    bias = fb.zeros(10, 8, requires_grad=True)
+    F.linear(numbers(4, 10, 16), numbers(8, 16), bias).sum().backward()
+
+    assert fb.equal(bias.grad, fb.full((10, 8), 4.0))
+
+
+def test_running_statistics_are_results_of_graphs_that_write_to_nothing() -> None:
+    graphs: list[Any] = []
+    net = fb.nn.Sequential(fb.nn.Conv2d(2, 3, 1), fb.nn.BatchNorm2d(3)).train()
+    again, x = copy.deepcopy(net), numbers(2, 2, 4, 4)
+    compiled = aot_module(net, lambda graph, inputs: graphs.append(graph) or graph)
+    for _ in range(2):
+        compiled(x).square().sum().backward()
+        again(x).square().sum().backward()
+
+    names = [node.target._opname for node in graphs[0].graph.nodes if hasattr(node.target, "_opname")]
+    assert "_native_batch_norm_legit_functional" in names
+    assert "batch_norm" not in names
+    assert all(fb.equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values(), strict=True))
+    assert all(fb.equal(a.grad, b.grad) for a, b in zip(net.parameters(), again.parameters(), strict=True))

@@ -137,3 +137,25 @@ def test_what_is_not_simple_is_refused_as_in_pytorch(oracle: Any) -> None:
             aot_export_joint_simple(function, (fb.ones(2),), trace_joint=False)
     with pytest.raises(RuntimeError, match="container"):
         aot_export_joint_simple(lambda d: (d["a"] * 2,), ({"a": fb.ones(2)},), trace_joint=False)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_normalizations_are_pytorchs_operators_and_give_new_statistics(training: bool, joint: bool, oracle: Any) -> None:
+    from torch._functorch.aot_autograd import aot_export_module as theirs
+
+    def made(T: Any, export: Any) -> tuple[list[Any], list[str]]:
+        class Net(T.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.norm = T.nn.BatchNorm1d(3)
+
+            def forward(self, x: Any) -> Any:
+                return (self.norm(x).sum(),)
+
+        graph, signature = export(Net().train(training), (T.ones(4, 3),), trace_joint=joint, output_loss_index=0 if joint else None)
+        names = [str(node.target) for node in graph.graph.nodes if "batch_norm_legit" in str(node.target)]
+        return list(signature.buffers_to_mutate.values()), names
+
+    assert made(fb, aot_export_module) == made(oracle, theirs)

@@ -184,6 +184,8 @@ class _Functional:
             return self._view(node) if target.op.kind == "view" else self._fresh(node)
         if isinstance(target, _ops.OpOverload):
             schema = target._schema
+            if target._opname == "batch_norm" and all(isinstance(x, Node) for x in node.args[3:5]) and not node.kwargs:
+                return self._batch_norm(node)
             if any(a.is_write for a in schema.arguments):
                 return self._written(node, target, node.args, node.kwargs)
             if any(r.alias_info is not None for r in schema.returns) and isinstance(node.args[0], Node):
@@ -235,6 +237,22 @@ class _Functional:
             read = {k: v for k, v in kwargs.items() if k not in names}
             new = self._emit("call_function", functional, self._argument(args), self._argument(read))
         return self._store(node, outs, new)
+
+    def _batch_norm(self, node: Node) -> Any:
+        """A batch normalization, which in training writes to its running statistics, though its schema does not say so."""
+        input, weight, bias, mean, var, training, *numbers, _ = self._argument(node.args)
+        if not training:
+            new = self._emit(
+                "call_function", _aten("_native_batch_norm_legit_no_training", "default"), (input, weight, bias, mean, var, *numbers), {}
+            )
+            return self._new(self._emit("call_function", operator.getitem, (new, 0), {}))
+        new = self._emit(
+            "call_function", _aten("_native_batch_norm_legit_functional", "default"), (input, weight, bias, mean, var, True, *numbers), {}
+        )
+        made = self._new(self._emit("call_function", operator.getitem, (new, 0), {}))
+        for part, running in ((3, node.args[3]), (4, node.args[4])):
+            self._write(node, self.env[running], self._emit("call_function", operator.getitem, (new, part), {}))  # type: ignore[index]
+        return made
 
     def _written_primitive(self, node: Node, target: Primitive) -> Any:
         functional = overload_of(target.op, False, False)

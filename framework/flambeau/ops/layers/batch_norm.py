@@ -443,3 +443,19 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training: 
         return out, *(wrap(MetaArray((input.shape[1],), kind.numpy)) for _ in range(2))
     # Copies: the rule of the gradient reads those that were kept.
     return out, wrap(np.array(keep.mean[0], kind.numpy)), wrap(np.array(keep.inverse[0], kind.numpy))
+
+
+# Operators of PyTorch's graphs, which write to nothing.
+
+@composite(surface=0, one_operator=True, samples="x(3, 2, 4), x(2), x(2), k(2), k(2), True, 0.1, 1e-5", costly=True)
+def _native_batch_norm_legit_functional(input, weight, bias, running_mean, running_var, training: bool, momentum: float, eps: float):
+    """``(out, mean, rstd, running_mean, running_var)``: `native_batch_norm`, and what it would make of the running statistics."""
+    running = running_mean.clone(), running_var.clone()
+    made = native_batch_norm(input, weight, bias, *running, training, momentum, eps)
+    return *made, *running
+
+
+@composite(surface=0, one_operator=True, samples="x(3, 2, 4), x(2), x(2), k(2), k(2), 0.1, 1e-5", costly=True)
+def _native_batch_norm_legit_no_training(input, weight, bias, running_mean, running_var, momentum: float, eps: float):
+    """`native_batch_norm` by running statistics."""
+    return native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)

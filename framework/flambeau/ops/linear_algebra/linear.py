@@ -188,7 +188,7 @@ def _linear_vjp_launches(table, grad, input, weight, bias_shape, needs_input, ne
         return None
     if of_input is not None and rows is not grad:
         of_input = table.view(of_input, of_input.reshape(input.shape))
-    return of_input, of_weight, sum_to_in(table, grad, bias_shape) if needs_bias else None
+    return of_input, of_weight, sum_to_in(table, _rows_of_bias(grad, rows, bias_shape), bias_shape) if needs_bias else None
 
 
 @linear.shape
@@ -209,8 +209,13 @@ def _linear_vjp(grad, input, weight, bias_shape):
     return (
         lambda: grad @ weight.conj(),
         lambda: mm(rows.transpose(0, 1), input.reshape(-1, input.shape[-1]).conj()),
-        lambda: _bias_grad(grad, bias_shape),
+        lambda: _bias_grad(_rows_of_bias(grad, rows, bias_shape), bias_shape),
     )
+
+
+def _rows_of_bias(grad: Any, rows: Any, bias_shape: tuple[int, ...]) -> Any:
+    """What is added up for the gradient of a bias: rows. Sums follow the order of memory, which for rows is one however `grad` lies."""
+    return rows if len(bias_shape) < 2 else grad
 
 
 def _bias_grad(grad: Tensor, shape: Any) -> Tensor:
@@ -228,17 +233,16 @@ def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, need
             lambda: sum_to(grad, bias_shape),
         )
     is_complex = grad.dtype.kind == "c"
-    to_weight = None
+    to_weight, rows = None, grad
+    if grad.ndim != 2 and (needs_weight or needs_bias):
+        rows = grad.reshape(prod(grad.shape[:-1]), grad.shape[-1])
     if needs_weight:
-        rows, flat = grad, input
-        if grad.ndim != 2:
-            count = prod(grad.shape[:-1])
-            rows, flat = grad.reshape(count, grad.shape[-1]), input.reshape(count, input.shape[-1])
+        flat = input if input.ndim == 2 else input.reshape(len(rows), input.shape[-1])
         to_weight = product(rows.T, flat.conj()) if is_complex else product_tn(rows, flat)
     return (
         product(grad, weight.conj() if is_complex else weight) if needs_input else None,
         to_weight,
-        sum_to(grad, bias_shape) if needs_bias else None,
+        sum_to(_rows_of_bias(grad, rows, bias_shape), bias_shape) if needs_bias else None,
     )
 
 

@@ -432,20 +432,62 @@ pow.shown_of("PowBackward1", "input", "exponent")
 pow.shown_of("PowBackward2", "exponent")
 
 
-@elementwise(surface=0, partials={"input": lambda input: 3 * (input * input)}, title="PowBackward0")
+# Powers by numbers whose gradients are found without a general power. PyTorch takes ``input ** (exponent - 1)`` in these steps too, which
+# decides the last bits.
+
+
+@elementwise(surface=0, partials={"input": lambda input: 3 * (input * input)})
 def cube(input):
     """``input * input * input``."""
     return input * input * input
 
 
-cube.shown_as("PowBackward0", exponent=lambda saved: 3)
+@elementwise(surface=0, partials={"input": lambda input: 4 * (input * input * input)})
+def fourth_power(input):
+    """``input ** 4``."""
+    return pow(input, 4.0)
 
 
-def _cube_gradient(i: int, node: Any, grad: Any) -> Any:
-    return grad * (3 * OPS["square"].function(saved_tensor(node, 1)))
+@elementwise(surface=0, partials={"input": lambda input: 1.5 * sqrt(input)}, samples=(0.2, 3.0))
+def power_of_three_halves(input):
+    """``input ** 1.5``."""
+    return pow(input, 1.5)
 
 
-cube.grad_tensor = _cube_gradient
+@elementwise(surface=0, partials={"input": lambda input: 0.5 * (1 / sqrt(input))}, samples=(0.2, 3.0))
+def power_of_one_half(input):
+    """``input ** 0.5``."""
+    return sqrt(input)
+
+
+@elementwise(surface=0, partials={"input": lambda input: -1 * (1 / (input * input))}, samples=(0.2, 3.0))
+def power_of_minus_one(input):
+    """``input ** -1``."""
+    return 1 / input
+
+
+_REAL_FLOATING_DTYPES = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
+_BY_SHORT_SLOPE = {2: OPS["square"], 3: cube, 4: fourth_power, 1.5: power_of_three_halves, 0.5: power_of_one_half, -1: power_of_minus_one}
+
+
+def _show_as_power(op: ElementwiseOp, exponent: float) -> None:
+    """Let nodes of `op` be PyTorch's of ``input ** exponent``, and its gradient on Tensors be made of powers."""
+
+    def gradient(i: int, node: Any, grad: Any) -> Any:
+        input = saved_tensor(node, 1)
+        half = op._half_to_widen(0, grad, [input])
+        if half is not None:                          # as the kernel, which computes in float32 and rounds once
+            input, grad = input.float(), grad.float()
+        slope = grad * (exponent * pow.function(input, exponent - 1))
+        return slope if half is None else slope.to(half)
+
+    op.shown_as("PowBackward0", exponent=lambda saved: exponent)
+    op.grad_tensor = gradient  # pyright: ignore[reportAttributeAccessIssue]  # in the place of the method
+
+
+for _exponent, _op in _BY_SHORT_SLOPE.items():
+    if _exponent != 2:
+        _show_as_power(_op, _exponent)
 
 
 # Of floating and complex values, PyTorch computes these powers in fewer steps, which decides their last bits and their infinities.
@@ -496,16 +538,17 @@ pow.formula_of = _formula_of_power  # pyright: ignore[reportAttributeAccessIssue
 pow.launch = _launch_pow  # pyright: ignore[reportAttributeAccessIssue]  # how this one op runs its formula
 
 
-def _short_power(input: Any, exponent: Any) -> Any:
-    """The op that answers squares and cubes, and its argument; None for other powers."""
-    if exponent.__class__ in (int, float) and exponent in (2, 3) and isinstance(input, Tensor) and input.dtype.numpy in (FLOAT32, FLOAT64):
-        return OPS["square"] if exponent == 2 else cube, (input,)
-    return None
+def _power_of_short_slope(input: Any, exponent: Any) -> Any:
+    """The op of `_BY_SHORT_SLOPE` that answers a power, and its argument; None for other powers."""
+    if exponent.__class__ is not int and exponent.__class__ is not float or not isinstance(input, Tensor):
+        return None
+    op = _BY_SHORT_SLOPE.get(exponent)
+    return None if op is None or input.dtype not in _REAL_FLOATING_DTYPES else (op, (input,))
 
 
 def _record_pow(made: Tensor, *args: Any) -> None:
-    """As `ElementwiseOp.record`, so that squares and cubes have one derivative, however they are written."""
-    op, given = _short_power(*args) or (None, args)
+    """As `ElementwiseOp.record`, so that powers with short gradients have one derivative, however they are written."""
+    op, given = _power_of_short_slope(*args) or (None, args)
     if op is None:
         pow.written_record(made, *args)
     else:
@@ -516,7 +559,7 @@ pow.record = _record_pow  # pyright: ignore[reportAttributeAccessIssue]  # how t
 
 
 def _power_by_number(input: Any, exponent: Any) -> Any:
-    """Powers of floating tensors by a number, and of integers; squares and cubes have short derivatives too."""
+    """Powers of floating tensors by a number, and of integers."""
     if exponent.__class__ is not int and exponent.__class__ is not float:
         return None
     dtype = input._array.dtype
@@ -524,8 +567,8 @@ def _power_by_number(input: Any, exponent: Any) -> Any:
         if dtype.kind not in "iu" or exponent.__class__ is not int or exponent < 0:
             return None
         power = _SHORT_POWERS.get(exponent) if exponent > 1 else None
-    elif exponent in (2, 3):
-        return (OPS["square"] if exponent == 2 else cube).function(input)
+    elif exponent in _BY_SHORT_SLOPE:
+        return _BY_SHORT_SLOPE[exponent].function(input)
     else:
         power = _SHORT_POWERS.get(exponent)
     made = _POWER_BY_NUMBER.enter(input, exponent) if power is None else power.enter(input)
@@ -534,7 +577,7 @@ def _power_by_number(input: Any, exponent: Any) -> Any:
     return made
 
 
-pow.forwards(_power_by_number, to=_short_power)
+pow.forwards(_power_by_number, to=_power_of_short_slope)
 
 
 @looks_at("dtypes")
