@@ -156,3 +156,20 @@ def test_gradients_are_those_of_the_matrix_of_the_transform(name: str, shape: tu
     for again in (False, True):                       # by rules on arrays, and on Tensors
         (found,) = fb.autograd.grad(made, leaf, fb.tensor(grad), create_graph=again, retain_graph=True)
         np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 8, 12, 300])
+@pytest.mark.parametrize("trailing", [(1,), (1, 1)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dimensions_of_one_element_behind_those_transformed_stay(n: int, trailing: tuple[int, ...], dtype: type) -> None:
+    a = np.random.default_rng(n).standard_normal((2, n, *trailing)).astype(dtype)
+    x, near = fb.from_numpy(a), {"rtol": 1e-4, "atol": 1e-4} if dtype is np.float32 else {}
+
+    for dims in ((1,), (0, 1), (1, 2), (2, 1), (0, -1)):
+        np.testing.assert_allclose(fb.fft.fftn(x, dim=dims).numpy(), np.fft.fftn(a, axes=dims), **near)
+        np.testing.assert_allclose(fb.fft.ifftn(x, dim=dims).numpy(), np.fft.ifftn(a, axes=dims), **near)
+        np.testing.assert_allclose(fb.fft.rfftn(x, dim=dims).numpy(), np.fft.rfftn(a, axes=dims), **near)
+        np.testing.assert_allclose(fb.fft.fftn(x.to(fb.complex128), dim=dims).numpy(), np.fft.fftn(a.astype(np.complex128), axes=dims))
+    half = fb.fft.rfft(x, dim=1)
+    np.testing.assert_allclose(fb.fft.irfft(half, n, dim=1).numpy(), a, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fb.fft.fftn(x, (n, 1), dim=(1, -1)).numpy(), np.fft.fftn(a, (n, 1), axes=(1, -1)), **near)

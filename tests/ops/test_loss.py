@@ -342,3 +342,23 @@ def test_a_target_of_no_dimensions_counts_for_the_dtype_of_a_loss() -> None:
         assert made.dtype is DOUBLE
         assert made.shape == (2, 3)
     assert F.mse_loss(fb.zeros(2, 3), fb.tensor(0.1, dtype=DOUBLE)).item() == pytest.approx(0.01, abs=1e-15)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
+def test_losses_that_have_the_dtype_of_an_operand_refuse_integers_there(reduction, dtype):
+    scores, whole = fb.tensor([0.5, -1.0]), fb.tensor([1, 0], dtype=getattr(fb, dtype))
+
+    with pytest.raises(RuntimeError):
+        F.binary_cross_entropy_with_logits(scores, whole, reduction=reduction)
+    with pytest.raises(RuntimeError):
+        F.binary_cross_entropy_with_logits(scores, whole, reduction=reduction, pos_weight=fb.ones(2))
+    with pytest.raises(RuntimeError):
+        F.soft_margin_loss(whole, scores, reduction=reduction)
+
+
+def test_multilabel_soft_margin_sums_over_the_classes_of_the_scores():
+    loss = F.multilabel_soft_margin_loss(fb.tensor([[0.5]]), fb.ones(3, 1, 5, 4), reduction="none")
+
+    assert loss.shape == (3, 5, 4)
+    assert abs(loss - F.binary_cross_entropy_with_logits(fb.tensor(0.5), fb.tensor(1.0))).max() < 1e-6

@@ -326,3 +326,24 @@ def test_formulas_that_are_said_to_have_one_answer_have_the_bits_of_the_numpy_ti
     same = made.view(np.uint8).reshape(300, -1) == expected.view(np.uint8).reshape(300, -1)
     wrong = ~same.all(1) & ~((made != made) & (expected != expected))
     assert not wrong.any(), [tuple(a[wrong][:3] for a in arrays), made[wrong][:3], expected[wrong][:3]]
+
+
+def test_numbers_beyond_int64_do_not_make_later_negative_ones_unsigned():
+    x = fb.ones(4)
+    before = [(x + -2).tolist(), (x * -2).tolist(), (x <= -2).tolist()]
+
+    for _ in range(3000):                             # until a builtin answers
+        x + (1 << 63), x * (1 << 63), x <= (1 << 63)
+
+    assert [(x + -2).tolist(), (x * -2).tolist(), (x <= -2).tolist()] == before == [[-1.0] * 4, [-2.0] * 4, [False] * 4]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint64"])
+def test_a_formula_learned_with_a_number_beyond_int64_computes_with_signed_ones(dtype):
+    a = np.arange(5).astype(dtype)
+    formula, _ = specialised(lambda a, k: a + k, (a, (1 << 63) + 5), dtype, dtype)
+
+    found = formula.direct(a, 7)
+    assert found is None or (found == a + np.array(7, dtype)).all()
+    negative = formula.direct(a, -2)
+    assert negative is None or (negative == a - np.array(2, dtype)).all()

@@ -13,19 +13,35 @@ from flambeau_kernels.cpu import losses as kernels
 from flambeau_kernels.vocabulary import log, log1p, log1p_exp, maximum, sigmoid, where
 
 from ... import dtypes
-from ...dtypes import FLOAT32, FLOAT64
+from ...dtypes import FLOAT32, FLOAT64, FLOATING
 from ...tensor import Tensor
 from .. import _dispatch
 from .._batching import leading
 from .._promote import common, common_then, only, result_type
 from .._spec import OPS, composite, describe, elementwise, need_number, primitive
+from .._spec.writing import cannot_be_cast
 
 _new = object.__new__
 
 F = "nn.functional"
 floating_common = only("floating")(common)
-in_dtype_of_input = only("floating")(common_then(0))
-in_dtype_of_target = only("floating")(common_then(1))
+
+
+def in_dtype_of(position: int) -> Any:
+    """Computed in the common dtype, returned in that of the argument at `position`, which has to be a floating one (RuntimeError)."""
+    of_both = common_then(position)
+
+    def rule(op: Any, args: Any) -> tuple[Any, Any]:
+        compute, result = of_both(op, args)
+        if result.category < FLOATING <= compute.category:
+            name = op.params[position]
+            raise RuntimeError(f"{op.public_name}: {cannot_be_cast(compute, result)}; '{name}' has to be floating: {name}.float()")
+        return compute, result
+
+    return only("floating")(rule)
+
+
+in_dtype_of_input, in_dtype_of_target = in_dtype_of(0), in_dtype_of(1)
 
 
 # -- reductions of losses ------------------------------------------------------------------------------------------------
@@ -597,4 +613,4 @@ def multilabel_soft_margin_loss(
     loss = logit_entropy.function(input, target.to(result_type([input, target])))
     if weight is not None:
         loss = loss * weight
-    return reduced(loss.sum(-1) / input.shape[-1], reduction)
+    return reduced(loss.sum(input.ndim - 1) / input.shape[-1], reduction)

@@ -83,6 +83,8 @@ def planned(kind: int, shape: tuple[int, ...], char: str, dims: tuple[int, ...],
 def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:
     """The same for one dimension, whose real or complex values are `n`."""
     inner, outer = prod(shape[d + 1 :]), prod(shape[:d])
+    if inner == 1 and d + 1 < len(shape):
+        return _before_ones(kind, shape, char, d, scale, inverse, n)
     if kind != COMPLEX and inner > 1:
         return None
     if inner == 1 and n in ROOTS:
@@ -111,6 +113,19 @@ def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, in
         return made
 
     return run_on_stack if numbers <= fourier_lines.ON_STACK else run
+
+
+def _before_ones(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:
+    """Transforms along a dimension behind which all have one element: those of the same lines without these."""
+    step, ones = _step(kind, shape[: d + 1], char, d, scale, inverse, n), (1,) * (len(shape) - d - 1)
+    if step is None:
+        return None
+
+    def run(a: np.ndarray) -> np.ndarray:
+        made = step(a.reshape(a.shape[: d + 1]))
+        return made.reshape(*made.shape, *ones)
+
+    return run
 
 
 def _tiny(kind: int, shape: tuple[int, ...], char: str, scale: float, inverse: bool) -> Run:

@@ -209,11 +209,16 @@ def _item_strides(inputs: tuple[Any, ...], out: np.ndarray) -> list[int]:
     return [a.itemsize if a.__class__ is np.ndarray else 0 for a in (*inputs, out)]
 
 
+def _seen_by_loop(inputs: tuple[Any, ...]) -> list[np.ndarray]:
+    """`inputs` as arrays of the dtypes in which builtins hand them to loops: every int is an int64, also one beyond, which others take."""
+    return [np.zeros((), np.int64) if a.__class__ is int else np.asarray(a) for a in inputs]
+
+
 def _loop(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype, way: str) -> Any:
     """Raises: Unsupported where there is none."""
     access = "".join("s" if a.__class__ is not np.ndarray else "g" if way is STRIDED_WAY else "c" for a in (*inputs, out))
     where = plan.Layout(((out.size, tuple(_item_strides(inputs, out))),), access)
-    return elementwise._kernel(formula, where, [np.asarray(a) for a in inputs], [out], compute)
+    return elementwise._kernel(formula, where, _seen_by_loop(inputs), [out], compute)
 
 
 _sought: weakref.WeakKeyDictionary[Formula, set[Any]] = weakref.WeakKeyDictionary()  # what the cache was asked for
@@ -233,7 +238,7 @@ def _is_kept(formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute
 
 def _add_loop(entry: np.ndarray, formula: Formula, inputs: tuple[Any, ...], out: np.ndarray, compute: np.dtype,
               way: str) -> bool:
-    arrays = [np.asarray(a) for a in inputs]
+    arrays = _seen_by_loop(inputs)
     try:
         kernel = _loop(formula, inputs, out, compute, way)
         address = elementwise.compiled(kernel)
