@@ -162,12 +162,11 @@ def max_with_indices(x: Any, windows: Any) -> Any:
 
 
 def window_max(x: Any, windows: Any, keep: Any) -> Any:
-    if keep.wanted:
-        values, keep.indices = max_with_indices(x, windows)
-        return values
+    if keep:
+        return max_with_indices(x, windows)
     lead = x.ndim - len(windows)
     seen = _viewed(x, windows, _lowest(x.dtype))
-    return wrap(seen).amax(tuple(range(lead, lead + len(windows))))._array
+    return wrap(seen).amax(tuple(range(lead, lead + len(windows))))._array, None
 
 
 def _divisor(windows: Any, include_padding: bool, divisor: Any) -> Any:

@@ -168,6 +168,11 @@ def is_quantized(x: Any) -> bool:
     return isinstance(x, Tensor) and isinstance(x._array, QuantizedArray)
 
 
+def parts_of(x: Tensor) -> QuantizedArray:
+    """What the quantized tensor `x` is made of: integers, which are a Tensor, and their quantizer."""
+    return x._array
+
+
 def quantize(numbers: Tensor, type: Any, quantizer: Quantizer) -> Tensor:
     """The float32 tensor `numbers` as a quantized one."""
     from .._spec.shapes import host_only

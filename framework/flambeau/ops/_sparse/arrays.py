@@ -149,7 +149,7 @@ def is_sparse(x: Any) -> bool:
 
 
 def pattern_of(x: Tensor) -> Any:
-    """The array of the sparse tensor `x`."""
+    """The parts of the sparse tensor `x`, which are Tensors; of a dense one the array, which is no `SparseArray`."""
     return x._array
 
 

@@ -92,6 +92,8 @@ class PrimitiveNode(Node):
     def _tensor(self, name: str, value: Any, record: Any) -> Any:
         if value.__class__ is Unread:
             return wrap(MetaArray(value.shape, value.dtype, value.strides))
+        if name == "kept" and hasattr(value, "strides"):
+            return wrap(value)
         if record is None or type(record) is tuple and name not in self.op.tensor_params:
             return value
         if type(record) is tuple:  # a list of tensors
@@ -607,7 +609,8 @@ def primitive(
         check: ``check(*args) -> args or None`` on Tensors, before the kernel.
         variadic: the parameter that may be given as several arguments, as in ``t.permute(0, 2, 1)``.
         index_tensors: the parameter that is a tuple of index tensors (or None): overwriting one before backward is noticed.
-        keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`.
+        keeps: whether the kernel returns ``(result, kept)``: something of its work for the rules to read as `kept`. An array is a Tensor
+            to the rule on Tensors; there is none (None) where no kernel ran, and rules read none where modes look.
         numpy_names, overlap, operator, samples, facts: as for `composite`.
         memory: the order of memory of results, on every device: ROWS, LIKE or CHANNELS of `memory.py`; a tuple of orders, one for
             each result, where some are another than row-major for row-major operands, such as COLUMNS.

@@ -12,7 +12,7 @@ from ..._subclass import overridable_function
 from ...tensor import Tensor, wrap, wrap_dim
 from .._makers import refusing
 from .._parameters import input_of
-from .._quantized.arrays import INTEGERS, QuantizedArray, Quantizer, is_quantized, quantize
+from .._quantized.arrays import INTEGERS, QuantizedArray, Quantizer, is_quantized, parts_of, quantize
 from .._quantized.ranges import fitting
 from .._spec import FUNCTION, OPS, composite
 
@@ -106,7 +106,7 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
 def _need(name: str, x: Tensor) -> QuantizedArray:
     if not is_quantized(x):
         raise NotImplementedError(f"{name}: needs a quantized tensor, got one of {x.dtype}; see quantize_per_tensor")
-    return x._array
+    return parts_of(x)
 
 
 def _quantizer(name: str, x: Tensor, per_channel: bool) -> Quantizer:

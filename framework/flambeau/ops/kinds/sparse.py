@@ -231,21 +231,24 @@ def _layout_of(x: Tensor) -> str:
 
 
 def _need_coo(name: str, x: Tensor) -> CooArray:
-    if not isinstance(x._array, CooArray):
+    pattern = pattern_of(x)
+    if not isinstance(pattern, CooArray):
         raise RuntimeError(f"{name} expected sparse coordinate tensor layout but got {_layout_of(x)}")
-    return x._array
+    return pattern
 
 
 def _need_compressed(name: str, x: Tensor, forms: Any, what: str) -> CompressedArray:
-    if not isinstance(x._array, CompressedArray) or x._array.form not in forms:
+    pattern = pattern_of(x)
+    if not isinstance(pattern, CompressedArray) or pattern.form not in forms:
         raise RuntimeError(f"{name} expected sparse {what} compressed tensor layout but got {_layout_of(x)}")
-    return x._array
+    return pattern
 
 
 def _need_sparse(name: str, x: Tensor) -> SparseArray:
-    if not isinstance(x._array, SparseArray):
+    pattern = pattern_of(x)
+    if not isinstance(pattern, SparseArray):
         raise RuntimeError(f"{name} expected sparse tensor layout but got {_layout_of(x)}")
-    return x._array
+    return pattern
 
 
 @composite(surface=METHOD, samples="fb.eye(3).to_sparse()")

@@ -6,12 +6,10 @@ import math
 import warnings
 from typing import Any
 
-import numpy as np
-
 from flambeau_kernels.cpu import attention as kernels
 
 from ... import dtypes
-from ...tensor import Tensor, wrap
+from ...tensor import Tensor
 from .. import _dispatch
 from .._batching import run
 from .._spec import composite, describe, primitive, sum_tensor_to, whole_gradients
@@ -75,7 +73,7 @@ def attention(query, key, value, mask=None, scale=1.0, causal=False):
 
 attention.shown_as(
     "ScaledDotProductFlashAttentionForCpuBackward0", is_causal="causal", attn_mask="mask", output="out", dropout_p=lambda saved: 0.0,
-    logsumexp=lambda saved: wrap(saved["kept"][..., 0]) if isinstance(saved["kept"], np.ndarray) else None,
+    logsumexp=lambda saved: saved["kept"][..., 0] if isinstance(saved["kept"], Tensor) else None,
 )  # fmt: skip
 
 

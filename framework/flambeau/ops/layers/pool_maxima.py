@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from ... import _state, dtypes
-from ...tensor import Tensor, wrap
+from ...tensor import Tensor
 from .. import _dispatch
 from .._batching import folded
 from .._spec import CHANNELS, FUNCTION, AskedFor, composite, primitive
@@ -17,21 +17,12 @@ from .._spec.plans import Plan
 from .pool_windows import Windows, as_planes, asked_for, check_input, pooled_shape, restored, titles_of, windows_of
 
 
-class Kept:
-    """Where the maxima were, left by the kernel for the way back when `wanted`."""
-
-    __slots__ = ("wanted", "indices")
-
-    def __init__(self, wanted: bool) -> None:
-        self.wanted = wanted
-        self.indices: Any = None
-
-
 @primitive(
-    surface=0, memory=CHANNELS, samples="of nn.functional.max_pool2d", public_name="max_pool", batch_rule=folded, cuda="windows.window_max",
+    surface=0, keeps=True, memory=CHANNELS, samples="of nn.functional.max_pool2d", public_name="max_pool", batch_rule=folded,
+    cuda="windows.window_max",
 )
 def window_max(input, windows, keep):
-    """The maximum of each window."""
+    """The maximum of each window; what is kept is where it was, where `keep` asks for it."""
 
 
 class Drawn(tuple[Any, ...]):
@@ -48,9 +39,7 @@ _MAX_TITLES = {
 _OF_MAXIMA = {"kernel_size": asked_for(0), "stride": asked_for(1), "padding": asked_for(2), "dilation": asked_for(3),
               "ceil_mode": asked_for(4)}  # fmt: skip
 window_max.shown_by(_MAX_CLASS, **_MAX_TITLES)
-window_max.shown_as(
-    hides="windows", result1=lambda saved: None if saved["keep"].indices is None else wrap(saved["keep"].indices)
-)
+window_max.shown_as(hides="windows", result1="kept")
 window_max.shown_for(*_MAX_TITLES["OF"][AskedFor], **_OF_MAXIMA)
 
 
@@ -76,10 +65,9 @@ def _max_with_indices(x: Any, windows: Windows) -> tuple[Any, Any]:
 def _window_max(x, windows, keep):
     from flambeau_kernels.cpu import pool as kernels
 
-    if keep.wanted or not isinstance(windows[0], kernels.Window):
-        values, keep.indices = _max_with_indices(x, windows)
-        return values
-    return restored(kernels.max_values(as_planes(x, len(windows)), windows), x, len(windows))
+    if keep or not isinstance(windows[0], kernels.Window):
+        return _max_with_indices(x, windows)
+    return restored(kernels.max_values(as_planes(x, len(windows)), windows), x, len(windows)), None
 
 
 @window_max.shape
@@ -88,15 +76,14 @@ def _window_max_shape(input, windows, keep):
 
 
 @window_max.vjp
-def _window_max_vjp(grad, input, windows, keep):
-    kept = None if _dispatch.is_seen(input) else keep.indices
-    at = wrap(kept) if kept is not None else window_max_with_indices(input.detach(), windows)[1]
+def _window_max_vjp(grad, input, windows, kept):
+    at = window_max_with_indices(input.detach(), windows)[1] if kept is None or _dispatch.is_seen(input) else kept
     return put_plane(grad, at, input, len(windows))
 
 
 @window_max.vjp_on_arrays
-def _window_max_raw(grad, input, windows, keep):
-    at = keep.indices if keep.indices is not None else _max_with_indices(input, windows)[1]
+def _window_max_raw(grad, input, windows, kept):
+    at = _max_with_indices(input, windows)[1] if kept is None else kept
     return _put_plane(grad, at, input, len(windows))
 
 
@@ -193,7 +180,7 @@ def _take_plane_vjp(grad, indices, input, n):
 def largest_in(input: Tensor, windows: Windows, return_indices: bool) -> Any:
     if return_indices:
         return window_max_with_indices(input, windows)
-    return window_max(input, windows, Kept(input._node is not None and _state.grad_enabled()))
+    return window_max(input, windows, input._node is not None and _state.grad_enabled())
 
 
 def _max_pool(
@@ -235,12 +222,7 @@ def plan_of_maxima(input: Tensor, windows: Windows, indices: bool) -> Plan | Non
         return None
     values, with_places = runs
 
-    def arguments(places: Any, input: Tensor) -> tuple[Any, ...]:
-        keep = Kept(True)
-        keep.indices = places
-        return input, windows, keep
-
-    return Plan(with_places) if indices else Plan(values, window_max, arguments, with_places)
+    return Plan(with_places) if indices else Plan(values, window_max, lambda _, input: (input, windows, True), with_places)
 
 
 @composite(

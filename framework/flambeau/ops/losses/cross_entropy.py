@@ -67,15 +67,31 @@ def _nll_shape(input, target, weight, ignore_index, reduction):
 def _nll_vjp(grad, input, kept, target, weight, ignore_index, reduction):
     if _dispatch.is_seen(input):
         picked = _picked_by_ops(input, target, weight, ignore_index, reduction)
-    elif input._lacks_values:
-        picked = input.new_empty(input.shape)
     else:
-        on_device = getattr(kept, "picked", None)
-        picked = wrap(kernels.picked_weights(input._array.shape, input.dtype.numpy, kept) if on_device is None else on_device)
+        picked = picked_weights.function(input, kept)
     # What is ignored gets no gradient, also where the mean is one over nothing; nor do the other classes, not even -0.
     counts = (target != ignore_index).unsqueeze(1) & (picked != 0)
     found = (-(grad.unsqueeze(1) if reduction == "none" else grad) * picked).where(counts, 0)
     return constant_along(found, [input]), None, None
+
+
+@primitive(surface=0, samples="of nn.functional.nll_loss", public_name="nll_loss")
+def picked_weights(input, kept):
+    """The weight of each element in the loss, shaped like `input`, from what the kernel of `nll` has kept."""
+
+
+picked_weights.not_differentiable = "weights of classes are constants"
+picked_weights.shape(lambda input, kept: (input.shape, input.dtype))
+
+
+@picked_weights.kernel
+def _picked_weights(x, kept):
+    return kernels.picked_weights(x.shape, x.dtype, kept)
+
+
+@picked_weights.kernel(device="cuda")
+def _picked_weights_on_device(x, kept):
+    return kept.picked
 
 
 def _picked_by_ops(input: Tensor, target: Tensor, weight: Any, ignore_index: int, reduction: str) -> Tensor:
@@ -389,9 +405,19 @@ def _rows_shape(input, kept):
 
 @cross_entropy_rows.vjp
 def _rows_vjp(grad, input, kept):
-    slope, picked = kept.slopes(input.shape[1], input._array.dtype)
+    slope, picked = slopes_of_rows.function(input, kept)
     each = (grad.unsqueeze(1) if kept.each else grad) / kept.divisor
-    return ((input.softmax(1) * wrap(slope) - wrap(picked)) * each,)
+    return ((input.softmax(1) * slope - picked) * each,)
+
+
+@primitive(surface=0, samples="of nn.functional.cross_entropy", public_name="cross_entropy")
+def slopes_of_rows(input, kept):
+    """``(N, 1)`` and ``(N, C)`` numbers a, b for which ``softmax * a - b`` is the gradient of each of the losses of scores `input`."""
+
+
+slopes_of_rows.not_differentiable = "they are made of classes and their weights"
+slopes_of_rows.kernel(lambda scores, kept: kept.slopes(scores.shape[1], scores.dtype))
+slopes_of_rows.shape(lambda input, kept: [((input.shape[0], 1), input.dtype), (input.shape, input.dtype)])
 
 
 @cross_entropy_rows.vjp_on_arrays
