@@ -11,17 +11,16 @@ from flambeau_kernels.cpu.products import matmul as kernel
 
 from ... import _state, dtypes
 from ..._arrays import ndarray
-from ...dtypes import FLOAT32, FLOAT64
-from ...tensor import Tensor, wrap
+from ...tensor import Tensor
 from .. import _index
 from .._dispatch import overriding_classes
-from .._spec import OPS, composite
+from .._spec import OPS, composite, primitive
 from ..linear_algebra.linear import linear
 from ..pointwise import activation as act
 
 # Of a result, from which a pass of its own over it costs more than asking for this one.
 SMALLEST = 1 << 14
-_HALVES = (dtypes.bfloat16.numpy, dtypes.float16.numpy)
+_DTYPES = (dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16)
 
 
 @composite(surface=0, samples="x(2, 3), x(4, 3), x(4), 'relu'; x(2, 3), x(4, 3), x(4), None, x(2, 4)")
@@ -36,36 +35,53 @@ def linear_activation(input, weight, bias=None, activation=None, residual=None, 
         residual: what the result is added to, if anything.
         spread: for a result that only another product reads: its rows may have gaps between them, which makes that one faster.
     """
-    made = _in_one_pass(input, weight, bias, activation, residual, spread)
-    if made is not None:
-        return made
+    if _fits_one_pass(input, weight, bias, activation, residual):
+        return product_finished.function(input, weight, bias, activation, residual, spread)
     made = linear.function(input, weight, bias)
     if activation is not None:
         made = _activation(activation).function(made)
     return made if residual is None else residual + made
 
 
-def _in_one_pass(input: Tensor, weight: Tensor, bias: Any, activation: str | None, residual: Any, spread: bool) -> Tensor | None:
-    """The result where arrays are all there is to it: CPU tensors of one floating dtype, and nobody watches; else None."""
+def _fits_one_pass(input: Tensor, weight: Tensor, bias: Any, activation: str | None, residual: Any) -> bool:
+    """Whether the result is large, of CPU tensors of one floating dtype, and nobody watches."""
     if activation is None and residual is None or not _state.left_alone() or overriding_classes((input, weight, bias, residual)):
-        return None
+        return False
     operands = [x for x in (input, weight, bias, residual) if x is not None]
     if _state.grad_enabled() and any(x._node is not None for x in operands):
-        return None
-    a, w = input._array, weight._array
-    d = a.dtype
-    if not (d is FLOAT32 or d is FLOAT64 or d in _HALVES) or any(type(x._array) is not ndarray or x._array.dtype != d for x in operands):
-        return None
-    if w.ndim != 2 or not a.ndim or a.shape[-1] != w.shape[1] or bias is not None and bias._array.shape != w.shape[:1]:
-        return None
-    shape = (*a.shape[:-1], w.shape[0])
-    if math.prod(shape) < SMALLEST or residual is not None and residual._array.shape != shape:
-        return None
+        return False
+    d = input.dtype
+    if d not in _DTYPES or any(type(x._array) is not ndarray or x.dtype is not d for x in operands):
+        return False
+    if weight.ndim != 2 or not input.ndim or input.shape[-1] != weight.shape[1] or bias is not None and bias.shape != weight.shape[:1]:
+        return False
+    shape = (*input.shape[:-1], weight.shape[0])
+    return math.prod(shape) >= SMALLEST and (residual is None or residual.shape == shape)
+
+
+@primitive(
+    surface=0, tensors=("input", "weight", "bias", "residual"),
+    samples="x(2, 3), x(4, 3), x(4), 'relu'; x(2, 3), x(4, 3), None, None, x(2, 4)",
+)  # fmt: skip
+def product_finished(input, weight, bias=None, activation=None, residual=None, spread=False):
+    """`linear_activation` in one pass."""
+
+
+product_finished.not_differentiable = "it runs where no gradient is recorded"
+
+
+@product_finished.plan
+@product_finished.kernel
+def _product_finished(a, w, bias, activation, residual, spread):
     rows = a.reshape(-1, w.shape[1])
-    beside = None if residual is None else residual._array.reshape(-1, w.shape[0])
-    then = _formula(activation, residual is not None)
-    made = kernel.matmul_then(rows, w.T, then, bias=None if bias is None else bias._array, beside=beside, spread=spread)
-    return wrap(made.reshape(shape))
+    beside = None if residual is None else residual.reshape(-1, w.shape[0])
+    made = kernel.matmul_then(rows, w.T, _formula(activation, residual is not None), bias=bias, beside=beside, spread=spread)
+    return made.reshape(*a.shape[:-1], w.shape[0])
+
+
+@product_finished.shape
+def _product_finished_shape(input, weight, *_):
+    return (*input.shape[:-1], weight.shape[0]), input.dtype
 
 
 def _activation(name: str) -> Any:
