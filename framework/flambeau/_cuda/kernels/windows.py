@@ -127,7 +127,7 @@ def _parts(windows: Any) -> tuple[Any, ...]:
     """Kernel, stride, padding, dilation and count of each dimension."""
     for w in windows:
         if not isinstance(w, Window):
-            raise NotImplementedError("fractional_max_pool: not built for device cuda yet")
+            raise NotImplementedError("maxima over windows of unequal sizes: not built for device cuda yet")
     return tuple(zip(*((w.kernel, w.stride, w.padding, w.dilation, w.count) for w in windows), strict=True))
 
 

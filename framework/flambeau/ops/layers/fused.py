@@ -67,6 +67,7 @@ def product_finished(input, weight, bias=None, activation=None, residual=None, s
     """`linear_activation` in one pass."""
 
 
+product_finished.in_pieces("..._,n_,n,...n->...n")
 product_finished.not_differentiable = "it runs where no gradient is recorded"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import dtypes
 from ...tensor import Tensor
 from .._batching import folded
 from .._spec import CHANNELS_OF_IMAGES, FUNCTION, OUT, check_room, composite, describe, primitive
@@ -16,7 +17,7 @@ from .._spec.pieces import batches_of
 from .._spec.plans import Plan
 from .conv import as_ints
 from .norm import depends_on
-from .pool_maxima import Drawn, largest_in, plan_of_maxima
+from .pool_maxima import largest_in, plan_of_maxima, put_plane
 from .pool_means import mean_over, spread_over, wide
 from .pool_windows import Ints, as_planes, check_input, restored, titles_of
 
@@ -323,20 +324,50 @@ def _starts(op: str, samples: Any, size: int, count: int, kernel: int) -> Any:
     return starts
 
 
-def _fractional_max(
-    op: str,
-    n: int,
-    input: Any,
-    kernel_size: Any,
-    output_size: Any,
-    output_ratio: Any,
-    return_indices: bool,
-    samples: Any,
-) -> Any:
+@primitive(surface=0, tensors=("input", "samples"), samples="of nn.functional.fractional_max_pool2d", public_name="fractional_max_pool")
+def fractional_maxima(input, samples, kernel, sizes):
+    """The maxima over `sizes` windows of the sizes `kernel`, and their indices; `samples` ``(N, C, n)`` say where windows begin."""
+
+
+fractional_maxima.in_pieces(lambda asked: [])
+fractional_maxima.shown_by("titled[TITLES[len(kernel)]]", TITLES=titles_of("FractionalMaxPool{}DBackward0"))
+fractional_maxima.shown_as(hides="kernel", result1="out1")
+
+
+@fractional_maxima.kernel
+def _fractional_maxima(x, samples, kernel, sizes):
+    from flambeau_kernels.cpu.pool import DrawnRanges, max_of_ranges
+
+    n = len(kernel)
+    op = f"fractional_max_pool{n}d"
+    samples = samples.astype(np.float64)
+    if not np.isfinite(samples).all():
+        raise RuntimeError(f"{op}: _random_samples must be finite, better in [0, 1), got {samples.min()} to {samples.max()}")
+    images, channels, *extents = (1, *x.shape)[-n - 2 :]
+    # Those of images are given from the last dimension backwards, those of volumes are not.
+    given = samples[:images, :channels, :: -1 if n == 2 else 1].reshape(-1, n)
+    drawn = [
+        DrawnRanges(_starts(op, given[:, d], size, m, k), k) for d, (size, m, k) in enumerate(zip(extents, sizes, kernel, strict=True))
+    ]
+    values, at = max_of_ranges(as_planes(x, n), drawn)
+    return restored(values, x, n), restored(at, x, n)
+
+
+@fractional_maxima.shape
+def _fractional_maxima_shape(input, samples, kernel, sizes):
+    shape = (*input.shape[: input.ndim - len(sizes)], *sizes)
+    return [(shape, input.dtype), (shape, dtypes.int64)]
+
+
+@fractional_maxima.vjp
+def _fractional_maxima_vjp(grad, input, out1, kernel):
+    return put_plane(grad[0], out1, input, len(kernel)), None
+
+
+def _fractional_max(op: str, n: int, input: Any, kernel_size: Any, output_size: Any, output_ratio: Any, samples: Any) -> Any:
+    """Maxima and their indices."""
     if output_size is None and output_ratio is None:
         raise ValueError(f"{op} requires specifying either an output_size or an output_ratio")
-    from flambeau_kernels.cpu.pool import DrawnRanges
-
     check_input(op, input, n, "order")
     extents = tuple(input.shape[-n:])
     if output_size is None:
@@ -350,33 +381,14 @@ def _fractional_max(
             raise RuntimeError(
                 f"{op}: {m} windows of {k} do not fit into {size} elements\n{describe(input=input)}"
             )
-    images, channels = (1, *input.shape)[-n - 2 : -n]
-    # Those of images are given from the last dimension backwards, those of volumes are not.
-    given = _samples(op, input, (images, channels, n), samples)[:images, :channels, :: -1 if n == 2 else 1].reshape(-1, n)
-    drawn = Drawn(
-        DrawnRanges(_starts(op, given[:, d], size, m, k), k) for d, (size, m, k) in enumerate(zip(extents, sizes, kernel, strict=True))
-    )
-    return largest_in(input.contiguous(), drawn, return_indices)
-
-
-def _samples(op: str, input: Tensor, wanted: tuple[int, ...], samples: Any) -> Any:
+    wanted = (*(1, *input.shape)[-n - 2 : -n], n)
     if samples is None:
         from ..sampling.random import rand
 
-        samples = rand(*wanted, dtype=input.dtype if input.dtype.is_floating_point else None)
-    if (
-        samples.ndim != 3
-        or samples.shape[0] < wanted[0]
-        or samples.shape[1] < wanted[1]
-        or samples.shape[2] != wanted[2]
-    ):
+        samples = rand(*wanted, dtype=input.dtype if input.dtype.is_floating_point else None, device=input.device)
+    if samples.ndim != 3 or samples.shape[0] < wanted[0] or samples.shape[1] < wanted[1] or samples.shape[2] != n:
         raise RuntimeError(f"{op}: Expect _random_samples of shape {wanted}, got {tuple(samples.shape)}")
-    if samples._lacks_values:                         # the shapes do not depend on them
-        return np.zeros(tuple(samples.shape))
-    made = samples._array.astype(np.float64)
-    if not np.isfinite(made).all():
-        raise RuntimeError(f"{op}: _random_samples must be finite, better in [0, 1), got {made.min()} to {made.max()}")
-    return made
+    return fractional_maxima(input.contiguous(), samples, kernel, sizes)
 
 
 @composite(
@@ -398,16 +410,8 @@ def fractional_max_pool2d(
     Raises: ValueError without either of the two.
     Source: Graham 2014, "Fractional Max-Pooling".
     """
-    return _fractional_max(
-        "fractional_max_pool2d",
-        2,
-        input,
-        kernel_size,
-        output_size,
-        output_ratio,
-        return_indices,
-        _random_samples,
-    )
+    made = _fractional_max("fractional_max_pool2d", 2, input, kernel_size, output_size, output_ratio, _random_samples)
+    return made if return_indices else made[0]
 
 
 @composite(
@@ -421,16 +425,8 @@ def fractional_max_pool3d(
 
     N may be left out. Arguments as for `fractional_max_pool2d`, ints or triples.
     """
-    return _fractional_max(
-        "fractional_max_pool3d",
-        3,
-        input,
-        kernel_size,
-        output_size,
-        output_ratio,
-        return_indices,
-        _random_samples,
-    )
+    made = _fractional_max("fractional_max_pool3d", 3, input, kernel_size, output_size, output_ratio, _random_samples)
+    return made if return_indices else made[0]
 
 
 def _fractional_with_indices(n: int) -> Any:
@@ -438,16 +434,7 @@ def _fractional_with_indices(n: int) -> Any:
         input, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None = None,
         output_ratio: float | Sequence[float] | None = None, return_indices=False, _random_samples=None
     ):
-        return _fractional_max(
-            f"fractional_max_pool{n}d",
-            n,
-            input,
-            kernel_size,
-            output_size,
-            output_ratio,
-            True,
-            _random_samples,
-        )
+        return _fractional_max(f"fractional_max_pool{n}d", n, input, kernel_size, output_size, output_ratio, _random_samples)
 
     pool.__name__ = f"fractional_max_pool{n}d_with_indices"
     pool.__doc__ = f"`fractional_max_pool{n}d` as ``(values, indices)``. Arguments as for `fractional_max_pool{n}d`."

@@ -25,15 +25,9 @@ def window_max(input, windows, keep):
     """The maximum of each window; what is kept is where it was, where `keep` asks for it."""
 
 
-class Drawn(tuple[Any, ...]):
-    """The `DrawnRanges` of each pooled dimension, whose starts are those of each plane."""
-
-    __slots__ = ()
-
-
 _MAX_CLASS = "titled[OF.get(windows.__class__, OF_RANGES)[len(windows)]]"
 _MAX_TITLES = {
-    "OF": {AskedFor: titles_of("MaxPool{}DWithIndicesBackward0"), Drawn: titles_of("FractionalMaxPool{}DBackward0")},
+    "OF": {AskedFor: titles_of("MaxPool{}DWithIndicesBackward0")},
     "OF_RANGES": titles_of("AdaptiveMaxPool{}DBackward0"),
 }
 _OF_MAXIMA = {"kernel_size": asked_for(0), "stride": asked_for(1), "padding": asked_for(2), "dilation": asked_for(3),
@@ -43,12 +37,7 @@ window_max.shown_as(hides="windows", result1="kept")
 window_max.shown_for(*_MAX_TITLES["OF"][AskedFor], **_OF_MAXIMA)
 
 
-window_max.in_pieces(lambda asked: _pieces_of_maxima(asked["windows"], 1))
-
-
-def _pieces_of_maxima(windows: Windows, results: int) -> Any:
-    """By images and channels, unless each plane has windows of its own."""
-    return [] if windows.__class__ is Drawn else batches_of(len(windows), 1, results)
+window_max.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 1))
 
 
 def _max_with_indices(x: Any, windows: Windows) -> tuple[Any, Any]:
@@ -100,7 +89,7 @@ window_max_with_indices.shown_as(hides="windows", result1="out1")
 window_max_with_indices.shown_for(*_MAX_TITLES["OF"][AskedFor], **_OF_MAXIMA)
 
 
-window_max_with_indices.in_pieces(lambda asked: _pieces_of_maxima(asked["windows"], 2))
+window_max_with_indices.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 2))
 
 
 window_max_with_indices.kernel(_max_with_indices)

@@ -80,6 +80,7 @@ def picked_weights(input, kept):
     """The weight of each element in the loss, shaped like `input`, from what the kernel of `nll` has kept."""
 
 
+picked_weights.in_pieces(lambda asked: [])
 picked_weights.not_differentiable = "weights of classes are constants"
 picked_weights.shape(lambda input, kept: (input.shape, input.dtype))
 
@@ -415,6 +416,7 @@ def slopes_of_rows(input, kept):
     """``(N, 1)`` and ``(N, C)`` numbers a, b for which ``softmax * a - b`` is the gradient of each of the losses of scores `input`."""
 
 
+slopes_of_rows.in_pieces(lambda asked: [])
 slopes_of_rows.not_differentiable = "they are made of classes and their weights"
 slopes_of_rows.kernel(lambda scores, kept: kept.slopes(scores.shape[1], scores.dtype))
 slopes_of_rows.shape(lambda input, kept: [((input.shape[0], 1), input.dtype), (input.shape, input.dtype)])

@@ -600,6 +600,40 @@ def _counted(points: np.ndarray, edges: list[np.ndarray], weight: Any, density: 
     return made.astype(points.dtype, copy=False)
 
 
+@primitive(surface=0, samples="of histogram", public_name="histogram")
+def edges_of_bins(input, d, bins, low, high):
+    """The edges of equal `bins` from `low` to `high`; where these are None, of the extremes of coordinate `d` of points `input`."""
+
+
+edges_of_bins.in_pieces(lambda asked: [])
+edges_of_bins.not_differentiable = "the extremes of all elements are bounds"
+edges_of_bins.shape(lambda input, d, bins, low, high: ((bins + 1,), input.dtype))
+
+
+@edges_of_bins.kernel
+def _edges_of_bins(points, d, bins, low, high):
+    given = low is not None
+    low, high = _bounds(f"torch.histogramdd: dimension {d}", points[:, d], low if given else 0.0, high if given else 1.0, given)
+    # A single value is given a bin of width 1 around it.
+    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+    return _edges(low, high, bins, points.dtype)
+
+
+@primitive(surface=0, tensors=("points", "edges", "weight"), samples="of histogram", public_name="histogram")
+def counted_in_grid(points, edges, weight=None, density=False):
+    """How many of `points`, one a row, or how much of their `weight`, lie in each cell of the grid of `edges`; see `histogramdd`."""
+
+
+counted_in_grid.in_pieces(lambda asked: [])
+counted_in_grid.not_differentiable = "counts are constant almost everywhere"
+counted_in_grid.kernel(_counted)
+
+
+@counted_in_grid.shape
+def _counted_in_grid_shape(points, edges, weight, density):
+    return tuple(e.shape[0] - 1 for e in edges), points.dtype
+
+
 def _histogram(input: Tensor, bins: list[Any], span: Any, weight: Any, density: bool) -> tuple[Tensor, list[Tensor]]:
     _check_histogram(input, bins, weight)
     _needs_values("histogram", input)
@@ -608,18 +642,15 @@ def _histogram(input: Tensor, bins: list[Any], span: Any, weight: Any, density: 
         raise RuntimeError(
             f"torch.histogramdd: for a {count}-dimensional histogram range should have {2 * count} elements, but got {len(span)}"
         )
-    points = input._array.reshape(math.prod(input.shape[:-1]), count)
+    points = input.reshape(math.prod(input.shape[:-1]), count)
     edges = []
     for d, b in enumerate(bins):
         if isinstance(b, Tensor):
-            edges.append(np.array(b._array))
-            continue
-        low, high = (0.0, 1.0) if span is None else (float(span[2 * d]), float(span[2 * d + 1]))
-        low, high = _bounds(f"torch.histogramdd: dimension {d}", points[:, d], low, high, span is not None)
-        # A single value is given a bin of width 1 around it.
-        low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
-        edges.append(_edges(low, high, b, points.dtype))
-    return wrap(_counted(points, edges, None if weight is None else weight._array, density)), [wrap(e) for e in edges]
+            edges.append(b.detach().clone())
+        else:
+            low, high = (None, None) if span is None else (float(span[2 * d]), float(span[2 * d + 1]))
+            edges.append(edges_of_bins.function(points, d, b, low, high))
+    return counted_in_grid.function(points, edges, None if weight is None else weight.detach(), density), edges
 
 
 @composite(surface=FUNCTION | METHOD | OUT, samples="x(20), 5; x(20), 4, range=(-1.0, 1.0), weight=k(20), density=True")
