@@ -739,36 +739,40 @@ def bernoulli(input, p=None, *, generator=None):
     >>> fb.bernoulli(fb.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
-    made = _coins_of_host_memory(input, p, generator)
-    if made is not None:
-        return made
-    if p is None and input.dtype.category < dtypes.FLOATING:
-        raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype}; give probabilities of a floating dtype')
-    if type(input._array) is ndarray:
-        made = wrap(np.empty(input._array.shape, input._array.dtype))  # in C order, the order in which PyTorch draws
-    else:
-        made = input.new_empty(input.shape) if input._lacks_values else input.detach().clone()
+    if p is None:
+        made = coins.function(input, generator)
+        return made if input._node is None else _constant_in(input, made)
     with_tape = _state.set_grad(False)
     try:
-        made.bernoulli_(input.detach() if p is None else p, generator=generator)
+        made = input.new_empty(tuple(input.shape)).bernoulli_(p, generator=generator)
     finally:
         _state.set_grad(with_tape)
     return _constant_in(input, made)
 
 
-def _coins_of_host_memory(input: Tensor, p: Any, generator: Any) -> Tensor | None:
-    """`bernoulli` of chances in host memory that nothing is recorded of; None for everything else."""
-    a = input._array
-    if p is not None or IN_FORCE and interpreted() or input._node is not None or a.__class__ is not ndarray or not a.flags.c_contiguous:
-        return None
-    if a.dtype is not FLOAT32 and a.dtype is not FLOAT64:
-        return None
-    array = np.empty(a.shape, a.dtype)
-    try:
-        _cpu_kernels().bernoulli(_stream(generator), array, a)
-    except RuntimeError:  # a chance that is none, said in other words below
-        return None
-    return hot_calls.over(array)
+def _check_coins(input, generator):
+    if input.dtype.category < dtypes.FLOATING:
+        raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype}; give probabilities of a floating dtype')
+
+
+@primitive(surface=0, check=_check_coins, samples="of bernoulli", public_name="bernoulli", random=True)
+def coins(input, generator=None):
+    """Ones with the probabilities in `input`, else zeros, in row-major order, in which they are drawn; it has no derivative."""
+
+
+@coins.plan(dtypes="fd", discrete=True)
+@coins.kernel
+def _coins(a, generator):
+    return _kernels().bernoulli(_stream(generator), np.empty(a.shape, a.dtype), a)
+
+
+@coins.kernel(device="cuda")
+def _coins_on_device(a, generator):
+    return wrap(a).new_empty(a.shape).bernoulli_(wrap(a), generator=generator)._array
+
+
+coins.shape(lambda input, generator: (input.shape, input.dtype))
+coins.not_differentiable = "what is drawn jumps"
 
 
 @primitive(surface=0, tensors=("count", "prob"), samples="of binomial", random=True)

@@ -326,8 +326,9 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
         one: what is stored in place of 1, where there is one probability and `out` is of floats.
     Raises: RuntimeError if a probability lies outside [0, 1] or is nan.
     """
-    check_dtype("bernoulli_", out.dtype, "fiub")
     if isinstance(p, np.ndarray):
+        if p.dtype is not out.dtype:
+            check_dtype("bernoulli_", out.dtype, "fiub")
         if p.shape == out.shape and p.dtype.char in "fd" and p.flags.c_contiguous:
             form = _COINS_EACH[p.dtype].form(out)
             if form is not None:
@@ -344,6 +345,7 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
         target, p = out.transpose(order), np.broadcast_to(p, out.shape).transpose(order)
         target[...] = unit.reshape(target.shape) < p.astype(unit.dtype, copy=False)
         return out
+    check_dtype("bernoulli_", out.dtype, "fiub")
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_: p must lie in [0, 1], got p={p}")
     form = _COINS.form(out)
@@ -361,4 +363,4 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
 def check_probabilities(p: np.ndarray) -> None:
     if p.size and not (p.min() >= 0 and p.max() <= 1):          # false for nan too
         inside = (p >= 0) & (p <= 1)
-        raise RuntimeError(f"bernoulli: every p must lie in [0, 1], got {p[~inside].flat[0]}")
+        raise RuntimeError(f"bernoulli: Expected p_in >= 0 && p_in <= 1 to be true for every element of p, got {p[~inside].flat[0]}")
