@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,22 @@ from ... import dtypes
 from ...tensor import Tensor, wrap
 from .. import _dispatch
 from .._spec import composite, need_bools, need_int, primitive
-from ..creation.shared_memory import from_numpy
+from ..creation.from_values import tensor
 from .loss import reduced, reduction_of
 
 F = "nn.functional"
 
 
-@primitive(surface=0, tensors=("log_probs",), keeps=True, samples="of nn.functional.ctc_loss", public_name="ctc_loss")
+@primitive(
+    surface=0, tensors=("log_probs", "targets", "input_lengths", "target_lengths"), keeps=True, samples="of nn.functional.ctc_loss",
+    public_name="ctc_loss",
+)  # fmt: skip
 def ctc(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
-    """The loss of each sample: ``(T, N, C) -> (N)``; targets ``(N, S)`` and lengths are arrays."""
+    """The loss of each sample: ``(T, N, C) -> (N)``; targets are ``(N, S)``, or all samples' one after the other."""
 
 
 ctc.shown_as(
-    "CtcLossBackward0", result0=lambda saved: wrap(saved["kept"][-1]),
+    "CtcLossBackward0", result0=lambda saved: wrap(saved["kept"][0][-1]),
     input_lengths=lambda saved: tuple(saved["input_lengths"].tolist()),
     target_lengths=lambda saved: tuple(saved["target_lengths"].tolist()),
 )  # fmt: skip
@@ -32,8 +36,9 @@ ctc.shown_as(
 
 @ctc.kernel
 def _ctc(logs, targets, input_lengths, target_lengths, blank, zero_infinity):
-    loss, kept = kernels.ctc(logs, targets, input_lengths, target_lengths, blank)
-    return loss.copy(), kept  # the rule of the gradient reads the loss among what is kept
+    looked_at = _looked_at(logs, targets, input_lengths, target_lengths, blank)
+    loss, kept = kernels.ctc(logs, *looked_at, blank)
+    return loss.copy(), (kept, *looked_at[1:])        # the rule of the gradient reads the loss among what is kept
 
 
 @ctc.shape
@@ -42,18 +47,31 @@ def _ctc_shape(log_probs, *_):
 
 
 @ctc.vjp
-def _ctc_vjp(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity):
-    return (ctc_gradient.function(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity),)
+def _ctc_vjp(grad, log_probs, targets, input_lengths, target_lengths, kept, blank, zero_infinity):
+    kept = None if _dispatch.is_seen(log_probs) else kept
+    return ctc_gradient.function(grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, kept), None, None, None
 
 
-@primitive(surface=0, tensors=("grad", "log_probs"), samples="of nn.functional.ctc_loss")
-def ctc_gradient(grad, log_probs, input_lengths, target_lengths, kept, zero_infinity):
-    """The gradient of `ctc` at the scores."""
+@ctc.vjp_on_arrays
+def _ctc_raw(grad, log_probs, kept, zero_infinity):
+    alphas, inputs, lengths = kept
+    return kernels.ctc_grad(grad, log_probs, inputs, lengths, alphas, zero_infinity), None, None, None
+
+
+@primitive(
+    surface=0, tensors=("grad", "log_probs", "targets", "input_lengths", "target_lengths"), samples="of nn.functional.ctc_loss",
+    public_name="ctc_loss",
+)  # fmt: skip
+def ctc_gradient(grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, kept=None):
+    """The gradient of `ctc` at the scores; without what its kernel has `kept`, the loss is computed once more."""
 
 
 @ctc_gradient.kernel
-def _ctc_gradient(grad, logs, input_lengths, target_lengths, kept, zero_infinity):
-    return kernels.ctc_grad(grad, logs, input_lengths, target_lengths, kept, zero_infinity)
+def _ctc_gradient(grad, logs, targets, input_lengths, target_lengths, blank, zero_infinity, kept):
+    if kept is None:
+        kept = _ctc(logs, targets, input_lengths, target_lengths, blank, zero_infinity)[1]
+    alphas, inputs, lengths = kept
+    return kernels.ctc_grad(grad, logs, inputs, lengths, alphas, zero_infinity)
 
 
 @ctc_gradient.shape
@@ -66,59 +84,15 @@ def _ctc_gradient_vjp(grad):
     raise NotImplementedError("ctc_loss: its second derivative is not implemented, as in PyTorch; differentiate it once only")
 
 
-# Graphs are for other labels and lengths than those that they were recorded with: there all of them are tensors, which kernels look at.
-
-
-@primitive(
-    surface=0, tensors=("log_probs", "targets", "input_lengths", "target_lengths"), samples="of nn.functional.ctc_loss",
-    public_name="ctc_loss",
-)  # fmt: skip
-def ctc_of_tensors(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
-    """`ctc` of targets as programs give them."""
-
-
-@ctc_of_tensors.kernel
-def _ctc_of_tensors(logs, targets, input_lengths, target_lengths, blank, zero_infinity):
-    return kernels.ctc(logs, *_looked_at(logs, targets, input_lengths, target_lengths, blank), blank)[0].copy()
-
-
-ctc_of_tensors.shape(_ctc_shape)
-
-
-@ctc_of_tensors.vjp
-def _ctc_of_tensors_vjp(grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
-    made = ctc_of_tensors_gradient.function(grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
-    return made, None, None, None
-
-
-@primitive(
-    surface=0, tensors=("grad", "log_probs", "targets", "input_lengths", "target_lengths"), samples="of nn.functional.ctc_loss",
-    public_name="ctc_loss",
-)  # fmt: skip
-def ctc_of_tensors_gradient(grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
-    """The gradient of `ctc_of_tensors` at the scores, of which it computes the loss once more."""
-
-
-@ctc_of_tensors_gradient.kernel
-def _ctc_of_tensors_gradient(grad, logs, targets, input_lengths, target_lengths, blank, zero_infinity):
-    labels, inputs, lengths = _looked_at(logs, targets, input_lengths, target_lengths, blank)
-    kept = kernels.ctc(logs, labels, inputs, lengths, blank)[1]
-    return kernels.ctc_grad(grad, logs, inputs, lengths, kept, zero_infinity)
-
-
-ctc_of_tensors_gradient.shape(_ctc_gradient_shape)
-ctc_of_tensors_gradient.vjp(_ctc_gradient_vjp)
-
-
 def _looked_at(logs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int) -> tuple[Any, Any, Any]:
     """Labels ``(N, S)`` and both lengths, looked at for what is wrong."""
     steps, batch, classes = logs.shape
-    inputs = _lengths("input_lengths", wrap(input_lengths), batch, steps)
-    lengths = _lengths("target_lengths", wrap(target_lengths), batch, None)
-    return _labels(wrap(targets), lengths, classes, blank), inputs, lengths
+    inputs = _lengths("input_lengths", input_lengths, batch, steps)
+    lengths = _lengths("target_lengths", target_lengths, batch, None)
+    return _labels(targets, lengths, classes, blank), inputs, lengths
 
 
-def _labels(targets: Tensor, lengths: np.ndarray, classes: int, blank: int) -> np.ndarray:
+def _labels(targets: np.ndarray, lengths: np.ndarray, classes: int, blank: int) -> np.ndarray:
     """Targets as ``(N, S)``, with `blank` behind their ends. Raises: RuntimeError for labels that are none."""
     labels = _padded(targets, lengths)
     if labels.size and (labels.min() < 0 or labels.max() >= classes):
@@ -129,20 +103,9 @@ def _labels(targets: Tensor, lengths: np.ndarray, classes: int, blank: int) -> n
     return labels
 
 
-def _as_tensor(given: Any) -> Tensor:
-    return given if isinstance(given, Tensor) else from_numpy(np.array([given] if isinstance(given, int) else list(given), np.int64))
-
-
-def _lengths(name: str, given: Any, batch: int, most: int | None) -> np.ndarray:
+def _lengths(name: str, given: np.ndarray, batch: int, most: int | None) -> np.ndarray:
     """Lengths as an int64 array. Raises: RuntimeError for others than `batch` integers up to `most`."""
-    if isinstance(given, Tensor):
-        if given.dtype.category != dtypes.INTEGER:
-            raise RuntimeError(f"ctc_loss: {name} must be integral, got {given.dtype}")
-        if given._lacks_values:
-            return np.zeros(given.numel(), np.int64)
-        made = given._array.reshape(-1).astype(np.int64)
-    else:
-        made = np.asarray([given] if isinstance(given, int) else [_as_length(name, n) for n in given], np.int64)
+    made = given.reshape(-1).astype(np.int64)
     if made.size != batch:
         raise RuntimeError(f"ctc_loss: {name} must be of size batch_size ({batch}), got {made.size}")
     if made.size and (made.min() < 0 or most is not None and made.max() > most):
@@ -150,17 +113,22 @@ def _lengths(name: str, given: Any, batch: int, most: int | None) -> np.ndarray:
     return made
 
 
-def _as_length(name: str, n: Any) -> int:
-    if not isinstance(n, (int, np.integer)):
-        raise TypeError(f"ctc_loss(): {name} must be integers, got {n!r}")
-    return int(n)
+def _as_tensor(name: str, given: Any, device: Any) -> Tensor:
+    """Lengths as a tensor. Raises: TypeError, RuntimeError for what are no integers."""
+    if isinstance(given, Tensor):
+        if given.dtype.category != dtypes.INTEGER:
+            raise RuntimeError(f"ctc_loss: {name} must be integral, got {given.dtype}")
+        return given
+    listed = (given,) if isinstance(given, int) else tuple(given)
+    for n in listed:
+        if not isinstance(n, (int, np.integer)):
+            raise TypeError(f"ctc_loss(): {name} must be integers, got {n!r}")
+    return tensor(listed, dtype=dtypes.int64, device=device)
 
 
-def _padded(targets: Tensor, lengths: np.ndarray) -> np.ndarray:
+def _padded(targets: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Targets as ``(N, S)``. Raises: RuntimeError where the lengths do not fit."""
-    if targets._lacks_values:
-        return np.zeros((lengths.size, 0), np.int64)
-    a = targets._array.astype(np.int64)
+    a = targets.astype(np.int64)
     most = int(lengths.max()) if lengths.size else 0
     if a.ndim == 2 and a.shape[0] == lengths.size:
         if a.shape[1] < most:
@@ -206,30 +174,19 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
         raise RuntimeError(f"ctc_loss: log_probs must be (T, N, C) or (T, C), got shape {tuple(log_probs.shape)}")
     single = log_probs.ndim == 2
     logs = log_probs.unsqueeze(1) if single else log_probs
-    steps, batch, classes = logs.shape
+    classes = logs.shape[2]
     if not 0 <= blank < classes:
         raise RuntimeError(f"ctc_loss: blank must be in label range, got {blank} for {classes} classes")
-    if _dispatch.records_history(log_probs):
-        rows = targets.unsqueeze(0) if single and targets.ndim == 1 else targets
-        counts = _as_tensor(target_lengths).reshape(-1)
-        loss = ctc_of_tensors.function(logs, rows, _as_tensor(input_lengths), counts, blank, zero_infinity)
-        return _finished(loss, counts.clamp(min=1).to(loss.dtype), single, zero_infinity, reduction)
-    inputs = _lengths("input_lengths", input_lengths, batch, steps)
-    lengths = _lengths("target_lengths", target_lengths, batch, None)
-    labels = _labels(targets.unsqueeze(0) if single and targets.ndim == 1 else targets, lengths, classes, blank)
-    loss = ctc.function(logs, labels, inputs, lengths, blank, zero_infinity)
-    counts = None if loss._lacks_values else wrap(np.maximum(lengths, 1).astype(loss._array.dtype))
-    return _finished(loss, counts, single, zero_infinity, reduction)
-
-
-def _finished(loss: Tensor, counts: Tensor | None, single: bool, zero_infinity: bool, reduction: str) -> Tensor:
-    """What is made of the losses of samples, whose targets have the lengths `counts`, at least 1; None without values."""
+    rows = targets.unsqueeze(0) if single and targets.ndim == 1 else targets
+    named = ("input_lengths", input_lengths), ("target_lengths", target_lengths)
+    inputs, lengths = (_as_tensor(name, given, log_probs.device) for name, given in named)
+    loss = ctc.function(logs, rows, inputs, lengths, blank, zero_infinity)
     if zero_infinity:
-        loss = loss.where(loss != np.inf, 0)
+        loss = loss.where(loss != math.inf, 0)
     if single:
         loss = loss.squeeze(0)
-    if reduction == "mean" and counts is not None:
-        loss = loss / counts.reshape(loss.shape)
+    if reduction == "mean":
+        loss = loss / lengths.reshape(loss.shape).clamp(min=1).to(loss.dtype)
     return reduced(loss, reduction)
 
 
