@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 from typing import Any
 
@@ -10,8 +11,7 @@ import numpy as np
 from flambeau_kernels.quiet import quietly
 
 from ... import _state
-from ..._arrays import MetaArray
-from ...tensor import Tensor, bump, wrap
+from ...tensor import Tensor, wrap
 from .. import _dispatch
 from .._batching import as_channels
 from .._spec import CHANNELS, CHANNELS_OF_DENSE, FUNCTION, OUT, composite, describe, primitive, whole_gradients
@@ -251,29 +251,55 @@ def _normalize_by_running_batch(level: Any, op: Any, args: Any) -> Any:
     return as_channels(level, op, args[0], args[1:5], args[5:])
 
 
-@quietly
-def _update_running(
-    input: Tensor, running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int
-) -> None:
+@primitive(surface=0, samples="of nn.functional.batch_norm", public_name="batch_norm")
+def moved_to_moments(running, keep, of_variance, momentum, count):
+    """Running means or variances ``(C)``, moved towards the moments `keep` of `count` numbers each; the unbiased estimate of variances."""
+
+
+moved_to_moments.not_differentiable = "running statistics are no part of what is differentiated"
+moved_to_moments.in_pieces(lambda asked: [])
+moved_to_moments.shape(lambda running, *_: (running.shape, running.dtype))
+
+
+@moved_to_moments.kernel(device="any")
+def _moved_to_moments(running, keep, of_variance, momentum, count):
+    found = keep.variance * (count / (count - 1) if count > 1 else math.nan) if of_variance else keep.mean
+    wide = running.astype(found.dtype, copy=False)
+    return (wide + momentum * (found.reshape(-1) - wide)).astype(running.dtype)
+
+
+@primitive(surface=0, samples="of native_batch_norm", public_name="native_batch_norm")
+def moments_of_channels(input, keep, dtype):
+    """The mean and 1 / deviation ``(C)`` of each channel of `input`, from its moments `keep`."""
+
+
+moments_of_channels.not_differentiable = "PyTorch's have no derivative either"
+moments_of_channels.in_pieces(lambda asked: [])
+moments_of_channels.shape(lambda input, keep, dtype: [((input.shape[1],), dtype)] * 2)
+
+
+@moments_of_channels.kernel(device="any")
+def _moments_of_channels(x, keep, dtype):
+    # Copies: the rule of the gradient reads those that were kept.
+    return keep.mean[0].astype(dtype.numpy), keep.inverse[0].astype(dtype.numpy)
+
+
+def _update_running(input: Tensor, running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int) -> None:
     """Move running statistics towards those of the batch; the variance by its unbiased estimate."""
     if _state.INTERPRETED and hasattr(input, "_bdim"):
         raise RuntimeError(
             "vmap: running_mean and running_var cannot be updated by a batch of examples that share them; leave them out, "
             "or call the layer in eval mode (func.replace_all_batch_norm_modules_ takes them out of a module)"
         )
-    if keep.mean is None or count == 0:
-        for running in (running_mean, running_var):
-            if running is not None and keep.mean is None:
-                bump(running)                         # without values it is a write all the same, which recorders must know of
+    if count == 0:
         return
-    momentum = float(momentum)
-    unbiased = keep.variance * (count / (count - 1)) if count > 1 else keep.variance * np.nan
-    for running, found in ((running_mean, keep.mean), (running_var, unbiased)):
-        if running is not None:
-            a = running._array
-            wide = a.astype(found.dtype, copy=False)
-            a[...] = (wide + momentum * (found.reshape(-1) - wide)).astype(a.dtype)
-            bump(running)
+    before = _state.set_grad(False)
+    try:
+        for of_variance, running in enumerate((running_mean, running_var)):
+            if running is not None:
+                running.copy_(moved_to_moments.function(running, keep, bool(of_variance), float(momentum), count))
+    finally:
+        _state.set_grad(before)
 
 
 def _check_momentum(name: str, momentum: Any) -> None:
@@ -438,11 +464,8 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training: 
     out = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, keep)
     kind = _kind_of_statistics(input, running_mean if weight is None else weight)
     if not training:
-        return out, wrap(np.empty(0, kind.numpy)), wrap(np.empty(0, kind.numpy))
-    if keep.mean is None:
-        return out, *(wrap(MetaArray((input.shape[1],), kind.numpy)) for _ in range(2))
-    # Copies: the rule of the gradient reads those that were kept.
-    return out, wrap(np.array(keep.mean[0], kind.numpy)), wrap(np.array(keep.inverse[0], kind.numpy))
+        return out, *(input.new_empty(0, dtype=kind) for _ in range(2))
+    return out, *moments_of_channels.function(input, keep, kind)
 
 
 # Operators of PyTorch's graphs, which write to nothing.
