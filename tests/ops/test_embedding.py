@@ -118,6 +118,23 @@ def test_the_gradient_of_a_largest_goes_to_the_row_it_came_from() -> None:
     assert weight.grad[:, 0].tolist() == [0, 0, 1, 0]
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.bfloat16], ids=str)
+def test_many_bags_some_of_them_empty_are_combined_bag_by_bag(mode: str, dtype: fb.dtype) -> None:
+    table = fb.randn(60, 37).mul(4).round().to(dtype)          # many are equal
+    at, starts = fb.randint(0, 60, (700,)), [0, 0, 3, 3, 250, 251, 700]
+    combine = {"sum": lambda x: x.sum(0), "mean": lambda x: x.mean(0), "max": lambda x: x.amax(0)}[mode]
+    rows = table.double()[at]
+    bounds = zip(starts, [*starts[1:], 700], strict=True)
+    want = fb.stack([combine(rows[a:b]) if a < b else fb.zeros(37, dtype=fb.float64) for a, b in bounds])
+
+    made = F.embedding_bag(at, table, fb.tensor(starts), mode=mode)
+    recorded = F.embedding_bag(at, table.requires_grad_(), fb.tensor(starts), mode=mode)
+
+    fb.testing.assert_close(made.double(), want, rtol=1e-2 if dtype is fb.bfloat16 else 1e-5, atol=1e-4)
+    assert fb.equal(made, recorded)
+
+
 def test_samples_of_a_bag_may_have_weights_with_gradients() -> None:
     weight, samples = table(), fb.tensor([[2.0, -1.0]], dtype=fb.float64, requires_grad=True)
     made = F.embedding_bag(fb.tensor([[1, 3]]), weight, mode="sum", per_sample_weights=samples)

@@ -272,6 +272,8 @@ def test_householder_products_are_the_q_of_qr():
 
     close(L.householder_product(packed, tau).abs(), np.abs(np.linalg.qr(TALL)[0]))
     close(fb.ormqr(packed, tau, fb.ormqr(packed, tau, fb.tensor(other)), transpose=True), other)
+    with pytest.raises(RuntimeError, match=r"tau.shape\[-1\] must be equal to min\(other.shape\[-2\], input.shape\[-1\]\)"):
+        fb.ormqr(packed, tau[:-1], fb.tensor(other))
     close(fb.ormqr(packed, tau, fb.tensor(other.T), left=False), fb.ormqr(packed, tau, fb.tensor(other), transpose=True).mT.numpy())
 
 

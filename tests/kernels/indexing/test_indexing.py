@@ -229,6 +229,19 @@ def test_bags_are_the_sums_of_their_rows_and_empty_ones_zero():
     np.testing.assert_allclose(made, exact, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", ml_dtypes.bfloat16], ids=str)
+def test_the_largest_of_bags_is_the_first_and_nan_comes_before_numbers(dtype):
+    table, at = RNG.integers(-2, 3, (50, 33)).astype(dtype), RNG.integers(0, 50, 500)
+    table[7, ::2], table[9, ::3], table[11] = np.nan, np.nan, -np.inf
+    at[-10:] = 11
+    starts = np.array([0, 0, 100, 100, 490, 500])
+
+    made = tables.largest_of_bags(table, at, starts)
+
+    exact = [at[i:j][np.argmax(table[at[i:j]].astype(np.float64), 0)] if i < j else np.full(33, -1) for i, j in itertools.pairwise(starts)]
+    np.testing.assert_array_equal(made, exact)
+
+
 BIG = RNG.normal(size=(200, 90)).astype(np.float32)
 AT = RNG.integers(0, 90, (200, 70))
 

@@ -432,13 +432,16 @@ def embedding_bag(
     at = wrap(np.ascontiguousarray(indices))
     if padding < 0:
         at._storage = input._storage  # so that overwriting the indices before the gradient is noticed
-    if samples is None and mode != "max" and not (sparse and weight.requires_grad):
+    if mode == "max" and indices.size:
+        rows = wrap(kernels.largest_of_bags(weight._array, indices, starts))
+        return weight.gather(0, rows) if np.diff(starts).all() else weight.gather(0, rows.clamp_min(0)).where(rows >= 0, 0)
+    if samples is None and not (sparse and weight.requires_grad):
         made = bags_of_rows.function(weight, at, wrap(starts), scale_grad_by_freq)
         return made if mode == "sum" else made / _sizes(made, starts)
     picked = (rows_at_sparsely if sparse else rows_at).function(weight, at, -1, scale_grad_by_freq)
     if samples is not None:
         picked = picked * samples[: len(indices)].unsqueeze(1)
-    made = _combined(picked, np.repeat(np.arange(len(starts) - 1), np.diff(starts)), len(starts) - 1, mode)
+    made = rows_added.function(picked, wrap(np.repeat(np.arange(len(starts) - 1), np.diff(starts))), len(starts) - 1, -1, False)
     return made / _sizes(made, starts) if mode == "mean" else made
 
 
@@ -532,9 +535,12 @@ def _planned_bags(
         return None
     if at.dtype is not INT64 or table.ndim != 2 or not at.size:
         return None
-    if at.size > 64 or mode not in _ALONG or has_negative(at):
-        is_plain = mode == "sum" and offsets is None and at.ndim == 2
-        return kernels.add_bags(table, at.reshape(-1), _equal_bags(*at.shape)) if is_plain else None
+    if mode not in _ALONG:
+        return None
+    if at.size > 64:
+        return _many_bags(table, at, offsets, mode)
+    if has_negative(at):
+        return None
     picked = table.take(at, 0)
     if at.ndim == 2 and offsets is None:
         made = _ALONG[mode].reduce(picked, 1)
@@ -550,6 +556,23 @@ def _planned_bags(
         made = np.add.reduceat(picked, starts, 0)
         count = np.array(sizes, table.dtype)[:, None] if mode == "mean" else 1
     return np.divide(made, count, made) if mode == "mean" else made
+
+
+def _many_bags(table, at, offsets, mode):
+    """The sums or means of bags, of which offsets may make some empty; None where something is out of range."""
+    if at.ndim == 2 and offsets is None:
+        starts = _equal_bags(*at.shape)
+    elif at.ndim == 1 and offsets is not None:
+        starts = np.append(offsets._array, at.size)
+        if offsets._array.ndim != 1 or starts.dtype is not INT64 or starts.size < 2 or starts[0] or np.diff(starts).min() < 0:
+            return None
+    else:
+        return None
+    at = at.reshape(-1)
+    if mode == "max" or not scatter.in_range(at, 0, len(table)):
+        return None
+    made = kernels.add_bags(table, at, starts)
+    return np.divide(made, np.maximum(np.diff(starts), 1).astype(made.dtype)[:, None], made) if mode == "mean" else made
 
 
 @embedding_bag.forwards
@@ -597,16 +620,6 @@ def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
             f"(got mode={mode!r})."
         )
-
-
-def _combined(picked: Tensor, bags: Any, count: int, mode: str) -> Tensor:
-    """The rows ``(n, D)`` of each bag made one: ``(count, D)``."""
-    if mode == "max":
-        if not picked.shape[0]:
-            return rows_added.function(picked, wrap(bags), count, -1, False)
-        at = kernels.segment_argmax(picked._array, bags, count)
-        return picked.gather(0, wrap(np.maximum(at, 0))).where(wrap(at >= 0), 0)
-    return rows_added.function(picked, wrap(bags), count, -1, False)
 
 
 # -- one-hot -------------------------------------------------------------------------------------------------------------

@@ -371,6 +371,11 @@ def ormqr(input, tau, other, left=True, transpose=False):
             f"torch.ormqr: other.shape[{-2 if left else -1}] must be greater than or "
             f"equal to tau.shape[-1], got {size} and {tau.shape[-1]}"
         )
+    if tau.shape[-1] != min(size, input.shape[-1]):
+        raise RuntimeError(
+            f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{-2 if left else -1}], input.shape[-1]), "
+            f"got {tau.shape[-1]}, {size} and {input.shape[-1]}"
+        )
     if input.ndim - tau.ndim != 1 or input.ndim != other.ndim or input.shape[:-2] != other.shape[:-2]:
         raise RuntimeError(
             "torch.ormqr: batch dimensions of input, tau and other must agree, got shapes "
@@ -382,3 +387,18 @@ def ormqr(input, tau, other, left=True, transpose=False):
     for v, t in _reflectors(input, tau) if forward else reversed(_reflectors(input, tau)):
         made = _reflected(v, t.conj() if forward else t, made)
     return by_columns(made if left else adjoint(made))
+
+
+def _reflected_now(a: Any, t: Any, other: Any, left: bool, transpose: bool) -> Any:
+    """One real matrix, by LAPACK's routine."""
+    if a.ndim != 2 or t.ndim != 1 or other.ndim != 2 or not a.dtype is t.dtype is other.dtype or a.dtype.char not in "fd":
+        return None
+    if not other.size or a.shape[0] != other.shape[0 if left else 1] or t.size != min(a.shape):
+        return None
+    # Blocks of 32 columns, of which LAPACK wants room for one.
+    room = 32 * other.shape[1 if left else 0]
+    made, _, info = _lapack.routine("ormqr", a)(b"L" if left else b"R", b"T" if transpose else b"N", a[:, : t.size], t, other, room)
+    return made if info == 0 else None
+
+
+ormqr.plan(_lapack.on_matrices(_reflected_now, order=COLUMNS), tensors=("input", "tau", "other"))

@@ -15,6 +15,7 @@ import numpy as np
 from flambeau_kernels.engine.language import (
     broadcast,
     independent,
+    int32,
     int64,
     kernel,
     lanes,
@@ -29,12 +30,12 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 from flambeau_kernels.engines import kept
-from flambeau_kernels.vocabulary import maximum, minimum
+from flambeau_kernels.vocabulary import maximum, minimum, where
 
 from ..sorting.keys import BITS_OF
 from .index import PIECE, collapsed, from_end, shared_out
 
-__all__ = ["add_rows", "average", "scatter", "scatter_slices", "scatter_unsplit", "sum_bags", "sum_weighted_bags"]
+__all__ = ["add_rows", "average", "largest_of_bags", "scatter", "scatter_slices", "scatter_unsplit", "sum_bags", "sum_weighted_bags"]
 
 WORK = 1 << 14                                       # elements per chunk
 ACROSS = 64                                          # neighbours of a chunk at least, for whole cache lines of the index
@@ -281,7 +282,7 @@ def sum_some_bags(chunk: Any, table: Any, index: Any, starts: Any, made: Any, wr
         for k in range(first, end):
             worst = max(worst, uint64(int64(index[k])))
         c = 0
-        for V in unroll((4, 1)):                     # vectors of columns whose sums stay in registers
+        for V in unroll((4, 2, 1)):                     # vectors of columns whose sums stay in registers
             while c + V * COUNT <= width:
                 for v in unroll(range(V)):
                     sums[v] = broadcast(kind(0), COUNT)
@@ -337,6 +338,34 @@ def weigh_some_bags(chunk: Any, table: Any, index: Any, weights: Any, starts: An
             for k in range(first, end):
                 total += kind(weights[k]) * table[int64(index[k]) * width + rest]
             to[rest] = total
+
+
+def largest_of_bags(table: np.ndarray, index: np.ndarray, starts: np.ndarray, made: np.ndarray) -> None:
+    """Row i of `made` becomes the rows of `table`, of those that ``index[starts[i] : starts[i + 1]]`` name, whose elements are largest.
+
+    That is the first of several, nan before numbers, and -1 for an empty bag; all in C order, and `index` known to be in range.
+    """
+    count, width = made.shape
+    each = max(1, WORK * count // max(1, len(index) * width))
+    find_in_some_bags.run(-(-count // each), table, index, starts, made, count, width, each)
+
+
+@kernel
+def find_in_some_bags(chunk: Any, table: Any, index: Any, starts: Any, made: Any, count: Any, width: Any, each: Any) -> Any:
+    kind = widened(table)
+    COUNT = lanes(kind)
+    last = starts[count]
+    for bag in range(chunk * each, min(count, chunk * each + each)):
+        first, end = starts[bag], starts[bag + 1]
+        for c in range(0, width, COUNT):
+            best, at = broadcast(kind(0), COUNT), broadcast(int32(-1), COUNT)
+            for k in range(first, end):
+                prefetch(table + (int64(index[min(k + AHEAD, last - 1)]) * width + c))
+                row = int64(index[k])
+                v = load(table + row * width, c, COUNT, width - c)
+                wins = (v > best) | ((v != v) & (best == best)) | (at < 0)
+                best, at = where(wins, v, best), where(wins, broadcast(int32(row), COUNT), at)
+            store(made + bag * width, c, vector(int64, COUNT)(at), width - c)
 
 
 def inside(place: Any, n: Any) -> Any:

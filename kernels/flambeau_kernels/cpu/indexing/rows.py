@@ -12,7 +12,7 @@ from ..reductions.softmax import narrow, widen
 from ..tier import compiles
 from . import scatter
 
-__all__ = ["add_bags", "add_rows", "check_indices", "segment_argmax", "take_rows"]
+__all__ = ["add_bags", "add_rows", "check_indices", "largest_of_bags", "take_rows"]
 
 COMPILED_FROM = 1024                                 # elements
 MOST_BY_NUMPY = 32                                             # rows that numpy has taken before a kernel is called
@@ -106,14 +106,21 @@ def weighted_bags(table: np.ndarray, indices: np.ndarray, weights: np.ndarray, s
     return made
 
 
-def segment_argmax(values: np.ndarray, segments: np.ndarray, count: int) -> np.ndarray:
-    """For each segment and column the row of the largest value, the first of several, and -1 for an empty segment.
+def largest_of_bags(table: np.ndarray, indices: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """For each bag ``indices[starts[i] : starts[i + 1]]`` and column the row whose element is largest, -1 for an empty bag.
 
-    ``(n, width)``, rising segment numbers ``(n)`` -> ``(count, width)``.
+    Of equal ones it is the first, and nan comes before numbers: ``(V, D), (n), (B + 1) -> (B, D)``, int64; indices are in range.
     """
-    made = np.full((count, values.shape[1]), -1, np.int64)
-    wide = widen(values)
-    starts = np.searchsorted(segments, np.arange(count + 1))
+    made = np.full((len(starts) - 1, table.shape[1]), -1, np.int64)
+    if not indices.size:
+        return made
+    if table.dtype.char in "fdeE" and table.shape[1] * len(indices) >= COMPILED_FROM and len(table) < 1 << 31 and compiles():
+        from .accumulate import largest_of_bags
+
+        largest_of_bags(np.ascontiguousarray(table), np.ascontiguousarray(indices), starts, made)
+        return made
+    wide = widen(table)
     for i in np.flatnonzero(np.diff(starts)):
-        made[i] = starts[i] + np.argmax(wide[starts[i] : starts[i + 1]], axis=0)
+        named = indices[starts[i] : starts[i + 1]]
+        made[i] = named[np.argmax(wide[named], axis=0)]
     return made
