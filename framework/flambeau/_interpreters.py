@@ -52,6 +52,10 @@ class Interpreter:
         """The result of an operator that a program has defined (`flambeau.library`), or NotImplemented; arguments are bound."""
         return NotImplemented
 
+    def run_whole(self, operator: Any, args: tuple[Any, ...]) -> Any:
+        """The result of an operator of PyTorch's that a function here is, which others have as its parts; or NotImplemented."""
+        return NotImplemented
+
     def run_backend(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Any) -> Any:
         """The result of ``run()``, the kernel of an operator that a program has defined, below autograd; for one that `keeps_results`."""
         return run()

@@ -475,3 +475,55 @@ def test_programs_with_branches_and_repetitions_are_exported_with_their_graphs()
 
     for x in (fb.ones(3, 2), -fb.ones(5, 2), fb.linspace(-1, 2, 8).view(4, 2)):
         assert fb.equal(program(x), net(x))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cells = nn.LSTM(3, 4, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.cells(x)[0]
+
+
+def test_recurrent_layers_are_one_operator_for_sequences_of_any_length():
+    model = Recurrent()
+    program = export(model, (fb.randn(2, 5, 3),), dynamic_shapes=({0: Dim("batch"), 1: Dim("time")},))
+    file = io.BytesIO()
+    fb.export.save(program, file)
+    file.seek(0)
+
+    x = fb.randn(3, 7, 3)
+    assert [str(n.target) for n in program.graph.nodes].count("aten.lstm.input") == 1
+    assert program.module()(x).equal(model(x))
+    assert fb.export.load(file).module()(x).equal(model(x))
+
+
+def test_nodes_say_which_lines_of_modules_they_come_from():
+    class Doubling(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Doubling()
+
+        def forward(self, x):
+            y = self.inner(x)
+            return y + 1
+
+    program = export(Model(), (fb.ones(2),))
+    mul, add = [node for node in program.graph.nodes if node.op == "call_function"]
+
+    assert [line.strip() for line in mul.stack_trace.splitlines()][1::2] == ["y = self.inner(x)", "return x * 2"]
+    assert add.stack_trace.endswith("return y + 1")
+    text = str(program)
+    assert f"# File: {__file__}:" in text
+    assert "in forward, code: return x * 2" in text
+    assert "No stacktrace" not in text
+    assert "code: return y + 1" in str(program.run_decompositions())
+    file = io.BytesIO()
+    save(program, file)
+    file.seek(0)
+    assert [node.stack_trace for node in load(file).graph.nodes] == [node.stack_trace for node in program.graph.nodes]

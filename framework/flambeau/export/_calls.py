@@ -51,7 +51,7 @@ class Calls:
     def watched(self, recorder: Any) -> Iterator[None]:
         """A region in which nodes that `recorder` makes know which calls they are part of."""
         tracer = recorder.tracer
-        tracer.module_stack = OrderedDict()
+        tracer.module_stack, tracer.record_stack_traces = OrderedDict(), True
         given: list[Any] = []
 
         def enter(module: Module, args: Any, kwargs: Any) -> None:
@@ -59,7 +59,7 @@ class Calls:
             self._stack.append(name)
             if name is not None:
                 kind = f"{type(module).__module__}.{type(module).__qualname__}"
-                tracer.module_stack[f"L__self__{'_' if name else ''}{name.replace('.', '_')}"] = name, kind
+                tracer.module_stack[f"L__self__{name}"] = name, kind
             if name and real_path(name) in self._kept:
                 leaves, spec = pytree.tree_flatten((args, kwargs))
                 given.append(([recorder._argument(x) for x in leaves], spec))

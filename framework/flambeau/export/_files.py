@@ -142,8 +142,8 @@ def _entry_from_data(data: Any) -> ModuleCallEntry:
 def _node_as_data(node: Any) -> dict[str, Any]:
     target = _target_as_data(node.target) if node.op == "call_function" else node.target
     calls = [[key, *call] for key, call in node.meta.get("nn_module_stack", {}).items()]
-    args, kwargs = _as_data(node.args), _as_data(dict(node.kwargs))
-    return {"op": node.op, "name": node.name, "target": target, "args": args, "kwargs": kwargs, "calls": calls}
+    made = {"op": node.op, "name": node.name, "target": target, "args": _as_data(node.args), "kwargs": _as_data(dict(node.kwargs))}
+    return made | {"calls": calls, "trace": node.stack_trace}
 
 
 def _target_as_data(target: Any) -> list[str]:
@@ -256,6 +256,8 @@ def _restored(program: Any, values: Any) -> ExportedProgram:
             raise ValueError(f"{data['op']!r} is no node of an exported graph")
         node = nodes[data["name"]] = graph.create_node(data["op"], target, args, kwargs, data["name"])
         node.name = data["name"]                      # the signature knows it by this one
+        if data.get("trace"):
+            node.stack_trace = str(data["trace"])
         if data["calls"]:
             node.meta["nn_module_stack"] = OrderedDict((str(key), (str(name), str(kind))) for key, name, kind in data["calls"])
     inputs = [InputSpec(InputKind[k], _argument_from_data(a), target, persistent) for k, a, target, persistent in program["inputs"]]

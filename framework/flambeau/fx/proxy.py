@@ -80,8 +80,12 @@ class TracerBase:
         if getattr(self, "module_stack", None):
             node.meta["nn_module_stack"] = self.module_stack.copy()
         if self.record_stack_traces and kind not in ("placeholder", "output"):
-            node.stack_trace = _users_stack()
+            node.stack_trace = self._stack_of_node()
         return node
+
+    def _stack_of_node(self) -> str | None:
+        """The lines of the program that the node which is being made comes from, as Python prints them, the innermost last."""
+        return _users_stack()
 
     def proxy(self, node: Node) -> Proxy:
         """The Proxy of `node`."""

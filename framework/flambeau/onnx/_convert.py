@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import flambeau as fb
 
 from ..export.graph_signature import ConstantArgument, InputKind, OutputKind
 from ..tensor import Tensor
+from ._control_flow import CONTROL_FLOW
 from ._graph import Graph, Value, array_of, onnx_type
 from ._translate import TRANSLATORS
 from .errors import OnnxExporterError, UnsupportedOperatorError
@@ -60,19 +61,20 @@ class Conversion:
         self.fed: list[int] = []                      # places of the inputs among the leaves of the program's
         self.open: dict[str, str] = {}                # the name of a symbol
         self.parameters: list[str] = []               # weights that are the program's
+        self.modules: list[Any] = [program.graph_module]  # whose graphs are being written, the innermost last
         self.where = ""                               # the operator being translated, for messages
         self.within: list[str] = []                   # operators being decomposed
 
     def model(self, optimize: bool, weights_as_inputs: bool) -> Any:
         """The model. Raises: UnsupportedOperatorError for operators that have no translation."""
-        from ._tidy import tidied
+        from ._tidy import read_by, tidied
 
         for node in self.program.graph.nodes:
             self._node(node)
         g = self.graph
         names = [x.name for x in self.outputs]
         nodes = tidied(g.nodes, names, optimize)
-        used = {name for node in nodes for name in node.input} | set(names)
+        used = {name for node in nodes for name in read_by(node)} | set(names)
         helper = g.onnx.helper
         weights, missing = [], []
         for name, value in g.weights.items():
@@ -104,8 +106,28 @@ class Conversion:
             self._outputs(node)
         elif node.op == "call_function":
             self._call(node)
+        elif node.op == "get_attr":                   # a graph of the program's, or a constant of one
+            value = self.modules[-1]
+            for part in node.target.split("."):
+                value = getattr(value, part)
+            self.env[node] = self.graph.const(value) if isinstance(value, Tensor) else value
         else:
-            raise UnsupportedOperatorError(f"onnx.export: {node.format_node()} cannot be translated: it refers to a graph of its own")
+            raise UnsupportedOperatorError(f"onnx.export: {node.format_node()} cannot be translated")
+
+    def _run(self, module: Any, values: Sequence[Value]) -> list[Value]:
+        """Write the nodes of a graph within the program on `values`: what it gives."""
+        given = iter(values)
+        self.modules.append(module)
+        results: list[Any] = []
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                self.env[node] = next(given)
+            elif node.op == "output":
+                results = [x if isinstance(x, Value) else self.graph.const(x) for x in self._argument(node.args[0])]
+            else:
+                self._node(node)
+        self.modules.pop()
+        return results
 
     def _placeholder(self, node: Any) -> None:
         spec = next(self.specs)
@@ -200,6 +222,10 @@ class Conversion:
         self.graph.doc = self.where
         args = [self._argument(x) for x in node.args]
         kwargs = {key: self._argument(x) for key, x in node.kwargs.items()}
+        if node.target in CONTROL_FLOW:
+            made = CONTROL_FLOW[node.target](self.graph, self._run, *args, **kwargs)
+            self.env[node] = self._as_program(made, self._gives(node))
+            return
         if name in ("aten.sym_size.int", "aten.sym_numel.default") or not hasattr(node.target, "_schema"):
             self.env[node] = self._size(node, name, args)
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,6 +147,31 @@ class Graph:
         if isinstance(x, (list, tuple)):
             return self.sizes(x)
         return self.const(x, fb.int64 if isinstance(x, int) and not isinstance(x, bool) else None)
+
+    def within(self, name: str, inputs: Sequence[tuple[Any, Any]], build: Callable[..., Sequence[Value]]) -> tuple[Any, list[Value]]:
+        """A graph within this one, which reads values from it.
+
+        Args:
+            inputs: dtypes and sizes of its inputs; sizes may be None.
+            build: takes Values for these, and writes its nodes here.
+        Returns: the graph of ONNX, and what `build` gives, the results.
+        """
+        from ._tidy import tidied
+
+        given = [Value(self.fresh(name), dtype, shape) for dtype, shape in inputs]
+        outer, self.nodes = self.nodes, []
+        try:
+            made = list(build(*given))
+            named = [self.op("Identity", x) for x in made]  # results are made inside, each of them once
+            nodes = tidied(self.nodes, [x.name for x in named], False)
+        finally:
+            self.nodes = outer
+        infos = [[self._info(x) for x in given], [self._info(y._replace(shape=x.shape)) for x, y in zip(made, named, strict=True)]]
+        return self.onnx.helper.make_graph(nodes, self.fresh(name), *infos), made
+
+    def _info(self, x: Value) -> Any:
+        sizes = None if x.shape is None else [n if isinstance(n, int) else None for n in x.shape]
+        return self.onnx.helper.make_tensor_value_info(x.name, onnx_type(x.dtype), sizes)
 
     # -- constants
 

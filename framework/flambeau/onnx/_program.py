@@ -53,11 +53,11 @@ class ONNXProgram:
 
     def optimize(self) -> None:
         """Compute equal values once, and leave out copies and what nothing reads. Results stay the same to the bit."""
-        from ._tidy import tidied
+        from ._tidy import read_by, tidied
 
         graph = self._model.graph
         nodes = tidied(list(graph.node), [x.name for x in graph.output], True)
-        used = {name for node in nodes for name in node.input} | {x.name for x in graph.output}
+        used = {name for node in nodes for name in read_by(node)} | {x.name for x in graph.output}
         weights = [w for w in graph.initializer if w.name in used]
         del graph.node[:], graph.initializer[:]
         graph.node.extend(nodes)

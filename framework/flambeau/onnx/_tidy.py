@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["tidied"]
+__all__ = ["read_by", "tidied"]
 
 _RANDOM = {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+
+
+def read_by(node: Any) -> Iterator[str]:
+    """The names of values that `node` reads, those among them that graphs in it read."""
+    yield from node.input
+    for inner in _nodes_in(node):
+        yield from inner.input
+
+
+def _nodes_in(node: Any) -> Iterator[Any]:
+    """The nodes of the graphs in `node`, and of those in them."""
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield inner
+            yield from _nodes_in(inner)
 
 
 def tidied(nodes: list[Any], outputs: list[str], merge: bool) -> list[Any]:
@@ -16,7 +32,7 @@ def tidied(nodes: list[Any], outputs: list[str], merge: bool) -> list[Any]:
     needed, kept = set(outputs), []
     for node in reversed(nodes):
         if any(name in needed for name in node.output):
-            needed.update(node.input)
+            needed.update(read_by(node))
             kept.append(node)
     return kept[::-1]
 
@@ -35,11 +51,21 @@ def _named(nodes: list[Any], outputs: list[str]) -> list[Any]:
             gone.add(id(node))
     kept = [node for node in nodes if id(node) not in gone]
     for node in kept:
-        for names in (node.input, node.output):
-            for i, name in enumerate(names):
-                if name in renamed:
-                    names[i] = renamed[name]
+        _rename(node.output, renamed)
+        _rename_read(node, renamed)
     return kept
+
+
+def _rename(names: Any, renamed: dict[str, str]) -> None:
+    for i, name in enumerate(names):
+        if name in renamed:
+            names[i] = renamed[name]
+
+
+def _rename_read(node: Any, renamed: dict[str, str]) -> None:
+    """Have `node` read values by their new names, in the graphs in it too: names are of one value each in the whole model."""
+    for each in (node, *_nodes_in(node)):
+        _rename(each.input, renamed)
 
 
 def _merged(nodes: list[Any], outputs: set[str]) -> list[Any]:
@@ -47,9 +73,7 @@ def _merged(nodes: list[Any], outputs: set[str]) -> list[Any]:
     seen: dict[Any, Any] = {}
     kept = []
     for node in nodes:
-        for i, name in enumerate(node.input):
-            if name in same:
-                node.input[i] = same[name]
+        _rename_read(node, same)
         gives_output = any(name in outputs for name in node.output)
         if node.op_type == "Identity" and not node.domain and not gives_output:
             same[node.output[0]] = node.input[0]

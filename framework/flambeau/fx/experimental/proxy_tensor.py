@@ -14,12 +14,13 @@ import itertools
 import operator
 import sys
 import threading
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
-from ... import _ops
+from ... import _ops, _state
 from ..._arrays import MetaArray, root_of
 from ..._errors import NotRecorded, ValuesAreMissing
 from ..._interpreters import DECOMPOSE
@@ -109,6 +110,7 @@ class InCalls(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         self.tracer.module_stack = OrderedDict(n.meta.get("nn_module_stack", ()))
+        self.tracer.come_from(n.stack_trace)
         return super().run_node(n)
 
 
@@ -117,6 +119,15 @@ class PythonKeyTracer(Tracer):
 
     def __init__(self) -> None:
         super().__init__(autowrap_modules=())
+        self._origin: str | None = None               # the stack trace of the node that is being recorded anew
+        self._is_anew = False
+
+    def come_from(self, stack_trace: str | None) -> None:
+        """Nodes that are made from here on come from these lines of the program."""
+        self.record_stack_traces, self._is_anew, self._origin = True, True, stack_trace
+
+    def _stack_of_node(self) -> str | None:
+        return self._origin if self._is_anew else _stack_of_forwards()
 
     def call_module(self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the module's code gives."""
@@ -125,6 +136,23 @@ class PythonKeyTracer(Tracer):
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         """The attribute itself."""
         return attr_val
+
+
+_PACKAGE = __file__.rpartition("fx")[0]
+_LAYERS, _CALLS = f"{_PACKAGE}nn", inspect.getfile(Module)
+
+
+def _stack_of_forwards() -> str | None:
+    """The lines of modules' `forward` that run now, as Python prints them, the innermost last; those of our own layers among them."""
+    frames = []
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        code, caller = frame.f_code, frame.f_back
+        is_forward = code.co_name == "forward" or caller is not None and caller.f_code.co_filename == _CALLS
+        if is_forward and code.co_filename != _CALLS and code.co_filename.startswith(_LAYERS) >= code.co_filename.startswith(_PACKAGE):
+            frames.append(traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name, lookup_line=False))
+        frame = caller
+    return "".join(traceback.format_list(frames[::-1])).strip() or None
 
 
 class _Recorder(TorchDispatchMode):
@@ -488,6 +516,14 @@ class _Recorder(TorchDispatchMode):
             result = operator.overload(*args, **kwargs)
         return self.record("call_function", operator.overload, tuple(nodes), by_name, result)
 
+    def run_whole(self, operator: Any, args: tuple[Any, ...]) -> Any:
+        if self.quiet or not _state.local.exporting:
+            return NotImplemented
+        nodes = self.argument(args)
+        with self.quietly():
+            result = operator(*args)
+        return self.record("call_function", operator, tuple(nodes), {}, result)
+
     def _recorded(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         target, args, kwargs = _call_of(op, args, out, inplace)
         if target in self.table:
@@ -806,6 +842,7 @@ def _record(
     for are constants if it `keeps_values`, else they are refused.
     """
     tracer = PythonKeyTracer()
+    tracer.record_stack_traces = outer is not None and outer.tracer.record_stack_traces
     leaves, spec = pytree.tree_flatten(args)
     mode_env = getattr(mode, "shape_env", None)
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import flambeau as fb
 
+from ... import _state
 from ...ops.layers.recurrent import State, Weights, run_direction, step
 from .. import functional as F
 
-__all__ = ["Weights", "run", "step", "weights_of"]
+__all__ = ["Weights", "as_operator", "run", "step", "weights_of"]
 
 Tensor = fb.Tensor
 
@@ -54,6 +55,20 @@ def run(
         if dropout and training and layer < num_layers - 1:
             input = F.dropout(input, dropout, True)
     return input, tuple(fb.stack(column) for column in zip(*last, strict=True))
+
+
+def as_operator(name: str, args: tuple[Any, ...]) -> Any:
+    """What an operator of PyTorch's gives that runs all layers, or a step, where exported programs have it whole; else NotImplemented.
+
+    Args:
+        name: of the operator, as in ``LSTM.input`` or ``GRU_cell``.
+    """
+    for interpreter in reversed(_state.local.calls.interpreters):
+        packet, _, overload = name.lower().partition(".")
+        result = interpreter.run_whole(getattr(getattr(fb.ops.aten, packet), overload or "default"), args)
+        if result is not NotImplemented:
+            return result
+    return NotImplemented
 
 
 def weights_of(flat: Sequence[Any], has_biases: bool, projected: bool) -> list[Weights]:

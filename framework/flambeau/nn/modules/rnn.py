@@ -256,8 +256,7 @@ class RNNBase(Module):
         if hx is None:
             hx = self._initial_state(input, None)
         self.check_forward_args(input, hx, None)
-        output, hidden = self._run(input.transpose(0, 1) if self.batch_first else input, None, hx)
-        output = output.transpose(0, 1) if self.batch_first else output
+        output, hidden = self._run_padded(input, hx)
         if not batched:
             return output.squeeze(batch_dim), self._map_state(lambda s: s.squeeze(1), hidden)
         return output, hidden
@@ -275,6 +274,21 @@ class RNNBase(Module):
             PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices),
             self.permute_hidden(hidden, unsorted_indices),
         )
+
+    def _run_padded(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
+        if _state.IN_FORCE:
+            from . import _recurrent
+
+            given = (
+                input, hx if isinstance(hx, Tensor) else list(hx), self._flat_weights, self.bias, self.num_layers, self.dropout,
+                self.training, self.bidirectional, self.batch_first,
+            )  # fmt: skip
+            found = _recurrent.as_operator(f"{self.mode}.input", given)
+            if found is not NotImplemented:
+                output, *last = found
+                return output, tuple(last) if isinstance(hx, tuple) else last[0]
+        output, hidden = self._run(input.transpose(0, 1) if self.batch_first else input, None, hx)
+        return output.transpose(0, 1) if self.batch_first else output, hidden
 
     def _run(self, input: Tensor, batch_sizes: list[int] | None, hx: Any) -> tuple[Tensor, Any]:
         from . import _recurrent  # with the op and its kernels, which few programs need
@@ -481,6 +495,11 @@ class RNNCellBase(Module):
         weights = _recurrent.Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         if weights.w_ih is None or weights.w_hh is None:
             raise TypeError(f"{type(self).__name__}: weight_ih and weight_hh must be Tensors, not NoneType")
+        if _state.IN_FORCE:
+            hx = list(state) if mode == "LSTM" else state[0]
+            found = _recurrent.as_operator(f"{mode}_cell", (input, hx, weights.w_ih, weights.w_hh, weights.b_ih, weights.b_hh))
+            if found is not NotImplemented:
+                return found if mode == "LSTM" else (found,)
         return _recurrent.step(mode, input, state, weights)
 
     def _step_without_batch(self, mode: str, input: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:

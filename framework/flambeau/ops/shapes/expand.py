@@ -36,6 +36,8 @@ def _expand(a, size):
     made = hot_calls.expand(a, size)
     if made is not None:
         return made
+    if isinstance(size, SymInt):
+        size = (size,)
     if not isinstance(size, (tuple, list)):
         raise TypeError(f"expand(): argument 'size' must be tuple of ints, not {type(size).__name__}")
     sizes = [as_size(n) for n in size]

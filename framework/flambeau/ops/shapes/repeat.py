@@ -10,7 +10,7 @@ import flambeau_kernels as kernels
 from flambeau_kernels.cpu.shapes import move
 
 from ... import _arrays
-from ..._symbolic import as_size
+from ..._symbolic import SymInt, as_size
 from ...tensor import Tensor, wrap_dim
 from .._batching import along, run, shifted
 from .._spec import (
@@ -35,6 +35,8 @@ def repeat(self, repeats):
     tensor([[1, 2, 1, 2],
             [1, 2, 1, 2]])
     """
+    if isinstance(repeats, SymInt):
+        repeats = (repeats,)
     if not isinstance(repeats, (tuple, list)):
         raise TypeError(f"repeat(): argument 'repeats' must be tuple of ints, not {type(repeats).__name__}")
     counts = [as_size(r) for r in repeats]
