@@ -360,3 +360,14 @@ def test_models_of_pytorch_give_the_same(oracle, tmp_path):
     model = package.load(tmp_path / "theirs.onnx")
     made = reference(model).run(None, {model.graph.input[0].name: x.numpy()})[0]
     assert fb.allclose(exported(ours, x)(x)[0], fb.tensor(made), atol=1e-5)
+
+
+def test_errors_and_nodes_say_the_line_of_the_program():
+    class Model(fb.nn.Module):
+        def forward(self, x):
+            return fb.linalg.eigvals(x)
+
+    with pytest.raises(onnx.errors.UnsupportedOperatorError, match=r'\n  File ".*test_export.py", line \d+, in forward$'):
+        exported(Model(), fb.ones(2, 2))
+    node = exported(fb.nn.Linear(2, 3), fb.ones(2, 2)).model_proto.graph.node[0]
+    assert 'linear.py", line ' in node.doc_string

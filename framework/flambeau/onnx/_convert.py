@@ -62,7 +62,8 @@ class Conversion:
         self.open: dict[str, str] = {}                # the name of a symbol
         self.parameters: list[str] = []               # weights that are the program's
         self.modules: list[Any] = [program.graph_module]  # whose graphs are being written, the innermost last
-        self.where = ""                               # the operator being translated, for messages
+        self.where = ""                               # the operator being translated and the module it is in, for messages
+        self.line = ""                                # of the program, that it comes from
         self.within: list[str] = []                   # operators being decomposed
 
     def model(self, optimize: bool, weights_as_inputs: bool) -> Any:
@@ -218,8 +219,8 @@ class Conversion:
                 self.env[node] = self.env[of][at]
                 self.parents[node] = of
             return
-        self.where = self._place(node)
-        self.graph.doc = self.where
+        self.where, self.line = self._place(node)
+        self.graph.doc = f"{self.where}{self.line}"
         args = [self._argument(x) for x in node.args]
         kwargs = {key: self._argument(x) for key, x in node.kwargs.items()}
         if node.target in CONTROL_FLOW:
@@ -238,16 +239,16 @@ class Conversion:
         if name in _VIEWS and hasattr(node.args[0], "op"):
             self.parents[node] = node.args[0]
 
-    def _place(self, node: Any) -> str:
-        """Where in the program `node` is, for messages."""
-        trace = (node.meta.get("stack_trace") or "").strip().splitlines()
+    def _place(self, node: Any) -> tuple[str, str]:
+        """Where in the program `node` is, for messages: its module, and its line."""
+        trace = (node.stack_trace or "").strip().splitlines()
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         parts = [str(node.target)]
         if stack and stack[-1][0]:
             kind = stack[-1][1]
             parts.append(f"in {stack[-1][0]} ({kind if isinstance(kind, str) else kind.__name__})")
-        line = next((line.strip() for line in reversed(trace) if line.strip().startswith("File")), None)
-        return " ".join([*parts, *([f"at {line}"] if line else [])])
+        line = next((f"\n  {line.strip()}" for line in reversed(trace) if line.strip().startswith("File")), "")
+        return " ".join(parts), line
 
     def _written_name(self, name: str) -> str | None:
         """The operator that gives what the operator `name`, one that writes to its first argument, writes."""
@@ -267,9 +268,11 @@ class Conversion:
         try:
             made = translator(g, *args, **kwargs)
         except OnnxExporterError as error:
-            raise type(error)(f"onnx.export: {self.where}: {error}") from None
+            raise type(error)(f"onnx.export: {self.where}: {error}{self.line}") from None
         except TypeError as error:
-            raise UnsupportedOperatorError(f"onnx.export: {self.where} cannot be translated with these arguments: {error}") from error
+            raise UnsupportedOperatorError(
+                f"onnx.export: {self.where} cannot be translated with these arguments: {error}{self.line}"
+            ) from error
         return self._as_program(made, out)
 
     def _gives(self, node: Any) -> Any:
@@ -331,7 +334,7 @@ class Conversion:
     def _unsupported(self, name: str) -> UnsupportedOperatorError:
         return UnsupportedOperatorError(
             f"onnx.export: {self.where} has no translation to ONNX; give one by custom_translation_table or "
-            f"torch.onnx.register_custom_op_symbolic({name.rpartition('.')[0].replace('.', '::')!r}, ...)"
+            f"torch.onnx.register_custom_op_symbolic({name.rpartition('.')[0].replace('.', '::')!r}, ...){self.line}"
         )
 
     # -- sizes

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import flambeau as fb
-
 from .._control_flow import repeat
 from .._graph import Graph, Value
 from ..errors import OnnxExporterError
