@@ -326,7 +326,7 @@ class Conversion:
             elif made.op == "get_attr":
                 self.env[made] = self.graph.const(getattr(gm, made.target))
             else:
-                made.meta.setdefault("nn_module_stack", node.meta.get("nn_module_stack"))
+                made.meta["nn_module_stack"], made.stack_trace = node.meta.get("nn_module_stack"), node.stack_trace
                 self._call(made)
         self.within.pop()
         return tuple(result) if isinstance(result, list) else result
