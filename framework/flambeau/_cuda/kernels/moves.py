@@ -11,6 +11,7 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import where
 
 from ..._arrays import MetaArray
+from ...ops._spec import OPS
 from ...ops.indexing.select import as_element
 from ...tensor import wrap, wrap_dim
 from .. import arrays
@@ -177,6 +178,12 @@ def index_select(a: Any, dim: int, at: Any) -> Any:
 
 def rows_at(table: Any, indices: Any, padding_idx: Any, scale_grad_by_freq: Any) -> Any:
     return _taken(table, _index(indices))
+
+
+def rows_within_norm(table: Any, indices: Any, max_norm: float, norm_type: float) -> Any:
+    rows = wrap(_taken(table, _index(indices)))
+    norms = OPS["linalg.vector_norm"].function(rows, norm_type, 1, True)
+    return (rows * OPS["where"].function(norms > max_norm, max_norm / (norms + 1e-7), 1.0))._array
 
 
 def rows_added(values: Any, indices: Any, rows: int, padding_idx: Any, scale_grad_by_freq: Any) -> Any:

@@ -469,9 +469,8 @@ def sparse_mask(self, mask):
         )
     array = pattern_of(mask)
     if isinstance(array, CooArray) and not array.coalesced and is_sparse(self):
-        array = pattern_of(_coalesced(mask))
-    found = values_at(self, array)
-    return with_values(wrap(array), found)
+        mask = _coalesced(mask)
+    return with_values(mask, values_at(self, pattern_of(mask)))
 
 
 @_method

@@ -14,7 +14,7 @@ from flambeau_kernels.cpu.reductions.softmax import widen
 
 from ... import _state, dtypes
 from ..._errors import ShapeDependsOnValues
-from ...tensor import Tensor, bump, wrap
+from ...tensor import Tensor, wrap
 from .. import _dispatch
 from .._batching import leading, run
 from .._spec import (
@@ -184,9 +184,7 @@ def _bags_of_rows_shape(weight, indices, starts, scale_grad_by_freq):
 
 @bags_of_rows.vjp
 def _bags_of_rows_vjp(grad, indices, starts, scale_grad_by_freq, weight_shape):
-    counted = OPS["repeat_interleave"].function
-    bags = counted(arange(grad.shape[0], device=grad.device), starts.diff(), 0, output_size=indices.shape[0])
-    each = rows_at.function(grad, bags, -1, False)
+    each = rows_at.function(grad, bag_of_each.function(starts, indices.shape[0]), -1, False)
     return rows_added.function(each, indices, weight_shape[0], -1, scale_grad_by_freq), None, None
 
 
@@ -217,32 +215,41 @@ def _padding(name: str, padding_idx: Any, rows: int, error: type[Exception]) -> 
     return padding_idx + rows if padding_idx < 0 else padding_idx
 
 
-def _renormalize(weight: Tensor, indices: Any, max_norm: float, norm_type: float) -> None:
+@primitive(
+    surface=0, tensors=("weight", "indices"), samples="of nn.functional.embedding", public_name="embedding_renorm_",
+    cuda="moves.rows_within_norm",
+)  # fmt: skip
+def rows_within_norm(weight, indices, max_norm, norm_type):
+    """The rows that `indices` name, ``(V, D), (n) -> (n, D)``; those whose norm exceeds `max_norm` are scaled down to it."""
+
+
+rows_within_norm.not_differentiable = "tables are changed before they are read, without a history"
+rows_within_norm.in_pieces("__,n->n_")
+rows_within_norm.shape(lambda weight, indices, *_: ((indices.shape[0], weight.shape[1]), weight.dtype))
+
+
+@rows_within_norm.kernel
+def _rows_within_norm(table, at, max_norm, norm_type):
+    kernels.check_indices(at, table.shape[0])
+    rows = table[at]
+    wide = widen(rows)
+    norms = np.linalg.norm(wide, ord=norm_type, axis=1)  # powers of a large order are infinite, or 0
+    large = norms > max_norm
+    # The slack is PyTorch's, and keeps a row that was scaled from being scaled again.
+    rows[large] = (wide[large] * (max_norm / (norms[large] + 1e-7))[:, None]).astype(table.dtype)
+    return rows
+
+
+def _renormalize(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows of `weight` that `indices` name and whose norm exceeds `max_norm` down to it, in place."""
     for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
         if isinstance(value, Tensor):
             raise TypeError(f"embedding_renorm_(): argument '{name}' must be float, not Tensor")
         need_number("embedding_renorm_", name, value)
-    max_norm, norm_type = float(max_norm), float(norm_type)  # integers of more than 64 bits too
-    if weight.is_cuda:
-        at = wrap(indices).reshape(-1)
-        rows = weight.detach()[at]
-        norms = OPS["linalg.vector_norm"].function(rows, norm_type, 1, True)
-        # A row that is named twice is written twice, with the same numbers.
-        weight.detach()[at] = rows * OPS["where"].function(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
-        return
-    kernels.check_indices(indices, weight.shape[0])
-    if not indices.size:
-        return
-    used = np.unique(indices)
-    table = weight._array
-    wide = widen(table[used])
-    with np.errstate(over="ignore"):                  # powers of a large order are infinite, or 0
-        norms = np.linalg.norm(wide, ord=norm_type, axis=1)
-    large = norms > max_norm
-    # The slack is PyTorch's, and keeps a row that was scaled from being scaled again.
-    table[used[large]] = (wide[large] * (max_norm / (norms[large] + 1e-7))[:, None]).astype(table.dtype)
-    bump(weight)
+    at, table = indices.reshape(-1), weight.detach()
+    if at.numel():
+        # A row that is named twice is written twice, with the same numbers. Limits may be integers of more than 64 bits.
+        table[at] = rows_within_norm.function(table, at, float(max_norm), float(norm_type))
 
 
 @composite(namespace=F, samples="i(5, 2, 3), x(5, 4); i(5, 2, 3), k(5, 4), 1, scale_grad_by_freq=True")
@@ -268,7 +275,7 @@ def embedding(
     need_bools("embedding", scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
     _check_indices("embedding", input)
     if max_norm is not None:
-        _renormalize(weight, input._array, max_norm, norm_type)
+        _renormalize(weight, input, max_norm, norm_type)
     return (rows_at_sparsely if sparse else rows_at).function(weight, input, padding, scale_grad_by_freq)
 
 
@@ -309,16 +316,15 @@ _package_embedding()
 # -- bags ----------------------------------------------------------------------------------------------------------------
 
 
-def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, Any]:
-    """Flat indices, and where each bag starts and the last one ends in them. Raises: ValueError, RuntimeError."""
+def _check_bags(input: Tensor, offsets: Any, include_last_offset: bool) -> None:
+    """Raise ValueError or RuntimeError for indices and offsets whose shapes or dtypes do not go together."""
     if input.ndim == 2:
         if offsets is not None:
             raise ValueError(
                 "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
                 f"sequences. However, found offsets of type {type(offsets)}"
             )
-        count, length = input.shape
-        return input._array.reshape(-1), _equal_bags(count, length) if length else np.zeros(count + 1, np.int64)
+        return
     if input.ndim != 1:
         raise ValueError(f"embedding_bag: input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
     if offsets is None:
@@ -326,28 +332,102 @@ def _bags(input: Tensor, offsets: Any, include_last_offset: bool) -> tuple[Any, 
     if offsets.ndim != 1:
         raise ValueError(f"offsets has to be a 1D Tensor: embedding_bag's, but it has shape {tuple(offsets.shape)}")
     _check_indices("embedding_bag offsets", offsets)
-    starts, length = offsets._array, input.shape[0]
-    count = len(starts) - 1 if include_last_offset else len(starts)
-    if include_last_offset and not len(starts):
+    if include_last_offset and not offsets.shape[0]:
         raise RuntimeError("embedding_bag: include_last_offset: number of offset should be at least 1")
-    if len(starts) and starts[0] != 0:
+
+
+@primitive(surface=0, tensors=("input", "offsets"), samples="of nn.functional.embedding_bag", public_name="embedding_bag")
+def starts_of_bags(input, offsets=None, rows=0, include_last_offset=False):
+    """Where each bag of the indices `input` into `rows` rows begins and the last one ends, ``(B + 1)``.
+
+    Raises: RuntimeError for offsets that do not rise from 0, and for an index outside the table.
+    """
+
+
+starts_of_bags.not_differentiable = "its result is places"
+starts_of_bags.in_pieces(lambda asked: [])
+
+
+@starts_of_bags.shape
+def _starts_of_bags_shape(input, offsets, rows, include_last_offset):
+    return (_count_bags(input, offsets, include_last_offset) + 1,), dtypes.int64
+
+
+def _count_bags(input: Any, offsets: Any, include_last_offset: bool) -> int:
+    return input.shape[0] if input.ndim == 2 else offsets.shape[0] - bool(include_last_offset)
+
+
+@starts_of_bags.kernel
+def _starts_of_bags(at, offsets, rows, include_last_offset):
+    count = _count_bags(at, offsets, include_last_offset)
+    if offsets is None:
+        starts = _equal_bags(*at.shape) if at.shape[1] else np.zeros(count + 1, np.int64)
+    elif len(offsets):
+        starts = _looked_at(offsets, at.shape[0], include_last_offset)
+    else:
+        starts = np.zeros(1, np.int64)
+    at = at.reshape(-1)[: starts[-1]]
+    if at.size and not scatter.in_range(at, 0, rows):
+        wrong = int(np.argmax((at < 0) | (at >= rows)))
+        raise RuntimeError(
+            f"Index {wrong} of input takes value {at[wrong]} which is not in the valid range [0, {rows}) of embedding_bag"
+        )
+    return starts
+
+
+def _looked_at(offsets: np.ndarray, length: int, include_last_offset: bool) -> np.ndarray:
+    """Starts from `offsets` into so many indices. Raises: RuntimeError."""
+    if offsets[0] != 0:
         raise RuntimeError(
             "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
-            f"However, got {starts[0]}"
+            f"However, got {offsets[0]}"
         )
-    if len(starts) and starts[-1] > length:
+    if offsets[-1] > length:
         raise RuntimeError(
-            f"embedding_bag: offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {starts[-1]}"
+            f"embedding_bag: offsets[-1] can not be greater than input's length {length} but got offsets[-1] of {offsets[-1]}"
         )
-    if len(starts) > 1 and (starts[1:] < starts[:-1]).any():
-        at = int(np.flatnonzero(starts[1:] < starts[:-1])[0]) + 1
+    falls = offsets[1:] < offsets[:-1]
+    if falls.any():
+        at = int(np.flatnonzero(falls)[0]) + 1
         raise RuntimeError(
-            f"embedding_bag: offsets must not decrease, got offsets[{at}] of {starts[at]} after offsets[{at - 1}] of {starts[at - 1]}"
+            f"embedding_bag: offsets must not decrease, got offsets[{at}] of {offsets[at]} after offsets[{at - 1}] of {offsets[at - 1]}"
         )
-    if not count:
-        return input._array[:0], np.zeros(1, np.int64)
-    starts = starts if include_last_offset else np.append(starts, length)
-    return input._array[: starts[-1]], starts.astype(np.int64, copy=False)
+    return (offsets if include_last_offset else np.append(offsets, length)).astype(np.int64, copy=False)
+
+
+@primitive(
+    surface=0, tensors=("weight", "indices", "starts"), samples="of nn.functional.embedding_bag", public_name="embedding_bag",
+)  # fmt: skip
+def largest_in_bags(weight, indices, starts):
+    """The row of the largest of each column in each bag, ``(V, D), (n), (B + 1) -> (B, D)``; -1 of an empty bag."""
+
+
+largest_in_bags.not_differentiable = "its result is places"
+largest_in_bags.in_pieces("_k,_,_->_k")
+largest_in_bags.kernel(kernels.largest_of_bags)
+largest_in_bags.shape(lambda weight, indices, starts: ((starts.shape[0] - 1, weight.shape[1]), dtypes.int64))
+
+
+@primitive(surface=0, samples="of nn.functional.embedding_bag", public_name="embedding_bag")
+def bag_of_each(starts, length):
+    """The number of the bag of each of `length` indices."""
+
+
+bag_of_each.not_differentiable = "its result is places"
+bag_of_each.in_pieces(lambda asked: [])
+bag_of_each.kernel(lambda starts, length: np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
+bag_of_each.shape(lambda starts, length: ((length,), dtypes.int64))
+
+
+@primitive(surface=0, samples="of nn.functional.embedding_bag", public_name="embedding_bag")
+def sizes_of_bags(starts, dtype):
+    """What the sums of bags are divided by for their means, ``(B + 1) -> (B, 1)``: at least 1."""
+
+
+sizes_of_bags.not_differentiable = "they are numbers of indices"
+sizes_of_bags.in_pieces(lambda asked: [])
+sizes_of_bags.kernel(lambda starts, dtype: np.maximum(np.diff(starts), 1).astype(dtype.numpy)[:, None])
+sizes_of_bags.shape(lambda starts, dtype: ((starts.shape[0] - 1, 1), dtype))
 
 
 @composite(
@@ -403,18 +483,16 @@ def embedding_bag(
     if max_norm is None and not sparse and _dispatch.records_history(weight, per_sample_weights):
         given = weight, input, offsets, per_sample_weights
         return bags_of_tensors.function(*given, scale_grad_by_freq, mode, include_last_offset, padding_idx)
-    if (weight._lacks_values or input._lacks_values) and (input.ndim == 2 or input.ndim == 1 and offsets is not None and offsets.ndim == 1):
-        bags = input.shape[0] if input.ndim == 2 else offsets.shape[0] - bool(include_last_offset)
-        return bags_of_rows.function(weight, input.reshape(-1), input.new_empty((bags + 1,)), scale_grad_by_freq)
-    indices, starts = _bags(input, offsets, include_last_offset)
+    _check_bags(input, offsets, include_last_offset)
     rows = weight.shape[0]
+    if weight._lacks_values or input._lacks_values:
+        starts = input.new_empty((_count_bags(input, offsets, include_last_offset) + 1,))
+        return bags_of_rows.function(weight, input.reshape(-1), starts, scale_grad_by_freq)
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise RuntimeError(
             f"embedding_bag: padding_idx must be within the number of embeddings, {-rows} through {rows - 1}, but got {padding_idx}"
         )
-    if indices.size and not scatter.in_range(indices, 0, rows):
-        at = int(np.argmax((indices < 0) | (indices >= rows)))
-        raise RuntimeError(f"Index {at} of input takes value {indices[at]} which is not in the valid range [0, {rows}) of embedding_bag")
+    starts = starts_of_bags.function(input, offsets, rows, include_last_offset)
     padding = _padding("embedding_bag", padding_idx, rows, RuntimeError)
     if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
         kinds = [f"torch.{dtypes.scalar_type(x.dtype)}Tensor" for x in (weight, per_sample_weights)]
@@ -422,27 +500,24 @@ def embedding_bag(
             "embedding_bag: Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
             f"'per_sample_weights'; but type {kinds[0]} does not equal {kinds[1]}"
         )
-    samples = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+    indices = input.reshape(-1) if input.ndim == 2 else input[: int(starts[-1])]
+    samples = None if per_sample_weights is None else per_sample_weights.reshape(-1)[: indices.shape[0]]
     if padding >= 0:
-        kept = np.flatnonzero(indices != padding)
-        indices, starts = indices[kept], np.searchsorted(kept, starts)
-        samples = None if samples is None else samples[wrap(kept)]
+        kept = (indices != padding).nonzero().squeeze(1)
+        indices, starts = indices[kept], OPS["searchsorted"].function(kept, starts)
+        samples = None if samples is None else samples[kept]
     if max_norm is not None:
         _renormalize(weight, indices, max_norm, norm_type)
-    at = wrap(np.ascontiguousarray(indices))
-    if padding < 0:
-        at._storage = input._storage  # so that overwriting the indices before the gradient is noticed
-    if mode == "max" and indices.size:
-        rows = wrap(kernels.largest_of_bags(weight._array, indices, starts))
-        return weight.gather(0, rows) if np.diff(starts).all() else weight.gather(0, rows.clamp_min(0)).where(rows >= 0, 0)
+    if mode == "max" and indices.shape[0]:
+        found = largest_in_bags.function(weight.detach(), indices, starts)
+        return weight.gather(0, found) if (starts.diff() > 0).all() else weight.gather(0, found.clamp(min=0)).where(found >= 0, 0)
     if samples is None and not (sparse and weight.requires_grad):
-        made = bags_of_rows.function(weight, at, wrap(starts), scale_grad_by_freq)
-        return made if mode == "sum" else made / _sizes(made, starts)
-    picked = (rows_at_sparsely if sparse else rows_at).function(weight, at, -1, scale_grad_by_freq)
-    if samples is not None:
-        picked = picked * samples[: len(indices)].unsqueeze(1)
-    made = rows_added.function(picked, wrap(np.repeat(np.arange(len(starts) - 1), np.diff(starts))), len(starts) - 1, -1, False)
-    return made / _sizes(made, starts) if mode == "mean" else made
+        made = bags_of_rows.function(weight, indices, starts, scale_grad_by_freq)
+    else:
+        picked = (rows_at_sparsely if sparse else rows_at).function(weight, indices, -1, scale_grad_by_freq)
+        picked = picked if samples is None else picked * samples.unsqueeze(1)
+        made = rows_added.function(picked, bag_of_each.function(starts, indices.shape[0]), starts.shape[0] - 1, -1, False)
+    return made / sizes_of_bags.function(starts, made.dtype) if mode == "mean" else made
 
 
 # Graphs are for other indices and offsets than those that they were recorded with: there kernels look at them.
@@ -474,8 +549,7 @@ def _bags_of(table: Tensor, at: Any, offsets: Any, samples: Any, by_freq: bool, 
 
 @bags_of_tensors.shape
 def _bags_of_tensors_shape(weight, input, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx):
-    count = input.shape[0] if input.ndim == 2 else offsets.shape[0] - bool(include_last_offset)
-    return (count, weight.shape[1]), weight.dtype
+    return (_count_bags(input, offsets, include_last_offset), weight.shape[1]), weight.dtype
 
 
 @bags_of_tensors.vjp
@@ -600,11 +674,6 @@ _ALONG = {"sum": np.add, "mean": np.add, "max": np.maximum}
 def _equal_bags(count: int, length: int) -> Any:
     """Where `count` bags of `length` > 0 begin, and the last one ends."""
     return np.arange(0, count * length + 1, length)
-
-
-def _sizes(made: Tensor, starts: Any) -> Tensor:
-    """What the sums of bags are divided by for their means, ``(B, 1)``."""
-    return wrap(np.maximum(np.diff(starts), 1).astype(made._array.dtype)[:, None])
 
 
 def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
