@@ -510,7 +510,7 @@ def embedding_bag(
         _renormalize(weight, indices, max_norm, norm_type)
     if mode == "max" and indices.shape[0]:
         found = largest_in_bags.function(weight.detach(), indices, starts)
-        return weight.gather(0, found) if (starts.diff() > 0).all() else weight.gather(0, found.clamp(min=0)).where(found >= 0, 0)
+        return weight.gather(0, found) if starts.diff().all() else weight.gather(0, found.clamp(min=0)).where(found >= 0, 0)
     if samples is None and not (sparse and weight.requires_grad):
         made = bags_of_rows.function(weight, indices, starts, scale_grad_by_freq)
     else:
