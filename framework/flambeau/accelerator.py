@@ -10,7 +10,9 @@ from .devices import CPU, device
 from .devices import device as _device_type
 
 __all__ = [
-    "current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count", "is_available",
+    "current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count", "device_index", "empty_cache",
+    "empty_host_cache", "get_device_capability", "get_memory_info", "is_available", "max_memory_allocated", "max_memory_reserved",
+    "memory_allocated", "memory_reserved", "memory_stats", "reset_accumulated_memory_stats", "reset_peak_memory_stats",
     "set_device_idx", "set_device_index", "set_stream", "synchronize",
 ]  # fmt: skip
 
@@ -69,6 +71,100 @@ def synchronize(device: Any = None) -> None:
     """Wait until the work of `device` is done. Raises: RuntimeError if there is none."""
     _need()
     cuda.synchronize(device)
+
+
+class device_index:  # PyTorch's name
+    """Makes the device of this index current inside the block; None changes nothing. Raises: RuntimeError if there is none."""
+
+    def __init__(self, device: int | None, /) -> None:
+        self.idx = device
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        if self.idx is not None:
+            self.prev_idx = current_device_index()
+            set_device_index(self.idx)
+
+    def __exit__(self, *_: object) -> None:
+        if self.idx is not None:
+            set_device_index(self.prev_idx)
+
+
+def get_device_capability(device: Any = None, /) -> dict[str, Any]:
+    """What `device` can compute with: "supported_dtypes", a set. Raises: RuntimeError if there is none."""
+    _need()
+    from . import dtypes
+
+    kinds = (
+        "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128", "bool",
+        "bfloat16", "float8_e5m2", "float8_e4m3fn",
+    )  # fmt: skip
+    return {"supported_dtypes": {getattr(dtypes, kind) for kind in kinds}}
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------------
+
+
+def empty_cache() -> None:
+    """Give memory that is held for later arrays back. Raises: RuntimeError if there is no accelerator, as do all below."""
+    _need()
+    cuda.empty_cache()
+
+
+def empty_host_cache() -> None:
+    """Give memory of the host that copies use back."""
+    _need()
+    import cupy  # pyright: ignore[reportMissingImports]  # of the extra that an accelerator comes with
+
+    cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+
+def get_memory_info(device_index: Any = None, /) -> tuple[int, int]:
+    """Bytes that are free, and bytes in all."""
+    _need()
+    return cuda.mem_get_info(device_index)
+
+
+def memory_stats(device_index: Any = None, /) -> Any:
+    """Counts of allocations, by name."""
+    _need()
+    return cuda.memory_stats(device_index)
+
+
+def memory_allocated(device_index: Any = None, /) -> int:
+    """Bytes of arrays."""
+    _need()
+    return cuda.memory_allocated(device_index)
+
+
+def max_memory_allocated(device_index: Any = None, /) -> int:
+    """The most bytes of arrays so far."""
+    _need()
+    return cuda.max_memory_allocated(device_index)
+
+
+def memory_reserved(device_index: Any = None, /) -> int:
+    """Bytes of arrays and of what is held for later ones."""
+    _need()
+    return cuda.memory_reserved(device_index)
+
+
+def max_memory_reserved(device_index: Any = None, /) -> int:
+    """The most bytes of that so far."""
+    _need()
+    return cuda.max_memory_reserved(device_index)
+
+
+def reset_accumulated_memory_stats(device_index: Any = None, /) -> None:
+    """Count allocations from 0 again."""
+    _need()
+    cuda.reset_accumulated_memory_stats(device_index)
+
+
+def reset_peak_memory_stats(device_index: Any = None, /) -> None:
+    """Let the most bytes so far be those of now."""
+    _need()
+    cuda.reset_peak_memory_stats(device_index)
 
 
 current_device_idx, set_device_idx = current_device_index, set_device_index

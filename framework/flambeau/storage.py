@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import operator
@@ -676,12 +677,13 @@ for _method, _name in _CONVERSIONS.items():
     setattr(UntypedStorage, _method, _converter(getattr(dtypes, _name)))
 
 class _ClassOfDtype(type):
-    """Classes that stand for storages of one dtype in host memory: what they make is a TypedStorage."""
+    """Classes that stand for storages of one dtype in memory of one kind of device: what they make is a TypedStorage."""
 
     dtype: dtype
+    kind = "cpu"
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return type(instance) is TypedStorage and instance.dtype is cls.dtype and instance.device.type == "cpu"
+        return type(instance) is TypedStorage and instance.dtype is cls.dtype and instance.device.type == cls.kind
 
     def __call__(cls, *args: Any, wrap_storage: Any = None, dtype: Any = None, device: Any = None, _internal: bool = False) -> Any:
         message = f"{cls.__name__} received an invalid combination of arguments: it takes a size, a sequence, or wrap_storage alone"
@@ -689,13 +691,38 @@ class _ClassOfDtype(type):
             raise RuntimeError(message)
         if wrap_storage is not None and not isinstance(wrap_storage, UntypedStorage):
             raise TypeError(f"{message}, an UntypedStorage; got {type(wrap_storage).__name__}")
-        return TypedStorage(*args, wrap_storage=wrap_storage, dtype=cls.dtype)
+        if wrap_storage is not None or cls.kind == "cpu":
+            return TypedStorage(*args, wrap_storage=wrap_storage, dtype=cls.dtype)
+        from ._cuda.device import require
+
+        require(f"cuda.{cls.__name__}")
+        data = args[0] if args else 0
+        if isinstance(data, (int, np.integer)):
+            from .ops.creation.from_values import tensor
+
+            return tensor(0, dtype=cls.dtype, device=cls.kind).expand(int(data)).contiguous().storage()
+        return TypedStorage(data, dtype=cls.dtype, device=cls.kind)
 
 
 _CLASSES = {
     name: _ClassOfDtype(name, (TypedStorage,), {"dtype": d, "__module__": "torch", "__doc__": f"A `TypedStorage` of {d.name}."})
     for name, d in STORAGE_DTYPES.items()
 }
+
+
+class _CudaClassOfDtype(_ClassOfDtype):
+    """Those of CUDA's memory."""
+
+    kind = "cuda"
+
+
+@functools.cache
+def cuda_storage_class(name: str) -> Any:
+    """``flambeau.cuda.FloatStorage`` and the like, by name; None where there is none of this name."""
+    # Those of quantized tensors are on the CPU alone.
+    d = _CLASSES[name].dtype if name in _CLASSES and not name.startswith("Q") else None
+    doc = "A `TypedStorage` in memory of the current CUDA device. Raises: RuntimeError when made without one."
+    return d and _CudaClassOfDtype(name, (TypedStorage,), {"dtype": d, "__module__": "torch.cuda", "__doc__": doc})
 
 
 def _untyped_for(data: Any, d: dtype, device: Any) -> UntypedStorage:

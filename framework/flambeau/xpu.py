@@ -11,13 +11,24 @@ from . import _no_device
 _refused = _no_device.refusing(
     "xpu",
     (
-        "current_device", "current_stream", "get_device_capability", "get_device_name", "get_device_properties", "get_rng_state",
-        "get_stream_from_external", "init", "initial_seed", "mem_get_info", "set_device", "synchronize",
+        "can_device_access_peer", "current_device", "current_stream", "get_device_capability", "get_device_name", "get_device_properties", "get_rng_state",
+        "get_per_process_memory_fraction", "get_stream_from_external", "init", "initial_seed", "mem_get_info", "set_device",
+        "set_per_process_memory_fraction", "synchronize",
     ),
     AssertionError,
 )  # fmt: skip
 globals().update(_refused)
-globals().update(_no_device.refusing("xpu", ("is_current_stream_capturing",)))  # PyTorch 2.13's
+globals().update(
+    _no_device.refusing(
+        "xpu",
+        (
+            "MemPool", "XPUGraph", "XPUPluggableAllocator", "change_current_allocator", "clock_rate", "device_memory_used", "graph",
+            "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables", "memory_usage", "power_draw", "temperature",
+            "use_mem_pool", "utilization",
+        ),
+    )
+)  # fmt: skip
+default_generators: tuple[Any, ...] = ()
 
 
 def is_available() -> bool:
@@ -31,6 +42,11 @@ def is_initialized() -> bool:
 
 
 def is_bf16_supported() -> bool:
+    """False."""
+    return False
+
+
+def is_tf32_supported() -> bool:
     """False."""
     return False
 
@@ -185,6 +201,11 @@ def set_rng_state_all(new_states: Any) -> None:
 
 def empty_cache() -> None:
     """Nothing: there is no memory of such a device."""
+
+
+def memory_snapshot(mempool_id: Any = None) -> list[dict[str, Any]]:
+    """What is allocated where: nothing."""
+    return []
 
 
 def memory_allocated(device: Any = None) -> int:

@@ -32,6 +32,7 @@ def cases(lib: Any) -> dict[str, list[dict[str, Any]]]:
         "Exponential": [{"rate": t([0.5, 3.0])}],
         "FisherSnedecor": [{"df1": t([1.0, 5.0]), "df2": t([3.0, 9.0])}],
         "Gamma": [{"concentration": t([0.3, 1.0, 8.0]), "rate": t([1.0, 2.0, 0.5])}],
+        "GeneralizedPareto": [{"loc": t([0.1, 0.5, 0.0]), "scale": t([1.0, 2.0, 0.5]), "concentration": t([0.3, 0.0, -0.5])}],
         "Geometric": [{"probs": t([0.2, 1.0])}, {"logits": t([0.2, -1.0])}],
         "Gumbel": [both],
         "HalfCauchy": [{"scale": t([1.0, 2.0])}],

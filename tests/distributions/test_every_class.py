@@ -138,6 +138,7 @@ CASES: dict[str, Case] = {
     "Exponential": continuous(D.Exponential, (2.0,), POSITIVE, st.expon(scale=0.5)),
     "FisherSnedecor": continuous(D.FisherSnedecor, (3.0, 7.0), POSITIVE, st.f(3, 7))._replace(entropy=None, cdf=None),
     "Gamma": continuous(D.Gamma, (3.0, 2.0), POSITIVE, st.gamma(3, scale=0.5)),
+    "GeneralizedPareto": continuous(D.GeneralizedPareto, (0.1, 2.0, 0.3), POSITIVE, st.genpareto(0.3, 0.1, 2.0)),
     "Geometric": counted(D.Geometric, (P,), COUNT, st.geom(P, loc=-1), st.geom(P).entropy()),
     "Gumbel": continuous(D.Gumbel, (1.0, 2.0), POSITIVE, st.gumbel_r(1, 2)),
     "HalfCauchy": continuous(D.HalfCauchy, (2.0,), POSITIVE, st.halfcauchy(scale=2)),

@@ -27,6 +27,8 @@ DENSITIES = [
     (D.LogNormal(0.5, 0.8), st.lognorm(0.8, scale=np.exp(0.5))),
     (D.Weibull(2.0, 1.5), st.weibull_min(1.5, scale=2)),
     (D.Pareto(0.3, 2.5), st.pareto(2.5, scale=0.3)),
+    (D.GeneralizedPareto(0.1, 2.0, 0.3), st.genpareto(0.3, 0.1, 2.0)),
+    (D.GeneralizedPareto(0.1, 2.0, 0.0), st.genpareto(0.0, 0.1, 2.0)),
     (D.VonMises(0.5, 2.0), st.vonmises(2, loc=0.5)),
 ]
 

@@ -205,7 +205,6 @@ def test_modules_of_a_program_are_observed_and_quantized_by_their_own_classes():
         (lambda: ours.fuse_modules(fb.nn.Sequential(fb.nn.ReLU(), fb.nn.ReLU()).eval(), ["0", "1"]), AssertionError, "did not find fuser"),
         (lambda: ours.prepare_qat(fb.nn.Sequential().eval()), AssertionError, "only works on models in training mode"),
         (lambda: ours.quantize_dynamic(fb.nn.Sequential(), dtype=fb.int8), ValueError, "Provide full qconfig"),
-        (lambda: ours.convert(fb.nn.Sequential(), is_reference=True), NotImplementedError, "reference"),
         (lambda: ours.get_static_quant_module_class(fb.nn.ReLU), AssertionError, "does not have a corresponding"),
         (lambda: ours.get_quantized_operator("sing"), AssertionError, "does not have corresponding"),
     ],

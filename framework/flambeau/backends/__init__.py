@@ -6,7 +6,10 @@ from .._on_demand import names_on_demand
 
 # How many bits products of float32 may drop: kept as set; kernels here compute in float32.
 fp32_precision = "none"
-_MODULES = ("cpu", "cuda", "cudnn", "cusparselt", "mha", "mkl", "mkldnn", "mps", "nnpack", "openmp", "opt_einsum", "quantized")
+_MODULES = (
+    "cpu", "cuda", "cudnn", "cusparselt", "kleidiai", "mha", "miopen", "mkl", "mkldnn", "mps", "nnpack", "openmp", "opt_einsum",
+    "quantized", "xnnpack",
+)  # fmt: skip
 
 
 __getattr__, __dir__ = names_on_demand(__name__, modules=_MODULES)

@@ -11,3 +11,8 @@ def is_available() -> bool:
 def version() -> int | None:
     """None."""
     return None
+
+
+def get_max_alg_id() -> int | None:
+    """None."""
+    return None

@@ -7,7 +7,8 @@ from typing import Any
 from .._on_demand import names_on_demand
 
 __all__ = [
-    "Stream", "StreamContext", "current_device", "current_stream", "device_count", "empty_cache", "is_available", "is_initialized",
+    "Event", "Stream", "StreamContext", "current_device", "current_stream", "device_count", "empty_cache", "get_capabilities",
+    "is_available", "is_initialized",
     "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats",
     "reset_peak_memory_stats", "set_cache_limit", "set_device", "stream", "synchronize",
 ]  # fmt: skip
@@ -28,6 +29,23 @@ class Stream:
 
     def wait_event(self, event: Any) -> None:
         """Wait for `event`, which has happened."""
+
+
+class Event:
+    """A point in the work of the CPU, which has always been reached."""
+
+    def query(self) -> bool:
+        """True."""
+        return True
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing: work is done when a call returns."""
+
+    def synchronize(self) -> None:
+        """Nothing: it has happened."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing: it has happened."""
 
 
 class StreamContext:
@@ -84,6 +102,13 @@ def is_available() -> bool:
 def is_initialized() -> bool:
     """True."""
     return True
+
+
+def get_capabilities() -> Any:
+    """What the processor has, by name; see `backends.cpu.capabilities`."""
+    from ..backends.cpu import capabilities
+
+    return capabilities()
 
 
 def synchronize(device: Any = None) -> None:

@@ -265,11 +265,12 @@ def set_rng_state_all(new_states: Any) -> None:
 
 _LATER = {
     "_facts": (
-        "CUDAPluggableAllocator", "MemPool", "MemPoolContext", "caching_allocator_alloc", "caching_allocator_delete",
-        "change_current_allocator", "clock_rate", "cudart", "current_blas_handle", "device_memory_used", "get_allocator_backend",
+        "CUDAPluggableAllocator", "CudaError", "DeferredCudaCallError", "GreenContext", "MemPool", "MemPoolContext", "caching_allocator_alloc", "caching_allocator_delete",
+        "caching_allocator_disabled", "caching_allocator_enable", "change_current_allocator", "check_error", "clock_rate", "cudaStatus",
+        "cudart", "current_blas_handle", "current_solver_handle", "device_memory_used", "get_allocator_backend",
         "get_gencode_flags", "get_per_process_memory_fraction", "get_stream_from_external", "get_sync_debug_mode",
-        "host_memory_stats", "is_tf32_supported", "list_gpu_processes", "memory_snapshot", "memory_usage", "power_draw",
-        "reset_peak_host_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode", "temperature", "use_mem_pool",
+        "host_memory_stats", "host_memory_stats_as_nested_dict", "is_tf32_supported", "list_gpu_processes", "memory_snapshot", "memory_usage", "power_draw",
+        "reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode", "temperature", "use_mem_pool",
         "utilization",
     ),
     "graphs": ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"),
@@ -280,10 +281,17 @@ _LATER = {
 }  # fmt: skip
 
 
-_MODULES = ("_sanitizer", "amp", "comm", "gds", "graphs", "jiterator", "memory", "nvtx", "profiler", "random", "sparse", "tunable")
+_MODULES = (
+    "_sanitizer", "amp", "comm", "gds", "graphs", "jiterator", "memory", "nccl", "nvtx", "profiler", "random", "sparse", "tunable",
+)  # fmt: skip
+has_half, has_magma = True, False
 
 
 def _make(name: str) -> Any:
+    if name.endswith("Storage"):
+        from ..storage import cuda_storage_class
+
+        return cuda_storage_class(name)
     if name == "default_generators":
         return tuple(_generator_at(index) for index in range(device_count()))
     from ..ops.creation.convert import CudaTensorMeta, typed_tensor
@@ -295,9 +303,11 @@ def _make(name: str) -> Any:
 
 
 def _listed() -> list[str]:
+    from .. import storage
     from ..ops.creation.convert import typed_tensors
 
-    return [*typed_tensors(), "default_generators"]
+    storages = (name for name in storage.STORAGE_DTYPES if storage.cuda_storage_class(name))
+    return [*typed_tensors(), *storages, "default_generators"]
 
 
 __getattr__, __dir__ = names_on_demand(

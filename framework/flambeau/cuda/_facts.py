@@ -10,7 +10,9 @@ from .. import _missing
 from ._unbuilt import unbuilt
 
 __all__ = [
-    "CUDAPluggableAllocator", "MemPool", "MemPoolContext", "cudart", "get_gencode_flags", "get_stream_from_external", "host_memory_stats",
+    "CUDAPluggableAllocator", "CudaError", "DeferredCudaCallError", "GreenContext", "MemPool", "MemPoolContext",
+    "caching_allocator_disabled", "check_error", "cudaStatus", "cudart", "current_solver_handle", "get_gencode_flags", "get_stream_from_external", "host_memory_stats",
+    "host_memory_stats_as_nested_dict", "reset_accumulated_host_memory_stats",
     "is_tf32_supported", "list_gpu_processes", "reset_peak_host_memory_stats", "use_mem_pool",
 ]  # fmt: skip
 
@@ -130,6 +132,70 @@ def caching_allocator_enable(value: bool = True) -> None:
         raise _missing.not_built("cuda.memory.caching_allocator_enable", "memory is kept by cupy's pool")
 
 
+@contextlib.contextmanager
+def caching_allocator_disabled() -> Any:
+    """A context without a pool of memory. Raises: RuntimeError without a device, else NotImplementedError."""
+    _refused["caching_allocator_disabled"]()
+    yield
+
+
+class cudaStatus:  # PyTorch's name
+    """Codes of CUDA's runtime that programs compare with."""
+
+    SUCCESS: int = 0
+    ERROR_NOT_READY: int = 34
+
+
+class CudaError(RuntimeError):
+    """A function of CUDA's runtime gave this code. Raises: RuntimeError when made without a device, as nobody knows its name.
+
+    Args:
+        code: the code.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{cudart().getErrorString(code)} ({code})")
+
+
+class DeferredCudaCallError(Exception):
+    """A call that waited for the device failed when it came."""
+
+
+def check_error(res: int) -> None:
+    """Raise CudaError for a code of CUDA's runtime that is not `cudaStatus.SUCCESS`. Raises: RuntimeError without a device."""
+    cudart()
+    if res != cudaStatus.SUCCESS:
+        raise CudaError(res)
+
+
+def current_solver_handle() -> int:
+    """The handle of cuSOLVER that is in use. Raises: RuntimeError without a device."""
+    from . import require
+
+    return require("cuda.current_solver_handle").cuda.device.get_cusolver_handle()
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """Counts of pinned memory: none are kept."""
+    return {}
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Nothing: there are no counts."""
+
+
+class GreenContext:
+    """Part of the multiprocessors of a device. `create` raises RuntimeError without a device, else NotImplementedError."""
+
+    @staticmethod
+    def create(
+        *, num_sms: int | None = None, workqueue_scope: str | None = None, workqueue_concurrency_limit: int | None = None,
+        device_id: int | None = None,
+    ) -> NoReturn:  # fmt: skip
+        """A context of `num_sms` multiprocessors."""
+        raise _refused["GreenContext"]()
+
+
 class CUDAPluggableAllocator:
     """An allocator from a library in C. Not built: raises NotImplementedError when made.
 
@@ -189,10 +255,10 @@ _ADVICE = "memory comes from cupy's pool; cupy.get_default_memory_pool() has its
 _refused = unbuilt(
     "cuda",
     (
-        "MemPool", "MemPoolContext", "_dump_snapshot", "_record_memory_history", "_snapshot", "caching_allocator_alloc",
+        "GreenContext", "MemPool", "MemPoolContext", "caching_allocator_disabled", "_dump_snapshot", "_record_memory_history", "_snapshot", "caching_allocator_alloc",
         "caching_allocator_delete", "change_current_allocator", "get_allocator_backend", "get_per_process_memory_fraction",
         "get_sync_debug_mode", "memory_snapshot", "set_per_process_memory_fraction", "set_sync_debug_mode", "use_mem_pool",
     ),
     _ADVICE,
 )  # fmt: skip
-globals().update({name: made for name, made in _refused.items() if name not in ("MemPool", "MemPoolContext", "use_mem_pool")})
+globals().update({name: made for name, made in _refused.items() if name not in globals()})

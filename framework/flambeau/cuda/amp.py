@@ -9,7 +9,7 @@ from .. import dtypes as _dtypes
 from .._warn import warn_deprecated
 from ..amp.grad_scaler import OptState as OptState  # where PyTorch has it too
 
-__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+__all__ = ["GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd", "custom_fwd"]
 
 
 class autocast(amp.autocast):  # PyTorch's name
@@ -50,3 +50,10 @@ def custom_bwd(bwd: Any) -> Any:
     """``amp.custom_bwd`` for CUDA, its deprecated name: warns so."""
     warn_deprecated("cuda.amp.custom_bwd", "amp.custom_bwd(args..., device_type='cuda')")
     return amp.custom_bwd(bwd, device_type="cuda")
+
+
+def amp_definitely_not_available() -> bool:
+    """Whether there is no device that casts are made for."""
+    from . import is_available
+
+    return not is_available()

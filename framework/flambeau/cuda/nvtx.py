@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["mark", "range", "range_pop", "range_push"]
+from ._unbuilt import unbuilt
+
+__all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 
 
 def _nvtx() -> Any:
@@ -47,3 +49,7 @@ def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:  # PyTorch's n
         yield
     finally:
         range_pop()
+
+
+_unbuilt = unbuilt("cuda.nvtx", ("range_end", "range_start"), "range_push and range_pop make ranges that end in the order of beginning")
+range_end, range_start = _unbuilt["range_end"], _unbuilt["range_start"]

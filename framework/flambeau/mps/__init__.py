@@ -13,7 +13,7 @@ _refused = _no_device.refusing(
     "mps",
     (
         "compile_shader", "current_allocated_memory", "current_device", "driver_allocated_memory", "empty_cache", "get_rng_state", "init",
-        "recommended_max_memory", "seed", "set_device", "set_rng_state", "synchronize",
+        "load_metallib", "recommended_max_memory", "seed", "set_device", "set_rng_state", "synchronize",
     ),
 )  # fmt: skip
 globals().update(_refused)

@@ -9,15 +9,18 @@ from .._streams import Event as Event
 from .._streams import Stream as Stream
 from . import memory as memory
 from .memory import max_memory_allocated as max_memory_allocated
+from .memory import memory_allocated as memory_allocated
 from .memory import memory_stats as memory_stats
+from .memory import reset_peak_memory_stats as reset_peak_memory_stats
 
 _refused = _no_device.refusing(
     "mtia",
     (
-        "current_device", "current_stream", "default_stream", "empty_cache", "get_device_capability", "set_rng_state", "snapshot",
-        "stream", "synchronize",
+        "MTIAGraph", "attach_out_of_memory_observer", "current_device", "current_stream", "default_stream", "empty_cache",
+        "get_device_capability", "get_device_properties", "graph", "graph_pool_handle", "set_rng_state", "snapshot", "stream", "synchronize",
     ),
-) | _no_device.refusing("mtia", ("get_rng_state", "init"), AssertionError)  # fmt: skip
+) | _no_device.refusing("mtia", ("get_rng_state", "init", "initial_seed"), AssertionError)  # fmt: skip
+default_generators: tuple[Any, ...] = ()
 globals().update(_refused)
 
 
@@ -54,6 +57,20 @@ def seed() -> None:
 
 def seed_all() -> None:
     """Nothing: there is no generator to seed."""
+
+
+def get_rng_state_all() -> list[Any]:
+    """The states of all generators: none."""
+    return []
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Nothing: there is no generator to set."""
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """True, as PyTorch says of these devices whether or not there is one."""
+    return True
 
 
 def record_memory_history(enabled: str | None = "all", stacks: str = "python", max_entries: int = 0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["max_memory_allocated", "memory_stats"]
+__all__ = ["max_memory_allocated", "memory_allocated", "memory_stats", "reset_peak_memory_stats"]
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
@@ -15,3 +15,12 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
 def max_memory_allocated(device: Any = None) -> int:
     """0 bytes."""
     return 0
+
+
+def memory_allocated(device: Any = None) -> int:
+    """0 bytes."""
+    return 0
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Nothing: there is no memory of such a device."""

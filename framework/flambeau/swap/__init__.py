@@ -20,7 +20,7 @@ from typing import Any
 
 from .. import _missing, _state
 from .._missing import Asked
-from . import _pickles
+from . import _paths, _pickles
 from ._alias import Alias
 
 __all__ = [
@@ -54,6 +54,8 @@ _torch = Alias(
         **_pickles.CALLED,
     },
     beside={"functorch": "flambeau._functorch"},
+    inner=_paths.INNER,
+    moved=_paths.MOVED,
 )
 
 

@@ -50,6 +50,8 @@ class Alias(MetaPathFinder):
         renamed: classes, by the modules of `package` that define them, whose `__module__` is `name`'s while this is installed,
             and functions, whose `__module__` is `name`'s for the module they are listed under.
         beside: other top-level names that programs import, and the modules of `package` that they stand for.
+        inner: modules that are only in PyTorch's layout, and those that offer their names.
+        moved: older names of packages that PyTorch has, and their newer ones, which all below the older is looked for under.
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class Alias(MetaPathFinder):
         homes: Mapping[str, str] = MappingProxyType({}),
         renamed: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         beside: Mapping[str, str] = MappingProxyType({}),
+        inner: Mapping[str, str] = MappingProxyType({}),
+        moved: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name, self.package = name, package
         self.version = TorchVersion(version)
@@ -68,6 +72,9 @@ class Alias(MetaPathFinder):
         self.homes = homes
         self.renamed = renamed
         self.beside = beside
+        self.inner = inner
+        self.moved = moved
+        self._packages = frozenset(above for module in inner for above in _all_above(module))
         self._displaced: dict[str, Any] = {}
         self._adopted: dict[ModuleType, Any] = {}
         self._stand_ins: list[ModuleType] = []
@@ -183,8 +190,16 @@ class Alias(MetaPathFinder):
             raise
 
     def _home_of(self, fullname: str) -> str | None:
-        home = _missing.home_of("torch" + fullname[len(self.name) :])
-        return None if home is None else self.name + home[len("torch") :]
+        documented = "torch" + fullname[len(self.name) :]
+        home = self.inner.get(documented) or _missing.home_of(documented)
+        if home is not None:
+            return self.name + home[len("torch") :]
+        older = next((package for package in self.moved if documented.startswith(package + ".")), None)
+        if older is None:
+            return None
+        newer = self.name + self.moved[older][len("torch") :] + documented[len(older) :]
+        real = self._real_spec(self.package + newer[len(self.name) :])
+        return newer if real is not None else self._home_of(newer)
 
     def _refuse(self, fullname: str) -> None:
         """Note that `fullname` was asked for, and raise if it was by an import rather than a mere look."""
@@ -259,7 +274,7 @@ class Alias(MetaPathFinder):
             if name in absent and name not in gained:
                 raise _missing.attribute_error(documented, name, module)
             if name == "__path__":                    # which every ``from module import name`` asks for, also within functions
-                if _missing.has_homes_below(documented):
+                if documented in self._packages or _missing.has_homes_below(documented):
                     return []                         # so Python imports what is below, which `find_spec` answers for
                 raise AttributeError(f"module {alias!r} is not a package", name=name, obj=module)
             value = _ask(own, name) if own is not None else _ABSENT
@@ -288,7 +303,7 @@ class Alias(MetaPathFinder):
 
     def _look_in(self, namespace: ModuleType, name: str) -> Any:
         """`namespace.name` without noting that it is missing."""
-        own = self._adopted.get(namespace, _ABSENT)
+        own = self._adopted.get(namespace, found_so_far(namespace).get("__getattr__", _ABSENT))
         value = found_so_far(namespace).get(name, _ABSENT)
         return _ask(own, name) if value is _ABSENT and own is not _ABSENT else value
 
@@ -296,6 +311,9 @@ class Alias(MetaPathFinder):
         """Answer for `module`, which the package does not have, from the namespace that offers its names."""
         self._stand_ins.append(module)
         module.__getattr__ = self.getattr_for(module, module.__name__, None)  # type: ignore[method-assign]
+        home = self._home_of(module.__name__)
+        if home is not None:
+            module.__dir__ = lambda: sorted({*found_so_far(module), *dir(importlib.import_module(home))})  # type: ignore[method-assign]
 
     def _unbind(self, module: ModuleType) -> None:
         """Take a stand-in back out of the real parent that importing it was bound to."""
@@ -445,6 +463,12 @@ def _forwarding(
         return value
 
     return forward
+
+
+def _all_above(module: str) -> list[str]:
+    """The names of all packages that `module` is in."""
+    parts = module.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def _ask(own: _Getattr, name: str) -> Any:

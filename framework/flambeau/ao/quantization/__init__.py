@@ -195,4 +195,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-__getattr__, __dir__ = names_on_demand(__name__, modules=("backend_config", "fx", "quantize_fx"))
+_SCRIPTS = (
+    "convert_dynamic_jit", "convert_jit", "fuse_conv_bn_jit", "prepare_dynamic_jit", "prepare_jit", "quantize_dynamic_jit", "quantize_jit",
+    "script_qconfig", "script_qconfig_dict",
+)  # fmt: skip
+_MAPPINGS = ("DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS", "get_default_static_quant_reference_module_mappings")
+__getattr__, __dir__ = names_on_demand(
+    __name__,
+    {".quantize_jit": _SCRIPTS, ".quant_type": ("QuantType",), ".quantization_mappings": _MAPPINGS},
+    modules=("backend_config", "fx", "quantize_fx"),
+)

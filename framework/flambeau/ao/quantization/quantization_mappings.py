@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from ... import _missing
 from ...nn import functional as F
 from ...nn import modules as nn
 from ..nn import intrinsic, qat
@@ -15,7 +14,7 @@ from ..nn.intrinsic import qat as joined_qat
 from ..nn.intrinsic import quantized as joined_quantized
 from ..nn.intrinsic.quantized import dynamic as joined_dynamic
 from ..nn.qat import dynamic as qat_dynamic
-from ..nn.quantized import dynamic, functional
+from ..nn.quantized import dynamic, functional, reference
 from .fake_quantize import (
     default_fixed_qparams_range_0to1_fake_quant,
     default_fixed_qparams_range_neg1to1_fake_quant,
@@ -24,9 +23,11 @@ from .stubs import DeQuantStub, QuantStub
 
 __all__ = [
     "DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS", "DEFAULT_FLOAT_TO_QUANTIZED_OPERATOR_MAPPINGS", "DEFAULT_MODULE_TO_ACT_POST_PROCESS",
-    "DEFAULT_QAT_MODULE_MAPPINGS", "DEFAULT_STATIC_QUANT_MODULE_MAPPINGS", "get_default_compare_output_module_list",
+    "DEFAULT_QAT_MODULE_MAPPINGS", "DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS", "DEFAULT_STATIC_QUANT_MODULE_MAPPINGS",
+    "get_default_compare_output_module_list",
     "get_default_dynamic_quant_module_mappings", "get_default_float_to_quantized_operator_mappings", "get_default_qat_module_mappings",
-    "get_default_qconfig_propagation_list", "get_default_static_quant_module_mappings", "get_dynamic_quant_module_class",
+    "get_default_qconfig_propagation_list", "get_default_static_quant_module_mappings",
+    "get_default_static_quant_reference_module_mappings", "get_dynamic_quant_module_class",
     "get_embedding_qat_module_mappings", "get_embedding_static_quant_module_mappings", "get_quantized_operator",
     "get_static_quant_module_class", "no_observer_set",
 ]  # fmt: skip
@@ -78,6 +79,24 @@ DEFAULT_STATIC_QUANT_MODULE_MAPPINGS: dict[Callable[..., Any], Any] = {
     qat.Conv1d: nnq.Conv1d,
     qat.Conv2d: nnq.Conv2d,
     qat.Conv3d: nnq.Conv3d,
+}
+
+DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS: dict[Callable[..., Any], Any] = {
+    QuantStub: nnq.Quantize,
+    DeQuantStub: nnq.DeQuantize,
+    nn.Linear: reference.Linear,
+    nn.Conv1d: reference.Conv1d,
+    nn.Conv2d: reference.Conv2d,
+    nn.Conv3d: reference.Conv3d,
+    nn.ConvTranspose1d: reference.ConvTranspose1d,
+    nn.ConvTranspose2d: reference.ConvTranspose2d,
+    nn.ConvTranspose3d: reference.ConvTranspose3d,
+    nn.Embedding: reference.Embedding,
+    nn.EmbeddingBag: reference.EmbeddingBag,
+    nn.GRUCell: reference.GRUCell,
+    nn.LSTMCell: reference.LSTMCell,
+    nn.RNNCell: reference.RNNCell,
+    nn.LSTM: reference.LSTM,
 }
 
 DEFAULT_QAT_MODULE_MAPPINGS: dict[Callable[..., Any], Any] = {
@@ -138,6 +157,11 @@ def get_default_static_quant_module_mappings() -> dict[Callable[..., Any], Any]:
     return copy.deepcopy(DEFAULT_STATIC_QUANT_MODULE_MAPPINGS)
 
 
+def get_default_static_quant_reference_module_mappings() -> dict[Callable[..., Any], Any]:
+    """A copy of the mapping to reference layers."""
+    return copy.deepcopy(DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS)
+
+
 def get_default_qat_module_mappings() -> dict[Callable[..., Any], Any]:
     """A copy of the mapping of quantization aware training."""
     return copy.deepcopy(DEFAULT_QAT_MODULE_MAPPINGS)
@@ -170,11 +194,10 @@ def get_static_quant_module_class(
 
     Args:
         additional_static_quant_mapping: counts before the default one.
-        is_reference: not built; raises NotImplementedError.
+        is_reference: give the class of the reference layer.
     """
-    if is_reference:
-        raise _missing.not_built("ao.nn.quantized.reference", "modules that compute with dequantized weights are not built")
-    found = {**DEFAULT_STATIC_QUANT_MODULE_MAPPINGS, **(additional_static_quant_mapping or {})}.get(float_module_class)
+    usual = DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS if is_reference else DEFAULT_STATIC_QUANT_MODULE_MAPPINGS
+    found = {**usual, **(additional_static_quant_mapping or {})}.get(float_module_class)
     if found is None:
         raise AssertionError(f"Floating point module class {float_module_class} does not have a corresponding quantized module class")
     return copy.deepcopy(found)

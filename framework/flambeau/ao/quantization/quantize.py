@@ -28,9 +28,11 @@ from .quantization_mappings import (
     get_default_qat_module_mappings,
     get_default_qconfig_propagation_list,
     get_default_static_quant_module_mappings,
+    get_default_static_quant_reference_module_mappings,
     no_observer_set,
 )
 from .stubs import DeQuantStub, QuantWrapper
+from .utils import get_qparam_dict
 
 __all__ = [
     "add_quant_dequant", "convert", "default_eval_fn", "get_default_custom_config_dict", "prepare", "prepare_qat", "propagate_qconfig_",
@@ -200,31 +202,28 @@ def convert(
         mapping: from classes to classes; that of static quantization by default.
         inplace: change `module` itself.
         remove_qconfig: take the attributes `qconfig` and observers that are left away.
-        is_reference: not built; raises NotImplementedError.
+        is_reference: put reference layers there, which compute with the numbers of quantized weights.
         convert_custom_config_dict: ``{"observed_to_quantized_custom_module_class": {class: class}}``.
         use_precomputed_fake_quant: take weights' scales as fake quantizations have them.
     """
-    if is_reference:
-        from ... import _missing
-
-        raise _missing.not_built("ao.nn.quantized.reference", "modules that compute with dequantized weights are not built")
     custom = get_default_custom_config_dict() if convert_custom_config_dict is None else convert_custom_config_dict
     if not inplace:
         module = copy.deepcopy(module)
-    mapping = get_default_static_quant_module_mappings() if mapping is None else mapping
+    if mapping is None:
+        mapping = get_default_static_quant_reference_module_mappings() if is_reference else get_default_static_quant_module_mappings()
     replaced = custom.get("observed_to_quantized_custom_module_class", {})
-    _convert(module, mapping, replaced, use_precomputed_fake_quant)
+    _convert(module, mapping, replaced, use_precomputed_fake_quant, is_reference)
     if remove_qconfig:
         _remove_qconfig(module)
     return module
 
 
-def _convert(module: Any, mapping: dict[Any, Any], custom: dict[Any, Any], use_precomputed: bool) -> None:
+def _convert(module: Any, mapping: dict[Any, Any], custom: dict[Any, Any], use_precomputed: bool, is_reference: bool) -> None:
     swapped = {}
     for name, child in module.named_children():
         if not isinstance(child, intrinsic._FusedModule) and type(child) not in custom:
-            _convert(child, mapping, custom, use_precomputed)
-        swapped[name] = swap_module(child, mapping, custom, use_precomputed)
+            _convert(child, mapping, custom, use_precomputed, is_reference)
+        swapped[name] = _swapped(child, mapping, custom, use_precomputed, is_reference)
     for name, child in swapped.items():
         module._modules[name] = child
 
@@ -239,6 +238,10 @@ def swap_module(
         custom_module_class_mapping: from classes to classes with `from_observed`.
         use_precomputed_fake_quant: see `convert`.
     """
+    return _swapped(mod, mapping, custom_module_class_mapping, use_precomputed_fake_quant, False)
+
+
+def _swapped(mod: Any, mapping: dict[Any, Any], custom_module_class_mapping: dict[Any, Any], use_precomputed: bool, reference: bool) -> Any:
     if getattr(mod, "qconfig", None) is None:
         return mod
     made = mod
@@ -246,8 +249,14 @@ def swap_module(
         made = custom_module_class_mapping[type(mod)].from_observed(mod)
     elif type(mod) in mapping:
         make = mapping[type(mod)].from_float
-        taken = "use_precomputed_fake_quant" in inspect.signature(make).parameters  # not by each class of a program
-        made = make(mod, use_precomputed_fake_quant=use_precomputed_fake_quant) if taken else make(mod)
+        taken = inspect.signature(make).parameters    # classes of a program do not take all of these
+        if reference and "weight_qparams" in taken:
+            made = make(mod, weight_qparams=_weight_qparams(mod))
+        elif reference and "weight_qparams_dict" in taken:
+            told = {name: _weight_qparams(mod, name) for name in mod._parameters if name.startswith("weight")}
+            made = make(mod, weight_qparams_dict={**told, "is_decomposed": False})
+        else:
+            made = make(mod, use_precomputed_fake_quant=use_precomputed) if "use_precomputed_fake_quant" in taken else make(mod)
     if made is not mod:
         for hook in mod._forward_pre_hooks.values():
             made.register_forward_pre_hook(hook)
@@ -366,3 +375,11 @@ def quantize_qat(model: Module, run_fn: Any, run_args: Any, inplace: bool = Fals
     convert(model, inplace=True)
     return model
 
+
+def _weight_qparams(mod: Any, name: str = "weight") -> dict[str, Any]:
+    """How the weight `name` of `mod` is quantized: by its fake quantization, or by an observer that its `qconfig` makes."""
+    observer = getattr(mod, "weight_fake_quant", None)
+    if observer is None:
+        observer = mod.qconfig.weight()
+        observer(getattr(mod, name))
+    return get_qparam_dict(observer)

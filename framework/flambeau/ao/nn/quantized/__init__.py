@@ -31,9 +31,12 @@ from ._linear import Linear
 __all__ = [
     "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "DeQuantize",
     "Dropout", "ELU", "Embedding", "EmbeddingBag", "FXFloatFunctional", "FloatFunctional", "GroupNorm", "Hardswish", "InstanceNorm1d",
-    "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "PReLU", "QFunctional", "Quantize", "ReLU6",
+    "InstanceNorm2d", "InstanceNorm3d", "LSTM", "LayerNorm", "LeakyReLU", "Linear", "MaxPool2d", "MultiheadAttention", "PReLU", "QFunctional", "Quantize", "ReLU6",
     "Sigmoid", "Softmax",
 ]  # fmt: skip
 
 
-__getattr__, __dir__ = names_on_demand(__name__, modules=("dynamic", "functional", "reference"))
+# These two are made from `quantizable`, which is made from the layers above.
+__getattr__, __dir__ = names_on_demand(
+    __name__, {"._rnn": ("LSTM", "MultiheadAttention")}, modules=("dynamic", "functional", "reference")
+)

@@ -11,10 +11,11 @@ from ....nn import functional as F
 from ....nn import modules as float_modules
 from ....nn.modules.utils import _pair, _single, _triple
 from ....nn.utils import fuse_conv_bn_weights
+from ....ops._quantized.layers import contracted
 from ....tensor import Tensor
 from ... import nn as rooms
 from ._base import WeightedQuantizedModule, observed_weight, output_scale, quantize_weight
-from .functional import _conv
+from .functional import conv_sums, products_in_sum
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
@@ -73,18 +74,27 @@ class _ConvNd(WeightedQuantizedModule):
 
     def forward(self, input: Tensor) -> Tensor:
         """The quantized result, with the module's scale and zero point."""
+        self._check_input(input)
+        weight, bias = self._weight_bias()
+        return contracted(
+            self.operator, input, weight, bias, float(self.scale), int(self.zero_point), self._sums(), self._terms(),
+            -1 - len(self.kernel_size), relu=self._relu,
+        )  # fmt: skip
+
+    def _check_input(self, input: Tensor) -> None:
         spatial = len(self.kernel_size)
         if input.ndim != spatial + 2:
             sizes = "L" if spatial == 1 else ", ".join("DHW"[-spatial:])
             raise ValueError(f"Input shape must be `(N, C, {sizes})`! Got {tuple(input.shape)}")
+
+    def _sums(self) -> Callable[[Tensor, Tensor], Tensor]:
         options: dict[str, Any] = {"stride": self.stride, "dilation": self.dilation, "groups": self.groups}
         if self.transposed:
             options["output_padding"] = self.output_padding
-        weight, bias = self._weight_bias()
-        return _conv(
-            self.operator, type(self).function, input, weight, bias, self.scale, self.zero_point, options, self.padding, self.padding_mode,
-            self._relu, transposed=self.transposed,
-        )  # fmt: skip
+        return conv_sums(type(self).function, len(self.kernel_size), options, self.padding, self.padding_mode)
+
+    def _terms(self) -> int:
+        return products_in_sum(self._weight_bias()[0], self.transposed)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         weight, bias = self._weight_bias()

@@ -48,13 +48,13 @@ def _linear(
     return contracted("linear", input, weight, bias, float(scale), int(zero_point), F.linear, weight.shape[-1], -1, 0, kind, relu)
 
 
-def _conv(
-    operator: str, function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None, scale: float, zero_point: int,
-    options: dict[str, Any], padding: Any = 0, padding_mode: str = "zeros", relu: bool = False, dtype: Any = fb.quint8,
-    transposed: bool = False,
-) -> Tensor:  # fmt: skip
-    """A convolution with integers. Padding is by numbers that are 0, integers less their zero point, so it is that of dense tensors."""
-    spatial = weight.ndim - 2
+def conv_sums(
+    function: Callable[..., Tensor], spatial: int, options: dict[str, Any], padding: Any = 0, padding_mode: str = "zeros"
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The function of integers and a weight's integers, both less their zero points, that gives the sums of a convolution.
+
+    Padding is by numbers that are 0, integers less their zero point, so it is that of dense tensors.
+    """
     reach = [padding] * spatial if isinstance(padding, int) else list(padding)
 
     def sums(x: Tensor, w: Tensor) -> Tensor:
@@ -63,8 +63,23 @@ def _conv(
             return function(x, w, None, padding=0, **options)
         return function(x, w, None, padding=reach, **options)
 
-    terms = weight.numel() // weight.shape[1 if transposed else 0]
-    return contracted(operator, input, weight, bias, float(scale), int(zero_point), sums, terms, -1 - spatial, 0, dtype, relu)
+    return sums
+
+
+def products_in_sum(weight: Tensor, transposed: bool) -> int:
+    """How many products a sum of a convolution with `weight` has."""
+    return weight.numel() // weight.shape[1 if transposed else 0]
+
+
+def _conv(
+    operator: str, function: Callable[..., Tensor], input: Tensor, weight: Tensor, bias: Tensor | None, scale: float, zero_point: int,
+    options: dict[str, Any], padding: Any = 0, dtype: Any = fb.quint8,
+) -> Tensor:  # fmt: skip
+    """A convolution with integers."""
+    spatial = weight.ndim - 2
+    sums = conv_sums(function, spatial, options, padding)
+    terms = products_in_sum(weight, False)
+    return contracted(operator, input, weight, bias, float(scale), int(zero_point), sums, terms, -1 - spatial, 0, dtype)
 
 
 def _check_conv(operator: str, dims: int, input: Tensor, weight: Tensor, padding_mode: str) -> None:

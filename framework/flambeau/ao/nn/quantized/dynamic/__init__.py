@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from ._conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from ._linear import Linear
 from ._rnn import GRU, LSTM, GRUCell, LSTMCell, RNNCell
 
-__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "Linear", "RNNCell"]
+__all__ = [
+    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "GRU", "GRUCell", "LSTM", "LSTMCell", "Linear",
+    "RNNCell",
+]  # fmt: skip

@@ -9,12 +9,13 @@ import flambeau as fb
 
 from .....nn import Module
 from .....nn import modules as float_modules
+from .....nn.modules.rnn import apply_permutation
 from .....nn.utils.rnn import PackedSequence
 from .....tensor import Tensor
 from .._base import quantize_weight
 from ._linear import weighted
 
-__all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "RNNCell"]
+__all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "PackedParameter", "RNNBase", "RNNCell", "RNNCellBase", "apply_permutation"]
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 

@@ -8,13 +8,13 @@ import flambeau as fb
 
 from .....nn import functional as F
 from .....nn import modules as nn
-from .....ops._quantized.layers import quantized_as
 from .....tensor import Tensor
-from ....quantization.utils import is_per_channel
+from ._rnn import GRU, LSTM, GRUCell, LSTMCell, RNNCell
+from ._weights import dequantized, quantized_weight
 
 __all__ = [
-    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Embedding", "EmbeddingBag", "Linear",
-    "ReferenceQuantizedModule",
+    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Embedding", "EmbeddingBag", "GRU",
+    "GRUCell", "LSTM", "LSTMCell", "Linear", "RNNCell", "ReferenceQuantizedModule",
 ]  # fmt: skip
 
 
@@ -37,20 +37,13 @@ class ReferenceQuantizedModule:
 
     def get_quantized_weight(self) -> Tensor:
         """The weight quantized; in float16 where that is its dtype."""
-        weight = self.weight.detach()
-        if self.weight_dtype is fb.float16:
-            return weight.to(fb.float16)
-        if not is_per_channel(self.weight_qscheme):
-            return quantized_as(weight, float(self.weight_scale), int(self.weight_zero_point), self.weight_dtype)
-        zero = self.weight_zero_point
-        if self.weight_qscheme is not fb.per_channel_affine_float_qparams:
-            zero = zero.to(fb.int64)
-        return fb.quantize_per_channel(weight, self.weight_scale.to(fb.float), zero, self.weight_axis, self.weight_dtype)
+        return quantized_weight(
+            self.weight, self.weight_qscheme, self.weight_dtype, self.weight_scale, self.weight_zero_point, self.weight_axis
+        )
 
     def get_weight(self) -> Tensor:
         """The numbers of the quantized weight, in float32."""
-        quantized = self.get_quantized_weight()
-        return quantized.dequantize() if quantized.is_quantized else quantized.to(fb.float)
+        return dequantized(self.get_quantized_weight())
 
     @classmethod
     def from_float(cls: Any, float_module: Any, weight_qparams: dict[str, Any]) -> Any:

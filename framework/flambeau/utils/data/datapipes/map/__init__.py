@@ -20,11 +20,12 @@ from flambeau.utils.data.sampler import draw_seed
 __all__ = ["Batcher", "Concater", "Mapper", "SequenceWrapper", "Shuffler", "Zipper"]
 
 
-def _same(sample: Any) -> Any:
+def default_fn(sample: Any) -> Any:
+    """`sample` itself."""
     return sample
 
 
-class SequenceWrapper(MapDataPipe[Any]):
+class SequenceWrapperMapDataPipe(MapDataPipe[Any]):
     """The samples of a sequence or mapping, of a copy of it unless `deepcopy` is False or it cannot be copied."""
 
     def __init__(self, sequence: Sequence[Any] | Mapping[Any, Any], deepcopy: bool = True) -> None:
@@ -43,10 +44,10 @@ class SequenceWrapper(MapDataPipe[Any]):
 
 
 @functional_datapipe("map")
-class Mapper(MapDataPipe[Any]):
+class MapperMapDataPipe(MapDataPipe[Any]):
     """``fn(sample)`` for each sample."""
 
-    def __init__(self, datapipe: MapDataPipe[Any], fn: Callable[..., Any] = _same) -> None:
+    def __init__(self, datapipe: MapDataPipe[Any], fn: Callable[..., Any] = default_fn) -> None:
         warn_of_lambda(fn)
         self.datapipe, self.fn = datapipe, fn
 
@@ -57,7 +58,7 @@ class Mapper(MapDataPipe[Any]):
         return len(self.datapipe)  # type: ignore[arg-type]
 
 
-class Shuffler(IterDataPipe[Any]):
+class ShufflerIterDataPipe(IterDataPipe[Any]):
     """The samples in random order: a stream.
 
     Args:
@@ -72,12 +73,12 @@ class Shuffler(IterDataPipe[Any]):
         self._rng = random.Random()
         self._order: list[Any] = self.indices
 
-    def set_shuffle(self, shuffle: bool = True) -> Shuffler:
+    def set_shuffle(self, shuffle: bool = True) -> ShufflerIterDataPipe:
         """Shuffle or not."""
         self._enabled = shuffle
         return self
 
-    def set_seed(self, seed: int) -> Shuffler:
+    def set_seed(self, seed: int) -> ShufflerIterDataPipe:
         """Draw the next pass from `seed`."""
         self._seed = seed
         return self
@@ -101,7 +102,7 @@ class Shuffler(IterDataPipe[Any]):
 
 
 # A stage of pipes with keys that is a stream itself.
-MapDataPipe.register_datapipe_as_function("shuffle", Shuffler)
+MapDataPipe.register_datapipe_as_function("shuffle", ShufflerIterDataPipe)
 
 
 def _check_pipes(name: str, datapipes: tuple[Any, ...]) -> None:
@@ -113,7 +114,7 @@ def _check_pipes(name: str, datapipes: tuple[Any, ...]) -> None:
 
 
 @functional_datapipe("concat")
-class Concater(MapDataPipe[Any]):
+class ConcaterMapDataPipe(MapDataPipe[Any]):
     """The samples of several pipes, one pipe after another; keys count on from 0."""
 
     def __init__(self, *datapipes: MapDataPipe[Any]) -> None:
@@ -133,7 +134,7 @@ class Concater(MapDataPipe[Any]):
 
 
 @functional_datapipe("zip")
-class Zipper(MapDataPipe[tuple[Any, ...]]):
+class ZipperMapDataPipe(MapDataPipe[tuple[Any, ...]]):
     """Tuples of the samples that several pipes have of a key. Raises: IndexError for a key that one of them does not have."""
 
     def __init__(self, *datapipes: MapDataPipe[Any]) -> None:
@@ -154,7 +155,7 @@ class Zipper(MapDataPipe[tuple[Any, ...]]):
 
 
 @functional_datapipe("batch")
-class Batcher(MapDataPipe[DataChunk[Any]]):
+class BatcherMapDataPipe(MapDataPipe[DataChunk[Any]]):
     """Chunks of `batch_size` samples; the last may be shorter, and is left out if `drop_last`. Raises: AssertionError for a size of 0."""
 
     def __init__(
@@ -176,3 +177,12 @@ class Batcher(MapDataPipe[DataChunk[Any]]):
     def __len__(self) -> int:
         samples = len(self.datapipe)
         return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
+
+
+# The names that programs use; what the classes call themselves is in their pickles.
+SequenceWrapper = SequenceWrapperMapDataPipe
+Mapper = MapperMapDataPipe
+Shuffler = ShufflerIterDataPipe
+Concater = ConcaterMapDataPipe
+Zipper = ZipperMapDataPipe
+Batcher = BatcherMapDataPipe

@@ -1,0 +1,5 @@
+"""Not here: XNNPACK."""
+
+from __future__ import annotations
+
+enabled = False
