@@ -21,7 +21,7 @@ MODULES = """
     torch.nn.quantizable.modules.activation torch.nn.quantized.dynamic.modules.rnn torch.nn.quantized.modules.functional_modules
     torch.quantization.fuse_modules torch.quantization.quant_type torch.quantization.quantize torch.quantization.quantize_fx
     torch.quantization.quantization_mappings
-""".split()
+"""
 # Names that mean nothing to programs, and modules of a later PyTorch's devices.
 LEFT_OUT = {
     "torch.ao.nn.intrinsic.quantized.modules.conv_add": {"ConvAdd2d", "ConvAddReLU2d"},
@@ -59,7 +59,7 @@ def own_names(module):
 
 def test_names_of_inner_modules_are_those_of_torch():
     pytest.importorskip("torch")
-    wanted = {module: own_names(module) for module in sorted({*MODULES, *_paths.INNER})}
+    wanted = {module: own_names(module) for module in sorted({*MODULES.split(), *_paths.INNER})}
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED], input=json.dumps(wanted), capture_output=True, text=True, timeout=300,
         env={**os.environ, "FLAMBEAU_AS_TORCH": "1"},

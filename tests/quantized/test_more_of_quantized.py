@@ -69,7 +69,8 @@ def test_reference_layers_compute_with_the_numbers_of_quantized_weights(name):
     x = np.random.default_rng(0).standard_normal((5, 2, 3)).astype(np.float32)
     for lib, layer in ((fb, ours), (torch, theirs)):
         told = {n: qparams(lib) for n in dict(layer.named_parameters()) if "weight" in n}
-        layer = getattr(lib.ao.nn.quantized.reference.modules.rnn if lib is torch else lib.ao.nn.quantized.reference._rnn, name).from_float(layer, {**told, "is_decomposed": False})
+        room = lib.ao.nn.quantized.reference.modules.rnn if lib is torch else lib.ao.nn.quantized.reference._rnn
+        layer = getattr(room, name).from_float(layer, {**told, "is_decomposed": False})
         out, state = layer(lib.tensor(x))
         made.append((sorted(layer.state_dict()), repr(layer), list(layer.get_quantized_weight_bias_dict()), [out, *state]))
 
@@ -124,18 +125,18 @@ def test_convert_makes_reference_layers():
 QCONFIGS = """
     default_qconfig default_dynamic_qconfig float16_dynamic_qconfig float_qparams_weight_only_qconfig float16_static_qconfig
     default_qat_qconfig
-""".split()
+"""
 QUESTIONS = """
     activation_dtype weight_dtype activation_is_statically_quantized activation_is_dynamically_quantized activation_is_int8_quantized
     activation_is_int32_quantized weight_is_quantized weight_is_statically_quantized op_is_int8_dynamically_quantized
     get_qconfig_dtypes get_quant_type
-""".split()
+"""
 
 
-@pytest.mark.parametrize("qconfig", QCONFIGS)
+@pytest.mark.parametrize("qconfig", QCONFIGS.split())
 def test_what_a_qconfig_is_asked(qconfig):
     found = [
-        [str(getattr(lib.ao.quantization.utils, question)(getattr(lib.ao.quantization, qconfig))) for question in QUESTIONS]
+        [str(getattr(lib.ao.quantization.utils, question)(getattr(lib.ao.quantization, qconfig))) for question in QUESTIONS.split()]
         for lib in (fb, torch)
     ]
 
