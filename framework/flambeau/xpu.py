@@ -11,7 +11,8 @@ from . import _no_device
 _refused = _no_device.refusing(
     "xpu",
     (
-        "can_device_access_peer", "current_device", "current_stream", "get_device_capability", "get_device_name", "get_device_properties", "get_rng_state",
+        "can_device_access_peer", "current_device", "current_stream", "get_device_capability", "get_device_name", "get_device_properties",
+        "get_rng_state",
         "get_per_process_memory_fraction", "get_stream_from_external", "init", "initial_seed", "mem_get_info", "set_device",
         "set_per_process_memory_fraction", "synchronize",
     ),

@@ -265,12 +265,15 @@ def set_rng_state_all(new_states: Any) -> None:
 
 _LATER = {
     "_facts": (
-        "CUDAPluggableAllocator", "CudaError", "DeferredCudaCallError", "GreenContext", "MemPool", "MemPoolContext", "caching_allocator_alloc", "caching_allocator_delete",
+        "CUDAPluggableAllocator", "CudaError", "DeferredCudaCallError", "GreenContext", "MemPool", "MemPoolContext",
+        "caching_allocator_alloc", "caching_allocator_delete",
         "caching_allocator_disabled", "caching_allocator_enable", "change_current_allocator", "check_error", "clock_rate", "cudaStatus",
         "cudart", "current_blas_handle", "current_solver_handle", "device_memory_used", "get_allocator_backend",
         "get_gencode_flags", "get_per_process_memory_fraction", "get_stream_from_external", "get_sync_debug_mode",
-        "host_memory_stats", "host_memory_stats_as_nested_dict", "is_tf32_supported", "list_gpu_processes", "memory_snapshot", "memory_usage", "power_draw",
-        "reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode", "temperature", "use_mem_pool",
+        "host_memory_stats", "host_memory_stats_as_nested_dict", "is_tf32_supported", "list_gpu_processes", "memory_snapshot",
+        "memory_usage", "power_draw",
+        "reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode",
+        "temperature", "use_mem_pool",
         "utilization",
     ),
     "graphs": ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"),

@@ -11,7 +11,8 @@ from ._unbuilt import unbuilt
 
 __all__ = [
     "CUDAPluggableAllocator", "CudaError", "DeferredCudaCallError", "GreenContext", "MemPool", "MemPoolContext",
-    "caching_allocator_disabled", "check_error", "cudaStatus", "cudart", "current_solver_handle", "get_gencode_flags", "get_stream_from_external", "host_memory_stats",
+    "caching_allocator_disabled", "check_error", "cudaStatus", "cudart", "current_solver_handle", "get_gencode_flags",
+    "get_stream_from_external", "host_memory_stats",
     "host_memory_stats_as_nested_dict", "reset_accumulated_host_memory_stats",
     "is_tf32_supported", "list_gpu_processes", "reset_peak_host_memory_stats", "use_mem_pool",
 ]  # fmt: skip
@@ -255,7 +256,8 @@ _ADVICE = "memory comes from cupy's pool; cupy.get_default_memory_pool() has its
 _refused = unbuilt(
     "cuda",
     (
-        "GreenContext", "MemPool", "MemPoolContext", "caching_allocator_disabled", "_dump_snapshot", "_record_memory_history", "_snapshot", "caching_allocator_alloc",
+        "GreenContext", "MemPool", "MemPoolContext", "caching_allocator_disabled", "_dump_snapshot", "_record_memory_history",
+        "_snapshot", "caching_allocator_alloc",
         "caching_allocator_delete", "change_current_allocator", "get_allocator_backend", "get_per_process_memory_fraction",
         "get_sync_debug_mode", "memory_snapshot", "set_per_process_memory_fraction", "set_sync_debug_mode", "use_mem_pool",
     ),

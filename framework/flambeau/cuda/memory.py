@@ -89,7 +89,8 @@ __getattr__, __dir__ = names_on_demand(
         "._facts": (
             "CUDAPluggableAllocator", "MemPool", "MemPoolContext", "_dump_snapshot", "_record_memory_history", "_snapshot",
             "caching_allocator_disabled", "caching_allocator_enable", "host_memory_stats",
-            "host_memory_stats_as_nested_dict", "reset_accumulated_host_memory_stats", "list_gpu_processes", "reset_peak_host_memory_stats", "use_mem_pool",
+            "host_memory_stats_as_nested_dict", "reset_accumulated_host_memory_stats", "list_gpu_processes",
+            "reset_peak_host_memory_stats", "use_mem_pool",
         )
     },
 )  # fmt: skip

@@ -17,7 +17,8 @@ _refused = _no_device.refusing(
     "mtia",
     (
         "MTIAGraph", "attach_out_of_memory_observer", "current_device", "current_stream", "default_stream", "empty_cache",
-        "get_device_capability", "get_device_properties", "graph", "graph_pool_handle", "set_rng_state", "snapshot", "stream", "synchronize",
+        "get_device_capability", "get_device_properties", "graph", "graph_pool_handle", "set_rng_state", "snapshot", "stream",
+        "synchronize",
     ),
 ) | _no_device.refusing("mtia", ("get_rng_state", "init", "initial_seed"), AssertionError)  # fmt: skip
 default_generators: tuple[Any, ...] = ()
