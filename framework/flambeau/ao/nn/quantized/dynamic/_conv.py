@@ -47,8 +47,7 @@ class _Dynamic:
 class Conv1d(_Dynamic, _conv.Conv1d):
     """`nn.Conv1d` with a quantized weight, of a dense ``(N, C, L)`` that is quantized when the layer runs; the result is dense.
 
-    >>> fb.ao.nn.quantized.dynamic.Conv1d(16, 33, 3, stride=2)(fb.randn(2, 16, 10)).shape
-    torch.Size([2, 33, 4])
+    Warns: UserWarning when it is made, as the results are the less exact.
     """
 
 
