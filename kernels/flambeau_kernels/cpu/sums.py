@@ -2,7 +2,8 @@
 
 Eight vectors of 64 bytes are added in pairs, and their sums in float64. Processors with shorter registers take several for
 such a vector, so that the order, and with it the result to the last bit, is the same on each. A float32 is rounded three times
-at sizes up to eight elements, whatever the length: sums of 10**7 elements are as good as those of 10.
+at sizes up to eight elements, whatever the length: sums of 10**7 elements are as good as those of 10. Squares are added in pairs
+rounded once (`fma`), which is less to do and no less exact.
 
 Loops that do more than add take `BLOCK` elements into a vector of their kind (`lanes_of`), and that into one of float64. Variances
 are those of blocks of as many, merged.
@@ -12,7 +13,7 @@ These are functions of the kernel language (`engine/language/`); they are inline
 
 from __future__ import annotations
 
-from flambeau_kernels.cpu.lanes import foresees
+from flambeau_kernels.cpu.reductions.reduce import square
 from flambeau_kernels.engine.language import (
     bitcast,
     broadcast,
@@ -30,11 +31,11 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
-from flambeau_kernels.vocabulary import where
+from flambeau_kernels.vocabulary import fma, where
 
 __all__ = [
-    "BLOCK", "ROWS", "add_row", "block_mean", "block_squares", "clear_row", "four_lanes", "lanes_of", "merged", "moments_of", "square",
-    "sum_of", "wide", "zeros",
+    "BLOCK", "ROWS", "add_row", "block_mean", "block_squares", "clear_row", "eight", "four_lanes", "lanes_of", "last_sum", "merged",
+    "moments_of", "square", "sum_of", "wide", "zeros",
 ]  # fmt: skip
 
 BLOCK = 1024  # elements added up in vectors of their own kind
@@ -55,43 +56,52 @@ def wide(v, KIND):
     return vector(float64, lanes_of(KIND))(v)
 
 
+def centred(v, level, CENTRED):
+    return v - level if CENTRED else v
+
+
 def term_of(v, level, TERM, CENTRED):
-    if CENTRED:
-        v = v - level
-    if TERM is not None:
-        v = TERM(v)
-    return v
+    v = centred(v, level, CENTRED)
+    return v if TERM is None else TERM(v)
+
+
+def pair(v, w, level, TERM, CENTRED):
+    """The sum of the terms of two vectors; of squares the second is added before it is rounded."""
+    if TERM is square:
+        v, w = centred(v, level, CENTRED), centred(w, level, CENTRED)
+        both = fma(w, w, v * v)
+    else:
+        both = term_of(v, level, TERM, CENTRED) + term_of(w, level, TERM, CENTRED)
+    return both
 
 
 def eight(p, i, level, TERM, CENTRED, N, BFLOAT16):
     """The sum of the terms of eight vectors: of each and the fourth after it, so that memory is read in its order; those in pairs."""
     if BFLOAT16:
-        a, b = halves_sum(p, i, level, TERM, CENTRED, N), halves_sum(p, i + 2 * N, level, TERM, CENTRED, N)
-        c, d = halves_sum(p, i + 4 * N, level, TERM, CENTRED, N), halves_sum(p, i + 6 * N, level, TERM, CENTRED, N)
+        a, b = halves_pair(p, i, level, TERM, CENTRED, N), halves_pair(p, i + 2 * N, level, TERM, CENTRED, N)
+        c, d = halves_pair(p, i + 4 * N, level, TERM, CENTRED, N), halves_pair(p, i + 6 * N, level, TERM, CENTRED, N)
     else:
-        a, b = term_of(load(p, i, N), level, TERM, CENTRED), term_of(load(p, i + N, N), level, TERM, CENTRED)
-        c, d = term_of(load(p, i + 2 * N, N), level, TERM, CENTRED), term_of(load(p, i + 3 * N, N), level, TERM, CENTRED)
-        a, b = a + term_of(load(p, i + 4 * N, N), level, TERM, CENTRED), b + term_of(load(p, i + 5 * N, N), level, TERM, CENTRED)
-        c, d = c + term_of(load(p, i + 6 * N, N), level, TERM, CENTRED), d + term_of(load(p, i + 7 * N, N), level, TERM, CENTRED)
+        a, b, c, d = load(p, i, N), load(p, i + N, N), load(p, i + 2 * N, N), load(p, i + 3 * N, N)
+        a, b = pair(a, load(p, i + 4 * N, N), level, TERM, CENTRED), pair(b, load(p, i + 5 * N, N), level, TERM, CENTRED)
+        c, d = pair(c, load(p, i + 6 * N, N), level, TERM, CENTRED), pair(d, load(p, i + 7 * N, N), level, TERM, CENTRED)
     return (a + b) + (c + d)
 
 
-def halves_sum(p, i, level, TERM, CENTRED, N):
+def halves_pair(p, i, level, TERM, CENTRED, N):
     """The sum of the terms of two vectors of bfloat16, of neighbours."""
     # Two neighbours are the halves of an integer, so that widening them takes one instruction each and no shuffle.
     both, FLOATS = load(bitcast(p + i, int32), 0, N), vector(float32, N)
-    a, b = bitcast(both << 16, FLOATS), bitcast(both & -65536, FLOATS)
-    return term_of(a, level, TERM, CENTRED) + term_of(b, level, TERM, CENTRED)
+    return pair(bitcast(both << 16, FLOATS), bitcast(both & -65536, FLOATS), level, TERM, CENTRED)
 
 
-def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, AHEAD=False):
+def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, ask=None):
     """The sum in float64 of ``TERM(p[i] - centre)``, or of ``p[i] - centre`` if TERM is None.
 
     Args:
         TERM: of a vector; 0 for 0.
         CENTRED: whether `centre`, a number of KIND, is taken off.
         BFLOAT16: whether elements are of that dtype, and then which neighbours are added first.
-        AHEAD: whether to ask for the next `n` elements meanwhile.
+        ask: where the `n` elements lie that are asked for meanwhile, if it is not None.
     """
     N = lanes_of(KIND)
     level = broadcast(centre, N)
@@ -100,21 +110,28 @@ def sum_of(p, n, centre, TERM, CENTRED, KIND, BFLOAT16=False, AHEAD=False):
     if n >= 8 * N:
         total = broadcast(0.0, N)
         while i + 8 * N <= n:
-            if AHEAD and not foresees(KIND):
+            if ask is not None:
                 for K in unroll(range(8)):
-                    prefetch(p + (n + i + K * N))
+                    prefetch(ask + (i + K * N))
             total = total + wide(eight(p, i, level, TERM, CENTRED, N, BFLOAT16), KIND)
             i += 8 * N
         made = lane_sum(total)
     if i < n:
-        some = zeros(KIND)
-        while i + N <= n:
-            some = some + term_of(load(p, i, N), level, TERM, CENTRED)
-            i += N
-        if i < n:
-            some = some + term_of(load(p, i, N, n - i, centre if CENTRED else 0.0), level, TERM, CENTRED)
-        made = made + lane_sum(vector(float64, 4)(four_lanes(some, N)))
+        made = made + last_sum(p, i, n, centre, TERM, CENTRED, KIND)
     return made
+
+
+def last_sum(p, i, n, centre, TERM, CENTRED, KIND):
+    """The part of `sum_of` that ``p[i], ..., p[n - 1]`` make, which are less than eight vectors."""
+    N = lanes_of(KIND)
+    level = broadcast(centre, N)
+    some = zeros(KIND)
+    while i + N <= n:
+        some = some + term_of(load(p, i, N), level, TERM, CENTRED)
+        i += N
+    if i < n:
+        some = some + term_of(load(p, i, N, n - i, centre if CENTRED else 0.0), level, TERM, CENTRED)
+    return lane_sum(vector(float64, 4)(four_lanes(some, N)))
 
 
 def four_lanes(v, N):
@@ -122,10 +139,6 @@ def four_lanes(v, N):
     LOW, HIGH = tuple(range(N // 2)), tuple(range(N // 2, N))
     half = shuffle(v, v, LOW) + shuffle(v, v, HIGH)
     return four_lanes(half, N // 2) if N > 8 else half
-
-
-def square(v):
-    return v * v
 
 
 def block_mean(p, n, level, LEVEL, KIND):
@@ -136,26 +149,25 @@ def block_mean(p, n, level, LEVEL, KIND):
     return mean
 
 
-def block_squares(p, n, mean, KIND, AHEAD=False):
-    """The sum of squared deviations of a block from its mean, in float64."""
+def block_squares(p, n, mean, KIND, ask=None):
+    """The sum of squared deviations of a block from its mean, in float64; for `ask` see `sum_of`."""
     centre = KIND(mean)
     # The centre was rounded, so that deviations miss those from the mean by as much.
     deviation = mean - float64(centre)
-    squares = sum_of(p, n, centre, square, True, KIND, False, AHEAD) - float64(n) * deviation * deviation
+    squares = sum_of(p, n, centre, square, True, KIND, False, ask) - float64(n) * deviation * deviation
     return where(squares < 0.0, 0.0, squares)
 
 
-def moments_of(p, n, KIND, AHEAD=False):
+def moments_of(p, n, KIND, ask=None):
     """The mean of neighbours and the sum of squared deviations from it, in float64: those of blocks, merged.
 
-    What lies behind a block is asked for if AHEAD, while the block is squared. Blocks are so short that a processor with registers of 64
-    bytes reads the next one before it is done with the instructions of this one.
+    The `n` elements where `ask` points at, if it is not None, are asked for while blocks are squared, which takes no memory.
 
     Source: Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", Am. Stat. 37(3).
     """
     if n <= BLOCK:
         mean = block_mean(p, n, KIND(0), False, KIND)
-        squares = block_squares(p, n, mean, KIND, AHEAD)
+        squares = block_squares(p, n, mean, KIND, ask)
     else:
         # Means are merged by how far they are apart, so they are found by how far they are from that of some first elements.
         SOME = 8 * lanes_of(KIND)
@@ -164,7 +176,7 @@ def moments_of(p, n, KIND, AHEAD=False):
         for at in rolled(range(0, n, BLOCK)):
             size = min(BLOCK, n - at)
             mean_here = block_mean(p + at, size, level, True, KIND)
-            squares_here = block_squares(p + at, size, mean_here, KIND, AHEAD)
+            squares_here = block_squares(p + at, size, mean_here, KIND, None if ask is None else ask + at)
             mean, squares = merged(float64(at), mean, squares, float64(size), mean_here, squares_here)
     return mean, squares
 

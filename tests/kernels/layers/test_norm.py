@@ -100,6 +100,16 @@ def threads_agree(compute):
     return found[0] == found[1] == found[2]
 
 
+@pytest.mark.parametrize("d", [340, 343, 512, 777, 1024, 1025])
+@pytest.mark.parametrize("centred", [True, False])
+def test_a_row_has_the_same_bits_beside_others(d, centred):
+    x, weight, bias = drawn((50, d), np.float32), drawn(d, np.float32, 2), drawn(d, np.float32, 3)
+    together = rows.normalize(x, weight, bias, EPS, centred)
+    for r in (0, 1, 31, 32, 49):
+        for made, alone in zip(together, rows.normalize(x[r : r + 1], weight, bias, EPS, centred), strict=True):
+            np.testing.assert_array_equal(made[r : r + 1], alone)
+
+
 def test_row_results_do_not_depend_on_the_number_of_threads():
     x, g, weight = drawn((3000, 70), np.float32), drawn((3000, 70), np.float32, 1), drawn(70, np.float32, 2)
 

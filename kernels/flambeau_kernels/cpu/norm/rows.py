@@ -1,7 +1,7 @@
 """Compiled normalization of rows: layer_norm and rms_norm, forward and backward.
 
 A chunk is some whole rows. A row is read in blocks, each again from a first-level cache: for its mean and for its variance (of
-centred elements, so that a large mean costs no digits); then for the result, while the next row is asked for. Backward, each
+centred elements, so that a large mean costs no digits), while the memory of its result is asked for; then for the result. Backward, each
 chunk also adds up its part of the gradients of weight and bias in rows of its own, which are added in the order of chunks; where
 a chunk has more than `ROWS` rows, it adds those of as many up in a row of float64. The order of all sums is that of `sums.py`.
 """
@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.lanes import foresees, row_after
 from flambeau_kernels.cpu.sums import (
     BLOCK,
     ROWS,
@@ -20,7 +19,9 @@ from flambeau_kernels.cpu.sums import (
     block_mean,
     block_squares,
     clear_row,
+    eight,
     lanes_of,
+    last_sum,
     moments_of,
     square,
     sum_of,
@@ -35,9 +36,9 @@ from flambeau_kernels.engine.language import (
     lanes,
     load,
     local,
-    prefetch,
     rolled,
     store,
+    unroll,
     widened,
 )
 from flambeau_kernels.vocabulary import fma, sqrt
@@ -46,7 +47,7 @@ __all__ = ["backward", "normalize", "normalize_row", "planned"]
 
 # Elements of a chunk: about 20 microseconds.
 CHUNK = 32768
-# Rows of half a block and less that are normalized together, at most.
+# Short rows that are normalized together, at most.
 TOGETHER = 16
 # Chunks of a backward pass at most: each leaves a row for weight and one for bias.
 CHUNKS_BACKWARD = 64
@@ -59,35 +60,55 @@ def normal_lanes(x, centre, factor, weight, bias, i, left, KIND, WEIGHT, BIAS):
     return y + load(bias, i, N, left) if BIAS else y
 
 
-def normalize_row(a, to, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS, AHEAD=False):
-    """One row normalized to `to`; the next one is asked for if AHEAD. Returns: its mean, its variance and ``1 / sqrt(variance + eps)``."""
-    middle, squares = moments_of(a, d, KIND) if CENTRED else (0.0, sum_of(a, d, KIND(0), square, False, KIND))
-    return store_row(a, to, weight, bias, d, eps, middle, squares, KIND, WEIGHT, BIAS, AHEAD)
+def normalize_row(a, to, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS):
+    """One row normalized to `to`. Returns: its mean, its variance and ``1 / sqrt(variance + eps)``."""
+    middle, squares = moments_of(a, d, KIND, to) if CENTRED else (0.0, sum_of(a, d, KIND(0), square, False, KIND))
+    centre, spread, factor = scale_of(middle, squares, d, eps, KIND)
+    store_row(a, to, weight, bias, 0, d, centre, factor, KIND, WEIGHT, BIAS)
+    return centre, spread, factor
 
 
-def store_row(a, to, weight, bias, d, eps, middle, squares, KIND, WEIGHT, BIAS, AHEAD):
-    """`normalize_row` of a row whose mean and sum of squares are known."""
+def scale_of(middle, squares, d, eps, KIND):
+    """The mean of a row, its variance and ``1 / sqrt(variance + eps)``, from its mean and sum of squares in float64."""
+    spread = KIND(squares / float64(d))
+    return KIND(middle), spread, KIND(1) / sqrt(spread + KIND(eps))
+
+
+def store_row(a, to, weight, bias, first, d, centre, factor, KIND, WEIGHT, BIAS):
+    """Elements `first` to `d` of a row, normalized; `first` is a multiple of a vector."""
     N = lanes(KIND)
-    tail, far = d // N * N, row_after(d, KIND)
-    centre, spread = KIND(middle), KIND(squares / float64(d))
-    factor = KIND(1) / sqrt(spread + KIND(eps))
+    tail = d // N * N
     level, scale = broadcast(centre, N), broadcast(factor, N)
-    for i in rolled(range(0, tail, N)):
-        if AHEAD and not foresees(KIND):
-            prefetch(a + (far + i))
+    for i in rolled(range(first, tail, N)):
         store(to, i, normal_lanes(load(a, i, N), level, scale, weight, bias, i, N, KIND, WEIGHT, BIAS))
     if tail < d:
         left = d - tail
         last = normal_lanes(load(a, tail, N, left), level, scale, weight, bias, tail, left, KIND, WEIGHT, BIAS)
         store(to, tail, last, left)
-    return centre, spread, factor
+
+
+def store_row_and_sum(a, to, following, weight, bias, d, centre, factor, KIND, WEIGHT, BIAS):
+    """`store_row`, and meanwhile the sum of the row `following`, in the order of `sum_of`: memory is read and written at once."""
+    N, L = lanes(KIND), lanes_of(KIND)
+    level, scale, total = broadcast(centre, N), broadcast(factor, N), broadcast(0.0, L)
+    eights = d // (8 * L) * (8 * L)
+    for i in rolled(range(0, eights, 8 * L)):
+        total = total + wide(eight(following, i, zeros(KIND), None, False, L, False), KIND)
+        for K in unroll(range(8 * L // N)):
+            j = i + K * N
+            store(to, j, normal_lanes(load(a, j, N), level, scale, weight, bias, j, N, KIND, WEIGHT, BIAS))
+    store_row(a, to, weight, bias, eights, d, centre, factor, KIND, WEIGHT, BIAS)
+    made = lane_sum(total)
+    if eights < d:
+        made = made + last_sum(following, eights, d, KIND(0), None, False, KIND)
+    return made
 
 
 @kernel(in_vectors=True)
-def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, per, eps, *, CENTRED, WEIGHT, BIAS, SHORT):
+def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d, per, eps, *, CENTRED, WEIGHT, BIAS, LENGTH):
     KIND = widened(mean)
     first, last = chunk * per, min(rows, chunk * per + per)
-    if SHORT:
+    if LENGTH == "short":
         # Several rows take each step together, so that none waits for its own sums and root. What they have in common is the cache.
         middles, squares = local(float64, TOGETHER), local(float64, TOGETHER)
         several = min(TOGETHER, BLOCK // d)
@@ -100,20 +121,36 @@ def normalize_rows(chunk, x, weight, bias, out, mean, variance, inverse, rows, d
                 here = a + r * d
                 squares[r] = block_squares(here, d, middles[r], KIND) if CENTRED else sum_of(here, d, KIND(0), square, False, KIND)
             for r in rolled(range(count)):
-                centre, spread, factor = store_row(
-                    a + r * d, to + r * d, weight, bias, d, eps, middles[r], squares[r], KIND, WEIGHT, BIAS, True
-                )
+                centre, spread, factor = scale_of(middles[r], squares[r], d, eps, KIND)
+                store_row(a + r * d, to + r * d, weight, bias, 0, d, centre, factor, KIND, WEIGHT, BIAS)
                 mean[row + r] = centre
                 variance[row + r] = spread
                 inverse[row + r] = factor
-    else:
+    elif LENGTH == "block":
+        total = sum_of(x + first * d, d, KIND(0), None, False, KIND)
         for row in rolled(range(first, last)):
-            centre, spread, factor = normalize_row(
-                x + row * d, out + row * d, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS, True
-            )
+            a, to = x + row * d, out + row * d
+            middle = total / float64(d)
+            centre, spread, factor = scale_of(middle, block_squares(a, d, middle, KIND, to), d, eps, KIND)
             mean[row] = centre
             variance[row] = spread
             inverse[row] = factor
+            following = a + min(1, last - 1 - row) * d
+            total = store_row_and_sum(a, to, following, weight, bias, d, centre, factor, KIND, WEIGHT, BIAS)
+    else:
+        for row in rolled(range(first, last)):
+            centre, spread, factor = normalize_row(x + row * d, out + row * d, weight, bias, d, eps, KIND, CENTRED, WEIGHT, BIAS)
+            mean[row] = centre
+            variance[row] = spread
+            inverse[row] = factor
+
+
+def length_of(d: int, centred: bool) -> str:
+    """How rows of `d` elements are normalized: several 'short' ones together; each while the next is added up, if it is no longer than
+    a 'block'; or one after the other, if they are 'long', or not centred and so read once less."""
+    if (3 if centred else 2) * d <= BLOCK:
+        return "short"
+    return "block" if centred and d <= BLOCK else "long"
 
 
 def add_slopes(g, x, centre, factor, weight, to_weight, to_bias, i, left, KIND, WEIGHT, OF_WEIGHT, OF_BIAS):
@@ -210,7 +247,7 @@ def normalize(
     normalize_rows.run(
         -(-n // per), rows, mean if weight is None else _contiguous(weight), mean if bias is None else _contiguous(bias),
         out, mean, variance, inverse, n, d, per, float(eps),
-        CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, SHORT=2 * d <= BLOCK,
+        CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, LENGTH=length_of(d, centred),
     )  # fmt: skip
     return out, mean, variance, inverse
 
@@ -220,7 +257,7 @@ def planned(n: int, d: int, dtype: np.dtype, shape: Any, eps: float, centred: bo
     kind, per = _kind(dtype), max(1, CHUNK // d)
     chunks = -(-n // per)
     types = (dtype, dtype if weighted else kind, dtype if biased else kind, dtype, kind, kind, kind, int, int, int, float)
-    form = normalize_rows.form(types, {"CENTRED": centred, "WEIGHT": weighted, "BIAS": biased, "SHORT": 2 * d <= BLOCK})
+    form = normalize_rows.form(types, {"CENTRED": centred, "WEIGHT": weighted, "BIAS": biased, "LENGTH": length_of(d, centred)})
 
     def run(x: Any, weight: Any, bias: Any) -> Any:
         out = np.empty(shape, dtype)

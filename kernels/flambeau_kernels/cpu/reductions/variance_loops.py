@@ -123,10 +123,12 @@ def vector_rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_
     last = min(items, item + per_chunk)
     while item < last:
         p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
-        mean, total = sums.moments_of(p + (from0 * run + from1), to1 - from1, KIND, True)
+        q = p + (from0 * run + from1)
+        mean, total = sums.moments_of(q, to1 - from1, KIND, q + (to1 - from1))
         count = float64(to1 - from1)
         for k in range(from0 + 1, to0):
-            mean_here, total_here = sums.moments_of(p + (k * run + from1), to1 - from1, KIND, True)
+            q = p + (k * run + from1)
+            mean_here, total_here = sums.moments_of(q, to1 - from1, KIND, q + (to1 - from1))
             mean, total = sums.merged(count, mean, total, float64(to1 - from1), mean_here, total_here)
             count += float64(to1 - from1)
         if UNSPLIT:
