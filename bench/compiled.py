@@ -1,17 +1,22 @@
 """Compiled models beside `torch.compile` and beside their own eager runs: ``python bench/compiled.py [--seconds 2] [words]``.
 
-Each model trains (forward, backward and the optimizer's step, the function of the loss compiled) and predicts. The four sides, both
-frameworks eager and compiled, run by turns in one process on one thread, and the quickest of the turns counts, in CPU seconds. A row has
+Each model trains (forward, backward and the optimizer's step) and predicts: small ones, of which the function of the loss is compiled, on
+one thread, and those of `models.py`, compiled by ``compile(model)``, on two (``--threads``). The four sides, both frameworks eager and
+compiled, run by turns in one process, and the quickest of the turns counts: in CPU seconds on one thread, else by the clock. A row has
 PyTorch's compiled time and Flambeau's eager time over Flambeau's compiled one. `first` is the time to the first result of a block of a
 transformer in a new process, with empty caches and with those of the process before, `shapes` what a batch size not met before costs more
-than one that was. `step` is a training step of an 8-16-4 network in the mode "reduce-overhead", beside PyTorch's eager one.
+than one that was. `step` is a training step of an 8-16-4 network in the mode "reduce-overhead", beside PyTorch's eager one; `chain` is ten
+elementwise operations on a million numbers beside a copy of them; `calls` is what recording an operation takes.
 
-`torch.compile` needs a C++ compiler; without one its column is PyTorch's eager time, and the last line says so.
+`torch.compile` needs a C++ compiler; without one its column is PyTorch's eager time, and the last line says so. Without PyTorch there are
+Flambeau's own columns alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib.util
 import math
 import os
 import subprocess
@@ -155,8 +160,33 @@ def sides(T: Any, make: Any, trains: bool, compiles: bool) -> Callable[[], Any]:
     return step
 
 
-def quickest(runs: list[Callable[[], Any]], seconds: float) -> list[float]:
-    """The least CPU seconds of each, by turns."""
+def large_sides(T: Any, make: Any, trains: bool, compiles: bool) -> Callable[[], Any]:
+    """`sides` of a `Task` of `models.py`: the model is compiled, and its loss is not."""
+    T.manual_seed(0)
+    task = make(T)
+    net = task.net.train(trains)
+    call = T.compile(net) if compiles else net
+    if not trains:
+
+        def run() -> Any:
+            with T.no_grad():
+                return call(*task.inputs)
+
+        return run
+    optimizer = getattr(T.optim, task.optimizer)(net.parameters(), task.rate)
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = task.loss(call(*task.inputs))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def quickest(runs: list[Callable[[], Any]], seconds: float, clock: Callable[[], float] = time.process_time) -> list[float]:
+    """The least seconds of each by `clock`, by turns."""
     best = [math.inf] * len(runs)
     for run in runs:
         for _ in range(6):                            # until kernels are there
@@ -167,12 +197,11 @@ def quickest(runs: list[Callable[[], Any]], seconds: float) -> list[float]:
     end = time.perf_counter() + seconds * len(runs)
     while time.perf_counter() < end:
         for k, run in enumerate(runs):
-            began = time.process_time()
-            count = 0
-            while time.process_time() - began < 0.02:
+            began, count = clock(), 0
+            while clock() - began < 0.02:
                 run()
                 count += 1
-            best[k] = min(best[k], (time.process_time() - began) / count)
+            best[k] = min(best[k], (clock() - began) / count)
     return best
 
 
@@ -183,28 +212,44 @@ def settle() -> None:
     _background.wait()
 
 
-def models(words: list[str], seconds: float) -> list[tuple[float, float]]:
-    """Print a row for each model; the two ratios of each."""
-    import torch
+def models(words: list[str], seconds: float, threads: int) -> list[tuple[float, float]]:
+    """Print a row for each model; the two ratios of each, of which the first is nan without PyTorch."""
+    import models as large
 
     import flambeau as fb
 
+    torch = reference()
     found = []
-    for name, make in MODELS.items():
+    small = {name: (make, sides, 1, time.process_time) for name, make in MODELS.items()}
+    clock = time.perf_counter if threads > 1 else time.process_time
+    all_of_them = small | {f"{name}_large": (make, large_sides, threads, clock) for name, make in large.MODELS.items()}
+    for name, (make, side, count, by) in all_of_them.items():
         for trains in (True, False):
             title = f"{name}.{'train' if trains else 'infer'}"
             if words and not any(word in title for word in words):
                 continue
-            compiled = can_compile()
-            runs = [sides(T, make, trains, c) for T in (torch, fb) for c in (False, True) if c is False or T is fb or compiled]
-            times = quickest(runs, seconds)
-            theirs, (eager, ours) = times[-3], times[-2:]
-            found.append((theirs / ours, eager / ours))
-            shown = " ".join(f"{t * 1e3:9.3f}" for t in (times[0], theirs, eager, ours))
-            print(f"{title:14s} {shown} ms   over torch.compile {theirs / ours:5.2f}   over our eager {eager / ours:5.2f}", flush=True)
+            for T in filter(None, (torch, fb)):
+                T.set_num_threads(count)
+            theirs = [] if torch is None else [(torch, False), (torch, True)] if can_compile() else [(torch, False)]
+            times = quickest([side(T, make, trains, c) for T, c in (*theirs, (fb, False), (fb, True))], seconds, by)
+            eager, ours = times[-2:]
+            best = times[-3] if theirs else math.nan
+            found.append((best / ours, eager / ours))
+            shown = " ".join(f"{t * 1e3:9.3f}" for t in (times[0] if theirs else math.nan, best, eager, ours))
+            print(f"{title:18s} {shown} ms   over torch.compile {best / ours:5.2f}   over our eager {eager / ours:5.2f}", flush=True)
     return found
 
 
+def reference() -> Any:
+    """PyTorch, or None where it is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    return torch
+
+
+@functools.cache
 def can_compile() -> bool:
     """Whether `torch.compile` works here."""
     import torch
@@ -232,7 +277,7 @@ with T.no_grad():
 
 def first() -> None:
     """Print the seconds to a first result in a new process: with empty caches, and with those of the process before."""
-    for module in ("torch", "flambeau"):
+    for module in ("torch", "flambeau") if reference() is not None else ("flambeau",):
         with tempfile.TemporaryDirectory() as folder:
             path = os.pathsep.join([str(ROOT / "framework"), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
             # An installed package has bytecode, so Python keeps it here, and a first process, whose kernels are let go, makes it.
@@ -272,9 +317,9 @@ def shapes() -> None:
 
 def step(seconds: float) -> None:
     """Print the times of a step of an 8-16-4 network."""
-    import torch
-
     import flambeau as fb
+
+    torch = reference()
 
     def make(T: Any, optimizer: str, compiles: bool) -> Callable[[], Any]:
         T.manual_seed(0)
@@ -296,35 +341,96 @@ def step(seconds: float) -> None:
         return lambda: run(x, y)
 
     for optimizer in ("SGD", "Adam", "AdamW"):
-        theirs, eager, ours = quickest([make(torch, optimizer, False), make(fb, optimizer, False), make(fb, optimizer, True)], seconds)
-        shown = f"ours eager {theirs / eager:.2f}x, compiled {theirs / ours:.2f}x"
-        print(f"step 8-16-4 {optimizer:5s} {theirs * 1e6:7.1f} us, {shown}", flush=True)
+        sides = [(fb, False), (fb, True)] if torch is None else [(torch, False), (fb, False), (fb, True)]
+        times = quickest([make(T, optimizer, compiles) for T, compiles in sides], seconds)
+        eager, ours = times[-2:]
+        shown = f"eager {eager * 1e6:7.1f} us, compiled {ours * 1e6:7.1f} us"
+        if torch is not None:
+            shown += f", of PyTorch's {times[0] * 1e6:7.1f} us: {times[0] / eager:.2f}x, {times[0] / ours:.2f}x"
+        print(f"step 8-16-4 {optimizer:5s} {shown}", flush=True)
+
+
+def chain(threads: int) -> None:
+    """Print what ten elementwise operations on a million float32 take, compiled, beside one pass over them: a copy."""
+    import flambeau as fb
+
+    def ten(x: Any) -> Any:
+        y = x * 1.5 + 0.25
+        y = (y - x) * y
+        y = y.abs() + x
+        y = y * 0.5 - 1
+        return y.relu() + x
+
+    fb.set_num_threads(threads)
+    x = fb.randn(1_000_000)
+    out = fb.empty(1_000_000)
+    compiled, replayed = fb.compile(ten), fb.compile(ten, mode="reduce-overhead")
+    for _ in range(12):
+        compiled(x)
+        replayed(x)
+    settle()
+    runs: list[Callable[[], Any]] = [lambda: out.copy_(x), lambda: x.clone(), lambda: ten(x), lambda: compiled(x), lambda: replayed(x)]
+    copy, clone, eager, ours, replay = quickest(runs, 1.0, time.perf_counter)
+    print(
+        f"ten operations, 1 M float32, {threads} threads: copy {copy * 1e6:.0f} us, clone {clone * 1e6:.0f}, eager {eager * 1e6:.0f}, "
+        f"compiled {ours * 1e6:.0f} ({clone / ours:.2f} of a pass), replayed {replay * 1e6:.0f} ({clone / replay:.2f})", flush=True,
+    )  # fmt: skip
+
+
+CALLS = (
+    "a + y", "a * 1.5", "a.exp()", "F.relu(a)", "F.gelu(a)", "a.clamp(-1, 1)", "a ** 2", "a ** 0.5", "a / y", "fb.where(m, a, y)",
+    "a.masked_fill(m, 0.0)", "fb.max(a, y)", "fb.lerp(a, y, 0.5)", "F.softmax(a, -1)", "F.layer_norm(a, (512,))", "a.sum(-1)", "a.var(-1)",
+    "a[0]", "a[1:, ::2]", "a.view(-1)", "a.reshape(-1)", "a.t()", "a.permute(1, 0)", "a.unsqueeze(0)", "a.chunk(2)",
+)  # fmt: skip
+
+
+def calls() -> None:
+    """Print the nanoseconds that a call in a compiled function takes to be recorded, once it has been recorded before."""
+    import flambeau as fb
+    from flambeau.compiler import _functions
+
+    fb.set_num_threads(1)
+    _functions.Function._leave = lambda self, signature: None  # type: ignore[method-assign]  # functions that gain nothing are recorded too
+    count = 60
+    for text in CALLS:
+        times: list[int] = []
+        scope = {"fb": fb, "F": fb.nn.functional, "now": time.perf_counter_ns, "times": times}
+        body = "\n".join([f"    b = {text}"] * count)
+        exec(f"def f(a, y, m):\n    a = a * 2\n    began = now()\n{body}\n    times.append(now() - began)\n    return a", scope)
+        f, a = fb.compile(scope["f"]), fb.rand(512, 512)
+        for _ in range(40):
+            f(a, a + 1, a > 0.5)
+        print(f"recorded {text:26s} {min(times[8:]) / count:8.0f} ns", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="*", help="parts of names: of models, 'first', 'shapes', 'step'")
+    parser.add_argument("words", nargs="*", help="parts of names: of models, 'first', 'shapes', 'step', 'chain', 'calls'")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each side of a model")
+    parser.add_argument("--threads", type=int, default=2, help="of the large models and of the chain")
     asked = parser.parse_args()
     for module in ("framework", "kernels"):
         sys.path.insert(0, str(ROOT / module))
-    import torch
-
     import flambeau as fb
 
-    torch.set_num_threads(1)
-    fb.set_num_threads(1)
-    extras: dict[str, Callable[[], None]] = {"first": first, "shapes": shapes, "step": lambda: step(asked.seconds)}
+    torch = reference()
+    extras: dict[str, Callable[[], None]] = {
+        "first": first, "shapes": shapes, "step": lambda: step(asked.seconds), "chain": lambda: chain(asked.threads), "calls": calls,
+    }  # fmt: skip
     for name, run in extras.items():
-        if not asked.words or name in asked.words:
+        for T in filter(None, (torch, fb)):
+            T.set_num_threads(1)
+        if name in asked.words or not asked.words and name != "calls":
             run()
     words = [word for word in asked.words if word not in extras]
-    found = models(words, asked.seconds) if words or not asked.words else []
+    found = models(words, asked.seconds, asked.threads) if words or not asked.words else []
     if found:
-        mean = math.exp(sum(math.log(theirs) for theirs, _ in found) / len(found))
         slower = sum(own < 0.98 for _, own in found)
-        beside = "torch.compile" if can_compile() else "eager PyTorch, for there is no compiler for torch.compile"
-        print(f"compiled models: geometric mean {mean:.2f}x of {beside} over {len(found)}, {slower} slower than their own eager run")
+        if torch is not None:
+            mean = math.exp(sum(math.log(theirs) for theirs, _ in found) / len(found))
+            beside = "torch.compile" if can_compile() else "eager PyTorch, for there is no compiler for torch.compile"
+            print(f"compiled models: geometric mean {mean:.2f}x of {beside} over {len(found)}")
+        print(f"compiled models: {slower} of {len(found)} slower than their own eager run")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ _local = _state.local
 # What interpreters answer beside results and NotImplemented.
 DECOMPOSE = object()  # not as a whole, but what the composition is made of is its business
 UNTOUCHED = object()  # neither the call nor anything that it is made of is its business
+NOTED = object()  # not as a whole, but it is told by `note_composition` what its parts, which come in turn, have given
 
 
 class Interpreter:
@@ -41,8 +42,14 @@ class Interpreter:
     quick: Any = None
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
-        """The result of `op`, NotImplemented, DECOMPOSE or UNTOUCHED; a call in place has its target in `out` too."""
+        """The result of `op`, NotImplemented, DECOMPOSE, UNTOUCHED or NOTED; a call in place has its target in `out` too."""
         return NotImplemented
+
+    def mark(self) -> Any:
+        """Where it is, before the parts of a composition that is `NOTED` come."""
+
+    def note_composition(self, op: Any, args: tuple[Any, ...], result: Any, mark: Any) -> None:
+        """The parts of the composition `op` have come since `mark`, to it alone, and gave `result`."""
 
     def run_maker(self, call: Any) -> Any:
         """The result of a call, see `_aten.Call`, that makes a tensor or fills one; or NotImplemented."""

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import flambeau as fb
-from flambeau.compiler import _programs, _recorder
+from flambeau.compiler import _functions, _programs, _recorder
 from flambeau_kernels.engine.calls import follow
 
+F = fb.nn.functional
 pytestmark = pytest.mark.skipif(follow.builtin() is None, reason="native code does not read objects here")
 
 
@@ -31,9 +32,9 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     plain = _recorder.Recorder._deferred
 
-    def deferred(self: Any, op: Any, args: Any) -> Any:
+    def deferred(self: Any, op: Any, args: Any, written: Any) -> Any:
         found.append(op.name)
-        return plain(self, op, args)
+        return plain(self, op, args, written)
 
     monkeypatch.setattr(_recorder.Recorder, "_deferred", deferred)
     return found
@@ -294,3 +295,56 @@ def test_activations_are_followed_as_the_operations_they_are(name: str, looked_a
     assert looked_at.count("mul") == 1
     assert len(looked_at) == 3
     assert all(fb.equal(y, activation(activation(x) * 2)) for y in results)
+
+
+OF_ONE_OPERATION = {
+    "softmax": lambda x, y: F.softmax(x, -1), "layer_norm": lambda x, y: F.layer_norm(x, (6,)), "where": lambda x, y: fb.where(x > 0, x, y),
+    "var": lambda x, y: x.var(-1), "norm": lambda x, y: x.norm(), "max": lambda x, y: fb.max(x, y), "lerp": lambda x, y: fb.lerp(x, y, 0.5),
+    "hardtanh": lambda x, y: F.hardtanh(x), "clamp": lambda x, y: x.clamp(y, y + 1), "pow": lambda x, y: x**2 + x**0.5,
+    "reshape": lambda x, y: x.reshape(6, -1), "slices": lambda x, y: x[1:, ::2] * 2, "int": lambda x, y: x[1], "none": lambda x, y: x[None],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_ONE_OPERATION)
+def test_compositions_of_one_operation_are_followed_as_they_are_written(name: str, looked_at: list[str], monkeypatch: Any) -> None:
+    def f(x: fb.Tensor, y: fb.Tensor) -> fb.Tensor:
+        return OF_ONE_OPERATION[name](x * 2, y)
+
+    came: list[str] = []
+    plain = _recorder.Recorder.run
+    monkeypatch.setattr(_recorder.Recorder, "run", lambda self, op, *rest: came.append(op.name) or plain(self, op, *rest))
+    monkeypatch.setattr(_functions.Function, "_leave", lambda self, signature: None)
+    compiled, x, y = fb.compile(f), fb.rand(4, 6), fb.rand(4, 6)
+    for _ in range(3):
+        compiled(x, y)
+    came.clear()
+    looked_at.clear()
+
+    assert fb.equal(compiled(x, y), f(x, y))
+    assert (came, looked_at) == ([], [])
+
+
+def test_autocast_that_is_switched_on_later_reaches_the_parts_of_compositions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_functions.Function, "_leave", lambda self, signature: None)
+    switched = [False]
+
+    def f(x: fb.Tensor) -> fb.Tensor:
+        y = x * 2
+        with fb.autocast("cpu", dtype=fb.bfloat16, enabled=switched[0]):
+            return F.softmax(y, -1)
+
+    compiled, x = fb.compile(f), fb.randn(4, 6).bfloat16()
+    for _ in range(3):
+        for switched[0] in (False, True):
+            found = compiled(x)
+            assert found.dtype is f(x).dtype
+            assert fb.equal(found, f(x))
+
+
+@pytest.mark.parametrize("key", [slice(0, 2), slice(0, 3), slice(None, 2, 2), (slice(0, 2), 1)], ids=str)
+def test_slices_are_told_apart(key: Any) -> None:
+    compiled = fb.compile(lambda x, key: (x * 2)[key] + 1)
+    x = fb.randn(4, 6)
+    for _ in range(2):
+        for one in (slice(0, 2), key, slice(2), (slice(0, 2), 0)):
+            assert fb.equal(compiled(x, one), (x * 2)[one] + 1)

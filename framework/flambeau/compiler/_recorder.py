@@ -29,7 +29,7 @@ from flambeau_kernels.engine.calls import follow
 
 from .. import _state, _warn, dtypes
 from .._arrays import MetaArray, ndarray
-from .._interpreters import Interpreter, below
+from .._interpreters import NOTED, Interpreter, below
 from .._subclass import _OPERATORS, _is_plain_method
 from ..autograd import tape
 from ..devices import CPU, Size, device, layout, memory_format
@@ -46,7 +46,7 @@ _ref = weakref.ref
 _PLAIN = {int, bool, str, type(None), dtype, device, memory_format, layout, Size, complex, type(...)}
 _SLOTS = {name: Tensor.__dict__[name] for name in ("_array", "_node", "_storage", "_view_of", "_gradient")}
 _set_array, _set_node, _set_storage, _set_view_of, _set_pending = (slot.__set__ for slot in _SLOTS.values())
-_IDENTIFIED = _PLAIN | {float}                        # constants that are what they were as long as they are the same object
+_IDENTIFIED = _PLAIN | {float, slice}                 # constants that are what they were as long as they are the same object
 _MISSING: Any = object()
 _MOST_BRANCHES = 64                                   # of one step: constants that change in every call must not pile up
 RECORDED_FROM = 1 << 15                                       # elements; with fewer, computing at once costs less than recording
@@ -77,21 +77,30 @@ class Step:
         self.node: list[Any] = [None, self]
         self.ambient: Any = None                      # of the first step of a tree: see `ambient_now`, of what is expected after it
 
-    def expect(self, after: Step, known: int) -> None:
-        """Let `after` be what is looked at first when this step has been followed, with `known` inputs."""
+    def expect(self, after: Step, known: int, op: Any, refs: Any, instead: bool = False) -> None:
+        """Let a call of `op` on `refs` be what is looked at first when this step has been followed, with `known` inputs.
+
+        That is the call as it was written, for which `after` may have another operation: constants and looks of operands, which are
+        compared, decide which one. Where `after` is expected already it stays so, by the call that came first, or by this one `instead`.
+        """
         likely = self.node[0]
-        if (likely is None or likely[-1] is not after.node) and after.several is None and after.same is None:
-            pattern: list[Any] = []
-            for look, ref in zip(after.looks, after.refs, strict=True):
-                if ref.__class__ is int:
-                    is_new = -ref > known
-                    known += is_new
-                    pattern += (_looks_of(look), -1 - ref) if is_new else (True, ref) if ref >= 0 else (False, -1 - ref)
-                elif _is_constant(ref):
-                    pattern += (None, _constant(ref))
-                else:
-                    return                            # lists of tensors, and what may be changed
-            self.node[0] = (after.op, tuple(pattern), after.first, after.results[0], after.node)
+        if likely is not None and likely[-1] is after.node and not instead or after.several is not None or after.same is not None:
+            return
+        numbered = [ref for ref in after.refs if ref.__class__ is int]
+        looks = dict(zip(numbered, [look for look in after.looks if isinstance(look, Tensor)], strict=True))
+        pattern: list[Any] = []
+        for ref in refs:
+            if ref.__class__ is int:
+                is_new = -ref > known
+                known += is_new
+                if is_new and ref not in looks:
+                    return
+                pattern += (_looks_of(looks[ref]), -1 - ref) if is_new else (True, ref) if ref >= 0 else (False, -1 - ref)
+            elif _is_constant(ref):
+                pattern += (None, _constant(ref))
+            else:
+                return                                # lists of tensors, and what may be changed
+        self.node[0] = (op, tuple(pattern), after.first, after.results[0], after.node)
 
     def path(self) -> list[Step]:
         """The steps from the first one to this one."""
@@ -390,6 +399,7 @@ class Recorder(Interpreter):
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         if out is None and not _local.saved_hooks:    # hooks of what is saved are told of one operation after the other
+            written = op, args
             if op.forwards_to is not None and (self.notes_events or not self.records_all):
                 called = op.forwards_to(*args)
                 if called is not None:                # which may be the operation that came here last time
@@ -399,7 +409,7 @@ class Recorder(Interpreter):
                         return found
             kind = op.kind
             if kind == "elementwise" or kind == "view" or self.records_all or op.in_rows is not None or self._is_product(op, args):
-                found = self._deferred(op, args)
+                found = self._deferred(op, args, written)
                 if found is not NotImplemented:
                     return found
                 if not self.records_all and not (self._is_ordered() and _has_history(args) or any(a.__class__ is Deferred for a in args)):
@@ -407,7 +417,7 @@ class Recorder(Interpreter):
                     return NotImplemented             # it reads tensors that are there, and writes to none
             elif kind == "composite" and _is_elementwise(op, args):
                 self.passed += 1
-                return NotImplemented                 # its parts come here in turn
+                return NOTED                          # its parts come here in turn
         self.passed += 1
         self.flush(op.public_name)
         # Compositions run as they do without a recorder.
@@ -447,8 +457,8 @@ class Recorder(Interpreter):
         self.flush(op.public_name)
         return NotImplemented
 
-    def _deferred(self, op: Any, args: tuple[Any, ...]) -> Any:
-        """The result of `op` as a Deferred, or several; NotImplemented if it is not recorded."""
+    def _deferred(self, op: Any, args: tuple[Any, ...], written: tuple[Any, tuple[Any, ...]]) -> Any:
+        """The result of `op` as a Deferred, or several; NotImplemented if it is not recorded. `written` is the call as it came here."""
         token = _state.AMBIENT[0]
         ambient = (_local.recording.asked, _local.recording.inference, dtypes._default)
         if ambient != self._ambient:
@@ -488,17 +498,38 @@ class Recorder(Interpreter):
         if path[0] is not step.node:
             # The garbage collector may have run, and with it a finalizer, which has asked for values or computed with them.
             self.flush("something else ran in the midst of an operation")
-            return self._deferred(op, args)
+            return self._deferred(op, args, written)
         if found.same is not None:
             return self._value(found.same)
         path[0], path[7] = found.node, token
         self._made += refs
         if step is not self.root:
-            step.expect(found, mark)
+            self._expect(step, found, mark, written)
         elif step.ambient is None:                    # the first of several segments stays the likely one
-            step.expect(found, mark)
+            self._expect(step, found, mark, written)
             step.ambient = ambient
         return made[0] if found.several is None else found.several(made)
+
+    def _expect(self, step: Step, found: Step, known: int, written: tuple[Any, tuple[Any, ...]], instead: bool = False) -> None:
+        op, args = written
+        try:
+            refs = self._refs(args)
+        except KeyError:                              # an operand that the operation in its place does not have
+            return
+        step.expect(found, known, op, refs, instead)
+
+    def mark(self) -> Any:
+        return self.step, len(self.inputs), self.passed, len(self.breaks)
+
+    def note_composition(self, op: Any, args: tuple[Any, ...], result: Any, mark: Any) -> None:
+        """Expect the composition itself from now on, if it was nothing but the operation that is expected there."""
+        before, known, passed, breaks = mark
+        step = self.step
+        if step.parent is not before or self.passed != passed or len(self.breaks) != breaks or result.__class__ is not Deferred:
+            return
+        likely = before.node[0]
+        if likely is not None and likely[-1] is step.node and _pending(result)[:2] == (self, step.first):
+            self._expect(before, step, known, (op, args), True)
 
     def _pending_at(self, number: int, result: Tensor) -> Any:
         one = _new(Deferred)

@@ -17,7 +17,7 @@ import numpy as np
 from .. import _state
 from .._arrays import HeldArray, NoValues
 from .._errors import NeedsValues
-from .._interpreters import DECOMPOSE, UNTOUCHED, below, pop, push
+from .._interpreters import DECOMPOSE, NOTED, UNTOUCHED, below, pop, push
 from ..devices import Size, device
 from ..dtypes import dtype
 from ..tensor import Tensor, TensorMeta, bump, no_torch_dispatch, wrap
@@ -138,6 +138,7 @@ def ask_interpreters(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bo
     depth = len(stack)
     lowest = depth and stack[0].observes              # the profiler, if there is one, looks on below all others
     untouched = depth > lowest
+    noting = None
     while depth > lowest:
         depth -= 1
         interpreter = stack[depth]
@@ -149,8 +150,8 @@ def ask_interpreters(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bo
         if op in interpreter.declines:
             untouched = False
             continue
-        if out is None and depth + 1 < len(stack) and interpreter.quick is not None:
-            result = interpreter.quick(op, args)
+        if out is None and depth + 1 < len(stack) and interpreter.quick is not None and op.kind != "composite":
+            result = interpreter.quick(op, args)      # of compositions, whose parts those inside it may want, it has noted none
             if result is not None:
                 return result
         if interpreter.runs_compositions and not untouched and op.kind == "composite":
@@ -163,6 +164,9 @@ def ask_interpreters(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bo
         if result is UNTOUCHED:
             continue
         untouched = False
+        if result is NOTED:
+            noting = interpreter if depth + 1 == len(stack) else None
+            continue
         if result is DECOMPOSE:
             if op.in_parts is not None:
                 return op.in_parts(*args)
@@ -178,6 +182,11 @@ def ask_interpreters(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bo
     run = _enter
     if op.kind == "composite" and len(stack) > lowest:
         run = _untouched if untouched else _composed
+    if noting is not None and not lowest:
+        mark = noting.mark()
+        result = run(op, args, out, inplace)
+        noting.note_composition(op, args, result, mark)
+        return result
     return stack[0].observe(op, args, out, inplace, run) if lowest else run(op, args, out, inplace)
 
 

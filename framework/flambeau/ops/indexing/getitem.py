@@ -97,7 +97,7 @@ def _picked(self: Tensor, key: tuple[Any, ...]) -> Tensor | None:
 
 def _getitem(self: Tensor, key: Any) -> Tensor:
     kind = key.__class__
-    if kind is int and self._array.ndim == 0:
+    if kind is int and self.ndim == 0:
         raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python to convert a 0-dim tensor to a number")
     key = normalize(key)
     if all(isinstance(k, BASIC) for k in key):

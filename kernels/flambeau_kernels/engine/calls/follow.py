@@ -2,8 +2,8 @@
 
 A recorder of the framework keeps a `path`, a list of what `PATH` names. Its first item is a node, a list whose first item says what came
 next the last time, a tuple of what `LIKELY` names, or None. ``follow(path, op, args)`` compares operation and arguments with that by
-identity, numbers and sequences of them by value. If they are the same it makes the pending result, a weak reference to which goes to the
-list `made`, moves the path on, and returns the result. Else it returns None, having done nothing.
+identity, and numbers, sequences and slices by value. If they are the same it makes the pending result, a weak reference to which goes to
+the list `made`, moves the path on, and returns the result. Else it returns None, having done nothing.
 """
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _compare(
 
 
 def _same() -> str:
-    """Whether two constants are one, or equal floats, ints, or lists or tuples of such."""
+    """Whether two constants are one, or equal floats, ints, or lists, tuples or slices of such."""
     code = ObjectCode("internal i1 @equal(ptr %table, ptr %a, ptr %b)")
     overflows = [code.let("alloca i32") for _ in range(2)]
     code.branch(code.let("icmp eq ptr %a, %b"), "yes", "other")
@@ -183,7 +183,14 @@ def _same() -> str:
     tuples = [_place(code, x, pyabi.TUPLE_ITEMS) for x in ("%a", "%b")]
     code.do("br label %sequence")
     code.label("not.tuple")
-    code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('list')}"), "list", "no")
+    code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('list')}"), "list", "not.list")
+    code.label("not.list")
+    code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('slice')}"), "slice", "no")
+    code.label("slice")
+    bounds = [[code.field(x, offset, "ptr") for x in ("%a", "%b")] for offset in (pyabi.START, pyabi.STOP, pyabi.STEP)]
+    alike = [code.let(f"call i1 @equal(ptr %table, ptr {a}, ptr {b})") for a, b in bounds]
+    first_two = code.let(f"and i1 {alike[0]}, {alike[1]}")
+    code.do(f"ret i1 {code.let(f'and i1 {first_two}, {alike[2]}')}")
     code.label("list")
     lists = [code.field(x, pyabi.LIST_ITEMS, "ptr") for x in ("%a", "%b")]
     code.do("br label %sequence")
