@@ -244,3 +244,26 @@ def test_what_is_saved_for_backward_need_be_a_tensor_only_where_there_is_a_backw
     assert Keeps.apply(fb.ones(1)).tolist() == [2.0]
     with pytest.raises(TypeError, match="argument of type str"):
         Keeps.apply(fb.ones(1, requires_grad=True))
+
+
+def test_a_tensor_of_one_number_stands_for_a_number_beside_others(oracle: Any) -> None:
+    programs = """
+    torch.arange(6).clamp(0, torch.tensor(3))
+    torch.arange(6).clamp(torch.tensor(1.5), 3)
+    torch.arange(6).clip(torch.tensor(True), max=3)
+    torch.arange(6).clamp_(1, torch.tensor(3))
+    torch.clamp(torch.arange(6), 1, torch.tensor(3), out=torch.empty(0, dtype=torch.int64))
+    torch.arange(6.0).clamp(torch.tensor(1.5, dtype=torch.float64), 3)
+    torch.arange(6.0).clamp(torch.tensor([1.5]), 3)
+    torch.arange(6.0).clamp(torch.tensor(1.5, requires_grad=True), 3)
+    x = torch.arange(6.0, requires_grad=True); x.clamp(torch.tensor(1.5), 3).sum().backward(); x.grad
+    torch.manual_seed(0); torch.normal(torch.tensor(0.5), 1.0, (3,))
+    torch.manual_seed(0); torch.normal(0.5, torch.tensor(2.0), (3,))
+    torch.normal(torch.ones(2), 1.0, (2,))
+    torch.normal(torch.tensor(1.0, requires_grad=True), 1.0, (2,))
+    torch.histc(torch.arange(3.0), torch.tensor(3))
+    torch.histc(torch.arange(3.0), torch.tensor(3.0))
+    torch.histc(torch.arange(3.0), torch.tensor([3]))
+    """
+
+    assert not disagreements(oracle, programs)

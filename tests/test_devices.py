@@ -108,6 +108,7 @@ def test_tensors_without_memory_know_their_shape(oracle: Any) -> None:
     torch.equal(torch.ones(2, device='meta'), torch.ones(2, device='meta'))
     torch.set_default_device('meta'); r = torch.zeros(2).device; torch.set_default_device(None); r
     torch.set_default_device('meta'); r = torch.tensor([2]).device; torch.set_default_device('cpu'); torch.set_default_device(None); r
+    torch.set_default_device('meta'); r = torch.Tensor(2).device, torch.LongTensor([2]).device; torch.set_default_device(None); r
     """
 
     assert not disagreements(oracle, programs)

@@ -70,6 +70,7 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
 def legacy_tensor(*args: Any, dtype: Any = None, device: Any = None, data: Any = None) -> Tensor:
     """What ``torch.Tensor(...)`` makes: the default dtype from sizes, a copy of a sequence, another view of a Tensor or storage.
 
+    It is made on the CPU where no `device` is named, whatever the default device is.
     Raises: TypeError for a storage, or where a dtype is asked for a Tensor, of another dtype.
     """
     from ...storage import TypedStorage, UntypedStorage
@@ -77,6 +78,7 @@ def legacy_tensor(*args: Any, dtype: Any = None, device: Any = None, data: Any =
     if data is not None:
         args = (data, *args)
     d = dtype or dtypes.get_default_dtype()
+    device = "cpu" if device is None else device
     if not args:
         return wrap(np.empty((0,), d.numpy))
     first = args[0]

@@ -320,8 +320,17 @@ def clamp(input, min=None, max=None):
     if min is None:
         return clamp_above.function(input, max)
     if isinstance(min, Tensor) is not isinstance(max, Tensor):
-        raise TypeError("clamp() received an invalid combination of arguments: 'min' and 'max' must both be Numbers or Tensors")
+        min, max = _number_in(min), _number_in(max)
     return clamp_both.function(input, min, max)
+
+
+def _number_in(bound):
+    """`bound` as the number that it has to be beside another one: the element of a Tensor without dimensions and gradient."""
+    if not isinstance(bound, Tensor):
+        return bound
+    if bound.ndim or bound.requires_grad:
+        raise TypeError("clamp() received an invalid combination of arguments: 'min' and 'max' must both be Numbers or Tensors")
+    return bound.item()
 
 
 def _by_bounds(input, min, max):

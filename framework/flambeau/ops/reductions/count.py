@@ -470,6 +470,8 @@ def _check_bins(name: str, bins: Any, dim: int = 0, itemsize: int = 8) -> None:
 
 
 def _check_histc(input, bins, min, max):
+    if isinstance(bins, Tensor) and not bins.ndim:
+        bins = bins.item()
     if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool):
         raise TypeError(f"histc(): argument 'bins' (position 2) must be int, not {type(bins).__name__}")
     if not input.is_floating_point():

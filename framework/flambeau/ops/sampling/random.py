@@ -656,6 +656,15 @@ def randint_like(input: Any = ..., low: Any = ..., high: Any = None, *, dtype: A
     return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
 
 
+def _number_in(value: Any) -> Any:
+    """`value` as the number that it has to be beside a size: the element of a Tensor without dimensions and gradient."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.ndim or value.requires_grad:
+        raise TypeError("normal() received an invalid combination of arguments: with a size, mean and std must be numbers")
+    return value.item()
+
+
 @names_by("unify")
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any = None, out: Any = None, dtype: Any = None,
            layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
@@ -673,6 +682,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
     if size is not None:
+        mean, std = _number_in(mean), _number_in(std)
         if IN_FORCE and interpreted():
             given = {"mean": mean, "std": std, "size": _sizes((size,)), "generator": generator, "out": out, "dtype": dtype}
             if (made := _dispatch.made_there("normal", given | {"device": device, "pin_memory": pin_memory}, requires_grad)) is not None:
