@@ -17,6 +17,7 @@ from flambeau._dynamo.exc import UserError
 from flambeau.export import Dim, ShapesCollection, dims, export, load, save
 from flambeau.export.dynamic_shapes import AdditionalInputs, refine_dynamic_shapes_from_suggested_fixes
 from flambeau.export.graph_signature import InputKind, OutputKind
+from flambeau.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 
 class Net(nn.Module):
@@ -175,10 +176,14 @@ def test_constants_among_the_inputs_are_those_of_the_example():
     [
         (lambda: export(fb.relu, (fb.ones(1),)), ValueError, "Expected `mod` to be an instance of `torch.nn.Module`"),
         (lambda: export(Net(), fb.ones(2, 3)), UserError, "Expecting `args` to be a tuple"),
-        (lambda: export(Net(), (fb.ones(2, 3), 1, 2)), UserError, "do not fit the forward"),
+        (lambda: export(Net(), (fb.ones(2, 3), 1, 2)), TypeError, "do not fit the forward"),
         (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes={"z": None}), UserError, r"top-level keys must be the arg names \['x'\]"),
         (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({2: Dim("b")},)), UserError, "is no dimension"),
-        (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({0: 7},)), UserError, "must be a Dim, None, or its size 2"),
+        (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({0: 7},)), ConstraintViolationError, "does not match input size of 2"),
+        (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({0: "b"},)), UserError, "but got 'b' instead"),
+        (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=([Dim("b")],)), UserError, "expected 2, but got 1 instead"),
+        (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({0: Dim("b", min=4)},)), ConstraintViolationError, r"2 not in range \[4"),
+        (lambda: export(Net(), (fb.ones(3, 3),), dynamic_shapes=({0: Dim("b") * 2},)), UserError, r"of the form 2\*b, where b is"),
         (lambda: export(Branch(), (fb.ones(5),), dynamic_shapes=({0: Dim("b")},)), UserError, r"b = Dim\('b', min=4\)"),
         (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({1: Dim("b")},)), UserError, r"specialized it to be a constant \(3\)"),
         (lambda: export(Shifted(), (fb.ones(5), fb.ones(6)), dynamic_shapes=({0: Dim("dx")}, {0: Dim("dy")})), UserError, "dy = dx"),
@@ -527,3 +532,117 @@ def test_nodes_say_which_lines_of_modules_they_come_from():
     save(program, file)
     file.seek(0)
     assert [node.stack_trace for node in load(file).graph.nodes] == [node.stack_trace for node in program.graph.nodes]
+
+
+def test_sizes_of_one_name_are_one_size():
+    class Sum(nn.Module):
+        def forward(self, a, b):
+            return a + b
+
+    program = export(Sum(), (fb.ones(3, 2), fb.ones(3, 2)), dynamic_shapes=({0: Dim("batch")}, {0: Dim("batch")}))
+
+    assert program.module()(fb.ones(5, 2), fb.ones(5, 2)).shape == (5, 2)
+    with pytest.raises(AssertionError, match=r"Guard failed: .*a.size\(\)\[0\]"):
+        program.module()(fb.ones(5, 2), fb.ones(1, 2))
+    with pytest.raises(UserError, match=r"different definitions .*min=0.*min=2"):
+        export(Sum(), (fb.ones(3, 2), fb.ones(3, 2)), dynamic_shapes=({0: Dim("batch", min=2)}, {0: Dim("batch")}))
+    with pytest.raises(UserError, match=r"of c = L\['b'\].size\(\)\[0\] and batch = L\['a'\].size\(\)\[0\] must always be equal"):
+        export(Sum(), (fb.ones(3, 2), fb.ones(3, 2)), dynamic_shapes=({0: Dim("batch")}, {0: Dim("c")}))
+
+
+def test_sizes_without_names_are_shown_from_2_on():
+    class Double(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    for hint, shown in ((Dim.AUTO, "VR[2, int_oo]"), (Dim.DYNAMIC(max=9), "VR[2, 9]"), (Dim.AUTO(min=3, max=9), "VR[3, 9]")):
+        program = export(Double(), (fb.ones(4, 2),), dynamic_shapes=({0: hint},))
+        file = io.BytesIO()
+        save(program, file)
+        file.seek(0)
+        assert [str(r) for r in program.range_constraints.values()] == [shown]
+        assert [str(r) for r in load(file).range_constraints.values()] == [shown]
+    assert program.module()(fb.ones(9, 2)).shape == (9, 2)
+    assert export(Double(), (fb.ones(4, 2),), dynamic_shapes=({0: Dim.AUTO},)).module()(fb.ones(1, 2)).shape == (1, 2)
+    with pytest.raises(AssertionError, match=">= 3, got 2"):
+        program.module()(fb.ones(2, 2))
+
+
+class Keeper(nn.Module):
+    """Assigns to buffers, and has one layer under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", fb.zeros(2))
+        self.register_buffer("scale", fb.ones(2), persistent=False)
+        self.plain, self.first = fb.zeros(2), nn.Linear(2, 2)
+        self.second = self.first
+
+    def forward(self, x):
+        self.count = self.count + x.sum(0)
+        self.scale = self.scale * 2
+        return self.second(self.first(x)) * self.scale + self.count + self.plain
+
+
+def test_what_is_assigned_to_buffers_is_their_new_value():
+    model, x = Keeper(), fb.ones(3, 2)
+    program = export(model, (x,))
+    assert model.count.equal(fb.zeros(2))
+    decomposed = program.run_decompositions()
+    assert sorted(decomposed.graph_signature.buffers_to_mutate.values()) == ["count", "scale"]
+    assert (program.dialect, decomposed.dialect) == ("TRAINING", "ATEN")
+    for each in (program, decomposed):
+        model = Keeper()
+        made = each.module()
+        made.load_state_dict(model.state_dict())
+        made.count.zero_()
+        made.scale.fill_(1)
+        for _ in range(2):
+            assert made(x).equal(model(x))
+        assert made.count.equal(model.count)
+        assert made.scale.equal(model.scale)
+        assert sorted(made.state_dict()) == sorted(model.state_dict())
+
+
+def test_parameters_of_several_names_are_inputs_under_each():
+    model = Keeper()
+    program = export(model, (fb.ones(3, 2),))
+
+    assert program.graph_signature.parameters == ("first.weight", "first.bias", "second.weight", "second.bias")
+    assert sorted(program.state_dict) == sorted(model.state_dict())
+    made = program.module()
+    assert made.first.weight is made.second.weight
+    assert [name for name, _ in made.named_parameters()] == ["first.weight", "first.bias"]
+
+
+def test_attributes_that_are_assigned_stay_what_they_were():
+    class Assigning(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift = fb.ones(2)
+
+        def forward(self, x):
+            self.shift = self.shift + 1
+            self.last = x * 2
+            return x + self.shift
+
+    model = Assigning()
+    before = model.shift
+    with pytest.warns(UserWarning, match="The tensor attributes self.shift, self.last were assigned during export"):
+        program = export(model, (fb.ones(2),))
+    assert model.shift is before
+    assert not hasattr(model, "last")
+    assert program.graph_signature.lifted_tensor_constants == ("shift",)
+    assert program.module()(fb.ones(2)).equal(fb.full((2,), 3.0))
+
+
+def test_shapes_of_tensors_that_are_no_inputs_are_refused():
+    x, shapes = fb.ones(2, 3), ShapesCollection()
+    shapes[x] = {0: Dim("b")}
+
+    with pytest.raises(ValueError, match="were not found in args"):
+        export(Net(), (fb.ones(2, 3),), dynamic_shapes=shapes)
+    with pytest.raises(AssertionError, match="do not match: expected"):
+        shapes[x] = {0: Dim("c")}
+    with pytest.raises(ValueError, match=r"keywords \['z'\] but expected \[\]"):
+        export(Net(), (x,)).module()(z=x)

@@ -162,5 +162,5 @@ def test_mistakes_say_what_was_expected():
     net = fb.nn.Linear(2, 2)
     with pytest.raises(TypeError, match="ExportedProgram, not Linear"):
         unflatten(net)
-    with pytest.raises(ValueError, match="'missing', which is no submodule"):
+    with pytest.raises(AttributeError, match="'missing', which is no submodule"):
         export(net, (fb.ones(1, 2),), preserve_module_call_signature=("missing",))

@@ -151,7 +151,7 @@ def _exported(
     leaves = pytree.tree_leaves(given)
     tensors = [x for x in leaves if isinstance(x, Tensor)]
     declared = sizes_of_inputs(named, shapes or None)
-    sizes = OpenSizes(tensors, [names.get(id(x), "a default") for x in tensors], declared, ConstraintViolationError)
+    sizes = OpenSizes(tensors, [names.get(id(x), "a default") for x in tensors], declared, error=ConstraintViolationError)
     contexts = [_context(x, static or mode == "fake", sizes) if isinstance(x, Tensor) else None for x in leaves]
 
     @functools.wraps(target)

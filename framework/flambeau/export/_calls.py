@@ -41,7 +41,7 @@ class Calls:
         self._paths = {id(module): path for path, module in root.named_modules()}
         missing = [path for path in kept if path not in self._paths.values()]
         if missing:
-            raise ValueError(f"export: preserve_module_call_signature names {missing[0]!r}, which is no submodule")
+            raise AttributeError(f"export: preserve_module_call_signature names {missing[0]!r}, which is no submodule")
         self._kept, self._modules = frozenset(kept), list(root.modules())
         self._stack: list[str | None] = []
         self._counts: Counter[tuple[str, str]] = Counter()

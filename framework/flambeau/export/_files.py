@@ -113,13 +113,14 @@ def _argument_as_data(arg: Any) -> Any:
 
 def _guard_as_data(guard: Guard) -> Any:
     sizes = None if guard.shape is None else list(guard.shape)
-    return [guard.at, guard.name, _as_data(guard.value), sizes, _as_data(guard.dtype), sorted(guard.open_sizes.items())]
+    return [guard.at, guard.name, _as_data(guard.value), sizes, _as_data(guard.dtype), sorted(guard.open_sizes.items()), guard.hinted]
 
 
 def _guard_from_data(data: Any) -> Guard:
-    at, name, value, sizes, kind, open_sizes = data
+    at, name, value, sizes, kind, open_sizes, *rest = data
     given = {int(d): (int(low), int(high)) for d, (low, high) in open_sizes}
-    return Guard(int(at), str(name), _from_data(value, {}), None if sizes is None else tuple(sizes), _from_data(kind, {}), given)
+    shape = None if sizes is None else tuple(sizes)
+    return Guard(int(at), str(name), _from_data(value, {}), shape, _from_data(kind, {}), given, [int(d) for d in rest[0]] if rest else [])
 
 
 def _entry_as_data(entry: ModuleCallEntry) -> list[Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import warnings
 from collections.abc import Collection, Iterator
 from typing import Any
 
 from .. import _ops, _state
 from .._dynamo.exc import UserError
 from ..nn import Module
-from ..nn.utils.stateless import _reparametrize_module
+from ..nn.utils.stateless import _home, _reparametrize_module
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from ._calls import Call, Calls, real_path
@@ -44,7 +45,7 @@ def export(
             or a list with one for each; `Dim.AUTO` leaves a size open where the program allows it. All others are constants.
         strict: accepted; the module runs as Python either way.
         preserve_module_call_signature: paths of modules that `unflatten` calls as `mod` does: others can take their places there.
-        prefer_deferred_runtime_asserts_over_guards: must be False.
+        prefer_deferred_runtime_asserts_over_guards: accepted; what a program takes for granted of sizes is checked in each call.
     Raises: ValueError for what is no Module; UserError (``torch._dynamo.exc``) for inputs and sizes that do not fit, and where the
         program is for one size of a dimension that was to be open; GuardOnDataDependentSymNode if Python asks for a value.
 
@@ -52,14 +53,10 @@ def export(
     >>> program.module()(-fb.ones(5, 3)).sum()
     tensor(0.)
     """
-    from .. import _missing
-
     if not isinstance(mod, Module):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if not isinstance(args, tuple):
         raise UserError(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
-    if prefer_deferred_runtime_asserts_over_guards:
-        raise _missing.not_built("export.export(prefer_deferred_runtime_asserts_over_guards=True)", "leave it as it is by default")
     kwargs = dict(kwargs or {})
     if isinstance(dynamic_shapes, AdditionalInputs):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
@@ -87,12 +84,16 @@ class _Exporter:
         self.calls = Calls(mod, kept)
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
         self.state: dict[str, tuple[str, Tensor]] = {}    # by path: the letter of its kind, and the value
-        for letter, found in (("p", mod.named_parameters()), ("b", mod.named_buffers())):
+        # A parameter of several names is an input under each, of which the last is read.
+        for letter, found in (("p", mod.named_parameters(remove_duplicate=False)), ("b", mod.named_buffers(remove_duplicate=False))):
             for path, value in found:
                 self.state[path] = letter, value
-        self.leaf_names = _names_of_leaves(mod, named, args, kwargs)
+        self.plain_paths = {id(value): path for path, value in _plain_tensors(mod)}
+        self.leaf_names, sources = _names_of_leaves(mod, args, kwargs)
         self.tensors = [i for i, x in enumerate(self.leaves) if isinstance(x, Tensor)]
-        self.open = OpenSizes([self.leaves[i] for i in self.tensors], [self.leaf_names[i] for i in self.tensors], sizes)
+        self.open = OpenSizes(
+            [self.leaves[i] for i in self.tensors], [self.leaf_names[i] for i in self.tensors], sizes, [sources[i] for i in self.tensors]
+        )
 
     def program(self) -> ExportedProgram:
         from ..fx.experimental import proxy_tensor
@@ -112,10 +113,11 @@ class _Exporter:
         signature = ExportGraphSignature(specs, [OutputSpec(OutputKind.USER_OUTPUT, r, None) for r in results])
         call = ModuleCallSignature([], [], self.in_spec, self.out_spec, self._forward_names())
         kept = {name: self._signature_of(name, each) for name, each in self.calls.signatures.items()}
-        paths = [path for path, _ in self.mod.named_modules() if path and path not in kept]
-        modules = [ModuleCallEntry("", call), *map(ModuleCallEntry, paths), *(ModuleCallEntry(*each) for each in kept.items())]
+        paths = dict.fromkeys([*(path for path, _ in self.mod.named_modules() if path), *kept])
+        modules = [ModuleCallEntry("", call), *(ModuleCallEntry(path, kept.get(path)) for path in paths)]
         state = {path: value for path, (_, value) in self.state.items() if path not in self._left_out()}
-        program = ExportedProgram(gm, gm.graph, signature, state, _ranges(env, fakes, bounds), modules, (self.args, self.kwargs), constants)
+        shown = [guard.shown_sizes for guard in guards if guard.shape is not None]
+        program = ExportedProgram(gm, gm.graph, signature, state, _ranges(env, fakes, shown), modules, (self.args, self.kwargs), constants)
         program._buffers_left_out = {path: self.state[path][1] for path in self._left_out() if path in self.state}
         program._guards = [*guards, *relations]
         return program
@@ -136,7 +138,12 @@ class _Exporter:
         # Where no history is recorded, compositions are operators as a whole; running the graph records it again.
         recorder = proxy_tensor.recording()
         with no_grad(), _reparametrize_module(self.mod, given, tie_weights=True), self.calls.watched(recorder), _exporting():
-            result = self.mod(*args, **kwargs)
+            with _attributes_kept(self.mod):
+                result = self.mod(*args, **kwargs)
+            for path, value in given.items():
+                registry, name = _home(self.mod, path)
+                if isinstance(registry[name], Tensor) and registry[name] is not value:
+                    value.copy_(registry[name])       # what has been assigned to a buffer is its new value
         found, self.out_spec = pytree.tree_flatten(result)
         for x in found:
             if not isinstance(x, (Tensor, int, float, bool, str, type(None))) and not hasattr(x, "node"):
@@ -172,14 +179,13 @@ class _Exporter:
         for node, name in zip(holders, [*names, *(self.leaf_names[i] for i in self.tensors)], strict=True):
             taken = any(other is not node and other.name == name for other in gm.graph.nodes)
             node.name = node.target = gm.graph._graph_namespace.create_name(name, None) if taken else name
-        paths = {id(value): path for path, value in _plain_tensors(self.mod)}
         constants: dict[str, Tensor] = {}
         first_input = holders[len(self.state)] if len(holders) > len(self.state) else None
         placed: dict[str, Any] = {}
         for node in list(gm.graph.nodes):
             if node.op != "get_attr" or not isinstance(value := getattr(gm, node.target), Tensor):
                 continue
-            name = paths.get(id(value), f"lifted_tensor_{len(constants)}")
+            name = self.plain_paths.get(id(value), f"lifted_tensor_{len(constants)}")
             if name not in placed:
                 constants[name] = value
                 with gm.graph.inserting_before(first_input or next(iter(gm.graph.nodes))):
@@ -206,7 +212,8 @@ class _Exporter:
             if isinstance(leaf, Tensor):
                 anchor = next(holders)
                 specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(anchor.name), None))
-                guards.append(Guard(i, name, None, tuple(leaf.shape), leaf.dtype, bounds[self.tensors.index(i)]))
+                open_sizes = bounds[self.tensors.index(i)]
+                guards.append(Guard(i, name, None, tuple(leaf.shape), leaf.dtype, open_sizes, self.open.hinted(leaf)))
             else:
                 # A constant is an input that nothing reads.
                 after = anchor if anchor is not None else _last_holder(gm.graph)
@@ -231,20 +238,51 @@ def _plain_tensors(mod: Module) -> list[tuple[str, Tensor]]:
     return found
 
 
-def _names_of_leaves(mod: Module, named: dict[str, Any], args: Any, kwargs: Any) -> list[str]:
-    """A name for each leaf of the inputs: that of its parameter, and where it stands in it."""
+@contextlib.contextmanager
+def _attributes_kept(mod: Module) -> Iterator[None]:
+    """A region after which plain attributes of modules are the Tensors that they were; a warning names those that were assigned."""
+    parts = [(path, part, {name: x for name, x in vars(part).items() if isinstance(x, Tensor)}) for path, part in mod.named_modules()]
+    try:
+        yield
+    finally:
+        assigned = []
+        for path, part, before in parts:
+            now = {name: x for name, x in vars(part).items() if isinstance(x, Tensor)}
+            for name in [*before, *(name for name in now if name not in before)]:
+                if now.get(name) is before.get(name):
+                    continue
+                assigned.append(f"self.{path}.{name}" if path else f"self.{name}")
+                if name in before:
+                    vars(part)[name] = before[name]
+                else:
+                    del vars(part)[name]
+        if assigned:
+            which = f"attributes {', '.join(assigned)} were" if len(assigned) > 1 else f"attribute {assigned[0]} was"
+            warnings.warn(
+                f"The tensor {which} assigned during export. Such attributes must be registered as buffers using the `register_buffer` API "
+                "(https://pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_buffer).",
+                stacklevel=2,
+            )
+
+
+def _names_of_leaves(mod: Module, args: Any, kwargs: Any) -> tuple[list[str], list[str]]:
+    """For each leaf of the inputs: a name, that of its parameter and where it stands in it; and an expression of ``L``."""
     given = list(inspect.signature(mod.forward).parameters.values())
-    names: list[str] = []
+    names: list[tuple[str, str]] = []
     for i in range(len(args)):
-        variadic = next((p.name for p in given[: i + 1] if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
-        names.append(f"{variadic}_{i}" if variadic else given[i].name)
-    made = []
-    for name, value in (*zip(names, args, strict=True), *kwargs.items()):
+        variadic = next((at for at, p in enumerate(given[: i + 1]) if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
+        if variadic is None:
+            names.append((given[i].name, f"L[{given[i].name!r}]"))
+        else:
+            names.append((f"{given[variadic].name}_{i}", f"L[{given[variadic].name!r}][{i - variadic}]"))
+    made, sources = [], []
+    for (name, source), value in (*zip(names, args, strict=True), *(((key, f"L[{key!r}]"), x) for key, x in kwargs.items())):
         pairs, _ = pytree.tree_flatten_with_path(value)
         for path, _leaf in pairs:
             parts = "".join(f"_{getattr(key, 'key', getattr(key, 'idx', getattr(key, 'name', '')))}" for key in path)
             made.append("".join(c if c.isalnum() or c == "_" else "_" for c in f"{name}{parts}"))
-    return made
+            sources.append(f"{source}{''.join(map(str, path))}")
+    return made, sources
 
 
 def _context(x: Tensor, dims: Collection[int]) -> Any:
@@ -264,7 +302,11 @@ def _ranges(env: Any, fakes: Any, bounds: Any) -> dict[Any, Any]:
     for fake, sizes in zip(fakes, bounds, strict=True):
         for d, (low, high) in sizes.items():
             expr = env.replace(fake.shape[d].node._expr)
-            made[expr] = ValueRanges(sympy.Integer(low), int_oo if high >= _UNBOUNDED else sympy.Integer(high))
+            given = ValueRanges(sympy.Integer(low), int_oo if high >= _UNBOUNDED else sympy.Integer(high))
+            made[expr] = made[expr] & given if expr in made else given
+    for expr, numbers in env.var_to_range.items():
+        if str(expr).startswith("u"):                 # a number that values decide
+            made.setdefault(expr, numbers)
     return made
 
 
@@ -302,7 +344,7 @@ def retraced(program: ExportedProgram, guards: list[Guard], relations: list[Rela
     given = [value if constant else next(fakes) for value, constant in zip(values, constants, strict=True)]
     with mode, no_grad():
         FakeTensorProp(program.graph_module, mode).propagate_dont_convert_inputs(*given)
-    open_sizes = [guard.open_sizes for guard in guards if guard.shape is not None]
+    open_sizes = [guard.shown_sizes for guard in guards if guard.shape is not None]
     inputs = found[len(found) - len(open_sizes) :] if open_sizes else ()
     program._range_constraints = _ranges(mode.shape_env, inputs, open_sizes)
     program._guards = [*guards, *relations]
@@ -386,6 +428,7 @@ def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgr
         gm, gm.graph, ExportGraphSignature(specs, outputs), program.state_dict, program.range_constraints, modules,
         program.example_inputs, program.constants,
     )  # fmt: skip
+    fresh._dialect = "ATEN"
     fresh._guards, fresh._buffers_left_out = program._guards, program._buffers_left_out
     return fresh
 

@@ -22,6 +22,7 @@ class Guard:
         value: what it has to equal, for a constant.
         shape, dtype: those of a Tensor; None for a constant.
         open_sizes: by dimension the least and the largest size, where more than one is taken.
+        hinted: those of these dimensions that have no name.
     """
 
     at: int
@@ -30,6 +31,12 @@ class Guard:
     shape: tuple[int, ...] | None = None
     dtype: Any = None
     open_sizes: dict[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    hinted: list[int] = dataclasses.field(default_factory=list)
+
+    @property
+    def shown_sizes(self) -> dict[int, tuple[int, int]]:
+        """`open_sizes` as `range_constraints` have them: from 2 on without a name, though less is taken where the graph holds for it."""
+        return {d: (max(low, 2) if d in self.hinted else low, high) for d, (low, high) in self.open_sizes.items()}
 
     def check(self, leaves: list[Any]) -> None:
         """Raise AssertionError unless the graph holds for this one of the `leaves`."""

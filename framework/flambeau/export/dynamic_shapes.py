@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import Any
 
 from .._dynamo.exc import UserError
+from ..fx.experimental._dim_constraints import ConstraintViolationError
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 
@@ -83,7 +84,10 @@ class Dim:
 
     def __mul__(self, other: int) -> Dim:
         if _integer(other, "*") <= 0:
-            raise NotImplementedError(f"Attempted to multiply {self.__name__} by {other}; only positive ints can be factors")
+            raise NotImplementedError(
+                f"Attempted to multiply {other} with {self.__name__}, where a positive integer was expected. "
+                "(Only increasing linear operations with integer coefficients are supported.)"
+            )
         return self._derived(other, 0)
 
     __rmul__ = __mul__
@@ -119,7 +123,7 @@ def bound_inputs(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
     try:
         bound = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        raise UserError(f"export: the example inputs do not fit the forward of the module: {error}") from None
+        raise TypeError(f"export: the example inputs do not fit the forward of the module: {error}") from None
     for name, value in bound.items():
         if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
             named.update(value)
@@ -137,6 +141,8 @@ def sizes_of_inputs(named: dict[str, Any], given: Any) -> dict[int, dict[int, An
     if given is None:
         return found
     if isinstance(given, ShapesCollection):
+        if not set(given._shapes) <= {id(x) for x in pytree.tree_leaves(named)}:
+            raise ValueError(_NOT_AMONG_INPUTS)
         return {key: _of_tensor(f"input {key}", given._tensors[key], spec) for key, spec in given._shapes.items()}
     if isinstance(given, dict):
         if set(given) != set(named) and not set(given) <= set(named):
@@ -148,7 +154,10 @@ def sizes_of_inputs(named: dict[str, Any], given: Any) -> dict[int, dict[int, An
         pairs = [(name, named[name], given[name]) for name in given]
     elif isinstance(given, (tuple, list)):
         if len(given) != len(named):
-            raise UserError(f"Expected dynamic_shapes to have {len(named)} elements like the inputs {list(named)}, got {len(given)}")
+            raise UserError(
+                f"Detected mismatch between the structure of `inputs` and `dynamic_shapes`: `inputs` has {len(named)} elements, but "
+                f"`dynamic_shapes` has {len(given)} elements"
+            )
         pairs = [(name, value, spec) for (name, value), spec in zip(named.items(), given, strict=True)]
     else:
         raise UserError(f"Expected dynamic_shapes to be a dict, list or tuple, got {type(given).__name__}")
@@ -180,6 +189,11 @@ def _of_tensor(path: str, x: Tensor, spec: Any) -> dict[int, Any]:
         declared = spec
     elif isinstance(spec, (list, tuple)) and len(spec) == x.ndim:
         declared = dict(enumerate(spec))
+    elif isinstance(spec, (list, tuple)):
+        raise UserError(
+            f"Expected dynamic shape spec {spec} specified at `dynamic_shapes[{path!r}]` to have the same length as the actual tensor "
+            f"shape {x.shape} (expected {x.ndim}, but got {len(spec)} instead)"
+        )
     else:
         raise UserError(
             f"dynamic_shapes of `{path}`, a Tensor of {x.ndim} dimensions, must be a dict by dimension or a list of {x.ndim}, got {spec!r}"
@@ -192,9 +206,22 @@ def _of_tensor(path: str, x: Tensor, spec: Any) -> dict[int, Any]:
             made[d % x.ndim] = what
         elif isinstance(what, int) and what == x.shape[d]:
             made[d % x.ndim] = None
+        elif isinstance(what, int):
+            raise ConstraintViolationError(
+                f"Static shape constraint of {what} does not match input size of {x.shape[d]}, for L[{path!r}].size()[{d}]"
+            )
         else:
-            raise UserError(f"dynamic_shapes of `{path}`: dimension {d} must be a Dim, None, or its size {x.shape[d]}, got {what!r}")
+            raise UserError(
+                f"Unexpected dimension mapped to index {d} in input tensor shape {spec} specified at `dynamic_shapes[{path!r}]` (expected "
+                f"None, an int, a Dim, Dim.AUTO, Dim.STATIC, or Dim.DYNAMIC,  but got {what!r} instead)"
+            )
     return made
+
+
+_NOT_AMONG_INPUTS = (
+    "Some tensors that were assigned shapes were not found in args. Maybe such tensors were copied when passing them as args? Maybe such "
+    "tensors are contained in classes that were not registered with pytree?"
+)
 
 
 class ShapesCollection:
@@ -207,6 +234,9 @@ class ShapesCollection:
     def __setitem__(self, tensor: Tensor, shape: Any) -> None:
         if not isinstance(tensor, Tensor):
             raise AssertionError(f"Cannot assign shape to non-tensor type {type(tensor)}")
+        if id(tensor) in self._shapes and self._shapes[id(tensor)] != shape:
+            known = self._shapes[id(tensor)]
+            raise AssertionError(f"Shapes assigned to input do not match: expected {known}, got {shape}")
         self._shapes[id(tensor)], self._tensors[id(tensor)] = shape, tensor
 
     def __getitem__(self, tensor: Tensor) -> Any:
@@ -234,7 +264,7 @@ class ShapesCollection:
         made = pytree.tree_map(described, named)
         left = set(self._shapes) - seen
         if left:
-            raise ValueError(f"ShapesCollection: {len(left)} Tensors with shapes are not among the inputs; were they changed in place?")
+            raise ValueError(_NOT_AMONG_INPUTS)
         return made
 
 

@@ -84,6 +84,7 @@ class ExportedProgram:
         self._range_constraints, self._module_call_graph = range_constraints, module_call_graph
         self._example_inputs, self._constants = example_inputs, constants or {}
         self._guards: list[Any] = []                  # what inputs have to be: `Guard`s, then `Relation`s
+        self._dialect = "TRAINING"
         self._buffers_left_out: dict[str, Any] = {}   # values of buffers that no state dict holds
 
     @property
@@ -145,7 +146,7 @@ class ExportedProgram:
     @property
     def dialect(self) -> str:
         """The operators that the graph is made of."""
-        return "TRAINING" if not self._graph_signature.buffers_to_mutate else "ATEN"
+        return self._dialect
 
     def parameters(self) -> Iterator[Parameter]:
         """The parameters."""
@@ -231,6 +232,10 @@ class ExportedProgram:
         names = signature.forward_arg_names or []
         graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(names, signature.in_spec, signature.out_spec)))
         made = GraphModule(root, graph)
+        for _, spec in reads:
+            if spec.kind is not InputKind.PARAMETER and not spec.persistent:
+                path, _, name = str(spec.target).rpartition(".")
+                made.get_submodule(path)._non_persistent_buffers_set.add(name)
         guards = self._guards if check_guards else []
         return keep_mode(made, signature.in_spec, guards)
 
@@ -267,6 +272,9 @@ def flat_inputs(spec: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     """The leaves of inputs. Raises: ValueError unless they have the structure `spec`."""
     leaves, given = pytree.tree_flatten((args, kwargs))
     if given != spec:
+        wanted = spec.children_specs[1].context
+        if set(kwargs) != set(wanted):
+            raise ValueError(f"Ran into a kwarg keyword mismatch: Got the following keywords {list(kwargs)} but expected {list(wanted)}")
         raise ValueError(
             f"Trying to flatten user inputs with exported input tree spec: \n{spec}\nbut actually got inputs with tree spec of: \n{given}."
             "\nPlease check that the inputs have the same number and type of args and kwargs as the ones you used when tracing."

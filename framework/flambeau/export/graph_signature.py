@@ -176,9 +176,9 @@ class ExportGraphSignature:
         return tuple(s.target for s in self._inputs(InputKind.BUFFER) if s.target is not None)
 
     @property
-    def non_persistent_buffers(self) -> set[str]:
+    def non_persistent_buffers(self) -> tuple[str, ...]:
         """Paths of the buffers that no state dict holds."""
-        return {s.target for s in self._inputs(InputKind.BUFFER) if s.persistent is False and s.target is not None}
+        return tuple(s.target for s in self._inputs(InputKind.BUFFER) if s.persistent is False and s.target is not None)
 
     @property
     def lifted_tensor_constants(self) -> tuple[str, ...]:
