@@ -32,7 +32,7 @@ def test_without_the_compiler_functions_are_what_they_were(monkeypatch):
 
 
 def test_script_refuses_what_cannot_be_called():
-    with pytest.raises(RuntimeError, match="got int"):
+    with pytest.raises(TypeError, match="got int"):
         jit.script(3)
 
 

@@ -15,7 +15,9 @@ from typing import Any
 
 import flambeau as fb
 
-__all__ = ["code_of", "dtype_of", "function_of", "layout_of", "memory_format_of"]
+from ._value_text import format_percent, text_of_value
+
+__all__ = ["code_of", "dtype_of", "function_of", "layout_of", "memory_format_of", "wrapped"]
 
 # -- dtypes and layouts are numbers --------------------------------------------------------------------------------------
 
@@ -58,6 +60,7 @@ def memory_format_of(code: Any) -> Any:
 def _mean(name: str) -> Callable[..., Any]:
     """The function of `math`, or of `cmath` for complex numbers; numbers beyond it are nan or infinite, as in C."""
     real, of_complex = getattr(math, name), getattr(cmath, name, None)
+    at_poles = _AT_POLES.get(name, lambda x: math.nan)
 
     def apply(x: Any) -> Any:
         if isinstance(x, complex) and of_complex is not None:
@@ -65,9 +68,52 @@ def _mean(name: str) -> Callable[..., Any]:
         try:
             return real(x)
         except ValueError:
-            return -math.inf if name.startswith("log") and x == 0 else math.nan
+            return at_poles(x)
         except OverflowError:
             return math.inf
+
+    return apply
+
+
+_AT_POLES: dict[str, Callable[[Any], float]] = {
+    "log": lambda x: -math.inf if x == 0 else math.nan, "log10": lambda x: -math.inf if x == 0 else math.nan,
+    "log1p": lambda x: -math.inf if x == -1 else math.nan, "log2": lambda x: -math.inf if x == 0 else math.nan,
+    "atanh": lambda x: math.copysign(math.inf, x) if abs(x) == 1 else math.nan,
+    "gamma": lambda x: math.copysign(math.inf, x) if x == 0 else math.nan, "lgamma": lambda x: math.inf,
+}  # fmt: skip
+
+
+def _log(x: Any, base: Any = None) -> Any:
+    log = _mean("log")
+    return log(x) if base is None else _divided(log(x), log(base))
+
+
+def _to_integer(name: str) -> Callable[[Any], int]:
+    real = getattr(math, name)
+
+    def apply(x: Any) -> int:
+        if not math.isfinite(x):
+            raise RuntimeError(f"Cannot convert float {x} to integer")
+        return real(x)
+
+    return apply
+
+
+def _factorial(n: int) -> int:
+    if n < 0:
+        raise RuntimeError("factorial() not defined for negative values")
+    return math.factorial(n)
+
+
+def _of_two(name: str) -> Callable[[Any, Any], float]:
+    """A function of `math` of two numbers, nan where they are beyond it."""
+    real = getattr(math, name)
+
+    def apply(x: Any, y: Any) -> float:
+        try:
+            return real(x, y)
+        except ValueError:
+            return math.nan
 
     return apply
 
@@ -90,21 +136,51 @@ def _complex_of(*x: Any) -> complex:
 
 def _divided(a: Any, b: Any) -> Any:
     if b == 0 and not isinstance(a, complex) and not isinstance(b, complex):
-        if isinstance(a, int) and isinstance(b, int):
-            raise RuntimeError("ZeroDivisionError")
         return math.nan if a == 0 or a != a else math.copysign(math.inf, a)
     return a / b
 
 
 def _power(a: Any, b: Any) -> Any:
-    if isinstance(a, int) and isinstance(b, int):
-        return a**b if b >= 0 else float(a) ** b
-    try:
+    if isinstance(a, complex) or isinstance(b, complex):
         return a**b
+    try:
+        made = float(a) ** b                          # also of ints, whose powers are floats in scripts
     except OverflowError:
-        return math.inf
+        return -math.inf if a < 0 and b % 2 == 1 else math.inf
     except ZeroDivisionError:
-        return math.inf
+        return math.copysign(math.inf, a) if b % 2 == 1 else math.inf
+    return math.nan if isinstance(made, complex) else made
+
+
+def _floor_divided(a: Any, b: Any) -> Any:
+    if b != 0:
+        return a // b
+    if isinstance(a, int) and isinstance(b, int):
+        raise RuntimeError("division by 0")
+    return _divided(a, float(b))
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    if b != 0:
+        return a % b
+    if isinstance(a, int) and isinstance(b, int):
+        raise RuntimeError("division by 0")
+    return math.nan
+
+
+def _rounded(x: Any) -> float:
+    return float(round(x)) if math.isfinite(x) else x
+
+
+def _unwrapped(x: Any) -> Any:
+    if x is None:
+        raise RuntimeError("Unwrapping null optional")
+    return x
+
+
+def wrapped(x: int) -> int:
+    """The number in 64 bits, as arithmetic of ints wraps in scripts."""
+    return (x + 0x8000000000000000 & 0xFFFFFFFFFFFFFFFF) - 0x8000000000000000
 
 
 def _set_item(container: Any, key: Any, value: Any) -> Any:
@@ -167,13 +243,7 @@ def _format(text: str, *values: Any) -> str:
     parts = text.split("{}")
     if len(parts) - 1 > len(values):
         raise RuntimeError(f"Too few arguments for format string: {text}")
-    return parts[0] + "".join(f"{_shown(v)}{p}" for v, p in zip(values, parts[1:], strict=False))
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return f"{value:.1f}"
-    return str(value)
+    return parts[0] + "".join(f"{text_of_value(v)}{p}" for v, p in zip(values, parts[1:], strict=False))
 
 
 def _range_length(low: int, high: int, step: int) -> int:
@@ -248,7 +318,7 @@ def _attribute(name: str) -> Callable[..., Any]:
 
 _OPERATORS = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "eq": _equal_lists, "lt": operator.lt,
-    "le": operator.le, "gt": operator.gt, "ge": operator.ge, "floordiv": operator.floordiv, "remainder": operator.mod,
+    "le": operator.le, "gt": operator.gt, "ge": operator.ge, "floordiv": _floor_divided, "remainder": _remainder,
     "__and__": operator.and_, "__or__": operator.or_, "__xor__": operator.xor, "__lshift__": operator.lshift,
     "__rshift__": operator.rshift, "__getitem__": operator.getitem, "__contains__": _contains, "__is__": operator.is_,
     "__isnot__": operator.is_not, "__not__": operator.not_,
@@ -288,18 +358,19 @@ def _not_equal(a: Any, b: Any) -> bool:
 _OTHERS: dict[str, Any] = {
     "ne": _not_equal, "div": _divided, "pow": _power, "len": len, "Int": _int_of, "Float": _float_of, "Bool": _bool_of,
     "Complex": _complex_of, "IntImplicit": _int_of, "FloatImplicit": _float_of, "ComplexImplicit": _complex_of,
-    "ScalarImplicit": lambda x: x.item(), "str": str, "hash": hash, "ord": ord, "chr": chr, "bin": bin, "oct": oct, "hex": hex,
-    "divmod": divmod, "round": round, "append": _append, "extend": _extend, "add_": _add_, "mul_": _mul_, "insert": _insert,
+    "ScalarImplicit": lambda x: x.item(), "str": text_of_value, "hash": hash, "ord": ord, "chr": chr, "bin": bin, "oct": oct, "hex": hex,
+    "divmod": divmod, "round": _rounded, "append": _append, "extend": _extend, "add_": _add_, "mul_": _mul_, "insert": _insert,
     "Delete": _delete, "pop": _pop, "clear": lambda x: x.clear(), "copy": _copied, "reverse": lambda x: x.reverse(),
     "remove": lambda x, v: x.pop(_find(x, v)), "sort": _sort, "sorted": sorted, "count": lambda x, v, *a: x.count(v, *a),
     "index": _find, "slice": _slice, "list": _list_of, "dict": lambda x=(): dict(x), "keys": _list_of,
     "values": lambda x: list(x.values()), "items": lambda x: list(x.items()), "get": lambda x, k, d=None: x.get(k, d),
     "setdefault": lambda x, k, d: x.setdefault(k, d), "update": lambda x, y: x.update(y), "popitem": lambda x: x.popitem(),
     "_set_item": _set_item, "all": all, "any": any, "sum": _sum, "format": _format,
-    "percentFormat": lambda text, *values: text % values, "tensor": _tensor_of, "as_tensor": _as_tensor, "device": fb.device,
-    "warn": _warn, "split": _split, "rsplit": lambda t, s=None, m=-1: t.rsplit(s, m), "gcd": math.gcd, "fmod": math.fmod,
+    "percentFormat": format_percent, "tensor": _tensor_of, "as_tensor": _as_tensor, "device": fb.device,
+    "warn": _warn, "split": _split, "rsplit": lambda t, s=None, m=-1: t.rsplit(s, m), "gcd": math.gcd,
+    "fmod": _of_two("fmod"), "log": _log, "floor": _to_integer("floor"), "ceil": _to_integer("ceil"), "factorial": _factorial,
     "atan2": math.atan2, "copysign": math.copysign, "ldexp": math.ldexp, "frexp": math.frexp, "modf": math.modf,
-    "mathremainder": math.remainder, "__range_length": _range_length, "__derive_index": lambda i, low, step: low + i * step,
+    "mathremainder": _of_two("remainder"), "__range_length": _range_length, "__derive_index": lambda i, low, step: low + i * step,
     "__round_to_zero_floordiv": lambda a, b: int(a / b), "size": lambda x, *d: x.size(*d) if d else list(x.size()),
     "stride": lambda x, *d: x.stride(*d) if d else list(x.stride()), "to": _to, "is_scripting": lambda: True,
     "is_grad_enabled": fb.is_grad_enabled, "set_grad_enabled": lambda v: fb._C._set_grad_enabled(v),
@@ -307,7 +378,7 @@ _OTHERS: dict[str, Any] = {
     "cpu": lambda x: x.cpu(), "cuda": lambda x: x.cuda(), "numpy_T": lambda x: x.T, "mT": lambda x: x.mT, "mH": lambda x: x.mH,
     "matrix_H": lambda x: x.H,
     "is_leaf": lambda x: x.is_leaf, "element_size": lambda x: x.element_size(), "backward": lambda x, *a: x.backward(*a),
-    "dequantize": lambda x: x.dequantize(), "_unwrap_optional": lambda x: x,
+    "dequantize": lambda x: x.dequantize(), "_unwrap_optional": _unwrapped,
     "broadcast_shapes": lambda *s: list(fb.broadcast_shapes(*s)), "angle": cmath.phase, "polar": cmath.rect,
     "is_autocast_enabled": fb.is_autocast_enabled, "is_autocast_cpu_enabled": fb.is_autocast_cpu_enabled,
     "initial_seed": fb.initial_seed, "get_autocast_dtype": lambda kind: code_of(fb.get_autocast_dtype(kind)), "seed": fb.seed,

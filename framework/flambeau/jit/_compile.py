@@ -8,17 +8,16 @@ what follows them stands in the other branch, or in one of its own that asks.
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._schema import Type
-from ._emit import Resolver, ScriptError, Source, Undefined
+from ._emit import Place, Resolver, ScriptError, Source, Undefined
 from ._expressions import BINARY, IN_PLACE, Expressions, kind_of
 from ._ir import Block, Function, Parameter, Value
 from ._names import Namespace, Plain, Several, Thing
-from ._specials import GradMode
-from ._types import BOOL, FLOAT, INT, NONE, STR, TENSOR, is_subtype, normal, text_of
+from ._specials import GradMode, NoEffect, PythonContext
+from ._types import ANY, BOOL, FLOAT, INT, NONE, STR, TENSOR, is_subtype, normal, text_of
 
 __all__ = ["Emitter", "Resolver", "ScriptError", "Source", "compiled"]
 
@@ -233,12 +232,15 @@ class Emitter(Expressions):
             raise self.error("a raise without an exception is not supported")
         called = s.exc.func if isinstance(s.exc, ast.Call) else s.exc
         name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else "Exception"
-        found = getattr(builtins, name, None)
+        found = self.resolver.exception(name)
         message = self.constant("")
         if isinstance(s.exc, ast.Call) and s.exc.args:
             parts = [self.value(a) for a in s.exc.args]
             message = parts[0] if parts[0].type() == STR else self.operator("aten::str", [parts[0]])
-        self.raises(message, f"builtins.{name}" if found is not None else name)
+        elif not isinstance(s.exc, ast.Call):
+            found = None                              # the class alone: its name is not kept
+        self.at = s
+        self.raises(message, found or "builtins.RuntimeError")
 
     def _Assert(self, s: ast.Assert) -> None:
         test, yes, _ = self._condition(s.test)
@@ -251,6 +253,7 @@ class Emitter(Expressions):
             if s.msg is not None:
                 said = self.value(s.msg)
                 text = self.operator("aten::add", [text, said if said.type() == STR else self.operator("aten::str", [said])])
+            self.at = s
             self.raises(text, "builtins.AssertionError")
 
         self._branch(test, lambda: None, fail)
@@ -264,7 +267,10 @@ class Emitter(Expressions):
             elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
                 self.operator("aten::Delete", [self.value(target.value), self.value(target.slice)])
             else:
-                raise self.error("del of this is not supported")
+                self.at = target
+                if isinstance(target, ast.Subscript):
+                    raise self.error("del statements only support deletion at a single index, slicing is not supported")
+                raise self.error("del statements are only supported for deleting list and dict items and variables")
 
     def _Assign(self, s: ast.Assign) -> None:
         found = self.expression(s.value)
@@ -363,6 +369,8 @@ class Emitter(Expressions):
             else:
                 self.operator("aten::fill_", [views, value])
             return
+        if isinstance(target.slice, ast.Slice):
+            raise self.error("Sliced expression not yet supported for subscripted assignment. File a bug if you want this")
         self.operator("aten::_set_item", [of, self.value(target.slice), value])
 
     def _as_tensor_like(self, value: Value, like: Value) -> Value:
@@ -481,7 +489,9 @@ class Emitter(Expressions):
             self.scope[name] = Plain(node.add(value.type(), "" if name.startswith("$") else name))
         for name in _assigned(statements):
             if name not in names and name not in self.scope:
-                self.scope[name] = Undefined(name, "where the loop does not run: give it a value before the loop")
+                self.scope[name] = Undefined(
+                    f"{name} is not defined where the loop does not run: give it a value before the loop", Place(self.source, s)
+                )
         self.scope.pop("$broken", None)
         self.scope.pop("$continued", None)
         self.scope.update(outer)
@@ -545,6 +555,17 @@ class Emitter(Expressions):
             self.exited, exited = False, self.exited
             self.operator("aten::set_grad_enabled", [before])
             self.exited = exited
+            return
+        if isinstance(found, NoEffect):
+            self.statements(s.body)
+            return
+        if isinstance(found, PythonContext):
+            made = self.node("prim::Enter", found.inputs, [ANY], _class=found.cls, _names=found.names)[0]
+            if item.optional_vars is not None:
+                raise self.error("the context has no value in a script")
+            self.statements(s.body)
+            self.at = s
+            self.node("prim::Exit", [made], [])
             return
         value = found.value(self)
         entered = self.attribute_of(value, "__enter__").call(self, [], {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from .._schema import Type
 from ._ir import Block, Function, Node, Value
 from ._names import Plain, Several, Thing
-from ._operators import has_variables, match, schemas_of
+from ._operators import has_variables, match, named_results, schemas_of
 from ._types import (
     COMPLEX,
     FLOAT,
@@ -29,7 +30,7 @@ from ._types import (
     unified,
 )  # fmt: skip
 
-__all__ = ["Nodes", "Resolver", "ScriptError", "Source", "Undefined"]
+__all__ = ["Nodes", "Place", "Resolver", "ScriptError", "Source", "Undefined"]
 
 
 class ScriptError(RuntimeError):
@@ -37,22 +38,76 @@ class ScriptError(RuntimeError):
 
 
 class Source:
-    """The text that a syntax tree was read from."""
+    """The text that a syntax tree was read from.
+
+    Args:
+        text: its lines, as they were parsed.
+        file, line: where the text begins.
+        indent: how far it was indented there.
+    """
 
     def __init__(self, text: str, file: str, line: int, indent: int = 0) -> None:
         self.lines, self.file, self.line, self.indent = text.splitlines(), file, line, indent
 
-    def place(self, node: ast.AST) -> str:
-        """File, line and column of a part of the tree."""
-        return f"{self.file}:{self.line + getattr(node, 'lineno', 1) - 1}:{getattr(node, 'col_offset', 0) + self.indent}"
+    def marked(self, begin: tuple[int, int], end: tuple[int, int]) -> str:
+        """File and line, and the lines of a part of the text with two before and behind it, the part underlined.
 
-    def marked(self, node: ast.AST) -> str:
-        """The line of a part of the tree, with the part underlined."""
-        at, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-        line = self.lines[at - 1] if at <= len(self.lines) else ""
-        same_line = getattr(node, "end_lineno", at) == at
-        end = getattr(node, "end_col_offset", column + 1) if same_line else len(line)
-        return f'  File "{self.file}", line {self.line + at - 1}\n{line}\n{" " * column}{"~" * max(end - column, 1)} <--- HERE\n'
+        Args:
+            begin, end: lines, counted from 1, and columns.
+        """
+        (first, column), (last, end_column) = begin, end
+        text = [f'  File "{self.file}", line {self.line + first - 1}\n']
+        for at in range(max(first - 2, 1), min(last + 2, len(self.lines)) + 1):
+            line = self.lines[at - 1]
+            text.append(f"{' ' * self.indent if line else ''}{line}\n")
+            if first <= at <= last:
+                left = column if at == first else len(line) - len(line.lstrip())
+                right = end_column if at == last else len(line)
+                text.append(f"{' ' * (self.indent + left)}{'~' * max(right - left, 1)}{' <--- HERE' if at == last else ''}\n")
+        return "".join(text)
+
+
+class Place:
+    """A part of a source: a node of its tree. As text it is file, line and column."""
+
+    __slots__ = ("source", "node")
+
+    def __init__(self, source: Source, node: ast.AST) -> None:
+        self.source, self.node = source, node
+
+    def __str__(self) -> str:
+        begin: Any = self.node
+        source = self.source
+        return f"{source.file}:{source.line + getattr(begin, 'lineno', 1) - 1}:{getattr(begin, 'col_offset', 0) + source.indent}"
+
+    def __bool__(self) -> bool:
+        return bool(self.source.file)
+
+    def marked(self) -> str:
+        """The lines of the part, underlined."""
+        begin = getattr(self.node, "lineno", 1), getattr(self.node, "col_offset", 0)
+        return self.source.marked(begin, _end_of(self.node))
+
+
+def _end_of(node: Any) -> tuple[int, int]:
+    """Where PyTorch lets an expression or statement end: a call with what is called, a list with its last element."""
+    if isinstance(node, ast.Call):
+        return _end_of(node.func)
+    if isinstance(node, ast.List) and node.elts:
+        return _end_of(node.elts[-1])
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.lineno, node.col_offset + len(node.value) + 1
+    if isinstance(node, ast.JoinedStr):
+        return node.lineno, node.col_offset + 1
+    if isinstance(node, (ast.Return, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Attribute)):
+        value = node.value
+        if value is not None and not isinstance(node, ast.Attribute):
+            return _end_of(value)
+    body = getattr(node, "orelse", None) or getattr(node, "body", None)
+    if isinstance(node, (ast.If, ast.For, ast.While, ast.With)) and body:
+        return _end_of(body[-1])
+    line = getattr(node, "lineno", 1)
+    return getattr(node, "end_lineno", None) or line, getattr(node, "end_col_offset", None) or getattr(node, "col_offset", 0) + 1
 
 
 class Resolver:
@@ -74,15 +129,19 @@ class Resolver:
         """What a Python object, found in `home` under the name, stands for."""
         raise NotImplementedError
 
+    def exception(self, name: str) -> str:
+        """The qualified name of the class of exceptions that is called `name`."""
+        return f"builtins.{name}" if hasattr(builtins, name) else name
+
 
 class Undefined(Thing):
-    """A name that has a value on one way to here and none on another."""
+    """A name that has no value on one way to here, or one of another type: `why`, and the branch or loop where that is so."""
 
-    def __init__(self, name: str, why: str) -> None:
-        self.name, self.why = name, why
+    def __init__(self, why: str, place: Place) -> None:
+        self.why, self.place = why, place
 
     def _refuse(self, emit: Any) -> Any:
-        raise emit.error(f"{self.name} is not defined {self.why}")
+        raise ScriptError(f"\n\n{self.why}:\n{self.place.marked()}and was used here:\n{Place(emit.source, emit.at).marked()}")
 
     def value(self, emit: Any) -> Value:
         return self._refuse(emit)
@@ -95,7 +154,6 @@ class Undefined(Thing):
 
     def elements(self, emit: Any) -> Any:
         return self._refuse(emit)
-
 
 
 class Nodes:
@@ -119,11 +177,11 @@ class Nodes:
 
     def error(self, message: str) -> ScriptError:
         """The error for the part of the tree that is compiled now."""
-        return ScriptError(f"\n{message}:\n{self.source.marked(self.at)}")
+        return ScriptError(f"\n{message}:\n{Place(self.source, self.at).marked()}")
 
     def node(self, kind: str, inputs: list[Value], results: list[Type], **attributes: Any) -> list[Value]:
         """Append a node. Returns: what it makes."""
-        node = Node(kind, inputs, self.source.place(self.at))
+        node = Node(kind, inputs, Place(self.source, self.at))
         node.attributes = attributes
         for t in results:
             node.add(t)
@@ -181,7 +239,10 @@ class Nodes:
         node.schema = found.schema
         if not made:
             return self.constant(None)
-        return made[0] if len(made) == 1 else self.tuple(list(made))
+        if len(made) == 1:
+            return made[0]
+        named = named_results(found.schema, results)
+        return self.tuple(list(made)) if named is None else self.node("prim::TupleConstruct", list(made), [named])[0]
 
     def unpacked(self, value: Value) -> list[Value]:
         """The parts of a tuple."""
@@ -219,6 +280,10 @@ class Nodes:
         if given == TENSOR and wanted in (INT, FLOAT, COMPLEX, NUMBER):
             name = {INT: "IntImplicit", FLOAT: "FloatImplicit", COMPLEX: "ComplexImplicit", NUMBER: "ScalarImplicit"}[wanted]
             return self.operator(f"aten::{name}", [value])
+        if what == "the result":
+            raise self.error(f"Return value was annotated as having type {text_of(wanted)} but is actually of type {text_of(given)}")
+        if what == "attribute assignment":
+            raise self.error(f"Wrong type for attribute assignment. Expected {text_of(wanted)} but got {text_of(given)}")
         raise self.error(f"Expected a value of type '{text_of(wanted)}' for {what} but instead found type '{text_of(given)}'")
 
     @contextlib.contextmanager
@@ -259,6 +324,9 @@ class Nodes:
                 self.scope.pop(name, None)
         self.exited = first_exits and second_exits
 
+    def _place(self, node: Node) -> Place:
+        return node.place if isinstance(node.place, Place) else Place(self.source, self.at)
+
     def _merged(self, node: Node, name: str, a: Thing | None, b: Thing | None, a_exits: bool, b_exits: bool) -> Thing | None:
         """What a name stands for after a branch, where it differs by side; undefined if a side lacks it."""
         blocks = node._blocks
@@ -267,7 +335,7 @@ class Nodes:
             if has is None or isinstance(has, Undefined):
                 return has
             if not (lacks_exits or name.startswith("$")):
-                return Undefined(name, f"in the {'true' if has is b else 'false'} branch")
+                return Undefined(f"{name} is not defined in the {'true' if has is b else 'false'} branch", self._place(node))
             if not isinstance(has, Plain):
                 return has
         values: list[Value | None] = []
@@ -276,7 +344,7 @@ class Nodes:
                 values.append(None)
                 continue
             if not isinstance(thing, (Plain, Several)):
-                return Undefined(name, "as the same thing in both branches")
+                return Undefined(f"{name} is not the same thing in both branches", self._place(node))
             with self.into(block):
                 values.append(thing.value(self))
         kinds = [v.type() for v in values if v is not None]
@@ -294,7 +362,12 @@ class Nodes:
                     f"Previous return statement returned a value of type {text_of(kinds[0])} but this return statement returns a value "
                     f"of type {text_of(kinds[1])}"
                 )
-            return Undefined(name, f"as one type: it is {text_of(kinds[0])} in the true branch and {text_of(kinds[1])} in the false branch")
+            first, second = map(text_of, kinds)
+            if name == "$chosen":
+                raise self.error(f"if-expression's true branch has type {first} but false branch has type {second}")
+            return Undefined(
+                f"Type mismatch: {name} is set to type {first} in the true branch and type {second} in the false branch", self._place(node)
+            )
         for i, v in enumerate(values):
             if v is None:
                 with self.into(blocks[i]):

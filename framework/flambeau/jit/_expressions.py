@@ -11,7 +11,7 @@ from ._emit import Nodes, Undefined
 from ._ir import Block, Function, Value
 from ._names import Counted, Method, Operator, Plain, PythonFunction, Several, Special, Thing
 from ._operators import schemas_of
-from ._specials import METHODS, OF_CONTAINERS, OF_TREES, SPECIALS
+from ._specials import METHODS, OF_CONTAINERS, OF_TREES, SPECIALS, Slice
 from ._types import (
     ANY,
     BOOL,
@@ -25,6 +25,7 @@ from ._types import (
     TENSOR,
     ClassType,
     EnumType,
+    NamedResults,
     NamedTupleType,
     NoType,
     dict_of,
@@ -32,6 +33,7 @@ from ._types import (
     optional,
     text_of,
     unified,
+    union_of,
 )  # fmt: skip
 
 __all__ = ["BINARY", "IN_PLACE", "Expressions", "kind_of"]
@@ -147,9 +149,9 @@ class Expressions(Nodes):
         self.at = node
         options = [kind.inner[0], NONE] if kind.kind == "Optional" else list(kind.inner) if kind.kind == "Union" else [kind]
         if kind == ANY:
-            test = self.node("prim::isinstance", [value], [BOOL], _types=tuple(w for w in wanted if isinstance(w, Type)))[0]
+            test = self.node("prim::isinstance", [value], [BOOL], _types=tuple([_any_of(w) for w in wanted]))[0]
             typed = [w for w in wanted if isinstance(w, Type)]
-            yes = {node.args[0].id: typed[0]} if len(typed) == 1 and isinstance(node.args[0], ast.Name) else {}
+            yes = {node.args[0].id: typed[0]} if len(typed) == len(wanted) == 1 and isinstance(node.args[0], ast.Name) else {}
             return test, yes, {}
         holds = [any(_is_of(o, w) for w in wanted) for o in options]
         if all(holds) or not any(holds):
@@ -261,6 +263,8 @@ class Expressions(Nodes):
     def _Constant(self, node: ast.Constant) -> Thing:
         if node.value is Ellipsis:
             raise self.error("'...' has a meaning in indices alone")
+        if isinstance(node.value, int) and node.value >= 0x8000000000000000:
+            raise self.error("Integral constant out of range (must fit in a signed 64 bit integer)")
         return Plain(self.constant(node.value))
 
     def _Tuple(self, node: ast.Tuple) -> Thing:
@@ -291,10 +295,7 @@ class Expressions(Nodes):
         if kind is None:
             kind = values[0].type() if values else TENSOR  # type: ignore[union-attr]
             for v in values[1:]:
-                joined = unified(kind, v.type())  # type: ignore[union-attr]
-                if joined is None:
-                    raise self.error(f"Lists must contain only a single type: {text_of(kind)} and {text_of(v.type())}")  # type: ignore[union-attr]
-                kind = joined
+                kind = unified(kind, v.type()) or union_of([kind, v.type()])  # type: ignore[union-attr]
         made = [self.as_type(v, kind, "an element of a list") for v in values]  # type: ignore[arg-type]
         return Plain(self.list(made, kind))
 
@@ -308,14 +309,14 @@ class Expressions(Nodes):
         key = wanted[0] or (flat[0].type() if flat else STR)
         held = wanted[1] or (flat[1].type() if flat else TENSOR)
         for v in flat[3::2]:
-            joined = unified(held, v.type())
-            if joined is None:
-                raise self.error(f"Dict values must be of a single type: {text_of(held)} and {text_of(v.type())}")
-            held = joined
+            held = unified(held, v.type()) or union_of([held, v.type()])
         made = [self.as_type(v, held if i % 2 else key, "an element of a dict") for i, v in enumerate(flat)]
         return Plain(self.node("prim::DictConstruct", made, [dict_of(key, held)])[0])
 
     def _ListComp(self, node: ast.ListComp, hint: Type | None = None) -> Thing:
+        return self._comprehension(node, lambda: self.expression(node.elt), None)
+
+    def _GeneratorExp(self, node: ast.GeneratorExp, hint: Type | None = None) -> Thing:
         return self._comprehension(node, lambda: self.expression(node.elt), None)
 
     def _DictComp(self, node: ast.DictComp, hint: Type | None = None) -> Thing:
@@ -482,7 +483,11 @@ class Expressions(Nodes):
         if isinstance(op, (ast.In, ast.NotIn)):
             if b.type().kind == "Tuple":
                 b = self.list(self.unpacked(b), b.type().inner[0])
-            found = self.operator("aten::__contains__", [b, a])
+            if a.type() == b.type() == STR:
+                at = self.operator("aten::find", [b, a, self.constant(0), self.operator("aten::len", [b])])
+                found = self.operator("aten::ne", [at, self.constant(-1)])
+            else:
+                found = self.operator("aten::__contains__", [b, a])
             return found if isinstance(op, ast.In) else self.operator("aten::__not__", [found])
         if isinstance(op, (ast.Is, ast.IsNot)):
             return self.operator("aten::__is__" if isinstance(op, ast.Is) else "aten::__isnot__", [a, b])
@@ -521,13 +526,23 @@ class Expressions(Nodes):
             view, indices = self._view_and_indices(value, node.slice)
             return Plain(view if indices is None else self.operator("aten::index", [view, indices]))
         if isinstance(node.slice, ast.Slice):
-            s = node.slice
-            bounds = [self.constant(None) if b is None else self.value(b) for b in (s.lower, s.upper)]
-            step = self.constant(1) if s.step is None else self.value(s.step)
-            return Plain(self.operator("aten::slice", [value, *bounds, step]))
+            return Plain(self.operator("aten::slice", [value, *self._bounds(node.slice)]))
         if isinstance(kind, ClassType) and not kind.is_module:
             return self.attribute_of(value, "__getitem__").call(self, [self.expression(node.slice)], {})
-        return Plain(self.operator("aten::__getitem__", [value, self.value(node.slice)]))
+        found = self.expression(node.slice)
+        self.at = node
+        if isinstance(found, Slice):
+            return Plain(self.operator("aten::slice", [value, *self._bounds(found)]))
+        return Plain(self.operator("aten::__getitem__", [value, found.value(self)]))
+
+    def _bounds(self, s: ast.Slice | Slice) -> list[Value]:
+        """Begin, end and step of a slice."""
+        if isinstance(s, Slice):
+            given = s.bounds
+        else:
+            given = [None if b is None else self.value(b) for b in (s.lower, s.upper, s.step)]
+        known = [self.constant(None) if b is None or b.type() == NONE else b for b in given]
+        return [*known[:2], self.constant(1) if known[2].type() == NONE else known[2]]
 
     def _is_module(self, thing: Plain) -> bool:
         kind = thing.value(self).type()
@@ -553,7 +568,9 @@ class Expressions(Nodes):
                 raise self.error(
                     "Unable to index into a module container with an index that is no constant: enumerate it, or annotate an interface"
                 )
-            raise self.error("tuple index must be a compile time constant")
+            raise self.error(
+                f"Cannot index into a {text_of(of.value(self).type())} with a non-integer literal because we cannot resolve the output type"
+            )
         if not -len(parts) <= index.fact < len(parts):
             raise self.error("Tuple index out of range")
         return parts[index.fact]
@@ -563,28 +580,32 @@ class Expressions(Nodes):
         parts = list(index.elts) if isinstance(index, ast.Tuple) else [index]
         ellipses = [i for i, p in enumerate(parts) if isinstance(p, ast.Constant) and p.value is Ellipsis]
         dim, tensors = 0, []
-        view = value
+        view, at = value, self.at
         known: list[Any] = []
         for p in parts:
             if isinstance(p, ast.Slice) or isinstance(p, ast.Constant) and p.value in (Ellipsis, None) and not isinstance(p.value, bool):
                 known.append(p)
             else:
                 found = self.expression(p)
+                if isinstance(found, Slice):
+                    known.append(found)
+                    continue
                 inside = found.elements(self) if len(parts) == 1 and not isinstance(p, ast.Tuple) else None
                 known += [t.value(self) for t in inside] if inside is not None else [found.value(self)]
+        self.at = at
         if ellipses and len(known) != len(parts):
             ellipses = [i for i, p in enumerate(known) if isinstance(p, ast.Constant) and p.value is Ellipsis]
-        for at, p in enumerate(known):
-            if ellipses and at == ellipses[0]:
-                behind = sum(1 for q in known[at + 1 :] if not (isinstance(q, ast.Constant) and q.value is None or _is_none_value(q)))
-                new = sum(1 for q in known[at + 1 :] if isinstance(q, ast.Constant) and q.value is None or _is_none_value(q))
+        for i, p in enumerate(known):
+            if ellipses and i == ellipses[0]:
+                behind = sum(1 for q in known[i + 1 :] if not (isinstance(q, ast.Constant) and q.value is None or _is_none_value(q)))
+                new = sum(1 for q in known[i + 1 :] if isinstance(q, ast.Constant) and q.value is None or _is_none_value(q))
                 dim = -behind - new
                 continue
-            if isinstance(p, ast.Slice):
-                bounds = [self.constant(None) if b is None else self.value(b) for b in (p.lower, p.upper)]
-                step = self.constant(1) if p.step is None else self.value(p.step)
-                if not (p.lower is None and p.upper is None and p.step is None) or len(known) == 1:
-                    view = self.operator("aten::slice", [view, self.constant(dim), *bounds, step])
+            if isinstance(p, (ast.Slice, Slice)):
+                is_whole = isinstance(p, ast.Slice) and p.lower is None and p.upper is None and p.step is None
+                bounds = self._bounds(p)
+                if not is_whole or len(known) == 1:
+                    view = self.operator("aten::slice", [view, self.constant(dim), *bounds])
                 dim += 1
             elif isinstance(p, ast.Constant) or _is_none_value(p):
                 view = self.operator("aten::unsqueeze", [view, self.constant(dim)])
@@ -602,9 +623,9 @@ class Expressions(Nodes):
         if tensors[0][0] < 0:
             raise self.error("tensors behind '...' in an index aren't supported in scripts")
         last = tensors[-1][0]
-        at = dict(tensors)
+        by_dim = dict(tensors)
         nothing = self.constant(None)
-        listed = [at.get(d, nothing) for d in range(last + 1)]
+        listed = [by_dim.get(d, nothing) for d in range(last + 1)]
         return view, self.list(listed, optional(TENSOR))
 
     # -- attributes
@@ -640,6 +661,8 @@ class Expressions(Nodes):
             if name in kind.fields:  # type: ignore[attr-defined]
                 return Plain(self.unpacked(value)[kind.fields.index(name)])  # type: ignore[attr-defined]
             raise self.error(f"Unknown attribute to named tuple: {name}")
+        if isinstance(kind, NamedResults) and name in kind.fields:
+            return Plain(self.unpacked(value)[kind.fields.index(name)])
         if isinstance(kind, EnumType) and name in ("name", "value"):
             return Plain(self.node(f"prim::Enum{name.title()}", [value], [STR if name == "name" else kind.value])[0])  # type: ignore[attr-defined]
         if kind == DEVICE and name in ("type", "index"):
@@ -647,14 +670,14 @@ class Expressions(Nodes):
         if kind in (NUMBER, COMPLEX, FLOAT, INT) and name in ("real", "imag"):
             return Plain(self.operator(f"aten::{name}", [value]))
         if kind.kind == "Optional":
-            raise self.error(f"'{text_of(kind)}' object has no attribute or method '{name}'. Did you forget to check for None")
+            raise self.error(f"'{text_of(kind)}' object has no attribute or method '{name}'. Did you forget to check for None?")
         if kind.kind == "Future" and name == "wait":
             return Special("wait", lambda emit, args, kwargs: Plain(emit.node("aten::wait", [value], [kind.inner[0]])[0]))
         if kind == STR and name == "format":
             return Special("format", lambda emit, args, kwargs: Plain(emit.format(value, [a.value(emit) for a in args])))
         if schemas_of(f"aten::{name}"):
             return Operator(f"aten::{name}", value)
-        raise self.error(f"'{text_of(kind)}' object has no attribute or method '{name}'")
+        raise self.error(f"'{text_of(kind)}' object has no attribute or method '{name}'.")
 
     def _attribute_of_tensor(self, value: Value, name: str) -> Thing:
         if name in _TENSOR_FACTS:
@@ -673,7 +696,7 @@ class Expressions(Nodes):
             return Special(name, lambda emit, args, kwargs: Plain(emit._binary(other, value, args[0].value(emit))))
         if schemas_of(f"aten::{name}"):
             return Operator(f"aten::{name}", value)
-        raise self.error(f"'Tensor' object has no attribute or method '{name}'")
+        raise self.error(f"'Tensor' object has no attribute or method '{name}'.")
 
     def _attribute_of_object(self, value: Value, kind: ClassType, name: str) -> Thing:
         if name in kind.constants:
@@ -715,7 +738,12 @@ def _joined(kinds: list[Type]) -> Type:
     rest = [k for k in kinds if k != NONE]
     if len(rest) == 1:
         return optional(rest[0])
-    return Type("Union", tuple(kinds))
+    return union_of(kinds)
+
+
+def _any_of(wanted: Any) -> Type:
+    """The type that a class of containers stands for, whatever is in them."""
+    return {"list": Type("AnyListType"), "tuple": Type("AnyTupleType"), "dict": Type("AnyDictType")}.get(wanted, wanted)
 
 
 def _is_of(given: Type, wanted: Any) -> bool:

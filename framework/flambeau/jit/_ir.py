@@ -14,6 +14,7 @@ import flambeau as fb
 
 from .._schema import FunctionSchema, Type
 from ._types import NONE, shown
+from ._value_text import text_of_value
 
 __all__ = ["Block", "Function", "Graph", "Node", "Parameter", "Value"]
 
@@ -50,7 +51,7 @@ class Node:
 
     __slots__ = ("_kind", "_inputs", "_outputs", "attributes", "_blocks", "place", "schema")
 
-    def __init__(self, kind: str, inputs: list[Value], place: str = "") -> None:
+    def __init__(self, kind: str, inputs: list[Value], place: Any = "") -> None:
         self._kind, self._inputs, self.place = kind, inputs, place
         self._outputs: list[Value] = []
         self.attributes: dict[str, Any] = {}
@@ -115,7 +116,7 @@ class Node:
 
     def sourceRange(self) -> str:
         """Where it stands in the program: file, line and column."""
-        return self.place
+        return str(self.place)
 
     def add(self, type: Type, name: str = "") -> Value:
         """One more value that it makes."""
@@ -259,9 +260,12 @@ class Function:
     def schema_text(self) -> str:
         """As PyTorch spells the signature: ``forward(Tensor x, int n=2) -> Tensor``."""
         def one(p: Parameter) -> str:
-            return f"{shown(p.type)} {p.name}" + ("" if p.default is Parameter.NONE_GIVEN else f"={p.default}")
+            default = text_of_value(p.default) if isinstance(p.default, float) else p.default
+            return f"{shown(p.type)} {p.name}" + ("" if p.default is Parameter.NONE_GIVEN else f"={default}")
 
-        return f"{self.short_name}({', '.join(map(one, self.parameters))}) -> {shown(self.result or NONE)}"
+        result = self.result or NONE
+        text = f"({shown(result)})" if result.kind == "Tuple" else shown(result)
+        return f"{self.short_name}({', '.join(map(one, self.parameters))}) -> {text}"
 
 
 # -- text ----------------------------------------------------------------------------------------------------------------

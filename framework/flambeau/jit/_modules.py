@@ -73,14 +73,14 @@ class ScriptFunction(_WithGraph):
         self._torchdynamo_inline = of
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from ._run import bound_arguments, callable_of
+        from ._run import bound_arguments, run
 
         given = bound_arguments(self._function, args, kwargs)
         if _tracing.state is not None and self._decides():
             from ._traced import recorded
 
             return recorded(self, given)
-        return (self._function.callable or callable_of(self._function))(*given)
+        return run(self._function, given)
 
     def _decides(self) -> bool:
         """Whether there are branches or loops in it, which a trace keeps as a call."""
@@ -124,10 +124,10 @@ class ScriptMethod(_WithGraph):
         self.name = self.__name__ = function.short_name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from ._run import bound_arguments, callable_of
+        from ._run import bound_arguments, run
 
         function = self._function
-        return (function.callable or callable_of(function))(*bound_arguments(function, (self.owner, *args), kwargs))
+        return run(function, bound_arguments(function, (self.owner, *args), kwargs))
 
 
 class Attribute(NamedTuple):

@@ -70,7 +70,7 @@ class Plain(Thing):
                 wanted = kind.attributes[name] = value.type()
             else:
                 raise emit.error(f"Tried to set nonexistent attribute: {name}. Did you forget to initialize it in __init__()?")
-        emit.node("prim::SetAttr", [self._value, emit.as_type(value, wanted, f"attribute '{name}'")], [], name=name)
+        emit.node("prim::SetAttr", [self._value, emit.as_type(value, wanted, "attribute assignment")], [], name=name)
         return None
 
     def call(self, emit: Any, args: list[Thing], kwargs: dict[str, Thing]) -> Thing:
@@ -137,7 +137,7 @@ class Namespace(Thing):
         try:
             found = getattr(self.module, name)
         except AttributeError as error:
-            raise emit.error(f"module '{self.module.__name__}' has no attribute '{name}'") from error
+            raise emit.error(f"object has no attribute {name}") from error
         return emit.python(found, name, self.module)
 
 
@@ -244,6 +244,13 @@ class Class(Thing):
         if found is not None:
             return Compiled(found)
         raise emit.error(f"Tried to access nonexistent attribute or method '{name}' of type '{text_of(self.type)}'")
+
+    def value(self, emit: Any) -> Value:
+        """The members of an enumeration, which loops go over."""
+        if not isinstance(self.type, EnumType):
+            return super().value(emit)
+        members = [emit.constant(m, self.type) for m in self.type.python_class]  # type: ignore[attr-defined]
+        return emit.list(members, self.type)
 
     def call(self, emit: Any, args: list[Thing], kwargs: dict[str, Thing]) -> Thing:
         if isinstance(self.type, NamedTupleType):

@@ -12,9 +12,9 @@ from typing import Any
 from .._aten import index as aten_index
 from .._schema import Argument, FunctionSchema, Type, parse_schema
 from ._ir import Value
-from ._types import BOOL, COMPLEX, DEVICE, FLOAT, INT, NONE, NUMBER, STR, TENSOR, is_subtype, normal, text_of, unified
+from ._types import BOOL, COMPLEX, DEVICE, FLOAT, INT, NONE, NUMBER, STR, TENSOR, NamedResults, is_subtype, normal, text_of, unified
 
-__all__ = ["Match", "has_variables", "is_builtin", "match", "schemas_of"]
+__all__ = ["Match", "has_variables", "is_builtin", "match", "named_results", "schemas_of"]
 
 # Characters that `aten_index.json` may put before a schema; they are no part of its text.
 _MARKS = "~#"
@@ -87,8 +87,10 @@ def match(name: str, schemas: tuple[FunctionSchema, ...], args: list[Value], kwa
             f"Unknown builtin op: {name}.\nCould not find any similar ops to {name}. This op may not exist or may not be supported in "
             "TorchScript"
         )
-    listed = "\n".join(reasons)
-    return f"\nArguments for call are not valid.\nThe following variants are available:\n\n{listed}\nThe original call is"
+    if len(reasons) == 1:
+        return f"\n{reasons[0].replace(chr(10) + '  ', chr(10)).strip()}\n"
+    listed = "\n".join([f"  \n{r}" for r in reasons]).replace(".\n\n", ".\n")
+    return f"Arguments for call are not valid.\nThe following variants are available:\n{listed}\nThe original call is"
 
 
 def _matched(schema: FunctionSchema, args: list[Value], kwargs: dict[str, Value], allow: bool) -> Match | str:
@@ -111,8 +113,8 @@ def _matched(schema: FunctionSchema, args: list[Value], kwargs: dict[str, Value]
                 return _misfit(argument, bound, rest[0])
             if argument.name in named:
                 return f"Argument '{argument.name}' specified twice in schema."
-        elif argument.name in named:
-            value = named.pop(argument.name)
+        elif argument.name in named or argument.name == "self" and "input" in named:
+            value = named.pop(argument.name if argument.name in named else "input")
             made = _fit(value, argument.type, bound, allow)
             if made is None:
                 return _misfit(argument, bound, value)
@@ -124,12 +126,28 @@ def _matched(schema: FunctionSchema, args: list[Value], kwargs: dict[str, Value]
     if used < len(args):
         return f"Expected at most {len(schema.positional)} arguments but found {len(args)} positional arguments."
     if named:
-        return f"Unknown keyword argument '{next(iter(named))}'."
+        return f"Keyword argument {next(iter(named))} unknown."
     return Match(schema, inputs, [_filled(r.type, bound) for r in schema.returns])
+
+
+def named_results(schema: FunctionSchema, results: list[Type]) -> Type | None:
+    """The type of the results as one tuple where they have names."""
+    names = [r.name for r in schema.returns]
+    return NamedResults([n or "" for n in names], results) if len(names) > 1 and all(names) else None
 
 
 def _misfit(argument: Argument, bound: dict[str, Type], value: Value) -> str:
     wanted, found = text_of(_filled(argument.type, bound)), text_of(value.type())
+    if has_variables(argument.type):
+        what = {"List": wanted, "Dict": "a dict"}.get(argument.type.kind)
+        if argument.type.kind != value.type().kind and what is not None:
+            return f"Could not match type {found} to {wanted} in argument '{argument.name}': Cannot match {what} to {found}."
+        bare = argument.type.kind
+        if _is_variable(bare) and bare in bound:
+            return (
+                f"Could not match type {found} to {bare} in argument '{argument.name}': Type variable '{bare}' previously matched to type "
+                f"{text_of(bound[bare])} is matched to type {found}."
+            )
     return f"Expected a value of type '{wanted}' for argument '{argument.name}' but instead found type '{found}'."
 
 
@@ -203,6 +221,10 @@ def _fit(value: Value, wanted: Type, bound: dict[str, Type], allow: bool) -> Any
     """The value, or a function of an emitter that makes what the argument takes of it; None if it does not take it."""
     given = value.type()
     if has_variables(wanted):
+        if wanted.kind == "List" and given.kind == "Tuple" and given.inner:
+            element = wanted.inner[0]
+            if all(_bind(element, t, bound) for t in given.inner):
+                return lambda emit: emit.list(emit.unpacked(value), _filled(element, bound))
         return value if _bind(wanted, given, bound) else None
     if is_subtype(given, normal(wanted)):
         return value
@@ -230,9 +252,18 @@ def _fit(value: Value, wanted: Type, bound: dict[str, Type], allow: bool) -> Any
     kind = normal(inner)
     if allow and kind == DEVICE and given == STR:
         return lambda emit: emit.operator("aten::device", [value])
+    if allow and given == BOOL and kind in (INT, FLOAT, NUMBER):
+        return lambda emit: _of_bool(emit, value, kind)
     if allow and given == TENSOR and kind in _IMPLICIT:
         return lambda emit: emit.operator(_IMPLICIT[kind], [value])
     return None
+
+
+def _of_bool(emit: Any, value: Value, kind: Type) -> Value:
+    """True or False as a number."""
+    if isinstance(value.fact, bool):
+        return emit.constant(float(value.fact) if kind == FLOAT else int(value.fact))
+    return emit.operator("aten::Float" if kind == FLOAT else "aten::Int", [value])
 
 
 _IMPLICIT = {INT: "aten::IntImplicit", FLOAT: "aten::FloatImplicit", COMPLEX: "aten::ComplexImplicit", NUMBER: "aten::ScalarImplicit"}

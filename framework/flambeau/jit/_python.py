@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import enum
 import inspect
 import math
@@ -22,12 +23,14 @@ from ..autograd.tape import is_own_file
 from ..nn.modules.module import Module
 from ..nn.modules.rnn import RNNBase
 from ._compile import Emitter, Resolver, ScriptError, Source, compiled
+from ._emit import Place
 from ._ir import Function, Parameter, Value
 from ._modules import RecursiveScriptModule, TopLevelTracedModule
 from ._names import Class, Compiled, Method, Namespace, Operator, Plain, PythonFunction, Several, Special, Thing
 from ._operators import schemas_of
-from ._specials import SPECIALS, GradMode, waited
+from ._specials import SPECIALS, GradMode, NoEffect, python_context, waited
 from ._types import BOOL, NONE, TENSOR, ClassType, EnumType, NamedTupleType, NoType, list_of, optional, type_of_annotation, type_of_value
+from .frontend import refuse_lacking, refuse_variable_arguments
 
 __all__ = ["class_type", "function_of", "module_type", "qualified"]
 
@@ -68,6 +71,8 @@ def function_of(fn: Any) -> Function:
     found = _functions.get(fn)
     if found is None:
         tree, source = _tree_of(fn)
+        if not _is_own(fn):
+            refuse_lacking(tree, source)
         found = _declared(fn, tree, source, qualified(fn), None)
         found.name = unique(found.name, found)
         _functions[fn] = found
@@ -98,7 +103,7 @@ def _tree_of(fn: Any) -> tuple[Any, Source]:
         raise ScriptError(f"Expected a single top-level function: {error}") from error
     source = Source(short, inspect.getsourcefile(fn) or "<script>", first, indent)
     if not isinstance(tree, ast.FunctionDef):
-        raise ScriptError(f"Expected a single top-level function:\n{source.marked(tree)}")
+        raise ScriptError(f"Expected a single top-level function:\n{Place(source, tree).marked()}")
     return tree, source
 
 
@@ -122,8 +127,10 @@ def _declared(fn: Any, tree: Any, source: Source, name: str, me: Type | None) ->
     emit = Emitter(function, resolver, source)
     emit.at = tree
     arguments = tree.args
-    if arguments.vararg is not None or arguments.kwarg is not None:
-        raise emit.error("Compiled functions can't take variable number of arguments or use keyword-only arguments with defaults")
+    if not _is_own(fn):
+        refuse_variable_arguments(tree, source)
+    elif arguments.vararg is not None or arguments.kwarg is not None:
+        raise emit.error("a variable number of arguments")
     listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     by_position = [a.arg for a in listed[: len(listed) - len(arguments.kwonlyargs)]]
     defaults = dict(zip(by_position[::-1], (fn.__defaults__ or ())[::-1], strict=False)) | (fn.__kwdefaults__ or {})
@@ -141,6 +148,13 @@ def _declared(fn: Any, tree: Any, source: Source, name: str, me: Type | None) ->
         elif a.annotation is not None:
             kind = resolver.annotation(emit, a.annotation)
         function.parameters.append(Parameter(a.arg, kind or TENSOR, defaults.get(a.arg, Parameter.NONE_GIVEN)))
+    for p in function.parameters:
+        if isinstance(p.default, (list, dict, set)) and not _is_own(fn):
+            raise emit.error(
+                "Mutable default parameters are not supported because Python binds them to the function and they persist across function "
+                "calls.\n As a workaround, make the default None and instantiate the default parameter within the body of the function. "
+                f"Found {type(p.default)} on parameter {p.name}"
+            )
     if tree.returns is not None:
         function.result = resolver.annotation(emit, tree.returns)
     return function
@@ -362,6 +376,8 @@ class _Methods:
             return function
         of.methods[name] = function
         try:
+            if not _is_own(fn):
+                refuse_lacking(tree, source)
             compiled(function, PythonResolver(_scope_of(fn), _class_with(of.python_class, fn)), source, tree.body)
         except BaseException as error:
             of.methods.pop(name, None)
@@ -401,9 +417,13 @@ class PythonResolver(Resolver):
 
     def __init__(self, scope: dict[str, Any], cls: type | None = None) -> None:
         self.scope, self.cls = scope, cls
+        self.is_own = str(scope.get("__name__", "")).partition(".")[0] == _OWN
 
     def name(self, emit: Emitter, name: str) -> Thing | None:
         if name not in self.scope:
+            builtin = getattr(builtins, name, None)
+            if isinstance(builtin, types.BuiltinFunctionType) and name not in SPECIALS:
+                raise emit.error(f"Python builtin {builtin!r} is currently not supported in Torchscript")
             return None
         return self.python(emit, self.scope[name], name, None)
 
@@ -424,7 +444,20 @@ class PythonResolver(Resolver):
                 given = eval(given, scope)
             return type_of_annotation(given, class_type)
         except (NameError, AttributeError, NoType, SyntaxError) as error:
-            raise emit.error(f"Unknown type name '{text}' ({error})") from error
+            emit.at = node
+            bare = _BARE.search(str(error)) if isinstance(error, NoType) else None
+            if bare is not None:
+                name = bare[1].title()
+                example = {"Dict": "Dict[str, int]", "Tuple": "Tuple[int]"}.get(name, "List[int]")
+                raise ScriptError(
+                    f"Attempted to use {name} without a contained type. Please add a contained type, e.g. {example}"
+                ) from error
+            why = "" if str(error).startswith(f"Unknown type name '{text.rpartition('.')[2]}'") else f" ({error})"
+            raise emit.error(f"Unknown type name '{text}'{why}") from error
+
+    def exception(self, name: str) -> str:
+        found = self.scope.get(name)
+        return f"{found.__module__}.{found.__qualname__}" if isinstance(found, type) else super().exception(name)
 
     def method(self, of: ClassType, name: str) -> Function | None:
         return None if of.compiler is None else of.compiler.method(of, name)
@@ -436,6 +469,12 @@ class PythonResolver(Resolver):
             found = others[name]
             if isinstance(found, types.MethodType):
                 return None
+            if not callable(found) and not isinstance(found, (tuple, list)) or isinstance(found, list) and not found:
+                raise emit.error(
+                    f"Module '{kind.name.rpartition('.')[2]}' has no attribute '{name}' (This attribute exists on the Python module, but "
+                    f"we failed to convert Python type: '{type(found).__name__}' to a TorchScript type. {_why_no_type(found)} Its type was "
+                    "inferred; try adding a type annotation for the attribute.)"
+                )
             return self.python(emit, found, name, kind)
         found = inspect.getattr_static(kind.python_class, name, None) if kind.python_class is not None else None
         if isinstance(found, property) and found.fget is not None:
@@ -467,13 +506,12 @@ class PythonResolver(Resolver):
         if special is not None:
             return special
         if isinstance(found, (fb.dtype, fb.layout, fb.memory_format, fb.device)) or found is None:
+            if home is None and not self.is_own and not isinstance(found, fb.device | None):
+                raise emit.error(_no_value(found))
             return Plain(emit.constant(found))
         if isinstance(found, (bool, int, float, str, complex)):
-            if home is None and not name.isupper() and not isinstance(found, enum.Enum):
-                raise emit.error(
-                    f"python value of type '{type(found).__name__}' cannot be used as a value. Perhaps it is a closed over global "
-                    "variable? If so, please consider passing it in as an argument or use a local varible instead."
-                )
+            if home is None and not self.is_own and not isinstance(found, enum.Enum):
+                raise emit.error(_no_value(found))
             if isinstance(found, enum.Enum):
                 return Plain(emit.constant(found, class_type(type(found))))
             return Plain(emit.constant(found))
@@ -490,7 +528,7 @@ class PythonResolver(Resolver):
             raise emit.error(f"module '{name}' has to be an attribute of the module that is compiled, not a global")
         if callable(found):
             return self._function(emit, found, name, home)
-        raise emit.error(f"python value of type '{type(found).__name__}' cannot be used as a value")
+        raise emit.error(_no_value(found))
 
     def _class(self, emit: Emitter, cls: type, name: str) -> Thing:
         if issubclass(cls, BaseException):
@@ -525,12 +563,37 @@ class PythonResolver(Resolver):
                 return Operator(operator)
             raise NotImplementedError(f"jit.script: {getattr(fn, '__module__', 'torch')}.{short} is not built for scripts")
         if fn.__module__ == "math":
+            if name not in _OF_MATH:
+                raise emit.error(f"Python builtin {fn!r} is currently not supported in Torchscript")
             return Operator(f"aten::{'mathremainder' if name == 'remainder' else name}")
         if not isinstance(inspect.unwrap(fn), types.FunctionType):
             raise emit.error(f"Python builtin {fn!r} is currently not supported in Torchscript")
         return Compiled(function_of(fn))
 
 
+def _why_no_type(found: Any) -> str:
+    if isinstance(found, (list, dict)) and not found:
+        return "List inputs must have elements." if isinstance(found, list) else "Dictionary inputs must have entries."
+    try:
+        type_of_value(found, class_type)
+    except NoType as error:
+        return f"{error}."
+    return ""
+
+
+def _no_value(found: Any) -> str:
+    return (
+        f"python value of type '{type(found).__name__}' cannot be used as a value. Perhaps it is a closed over global variable? If so, "
+        "please consider passing it in as an argument or use a local variable instead."
+    )
+
+
+_BARE = re.compile(r"(list|dict|tuple|List|Dict|Tuple)(?:'>)? needs the types")
+_OF_MATH = frozenset((
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos", "cosh", "degrees", "erf", "erfc", "exp", "expm1",
+    "fabs", "factorial", "floor", "fmod", "frexp", "gamma", "gcd", "isfinite", "isinf", "isnan", "ldexp", "lgamma", "log", "log10", "log1p",
+    "modf", "pow", "radians", "remainder", "sin", "sinh", "sqrt", "tan", "tanh",
+))  # fmt: skip
 _REPEATED = re.compile(r"BroadcastingList(\d)\[([^\[\]]+(?:\[\w+\])?)\]")
 
 
@@ -588,8 +651,6 @@ _KNOWN: dict[int, Thing] = {}
 def _known() -> dict[int, Thing]:
     """Functions of ours and of Python that the compiler knows itself, by identity."""
     if not _KNOWN:
-        import builtins
-
         from . import annotate, fork, is_tracing, wait
         from . import isinstance as jit_isinstance
         def put(fn: Any, name: str, apply: Any) -> None:
@@ -609,6 +670,13 @@ def _known() -> dict[int, Thing]:
             put(fn, getattr(fn, "__name__", ""), lambda e, a, k, v=value: Plain(e.constant(v)))
         put(fb.no_grad, "no_grad", lambda e, a, k: GradMode(False))
         put(fb.enable_grad, "enable_grad", lambda e, a, k: GradMode(True))
+        put(fb.jit.strict_fusion, "strict_fusion", lambda e, a, k: NoEffect())
+        put(fb.autograd.profiler.record_function, "record_function",
+            python_context(fb.autograd.profiler.record_function, ("name", "args")))
+        for cast, names in ((fb.autocast, ("device_type", "dtype", "enabled", "cache_enabled")),
+                            (fb.cpu.amp.autocast, ("enabled", "dtype", "cache_enabled")),
+                            (fb.cuda.amp.autocast, ("enabled", "dtype", "cache_enabled"))):  # fmt: skip
+            put(cast, "autocast", python_context(cast, names))
         put(fb._assert, "_assert", _assert)
         put(fb.jit._unwrap_optional, "_unwrap_optional", _unwrap)
         put(fb.device, "device", lambda e, a, k: Plain(e.operator("aten::device", [x.value(e) for x in a])))

@@ -12,6 +12,7 @@ from typing import Any
 from .._jit_internal import FunctionModifiers, get_torchscript_modifier
 from ..nn.modules.module import Module
 from ._compile import ScriptError, Source, compiled
+from ._emit import Place
 from ._ir import Function, Parameter
 from ._modules import RecursiveScriptModule, ScriptModule, TopLevelTracedModule
 from ._python import _METHODS, PythonResolver, module_type
@@ -121,7 +122,7 @@ def define(module: RecursiveScriptModule, text: str) -> None:
     for tree in ast.parse(short).body:
         source = Source(short, "<string>", 1)
         if not isinstance(tree, ast.FunctionDef):
-            raise ScriptError(f"define() takes functions:\n{source.marked(tree)}")
+            raise ScriptError(f"define() takes functions:\n{Place(source, tree).marked()}")
         frame = inspect.currentframe()
         scope = frame.f_back.f_back.f_globals if frame is not None and frame.f_back is not None and frame.f_back.f_back is not None else {}
         resolver = PythonResolver({"torch": __import__("flambeau"), **scope})

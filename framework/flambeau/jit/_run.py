@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,17 +12,23 @@ import flambeau as fb
 
 from .. import _aten
 from .._schema import FunctionSchema, Type
+from ..autograd.grad_mode import is_grad_enabled
 from ..futures import Future
-from ._builtins import code_of, dtype_of, function_of, layout_of, memory_format_of
+from ._builtins import code_of, dtype_of, function_of, layout_of, memory_format_of, wrapped
+from ._emit import Place
 from ._ir import Block, Function, Graph, Node, Parameter, Value
 from ._operators import is_builtin
-from ._types import ANY, INT, TENSOR, ClassType, EnumType, NamedTupleType, NoType, is_subtype, text_of, type_of_value
+from ._types import ANY, BOOL, COMPLEX, FLOAT, INT, TENSOR, ClassType, EnumType, NamedTupleType, NoType, is_subtype, text_of, type_of_value
+from ._value_text import text_of_value
 
-__all__ = ["Error", "bound_arguments", "callable_of"]
+__all__ = ["Error", "bound_arguments", "callable_of", "run"]
 
 
-class Error(RuntimeError):
-    """An error inside a script."""
+class Error(Exception):
+    """An error that a script raises, or an assertion of it that fails."""
+
+
+Error.__module__ = __name__.rpartition(".")[0]       # where programs find it
 
 
 def callable_of(function: Function) -> Callable[..., Any]:
@@ -29,6 +36,45 @@ def callable_of(function: Function) -> Callable[..., Any]:
     if function.callable is None:
         function.callable = _Writer(function).compiled()
     return function.callable
+
+
+def run(function: Function, args: list[Any]) -> Any:
+    """The function on the values of its parameters.
+
+    Raises: jit.Error for what the script raises; for what fails in it NotImplementedError or RuntimeError, with the places in the source.
+    """
+    grad_enabled = is_grad_enabled()
+    try:
+        return (function.callable or callable_of(function))(*args)
+    except Exception as error:
+        fb._C._set_grad_enabled(grad_enabled)             # a `with` statement may have been left
+        failed = _with_places(error)
+        if failed is None:
+            raise
+        raise failed from error.__cause__ if isinstance(error, Error) else error
+
+
+def _with_places(error: Exception) -> Exception | None:
+    """The error with the calls of scripts that led to it; None for an error that is not Python's or ours, which goes on as it is."""
+    is_raised = isinstance(error, Error)
+    if not is_raised and type(error).__module__ != "builtins" and not isinstance(error, fb.linalg.LinAlgError):
+        return None
+    places, at = [], error.__traceback__
+    while at is not None:
+        writer = at.tb_frame.f_globals.get("$writer")
+        if writer is not None:
+            places.append(writer.place_of(at.tb_lineno))
+        at = at.tb_next
+    if is_raised:
+        what, kind = error.args[0], Error
+    else:
+        named = "KeyError: " if isinstance(error, KeyError) else ""
+        what = f"RuntimeError: {named}{error.args[0] if named and error.args else error}"
+        kind = NotImplementedError if isinstance(error, NotImplementedError) else RuntimeError
+    return kind(
+        "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript (most recent call last):\n"
+        f"{''.join(places)}{what}\n"
+    )
 
 
 class _Later:
@@ -54,10 +100,13 @@ class _Writer:
         self.count = 0
         self.globals: dict[str, Any] = {
             "inf": math.inf, "nan": math.nan, "error": _raise, "is_of": _is_of, "elements": _elements, "Future": Future,
-            "method_of": _method_of,
+            "method_of": _method_of, "$writer": self,
+            "wrapped": wrapped, "text_of": text_of_value,
         }  # fmt: skip
         self.known: dict[int, str] = {}
         self.lines: list[str] = []
+        self.node: Node | None = None                 # what is written
+        self.nodes: list[Node | None] = []            # what each line runs
 
     def compiled(self) -> Callable[..., Any]:
         if self.function.python is not None:
@@ -71,7 +120,19 @@ class _Writer:
         return self.globals["script"]
 
     def _left_to_python(self) -> Callable[..., Any]:
-        return self.function.python
+        """The function of Python, whose result has to be of the type that is annotated."""
+        python, kind = self.function.python, self.function.result or TENSOR
+
+        def script_of_python(*args: Any) -> Any:
+            made = given(python(*args), kind)
+            if not fits(made, kind):
+                raise RuntimeError(
+                    f" expected value of type {text_of(kind)} for return value but instead got value of type {type(made).__name__}.\n"
+                    f"Value: {made!r}"
+                )
+            return made
+
+        return script_of_python
 
     # -- names
 
@@ -100,6 +161,14 @@ class _Writer:
 
     def write(self, block: Block | Graph, indent: str) -> None:
         for node in block._nodes:
+            self.node = node
+            if node.kind() == "prim::Enter":
+                indent = self.enter(node, indent)
+                continue
+            if node.kind() == "prim::Exit":
+                self.line(indent, "pass")
+                indent = indent[:-4]
+                continue
             writer = _WRITERS.get(node.kind())
             if writer is not None:
                 writer(self, node, indent)
@@ -108,6 +177,16 @@ class _Writer:
 
     def line(self, indent: str, text: str) -> None:
         self.lines.append(indent + text)
+        self.nodes.append(self.node)
+
+    def place_of(self, line: int) -> str:
+        """Where what a line of the text runs stands in the source, for messages."""
+        node = self.nodes[line - 2] if 2 <= line < len(self.nodes) + 2 else None
+        place = getattr(node, "place", None)
+        if not isinstance(place, Place):
+            return ""
+        first, *rest = place.marked().split("\n")
+        return "\n".join([f"{first}, in {self.function.short_name}", *rest])
 
     def results(self, node: Node, indent: str, text: str) -> None:
         if not node._outputs:
@@ -122,6 +201,8 @@ class _Writer:
         if schema is None:
             raise NotImplementedError(f"jit: scripts with {node.kind()} are not built")
         if is_builtin(schema) or node.kind() in _ATTRIBUTES:
+            if self.inlines(node, indent):
+                return
             function = function_of(node.kind())
             if function is None:
                 raise NotImplementedError(f"jit: the operator {schema} of scripts is not built")
@@ -135,6 +216,17 @@ class _Writer:
         if len(schema.returns) == 1 and schema.returns[0].type.kind == "List":
             text = f"list({text})"
         self.results(node, indent, text)
+
+    def inlines(self, node: Node, indent: str) -> bool:
+        """Write arithmetic and comparison of numbers as Python's own; whether it is that."""
+        template = _INLINE.get(node.kind())
+        if template is None or len(node._inputs) != template.count("{") or not all(v.type() in _SCALARS for v in node._inputs):
+            return False
+        self.results(node, indent, template.format(*map(self.of, node._inputs)))
+        if node._outputs[0].type() == INT and node.kind() in _WRAPPING:
+            made = self.of(node._outputs[0])
+            self.line(indent, f"if not -0x8000000000000000 <= {made} < 0x8000000000000000: {made} = wrapped({made})")
+        return True
 
     def arguments(self, node: Node, schema: FunctionSchema, first: int = sys.maxsize, by_name: tuple[str, ...] = ()) -> str:
         """The text of the arguments. From `first` on, they are given by the names in `by_name`."""
@@ -232,10 +324,10 @@ class _Writer:
 
     def raises(self, node: Node, indent: str) -> None:
         kind = self.of(node._inputs[1]) if len(node._inputs) > 1 else "None"
-        self.line(indent, f"error({self.of(node._inputs[0])}, {kind}, {node.place!r})")
+        self.line(indent, f"error({self.of(node._inputs[0])}, {kind})")
 
     def prints(self, node: Node, indent: str) -> None:
-        self.line(indent, f"print({', '.join(map(self.of, node._inputs))})")
+        self.line(indent, f"print({', '.join([f'text_of({self.of(v)})' for v in node._inputs])})")
 
     def asks_type(self, node: Node, indent: str) -> None:
         self.results(node, indent, f"is_of({self.of(node._inputs[0])}, {self.thing(node.attributes['_types'], 't')})")
@@ -285,6 +377,16 @@ class _Writer:
             to, what = [*to, test], [*what, self.of(go_on)]
         self.line(inner, f"{', '.join(to)} = {', '.join(what)}" if to else "pass")
 
+    def enter(self, node: Node, indent: str) -> str:
+        """Begin a `with` statement. Returns: the indent of what is in it, up to the ``prim::Exit`` of the block."""
+        given = [f"{n}={self.cast_of(n, v)}" for n, v in zip(node.attributes["_names"], node._inputs, strict=True)]
+        self.line(indent, f"with {self.thing(node.attributes['_class'], 'w')}({', '.join(given)}):")
+        return indent + "    "
+
+    def cast_of(self, name: str, v: Value) -> str:
+        """The text of an argument, which is a dtype if it is called so."""
+        return f"{self.thing(dtype_of, 'k')}({self.of(v)})" if name == "dtype" else self.of(v)
+
     def forks(self, node: Node, indent: str) -> None:
         name = f"fork{len(self.lines)}"
         self.line(indent, f"def {name}():")
@@ -314,6 +416,17 @@ _WRITERS: dict[str, Callable[[_Writer, Node, str], None]] = {
 }  # fmt: skip
 
 
+_SCALARS = (INT, FLOAT, BOOL)
+_INLINE = {
+    "aten::add": "{} + {}", "aten::sub": "{} - {}", "aten::mul": "{} * {}", "aten::neg": "-{}", "aten::lt": "{} < {}",
+    "aten::le": "{} <= {}", "aten::gt": "{} > {}", "aten::ge": "{} >= {}", "aten::eq": "{} == {}", "aten::ne": "{} != {}",
+    "aten::__not__": "not {}", "aten::__and__": "{} & {}", "aten::__or__": "{} | {}", "aten::__xor__": "{} ^ {}",
+    "aten::__lshift__": "{} << {}",
+    "aten::__rshift__": "{} >> {}",
+}  # fmt: skip
+_WRAPPING = frozenset(("aten::add", "aten::sub", "aten::mul", "aten::neg", "aten::__lshift__"))
+
+
 # Operators of `torch.ops.aten` that no public function here computes alone.
 _ATTRIBUTES = frozenset(("aten::numpy_T", "aten::mT", "aten::mH", "aten::matrix_H", "aten::is_leaf"))
 
@@ -336,13 +449,9 @@ def _method_of(me: Any, name: str) -> Callable[..., Any]:
     return callable_of(function)
 
 
-def _raise(message: str, kind: str | None, place: str) -> None:
+def _raise(message: str, kind: str | None) -> None:
     name = "RuntimeError" if kind in (None, "builtins.AssertionError", "builtins.RuntimeError") else kind
-    shown = f"{name}: {message}"
-    raise Error(
-        "The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript (most recent call last):\n"
-        f"  {place}\n{shown}\n"
-    )
+    raise Error(f"{name}: {message}")
 
 
 def _elements(tensor: Any, kind: Type) -> Any:
@@ -363,12 +472,17 @@ def _is_of(value: Any, kinds: tuple[Type, ...]) -> bool:
 # -- arguments from Python -----------------------------------------------------------------------------------------------
 
 
+_CONTAINERS: dict[str, type] = {"AnyListType": list, "AnyTupleType": tuple, "AnyDictType": dict}
+
+
 def fits(value: Any, kind: Type) -> bool:
     """Whether a value of Python is one of the type."""
     if kind == ANY:
         return True
     if kind == TENSOR:
         return isinstance(value, fb.Tensor)
+    if kind.kind in _CONTAINERS:
+        return isinstance(value, _CONTAINERS[kind.kind])
     if kind.kind == "Optional":
         return value is None or fits(value, kind.inner[0])
     if kind.kind == "Union":
@@ -396,13 +510,29 @@ def given(value: Any, kind: Type) -> Any:
     inner = kind.inner[0] if kind.kind == "Optional" else kind
     if inner.kind == "List" and isinstance(value, (tuple, fb.Size)):
         return [given(v, inner.inner[0]) for v in value]
-    if inner.kind == "float" and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if inner == INT:
-        return code_of(value)
+    if inner in _NUMBERS:
+        return _number(value, inner)
     if inner.kind == "Device" and isinstance(value, str):
         return fb.device(value)
     return value
+
+
+_NUMBERS = (INT, FLOAT, COMPLEX, BOOL)
+
+
+def _number(value: Any, kind: Type) -> Any:
+    """A number of another type than the parameter, where the one stands for the other; as it is where it does not."""
+    if isinstance(value, fb.Tensor) and value.dim() == 0 and kind != BOOL:
+        value = value.item()
+    elif isinstance(value, numbers.Integral) and not isinstance(value, int):
+        value = int(value)                            # numpy's numbers
+    if kind == INT:
+        return int(value) if isinstance(value, bool) else code_of(value)
+    if kind == FLOAT:
+        return float(value) if isinstance(value, numbers.Real) else value
+    if kind == COMPLEX:
+        return complex(value) if isinstance(value, numbers.Complex) else value
+    return bool(value) if type(value) is int else value
 
 
 def bound_arguments(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

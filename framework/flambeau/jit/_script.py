@@ -23,9 +23,9 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
         example_inputs: accepted; parameters without annotations are Tensors.
     Returns: a `ScriptFunction`, a `RecursiveScriptModule` with the parameters and buffers of the module, or the class. With
         ``PYTORCH_JIT=0`` in the environment, `obj` itself.
-    Raises: TypeError for functions without source; RuntimeError for what cannot be a script; the message
-        shows the place. What is not built for scripts of our own functions and modules is said in a warning, and `obj` runs as Python
-        then.
+    Raises: TypeError for what has no source; jit.frontend.UnsupportedNodeError and NotSupportedError for parts of Python that scripts
+        lack; RuntimeError for names and types that do not fit. The message shows the place. What is not built for scripts of our own
+        functions and modules is said in a warning, and `obj` runs as Python then.
 
     >>> @fb.jit.script
     ... def clipped(x, most: float):
@@ -36,7 +36,7 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
     if os.environ.get("PYTORCH_JIT", "1") == "0" or isinstance(obj, (ScriptFunction, RecursiveScriptModule, TopLevelTracedModule)):
         return obj
     if not isinstance(obj, (list, dict)) and not callable(obj):
-        raise RuntimeError(f"jit.script: obj must be a function, Module, class, list or dict, got {type(obj).__name__}")
+        raise TypeError(f"jit.script: obj must be a function, Module, class, list or dict, got {type(obj).__name__}")
     if isinstance(obj, (list, dict)):
         return obj
     from ..nn.modules.module import Module

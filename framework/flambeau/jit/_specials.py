@@ -17,7 +17,7 @@ from ._types import BOOL, COMPLEX, FLOAT, INT, STR, TENSOR, ClassType, dict_of, 
 if TYPE_CHECKING:
     from ._compile import Emitter
 
-__all__ = ["METHODS", "OF_CONTAINERS", "OF_TREES", "SPECIALS", "GradMode", "waited"]
+__all__ = ["METHODS", "OF_CONTAINERS", "OF_TREES", "SPECIALS", "GradMode", "NoEffect", "PythonContext", "Slice", "python_context", "waited"]
 
 
 def _tolist(emit: Emitter, value: Value, args: list[Thing], kwargs: Any) -> Thing:
@@ -45,6 +45,29 @@ class GradMode(Thing):
 
     def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
+
+
+class NoEffect(Thing):
+    """A context that asks nothing of a script here, such as ``jit.strict_fusion()``."""
+
+
+class PythonContext(Thing):
+    """A context of ours: the class that makes it, and what it is given."""
+
+    def __init__(self, cls: Any, inputs: list[Value], names: tuple[str, ...]) -> None:
+        self.cls, self.inputs, self.names = cls, inputs, names
+
+
+def python_context(cls: Any, names: tuple[str, ...]) -> Any:
+    """What compiles a call of the class, whose parameters are `names`."""
+    def apply(emit: Emitter, args: list[Thing], kwargs: dict[str, Thing]) -> Thing:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        unknown = [n for n in given if n not in names]
+        if unknown:
+            raise emit.error(f"Keyword argument {unknown[0]} unknown.")
+        return PythonContext(cls, [g.value(emit) for g in given.values()], tuple(given))
+
+    return apply
 
 
 # -- functions that the compiler knows itself ----------------------------------------------------------------------------
@@ -161,6 +184,8 @@ def _absolute(emit: Emitter, args: list[Thing], kwargs: Any) -> Thing:
 
 
 def _print(emit: Emitter, args: list[Thing], kwargs: Any) -> Thing:
+    if kwargs:
+        raise emit.error("print doesn't accept any keyword arguments")
     emit.node("prim::Print", [a.value(emit) for a in args], [])
     return Plain(emit.constant(None))
 
@@ -218,6 +243,18 @@ def _hasattr(emit: Emitter, args: list[Thing], kwargs: Any) -> Thing:
     except ScriptError:
         return Plain(emit.constant(False))
     return Plain(emit.constant(True))
+
+
+def _slice(emit: Emitter, args: list[Thing], kwargs: Any) -> Thing:
+    return Slice([a.value(emit) for a in args])
+
+
+class Slice(Thing):
+    """``slice(...)`` in an index."""
+
+    def __init__(self, bounds: list[Value]) -> None:
+        given: list[Value | None] = [None, *bounds] if len(bounds) == 1 else [*bounds]
+        self.bounds = [*given, *[None] * (3 - len(given))]
 
 
 def _annotate(emit: Emitter, node: ast.Call) -> Thing:
@@ -310,6 +347,6 @@ SPECIALS: dict[str, Thing] = {
         "any": _one_operator("aten::any"), "all": _one_operator("aten::all"), "sorted": _one_operator("aten::sorted"),
         "ord": _one_operator("aten::ord"), "chr": _one_operator("aten::chr"), "hex": _one_operator("aten::hex"),
         "oct": _one_operator("aten::oct"), "bin": _one_operator("aten::bin"), "hash": _one_operator("aten::hash"),
-        "pow": _one_operator("aten::pow"), "divmod": _one_operator("aten::divmod"),
+        "pow": _one_operator("aten::pow"), "slice": _slice, "divmod": _one_operator("aten::divmod"),
     }.items()
 }  # fmt: skip

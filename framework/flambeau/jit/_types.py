@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ._ir import Function
 
 __all__ = [
-    "ANY", "BOOL", "COMPLEX", "DEVICE", "FLOAT", "INT", "NONE", "NUMBER", "STR", "TENSOR", "ClassType", "EnumType", "NamedTupleType",
-    "dict_of", "is_subtype", "list_of", "normal", "optional", "shown", "text_of", "tuple_of", "type_of_annotation", "type_of_value",
-    "unified",
+    "ANY", "BOOL", "COMPLEX", "DEVICE", "FLOAT", "INT", "NONE", "NUMBER", "STR", "TENSOR", "ClassType", "EnumType",
+    "NamedResults", "NamedTupleType", "dict_of", "is_subtype", "list_of", "normal", "optional", "shown", "text_of", "tuple_of",
+    "type_of_annotation", "type_of_value", "unified", "union_of",
 ]  # fmt: skip
 
 TENSOR, INT, FLOAT, BOOL, STR, COMPLEX, NUMBER, NONE, DEVICE, ANY = map(
@@ -85,6 +85,22 @@ class NamedTupleType(Type):
         return self.name
 
 
+class NamedResults(Type):
+    """The results of an operator that have names, such as ``values`` and ``indices``: a tuple whose places have names while compiling."""
+
+    fields: tuple[str, ...]
+
+    def __init__(self, fields: Iterable[str], inner: Iterable[Type]) -> None:
+        super().__init__("Tuple", tuple(inner))
+        object.__setattr__(self, "fields", tuple(fields))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Type) and (self.kind, self.inner) == (other.kind, other.inner)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.inner))
+
+
 class EnumType(Type):
     """An enumeration, whose members are values of one type."""
 
@@ -102,6 +118,34 @@ class EnumType(Type):
 def optional(inner: Type) -> Type:
     """`inner` or None."""
     return inner if inner.kind in ("Optional", "NoneType", "Any") else Type("Optional", (inner,))
+
+
+_ORDER = (
+    "Tensor", "Storage", "Tuple", "List", "Dict", "number", "float", "complex", "Future", "RRef", "int", "NoneType", "str", "Generator",
+    "bool", "Device",
+)  # fmt: skip
+
+
+def union_of(parts: Iterable[Type]) -> Type:
+    """A value of one of the types: they stand in the order of their kinds, each once."""
+    flat: dict[Type, None] = {}
+    for p in parts:
+        flat.update(dict.fromkeys(p.inner if p.kind == "Union" else (p.inner[0], NONE) if p.kind == "Optional" else (p,)))
+    rest = [p for p in flat if p != NONE]
+    if len(rest) == 1:
+        return rest[0] if len(flat) == 1 else optional(rest[0])
+    if NUMBER in flat or set(flat) >= {INT, FLOAT, COMPLEX}:
+        rest = [NUMBER, *[p for p in rest if p not in (INT, FLOAT, COMPLEX, NUMBER)]]
+        if len(rest) == 1:
+            return optional(NUMBER) if NONE in flat else NUMBER
+        flat = dict.fromkeys([*rest, NONE] if NONE in flat else rest)
+
+    def place(p: Type) -> tuple[int, str]:
+        if isinstance(p, EnumType):
+            return -1, p.name
+        return _ORDER.index(p.kind) if p.kind in _ORDER else len(_ORDER), text_of(p)
+
+    return Type("Union", tuple(sorted(flat, key=place)))
 
 
 def list_of(inner: Type) -> Type:
@@ -246,17 +290,13 @@ def type_of_annotation(given: Any, class_type: Any) -> Type:
         return GENERATOR
     origin, args = typing.get_origin(given), typing.get_args(given)
     if origin in (typing.Union, types.UnionType):
-        parts = [type_of_annotation(a, class_type) for a in args]
-        rest = [p for p in parts if p != NONE]
-        if len(rest) == 1:
-            return optional(rest[0])
-        if set(parts) >= {INT, FLOAT, COMPLEX}:
-            return NUMBER
-        return Type("Union", tuple(sorted(parts, key=text_of)))
+        return union_of([type_of_annotation(a, class_type) for a in args])
     if origin in _GENERIC and args:
         if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
             raise NoType("tuples of any length have no type in scripts; annotate a List")
         return Type(_GENERIC[origin], tuple([type_of_annotation(a, class_type) for a in args if a != ()]))
+    if origin is tuple and not args and given != typing.Tuple:  # noqa: UP006  # that name, which says nothing of elements
+        return tuple_of()
     if given in (list, tuple, dict) or origin in (list, tuple, dict) and not args:
         raise NoType(f"{given!r} needs the types of its elements, such as {getattr(given, '__name__', 'List').title()}[int]")
     if origin is not None and getattr(origin, "__name__", "") == "Future":
