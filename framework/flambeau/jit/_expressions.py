@@ -743,7 +743,7 @@ def _joined(kinds: list[Type]) -> Type:
 
 def _any_of(wanted: Any) -> Type:
     """The type that a class of containers stands for, whatever is in them."""
-    return {"list": Type("AnyListType"), "tuple": Type("AnyTupleType"), "dict": Type("AnyDictType")}.get(wanted, wanted)
+    return Type(f"Any{wanted.title()}Type") if isinstance(wanted, str) else wanted
 
 
 def _is_of(given: Type, wanted: Any) -> bool:
