@@ -220,6 +220,10 @@ class ElementwiseOp(Derivatives):
             return self._run_on_device(args, arrays)
         if any([a.__class__ is ndarray for a in args]):  # noqa: C419  # which are refused before anything is computed of them
             return self._run_anew(args)
+        if self.forwarded and isinstance(args[0], Tensor) and args[0]._array.__class__ is ndarray:
+            made = self.answer(*args)                 # what no builtin takes, such as a power that a number says
+            if made is not None:
+                return made
         formula, operands = self.formula_of(arrays)
         out = formula.direct(*operands) if self.accepts(args) else None
         if out is not None:
@@ -233,10 +237,6 @@ class ElementwiseOp(Derivatives):
             if self.records and out.dtype.kind == "f":
                 self.record(made, *args)
             return made
-        if self.forwarded and isinstance(args[0], Tensor) and args[0]._array.__class__ is ndarray:
-            made = self.answer(*args)                 # what no builtin takes, such as a power that a number says
-            if made is not None:
-                return made
         return self._run_anew(args)
 
     def _run_anew(self, args: tuple[Any, ...]) -> Tensor:

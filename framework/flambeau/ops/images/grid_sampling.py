@@ -195,14 +195,13 @@ def _looked_up_raw(grad, input, grid, mode, padding, align, needs_input, needs_g
 def _by_number(
     op: str, input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    modes, paddings = ({v: k for k, v in table.items()} for table in (_MODES, _PADDINGS))
-    if interpolation_mode not in modes or padding_mode not in paddings:
+    if interpolation_mode not in _NAMES_OF_MODES or padding_mode not in _NAMES_OF_PADDINGS:
         raise RuntimeError(
             f"{op}: no interpolation_mode {interpolation_mode} or no padding_mode {padding_mode}; each is "
             f"0, 1 or 2"
         )
     return _grid_sample(
-        op, input, grid, modes[interpolation_mode], paddings[padding_mode], bool(align_corners)
+        op, input, grid, _NAMES_OF_MODES[interpolation_mode], _NAMES_OF_PADDINGS[padding_mode], bool(align_corners)
     )
 
 
@@ -224,6 +223,8 @@ grid_sampler.in_pieces("nc*,n*->nc*")
 @composite(surface=FUNCTION, samples="x(1, 2, 4, 3), x(1, 2, 3, 2, low=-0.9, high=0.9), 0, 0, False")
 def grid_sampler_2d(input, grid, interpolation_mode: int, padding_mode: int, align_corners: bool):
     """`nn.functional.grid_sample` of images with modes by number; see `grid_sampler`."""
+    if input.ndim != 4:
+        raise RuntimeError(f"grid_sampler(): expected 4D input and grid with same number of dimensions\n{describe(input=input, grid=grid)}")
     return _by_number("grid_sampler_2d", input, grid, interpolation_mode, padding_mode, align_corners)
 
 
@@ -233,10 +234,24 @@ grid_sampler_2d.in_pieces("nc*,n*->nc*")
 @composite(surface=FUNCTION, samples="x(1, 1, 3, 4, 3), x(1, 2, 2, 1, 3, low=-0.9, high=0.9), 0, 0, True")
 def grid_sampler_3d(input, grid, interpolation_mode: int, padding_mode: int, align_corners: bool):
     """`nn.functional.grid_sample` of volumes with modes by number; see `grid_sampler`."""
+    if input.ndim != 5:
+        raise RuntimeError(f"grid_sampler(): expected 5D input and grid with same number of dimensions\n{describe(input=input, grid=grid)}")
     return _by_number("grid_sampler_3d", input, grid, interpolation_mode, padding_mode, align_corners)
 
 
 grid_sampler_3d.in_pieces("nc*,n*->nc*")
+
+
+def _with_modes_by_name(input, grid, interpolation_mode, padding_mode, align_corners):
+    modes = _NAMES_OF_MODES.get(interpolation_mode), _NAMES_OF_PADDINGS.get(padding_mode)
+    return None if None in modes else grid_sample.answer(input, grid, *modes, bool(align_corners))
+
+
+_NAMES_OF_MODES, _NAMES_OF_PADDINGS = ({number: name for name, number in table.items()} for table in (_MODES, _PADDINGS))
+
+grid_sampler.forwards(_with_modes_by_name)
+grid_sampler_2d.forwards(lambda input, *how: _with_modes_by_name(input, *how) if input.ndim == 4 else None)
+grid_sampler_3d.forwards(lambda input, *how: _with_modes_by_name(input, *how) if input.ndim == 5 else None)
 
 
 def _check_grid(op: str, input: Tensor, grid: Tensor, mode: str) -> None:

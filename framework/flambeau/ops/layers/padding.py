@@ -270,6 +270,12 @@ def _planned_pad(input, pad, mode, value):
     return plan and Plan(plan.run, pad_mode, lambda _, x: (x, pairs, mode))
 
 
+# Called by its own name, `pad` is a parameter.
+_pad = pad
+
+constant_pad_nd.forwards(lambda input, pad, value: _pad.answer(input, pad, "constant", value))
+
+
 def _check_reach(mode: str, input: Tensor, dim: int, a: int, b: int) -> None:
     size = input.shape[dim]
     if mode == "reflect" and max(a, b) >= size:

@@ -350,17 +350,12 @@ def lu(a: Any) -> tuple[Any, Any, Any]:
     k = min(m, n)
     if not a.size:
         return np.empty_like(a), np.zeros((*batch, k), np.int32), _no_infos(a)
-    packed, pivots, infos = [], [], []
-    for (x,) in each(a):
-        made = _getrf(x)
-        packed.append(made[0])
-        pivots.append(made[1] + 1)
-        infos.append(made[2])
-    return (
-        stacked(packed, batch, (m, n), a.dtype),
-        stacked(pivots, batch, (k,), np.int32),
-        stacked(infos, batch, (), np.int32),
-    )
+    count = prod(batch)
+    packed, pivots, infos = np.empty((count, m, n), a.dtype), np.empty((count, k), np.int32), np.empty(count, np.int32)
+    for i, x in enumerate(a.reshape(count, m, n)):
+        packed[i], pivots[i], infos[i] = _getrf(x)
+    pivots += 1
+    return packed.reshape(a.shape), pivots.reshape(*batch, k), infos.reshape(batch)
 
 
 def _getrf(a: Any) -> tuple[Any, Any, int]:
@@ -389,16 +384,23 @@ def row_order(pivots: Any, rows: int) -> Any:
             f"pivots must be between 1 and LU.size(-2) = {rows} inclusive and no more than that, got {pivots.shape[-1]} from "
             f"{pivots.min()} to {pivots.max()}: did you pass the result of lu_factor?"
         )
+    return exchanged(pivots, rows)
+
+
+def exchanged(pivots: Any, rows: int) -> Any:
+    """`row_order` of pivots that are known to be rows."""
     batch, k = pivots.shape[:-1], pivots.shape[-1]
-    made = np.broadcast_to(np.arange(rows), (*batch, rows)).copy()
-    flat, swaps = made.reshape(prod(batch), rows), pivots.reshape(prod(batch), k)
-    if len(flat) <= 8:                                # numpy takes a microsecond for an exchange, however many matrices there are
-        for order, others in zip(flat, swaps.tolist(), strict=True):
+    swaps = pivots.reshape(prod(batch), k)
+    if len(swaps) <= 8:                               # numpy takes a microsecond for an exchange, however many matrices there are
+        orders = []
+        for others in swaps.tolist():
             numbers = list(range(rows))
             for i, other in enumerate(others):
                 numbers[i], numbers[other - 1] = numbers[other - 1], numbers[i]
-            order[:] = numbers
-        return made
+            orders.append(numbers)
+        return np.array(orders, np.int64).reshape(*batch, rows)
+    made = np.broadcast_to(np.arange(rows), (*batch, rows)).copy()
+    flat = made.reshape(len(swaps), rows)
     each_one = np.arange(len(flat))
     for i in range(k):
         other = swaps[:, i] - 1
@@ -835,9 +837,10 @@ def eigh_now(a: Any, uplo: Any, vectors: bool) -> Any:
 
 
 def lu_now(a: Any) -> Any:
-    """``(LU, pivots)`` of one matrix that is not singular; or None."""
+    """``(LU, pivots)`` of matrices none of which is singular; or None."""
     if a.ndim != 2:
-        return None
+        packed, pivots, info = lu(a)
+        return None if info.any() else (packed, pivots)
     packed, pivots, info = _getrf(a)
     return (packed, (pivots + 1).astype(np.int32, copy=False)) if info == 0 else None
 
@@ -851,16 +854,16 @@ def identity(n: int, char: str) -> Any:
 
 
 def above(a: Any) -> Any:
-    """A copy of the matrix `a` with zeros below its diagonal."""
+    """A copy of the matrices `a` with zeros below their diagonals."""
     made = a.copy()
-    np.putmask(made, _below(*a.shape), 0)
+    np.copyto(made, 0, where=_below(*a.shape[-2:]))
     return made
 
 
 def unit_below(a: Any) -> Any:
-    """A copy of the matrix `a`, of no more columns than rows, with ones on its diagonal and zeros above."""
-    m, n = a.shape
+    """A copy of the matrices `a`, of no more columns than rows, with ones on their diagonals and zeros above."""
+    m, n = a.shape[-2:]
     made = a.copy()
-    np.putmask(made, _below(n, m).T, 0)
-    made.reshape(-1)[: n * n : n + 1] = 1
+    np.copyto(made, 0, where=_below(n, m).T)
+    made.reshape(*a.shape[:-2], m * n)[..., : n * n : n + 1] = 1
     return made

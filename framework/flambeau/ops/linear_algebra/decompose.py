@@ -16,7 +16,7 @@ from ... import dtypes
 from ...tensor import Tensor
 from .._batching import leading
 from .._results import return_type
-from .._spec import COLUMNS, FUNCTION, METHOD, OPS, OUT, ROWS, composite, describe, host_only, primitive
+from .._spec import COLUMNS, FUNCTION, METHOD, OPS, OUT, ROWS, composite, describe, gradients_of, host_only, primitive
 from . import _lapack
 from ._lapack import check_floating, check_matrix, check_singular, check_square
 from ._matrices import adjoint, by_columns, diagonal, diagonal_matrix, identity_like, matmul, triangle
@@ -381,24 +381,61 @@ def ormqr(input, tau, other, left=True, transpose=False):
             "torch.ormqr: batch dimensions of input, tau and other must agree, got shapes "
             f"{tuple(input.shape)}, {tuple(tau.shape)} and {tuple(other.shape)}"
         )
-    made = other if left else adjoint(other)
-    # other @ Q is the adjoint of Q^H @ other^H.
-    forward = transpose == left
-    for v, t in _reflectors(input, tau) if forward else reversed(_reflectors(input, tau)):
-        made = _reflected(v, t.conj() if forward else t, made)
-    return by_columns(made if left else adjoint(made))
+    return reflected_by(input, tau, other, bool(left), bool(transpose))
+
+
+@primitive(
+    surface=0, tensors=("input", "tau", "other"), memory=COLUMNS, samples="of ormqr", public_name="ormqr",
+    operator="ormqr(input, tau, other, left, transpose)",
+)
+def reflected_by(input, tau, other, left, transpose):
+    """`ormqr` of operands that go together."""
+
+
+@reflected_by.kernel
+def _reflected_by(a, tau, other, left, transpose):
+    made = np.empty_like(other, order="C")
+    for i in np.ndindex(other.shape[:-2]):
+        made[i] = _reflected_once(a[i], tau[i], other[i], left, transpose)
+    return made
+
+
+def _reflected_once(a: Any, tau: Any, other: Any, left: bool, transpose: bool) -> Any:
+    """One matrix by LAPACK's routine."""
+    if not (tau.size and other.size):
+        return other
+    is_complex = a.dtype.kind == "c"
+    run = _lapack.routine("unmqr" if is_complex else "ormqr", a)
+    room = 32 * other.shape[1 if left else 0]         # blocks of 32 columns, of which LAPACK wants room for one
+    how = b"L" if left else b"R", b"N" if not transpose else b"C" if is_complex else b"T"
+    return run(*how, a[:, : tau.size], tau, other, room)[0]
+
+
+@reflected_by.shape
+def _reflected_by_shape(input, tau, other, left, transpose):
+    return other.shape, other.dtype
+
+
+@reflected_by.vjp
+def _reflected_by_vjp(grad, input, tau, other, left, transpose):
+    def composed(a: Tensor, t: Tensor) -> Tensor:
+        made = other if left else adjoint(other)
+        # other @ Q is the adjoint of Q^H @ other^H.
+        forward = transpose == left
+        for v, factor in _reflectors(a, t) if forward else reversed(_reflectors(a, t)):
+            made = _reflected(v, factor.conj() if forward else factor, made)
+        return made if left else adjoint(made)
+
+    return *gradients_of(composed, grad, (input, tau), (True, True)), reflected_by(input, tau, grad, left, not transpose)
 
 
 def _reflected_now(a: Any, t: Any, other: Any, left: bool, transpose: bool) -> Any:
-    """One real matrix, by LAPACK's routine."""
+    """One real matrix."""
     if a.ndim != 2 or t.ndim != 1 or other.ndim != 2 or not a.dtype is t.dtype is other.dtype or a.dtype.char not in "fd":
         return None
     if not other.size or a.shape[0] != other.shape[0 if left else 1] or t.size != min(a.shape):
         return None
-    # Blocks of 32 columns, of which LAPACK wants room for one.
-    room = 32 * other.shape[1 if left else 0]
-    made, _, info = _lapack.routine("ormqr", a)(b"L" if left else b"R", b"T" if transpose else b"N", a[:, : t.size], t, other, room)
-    return made if info == 0 else None
+    return _reflected_once(a, t, other, left, transpose)
 
 
 ormqr.plan(_lapack.on_matrices(_reflected_now, order=COLUMNS), tensors=("input", "tau", "other"))

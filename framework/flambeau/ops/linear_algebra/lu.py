@@ -183,13 +183,14 @@ lu.in_pieces("...__->...__,...__,...__")
 
 def _lu_now(a: Any, pivot: Any) -> Any:
     made = _lapack.lu_now(a) if pivot else None
-    if made is None:
-        return None
-    m, n = a.shape
+    return None if made is None else _unpacked_now(*made)
+
+
+def _unpacked_now(packed: Any, pivots: Any) -> tuple[Any, Any, Any]:
+    m, n = packed.shape[-2:]
     k = min(m, n)
-    order = _lapack.row_order(made[1], m)
-    p = _lapack.identity(m, a.dtype.char).take(order, 0).T
-    return np.ascontiguousarray(p), _lapack.unit_below(made[0][:, :k]), _lapack.above(made[0][:k])
+    p = _lapack.identity(m, packed.dtype.char).take(_lapack.exchanged(pivots, m), 0).swapaxes(-1, -2)
+    return np.ascontiguousarray(p), _lapack.unit_below(packed[..., :k]), _lapack.above(packed[..., :k, :])
 
 
 lu.plan(_lapack.on_matrices(_lu_now), returns=Lu)

@@ -409,6 +409,20 @@ def softsign(input):
     return input / (input.abs() + 1)
 
 
+def _gate_slope(input, gate):
+    s = sigmoid(gate)
+    return input * s * (1 - s)
+
+
+@elementwise(
+    surface=0, dtype=inexact_input, samples="of nn.functional.glu", public_name="glu",
+    partials={"input": lambda gate: sigmoid(gate), "gate": lambda input, gate: _gate_slope(input, gate)},
+)
+def gated(input, gate):
+    """``input * sigmoid(gate)``."""
+    return input * sigmoid(gate)
+
+
 @composite(surface=FUNCTION | OUT, namespace=F, samples="x(2, 4); x(4, 3), 0")
 def glu(input, dim=-1):
     """The first half of `input` along `dim`, times the sigmoid of the second half, so that `dim` is halved.
@@ -424,7 +438,7 @@ def glu(input, dim=-1):
     size = input.shape[d]
     if size % 2:
         raise RuntimeError(f"glu: Halving dimension must be even, but dimension {d} is size {size}\n{describe(input=input)}")
-    return input.narrow(dim, 0, size // 2) * input.narrow(dim, size // 2, size // 2).sigmoid()
+    return gated.function(input.narrow(d, 0, size // 2), input.narrow(d, size // 2, size // 2))
 
 
 # -- softmax -------------------------------------------------------------------------------------------------------------

@@ -170,14 +170,12 @@ def div(input, other, *, rounding_mode=None):
     """
     if rounding_mode is None:
         return true_divide(input, other)
-    integers = result_type((input, other)).category < 2
+    dtype = result_type((input, other))
+    integers = dtype.category < 2
     if rounding_mode == "floor":
         return floor_divide(input, other) if integers else run_op(floor_quotient, input, other)
-    if rounding_mode == "trunc" and not integers and result_type((input, other)).itemsize == 2:
-        # Halves are rounded before the fraction goes, as in PyTorch: 35.997 is 36 in float16.
-        return true_divide(input, other).trunc()
     if rounding_mode == "trunc":
-        if result_type((input, other)).itemsize == 2 and not integers:
+        if dtype.itemsize == 2 and not integers:
             # Halves are rounded before the fraction goes, as PyTorch does: 35.997 is 36 in float16.
             return true_divide(input, other).trunc()
         return run_op(trunc_quotient_of_integers if integers else trunc_quotient, input, other)
@@ -295,8 +293,18 @@ def _by_integers(op: ElementwiseOp) -> Any:
 _BY_INTEGERS = {"floor": _by_integers(floor_divide), "trunc": _by_integers(trunc_quotient_of_integers)}
 
 
-def _quotient_of_integers(input: Any, other: Any, rounding_mode: Any) -> Any:
-    by_integers = _BY_INTEGERS.get(rounding_mode) if rounding_mode.__class__ is str else None
+_OF_REALS = {"floor": floor_quotient, "trunc": trunc_quotient}
+
+
+def _rounded_quotient(input: Any, other: Any, rounding_mode: Any) -> Any:
+    """Of integers, or of a tensor of float32 or float64 by a number or another such tensor."""
+    if rounding_mode.__class__ is not str:
+        return None
+    if input._array.dtype.char in "fd":
+        op = _OF_REALS.get(rounding_mode)
+        by = other.__class__ is float or other.__class__ is int or isinstance(other, Tensor) and other._array.dtype.char in "fd"
+        return run_op(op, input, other) if op is not None and by else None
+    by_integers = _BY_INTEGERS.get(rounding_mode)
     return None if by_integers is None else by_integers.answer(input, other)
 
 
@@ -307,7 +315,7 @@ def _quotient(input: Any, other: Any, rounding_mode: Any) -> Any:
     return None
 
 
-div.forwards(_quotient_of_integers, to=_quotient)
+div.forwards(_rounded_quotient, to=_quotient)
 
 
 @elementwise(
