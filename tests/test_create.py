@@ -616,3 +616,12 @@ def test_numbers_of_numpy_in_lists_keep_their_dtype_and_values(kind: Any) -> Non
     assert nested.shape == (3, 2)
     assert nested.dtype is made.dtype
     assert fb.tensor(values, dtype=fb.complex128).tolist() == [0, 1, 3 if kind is not np.bool_ else 1]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
+def test_ranges_of_fractions_in_integers_have_as_many_numbers_as_in_pytorch(oracle: Any, dtype: str) -> None:
+    ranges = ["0., 1., .1", "0, 1, .3", "-3, 3, 1.5", "0, 5, 1.5", "5, 0, -1.5", "0.5, 3.7", "-3.5, 3", "0, 3.5", "0, -1, -.3", "2, 9, 3"]
+    programs = [f"torch.arange({r}, dtype=torch.{dtype})" for r in ranges]
+    programs += [f"torch.arange({r}, out=torch.zeros(0, dtype=torch.{dtype}))" for r in ranges]
+
+    assert not disagreements(oracle, "\n".join(programs))

@@ -176,3 +176,36 @@ def test_the_weight_of_lerp_is_a_scalar_of_any_dtype(dtype, weight):
     assert x.grad.tolist() == [1 - weight.item()] * 3
     with pytest.raises(RuntimeError, match="dtype"):
         fb.lerp(x, end, weight.to(fb.complex64)[None])
+
+
+@pytest.mark.parametrize("dtype", [fb.uint8, fb.int8, fb.int16, fb.int32], ids=str)
+def test_numbers_beyond_an_integer_dtype_are_refused_rather_than_wrapped(dtype):
+    x, beyond = fb.tensor([0, 1, 2], dtype=dtype), fb.iinfo(dtype).max + 1
+    calls = [
+        lambda: fb.clamp(x, 0, beyond), lambda: x.clone().clamp_(0, beyond), lambda: fb.clamp(x, beyond, 3),
+        lambda: fb.clamp(x, 0, beyond, out=x.clone()), lambda: fb.nn.functional.hardtanh(x, 0, beyond),
+        lambda: fb.nn.functional.threshold(x, 0, beyond), lambda: x.pow(beyond), lambda: x.clone().pow_(beyond),
+    ]  # fmt: skip
+
+    for _ in range(2):                                # also once builtins answer for other numbers
+        for call in calls:
+            with pytest.raises(RuntimeError, match="without overflow"):
+                call()
+        for _ in range(700):
+            x.clamp(0, 2), x.pow(3)
+    assert x.clamp(0, 1).tolist() == [0, 1, 1]
+    assert x.pow(2).tolist() == [0, 1, 4]
+
+
+@pytest.mark.parametrize("bounds", [(fb.tensor(2), 5), (2, fb.tensor(5)), (fb.tensor(2.5), 5), (fb.tensor(2), fb.tensor(5))], ids=str)
+def test_clamp_takes_a_scalar_tensor_beside_a_number(bounds):
+    numbers = [b.item() if isinstance(b, fb.Tensor) else b for b in bounds]
+
+    for x in (fb.tensor([1, 4, 9]), fb.tensor([1.0, 4.0, 9.0])):
+        made = x.clamp(*bounds)
+        assert made.tolist() == x.clamp(*numbers).tolist()
+        assert made.dtype is x.clamp(*numbers).dtype
+    with pytest.raises(TypeError, match="both be Numbers or Tensors"):
+        fb.ones(3).clamp(fb.ones(1), 5)
+    with pytest.raises(TypeError, match="both be Numbers or Tensors"):
+        fb.ones(3).clamp(fb.tensor(1.0, requires_grad=True), 5)

@@ -87,16 +87,14 @@ def _arange(start: Any, end: Any, step: Any, out: Any, dtype: Any, layout: Any, 
     _check_numbers("arange", start, end, step)
     if dtype.category == dtypes.INTEGER and max(abs(x) for x in (start, end, step)) >= 1 << 63:
         raise RuntimeError(f"value cannot be converted to type int64_t without overflow: arange from {start} to {end} by {step}")
-    if out is not None and dtype.category == dtypes.INTEGER:
-        # As many as of floats, but each of them, and the step, is an integer, as PyTorch has it.
-        if not int(step):
-            raise ValueError(f"arange: step must be nonzero, but {step} is 0 as an integer; give an out of a floating dtype")
-        count, start, step = max(0, math.ceil((end - start) / step)), int(start), int(step)
-    elif dtype.category == dtypes.INTEGER:
+    if dtype.category == dtypes.INTEGER:
         integers = tuple([x if x.__class__ is SymInt else int(x) for x in (start, end, step)])
-        if integers[2] == 0:
-            raise ValueError(f"arange: step {step} is 0 as an integer; give a floating dtype")
-        count = max(0, -(-(integers[1] - integers[0]) // integers[2]))
+        if dtype is dtypes.int64 or not any(isinstance(x, float) for x in (start, end, step)):
+            if integers[2] == 0:
+                raise ValueError(f"arange: step {step} is 0 as an integer; give a floating dtype")
+            count = max(0, -(-(integers[1] - integers[0]) // integers[2]))
+        else:                                         # as many as of floats, but each of them, and the step, is an integer
+            count = max(0, math.ceil((end - start) / step))
         start, step = integers[0], integers[2]
     else:
         count = max(0, math.ceil((end - start) / step))

@@ -43,6 +43,7 @@ from .._spec import (
     composite,
     describe,
     elementwise,
+    looks_at,
     number_is,
     primitive,
     reduced_shape,
@@ -199,9 +200,18 @@ def celu(input, alpha=1.0):
     return where(input > 0, input, expm1(minimum(input, 0) / alpha) * alpha)
 
 
+@looks_at("range")
+def _check_fits_input(op: Any, input: Any, *numbers: Any) -> None:
+    """Raise RuntimeError for a number that the dtype of `input` cannot hold."""
+    for x in numbers:
+        if not isinstance(x, Tensor):
+            dtypes.check_number(x, input.dtype)
+
+
 @elementwise(
     surface=FUNCTION | INPLACE,
     dtype=real_input,
+    check=_check_fits_input,
     vjp={"input": lambda grad, input, threshold: where(input <= threshold, 0, grad)},
 )
 def threshold(input, threshold, value):
@@ -212,6 +222,7 @@ def threshold(input, threshold, value):
 @elementwise(
     surface=0,
     dtype=real_input,
+    check=_check_fits_input,
     vjp={"input": lambda grad, input, min_val, max_val: where((input > min_val) & (input < max_val), grad, 0)},
     quantized="as_operand",
 )

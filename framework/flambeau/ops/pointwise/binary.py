@@ -407,11 +407,21 @@ for _op in (eq, ne, lt, le, gt, ge):
 # -- powers --------------------------------------------------------------------------------------------------------------
 
 
+@looks_at("range")
+def check_fits(op: Any, *args: Any) -> None:
+    """Raise RuntimeError for a number that the common dtype cannot hold."""
+    for x in args:
+        if not isinstance(x, Tensor):
+            dtypes.check_number(x, result_type(args))
+
+
 @looks_at("dtypes")
 def check_pow(op: Any, input: Any, exponent: Any) -> None:
     negative = isinstance(exponent, int) and not isinstance(exponent, bool) and exponent < 0
     if negative and isinstance(input, Tensor) and result_type((input, exponent)).category < 2:
         raise RuntimeError(f"{op.name}: Integers to negative integer powers are not allowed, got exponent {exponent}")
+    if isinstance(exponent, int) and isinstance(input, Tensor) and result_type((input, exponent)).category == dtypes.INTEGER:
+        dtypes.check_number(exponent, result_type((input, exponent)))
 
 
 @elementwise(

@@ -24,7 +24,7 @@ from .._spec import (
     looks_at,
 )
 from .._spec.names import keep
-from .binary import check_tensors
+from .binary import check_fits, check_tensors
 
 NO_FOREACH = EVERYWHERE & ~16
 
@@ -77,14 +77,6 @@ def _where_dtype(op: Any, args: Any) -> Any:
 
 
 @looks_at("range")
-def _check_fits(op: Any, *args: Any) -> None:
-    """Raise RuntimeError for a number that the common dtype cannot hold."""
-    for x in args:
-        if not isinstance(x, Tensor):
-            dtypes.check_number(x, result_type(args))
-
-
-@looks_at("range")
 def _check_where(op: Any, condition: Any, input: Any, other: Any) -> None:
     if condition.dtype not in (dtypes.bool, dtypes.uint8):
         got = dtypes.scalar_type(condition.dtype)
@@ -94,7 +86,7 @@ def _check_where(op: Any, condition: Any, input: Any, other: Any) -> None:
             "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of PyTorch. "
             "Use a boolean condition instead."
         )
-    _check_fits(op, input, other)
+    check_fits(op, input, other)
 
 
 @elementwise(
@@ -247,7 +239,7 @@ def addcdiv(input, tensor1, tensor2, *, value=1):
 
 
 @elementwise(
-    surface=0, dtype=real_common, title="ClampBackward1",
+    surface=0, dtype=real_common, title="ClampBackward1", check=check_fits,
     vjp={
         "input": lambda grad, input, min, max: where((input >= min) & (input <= max), grad, 0),
         "min": lambda grad, input, min, max: where((input < min) & (min < max), grad, 0),
@@ -263,7 +255,7 @@ def clamp_both(input, min, max):
 
 
 @elementwise(
-    surface=0, dtype=real_common, title="ClampMinBackward0", check=_check_fits,
+    surface=0, dtype=real_common, title="ClampMinBackward0", check=check_fits,
     vjp={
         "input": lambda grad, input, min: where(input >= min, grad, 0),
         "min": lambda grad, input, min: where(input < min, grad, 0),
@@ -281,7 +273,7 @@ clamp_below.shown_of("ClampMinBackward1", "input", "min")
 
 
 @elementwise(
-    surface=0, dtype=real_common, title="ClampMaxBackward0", check=_check_fits,
+    surface=0, dtype=real_common, title="ClampMaxBackward0", check=check_fits,
     vjp={
         "input": lambda grad, input, max: where(input <= max, grad, 0),
         "max": lambda grad, input, max: where(input > max, grad, 0),
@@ -305,7 +297,7 @@ clamp_above.shown_of("ClampMaxBackward1", "input", "max")
     names=keep,
 )
 def clamp(input, min=None, max=None):
-    """`input` limited to ``[min, max]``; either may be None, a number or a Tensor.
+    """`input` limited to ``[min, max]``; either may be None, a number or a Tensor. Beside a number a Tensor of no dimensions is one too.
 
     If ``min > max`` the result is `max`. The gradient is 1 within the limits, both included, and 0 outside.
     Raises: RuntimeError when both are None.
