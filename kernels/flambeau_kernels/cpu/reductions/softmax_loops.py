@@ -1,8 +1,9 @@
 """Compiled loops of softmax and log_softmax, forward and backward.
 
 Along the last dimension a chunk is some whole rows. A row is read three times while it lies in a first-level cache:
-for its maximum, for the sum of exp, and for the result. Along another dimension (arrays ``(outer, n, inner)``) a chunk
-is `COLUMNS` neighbouring columns, whose maxima and sums are vectors; it walks down the n rows three times.
+for its maximum, for the sum of exp, and for the result; that of one row is stored while the maximum of the next is looked
+for. Along another dimension (arrays ``(outer, n, inner)``) a chunk is `COLUMNS` neighbouring columns, whose maxima and sums
+are vectors; it walks down the n rows three times.
 
 Sums are those of `sums.py`. A nan is skipped by the maximum but not by exp, so that it reaches the sum and with it all of its row.
 """
@@ -13,7 +14,7 @@ import math
 
 import numpy as np
 
-from flambeau_kernels.cpu.lanes import exp_lanes, foresees, lane_max, row_after
+from flambeau_kernels.cpu.lanes import exp_lanes, lane_max
 from flambeau_kernels.cpu.sums import BLOCK, ROWS, add_row, clear_row, lanes_of, wide, zeros
 from flambeau_kernels.engine.language import (
     broadcast,
@@ -38,6 +39,8 @@ __all__ = ["along", "along_grad", "row_exp_sum", "row_top", "softmax_row"]
 COLUMNS = 256
 # Elements of a chunk of rows: about 20 microseconds.
 CHUNK = 32768
+# Short rows that are done together, at most.
+TOGETHER = 16
 
 
 # -- one row -----------------------------------------------------------------------------------------------------------------
@@ -46,15 +49,27 @@ CHUNK = 32768
 def row_top(x, n, KIND):
     """The largest of `n` elements; nan is skipped, and of nothing but nan it is -inf."""
     N = lanes(KIND)
-    tops = local(vector(KIND, N), 4)
-    for R in unroll(range(4)):
-        tops[R] = broadcast(KIND(-math.inf), N)
+    tops = no_tops(KIND)
     tail = n // (4 * N) * (4 * N)
     for i in rolled(range(0, tail, 4 * N)):
         for R in unroll(range(4)):
             s = load(x, i + R * N, N)
             tops[R] = where(s > tops[R], s, tops[R])
-    for i in rolled(range(tail, n, N)):
+    return top_of(tops, x, tail, n, KIND)
+
+
+def no_tops(KIND):
+    """Four vectors of the largest of no elements."""
+    tops = local(vector(KIND, lanes(KIND)), 4)
+    for R in unroll(range(4)):
+        tops[R] = broadcast(KIND(-math.inf), lanes(KIND))
+    return tops
+
+
+def top_of(tops, x, first, n, KIND):
+    """The largest of the lanes of `tops`, and of the elements from `first` on."""
+    N = lanes(KIND)
+    for i in rolled(range(first, n, N)):
         s = load(x, i, N, n - i, -math.inf)
         tops[0] = where(s > tops[0], s, tops[0])
     for R in unroll(range(1, 4)):
@@ -62,29 +77,30 @@ def row_top(x, n, KIND):
     return lane_max(tops[0], KIND)
 
 
-def row_exp_sum(x, n, top, KIND, to, STORE, AHEAD=False):
-    """The sum of ``exp(x - top)``, whose terms go to `to` if STORE; the next row is asked for if AHEAD."""
+def row_exp_sum(x, n, top, KIND, to, STORE, ASK=False):
+    """The sum of ``exp(x - top)``, and the last of these terms, if they fill no vector of 64 bytes.
+
+    Those of whole vectors go to `to` if STORE; else its memory is asked for if ASK. The last ones are given back: they are read next,
+    and what is stored under a mask is slow to come back.
+    """
     N = lanes_of(KIND)
-    far = row_after(n, KIND)
-    total = broadcast(0.0, N)
+    total, last = broadcast(0.0, N), zeros(KIND)
     tail = n // N * N
     for at in rolled(range(0, tail, BLOCK)):
         some = zeros(KIND)
         for i in rolled(range(at, min(tail, at + BLOCK), N)):
             e = exp_lanes(load(x, i, N) - top, KIND, N)
-            if AHEAD and not foresees(KIND):
-                prefetch(x + (far + i))
             if STORE:
                 store(to, i, e)
+            elif ASK:
+                prefetch(to + i)
             some = some + e
         total = total + wide(some, KIND)
     if tail < n:
         # Differences of -inf are nan where the whole row is -inf, as they are in whole vectors.
-        e = exp_lanes(load(x, tail, N, n - tail, -math.inf) - top, KIND, N)
-        if STORE:
-            store(to, tail, e, n - tail)
-        total = total + wide(e, KIND)
-    return KIND(lane_sum(total))
+        last = exp_lanes(load(x, tail, N, n - tail, -math.inf) - top, KIND, N)
+        total = total + wide(last, KIND)
+    return KIND(lane_sum(total)), last
 
 
 def finish_lanes(x, top, factor, KIND, LOG, STORED):
@@ -92,26 +108,82 @@ def finish_lanes(x, top, factor, KIND, LOG, STORED):
     return (x - top) - factor if LOG else (x if STORED else exp_lanes(x - top, KIND)) * factor
 
 
-def softmax_row(a, to, n, KIND, LOG, STORED, AHEAD=False):
-    """The result of one row, `to`, which is another than `a`; the next row is asked for if AHEAD."""
-    N = lanes(KIND)
-    top = row_top(a, n, KIND)
-    total = row_exp_sum(a, n, top, KIND, to, STORED, AHEAD)
-    factor = log(total) if LOG else KIND(1) / total
+def factor_of(total, KIND, LOG):
+    return log(total) if LOG else KIND(1) / total
+
+
+def finish_row(a, to, first, n, top, factor, last, KIND, LOG, STORED):
+    """The result of a row from element `first` on, a multiple of a vector; `last` is what `row_exp_sum` gave back."""
+    N = lanes_of(KIND) if STORED else lanes(KIND)
     source = to if STORED else a
     tail = n // N * N
-    for i in rolled(range(0, tail, N)):
+    for i in rolled(range(first, tail, N)):
         store(to, i, finish_lanes(load(source, i, N), top, factor, KIND, LOG, STORED))
     if tail < n:
-        last = finish_lanes(load(source, tail, N, n - tail), top, factor, KIND, LOG, STORED)
-        store(to, tail, last, n - tail)
+        rest = last if STORED else load(a, tail, N, n - tail)
+        store(to, tail, finish_lanes(rest, top, factor, KIND, LOG, STORED), n - tail)
+
+
+def finish_row_and_top(a, to, following, n, top, factor, last, KIND, LOG, STORED):
+    """`finish_row`, and meanwhile `row_top` of the row `following`: memory is read and written at once."""
+    N = lanes(KIND)
+    tops = no_tops(KIND)
+    source = to if STORED else a
+    fours = n // (4 * N) * (4 * N)
+    if STORED and lanes_of(KIND) > N:
+        fours = n // (4 * lanes_of(KIND)) * (4 * lanes_of(KIND))
+    for i in rolled(range(0, fours, 4 * N)):
+        for R in unroll(range(4)):
+            j = i + R * N
+            s = load(following, j, N)
+            tops[R] = where(s > tops[R], s, tops[R])
+            store(to, j, finish_lanes(load(source, j, N), top, factor, KIND, LOG, STORED))
+    finish_row(a, to, fours, n, top, factor, last, KIND, LOG, STORED)
+    return top_of(tops, following, fours, n, KIND)
+
+
+def softmax_row(a, to, n, KIND, LOG, STORED):
+    """The result of one row, `to`, which is another than `a`."""
+    top = row_top(a, n, KIND)
+    total, last = row_exp_sum(a, n, top, KIND, to, STORED, LOG)
+    finish_row(a, to, 0, n, top, factor_of(total, KIND, LOG), last, KIND, LOG, STORED)
 
 
 @kernel(in_vectors=True)
-def softmax_rows(chunk, x, out, rows, n, per, *, LOG, STORED):
+def softmax_rows(chunk, x, out, rows, n, per, *, LOG, STORED, LENGTH):
     KIND = widened(x)
-    for row in range(chunk * per, min(rows, chunk * per + per)):
-        softmax_row(x + row * n, out + row * n, n, KIND, LOG, STORED, True)
+    first, last = chunk * per, min(rows, chunk * per + per)
+    if LENGTH == "short":
+        # Several rows take each step together, so that none waits for its own sum and logarithm.
+        tops, totals, ends = local(KIND, TOGETHER), local(KIND, TOGETHER), local(vector(KIND, lanes_of(KIND)), TOGETHER)
+        several = min(TOGETHER, BLOCK // n)
+        for row in rolled(range(first, last, several)):
+            count = min(several, last - row)
+            a, to = x + row * n, out + row * n
+            for r in rolled(range(count)):
+                tops[r] = row_top(a + r * n, n, KIND)
+            for r in rolled(range(count)):
+                totals[r], ends[r] = row_exp_sum(a + r * n, n, tops[r], KIND, to + r * n, STORED)
+            for r in rolled(range(count)):
+                finish_row(a + r * n, to + r * n, 0, n, tops[r], factor_of(totals[r], KIND, LOG), ends[r], KIND, LOG, STORED)
+    elif LENGTH == "middle":
+        top = row_top(x + first * n, n, KIND)
+        for row in rolled(range(first, last)):
+            a, to = x + row * n, out + row * n
+            total, end = row_exp_sum(a, n, top, KIND, to, STORED, LOG)
+            following = a + min(1, last - 1 - row) * n
+            top = finish_row_and_top(a, to, following, n, top, factor_of(total, KIND, LOG), end, KIND, LOG, STORED)
+    else:
+        for row in rolled(range(first, last)):
+            softmax_row(x + row * n, out + row * n, n, KIND, LOG, STORED)
+
+
+def length_of(n: int, logs: bool) -> str:
+    """How rows of `n` elements are done: several 'short' ones together, longer ones where logarithms are waited for; those of
+    'middle' length while the largest element of the next is looked for; 'long' ones, two of which fill a first-level cache, one by one."""
+    if (3 if logs else 5) * n <= BLOCK:
+        return "short"
+    return "middle" if n <= 2 * BLOCK else "long"
 
 
 def slope_lanes(g, p, total, KIND, LOG):
@@ -261,7 +333,7 @@ def along(x: np.ndarray, dim: int, logs: bool) -> np.ndarray:
     stored = not logs and x.itemsize > 2
     if inner == 1:
         rows, per = x.size // n, max(1, CHUNK // n)
-        softmax_rows.run(-(-rows // per), x, out, rows, n, per, LOG=logs, STORED=stored)
+        softmax_rows.run(-(-rows // per), x, out, rows, n, per, LOG=logs, STORED=stored, LENGTH=length_of(n, logs))
     else:
         across = -(-inner // COLUMNS)
         units, per = x.size // (n * inner) * across, max(1, CHUNK // (n * min(inner, COLUMNS)))
