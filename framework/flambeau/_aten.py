@@ -155,7 +155,8 @@ def call(name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def direct(name: str, overload: str) -> tuple[Callable[..., Any] | None, int, tuple[str, ...]]:
     """What `call` calls, from which argument on it takes them by name, and the names; for texts that call it themselves."""
-    return function_of(name), *_given_by_name(name, overload)
+    function = function_of(name)
+    return getattr(function, "by_position", function), *_given_by_name(name, overload)
 
 
 @functools.cache
@@ -500,6 +501,8 @@ def _as_operator(function: Callable[..., Any]) -> Callable[..., Any]:
                 kwargs["reduction"] = _REDUCTIONS[kwargs["reduction"]]
         return function(*args, **kwargs)
 
+    if default is None:
+        call.by_position = function  # type: ignore[attr-defined]  # the same where `self` is not given by name
     # The names of what is taken by position, and of everything.
     call.__dict__["takes"] = tuple(p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD), tuple(parameters)
     return call

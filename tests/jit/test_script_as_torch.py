@@ -368,3 +368,53 @@ def test_an_error_in_a_with_statement_leaves_it() -> None:
         jit.script(fails_without_grad)(fb.ones(2, 3))
 
     assert fb.is_grad_enabled()
+
+
+# -- what runs -----------------------------------------------------------------------------------------------------------
+
+
+class Padded(fb.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = fb.nn.Linear(2, 2)
+        self.register_buffer("scale", fb.ones(2))
+
+    def forward(self, x, mode: str = "zeros"):
+        if mode != "zeros":
+            x = x - 1
+        return self.layer(x) * self.scale
+
+
+def test_a_script_reads_parameters_and_buffers_that_were_put_in_their_place() -> None:
+    model = Padded()
+    script = jit.script(model)
+    x = fb.ones(1, 2)
+    script(x)
+    script.layer.weight = fb.nn.Parameter(fb.zeros(2, 2))
+    script.layer.bias = fb.nn.Parameter(fb.ones(2))
+    script.scale = fb.full((2,), 3.0)
+
+    assert script(x).tolist() == [[3.0, 3.0]]
+    assert script(x, "none").tolist() == [[3.0, 3.0]]
+    assert fb.func.functional_call(script, {"scale": fb.full((2,), 5.0)}, (x,)).tolist() == [[5.0, 5.0]]
+
+
+def counts_down(n: int) -> int:
+    while n > 3:
+        n -= 1
+    return n
+
+
+def test_branches_on_constants_are_those_that_run() -> None:
+    @jit.script
+    def chooses(x, flag: bool):
+        kind = "zeros"
+        if kind != "zeros":
+            x = x + 100
+        elif flag:
+            kind = "ones"
+        return x, kind == "ones"
+
+    x = fb.ones(1)
+    assert [(made.item(), is_ones) for made, is_ones in (chooses(x, True), chooses(x, False))] == [(1.0, True), (1.0, False)]
+    assert jit.script(counts_down)(7) == 3

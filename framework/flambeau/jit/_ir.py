@@ -251,6 +251,7 @@ class Function:
         self.owner: Any = None                        # the class whose method it is
         self.python: Any = None                       # the Python function that it leaves the call to
         self.callable: Any = None                     # what runs it, made when it is first called
+        self.first_tensor: int | None = None          # from which parameter on all are Tensors, -1 if none; found in a call
 
     @property
     def short_name(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from .. import _missing
 from ..nn.modules.module import Module
 from ._ir import Function, Graph
+from ._run import bound_arguments, run
 
 __all__ = ["Attribute", "RecursiveScriptModule", "ScriptFunction", "ScriptMethod", "ScriptModule", "TopLevelTracedModule", "TracedModule"]
 
@@ -73,8 +74,6 @@ class ScriptFunction(_WithGraph):
         self._torchdynamo_inline = of
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from ._run import bound_arguments, run
-
         given = bound_arguments(self._function, args, kwargs)
         if _tracing.state is not None and self._decides():
             from ._traced import recorded
@@ -124,8 +123,6 @@ class ScriptMethod(_WithGraph):
         self.name = self.__name__ = function.short_name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from ._run import bound_arguments, run
-
         function = self._function
         return run(function, bound_arguments(function, (self.owner, *args), kwargs))
 

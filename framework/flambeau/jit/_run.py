@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +35,11 @@ Error.__module__ = __name__.rpartition(".")[0]       # where programs find it
 def callable_of(function: Function) -> Callable[..., Any]:
     """What runs the function on its parameters in their order, `self` first in a method."""
     if function.callable is None:
-        function.callable = _Writer(function).compiled()
+        _being_written.add(function)
+        try:
+            function.callable = _Writer(function).compiled()
+        finally:
+            _being_written.discard(function)
     return function.callable
 
 
@@ -107,6 +112,7 @@ class _Writer:
         self.lines: list[str] = []
         self.node: Node | None = None                 # what is written
         self.nodes: list[Node | None] = []            # what each line runs
+        self.facts: dict[Value, Any] = {}             # values that are known before it runs: constants, and comparisons of them
 
     def compiled(self) -> Callable[..., Any]:
         if self.function.python is not None:
@@ -200,6 +206,8 @@ class _Writer:
         schema = node.schema
         if schema is None:
             raise NotImplementedError(f"jit: scripts with {node.kind()} are not built")
+        if self.decides(node):
+            return
         if is_builtin(schema) or node.kind() in _ATTRIBUTES:
             if self.inlines(node, indent):
                 return
@@ -216,6 +224,15 @@ class _Writer:
         if len(schema.returns) == 1 and schema.returns[0].type.kind == "List":
             text = f"list({text})"
         self.results(node, indent, text)
+
+    def decides(self, node: Node) -> bool:
+        """Compare constants now, so that branches which ask need not be written; whether it is a comparison of constants."""
+        decide = _DECIDED.get(node.kind())
+        if decide is None or not all(v in self.facts for v in node._inputs):
+            return False
+        fact = decide(*[self.facts[v] for v in node._inputs])
+        self.facts[node._outputs[0]], self.names[node._outputs[0]] = fact, repr(fact)
+        return True
 
     def inlines(self, node: Node, indent: str) -> bool:
         """Write arithmetic and comparison of numbers as Python's own; whether it is that."""
@@ -269,6 +286,8 @@ class _Writer:
             self.names[node._outputs[0]] = self.thing(_Later(node.attributes["_function"]), "f")
             return
         value = node.constant
+        if isinstance(value, _PLAIN):
+            self.facts[node._outputs[0]] = value
         text = self.literal(value)
         self.names[node._outputs[0]] = f"({text})" if isinstance(value, (int, float)) and not isinstance(value, bool) else text
 
@@ -296,9 +315,12 @@ class _Writer:
         self.results(node, indent, f"{self.of(node._inputs[0])}[{self.of(node._inputs[1])}]")
 
     def get(self, node: Node, indent: str) -> None:
-        name = node.attributes["name"]
-        text = f"{self.of(node._inputs[0])}.{name}" if name.isidentifier() else f"getattr({self.of(node._inputs[0])}, {name!r})"
-        self.results(node, indent, text)
+        name, me = node.attributes["name"], self.of(node._inputs[0])
+        place = _place_in_module(node._inputs[0].type(), name)
+        if place is not None:
+            self.results(node, indent, f"{me}.{place}[{name!r}]")
+        else:
+            self.results(node, indent, f"{me}.{name}" if name.isidentifier() else f"getattr({me}, {name!r})")
 
     def put(self, node: Node, indent: str) -> None:
         self.line(indent, f"setattr({self.of(node._inputs[0])}, {node.attributes['name']!r}, {self.of(node._inputs[1])})")
@@ -311,7 +333,7 @@ class _Writer:
             me = self.of(node._inputs[0])
             self.results(node, indent, f"method_of({me}, {node.attributes['name']!r})({given})")
             return
-        self.results(node, indent, f"{self.thing(_later(function), 'f')}({given})")
+        self.results(node, indent, f"{self.thing(_called(function), 'f')}({given})")
 
     def call_value(self, node: Node, indent: str) -> None:
         self.results(node, indent, f"{self.of(node._inputs[0])}({', '.join(map(self.of, node._inputs[1:]))})")
@@ -342,6 +364,15 @@ class _Writer:
         self.results(node, indent, f"{made}.__new__({made})")
 
     def branch(self, node: Node, indent: str) -> None:
+        fact = self.facts.get(node._inputs[0])
+        if isinstance(fact, bool):
+            block = node._blocks[0 if fact else 1]
+            self.write(block, indent)
+            for made, v in zip(node._outputs, block._outputs, strict=True):
+                self.names[made] = self.of(v)
+                if v in self.facts:
+                    self.facts[made] = self.facts[v]
+            return
         names = [self.new(v) for v in node._outputs]
         for head, block in zip((f"if {self.of(node._inputs[0])}:", "else:"), node._blocks, strict=True):
             self.line(indent, head)
@@ -416,6 +447,10 @@ _WRITERS: dict[str, Callable[[_Writer, Node, str], None]] = {
 }  # fmt: skip
 
 
+_DECIDED: dict[str, Callable[..., Any]] = {
+    "aten::eq": operator.eq, "aten::ne": operator.ne, "aten::__is__": operator.is_, "aten::__isnot__": operator.is_not,
+    "aten::__not__": operator.not_, "aten::__and__": operator.and_, "aten::__or__": operator.or_,
+}  # fmt: skip
 _SCALARS = (INT, FLOAT, BOOL)
 _INLINE = {
     "aten::add": "{} + {}", "aten::sub": "{} - {}", "aten::mul": "{} * {}", "aten::neg": "-{}", "aten::lt": "{} < {}",
@@ -429,6 +464,26 @@ _WRAPPING = frozenset(("aten::add", "aten::sub", "aten::mul", "aten::neg", "aten
 
 # Operators of `torch.ops.aten` that no public function here computes alone.
 _ATTRIBUTES = frozenset(("aten::numpy_T", "aten::mT", "aten::mH", "aten::matrix_H", "aten::is_leaf"))
+
+
+def _place_in_module(kind: Type, name: str) -> str | None:
+    """Where a module has the attribute: ``_parameters`` and the like, which are looked up without `Module.__getattr__`."""
+    if not isinstance(kind, ClassType) or not kind.is_module or kind.is_interface:
+        return None
+    found = kind.attributes.get(name)
+    if isinstance(found, ClassType) and found.is_module:
+        return "_modules"
+    return "_parameters" if name in kind.parameters else "_buffers" if name in kind.buffers else None
+
+
+_being_written: set[Function] = set()
+
+
+def _called(function: Function) -> Callable[..., Any]:
+    """What a call in a script runs: the function as it is written, or where it is being written what looks for it in each call."""
+    if function.callable is None and function not in _being_written:
+        callable_of(function)
+    return function.callable or _later(function)
 
 
 def _later(function: Function) -> _Later:
@@ -535,9 +590,26 @@ def _number(value: Any, kind: Type) -> Any:
     return bool(value) if type(value) is int else value
 
 
+def _are_tensors(function: Function, args: tuple[Any, ...]) -> bool:
+    """Whether all parameters are Tensors, but for the module whose method it is, and the arguments are."""
+    first = function.first_tensor
+    if first is None:
+        kinds = [p.type for p in function.parameters]
+        first = 1 if kinds and isinstance(kinds[0], ClassType) and kinds[0].is_module and not kinds[0].is_interface else 0
+        function.first_tensor = first = first if all(k == TENSOR for k in kinds[first:]) else -1
+    if first < 0:
+        return False
+    for x in args[first:] if first else args:  # noqa: SIM110  # a loop, for it is in every call
+        if not isinstance(x, fb.Tensor):
+            return False
+    return True
+
+
 def bound_arguments(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Values for the parameters. Raises: RuntimeError for arguments that are missing, too many, unknown or of other types."""
     parameters, name = function.parameters, function.short_name
+    if not kwargs and len(args) == len(parameters) and _are_tensors(function, args):
+        return list(args)
     if len(args) > len(parameters):
         raise RuntimeError(
             f"{name}() expected at most {len(parameters)} argument(s) but received {len(args)} argument(s). Declaration: "
