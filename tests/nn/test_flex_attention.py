@@ -15,6 +15,7 @@ from flambeau.nn.attention.flex_attention import (
     BlockMask,
     create_block_mask,
     create_mask,
+    create_nested_block_mask,
     flex_attention,
 )
 from flambeau_kernels.engine.machine_code import llvm
@@ -194,7 +195,6 @@ def test_masks_of_score_functions():
         (lambda: create_mask(3, 1, 1, 2, 2), TypeError, "not a callable"),
         (lambda: create_block_mask(lambda b, h, i, j: i, 1, 1, 2, 2), AssertionError, "must be torch.bool, got torch.int64"),
         (lambda: create_mask(lambda b, h, i, j: True, 1, 1, 2, 2), ValueError, "must only return Tensors"),
-        (lambda: flex.create_nested_block_mask(causal, None, None, None), NotImplementedError, "nested tensors"),
     ],
 )
 def test_wrong_masks_are_refused(wrong, error, match):
@@ -603,3 +603,51 @@ def test_small_calls_are_composed():
     q = fb.ones(1, 1, 16, 4)
 
     assert "256 scores; the kernel pays from" in flex_attention.explain_call(q, q, q)
+
+
+# -- nested tensors ------------------------------------------------------------------------------------------------------
+
+
+def nested(lengths, heads=2, width=8, grad=False):
+    parts = [fb.randn(n, heads * width) for n in lengths]
+    made = fb.nested.nested_tensor(parts, layout=fb.jagged, requires_grad=grad)
+    return made, made.unflatten(-1, [heads, width]).transpose(1, 2)
+
+
+@pytest.mark.parametrize("score_mod", [None, lambda s, b, h, i, j: s - (i - j).abs() * 0.1 + h + b], ids=["plain", "places"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_nested_sequences_attend_to_themselves(score_mod, masked):
+    lengths = (3, 40, 7)
+    (leaf, q), (_, k) = nested(lengths, grad=True), nested((5, 33, 7))
+    v = fb.nested.nested_tensor_from_jagged(fb.randn(45, 16), k.offsets()).unflatten(-1, [2, 8]).transpose(1, 2)
+    seen = lambda b, h, i, j: i + b >= j  # noqa: E731
+    mask = create_nested_block_mask(seen, None, None, q, k, BLOCK_SIZE=16) if masked else None
+
+    made, lse = flex_attention(q, k, v, score_mod, mask, return_lse=True)
+    made.values().square().sum().backward()
+
+    for n, parts in enumerate(zip(q.unbind(), k.unbind(), v.unbind(), made.unbind(), lse.unbind(), strict=True)):
+        one, *others = [x.detach().unsqueeze(0) for x in parts]
+        one.requires_grad_()
+        shifted = score_mod and (lambda s, b, h, i, j, n=n: score_mod(s, b + n, h, i, j))
+        visible = lambda b, h, i, j, n=n: seen(b + n, h, i, j)  # noqa: E731
+        own = create_block_mask(visible, None, None, one.shape[2], others[0].shape[2]) if masked else None
+        wanted, wanted_lse = flex_attention(one, others[0], others[1], shifted, own, return_lse=True)
+        wanted.square().sum().backward()
+        fb.testing.assert_close(others[2], wanted.detach(), rtol=1e-4, atol=1e-5)
+        fb.testing.assert_close(others[3], wanted_lse.detach(), rtol=1e-4, atol=1e-5)
+        got = leaf.grad.unbind()[n].unflatten(-1, [2, 8]).transpose(0, 1)
+        fb.testing.assert_close(got, one.grad[0], rtol=1e-4, atol=1e-5)
+
+
+def test_masks_of_nested_tensors_ask_for_nested_tensors_of_their_lengths():
+    (_, q), (_, k) = nested((3, 4)), nested((3, 5))
+
+    with pytest.raises(ValueError, match="q_nt must be a nested tensor"):
+        create_nested_block_mask(causal, None, None, fb.ones(2, 3))
+    with pytest.raises(ValueError, match="q_nt has 2 sequences, and kv_nt 3"):
+        create_nested_block_mask(causal, None, None, q, nested((1, 2, 3))[1])
+    with pytest.raises(RuntimeError, match="make it by create_nested_block_mask of these"):
+        flex_attention(q, k, k, block_mask=create_nested_block_mask(causal, None, None, q))
+    with pytest.raises(RuntimeError, match="those of key and value as long"):
+        flex_attention(q, k, q)

@@ -13,7 +13,7 @@ import flambeau as fb
 from ...tensor import Tensor
 
 __all__ = [
-    "BlockMask", "and_masks", "create_block_mask", "create_mask", "create_nested_block_mask", "each_place", "noop_mask", "or_masks",
+    "BlockMask", "and_masks", "create_block_mask", "create_mask", "each_place", "noop_mask", "or_masks",
 ]  # fmt: skip
 
 DEFAULT_BLOCK = 128
@@ -371,21 +371,4 @@ def create_block_mask(
     full_counts, full_indices = _listed(full)
     return BlockMask.from_kv_blocks(
         counts, indices, full_counts, full_indices, (q_block, kv_block), mask_mod, seq_lengths=(Q_LEN, KV_LEN)
-    )
-
-
-def create_nested_block_mask(
-    mask_mod: MaskMod, B: int | None, H: int | None, q_nt: Any, kv_nt: Any = None,
-    BLOCK_SIZE: int | tuple[int, int] = DEFAULT_BLOCK, _compile: bool = False,
-) -> BlockMask:  # fmt: skip
-    """The BlockMask of batches in nested tensors, which are not built: join the sequences, and mask by their documents.
-
-    Args:
-        mask_mod, B, H, BLOCK_SIZE, _compile: as of `create_block_mask`.
-        q_nt, kv_nt: nested tensors.
-    Raises: NotImplementedError.
-    """
-    raise NotImplementedError(
-        "create_nested_block_mask: nested tensors are not built yet. Join the sequences along their length, give each position the "
-        "number of its sequence in a tensor `document`, and use create_block_mask with document[q_idx] == document[kv_idx]"
     )

@@ -16,11 +16,11 @@ from ._block_mask import (
     and_masks,
     create_block_mask,
     create_mask,
-    create_nested_block_mask,
     each_place,
     noop_mask,
     or_masks,
 )
+from ._sequences import Sequences, create_nested_block_mask, mask_of_sequences, score_of_sequences
 
 __all__ = [
     "BlockMask", "and_masks", "create_block_mask", "create_mask", "create_nested_block_mask", "flex_attention", "noop_mask",
@@ -37,10 +37,12 @@ def flex_attention(
     """``softmax(score_mod(query @ key.T * scale)) @ value``: ``(B, H, L, E), (B, G, S, E), (B, G, S, V) -> (B, H, L, V)``.
 
     Args:
-        query, key, value: as above, H = G unless `enable_gqa`. Scores are float32, of float64 tensors float64.
+        query, key, value: as above, H = G unless `enable_gqa`. Scores are float32, of float64 tensors float64. Or nested tensors
+            ``(B, H, ragged, E)`` of the layout jagged, of which each sequence sees itself; `score_mod` is given places in a sequence.
         score_mod: ``(score, b, h, q_idx, kv_idx)`` to the score that is used instead: scalars, the place as int64. It may read
             tensors, ``bias[h, q_idx - kv_idx]``; gradients reach these too.
-        block_mask: which scores count; of the others the weight is 0, and blocks it skips are not computed.
+        block_mask: which scores count; of the others the weight is 0, and blocks it skips are not computed. Of nested tensors it is one
+            of `create_nested_block_mask`.
         scale: ``1 / sqrt(E)`` by default.
         enable_gqa: each of the G heads of key and value serves H / G heads of query.
         return_lse: return the logarithm of the sum of ``exp`` of each query's scores as well, ``(B, H, L)``.
@@ -57,6 +59,8 @@ def flex_attention(
     """
     if block_mask is not None and not isinstance(block_mask, BlockMask):
         raise TypeError(f"flex_attention: block_mask must be a BlockMask, got {type(block_mask).__name__}")
+    if any(isinstance(x, Tensor) and x.is_nested for x in (query, key, value)):
+        return _of_nested(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options)
     _check(query, key, value, block_mask, enable_gqa)
     if kernel_options is not None:
         dict(kernel_options)                             # a TypeError for what is none
@@ -69,6 +73,27 @@ def flex_attention(
     except _fused.Unfused:
         out, lse = composed(query, key, value, score_mod, block_mask, scale)
     return (out, lse) if return_lse else out
+
+
+def _of_nested(query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, *rest: Any) -> Any:
+    """`flex_attention` of the sequences in nested tensors, as one call of all their positions."""
+    queries, keys, values = Sequences("query", query), Sequences("key", key), Sequences("value", value)
+    if not all(x.dim() == 4 and x.size(0) == queries.count for x in (query, key, value)) or not fb.equal(keys.offsets, values.offsets):
+        raise RuntimeError(
+            "flex_attention: nested query, key and value must be (batch, heads, ragged, width) with as many sequences each, those of key "
+            f"and value as long, got {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
+        )
+    mask = mask_of_sequences(block_mask, query, key, queries, keys)
+    joined = [x.transpose(1, 2).values().transpose(0, 1).unsqueeze(0) for x in (query, key, value)]
+    made = flex_attention(*joined, score_of_sequences(score_mod, queries, keys), mask, *rest)
+    if isinstance(made, tuple):
+        return tuple([_nested_again(x, query) for x in made])
+    return _nested_again(made, query)
+
+
+def _nested_again(made: Tensor, query: Any) -> Tensor:
+    """``(1, H, all positions, ...)`` as the nested tensor ``(B, H, ragged, ...)`` of the sequences of `query`."""
+    return fb.nested.nested_tensor_from_jagged(made.squeeze(0).transpose(0, 1), query.offsets()).transpose(1, 2)
 
 
 def _composition(score_mod: ScoreMod | None, block_mask: BlockMask | None, scale: float) -> Any:
