@@ -348,3 +348,98 @@ def test_slices_are_told_apart(key: Any) -> None:
     for _ in range(2):
         for one in (slice(0, 2), key, slice(2), (slice(0, 2), 0)):
             assert fb.equal(compiled(x, one), (x * 2)[one] + 1)
+
+
+def written_over(x: Any, y: Any) -> Any:
+    a = x * 2
+    same = a
+    a += y
+    a *= 1.5
+    a.relu_().clamp_(0, 2)
+    same.exp_()
+    return a, same, a._version
+
+
+def with_a_view(x: Any, y: Any) -> Any:
+    a = x * 2
+    part = a[0]
+    a += y
+    part.mul_(2)
+    return a, part
+
+
+def with_a_transposed_operand(x: Any, y: Any) -> Any:
+    a = (x * 2)[:, :4]
+    a += a.t()
+    return a
+
+
+def with_another_dtype(x: Any, y: Any) -> Any:
+    a = x * 2
+    try:
+        a.add_(y.to(fb.complex64))
+    except RuntimeError:
+        a += y.double()
+    return a
+
+
+def read_before_and_after(x: Any, y: Any) -> Any:
+    a = x * 2
+    before = a * y
+    a -= y
+    row = a.sum(-1)
+    a /= 2
+    return before, row, a * before
+
+
+def with_wider_operand(x: Any, y: Any) -> Any:
+    a = x[0] * 2
+    try:
+        a += y
+    except RuntimeError as error:
+        return a, str(error)[:20]
+
+
+IN_PLACE = (written_over, with_a_view, with_a_transposed_operand, with_another_dtype, read_before_and_after, with_wider_operand)
+
+
+@pytest.mark.parametrize("f", IN_PLACE, ids=lambda f: f.__name__)
+def test_operations_in_place_give_what_they_give_at_once(f: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_functions.Function, "_leave", lambda self, signature: None)
+    compiled, x, y = fb.compile(f), fb.randn(4, 6), fb.randn(4, 6)
+    kept = x.clone()
+    for _ in range(5):
+        found, expected = ([r] if isinstance(r, fb.Tensor) else r for r in (compiled(x, y), f(x, y)))
+        for a, b in zip(found, expected, strict=True):
+            assert (fb.equal(a, b) and a._version == b._version) if isinstance(a, fb.Tensor) else a == b
+        assert fb.equal(x, kept)
+
+
+def test_operations_in_place_join_a_chain_and_are_followed(looked_at: list[str]) -> None:
+    compiled, x, y = fb.compile(written_over), fb.randn(4, 6), fb.randn(4, 6)
+    for _ in range(4):
+        compiled(x, y)
+    looked_at.clear()
+    compiled(x, y)
+
+    assert looked_at == []
+    assert [segment.why for segment in compiled.explain().segments] == ["a value was asked for"]  # of _version
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_what_is_saved_for_a_gradient_is_not_written_over_unseen(saves: bool) -> None:
+    w = fb.ones(4, 6, requires_grad=True)
+
+    def f(x: Any) -> Any:
+        a = x * 2
+        z = w * a if saves else w + a
+        a += 1
+        return z.sum()
+
+    compiled, x = fb.compile(f), fb.randn(4, 6)
+    for _ in range(4):
+        if saves:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                compiled(x).backward()
+        else:
+            compiled(x).backward()

@@ -14,6 +14,7 @@ A program that writes to the memory of an operand without any operation, through
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import warnings
@@ -375,6 +376,7 @@ class Recorder(Interpreter):
         self._counts: list[int] = []                  # of writes to inputs
         self._numbers: dict[int, int] = {}            # id of an input -> its number
         self._made: list[Any] = []                    # weak references to the Deferreds, by value
+        self._writes: dict[int, int] = {}             # by value: how often what has it would have been written to
         self._ambient: Any = None                     # see `ambient_now`
         root, token = self.root, None
         if root.ambient is not None and not _local.saved_hooks:
@@ -418,6 +420,10 @@ class Recorder(Interpreter):
             elif kind == "composite" and _is_elementwise(op, args):
                 self.passed += 1
                 return NOTED                          # its parts come here in turn
+        elif inplace and out.__class__ is Deferred and not self.records_all and not _local.saved_hooks:
+            found = self._overwritten(op, args)
+            if found is not NotImplemented:
+                return found
         self.passed += 1
         self.flush(op.public_name)
         # Compositions run as they do without a recorder.
@@ -457,6 +463,42 @@ class Recorder(Interpreter):
         self.flush(op.public_name)
         return NotImplemented
 
+    def _overwritten(self, op: Any, args: tuple[Any, ...]) -> Any:
+        """The Deferred ``args[0]``, which stands for the result of `op` from now on, as if it had been written to; or NotImplemented.
+
+        So it is recorded as an operation that writes to nothing.
+        """
+        target = args[0]
+        if _pending(target)[0] is not self:
+            return NotImplemented
+        marker = _in_place(op)
+        made = None if self.quick is None else self.quick(marker, args)
+        if made is None:
+            called = None if op.forwards_to is None else op.forwards_to(*args)
+            own, given = (op, args) if called is None else called
+            if own.kind != "elementwise" or given[0] is not target:
+                return NotImplemented
+            made = self._deferred(own, given, (marker, args))
+            if made is NotImplemented:
+                return NotImplemented
+        before, after = _pending(target)[1], _pending(made)
+        self._made[-1] = _ref(target)
+        _set_pending(target, after)
+        self._writes[after[1]] = self._writes.pop(before, 0) + 1
+        return target
+
+    def _may_be_replaced(self, number: int) -> bool:
+        """Whether a pending value is in no memory but its own, and saved for no gradient, so that nobody would see it written to."""
+        step: Any = self.step
+        while step is not self.root:
+            op = step.op
+            if step.first <= number < step.first + len(step.results):
+                return op.kind == "elementwise" or op.in_rows is not None or op.finished_by is not None
+            if number in _read_by(step.refs) and (op.kind == "view" or any(result.requires_grad for result in step.results)):
+                return False
+            step = step.parent
+        return False
+
     def _deferred(self, op: Any, args: tuple[Any, ...], written: tuple[Any, tuple[Any, ...]]) -> Any:
         """The result of `op` as a Deferred, or several; NotImplemented if it is not recorded. `written` is the call as it came here."""
         token = _state.AMBIENT[0]
@@ -467,7 +509,10 @@ class Recorder(Interpreter):
             self._ambient = ambient
         step = self.step
         # The first step of a path is for what decides over all results.
-        key: list[Any] = [op] if step is not self.root else [op, ambient]
+        writes = written[0].__class__ is _InPlace
+        key: list[Any] = [written[0] if writes else op]
+        if step is self.root:
+            key.append(ambient)
         mark = len(self.inputs)
         if len(self._numbers) != mark:                # what followed has listed some
             self._numbers = {id(x): number for number, x in enumerate(self.inputs)}
@@ -483,7 +528,10 @@ class Recorder(Interpreter):
             if self._is_worth(args) and len(step.after) < _MOST_BRANCHES:
                 with _no_collection():
                     if self.step is step:
-                        found = step.after[name] = self._recorded(op, self._refs(args), args)
+                        found = self._recorded(op, self._refs(args), args)
+                        if writes and found is not None and not self._may_write(found, args):
+                            found = None
+                        step.after[name] = found
             else:
                 found = None
         if found is None:
@@ -530,6 +578,17 @@ class Recorder(Interpreter):
         likely = before.node[0]
         if likely is not None and likely[-1] is step.node and _pending(result)[:2] == (self, step.first):
             self._expect(before, step, known, (op, args), True)
+
+    def _may_write(self, step: Step, args: tuple[Any, ...]) -> bool:
+        """Whether the result of `step` may take the place of ``args[0]``."""
+        if step.several is not None or step.same is not None or _has_history(args) or step.results[0].requires_grad:
+            return False
+        if args[0].__class__ is not Deferred:         # it has been computed meanwhile
+            return False
+        _, number, look = _pending(args[0])
+        made = step.results[0]
+        alike = made.dtype is look.dtype and made._array.shape == look._array.shape and made._array.strides == look._array.strides
+        return alike and self._may_be_replaced(number)
 
     def _pending_at(self, number: int, result: Tensor) -> Any:
         one = _new(Deferred)
@@ -670,7 +729,7 @@ class Recorder(Interpreter):
                 return
             self.breaks.append(why)
             alive = {_pending(one)[1]: one for ref in made if (one := ref()) is not None}
-            counts = self._counts
+            counts, writes = self._counts, self._writes
             self._restart()
             for x, count in zip(inputs, counts, strict=True):
                 if x._storage[tape.COUNT] != count:
@@ -688,6 +747,10 @@ class Recorder(Interpreter):
                     self._compute(program, inputs, alive)
             else:
                 self._compute(program, inputs, alive)
+            for number, count in writes.items():
+                if number in alive:
+                    storage = alive[number]._storage
+                    storage[tape.COUNT] += count
             self.ran.append(program)
             if self.notes_events:
                 self.story.append(Segment(program, inputs, [(number, _ref(one)) for number, one in alive.items()]))
@@ -699,6 +762,23 @@ class Recorder(Interpreter):
         began = perf_counter()
         program(inputs, alive)
         program.seconds = perf_counter() - began
+
+
+class _InPlace:
+    """What the in-place form of an operation is found by."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, op: Any) -> None:
+        self.name = f"{op.name}_"
+
+
+_in_place = functools.cache(_InPlace)
+
+
+def _read_by(refs: Any) -> list[int]:
+    """The numbers of values and inputs among arguments."""
+    return [number for ref in refs for number in ([ref] if ref.__class__ is int else [] if ref.__class__ is Constant else _read_by(ref))]
 
 
 def _is_pending(args: Any) -> bool:
