@@ -579,3 +579,25 @@ def test_running_statistics_are_results_of_graphs_that_write_to_nothing() -> Non
     assert "batch_norm" not in names
     assert all(fb.equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values(), strict=True))
     assert all(fb.equal(a.grad, b.grad) for a, b in zip(net.parameters(), again.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_smoothed_cross_entropies_have_the_bits_of_eager_ones(reduction: str, weighted: bool) -> None:
+    x, target = numbers(64, 100).requires_grad_(), fb.arange(64) % 100
+    weight = numbers(100, seed=1).exp() if weighted else None
+
+    def loss(x: Any, target: Any) -> Any:
+        return F.cross_entropy(x, target, weight, ignore_index=3, reduction=reduction, label_smoothing=0.1)
+
+    expected, found = loss(x, target), aot_function(loss, nop)(x, target)
+    g = fb.linspace(0.5, 1.5, expected.numel()).view(expected.shape)
+    assert fb.equal(found, expected)
+    assert fb.equal(fb.autograd.grad(found, x, g)[0], fb.autograd.grad(expected, x, g)[0])
+
+
+def test_the_gradient_of_a_smoothed_cross_entropy_has_derivatives_of_its_own() -> None:
+    x, target = numbers(3, 4).double().requires_grad_(), fb.tensor([0, 2, 1])
+    whole = fb.ops.prims.smooth_cross_entropy.default
+    assert fb.autograd.gradcheck(lambda x: whole(x, target, None, 2, "mean", 0.2), x)
+    assert fb.autograd.gradgradcheck(lambda x: whole(x, target, None, 2, "none", 0.2), x)

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from flambeau_kernels import engines
 from flambeau_kernels.cpu import losses as kernels
 
-from ... import dtypes
+from ... import _state, dtypes
 from ...tensor import Tensor, wrap
 from .. import _dispatch
 from .._batching import run
-from .._spec import composite, constant_along, describe, primitive
+from .._spec import composite, constant_along, describe, gradients_of, primitive
 from .._spec.nodes import record_as
 from .loss import F, reduction_of
 
@@ -269,6 +270,8 @@ def cross_entropy(
     if input.ndim == 0:
         raise RuntimeError("cross_entropy: input needs a dimension of classes, but it is 0-dimensional")
     _check_classes("cross_entropy", input, target, weight)
+    if label_smoothing and _dispatch.records_history(input) and _has_row_kernel(input, target, weight):
+        return smooth_cross_entropy.function(input, target, weight, ignore_index, reduction, label_smoothing)
     logs = input.log_softmax(dim)
     if label_smoothing == 0.0:
         return _likelihood("cross_entropy", logs, target, weight, ignore_index, reduction)
@@ -493,3 +496,86 @@ def _compiled_rows(
         return None
     rows = RowsKept(chosen, w, float(smoothing), counted if reduction == "mean" else 1.0, not how, logarithms, reduction, ignored)
     return result, (shifted, rows)
+
+
+# Graphs have a smoothed cross entropy as one node, for its kernel rounds otherwise than what it could be made of.
+
+
+def _has_row_kernel(input: Tensor, target: Tensor, weight: Any) -> bool:
+    """Whether `_cross_entropy_of_rows` answers for tensors that look like these."""
+    if input.ndim != 2 or not input.numel() or target.dtype is not dtypes.int64 or input.dtype not in (dtypes.float32, dtypes.float64):
+        return False
+    if weight is not None and (weight.dtype is not input.dtype or weight.requires_grad):
+        return False
+    return engines.chosen().compiles and input.is_contiguous()
+
+
+@primitive(
+    surface=0, tensors=("input", "target", "weight"), public_name="cross_entropy",
+    samples="x(3, 4), i(4, 3), None, -100, 'mean', 0.2; x(3, 4), i(4, 3), k(4), 1, 'none', 0.1",
+)  # fmt: skip
+def smooth_cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    """`cross_entropy` of rows with smoothed labels as one node."""
+
+
+@smooth_cross_entropy.kernel
+def _smooth(x, target, weight, ignore_index, reduction, label_smoothing):
+    before = _state.set_grad(False)
+    try:
+        return _by_rows(wrap(x), wrap(target), _wrapped(weight), ignore_index, reduction, label_smoothing)._array
+    finally:
+        _state.set_grad(before)
+
+
+def _by_rows(input: Tensor, target: Tensor, weight: Any, ignored: int, reduction: str, smoothing: float) -> Tensor:
+    return cross_entropy.enter(input, target, weight, None, ignored, None, reduction, smoothing)
+
+
+def _wrapped(array: Any) -> Any:
+    return None if array is None else wrap(array)
+
+
+@smooth_cross_entropy.shape
+def _smooth_shape(input, target, weight, ignore_index, reduction, label_smoothing):
+    return input.shape[:1] if reduction == "none" else (), input.dtype
+
+
+@smooth_cross_entropy.vjp
+def _smooth_vjp(grad, input, target, weight, ignore_index, reduction, label_smoothing):
+    return smooth_cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, label_smoothing), None, None
+
+
+@primitive(
+    surface=0, tensors=("grad_output", "input", "target", "weight"),
+    samples="x(), x(3, 4), i(4, 3), None, -100, 'mean', 0.2; x(3), x(3, 4), i(4, 3), k(4), 1, 'none', 0.1",
+)  # fmt: skip
+def smooth_cross_entropy_backward(grad_output, input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    """The gradient of `smooth_cross_entropy` by its scores."""
+
+
+@smooth_cross_entropy_backward.kernel
+def _smooth_backward(grad, x, target, weight, ignore_index, reduction, label_smoothing):
+    def loss(x: Tensor) -> Tensor:
+        return _by_rows(x, wrap(target), _wrapped(weight), ignore_index, reduction, label_smoothing)
+
+    before = _state.set_grad(False)                   # of what is computed here nothing is differentiated again
+    try:
+        return gradients_of(loss, wrap(grad), (wrap(x),), (True,))[0]._array
+    finally:
+        _state.set_grad(before)
+
+
+@smooth_cross_entropy_backward.shape
+def _smooth_backward_shape(grad_output, input, target, weight, ignore_index, reduction, label_smoothing):
+    return input.shape, input.dtype
+
+
+@smooth_cross_entropy_backward.vjp
+def _smooth_backward_vjp(grad, grad_output, input, target, weight, ignore_index, reduction, label_smoothing):
+    def slope(grad: Tensor, input: Tensor) -> Tensor:
+        def loss(x: Tensor) -> Tensor:
+            return _smooth_cross_entropy(x.log_softmax(1), target, weight, ignore_index, reduction, label_smoothing, 1)
+
+        return gradients_of(loss, grad, (input,), (True,))[0]
+
+    return *gradients_of(slope, grad, (grad_output, input), (True, True)), None, None

@@ -4,7 +4,7 @@ Forward a row is read twice from a first-level cache, for its maximum and for th
 its maximum; backward these scores become the gradient in one pass more. Nothing else of the size of the scores exists.
 
 Rounds as the operations do that this stands for, log_softmax and nll_loss, forward and backward: a program that takes them apart gets
-the same bits. (Smoothed ones do so to the last bits only.)
+the same bits. (Smoothed ones do so to the last bits only, so that recorders of graphs have one node for them.)
 """
 
 from __future__ import annotations
