@@ -84,6 +84,7 @@ class SourceChangeWarning(Warning):
 
 class _Options(threading.local):
     crc32 = True
+    mmap = False
     mmap_flags = MAP_PRIVATE
     endianness: LoadEndianness | None = None
     skip_data = False
@@ -592,6 +593,8 @@ def load(
     _state.note_python()
     _check_load_arguments(pickle_module, weights_only, pickle_load_args)
     unpickle = _unpickler(pickle_module, weights_only)
+    if mmap is None:
+        mmap = _options.mmap
     if mmap and not isinstance(f, (str, os.PathLike)):
         raise ValueError("load: mmap=True maps a file from its path, but f is a file object; pass the path")
     from flambeau._files.archive import looks_like_archive

@@ -40,6 +40,11 @@ INNER = {
     for module, _, within in (entry.partition("=") for entry in modules.split())
 }
 
+INNER.update({
+    "torch.nn.parallel.comm": "torch.cuda.comm",
+    "torch.utils.cpp_backtrace": "torch.utils",
+})
+
 # Older names of packages and the newer ones: all that is below the newer is below the older too.
 MOVED = {
     "torch.nn.intrinsic": "torch.ao.nn.intrinsic",

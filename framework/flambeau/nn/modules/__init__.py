@@ -40,7 +40,7 @@ _HOMES = {
     ".adaptive": ("AdaptiveLogSoftmaxWithLoss",),
     ".batchnorm": ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "SyncBatchNorm"),
     ".channelshuffle": ("ChannelShuffle",),
-    ".container": ("ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"),
+    ".container": ("Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"),
     ".conv": (
         "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyConv1d", "LazyConv2d",
         "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d",
@@ -112,6 +112,7 @@ __all__ = [
     "ConstantPad1d",
     "ConstantPad2d",
     "ConstantPad3d",
+    "Container",
     "Conv1d",
     "Conv2d",
     "Conv3d",

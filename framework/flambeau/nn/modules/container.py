@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import flambeau as fb
 
+from ..._warn import warn
 from ..parameter import Parameter
 from .module import Module, _indented
 
-__all__ = ["Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"]
+__all__ = ["Container", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"]
 
 
 def _position(index: Any, length: int) -> int:
@@ -45,6 +46,20 @@ def _pairs(values: Any, kind: str) -> Iterator[tuple[Any, Any]]:
         if len(pair) != 2:
             raise ValueError(f"{kind} update sequence element #{i} has length {len(pair)}; 2 is required")
         yield pair
+
+
+class Container(Module):
+    """A module with the modules that are given by name. Warns: FutureWarning, as `Module` does all it does.
+
+    Args:
+        kwargs: modules, or None, by name.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        warn("`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. Subclass that instead.", FutureWarning)
+        for name, module in kwargs.items():
+            self.add_module(name, module)
 
 
 class _Numbered(Module):
