@@ -189,3 +189,77 @@ def reduce_typed_storage(storage: TypedStorage) -> Any:
 def rebuild_typed_storage(storage: UntypedStorage, dtype: Any) -> TypedStorage:
     """`storage` seen as elements of `dtype`."""
     return TypedStorage._wrap(storage, dtype)
+
+
+# -- names that PyTorch has here too ---------------------------------------------------------------------------------------
+
+
+def rebuild_typed_storage_child(storage: UntypedStorage, storage_type: Any) -> TypedStorage:
+    """`storage` seen as elements of the dtype of ``FloatStorage`` and the like."""
+    return TypedStorage._wrap(storage, storage_type.dtype)
+
+
+reduce_typed_storage_child = reduce_typed_storage
+# Sparse and nested tensors are sent by the same function as dense ones.
+reduce_sparse_tensor = reduce_nested_tensor = reduce_tensor
+
+
+def fd_id(fd: int) -> tuple[int, int]:
+    """The file and the device that the descriptor `fd` stands for: the same for all descriptors of a file."""
+    import os
+
+    found = os.fstat(fd)
+    return found.st_ino, found.st_dev
+
+
+class StorageWeakRef:
+    """A weak reference to a storage, equal to others to it; `expired` says whether it has gone.
+
+    Args:
+        storage: a storage, typed or not.
+    """
+
+    __slots__ = ("_reference", "cdata")
+
+    def __init__(self, storage: Any) -> None:
+        untyped = storage.untyped() if isinstance(storage, TypedStorage) else storage
+        self.cdata = untyped._cdata
+        self._reference = _watch(untyped)
+
+    def expired(self) -> bool:
+        """Whether nothing holds the storage, or its memory, any more."""
+        return self._reference() is None
+
+    def __hash__(self) -> int:
+        return self.cdata
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or isinstance(other, StorageWeakRef) and self.cdata == other.cdata
+
+
+def _watch(storage: UntypedStorage) -> Any:
+    """A weak reference to the memory of `storage`, which storages made for a tensor anew have in common."""
+    return weakref.ref(storage._bytes)
+
+
+class SharedCache(dict[Any, StorageWeakRef]):
+    """Storages by what identifies them in all processes; entries whose storage has gone are dropped, 128 and more at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = 128
+
+    def __setitem__(self, key: Any, storage_ref: StorageWeakRef) -> None:
+        super().__setitem__(key, storage_ref)
+        if len(self) > self.limit:
+            self.free_dead_references()
+
+    def free_dead_references(self) -> None:
+        """Drop the entries whose storage has gone."""
+        for key, reference in list(self.items()):
+            if reference.expired():
+                del self[key]
+        self.limit = max(128, 2 * len(self))
+
+
+shared_cache = SharedCache()

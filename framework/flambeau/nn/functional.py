@@ -22,6 +22,12 @@ _SHARED = frozenset((
     "tanh", "threshold", "threshold_", "triplet_margin_loss",
 ))  # fmt: skip
 
+# What later versions of PyTorch have here.
+_NEWER = frozenset((
+    "ScalingType", "SwizzleType", "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d_with_indices",
+    "adaptive_max_pool3d_with_indices", "assert_int_or_pair", "linear_cross_entropy", "scaled_grouped_mm", "scaled_mm",
+))  # fmt: skip
+
 
 def __getattr__(name: str) -> Any:
     from ..ops import _derive
@@ -29,6 +35,10 @@ def __getattr__(name: str) -> Any:
     found = _names() if name == "__all__" else _derive.lookup("nn.functional", name)
     if found is None and name in _SHARED:
         found = _derive.lookup("", name)
+    if found is None and name in _NEWER:
+        from . import _newer_functional
+
+        found = getattr(_newer_functional, name)
     if found is None:
         import sys
 

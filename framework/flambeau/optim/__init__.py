@@ -9,6 +9,7 @@ from .._on_demand import in_dict_too, names_on_demand
 if TYPE_CHECKING:  # checkers follow imports; a program loads the optimizers that it asks for
     from . import lr_scheduler, swa_utils
     from ._adafactor import Adafactor
+    from ._muon import Muon
     from .adadelta import Adadelta
     from .adagrad import Adagrad
     from .adam import Adam
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # checkers follow imports; a program loads the optimizers tha
 
 _HOMES = {
     "._adafactor": ("Adafactor",),
+    "._muon": ("Muon",),
     ".adadelta": ("Adadelta",),
     ".adagrad": ("Adagrad",),
     ".adam": ("Adam",),
@@ -49,6 +51,6 @@ in_dict_too(__name__)
 
 
 __all__ = [
-    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "Optimizer",
+    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "Optimizer",
     "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "lr_scheduler", "swa_utils",
 ]

@@ -41,6 +41,7 @@ INNER = {
 }
 
 INNER.update({
+    "torch.nn.modules.linear_cross_entropy_options": "torch.nn._newer_functional",
     "torch.nn.parallel.comm": "torch.cuda.comm",
     "torch.utils.cpp_backtrace": "torch.utils",
 })

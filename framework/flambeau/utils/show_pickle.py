@@ -146,7 +146,7 @@ def main(argv: list[str], output_stream: Any = None) -> int | None:
     with zipfile.ZipFile(archive) as opened:
         member = pattern if "*" not in pattern else next((n for n in opened.namelist() if fnmatch.fnmatch(n, pattern)), None)
         if member is None:
-            raise Exception(f"Could not find member matching {pattern} in {archive}")  # noqa: TRY002 - the type PyTorch has
+            raise Exception(f"Could not find member matching {pattern} in {archive}")
         with opened.open(member) as file:
             DumpUnpickler.dump(file, out)
     return None

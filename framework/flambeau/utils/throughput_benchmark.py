@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -108,10 +109,8 @@ class ThroughputBenchmark:
         threads = [threading.Thread(target=call, args=(number,)) for number in range(num_calling_threads)]
         for thread in threads:
             thread.start()
-        try:
+        with contextlib.suppress(threading.BrokenBarrierError):  # a call failed; its error is raised below
             ready.wait()
-        except threading.BrokenBarrierError:
-            pass                                      # a call failed; its error is raised below
         with _traced(profiler_output_path):
             started = time.perf_counter()
             for thread in threads:
@@ -129,8 +128,6 @@ class ThroughputBenchmark:
 
 def _traced(path: str) -> Any:
     """A context that writes a trace of what runs within to `path`, or nothing where that is empty."""
-    import contextlib
-
     if not path:
         return contextlib.nullcontext()
 

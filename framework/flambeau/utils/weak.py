@@ -93,8 +93,9 @@ class WeakIdKeyDictionary(MutableMapping[Any, Any]):
 
     def values(self) -> Iterator[Any]:  # type: ignore[override]
         """The values whose key is alive."""
-        for _key, value in self.items():
-            yield value
+        for reference, value in list(self.data.items()):
+            if reference() is not None:
+                yield value
 
     def keyrefs(self) -> list[Any]:
         """References to the keys, some of which may be gone."""

@@ -94,4 +94,13 @@ def sdpa_kernel(backends: list[SDPBackend] | SDPBackend, set_priority: bool = Fa
         _attention.allow(**before)
 
 
-__getattr__, __dir__ = names_on_demand(__name__, modules=("bias", "experimental", "flex_attention"))
+__getattr__, __dir__ = names_on_demand(
+    __name__,
+    {
+        "._registry": (
+            "activate_flash_attention_impl", "current_flash_attention_impl", "list_flash_attention_impls", "register_flash_attention_impl",
+            "restore_flash_attention_impl",
+        )
+    },
+    modules=("bias", "experimental", "flex_attention", "varlen"),
+)  # fmt: skip

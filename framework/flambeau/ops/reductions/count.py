@@ -677,7 +677,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     hist, edges = _histogram(input.detach().reshape(-1, 1), [bins], range, weights, density)
     for x in (hist, *edges):
         without_derivative("histogram", x, input, weight, bins)
-    return _results.return_type("histogram", ("hist", "bin_edges"))((hist, edges[0]))
+    return _results.composed("histogram")((hist, edges[0]))
 
 
 @composite(surface=FUNCTION, samples="x(9, 2), (3, 2)")
@@ -702,6 +702,6 @@ def histogramdd(input, bins, range: Sequence[float] | None = None, weight=None, 
     hist, edges = _histogram(input.detach(), each, range, weight, density)
     for x in (hist, *(e for b, e in zip(each, edges, strict=True) if not isinstance(b, Tensor))):
         without_derivative("histogramdd", x, input, weight, *each)
-    return _results.return_type("histogramdd", ("hist", "bin_edges"))(
+    return _results.composed("histogramdd")(
         (hist, tuple(b if isinstance(b, Tensor) else e for b, e in zip(each, edges, strict=True)))
     )

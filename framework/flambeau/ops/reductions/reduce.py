@@ -252,7 +252,7 @@ aminmax.plan(_BOUNDS, returns=lambda bounds: _pair_type()(bounds))
 def _pair_type() -> Any:
     from .. import _results
 
-    return _results.return_type("aminmax", ("min", "max"))
+    return _results.composed("aminmax")
 
 
 refuse_other_dtype_out(aminmax)
