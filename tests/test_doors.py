@@ -176,7 +176,7 @@ hasattr(torch, "looked_for_only")
 importlib.util.find_spec("torch.looked_for_too")
 try: torch.asked_in_vain
 except AttributeError: pass
-try: torch.nn.functional.scaled_mm
+try: torch.backends.cuda.blas_workspace_size
 except AttributeError: pass
 """
     said = _run(program, report=True).stderr
@@ -185,7 +185,7 @@ except AttributeError: pass
     assert "torch.asked_in_vain" in failed
     assert "torch.looked_for_only" in looked
     assert "torch.looked_for_too" in looked
-    assert "torch.nn.functional.scaled_mm  (in PyTorch 2.13, not in 2.7's documentation, not built; docs page " in failed
+    assert "torch.backends.cuda.blas_workspace_size  (in PyTorch 2.13, not in 2.7's documentation, not built; docs page " in failed
 
 
 def test_dir_lists_what_modules_make_when_asked() -> None:

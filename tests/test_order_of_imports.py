@@ -35,6 +35,7 @@ ORDER = {
     # And what no other room names: fx, compiler, export, jit, onnx, distributed, cuda ...
     "graphs": """
         autograd._profiler_trace autograd._recorder autograd.profiler utils.bottleneck utils.mobile_optimizer
+        utils.collect_env utils.debug_log utils.throughput_benchmark
         nn.intrinsic nn.parallel.distributed nn.qat nn.quantizable nn.quantized
     """,
     "swap": "swap __main__",

@@ -271,8 +271,8 @@ def test_names_that_torchvision_and_timm_import_are_there(monkeypatch, tmp_path)
     assert fb.jit._script_if_tracing(abs)(-1) == 1
     with pytest.raises(AttributeError, match=r"symbolic_opset11\.unsqueeze"):
         symbolic_opset11.unsqueeze  # noqa: B018  # asking is the test
-    with pytest.raises((AttributeError, NotImplementedError), match=r"quantization\.quantize_jit"):
-        fb.ao.quantization.quantize_jit  # noqa: B018
+    with pytest.raises(NotImplementedError, match=r"quantization\.quantize_dynamic_jit"):
+        fb.ao.quantization.quantize_dynamic_jit(None, {})
 
 
 def test_the_bar_of_downloads_is_that_of_tqdm():
