@@ -13,7 +13,7 @@ from flambeau_kernels.cpu import recurrent as kernels
 from flambeau_kernels.vocabulary import sigmoid, tanh
 
 from ... import _state
-from ...tensor import Tensor, wrap
+from ...tensor import Tensor
 from .. import _dispatch
 from .._promote import common, only
 from .._spec import OPS, composite, describe, elementwise, gradients_of, primitive, whole_gradients
@@ -214,23 +214,16 @@ def _layer_shape(input, h, w_ih, w_hh, c, *_):
 
 
 @recurrent_layer.vjp
-def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards, kept,
-               needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh):  # fmt: skip
+def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, backwards):
     if _dispatch.takes_gradients_whole():
         return recurrent_layer_backward.function(
             *grad[:2], input, h, w_ih, w_hh, grad[2] if c is not None else None, c, b_ih, b_hh, batch_sizes, mode, backwards
         )
+    given = (input, h, w_ih, w_hh, c, b_ih, b_hh)
+    wanted = [t is not None and t.requires_grad for t in given]
     if not _dispatch.is_seen(input) and input._lacks_values:
-        given, wanted = (input, h, w_ih, w_hh, c, b_ih, b_hh), (needs_input, True, needs_w_ih, needs_w_hh, True, needs_b_ih, needs_b_hh)
-        return [t.new_empty(t.shape) if t is not None and need else None for t, need in zip(given, wanted, strict=True)]
-    if _state.grad_enabled() or _dispatch.is_seen(input) or _state.INTERPRETED and not _is_plain(grad):
-        given = (input, h, w_ih, w_hh, c, b_ih, b_hh)
-        return _layer_vjp_by_steps(grad, given, batch_sizes, mode, backwards, [t is not None and t.requires_grad for t in given])
-    found = kernels.run_grad(
-        [g._array for g in grad], input._array, w_ih._array, w_hh._array, batch_sizes, mode, backwards, kept,
-        (needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh),
-    )  # fmt: skip
-    return [None if a is None else wrap(a) for a in found]
+        return [t.new_empty(t.shape) if want else None for t, want in zip(given, wanted, strict=True)]
+    return _layer_vjp_by_steps(grad, given, batch_sizes, mode, backwards, wanted)
 
 
 @recurrent_layer.vjp_on_arrays(of_all=True)
