@@ -226,7 +226,7 @@ def _entry_text(op: Op, name: str, params: str, body: list[str], constants: dict
     constants["run_out"] = op.run_out
     constants.update(OP=op, fn=op.fn, Node=op.node_class)
     constants.update(_answers(op))
-    constants.update(of=getattr(op, "of", None), kernel=getattr(op, "kernel_rule", None))
+    constants.update(_of=getattr(op, "of", None), _kernel=getattr(op, "kernel_rule", None))
     if isinstance(op, ViewOp) and op.cut_along:
         constants.update(cut_up=op.cut_up)
     if isinstance(op, ViewOp) and op.builtin:
@@ -410,7 +410,7 @@ def _stored(op: Op) -> list[str]:
     else:
         compute = [f"found = forwards_to({', '.join(op.params)})", "made = None if found is None else found[0].enter(*found[1])"]
     # What is not stored is computed again, so there must be little of it.
-    small = f"if out.__class__ is Tensor and (o := out._array).__class__ is ndarray and o.size <= {MOST_BY_NUMPY}:"
+    small = f"if out.__class__ is Tensor and (_o := out._array).__class__ is ndarray and _o.size <= {MOST_BY_NUMPY}:"
     return [small, *indented([*compute, *store])]
 
 

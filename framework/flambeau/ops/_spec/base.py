@@ -145,6 +145,19 @@ class Registry(dict):
 OPS: Registry = Registry()
 
 
+# What the texts written for ops (`_entry.py`, `nodes.py`, `plans.py`) call things of their own, beside names that begin with an underscore
+# or are a letter and a number. Parameters stand in these texts under their names, so none is called so.
+NAMES_IN_TEXTS = frozenset((
+    "are_arrays", "asarray", "asked", "ask_interpreters", "attach", "base", "bump_given", "call", "call_inplace", "calls",
+    "check_refused", "check_versions", "code", "cut_up", "fn", "first", "forwards_to", "found", "frame", "general", "generator_of",
+    "getframe", "holds_arrays", "hot_calls", "ignore_fp_flags", "in_force", "in_memory_order", "interpret", "kernels", "last",
+    "leaf_of_nobody", "learn", "local", "made", "marked", "missing", "name_of", "ndarray", "new", "new_record", "new_tuple", "next_seq",
+    "node", "one_memory", "outs", "parts", "pieces", "plain_dtype", "plans", "quick", "record", "record_view", "records_of", "renamed",
+    "restore_fp_flags", "rule", "run", "run_out", "seq", "store", "store_plainly", "store_refused", "stored", "through_tensors",
+    "titled", "typed", "unread", "users_place", "v", "wanted_parents", "weak", "with_history", "wrap_dims",
+))  # fmt: skip
+
+
 class Op:
     """One declared operation.
 
@@ -209,6 +222,9 @@ class Op:
         self.positional: tuple[str, ...] = code.co_varnames[:count]
         self.keyword_only: tuple[str, ...] = code.co_varnames[count : count + code.co_kwonlyargcount]
         self.params = self.positional + self.keyword_only
+        if not NAMES_IN_TEXTS.isdisjoint(self.params):
+            taken = ", ".join(sorted(NAMES_IN_TEXTS.intersection(self.params)))
+            raise TypeError(f"{self.name}: texts written for ops have something else called {taken}; rename the parameter")
         self.dtype_at: int | None = self.params.index("dtype") if "dtype" in self.params else None
         defaults = fn.__defaults__ or ()
         self.defaults = dict(zip(self.positional[count - len(defaults) :], defaults, strict=True))
@@ -330,6 +346,7 @@ class Op:
                 that takes and makes Tensors, where `names` have what it refers to, or an object with a builtin ``enter``. `builtin` is text
                 of such a call on arrays, ``a_input`` and so on, before that of `rule`.
         """
+        self._refuse_draw("a plan")
         if rule is None:
             return functools.partial(
                 self.plan, by=by, tensors=tensors, beside=beside, optional=optional, most_by_numpy=most_by_numpy, after=after, **conditions
@@ -344,6 +361,11 @@ class Op:
         self._forget_answers()
         return rule
 
+    def _refuse_draw(self, what: str) -> None:
+        """Raise TypeError for a draw with `out`: what answers first and has no place for its result would draw once more."""
+        if self.random and self.surface & OUT:
+            raise TypeError(f"{self.name}: it draws numbers and takes out=, so it cannot have {what}; give one to an op that it calls")
+
     def forwards(self, *ways: Any, to: Any = None) -> Any:
         """Say which ops answer usual calls, before a plan does.
 
@@ -352,6 +374,7 @@ class Op:
             to: ``fn(*args)``, that other op, with its own derivative, and its arguments; or None. It looks at dtypes and shapes alone, so
                 recorders ask it, and so does the in-place form of a composition.
         """
+        self._refuse_draw("a way that forwards it")
         self.forwarded, self.forwards_to = ways, to
         self._forget_answers()
         return ways[0] if ways else to

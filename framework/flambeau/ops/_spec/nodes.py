@@ -63,7 +63,7 @@ def recorded_as(op: Any, array: Any, parents: tuple[Any, ...], saved: tuple[Any,
 def histories(op: Any) -> Any:
     """``fn(outs, kept, *args)``, which records several results of single tensors, or tensors left out."""
     lines = [
-        f"def history(outs, kept, {', '.join(op.params)}):",
+        f"def history(outs, _kept, {', '.join(op.params)}):",
         *(f"    {line}" for line in record(op, list(op.params), 3, several=True)),
     ]
     return written(op, "history", lines)

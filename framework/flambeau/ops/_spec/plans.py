@@ -153,7 +153,7 @@ def _computed(op: Any, planned: Planned) -> Any:
     return written(
         op, "answer", [f"def answer({', '.join(op.params)}):", *indented(body)], rule=rule, NATIVE=planned.native,
         MEMORY=getattr(op, "memory", None), in_memory_order=in_memory_order,
-        ignore_fp_flags=ignore_fp_flags, restore_fp_flags=restore_fp_flags, wrap=wrap, wrap_dims=wrap_dims,
+        ignore_fp_flags=ignore_fp_flags, restore_fp_flags=restore_fp_flags, _wrap=wrap, wrap_dims=wrap_dims,
         RECORD=planned.record, RETURNS=planned.returns, NAMED=_named(op), new_tuple=tuple.__new__, FLOAT32=FLOAT32,
         FLOAT64=FLOAT64, REFUSED=REFUSED,
         check_refused=check_refused, **planned.names,
@@ -177,7 +177,7 @@ def _run(op: Any, planned: Planned, call: str, several: bool) -> list[str]:
         "    if _o is None or _o is True or _o is False:",
         "        return _o",
         "    if _o.__class__ is tuple:",
-        "        return (*map(wrap, _o),)",
+        "        return (*map(_wrap, _o),)",
         "    _o = asarray(_o)",
         *([] if planned.lists else _ordered(op)),
     ]
@@ -223,7 +223,7 @@ def _native(op: Any, planned: Planned, compute: list[str], several: bool) -> lis
 def _several(op: Any) -> list[str]:
     """Lines that make the Tensors `outs` of several arrays."""
     count = len(op.returns) if getattr(op, "returns", None) else 0
-    return [f"outs = ({''.join(f'wrap(_o[{i}]), ' for i in range(count))})" if count else "outs = (*map(wrap, _o),)"]
+    return [f"outs = ({''.join(f'_wrap(_o[{i}]), ' for i in range(count))})" if count else "outs = (*map(_wrap, _o),)"]
 
 
 def _made(array: str) -> list[str]:
@@ -354,7 +354,7 @@ def _ordered(op: Any) -> list[str]:
             for a, name in zip(arrays, op.ordering, strict=True)]  # fmt: skip
     return [
         f"if not ({' and '.join(rows)}):",
-        f"    _o = in_memory_order(_o, MEMORY, [a for a in ({', '.join(arrays)},) if a is not None])",
+        f"    _o = in_memory_order(_o, MEMORY, [_a for _a in ({', '.join(arrays)},) if _a is not None])",
     ]
 
 
@@ -453,7 +453,7 @@ def _looked_up(op: Any, planned: Planned) -> Any:
         f"        _o = _plan.run({arrays})",
         "        _records = None",
         "    if _o.__class__ is not ndarray:",
-        "        return None if _o is None else tuple(map(wrap, _o))",
+        "        return None if _o is None else tuple(map(_wrap, _o))",
         "    if _plan.writes:",
         f"        bump_given(_plan.writes, ({''.join(f'{name}, ' for name in op.params)}))",
         *indented(_made("_o")),
@@ -468,7 +468,7 @@ def _looked_up(op: Any, planned: Planned) -> Any:
                 bump(tensor)
 
     return written(
-        op, "answer", lines, plans=plans, learn=learn, typed=_typed, wrap=wrap, REFUSED=REFUSED, check_refused=check_refused,
+        op, "answer", lines, plans=plans, learn=learn, typed=_typed, _wrap=wrap, REFUSED=REFUSED, check_refused=check_refused,
         bump_given=bump_given,
     )  # fmt: skip
 

@@ -100,7 +100,7 @@ class ViewOp(PrimitiveOp):
             return super().answering(is_tensor)
         first, *rest = self.params
         arguments = "".join(f", {name}" for name in rest)
-        made = f"kernel({first}._array{arguments})"
+        made = f"_kernel({first}._array{arguments})"
         # numpy takes a bool for a dimension; `run` says what is wrong with one.
         numbers = dict.fromkeys((self.may_be_tensor, *(n for n in rest if self.defaults.get(n).__class__ is int)))
         plain = "".join(f" and {name}.__class__ is int" for name in numbers if name)
@@ -112,7 +112,7 @@ class ViewOp(PrimitiveOp):
             "if made is not None:",
             f"    return made if made._node is None else with_history(made, {first}, {rest})",
         ]
-        return [f"if {is_tensor(first)}{plain}:", *indented(native), f"    return of({first}, {made}, {rest})"]
+        return [f"if {is_tensor(first)}{plain}:", *indented(native), f"    return _of({first}, {made}, {rest})"]
 
     def ways(self, asked: Any) -> list[Any]:
         from .pieces import view_ways
