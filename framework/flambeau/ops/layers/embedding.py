@@ -216,7 +216,7 @@ def _padding(name: str, padding_idx: Any, rows: int, error: type[Exception]) -> 
 
 
 @primitive(
-    surface=0, tensors=("weight", "indices"), samples="of nn.functional.embedding", public_name="embedding_renorm_",
+    surface=0, tensors=("weight", "indices"), samples="of nn.functional.embedding", public_name="embedding",
     cuda="moves.rows_within_norm",
 )  # fmt: skip
 def rows_within_norm(weight, indices, max_norm, norm_type):
