@@ -324,7 +324,7 @@ def _starts(op: str, samples: Any, size: int, count: int, kernel: int) -> Any:
     return starts
 
 
-@primitive(surface=0, tensors=("input", "samples"), samples="of nn.functional.fractional_max_pool2d", public_name="fractional_max_pool")
+@primitive(surface=0, tensors=("input", "samples"), samples="of nn.functional.fractional_max_pool2d", public_name="max_pool")
 def fractional_maxima(input, samples, kernel, sizes):
     """The maxima over `sizes` windows of the sizes `kernel`, and their indices; `samples` ``(N, C, n)`` say where windows begin."""
 
