@@ -9,9 +9,8 @@ import re
 import pytest
 
 from flambeau.ops import _derive, _entry
-from flambeau.ops._spec import FUNCTION, METHOD, OPS, OUT, composite, nodes, primitive
+from flambeau.ops._spec import OPS, composite, nodes, primitive
 from flambeau.ops._spec.base import NAMES_IN_TEXTS
-from flambeau.ops._spec.composite import CompositeOp
 from flambeau.ops._spec.primitive import PrimitiveOp
 
 NUMBERED = re.compile(r"[a-z]\d+")
@@ -90,12 +89,7 @@ def test_parameters_have_no_names_of_texts():
 
 
 def test_draws_with_an_out_have_no_plan():
-    def draw(input):
-        """Draws."""
-
-    op = CompositeOp(draw, FUNCTION | METHOD | OUT, "", (), None)
-    op.random = True
-    with pytest.raises(TypeError, match="draws numbers"):
-        op.plan(lambda a: a)
-    with pytest.raises(TypeError, match="draws numbers"):
-        op.forwards(lambda a: a)
+    op = OPS["bernoulli"]
+    for declare in (op.plan, op.forwards):
+        with pytest.raises(TypeError, match="draws numbers"):
+            declare(lambda input, p, generator: None)
