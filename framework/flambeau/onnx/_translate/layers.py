@@ -261,6 +261,8 @@ def _adaptive_avg_pool(spatial: int) -> Callable[..., Value]:
             return g.reduce("ReduceMean", input, list(range(-spatial, 0)), True)
         x = input
         for i, n in enumerate(wanted):
+            if n is None:                             # as many as there are
+                continue
             x = _averaged(g, x, i - spatial, n, input)
         return x
 
@@ -291,10 +293,12 @@ def _adaptive_max_pool(spatial: int) -> Callable[..., tuple[Value, Value]]:
     pool = max_pool(spatial, indices=True)
 
     def translate(g: Graph, input: Value, output_size: Any) -> tuple[Value, Value]:
-        wanted = _each(output_size, spatial)
+        wanted = [input_size(input, i - spatial) if n is None else n for i, n in enumerate(_each(output_size, spatial))]
         sizes = [input_size(input, d) for d in range(-spatial, 0)]
         if any(n % m for n, m in zip(sizes, wanted, strict=True)):
-            raise OnnxExporterError(f"adaptive max pooling of sizes {sizes} to {wanted}, which do not divide them, is not built")
+            from .places import maxima_of_ranges
+
+            return maxima_of_ranges(g, input, [_ranges(n, m) for n, m in zip(sizes, wanted, strict=True)], True)
         kernel = [n // m for n, m in zip(sizes, wanted, strict=True)]
         return pool(g, input, kernel, kernel)
 
@@ -317,7 +321,9 @@ for _n in (1, 2, 3):
     translates(f"aten.max_pool{_n}d.default")(max_pool(_n, indices=False))
     translates(f"aten.max_pool{_n}d_with_indices.default")(max_pool(_n, indices=True))
     translates(f"aten.avg_pool{_n}d.default")(average_pool(_n))
-    translates(f"aten.adaptive_avg_pool{_n}d.default", f"aten._adaptive_avg_pool{_n}d.default")(_adaptive_avg_pool(_n))
+    translates(
+        f"aten.adaptive_avg_pool{_n}d.default", f"aten._adaptive_avg_pool{_n}d.default", f"prims.adaptive_avg_pool{_n}d.default"
+    )(_adaptive_avg_pool(_n))
     translates(f"aten.adaptive_max_pool{_n}d.default")(_adaptive_max_pool(_n))
     translates(f"aten.lp_pool{_n}d.default")(_lp_pool(_n))
 
@@ -375,11 +381,12 @@ translates("aten._upsample_bilinear2d_aa.default", "aten._upsample_bilinear2d_aa
 translates("aten._upsample_bicubic2d_aa.default", "aten._upsample_bicubic2d_aa.vec")(_between("cubic", 1))
 
 
-@translates("aten.grid_sampler.default", "aten.grid_sampler_2d.default")
+@translates("aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
 def grid_sampler(g: Graph, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Value:
-    if input.ndim != 4:
-        raise OnnxExporterError("grid_sample of volumes is not built")
-    mode = ("bilinear", "nearest", "bicubic")[interpolation_mode]
+    if input.ndim != 4 and g.opset < 20:
+        raise OnnxExporterError("grid_sample of volumes needs opset_version 20")
+    words = ("linear", "nearest", "cubic") if g.opset >= 20 else ("bilinear", "nearest", "bicubic")
+    mode = words[interpolation_mode]
     padding = ("zeros", "border", "reflection")[padding_mode]
     return g.op("GridSample", input, grid, mode=mode, padding_mode=padding, align_corners=int(align_corners))
 

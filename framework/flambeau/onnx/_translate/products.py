@@ -16,9 +16,21 @@ from ._table import translates
 __all__: list[str] = []
 
 
-@translates("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default", "aten.inner.default")
+@translates("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default", "aten.vdot.default")
 def matmul(g: Graph, input: Value, other: Value) -> Value:
     return g.op("MatMul", input, other)
+
+
+@translates("aten.inner.default")
+def inner(g: Graph, input: Value, other: Value) -> Value:
+    if not input.ndim or not other.ndim:
+        return g.op("Mul", input, other)
+    if other.ndim == 1:
+        return g.op("MatMul", input, other)
+    rows = g.op("Reshape", other, g.op("Concat", [-1], g.op("Shape", other, dtype=fb.int64, start=-1), axis=0))
+    made = g.op("MatMul", input, g.op("Transpose", rows, perm=[1, 0]))
+    leads = [g.size(x, d) for x in (input, other) for d in range(x.ndim - 1)]
+    return made if other.ndim == 2 else g.reshape(made, leads)
 
 
 @translates("aten.linear.default")
