@@ -114,3 +114,39 @@ def test_inputs_that_cannot_be_checked():
         gradcheck(fb.sin, fb.ones(1, requires_grad=True))
     with pytest.raises(RuntimeError, match="stride 0"):
         gradcheck(fb.sin, fb.ones(1, dtype=fb.float64).expand(3).detach().requires_grad_())
+
+
+# -- sparse inputs -------------------------------------------------------------------------------------------------------
+
+
+def sparse_inputs():
+    rows = fb.tensor([[1.0, 0, 2], [0, 0, 3], [4, 0, 0], [0, 5, 0]], dtype=fb.float64)
+    hybrid = fb.sparse_coo_tensor([[0, 2]], fb.randn(2, 3, dtype=fb.float64), (4, 3))
+    return [
+        rows.to_sparse(), rows.to_sparse_csr(), rows.to_sparse_csc(), rows[:, :2].to_sparse_bsr((2, 1)), rows[:, :2].to_sparse_bsc((1, 2)),
+        hybrid,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("fast", [False, True])
+def test_sparse_inputs_are_checked_where_elements_are_specified_or_everywhere(number, fast):
+    x = sparse_inputs()[number].requires_grad_()
+    masked, whole = (lambda a: a.to_dense(masked_grad=True).sin()), (lambda a: a.to_dense(masked_grad=False).sin())
+
+    assert fb.autograd.gradcheck(masked, [x], masked=True, fast_mode=fast)
+    assert fb.autograd.gradcheck(whole, [x], masked=True, fast_mode=fast)
+    assert fb.autograd.gradcheck(whole, [x], masked=False, fast_mode=fast)
+    assert fb.autograd.gradgradcheck(whole, [x], masked=True)
+    with pytest.raises(fb.autograd.gradcheck.GradcheckError, match="Jacobian mismatch for output 0 with respect to input 0"):
+        fb.autograd.gradcheck(masked, [x], masked=False, fast_mode=fast)
+
+
+def test_sparse_products_pass_and_sparse_results_are_refused():
+    x = sparse_inputs()[0].requires_grad_()
+    b = fb.randn(3, 2, dtype=fb.float64, requires_grad=True)
+
+    assert fb.autograd.gradcheck(fb.sparse.mm, (x, b), masked=True)
+    assert fb.autograd.gradcheck(lambda a: fb.sparse.sum(a), (x,), masked=True)
+    with pytest.raises(ValueError, match="Sparse output is not supported at gradcheck yet"):
+        fb.autograd.gradcheck(lambda a: a * 2, (x,), masked=True)

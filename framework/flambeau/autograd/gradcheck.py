@@ -20,6 +20,7 @@ from .. import _state
 from ..tensor import Tensor, wrap
 from . import forward_ad
 from . import grad as gradient
+from ._sparse_inputs import of_dense_inputs
 from .grad_mode import enable_grad
 
 __all__ = ["GradcheckError", "get_analytical_jacobian", "get_numerical_jacobian", "gradcheck", "gradgradcheck"]
@@ -179,10 +180,10 @@ class _Check:
         with enable_grad():
             return _outputs(self.func, self.inputs)
 
-    def compare(self, analytical: Any, numerical: Any, i: int, j: int, how: str) -> None:
+    def compare(self, analytical: Any, numerical: Any, i: int, j: int, forward: bool = False) -> None:
         if not np.allclose(analytical, numerical, rtol=self.rtol, atol=self.atol, equal_nan=True):
             raise GradcheckError(
-                f"Jacobian computed with {how} mode mismatch for output {i} with respect to input {j},\n"
+                f"Jacobian {'computed with forward mode ' if forward else ''}mismatch for output {i} with respect to input {j},\n"
                 f"numerical:{numerical}\nanalytical:{analytical}\n"
             )
 
@@ -214,7 +215,7 @@ class _Check:
                             f"apart than nondet_tol={self.nondet_tol}"
                         )
                     expected = _expected_pull(columns[j][i], unit, y.is_complex()) if x.numel() else found
-                    self.compare(found, expected, i, j, "reverse")
+                    self.compare(found, expected, i, j)
 
     def backward_fast(self) -> None:
         """One random direction in place of every element: ``v . J u`` both ways."""
@@ -230,7 +231,7 @@ class _Check:
                 numerical = _real_dot(v, slopes[i])
                 if not np.allclose(analytical, numerical, rtol=self.rtol, atol=self.atol * max(1.0, abs(float(numerical)))):
                     raise GradcheckError(
-                        f"Jacobian computed with reverse mode mismatch for output {i} with respect to input {j},\nnumerical:{numerical}\n"
+                        f"Jacobian mismatch for output {i} with respect to input {j},\nnumerical:{numerical}\n"
                         f"analytical:{analytical}\n\nThe above quantities relating the numerical and analytical jacobians are computed in "
                         "fast mode. Run with fast_mode=False for every element"
                     )
@@ -260,7 +261,7 @@ class _Check:
                 u = _direction(draws, x)
                 slopes = _Check._along(self._only(x), [u])[0]
                 for i, t in enumerate(self._push(x, u)):
-                    self.compare(t, slopes[i], i, j, "forward")
+                    self.compare(t, slopes[i], i, j, forward=True)
                 continue
             columns = _numerical(self.func, self.inputs, x, self.eps)
             for k, index in enumerate(np.ndindex(*x.shape)):
@@ -268,7 +269,7 @@ class _Check:
                     u = np.zeros(x.shape, x._array.dtype)
                     u[index] = step
                     for i, t in enumerate(self._push(x, u)):
-                        self.compare(t.reshape(-1), columns[i][step][k], i, j, "forward")
+                        self.compare(t.reshape(-1), columns[i][step][k], i, j, forward=True)
         if undefined and len(self.targets) > 1:
             self._forward_with_zeros()
 
@@ -421,9 +422,10 @@ def gradcheck(
         check_batched_grad, check_batched_forward_grad: whether derivatives agree under vmap.
         check_forward_ad, check_backward_ad: which modes to check.
         fast_mode: check along one random direction instead of every element.
-        masked: for sparse tensors, which are not built.
+        masked: of sparse inputs, whether only specified elements move, and count; otherwise all do.
     Returns: True; False where a check fails and `raise_exception` is not set.
-    Raises: GradcheckError where a check fails, ValueError for settings and inputs that leave nothing to check.
+    Raises: GradcheckError where a check fails, ValueError for settings and inputs that leave nothing to check, and for a function of
+        sparse tensors that returns one.
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -431,6 +433,7 @@ def gradcheck(
         raise AssertionError("Setting check_batched_grad=True requires check_backward_ad to be True")
     if check_batched_forward_grad and not check_forward_ad:
         raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
+    func, inputs = of_dense_inputs(func, _as_tuple(inputs), bool(masked))
     try:
         _gradcheck(_Check(func, inputs, eps, atol, rtol, nondet_tol), eps, check_undefined_grad, check_grad_dtypes,
                    check_batched_grad, check_batched_forward_grad, check_forward_ad, check_backward_ad, fast_mode)  # fmt: skip
@@ -482,7 +485,7 @@ def gradgradcheck(
         raise AssertionError("Setting check_undefined_grad=True requires check_rev_over_rev to be True")
     if check_batched_grad and not check_rev_over_rev:
         raise AssertionError("Setting check_batched_grad=True requires check_rev_over_rev to be True")
-    inputs = _as_tuple(inputs)
+    func, inputs = of_dense_inputs(func, _as_tuple(inputs), masked)
     count = len(inputs)
     with enable_grad():
         outputs = _outputs(func, inputs)
