@@ -209,3 +209,13 @@ def test_clamp_takes_a_scalar_tensor_beside_a_number(bounds):
         fb.ones(3).clamp(fb.ones(1), 5)
     with pytest.raises(TypeError, match="both be Numbers or Tensors"):
         fb.ones(3).clamp(fb.tensor(1.0, requires_grad=True), 5)
+
+
+@pytest.mark.parametrize("exponent", [4, 1.5, 5, 2.5])
+def test_powers_by_a_number_round_as_powers_by_a_tensor_with_a_history_and_without(exponent: float) -> None:
+    x = fb.rand(300, 300) + 0.1
+    expected = x ** fb.full((300, 300), float(exponent))
+
+    assert fb.equal(x**exponent, expected)
+    assert fb.equal((x.clone().requires_grad_() ** exponent).detach(), expected)
+    assert fb.equal(fb.compile(lambda x: x**exponent)(x), expected)

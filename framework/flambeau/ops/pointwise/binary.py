@@ -460,16 +460,19 @@ def cube(input):
     return input * input * input
 
 
-@elementwise(surface=0, partials={"input": lambda input: 4 * (input * input * input)})
-def fourth_power(input):
-    """``input ** 4``."""
-    return pow(input, 4.0)
+# These two are general powers, whose exponent is an operand: written into the formula it would be expanded, and round otherwise.
 
 
-@elementwise(surface=0, partials={"input": lambda input: 1.5 * sqrt(input)}, samples=(0.2, 3.0))
-def power_of_three_halves(input):
-    """``input ** 1.5``."""
-    return pow(input, 1.5)
+@elementwise(surface=0, partials={"input": lambda input, exponent: exponent * (input * input * input)}, samples=(0.2, 3.0))
+def fourth_power(input, exponent):
+    """``input ** exponent``, which is 4."""
+    return pow(input, exponent)
+
+
+@elementwise(surface=0, partials={"input": lambda input, exponent: exponent * sqrt(input)}, samples=(0.2, 3.0))
+def power_of_three_halves(input, exponent):
+    """``input ** exponent``, which is 1.5."""
+    return pow(input, exponent)
 
 
 @elementwise(surface=0, partials={"input": lambda input: 0.5 * (1 / sqrt(input))}, samples=(0.2, 3.0))
@@ -561,7 +564,9 @@ def _power_of_short_slope(input: Any, exponent: Any) -> Any:
     if exponent.__class__ is not int and exponent.__class__ is not float or not isinstance(input, Tensor):
         return None
     op = _BY_SHORT_SLOPE.get(exponent)
-    return None if op is None or input.dtype not in _REAL_FLOATING_DTYPES else (op, (input,))
+    if op is None or input.dtype not in _REAL_FLOATING_DTYPES:
+        return None
+    return op, (input, exponent)[: len(op.params)]
 
 
 def _record_pow(made: Tensor, *args: Any) -> None:
@@ -585,7 +590,7 @@ def _power_by_number(input: Any, exponent: Any) -> Any:
         if dtype.kind not in "iu" or exponent.__class__ is not int or exponent < 0:
             return None
         power = _SHORT_POWERS.get(exponent) if exponent > 1 else None
-    elif exponent in _BY_SHORT_SLOPE:
+    elif exponent in (2, 3):
         return _BY_SHORT_SLOPE[exponent].function(input)
     else:
         power = _SHORT_POWERS.get(exponent)
