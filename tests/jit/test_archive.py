@@ -111,10 +111,10 @@ def test_functions_traces_and_frozen_modules_come_back() -> None:
 def test_files_are_whole_or_not_there_and_have_more_files(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     jit.save(jit.script(net()), path, _extra_files={"notes.txt": "hello", "raw": b"\xff\x00"})
-    more: dict[str, Any] = {"notes.txt": "", "raw": ""}
+    more: dict[str, Any] = {"notes.txt": "", "raw": "", "none": ""}
     jit.load(path, _extra_files=more)
 
-    assert more == {"notes.txt": "hello", "raw": b"\xff\x00"}
+    assert more == {"notes.txt": b"hello", "raw": b"\xff\x00", "none": b""}
     assert zipfile.ZipFile(path).namelist()[0].startswith("model/")
     assert [p.name for p in tmp_path.iterdir()] == ["model.pt"]
     with pytest.raises(ValueError, match="does not exist"):

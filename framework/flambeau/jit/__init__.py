@@ -142,12 +142,12 @@ def onednn_fusion_enabled() -> bool:
 def set_fusion_strategy(strategy: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Say how often scripts may specialise on shapes: pairs of "STATIC" or "DYNAMIC" and a depth.
 
-    Returns: what was set before. Raises: RuntimeError for another word.
+    Returns: what was set before. Raises: ValueError for another word.
     """
     global _fusion_strategy
     for kind, _ in strategy:
         if kind not in ("STATIC", "DYNAMIC"):
-            raise RuntimeError(f"jit.set_fusion_strategy: a strategy is 'STATIC' or 'DYNAMIC', got {kind!r}")
+            raise ValueError(f"FusionBehavior only supported 'STATIC' or 'DYNAMIC', got: {kind}")
     before, _fusion_strategy = _fusion_strategy, list(strategy)
     return before
 
@@ -220,7 +220,7 @@ def load(f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None =
     Args:
         f: a path, or a file opened for reading bytes.
         map_location: where the tensors go, as for `flambeau.load`.
-        _extra_files: names of more files, whose content is put in.
+        _extra_files: names of more files, whose content is put in as bytes, none for a file that is not there.
     Raises: ValueError for a path that is not there; RuntimeError for a file that is no such archive.
     """
     from ._archive import load as read

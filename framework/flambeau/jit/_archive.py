@@ -200,12 +200,7 @@ def _read(file: Any, map_location: Any, extra_files: dict[str, Any] | None) -> A
     library.compile_all()
     for name in extra_files or ():
         assert extra_files is not None
-        if archive.has(f"extra/{name}"):
-            data = archive.read(f"extra/{name}")
-            try:
-                extra_files[name] = data.decode()
-            except UnicodeDecodeError:
-                extra_files[name] = data
+        extra_files[name] = archive.read(f"extra/{name}") if archive.has(f"extra/{name}") else b""
     return made
 
 

@@ -483,7 +483,12 @@ class Expressions(Nodes):
         if isinstance(op, (ast.In, ast.NotIn)):
             if b.type().kind == "Tuple":
                 b = self.list(self.unpacked(b), b.type().inner[0])
-            if a.type() == b.type() == STR:
+            container = b.type()
+            if isinstance(container, ClassType) and container.is_module and self.is_container(container) and isinstance(a.fact, str):
+                found = self.constant(a.fact in self.parts_of(container))
+            elif isinstance(container, ClassType) and self.method_of(container, "__contains__") is not None:
+                found = self.attribute_of(b, "__contains__").call(self, [Plain(a)], {}).value(self)
+            elif a.type() == b.type() == STR:
                 at = self.operator("aten::find", [b, a, self.constant(0), self.operator("aten::len", [b])])
                 found = self.operator("aten::ne", [at, self.constant(-1)])
             else:

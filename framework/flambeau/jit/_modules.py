@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from typing import Any, NamedTuple
 from .. import _missing
 from ..nn.modules.module import Module
 from ._ir import Function, Graph
-from ._run import bound_arguments, run
+from ._run import bound_arguments, fits, given, run
+from ._types import text_of
 
 __all__ = ["Attribute", "RecursiveScriptModule", "ScriptFunction", "ScriptMethod", "ScriptModule", "TopLevelTracedModule", "TracedModule"]
 
@@ -201,6 +203,17 @@ class RecursiveScriptModule(ScriptModule):
             found = kind.compiler.method(kind, name) if name in kind.__dict__.get("compiled", ()) else None
         return found
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        kind = self.__dict__.get("_script_type")
+        if kind is not None and name in kind.constants:
+            raise RuntimeError(f"Can't set constant '{name}' which has value:{kind.constants[name]}")
+        wanted = None if kind is None else kind.attributes.get(name)
+        if wanted is not None and name in self.__dict__ and not fits(value := given(value, wanted), wanted):
+            raise RuntimeError(
+                f"Could not cast attribute '{name}' to type {text_of(wanted)}: Unable to cast Python instance of type {type(value)} to it"
+            )
+        super().__setattr__(name, value)
+
     def __getattr__(self, name: str) -> Any:
         kind = self.__dict__.get("_script_type")
         if kind is not None and name not in self.__dict__.get("_parameters", ()) and name not in self.__dict__.get("_modules", ()):
@@ -209,6 +222,9 @@ class RecursiveScriptModule(ScriptModule):
                 return ScriptMethod(self, function)
             if name in kind.constants:
                 return kind.constants[name]
+            found = inspect.getattr_static(kind.python_class, name, None)
+            if isinstance(found, property) and found.fget is not None:
+                return found.fget(self)
             left = kind.__dict__.get("left_to_python", {}).get(name)
             if left is not None:
                 return left.__get__(self)
@@ -269,7 +285,9 @@ class RecursiveScriptModule(ScriptModule):
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise RuntimeError("ScriptModules cannot be deepcopied using copy.deepcopy or saved using torch.save. Use jit.save instead")
+        raise RuntimeError(
+            f"Tried to serialize object {self._script_type.name} which does not have a __getstate__ method defined! Use jit.save instead"
+        )
 
     def define(self, src: str) -> None:
         """Compile the functions of the text `src` as methods."""

@@ -5,6 +5,7 @@ Each is asked for attributes, calls and elements by the compiler, `emit`, that w
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,6 +65,10 @@ class Plain(Thing):
             return super().set_attribute(emit, name, value)
         if name in kind.constants:
             raise emit.error(f"Assignment to attribute '{name}' of constant is not allowed")
+        setter = emit.method_of(kind, f"__set_{name}") if name not in kind.attributes else None
+        if setter is not None:
+            Method(self._value, setter).call(emit, [Plain(value)], {})
+            return None
         wanted = kind.attributes.get(name)
         if wanted is None:
             if emit.function.owner is kind and emit.function.short_name == "__init__":
@@ -76,11 +81,28 @@ class Plain(Thing):
     def call(self, emit: Any, args: list[Thing], kwargs: dict[str, Thing]) -> Thing:
         kind = self._value.type()
         if isinstance(kind, ClassType):
+            if kind.is_module and (kind.pre_hooks or kind.hooks):
+                return self._call_with_hooks(emit, kind, args, kwargs)
             name = "forward" if kind.is_module else "__call__"
             return emit.attribute_of(self._value, name).call(emit, args, kwargs)
         if kind.kind == "Function":
             return Compiled(self._value.fact).call(emit, args, kwargs)
         raise emit.error(f"'{text_of(kind)}' object is not callable")
+
+    def _call_with_hooks(self, emit: Any, kind: ClassType, args: list[Thing], kwargs: dict[str, Thing]) -> Thing:
+        """Call a module and its hooks: those before may give other arguments, those behind another result."""
+        if kwargs:
+            raise emit.error("modules with hooks take arguments by position in scripts")
+        for hook in kind.pre_hooks:
+            given = emit.attribute_of(self._value, hook).call(emit, [Plain(emit.tuple([a.value(emit) for a in args]))], {}).value(emit)
+            if given.type() != NONE:
+                args = [Plain(v) for v in emit.unpacked(given)] if given.type().kind == "Tuple" else [Plain(given)]
+        result = emit.attribute_of(self._value, "forward").call(emit, args, {})
+        for hook in kind.hooks:
+            taken: list[Thing] = [Plain(emit.tuple([a.value(emit) for a in args])), result]
+            given = emit.attribute_of(self._value, hook).call(emit, taken, {}).value(emit)
+            result = result if given.type() == NONE else Plain(given)
+        return result
 
     def elements(self, emit: Any) -> list[Thing] | None:
         kind = self._value.type()
@@ -240,6 +262,9 @@ class Class(Thing):
         if isinstance(self.type, EnumType):
             member = self.type.python_class[name]  # type: ignore[attr-defined]
             return Plain(emit.constant(member, self.type))
+        static = inspect.getattr_static(self.type.python_class, name, None) if isinstance(self.type, ClassType) else None
+        if isinstance(static, staticmethod):
+            return emit.python(static.__func__, name, self.type)
         found = emit.method_of(self.type, name)
         if found is not None:
             return Compiled(found)

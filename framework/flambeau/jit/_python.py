@@ -29,7 +29,20 @@ from ._modules import RecursiveScriptModule, TopLevelTracedModule
 from ._names import Class, Compiled, Method, Namespace, Operator, Plain, PythonFunction, Several, Special, Thing
 from ._operators import schemas_of
 from ._specials import SPECIALS, GradMode, NoEffect, python_context, waited
-from ._types import BOOL, NONE, TENSOR, ClassType, EnumType, NamedTupleType, NoType, list_of, optional, type_of_annotation, type_of_value
+from ._types import (
+    BOOL,
+    NONE,
+    TENSOR,
+    ClassType,
+    EnumType,
+    NamedTupleType,
+    NoType,
+    list_of,
+    optional,
+    text_of,
+    type_of_annotation,
+    type_of_value,
+)
 from .frontend import refuse_lacking, refuse_variable_arguments
 
 __all__ = ["class_type", "function_of", "module_type", "qualified"]
@@ -304,12 +317,17 @@ def module_type(module: Module) -> ClassType:
     if isinstance(module, RNNBase):
         attributes["_flat_weights"] = list_of(TENSOR)
     for name, part in module._modules.items():
-        attributes[name] = NONE if part is None else module_type(part)
+        given = annotations.get(name)
+        is_interface = isinstance(given, type) and getattr(given, "__torch_script_interface__", False)
+        found = class_type(given) if is_interface else None
+        attributes[name] = found if found is not None else NONE if part is None else module_type(part)
+    before, behind = _hooks_of(module)
     for name in annotations:
         if name in constants and name not in values and hasattr(cls, name):
             values[name] = getattr(cls, name)
     shared = tuple(sorted((n, id(o) if callable(o) else repr(type(o))) for n, o in others.items()))
-    key = (cls, tuple(attributes.items()), repr(values), shared, tuple(module._parameters), tuple(module._buffers), _own_methods(module))
+    key = (cls, tuple(attributes.items()), repr(values), shared, tuple(module._parameters), tuple(module._buffers), _own_methods(module),
+           tuple([id(h) for h in (*before.values(), *behind.values())]))  # fmt: skip
     made = _of_modules.get(key)
     if made is None:
         made = _of_modules[key] = ClassType("", is_module=True)
@@ -322,8 +340,29 @@ def module_type(module: Module) -> ClassType:
         of(made, "parameters", [n for n, p in module._parameters.items() if p is not None])
         of(made, "buffers", list(module._buffers))
         of(made, "python_class", cls)
+        of(made, "pre_hooks", list(before))
+        of(made, "hooks", list(behind))
+        of(made, "functions_of_hooks", before | behind)
         of(made, "compiler", _METHODS)
     return made
+
+
+def _hooks_of(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The hooks of a module before and behind its `forward`, by names that they have as methods of its type."""
+    taken: set[str] = set()
+
+    def named(hooks: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for hook in hooks:
+            stem = name = getattr(hook, "__name__", type(hook).__name__).replace("<lambda>", "lambda_")
+            while name in taken or name in module.__dict__ or hasattr(type(module), name):
+                name = f"{stem}_{len(taken) + 1}"
+                taken.add(f"{stem}_")
+            taken.add(name)
+            found[name] = hook
+        return found
+
+    return named(module._forward_pre_hooks.values()), named(module._forward_hooks.values())
 
 
 def _own_methods(module: Module) -> tuple[int, ...]:
@@ -350,13 +389,38 @@ class _Methods:
         if fn is None:
             fn = of.__dict__.get("others", {}).get(name)
             fn = fn if isinstance(fn, types.MethodType) else inspect.getattr_static(of.python_class, name, None)
-        if isinstance(fn, property):
-            fn = fn.fget
-        if isinstance(fn, (staticmethod, classmethod)):
+        if fn is None and name.startswith("__set_"):
+            found_property = inspect.getattr_static(of.python_class, name.removeprefix("__set_"), None)
+            fn = found_property.fset if isinstance(found_property, property) else None
+        if name in of.pre_hooks or name in of.hooks:
+            return self._hook(of, name)
+        if isinstance(fn, (property, staticmethod, classmethod)):
             return None
         fn = getattr(fn, "__func__", fn)
         if not isinstance(fn, types.FunctionType):
             return None
+        return self.compiled(of, name, fn)
+
+    def _hook(self, of: ClassType, name: str) -> Function:
+        """A hook of a module as a method. Raises: RuntimeError for one whose arguments or result are not annotated."""
+        fn, what = of.__dict__["functions_of_hooks"][name], "Pre-hook" if name in of.pre_hooks else "Hook"
+        of_module = f"{what} '{name}' on module '{of.python_class.__name__}'"
+        more = (
+            f"\nThis error occurred while scripting the forward {what.lower()} '{name}' on module {of.python_class.__name__}. If you did "
+            f"not want to script this {what.lower()} remove it from the original NN module before scripting."
+        )
+        if not isinstance(fn, types.FunctionType):
+            raise RuntimeError(f"{of_module} is no function: {type(fn).__name__}.{more}")
+        hints = inspect.signature(fn)
+        tree, source = _tree_of(fn)
+        declared = _declared(fn, tree, source, f"{of.name}.{name}", of)
+        given = declared.parameters[1].type if len(declared.parameters) > 1 else NONE
+        if given.kind != "Tuple":
+            raise RuntimeError(
+                f"{of_module} expected the input argument to be typed as a Tuple but found type: '{text_of(given)}' instead.{more}"
+            )
+        if hints.return_annotation is inspect.Signature.empty and declared.result is None:
+            raise RuntimeError(f"{of_module} is missing a return annotation. Return annotations are required, please add one.{more}")
         return self.compiled(of, name, fn)
 
     def compiled(self, of: ClassType, name: str, fn: Any) -> Function:

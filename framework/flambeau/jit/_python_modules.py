@@ -31,17 +31,12 @@ def scripted(module: Module, memo: dict[int, Any] | None = None) -> RecursiveScr
     kind = module_type(module)
     made = _made_like(module, kind, {})
     _compile_entries(module, kind)
-    for name, part in module.named_modules():
-        if name:
-            _copy_python_methods(part, part_type(kind, name))
     return made
 
 
-def part_type(kind: Any, path: str) -> Any:
-    """The type of the part under the path."""
-    for name in path.split("."):
-        kind = kind.attributes[name]
-    return kind
+def _type_of_part(part: Module, kind: Any) -> Any:
+    """The type of a part; its own where the module says that it is any part with certain methods."""
+    return module_type(part) if kind.is_interface else kind
 
 
 def _made_like(module: Module, kind: Any, memo: dict[int, Any]) -> RecursiveScriptModule:
@@ -57,12 +52,20 @@ def _made_like(module: Module, kind: Any, memo: dict[int, Any]) -> RecursiveScri
     own["_buffers"].update(module._buffers)
     own["_non_persistent_buffers_set"].update(module._non_persistent_buffers_set)
     for name, part in module._modules.items():
-        own["_modules"][name] = None if part is None else _made_like(part, kind.attributes[name], memo)
+        own["_modules"][name] = None if part is None else _made_like(part, _type_of_part(part, kind.attributes[name]), memo)
     for name in kind.attributes:
         if name not in own and name not in own["_parameters"] and name not in own["_buffers"] and name not in own["_modules"]:
             own[name] = getattr(module, name)
+    for register, hooks in ((made.register_forward_pre_hook, kind.pre_hooks), (made.register_forward_hook, kind.hooks)):
+        for hook in hooks:
+            register(_called_by_name(hook))
     _copy_python_methods(module, kind)
     return made
+
+
+def _called_by_name(hook: str) -> Any:
+    """A hook that calls the compiled one, a method of the module's type."""
+    return lambda module, *args: getattr(module, hook)(*args)
 
 
 def _copy_python_methods(module: Module, kind: Any) -> None:
@@ -72,7 +75,8 @@ def _copy_python_methods(module: Module, kind: Any) -> None:
         for c in reversed(type(module).__mro__) if c.__module__ not in (Module.__module__,)
         for name, fn in vars(c).items()
         if isinstance(fn, types.FunctionType)
-        and get_torchscript_modifier(fn) in (FunctionModifiers.IGNORE, FunctionModifiers.COPY_TO_SCRIPT_WRAPPER)
+        and get_torchscript_modifier(fn)
+        in (FunctionModifiers.IGNORE, FunctionModifiers.UNUSED, FunctionModifiers._DROP, FunctionModifiers.COPY_TO_SCRIPT_WRAPPER)
     }  # fmt: skip
     if left:
         object.__setattr__(kind, "left_to_python", left)
@@ -89,9 +93,15 @@ def _compile_entries(module: Module, kind: Any) -> None:
     for name in dict.fromkeys(names):
         if name not in kind.methods:
             _METHODS.method(kind, name)
+    _compile_hooks(kind)
     for name, part in module._modules.items():
         if part is not None:
-            _compile_exports(part, kind.attributes[name])
+            _compile_exports(part, _type_of_part(part, kind.attributes[name]))
+
+
+def _compile_hooks(kind: Any) -> None:
+    for name in (*kind.pre_hooks, *kind.hooks):
+        _METHODS.method(kind, name)
 
 
 def _compile_exports(module: Module, kind: Any) -> None:
@@ -102,12 +112,13 @@ def _compile_exports(module: Module, kind: Any) -> None:
     if _has_forward(module) and type(module) not in (container.ModuleList, container.ModuleDict):
         with contextlib.suppress(NotImplementedError):  # nobody that is compiled calls it: it is compiled when somebody does
             _METHODS.method(kind, "forward")
+    _compile_hooks(kind)
     for name in dir(type(module)):
         if get_torchscript_modifier(inspect.getattr_static(type(module), name, None)) == FunctionModifiers.EXPORT:
             _METHODS.method(kind, name)
     for name, part in module._modules.items():
         if part is not None:
-            _compile_exports(part, kind.attributes[name])
+            _compile_exports(part, _type_of_part(part, kind.attributes[name]))
 
 
 def _has_forward(module: Module) -> bool:

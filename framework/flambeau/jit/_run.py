@@ -499,7 +499,11 @@ def _operator(schema: FunctionSchema) -> Any:
 
 
 def _method_of(me: Any, name: str) -> Callable[..., Any]:
-    kind = me._script_type
+    kind = getattr(me, "_script_type", None)
+    if kind is None:                                  # an instance of a class that was scripted
+        from ._python import class_type
+
+        kind = class_type(type(me))
     function = kind.methods.get(name) or kind.compiler.method(kind, name)
     return callable_of(function)
 

@@ -125,10 +125,14 @@ def trace_module(
 
 
 def script_if_tracing(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` itself, which a trace records as it runs on the example; its branches are not kept as a script would keep them."""
+    """`fn`, which a trace calls as a script, compiled when it first does: so its branches and loops are kept."""
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
+        if not is_tracing():
+            return fn(*args, **kwargs)
+        from ._script import script
+
+        return script(fn)(*args, **kwargs)
 
     wrapper.__original_fn = fn  # type: ignore[attr-defined]
     wrapper.__script_if_tracing_wrapper = True  # type: ignore[attr-defined]

@@ -44,6 +44,8 @@ class ClassType(Type):
     is_interface: bool
     parameters: list[str]
     buffers: list[str]
+    pre_hooks: list[str]
+    hooks: list[str]
     python_class: Any
     compiler: Any
 
@@ -58,6 +60,8 @@ class ClassType(Type):
         of(self, "is_interface", False)
         of(self, "parameters", [])                    # names of attributes
         of(self, "buffers", [])
+        of(self, "pre_hooks", [])                     # names of the methods that calls run before `forward`, and behind it
+        of(self, "hooks", [])
         of(self, "python_class", None)                # the class it was compiled from, which instances are of
         of(self, "compiler", None)                    # compiles methods when they are first asked for
 
