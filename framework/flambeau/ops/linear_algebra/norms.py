@@ -32,6 +32,7 @@ from .._spec import (
     wrap_dims,
 )
 from .._spec.in_rows import InRows
+from .._spec.plans import Plan
 from ._lapack import check_floating, check_matrix, check_square
 from .solve import inverse_of
 from .spectral import eigvalsh_of, singular_values
@@ -84,6 +85,15 @@ _NORMS = {order: Along("fold", how, _own, dims=SEVERAL) for order, how in moment
 def _planned_norms(a, order, dims, keepdim):
     along = _NORMS.get(order) if order.__class__ in _NUMBERS else None
     return None if along is None else along(a, dims, keepdim)
+
+
+@norm_over.plan(by="strides", after=True)
+def _planned_large_norms(input, order, dims, keepdim):
+    if order.__class__ not in _NUMBERS:
+        return None
+    axes = wrap_dims("norm", dims, input._array.ndim)
+    run = moments.planned_norm(input._array, order, axes, keepdim)
+    return None if run is None else Plan(run, norm_over, lambda _, input: (input, order, axes, keepdim))
 
 
 @norm_over.by_rows

@@ -45,6 +45,7 @@ from .._spec import (
 )  # fmt: skip
 from .._spec.memory import in_memory_order
 from .._spec.names import reduces
+from .._spec.plans import Plan
 from ..indexing._picked import need_tensor, values_and_indices
 
 
@@ -526,7 +527,18 @@ def _plan_spread(op: Any, root: bool) -> None:
         return None if along is None else along(a, dims, keepdim)
 
     native = "LINES[correction].enter(input, dims, keepdim) if correction.__class__ is int and correction in LINES else None"
+    def large(input, dims, correction, keepdim):
+        if correction.__class__ is not int:
+            return None
+        axes = wrap_dims(op.public_name, dims, input._array.ndim)
+        spread = moments.planned_variance(input._array, axes, correction, keepdim)
+        if spread is None:
+            return None
+        run = (lambda a: np.asarray(np.sqrt(spread(a)))) if root else spread
+        return Plan(run, op, lambda _, input: (input, axes, correction, keepdim))
+
     op.plan(rule, dims="dims", native=native, names={"LINES": lines})
+    op.plan(large, by="strides", after=True)
 
 
 _plan_spread(variance, False)

@@ -14,7 +14,7 @@ from . import softmax
 from .along import MOST, SEVERAL, Along
 from .reduce import Plans, Reduction, count_of, magnitude, reduce, square, summed_in
 
-__all__ = ["frequent", "logsumexp", "norm", "usual", "variance"]
+__all__ = ["frequent", "logsumexp", "norm", "planned_norm", "planned_variance", "usual", "variance"]
 
 _variances, _sums_of_exps = Plans("variance_loops"), Plans("logsumexp_loops")
 
@@ -33,6 +33,16 @@ def variance(a: np.ndarray, dims: tuple[int, ...], correction: float, keepdim: b
         total = np.add.reduce(squares, axis=dims, keepdims=keepdim)
         made = np.asarray(total / np.maximum(n - correction, 0))
         return made.astype(_real(a.dtype), "C")
+
+
+def planned_variance(a: np.ndarray, dims: tuple[int, ...], correction: float, keepdim: bool) -> Any:
+    """``run(a)``, which computes `variance` of arrays like `a` by a kernel, or None."""
+    run = _variances.find(a, dims, keepdim) if _is_dense_and_real(a) else None
+    return None if run is None else lambda a: np.asarray(run(a, float(correction)), order="C")
+
+
+def _is_dense_and_real(a: np.ndarray) -> bool:
+    return a.flags.c_contiguous and a.dtype.name in ("float32", "float64", "float16", "bfloat16")
 
 
 def _real(dtype: np.dtype) -> np.dtype:
@@ -102,6 +112,13 @@ frequent = {order: Along("fold", Reduction(f"norm_{order:g}", "add", _power(orde
 @lru_cache(32)
 def _general(order: float) -> Reduction:
     return Reduction(f"norm_{order:g}", "add", _power(order), _inverse_power(order), costly=True)
+
+
+def planned_norm(a: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """``run(a)``, which computes `norm` of arrays like `a` by a kernel, or None."""
+    how = usual().get(order) if _is_dense_and_real(a) else None
+    run = None if how is None else how.plans.find(a, how, dims, keepdim, a.dtype, a.dtype)
+    return None if run is None else lambda a: np.asarray(run(a), order="C")
 
 
 def norm(a: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
