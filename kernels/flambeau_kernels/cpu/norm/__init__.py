@@ -284,12 +284,12 @@ def _as_images(a: Any) -> Any:
 
 def _as_columns(a: Any) -> Any:
     """``(N, C, *)`` as contiguous ``(M, C)``."""
-    moved = np.moveaxis(a, 1, -1)
+    moved = a if a.ndim == 2 else np.moveaxis(a, 1, -1)
     return (moved if moved.flags.c_contiguous else np.ascontiguousarray(moved)).reshape(a.size // a.shape[1], a.shape[1])
 
 
 def _from_columns(columns: Any, shape: tuple[int, ...]) -> Any:
-    return np.moveaxis(columns.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
+    return columns if len(shape) == 2 else np.moveaxis(columns.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
 
 
 def _channels_innermost(x: Any) -> bool:
