@@ -7,7 +7,8 @@ for their moments and again, mostly from a second-level cache, for the result.
 Arrays ``(M, C)`` with channels innermost are walked in blocks of rows, each of which leaves its moments in rows of its
 own; `column_moments` and `column_sums` put these together in the order of blocks.
 
-Moments are found block by block, centred on the mean of the block, and merged; the order of all sums is that of `sums.py`.
+Moments are found block by block, centred on the mean of the block, and merged; the order of all sums is that of `sums.py`. Sums over rows
+are those of eight, added in pairs, and these in float64.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.cpu.sums import BLOCK, ROWS, lanes_of, merged, moments_of, wide, zeros
+from flambeau_kernels.cpu.sums import BLOCK, lanes_of, merged, moments_of, wide, zeros
 from flambeau_kernels.engine.language import (
     broadcast,
     float64,
@@ -24,8 +25,10 @@ from flambeau_kernels.engine.language import (
     lane_sum,
     lanes,
     load,
+    local,
     rolled,
     store,
+    unroll,
     vector,
     widened,
 )
@@ -128,52 +131,143 @@ def normalize_planes_grad(chunk, grad, x, weight, mean, inverse, out, totals, al
 # -- columns -----------------------------------------------------------------------------------------------------------------
 
 
+# Rows of an array of many that leave one row of sums, at least.
+MANY_ROWS = 128
+# Vectors of 64 bytes whose columns are added up together, so that memory is read by several lines.
+WIDTH = 4
+
+
+def row_of(p, row, columns, left, KIND, MASKED):
+    """A vector of 64 bytes of a row, of which `left` elements are there if MASKED."""
+    N = lanes_of(KIND)
+    return load(p, row * columns, N, left) if MASKED else load(p, row * columns, N)
+
+
+def sum_of_eight(v):
+    return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7]))
+
+
+def sum_of_products(p, q):
+    """The sum of ``p[R] * q[R]`` of eight vectors each, in the order of `sum_of_eight`, where pairs are rounded once."""
+    a, b = fma(p[4], q[4], p[0] * q[0]), fma(p[5], q[5], p[1] * q[1])
+    c, d = fma(p[6], q[6], p[2] * q[2]), fma(p[7], q[7], p[3] * q[3])
+    return (a + b) + (c + d)
+
+
+def strip_moments(x, rows, columns, left, mean, square, KIND, W, MASKED):
+    """The means of `W` vectors of columns and the sums of squared deviations from them, in float64."""
+    N = lanes_of(KIND)
+    count = float64(rows)
+    totals, spreads, levels = local(vector(float64, N), W), local(vector(float64, N), W), local(vector(KIND, N), W)
+    v, some = local(vector(KIND, N), 8), local(vector(KIND, N), W)
+    eights = rows // 8 * 8
+    for V in unroll(range(W)):
+        totals[V], spreads[V] = broadcast(0.0, N), broadcast(0.0, N)
+    for at in rolled(range(0, eights, 8)):
+        for V in unroll(range(W)):
+            for R in unroll(range(8)):
+                v[R] = row_of(x + V * N, at + R, columns, left, KIND, MASKED)
+            totals[V] = totals[V] + wide(sum_of_eight(v), KIND)
+    for V in unroll(range(W)):
+        some[V] = zeros(KIND)
+    for r in rolled(range(eights, rows)):
+        for V in unroll(range(W)):
+            some[V] = some[V] + row_of(x + V * N, r, columns, left, KIND, MASKED)
+    for V in unroll(range(W)):
+        totals[V] = (totals[V] + wide(some[V], KIND)) / count
+        levels[V], some[V] = vector(KIND, N)(totals[V]), zeros(KIND)
+    for at in rolled(range(0, eights, 8)):
+        for V in unroll(range(W)):
+            for R in unroll(range(8)):
+                v[R] = row_of(x + V * N, at + R, columns, left, KIND, MASKED) - levels[V]
+            spreads[V] = spreads[V] + wide(sum_of_products(v, v), KIND)
+    for r in rolled(range(eights, rows)):
+        for V in unroll(range(W)):
+            s = row_of(x + V * N, r, columns, left, KIND, MASKED) - levels[V]
+            some[V] = fma(s, s, some[V])
+    for V in unroll(range(W)):
+        # The centre was rounded, so that deviations miss those from the mean by `deviation`.
+        deviation = totals[V] - wide(levels[V], KIND)
+        spread = maximum(spreads[V] + wide(some[V], KIND) - deviation * deviation * count, 0.0)
+        put(mean, V * N, totals[V], left, MASKED)
+        put(square, V * N, spread, left, MASKED)
+
+
+def put(to, at, v, left, MASKED):
+    if MASKED:
+        store(to, at, v, left)
+    else:
+        store(to, at, v)
+
+
 @kernel(in_vectors=True)
 def column_block_moments(chunk, x, means, squares, rows, columns, per, *, KIND):
-    N = lanes_of(KIND)
-    first = chunk * per
-    last = min(rows, first + per)
-    mean, square = means + chunk * columns, squares + chunk * columns
-    count = float64(last - first)
+    first, strip = chunk * per, WIDTH * lanes_of(KIND)
+    some, a, mean, square = min(per, rows - first), x + first * columns, means + chunk * columns, squares + chunk * columns
+    tail = columns // strip * strip
+    for c in rolled(range(0, tail, strip)):
+        strip_moments(a + c, some, columns, strip, mean + c, square + c, KIND, WIDTH, False)
+    for c in rolled(range(tail, columns, lanes_of(KIND))):
+        strip_moments(a + c, some, columns, columns - c, mean + c, square + c, KIND, 1, True)
+
+
+@kernel(in_vectors=True)
+def join_column_moments(chunk, means, squares, mean, variance, rows, columns, per, blocks):
+    """Moments of blocks of `per` rows, of which the last may be shorter, put together in order: the means and variances of columns."""
+    KIND = widened(mean)
+    N = lanes_of(float64)
+    count = float64(rows)
     for c in rolled(range(0, columns, N)):
-        total = broadcast(0.0, N)
-        for at in rolled(range(first, last, ROWS)):
-            some = zeros(KIND)
-            for r in rolled(range(at, min(last, at + ROWS))):
-                some = some + load(x, r * columns + c, N, columns - c)
-            total = total + wide(some, KIND)
-        centre = total / count
-        level = vector(KIND, N)(centre)
-        spread = broadcast(0.0, N)
-        for at in rolled(range(first, last, ROWS)):
-            some = zeros(KIND)
-            for r in rolled(range(at, min(last, at + ROWS))):
-                s = load(x, r * columns + c, N, columns - c) - level
-                some = fma(s, s, some)
-            spread = spread + wide(some, KIND)
-        # The centre was rounded, so that deviations miss those from the mean by `deviation`.
-        deviation = centre - wide(level, KIND)
-        store(mean, c, centre, columns - c)
-        store(square, c, maximum(spread - deviation * deviation * count, 0.0), columns - c)
+        total, spread = broadcast(0.0, N), broadcast(0.0, N)
+        for k in rolled(range(blocks)):
+            total = total + load(means, k * columns + c, N, columns - c) * (float64(min(per, rows - k * per)) / count)
+        for k in rolled(range(blocks)):
+            deviation = load(means, k * columns + c, N, columns - c) - total
+            square = load(squares, k * columns + c, N, columns - c)
+            spread = spread + (square + deviation * deviation * float64(min(per, rows - k * per)))
+        store(mean, c, vector(KIND, N)(total), columns - c)
+        store(variance, c, vector(KIND, N)(spread / count), columns - c)
+
+
+def strip_sums(grad, x, rows, columns, left, mean, totals, alongs, KIND, W, MASKED):
+    """Of `W` vectors of columns, the sums of `grad` and of ``grad * (x - mean)`` over rows, in float64."""
+    N = lanes_of(KIND)
+    total, along, centres = local(vector(float64, N), W), local(vector(float64, N), W), local(vector(KIND, N), W)
+    g, v = local(vector(KIND, N), 8), local(vector(KIND, N), 8)
+    some, some_along = local(vector(KIND, N), W), local(vector(KIND, N), W)
+    eights = rows // 8 * 8
+    for V in unroll(range(W)):
+        total[V], along[V] = broadcast(0.0, N), broadcast(0.0, N)
+        centres[V] = row_of(mean + V * N, 0, 0, left, KIND, MASKED)
+    for at in rolled(range(0, eights, 8)):
+        for V in unroll(range(W)):
+            for R in unroll(range(8)):
+                g[R] = row_of(grad + V * N, at + R, columns, left, KIND, MASKED)
+                v[R] = row_of(x + V * N, at + R, columns, left, KIND, MASKED) - centres[V]
+            total[V] = total[V] + wide(sum_of_eight(g), KIND)
+            along[V] = along[V] + wide(sum_of_products(g, v), KIND)
+    for V in unroll(range(W)):
+        some[V], some_along[V] = zeros(KIND), zeros(KIND)
+    for r in rolled(range(eights, rows)):
+        for V in unroll(range(W)):
+            here = row_of(grad + V * N, r, columns, left, KIND, MASKED)
+            some[V] = some[V] + here
+            some_along[V] = fma(here, row_of(x + V * N, r, columns, left, KIND, MASKED) - centres[V], some_along[V])
+    for V in unroll(range(W)):
+        put(totals, V * N, total[V] + wide(some[V], KIND), left, MASKED)
+        put(alongs, V * N, along[V] + wide(some_along[V], KIND), left, MASKED)
 
 
 @kernel(in_vectors=True)
 def column_block_sums(chunk, grad, x, mean, totals, alongs, rows, columns, per, *, KIND):
-    N = lanes_of(KIND)
-    first = chunk * per
-    last = min(rows, first + per)
-    for c in rolled(range(0, columns, N)):
-        total, along = broadcast(0.0, N), broadcast(0.0, N)
-        centre = load(mean, c, N, columns - c)
-        for at in rolled(range(first, last, ROWS)):
-            some, some_along = zeros(KIND), zeros(KIND)
-            for r in rolled(range(at, min(last, at + ROWS))):
-                g = load(grad, r * columns + c, N, columns - c)
-                some = some + g
-                some_along = fma(g, load(x, r * columns + c, N, columns - c) - centre, some_along)
-            total, along = total + wide(some, KIND), along + wide(some_along, KIND)
-        store(totals, chunk * columns + c, total, columns - c)
-        store(alongs, chunk * columns + c, along, columns - c)
+    first, strip = chunk * per, WIDTH * lanes_of(KIND)
+    some, total, along = min(per, rows - first), totals + chunk * columns, alongs + chunk * columns
+    g, a = grad + first * columns, x + first * columns
+    tail = columns // strip * strip
+    for c in rolled(range(0, tail, strip)):
+        strip_sums(g + c, a + c, some, columns, strip, mean + c, total + c, along + c, KIND, WIDTH, False)
+    for c in rolled(range(tail, columns, lanes_of(KIND))):
+        strip_sums(g + c, a + c, some, columns, columns - c, mean + c, total + c, along + c, KIND, 1, True)
 
 
 @kernel(in_vectors=True)
@@ -285,29 +379,30 @@ def backward(
     return out if of_input else None, totals, alongs
 
 
+def _rows_of_block(rows: int, columns: int) -> int:
+    """Rows that leave one row of sums: those of a chunk or, as putting the sums together takes time too, more of many."""
+    return max(1, min(rows, max(CHUNK // columns, min(MANY_ROWS, -(-rows // 8)))))
+
+
 def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and biased variance of the columns of a contiguous ``(M, C)`` array, ``(1, C)``."""
     rows, columns = x.shape
-    per = max(1, min(rows, CHUNK // columns))
+    per = _rows_of_block(rows, columns)
     blocks = -(-rows // per)
     kind = _kind(x.dtype)
-    means, squares = np.empty((2, blocks, columns))
+    means, squares = np.empty((blocks, columns)), np.empty((blocks, columns))
     column_block_moments.run(blocks, x, means, squares, rows, columns, per, KIND=KINDS[kind.name])
-    if blocks > 1:
-        sizes = np.full((blocks, 1), float(per))
-        sizes[-1] = rows - per * (blocks - 1)
-        mean = np.add.reduce(means * (sizes / rows), axis=0, keepdims=True)
-        deviation = means - mean
-        means, squares = mean, np.add.reduce(squares + deviation * deviation * sizes, axis=0, keepdims=True)
-    return means.astype(kind, copy=False), (squares / rows).astype(kind, copy=False)
+    mean, variance = np.empty((1, columns), kind), np.empty((1, columns), kind)
+    join_column_moments.run(1, means, squares, mean, variance, rows, columns, per, blocks)
+    return mean, variance
 
 
 def column_sums(grad: np.ndarray, x: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The sums of `grad` and of ``grad * (x - mean)`` along the columns of contiguous ``(M, C)`` arrays, ``(1, C)``."""
     rows, columns = x.shape
-    per = max(1, min(rows, CHUNK // columns))
+    per = _rows_of_block(rows, columns)
     blocks = -(-rows // per)
-    totals, alongs = np.empty((2, blocks, columns))
+    totals, alongs = np.empty((blocks, columns)), np.empty((blocks, columns))
     column_block_sums.run(blocks, grad, x, _contiguous(mean), totals, alongs, rows, columns, per, KIND=KINDS[mean.dtype.name])
     total, along = (np.add.reduce(sums, axis=0, keepdims=True) for sums in (totals, alongs))
     return total.astype(mean.dtype, copy=False), along.astype(mean.dtype, copy=False)
