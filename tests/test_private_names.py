@@ -667,3 +667,107 @@ def test_compilers_of_scripts_are_chosen_by_name():
     with pytest.raises(RuntimeError, match="fuser9"), fb.jit.fuser("fuser9"):
         pass
     assert _jit_internal.Optional[int] == typing.Optional[int]  # noqa: UP045
+
+
+def test_functions_of_vmap_that_a_package_puts_in_place_are_used(monkeypatch):
+    module = importlib.import_module("flambeau._functorch.vmap")
+
+    class Pair:
+        def __init__(self, a, b):
+            self.parts = a, b
+
+    def process(in_dims, args, func):
+        return 3, [0] * len(args), args, None
+
+    def inside(dims, args, level, spec):
+        return [Pair(*(module._add_batch_dim(x, d, level) for x in pair.parts)) for pair, d in zip(args, dims, strict=True)]
+
+    def outside(result, out_dims, level, size, func):
+        return Pair(*(module._maybe_remove_batch_dim("f", x, level, size, out_dims) for x in result.parts))
+
+    for name, fn in (("_process_batched_inputs", process), ("_create_batched_inputs", inside), ("_unwrap_batched", outside)):
+        monkeypatch.setattr(module, name, fn)
+    found = fb.vmap(lambda pair: Pair(pair.parts[0].sum(), pair.parts[1] + 1), out_dims=0)(Pair(fb.ones(3, 4), fb.zeros(3)))
+
+    assert found.parts[0].tolist() == [4.0, 4.0, 4.0]
+    assert found.parts[1].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_examples_of_vmap_are_known_from_inside():
+    seen = []
+
+    def look(x):
+        seen.append((_C._functorch.is_batchedtensor(x), _C._functorch.get_unwrapped(x).shape, _C._functorch.maybe_get_bdim(x),
+                     _C._are_functorch_transforms_active()))  # fmt: skip
+        return x
+
+    fb.vmap(look, 1)(fb.zeros(3, 4))
+    look(fb.zeros(3))
+
+    assert seen == [(True, (3, 4), 1, True), (False, (3,), -1, False)]
+    assert fb.func.grad(lambda x: x * _C._are_functorch_transforms_active())(fb.ones(())).item() == 1
+    assert not _C._functorch.is_legacy_batchedtensor(fb.zeros(1))
+
+
+def test_tensors_of_a_module_are_swapped_by_name():
+    from flambeau.nn.utils._named_member_accessor import swap_tensor
+
+    layer, other = fb.nn.Linear(2, 2), fb.ones(2, 2)
+    layer.size = 3
+    weight = layer.weight
+
+    assert swap_tensor(layer, "weight", other) is weight
+    assert layer.weight is other
+    assert layer(fb.ones(2)).tolist() == (layer.bias + 2).tolist()
+    assert swap_tensor(layer, "weight", weight) is other
+    assert swap_tensor(layer, "fresh", other, allow_missing=True) is None
+    assert layer.fresh is other
+    wrong = ("size", other, TypeError), ("weight", 3, TypeError), ("zz", other, AttributeError), ("a.b", other, KeyError)
+    for name, value, error in wrong:
+        with pytest.raises(error):
+            swap_tensor(layer, name, value)
+
+
+def test_columns_of_tensors_are_grouped_by_device_and_dtype():
+    from flambeau.utils._foreach_utils import _group_tensors_by_device_and_dtype
+
+    a, b, c = fb.ones(1), fb.ones(2, dtype=fb.float64), fb.ones(3)
+    groups = _group_tensors_by_device_and_dtype([[a, b, c], [None, b, a]], with_indices=True)
+
+    assert groups == {(a.device, fb.float32): ([[a, c], [None, a]], [0, 2]), (a.device, fb.float64): ([[b], [b]], [1])}
+    assert _group_tensors_by_device_and_dtype([[a]])[a.device, fb.float32][1] == []
+
+
+def test_what_packages_take_from_loaders_transforms_and_backward_is_there(oracle):
+    from torch.utils.data._utils.worker import _generate_state as theirs
+
+    from flambeau.distributions import kl, transforms
+    from flambeau.nn.modules.module import _global_parameter_registration_hooks, register_module_parameter_registration_hook
+    from flambeau.utils.data._utils import collate, worker
+    from flambeau.utils.data.dataloader import _collate_fn_t
+
+    assert worker._generate_state(12345678901234, 3) == theirs(12345678901234, 3)
+    assert worker._worker_info is None
+    assert collate.np_str_obj_array_pattern.search("<U3")
+    assert typing.get_args(_collate_fn_t)[1] is typing.Any
+    assert issubclass(fb.futures.Future, fb.Future)
+    assert issubclass(fb.UntypedStorage, fb.StorageBase)
+    assert (fb.distributions.Normal, fb.distributions.Normal) in kl._KL_REGISTRY
+    assert transforms._clipped_sigmoid(fb.tensor([-1000.0, 0.0])).tolist() == [fb.finfo(fb.float32).tiny, 0.5]
+    handle = register_module_parameter_registration_hook(lambda *_: None)
+    assert len(_global_parameter_registration_hooks) == 1
+    handle.remove()
+    assert fb._guards.active_fake_mode() is None
+    with FakeTensorMode() as mode:
+        assert fb._guards.active_fake_mode() is mode
+
+
+def test_a_callback_of_the_engine_runs_when_backward_has_ended():
+    order = []
+    x = fb.ones(2, requires_grad=True)
+    x.register_hook(lambda grad: fb.autograd.Variable._execution_engine.queue_callback(lambda: order.append(x.grad.tolist())))
+    (x * 2).sum().backward()
+
+    assert order == [[2.0, 2.0]]
+    with pytest.raises(RuntimeError, match="during backward"):
+        fb.autograd.Variable._execution_engine.queue_callback(order.clear)

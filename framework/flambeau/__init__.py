@@ -89,7 +89,8 @@ _SUBMODULES = (
     "mtia", "accelerator", "array_api", "library", "monitor", "quasirandom", "return_types", "swap", "storage", "types", "signal",
     "safetensors", "kernels",
     "_utils", "_tensor", "torch_version", "functional", "__config__", "_higher_order_ops", "_subclasses", "warmup",
-    "__future__", "_logging", "_C", "_VF", "_custom_ops", "_dynamo", "_inductor", "_jit_internal", "_library", "_ops", "_tensor_str",
+    "__future__", "_guards", "_logging", "_C", "_VF", "_custom_ops", "_dynamo", "_inductor", "_jit_internal", "_library", "_ops",
+    "_tensor_str",
 )  # fmt: skip
 _NUMBERS = {"newaxis": None, "pi": 3.141592653589793, "e": 2.718281828459045, "inf": 1e400, "nan": 1e400 - 1e400}
 _HOME = {
@@ -126,6 +127,7 @@ _HOME = {
     "Event": "_streams", "Stream": "_streams",
     "OutOfMemoryError": "_errors", "AcceleratorError": "_errors", "Tag": "_tags",
     "classes": "_ops", "legacy_contiguous_format": "devices", "_register_device_module": "utils.backend_registration", "ScriptModule": "_C",
+    "Future": "futures", "StorageBase": "_C",
     "PyTorchFileReader": "_files.archive_files", "PyTorchFileWriter": "_files.archive_files",
 }  # fmt: skip
 

@@ -299,7 +299,7 @@ def t(values: Any) -> fb.Tensor:
     return fb.tensor(np.asarray(values), dtype=fb.float64)
 
 
-TABLE = sorted({(p.__name__, q.__name__) for p, q in kl._REGISTERED if p.__module__.startswith("flambeau.")})
+TABLE = sorted({(p.__name__, q.__name__) for p, q in kl._KL_REGISTRY if p.__module__.startswith("flambeau.")})
 
 
 @pytest.mark.parametrize(("first", "second"), TABLE, ids="-".join)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from .. import _VF as _VariableFunctions
-from .. import _missing
+from .. import _missing, _state
 from .._on_demand import names_on_demand
 from .._tags import Tag
 from ..autograd.grad_mode import is_grad_enabled
@@ -199,6 +199,13 @@ def _len_torch_dispatch_stack() -> int:
     return len(_get_current_dispatch_mode_stack())
 
 
+def _are_functorch_transforms_active() -> bool:
+    """Whether this runs inside of `vmap`, `grad` or another function transform."""
+    from ..func.transforms import _levels  # a room above this one
+
+    return bool(_state.local.transforms or _levels())
+
+
 def _jit_can_fuse_on_cpu() -> bool:
     """Whether scripts are fused: they are not compiled."""
     return False
@@ -235,7 +242,7 @@ def _make(name: str) -> Any:
 __getattr__, __dir__ = names_on_demand(
     __name__,
     {".._files.archive_files": ("PyTorchFileReader", "PyTorchFileWriter")},
-    modules=("_distributed_c10d",),
+    modules=("_distributed_c10d", "_functorch"),
     make=_make,
     listed=lambda: _jit_settings,
 )

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .._warn import warn
 from ..tensor import Tensor
+from .engine import queue_callback
 
 __all__ = ["Variable"]
+
+
+class _Engine:
+    """What runs backward, for those who want to be called when it ends."""
+
+    def queue_callback(self, callback: Callable[[], Any]) -> None:
+        """Call ``callback()`` when the backward that runs on this thread has ended. Raises: RuntimeError outside of backward."""
+        queue_callback(callback)
 
 
 class _VariableMeta(type):
@@ -26,3 +36,5 @@ class Variable(metaclass=_VariableMeta):
 
     `volatile` is deprecated and without effect: use `no_grad`.
     """
+
+    _execution_engine = _Engine()

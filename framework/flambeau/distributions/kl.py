@@ -45,7 +45,7 @@ from .utils import euler_constant
 __all__ = ["kl_divergence", "register_kl"]
 
 _Formula = Callable[[Any, Any], Tensor]
-_REGISTERED: dict[tuple[type, type], _Formula] = {}
+_KL_REGISTRY: dict[tuple[type, type], _Formula] = {}
 _FOUND: dict[tuple[type, type], _Formula] = {}  # what `_formula` found for two classes
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -63,7 +63,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[_Formula], _Formula]:
             raise TypeError(f"register_kl: expected type_p and type_q to be classes, but got {given!r}")
 
     def decorator(fun: _Formula) -> _Formula:
-        _REGISTERED[type_p, type_q] = fun
+        _KL_REGISTRY[type_p, type_q] = fun
         _FOUND.clear()
         return fun
 
@@ -86,7 +86,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
 def _formula(type_p: type, type_q: type) -> _Formula:
     """The formula registered for the nearest base classes of both."""
-    matches = [(P, Q) for P, Q in _REGISTERED if issubclass(type_p, P) and issubclass(type_q, Q)]
+    matches = [(P, Q) for P, Q in _KL_REGISTRY if issubclass(type_p, P) and issubclass(type_q, Q)]
     if not matches:
         raise NotImplementedError(
             f"No KL(p || q) is implemented for p type {type_p.__name__} and q type {type_q.__name__}"
@@ -94,14 +94,14 @@ def _formula(type_p: type, type_q: type) -> _Formula:
     far_p, far_q = type_p.__mro__.index, type_q.__mro__.index
     nearest = min(matches, key=lambda pair: (far_p(pair[0]), far_q(pair[1])))
     other = min(matches, key=lambda pair: (far_q(pair[1]), far_p(pair[0])))
-    if _REGISTERED[nearest] is not _REGISTERED[other]:
+    if _KL_REGISTRY[nearest] is not _KL_REGISTRY[other]:
         warnings.warn(
             f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). "
             f"Please register_kl({nearest[0].__name__}, {other[1].__name__})",
             RuntimeWarning,
             stacklevel=3,
         )
-    return _REGISTERED[nearest]
+    return _KL_REGISTRY[nearest]
 
 
 # One family

@@ -486,6 +486,12 @@ class PowerTransform(Transform):
         return fb.broadcast_shapes(shape, self.exponent.shape)
 
 
+def _clipped_sigmoid(x: Tensor) -> Tensor:
+    """``1 / (1 + exp(-x))``, inside (0, 1) by one rounding step."""
+    limits = fb.finfo(x.dtype)
+    return fb.sigmoid(x).clamp(min=limits.tiny, max=1.0 - limits.eps)
+
+
 class SigmoidTransform(Transform):
     """``y = 1 / (1 + exp(-x))``; results stay inside (0, 1) by one rounding step."""
 
@@ -500,8 +506,7 @@ class SigmoidTransform(Transform):
     __hash__ = Transform.__hash__
 
     def _call(self, x: Tensor) -> Tensor:
-        limits = fb.finfo(x.dtype)
-        return fb.sigmoid(x).clamp(min=limits.tiny, max=1.0 - limits.eps)
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         limits = fb.finfo(y.dtype)

@@ -10,7 +10,8 @@ from .. import _names
 from ..ops import _dispatch
 from ..ops._spec.names import no_names
 from ..tensor import Tensor
-from ..utils import _pytree
+from ..utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_structure
+from ..utils._pytree import tree_unflatten as tree_unflatten  # which packages take from here
 from .batching import BatchedTensor, VmapLevel
 
 __all__ = ["vmap"]
@@ -55,31 +56,34 @@ def vmap(
 
 def batch_size(func: Any, in_dims: Any, args: tuple[Any, ...]) -> int:
     """How many examples ``vmap(func, in_dims)(*args)`` runs over. Raises: what that raises for dimensions that do not fit."""
-    return _inputs(in_dims, args, _name_of(func))[0]
+    return _process_batched_inputs(in_dims, args, func)[0]
 
 
-def _name_of(func: Any) -> str:
+def _get_name(func: Any) -> str:
     return func.__name__ if hasattr(func, "__name__") else repr(func)
 
 
 def vmap_impl(func: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None, *args: Any, **kwargs: Any) -> Any:
-    name = _name_of(func)
-    size, flat_dims, flat_args, spec = _inputs(in_dims, args, name)
+    size, flat_dims, flat_args, spec = _process_batched_inputs(in_dims, args, func)
     if chunk_size is None or chunk_size == -1 or chunk_size >= size:
-        return _run(func, size, flat_dims, flat_args, spec, out_dims, randomness, kwargs, name)
+        return _run(func, size, flat_dims, flat_args, spec, out_dims, randomness, kwargs)
     parts = []
     for start in range(0, size, chunk_size):
         length = min(chunk_size, size - start)
         piece = [x if d is None else x.narrow(d, start, length) for x, d in zip(flat_args, flat_dims, strict=True)]
-        parts.append(_run(func, length, flat_dims, piece, spec, out_dims, randomness, kwargs, name))
+        parts.append(_run(func, length, flat_dims, piece, spec, out_dims, randomness, kwargs))
     return _joined(parts, out_dims)
 
 
-def _inputs(in_dims: Any, args: tuple[Any, ...], name: str) -> tuple[int, list[Any], Any, Any]:
+# Packages whose arguments hold tensors of their own kind put functions of theirs in the place of the three below that have PyTorch's names.
+
+
+def _process_batched_inputs(in_dims: Any, args: tuple[Any, ...], func: Any) -> tuple[int, list[Any], Any, Any]:
     """The batch size, for each leaf of the arguments its dimension (counted from the front) or None, the leaves, and what they are of.
 
     The last is None where each argument is a leaf.
     """
+    name = _get_name(func)
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
             f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): expected `in_dims` to be int or a (potentially nested) tuple "
@@ -93,12 +97,12 @@ def _inputs(in_dims: Any, args: tuple[Any, ...], name: str) -> tuple[int, list[A
     if in_dims.__class__ is int and _ONE_TENSOR.issuperset(map(type, args)):
         flat, spec, dims = args, None, [in_dims] * len(args)
     else:
-        flat, spec = _pytree.tree_flatten(args)
-        dims = _pytree._broadcast_to_and_flatten(in_dims, spec, is_leaf=lambda x: x is None)
+        flat, spec = tree_flatten(args)
+        dims = _broadcast_to_and_flatten(in_dims, spec, is_leaf=lambda x: x is None)
     if dims is None:
         raise ValueError(
             f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): in_dims is not compatible with the structure of `inputs`. "
-            f"in_dims has structure {_pytree.tree_structure(in_dims)} but inputs has structure {spec}."
+            f"in_dims has structure {tree_structure(in_dims)} but inputs has structure {spec}."
         )
     dims = [_checked_dim(x, d, name, in_dims) for x, d in zip(flat, dims, strict=True)]
     sizes = [x._array.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
@@ -137,55 +141,82 @@ def _checked_dim(x: Any, dim: Any, name: str, in_dims: Any) -> int | None:
     return dim % ndim
 
 
-def _run(func: Any, size: int, dims: Any, flat: Any, spec: Any, out_dims: Any, randomness: str, kwargs: Any, name: str) -> Any:
+def _run(func: Any, size: int, dims: Any, flat: Any, spec: Any, out_dims: Any, randomness: str, kwargs: Any) -> Any:
     level = VmapLevel(size, randomness)
     _dispatch.push(level)
     try:
-        inside = [x if d is None else level.wrap(x, d) for x, d in zip(flat, dims, strict=True)]
-        result = func(*(inside if spec is None else spec.unflatten(inside)), **kwargs)
+        result = func(*_create_batched_inputs(dims, flat, level, spec), **kwargs)
     finally:
         _dispatch.pop(level)
-    if out_dims.__class__ is int and result.__class__ in _ONE_TENSOR:
-        return _outside(level, result, out_dims, name)
-    leaves, out_spec = _pytree.tree_flatten(result)
-    wanted = _out_dims(out_dims, out_spec, result, name)
-    return out_spec.unflatten([_outside(level, x, d, name) for x, d in zip(leaves, wanted, strict=True)])
+    return _unwrap_batched(result, out_dims, level, size, func)
+
+
+def _create_batched_inputs(flat_in_dims: Any, flat_args: Any, vmap_level: VmapLevel, args_spec: Any) -> Any:
+    """The arguments as `func` sees them, one example each."""
+    inside = [x if d is None else vmap_level.wrap(x, d) for x, d in zip(flat_args, flat_in_dims, strict=True)]
+    return inside if args_spec is None else args_spec.unflatten(inside)
+
+
+def _unwrap_batched(batched_outputs: Any, out_dims: Any, vmap_level: VmapLevel, batch_size: int, func: Any) -> Any:
+    """The results of all examples, of what `func` gave for one."""
+    name = _get_name(func)
+    if out_dims.__class__ is int and batched_outputs.__class__ in _ONE_TENSOR:
+        return _maybe_remove_batch_dim(name, batched_outputs, vmap_level, batch_size, out_dims)
+    leaves, out_spec = tree_flatten(batched_outputs)
+    wanted = _out_dims(out_dims, out_spec, batched_outputs, name)
+    return out_spec.unflatten(
+        [_maybe_remove_batch_dim(name, x, vmap_level, batch_size, d) for x, d in zip(leaves, wanted, strict=True)]
+    )
+
+
+def _add_batch_dim(x: Tensor, in_dim: int, vmap_level: VmapLevel) -> Tensor:
+    """`x` seen one example at a time: without its dimension `in_dim`."""
+    return vmap_level.wrap(x, in_dim % x.ndim)
 
 
 def _out_dims(out_dims: Any, spec: Any, result: Any, name: str) -> list[Any]:
     if isinstance(result, Tensor) and isinstance(out_dims, tuple) and len(out_dims) == 1:
         out_dims = out_dims[0]
-    dims = _pytree._broadcast_to_and_flatten(out_dims, spec, is_leaf=lambda x: x is None)
+    dims = _broadcast_to_and_flatten(out_dims, spec, is_leaf=lambda x: x is None)
     if dims is None or not all(d is None or isinstance(d, int) for d in dims):
         raise ValueError(
             f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of `outputs`. "
-            f"out_dims has structure {_pytree.tree_structure(out_dims)} but outputs has structure {spec}."
+            f"out_dims has structure {tree_structure(out_dims)} but outputs has structure {spec}."
         )
     return dims
 
 
-def _outside(level: VmapLevel, x: Any, dim: Any, name: str) -> Any:
-    if not isinstance(x, Tensor):
+def _maybe_remove_batch_dim(name: str, batched_output: Any, vmap_level: VmapLevel, batch_size: int, out_dim: Any) -> Any:
+    """The result of all examples, numbered by its dimension `out_dim`, of what `name` gave for one.
+
+    Raises: ValueError if it is no Tensor.
+    """
+    if not isinstance(batched_output, Tensor):
         raise ValueError(
-            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(x)}. Did you mean to set "
+            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(batched_output)}. Did you mean to set "
             "out_dims= to None for output?"
         )
-    if dim is None:
-        if level.has(x):
+    if out_dim is None:
+        if vmap_level.has(batched_output):
             raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
-        return x
-    repeated = level.full(x)
-    return repeated if dim == 0 else repeated.movedim(0, dim)
+        return batched_output
+    return _remove_batch_dim(batched_output, vmap_level, batch_size, out_dim)
+
+
+def _remove_batch_dim(x: Tensor, vmap_level: VmapLevel, batch_size: int, out_dim: int) -> Tensor:
+    """As `_maybe_remove_batch_dim`, of a Tensor."""
+    repeated = vmap_level.full(x)
+    return repeated if out_dim == 0 else repeated.movedim(0, out_dim)
 
 
 def _joined(parts: list[Any], out_dims: Any) -> Any:
     from ..ops._spec import OPS
 
-    columns = [_pytree.tree_flatten(p) for p in parts]
+    columns = [tree_flatten(p) for p in parts]
     spec = columns[0][1]
     if isinstance(out_dims, tuple) and len(out_dims) == 1 and spec.is_leaf():
         out_dims = out_dims[0]
-    dims = _pytree._broadcast_to_and_flatten(out_dims, spec, is_leaf=lambda x: x is None)
+    dims = _broadcast_to_and_flatten(out_dims, spec, is_leaf=lambda x: x is None)
     assert dims is not None  # every part has been checked
     rows = zip(*(leaves for leaves, _ in columns), strict=True)
     return spec.unflatten([row[0] if d is None else OPS["cat"].function(list(row), d) for row, d in zip(rows, dims, strict=True)])

@@ -76,6 +76,7 @@ class _GlobalHooks:
 
 
 _global = _GlobalHooks()
+_global_parameter_registration_hooks = _global.parameter_registration  # by which packages find them
 # True while there are global hooks on calls; a plain global, because every call tests it.
 _watching_all = False
 _NO_INPUT = object()

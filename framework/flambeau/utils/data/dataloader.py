@@ -35,6 +35,8 @@ from flambeau.utils.data.sampler import BatchSampler, RandomSampler, Sampler, Se
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
 
 _T_co = TypeVar("_T_co", covariant=True)
+_T = TypeVar("_T")
+_collate_fn_t = Callable[[list[_T]], Any]
 
 _STATE_VERSION = 1
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ import flambeau as fb
 
 __all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert", "stacks_tensors"]
 
+# The dtypes of numpy's texts and objects, which no tensor has.
+np_str_obj_array_pattern = re.compile(r"[SaUO]")
 _CollateMap = dict[Any, Callable[..., Any]]
 
 

@@ -53,13 +53,19 @@ class _Here(threading.local):
     info: WorkerInfo | None = None
 
 
-_info: WorkerInfo | None = None
+_worker_info: WorkerInfo | None = None
 here = _Here()
+
+
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """Four numbers below 2**32 that seed numpy's generator of a worker: different for every worker of every loader."""
+    words = [worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
+    return [int(word) for word in np.random.SeedSequence(words).generate_state(4)]
 
 
 def get_worker_info() -> WorkerInfo | None:
     """In a DataLoader worker, process or thread, the worker's `WorkerInfo`; None elsewhere."""
-    return here.info or _info
+    return here.info or _worker_info
 
 
 @dataclass(frozen=True)
@@ -346,13 +352,13 @@ def stream_state(dataset: Any) -> Any:
 
 def _prepare(settings: WorkerSettings) -> Failure | None:
     """Seed the generators of this process and run the user's `worker_init_fn`."""
-    global _info
+    global _worker_info
     seed = settings.base_seed + settings.id
     random.seed(seed)
     fb.manual_seed(seed)
     np.random.seed(np.random.SeedSequence([settings.id, settings.base_seed]).generate_state(4))
     _use_one_thread()
-    _info = WorkerInfo(settings.id, settings.num_workers, seed, settings.dataset)
+    _worker_info = WorkerInfo(settings.id, settings.num_workers, seed, settings.dataset)
     try:
         take_part(settings)
         if settings.init_fn is not None:
