@@ -60,3 +60,14 @@ def test_the_factor_of_lists_goes_by_place_or_name_and_may_be_one_for_each_tenso
     second = given if isinstance(given, float) else 2.0
     assert [t.tolist() for t in made] == [[1.625, -0.25], [1 + 3.75 * second]]
     assert [t.tolist() for t in ones] == [[1.125, 1.125], [1 + second / 4]]
+
+
+def test_norms_of_lists_are_of_the_order_and_dtype_asked_for():
+    lists = [fb.tensor([3.0, -4.0]), fb.tensor([[1.0, 2.0], [2.0, 0.0]])]
+
+    assert [x.item() for x in fb._foreach_norm(lists)] == [5.0, 3.0]
+    assert [x.item() for x in fb._foreach_norm(lists, 1)] == [7.0, 5.0]
+    assert [x.item() for x in fb._foreach_norm(lists, ord=float("inf"))] == [4.0, 2.0]
+    assert {x.dtype for x in fb._foreach_norm(lists, dtype=fb.float64)} == {fb.float64}
+    with pytest.raises(TypeError):
+        fb._foreach_norm(lists, p=1)

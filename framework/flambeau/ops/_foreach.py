@@ -59,8 +59,12 @@ def _sum_of_powers(tensor: Tensor, ord: Any = 2, dtype: Any = None) -> Tensor:
     return (tensor if dtype is None else tensor.to(dtype)).abs().pow(ord).sum()
 
 
+def _norm(tensor: Tensor, ord: Any = 2, dtype: Any = None) -> Tensor:
+    return _derive.public("linalg", "vector_norm")(tensor, ord, dtype=dtype)
+
+
 # Lists take what the op of the name does not, or no op has it.
-_FORMS = {"maximum": _larger, "minimum": _smaller, "powsum": _sum_of_powers}
+_FORMS = {"maximum": _larger, "minimum": _smaller, "norm": _norm, "powsum": _sum_of_powers}
 
 
 def _with_factor(each: Any) -> Any:
@@ -83,7 +87,7 @@ _OF_A_FACTOR = ("addcmul", "addcdiv")
 def _fresh(bare: str) -> Any:
     if bare in _OF_A_FACTOR:
         return _with_factor(_derive.public("", bare))
-    return _FORMS.get(bare) or _derive.public("", bare) or _derive.public("linalg", "vector_norm" if bare == "norm" else bare)
+    return _FORMS.get(bare) or _derive.public("", bare) or _derive.public("linalg", bare)
 
 
 def _in_place(bare: str) -> Any:
