@@ -5,15 +5,18 @@ The functions here are never called: their source is compiled. Source of what th
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
 
 import flambeau as torch
 
-from .._jit_internal import BroadcastingList1, BroadcastingList2, BroadcastingList3
+from .._jit_internal import BroadcastingList1, BroadcastingList2, BroadcastingList3  # noqa: F401  # texts of pools name all
 from ..nn import functional as F
+from ..ops._entry import compile_text
 from ..tensor import Tensor
+from ._operators import schemas_of
 
 __all__ = ["Choice", "form_of"]
 
@@ -31,7 +34,10 @@ class Choice:
 
 def form_of(fn: Any) -> Any:
     """The form of a public function, or a `Choice`; None where an operator computes it, or it is compiled from its own source."""
-    return _FORMS.get(id(fn))
+    found = _FORMS.get(id(fn))
+    if found.__class__ is str:
+        found = _form(_by_schema(fn.__name__, found))
+    return found
 
 
 def _form(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,10 +48,60 @@ def _form(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
+def _written(name: str, parameters: str, result: str, *lines: str) -> Callable[..., Any]:
+    """A function of this text."""
+    body = "".join(f"        {line}\n" for line in lines)
+    text = f"def make():\n    def {name}({parameters}) -> {result}:\n{body}    return {name}\n"
+    return compile_text(text, f"form of {name}", {}, globals())
+
+
+_KINDS = {"Optional[Tensor]": "Tensor | None", "List[int]": "list[int]"}
+_OF_ALL = {"inplace": "bool", "size_average": "bool | None", "reduce": "bool | None", "reduction": "str"}
+
+
+def _by_schema(name: str, operator: str) -> Callable[..., Any]:
+    """The function that calls an operator with its own arguments: its parameters are the public function's, their types the operator's."""
+    base, _, overload = operator.partition(".")
+    schema = next(s for s in schemas_of(f"aten::{base}") if s.overload_name == overload)
+    params = inspect.signature(getattr(F, name)).parameters
+    kinds, given = dict(_OF_ALL), []
+    for argument in schema.arguments:
+        own = {"self": next(iter(params)), "train": "training"}.get(argument.name, argument.name)
+        if own == "reduction":
+            given.append("_reduction_of(size_average, reduce, reduction)" if "reduce" in params else "_reduction_code(reduction)")
+        elif own in params:
+            kind, default = str(argument.type), params[own].default
+            scalar = "float" if default is inspect.Parameter.empty else type(default).__name__
+            kinds[own] = scalar if kind in ("Scalar", "number") else _KINDS.get(kind, kind)
+            given.append(own)
+        elif own.startswith("cudnn"):
+            given.append("True")
+    listed = []
+    for own, p in params.items():
+        if own in kinds:                              # others are newer than the operator
+            default = float(p.default) if kinds[own] == "float" and p.default is not p.empty else p.default
+            listed.append(f"{own}: {kinds[own]}" + ("" if p.default is p.empty else f" = {default!r}"))
+    call = f"({', '.join(given)})"
+    chosen = f"aten.{base}_{call} if inplace else aten.{base}{call}" if "inplace" in params else f"aten.{base}{call}"
+    return _written(name, ", ".join(listed), "Tensor", f"return {chosen}")
+
+
 def _choice(name: str, at: int, if_true: Callable[..., Any], if_false: Callable[..., Any]) -> None:
     for fn in (if_true, if_false):
         fn.__module__ = "torch.nn.functional"
     _FORMS[id(getattr(F, name))] = Choice("return_indices", at, if_true, if_false)
+
+
+_OF_THEIR_NAME = (
+    "relu relu6 elu selu celu leaky_relu rrelu threshold hardsigmoid hardswish silu mish alpha_dropout feature_alpha_dropout batch_norm "
+    "instance_norm layer_norm mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits "
+    "margin_ranking_loss hinge_embedding_loss cosine_embedding_loss triplet_margin_loss soft_margin_loss multilabel_margin_loss "
+    "multi_margin_loss poisson_nll_loss one_hot"
+)
+_OPERATORS = {name: name for name in _OF_THEIR_NAME.split()} | {
+    "cross_entropy": "cross_entropy_loss", "nll_loss": "nll_loss_nd", "ctc_loss": "ctc_loss.Tensor",
+}  # fmt: skip
+_FORMS.update({id(getattr(F, name)): operator for name, operator in _OPERATORS.items()})
 
 
 @_form
@@ -76,70 +132,10 @@ def _reduction_of(size_average: bool | None, reduce: bool | None, reduction: str
 
 
 @_form
-def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    return aten.relu_(input) if inplace else aten.relu(input)
-
-
-@_form
-def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    return aten.relu6_(input) if inplace else aten.relu6(input)
-
-
-@_form
-def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    return aten.elu_(input, alpha) if inplace else aten.elu(input, alpha)
-
-
-@_form
-def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    return aten.selu_(input) if inplace else aten.selu(input)
-
-
-@_form
-def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    return aten.celu_(input, alpha) if inplace else aten.celu(input, alpha)
-
-
-@_form
-def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    return aten.leaky_relu_(input, negative_slope) if inplace else aten.leaky_relu(input, negative_slope)
-
-
-@_form
-def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False) -> Tensor:
-    return aten.rrelu_(input, lower, upper, training) if inplace else aten.rrelu(input, lower, upper, training)
-
-
-@_form
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     return aten.hardtanh_(input, min_val, max_val) if inplace else aten.hardtanh(input, min_val, max_val)
-
-
-@_form
-def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    return aten.threshold_(input, threshold, value) if inplace else aten.threshold(input, threshold, value)
-
-
-@_form
-def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    return aten.hardsigmoid_(input) if inplace else aten.hardsigmoid(input)
-
-
-@_form
-def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    return aten.hardswish_(input) if inplace else aten.hardswish(input)
-
-
-@_form
-def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    return aten.silu_(input) if inplace else aten.silu(input)
-
-
-@_form
-def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    return aten.mish_(input) if inplace else aten.mish(input)
 
 
 @_form
@@ -200,16 +196,6 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 
 @_form
-def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    return aten.alpha_dropout_(input, p, training) if inplace else aten.alpha_dropout(input, p, training)
-
-
-@_form
-def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    return aten.feature_alpha_dropout_(input, p, training) if inplace else aten.feature_alpha_dropout(input, p, training)
-
-
-@_form
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     batched = input.dim() == 3
     whole = input if batched else input.unsqueeze(0)
@@ -228,29 +214,6 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 # -- normalization and embedding -----------------------------------------------------------------------------------------
-
-
-@_form
-def batch_norm(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
-    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
-    return aten.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)
-
-
-@_form
-def instance_norm(
-    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
-    bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
-    return aten.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)
-
-
-@_form
-def layer_norm(
-    input: Tensor, normalized_shape: list[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    return aten.layer_norm(input, normalized_shape, weight, bias, eps, True)
 
 
 @_form
@@ -316,73 +279,34 @@ def embedding_bag(
     )[0]
 
 
-@_form
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    return aten.one_hot(tensor, num_classes)
-
-
 # -- pooling -------------------------------------------------------------------------------------------------------------
 
 
-def _max_pool1d(
-    input: Tensor, kernel_size: BroadcastingList1[int], stride: BroadcastingList1[int] | None = None,
-    padding: BroadcastingList1[int] = 0, dilation: BroadcastingList1[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> Tensor:  # fmt: skip
-    step: list[int] = [] if stride is None else stride
-    return aten.max_pool1d(input, kernel_size, step, padding, dilation, ceil_mode)
-
-
-def _max_pool1d_with_indices(
-    input: Tensor, kernel_size: BroadcastingList1[int], stride: BroadcastingList1[int] | None = None,
-    padding: BroadcastingList1[int] = 0, dilation: BroadcastingList1[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    step: list[int] = [] if stride is None else stride
-    return aten.max_pool1d_with_indices(input, kernel_size, step, padding, dilation, ceil_mode)
-
-
-def _max_pool2d(
-    input: Tensor, kernel_size: BroadcastingList2[int], stride: BroadcastingList2[int] | None = None,
-    padding: BroadcastingList2[int] = 0, dilation: BroadcastingList2[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> Tensor:  # fmt: skip
-    step: list[int] = [] if stride is None else stride
-    return aten.max_pool2d(input, kernel_size, step, padding, dilation, ceil_mode)
-
-
-def _max_pool2d_with_indices(
-    input: Tensor, kernel_size: BroadcastingList2[int], stride: BroadcastingList2[int] | None = None,
-    padding: BroadcastingList2[int] = 0, dilation: BroadcastingList2[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    step: list[int] = [] if stride is None else stride
-    return aten.max_pool2d_with_indices(input, kernel_size, step, padding, dilation, ceil_mode)
-
-
-def _max_pool3d(
-    input: Tensor, kernel_size: BroadcastingList3[int], stride: BroadcastingList3[int] | None = None,
-    padding: BroadcastingList3[int] = 0, dilation: BroadcastingList3[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> Tensor:  # fmt: skip
-    step: list[int] = [] if stride is None else stride
-    return aten.max_pool3d(input, kernel_size, step, padding, dilation, ceil_mode)
-
-
-def _max_pool3d_with_indices(
-    input: Tensor, kernel_size: BroadcastingList3[int], stride: BroadcastingList3[int] | None = None,
-    padding: BroadcastingList3[int] = 0, dilation: BroadcastingList3[int] = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    step: list[int] = [] if stride is None else stride
-    return aten.max_pool3d_with_indices(input, kernel_size, step, padding, dilation, ceil_mode)
-
-
-_choice("max_pool1d", 6, _max_pool1d_with_indices, _max_pool1d)
-_choice("max_pool2d", 6, _max_pool2d_with_indices, _max_pool2d)
-_choice("max_pool3d", 6, _max_pool3d_with_indices, _max_pool3d)
-
-
-def _adaptive_max_pool1d(input: Tensor, output_size: BroadcastingList1[int], return_indices: bool = False) -> Tensor:
-    return aten.adaptive_max_pool1d(input, output_size)[0]
-
-
-def _adaptive_max_pool1d_both(input: Tensor, output_size: BroadcastingList1[int], return_indices: bool = False) -> tuple[Tensor, Tensor]:
-    return aten.adaptive_max_pool1d(input, output_size)
+for _n in (1, 2, 3):
+    _ints = f"BroadcastingList{_n}[int]"
+    _windows = (
+        f"input: Tensor, kernel_size: {_ints}, stride: {_ints} | None = None, padding: {_ints} = 0, dilation: {_ints} = 1, "
+        "ceil_mode: bool = False, return_indices: bool = False"
+    )
+    _step, _given = "step: list[int] = [] if stride is None else stride", "(input, kernel_size, step, padding, dilation, ceil_mode)"
+    _choice(
+        f"max_pool{_n}d", 6,
+        _written(
+            f"_max_pool{_n}d_with_indices", _windows, "tuple[Tensor, Tensor]", _step, f"return aten.max_pool{_n}d_with_indices{_given}"
+        ),
+        _written(f"_max_pool{_n}d", _windows, "Tensor", _step, f"return aten.max_pool{_n}d{_given}"),
+    )  # fmt: skip
+    # Of one dimension the size is given; of more, None stands for the one that there is.
+    _sizes = f"output_size: BroadcastingList{_n}[int{' | None' if _n > 1 else ''}]"
+    _pooled = f"pool{_n}d(input, {'_sizes_of(input, output_size)' if _n > 1 else 'output_size'})"
+    _asked = f"input: Tensor, {_sizes}, return_indices: bool = False"
+    _choice(
+        f"adaptive_max_pool{_n}d", 2,
+        _written(f"_adaptive_max_pool{_n}d_both", _asked, "tuple[Tensor, Tensor]", f"return aten.adaptive_max_{_pooled}"),
+        _written(f"_adaptive_max_pool{_n}d", _asked, "Tensor", f"return aten.adaptive_max_{_pooled}[0]"),
+    )  # fmt: skip
+    if _n > 1:
+        _form(_written(f"adaptive_avg_pool{_n}d", f"input: Tensor, {_sizes}", "Tensor", f"return aten.adaptive_avg_{_pooled}"))
 
 
 @_form
@@ -392,41 +316,6 @@ def _sizes_of(input: Tensor, output_size: list[int | None]) -> list[int]:
     for i, n in enumerate(output_size):
         found.append(input.size(first + i) if n is None else n)
     return found
-
-
-def _adaptive_max_pool2d(input: Tensor, output_size: BroadcastingList2[int | None], return_indices: bool = False) -> Tensor:
-    return aten.adaptive_max_pool2d(input, _sizes_of(input, output_size))[0]
-
-
-def _adaptive_max_pool2d_both(
-    input: Tensor, output_size: BroadcastingList2[int | None], return_indices: bool = False
-) -> tuple[Tensor, Tensor]:
-    return aten.adaptive_max_pool2d(input, _sizes_of(input, output_size))
-
-
-def _adaptive_max_pool3d(input: Tensor, output_size: BroadcastingList3[int | None], return_indices: bool = False) -> Tensor:
-    return aten.adaptive_max_pool3d(input, _sizes_of(input, output_size))[0]
-
-
-def _adaptive_max_pool3d_both(
-    input: Tensor, output_size: BroadcastingList3[int | None], return_indices: bool = False
-) -> tuple[Tensor, Tensor]:
-    return aten.adaptive_max_pool3d(input, _sizes_of(input, output_size))
-
-
-_choice("adaptive_max_pool1d", 2, _adaptive_max_pool1d_both, _adaptive_max_pool1d)
-_choice("adaptive_max_pool2d", 2, _adaptive_max_pool2d_both, _adaptive_max_pool2d)
-_choice("adaptive_max_pool3d", 2, _adaptive_max_pool3d_both, _adaptive_max_pool3d)
-
-
-@_form
-def adaptive_avg_pool2d(input: Tensor, output_size: BroadcastingList2[int | None]) -> Tensor:
-    return aten.adaptive_avg_pool2d(input, _sizes_of(input, output_size))
-
-
-@_form
-def adaptive_avg_pool3d(input: Tensor, output_size: BroadcastingList3[int | None]) -> Tensor:
-    return aten.adaptive_avg_pool3d(input, _sizes_of(input, output_size))
 
 
 @_form
@@ -550,65 +439,6 @@ def interpolate(
 
 
 @_form
-def mse_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
-) -> Tensor:
-    return aten.mse_loss(input, target, _reduction_of(size_average, reduce, reduction))
-
-
-@_form
-def l1_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
-) -> Tensor:
-    return aten.l1_loss(input, target, _reduction_of(size_average, reduce, reduction))
-
-
-@_form
-def smooth_l1_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-    beta: float = 1.0,
-) -> Tensor:  # fmt: skip
-    return aten.smooth_l1_loss(input, target, _reduction_of(size_average, reduce, reduction), beta)
-
-
-@_form
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    return aten.huber_loss(input, target, _reduction_code(reduction), delta)
-
-
-@_form
-def cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
-    reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
-    return aten.cross_entropy_loss(input, target, weight, _reduction_of(size_average, reduce, reduction), ignore_index, label_smoothing)
-
-
-@_form
-def nll_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
-    reduce: bool | None = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    return aten.nll_loss_nd(input, target, weight, _reduction_of(size_average, reduce, reduction), ignore_index)
-
-
-@_form
-def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    return aten.binary_cross_entropy(input, target, weight, _reduction_of(size_average, reduce, reduction))
-
-
-@_form
-def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean", pos_weight: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    return aten.binary_cross_entropy_with_logits(input, target, weight, pos_weight, _reduction_of(size_average, reduce, reduction))
-
-
-@_form
 def kl_div(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     log_target: bool = False,
@@ -616,60 +446,6 @@ def kl_div(
     if reduction == "batchmean" and size_average is None and reduce is None:
         return aten.kl_div(input, target, 2, log_target=log_target) / input.size(0)
     return aten.kl_div(input, target, _reduction_of(size_average, reduce, reduction), log_target=log_target)
-
-
-@_form
-def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    return aten.margin_ranking_loss(input1, input2, target, margin, _reduction_of(size_average, reduce, reduction))
-
-
-@_form
-def hinge_embedding_loss(
-    input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    return aten.hinge_embedding_loss(input, target, margin, _reduction_of(size_average, reduce, reduction))
-
-
-@_form
-def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    return aten.cosine_embedding_loss(input1, input2, target, margin, _reduction_of(size_average, reduce, reduction))
-
-
-@_form
-def triplet_margin_loss(
-    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
-    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    return aten.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, _reduction_of(size_average, reduce, reduction))
-
-
-@_form
-def soft_margin_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
-) -> Tensor:
-    return aten.soft_margin_loss(input, target, _reduction_of(size_average, reduce, reduction))
-
-
-@_form
-def multilabel_margin_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
-) -> Tensor:
-    return aten.multilabel_margin_loss(input, target, _reduction_of(size_average, reduce, reduction))
-
-
-@_form
-def multi_margin_loss(
-    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None,
-    reduce: bool | None = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    return aten.multi_margin_loss(input, target, p, margin, weight, _reduction_of(size_average, reduce, reduction))
 
 
 @_form
@@ -685,22 +461,6 @@ def multilabel_soft_margin_loss(
     if how == 0:
         return loss
     return loss.mean() if how == 1 else loss.sum()
-
-
-@_form
-def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: int = 0, reduction: str = "mean",
-    zero_infinity: bool = False,
-) -> Tensor:  # fmt: skip
-    return aten.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _reduction_code(reduction), zero_infinity)
-
-
-@_form
-def poisson_nll_loss(
-    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, size_average: bool | None = None, eps: float = 1e-8,
-    reduce: bool | None = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    return aten.poisson_nll_loss(input, target, log_input, full, eps, _reduction_of(size_average, reduce, reduction))
 
 
 @_form

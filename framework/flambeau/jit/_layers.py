@@ -13,6 +13,7 @@ import flambeau as torch
 
 from ..nn import functional as F
 from ..nn import modules as layers
+from ..ops._entry import compile_text
 from ..tensor import Tensor
 
 __all__ = ["form_of"]
@@ -43,6 +44,18 @@ def _form(*classes: type, name: str = "forward") -> Callable[[Callable[..., Any]
     return register
 
 
+def _of_each_dimension(text: str, module: Any, cls: str, name: str = "forward") -> None:
+    """Let the functions of this text for ``n`` of 1, 2 and 3 dimensions be the forms of the method of the classes.
+
+    In it ``zeros`` are as many, and ``unbatched`` the number of dimensions of an input without a batch.
+    """
+    for n in (1, 2, 3):
+        written = text.strip().format(n=n, zeros=[0] * n, unbatched=n + 1)
+        inside, made = "".join(f"    {line}\n" for line in written.split("\n")), written.split("(")[0].split()[1]
+        fn = compile_text(f"def make():\n{inside}    return {made}\n", f"form of {cls.format(n=n)}", {}, globals())
+        _form(getattr(module, cls.format(n=n)), name=name)(fn)
+
+
 @_form(layers.linear.Linear)
 def _linear(self, input: Tensor) -> Tensor:
     return F.linear(input, self.weight, self.bias)
@@ -70,31 +83,15 @@ def _sequential(self, input):
 # -- convolutions --------------------------------------------------------------------------------------------------------
 
 
-@_form(layers.conv.Conv1d, name="_conv_forward")
-def _conv1d(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+_PADDED = """
+def _conv{n}d(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if self.padding_mode != "zeros":
         kind = "replicate" if self.padding_mode == "replicate" else "reflect" if self.padding_mode == "reflect" else "circular"
         wide = aten.pad(input, self._reversed_padding_repeated_twice, kind)
-        return aten.conv1d(wide, weight, bias, self.stride, [0], self.dilation, self.groups)
-    return aten.conv1d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
-
-
-@_form(layers.conv.Conv2d, name="_conv_forward")
-def _conv2d(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if self.padding_mode != "zeros":
-        kind = "replicate" if self.padding_mode == "replicate" else "reflect" if self.padding_mode == "reflect" else "circular"
-        wide = aten.pad(input, self._reversed_padding_repeated_twice, kind)
-        return aten.conv2d(wide, weight, bias, self.stride, [0, 0], self.dilation, self.groups)
-    return aten.conv2d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
-
-
-@_form(layers.conv.Conv3d, name="_conv_forward")
-def _conv3d(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if self.padding_mode != "zeros":
-        kind = "replicate" if self.padding_mode == "replicate" else "reflect" if self.padding_mode == "reflect" else "circular"
-        wide = aten.pad(input, self._reversed_padding_repeated_twice, kind)
-        return aten.conv3d(wide, weight, bias, self.stride, [0, 0, 0], self.dilation, self.groups)
-    return aten.conv3d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        return aten.conv{n}d(wide, weight, bias, self.stride, {zeros}, self.dilation, self.groups)
+    return aten.conv{n}d(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+"""
+_of_each_dimension(_PADDED, layers.conv, "Conv{n}d", name="_conv_forward")
 
 
 def _wanted_padding(
@@ -115,22 +112,12 @@ def _wanted_padding(
     return found
 
 
-@_form(layers.conv.ConvTranspose1d)
-def _transposed1d(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+_TRANSPOSED = """
+def _transposed{n}d(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
     more = _wanted_padding(input, output_size, self.output_padding, self.stride, self.padding, self.kernel_size, self.dilation)
-    return aten.conv_transpose1d(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
-
-
-@_form(layers.conv.ConvTranspose2d)
-def _transposed2d(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-    more = _wanted_padding(input, output_size, self.output_padding, self.stride, self.padding, self.kernel_size, self.dilation)
-    return aten.conv_transpose2d(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
-
-
-@_form(layers.conv.ConvTranspose3d)
-def _transposed3d(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-    more = _wanted_padding(input, output_size, self.output_padding, self.stride, self.padding, self.kernel_size, self.dilation)
-    return aten.conv_transpose3d(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
+    return aten.conv_transpose{n}d(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
+"""
+_of_each_dimension(_TRANSPOSED, layers.conv, "ConvTranspose{n}d")
 
 
 # -- normalization -------------------------------------------------------------------------------------------------------
@@ -168,49 +155,25 @@ def _batch_norm(self, input: Tensor) -> Tensor:
     return F.batch_norm(input, None, None, self.weight, self.bias, by_batch, momentum, self.eps)
 
 
-@_form(layers.instancenorm.InstanceNorm1d)
-def _instance_norm1d(self, input: Tensor) -> Tensor:
+_INSTANCE_NORM = """
+def _instance_norm{n}d(self, input: Tensor) -> Tensor:
     momentum = 0.0 if self.momentum is None else self.momentum
     by_instance = self.training or not self.track_running_stats
-    whole = input.unsqueeze(0) if input.dim() == 2 else input
+    whole = input.unsqueeze(0) if input.dim() == {unbatched} else input
     made = F.instance_norm(whole, self.running_mean, self.running_var, self.weight, self.bias, by_instance, momentum, self.eps)
-    return made.squeeze(0) if input.dim() == 2 else made
-
-
-@_form(layers.instancenorm.InstanceNorm2d)
-def _instance_norm2d(self, input: Tensor) -> Tensor:
-    momentum = 0.0 if self.momentum is None else self.momentum
-    by_instance = self.training or not self.track_running_stats
-    whole = input.unsqueeze(0) if input.dim() == 3 else input
-    made = F.instance_norm(whole, self.running_mean, self.running_var, self.weight, self.bias, by_instance, momentum, self.eps)
-    return made.squeeze(0) if input.dim() == 3 else made
-
-
-@_form(layers.instancenorm.InstanceNorm3d)
-def _instance_norm3d(self, input: Tensor) -> Tensor:
-    momentum = 0.0 if self.momentum is None else self.momentum
-    by_instance = self.training or not self.track_running_stats
-    whole = input.unsqueeze(0) if input.dim() == 4 else input
-    made = F.instance_norm(whole, self.running_mean, self.running_var, self.weight, self.bias, by_instance, momentum, self.eps)
-    return made.squeeze(0) if input.dim() == 4 else made
+    return made.squeeze(0) if input.dim() == {unbatched} else made
+"""
+_of_each_dimension(_INSTANCE_NORM, layers.instancenorm, "InstanceNorm{n}d")
 
 
 # -- pooling and padding -------------------------------------------------------------------------------------------------
 
 
-@_form(layers.pooling.MaxPool1d)
-def _max_pool1d(self, input: Tensor):
-    return F.max_pool1d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
-
-
-@_form(layers.pooling.MaxPool2d)
-def _max_pool2d(self, input: Tensor):
-    return F.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
-
-
-@_form(layers.pooling.MaxPool3d)
-def _max_pool3d(self, input: Tensor):
-    return F.max_pool3d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
+_MAX_POOL = """
+def _max_pool{n}d(self, input: Tensor):
+    return F.max_pool{n}d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices)
+"""
+_of_each_dimension(_MAX_POOL, layers.pooling, "MaxPool{n}d")
 
 
 @_form(layers.activation.Softmax2d)
