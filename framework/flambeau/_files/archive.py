@@ -13,8 +13,9 @@ import itertools
 import os
 import struct
 import threading
+import zlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,8 @@ _LOCATOR64 = struct.Struct("<4sIQI")
 _LOCAL_MAGIC, _CENTRAL_MAGIC, _END_MAGIC = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
 _END64_MAGIC, _LOCATOR64_MAGIC = b"PK\x06\x06", b"PK\x06\x07"
 _UTF8_NAME, _ENCRYPTED = 0x0800, 0x0001
-_STORED = 0
+_STORED, _DEFLATED = 0, 8
+_MOST_UNPACKED = 1 << 26                               # bytes of a compressed record, which are texts
 _JAN_1980 = 0x21  # the first day zip can express
 _PLAIN_VERSION, _ZIP64_VERSION = 20, 45
 _MAX32 = 0xFFFFFFFF
@@ -57,6 +59,8 @@ class Record(NamedTuple):
     start: int  # where its bytes start
     size: int
     crc: int  # 0 where the writer left it out
+    packed: int  # bytes that it takes in the archive
+    is_packed: bool = False  # whether they are compressed
 
 
 # -- writing -------------------------------------------------------------------------------------------------
@@ -95,7 +99,7 @@ class ArchiveWriter:
 
     def _add(self, name: str, data: memoryview, checksum: Any) -> None:
         crc = 0 if not self._compute_crc else crc32(data) if checksum is None else checksum.result()
-        record = Record(f"{self._folder}/{name}", self._at, 0, data.nbytes, crc)
+        record = Record(f"{self._folder}/{name}", self._at, 0, data.nbytes, crc, data.nbytes)
         self._write(_local_header(record))
         self._write(data)
         self._records.append(record)
@@ -187,15 +191,18 @@ def _corrupt(what: str) -> RuntimeError:
 class ArchiveReader:
     """The records of an archive that starts at the present position of `file` and ends with it.
 
-    Raises: RuntimeError for anything that is not a well-formed, uncompressed archive.
+    Args:
+        may_be_packed: whether the record of a name may be compressed; none by default, so that nothing unpacks to more than it is.
+    Raises: RuntimeError for anything that is not a well-formed archive, or has another record that is compressed.
     """
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, may_be_packed: Callable[[str], bool] = lambda name: False) -> None:
         self._file = file
+        self._may_be_packed = may_be_packed
         self._base = file.tell()
         self._length = file.seek(0, 2) - self._base
         directory_start, directory = self._read_directory()
-        found = [self._locate(entry, directory_start) for entry in _directory_entries(directory)]
+        found = [self._locate(entry, directory_start) for entry in _directory_entries(directory, may_be_packed)]
         _check_no_overlap(found)
         self.records = {record.name: record for record in found}
         if len(self.records) != len(found):
@@ -219,7 +226,10 @@ class ArchiveReader:
         record = self.record(name)
         data = np.empty(record.size, np.uint8)
         view = data.data
-        self._read_into(record.start, view)
+        if record.is_packed:
+            view[:] = _unpacked(record, self._bytes(record.start, record.packed))
+        else:
+            self._read_into(record.start, view)
         # Writers may leave the checksum out, as 0. Few real checksums are 0, so few errors go unseen by this.
         if record.crc:
             _check(record, crc32(view))
@@ -293,8 +303,8 @@ class ArchiveReader:
         if self._bytes(entry.header + _LOCAL.size, name_length) != entry.name.encode():
             raise _corrupt(f"the header of record {entry.name} names another record")
         start = entry.header + _LOCAL.size + name_length + extra_length
-        if start + entry.size > directory_start:
-            raise _corrupt(f"record {entry.name} of {entry.size} bytes does not fit into the file")
+        if start + entry.packed > directory_start:
+            raise _corrupt(f"record {entry.name} of {entry.packed} bytes does not fit into the file")
         return entry._replace(start=start)
 
 
@@ -358,7 +368,19 @@ def _on_threads(work: Any, tasks: list[Any]) -> None:
         raise failures[0]
 
 
-def _directory_entries(directory: bytes) -> list[Record]:
+def _unpacked(record: Record, data: bytes) -> bytes:
+    if record.size > _MOST_UNPACKED:
+        raise RuntimeError(f"load: record {record.name} says that it unpacks to {record.size} bytes; {_MOST_UNPACKED} are the most")
+    try:
+        made = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, record.size + 1)
+    except zlib.error as error:
+        raise _corrupt(f"record {record.name} cannot be unpacked: {error}") from None
+    if len(made) != record.size:
+        raise _corrupt(f"record {record.name} unpacks to another size than {record.size}")
+    return made
+
+
+def _directory_entries(directory: bytes, may_be_packed: Callable[[str], bool]) -> list[Record]:
     entries, at = [], 0
     while at < len(directory):
         if at + _CENTRAL.size > len(directory):
@@ -371,11 +393,11 @@ def _directory_entries(directory: bytes) -> list[Record]:
             raise _corrupt("its directory is malformed")
         name = directory[name_at : name_at + name_length]
         extra = directory[name_at + name_length : name_at + name_length + extra_length]
-        entries.append(_directory_entry(fields, name, extra))
+        entries.append(_directory_entry(fields, name, extra, may_be_packed))
     return entries
 
 
-def _directory_entry(fields: tuple[Any, ...], raw_name: bytes, extra: bytes) -> Record:
+def _directory_entry(fields: tuple[Any, ...], raw_name: bytes, extra: bytes, may_be_packed: Callable[[str], bool]) -> Record:
     flags, method, crc, packed, size, header = fields[3], fields[4], *fields[7:10], fields[16]
     try:
         name = raw_name.decode()
@@ -383,16 +405,17 @@ def _directory_entry(fields: tuple[Any, ...], raw_name: bytes, extra: bytes) -> 
         raise _corrupt(f"record name {raw_name!r} is not UTF-8") from None
     if name.startswith("/") or "\\" in name or "\0" in name or ".." in name.split("/"):
         raise RuntimeError(f"load: the archive has a record with the unsafe name {name!r}")
-    if method != _STORED or flags & _ENCRYPTED:
+    is_packed = method == _DEFLATED and may_be_packed(name)
+    if method != _STORED and not is_packed or flags & _ENCRYPTED:
         raise RuntimeError(
             f"load: record {name} is compressed or encrypted; .pt files hold plain records, so that nothing "
             f"can "
             "unpack to more than the file's size. Unzip it and zip it again with `zip -0`"
         )
     size, packed, header = _widen(extra, size, packed, header)
-    if packed != size:
+    if packed != size and not is_packed:
         raise _corrupt(f"record {name} gives two sizes, {packed} and {size}")
-    return Record(name, header, 0, size, crc)
+    return Record(name, header, 0, size, crc, packed, is_packed)
 
 
 def _widen(extra: bytes, *values: int) -> list[int]:
@@ -412,4 +435,4 @@ def _check_no_overlap(records: list[Record]) -> None:
     for record in sorted(records, key=lambda record: record.header):
         if record.header < end:
             raise _corrupt(f"record {record.name} overlaps the one before it")
-        end = record.start + record.size
+        end = record.start + record.packed

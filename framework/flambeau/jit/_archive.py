@@ -30,7 +30,7 @@ from ._print import Constants, class_text, function_text
 from ._text import Library
 from ._types import ClassType, EnumType, NamedTupleType, text_of, type_of_value
 
-__all__ = ["load", "save"]
+__all__ = ["Code", "ScriptPickler", "load", "made_of", "save"]
 
 # The newest of PyTorch 2.7: operators mean in the code what they mean today.
 _VERSION = b"10\n"
@@ -189,18 +189,23 @@ def _read(file: Any, map_location: Any, extra_files: dict[str, Any] | None) -> A
             "jit.load: the archive has no constants.pkl and data.pkl, so it is none of jit.save; load() reads files of save()"
         )
     placement = Placement(map_location)
-    beside = _ScriptPolicy(_ZipStorages(archive, "constants", placement), None)
-    constants = list(pickle_machine.run(archive.read("constants.pkl"), beside)[0])
+    constants = list(made_of(archive.read("constants.pkl"), _ZipStorages(archive, "constants", placement), None))
 
     def code(path: str) -> str | None:
         return archive.read(f"code/{path}").decode() if archive.has(f"code/{path}") else None
 
-    library = Library(code, constants)
-    made = pickle_machine.run(archive.read("data.pkl"), _ScriptPolicy(_ZipStorages(archive, "data", placement), library))[0]
-    library.compile_all()
+    made = made_of(archive.read("data.pkl"), _ZipStorages(archive, "data", placement), Library(code, constants))
     for name in extra_files or ():
         assert extra_files is not None
         extra_files[name] = archive.read(f"extra/{name}") if archive.has(f"extra/{name}") else b""
+    return made
+
+
+def made_of(data: bytes, storages: Any, library: Library | None) -> Any:
+    """What a pickle of an archive holds: of classes in a library, which is compiled, or without one of tensors alone."""
+    made = pickle_machine.run(data, _ScriptPolicy(storages, library))[0]
+    if library is not None:
+        library.compile_all()
     return made
 
 
@@ -214,7 +219,7 @@ class _Tagged:
         self.value, self.kind = value, kind
 
 
-class _ScriptPickler(_TorchPickler):
+class ScriptPickler(_TorchPickler):
     """Writes modules as PyTorch's classes by their qualified names, and parameters as tensors."""
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
@@ -273,7 +278,7 @@ def _pickled(obj: Any) -> tuple[bytes, dict[str, Any]]:
     from ..serialization import _location_of
 
     buffer = io.BytesIO()
-    pickler = _ScriptPickler(buffer, 2, _location_of, False)
+    pickler = ScriptPickler(buffer, 2, _location_of, False)
     pickler.dump(obj)
     return buffer.getvalue(), pickler.storages
 
@@ -281,7 +286,9 @@ def _pickled(obj: Any) -> tuple[bytes, dict[str, Any]]:
 def save(script: Any, f: Any, extra_files: dict[str, Any] | None) -> None:
     """What `jit.save` does with a scripted module or function."""
     root = script if isinstance(script, RecursiveScriptModule) else _module_of(script)
-    files, constants = _code_of(root)
+    code = Code()
+    code.add(root)
+    files, constants = code.files(), code.constants.tensors
     if isinstance(f, (str, os.PathLike)):
         name = os.path.splitext(os.path.basename(os.fspath(f)))[0]
         buffer = io.BytesIO()
@@ -335,22 +342,31 @@ def _write(root: Any, file: Any, folder: str, files: dict[str, str], constants: 
     archive.close()
 
 
-def _code_of(root: RecursiveScriptModule) -> tuple[dict[str, str], list[Any]]:
-    """The files of code that the module needs, and the tensors that they name."""
-    constants = Constants()
-    _note_all(root._script_type, constants)
-    texts: dict[str, dict[str, str]] = {}
-    done: set[str] = set()
-    while len(done) < len(constants.used):
-        for name, thing in list(constants.used.items()):
-            if name in done:
-                continue
-            done.add(name)
-            home, _, short = name.rpartition(".")
-            path = home.replace(".", "/") + ".py"
-            text = function_text(thing, constants) if isinstance(thing, Function) else class_text(thing, constants)
-            texts.setdefault(path, {})[short] = text
-    return {path: "".join(parts.values()) for path, parts in texts.items()}, constants.tensors
+class Code:
+    """The files of code that modules need, and the tensors that they name."""
+
+    def __init__(self) -> None:
+        self.constants = Constants()
+        self._texts: dict[str, dict[str, str]] = {}
+        self._done: set[str] = set()
+
+    def add(self, root: RecursiveScriptModule) -> None:
+        """Add what a module needs and is not there yet."""
+        constants = self.constants
+        _note_all(root._script_type, constants)
+        while len(self._done) < len(constants.used):
+            for name, thing in list(constants.used.items()):
+                if name in self._done:
+                    continue
+                self._done.add(name)
+                home, _, short = name.rpartition(".")
+                path = home.replace(".", "/") + ".py"
+                text = function_text(thing, constants) if isinstance(thing, Function) else class_text(thing, constants)
+                self._texts.setdefault(path, {})[short] = text
+
+    def files(self) -> dict[str, str]:
+        """The text of each file."""
+        return {path: "".join(parts.values()) for path, parts in self._texts.items()}
 
 
 def _note_all(kind: ClassType, constants: Constants) -> None:

@@ -9,12 +9,16 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .. import _missing
+from .._files.torch_pickler import _name
 from ..nn.modules.module import Module
 from ._ir import Function, Graph
 from ._run import bound_arguments, fits, given, run
 from ._types import text_of
 
 __all__ = ["Attribute", "RecursiveScriptModule", "ScriptFunction", "ScriptMethod", "ScriptModule", "TopLevelTracedModule", "TracedModule"]
+
+_UNPACKAGED = _name("torch.jit._script", "unpackage_script_module")
+
 
 class _Tracing(threading.local):
     state: Any = None
@@ -179,6 +183,10 @@ class ScriptModule(Module):
     def save_to_buffer(self, _extra_files: Any = None) -> bytes:
         """The bytes that `save` writes."""
         return _saved(self, _extra_files)
+
+    def __reduce_package__(self, exporter: Any) -> Any:
+        """How `package.PackageExporter` writes it: beside the pickle that refers to it, and its code with that of other scripts."""
+        return _UNPACKAGED, (exporter._scripts.add(self._as_script()),)
 
 
 class RecursiveScriptModule(ScriptModule):

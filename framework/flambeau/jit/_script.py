@@ -11,7 +11,7 @@ from typing import Any
 from .. import _missing
 from ._modules import Attribute, RecursiveScriptModule, ScriptFunction, ScriptModule, TopLevelTracedModule
 
-__all__ = ["Attribute", "RecursiveScriptModule", "ScriptFunction", "ScriptModule", "script", "script_method"]
+__all__ = ["Attribute", "RecursiveScriptModule", "ScriptFunction", "ScriptModule", "script", "script_method", "unpackage_script_module"]
 
 
 def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> Any:
@@ -66,3 +66,14 @@ def script_method(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Mark `fn`, a method of a `ScriptModule`, as one that is compiled with it. Returns: `fn`."""
     fn._is_script_method = True  # type: ignore[attr-defined]
     return fn
+
+
+def unpackage_script_module(importer: Any, script_module_id: str) -> Any:
+    """The script that a pickle in a package refers to; what `package.PackageImporter` calls.
+
+    Args:
+        importer: the `PackageImporter` that loads the pickle.
+        script_module_id: the number of the script in the package.
+    Raises: RuntimeError if the package has no such script.
+    """
+    return importer._script(script_module_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import pickle
@@ -142,6 +143,12 @@ class PackageExporter:
         file, folder = self._open_file.enter_context(_target(f))
         self._archive: ArchiveWriter | None = ArchiveWriter(file, folder)
         self._written: set[str] = set()
+
+    @functools.cached_property
+    def _scripts(self) -> Any:
+        from flambeau.jit._packaged import PackagedScripts
+
+        return PackagedScripts(self._write, self._kept)
 
     # -- actions
 
@@ -484,6 +491,8 @@ class PackageExporter:
                 hook(self, name)
             self._write_module(name, facts)
         externs = [name for name, facts in self.dependency_graph.nodes.items() if facts.get("action") is _Action.EXTERN]
+        if "_scripts" in self.__dict__:
+            self._scripts.finish()
         self._write(".data/extern_modules", ("\n".join(externs) + "\n").encode())
         self._write(".data/python_version", platform.python_version().encode())
         self._write(".data/version", _FORMAT_VERSION)

@@ -62,6 +62,7 @@ class PackageImporter(Importer):
         self._name = package_name(next(_numbers))
         self._sources, self._folders = _code_of(self._files)
         self._lock = threading.RLock()
+        self._storages: Any = None                    # of the pickle that is being loaded
         self.modules: dict[str, Any] = {_ITSELF: self}
         # Packaged code imports through this importer, which is all that keeps it apart.
         self._builtins = {**vars(builtins), "__import__": self.__import__}
@@ -115,11 +116,21 @@ class PackageImporter(Importer):
         """
         data = self._bytes(resource_path(package, resource))
         storages = PackageStorages(self._reader, Placement(map_location), self._swaps_bytes())
-        if allow_code:
-            return _Unpickler(self, data, storages).load()
-        from flambeau._files import pickle_machine
+        before, self._storages = self._storages, storages
+        try:
+            if allow_code:
+                return _Unpickler(self, data, storages).load()
+            from flambeau._files import pickle_machine
 
-        return pickle_machine.run(data, _DataPolicy(storages, {}))[0]
+            return pickle_machine.run(data, _DataPolicy(storages, {}, self))[0]
+        finally:
+            self._storages = before
+
+    def _script(self, number: str) -> Any:
+        """The script of a number, whose tensors lie in the storages of the pickle that is being loaded."""
+        from flambeau.jit._packaged import packaged_script
+
+        return packaged_script(number, lambda path: self._bytes(path) if path in self._files else None, self._storages)
 
     def _bytes(self, path: str) -> bytes:
         if path not in self._files:
@@ -340,16 +351,31 @@ class _Unpickler(UnsafeUnpickler):
         if kind != "storage":
             raise UnpicklingError(
                 f"load_pickle: the pickle refers to something outside of kind {kind!r}; storages and objects with "
-                "__reduce_package__ are known (TorchScript modules in packages are not built)"
+                "__reduce_package__ are known"
             )
         return super().persistent_load(pid)
 
 
+_SCRIPT = object()                                    # stands for the function that makes a script
+
+
 class _DataPolicy(TorchPolicy):
-    """Data only: what a package's own code would make is refused."""
+    """Data only, and scripts, which run nothing when they are loaded: what a package's own code would make is refused."""
+
+    def __init__(self, storages: Any, globals_: Any, importer: PackageImporter) -> None:
+        super().__init__(storages, globals_)
+        self._importer = importer
+        self._made: dict[Any, Any] = {}
+
+    def find_global(self, module: str, name: str) -> Any:
+        return _SCRIPT if (module, name) == ("torch.jit._script", "unpackage_script_module") else super().find_global(module, name)
 
     def persistent(self, key: Any) -> Any:
         if isinstance(key, tuple) and key and key[0] == "reduce_package":
+            if len(key) == 4 and key[2] is _SCRIPT and isinstance(key[3], tuple) and [type(x) for x in key[3]] == [str]:
+                if key[1] not in self._made:
+                    self._made[key[1]] = self._importer._script(*key[3])
+                return self._made[key[1]]
             raise UnpicklingError("load_pickle: the object is made by code of the package, which allow_code=False forbids")
         return super().persistent(key)
 

@@ -15,11 +15,16 @@ from flambeau._files.storages import _Storages
 __all__ = ["PackageStorages", "open_package"]
 
 
+def _is_code_of_scripts(name: str) -> bool:
+    """Whether a record is the code of a script, which PyTorch compresses."""
+    return "/.data/ts_code/code/" in name
+
+
 class _Archive:
     """The records of an archive below its one folder."""
 
     def __init__(self, file: Any) -> None:
-        self._archive = ArchiveReader(file)
+        self._archive = ArchiveReader(file, _is_code_of_scripts)
         self._lock = threading.Lock()  # for the file's position
         start = self._archive.folder + "/"
         # Names that end with a slash are folders, which other tools write.
