@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import flambeau as fb
-from comparing import disagreements
+from comparing import disagreements, outcome
 
 
 def test_nodes_show_what_they_saved(oracle: Any) -> None:
@@ -336,3 +336,26 @@ def test_hooks_are_shown_operands_themselves_in_pytorch_s_order(name, oracle):
         return seen, leaf.grad.tolist()
 
     assert shown(fb) == shown(oracle)
+
+
+@pytest.mark.parametrize("pack", ["t.mul_(2)", "t.zero_()", "t.detach().add_(1)", "t[0].neg_()"])
+def test_pack_hooks_that_store_in_what_they_are_given_are_refused(oracle: Any, pack: str) -> None:
+    region = f"torch.autograd.graph.saved_tensors_hooks(lambda t: {pack}, lambda t: t)"
+    start = "x = torch.tensor([1., 2., 3.], requires_grad=True); hooks = " + region
+    square = "class Square(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, a): ctx.save_for_backward(a); return a * a\n"
+
+    for program in (f"{start}; hooks.__enter__()\ntry:\n    (x.clone() ** 2).sum()\nfinally:\n    hooks.__exit__()",
+                    f"{square}{start}; hooks.__enter__()\ntry:\n    Square.apply(x.clone())\nfinally:\n    hooks.__exit__()"):  # fmt: skip
+        ours, theirs = outcome(fb, program), outcome(oracle, program)
+        assert ours == theirs
+        assert "pack hook" in ours.message
+
+
+def test_hooks_that_return_something_else_than_gradients_are_refused(oracle: Any) -> None:
+    start = "x = torch.ones(2, requires_grad=True); y = x * 2; "
+    assert not disagreements(oracle, "\n".join(start + line for line in (
+        "y.grad_fn.register_hook(lambda gi, go: [gi[0]]); y.sum().backward()",
+        "y.grad_fn.register_hook(lambda gi, go: 'a'); y.sum().backward()",
+        "x.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(2)); y.sum().backward()",
+        "type(y.grad_fn.next_functions[0][0]).__name__",
+    )))  # fmt: skip

@@ -161,3 +161,13 @@ def test_triangles_go_to_vectors_and_back():
     assert fb.equal(D.utils.vec_to_tril_matrix(D.utils.tril_matrix_to_vec(x, -1), -1), x)
     with pytest.raises(ValueError, match="7"):
         D.utils.vec_to_tril_matrix(fb.zeros(7))
+
+
+@pytest.mark.parametrize("made", [D.LogNormal(0.0, 1.0, validate_args=True), D.Weibull(1.0, 2.0, validate_args=True),
+                                  D.InverseGamma(2.0, 1.0, validate_args=True)], ids=lambda d: type(d).__name__)  # fmt: skip
+def test_the_lower_end_of_a_support_has_probability_zero(made: D.Distribution) -> None:
+    assert made.cdf(fb.tensor(0.0)).item() == 0.0
+    with pytest.raises(ValueError, match="within the support"):
+        made.log_prob(fb.tensor(0.0))
+    with pytest.raises(ValueError, match="within the support"):
+        made.cdf(fb.tensor(fb.nan))

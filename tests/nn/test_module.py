@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import flambeau as fb
+from comparing import outcome
 from flambeau import nn
 from flambeau.nn.modules import module as module_file
 
@@ -651,3 +652,38 @@ def test_hooks_that_are_always_called_see_the_result_of_a_call_whose_hook_raises
         m(fb.ones(2))
 
     assert seen == [[2.0, 2.0]]
+
+
+HOOKED = """
+class Two(torch.nn.Module):
+    def forward(self, a, b): seen.append((a.requires_grad, b.requires_grad)); return a * 2, b * 3
+class Mixed(torch.nn.Module):
+    def forward(self, a, i, mask): return a * 2, i + 1, "x", mask.float()
+x = torch.tensor([[1., -2., 3.], [0.5, 4., -1.]], dtype=torch.float64, requires_grad=True); log = []; seen = []
+keep = lambda m, gi, go: log.append((gi, go))
+two, mixed = Two(), Mixed()
+"""
+
+
+@pytest.mark.parametrize("program", [
+    "two.register_full_backward_hook(keep); two(x, x.detach())[0].sum().backward(); log, seen",
+    "two.register_full_backward_hook(keep); two(x, x.detach())[1].requires_grad",
+    "two.register_full_backward_hook(keep); two(x, x * 1)[0].sum().backward(); log, seen, x.grad",
+    "two.register_full_backward_hook(keep); two(x, x * 1)[1].sum().backward(); log, seen, x.grad",
+    "two.register_full_backward_hook(lambda m, gi, go: [gi[1], gi[0]]); a, b = two(x, x.exp()); (a + b).sum().backward(); x.grad",
+    "two.register_full_backward_hook(lambda m, gi, go: 'ab'); a, b = two(x, x.exp()); (a + b).sum().backward()",
+    "two.register_full_backward_pre_hook(lambda m, go: [go[1], None]); a, b = two(x, x.exp()); (a + b).sum().backward(); x.grad",
+    "two.register_full_backward_pre_hook(lambda m, go: (None, None)); a, b = two(x, x.exp()); (a + b).sum().backward(); x.grad",
+    "mixed.register_full_backward_hook(keep); mixed(x, torch.tensor([1, 2]), torch.ones(2).bool())[0].sum().backward(); log",
+])  # fmt: skip
+def test_full_backward_hooks_see_what_pytorch_s_see(oracle: Any, program: str) -> None:
+    found = [outcome(lib, HOOKED + program) for lib in (fb, oracle)]
+
+    assert plain_of(found[0]) == plain_of(found[1])
+
+
+def plain_of(described: Any) -> Any:
+    """What `outcome` says, less strides, which nobody promises of gradients."""
+    if isinstance(described, tuple) and len(described) == 7:
+        return (*described[:5], described[6])
+    return type(described)(map(plain_of, described)) if isinstance(described, (tuple, list)) else described

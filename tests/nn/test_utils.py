@@ -408,3 +408,9 @@ def test_a_further_parametrization_leaves_the_originals_as_they_are():
     assert m.weight.tolist() == [[3.0, 3.0], [3.0, 3.0]]
     with pytest.raises(RuntimeError, match="parametrization _Doubled does not implement right_inverse"):
         m.weight = fb.ones(2, 2)
+
+
+@pytest.mark.parametrize("dim", [5, -3])
+def test_weight_norm_refuses_a_dimension_that_is_not_there(dim: int) -> None:
+    with pytest.warns(FutureWarning), pytest.raises(IndexError, match="out of range"):
+        nn.utils.weight_norm(nn.Linear(2, 3), dim=dim)

@@ -129,3 +129,14 @@ def test_indices_that_nobody_checked_are_not_read_beyond(make):
         make() @ fb.ones(3, 2)
     with pytest.raises((RuntimeError, IndexError)):
         make().to_dense()
+
+
+def test_fill_writes_the_values_that_are_there():
+    x = fb.tensor([[0.0, 3.0], [4.0, 0.0]]).to_sparse_csr()
+
+    assert x.fill_(2) is x
+    assert x.to_dense().tolist() == [[0.0, 2.0], [2.0, 0.0]]
+    with pytest.raises(NotImplementedError):
+        x.to_sparse_coo().fill_(2)
+    with pytest.raises(RuntimeError, match="negative dimension"):
+        fb.sparse_coo_tensor([[0], [1]], [1.0], (-1, 3))

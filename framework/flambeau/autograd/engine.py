@@ -439,7 +439,9 @@ def accumulate_grad(leaf: Leaf, grad: Any, call: _Call) -> None:
     if hooks and ("accumulated" in hooks or "post" in hooks):
         _state.set_grad(call.create_graph)
         for fn in list(hooks.get("accumulated", {}).values()):
-            fn(tensor)
+            returned = fn(tensor)
+            if returned is not None and returned is not tensor:
+                raise RuntimeError("Tensor post accumulate grad hooks should return None.")
         for fn in list(hooks.get("post", {}).values()):
             fn((), (_as_tensor(grad, call.as_tensors),))
 
@@ -611,6 +613,8 @@ def _after(node: Node, grads: Any, arrived: Any, call: _Call) -> Any:
     for fn in list(node.hooks["post"].values()):
         result = fn(given, outs)
         if result is not None:
+            if not isinstance(result, tuple) and not hasattr(result, "_array"):
+                raise TypeError(f"expected tuple, but hook returned {type(result).__name__!r}")
             given = result if isinstance(result, tuple) else (result,)
     return given if call.as_tensors else [None if g is None else g._array for g in given]
 

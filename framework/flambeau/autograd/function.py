@@ -387,7 +387,7 @@ def _save(node: FunctionNode, ctx: _Context, args: Any, made: list[Any]) -> None
             pack, unpack = hooks[-1]
             alone = wrap(t._array)
             alone._storage = t._storage
-            saved.append((pack(alone), None, maker, unpack))
+            saved.append((tape.packed_by(pack, alone), None, maker, unpack))
         else:
             saved.append((t._array, t._storage, maker, None))
     node.saved = tuple(saved)

@@ -13,7 +13,7 @@ from .. import _state
 from .._interpreters import Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor, bump, wrap
-from .tape import Leaf, Node, OutputNode, RemovableHandle, add_hook, holds_arrays, is_array, shown
+from .tape import Leaf, Node, OutputNode, RemovableHandle, add_hook, holds_arrays, is_array, packed_by, shown
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
@@ -148,7 +148,7 @@ def _packed(value: Any, record: Any, pack: Any, unpack: Any, operands: Mapping[i
             t = wrap(value)
             if record is not None:
                 t._storage = record
-        made = pack(t)
+        made = packed_by(pack, t)
         return value if made is KEEP else _Packed(made, unpack)
     if holds_arrays(value):
         return [_packed(v, r, pack, unpack) for v, r in zip(value, record or (None,) * len(value), strict=True)]

@@ -413,6 +413,9 @@ class Leaf(Node):
         return f"<AccumulateGrad object at {id(self):#x}>"
 
 
+Leaf.__name__ = "AccumulateGrad"                      # which programs that draw graphs print
+
+
 def leaf_node(tensor: Any) -> Leaf:
     node = Leaf()
     node.seq = -next_seq()  # older than every recorded node, and no two alike
@@ -526,6 +529,18 @@ def add_hook(node: Node, kind: str, fn: Any) -> RemovableHandle:
     handle = RemovableHandle(table)
     table[handle.id] = fn
     return handle
+
+
+def packed_by(pack: Any, tensor: Any) -> Any:
+    """What the hook `pack` makes of a `tensor` that is saved. Raises: RuntimeError if it has stored in the tensor's memory."""
+    version = tensor._version
+    made = pack(tensor)
+    if tensor._version != version:
+        raise RuntimeError(
+            "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot be modified by "
+            "in-place operations as this can lead to unexpected side-effects; return a copy instead"
+        )
+    return made
 
 
 def set_hooks(node: Node, kind: str, table: Any) -> None:

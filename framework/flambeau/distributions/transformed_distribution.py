@@ -106,10 +106,10 @@ class TransformedDistribution(Distribution):
         return jacobian + sum_rightmost(base, event_dim - len(self.base_dist.event_shape))
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
         for transform in reversed(self.transforms):
             value = transform.inv(value)
+        if self._validate_args:                       # an end of the support is outside of it, but has a probability
+            self.base_dist._validate_sample(value)
         return self._rising(self.base_dist.cdf(value))
 
     def icdf(self, value: Tensor) -> Tensor:

@@ -34,34 +34,44 @@ def add_hook(
 
 @cache
 def _gate() -> type:
-    """The identity on some tensors; `visit` is shown the gradients and may replace them. Its name is in `grad_fn`."""
+    """The identity on some tensors; `visit` is shown the gradients and may replace them. Its name is in `grad_fn`.
+
+    Gradients that nobody sent are zeros behind the gate, and those of inputs also to those who visit it.
+    """
 
     class BackwardHookFunction(fb.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, visit: Callable[[tuple[Any, ...]], tuple[Any, ...]], *tensors: Any) -> Any:
-            ctx.visit = visit
+        def forward(ctx: Any, visit: Callable[[tuple[Any, ...]], tuple[Any, ...]], is_of_inputs: bool, *tensors: Any) -> Any:
+            ctx.visit, ctx.is_of_inputs = visit, is_of_inputs
+            ctx.kinds = [(tuple(t.shape), t.dtype, t.device) for t in tensors]
             ctx.set_materialize_grads(False)
-            ctx.mark_non_differentiable(*[t for t in tensors if not _differentiable(t)])
-            return tuple(t.view_as(t) for t in tensors)
+            passed = tuple(t.view_as(t) for t in tensors)
+            ctx.mark_non_differentiable(*[p for p, t in zip(passed, tensors, strict=True) if not t.requires_grad])
+            return passed
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            return (None, *ctx.visit(grads))
+            if ctx.is_of_inputs:
+                return (None, None, *ctx.visit(_filled(grads, ctx.kinds)))
+            return (None, None, *_filled(ctx.visit(grads), ctx.kinds))
 
     return BackwardHookFunction
 
 
-def _differentiable(tensor: Any) -> bool:
-    return tensor.dtype.is_floating_point or tensor.dtype.is_complex
+def _filled(grads: tuple[Any, ...], kinds: list[tuple[Any, Any, Any]]) -> tuple[Any, ...]:
+    """`grads` with zeros for None."""
+    return tuple(
+        fb.zeros(shape, dtype=dtype, device=device) if g is None else g for g, (shape, dtype, device) in zip(grads, kinds, strict=True)
+    )
 
 
-def _pass_gate(visit: Callable[..., Any], values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
+def _pass_gate(visit: Callable[..., Any], is_of_inputs: bool, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
     """`values` with its tensors led through a gate, and where the tensors are; nothing when none needs a gradient."""
     where = [i for i, v in enumerate(values) if isinstance(v, fb.Tensor)]
     if not (fb.is_grad_enabled() and any(values[i].requires_grad for i in where)):
         return values, []
     passed = list(values)
-    for i, tensor in zip(where, _gate().apply(visit, *(values[i] for i in where)), strict=True):
+    for i, tensor in zip(where, _gate().apply(visit, is_of_inputs, *(values[i] for i in where)), strict=True):
         passed[i] = tensor
     return tuple(passed), where
 
@@ -87,7 +97,7 @@ class BackwardGates:
     def on_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The positional inputs, watched."""
         self.input_count = len(args)
-        passed, self.input_where = _pass_gate(self._leave, args)
+        passed, self.input_where = _pass_gate(self._leave, True, args)
         return passed
 
     def on_outputs(self, result: Any) -> Any:
@@ -108,7 +118,7 @@ class BackwardGates:
         self.output_count = len(values)
         # Set before the gate: the backward pass of a gate reads it.
         self.output_where = [i for i, v in enumerate(values) if isinstance(v, fb.Tensor)]
-        passed, _ = _pass_gate(self._enter, values)
+        passed, _ = _pass_gate(self._enter, False, values)
         return passed
 
     def _enter(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -151,7 +161,10 @@ def _replaced(what: str, old: tuple[Any, ...], returned: Any) -> tuple[Any, ...]
     """What a backward hook's return value makes of `old`: None keeps it."""
     if returned is None:
         return old
-    new = returned if isinstance(returned, tuple) else (returned,)
+    new = (returned,) if isinstance(returned, fb.Tensor) else tuple(returned)
     if len(new) != len(old):
         raise RuntimeError(f"a backward hook returned {len(new)} gradients for {what}, which has {len(old)}")
+    wrong = next((x for x in new if x is not None and not isinstance(x, fb.Tensor)), None)
+    if wrong is not None:
+        raise TypeError(f"expected a Tensor or None for each gradient in {what}, but a backward hook returned {type(wrong).__name__!r}")
     return new

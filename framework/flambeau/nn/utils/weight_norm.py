@@ -7,6 +7,7 @@ from typing import Any
 
 import flambeau as fb
 
+from ...tensor import wrap_dim
 from ..parameter import Parameter, UninitializedParameter
 
 __all__ = ["WeightNorm", "weight_norm", "remove_weight_norm"]
@@ -18,7 +19,8 @@ def _norm_except(v: Tensor, dim: int) -> Tensor:
     """The 2-norm over all dimensions but `dim`, which keep size 1; over all, as a scalar, for -1."""
     if dim == -1:
         return fb.linalg.vector_norm(v)
-    dims = tuple(d for d in range(v.dim()) if d != dim % v.dim())
+    kept = wrap_dim(dim, v.dim())
+    dims = tuple(d for d in range(v.dim()) if d != kept)
     return fb.linalg.vector_norm(v, dim=dims, keepdim=True) if dims else v.abs()
 
 

@@ -54,6 +54,8 @@ def check_sizes(indices: Tensor, values: Tensor, shape: tuple[int, ...]) -> None
             f"'len(size) == sparse_dim + dense_dim' is not satisfied: len(size) = {len(shape)}, sparse_dim = {sparse_dim}, "
             f"dense_dim = {dense_dim}"
         )
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"Trying to create tensor with negative dimension: {list(shape)}")
     if tuple(values.shape[1:]) != tuple(shape[sparse_dim:]):
         raise RuntimeError(
             f"values has incorrect size, expected {[indices.shape[1], *shape[sparse_dim:]]}, got {list(values.shape)}"

@@ -877,6 +877,16 @@ def _zero_(input):
     return input
 
 
+@OPS["fill"].kernel_of("sparse_")
+def _fill_(input, value):
+    array = pattern_of(input)
+    if not isinstance(array, CompressedArray):
+        raise no_kernel("fill_: not built for tensors of the layout torch.sparse_coo; fill values(), or use to_dense() first")
+    array.values.fill_(value)
+    bump(input)
+    return input
+
+
 def scale_in_place(op: Any) -> Any:
     def scale(input: Tensor, *rest: Any) -> Tensor:
         from .answer import store
