@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -173,6 +174,11 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
         home = import_module(f"flambeau.{name.rpartition('.')[0]}".rstrip("."))
         found.setdefault(home, []).append(fn)
     found[Tensor] = [*_tensor_methods().values()]
+    import flambeau
+
+    swapped = sys.modules.get("torch")
+    if getattr(swapped, "__file__", None) == flambeau.__file__:  # another module object where this package is imported as `torch`
+        found[swapped] = found[flambeau]
     return found
 
 

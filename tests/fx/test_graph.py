@@ -329,7 +329,7 @@ def test_an_error_names_the_generated_line():
     assert any("matmul = torch.matmul(x, x)" in note for note in found.value.__notes__)
     with pytest.raises(RuntimeError) as found:
         fx.Interpreter(gm).run(fb.ones(2, 3))
-    assert any("While executing %matmul" in note for note in found.value.__notes__)
+    assert "\n\nWhile executing %matmul" in str(found.value)
 
 
 def test_interpreter_keeps_values_where_asked():
@@ -386,3 +386,27 @@ def test_texts_of_graphs_that_are_gone_are_not_kept():
     gc.collect()
 
     assert file not in linecache.cache
+
+
+class Missing(dict):
+    def __missing__(self, key):
+        raise KeyError(key)
+
+
+fx.wrap("looked_up")
+
+
+def looked_up(x):
+    return Missing()["q"]
+
+
+def test_an_interpreter_says_in_the_message_what_it_was_executing():
+    gm = fx.symbolic_trace(lambda x: looked_up(x))
+    interpreter = fx.Interpreter(gm)
+
+    with pytest.raises(RuntimeError, match=r"^q\n\nWhile executing %looked_up : \[num_users=1\] = call_function") as found:
+        interpreter.run(fb.ones(1))
+    assert isinstance(found.value.__cause__, KeyError)
+    interpreter.extra_traceback = False
+    with pytest.raises(KeyError, match=r"^'q'$"):
+        interpreter.run(fb.ones(1))

@@ -61,11 +61,13 @@ class Interpreter:
             try:
                 self.env[node] = self.run_node(node)
             except Exception as error:
-                if self.extra_traceback:
-                    where = f"While executing {node.format_node()}"
-                    trace = f"\nOriginal traceback:\n{node.stack_trace}" if node.stack_trace else ""
-                    if not any(note.startswith("While executing") for note in getattr(error, "__notes__", ())):
-                        error.add_note(where + trace)
+                if not self.extra_traceback or "While executing %" in str(error.args[:1]):
+                    raise
+                said = error.args[0] if error.args else error
+                text = f"{said}\n\nWhile executing {node.format_node()}\nOriginal traceback:\n{node.stack_trace}"
+                if isinstance(error, KeyError):       # whose text is shown as that of a key, on one line
+                    raise RuntimeError(text) from error
+                error.args = (text, *error.args[1:])
                 raise
             if self.garbage_collect_values:
                 for done in self.user_to_last_uses.get(node, ()):
