@@ -40,7 +40,11 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
     unsplit = cut.pieces == 1
     to = a.dtype if unsplit else double
     constants = {"KIND": float64 if a.dtype == double else float32, "UNSPLIT": unsplit}
-    loop = vector_rows if cut.loop == "rows" and cut.numbers[9] >= IN_VECTORS_FROM else _LOOPS[cut.loop]
+    loop = _LOOPS[cut.loop]
+    if cut.loop == "rows" and cut.numbers[9] >= IN_VECTORS_FROM:
+        loop = vector_rows
+        # Long rows are read ahead by the processor, which is only disturbed.
+        constants["ASK"] = unsplit and cut.numbers[9] <= sums.BLOCK
     form = loop.form((a.dtype, to, double, float, *[int] * len(cut.numbers)), constants)
     nothing = np.empty(0)
     result = a.dtype
@@ -118,17 +122,18 @@ def rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1
 
 
 @kernel(in_vectors=True)
-def vector_rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, UNSPLIT):
+def vector_rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, UNSPLIT,
+                ASK):  # fmt: skip
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
         p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
         q = p + (from0 * run + from1)
-        mean, total = sums.moments_of(q, to1 - from1, KIND, q + (to1 - from1))
+        mean, total = sums.moments_of(q, to1 - from1, KIND, q + (to1 - from1) if ASK else None)
         count = float64(to1 - from1)
         for k in range(from0 + 1, to0):
             q = p + (k * run + from1)
-            mean_here, total_here = sums.moments_of(q, to1 - from1, KIND, q + (to1 - from1))
+            mean_here, total_here = sums.moments_of(q, to1 - from1, KIND, q + (to1 - from1) if ASK else None)
             mean, total = sums.merged(count, mean, total, float64(to1 - from1), mean_here, total_here)
             count += float64(to1 - from1)
         if UNSPLIT:
