@@ -132,6 +132,33 @@ _HOME = {
 }  # fmt: skip
 
 
+_HOME.update(
+    dict.fromkeys((
+        "FatalError", "PRIVATE_OPS", "USE_GLOBAL_DEPS", "USE_RTLD_GLOBAL_WITH_LIBTORCH", "ccol_indices_copy", "classproperty",
+        "col_indices_copy", "crow_indices_copy", "eig", "get_autocast_ipu_dtype", "get_autocast_xla_dtype", "get_file_path",
+        "has_lapack", "has_mkl", "has_openmp", "has_spectral", "indices_copy", "init_num_threads", "int_repr", "is_autocast_ipu_enabled",
+        "is_autocast_xla_enabled", "is_distributed", "lstsq", "matrix_rank", "prepare_multiprocessing_environment", "q_per_channel_axis",
+        "q_per_channel_scales", "q_per_channel_zero_points", "q_scale", "q_zero_point", "row_indices_copy", "set_anomaly_enabled",
+        "slice_copy", "slice_inverse", "solve", "split_copy", "symeig", "values_copy",
+    ), "_more_names")
+)  # fmt: skip
+_HOME.update(
+    dict.fromkeys((
+        "AnyType", "AwaitType", "BoolType", "ComplexType", "DeviceObjType", "DictType", "FloatType", "FutureType", "InferredType",
+        "IntType", "ListType", "NoneType", "NumberType", "OptionalType", "PyObjectType", "RRefType", "StreamObjType", "StringType",
+        "SymBoolType", "SymIntType", "TensorType", "TupleType", "UnionType", "unify_type_list",
+    ), "jit._type_names")
+)  # fmt: skip
+_HOME.update(
+    {
+        "Argument": "_schema", "Block": "jit._ir", "ClassType": "jit._types", "CompilationUnit": "jit", "DisableTorchFunction": "_C",
+        "DisableTorchFunctionSubclass": "_C", "DispatchKey": "_C", "DispatchKeySet": "_C", "EnumType": "jit._types",
+        "FunctionSchema": "_schema", "Future": "futures", "Graph": "jit._ir", "JITException": "jit._run", "Node": "jit._ir",
+        "ScriptFunction": "jit", "ScriptObject": "_C", "StorageBase": "_C", "ThroughputBenchmark": "utils", "TracingState": "_C",
+        "Type": "_schema", "Value": "jit._ir", "fork": "jit", "is_anomaly_check_nan_enabled": "autograd.anomaly_mode",
+        "is_anomaly_enabled": "autograd.anomaly_mode", "parse_schema": "_schema", "thread_safe_generator": "random", "wait": "jit",
+    }
+)  # fmt: skip
 _HOME.update(dict.fromkeys(("quint8", "qint8", "qint32", "quint4x2", "quint2x4"), "dtypes"))
 _HOME.update(
     dict.fromkeys((

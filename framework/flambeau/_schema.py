@@ -77,6 +77,29 @@ class Type:
         return _SHOWN.get(self.kind, self.kind)
 
     @property
+    def annotation_str(self) -> str:
+        """As annotations of scripts spell it: ``List[int]``."""
+        return str(self)
+
+    def containedTypes(self) -> list[Type]:
+        """The types of what is in it."""
+        return list(self.inner)
+
+    elements = containedTypes
+
+    def getElementType(self) -> Type:
+        """The type of the elements of a list, or of what an optional, a future or a reference has."""
+        return self.inner[0]
+
+    def getKeyType(self) -> Type:
+        """The type of the keys of a dict."""
+        return self.inner[0]
+
+    def getValueType(self) -> Type:
+        """The type of the values of a dict."""
+        return self.inner[1]
+
+    @property
     def has_tensors(self) -> bool:
         """Whether values of this type are or hold tensors."""
         return self.kind == "Tensor" or any(t.has_tensors for t in self.inner)

@@ -7,6 +7,8 @@ import sys
 from enum import Enum
 from typing import Any
 
+import flambeau as _top
+
 from .. import _VF as _VariableFunctions
 from .. import _missing, _state
 from .._on_demand import names_on_demand
@@ -24,8 +26,8 @@ from ..tensor import no_torch_dispatch as _disabled_torch_dispatch_impl
 from . import _nn
 
 __all__ = [
-    "DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "Node", "Size",
-    "StorageBase", "Tag", "TensorBase", "TracingState", "Value", "_VariableFunctions",
+    "DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Size",
+    "StorageBase", "Tag", "TensorBase", "TracingState", "_VariableFunctions",
     "_disabled_torch_dispatch_impl", "_disabled_torch_function_impl", "_nn",
     "device", "dtype", "is_grad_enabled", "layout", "memory_format",
 ]  # fmt: skip
@@ -42,18 +44,6 @@ class _Never(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         raise _missing.not_built(f"_C.{cls.__name__}", "graphs of scripts are not recorded")
-
-
-class Graph(metaclass=_Never):
-    """A script's program."""
-
-
-class Node(metaclass=_Never):
-    """An operation in a script's program."""
-
-
-class Value(metaclass=_Never):
-    """A result in a script's program; also what a trace would hand around instead of tensors."""
 
 
 class TracingState:
@@ -235,8 +225,18 @@ def _change_jit_setting(name: str, value: Any) -> Any:
     return before
 
 
+# Modules whose names PyTorch has both at the top level and here.
+_AT_BOTH = ("_schema", "futures", "jit", "jit._ir", "jit._run", "jit._type_names", "jit._types")
+
+
+def _at_both() -> list[str]:
+    return [name for name, home in _top._HOME.items() if home in _AT_BOTH]
+
+
 def _make(name: str) -> Any:
-    return functools.partial(_change_jit_setting, name) if name in _jit_settings else None
+    if name in _jit_settings:
+        return functools.partial(_change_jit_setting, name)
+    return getattr(_top, name) if _top._HOME.get(name) in _AT_BOTH else None
 
 
 __getattr__, __dir__ = names_on_demand(
@@ -244,5 +244,5 @@ __getattr__, __dir__ = names_on_demand(
     {".._files.archive_files": ("PyTorchFileReader", "PyTorchFileWriter")},
     modules=("_distributed_c10d", "_functorch"),
     make=_make,
-    listed=lambda: _jit_settings,
+    listed=lambda: [*_jit_settings, *_at_both()],
 )

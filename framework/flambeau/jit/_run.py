@@ -22,13 +22,14 @@ from ._operators import is_builtin
 from ._types import ANY, BOOL, COMPLEX, FLOAT, INT, TENSOR, ClassType, EnumType, NamedTupleType, NoType, is_subtype, text_of, type_of_value
 from ._value_text import text_of_value
 
-__all__ = ["Error", "bound_arguments", "callable_of", "run"]
+__all__ = ["Error", "JITException", "bound_arguments", "callable_of", "run"]
 
 
 class Error(Exception):
     """An error that a script raises, or an assertion of it that fails."""
 
 
+JITException = Error                                  # its name in PyTorch's compiled module
 Error.__module__ = __name__.rpartition(".")[0]       # where programs find it
 
 
