@@ -27,6 +27,7 @@ def _small_programs_fuse() -> Any:
         patch.setattr(_programs, "FUSED_FROM", 1024)
         patch.setattr(_programs, "WORTH", 0)
         patch.setattr(_products, "WIDE", 0)
+        patch.setattr(_products, "FINISHED_FROM", 0)
         yield
 
 
@@ -146,3 +147,13 @@ def test_a_network_is_products_with_their_chains() -> None:
             assert same(compiled(x), net(x))
 
     assert sum(isinstance(part, Finished) for part in parts_of(compiled)) == 2
+
+
+@pytest.mark.parametrize(("least", "finished"), [(130 * 90 * 4, 1), (130 * 90 * 4 + 1, 0)])
+def test_results_that_stay_in_a_cache_are_left_to_a_pass_of_their_own(least: int, finished: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(_products, "FINISHED_FROM", least)
+    compiled, a, b = fb.compile(lambda a, b: (a @ b * 2 + 1).tanh()), randn(130, 70), randn(70, 90)
+    for _ in range(5):
+        assert same(compiled(a, b), (a @ b * 2 + 1).tanh())
+
+    assert sum(isinstance(part, Finished) for part in parts_of(compiled)) == finished

@@ -22,6 +22,7 @@ from ._refs import GroupFormula, read_by
 
 __all__ = ["Finished", "joined"]
 
+FINISHED_FROM = 1 << 23                               # bytes of a product; less stays in caches until the chain reads it
 WIDE = 1024                                           # columns from which formulas of exp and its like run as fast in pieces of rows
 
 
@@ -105,10 +106,13 @@ def joined(items: list[Any], wanted: frozenset[int]) -> list[Any]:
 
 
 def _is_product(step: Step) -> bool:
+    """Whether the step is a product that is computed faster together with what follows."""
     if step.op.finished_by is None or not tier.compiles() or step.several is not None:
         return False
     made = step.results[0]
-    return made.dtype.numpy in (np.float32, np.float64) and not made.requires_grad and is_c_contiguous(made._array)
+    if made.dtype.numpy not in (np.float32, np.float64) or made.requires_grad or not is_c_contiguous(made._array):
+        return False
+    return made._array.nbytes >= FINISHED_FROM
 
 
 def _fits(group: list[Step], product: Step) -> bool:
