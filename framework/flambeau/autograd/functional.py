@@ -55,7 +55,7 @@ def _one(values: tuple[Any, ...], several: bool) -> Any:
     return values if several else values[0]
 
 
-def _check_strict(strict: bool, create_graph: bool, outputs: tuple[Tensor, ...]) -> None:
+def _check_strict(strict: bool, outputs: tuple[Tensor, ...]) -> None:
     if strict:
         for i, y in enumerate(outputs):
             if not y.requires_grad:
@@ -131,7 +131,7 @@ def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         several, inputs = _as_tuple(inputs, "inputs", "vjp")
         starts = _starts(inputs, create_graph)
         many, outputs = _as_tuple(func(*starts), "outputs of the user-provided function", "vjp")
-        _check_strict(strict, create_graph, outputs)
+        _check_strict(strict, outputs)
         vs = _vector(v, outputs, many, "vjp", "the user-provided function returns a single Tensor with a single element")
         grads = _filled(_grads(outputs, starts, vs, create_graph), starts, strict, "output")
         _check_connected(grads, strict, create_graph, "jacobian")
@@ -150,7 +150,7 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         vs = _vector(v, inputs, several, "jvp", "the input to the user-provided function is a single Tensor with a single element")
         starts = _starts(inputs, create_graph)
         many, outputs = _as_tuple(func(*starts), "outputs of the user-provided function", "jvp")
-        _check_strict(strict, create_graph, outputs)
+        _check_strict(strict, outputs)
         probes = tuple(zeros_like(y.detach()).requires_grad_() for y in outputs)
         pulled = _filled(_grads(outputs, starts, probes, True), starts, strict, "output")
         found = _grads(pulled, probes, vs, create_graph)
@@ -177,7 +177,7 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         vs = _vector(v, inputs, several, "vhp", "the input to the user-provided function is a single Tensor with a single element")
         starts = _starts(inputs, create_graph)
         many, outputs = _as_tuple(func(*starts), "outputs of the user-provided function", "vhp")
-        _check_strict(strict, create_graph, outputs)
+        _check_strict(strict, outputs)
         value = _scalar(outputs, many, "vhp")
         slope = _filled(_grads((value,), starts, None, True), starts, strict, "output")
         _check_connected(slope, strict, True, "jacobian")
@@ -197,7 +197,7 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         vs = _vector(v, inputs, several, "hvp", "the input to the user-provided function is a single Tensor with a single element")
         starts = _starts(inputs, create_graph)
         many, outputs = _as_tuple(func(*starts), "outputs of the user-provided function", "hvp")
-        _check_strict(strict, create_graph, outputs)
+        _check_strict(strict, outputs)
         value = _scalar(outputs, many, "hvp")
         slope = _filled(_grads((value,), starts, None, True), starts, strict, "output")
         _check_connected(slope, strict, True, "jacobian")
@@ -245,7 +245,7 @@ def jacobian(
         several, inputs = _as_tuple(inputs, "inputs", "jacobian")
         starts = _starts(inputs, create_graph)
         many, outputs = _as_tuple(func(*starts), "outputs of the user-provided function", "jacobian")
-        _check_strict(strict, create_graph, outputs)
+        _check_strict(strict, outputs)
         rows = [(_rows_at_once if vectorize else _rows_in_turn)(y, starts, create_graph, strict, i) for i, y in enumerate(outputs)]
     made = tuple(_one(_finished(row, create_graph), several) for row in rows)
     return _one(made, many)
@@ -345,7 +345,7 @@ def hessian(
 
     def slope(*xs: Tensor) -> Any:
         many, outputs = _as_tuple(func(*xs), "outputs of the user-provided function", "hessian")
-        _check_strict(strict, True, outputs)
+        _check_strict(strict, outputs)
         value = _scalar(outputs, many, "hessian")
         grads = _filled(_grads((value,), xs, None, True), xs, strict, "output")
         _check_connected(grads, strict, True, "jacobian")

@@ -41,7 +41,7 @@ def _differentiable(values: Iterable[Any]) -> list[Tensor]:
     return [x for x in values if isinstance(x, Tensor) and x.requires_grad]
 
 
-def _check_inputs(inputs: tuple[Any, ...], eps: float, forward: bool) -> None:
+def _check_inputs(inputs: tuple[Any, ...]) -> None:
     checked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
     if not checked:
         raise ValueError(
@@ -446,7 +446,7 @@ def gradcheck(
 
 def _gradcheck(check: _Check, eps: float, undefined: bool, dtypes: bool, batched: bool, batched_forward: bool, forward: bool,
                backward: bool, fast: bool) -> None:  # fmt: skip
-    _check_inputs(check.inputs, eps, forward)
+    _check_inputs(check.inputs)
     if not check.run_function():
         check.without_outputs()
         return

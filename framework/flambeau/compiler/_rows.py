@@ -304,7 +304,7 @@ def _run_from(items: list[Any], at: int) -> tuple[int, Looks | None]:
     while end < len(items):
         item = items[end]
         if isinstance(item, list):
-            fits = _group_fits(item, looks, made)
+            fits = _group_fits(item, looks)
         else:
             fits = _looks_of(item) == looks and not set(tensors_in(item.refs[1:])) & made
         if not fits or made and not made.intersection(_reads(item)):
@@ -314,7 +314,7 @@ def _run_from(items: list[Any], at: int) -> tuple[int, Looks | None]:
     return end, looks
 
 
-def _group_fits(group: list[Step], looks: Looks, made: set[int]) -> bool:
+def _group_fits(group: list[Step], looks: Looks) -> bool:
     own = {step.first for step in group}
     for step in group:
         if step.results[0]._array.shape != looks.shape or step.results[0].dtype.numpy != looks.dtype:

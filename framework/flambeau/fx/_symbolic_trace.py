@@ -397,7 +397,7 @@ class Tracer(TracerBase):
         flat = None if not isinstance(concrete_args, dict) else self._flattened(root_fn, args, by_name, is_module)
         if flat is not None:
             return flat
-        root_fn = _calling(root_fn, code, by_name, rest, given)
+        root_fn = _calling(root_fn, by_name, rest, given)
         return root_fn, args
 
     def _placeholder(self, name: str, concrete_args: Any, parameters: Any, fn: Any, counter: Any) -> Any:
@@ -547,7 +547,7 @@ def _annotations(fn: Any) -> dict[str, Any]:
     return {} if own else getattr(fn, "__annotations__", {})
 
 
-def _calling(fn: Any, code: Any, by_name: dict[str, Any], rest: Any, given: dict[str, Any]) -> Any:
+def _calling(fn: Any, by_name: dict[str, Any], rest: Any, given: dict[str, Any]) -> Any:
     """`fn` with its keyword arguments, and proxies for what ``*args`` and ``**kwargs`` hold."""
     if not by_name and not rest and not given:
         return fn

@@ -34,7 +34,7 @@ class Choice:
 
 def form_of(fn: Any) -> Any:
     """The form of a public function, or a `Choice`; None where an operator computes it, or it is compiled from its own source."""
-    found = _FORMS.get(id(fn))
+    found: Any = _FORMS.get(id(fn))
     if found.__class__ is str:
         found = _form(_by_schema(fn.__name__, found))
     return found

@@ -25,7 +25,6 @@ TENSOR, INT, FLOAT, BOOL, STR, COMPLEX, NUMBER, NONE, DEVICE, ANY = map(
     Type, ("Tensor", "int", "float", "bool", "str", "complex", "number", "NoneType", "Device", "Any")
 )
 GENERATOR, STORAGE, STREAM = map(Type, ("Generator", "Storage", "Stream"))
-_NUMBERS = (INT, FLOAT, COMPLEX, BOOL)
 
 
 class ClassType(Type):

@@ -171,7 +171,7 @@ def _function_text(op: Op, name: str, form: int) -> tuple[str, str, dict[str, An
     refuse = refuse_missing(op, form)
     call = f"return call(OP, {args}, {out})"
     body += _stored_in_out(op, call, refuse) if with_out else []
-    body += _ask_who_is_in_force(op, call, _interpreted(op, args), refuse)
+    body += _ask_who_is_in_force(op, call, _interpreted(args), refuse)
     answered = _answered(op, _is_tensor)
     if not isinstance(op, ElementwiseOp) and answered and refuse:
         # Most of the time nothing is missing, and a `try` costs nothing; but a flag that is missing looks as if it were set.
@@ -329,8 +329,8 @@ def _unknown(name: str) -> str:
     return f"({name}.__class__ not in PLAIN or not all_silent(map(type, {name})))"
 
 
-def _interpreted(op: Op, args: str) -> str:
-    """The line that returns what the interpreters ``in_force`` make of `op`: the innermost may have a quick answer."""
+def _interpreted(args: str) -> str:
+    """The line that returns what the interpreters ``in_force`` make of the op: the innermost may have a quick answer."""
     quick = f"(quick := in_force[-1].quick) is None or (made := quick(OP, {args})) is None"
     return f"return ask_interpreters(OP, {args}) if {quick} else made"
 
@@ -704,7 +704,7 @@ def _operator_with_fast_path(op: Op, name: str, fn: Any) -> Any:
             f"    if {known}:",
             "        if calls.modes:",
             f"            return dispatched({name if name in _SEEN_AS_CALLED else 'fn'}, (), ({args}), {{}}, OP)",
-            f"        {_interpreted(op, f'({all_given},)')}",
+            f"        {_interpreted(f'({all_given},)')}",
             "else:",
             *indented(others),
         ]

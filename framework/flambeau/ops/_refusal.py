@@ -92,7 +92,6 @@ def fell(error: Exception) -> bool:
 
 # -- which argument --------------------------------------------------------------------------------------------------------
 
-_INTEGERS = (int, np.integer, SymInt)
 _NUMBERS = (int, float, complex, np.number, np.bool_, SymInt, SymFloat, SymBool)
 # Classes that some parameter of some op takes. A callable, a module or a dictionary is none of them.
 _PLAIN = (Tensor, ndarray, *_NUMBERS, str, type(None), list, tuple, dtype, device)

@@ -478,7 +478,7 @@ def prepare_n_shadows_model(
     layers = [node for node in made.graph.nodes if node.op == "call_module"]
     for number, node in enumerate(layers):
         module = module_of(made, node)
-        operation = Operation(node, node, "")
+        Operation(node, node, "")
         found = []
         for mapping in mappings:
             wrapper: Module = fb.nn.Sequential(copy.deepcopy(module))
@@ -491,10 +491,10 @@ def prepare_n_shadows_model(
             continue
         fqn = str(node.target)
         before = made.graph
-        logged = _place(made, f"shadow_{number}_0", _logger(OutputLogger, operation, node, made, number, 0, fqn, ""), (node,), node)
+        logged = _place(made, f"shadow_{number}_0", _logger(OutputLogger, node, made, number, 0, fqn, ""), (node,), node)
         for k, (prepared, qconfig) in enumerate(found, 1):
             called = _place(made, f"shadow_wrapper_{number}_{k}", prepared, tuple(node.args), logged)
-            logger = _logger(OutputComparisonLogger, operation, node, made, number, k, fqn, str(qconfig))
+            logger = _logger(OutputComparisonLogger, node, made, number, k, fqn, str(qconfig))
             logged = _place(made, f"shadow_{number}_{k}", logger, (called, node), called)
         before.lint()
     made.recompile()
@@ -509,7 +509,7 @@ def _for_one(mapping: Any, path: str, kind: Any) -> Any:
     return QConfigMapping().set_global(mapping.module_name_qconfigs.get(path, found))
 
 
-def _logger(kind: Any, operation: Operation, node: Node, model: GraphModule, number: int, k: int, fqn: str, qconfig: str) -> Any:
+def _logger(kind: Any, node: Node, model: GraphModule, number: int, k: int, fqn: str, qconfig: str) -> Any:
     called = target_type(model, node)
     return kind(node.name, node.name, f"subgraph_{number}_{k}", f"subgraph_{number}", called, called, "node_output", 0, 0, fqn, qconfig)
 

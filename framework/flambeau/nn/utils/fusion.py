@@ -15,7 +15,6 @@ Tensor = fb.Tensor
 
 
 def _scale_and_shift(
-    rows: int,
     bias: Tensor | None,
     mean: Tensor,
     var: Tensor,
@@ -50,7 +49,7 @@ def fuse_conv_bn_weights(
         bn_eps: added to the variance.
         bn_w, bn_b: scale and shift, (out,) or None for 1 and 0.
     """
-    factor, bias = _scale_and_shift(conv_w.size(0), conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
+    factor, bias = _scale_and_shift(conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
     shape = (1, -1) if transpose else (-1, 1)
     weight = conv_w * factor.reshape(*shape, *[1] * (conv_w.dim() - 2))
     return (
@@ -90,7 +89,7 @@ def fuse_linear_bn_weights(
     Args:
         linear_w, linear_b: (out, in), and (out,) or None; the others as for `fuse_conv_bn_weights`.
     """
-    factor, bias = _scale_and_shift(linear_w.size(0), linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
+    factor, bias = _scale_and_shift(linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
     return (
         Parameter((linear_w * factor.unsqueeze(-1)).to(linear_w.dtype), linear_w.requires_grad),
         Parameter(

@@ -16,13 +16,6 @@ from ..._kinds import KindArray
 from ..._symbolic import SymFloat, SymInt
 from ...tensor import Tensor, device_of
 
-
-def check_equal(op: str, left: str, a: Any, right: str, b: Any) -> None:
-    """Raise RuntimeError naming both sides unless `a` equals `b`."""
-    if a != b:
-        raise RuntimeError(f"{op}: {left} is {a}, but {right} is {b}; they must be equal")
-
-
 _ALWAYS_THERE = 1 << 28                                      # bytes that are had for the asking
 
 

@@ -208,7 +208,7 @@ composite(namespace="signal.windows", samples="7, tau=2.0; 8, center=1, sym=Fals
 # -- the top-level windows -------------------------------------------------------------------------------------------------
 
 
-def _old(name: str, values: Any, n: Any, periodic: bool, dtype: Any, layout: Any, device: Any, requires_grad: bool) -> Tensor:
+def _old(name: str, values: Any, n: Any, periodic: bool, dtype: Any, device: Any, requires_grad: bool) -> Tensor:
     n = _length(name, need_int(name, "window_length", n))
     if n < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={n}")
@@ -231,7 +231,7 @@ def hann_window(window_length: int, periodic=True, *, dtype=None, layout=None, d
     >>> fb.hann_window(4), fb.hann_window(4, periodic=False)
     (tensor([0.0000, 0.5000, 1.0000, 0.5000]), tensor([0.0000, 0.7500, 0.7500, 0.0000]))
     """
-    return _old("hann_window", kernel.cosines((0.5, 0.5)), window_length, periodic, dtype, layout, device, requires_grad)
+    return _old("hann_window", kernel.cosines((0.5, 0.5)), window_length, periodic, dtype, device, requires_grad)
 
 
 @composite(samples="7; 8, False, 0.5")
@@ -239,19 +239,19 @@ def hamming_window(
     window_length: int, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
     """``alpha - beta cos(2 pi k / span)`` at k from 0; `window_length` and `periodic` as for `hann_window`."""
-    return _old("hamming_window", kernel.cosines((alpha, beta)), window_length, periodic, dtype, layout, device, requires_grad)
+    return _old("hamming_window", kernel.cosines((alpha, beta)), window_length, periodic, dtype, device, requires_grad)
 
 
 @composite(samples="7; 8, False")
 def blackman_window(window_length: int, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """Three cosine terms; `window_length` and `periodic` as for `hann_window`."""
-    return _old("blackman_window", kernel.cosines(BLACKMAN), window_length, periodic, dtype, layout, device, requires_grad)
+    return _old("blackman_window", kernel.cosines(BLACKMAN), window_length, periodic, dtype, device, requires_grad)
 
 
 @composite(samples="7; 8, False")
 def bartlett_window(window_length: int, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
     """A triangle; `window_length` and `periodic` as for `hann_window`."""
-    return _old("bartlett_window", kernel.bartlett, window_length, periodic, dtype, layout, device, requires_grad)
+    return _old("bartlett_window", kernel.bartlett, window_length, periodic, dtype, device, requires_grad)
 
 
 @composite(samples="7; 8, False, 8.0")
@@ -259,7 +259,7 @@ def kaiser_window(
     window_length: int, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False
 ):
     """Kaiser's window; `window_length` and `periodic` as for `hann_window`, `beta` as for `signal.windows.kaiser`."""
-    return _old("kaiser_window", kernel.kaiser(beta), window_length, periodic, dtype, layout, device, requires_grad)
+    return _old("kaiser_window", kernel.kaiser(beta), window_length, periodic, dtype, device, requires_grad)
 
 
 # -- short-time Fourier transform ------------------------------------------------------------------------------------------
@@ -421,21 +421,21 @@ def istft(
         raise RuntimeError("istft: Complex windows are incompatible with return_complex=False")
     spectra = (input.unsqueeze(0) if input.ndim == 2 else input).transpose(1, 2)
     norm = "ortho" if normalized else None
-    frames = _frames_of(spectra, n_fft, norm, half, return_complex)
-    made = _overlapped(frames, _centred(window, n_fft, win, input), hop, n_fft // 2 if center else 0, center, length)
+    frames = _frames_of(spectra, n_fft, norm, return_complex)
+    made = _overlapped(frames, _centred(window, n_fft, win, input), hop, n_fft // 2 if center else 0, length)
     return made.squeeze(0) if input.ndim == 2 else made
 
 
 istft.in_pieces("...__,_->..._")
 
 
-def _frames_of(spectra: Tensor, n_fft: int, norm: Any, half: bool, return_complex: bool) -> Tensor:
+def _frames_of(spectra: Tensor, n_fft: int, norm: Any, return_complex: bool) -> Tensor:
     if return_complex:
         return OPS["fft.ifft"].function(spectra, None, -1, norm)
     return OPS["fft.irfft"].function(spectra[..., : n_fft // 2 + 1], n_fft, -1, norm)
 
 
-def _overlapped(frames: Tensor, window: Tensor | None, hop: int, start: int, center: bool, length: Any) -> Tensor:
+def _overlapped(frames: Tensor, window: Tensor | None, hop: int, start: int, length: Any) -> Tensor:
     """Frames, windowed once more, added up and divided by what the squared windows add up to."""
     count, n = frames.shape[-2:]
     w = frames.new_ones((n,)) if window is None else window

@@ -166,7 +166,7 @@ def _weights(query: Tensor, key: Tensor, mask: Any, scale: float, causal: bool) 
     return scores.where(~blind, 0).softmax(-1).where(~blind, 0)
 
 
-def _check_attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout_p: float, is_causal: bool) -> None:
+def _check_attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout_p: float) -> None:
     operands = {"query": query, "key": key, "value": value}
     if not query.dtype is key.dtype is value.dtype:
         raise RuntimeError(
@@ -224,7 +224,7 @@ def scaled_dot_product_attention(
     tensor([[1.0000, 0.0000],
             [0.3302, 0.6698]])
     """
-    _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
+    _check_attention(query, key, value, attn_mask, dropout_p)
     scale = (1 / math.sqrt(query.shape[-1]) if query.shape[-1] else math.inf) if scale is None else scale
     if not value.shape[-1] or 0 in value.shape[:-2]:
         attn_mask = None                                 # nothing comes out, whatever its shape
@@ -251,7 +251,7 @@ def _heads_fit(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> b
 
 @scaled_dot_product_attention.plan(by="strides", tensors=("query", "key", "value", "attn_mask"))
 def _planned_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
-    _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
+    _check_attention(query, key, value, attn_mask, dropout_p)
     if dropout_p or not query.shape[-1] or not _allowed["flash"] or not _heads_fit(query, key, value, enable_gqa):
         return None
     if attn_mask is not None and not _allowed["math"]:   # without which a mask that requires grad is refused

@@ -33,7 +33,6 @@ from ...tensor import Tensor, wrap_dim
 from .._batching import along
 from .._promote import like_input, only, refuse
 from .._spec import (
-    EVERYWHERE,
     EXACTLY,
     FUNCTION,
     INPLACE,
@@ -55,7 +54,6 @@ from .._spec.names import keep, reduces
 
 _new = object.__new__
 
-NO_FOREACH = EVERYWHERE & ~16
 F = "nn.functional"
 SQRT_TWO_OVER_PI = 0.7978845608028654
 # Klambauer et al. 2017, "Self-Normalizing Neural Networks": the fixed point of mean 0 and variance 1.

@@ -12,7 +12,6 @@ from ..._warn import warn_once
 from ...tensor import Tensor
 from .._promote import common, like_input, real_common, refuse, result_type
 from .._spec import (
-    EVERYWHERE,
     EXACTLY,
     FOREACH,
     FUNCTION,
@@ -25,8 +24,6 @@ from .._spec import (
 )
 from .._spec.names import keep
 from .binary import check_fits, check_tensors
-
-NO_FOREACH = EVERYWHERE & ~16
 
 
 def _copy_dtype(op: Any, args: Any) -> Any:

@@ -393,7 +393,7 @@ mode.plan(_MODES, wraps="dim")
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-def _check_quantile(name: str, input: Tensor, q: Any, dim: Any, interpolation: str) -> None:
+def _check_quantile(name: str, input: Tensor, q: Any, interpolation: str) -> None:
     if input.dtype not in (dtypes.float32, dtypes.float64):
         raise RuntimeError(f"{name}() input tensor must be either float or double dtype, got {input.dtype}")
     if not input.numel():
@@ -412,7 +412,7 @@ def _check_quantile(name: str, input: Tensor, q: Any, dim: Any, interpolation: s
 
 
 def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str, skip_nan: bool) -> Tensor:
-    _check_quantile(name, input, q, dim, interpolation)
+    _check_quantile(name, input, q, interpolation)
     d = 0 if dim is None else wrap_dim(dim, input.ndim)
     x = input.reshape(-1) if dim is None or not input.ndim else input.movedim(d, -1)
     values = sort_pair.function(x, -1, False)[0]                # (*rest, n)
