@@ -500,7 +500,7 @@ def _operator(schema: FunctionSchema) -> Any:
 
 
 def _method_of(me: Any, name: str) -> Callable[..., Any]:
-    kind = getattr(me, "_script_type", None)
+    kind: Any = getattr(me, "_script_type", None)
     if kind is None:                                  # an instance of a class that was scripted
         from ._python import class_type
 
