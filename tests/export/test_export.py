@@ -646,3 +646,18 @@ def test_shapes_of_tensors_that_are_no_inputs_are_refused():
         shapes[x] = {0: Dim("c")}
     with pytest.raises(ValueError, match=r"keywords \['z'\] but expected \[\]"):
         export(Net(), (x,)).module()(z=x)
+
+
+def test_masks_are_made_for_any_length():
+    class Masked(nn.Module):
+        def forward(self, x):
+            at = fb.arange(x.shape[1], device=x.device)
+            seen = x.new_ones((), dtype=fb.bool) & (at[None, :] <= at[:, None])
+            return x.new_full((x.shape[1],), 2.0) * x.masked_fill(~seen, 0.0)
+
+    program = export(Masked(), (fb.ones(5, 5),), dynamic_shapes=({0: Dim("t"), 1: Dim("t")},))
+
+    x = fb.randn(9, 9)
+    assert program.module()(x).equal(Masked()(x))
+    assert [str(r) for r in program.range_constraints.values()] == ["VR[0, int_oo]"]
+    assert all("val" in node.meta for node in program.graph.nodes if "new" in node.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import os
@@ -240,3 +241,20 @@ def test_what_nodes_compute_is_told_without_computing(name: str) -> None:
         (FakeTensor, tuple(e.shape), e.stride(), e.dtype) for e in expected
     ]
     assert all("val" in n.meta for n in traced.graph.nodes)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize(("name", "args"), [
+    ("new_ones", ((2,),)), ("new_zeros", ((),)), ("new_full", ((2,), 1)), ("new_empty", ((2, 3),)), ("new_empty_strided", ((2,), (1,))),
+    ("new_tensor", ([1.0, 2.0],)),
+])  # fmt: skip
+def test_methods_that_make_tensors_make_fake_ones(name, args, inside):
+    mode = FakeTensorMode()
+    x = mode.from_tensor(fb.ones(2, 3))
+
+    with mode if inside else contextlib.nullcontext():
+        made, real = getattr(x, name)(*args), getattr(fb.ones(2, 3), name)(*args)
+        elsewhere = getattr(x, name)(*args, device="cuda:1")
+    assert isinstance(made, FakeTensor)
+    assert (made.device, made.dtype, made.shape) == (fb.device("cpu"), real.dtype, real.shape)
+    assert (type(elsewhere), elsewhere.device) == (FakeTensor, fb.device("cuda:1"))

@@ -330,6 +330,26 @@ def _in_force(mode: FakeTensorMode) -> bool:
     return mode in _local.calls.interpreters
 
 
+def _making(name: str) -> Any:
+    """The method `name` of Tensors, which makes another like them, of fake ones."""
+    method = getattr(Tensor, name)
+
+    @functools.wraps(method)
+    def make(self: FakeTensor, *args: Any, **kwargs: Any) -> Any:
+        if _answering.depth:
+            return method(self, *args, **kwargs)
+        asked = kwargs.pop("device", None)            # where there need be no such device
+        with contextlib.nullcontext() if _in_force(self.fake_mode) else self.fake_mode:
+            made = method(self, *args, **kwargs)
+        return self.fake_mode.adopt(made, self.fake_device if asked is None else _full(asked))
+
+    return make
+
+
+for _name in ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros"):
+    setattr(FakeTensor, _name, _making(_name))
+
+
 def _full(place: Any) -> Device:
     """`place` with the index that it has when none was given."""
     place = Device(place)

@@ -225,6 +225,9 @@ def _is_open(what: Any) -> bool:
     return what is not None and not (isinstance(what, _DimHint) and what.type is _DimHintType.STATIC)
 
 
+_NO_MEMORY = 1 << 56  # elements: that there may not be more says nothing, for no Tensor has so many
+
+
 def range_of(env: Any, n: Any) -> tuple[int, int]:
     """The least and the largest value that the program holds for of a size."""
     if isinstance(n, int):
@@ -234,5 +237,5 @@ def range_of(env: Any, n: Any) -> tuple[int, int]:
         return int(expr), int(expr)
     found = env.bound_sympy(expr)
     low = max(int(found.lower), 0)
-    high = int(found.upper) if found.upper.is_finite and found.upper < _UNBOUNDED else _UNBOUNDED
+    high = int(found.upper) if found.upper.is_finite and found.upper < _NO_MEMORY else _UNBOUNDED
     return low, high
