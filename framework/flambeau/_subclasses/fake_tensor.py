@@ -338,7 +338,9 @@ def _making(name: str) -> Any:
     def make(self: FakeTensor, *args: Any, **kwargs: Any) -> Any:
         if _answering.depth:
             return method(self, *args, **kwargs)
-        asked = kwargs.pop("device", None)            # where there need be no such device
+        asked = kwargs.get("device")
+        if asked is not None and _full(asked).type not in ("cpu", "meta"):
+            kwargs.pop("device")                      # there need be none such
         with contextlib.nullcontext() if _in_force(self.fake_mode) else self.fake_mode:
             made = method(self, *args, **kwargs)
         return self.fake_mode.adopt(made, self.fake_device if asked is None else _full(asked))
