@@ -228,3 +228,10 @@ def test_custom_function_without_a_rule_cannot_be_mapped():
 
     with pytest.raises(RuntimeError, match="does not have vmap support"):
         fb.vmap(Plain.apply)(fb.ones(2))
+
+
+def test_gradients_of_complex_results_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="real scalar outputs"):
+        fb.func.grad(lambda x: x.sum() * 1j)(fb.ones(3))
+    with pytest.raises(ValueError, match="chunk_size"):
+        fb.vmap(fb.sin, chunk_size=-1)(fb.ones(3))

@@ -189,3 +189,29 @@ def test_places_that_broadcast_are_taken_by_a_plan_as_by_operations(dim):
     y = fb.rand(2, 3, requires_grad=True)
     fb.take_along_dim(y, fb.tensor([[1], [0]]), 1).sum().backward()
     assert y.grad.tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax"])
+@pytest.mark.parametrize("shapes", [((1,), ()), ((), (1,)), ((), ())])
+def test_gradients_of_a_source_without_dimensions_are_those_of_one_element(reduce, shapes):
+    found = []
+    for index_shape, src_shape in (shapes, ((1,), (1,))):
+        x, src = fb.tensor([2.0, 3.0, 5.0], requires_grad=True), fb.full(src_shape, 7.0, requires_grad=True)
+        x.scatter_reduce(0, fb.ones(index_shape, dtype=fb.int64), src, reduce).pow(2).sum().backward()
+        assert src.grad.shape == src_shape
+        found.append((x.grad.tolist(), src.grad.item()))
+
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["scatter", "scatter_add", "scatter_reduce", "scatter_"])
+def test_a_source_without_dimensions_is_one_element(name):
+    one, rest = fb.tensor(1.0), ("sum",) if name == "scatter_reduce" else ()
+
+    def call(x, index, src):
+        return getattr(x.clone(), name)(0, index, src, *rest)
+
+    assert call(fb.zeros(3), fb.tensor([0]), one).tolist() == [1.0, 0.0, 0.0]
+    for x in (fb.zeros(3), fb.tensor(5.0)):
+        with pytest.raises(RuntimeError, match=r"Expected index \[2\] to be no larger than self"):
+            call(x, fb.tensor([0, 0]), one)

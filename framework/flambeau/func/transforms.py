@@ -356,6 +356,8 @@ def _gradients(func: Any, argnums: Any, has_aux: bool, args: tuple[Any, ...], kw
             f"Expected f(*args) to return a scalar tensor, got tensor with {value.ndim} dims. "
             "Maybe you wanted to use the vjp or jacrev APIs instead?"
         )
+    if value.is_complex():
+        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {value.dtype}; use vjp instead")
     record.outputs([value])
     grads = spec.unflatten(record.back([ones_like(value.detach())], keep=len(record.parts[0]) > 1))
     return (grads[0] if isinstance(argnums, int) else grads), record, value, aux

@@ -42,7 +42,7 @@ def vmap(
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
-    if chunk_size is not None and not (chunk_size == -1 or chunk_size > 0):
+    if chunk_size is not None and chunk_size <= 0:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
 
     @functools.wraps(func)
@@ -65,7 +65,7 @@ def _get_name(func: Any) -> str:
 
 def vmap_impl(func: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None, *args: Any, **kwargs: Any) -> Any:
     size, flat_dims, flat_args, spec = _process_batched_inputs(in_dims, args, func)
-    if chunk_size is None or chunk_size == -1 or chunk_size >= size:
+    if chunk_size is None or chunk_size >= size:
         return _run(func, size, flat_dims, flat_args, spec, out_dims, randomness, kwargs)
     parts = []
     for start in range(0, size, chunk_size):

@@ -269,7 +269,7 @@ def _check_scatter(name: str, input: Tensor, dim: int, index: Tensor, src: Tenso
         raise RuntimeError(
             f"{name}: Index tensor must have the same number of dimensions as src tensor\n{describe(index=index, src=src)}"
         )
-    if src.ndim and index.ndim and any(n > m for n, m in zip(index._array.shape, src._array.shape, strict=True)):
+    if any(n > m for n, m in zip(index._array.shape or (1,), src._array.shape or (1,), strict=True)):
         raise RuntimeError(
             f"{name}: Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d} "
             f"and to be no larger size than src {list(src.shape)}\n{describe(index=index, src=src)}"
@@ -562,8 +562,11 @@ def _scatter_combine_shape(input, dim, index, src, reduce, include_self):
 def _scatter_combine_vjp(grad, out, input, dim, index, src, reduce, include_self):
     if not index.numel():
         return (grad, None, lambda: src.new_zeros(src.shape))
-    corner = src if src.shape == index.shape else src[tuple(slice(0, n) for n in index.shape)]
     places = Along(dim, index, tuple(input.shape))
+    if src.ndim != index.ndim:                        # one of them has no dimensions
+        grads = combine_grads(grad, out, input, src.reshape(index.shape), reduce, include_self, places)
+        return (grads[0], None, lambda: grads[1]().reshape(src.shape))
+    corner = src if src.shape == index.shape else src[tuple(slice(0, n) for n in index.shape)]
     grads = combine_grads(grad, out, input, corner, reduce, include_self, places)
     return (grads[0], None, lambda: padded(grads[1](), src.shape))
 

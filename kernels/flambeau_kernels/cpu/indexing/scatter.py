@@ -119,9 +119,11 @@ def key_of_slices(shape: tuple[int, ...], dim: int, index: np.ndarray, source: t
 
 
 def corner(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The part of `values` that has `shape`. Raises: ValueError if they are smaller."""
+    """The part of `values` that has `shape`; one without dimensions is a vector of one. Raises: ValueError if they are smaller."""
     if values.shape == shape:
         return values
+    if not values.ndim and len(shape) == 1:
+        values = values.reshape(1)
     made = values[tuple([slice(0, n) for n in shape])]
     if made.shape != shape:
         raise ValueError(f"values of shape {values.shape} have no corner of shape {shape}")
