@@ -1,0 +1,1 @@
+"""Schedulers: how many weights are 0, step by step."""

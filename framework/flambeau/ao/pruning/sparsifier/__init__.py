@@ -1,0 +1,1 @@
+"""Sparsifiers: which weights are 0."""
