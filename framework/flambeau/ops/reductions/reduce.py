@@ -214,10 +214,14 @@ def amin(input, dim=(), keepdim=False):
 
 
 def _share_raw(grad, out, input, count):
-    at = input == out
-    at |= (input != input) & (out != out)
+    at = np.asarray(input == out)
+    if (out != out).any():
+        at |= (input != input) & (out != out)
     axes = None if out.ndim == 0 else tuple(d for d, n in enumerate(out.shape) if n != input.shape[d])
-    return np.where(at, grad / np.asarray(at.sum(axes, keepdims=True), grad.dtype), grad.dtype.type(0))
+    ties = np.add.reduce(at.view(np.int8), axes, np.int64, keepdims=True)
+    made = np.zeros_like(input, grad.dtype, subok=False)
+    np.copyto(made, grad / ties.astype(grad.dtype), where=at)
+    return made
 
 
 amax.vjp_on_arrays(_share_raw)
