@@ -352,10 +352,12 @@ def planned_channels(x: Any, groups: int | None, weight: Any, bias: Any, eps: fl
         from . import as_numpy
 
         return as_numpy.planned_channels(x.shape, groups, x.dtype, eps, weight is not None, bias is not None)
-    if not _compiled(x) or groups is None and _channels_innermost(x):
+    if not _compiled(x):
         return None
     from . import planes
 
+    if groups is None and _channels_innermost(x):
+        return planes.planned_columns(x, weight is not None, bias is not None, eps) if x.ndim == 2 and x.dtype.char in "fd" else None
     kinds = tuple(None if p is None else p.dtype for p in (weight, bias))
     return planes.planned((*x.shape[:2], prod(x.shape[2:])), x.dtype, x.shape, kinds, groups, eps)
 
@@ -366,7 +368,13 @@ MOST_GIVEN = 4096  # elements that are scaled and shifted by numpy
 def planned_given(x: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Any:
     """``run(x, mean, variance, weight, bias)``: ``(N, C, *)`` normalized by given statistics ``(C,)``, for contiguous arrays like
     these; or None."""
-    if not _alike(x, mean, variance, weight, bias) or not 0 < x.size < MOST_GIVEN or x.dtype.char not in "fd":
+    if not _alike(x, mean, variance, weight, bias) or x.dtype.char not in "fd":
+        return None
+    if x.ndim == 2 and _compiled(x):
+        from . import planes
+
+        return planes.planned_columns_given(x, weight is not None, bias is not None, eps)
+    if not 0 < x.size < MOST_GIVEN:
         return None
     if _channels_innermost(x) and (x.ndim > 2 or _compiled(x)):
         return None

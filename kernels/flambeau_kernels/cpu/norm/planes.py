@@ -32,10 +32,14 @@ from flambeau_kernels.engine.language import (
     vector,
     widened,
 )
+from flambeau_kernels.quiet import quietly
 from flambeau_kernels.scalar.symbols import KINDS
 from flambeau_kernels.vocabulary import fma, maximum, sqrt
 
-__all__ = ["backward", "column_moments", "column_sums", "normalize", "normalize_columns", "normalize_columns_grad"]
+__all__ = [
+    "backward", "column_moments", "column_sums", "normalize", "normalize_columns", "normalize_columns_grad", "planned", "planned_columns",
+    "planned_columns_given",
+]  # fmt: skip
 
 # Elements of a chunk: about 20 microseconds.
 CHUNK = 32768
@@ -406,6 +410,39 @@ def column_sums(grad: np.ndarray, x: np.ndarray, mean: np.ndarray) -> tuple[np.n
     column_block_sums.run(blocks, grad, x, _contiguous(mean), totals, alongs, rows, columns, per, KIND=KINDS[mean.dtype.name])
     total, along = (np.add.reduce(sums, axis=0, keepdims=True) for sums in (totals, alongs))
     return total.astype(mean.dtype, copy=False), along.astype(mean.dtype, copy=False)
+
+
+def planned_columns_given(x: np.ndarray, weighted: bool, biased: bool, eps: float) -> Any:
+    """``run(x, mean, variance, weight, bias)``: matrices like `x` of float32 or float64, normalized by given statistics of columns."""
+    (rows, columns), kind = x.shape, x.dtype
+    per, small, no_bias = max(1, CHUNK // columns), kind.type(eps), np.full(columns, -0.0, kind)
+    form, chunks = normalize_column_rows.form((kind,) * 5 + (int,) * 3, {}), -(-rows // per)
+
+    @quietly
+    def run(x: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Any:
+        scale = 1 / np.sqrt(variance + small)
+        out = np.empty(x.shape, kind)
+        form(chunks, False, x, mean, scale * weight if weighted else scale, bias if biased else no_bias, out, rows, columns, per)
+        return out
+
+    return run
+
+
+def planned_columns(x: np.ndarray, weighted: bool, biased: bool, eps: float) -> Any:
+    """``run(x, weight, bias)``: matrices like `x`, likewise, by the statistics that `column_moments` finds, and these."""
+    (rows, columns), kind = x.shape, x.dtype
+    per, small, no_bias = max(1, CHUNK // columns), kind.type(eps), np.full(columns, -0.0, kind)
+    form, chunks = normalize_column_rows.form((kind,) * 5 + (int,) * 3, {}), -(-rows // per)
+
+    @quietly
+    def run(x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any, Any]:
+        mean, variance = column_moments(x)
+        inverse = 1 / np.sqrt(variance + small)
+        out = np.empty(x.shape, kind)
+        form(chunks, False, x, mean, inverse * weight if weighted else inverse, bias if biased else no_bias, out, rows, columns, per)
+        return out, mean, variance, inverse
+
+    return run
 
 
 def normalize_columns(x: np.ndarray, mean: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:
