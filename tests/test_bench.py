@@ -126,3 +126,41 @@ def test_the_search_for_tiles_tries_those_of_the_table_and_multiplies_with_them(
     for name, case in small.items():
         (speed,) = search.measured(name, (4, 2), "float32", [case])
         assert speed > 0
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Any:
+    """The module `compiled`, beside which it finds `models`."""
+    spec = importlib.util.spec_from_file_location("bench_compiled", BENCH / "compiled.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCH))
+        spec.loader.exec_module(module)
+        yield module
+        sys.modules.pop("models", None)
+
+
+def test_compiled_models_are_timed_where_pytorch_is_not_installed(compiled: Any, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(compiled, "reference", lambda: None)
+    threads = fb.get_num_threads()
+    try:
+        found = compiled.models(["vae_large", "gated.infer"], 0.02, threads)
+    finally:
+        fb.set_num_threads(threads)
+
+    assert len(found) == 3
+    assert all(np.isnan(theirs) and own > 0 for theirs, own in found)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["gated.infer", "vae_large.train", "vae_large.infer"]
+
+
+@pytest.mark.parametrize("name", ["mlp", "resnet18", "gpt2", "lstm", "vae", "vit"])
+def test_large_models_give_what_they_give_compiled(name: str, compiled: Any) -> None:
+    import models  # pyright: ignore[reportMissingImports]  # beside `compiled`
+
+    for trains in (True, False):
+        eager, fast = (compiled.large_sides(fb, models.MODELS[name], trains, compiles) for compiles in (False, True))
+        for _ in range(2):
+            one, other = ([r] if isinstance(r, fb.Tensor) else r for r in (eager(), fast()))
+            assert all(fb.equal(a, b) for a, b in zip(one, other, strict=True))
