@@ -563,6 +563,14 @@ def _own() -> dict[str, Callable[..., Any]]:
     def elu_(self: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
         return self.copy_(elu(self, alpha, scale, input_scale))
 
+    def max_unpool(n: int) -> Callable[..., Any]:
+        def of_size(self: Any, indices: Any, output_size: Any, stride: Any = None, padding: Any = None) -> Any:
+            # Windows a step apart that give this size: only the size counts for where the maxima go.
+            kernel = [m - size + 1 for m, size in zip(output_size, self.shape[self.dim() - n :], strict=True)]
+            return getattr(fb.nn.functional, f"max_unpool{n}d")(self, indices, kernel, 1, 0, output_size)
+
+        return of_size
+
     def cross_entropy_loss(
         self: Any, target: Any, weight: Any = None, reduction: str = "mean", ignore_index: int = -100, label_smoothing: float = 0.0
     ) -> Any:  # fmt: skip
@@ -597,7 +605,8 @@ def _own() -> dict[str, Callable[..., Any]]:
         "_convolution": _convolution, "col2im": fb.nn.functional.fold,
         "adaptive_max_pool2d": with_indices(fb.nn.functional.adaptive_max_pool2d),
         "adaptive_max_pool3d": with_indices(fb.nn.functional.adaptive_max_pool3d),
-        "elu": elu, "elu_": elu_, "cross_entropy_loss": cross_entropy_loss, **_own_rrelu(),
+        "elu": elu, "elu_": elu_, "cross_entropy_loss": cross_entropy_loss,
+        "max_unpool2d": max_unpool(2), "max_unpool3d": max_unpool(3), **_own_rrelu(),
         "copy": lambda self, src, non_blocking=False: OPS["copy"].function(self, src),
         "expand_copy": lambda self, size, *, implicit=False: self.expand(size).clone(),
         "einsum": lambda equation, tensors, *, path=None: fb.einsum(equation, tensors),

@@ -1,12 +1,12 @@
 """Scripted modules: their hooks, parts that an interface describes, properties, attributes with types, and classes of scripts."""
 
 # Scripts are written in the words that PyTorch's users write.
-# ruff: noqa: UP006
+# ruff: noqa: UP006, UP045
 
 from __future__ import annotations
 
 import io
-from typing import Any, Final, List, Tuple  # noqa: UP035  # as old programs do
+from typing import Any, Final, List, Optional, Tuple  # noqa: UP035  # as old programs do
 
 import pytest
 
@@ -251,3 +251,110 @@ def test_script_if_tracing_keeps_branches_in_traces() -> None:
 
     assert by_sign(X).tolist() == [[2.0, 2.0]]
     assert (trace(X).tolist(), trace(-X).tolist()) == ([[4.0, 4.0]], [[-4.0, -4.0]])
+
+
+# -- layers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_unpooling_is_a_script(n: int) -> None:
+    x = fb.randn(2, 3, *[8] * n, generator=fb.Generator().manual_seed(1))
+    values, indices = getattr(nn, f"MaxPool{n}d")(2, return_indices=True)(x)
+    layer = getattr(nn, f"MaxUnpool{n}d")(2)
+    script = jit.script(layer)
+
+    assert fb.equal(script(values, indices), layer(values, indices))
+    assert fb.equal(script(values, indices, list(x.shape)), layer(values, indices, list(x.shape)))
+    with pytest.raises(jit.Error, match="invalid output_size"):
+        script(values, indices, [99] * n)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.FractionalMaxPool2d(2, output_size=(2, 3)), (2, 3, 6, 7)),
+        (lambda: nn.FractionalMaxPool2d(3, output_ratio=0.5, return_indices=True), (3, 8, 8)),
+        (lambda: nn.FractionalMaxPool2d(2, output_size=2, _random_samples=fb.full((2, 3, 2), 0.25)), (2, 3, 6, 7)),
+        (lambda: nn.FractionalMaxPool3d(2, output_ratio=(0.5, 0.6, 0.7)), (1, 2, 9, 9, 9)),
+    ],
+)
+def test_fractional_pooling_is_a_script_of_the_same_random_numbers(make: Any, shape: Any) -> None:
+    layer, x = make(), fb.randn(shape, generator=fb.Generator().manual_seed(1))
+    script = jit.script(layer)
+    made = []
+    for run in (layer, script):
+        fb.manual_seed(3)
+        found = run(x)
+        made.append(found if isinstance(found, tuple) else (found,))
+
+    assert isinstance(script, jit.RecursiveScriptModule)
+    assert all(fb.equal(a, b) for a, b in zip(*made, strict=True))
+
+
+def test_power_average_pooling_of_volumes_is_a_script() -> None:
+    layer, x = nn.LPPool3d(2, 2, stride=1), fb.rand(1, 2, 4, 4, 4, generator=fb.Generator().manual_seed(1))
+    script = jit.script(layer)
+
+    assert isinstance(script, jit.RecursiveScriptModule)
+    assert script(x).allclose(layer(x), rtol=1e-6)
+
+
+def test_adaptive_log_softmax_is_a_script() -> None:
+    fb.manual_seed(0)
+    layer = nn.AdaptiveLogSoftmaxWithLoss(32, 20, [4, 10])
+    script = jit.script(layer)
+    x = fb.randn(4, 32)
+
+    for target in ([1, 5, 15, 3], [0, 0, 1, 2], [12, 13, 19, 18]):
+        made, expected = script(x, fb.tensor(target)), layer(x, fb.tensor(target))
+        assert fb.equal(made.output, expected.output)
+        assert fb.equal(made.loss, expected.loss)
+    assert fb.equal(script(x[0], fb.tensor(5)).output, layer(x[0], fb.tensor(5)).output)
+    with pytest.raises(jit.Error, match="targets must be from 0"):
+        script(x, fb.tensor([1, 2, 3, 20]))
+    with pytest.raises(jit.Error, match="batch sizes differ"):
+        script(x, fb.tensor([1]))
+
+
+def test_the_operator_of_unpooling_takes_a_size() -> None:
+    values, indices = nn.functional.max_pool2d(fb.arange(16.0).view(1, 1, 4, 4), 2, return_indices=True)
+
+    assert fb.ops.aten.max_unpool2d(values, indices, [4, 4]).flatten().nonzero().flatten().tolist() == [5, 7, 13, 15]
+
+
+def names_or_raises(x, size: Optional[List[int]]):
+    sizes = size
+    if sizes is None:
+        if x.dim() > 3:
+            raise ValueError("too many")
+        sizes = [x.size(0)]
+    return x.new_zeros(sizes)
+
+
+def leaves_the_loop(n: int):
+    found = 0
+    for i in range(n):
+        if i > 2:
+            found = 100 + i
+            break
+        found = i
+    return found
+
+
+def raises_or_returns(n: int):
+    y: Optional[int] = None
+    if n > 5:
+        if n > 9:
+            return -1
+        raise ValueError("between")
+    y = n
+    return y + 1
+
+
+def test_what_follows_a_raise_does_not_see_its_branch() -> None:
+    assert jit.script(names_or_raises)(X, None).shape == (1,)
+    assert jit.script(names_or_raises)(X, [3]).shape == (3,)
+    assert jit.script(leaves_the_loop)(9) == 103
+    assert [jit.script(raises_or_returns)(n) for n in (2, 11)] == [3, -1]
+    with pytest.raises(jit.Error, match="between"):
+        jit.script(raises_or_returns)(7)

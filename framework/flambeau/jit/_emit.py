@@ -156,6 +156,9 @@ class Undefined(Thing):
         return self._refuse(emit)
 
 
+RAISED = "raised"
+
+
 class Nodes:
     """Writes the nodes of a function.
 
@@ -170,7 +173,7 @@ class Nodes:
         self.block: Block = function.graph
         self.scope: dict[str, Thing] = {}
         self.declared: dict[str, Type] = {}
-        self.exited = False
+        self.exited: Any = False                      # whether the block is left here, and RAISED if it is by an error
         self.at: ast.AST = ast.Pass()
 
     # -- nodes
@@ -259,7 +262,7 @@ class Nodes:
         """Raise an error here."""
         text = message if isinstance(message, Value) else self.constant(message)
         self.node("prim::RaiseException", [text, self.constant(kind)], [])
-        self.exited = True
+        self.exited = RAISED
 
     def as_type(self, value: Value, wanted: Type, what: str) -> Value:
         """The value as one of the type. Raises: an error that names `what`."""
@@ -303,7 +306,7 @@ class Nodes:
         before = dict(self.scope)
         self.node("prim::If", [test], [])
         node = self.block._nodes[-1]
-        sides: list[tuple[Block, dict[str, Thing], bool]] = []
+        sides: list[tuple[Block, dict[str, Thing], Any]] = []
         for side in (then, otherwise):
             block = node.block()
             with self.into(block):
@@ -322,12 +325,12 @@ class Nodes:
         for name in before:
             if name not in first and name not in second:
                 self.scope.pop(name, None)
-        self.exited = first_exits and second_exits
+        self.exited = RAISED if first_exits is second_exits is RAISED else bool(first_exits and second_exits)
 
     def _place(self, node: Node) -> Place:
         return node.place if isinstance(node.place, Place) else Place(self.source, self.at)
 
-    def _merged(self, node: Node, name: str, a: Thing | None, b: Thing | None, a_exits: bool, b_exits: bool) -> Thing | None:
+    def _merged(self, node: Node, name: str, a: Thing | None, b: Thing | None, a_exits: Any, b_exits: Any) -> Thing | None:
         """What a name stands for after a branch, where it differs by side; undefined if a side lacks it."""
         blocks = node._blocks
         if a is None or b is None or isinstance(a, Undefined) or isinstance(b, Undefined):
@@ -347,6 +350,8 @@ class Nodes:
                 return Undefined(f"{name} is not the same thing in both branches", self._place(node))
             with self.into(block):
                 values.append(thing.value(self))
+        if None not in values and (a_exits is RAISED) != (b_exits is RAISED) and not name.startswith("$"):
+            values[0 if a_exits is RAISED else 1] = None  # nothing reads it
         kinds = [v.type() for v in values if v is not None]
         kind = kinds[0] if len(kinds) == 1 else unified(kinds[0], kinds[1])
         declared = self.declared.get(name)

@@ -12,7 +12,7 @@ from typing import Any
 
 import flambeau as torch
 
-from .._jit_internal import BroadcastingList1, BroadcastingList2, BroadcastingList3  # noqa: F401  # texts of pools name all
+from .._jit_internal import BroadcastingList1, BroadcastingList2, BroadcastingList3  # texts of pools name all
 from ..nn import functional as F
 from ..ops._entry import compile_text
 from ..tensor import Tensor
@@ -318,6 +318,57 @@ def _sizes_of(input: Tensor, output_size: list[int | None]) -> list[int]:
     return found
 
 
+# Unpooling, and maxima of windows that are drawn, in each number of dimensions.
+for _n in (1, 2, 3):
+    _unpooled = {
+        1: "aten.max_unpool2d(input.unsqueeze(-1), indices.unsqueeze(-1), [sizes[0], 1]).squeeze(-1)",
+        2: "aten.max_unpool2d(input, indices, sizes)", 3: "aten.max_unpool3d(input, indices, sizes, steps, padding)",
+    }[_n]  # fmt: skip
+    _form(_written(
+        f"max_unpool{_n}d",
+        f"input: Tensor, indices: Tensor, kernel_size: BroadcastingList{_n}[int], stride: BroadcastingList{_n}[int] | None = None, "
+        f"padding: BroadcastingList{_n}[int] = 0, output_size: list[int] | None = None",
+        "Tensor",
+        "steps = kernel_size if stride is None else stride",
+        f"least = [(input.size(i - {_n}) - 1) * steps[i] + kernel_size[i] - 2 * padding[i] for i in range({_n})]",
+        "sizes = least",
+        "if output_size is not None:",
+        f"    sizes = output_size[2:] if len(output_size) == {_n + 2} else output_size",
+        f"    if len(sizes) != {_n}:",
+        f"        raise ValueError('output_size should be a sequence containing {_n} or {_n + 2} elements, but it has a length of '"
+        " + str(len(sizes)))",
+        f"    for i in range({_n}):",
+        "        if sizes[i] <= least[i] - steps[i] or sizes[i] >= least[i] + steps[i]:",
+        "            raise ValueError('invalid output_size ' + str(sizes))",
+        f"return {_unpooled}",
+    ))  # fmt: skip
+    if _n == 1:
+        continue
+    _asked = (
+        f"input: Tensor, kernel_size: BroadcastingList{_n}[int], output_size: BroadcastingList{_n}[int] | None = None, "
+        f"output_ratio: BroadcastingList{_n}[float] | None = None, return_indices: bool = False, _random_samples: Tensor | None = None"
+    )
+    _both = _written(
+        f"_fractional_max_pool{_n}d_both", _asked, "tuple[Tensor, Tensor]",
+        "sizes = output_size",
+        "if sizes is None:",
+        "    if output_ratio is None:",
+        f"        raise ValueError('fractional_max_pool{_n}d requires specifying either an output_size or an output_ratio')",
+        f"    sizes = [int(input.size(i - {_n}) * output_ratio[i]) for i in range({_n})]",
+        "samples = _random_samples",
+        "if samples is None:",
+        f"    count = 1 if input.dim() == {_n + 1} else input.size(0)",
+        f"    samples = torch.rand([count, input.size({-_n - 1}), {_n}], dtype=input.dtype, device=input.device)",
+        f"return aten.fractional_max_pool{_n}d(input, kernel_size, sizes, samples)",
+    )  # fmt: skip
+    globals()[_both.__name__] = _form(_both)          # the other form calls it
+    _values = _written(
+        f"_fractional_max_pool{_n}d", _asked, "Tensor",
+        f"return {_both.__name__}(input, kernel_size, output_size, output_ratio, True, _random_samples)[0]",
+    )  # fmt: skip
+    _choice(f"fractional_max_pool{_n}d", 4, _both, _values)
+
+
 @_form
 def unfold(
     input: Tensor, kernel_size: BroadcastingList2[int], dilation: BroadcastingList2[int] = 1, padding: BroadcastingList2[int] = 0,
@@ -342,6 +393,17 @@ def lp_pool2d(
     step: list[int] = [] if stride is None else stride
     means = aten.avg_pool2d(input.pow(norm_type), kernel_size, step, [0, 0], ceil_mode)
     return (torch.sign(means) * aten.relu(torch.abs(means))).mul(kernel_size[0] * kernel_size[1]).pow(1.0 / norm_type)
+
+
+@_form
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: BroadcastingList3[int], stride: BroadcastingList3[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    step: list[int] = [] if stride is None else stride
+    means = aten.avg_pool3d(input.pow(norm_type), kernel_size, step, [0, 0, 0], ceil_mode)
+    count = kernel_size[0] * kernel_size[1] * kernel_size[2]
+    return (torch.sign(means) * aten.relu(torch.abs(means))).mul(count).pow(1.0 / norm_type)
 
 
 @_form

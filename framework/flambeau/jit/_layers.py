@@ -13,6 +13,7 @@ import flambeau as torch
 
 from ..nn import functional as F
 from ..nn import modules as layers
+from ..nn.modules.adaptive import _ASMoutput
 from ..ops._entry import compile_text
 from ..tensor import Tensor
 
@@ -491,3 +492,36 @@ def _transformer(
     return self.decoder(
         tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal
     )
+
+
+@_form(layers.adaptive.AdaptiveLogSoftmaxWithLoss)
+def _adaptive_log_softmax(self, input_: Tensor, target_: Tensor) -> _ASMoutput:
+    is_batched = target_.dim() > 0
+    if target_.dim() > 1:
+        raise RuntimeError("AdaptiveLogSoftmaxWithLoss: the target must have 0 or 1 dimensions")
+    if input_.dim() != target_.dim() + 1:
+        raise RuntimeError("AdaptiveLogSoftmaxWithLoss: a target of (N,) needs (N, F) input, one of () needs (F,) input")
+    if is_batched and input_.size(0) != target_.size(0):
+        raise RuntimeError("AdaptiveLogSoftmaxWithLoss: batch sizes differ")
+    input = input_ if is_batched else input_.unsqueeze(0)
+    target = target_ if is_batched else target_.unsqueeze(0)
+    first = ((target >= 0) & (target < self.cutoffs[0])).nonzero().squeeze(1)
+    found = first.numel()
+    in_head = torch.empty_like(target).index_copy(0, first, target.index_select(0, first))
+    where: list[Tensor] = []
+    parts: list[Tensor] = []
+    for i, cluster in enumerate(self.tail):
+        low, high = self.cutoffs[i], self.cutoffs[i + 1]
+        rows = ((target >= low) & (target < high)).nonzero().squeeze(1)
+        if rows.numel() > 0:
+            found += rows.numel()
+            logits = cluster(input.index_select(0, rows))
+            in_head = in_head.index_fill(0, rows, self.shortlist_size + i)
+            where.append(rows)
+            parts.append(F.log_softmax(logits, dim=1).gather(1, (target.index_select(0, rows) - low).unsqueeze(1)).squeeze(1))
+    if found != target.size(0):
+        raise RuntimeError("AdaptiveLogSoftmaxWithLoss: targets must be from 0 to n_classes - 1")
+    output = F.log_softmax(self.head(input), dim=1).gather(1, in_head.unsqueeze(1)).squeeze(1)
+    for rows, inside in zip(where, parts):  # noqa: B905  # scripts have no `strict`
+        output = output.index_add(0, rows, inside)
+    return _ASMoutput(output if is_batched else output.squeeze(0), (-output).mean())
