@@ -11,6 +11,7 @@ from flambeau_kernels.cpu.products import matmul as kernel
 
 from ... import _state, dtypes
 from ..._arrays import ndarray
+from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor
 from .. import _index
 from .._dispatch import overriding_classes
@@ -20,7 +21,7 @@ from ..pointwise import activation as act
 
 # Of a result, from which a pass of its own over it costs more than asking for this one.
 SMALLEST = 1 << 14
-_DTYPES = (dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16)
+_HALVES = (dtypes.bfloat16.numpy, dtypes.float16.numpy)
 
 
 @composite(surface=0, samples="x(2, 3), x(4, 3), x(4), 'relu'; x(2, 3), x(4, 3), x(4), None, x(2, 4)")
@@ -50,13 +51,14 @@ def _fits_one_pass(input: Tensor, weight: Tensor, bias: Any, activation: str | N
     operands = [x for x in (input, weight, bias, residual) if x is not None]
     if _state.grad_enabled() and any(x._node is not None for x in operands):
         return False
-    d = input.dtype
-    if d not in _DTYPES or any(type(x._array) is not ndarray or x.dtype is not d for x in operands):
+    d = input._array.dtype
+    if not (d is FLOAT32 or d is FLOAT64 or d in _HALVES) or any(type(x._array) is not ndarray or x._array.dtype != d for x in operands):
         return False
-    if weight.ndim != 2 or not input.ndim or input.shape[-1] != weight.shape[1] or bias is not None and bias.shape != weight.shape[:1]:
+    given, rows = input._array.shape, weight._array.shape
+    if len(rows) != 2 or not given or given[-1] != rows[1] or bias is not None and bias._array.shape != rows[:1]:
         return False
-    shape = (*input.shape[:-1], weight.shape[0])
-    return math.prod(shape) >= SMALLEST and (residual is None or residual.shape == shape)
+    shape = (*given[:-1], rows[0])
+    return math.prod(shape) >= SMALLEST and (residual is None or residual._array.shape == shape)
 
 
 @primitive(
