@@ -32,4 +32,15 @@ def _listed() -> list[str]:
     return [*__all__, *typed_tensors()]
 
 
-__getattr__, __dir__ = names_on_demand(__name__, make=_make, listed=_listed)
+__getattr__, __dir__ = names_on_demand(
+    __name__,
+    {
+        ".semi_structured": (
+            "SparseSemiStructuredTensor", "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS",
+            "to_sparse_semi_structured",
+        )
+    },
+    modules=("semi_structured",),
+    make=_make,
+    listed=_listed,
+)  # fmt: skip

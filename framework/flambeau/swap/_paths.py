@@ -42,6 +42,7 @@ INNER = {
 
 INNER.update({
     "torch.nn.modules.linear_cross_entropy_options": "torch.nn._newer_functional",
+    "torch.cuda.green_contexts": "torch.cuda",
     "torch.nn.parallel.comm": "torch.cuda.comm",
     "torch.utils.cpp_backtrace": "torch.utils",
 })
