@@ -51,7 +51,7 @@ def test_defaults_of_arguments_come_from_variables(argv, variables, monkeypatch)
 def test_iterators_go_over_epochs():
     for room in both("distributed.elastic.utils.data"):
         found = room.CyclingIterator(3, lambda epoch: iter(range(epoch, epoch + 2)), start_epoch=1)
-        assert list(found) == [1, 2, 2, 3, 3, 4]
+        assert list(found) == [1, 2, 2, 3]
 
 
 @pytest.mark.parametrize(("start", "epoch"), [(0, 0), (3, 0), (3, 2), (6, 1)])

@@ -9,10 +9,10 @@ __all__ = ["CyclingIterator"]
 
 
 class CyclingIterator(Iterator[Any]):
-    """What ``generator_fn(epoch)`` gives for `n` epochs, one behind the other.
+    """What ``generator_fn(epoch)`` gives for the epochs up to `n`, one behind the other.
 
     Args:
-        n: how many epochs.
+        n: the number of the epoch that it ends before.
         generator_fn: makes the iterator of an epoch.
         start_epoch: the number of the first one.
     """
@@ -20,7 +20,6 @@ class CyclingIterator(Iterator[Any]):
     def __init__(self, n: int, generator_fn: Callable[[int], Iterator[Any]], start_epoch: int = 0) -> None:
         self._n = n
         self._epoch = start_epoch
-        self._end = start_epoch + n
         self._generator_fn = generator_fn
         self._iter = generator_fn(start_epoch)
 
@@ -32,7 +31,7 @@ class CyclingIterator(Iterator[Any]):
             try:
                 return next(self._iter)
             except StopIteration:
-                if self._epoch + 1 >= self._end:
+                if self._epoch + 1 >= self._n:
                     raise
                 self._epoch += 1
                 self._iter = self._generator_fn(self._epoch)
