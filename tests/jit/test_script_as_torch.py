@@ -418,3 +418,23 @@ def test_branches_on_constants_are_those_that_run() -> None:
     x = fb.ones(1)
     assert [(made.item(), is_ones) for made, is_ones in (chooses(x, True), chooses(x, False))] == [(1.0, True), (1.0, False)]
     assert jit.script(counts_down)(7) == 3
+
+
+def multiplies(x):
+    return x.mm(x)
+
+
+def waits_late(x, asks: bool):
+    made = jit.fork(multiplies, x)
+    if asks:
+        return jit.wait(made)
+    return x
+
+
+def test_the_error_of_a_fork_is_raised_where_it_is_waited_for() -> None:
+    script = jit.script(waits_late)
+    x = fb.ones(2, 3)
+
+    assert script(x, False).equal(x)
+    with pytest.raises(RuntimeError, match=r"return jit\.wait\(made\)\n +~+ <--- HERE\n(.*\n)*.*return x\.mm\(x\)\n +~+ <--- HERE"):
+        script(x, True)

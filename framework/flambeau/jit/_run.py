@@ -105,7 +105,7 @@ class _Writer:
         self.names: dict[Value, str] = {}
         self.count = 0
         self.globals: dict[str, Any] = {
-            "inf": math.inf, "nan": math.nan, "error": _raise, "is_of": _is_of, "elements": _elements, "Future": Future,
+            "inf": math.inf, "nan": math.nan, "error": _raise, "is_of": _is_of, "elements": _elements, "forked": _forked,
             "method_of": _method_of, "$writer": self,
             "wrapped": wrapped, "text_of": text_of_value,
         }  # fmt: skip
@@ -425,8 +425,7 @@ class _Writer:
         self.write(node._blocks[0], indent + "    ")
         self.line(indent + "    ", f"return {self.of(node._blocks[0]._outputs[0])}")
         made = self.new(node._outputs[0])
-        self.line(indent, f"{made} = Future()")
-        self.line(indent, f"{made}.set_result({name}())")
+        self.line(indent, f"{made} = forked({name})")
 
     def waits(self, node: Node, indent: str) -> None:
         self.results(node, indent, f"{self.of(node._inputs[0])}.wait()")
@@ -512,6 +511,16 @@ def _method_of(me: Any, name: str) -> Callable[..., Any]:
 def _raise(message: str, kind: str | None) -> None:
     name = "RuntimeError" if kind in (None, "builtins.AssertionError", "builtins.RuntimeError") else kind
     raise Error(f"{name}: {message}")
+
+
+def _forked(task: Callable[[], Any]) -> Future[Any]:
+    """The future of a task, whose error is raised where it is waited for."""
+    future: Future[Any] = Future()
+    try:
+        future.set_result(task())
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 def _elements(tensor: Any, kind: Type) -> Any:
