@@ -315,3 +315,13 @@ def test_any_reduction_goes_part_by_part(name):
 
     assert reduce(nt, 1).tolist() == [reduce(part, 0).tolist() for part in nt.unbind()]
     assert reduce(nt).tolist() == reduce(fb.cat(nt.unbind())).tolist()
+
+
+@pytest.mark.parametrize("parts", [[fb.tensor([1, 2]), fb.full((3,), 1.5)], [fb.ones(2), fb.ones(3).double()], [[1, 2], [1.5]]], ids=str)
+@pytest.mark.parametrize("dtype", [None, fb.float32])
+def test_parts_of_several_dtypes_are_refused_rather_than_rounded(parts, dtype):
+    with pytest.raises(RuntimeError, match="must have the same dtype"):
+        nested.nested_tensor(parts, layout=fb.jagged, dtype=dtype)
+    if isinstance(parts[0], fb.Tensor):
+        with pytest.raises(RuntimeError, match="must have the same dtype"):
+            nested.as_nested_tensor(parts, layout=fb.jagged)

@@ -72,6 +72,9 @@ def _packed(parts: list[Tensor], dtype: Any = None, device: Any = None) -> Neste
         raise RuntimeError(
             f"When constructing a nested tensor, all tensors in list must have the same dim, got {[x.ndim for x in parts]}"
         )
+    kinds = sorted({str(x.dtype) for x in parts})
+    if len(kinds) > 1:
+        raise RuntimeError(f"When constructing a nested tensor, all tensors in list must have the same dtype, got {', '.join(kinds)}")
     shapes = [tuple(x.shape) for x in parts]
     ragged = [d for d in range(len(shapes[0])) if len({s[d] for s in shapes}) > 1] or [0]
     if len(ragged) > 1:
