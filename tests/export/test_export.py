@@ -18,6 +18,7 @@ from flambeau.export import Dim, ShapesCollection, dims, export, load, save
 from flambeau.export.dynamic_shapes import AdditionalInputs, refine_dynamic_shapes_from_suggested_fixes
 from flambeau.export.graph_signature import InputKind, OutputKind
 from flambeau.fx.experimental.symbolic_shapes import ConstraintViolationError
+from flambeau.utils import _pytree as pytree
 
 
 class Net(nn.Module):
@@ -661,3 +662,52 @@ def test_masks_are_made_for_any_length():
     assert program.module()(x).equal(Masked()(x))
     assert [str(r) for r in program.range_constraints.values()] == ["VR[0, int_oo]"]
     assert all("val" in node.meta for node in program.graph.nodes if "new" in node.name)
+
+
+class Applied(nn.Module):
+    def __init__(self, run):
+        super().__init__()
+        self.run, self.layer = run, nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+@pytest.mark.parametrize("run", [
+    lambda m, x: m.layer(x), lambda m, x: m.layer(x[0]), lambda m, x: m.layer(x[:, None]), lambda m, x: 1 - x,
+    lambda m, x: x.sigmoid().logit(0.1), lambda m, x: x.transpose(0, 1), lambda m, x: x.narrow(1, 0, 2), lambda m, x: x.square(),
+    lambda m, x: x.unsqueeze(0).squeeze(), lambda m, x: (x > 9).all(), lambda m, x: (x > 0).all(1), lambda m, x: x.std(1),
+    lambda m, x: fb.var_mean(x, 1), lambda m, x: fb.std_mean(x), lambda m, x: x.clamp_min(0), lambda m, x: fb.count_nonzero(x, 0),
+    lambda m, x: nn.functional.celu(x, 0.5), lambda m, x: nn.functional.selu(x), lambda m, x: 2.5 - (x * 9).int(),
+])  # fmt: skip
+def test_decomposed_programs_have_core_operators_alone(run):
+    model, x = Applied(run), fb.randn(5, 3)
+    program = export(model, (x,)).run_decompositions()
+
+    called = [node.target for node in program.graph.nodes if node.op == "call_function" and hasattr(node.target, "tags")]
+    assert [str(target) for target in called if fb.Tag.core not in target.tags] == []
+    for a, b in zip(pytree.tree_leaves(program.module()(x)), pytree.tree_leaves(model(x)), strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        assert fb.allclose(a, b, atol=1e-6)
+
+
+def test_operators_that_the_table_lacks_stay_whole():
+    table = fb.export.default_decompositions()
+    table.pop(fb.ops.aten.linear.default)
+    program = export(nn.Linear(3, 4), (fb.ones(2, 3),))
+
+    assert "aten.linear.default" in str(program.run_decompositions(table).graph)
+    assert "aten.linear.default" in str(program.run_decompositions({}).graph)
+    assert "aten.mm.default" in str(program.run_decompositions().graph)
+
+
+def test_arguments_of_any_number_are_inputs_each():
+    class Sum(nn.Module):
+        def forward(self, x, *others, scale=1):
+            return (x + sum(others)) * scale
+
+    x = fb.ones(2)
+    program = export(Sum(), (x, x, x), {"scale": 3})
+
+    assert program.graph_signature.user_inputs == ("x", "others_1", "others_2", 3)
+    assert program.module()(x, x * 2, x * 3, scale=3).equal(x * 18)

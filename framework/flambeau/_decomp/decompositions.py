@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _ops
+from ..tensor import Tensor
 from .table import decomposition_table, register_decomposition
 
 _aten = _ops.ops.aten
@@ -84,7 +85,9 @@ def lerp(self: Any, end: Any, weight: Any) -> Any:
 
 @_decomposes("rsub.Tensor", "rsub.Scalar")
 def rsub(self: Any, other: Any, alpha: Any = 1) -> Any:
-    return other - (self if alpha == 1 else self * alpha)
+    taken = self if alpha == 1 else self * alpha
+    # A number less a tensor is this operator again; the sum has the same bits.
+    return other - taken if isinstance(other, Tensor) else -taken + other
 
 
 # -- functions of elements -----------------------------------------------------------------------------------------------

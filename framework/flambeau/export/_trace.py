@@ -91,6 +91,13 @@ class _Exporter:
         self.plain_paths = {id(value): path for path, value in _plain_tensors(mod)}
         self.leaf_names, sources = _names_of_leaves(mod, args, kwargs)
         self.tensors = [i for i, x in enumerate(self.leaves) if isinstance(x, Tensor)]
+        seen: set[int] = set()
+        for i in self.tensors:                        # what is given several times is an input each time
+            x = self.leaves[i]
+            if id(x) in seen:
+                self.leaves[i] = x.detach().clone()
+                sizes = sizes | {id(self.leaves[i]): sizes[id(x)]} if id(x) in sizes else sizes
+            seen.add(id(x))
         self.open = OpenSizes(
             [self.leaves[i] for i in self.tensors], [self.leaf_names[i] for i in self.tensors], sizes, [sources[i] for i in self.tensors]
         )
@@ -167,8 +174,7 @@ class _Exporter:
         return {path for path, (letter, _) in self.state.items() if letter == "b" and path not in kept}
 
     def _forward_names(self) -> list[str]:
-        given = list(inspect.signature(self.mod.forward).parameters)
-        return [*given[: len(self.args)], *self.kwargs]
+        return [*(name for name, _ in _names_of_arguments(self.mod, len(self.args))), *self.kwargs]
 
     def _name_nodes(self, gm: Any) -> dict[str, Tensor]:
         """Name the inputs of the graph, and make inputs of the constants it refers to. Returns these by name."""
@@ -265,16 +271,22 @@ def _attributes_kept(mod: Module) -> Iterator[None]:
             )
 
 
-def _names_of_leaves(mod: Module, args: Any, kwargs: Any) -> tuple[list[str], list[str]]:
-    """For each leaf of the inputs: a name, that of its parameter and where it stands in it; and an expression of ``L``."""
+def _names_of_arguments(mod: Module, count: int) -> list[tuple[str, str]]:
+    """For each of `count` arguments a name, that of its parameter, and an expression of ``L``."""
     given = list(inspect.signature(mod.forward).parameters.values())
     names: list[tuple[str, str]] = []
-    for i in range(len(args)):
+    for i in range(count):
         variadic = next((at for at, p in enumerate(given[: i + 1]) if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
         if variadic is None:
             names.append((given[i].name, f"L[{given[i].name!r}]"))
         else:
             names.append((f"{given[variadic].name}_{i}", f"L[{given[variadic].name!r}][{i - variadic}]"))
+    return names
+
+
+def _names_of_leaves(mod: Module, args: Any, kwargs: Any) -> tuple[list[str], list[str]]:
+    """For each leaf of the inputs: a name, that of its parameter and where it stands in it; and an expression of ``L``."""
+    names = _names_of_arguments(mod, len(args))
     made, sources = [], []
     for (name, source), value in (*zip(names, args, strict=True), *(((key, f"L[{key!r}]"), x) for key, x in kwargs.items())):
         pairs, _ = pytree.tree_flatten_with_path(value)
