@@ -85,6 +85,13 @@ def test_modules_that_differ_in_hooks_are_of_different_types() -> None:
     assert jit.script(second)(X).tolist() == [[5.0, 5.0]]
 
 
+def test_scripting_leaves_a_module_without_hooks_as_it_was() -> None:
+    net = Net()
+    jit.script(net)
+
+    assert not any("hooks" in name for part in net.modules() for name in part.__dict__)
+
+
 def of_no_types(self, input, output):
     return output
 

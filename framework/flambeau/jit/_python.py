@@ -362,7 +362,8 @@ def _hooks_of(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
             found[name] = hook
         return found
 
-    return named(module._forward_pre_hooks.values()), named(module._forward_hooks.values())
+    # Tables that are not there yet are left so: a module that has them looks for hooks in every call.
+    return named(module._hooks("_forward_pre_hooks").values()), named(module._hooks("_forward_hooks").values())
 
 
 def _own_methods(module: Module) -> tuple[int, ...]:
