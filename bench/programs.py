@@ -53,6 +53,7 @@ for line in sys.stdin:
 
 def programs() -> dict[str, tuple[str, str]]:
     """The text of each program by its name, and what PyTorch's side runs before it the first time."""
+    sys.path.insert(0, str(ROOT / "tests" / "packages"))  # where its other files lie
     spec: Any = importlib.util.spec_from_file_location("packages", ROOT / "tests" / "packages" / "test_packages.py")
     packages = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(packages)

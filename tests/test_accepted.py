@@ -267,3 +267,27 @@ def test_a_tensor_of_one_number_stands_for_a_number_beside_others(oracle: Any) -
     """
 
     assert not disagreements(oracle, programs)
+
+
+def test_numbers_alone_are_added_multiplied_and_divided(oracle: Any) -> None:
+    programs = """
+    torch.add(3, 2)
+    torch.add(3, 2.5, alpha=2)
+    torch.add(True, 2)
+    torch.sub(3.5, 2)
+    torch.subtract(3, 2, alpha=2)
+    torch.mul(3, 2j)
+    torch.multiply(3.5, 2)
+    torch.div(7, 2)
+    torch.div(-7, 2, rounding_mode="trunc")
+    torch.div(-7, 2, rounding_mode="floor")
+    torch.divide(7, 2.5, rounding_mode="floor")
+    torch.true_divide(3, 2)
+    torch.floor_divide(-7, 2)
+    torch.div(7, 2, out=torch.empty(()))
+    torch.remainder(7, 2)
+    torch.pow(7, 2)
+    torch.add("a", 2)
+    """
+
+    assert not disagreements(oracle, programs)

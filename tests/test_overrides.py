@@ -577,3 +577,19 @@ def test_modes_see_methods_that_are_no_ops():
     ]  # fmt: skip
     assert seen[2][1] == {"gradient": None, "retain_graph": True, "create_graph": False, "inputs": None}
     assert x.grad.tolist() == [-1.0, -1.0]
+
+
+def test_operands_of_einsum_in_a_list_are_handed_on_one_by_one():
+    seen = []
+
+    class Watching(fb.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append((args[1:], kwargs))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = fb.ones(2, 2).as_subclass(Watching)
+
+    assert fb.einsum("ij,jk->ik", [x, x]).tolist() == fb.einsum("ij,jk->ik", x, x).tolist() == [[2, 2], [2, 2]]
+    assert [part is x for part in seen[0][0]] == [True, True]
+    assert not seen[0][1]

@@ -630,3 +630,13 @@ def test_attributes_of_script_modules_have_the_types_that_are_said() -> None:
     assert (old.names, old.count) == ({}, 20)
     assert old(X).equal(X + 1)
     assert jit.script(old)(X).equal(X + 1)
+
+
+def indexed_as_graphs_write(x):
+    return x[(Ellipsis, slice(None, 1, None))], x[(slice(0, 1, None), Ellipsis)]
+
+
+def test_an_index_names_the_ellipsis_as_graphs_write_it():
+    x = fb.arange(6).reshape(2, 3)
+
+    assert [t.tolist() for t in fb.jit.script(indexed_as_graphs_write)(x)] == [t.tolist() for t in indexed_as_graphs_write(x)]

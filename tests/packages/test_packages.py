@@ -12,37 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs_of_methods
+import programs_of_models
 import pytest
+from programs_of_models import TRANSFORMERS
 
 ROOT = Path(__file__).parent.parent.parent
-TRANSFORMERS = """
-import warnings; warnings.simplefilter("ignore")
-import tempfile, torch, transformers
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
-torch.manual_seed(0)
-def train(model, steps=3, **inputs):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for _ in range(steps):
-        loss = model(**inputs).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        print(loss.item())
-def write(model, ids, **settings):
-    model.eval()
-    print(*model.generate(ids, max_new_tokens=6, do_sample=False, **settings).flatten().tolist())
-def save_and_load(model, **inputs):
-    model.eval()
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        again = type(model).from_pretrained(folder).eval()
-    with torch.no_grad():
-        print((model(**inputs)[0] - again(**inputs)[0]).abs().max().item())
-ids = torch.randint(3, 99, (2, 7))
-small = dict(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
-special = dict(bos_token_id=1, eos_token_id=2, pad_token_id=0)
-"""
 
 PROGRAMS = {
     "transformers.bert": TRANSFORMERS + """
@@ -525,7 +500,7 @@ for _ in range(3):
 net.eval()
 print(*net(graphs[0].x, graphs[0].edge_index, None).flatten().tolist())
 """,
-}
+} | programs_of_models.PROGRAMS | programs_of_methods.PROGRAMS
 # Packages that another one imports.
 NEEDS = {"timm": ("torchvision",)}
 # torchvision's library in C++ that does not load beside a PyTorch of another build leaves the two operators undeclared that its

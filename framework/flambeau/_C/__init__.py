@@ -241,7 +241,13 @@ def _make(name: str) -> Any:
 
 __getattr__, __dir__ = names_on_demand(
     __name__,
-    {".._files.archive_files": ("PyTorchFileReader", "PyTorchFileWriter")},
+    {
+        ".._files.archive_files": ("PyTorchFileReader", "PyTorchFileWriter"),
+        "..jit._types": (
+            "AnyType", "BoolType", "ComplexType", "DeviceObjType", "FloatType", "IntType", "NoneType", "NumberType", "StringType",
+            "TensorType",
+        ),
+    },
     modules=("_distributed_c10d", "_functorch"),
     make=_make,
     listed=lambda: [*_jit_settings, *_at_both()],

@@ -583,6 +583,8 @@ class Expressions(Nodes):
     def _view_and_indices(self, value: Value, index: ast.expr) -> tuple[Value, Value | None]:
         """The view of a tensor that an index takes, and the list of tensors that index it then, or None."""
         parts = list(index.elts) if isinstance(index, ast.Tuple) else [index]
+        # Graphs write the object's name.
+        parts = [ast.copy_location(ast.Constant(...), p) if isinstance(p, ast.Name) and p.id == "Ellipsis" else p for p in parts]
         ellipses = [i for i, p in enumerate(parts) if isinstance(p, ast.Constant) and p.value is Ellipsis]
         dim, tensors = 0, []
         view, at = value, self.at

@@ -234,6 +234,8 @@ class Op:
         title = title_of(f"special_{self.name}" if namespace == "special" else self.name)
         self.node_class: Any = type(title, (self.node_base,), {"op": self, "title": title, "__slots__": ()})
         self.variadic: str | None = None  # the parameter that may be given as several arguments
+        # ``fn(*args)``, what `__torch_function__` is given by position, where PyTorch's function hands on other arguments than its own.
+        self.handed_on: Any = None
         # The operator of `torch.ops.aten` it is, where that is not the one of its name: "slice(input, dim, start, stop, step)", and
         # others after "|"; "" for none. A composition that names one is seen as a whole by dispatch modes.
         self.operator: str | None = None

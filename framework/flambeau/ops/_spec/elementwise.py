@@ -116,6 +116,7 @@ class ElementwiseOp(Derivatives):
         self.check = check
         self.check_looks_at = "dtypes" if check is None else getattr(check, "looks_at", "values")
         self.scalar_first = scalar_first
+        self.numbers_alone = False                    # whether numbers go without a Tensor, as in ``div(7, 2)``
         self.samples = samples
         super().__init__(fn, surface, namespace, aliases, autocast, partials, vjps)
         if title:
@@ -193,6 +194,9 @@ class ElementwiseOp(Derivatives):
     def prepare(self, args: Any) -> Any:
         """Check operands; returns ``(args, compute, result, shape, place)``."""
         first = args[0]
+        if self.numbers_alone and isinstance(first, NUMBERS) and not any([isinstance(a, Tensor) for a in args]):  # noqa: C419
+            first = wrap(np.array(first, dtypes.of_number(first).numpy))
+            args = (first, *args[1:])
         if not isinstance(first, Tensor) and not (self.scalar_first and any(isinstance(a, Tensor) for a in args)):
             raise TypeError(f"{self.public_name}(): argument '{self.params[0]}' (position 1) must be Tensor, not {type(first).__name__}")
         for name, a in zip(self.params, args, strict=True):

@@ -59,6 +59,10 @@ def einsum(equation: str, operands):
     return evaluate(equation, operands)
 
 
+# A list of operands is handed on one by one, as PyTorch's function calls itself with them.
+einsum.handed_on = lambda equation, operands: (equation, *operands)
+
+
 # -- products over dimensions --------------------------------------------------------------------------------------------------
 
 

@@ -255,6 +255,10 @@ def trunc_quotient_of_integers(input, other):
     return where((quotient < 0) & (quotient * other != input), quotient + 1, quotient)
 
 
+for _op in (add, sub, mul, true_divide, floor_divide, floor_quotient, trunc_quotient, trunc_quotient_of_integers):
+    _op.numbers_alone = True
+
+
 def _is_not_zero(x: Any) -> Any:
     return x != 0
 
@@ -298,7 +302,7 @@ _OF_REALS = {"floor": floor_quotient, "trunc": trunc_quotient}
 
 def _rounded_quotient(input: Any, other: Any, rounding_mode: Any) -> Any:
     """Of integers, or of a tensor of float32 or float64 by a number or another such tensor."""
-    if rounding_mode.__class__ is not str:
+    if rounding_mode.__class__ is not str or not isinstance(input, Tensor):
         return None
     if input._array.dtype.char in "fd":
         op = _OF_REALS.get(rounding_mode)
