@@ -747,7 +747,7 @@ def test_types_of_scripts_have_classes():
 
 def test_flags_of_backends_can_be_set_in_and_out_of_the_region_for_it():
     before = fb.backends.cudnn.benchmark
-    with getattr(fb.backends, "__allow_nonbracketed_mutation")():  # noqa: B009  # a class would have the name changed
+    with getattr(fb.backends, "__allow_nonbracketed_mutation")():  # a class would have the name changed
         fb.backends.cudnn.benchmark = not before
 
     assert fb.backends.cudnn.benchmark is not before

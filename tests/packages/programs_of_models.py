@@ -512,8 +512,8 @@ import warnings; warnings.simplefilter("ignore")
 import torch
 from open_clip import CLIP, ClipLoss, tokenize
 from open_clip.model import CLIPTextCfg, CLIPVisionCfg
-for settings in (dict(layers=2, width=32, head_width=16, patch_size=8, image_size=16), dict(layers=(1, 1, 1, 1), width=16,
-    image_size=32)):
+for settings in (dict(layers=2, width=32, head_width=16, patch_size=8, image_size=16), dict(layers=1, width=16, head_width=8,
+    patch_size=4, image_size=16)):
     torch.manual_seed(0)
     model = CLIP(16, CLIPVisionCfg(**settings), CLIPTextCfg(context_length=16, vocab_size=49408, width=32, heads=2, layers=2))
     images = torch.randn(3, 3, settings["image_size"], settings["image_size"])
