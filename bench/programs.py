@@ -53,7 +53,7 @@ for line in sys.stdin:
 
 def programs() -> dict[str, tuple[str, str]]:
     """The text of each program by its name, and what PyTorch's side runs before it the first time."""
-    sys.path.insert(0, str(ROOT / "tests" / "packages"))  # where its other files lie
+    sys.path.insert(0, str(ROOT / "tests"))  # from where it imports its other files
     spec: Any = importlib.util.spec_from_file_location("packages", ROOT / "tests" / "packages" / "test_packages.py")
     packages = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(packages)
@@ -62,7 +62,7 @@ def programs() -> dict[str, tuple[str, str]]:
     for name, text in packages.PROGRAMS.items():
         package = name.partition(".")[0]
         if all(importlib.util.find_spec(needed) for needed in (package, *packages.NEEDS.get(package, ()))):
-            texts[name] = text, packages.DECLARE_OPERATORS if name in ("torchvision", "timm") else ""
+            texts[name] = text, packages.DECLARE_OPERATORS if importlib.util.find_spec("torchvision") else ""
     return texts
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 PROGRAMS = {
     "torchrl": """
-import warnings; warnings.simplefilter("ignore")
+import os, warnings; warnings.simplefilter("ignore")
+os.environ["RL_LOGGING_LEVEL"] = "ERROR"
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
