@@ -729,22 +729,6 @@ def test_tensors_of_a_module_are_swapped_by_name():
             swap_tensor(layer, name, value)
 
 
-def scaled(x, n: int, f: float):
-    return x * n * f
-
-
-def test_types_of_scripts_have_classes():
-    types = [value.type() for value in fb.jit.script(scaled).graph.inputs()]
-
-    assert [isinstance(a, kind) for a, kind in zip(types, (fb.TensorType, fb.IntType, _C.FloatType), strict=True)] == [True] * 3
-    assert fb.TensorType.get() == types[0]
-    assert fb.TensorType is _C.TensorType
-    assert not isinstance(types[0], fb.DeviceObjType)
-    assert [str(kind.get()) for kind in (_C.StringType, _C.NoneType, _C.AnyType, _C.NumberType)] == ["str", "NoneType", "Any", "number"]
-    with pytest.raises(TypeError, match="No constructor"):
-        fb.IntType()
-
-
 def test_flags_of_backends_can_be_set_in_and_out_of_the_region_for_it():
     before = fb.backends.cudnn.benchmark
     with getattr(fb.backends, "__allow_nonbracketed_mutation")():  # a class would have the name changed

@@ -128,13 +128,6 @@ _HOME = {
     "OutOfMemoryError": "_errors", "AcceleratorError": "_errors", "Tag": "_tags",
     "classes": "_ops", "legacy_contiguous_format": "devices", "_register_device_module": "utils.backend_registration", "ScriptModule": "_C",
     "Future": "futures", "StorageBase": "_C",
-    **dict.fromkeys(
-        (
-            "AnyType", "BoolType", "ComplexType", "DeviceObjType", "FloatType", "IntType", "NoneType", "NumberType", "StringType",
-            "TensorType",
-        ),
-        "_C",
-    ),
     "PyTorchFileReader": "_files.archive_files", "PyTorchFileWriter": "_files.archive_files",
 }  # fmt: skip
 

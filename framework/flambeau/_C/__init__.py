@@ -241,13 +241,7 @@ def _make(name: str) -> Any:
 
 __getattr__, __dir__ = names_on_demand(
     __name__,
-    {
-        ".._files.archive_files": ("PyTorchFileReader", "PyTorchFileWriter"),
-        "..jit._types": (
-            "AnyType", "BoolType", "ComplexType", "DeviceObjType", "FloatType", "IntType", "NoneType", "NumberType", "StringType",
-            "TensorType",
-        ),
-    },
+    {".._files.archive_files": ("PyTorchFileReader", "PyTorchFileWriter")},
     modules=("_distributed_c10d", "_functorch"),
     make=_make,
     listed=lambda: [*_jit_settings, *_at_both()],

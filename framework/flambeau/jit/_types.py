@@ -27,31 +27,6 @@ TENSOR, INT, FLOAT, BOOL, STR, COMPLEX, NUMBER, NONE, DEVICE, ANY = map(
 GENERATOR, STORAGE, STREAM = map(Type, ("Generator", "Storage", "Stream"))
 
 
-class _Kind(type):
-    """The metaclass of classes of types: a type is of the one that is called as it is."""
-
-    _type: Type
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return instance == cls._type
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"torch.{cls.__name__}: No constructor defined! Take {cls.__name__}.get()")
-
-    def get(cls) -> Type:
-        """The type."""
-        return cls._type
-
-
-def _kind(name: str, type: Type) -> Any:
-    return _Kind(name, (), {"_type": type, "__module__": "torch", "__doc__": f"The class of the type {type} of scripts."})
-
-
-TensorType, IntType, FloatType, BoolType = map(_kind, ("TensorType", "IntType", "FloatType", "BoolType"), (TENSOR, INT, FLOAT, BOOL))
-StringType, ComplexType, NumberType = map(_kind, ("StringType", "ComplexType", "NumberType"), (STR, COMPLEX, NUMBER))
-NoneType, DeviceObjType, AnyType = map(_kind, ("NoneType", "DeviceObjType", "AnyType"), (NONE, DEVICE, ANY))
-
-
 class ClassType(Type):
     """A class or module of scripts: attributes with types, constants and methods. Equal to itself alone.
 
