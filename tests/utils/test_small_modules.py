@@ -96,7 +96,11 @@ def shown(room, value, protocol=2):
     return out.getvalue()
 
 
-@pytest.mark.parametrize("value", [{"b": [1, "x"], "a": (1.5, None)}, {1, 2}, Unknown, [Unknown()], b"x" * 3, list(range(100))], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [{"b": [1, "x"], "a": (1.5, None)}, {1, 2}, Unknown, [Unknown()], b"x" * 3, list(range(100))],
+    ids=["dict", "set", "class", "object", "bytes", "list"],
+)
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_pickles_are_shown_without_running_them(value, protocol):
     try:
