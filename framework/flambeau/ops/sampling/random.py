@@ -761,7 +761,7 @@ def bernoulli(input, p=None, *, generator=None):
 
 
 def _check_coins(input, generator):
-    if input.dtype.category < dtypes.FLOATING:
+    if input.dtype.category != dtypes.FLOATING:
         raise NotImplementedError(f'"bernoulli" not implemented for {input.dtype}; give probabilities of a floating dtype')
 
 

@@ -327,7 +327,7 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
     Raises: RuntimeError if a probability lies outside [0, 1] or is nan.
     """
     if isinstance(p, np.ndarray):
-        if p.dtype is not out.dtype:
+        if p.dtype is not out.dtype or p.dtype.kind == "c":
             check_dtype("bernoulli_", out.dtype, "fiub")
         if p.shape == out.shape and p.dtype.char in "fd" and p.flags.c_contiguous:
             form = _COINS_EACH[p.dtype].form(out)
