@@ -835,7 +835,7 @@ def test_chances_outside_of_0_to_1_draw_nothing():
     stream = random_stream.MT19937Stream(5)
     before = stream.get_state()
     for wrong in (-0.1, 1.5, np.nan):
-        with pytest.raises(RuntimeError, match="must lie in"):
+        with pytest.raises(RuntimeError, match="p_in >= 0 && p_in <= 1 to be true"):
             random.bernoulli(stream, np.empty(3, np.float32), np.array([0.5, wrong, 0.5], np.float32))
     np.testing.assert_array_equal(stream.get_state(), before)
 

@@ -348,8 +348,8 @@ def _making(name: str) -> Any:
     return make
 
 
-for _name in ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros"):
-    setattr(FakeTensor, _name, _making(_name))
+for _maker in ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros"):
+    setattr(FakeTensor, _maker, _making(_maker))
 
 
 def _full(place: Any) -> Device:

@@ -60,7 +60,7 @@ def memory_format_of(code: Any) -> Any:
 def _mean(name: str) -> Callable[..., Any]:
     """The function of `math`, or of `cmath` for complex numbers; numbers beyond it are nan or infinite, as in C."""
     real, of_complex = getattr(math, name), getattr(cmath, name, None)
-    at_poles = _AT_POLES.get(name, lambda x: math.nan)
+    at_poles = _AT_POLES.get(real, lambda x: math.nan)
 
     def apply(x: Any) -> Any:
         if isinstance(x, complex) and of_complex is not None:
@@ -75,11 +75,15 @@ def _mean(name: str) -> Callable[..., Any]:
     return apply
 
 
-_AT_POLES: dict[str, Callable[[Any], float]] = {
-    "log": lambda x: -math.inf if x == 0 else math.nan, "log10": lambda x: -math.inf if x == 0 else math.nan,
-    "log1p": lambda x: -math.inf if x == -1 else math.nan, "log2": lambda x: -math.inf if x == 0 else math.nan,
-    "atanh": lambda x: math.copysign(math.inf, x) if abs(x) == 1 else math.nan,
-    "gamma": lambda x: math.copysign(math.inf, x) if x == 0 else math.nan, "lgamma": lambda x: math.inf,
+def _log_at(pole: float) -> Callable[[Any], float]:
+    return lambda x: -math.inf if x == pole else math.nan
+
+
+# What C gives where `math` raises, by the function of `math`.
+_AT_POLES: dict[Any, Callable[[Any], float]] = {
+    math.log: _log_at(0), math.log10: _log_at(0), math.log2: _log_at(0), math.log1p: _log_at(-1),
+    math.atanh: lambda x: math.copysign(math.inf, x) if abs(x) == 1 else math.nan,
+    math.gamma: lambda x: math.copysign(math.inf, x) if x == 0 else math.nan, math.lgamma: lambda x: math.inf,
 }  # fmt: skip
 
 

@@ -136,6 +136,8 @@ class AwaitType(metaclass=_Compound):
 class _OfSeveral(_OfKind):
     """That of types of several others, given as a list."""
 
+    of: Any
+
     def __call__(cls, inner: Sequence[Type]) -> Any:
         return cls.of(inner)
 

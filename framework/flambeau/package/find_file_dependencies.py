@@ -44,7 +44,7 @@ def _absolute(package: str, module: str, level: int) -> str:
 
 def _called(node: ast.Call, package: str) -> list[tuple[str, str | None]]:
     """What a call of ``__import__`` with literals imports; nothing where it has others."""
-    given = dict(zip(("name", "globals", "locals", "fromlist", "level"), node.args, strict=False))
+    given: dict[str, ast.expr] = dict(zip(("name", "globals", "locals", "fromlist", "level"), node.args, strict=False))
     given.update((keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg)
     told = {name: ast.literal_eval(given[name]) for name in ("name", "fromlist", "level") if name in given and _is_literal(given[name])}
     if not isinstance(told.get("name"), str):

@@ -64,7 +64,10 @@ class FakeClass:
         return FakeObject(self.module, self.name, args[1:])
 
 
-class DumpUnpickler(pickle._Unpickler):  # type: ignore[name-defined]  # the one whose steps can be changed
+_InPython: Any = getattr(pickle, "_Unpickler")  # noqa: B009  # the one whose steps can be changed
+
+
+class DumpUnpickler(_InPython):
     """An unpickler that makes `FakeObject` and `FakeClass` of all that the pickle names.
 
     Args:
@@ -72,7 +75,7 @@ class DumpUnpickler(pickle._Unpickler):  # type: ignore[name-defined]  # the one
         catch_invalid_utf8: give bytes for a text that is no UTF-8.
     """
 
-    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+    dispatch = dict(_InPython.dispatch)
 
     def __init__(self, file: Any, *, catch_invalid_utf8: bool = False, **kwargs: Any) -> None:
         super().__init__(file, **kwargs)

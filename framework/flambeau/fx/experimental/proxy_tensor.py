@@ -104,7 +104,7 @@ def recording() -> Any:
 class InCalls(Interpreter):
     """Runs a graph so that the nodes `tracer` makes of each of its nodes are part of the same calls of modules."""
 
-    def __init__(self, module: Module, tracer: Tracer) -> None:
+    def __init__(self, module: Module, tracer: PythonKeyTracer) -> None:
         super().__init__(module)
         self.tracer = tracer
 

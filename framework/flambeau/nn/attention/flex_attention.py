@@ -85,7 +85,7 @@ def _of_nested(query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any
         )
     mask = mask_of_sequences(block_mask, query, key, queries, keys)
     joined = [x.transpose(1, 2).values().transpose(0, 1).unsqueeze(0) for x in (query, key, value)]
-    made = flex_attention(*joined, score_of_sequences(score_mod, queries, keys), mask, *rest)
+    made = flex_attention(joined[0], joined[1], joined[2], score_of_sequences(score_mod, queries, keys), mask, *rest)
     if isinstance(made, tuple):
         return tuple([_nested_again(x, query) for x in made])
     return _nested_again(made, query)

@@ -392,6 +392,9 @@ def reflected_by(input, tau, other, left, transpose):
     """`ormqr` of operands that go together."""
 
 
+reflected_by.in_pieces("...__,..._,...__->...__")
+
+
 @reflected_by.kernel
 def _reflected_by(a, tau, other, left, transpose):
     made = np.empty_like(other, order="C")

@@ -518,6 +518,10 @@ def smooth_cross_entropy(input, target, weight=None, ignore_index=-100, reductio
     """`cross_entropy` of rows with smoothed labels as one node."""
 
 
+# Smoothing and means are of all rows together.
+smooth_cross_entropy.in_pieces(lambda asked: [])
+
+
 @smooth_cross_entropy.kernel
 def _smooth(x, target, weight, ignore_index, reduction, label_smoothing):
     before = _state.set_grad(False)
@@ -551,6 +555,9 @@ def _smooth_vjp(grad, input, target, weight, ignore_index, reduction, label_smoo
 )  # fmt: skip
 def smooth_cross_entropy_backward(grad_output, input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
     """The gradient of `smooth_cross_entropy` by its scores."""
+
+
+smooth_cross_entropy_backward.in_pieces(lambda asked: [])
 
 
 @smooth_cross_entropy_backward.kernel

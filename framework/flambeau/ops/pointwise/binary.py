@@ -468,13 +468,13 @@ def cube(input):
 
 
 @elementwise(surface=0, partials={"input": lambda input, exponent: exponent * (input * input * input)}, samples=(0.2, 3.0))
-def fourth_power(input, exponent):
+def fourth_power(input, *, exponent=4.0):
     """``input ** exponent``, which is 4."""
     return pow(input, exponent)
 
 
 @elementwise(surface=0, partials={"input": lambda input, exponent: exponent * sqrt(input)}, samples=(0.2, 3.0))
-def power_of_three_halves(input, exponent):
+def power_of_three_halves(input, *, exponent=1.5):
     """``input ** exponent``, which is 1.5."""
     return pow(input, exponent)
 

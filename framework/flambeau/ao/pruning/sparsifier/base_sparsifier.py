@@ -40,7 +40,7 @@ class BaseSparsifier(abc.ABC):
         return {"defaults": self.defaults, "state": self.state, "groups": self.groups}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        vars(self).update(state)
 
     def __repr__(self) -> str:
         text = type(self).__name__ + " ("

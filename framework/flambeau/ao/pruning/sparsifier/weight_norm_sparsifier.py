@@ -33,7 +33,7 @@ class WeightNormSparsifier(BaseSparsifier):
     ) -> None:  # fmt: skip
         rows, columns = sparse_block_shape
         if callable(norm):
-            self.norm_fn = norm
+            self.norm_fn: Callable[[Tensor], Tensor] = norm
         elif norm in _NORMS:
             self.norm_fn = _NORMS[norm]
         else:
@@ -61,7 +61,8 @@ class WeightNormSparsifier(BaseSparsifier):
             mask.data = fb.zeros_like(mask)
             return
         size = tuple(mask.shape[:2])
-        importance = _in_blocks(self.norm_fn(getattr(module, tensor_name).detach().float()), rows, columns)
+        weight: Tensor = getattr(module, tensor_name)
+        importance = _in_blocks(self.norm_fn(weight.detach().float()), rows, columns)
         blocks = fb.ones(importance.shape[0])
         # Below a level of 1 at least one block stays whole, as in PyTorch.
         count = min(round(sparsity_level * len(blocks)), len(blocks) if sparsity_level >= 1 else len(blocks) - 1)

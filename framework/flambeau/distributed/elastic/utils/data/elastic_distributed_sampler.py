@@ -33,7 +33,8 @@ class ElasticDistributedSampler(DistributedSampler):
     def __iter__(self) -> Iterator[int]:
         generator = fb.Generator()
         generator.manual_seed(self.epoch)
-        order = (fb.randperm(len(self.dataset) - self.start_index, generator=generator) + self.start_index).tolist()
+        dataset: Any = self.dataset
+        order = (fb.randperm(len(dataset) - self.start_index, generator=generator) + self.start_index).tolist()
         order += order[: self.total_size - len(order)]
         return iter(order[self.rank : self.total_size : self.num_replicas])
 
