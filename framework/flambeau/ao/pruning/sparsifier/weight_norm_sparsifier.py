@@ -32,8 +32,9 @@ class WeightNormSparsifier(BaseSparsifier):
         norm: Any = None,
     ) -> None:  # fmt: skip
         rows, columns = sparse_block_shape
+        self.norm_fn: Callable[[Tensor], Tensor]
         if callable(norm):
-            self.norm_fn: Callable[[Tensor], Tensor] = norm
+            self.norm_fn = norm  # pyright: ignore[reportAttributeAccessIssue]  # any callable is taken for one of tensors
         elif norm in _NORMS:
             self.norm_fn = _NORMS[norm]
         else:
