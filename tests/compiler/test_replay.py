@@ -632,3 +632,14 @@ def test_running_statistics_move_in_each_call(norm: Any) -> None:
 
     found, expected = moved(lambda f: fb.compile(f, mode="reduce-overhead")), moved(lambda f: f)
     assert all(fb.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_operations_that_return_their_operands_return_each_its_own() -> None:
+    def f(a: fb.Tensor, b: fb.Tensor) -> Any:
+        x, y = F.dropout(a, 0.3, training=False), F.dropout(b, 0.3, training=False)
+        return x * 2, y * 3, F.dropout(a, 0.3, training=False) + y
+
+    compiled = fb.compile(f, mode="reduce-overhead")
+    for _ in range(STABLE_AFTER + 3):
+        a, b = fb.randn(3, 4), fb.randn(3, 4)
+        assert all(map(fb.equal, compiled(a, b), f(a, b)))

@@ -548,7 +548,10 @@ class Recorder(Interpreter):
             self.flush("something else ran in the midst of an operation")
             return self._deferred(op, args, written)
         if found.same is not None:
-            return self._value(found.same)
+            # The path stays where it is, so its inputs have to: the next new operand is told from this one by its number alone.
+            value = self._value(found.same)
+            self._forget(mark)
+            return value
         path[0], path[7] = found.node, token
         self._made += refs
         if step is not self.root:
