@@ -450,6 +450,15 @@ def batch_norm__(input, weight, bias, running_mean, running_var, training: bool,
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
 
 
+@batch_norm__.forwards
+def _as_the_function(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled):
+    """Operands that `nn.functional.batch_norm` does not refuse."""
+    a = input._array
+    if not eps > 0 or a.ndim < 2 or a.size <= a.shape[1]:
+        return None
+    return batch_norm.answer(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
 @composite(
     surface=FUNCTION | OUT, one_operator=True,
     operator="native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)",
