@@ -224,7 +224,10 @@ _IGNORED = (
     "set_float32_matmul_precision", "set_flush_denormal", "set_grad_enabled", "set_num_interop_threads", "set_num_threads",
     "set_printoptions", "set_rng_state", "set_warn_always", "tensor", "tril_indices", "triu_indices", "typename",
     "use_deterministic_algorithms", "vander", "vmap", "zeros", "compiled_with_cxx11_abi", "finfo", "iinfo", "sym_fresh_size",
-    "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor",
+    "fork", "get_autocast_ipu_dtype", "get_autocast_xla_dtype", "init_num_threads", "is_anomaly_check_nan_enabled", "is_anomaly_enabled",
+    "is_autocast_ipu_enabled", "is_autocast_xla_enabled", "parse_schema", "set_anomaly_enabled", "thread_safe_generator", "unify_type_list",
+    "wait", "sparse_bsc_tensor", "sparse_bsr_tensor",
+    "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor",
 )  # fmt: skip
 
 

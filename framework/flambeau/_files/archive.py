@@ -380,7 +380,7 @@ def _unpacked(record: Record, data: bytes) -> bytes:
     return made
 
 
-def _directory_entries(directory: bytes, may_be_packed: Callable[[str], bool]) -> list[Record]:
+def _directory_entries(directory: bytes, may_be_packed: Callable[[str], bool] = lambda name: False) -> list[Record]:
     entries, at = [], 0
     while at < len(directory):
         if at + _CENTRAL.size > len(directory):

@@ -146,7 +146,8 @@ OPS: Registry = Registry()
 
 
 # What the texts written for ops (`_entry.py`, `nodes.py`, `plans.py`) call things of their own, beside names that begin with an underscore
-# or are a letter and a number. Parameters stand in these texts under their names, so none is called so.
+# or are a letter and a number. Parameters stand in these texts under their names, so none of ours is called so. Those of programs' own
+# operations may have any name: the forms that these have call none of these things.
 NAMES_IN_TEXTS = frozenset((
     "are_arrays", "asarray", "asked", "ask_interpreters", "attach", "base", "bump_given", "call", "call_inplace", "calls",
     "check_refused", "check_versions", "code", "cut_up", "fn", "first", "forwards_to", "found", "frame", "general", "generator_of",
@@ -222,7 +223,7 @@ class Op:
         self.positional: tuple[str, ...] = code.co_varnames[:count]
         self.keyword_only: tuple[str, ...] = code.co_varnames[count : count + code.co_kwonlyargcount]
         self.params = self.positional + self.keyword_only
-        if not NAMES_IN_TEXTS.isdisjoint(self.params):
+        if not NAMES_IN_TEXTS.isdisjoint(self.params) and fn.__module__.partition(".")[0] == "flambeau":
             taken = ", ".join(sorted(NAMES_IN_TEXTS.intersection(self.params)))
             raise TypeError(f"{self.name}: texts written for ops have something else called {taken}; rename the parameter")
         self.dtype_at: int | None = self.params.index("dtype") if "dtype" in self.params else None

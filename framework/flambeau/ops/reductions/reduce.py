@@ -219,8 +219,11 @@ def _share_raw(grad, out, input, count):
         at |= (input != input) & (out != out)
     axes = None if out.ndim == 0 else tuple(d for d, n in enumerate(out.shape) if n != input.shape[d])
     ties = np.add.reduce(at.view(np.int8), axes, np.int64, keepdims=True)
-    made = np.zeros_like(input, grad.dtype, subok=False)
-    np.copyto(made, grad / ties.astype(grad.dtype), where=at)
+    shares = grad / ties.astype(grad.dtype)
+    if not input.flags.c_contiguous:
+        return np.where(at, shares, grad.dtype.type(0))  # in PyTorch's order of memory
+    made = np.zeros(input.shape, grad.dtype)
+    np.copyto(made, shares, where=at)
     return made
 
 
