@@ -27,6 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from models import block
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -54,28 +56,6 @@ def resnet(T: Any) -> tuple[Any, Any, Any]:
     return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), Block(32), Block(32), *head), T.randn(8, 3, 32, 32), T.arange(8) % 10
 
 
-def block(T: Any, width: int = 128, heads: int = 4) -> Any:
-    """A block of a transformer: attention to what came before, and two layers."""
-    nn, F = T.nn, T.nn.functional
-
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x: Any) -> Any:
-            count, length, _ = x.shape
-            parts = self.project(self.first(x)).split(width, -1)
-            q, k, v = (p.reshape(count, length, heads, -1).transpose(1, 2) for p in parts)
-            seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(seen.transpose(1, 2).reshape(count, length, width))
-            return x + self.narrow(F.gelu(self.wide(self.second(x))))
-
-    return Block()
-
-
 def gpt(T: Any) -> tuple[Any, Any, Any]:
     """Two blocks over 256 bytes."""
     nn = T.nn
@@ -84,7 +64,7 @@ def gpt(T: Any) -> tuple[Any, Any, Any]:
         def __init__(self) -> None:
             super().__init__()
             self.symbols, self.places = nn.Embedding(256, 128), nn.Embedding(64, 128)
-            self.blocks = nn.Sequential(block(T), block(T))
+            self.blocks = nn.Sequential(block(T, 128, 4), block(T, 128, 4))
             self.head = nn.Linear(128, 256)
 
         def forward(self, x: Any) -> Any:
@@ -265,8 +245,8 @@ FIRST = """
 import sys, time
 sys.path.insert(0, {here!r})
 import {module} as T
-import compiled
-module = compiled.block(T, 256, 8).eval()
+import models
+module = models.block(T, 256, 8).eval()
 x = T.ones(8, 128, 256)
 with T.no_grad():
     began, worked = time.perf_counter(), time.process_time()

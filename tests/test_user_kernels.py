@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ from flambeau.kernels.words import (
     tanh,
     where,
 )
+from flambeau.ops._spec.base import NAMES_IN_TEXTS
 
 elementwise = fb.kernels.elementwise
 
@@ -263,6 +266,33 @@ def test_parameters_may_have_any_name():
     assert fb.autograd.grad(made(a, 0).sum(), a)[0].tolist() == [1.0, 2.0]
     with pytest.raises(TypeError, match="kind"):
         made(a)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES_IN_TEXTS))
+def test_parameters_may_be_called_as_what_is_written_for_operations_calls_its_own(name, tmp_path, monkeypatch):
+    (tmp_path / "named_kernels.py").write_text(
+        "from flambeau.kernels import elementwise\n"
+        f"@elementwise(partials={{'a': lambda {name}: {name}, {name!r}: lambda a: a}})\n"
+        f"def product(a, {name}):\n    return a * {name}\n"
+        f"@elementwise(partials={{{name!r}: lambda factor: factor}})\n"
+        f"def scaled({name}, *, factor=2.0):\n    return {name} * factor\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "named_kernels", raising=False)
+    kernels = importlib.import_module("named_kernels")
+    a, b = (fb.rand(5, requires_grad=True) for _ in range(2))
+
+    for _ in range(3):                                # the later calls go natively
+        made = kernels.product(a, b)
+        assert made.tolist() == (a * b).tolist()
+        assert [g.tolist() for g in fb.autograd.grad(made.sum(), (a, b))] == [b.tolist(), a.tolist()]
+        assert kernels.product(a=a.detach(), **{name: 3.0}).tolist() == (a * 3.0).tolist()
+        assert kernels.scaled(**{name: a}).tolist() == (a * 2.0).tolist()
+    assert fb.vmap(kernels.product)(a, b).tolist() == (a * b).tolist()
+    assert fb.func.jvp(kernels.product, (a.detach(), b.detach()), (b.detach(), a.detach()))[1].tolist() == (b * b + a * a).tolist()
+    with pytest.raises(TypeError, match=name):
+        kernels.product(a)
+    monkeypatch.delitem(sys.modules, "named_kernels")
 
 
 def test_operands_that_are_no_tensors_are_refused():
