@@ -19,9 +19,7 @@ ASKED_BY = ("is_ordered_last", "permutation", "type", "viewed")  # functions tha
 OF_NUMBERS = ("broadcast_shapes", "cumprod", "dtype", "finfo", "iinfo", "isinf", "log", "prod", "shape")
 
 # What touches arrays still, by module, with the reason. This list only shrinks.
-ALLOWED = {
-    "linear_algebra/matrix.py": "_det_vjp",           # which of two formulas it is follows from values
-}
+ALLOWED: dict[str, str] = {}
 
 
 def touches(function: ast.FunctionDef) -> bool:

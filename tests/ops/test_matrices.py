@@ -10,6 +10,8 @@ import pytest
 import scipy.linalg
 
 import flambeau as fb
+from flambeau.autograd import gradcheck, gradgradcheck
+from flambeau.fx.experimental.proxy_tensor import make_fx
 from flambeau.ops._spec import OPS
 
 L = fb.linalg
@@ -397,6 +399,45 @@ def test_the_gradient_of_a_singular_determinant_is_its_cofactors():
     fb.det(x).backward()
 
     close(x.grad, [[4.0, -2.0], [-2.0, 1.0]])
+
+
+def of_rank(rank: int, n: int = 4, dtype: Any = fb.float64) -> Any:
+    fb.manual_seed(rank)
+    return fb.randn(n, rank, dtype=dtype) @ fb.randn(rank, n, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [fb.float64, fb.complex128])
+@pytest.mark.parametrize("rank", range(5))
+def test_derivatives_of_determinants_are_right_at_matrices_of_any_rank(rank, dtype):
+    x = of_rank(rank, dtype=dtype).requires_grad_()
+
+    assert gradcheck(fb.linalg.det, (x,))
+    assert gradgradcheck(fb.linalg.det, (x,))
+
+
+def test_a_graph_of_the_gradient_of_a_determinant_holds_for_singular_matrices_when_it_was_recorded_on_a_regular_one():
+    def slope(x):
+        x = x.detach().requires_grad_()
+        (first,) = fb.autograd.grad(fb.linalg.det(x), x, create_graph=True)
+        (second,) = fb.autograd.grad(first.square().sum(), x)
+        return first, second
+
+    recorded = make_fx(slope)(of_rank(4))
+
+    for rank in range(5):
+        for made, wanted in zip(recorded(of_rank(rank)), slope(of_rank(rank)), strict=True):
+            close(made, wanted.detach())
+
+
+def test_a_singular_matrix_changes_nothing_in_the_gradients_of_those_beside_it():
+    def slope(x):
+        x = x.clone().requires_grad_()
+        fb.linalg.det(x).sum().backward()
+        return x.grad
+
+    many = fb.stack([of_rank(rank, 3) for rank in (3, 2, 3, 1)])
+
+    close(slope(many), fb.stack([slope(x) for x in many]))
 
 
 @pytest.mark.parametrize("log", [fb.logdet, lambda x: fb.linalg.slogdet(x)[1]])

@@ -39,7 +39,7 @@ _FAMILIES = {
     "linear_algebra.grouped": "grouped_product nn.functional.grouped_mm",
     "linear_algebra.linear": "linear_of_each nn.functional.linear",
     "linear_algebra.lu": "ldl_of ldl_solution linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve lu lu_of lu_solve lu_unpack row_order",
-    "linear_algebra.matrix": "det det_of linalg.cross linalg.det linalg.diagonal linalg.matrix_exp linalg.matrix_power linalg.multi_dot linalg.slogdet linalg.vander linalg.vecdot logdet matrix_exp matrix_power slogdet slogdet_of",
+    "linear_algebra.matrix": "cofactors_of det det_of linalg.cross linalg.det linalg.diagonal linalg.matrix_exp linalg.matrix_power linalg.multi_dot linalg.slogdet linalg.vander linalg.vecdot logdet matrix_exp matrix_power second_cofactors slogdet slogdet_of",
     "linear_algebra.norms": "linalg.cond linalg.matrix_norm linalg.matrix_rank linalg.norm linalg.vector_norm norm_over",
     "linear_algebra.product_sums": "addbmm addmm addmv addr baddbmm",
     "linear_algebra.products": "bmm chain_matmul dot ger linalg.matmul matmul mm mv outer products vdot",

@@ -240,6 +240,42 @@ def det(a: Any) -> Any:
     return np.asarray(np.linalg.det(a) if made is None else made, a.dtype)
 
 
+def cofactors(a: Any) -> tuple[Any, Any]:
+    """The conjugates of the cofactors of each matrix, and whether it is singular for the working precision.
+
+    Of regular matrices they are the determinant times the adjoint of the inverse, of singular ones they follow from the products of all
+    singular values but one. Nothing tells which a matrix with an infinity or a nan is: its cofactors are what its inverse makes them.
+    """
+    n = a.shape[-1]
+    singular = np.zeros(a.shape[:-2], np.bool_)
+    if not a.size:
+        return np.empty_like(a), singular
+    token = ignore_fp_flags()
+    try:
+        back = inverse(a)[0]
+        made = np.ascontiguousarray(back.conj().swapaxes(-1, -2) * det(a).conj()[..., None, None])
+        least = np.finfo(a.dtype).eps * n
+        # The quotient of the largest singular value and the smallest is not above this, so most matrices need no singular values.
+        quotient = _norm_bound(a) * _norm_bound(back)
+        doubtful = ~(quotient * least < 1) & np.isfinite(a).all((-2, -1))
+        if doubtful.any():
+            u, s, vh = svd("linalg.det", a[doubtful], False, True)
+            singular[doubtful] = is_singular = s[..., -1] <= s[..., 0] * least
+            u, s, vh = u[is_singular], s[is_singular], vh[is_singular]
+            others = np.where(np.eye(n, dtype=np.bool_), 1, s[..., None, :]).prod(-1)
+            phase = (det(u) * det(vh)).conj()
+            made[singular] = (u * others[..., None, :]) @ vh * phase[..., None, None]
+    finally:
+        restore_fp_flags(token)
+    return made, singular
+
+
+def _norm_bound(a: Any) -> Any:
+    """A bound of the largest singular value of each matrix."""
+    size = np.abs(a)
+    return np.sqrt(size.sum(-1).max(-1)) * np.sqrt(size.sum(-2).max(-1))
+
+
 def slogdet(a: Any) -> tuple[Any, Any]:
     """Sign and logarithm of the magnitude of determinants; of real ones that are nan, the sign is 0."""
     sign, log = _slogdet(a)

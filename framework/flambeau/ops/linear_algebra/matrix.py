@@ -15,7 +15,8 @@ from .._results import return_type
 from .._spec import FUNCTION, METHOD, NEVER, OPS, OUT, ROWS, composite, describe, not_kept, primitive
 from . import _lapack, _routines
 from ._lapack import check_floating, check_square, raise_not_square
-from ._matrices import adjoint, identity_like, matmul
+from ._matrices import adjoint, diagonal_matrix, identity_like, matmul
+from ._matrices import diagonal as diagonal_of
 from .solve import inverse_of
 from .spectral import svd_of
 
@@ -47,36 +48,63 @@ def _det_shape(A):
 
 
 @det_of.vjp
-def _det_vjp(grad, A, out):
-    scale = (grad * out.conj()) if out.is_complex() else grad * out
-    if A._lacks_values or not _singular(A._array, out._array):
-        return (_spread(scale) * adjoint(inverse_of(A)[0]),)
-    return (_spread(grad) * cofactors(A),)
-
-
-def _singular(a: Any, det: Any) -> bool:
-    """Whether some matrix is singular for the working precision."""
-    if not det.size:
-        return False
-    if not _lapack.all_finite(a):
-        return False                                  # nothing tells: the gradient is nan or infinite as the inverse is
-    values = _lapack.svd("linalg.det", a, False, False)
-    return bool((values[..., -1] <= values[..., 0] * np.finfo(a.dtype).eps * a.shape[-1]).any()) if values.shape[-1] else False
+def _det_vjp(grad, A):
+    return (_spread(grad) * cofactors_of(A)[0],)
 
 
 def _spread(x: Tensor) -> Tensor:
     return x.unsqueeze(-1).unsqueeze(-1)
 
 
-def cofactors(A: Tensor) -> Tensor:
-    """The conjugates of the cofactors, also of singular matrices: from the products of all singular values but one."""
+@primitive(surface=0, memory=(ROWS, ROWS), samples="sq(3); sq(2, 3)", public_name="linalg.det", batch_rule=leading)
+def cofactors_of(A):
+    """The conjugates of the cofactors of square matrices, and which of these are singular for the working precision."""
+
+
+cofactors_of.in_pieces("...__->...__,...")
+
+
+cofactors_of.kernel(_lapack.cofactors)
+
+
+@cofactors_of.shape
+def _cofactors_shape(A):
+    return [(A.shape, A.dtype), (A.shape[:-2], dtypes.bool)]
+
+
+@cofactors_of.vjp
+def _cofactors_vjp(grad, A, out0, out1):
+    where, singular, back = OPS["where"].function, _spread(out1), adjoint(grad[0])
+    det = where(singular, 1, adjoint(_spread(det_of(A))))
+    along = _spread(diagonal_of(matmul(back, out0)).sum(-1)) * out0
+    return (where(singular, second_cofactors(A, back, out1), (along - matmul(matmul(out0, back), out0)) / det),)
+
+
+@composite(surface=0, samples="sq(3), x(3, 3), b(); sq(2, 3), x(2, 3, 3), b(2, some=True)")
+def second_cofactors(A, back, singular):
+    """The gradient of the cofactors of singular matrices, where ``back^H`` arrives; zeros for the others.
+
+    It follows from the products of all singular values but two, so it is exact for matrices of any rank.
+    """
     from ..reductions.reduce import _products_of_others
 
-    U, S, Vh = svd_of(A, False)
-    others = _products_of_others(S, (S.ndim - 1,)) if S.shape[-1] > 1 else S * 0 + 1
-    phase = det_of(U) * det_of(Vh)
-    made = matmul(U * others.unsqueeze(-2), Vh)
-    return made * _spread(phase.conj() if phase.is_complex() else phase).conj() if phase.is_complex() else made * _spread(phase)
+    where, singular = OPS["where"].function, _spread(singular)
+    # Regular matrices may have singular values that are alike, between which derivatives of vectors are not finite.
+    U, S, Vh = svd_of(where(singular, A, _distinct_values(A)), False)
+    identity = identity_like(S.unsqueeze(-1) * S.unsqueeze(-2))
+    others = _products_of_others(where(identity != 0, identity, S.unsqueeze(-2)), (S.ndim,)) * (1 - identity)
+    turned = matmul(matmul(Vh, back), U)
+    made = diagonal_matrix(matmul(others.to(A.dtype), diagonal_of(turned).unsqueeze(-1)).squeeze(-1)) - others * turned
+    return where(singular, matmul(matmul(U, made), Vh) * adjoint(_spread(det_of(U) * det_of(Vh))), 0)
+
+
+second_cofactors.plan(lambda A, back, singular: None if singular.any() else np.zeros_like(A), beside=("back", "singular"))
+
+
+def _distinct_values(A: Tensor) -> Tensor:
+    """A diagonal matrix with singular values that differ, whose product neither overflows nor vanishes."""
+    n = A.shape[-1]
+    return diagonal_matrix(A.detach().new_ones(n).cumsum(0) * (0.2 / max(n, 1)) + 0.9)
 
 
 @composite(surface=BOTH, namespace="linalg", operator="linalg_det", samples="sq(3); sq(2, 3)", exact_out=True)
