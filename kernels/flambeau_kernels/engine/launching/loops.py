@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flambeau_kernels.engine.launching.exact_products import rounded_once
 from flambeau_kernels.scalar import complexes, halves
 from flambeau_kernels.scalar import symbols as sy
 from flambeau_kernels.scalar.complexes import PARTS, ComplexSymbol
@@ -87,6 +88,8 @@ def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ..
     if usual.rare:
         careful, careful_values = trace(name, function, inputs, outs, compute, scales, careful=True)
         inputs = without_pairs(inputs)
+    for block in (usual, careful):
+        block.lines = rounded_once(block.lines, block.needs)
     symbol = re.sub(r"\W", "_", f"{name}_{compute}")
     bodies = Bodies(inputs, outs, usual, values, careful, careful_values, thorough)
     return Kernel(symbol, _loop_text(symbol, bodies), usual.cost, bodies)
