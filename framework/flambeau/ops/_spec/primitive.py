@@ -19,7 +19,7 @@ from ...autograd.making import new_node, output_node
 from ...autograd.tape import Node, Unread
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap
-from . import nodes, plans
+from . import by_kernel, nodes, plans
 from .base import FUNCTION, Autocast, Facts, Op, Overlap
 from .history import check_versions
 from .memory import in_memory_order, placed
@@ -182,6 +182,7 @@ class PrimitiveOp(Op):
             self.kernel_rule = fn
         if device != "cpu":
             self.cuda_rule = fn
+        self._forget_answers()
         return fn
 
     def shape(self, fn: Any) -> Any:
@@ -238,6 +239,12 @@ class PrimitiveOp(Op):
         super().plan(rule, **conditions)
         self.stored, self.planned = self.planned, self.planned.with_rule(plans.copying(self, rule))
         return rule
+
+    @functools.cached_property
+    def answers(self) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """`Op.answers`; where the declaration has none, the check and the kernel are one."""
+        found = Op.answers.func(self)
+        return found if found or not by_kernel.has_answer(self) else (by_kernel.answer(self),)
 
     @functools.cached_property
     def run_inplace(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # written when it is first asked for

@@ -750,6 +750,21 @@ def _launch_nextafter(arrays: Any, out: Any, compute: Any) -> None:
 nextafter.launch = _launch_nextafter  # type: ignore[method-assign]
 
 
+@looks_at("dtypes")
+def _check_heaviside(op: Any, input: Any, values: Any) -> None:
+    check_tensors(op, input, values)
+    if input.dtype is not values.dtype:
+        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
+    if input.is_complex():
+        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
+
+
+@elementwise(check=_check_heaviside, surface=METHOD | FUNCTION | OUT | INPLACE, dtype=common, partials={}, exact_out=True)
+def heaviside(input, values):
+    """0 below zero, 1 above, and `values` at zero. Raises: RuntimeError for complex or different dtypes."""
+    return where(input == 0, values, where(input > 0, 1, 0))
+
+
 @composite(surface=METHOD | FUNCTION | OUT | INPLACE, overlap=(EXACTLY, None), samples="x(2, 3), i(3, 2, 3)")
 def ldexp(input, other):
     """``input * 2 ** other``, elementwise; integers give the default floating dtype."""

@@ -25,7 +25,6 @@ from .._spec import (
     composite,
     primitive,
     sum_tensor_to,
-    without_derivative,
 )
 from . import expand, parts, permute, reshape, restride, slices, squeeze
 
@@ -204,20 +203,6 @@ def _frexp_shape(input):
 @frexp.vjp
 def _frexp_vjp(grad, out1):
     return (grad[0] / OPS["pow"].function(2.0, out1).to(grad[0].dtype),)
-
-
-@composite(surface=FUNCTION | METHOD | OUT | INPLACE, overlap=EXACTLY, samples="x(2, 3), x(3)", exact_out=True)
-def heaviside(input, values):
-    """0 below zero, 1 above, and `values` at zero. Raises: RuntimeError for complex or different dtypes."""
-    for name, x in (("input", input), ("values", values)):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"heaviside(): argument '{name}' must be Tensor, not {type(x).__name__}")
-    if input.dtype is not values.dtype:
-        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
-    if input.is_complex():
-        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
-    x = input.detach()
-    return without_derivative("heaviside", OPS["where"].function(x == 0, values.detach(), (x > 0).to(x.dtype)), input, values)
 
 
 def resize_as_(input: Any = ..., the_template: Any = ..., *, memory_format: Any = None, **named: Any) -> Tensor:
