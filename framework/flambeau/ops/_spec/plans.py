@@ -28,8 +28,7 @@ from .nodes import indented, record, tensor_names, written
 from .strict import STRICT, check_refused, store_refused
 
 __all__ = [
-    "MOST_BY_NUMPY", "REFUSED", "Plan", "Planned", "answer", "answer_in_place", "copying", "fetched", "first_of", "guarded", "moves",
-    "refused",
+    "MOST_BY_NUMPY", "REFUSED", "Plan", "Planned", "answer", "answer_in_place", "copying", "first_of", "guarded", "moves", "named",
 ]
 
 MOST_PLANS = 1024  # of an op that are kept
@@ -155,7 +154,7 @@ def _computed(op: Any, planned: Planned) -> Any:
         op, "answer", [f"def answer({', '.join(op.params)}):", *indented(body)], rule=rule, NATIVE=planned.native,
         MEMORY=getattr(op, "memory", None), in_memory_order=in_memory_order,
         ignore_fp_flags=ignore_fp_flags, restore_fp_flags=restore_fp_flags, _wrap=wrap, wrap_dims=wrap_dims,
-        RECORD=planned.record, RETURNS=planned.returns, NAMED=_named(op), new_tuple=tuple.__new__, FLOAT32=FLOAT32,
+        RECORD=planned.record, RETURNS=planned.returns, NAMED=named(op), new_tuple=tuple.__new__, FLOAT32=FLOAT32,
         FLOAT64=FLOAT64, REFUSED=REFUSED,
         check_refused=check_refused, **planned.names,
     )  # fmt: skip
@@ -189,7 +188,7 @@ def _result(planned: Planned, several: bool) -> str:
     return "made" if not several else "RETURNS(outs)" if planned.returns is not None else "new_tuple(NAMED, outs)"
 
 
-def _named(op: Any) -> Any:
+def named(op: Any) -> Any:
     """The class of the named tuple of several results."""
     if not getattr(op, "returns", None):
         return None
@@ -282,7 +281,7 @@ def _unpack(op: Any, planned: Planned, otherwise: str) -> tuple[list[str], list[
         lines += _fetched_list(planned.tensors[0])
     for i, name in enumerate(op.params):
         if name in planned.every:
-            lines += [] if planned.lists else fetched(name, name in planned.optional, otherwise)
+            lines += [] if planned.lists else _fetched(name, name in planned.optional, otherwise)
             given.append(f"a_{name}")
         elif name == planned.wraps and planned.lists:
             kept[i] = f"{name} % made._array.ndim"
@@ -305,7 +304,7 @@ def _has_parameter(rule: Any, name: str) -> bool:
     return code is not None and name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-def fetched(name: str, optional: bool, otherwise: str, contiguous: bool = False) -> list[str]:
+def _fetched(name: str, optional: bool, otherwise: str, contiguous: bool = False) -> list[str]:
     """Lines that bring one Tensor down to its array."""
     array = f"a_{name}"
     rows = f" or not {array}.flags.c_contiguous" if contiguous else ""
@@ -434,7 +433,7 @@ def _looked_up(op: Any, planned: Planned) -> Any:
     # Names of its own begin with an underscore, because arguments have any others.
     lines = [f"def answer({', '.join(op.params)}):", "    try:"]
     for name in tensors:
-        lines += indented(indented(fetched(name, name in optional, "None", planned.by == "shape")))
+        lines += indented(indented(_fetched(name, name in optional, "None", planned.by == "shape")))
     arrays = ", ".join(f"a_{name}" for name in tensors)
     lines += [
         f"        _key = ({', '.join(_key(op, name, planned) for name in op.params)},)",

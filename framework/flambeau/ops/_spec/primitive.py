@@ -19,11 +19,11 @@ from ...autograd.making import new_node, output_node
 from ...autograd.tape import Node, Unread
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap
-from . import by_kernel, nodes, plans
+from . import nodes, on_host, plans
 from .base import FUNCTION, Autocast, Facts, Op, Overlap
 from .history import check_versions
 from .memory import in_memory_order, placed
-from .shapes import LARGEST, common_device, elsewhere, refuse_beyond
+from .shapes import common_device, elsewhere, refuse_beyond
 
 
 class PrimitiveNode(Node):
@@ -182,7 +182,7 @@ class PrimitiveOp(Op):
             self.kernel_rule = fn
         if device != "cpu":
             self.cuda_rule = fn
-        self._forget_answers()
+        self.__dict__.pop("run_on_host", None)
         return fn
 
     def shape(self, fn: Any) -> Any:
@@ -241,12 +241,6 @@ class PrimitiveOp(Op):
         return rule
 
     @functools.cached_property
-    def answers(self) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """`Op.answers`; where the declaration has none, the check and the kernel are one."""
-        found = Op.answers.func(self)
-        return found if found or not by_kernel.has_answer(self) else (by_kernel.answer(self),)
-
-    @functools.cached_property
     def run_inplace(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # written when it is first asked for
         general = self.inplace_rule or functools.partial(Op.run_inplace, self)
         return general if self.stored is None else plans.answer_in_place(self, self.stored, general)
@@ -295,46 +289,37 @@ class PrimitiveOp(Op):
     # -- forward
 
     def run(self, *args: Any) -> Any:
-        plain = self.are_on_cpu(args)
-        if not plain:
+        return self.run_on_host(*args)
+
+    @functools.cached_property
+    def run_on_host(self) -> Any:
+        """``fn(*args)``: `run`, written out for operands on the host when it is first asked for; all others it gives to `run_on`."""
+        return on_host.run(self)
+
+    def run_on(self, *args: Any) -> Any:
+        """Compute and record, wherever the operands are."""
+        if not self.are_on_cpu(args):
             answer = elsewhere(self, args)
             if answer is not NotImplemented:
                 return answer
             args = self.tensors_of(args)
-        for a in args:
-            if a.__class__ is int and not -LARGEST <= a <= LARGEST:
-                refuse_beyond(self, args)
+        refuse_beyond(self, args)
         if self.check is not None:
             args = self.check(*args) or args
         arrays = [a._array if isinstance(a, Tensor) else _to_arrays(a) if isinstance(a, _SEVERAL) else a for a in args]
-        place = "cpu" if plain else _place_of(arrays)
+        place = _place_of(arrays)
         if place == "meta":
-            result = self.on_meta(args)
-        else:
-            rule = self.kernel_rule if place == "cpu" else self.cuda_kernel()
-            token = ignore_fp_flags()
-            try:
-                result = rule(*arrays)
-            finally:
-                restore_fp_flags(token)
-            if self.keeps:
-                result, kept = result
-                if self.memory is not None and place == "cpu":
-                    result = self.in_order(result, arrays)
-                return self.finish(args, result, kept)
-            if self.memory is not None and place == "cpu":
-                result = self.in_order(result, arrays)
-            if plain and result.__class__ is ndarray:
-                made = wrap(result)
-                if self.vjp_rule is not None:
-                    self.history(made, None, *args)
-                return made
-            if plain and result.__class__ is tuple:
-                outs = tuple([wrap(_as_array(r)) for r in result])
-                if self.vjp_rule is not None:
-                    self.histories(outs, None, *args)
-                return self.named(outs) if self.returns else outs
-        return self.finish(args, result)
+            return self.finish(args, self.on_meta(args))
+        rule = self.kernel_rule if place == "cpu" else self.cuda_kernel()
+        token = ignore_fp_flags()
+        try:
+            result = rule(*arrays)
+        finally:
+            restore_fp_flags(token)
+        result, kept = result if self.keeps else (result, None)
+        if self.memory is not None and place == "cpu":
+            result = self.in_order(result, arrays)
+        return self.finish(args, result, kept)
 
     def cuda_kernel(self) -> Any:
         """The kernel for arrays of a CUDA device. Raises: NotImplementedError if there is none."""

@@ -158,6 +158,22 @@ def _to_copy(a, dtype, place, format):
     return _arranged(a, target, format)
 
 
+@to_copy.plan
+def _to_copy_planned(a, dtype, place, format):
+    """In host memory, in the order that `a` has."""
+    if place is not None and place is not devices.CPU or format is not None and format is not devices.preserve_format:
+        return None
+    if dtype is None or dtype.numpy is a.dtype:
+        return _clone_planned(a, None)
+    if a.dtype.kind == "c":
+        return None
+    made = kernels.converted(a, dtype.numpy)
+    if made is None:
+        made = _arranged(a, dtype.numpy, None)
+        kernels.note_conversion(a, made)
+    return made
+
+
 @to_copy.shape
 def _to_copy_shape(input, dtype, place, format):
     if place is not None and place.type != "meta":

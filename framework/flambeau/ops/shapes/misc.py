@@ -191,8 +191,8 @@ frexp.in_pieces("...->...,...")
 
 @frexp.kernel
 def _frexp(a):
-    mantissa, exponent = np.frexp(a.astype(np.float32) if a.dtype.isbuiltin != 1 else a)
-    return mantissa.astype(a.dtype), exponent.astype(np.int32)
+    mantissa, exponent = np.frexp(a if a.dtype.isbuiltin == 1 else a.astype(np.float32))
+    return mantissa.astype(a.dtype, copy=False), exponent.astype(np.int32, copy=False)
 
 
 @frexp.shape

@@ -316,6 +316,17 @@ def polar(abs, angle):
     return complex(abs * angle.cos(), abs * angle.sin())
 
 
+@polar.plan(tensors=("abs", "angle"), dtypes="fd")
+def _polar_of_parts(length, angle):
+    """By the formulas that it is made of, once they are compiled."""
+    multiply = OPS["mul"].formula.direct
+    cosine, sine = OPS["cos"].formula.direct(angle), OPS["sin"].formula.direct(angle)
+    if cosine is None or sine is None:
+        return None
+    across, up = multiply(length, cosine), multiply(length, sine)
+    return None if across is None or up is None else _complex_of_parts(across, up)
+
+
 refuse_other_dtype_out(polar, lambda abs: abs.dtype.to_complex())
 
 
