@@ -17,7 +17,7 @@ from . import plans
 from .nodes import indented, record, written
 from .shapes import LARGEST
 
-__all__ = ["run"]
+__all__ = ["as_array", "run"]
 
 
 def run(op: Any) -> Any:
@@ -44,7 +44,7 @@ def run(op: Any) -> Any:
     constants = {} if op.vjp_rule is None or op.returns else {"histories": op.histories}
     return written(
         op, "run", body, rule=op.kernel_rule, check=op.check, run_on=op.run_on, ignore_fp_flags=ignore_fp_flags,
-        restore_fp_flags=restore_fp_flags, _wrap=wrap, _as_array=np.asarray, _are_rows=_are_rows, LARGEST=LARGEST, SEVERAL=(list, tuple),
+        restore_fp_flags=restore_fp_flags, _wrap=wrap, _as_array=as_array, _are_rows=_are_rows, LARGEST=LARGEST, SEVERAL=(list, tuple),
         NAMED=plans.named(op), new_tuple=tuple.__new__, **constants,
     )  # fmt: skip
 
@@ -89,8 +89,13 @@ def _are_rows(made: Any) -> bool:
 
 
 def _tensor_of(result: str) -> str:
-    """Text that makes a Tensor of what a kernel returned, an array or a number of numpy's."""
-    return f"hot_calls.over({result} if {result}.__class__ is ndarray else _as_array({result}))"
+    """Text that makes a Tensor of what a kernel returned."""
+    return f"hot_calls.over({result}) if {result}.__class__ is ndarray else _wrap(_as_array({result}))"
+
+
+def as_array(result: Any) -> Any:
+    """What a kernel returned as an array: a number of numpy's is none yet, arrays of other devices are."""
+    return result if type(result) is np.ndarray or not isinstance(result, (np.generic, np.ndarray)) else np.asarray(result)
 
 
 def _several(op: Any) -> list[str]:

@@ -23,6 +23,7 @@ from . import nodes, on_host, plans
 from .base import FUNCTION, Autocast, Facts, Op, Overlap
 from .history import check_versions
 from .memory import in_memory_order, placed
+from .on_host import as_array
 from .shapes import common_device, elsewhere, refuse_beyond
 
 
@@ -390,22 +391,22 @@ class PrimitiveOp(Op):
         operands = self.operands(arrays)
         if type(self.memory) is tuple:
             if type(result) is not tuple:
-                return placed(_as_array(result), self.memory[0], operands)
-            return tuple([placed(_as_array(r), order, operands) for r, order in zip(result, self.memory, strict=True)])
+                return placed(as_array(result), self.memory[0], operands)
+            return tuple([placed(as_array(r), order, operands) for r, order in zip(result, self.memory, strict=True)])
         if type(result) is tuple:
-            return tuple([in_memory_order(_as_array(r), self.memory, operands) for r in result])
-        return in_memory_order(_as_array(result), self.memory, operands)
+            return tuple([in_memory_order(as_array(r), self.memory, operands) for r in result])
+        return in_memory_order(as_array(result), self.memory, operands)
 
     def finish(self, args: Any, result: Any, kept: Any = None) -> Any:
         """Wrap what the kernel returned, and record."""
         if isinstance(result, (tuple, list)):
-            outs = tuple(wrap(_as_array(r)) for r in result)
+            outs = tuple(wrap(as_array(r)) for r in result)
             if self.vjp_rule is not None:
                 self.record(outs, args, True, kept)
             if self.returns:
                 return self.named(outs)
             return outs
-        made = wrap(_as_array(result))
+        made = wrap(as_array(result))
         if self.vjp_rule is not None:
             self.record((made,), args, False, kept)
         return made
@@ -565,10 +566,6 @@ def _to_arrays(a: Any) -> Any:
     if isinstance(a, (list, tuple)) and a and isinstance(a[0], Tensor):
         return [t._array if isinstance(t, Tensor) else t for t in a]
     return a
-
-
-def _as_array(r: Any) -> Any:
-    return r if type(r) is ndarray or not isinstance(r, (np.generic, ndarray)) else np.asarray(r)
 
 
 def primitive(
