@@ -19,7 +19,7 @@ from ...dtypes import from_numpy_dtype
 from ...tensor import Tensor, wrap
 from .base import OPS, Op
 from .few_elements import computed_by_numpy, remember_for_numpy
-from .history import check_versions, named_tensors
+from .history import check_versions, named_tensors, refuse_tangent
 from .shapes import sum_tensor_to, sum_to
 
 
@@ -216,6 +216,8 @@ class Derivatives(Op):
         for i, tangent in enumerate(tangents):
             if tangent is None:
                 continue
+            if not self.has_gradient(self.params[i]):
+                refuse_tangent(self.public_name)
             formula, reads, constant = self.gradient(i)
             if self.params[i] in self.vjps:
                 term = formula.bind(tensor_words())(tangent, *_as_floats([values[r] for r in reads], tangent))

@@ -29,14 +29,19 @@ def without_derivative(operation: str, result: Tensor, *operands: Any) -> Tensor
     """
     interpreted = _state.IN_FORCE and _state.local.calls.interpreters
     if interpreted and any(isinstance(x, Tensor) and has_tangent(x) for x in operands):
-        raise NotImplementedError(
-            f"Trying to use forward AD with {operation} that does not support it because it has not been implemented; "
-            "detach its operands, or call it outside"
-        )
+        refuse_tangent(operation)
     parents = tuple(x._node for x in operands if isinstance(x, Tensor) and x._node is not None)
     if parents and _state.grad_enabled():
         result._node = new_node(tape.undefined(operation), parents)
     return result
+
+
+def refuse_tangent(operation: str) -> None:
+    """Raise NotImplementedError for an operand of `operation` with a tangent, which no rule carries on."""
+    raise NotImplementedError(
+        f"Trying to use forward AD with {operation} that does not support it because it has not been implemented; "
+        "detach its operands, or call it outside"
+    )
 
 
 def rebase(tensor: Tensor, node: Node) -> None:
