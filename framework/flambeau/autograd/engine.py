@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.arithmetic import PLUS
+from flambeau_kernels.cpu.shapes import move
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from .. import _state
@@ -506,9 +507,10 @@ def _copy(grad: Any, like: Any) -> Any:
     if type(grad) is not ndarray:
         return _laid_out_tensor(_wrap(grad), like)._array
     if isinstance(like, KindArray) or like.flags.c_contiguous or not is_dense(like):
-        return np.array(grad, order="C")
+        return move.in_rows(grad)
     made = np.ndarray(like.shape, grad.dtype, np.empty(like.size, grad.dtype), 0, like.strides)
-    made[...] = grad
+    if not move.into(made, grad):
+        made[...] = grad
     return made
 
 

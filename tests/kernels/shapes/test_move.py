@@ -162,3 +162,28 @@ def test_a_diagonal_among_zeros_is_numpys():
         for dims, moved in (((-2, -1), (1, 2)), ((0, 2), (0, 2)), ((2, 0), (2, 0))):
             made = fb.diag_embed(fb.from_numpy(a), offset, *dims).numpy()
             np.testing.assert_array_equal(made, np.moveaxis(expected, (1, 2), moved))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), *SHAPES])
+def test_an_array_or_a_copy_of_it_in_c_order(shape):
+    a = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    turned = a.transpose()
+
+    made = move.contiguous(turned)
+
+    assert made.flags.c_contiguous
+    assert made.ndim == max(1, len(shape))
+    np.testing.assert_array_equal(made, np.ascontiguousarray(turned))
+    assert np.may_share_memory(move.contiguous(a), a)
+
+
+def test_gradients_lie_as_what_they_are_of():
+    x = fb.randn(4, 16, 24, 32).to(memory_format=fb.channels_last).requires_grad_()
+    for dims in [1, (2, 3), None]:
+        x.grad = None
+
+        (x * x).sum(dims).sum().backward()
+        x.sum(dims).sum().backward()
+
+        assert x.grad.stride() == x.stride()
+        np.testing.assert_array_equal(x.grad.numpy(), 2 * x.detach().numpy() + 1)

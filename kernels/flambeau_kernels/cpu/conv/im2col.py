@@ -15,6 +15,7 @@ import numpy as np
 
 from ...engine.language import kernel, widened
 from ..products.matmul import matmul
+from ..shapes.move import contiguous
 
 Ints = tuple[int, ...]
 # At most so many positions of all images together, and at least so many weights.
@@ -30,7 +31,7 @@ def pays(images: int, w_shape: Ints, positions: Ints, groups: int, dtype: np.dty
 def convolve(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
     """``(N, C, *)`` to ``(N, O, *made)``."""
     rows = windows(x, made, w.shape[2:], stride, padding, dilation)
-    flat = matmul(rows, np.ascontiguousarray(w).reshape(len(w), -1).T)                  # (N * positions, O)
+    flat = matmul(rows, contiguous(w).reshape(len(w), -1).T)                  # (N * positions, O)
     if bias is not None:
         flat += bias
     return _channels_first(flat, len(x), made)
@@ -38,7 +39,7 @@ def convolve(x: Any, w: Any, bias: Any, made: Ints, stride: Ints, padding: Ints,
 
 def convolve_input(y: Any, w: Any, bias: Any, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
     """``(N, O, *positions)`` back to ``(N, C, *spatial)``."""
-    rows = matmul(_channels_last(y), np.ascontiguousarray(w).reshape(len(w), -1))       # (N * positions, C * taps)
+    rows = matmul(_channels_last(y), contiguous(w).reshape(len(w), -1))       # (N * positions, C * taps)
     places = _places(spatial, y.shape[2:], w.shape[2:], stride, padding, dilation)
     made = np.zeros((len(y), w.shape[1], *spatial), y.dtype)
     positions, taps = places.shape
@@ -56,7 +57,7 @@ def convolve_weight(x: Any, y: Any, kernel_size: Ints, stride: Ints, padding: In
 
 def windows(x: Any, made: Ints, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
     """The window of each position as a row: ``(N * positions, C * taps)``."""
-    x = np.ascontiguousarray(x)
+    x = contiguous(x)
     places = _places(x.shape[2:], made, kernel_size, stride, padding, dilation)
     positions, taps = places.shape
     n, c = x.shape[:2]
@@ -75,7 +76,7 @@ def _places(spatial: Ints, made: Ints, kernel_size: Ints, stride: Ints, padding:
         ok = (along >= 0) & (along < length)
         at = (at[:, None, :, None] * length + along[None, :, None, :]).reshape(len(at) * count, -1)
         inside = (inside[:, None, :, None] & ok[None, :, None, :]).reshape(at.shape)
-    return np.ascontiguousarray(np.where(inside, at, -1))
+    return contiguous(np.where(inside, at, -1))
 
 
 @kernel
@@ -107,9 +108,9 @@ def put_back(chunk: Any, rows: Any, places: Any, made: Any, channels: Any, plane
 
 
 def _channels_first(flat: Any, images: int, made: Ints) -> Any:
-    return np.ascontiguousarray(flat.reshape(images, -1, flat.shape[1]).transpose(0, 2, 1)).reshape(images, -1, *made)
+    return contiguous(flat.reshape(images, -1, flat.shape[1]).transpose(0, 2, 1)).reshape(images, -1, *made)
 
 
 def _channels_last(y: Any) -> Any:
     """``(N, O, *positions)`` as ``(N * positions, O)``."""
-    return np.ascontiguousarray(y.reshape(*y.shape[:2], -1).transpose(0, 2, 1)).reshape(-1, y.shape[1])
+    return contiguous(y.reshape(*y.shape[:2], -1).transpose(0, 2, 1)).reshape(-1, y.shape[1])

@@ -33,6 +33,7 @@ from flambeau_kernels.engine.language import (
 )
 
 from ..products.matmul import matmul
+from ..shapes.move import contiguous
 from .channels_last import Frame
 from .walk import Ints
 
@@ -309,7 +310,7 @@ class Tiles:
 
     def __call__(self, x: Any, w: Any, bias: Any) -> Any:
         """None where not all of the result is finite."""
-        x, w = np.ascontiguousarray(x), np.ascontiguousarray(w)
+        x, w = contiguous(x), contiguous(w)
         first, second = self.sides
         factors = np.empty((self.places, first, second), self.dtype)
         count = len(w)
@@ -364,7 +365,7 @@ class Gradient:
 
     def __call__(self, x: Any, y: Any) -> Any:
         """None where not all of the result is finite."""
-        x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+        x, y = contiguous(x), contiguous(y)
         outputs, inputs = self.shape[:2]
         sums = np.empty((self.deep, self.places, outputs, self.frames[0].wide), self.dtype)
         for first, last, grids in self.blocks:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..shapes.move import contiguous
 from ..taking_over import late
 from ..tier import compiles
 from . import grid_rows, grid_volumes
@@ -50,7 +51,7 @@ def gradients(
     grad: np.ndarray, x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool, of_image: bool, of_points: bool
 ) -> tuple[Any, Any]:
     """What ``looked_up(x, grid, ...)`` hands back of `grad` to the images and to the points; None for what is not asked for."""
-    grad = np.ascontiguousarray(grad)
+    grad = contiguous(grad)
     constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
     chunks, numbers = _cut(x.shape, grid.shape)
     to_image = to_points = None

@@ -15,6 +15,7 @@ import numpy as np
 from flambeau_kernels import engines
 
 from ..conv import is_half
+from ..shapes.move import contiguous
 from ..tier import compiles
 
 __all__ = ["AxisMap", "antialias_map", "apply_maps", "cubic_map", "linear_map", "nearest_map", "planned_maps"]
@@ -118,7 +119,7 @@ def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
     wide = np.dtype(np.float32) if is_half(kind) else kind
     run = planned_maps(x, maps, transposed, (len(x), *out_sizes))
     if run is not None:
-        return run(np.ascontiguousarray(x))
+        return run(contiguous(x))
     out = np.empty((len(x), *out_sizes), kind)
     per_plane = max(1, int(np.prod(out_sizes)) * wide.itemsize)
     step = max(1, BLOCK_BYTES // per_plane)

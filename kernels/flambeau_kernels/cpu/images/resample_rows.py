@@ -28,6 +28,8 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.vocabulary import fma
 
+from ..shapes.move import contiguous
+
 # The longest rows, and results of a chunk.
 MOST, CHUNK = 4096, 1 << 14
 (ROWS, PER_CHUNK, DEPTH, HEIGHT, WIDTH, SOURCE_DEPTH, SOURCE_HEIGHT, SOURCE_WIDTH, TAPS_Z, TAPS_Y, TAPS_X,
@@ -41,7 +43,7 @@ class Table:
     def __init__(self, size: int, places: np.ndarray, weights: np.ndarray, taps: np.ndarray, kind: np.dtype) -> None:
         self.size, (self.taps, self.count) = size, places.shape
         self.used = taps
-        self.rows, self.row_weights = np.ascontiguousarray(places.T), np.ascontiguousarray(weights.T, kind)
+        self.rows, self.row_weights = contiguous(places.T), np.ascontiguousarray(weights.T, kind)
         counts = np.arange(self.taps)[:, None] < taps
         self.places = np.where(counts, places, size).astype(np.int32)
         self.weights = np.where(counts, weights, 0).astype(kind)
@@ -200,7 +202,7 @@ def planned(planes: int, dtype: np.dtype, tables: list[Table], shape: tuple[int,
         start = stop = 0
     pairs = last.weights
     if doubles:
-        pairs = np.ascontiguousarray(last.weights.reshape(last.taps, half, 2).transpose(2, 0, 1))
+        pairs = contiguous(last.weights.reshape(last.taps, half, 2).transpose(2, 0, 1))
     rows = planes * z.count * y.count
     per_chunk = max(1, CHUNK // last.count)
     geometry = np.array([rows, per_chunk, z.count, y.count, last.count, z.size, y.size, last.size, z.taps, y.taps, last.taps,
@@ -221,7 +223,7 @@ def planned(planes: int, dtype: np.dtype, tables: list[Table], shape: tuple[int,
 
 def apply(x: Any, tables: list[Table]) -> Any:
     """One table for each of the last axes of ``(planes, *spatial)``."""
-    return planned(len(x), x.dtype, tables, (len(x), *(t.count for t in tables)))(np.ascontiguousarray(x))
+    return planned(len(x), x.dtype, tables, (len(x), *(t.count for t in tables)))(contiguous(x))
 
 
 @functools.cache

@@ -17,6 +17,7 @@ import numpy as np
 from ... import engines, launch
 from ...formula import Formula
 from ..conv import is_half
+from ..shapes.move import contiguous
 from ..tier import compiles
 
 __all__ = [
@@ -201,8 +202,8 @@ def row_backward(
 
         run = as_numpy.planned_backward(n, d, rows.dtype, weight is not None, wants, centred)
         if not (grad.flags.c_contiguous and rows.flags.c_contiguous and (weight is None or weight.flags.c_contiguous)):
-            grad, rows = np.ascontiguousarray(grad), np.ascontiguousarray(rows)
-            weight = None if weight is None else np.ascontiguousarray(weight)
+            grad, rows = contiguous(grad), contiguous(rows)
+            weight = None if weight is None else contiguous(weight)
         return run(grad, rows, weight, mean, inverse)
     if _compiled(rows):
         from . import rows as norm_rows
@@ -285,7 +286,7 @@ def _as_images(a: Any) -> Any:
 def _as_columns(a: Any) -> Any:
     """``(N, C, *)`` as contiguous ``(M, C)``."""
     moved = a if a.ndim == 2 else np.moveaxis(a, 1, -1)
-    return (moved if moved.flags.c_contiguous else np.ascontiguousarray(moved)).reshape(a.size // a.shape[1], a.shape[1])
+    return contiguous(moved).reshape(a.size // a.shape[1], a.shape[1])
 
 
 def _from_columns(columns: Any, shape: tuple[int, ...]) -> Any:
@@ -304,7 +305,7 @@ def _ordered_as(x: Any, images: Any) -> Any:
     made = images.reshape(x.shape)
     if x.ndim == 2 or not _channels_innermost(x):
         return made
-    return np.moveaxis(np.ascontiguousarray(np.moveaxis(made, 1, -1)), -1, 1)
+    return np.moveaxis(contiguous(np.moveaxis(made, 1, -1)), -1, 1)
 
 
 def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: float, moments: Moments) -> Any:

@@ -36,6 +36,8 @@ from flambeau_kernels.quiet import quietly
 from flambeau_kernels.scalar.symbols import KINDS
 from flambeau_kernels.vocabulary import fma, maximum, sqrt
 
+from ..shapes.move import contiguous
+
 __all__ = [
     "backward", "column_moments", "column_sums", "normalize", "normalize_columns", "normalize_columns_grad", "planned", "planned_columns",
     "planned_columns_given",
@@ -317,10 +319,6 @@ def _kind(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
 
 
-def _contiguous(a: np.ndarray) -> np.ndarray:
-    return a if a.flags.c_contiguous else np.ascontiguousarray(a)
-
-
 def _units(shape: tuple[int, ...], groups: int | None) -> tuple[int, int, int, int, int, int]:
     """Units, and per chunk; planes from unit to unit, planes in one, elements from plane to plane, channels likewise."""
     n, c, width = shape
@@ -338,7 +336,7 @@ def normalize(
     """
     kinds = tuple(None if p is None else p.dtype for p in (weight, bias))
     run = planned(x.shape, x.dtype, x.shape, kinds, groups, eps)
-    return run(_contiguous(x), *(None if p is None else _contiguous(p) for p in (weight, bias)))
+    return run(contiguous(x), *(None if p is None else contiguous(p) for p in (weight, bias)))
 
 
 def planned(
@@ -371,12 +369,12 @@ def backward(
     grad: np.ndarray, x: np.ndarray, weight: Any, mean: np.ndarray, inverse: np.ndarray, groups: int | None, of_input: bool
 ) -> tuple[Any, np.ndarray, np.ndarray]:
     """The gradient at the input, and for each plane the sums of the gradient and of it times ``x - mean``, ``(N, C)`` of float64."""
-    grad, x = _contiguous(grad), _contiguous(x)
+    grad, x = contiguous(grad), contiguous(x)
     units, per, in_unit, planes, step, next_channel = _units(x.shape, groups)
     totals, alongs = np.empty(x.shape[:2]), np.empty(x.shape[:2])
     out = np.empty(x.shape, x.dtype) if of_input else x
     normalize_planes_grad.run(
-        -(-units // per), grad, x, mean if weight is None else _contiguous(weight), mean, inverse, out, totals, alongs, units,
+        -(-units // per), grad, x, mean if weight is None else contiguous(weight), mean, inverse, out, totals, alongs, units,
         per, x.shape[1], in_unit, planes, step, step // x.shape[2], x.shape[2], next_channel,
         WEIGHT=weight is not None, INPUT=of_input,
     )  # fmt: skip
@@ -407,7 +405,7 @@ def column_sums(grad: np.ndarray, x: np.ndarray, mean: np.ndarray) -> tuple[np.n
     per = _rows_of_block(rows, columns)
     blocks = -(-rows // per)
     totals, alongs = np.empty((blocks, columns)), np.empty((blocks, columns))
-    column_block_sums.run(blocks, grad, x, _contiguous(mean), totals, alongs, rows, columns, per, KIND=KINDS[mean.dtype.name])
+    column_block_sums.run(blocks, grad, x, contiguous(mean), totals, alongs, rows, columns, per, KIND=KINDS[mean.dtype.name])
     total, along = (np.add.reduce(sums, axis=0, keepdims=True) for sums in (totals, alongs))
     return total.astype(mean.dtype, copy=False), along.astype(mean.dtype, copy=False)
 
@@ -450,7 +448,7 @@ def normalize_columns(x: np.ndarray, mean: np.ndarray, scale: np.ndarray, shift:
     rows, columns = x.shape
     out = np.empty(x.shape, x.dtype)
     per = max(1, CHUNK // columns)
-    numbers = (_contiguous(p) for p in (mean, scale, shift))
+    numbers = (contiguous(p) for p in (mean, scale, shift))
     normalize_column_rows.run(-(-rows // per), x, *numbers, out, rows, columns, per)
     return out
 
@@ -462,6 +460,6 @@ def normalize_columns_grad(
     rows, columns = x.shape
     out = np.empty(x.shape, x.dtype)
     per = max(1, CHUNK // columns)
-    numbers = (_contiguous(p) for p in (mean, scale, slope, level))
+    numbers = (contiguous(p) for p in (mean, scale, slope, level))
     normalize_column_rows_grad.run(-(-rows // per), grad, x, *numbers, out, rows, columns, per)
     return out

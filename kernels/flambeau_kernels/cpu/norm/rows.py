@@ -43,6 +43,8 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import fma, sqrt
 
+from ..shapes.move import contiguous
+
 __all__ = ["backward", "normalize", "normalize_row", "planned"]
 
 # Elements of a chunk: about 20 microseconds.
@@ -227,10 +229,6 @@ def normalize_rows_grad(chunk, grad, x, weight, mean, inverse, out, to_weight, t
 # -- from arrays -------------------------------------------------------------------------------------------------------------
 
 
-def _contiguous(a: np.ndarray) -> np.ndarray:
-    return a if a.flags.c_contiguous else np.ascontiguousarray(a)
-
-
 def _kind(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
 
@@ -239,13 +237,13 @@ def normalize(
     rows: np.ndarray, weight: Any, bias: Any, eps: float, centred: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """``(n, d)`` rows normalized, and mean, variance and 1 / sqrt(variance + eps) of each, ``(n, 1)``."""
-    rows = _contiguous(rows)
+    rows = contiguous(rows)
     n, d = rows.shape
     out = np.empty((n, d), rows.dtype)
     mean, variance, inverse = np.empty((3, n, 1), _kind(rows.dtype))
     per = max(1, CHUNK // d)
     normalize_rows.run(
-        -(-n // per), rows, mean if weight is None else _contiguous(weight), mean if bias is None else _contiguous(bias),
+        -(-n // per), rows, mean if weight is None else contiguous(weight), mean if bias is None else contiguous(bias),
         out, mean, variance, inverse, n, d, per, float(eps),
         CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, LENGTH=length_of(d, centred),
     )  # fmt: skip
@@ -274,7 +272,7 @@ def backward(
     centred: bool,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """Gradients for rows, weight and bias, those that `wants` names."""
-    grad, rows = _contiguous(grad), _contiguous(rows)
+    grad, rows = contiguous(grad), contiguous(rows)
     n, d = rows.shape
     per = max(1, CHUNK // d, -(-n // CHUNKS_BACKWARD))
     chunks = -(-n // per)
@@ -285,7 +283,7 @@ def backward(
     if totals:
         to_weight, to_bias = (np.empty((chunks, d)) if wanted else np.empty(0) for wanted in wants[1:])
     normalize_rows_grad.run(
-        chunks, grad, rows, mean if weight is None else _contiguous(weight), mean, inverse, out, to_weight, to_bias,
+        chunks, grad, rows, mean if weight is None else contiguous(weight), mean, inverse, out, to_weight, to_bias,
         weight_sums, bias_sums, n, d, per,
         CENTRED=centred, WEIGHT=weight is not None, INPUT=wants[0], OF_WEIGHT=wants[1], OF_BIAS=wants[2], TOTALS=totals,
     )  # fmt: skip

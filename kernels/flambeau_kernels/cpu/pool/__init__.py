@@ -17,6 +17,7 @@ import numpy as np
 from flambeau_kernels import engines
 
 from ..conv import is_half
+from ..shapes.move import contiguous
 from ..tier import compiles
 
 __all__ = [
@@ -137,11 +138,11 @@ def window_means(x: Any, windows: tuple[Window, ...], include_padding: bool, div
     does not take `x`. `transposed`, the transpose of that."""
     if not transposed:
         run = planned_means(x, windows, include_padding, divisor, (len(x), *(w.count for w in windows)))
-        return None if run is None else run(np.ascontiguousarray(x))
+        return None if run is None else run(contiguous(x))
     ranges = _long_ranges(x, windows, include_padding, divisor)
     if _compiled(x, windows) is None and (ranges is None or x.dtype.char not in "fd"):
         return None
-    return _planned_spread(len(x), x.dtype, windows, include_padding, divisor, ranges is not None)(np.ascontiguousarray(x))
+    return _planned_spread(len(x), x.dtype, windows, include_padding, divisor, ranges is not None)(contiguous(x))
 
 
 @engines.kept(256)
@@ -407,7 +408,7 @@ def max_of_ranges(x: Any, windows: Sequence[Any]) -> tuple[Any, Any]:
     """
     run = planned_ranges(x, windows, (len(x), *(w.count for w in windows)))
     if run is not None:
-        return run(np.ascontiguousarray(x))
+        return run(contiguous(x))
     ends = [w.ends() for w in windows]                # (drawn, count, 2)
     drawn = len(ends[0])
     if not len(x):
@@ -447,7 +448,7 @@ def _max_of_members(x: Any, members: Sequence[np.ndarray]) -> tuple[Any, Any]:
     flat = flat.transpose([o - 1 for o in order[1:]]).reshape(*(m.shape[0] for m in members), depth)
     index = np.take_along_axis(np.broadcast_to(flat, rows.shape), at[..., None], -1)[..., 0]
     values = np.take_along_axis(rows, at[..., None], -1)[..., 0]
-    return values.astype(x.dtype, copy=False), np.ascontiguousarray(index)
+    return values.astype(x.dtype, copy=False), contiguous(index)
 
 
 def put_plane(values: Any, at: Any, size: int, add: bool) -> Any:
@@ -559,7 +560,7 @@ def adaptive_spread(grad: Any, sizes: tuple[int, ...]) -> Any:
     if grad.dtype.char in "fd" and grad.size and compiles():
         run = _planned_adaptive_spread(len(grad), grad.dtype, tuple(sizes), grad.shape[1:])
         if run is not None:
-            return run(np.ascontiguousarray(grad))
+            return run(contiguous(grad))
     for axis, size in enumerate(sizes, 1):
         count = grad.shape[axis]
         if size == count:

@@ -32,6 +32,8 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import maximum, where
 
+from ..shapes.move import contiguous
+
 # The longest rows with what is added around them, the widest window along a row, and elements of a chunk.
 MOST, WIDEST, CHUNK = 4096, 32, 1 << 15
 FEW = 8  # elements of a range that are added sooner one by one
@@ -454,7 +456,7 @@ def planned_ranges(x: Any, windows: Sequence[Any], shape: tuple[int, ...]) -> An
 
 def max_of_ranges(x: Any, windows: Sequence[Any]) -> tuple[Any, Any]:
     """The maximum of each window of ``(planes, *spatial)``, and its place in the plane."""
-    return planned_ranges(x, windows, (len(x), *(w.count for w in windows)))(np.ascontiguousarray(x))
+    return planned_ranges(x, windows, (len(x), *(w.count for w in windows)))(contiguous(x))
 
 
 def takes_ranges(x: Any, counts: tuple[int, ...]) -> bool:
@@ -556,7 +558,7 @@ def _planned(x: Any, windows: tuple[Any, ...], counts: list[np.ndarray], is_max:
 
 def _pool(x: Any, windows: tuple[Any, ...], counts: list[np.ndarray], is_max: bool) -> Any:
     shape = (len(x), *(w.count for w in windows))
-    return _planned(x, windows, counts, is_max, shape)(np.ascontiguousarray(x))
+    return _planned(x, windows, counts, is_max, shape)(contiguous(x))
 
 
 def max_values(x: Any, windows: tuple[Any, ...]) -> Any:
@@ -600,7 +602,7 @@ def planned_places(x: Any, windows: tuple[Any, ...], shape: tuple[int, ...]) -> 
 
 def max_at(x: Any, windows: tuple[Any, ...]) -> tuple[Any, Any]:
     """The maximum of each window, and its place in the plane."""
-    return planned_places(x, windows, (len(x), *(w.count for w in windows)))(np.ascontiguousarray(x))
+    return planned_places(x, windows, (len(x), *(w.count for w in windows)))(contiguous(x))
 
 
 def planned_spread(planes: int, dtype: np.dtype, windows: tuple[Any, ...], counts: list[np.ndarray]) -> Any:
@@ -626,7 +628,7 @@ def put_plane(values: Any, places: Any, size: int) -> Any:
     planes, count = values.shape
     out = np.empty((planes, size), kind)
     per_chunk = max(1, CHUNK // (count + size))
-    add_at.run(-(-planes // per_chunk), np.ascontiguousarray(values), np.ascontiguousarray(places), out, planes, count, size,
+    add_at.run(-(-planes // per_chunk), contiguous(values), contiguous(places), out, planes, count, size,
                per_chunk)  # fmt: skip
     return out.astype(values.dtype, copy=False)
 
@@ -648,4 +650,4 @@ def planned_plane_means(x: Any, shape: tuple[int, ...]) -> Any:
 
 def plane_means(x: Any) -> Any:
     """The mean of each row of ``(planes, size)``."""
-    return planned_plane_means(x, (len(x),))(np.ascontiguousarray(x))
+    return planned_plane_means(x, (len(x),))(contiguous(x))

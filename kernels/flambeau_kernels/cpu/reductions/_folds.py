@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..shapes.move import contiguous
 from .reduce import count_of
 
 __all__ = ["STRIP", "Cut", "Fold", "dense", "fold"]
@@ -51,7 +52,7 @@ class Fold(NamedTuple):
     def contiguous(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """`run`, on a contiguous copy where the fold is of one."""
         order = self.copied
-        return run if order is None else lambda a, *rest: run(np.ascontiguousarray(a.transpose(order)), *rest)
+        return run if order is None else lambda a, *rest: run(contiguous(a.transpose(order)), *rest)
 
     def empty(self, dtype: np.dtype) -> np.ndarray:
         return np.empty(self.shape, dtype) if self.order is None else np.empty_like(self.order, dtype)

@@ -17,6 +17,7 @@ from flambeau_kernels.engine.language import float32, independent, int32, int64,
 from flambeau_kernels.scalar.symbols import KINDS
 from flambeau_kernels.vocabulary import where
 
+from ..shapes.move import contiguous
 from ._folds import STRIP, Fold, dense, fold
 from ._tops import extreme_of
 from ._walk import row_at, strip_at
@@ -45,7 +46,7 @@ def plan(a: np.ndarray, dim: int | None, keepdim: bool, largest: bool, with_valu
     constants = {"LARGEST": largest, "KIND": kind, "START": identity_of("max" if largest else "min", kind)}
     make = _in_one if found.cut.pieces == 1 else _in_pieces
     run = make(found, a.dtype, with_values, constants)
-    return (lambda a: run(np.ascontiguousarray(a))) if flattens else found.contiguous(run)
+    return (lambda a: run(contiguous(a))) if flattens else found.contiguous(run)
 
 
 def _in_one(found: Fold, dtype: np.dtype, with_values: bool, constants: dict[str, Any]) -> Any:

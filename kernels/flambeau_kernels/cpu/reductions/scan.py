@@ -9,6 +9,7 @@ import numpy as np
 
 import flambeau_kernels as kernels
 
+from ..shapes.move import contiguous
 from .along import Along
 from .reduce import Plans
 from .softmax import widen
@@ -36,7 +37,7 @@ def _accumulated(what: str, ufunc: np.ufunc, a: np.ndarray, dim: int, dtype: np.
         made = ufunc.accumulate(x, dim, dtype=x.dtype)
         if what == "add" and made.dtype.kind in "fc":
             made += 0                                 # sums begin with 0, so that -0 becomes 0, which numpy begins with the first element
-        return np.ascontiguousarray(np.flip(made, dim) if backwards else made).astype(dtype, copy=False)
+        return contiguous(np.flip(made, dim) if backwards else made).astype(dtype, copy=False)
 
 
 def cumsum(a: np.ndarray, dim: int, dtype: np.dtype | None = None) -> np.ndarray:
@@ -85,7 +86,7 @@ def logcumsumexp(a: np.ndarray, dim: int) -> np.ndarray:
     run = _plans.find(a, "log", dim, a.dtype, False)
     if run is not None:
         return run(a)
-    made = logs(a if a.flags.c_contiguous else np.ascontiguousarray(a), dim)
+    made = logs(contiguous(a), dim)
     if made is not None:
         return made
     x = widen(a)

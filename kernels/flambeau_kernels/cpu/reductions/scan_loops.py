@@ -31,6 +31,7 @@ from flambeau_kernels.engine.language import (
 from flambeau_kernels.scalar.symbols import KINDS, Kind
 from flambeau_kernels.vocabulary import exp, log, maximum, where
 
+from ..shapes.move import contiguous
 from ._folds import STRIP
 from ._tops import extreme_of
 from .logsumexp_loops import finite
@@ -112,7 +113,7 @@ def _rows(a: np.ndarray, what: str, target: np.dtype, rows: int, n: int, inner: 
         nothing = () if what == "log" else (np.empty(0, total),)
 
         def run(a: np.ndarray) -> np.ndarray:
-            x = np.ascontiguousarray(a)
+            x = contiguous(a)
             out = np.empty(x.shape, target)
             form(chunks, True, x, out, *nothing, *numbers)
             return out
@@ -121,7 +122,7 @@ def _rows(a: np.ndarray, what: str, target: np.dtype, rows: int, n: int, inner: 
     sums = row_totals.form((a.dtype, target, total, *[int] * len(numbers)), {**constants, "SUMS": True})
 
     def run_in_pieces(a: np.ndarray) -> np.ndarray:
-        x = np.ascontiguousarray(a)
+        x = contiguous(a)
         out = np.empty(x.shape, target)
         starts = np.zeros((rows, pieces + 1), total)
         sums(chunks, True, x, out, starts, *numbers)
@@ -147,7 +148,7 @@ def _columns(a: np.ndarray, what: str, target: np.dtype, outer: int, n: int, inn
     form = loop.form((a.dtype, target, *[int] * len(numbers)), given)
 
     def run(a: np.ndarray) -> np.ndarray:
-        x = np.ascontiguousarray(a)
+        x = contiguous(a)
         out = np.empty(x.shape, target)
         form(chunks, True, x, out, *numbers)
         return out
@@ -161,7 +162,7 @@ def _with_places(loop: Any, dtype: np.dtype, chunks: int, numbers: tuple[int, ..
     form = loop.form((dtype, dtype, index, *[int] * len(numbers)), given)
 
     def run(a: np.ndarray) -> Any:
-        x = np.ascontiguousarray(a)
+        x = contiguous(a)
         values, places = np.empty(x.shape, dtype), np.empty(x.shape, index)
         form(chunks, True, x, values, places, *numbers)
         return values, places

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import engines
+from ..shapes.move import contiguous
 from ..tier import works
 from .along import SEVERAL, Along
 from .reduce import summed_in
@@ -74,7 +75,7 @@ def softmax(a: np.ndarray, dim: int) -> np.ndarray:
     """``exp(a)`` over its sum along `dim`."""
     if a.size == 0 or a.ndim == 0:
         return np.asarray(np.exp(a - a))             # an only element is 1, or nan where it is not finite
-    made = shares(a if a.flags.c_contiguous else np.ascontiguousarray(a), dim)
+    made = shares(contiguous(a), dim)
     if made is not None:
         return made
     loops = _compiled_along(a)
@@ -102,7 +103,7 @@ def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
     """``a - log(sum(exp(a)))`` along `dim`."""
     if a.size == 0 or a.ndim == 0:
         return np.asarray(a - a)
-    made = log_shares(a if a.flags.c_contiguous else np.ascontiguousarray(a), dim)
+    made = log_shares(contiguous(a), dim)
     if made is not None:
         return made
     loops = _compiled_along(a)

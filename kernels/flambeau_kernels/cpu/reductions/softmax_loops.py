@@ -34,6 +34,8 @@ from flambeau_kernels.engine.language import (
 )
 from flambeau_kernels.vocabulary import fma, log, where
 
+from ..shapes.move import contiguous
+
 __all__ = ["along", "along_grad", "row_exp_sum", "row_top", "softmax_row"]
 
 COLUMNS = 256
@@ -327,7 +329,7 @@ def softmax_columns_grad(chunk, grad, made, out, n, inner, across, units, per, *
 def along(x: np.ndarray, dim: int, logs: bool) -> np.ndarray:
     """softmax, or with `logs` log_softmax, along `dim` of a floating array with elements."""
     if not x.flags.c_contiguous:
-        x = np.ascontiguousarray(x)
+        x = contiguous(x)
     n, inner = x.shape[dim], math.prod(x.shape[dim + 1 :] if dim >= 0 else x.shape[x.ndim + dim + 1 :])
     out = np.empty(x.shape, x.dtype)
     stored = not logs and x.itemsize > 2
@@ -344,9 +346,9 @@ def along(x: np.ndarray, dim: int, logs: bool) -> np.ndarray:
 def along_grad(grad: np.ndarray, made: np.ndarray, dim: int, logs: bool) -> np.ndarray:
     """The gradient of `along`, whose result was `made`."""
     if not grad.flags.c_contiguous:
-        grad = np.ascontiguousarray(grad)
+        grad = contiguous(grad)
     if not made.flags.c_contiguous:
-        made = np.ascontiguousarray(made)
+        made = contiguous(made)
     n, inner = made.shape[dim], math.prod(made.shape[dim + 1 :] if dim >= 0 else made.shape[made.ndim + dim + 1 :])
     out = np.empty(made.shape, made.dtype)
     if inner == 1:

@@ -15,7 +15,7 @@ from ...formula import Formula
 from ...takeover import FORMULA, Waiting, of_elements
 from ..tier import compiles
 
-__all__ = ["in_rows", "into", "like"]
+__all__ = ["contiguous", "in_rows", "into", "like"]
 
 MOST = 1 << 17                                        # elements that are moved without a plan
 # Elements of a first copy, and of one in the same order; fewer never load the compiler.
@@ -55,6 +55,13 @@ def in_rows(a: np.ndarray) -> np.ndarray:
         if into(made, a):
             return made
     return _copied(a, "C")
+
+
+def contiguous(a: np.ndarray) -> np.ndarray:
+    """`a` itself where it lies in C order, else a copy of it that does; of at least one dimension."""
+    if a.flags.c_contiguous:
+        return a if a.ndim else a.reshape(1)
+    return in_rows(a) if a.size >= FROM else np.ascontiguousarray(a)
 
 
 def like(a: np.ndarray) -> np.ndarray:

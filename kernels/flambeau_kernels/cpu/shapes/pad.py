@@ -8,6 +8,7 @@ import numpy as np
 
 from ..conv import is_half
 from ..tier import compiles
+from .move import contiguous
 
 __all__ = ["fold_pad", "pad_constant", "pad_indices", "pad_mode", "planned_constant"]
 
@@ -131,7 +132,7 @@ def fold_pad(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:
         wide = pad_rows.folded(wide, tuple(sizes[left:]), pairs[left:], mode)
     for axis, (n, (a, b)) in enumerate(zip(sizes[:left], pairs[:left], strict=True), lead):
         wide = _fold_axis(wide, axis, n, a, b, pad_indices(n, a, b, mode))
-    return np.ascontiguousarray(wide).astype(grad.dtype, copy=False)
+    return contiguous(wide).astype(grad.dtype, copy=False)
 
 
 def _fold_axis(grad: Any, axis: int, size: int, before: int, after: int, sources: Any) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from flambeau_kernels import engines
 from flambeau_kernels.engine.language import broadcast, kernel, lanes, load, rolled, store, widened
 
+from .move import contiguous
 from .pad import Pairs, pad_indices
 
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
@@ -99,7 +100,7 @@ def folded(grad: Any, sizes: tuple[int, ...], pairs: Pairs, mode: str) -> Any:
     lead = grad.shape[: grad.ndim - len(pairs)]
     _, chunks, places, geometry = _plan(prod(lead), sizes, pairs, mode)
     out = np.empty((*lead, *sizes), grad.dtype)
-    _fold_form(grad.dtype)(chunks, False, np.ascontiguousarray(grad), out, *places[1:], geometry)
+    _fold_form(grad.dtype)(chunks, False, contiguous(grad), out, *places[1:], geometry)
     return out
 
 
@@ -117,7 +118,7 @@ def padded(x: Any, pairs: Pairs, mode: str, value: Any) -> Any:
         return out
     unsigned = _UNSIGNED[x.itemsize]
     fill = np.array([value]).astype(x.dtype).view(unsigned)
-    pad_rows.run(chunks, np.ascontiguousarray(x).view(unsigned), out.view(unsigned), fill, *places, geometry)
+    pad_rows.run(chunks, contiguous(x).view(unsigned), out.view(unsigned), fill, *places, geometry)
     return out
 
 

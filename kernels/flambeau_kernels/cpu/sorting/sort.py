@@ -14,6 +14,7 @@ import numpy as np
 
 from ...quiet import ignore_fp_flags, restore_fp_flags
 from ..reductions.softmax import widen
+from ..shapes.move import contiguous
 from ..tier import compiles
 
 __all__ = [
@@ -35,7 +36,7 @@ def _runs_compiled(a: np.ndarray, dim: int) -> bool:
 def _rows(a: np.ndarray, dim: int) -> np.ndarray:
     """The lines along `dim` as rows of a matrix in C order."""
     lines = a if dim in (-1, a.ndim - 1) else np.moveaxis(a, dim, -1)
-    return np.ascontiguousarray(lines).reshape(-1, a.shape[dim])
+    return contiguous(lines).reshape(-1, a.shape[dim])
 
 
 def _back(made: np.ndarray, a: np.ndarray, dim: int) -> np.ndarray:
@@ -44,7 +45,7 @@ def _back(made: np.ndarray, a: np.ndarray, dim: int) -> np.ndarray:
         return made.reshape(*a.shape[:-1], made.shape[1])
     dim %= a.ndim
     shape = (*a.shape[:dim], *a.shape[dim + 1 :], made.shape[1])
-    return np.ascontiguousarray(np.moveaxis(made.reshape(shape), -1, dim))
+    return contiguous(np.moveaxis(made.reshape(shape), -1, dim))
 
 
 def at_places(a: np.ndarray, places: np.ndarray, dim: int) -> np.ndarray:
@@ -78,7 +79,7 @@ def sort(a: np.ndarray, dim: int, descending: bool) -> tuple[np.ndarray, np.ndar
 
         values, order = sort_rows(_rows(a, dim), descending)
         return _back(values, a, dim), _back(order, a, dim)
-    order = np.ascontiguousarray(argsort(a, dim, descending))
+    order = contiguous(argsort(a, dim, descending))
     return at_places(a, order, dim), order
 
 
@@ -91,7 +92,7 @@ def topk(a: np.ndarray, k: int, dim: int, largest: bool) -> tuple[np.ndarray, np
 
         values, places = select(_rows(a, dim), k, largest)
         return _back(values, a, dim), _back(places, a, dim)
-    order = np.ascontiguousarray(argsort(a, dim, largest).take(np.arange(k), dim))
+    order = contiguous(argsort(a, dim, largest).take(np.arange(k), dim))
     return at_places(a, order, dim), order
 
 
@@ -105,7 +106,7 @@ def kth(a: np.ndarray, k: Any, dim: int) -> tuple[np.ndarray, np.ndarray]:
 
         ranks = np.empty([1 if d == dim % a.ndim else n for d, n in enumerate(a.shape)], np.int64)
         ranks[...] = k
-        return ranked_lines(np.ascontiguousarray(a), dim % a.ndim, "ranks", ranks)
+        return ranked_lines(contiguous(a), dim % a.ndim, "ranks", ranks)
     return _at_rank(a, k, dim)
 
 
@@ -120,7 +121,7 @@ def median(a: np.ndarray, dim: int, skip_nan: bool) -> tuple[np.ndarray, np.ndar
     if _runs_compiled(a, dim):
         from .ranks import ranked_lines
 
-        return ranked_lines(np.ascontiguousarray(a), dim % a.ndim, "nanmedian" if skip_nan else "median")
+        return ranked_lines(contiguous(a), dim % a.ndim, "nanmedian" if skip_nan else "median")
     n = a.shape[dim]
     rank: Any = (n - 1) // 2
     missing = np.isnan(a).sum(dim, keepdims=True) if a.dtype.kind not in "iub" else None
@@ -202,7 +203,7 @@ def distinct(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if flat.dtype.char in "bBhHil" and flat.size >= COMPILED_FROM and compiles():
         from ..indexing.index import extent
 
-        flat = np.ascontiguousarray(flat)
+        flat = contiguous(flat)
         low, high = extent(flat)
         if high - low < 2 * flat.size:
             from .counting import ranks_of
@@ -233,7 +234,7 @@ def count_values(a: np.ndarray, low: int, count: int) -> np.ndarray:
     if a.size >= COMPILED_FROM and count <= a.size and a.dtype.char in "bBhHil" and compiles():
         from .counting import tally
 
-        return tally(np.ascontiguousarray(a), low, count)
+        return tally(contiguous(a), low, count)
     places = a.astype(np.int64, copy=False)  # differences of narrow integers may not fit
     return np.bincount((places - low if low else places).reshape(-1), minlength=count)
 
@@ -244,7 +245,7 @@ def count_bins(a: np.ndarray, edges: np.ndarray) -> np.ndarray:
     if a.size >= COMPILED_FROM and a.dtype.char in "feEd" and compiles() and _has_width(edges[0], edges[-1], bins):
         from .counting import histogram
 
-        return histogram(np.ascontiguousarray(a), edges)
+        return histogram(contiguous(a), edges)
     return np.bincount(places_in_bins(widen(a).reshape(-1), edges.__getitem__, bins), minlength=bins)
 
 
@@ -293,8 +294,8 @@ def bisect(rows: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
         from .counting import bisect as compiled
 
         found = np.empty(values.shape, np.int64)
-        lines = np.ascontiguousarray(values).reshape(-1, values.shape[-1])
-        compiled(np.ascontiguousarray(rows).reshape(-1, n), lines, right, found)
+        lines = contiguous(values).reshape(-1, values.shape[-1])
+        compiled(contiguous(rows).reshape(-1, n), lines, right, found)
         return found
     rows, values = widen(rows), widen(values)
     # numpy's search puts nan last; where the sequence holds nan the comparisons decide, as in any bisection.
