@@ -72,6 +72,9 @@ class Facts(TypedDict, total=False):
     deprecation: str  # what the first call warns of
     # Parameters that PyTorch reads in Python, so that they may be of types that no schema of the operator has.
     read_in_python: tuple[str, ...]
+    # ``fn(*args)``, what `__torch_function__` is given by position, where PyTorch's function hands on other arguments than its own.
+    handed_on: Any
+    numbers_alone: bool  # of elementwise ops: whether all operands may be numbers, as in ``div(7, 2)``
 
     # Whether it draws random numbers; or the parameters that all have to be true for that, as ("training",) of dropout. Calls of
     # such an op differ though they look alike: graphs do not merge them, and `vmap` asks for its `randomness`.
@@ -183,6 +186,8 @@ class Op:
     older: tuple[tuple[str, ...], ...] = ()
     deprecation = ""
     read_in_python: tuple[str, ...] = ()
+    handed_on: Any = None
+    numbers_alone = False
     random: bool | tuple[str, ...] = False
     costly = False
     finishes_products = False
@@ -235,8 +240,6 @@ class Op:
         title = title_of(f"special_{self.name}" if namespace == "special" else self.name)
         self.node_class: Any = type(title, (self.node_base,), {"op": self, "title": title, "__slots__": ()})
         self.variadic: str | None = None  # the parameter that may be given as several arguments
-        # ``fn(*args)``, what `__torch_function__` is given by position, where PyTorch's function hands on other arguments than its own.
-        self.handed_on: Any = None
         # The operator of `torch.ops.aten` it is, where that is not the one of its name: "slice(input, dim, start, stop, step)", and
         # others after "|"; "" for none. A composition that names one is seen as a whole by dispatch modes.
         self.operator: str | None = None

@@ -53,9 +53,11 @@ class ElementwiseNode(Node):
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """Edges to what made the operands; of overloads those that are Tensors."""
-        given = zip(self.parents, self.dtype, strict=True)
-        return tuple([tape.edge_of(parent) for parent, dtype in given if dtype is not None or not self.op.node_classes])
+        """Edges to what made the operands that have a derivative; in overloads for numbers, of those that are Tensors."""
+        op = self.op
+        edges = zip(op.params, self.parents, self.dtype, strict=True)
+        numbers = self.title != op.node_class.title or frozenset(filter(op.has_gradient, op.params)) in op.node_classes
+        return tuple([tape.edge_of(node) for name, node, dtype in edges if op.has_gradient(name) and not (numbers and dtype is None)])
 
     def _hides(self) -> frozenset[str]:
         # PyTorch has an overload for operands that are numbers, whose node saves what the gradients of the others read.

@@ -116,7 +116,6 @@ class ElementwiseOp(Derivatives):
         self.check = check
         self.check_looks_at = "dtypes" if check is None else getattr(check, "looks_at", "values")
         self.scalar_first = scalar_first
-        self.numbers_alone = False                    # whether numbers go without a Tensor, as in ``div(7, 2)``
         self.samples = samples
         super().__init__(fn, surface, namespace, aliases, autocast, partials, vjps)
         if title:

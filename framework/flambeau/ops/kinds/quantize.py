@@ -160,8 +160,10 @@ def q_zero_point(self: Tensor) -> int:
 
 @_method
 def q_per_channel_scales(self: Tensor) -> Tensor:
-    """The scales of channels, in float64. Raises: RuntimeError where there is one for all."""
-    return wrap(_quantizer("q_per_channel_scales", self, True).scale.copy())
+    """The scales of channels, in float64, or in float32 beside floating zero points. Raises: RuntimeError where there is one for all."""
+    quantizer = _quantizer("q_per_channel_scales", self, True)
+    zeros = quantizer.zero_point
+    return wrap(quantizer.scale.astype(zeros.dtype if zeros.dtype.kind == "f" else np.float64))
 
 
 @_method

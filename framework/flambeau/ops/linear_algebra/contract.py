@@ -41,14 +41,13 @@ from .products import dot, mm
 @composite(
     surface=FUNCTION, variadic="operands", autocast=(None, "lower"),
     samples="'ij,jk->ik', x(2, 3), x(3, 4); 'bij,bjk->b', x(2, 3, 2), x(2, 2, 4); 'ii->i', x(3, 3)", costly=True,
+    handed_on=lambda equation, operands: (equation, *operands),  # PyTorch's function calls itself with the operands of a list
 )
 def einsum(equation: str, operands):
     """The sum of products that `equation` writes in Einstein's notation, such as ``'bij,bjk->bik'``.
 
-    Labels repeated within an operand take its diagonal, labels missing from the right side are summed over,
-    '...' stands
-    for broadcast dimensions. Without ``->`` the result has the labels that occur once, in alphabetical order.
-    The form
+    Labels repeated within an operand take its diagonal, labels missing from the right side are summed over, '...' stands for broadcast
+    dimensions. Without ``->`` the result has the labels that occur once, in alphabetical order. The form
     ``einsum(x, [0, 1], y, [1, 2], [0, 2])`` numbers the labels instead.
     Raises: RuntimeError for an equation that does not go with the operands.
 
@@ -57,10 +56,6 @@ def einsum(equation: str, operands):
     (tensor(5.), tensor([4., 6.]))
     """
     return evaluate(equation, operands)
-
-
-# A list of operands is handed on one by one, as PyTorch's function calls itself with them.
-einsum.handed_on = lambda equation, operands: (equation, *operands)
 
 
 # -- products over dimensions --------------------------------------------------------------------------------------------------

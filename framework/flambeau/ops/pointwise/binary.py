@@ -77,6 +77,7 @@ def check_sub(op: Any, input: Any, other: Any, alpha: Any) -> None:
 @elementwise(
     ufunc=np.add,
     scalar_first=True,
+    numbers_alone=True,
     check=check_alpha,
     partials={"input": lambda: 1, "other": lambda alpha: alpha},
     older=(("input", "alpha", "other"),),
@@ -100,6 +101,7 @@ add.shown_as(alpha="alpha")
 @elementwise(
     ufunc=np.subtract,
     scalar_first=True,
+    numbers_alone=True,
     check=check_sub,
     aliases=("subtract",),
     partials={"input": lambda: 1, "other": lambda alpha: -alpha},
@@ -124,6 +126,7 @@ def _factor(saved: Any) -> Any:
 @elementwise(
     ufunc=np.multiply,
     scalar_first=True,
+    numbers_alone=True,
     aliases=("multiply",),
     partials={"input": lambda other: other, "other": lambda input: input},
 )
@@ -139,6 +142,7 @@ mul.shown_as(self="input", other=_factor)
     ufunc=np.true_divide,
     dtype=floating,
     scalar_first=True,
+    numbers_alone=True,
     title="DivBackward0",
     partials={"input": lambda other: 1 / other, "other": lambda other, out: -out / other},
 )
@@ -206,7 +210,7 @@ def check_integer_divisor(op: Any, input: Any, other: Any) -> None:
             raise RuntimeError(f"{op.name}: ZeroDivisionError: integer division by zero in 'other'")
 
 
-@elementwise(dtype=real_common, scalar_first=True, check=check_integer_divisor, partials={})
+@elementwise(dtype=real_common, scalar_first=True, numbers_alone=True, check=check_integer_divisor, partials={})
 def floor_divide(input, other):
     """``floor(input / other)``, elementwise. Raises: RuntimeError for an integer divided by zero."""
     return floor_divide(input, other)
@@ -216,6 +220,7 @@ def floor_divide(input, other):
     surface=0,
     dtype=real_common,
     scalar_first=True,
+    numbers_alone=True,
     partials={"input": lambda: 0, "other": lambda: 0},
     operator="div(input, other, rounding_mode='floor')",
     public_name="div",
@@ -232,6 +237,7 @@ floor_quotient.shown_as("DivBackward2", rounding_mode=lambda saved: "floor")
     surface=0,
     dtype=real_common,
     scalar_first=True,
+    numbers_alone=True,
     partials={"input": lambda: 0, "other": lambda: 0},
     operator="div(input, other, rounding_mode='trunc')",
     public_name="div",
@@ -245,7 +251,7 @@ trunc_quotient.shown_as("DivBackward2", rounding_mode=lambda saved: "trunc")
 
 
 @elementwise(
-    surface=0, dtype=integral, scalar_first=True, check=check_integer_divisor,
+    surface=0, dtype=integral, scalar_first=True, numbers_alone=True, check=check_integer_divisor,
     samples="i(9, 2, 3), i(5, 3) + 1",
     public_name="div",
 )
@@ -253,10 +259,6 @@ def trunc_quotient_of_integers(input, other):
     """``trunc(input / other)`` of integers, exact at any size."""
     quotient = floor_divide(input, other)
     return where((quotient < 0) & (quotient * other != input), quotient + 1, quotient)
-
-
-for _op in (add, sub, mul, true_divide, floor_divide, floor_quotient, trunc_quotient, trunc_quotient_of_integers):
-    _op.numbers_alone = True
 
 
 def _is_not_zero(x: Any) -> Any:
