@@ -29,7 +29,6 @@ ALLOWED = {
     "_symbolic.py": (1, "methods of symbols"),
     "cuda/_cpp_formulas.py": (2, "functions of C++"),
     "fx/experimental/sym_node.py": (2, "methods of symbols, by SymPy's functions"),
-    "jit/_python.py": (1, "functions of Python's math"),
     "kernels/_derivative.py": (1, "words of formulas"),
     "kernels/_elementwise.py": (1, "words of formulas"),
     "onnx/_translate/indexing.py": (1, "words of ONNX for values of `reduce`"),
@@ -45,8 +44,6 @@ ALLOWED = {
     # What a module hands on.
     "nn/functional.py": (1, "functions that PyTorch has here too"),
     # What is still to go.
-    "ops/_results.py": (1, "fields of results of compositions: declarations of these have none"),
-    "jit/_functional.py": (2, "functions that scripts call as operators of their names: declarations do not say so"),
     "distributed/tensor/debug/_comm_mode.py": (1, "operators that a listing leaves out"),
     "fx/passes/functionalize.py": (2, "inverses of views: declarations have none"),
 }

@@ -93,6 +93,12 @@ def test_what_a_quantized_tensor_is():
     assert fb.equal(o.q, o.q.clone())
 
 
+def test_scales_of_channels_with_floating_zero_points_are_in_float32():
+    q = fb.quantize_per_channel(fb.ones(2, 3), fb.tensor([0.1, 0.2], dtype=fb.float64), fb.zeros(2), 0, fb.quint8)
+
+    assert q.q_per_channel_scales().dtype is q.q_per_channel_zero_points().dtype is fb.float32
+
+
 def test_a_view_is_a_view_of_the_integers():
     q = Operands(fb).q
     q.t()[0].fill_(1)

@@ -35,8 +35,9 @@ class Choice:
 def form_of(fn: Any) -> Any:
     """The form of a public function, or a `Choice`; None where an operator computes it, or it is compiled from its own source."""
     found: Any = _FORMS.get(id(fn))
-    if found.__class__ is str:
-        found = _form(_by_schema(fn.__name__, found))
+    op = getattr(fn, "flambeau_op", None)
+    if found is None and op is not None and op.scripted_as:
+        found = _form(_by_schema(fn.__name__, op.scripted_as))
     return found
 
 
@@ -90,18 +91,6 @@ def _choice(name: str, at: int, if_true: Callable[..., Any], if_false: Callable[
     for fn in (if_true, if_false):
         fn.__module__ = "torch.nn.functional"
     _FORMS[id(getattr(F, name))] = Choice("return_indices", at, if_true, if_false)
-
-
-_OF_THEIR_NAME = (
-    "relu relu6 elu selu celu leaky_relu rrelu threshold hardsigmoid hardswish silu mish alpha_dropout feature_alpha_dropout batch_norm "
-    "instance_norm layer_norm mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits "
-    "margin_ranking_loss hinge_embedding_loss cosine_embedding_loss triplet_margin_loss soft_margin_loss multilabel_margin_loss "
-    "multi_margin_loss poisson_nll_loss one_hot"
-)
-_OPERATORS = {name: name for name in _OF_THEIR_NAME.split()} | {
-    "cross_entropy": "cross_entropy_loss", "nll_loss": "nll_loss_nd", "ctc_loss": "ctc_loss.Tensor",
-}  # fmt: skip
-_FORMS.update({id(getattr(F, name)): operator for name, operator in _OPERATORS.items()})
 
 
 @_form

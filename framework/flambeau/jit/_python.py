@@ -628,9 +628,10 @@ class PythonResolver(Resolver):
                 return Operator(operator)
             raise NotImplementedError(f"jit.script: {getattr(fn, '__module__', 'torch')}.{short} is not built for scripts")
         if fn.__module__ == "math":
-            if name not in _OF_MATH:
+            operator = f"aten::{'mathremainder' if name == 'remainder' else name}"
+            if not any(all(str(a.type) in _NUMBERS for a in schema.arguments) for schema in schemas_of(operator)):
                 raise emit.error(f"Python builtin {fn!r} is currently not supported in Torchscript")
-            return Operator(f"aten::{'mathremainder' if name == 'remainder' else name}")
+            return Operator(operator)
         if not isinstance(inspect.unwrap(fn), types.FunctionType):
             raise emit.error(f"Python builtin {fn!r} is currently not supported in Torchscript")
         return Compiled(function_of(fn))
@@ -654,11 +655,7 @@ def _no_value(found: Any) -> str:
 
 
 _BARE = re.compile(r"(list|dict|tuple|List|Dict|Tuple)(?:'>)? needs the types")
-_OF_MATH = frozenset((
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos", "cosh", "degrees", "erf", "erfc", "exp", "expm1",
-    "fabs", "factorial", "floor", "fmod", "frexp", "gamma", "gcd", "isfinite", "isinf", "isnan", "ldexp", "lgamma", "log", "log10", "log1p",
-    "modf", "pow", "radians", "remainder", "sin", "sinh", "sqrt", "tan", "tanh",
-))  # fmt: skip
+_NUMBERS = frozenset(("int", "float", "Scalar", "number"))
 _REPEATED = re.compile(r"BroadcastingList(\d)\[([^\[\]]+(?:\[\w+\])?)\]")
 
 

@@ -7,8 +7,6 @@ from typing import Any
 from ._spec import OPS
 
 _RESULTS: dict[str, type] = {}
-# The fields of what compositions return, which make it themselves.
-_COMPOSED = {"aminmax": ("min", "max"), "histogram": ("hist", "bin_edges"), "histogramdd": ("hist", "bin_edges")}
 
 
 def named_result(name: str) -> type | None:
@@ -17,9 +15,7 @@ def named_result(name: str) -> type | None:
 
     load_all()
     if name not in _RESULTS:
-        fields = _COMPOSED.get(name) or next(
-            (op.returns for op in OPS.values() if op.name == name and getattr(op, "returns", None)), None
-        )
+        fields = next((op.returns for op in OPS.values() if op.name == name and getattr(op, "returns", None)), None)
         if not fields:
             return None
         return_type(name, fields)
@@ -31,12 +27,7 @@ def names() -> list[str]:
     from ._derive import load_all
 
     load_all()
-    return sorted({*_RESULTS, *_COMPOSED, *(op.name for op in OPS.values() if getattr(op, "returns", None))})
-
-
-def composed(name: str) -> type:
-    """The named tuple that the composition `name` returns."""
-    return return_type(name, _COMPOSED[name])
+    return sorted({*_RESULTS, *(op.name for op in OPS.values() if getattr(op, "returns", None))})
 
 
 def return_type(name: str, fields: tuple[str, ...]) -> type:

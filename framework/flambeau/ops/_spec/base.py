@@ -74,6 +74,8 @@ class Facts(TypedDict, total=False):
     read_in_python: tuple[str, ...]
     # ``fn(*args)``, what `__torch_function__` is given by position, where PyTorch's function hands on other arguments than its own.
     handed_on: Any
+    # The operator that scripts call for its function of `nn.functional`, which PyTorch has in Python: "relu" or "ctc_loss.Tensor".
+    scripted_as: str
     numbers_alone: bool  # of elementwise ops: whether all operands may be numbers, as in ``div(7, 2)``
 
     # Whether it draws random numbers; or the parameters that all have to be true for that, as ("training",) of dropout. Calls of
@@ -187,6 +189,7 @@ class Op:
     deprecation = ""
     read_in_python: tuple[str, ...] = ()
     handed_on: Any = None
+    scripted_as = ""
     numbers_alone = False
     random: bool | tuple[str, ...] = False
     costly = False

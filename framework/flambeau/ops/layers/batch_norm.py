@@ -345,6 +345,7 @@ def _batch_norm(
     namespace="nn.functional",
     operator="batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, True)", one_operator=True,
     samples="x(3, 2, 4), k(2) * 0, k(2), x(2), x(2), True; x(3, 2, 2, 2), k(2), k(2), x(2), x(2); x(3, 2), None, None, training=True",
+    scripted_as="batch_norm",
 )
 def batch_norm(
     input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5

@@ -694,7 +694,7 @@ def _check_bag_weights(input: Tensor, weights: Any, mode: str) -> None:
 # -- one-hot -------------------------------------------------------------------------------------------------------------
 
 
-@composite(namespace=F, samples="i(4, 2, 3), 4; i(4, 5), 6", named_too={"tensor": ("input", *NUMPY_NAMES["input"])})
+@composite(namespace=F, samples="i(4, 2, 3), 4; i(4, 5), 6", named_too={"tensor": ("input", *NUMPY_NAMES["input"])}, scripted_as="one_hot")
 def one_hot(tensor, num_classes=-1):
     """Zeros with a one at each class: ``(*) -> (*, num_classes)``, int64; by default one more class than the largest.
 

@@ -44,7 +44,7 @@ def _apply(op: Op, inplace: bool, input: Any, *parameters: Any) -> Tensor:
 _relu, _silu = act.relu.function, act.silu.function
 
 
-@composite(namespace=F, samples="x(2, 3)", finishes_products=True, names=keep)
+@composite(namespace=F, samples="x(2, 3)", finishes_products=True, names=keep, scripted_as="relu")
 def relu(input, inplace=False):
     """``max(input, 0)``, elementwise."""
     return _inplace(act.relu)(input) if inplace else _relu(input)
@@ -56,13 +56,13 @@ def relu_(input):
     return _inplace(act.relu)(input)
 
 
-@composite(namespace=F, samples="x(2, 3)")
+@composite(namespace=F, samples="x(2, 3)", scripted_as="relu6")
 def relu6(input, inplace=False):
     """``min(max(input, 0), 6)``, elementwise."""
     return _apply(act.hardtanh, inplace, input, 0, 6)
 
 
-@composite(namespace=F, samples="x(2, 3), 0.2")
+@composite(namespace=F, samples="x(2, 3), 0.2", scripted_as="leaky_relu")
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     """`input` where positive, ``negative_slope * input`` elsewhere; floating dtypes only.
 
@@ -77,7 +77,7 @@ def leaky_relu_(input, negative_slope=0.01):
     return _apply(act.leaky_relu, True, input, negative_slope)
 
 
-@composite(namespace=F, samples="x(2, 3), 0.7")
+@composite(namespace=F, samples="x(2, 3), 0.7", scripted_as="elu")
 def elu(input, alpha=1.0, inplace=False):
     """`input` where positive, ``alpha * (exp(input) - 1)`` elsewhere; floating dtypes only.
 
@@ -93,7 +93,7 @@ def elu_(input, alpha=1.0):
     return _apply(act.elu, True, input, alpha, 1.0, 1.0)
 
 
-@composite(namespace=F, samples="x(2, 3)")
+@composite(namespace=F, samples="x(2, 3)", scripted_as="selu")
 def selu(input, inplace=False):
     """`elu` with the scale and alpha that keep mean 0 and variance 1 (Klambauer et al. 2017)."""
     return _apply(act.selu, inplace, input)
@@ -105,7 +105,7 @@ def selu_(input):
     return _apply(act.selu, True, input)
 
 
-@composite(namespace=F, samples="x(2, 3), 0.7")
+@composite(namespace=F, samples="x(2, 3), 0.7", scripted_as="celu")
 def celu(input, alpha=1.0, inplace=False):
     """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``."""
     return _apply(act.celu, inplace, input, alpha)
@@ -117,7 +117,7 @@ def celu_(input, alpha=1.0):
     return _apply(act.celu, True, input, alpha)
 
 
-@composite(namespace=F, samples="x(2, 3)", finishes_products=True)
+@composite(namespace=F, samples="x(2, 3)", finishes_products=True, scripted_as="silu")
 def silu(input, inplace=False):
     """``input * sigmoid(input)``, also called swish; floating dtypes only.
 
@@ -126,7 +126,7 @@ def silu(input, inplace=False):
     return _inplace(act.silu)(input) if inplace else _silu(input)
 
 
-@composite(namespace=F, samples="x(2, 3)")
+@composite(namespace=F, samples="x(2, 3)", scripted_as="mish")
 def mish(input, inplace=False):
     """``input * tanh(log(1 + exp(input)))``; floating dtypes only.
 
@@ -135,7 +135,7 @@ def mish(input, inplace=False):
     return _apply(act.mish, inplace, input)
 
 
-@composite(namespace=F, samples="x(2, 3)", elements="mapped")
+@composite(namespace=F, samples="x(2, 3)", elements="mapped", scripted_as="hardswish")
 def hardswish(input, inplace=False):
     """0 up to -3, `input` from 3 on, and ``input * (input + 3) / 6`` between; floating dtypes only.
 
@@ -144,7 +144,7 @@ def hardswish(input, inplace=False):
     return _apply(act.hardswish, inplace, input)
 
 
-@composite(namespace=F, samples="x(2, 3)")
+@composite(namespace=F, samples="x(2, 3)", scripted_as="hardsigmoid")
 def hardsigmoid(input, inplace=False):
     """0 up to -3, 1 from 3 on, and ``input / 6 + 1 / 2`` between."""
     return _apply(act.hardsigmoid, inplace, input)
@@ -172,7 +172,7 @@ def hardtanh_(input, min_val=-1.0, max_val=1.0):
     return _apply(act.hardtanh, True, input, min_val, max_val)
 
 
-@composite(namespace=F, samples="x(2, 3), 0.1, -2.0", elements="mapped")
+@composite(namespace=F, samples="x(2, 3), 0.1, -2.0", elements="mapped", scripted_as="threshold")
 def threshold(input, threshold, value, inplace=False):
     """`input` where it exceeds `threshold`, `value` elsewhere; see `relu`, which has 0 for both."""
     return _apply(act.threshold, inplace, input, threshold, value)
@@ -378,7 +378,7 @@ def _scale(p: float) -> float:
     return float(np.float32(1) / np.float32(1 - p))
 
 
-@composite(namespace=F, samples="x(2, 3), 0.3, True", random=("training",), elements="mapped")
+@composite(namespace=F, samples="x(2, 3), 0.3, True", random=("training",), elements="mapped", scripted_as="alpha_dropout")
 def alpha_dropout(input: Tensor, p=0.5, training: bool = False, inplace=False):
     """Dropout that keeps mean 0 and variance 1, for networks of `selu` units.
 
@@ -392,14 +392,14 @@ def alpha_dropout(input: Tensor, p=0.5, training: bool = False, inplace=False):
     return _alpha_drop(input, p, training, inplace)
 
 
-def _feature_forms(name: str, doc: str, drop: Any, training: bool, samples: str) -> None:
+def _feature_forms(name: str, doc: str, drop: Any, training: bool, samples: str, **facts: Any) -> None:
     def form(input: Tensor, p=0.5, training: bool = training, inplace=False):
         _check_p(p)
         return drop(input, p, training, inplace)
 
     form.__name__ = name
     form.__doc__ = doc
-    composite(namespace=F, samples=samples, random=("training",), elements="mapped")(form)
+    composite(namespace=F, samples=samples, random=("training",), elements="mapped", **facts)(form)
 
 
 def _dropout1d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
@@ -455,7 +455,7 @@ _feature_forms("dropout3d", "Zero whole channels of ``(N, C, D, H, W)`` with pro
 _feature_forms(
     "feature_alpha_dropout", "`alpha_dropout` of whole channels: each is dropped with probability `p`, if `training`.",
     lambda input, p, training, inplace: _by_channel(_alpha_drop)(input, p, training, inplace), False,
-    "x(2, 3, 2), 0.3, True",
+    "x(2, 3, 2), 0.3, True", scripted_as="feature_alpha_dropout",
 )  # fmt: skip
 
 
@@ -539,7 +539,7 @@ def _rrelu(input: Tensor, lower: float, upper: float, training: bool, inplace: b
     return rrelu_with_slopes(input, lower, upper, training, inplace)[0]
 
 
-@composite(namespace=F, samples="x(2, 3); x(2, 3), 0.1, 0.4, True", random=("training",))
+@composite(namespace=F, samples="x(2, 3); x(2, 3), 0.1, 0.4, True", random=("training",), scripted_as="rrelu")
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     """`input` where positive, else its product with a slope: drawn from ``[lower, upper]``, or their mean.
 

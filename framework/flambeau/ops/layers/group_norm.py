@@ -34,7 +34,7 @@ from .norm import (
 @composite(
     namespace="nn.functional",
     operator="instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, True)", one_operator=True,
-    samples="x(2, 3, 4); x(2, 3, 2, 2), k(3), k(3), x(3), x(3), True",
+    samples="x(2, 3, 4); x(2, 3, 2, 2), k(3), k(3), x(3), x(3), True", scripted_as="instance_norm",
 )
 def instance_norm(
     input,

@@ -265,7 +265,7 @@ def _normalize_trailing_batch(level: Any, op: Any, args: Any) -> Any:
 
 @composite(
     namespace="nn.functional", operator="layer_norm", one_operator=True,
-    samples="x(2, 3, 4), (4,), x(4), x(4); x(2, 3, 4), (3, 4)",
+    samples="x(2, 3, 4), (4,), x(4), x(4); x(2, 3, 4), (3, 4)", scripted_as="layer_norm",
 )
 def layer_norm(input, normalized_shape: Sequence[int], weight=None, bias=None, eps=1e-5):
     """Standardize each slice over the last dimensions, then times `weight`, plus `bias`: the shape of `input`.

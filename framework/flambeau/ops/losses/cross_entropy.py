@@ -195,6 +195,7 @@ def _likelihood(name: str, input: Tensor, target: Tensor, weight: Any, ignore_in
 @composite(
     namespace=F, autocast=("float32", None),
     samples="x(3, 4), i(4, 3); x(2, 3, 2, 2), i(3, 2, 2, 2), k(3); x(3, 4), i(4, 3), reduction='sum', ignore_index=1",
+    scripted_as="nll_loss_nd",
 )
 def nll_loss(
     input, target, weight=None, size_average: bool | int | None = None, ignore_index=-100, reduce: bool | int | None = None,
@@ -236,6 +237,7 @@ _REDUCTIONS = frozenset(("mean", "sum", "none"))
 @composite(
     namespace=F, autocast="float32",
     samples="x(3, 4), i(4, 3); x(2, 3, 2), i(3, 2, 2), k(3), label_smoothing=0.2; x(3, 4), u(3, 4), reduction='none'",
+    scripted_as="cross_entropy_loss",
 )
 def cross_entropy(
     input, target, weight=None, size_average: bool | int | None = None, ignore_index=-100, reduce: bool | int | None = None,

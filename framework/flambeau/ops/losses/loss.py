@@ -86,7 +86,7 @@ def of_one_shape(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tens
 # -- regression ----------------------------------------------------------------------------------------------------------
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='none'")
+@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='none'", scripted_as="l1_loss")
 def l1_loss(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean", weight=None):
     """``|input - target|`` over the broadcast shape, reduced: in the unit of both.
 
@@ -122,7 +122,7 @@ def squared_error(input, target):
     return (input - target) * (input - target)
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='sum'")
+@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), reduction='sum'", scripted_as="mse_loss")
 def mse_loss(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean", weight=None):
     """``(input - target) ** 2`` over the broadcast shape, reduced: in the unit of both, squared.
 
@@ -247,7 +247,7 @@ def smooth_absolute_error(input, target, beta):
     return where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta)
 
 
-@composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), beta=0.5, reduction='none'")
+@composite(namespace=F, samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), beta=0.5, reduction='none'", scripted_as="smooth_l1_loss")
 def smooth_l1_loss(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean", beta=1.0):
     """Quadratic within `beta` of the target, of slope 1 beyond, reduced.
 
@@ -292,7 +292,10 @@ def huber_error(input, target, delta):
     return where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), delta=0.5, reduction='sum'")
+@composite(
+    namespace=F, autocast=("float32", None), samples="x(2, 3), x(2, 3); x(2, 3), x(2, 3), delta=0.5, reduction='sum'",
+    scripted_as="huber_loss",
+)
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """Quadratic within `delta` of the target, linear beyond it, reduced.
 
@@ -357,7 +360,10 @@ def kl_div(input, target, size_average: bool | int | None = None, reduce: bool |
     return made / input.shape[0] if reduction == "batchmean" and input.ndim else made
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), p(2, 3); p(2, 3), p(2, 3, low=1.5), False, True")
+@composite(
+    namespace=F, autocast=("float32", None), samples="x(2, 3), p(2, 3); p(2, 3), p(2, 3, low=1.5), False, True",
+    scripted_as="poisson_nll_loss",
+)
 def poisson_nll_loss(
     input, target: Tensor, log_input=True, full=False, size_average: bool | int | None = None, eps=1e-8,
     reduce: bool | int | None = None, reduction="mean"
@@ -456,7 +462,10 @@ def binary_entropy(input, target):
     return (target - 1) * maximum(log1p(-input), -100) - target * maximum(log(input), -100)
 
 
-@composite(namespace=F, autocast=("float32", None), samples="u(2, 3), u(2, 3); u(2, 3), u(2, 3), k(3), reduction='none'")
+@composite(
+    namespace=F, autocast=("float32", None), samples="u(2, 3), u(2, 3); u(2, 3), u(2, 3), k(3), reduction='none'",
+    scripted_as="binary_cross_entropy",
+)
 def binary_cross_entropy(
     input, target, weight=None, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"
 ):
@@ -542,7 +551,10 @@ def weighted_logit_entropy(input, target, pos_weight):
     return (1 - target) * input + ((pos_weight - 1) * target + 1) * log1p_exp(-input)
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), u(2, 3); x(2, 3), u(2, 3), k(3), pos_weight=k(3), reduction='sum'")
+@composite(
+    namespace=F, autocast=("float32", None), samples="x(2, 3), u(2, 3); x(2, 3), u(2, 3), k(3), pos_weight=k(3), reduction='sum'",
+    scripted_as="binary_cross_entropy_with_logits",
+)
 def binary_cross_entropy_with_logits(
     input, target, weight: Tensor | None = None, size_average: bool | int | None = None, reduce: bool | int | None = None,
     reduction="mean", pos_weight: Tensor | None = None
@@ -587,7 +599,10 @@ def soft_margin(input, target):
     return log1p_exp(-target * input)
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), reduction='none'")
+@composite(
+    namespace=F, autocast=("float32", None), samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), reduction='none'",
+    scripted_as="soft_margin_loss",
+)
 def soft_margin_loss(input, target: Tensor, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"):
     """``log(1 + exp(-target * input))``, targets being 1 or -1; reduced by 'mean', 'sum' or 'none'."""
     return reduced(soft_margin.function(input, target), reduction_of(reduction, size_average, reduce))

@@ -39,7 +39,10 @@ def _reduced(losses: Any, reduction: str, size_average: Any, reduce: Any) -> Any
     return np.asarray(total) if reduction in ("mean", "sum") else None
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), 0.5, reduction='none'")
+@composite(
+    namespace=F, autocast=("float32", None), samples="x(2, 3), signs(2, 3); x(2, 3), signs(2, 3), 0.5, reduction='none'",
+    scripted_as="hinge_embedding_loss",
+)
 def hinge_embedding_loss(
     input, target, margin=1.0, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"
 ):
@@ -61,7 +64,10 @@ def _planned_hinges(a, target, margin, size_average, reduce, reduction):
     return _reduced(losses, reduction, size_average, reduce) if losses.ndim else None
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(3), x(3), signs(3); x(3), x(3), signs(3), 0.5, reduction='sum'")
+@composite(
+    namespace=F, autocast=("float32", None), samples="x(3), x(3), signs(3); x(3), x(3), signs(3), 0.5, reduction='sum'",
+    scripted_as="margin_ranking_loss",
+)
 def margin_ranking_loss(
     input1, input2, target, margin=0, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"
 ):
@@ -83,7 +89,10 @@ def margin_ranking_loss(
     return reduced(_positive(-target * (input1 - input2) + margin), reduction)
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(3, 4), x(3, 4), signs(3); x(3, 4), x(3, 4), signs(3), 0.2, reduction='none'")
+@composite(
+    namespace=F, autocast=("float32", None), samples="x(3, 4), x(3, 4), signs(3); x(3, 4), x(3, 4), signs(3), 0.2, reduction='none'",
+    scripted_as="cosine_embedding_loss",
+)
 def cosine_embedding_loss(
     input1, input2, target, margin=0, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"
 ):
@@ -122,7 +131,10 @@ def _planned_cosines(a, b, target, margin, size_average, reduce, reduction):
     return _reduced(losses, reduction, size_average, reduce)
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(3, 4), i(4, 3); x(3, 4), i(4, 3), 2, 0.5, k(4), reduction='none'")
+@composite(
+    namespace=F, autocast=("float32", None), samples="x(3, 4), i(4, 3); x(3, 4), i(4, 3), 2, 0.5, k(4), reduction='none'",
+    scripted_as="multi_margin_loss",
+)
 def multi_margin_loss(
     input, target, p=1, margin=1.0, weight=None, size_average: bool | int | None = None, reduce: bool | int | None = None,
     reduction="mean"
@@ -195,7 +207,10 @@ def _planned_margins(a, t, p, margin, weight, size_average, reduce, reduction):
     return _reduced(losses, reduction, size_average, reduce)
 
 
-@composite(namespace=F, autocast=("float32", None), samples="x(2, 4), fb.tensor([[3, 0, -1, 1], [1, -1, 0, 2]])")
+@composite(
+    namespace=F, autocast=("float32", None), samples="x(2, 4), fb.tensor([[3, 0, -1, 1], [1, -1, 0, 2]])",
+    scripted_as="multilabel_margin_loss",
+)
 def multilabel_margin_loss(input, target, size_average: bool | int | None = None, reduce: bool | int | None = None, reduction="mean"):
     """The sum over a sample's classes y and all others i of ``max(0, 1 - input[y] + input[i])``, over the classes; reduced.
 
@@ -244,6 +259,7 @@ def _multilabel_margin_loss_pieces(asked):
 @composite(
     namespace=F, autocast=("float32", None),
     samples="x(3, 4), x(3, 4), x(3, 4); x(3, 4), x(3, 4), x(3, 4), 2.0, 1.0, swap=True, reduction='none'",
+    scripted_as="triplet_margin_loss",
 )
 def triplet_margin_loss(
     anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average: bool | int | None = None,

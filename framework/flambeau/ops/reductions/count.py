@@ -21,6 +21,7 @@ from ..._arrays import MetaArray
 from ..._errors import ShapeCannotBeKnown
 from ...tensor import Tensor, wrap, wrap_dim
 from .._batching import run
+from .._results import return_type
 from .._spec import (
     FUNCTION,
     METHOD,
@@ -33,6 +34,9 @@ from .._spec import (
     without_derivative,
 )
 from ..creation.from_values import tensor
+
+Histogram = return_type("histogram", ("hist", "bin_edges"))
+HistogramOfPoints = return_type("histogramdd", ("hist", "bin_edges"))
 
 
 def _needs_values(name: str, *tensors: Any) -> None:
@@ -668,8 +672,6 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     >>> fb.histogram(fb.tensor([1.0, 2.0]), fb.tensor([0.0, 2.0, 4.0])).hist
     tensor([1., 1.])
     """
-    from .. import _results
-
     host_only("histogram", input)
     if isinstance(bins, Tensor) and range is not None:
         raise TypeError("histogram() received an invalid combination of arguments: 'range' goes with a number of bins only")
@@ -677,7 +679,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     hist, edges = _histogram(input.detach().reshape(-1, 1), [bins], range, weights, density)
     for x in (hist, *edges):
         without_derivative("histogram", x, input, weight, bins)
-    return _results.composed("histogram")((hist, edges[0]))
+    return Histogram((hist, edges[0]))
 
 
 @composite(surface=FUNCTION, samples="x(9, 2), (3, 2)")
@@ -689,8 +691,6 @@ def histogramdd(input, bins, range: Sequence[float] | None = None, weight=None, 
         range: ``(low, high)`` of each coordinate, one after the other.
         weight, density: as for `histogram`.
     """
-    from .. import _results
-
     if isinstance(bins, Tensor):
         raise TypeError("histogramdd(): argument 'bins' must be int, tuple of ints or tuple of Tensors, not Tensor")
     host_only("histogramdd", input)
@@ -702,6 +702,4 @@ def histogramdd(input, bins, range: Sequence[float] | None = None, weight=None, 
     hist, edges = _histogram(input.detach(), each, range, weight, density)
     for x in (hist, *(e for b, e in zip(each, edges, strict=True) if not isinstance(b, Tensor))):
         without_derivative("histogramdd", x, input, weight, *each)
-    return _results.composed("histogramdd")(
-        (hist, tuple(b if isinstance(b, Tensor) else e for b, e in zip(each, edges, strict=True)))
-    )
+    return HistogramOfPoints((hist, tuple(b if isinstance(b, Tensor) else e for b, e in zip(each, edges, strict=True))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from ..._warn import warn
 from ...tensor import Tensor, wrap_dim
 from .. import _dispatch
 from .._batching import along
+from .._results import return_type
 from .._spec import (
     EXACTLY,
     FOREACH,
@@ -235,6 +235,9 @@ for _op, _name in ((amax, "Max"), (amin, "Min")):     # without `dim` at all the
     _op.shown_of(f"A{_name.lower()}Backward0", "input", "dim")
 
 
+MinAndMax = return_type("aminmax", ("min", "max"))
+
+
 @composite(surface=FUNCTION | METHOD | OUT, overlap=EXACTLY, samples="d(2, 3); d(2, 3), dim=1, keepdim=True")
 def aminmax(input, *, dim=None, keepdim=False):
     """The smallest and largest value over `dim` (or all), as a named tuple ``(min, max)``."""
@@ -247,20 +250,13 @@ def aminmax(input, *, dim=None, keepdim=False):
         raise NotImplementedError(f"aminmax: not implemented for {input.dtype}, which has no order")
     d = () if dim is None else dim
     pair = (amin(input, d, keepdim), amax(input, d, keepdim))
-    return _pair_type()(pair)
+    return MinAndMax(pair)
 
 
 _BOUNDS = Along("bounds", dims=ALL)
 
 
-aminmax.plan(_BOUNDS, returns=lambda bounds: _pair_type()(bounds))
-
-
-@functools.cache
-def _pair_type() -> Any:
-    from .. import _results
-
-    return _results.composed("aminmax")
+aminmax.plan(_BOUNDS, returns=MinAndMax)
 
 
 refuse_other_dtype_out(aminmax)
