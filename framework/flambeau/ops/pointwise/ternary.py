@@ -148,6 +148,9 @@ def interpolate_between(input, end, weight):
     return where(abs(weight) < 0.5, input + weight * step, end - step * (1 - weight))
 
 
+interpolate_between.shown_of("LerpBackward1", "input", "end", "weight")
+
+
 @composite(
     surface=FUNCTION | METHOD | INPLACE | OUT | FOREACH, overlap=EXACTLY,
     samples="x(2, 3), x(2, 3), 0.3; x(2, 3), x(3), u(2, 3)",
