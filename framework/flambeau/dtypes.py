@@ -308,6 +308,7 @@ def check_number(value: Any, d: dtype) -> None:
         else:
             inside = low <= value <= high
     else:
+        value = float_type(value)                     # a half of numpy would round the limit
         inside = not abs(value) > _LARGEST.get(d.to_real() if d.is_complex else d, _INFINITY) or abs(value) == _INFINITY
     if not inside:
         raise RuntimeError(f"value cannot be converted to type {d.name} without overflow: {value}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import scipy.stats as st
@@ -224,3 +226,12 @@ def test_coins_of_chances_in_any_memory_order_are_pytorchs(oracle, shape):
             found.append(lib.empty(p.shape[::-1]).T.bernoulli_(p).tolist())
 
     assert ours == theirs
+
+
+def test_a_transformed_distribution_keeps_the_parameters_it_was_given():
+    loc = fb.zeros(3, requires_grad=True)
+
+    d = D.LogNormal(loc, fb.ones(3))
+
+    assert d.base_dist.loc is loc
+    assert copy.deepcopy(d).loc.tolist() == [0.0] * 3

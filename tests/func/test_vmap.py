@@ -190,6 +190,31 @@ def test_random_numbers_of_examples(randomness):
     assert set(dropped.unique().tolist()) <= {0.0, 2.0}
 
 
+def test_numbers_that_differ_are_those_of_one_draw_of_the_whole_batch():
+    def drawn(f, size=3, **how):
+        fb.manual_seed(0)
+        return fb.vmap(f, randomness="different", **how)(fb.zeros(size, 20))
+
+    fb.manual_seed(0)
+    batch = fb.randn(3, 20)                           # normal numbers come in blocks of sixteen
+    fb.manual_seed(0)
+    nested = fb.randn(3, 4, 5)
+
+    for f in (lambda x: fb.randn(20), fb.randn_like, lambda x: x.clone().normal_(), lambda x: fb.normal(x, fb.ones_like(x))):
+        assert drawn(f).tolist() == batch.tolist()
+    assert drawn(lambda x: fb.vmap(lambda y: fb.randn(5), randomness="different")(x[:4])).tolist() == nested.tolist()
+
+
+def test_examples_may_have_chances_and_deviations_of_their_own():
+    chances = fb.tensor([[0.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
+
+    coins = fb.vmap(lambda p: fb.zeros_like(p).bernoulli_(p), randomness="different")(chances)
+
+    assert coins.tolist() == chances.tolist()
+    with pytest.raises(RuntimeError, match="std >= 0"):
+        fb.vmap(lambda x: fb.normal(x, x), randomness="different")(fb.tensor([[1.0], [-1.0]]))
+
+
 @pytest.mark.parametrize(
     ("f", "words"),
     [

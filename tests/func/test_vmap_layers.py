@@ -164,3 +164,25 @@ def test_classes_and_indices_may_be_batched_too():
 def test_running_statistics_that_all_examples_share_cannot_be_updated():
     with pytest.raises(RuntimeError, match="running_mean"):
         fb.vmap(lambda x: F.batch_norm(x, fb.zeros(4).double(), fb.ones(4).double(), training=True))(numbers(BATCH, *IMAGES))
+
+
+@pytest.mark.parametrize("norm", [F.batch_norm, F.instance_norm])
+def test_models_of_an_ensemble_move_running_statistics_of_their_own(norm):
+    images, mean, var = numbers(BATCH, *IMAGES), numbers(BATCH, 4), numbers(BATCH, 4).abs()
+    how = {"training": True} if norm is F.batch_norm else {}
+    each_mean, each_var = mean.clone(), var.clone()
+    apart = fb.stack([norm(x, m, v, momentum=0.3, **how) for x, m, v in zip(images, each_mean, each_var, strict=True)])
+
+    together = fb.vmap(lambda x, m, v: norm(x, m, v, momentum=0.3, **how))(images, mean, var)
+
+    np.testing.assert_allclose(together.numpy(), apart.numpy(), rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(mean.numpy(), each_mean.numpy(), rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(var.numpy(), each_var.numpy(), rtol=1e-9, atol=1e-11)
+
+
+def test_dropout_that_drops_nothing_draws_nothing_in_vmap():
+    x = numbers(BATCH, 2, 3, 4)
+    drops = (F.dropout, F.alpha_dropout, F.dropout1d, F.feature_alpha_dropout, fb.dropout)
+
+    for drop in drops:
+        assert fb.vmap(lambda a, drop=drop: drop(a, 0.0, True))(x).tolist() == x.tolist()

@@ -219,3 +219,17 @@ def test_powers_by_a_number_round_as_powers_by_a_tensor_with_a_history_and_witho
     assert fb.equal(x**exponent, expected)
     assert fb.equal((x.clone().requires_grad_() ** exponent).detach(), expected)
     assert fb.equal(fb.compile(lambda x: x**exponent)(x), expected)
+
+
+@pytest.mark.parametrize("exponent", [-1, np.int8(-3), np.int64(-1)])
+@pytest.mark.parametrize("dtype", [fb.int64, fb.uint8, fb.bool])
+def test_an_integer_to_a_negative_integer_power_is_refused_whoever_made_the_integer(dtype, exponent):
+    with pytest.raises(RuntimeError, match="negative integer powers"):
+        fb.ones(2, dtype=dtype) ** exponent
+
+
+def test_a_half_of_numpy_beside_a_tensor_warns_of_nothing():
+    x = fb.tensor([1.0, 2.0])
+
+    assert fb.where(x > 1, x, np.float16(1.5)).tolist() == [1.5, 2.0]
+    assert fb.where(x > 1, x, np.float16(np.inf)).tolist() == [np.inf, 2.0]

@@ -447,3 +447,18 @@ def test_means_over_uneven_ranges_agree_with_means_one_axis_after_the_other(shap
         by_hand = np.stack([by_hand.take(range(*r), axis).mean(axis) for r in ranges], axis)
     np.testing.assert_allclose(exact, by_hand, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(pool(fb.tensor(x), counts).numpy(), exact, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda x: F.adaptive_avg_pool2d(x, (2, None)), ValueError),
+        (lambda x: F.adaptive_max_pool2d(x, (2, None)), ValueError),
+        (lambda x: F.adaptive_avg_pool3d(x, (2, None, 1)), ValueError),
+        (lambda x: F.adaptive_avg_pool3d(x[:, :0, None, None, None], (2, None, 1)), RuntimeError),
+        (lambda x: F.fractional_max_pool2d(x[:, :0, None, None], 2, output_ratio=(0.5, 0.5)), RuntimeError),
+    ],
+)
+def test_a_size_left_to_the_input_is_not_what_is_wrong_with_the_input(call, error):
+    with pytest.raises(error, match="nput"):
+        call(fb.zeros(2, 3))

@@ -48,7 +48,8 @@ class TransformedDistribution(Distribution):
         shape = composed.forward_shape(base_shape)
         # Maps may widen the batch and join dimensions of it into one event: the base follows.
         base_shape = composed.inverse_shape(shape)
-        base = base_distribution.expand(base_shape[: len(base_shape) - base_event_dim])
+        batch_shape = base_shape[: len(base_shape) - base_event_dim]
+        base = base_distribution if base_distribution.batch_shape == batch_shape else base_distribution.expand(batch_shape)
         joined = needed - base_event_dim
         self.base_dist: Any = Independent(base, joined) if joined > 0 else base
         event_dim = composed.codomain.event_dim + max(base_event_dim - needed, 0)

@@ -365,15 +365,20 @@ class VmapLevel(Interpreter):
         return self.stacked(rows)
 
     def drawn(self, make: Any) -> Any:
-        """What a random creation function returns inside the levels in force, given ``make()`` for one example; None if all draw alike."""
+        """What a random creation function returns inside the levels in force; None if all examples draw alike.
+
+        Args:
+            make: ``make(lead)`` draws a tensor with the dimensions `lead` before its own: PyTorch draws for all examples at once, and
+                normal numbers, which come in blocks, depend on how many are drawn.
+        """
         levels = [x for x in _local.calls.interpreters if isinstance(x, VmapLevel)]
         for level in levels:
             level.check_randomness("that creates a tensor")
         different = [x for x in levels if x.randomness == "different"]
-        return _drawn_at(make, different) if different else None
+        return _drawn_at(make, different, ()) if different else None
 
-    def fill_randomly(self, target: Tensor, name: str, draw: Any) -> Tensor:
-        """Let ``draw(array)`` fill `target` as this level says, the innermost in force."""
+    def fill_randomly(self, target: Tensor, name: str, draw: Any, shaped: bool) -> Tensor:
+        """Let ``draw(array)`` fill `target` as this level says, the innermost in force; arguments as of `fill_in_place`."""
         from ..ops.sampling import random
 
         self.check_randomness(f"{name}_")
@@ -381,17 +386,22 @@ class VmapLevel(Interpreter):
             if self.randomness == "different":
                 raise RuntimeError(_UNBATCHED_TARGET)
             with _dispatch.below(self):
-                return random.fill_in_place(target, name, draw)
+                return random.fill_in_place(target, name, draw, shaped)
         with _dispatch.below(self):
-            self.each(lambda i: random.fill_in_place(target._value.select(target._bdim, i), name, draw))
+            if self.randomness == "different" and not shaped:
+                random.fill_in_place(target._value.movedim(target._bdim, 0), name, draw)
+            else:
+                self.each(lambda i: random.fill_in_place(target._value.select(target._bdim, i), name, draw, shaped))
         return target
 
 
-def _drawn_at(make: Any, levels: list[VmapLevel]) -> Any:
-    """Nested batches of draws, the outermost level inside."""
+def _drawn_at(make: Any, levels: list[VmapLevel], lead: tuple[int, ...]) -> Any:
+    """The batch of all `levels`, the innermost last, drawn at once; `lead` are the sizes of levels inside of these."""
     *outer, level = levels
+    lead = (level.size, *lead)
     with _dispatch.below(level):
-        return level.each(lambda i: _drawn_at(make, outer) if outer else make())
+        value = _drawn_at(make, outer, lead) if outer else make(lead)
+    return batched(value, 0, level)
 
 
 def tensors_in(args: Any) -> list[Tensor]:

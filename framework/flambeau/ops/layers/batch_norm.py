@@ -284,13 +284,18 @@ def _moments_of_channels(x, keep, dtype):
     return keep.mean[0].astype(dtype.numpy), keep.inverse[0].astype(dtype.numpy)
 
 
-def _update_running(input: Tensor, running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int) -> None:
-    """Move running statistics towards those of the batch; the variance by its unbiased estimate."""
+def _update_running(
+    input: Tensor, running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int, of_images: bool = False
+) -> None:
+    """Move running statistics towards those of the batch; the variance by its unbiased estimate.
+
+    Args:
+        keep: the moments, each of `count` numbers.
+        of_images: whether they are means over the images of moments of single ones, as in instance norm.
+    """
     if _state.INTERPRETED and hasattr(input, "_bdim"):
-        raise RuntimeError(
-            "vmap: running_mean and running_var cannot be updated by a batch of examples that share them; leave them out, "
-            "or call the layer in eval mode (func.replace_all_batch_norm_modules_ takes them out of a module)"
-        )
+        _update_each_running(input, running_mean, running_var, momentum, count, of_images)
+        return
     if count == 0:
         return
     before = _state.set_grad(False)
@@ -298,6 +303,29 @@ def _update_running(input: Tensor, running_mean: Any, running_var: Any, keep: Mo
         for of_variance, running in enumerate((running_mean, running_var)):
             if running is not None:
                 running.copy_(moved_to_moments.function(running, keep, bool(of_variance), float(momentum), count))
+    finally:
+        _state.set_grad(before)
+
+
+def _update_each_running(
+    input: Tensor, running_mean: Any, running_var: Any, momentum: float, count: int, of_images: bool
+) -> None:
+    """Move running statistics of a `vmap`, which every example has of its own: those of an ensemble of models, say."""
+    if not all(running is None or hasattr(running, "_bdim") for running in (running_mean, running_var)):
+        raise RuntimeError(
+            "vmap: running_mean and running_var cannot be updated by a batch of examples that share them; give each its own, leave them "
+            "out, or call the layer in eval mode (func.replace_all_batch_norm_modules_ takes them out of a module)"
+        )
+    if count == 0:
+        return
+    before = _state.set_grad(False)
+    try:
+        dims = [*range(2, input.ndim)] if of_images else [0, *range(2, input.ndim)]
+        for running, moment in ((running_mean, Tensor.mean), (running_var, Tensor.var)):
+            if running is not None:
+                # Moments of halves are taken in the wider dtype that running statistics may have.
+                found = moment(input.detach().to(running.dtype), dims)
+                running.lerp_(found.mean(0) if of_images else found, float(momentum))
     finally:
         _state.set_grad(before)
 

@@ -335,7 +335,7 @@ def _check_p(p: float, kind: type[Exception] = ValueError) -> None:
 
 
 @composite(
-    namespace=F, operator="dropout(input, p, training)", samples="x(2, 3), 0.3; x(2, 3), 0.3, False", random=("training",),
+    namespace=F, operator="dropout(input, p, training)", samples="x(2, 3), 0.3; x(2, 3), 0.3, False", random=("training", "p"),
     elements="mapped", names=keep,
 )
 def dropout(input, p=0.5, training=True, inplace=False):
@@ -378,7 +378,7 @@ def _scale(p: float) -> float:
     return float(np.float32(1) / np.float32(1 - p))
 
 
-@composite(namespace=F, samples="x(2, 3), 0.3, True", random=("training",), elements="mapped", scripted_as="alpha_dropout")
+@composite(namespace=F, samples="x(2, 3), 0.3, True", random=("training", "p"), elements="mapped", scripted_as="alpha_dropout")
 def alpha_dropout(input: Tensor, p=0.5, training: bool = False, inplace=False):
     """Dropout that keeps mean 0 and variance 1, for networks of `selu` units.
 
@@ -399,7 +399,7 @@ def _feature_forms(name: str, doc: str, drop: Any, training: bool, samples: str,
 
     form.__name__ = name
     form.__doc__ = doc
-    composite(namespace=F, samples=samples, random=("training",), elements="mapped", **facts)(form)
+    composite(namespace=F, samples=samples, random=("training", "p"), elements="mapped", **facts)(form)
 
 
 def _dropout1d(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:
@@ -473,7 +473,7 @@ def _package_forms(name: str, doc: str, drop: Any) -> None:
     form.__name__, form_.__name__ = name, f"{name}_"
     form.__doc__, form_.__doc__ = doc, f"In-place form of `{name}`: each has probability `p`, if `train`."
     for fn in (form, form_):
-        composite(surface=FUNCTION, samples="x(2, 3, 2), 0.3, True", random=("train",), elements="mapped")(fn)
+        composite(surface=FUNCTION, samples="x(2, 3, 2), 0.3, True", random=("train", "p"), elements="mapped")(fn)
 
 
 def _by_channel(drop: Any) -> Any:

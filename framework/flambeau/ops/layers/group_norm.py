@@ -103,7 +103,7 @@ def _instance_norm(
     out = normalize_groups(input.contiguous(), input.shape[1], weight, bias, eps, keep)  # row-major, as in PyTorch
     if mean is not None or variance is not None:
         found = keep if keep.mean is None else _averaged(keep)
-        _update_running(input, mean, variance, found, momentum, prod(input.shape[2:]))
+        _update_running(input, mean, variance, found, momentum, prod(input.shape[2:]), of_images=True)
     return out
 
 

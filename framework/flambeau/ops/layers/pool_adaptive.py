@@ -195,7 +195,7 @@ def adaptive_avg_pool1d(input, output_size: int | Sequence[int]):
 
 @composite(
     namespace="nn.functional", operator="adaptive_avg_pool2d",
-    samples="x(2, 3, 5, 4), (2, 3); x(3, 5, 4), (None, 2)",
+    samples="x(2, 3, 5, 4), (2, 3); x(3, 5, 4), (None, 2)", read_in_python=("output_size",),
 )
 def adaptive_avg_pool2d(input, output_size: int | Sequence[int]):
     """Means over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
@@ -209,7 +209,10 @@ def adaptive_avg_pool2d(input, output_size: int | Sequence[int]):
     return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating", True))
 
 
-@composite(namespace="nn.functional", operator="adaptive_avg_pool3d", autocast=("float32", None), samples="x(1, 2, 4, 3, 5), 2")
+@composite(
+    namespace="nn.functional", operator="adaptive_avg_pool3d", autocast=("float32", None), samples="x(1, 2, 4, 3, 5), 2",
+    read_in_python=("output_size",),
+)
 def adaptive_avg_pool3d(input, output_size: int | Sequence[int]):
     """Means over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -261,7 +264,7 @@ def adaptive_max_pool1d(input, output_size: int | Sequence[int], return_indices=
 
 
 # The operators of aten return indices always: `_aten.py` has them.
-@composite(namespace="nn.functional", operator="", samples="d(2, 3, 5, 4), (2, 3)")
+@composite(namespace="nn.functional", operator="", samples="d(2, 3, 5, 4), (2, 3)", read_in_python=("output_size",))
 def adaptive_max_pool2d(input, output_size: int | Sequence[int], return_indices=False):
     """Maxima over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -272,7 +275,9 @@ def adaptive_max_pool2d(input, output_size: int | Sequence[int], return_indices=
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
-@composite(namespace="nn.functional", operator="", autocast=("float32", None), samples="d(1, 2, 4, 3, 5), 2")
+@composite(
+    namespace="nn.functional", operator="", autocast=("float32", None), samples="d(1, 2, 4, 3, 5), 2", read_in_python=("output_size",),
+)
 def adaptive_max_pool3d(input, output_size: int | Sequence[int], return_indices=False):
     """Maxima over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 
@@ -393,6 +398,7 @@ def _fractional_max(op: str, n: int, input: Any, kernel_size: Any, output_size: 
 
 @composite(
     namespace="nn.functional", autocast=("float32", None), samples="d(1, 2, 5, 5), 2, 3, _random_samples=k(1, 2, 2) / 4", random=True,
+    read_in_python=("output_size", "output_ratio"),
 )
 def fractional_max_pool2d(
     input, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None = None, output_ratio=None,
@@ -416,6 +422,7 @@ def fractional_max_pool2d(
 
 @composite(
     namespace="nn.functional", autocast=("float32", None), samples="d(1, 1, 5, 5, 5), 2, 3, _random_samples=k(1, 1, 3) / 4", random=True,
+    read_in_python=("output_size", "output_ratio"),
 )
 def fractional_max_pool3d(
     input, kernel_size: int | Sequence[int], output_size: int | Sequence[int] | None = None, output_ratio=None,

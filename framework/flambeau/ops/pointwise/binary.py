@@ -423,10 +423,10 @@ def check_fits(op: Any, *args: Any) -> None:
 
 @looks_at("dtypes")
 def check_pow(op: Any, input: Any, exponent: Any) -> None:
-    negative = isinstance(exponent, int) and not isinstance(exponent, bool) and exponent < 0
-    if negative and isinstance(input, Tensor) and result_type((input, exponent)).category < 2:
+    whole = isinstance(exponent, (int, np.integer))
+    if whole and exponent < 0 and isinstance(input, Tensor) and result_type((input, exponent)).category < 2:
         raise RuntimeError(f"{op.name}: Integers to negative integer powers are not allowed, got exponent {exponent}")
-    if isinstance(exponent, int) and isinstance(input, Tensor) and result_type((input, exponent)).category == dtypes.INTEGER:
+    if whole and isinstance(input, Tensor) and result_type((input, exponent)).category == dtypes.INTEGER:
         dtypes.check_number(exponent, result_type((input, exponent)))
 
 

@@ -120,8 +120,12 @@ def _is_free(self: Tensor) -> bool:
     return a.flags.carray and not (IN_FORCE and interpreted()) and not (_state.MARKED and self._storage[0].__class__ is not int)
 
 
-def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
-    """Let ``draw(array)`` overwrite the elements of `self`; what was recorded of them is forgotten."""
+def fill_in_place(self: Tensor, name: str, draw: Any, shaped: bool = False) -> Tensor:
+    """Let ``draw(array)`` overwrite the elements of `self`; what was recorded of them is forgotten.
+
+    Args:
+        shaped: whether `draw` fills arrays of the shape of `self` alone, as it reads others of that shape.
+    """
     if _is_free(self):
         draw(self._array)
         bump(self)
@@ -129,7 +133,7 @@ def fill_in_place(self: Tensor, name: str, draw: Any) -> Tensor:
     if IN_FORCE and _state.local.calls.interpreters:
         level = innermost_batch()
         if level is not None:
-            return level.fill_randomly(self, name, draw)
+            return level.fill_randomly(self, name, draw, shaped)
     check_writable(NamedOnly(name), self)
     if type(self._array) is MetaArray:
         return self
@@ -256,12 +260,14 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
         given = {"self": self, "p": p, "generator": generator}
         if (made := _dispatch.made("bernoulli_", given)) is not None:
             return made
+    if hasattr(p, "_bdim"):                           # each example of a `vmap` has its own chances
+        return self.copy_(coins.function(p.expand(self.shape), generator))
     if isinstance(p, Tensor):
         refuse(bernoulli, "p", p.expand(self._array.shape), self, self._array.shape, EXACTLY)
         chance = p._array if p._lacks_values else _chances(p._array, self._array.shape)
     else:
         chance = _probability(need_number("bernoulli_", "p", p))
-    return fill_in_place(self, "bernoulli", lambda a: _kernels().bernoulli(_stream(generator), a, chance))
+    return fill_in_place(self, "bernoulli", lambda a: _kernels().bernoulli(_stream(generator), a, chance), isinstance(p, Tensor))
 
 
 def _chances(p: Any, shape: Any) -> Any:
@@ -344,8 +350,8 @@ def _make(name: str, draw: Any, size: Any, out: Any, dtype: Any, layout: Any, de
         return fill_in_place(out, "out", draw)
     if IN_FORCE and _state.local.calls.interpreters:
         level = innermost_batch()
-        one = lambda: _make(name, draw, size, None, dtype, layout, device, requires_grad, pin_memory)  # noqa: E731
-        made = None if level is None else level.drawn(one)
+        batch = lambda lead: _make(name, draw, (*lead, *size), None, dtype, layout, device, requires_grad, pin_memory)  # noqa: E731
+        made = None if level is None else level.drawn(batch)
         if made is not None:
             return made
     _check_layout(layout)
@@ -696,7 +702,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     if isinstance(std, Tensor):
         if std.is_complex():
             raise RuntimeError("normal expects standard deviation to be non-complex")
-        if std.numel() and not std._lacks_values and bool((std < 0).any()):
+        if std.numel() and not std._lacks_values and _any_negative(std):
             raise RuntimeError("normal expects all elements of std >= 0.0")
     elif std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
@@ -719,6 +725,13 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Any 
     for x in (mean, std):
         made = _constant_in(x, made)
     return made
+
+
+def _any_negative(x: Tensor) -> bool:
+    """Whether an element of `x` is negative; of all examples where it is one of a `vmap`."""
+    while hasattr(x, "_bdim"):
+        x = x._value
+    return bool((x < 0).any())
 
 
 def _constant_in(x: Any, made: Tensor) -> Tensor:
