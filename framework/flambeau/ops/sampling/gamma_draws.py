@@ -40,7 +40,7 @@ def _gamma_vjp(grad, out, input, generator):
     return (grad * gamma_slope.function(input, out),)
 
 
-@primitive(surface=0, samples="of gamma_numbers")
+@primitive(surface=0, tensors=("input", "drawn"), samples="of gamma_numbers")
 def gamma_slope(input, drawn):
     """How gamma numbers `drawn` move with their shape parameters `input` at a fixed probability. It has no derivative."""
 
@@ -86,7 +86,7 @@ def _dirichlet_vjp(grad, out, input, generator):
     return (slope * (grad - others / (1 - out)),)
 
 
-@primitive(surface=0, samples="of dirichlet_numbers")
+@primitive(surface=0, tensors=("drawn", "input"), samples="of dirichlet_numbers")
 def dirichlet_slope(drawn, input):
     """How each coordinate of `drawn` moves with its own concentration at a fixed probability. It has no derivative."""
 
