@@ -314,15 +314,17 @@ def note_conversion(a: Any, made: Any) -> None:
     if may_compile is None:
         return
     old, new = a.dtype, made.dtype
+    if old in _HALVES or new in _HALVES:
+        if (compute := _computed_for_copy(old, new)) is not None:
+            specialise(conversion(new), (a,), made, compute, may_compile)
+        return
     if old.kind == "c" or new.kind == "c":
         return                                            # numpy says what becomes of parts, and of fractions in few bits
     if new.kind in "iu" and old.kind not in "biu" and not (old in _REALS and new in _INTEGERS and _cuts_as_kernels_do()):
         return
-    if new.kind == "b" and old.kind == "V":
-        return
-    if new in _HALVES and old != np.float32 or old.kind == "V" and old not in _HALVES or new.kind == "V" and new not in _HALVES:
+    if old.kind == "V" or new.kind == "V":
         return                                            # rounding twice is not rounding once
-    specialise(conversion(new), (a,), made, np.dtype(np.float32) if new in _HALVES else new, may_compile)
+    specialise(conversion(new), (a,), made, new, may_compile)
 
 
 @functools.cache
@@ -347,6 +349,8 @@ STORE_COMPILED_FROM = 4096
 _SAME = Formula(lambda x: x, "store")
 _COPIED = {np.dtype(t) for t in (np.float32, np.float64, np.int8, np.uint8, np.int16, np.int32, np.int64)}
 _HALVES = {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
+_FLOAT32 = np.dtype(np.float32)
+_CUT = {np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.int32, np.int64)}  # what halves are cut to by way of an int32 or an int64
 _REALS, _INTEGERS = {np.dtype(np.float32), np.dtype(np.float64)}, {np.dtype(np.int32), np.dtype(np.int64)}
 
 
@@ -354,9 +358,16 @@ def _computed_for_copy(old: np.dtype, new: np.dtype) -> np.dtype | None:
     """The dtype a copy computes in; None where numpy is to do it."""
     if old == new:
         return old if old in _COPIED else None
-    if old in _HALVES and (new in _HALVES or new == np.float32) or old == np.float32 and new in _HALVES:
-        return np.dtype(np.float32)
-    return np.dtype(np.float64) if {old, new} <= {np.dtype(np.float32), np.dtype(np.float64)} else None
+    if new in _HALVES:
+        # As numpy has them, integers and what becomes a bfloat16 are float32 before they are rounded again.
+        if old == np.float64 and new == np.float16:
+            return old
+        return _FLOAT32 if old in _HALVES or old in _REALS or old.kind == "b" or old in _CUT else None
+    if old in _HALVES:
+        if new in _REALS:
+            return new
+        return _FLOAT32 if new.kind == "b" or new in _CUT and _cuts_as_kernels_do() else None
+    return np.dtype(np.float64) if {old, new} <= _REALS else None
 
 
 def _into_float8(array: Any, name: str) -> Any:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from . import specialise
+from . import launch, specialise
 from .formula import Formula
 from .takeover import FORMULA, Waiting, of_elements
 
@@ -41,10 +42,24 @@ class Arithmetic:
             self.ufunc(a, b, out=a)
             self._learn(a, b, a)
 
+    def fill(self, out: Any, a: Any, b: Any) -> None:
+        """Store the result of two arrays in a third of their shape and dtype, which they share no memory with."""
+        compute = _FLOAT32 if out.dtype in _HALVES else out.dtype
+        if compute.kind == "f":
+            launch(self.formula, (a, b), (out,), compute)
+        else:
+            self.ufunc(a, b, out=out)
+
     def _learn(self, a: Any, b: Any, made: Any) -> None:
-        alike = a.dtype.kind == "f" and made.dtype == a.dtype and getattr(b, "dtype", a.dtype) == a.dtype
+        dtype = a.dtype
+        is_half = dtype in _HALVES                        # computed in float32, by numpy too, which rounds numbers to halves first
+        other = getattr(b, "dtype", None if is_half else dtype)
+        alike = (is_half or dtype.kind == "f") and made.dtype == other == dtype
         if alike and (may_compile := self._waiting.paid_for(of_elements(made.size))) is not None:
-            specialise(self.formula, (a, b), made, a.dtype, may_compile)
+            specialise(self.formula, (a, b), made, _FLOAT32 if is_half else dtype, may_compile)
+
+
+_FLOAT32, _HALVES = np.dtype(np.float32), {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
 
 
 PLUS = Arithmetic(lambda a, b: a + b, np.add)

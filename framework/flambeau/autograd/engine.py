@@ -344,7 +344,8 @@ def arrive(pending: Any, heap: Any, owned: Any, node: Node, grad: Any, as_tensor
         PLUS.into(have, grad)
     elif have.dtype == grad.dtype and not (have.flags.c_contiguous and grad.flags.c_contiguous):
         # The first that arrives says how the sum lies in memory, as the first operand of any addition.
-        pending[node] = np.add(have, grad, empty_like_layout(have.shape, have.dtype, (have, grad)))
+        pending[node] = total = empty_like_layout(have.shape, have.dtype, (have, grad))
+        PLUS.fill(total, have, grad)
         owned.add(node)
     else:
         pending[node] = total = PLUS(have, grad)

@@ -187,3 +187,23 @@ def test_gradients_lie_as_what_they_are_of():
 
         assert x.grad.stride() == x.stride()
         np.testing.assert_array_equal(x.grad.numpy(), 2 * x.detach().numpy() + 1)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("half", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("other", [np.float64, np.int64, np.int32, np.int16, np.uint8, np.int8, np.bool_])
+def test_halves_from_and_to_other_numbers(half, other):
+    halves = np.arange(1 << 16, dtype=np.uint16).view(half)
+    finite = halves[np.isfinite(halves.astype(np.float32))].astype(np.float64)
+    between = (finite[1:] + finite[:-1]) / 2
+    numbers = np.concatenate([between, between * (1 + 2.0**-40), between * (1 - 2.0**-40), finite, [np.inf, -np.inf, 1e39, -0.0]])
+    numbers = numbers if other is np.float64 else (finite * 1000).astype(np.int64).astype(other)
+    for old, new in [(halves, other), (numbers, half)]:
+        expected = old.astype(new)
+        for _ in range(3):                                # numpy answers first, a kernel later
+            made = fb.from_numpy(old.view(np.int16)).view(fb.bfloat16) if old.dtype == ml_dtypes.bfloat16 else fb.from_numpy(old)
+
+            made = made.to(getattr(fb, np.dtype(new).name))
+
+            np.testing.assert_array_equal(made._array.astype(np.float64), expected.astype(np.float64))
+            np.testing.assert_array_equal(np.signbit(made._array.astype(np.float64)), np.signbit(expected.astype(np.float64)))

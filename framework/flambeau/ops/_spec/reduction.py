@@ -10,6 +10,7 @@ import numpy as np
 
 from flambeau_kernels.cpu.reductions.along import MOST, SEVERAL, SEVERAL_OR_NONE, Along
 from flambeau_kernels.cpu.reductions.reduce import NUMPY_UP_TO, Reduction, count_of, reduce
+from flambeau_kernels.cpu.shapes import move
 from flambeau_kernels.formula import Formula
 from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
@@ -73,7 +74,8 @@ class ReductionNode(Node):
             if found.shape == shape and found.__class__ is ndarray:
                 return (found,)
         made = np.empty(shape, self.dtype)
-        made[...] = found
+        if made.size < move.FROM or not move.into(made, np.broadcast_to(found, shape)):
+            made[...] = found
         return (made,)
 
     def saved_by_name(self) -> dict[str, Any]:
