@@ -11,7 +11,7 @@ import numpy as np
 from ..shapes.move import contiguous
 from ..taking_over import late
 from ..tier import compiles
-from . import grid_rows, grid_volumes
+from . import grid_bicubic, grid_linear
 from .grid_points import BICUBIC, BILINEAR, NEAREST
 
 __all__ = ["gradients", "has_gradients", "looked_up", "planned"]
@@ -28,23 +28,24 @@ def has_gradients(dtype: np.dtype) -> bool:
 def looked_up(x: np.ndarray, grid: np.ndarray, mode: int, padding: int, align: bool) -> np.ndarray:
     """Contiguous images ``(N, C, H, W)`` at contiguous points ``(N, H', W', 2)`` of their dtype; or volumes, with a depth before H."""
     chosen, constants = _forward(x.ndim, mode, padding, align)
-    chunks, numbers = _cut(x.shape, grid.shape)
+    chunks, numbers = _cut(x.shape, grid.shape, mode)
     out = np.empty((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
     chosen.run(chunks, x, grid, out, *numbers, release=True, **constants)
     return out
 
 
-def _cut(shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+def _cut(shape: tuple[int, ...], grid: tuple[int, ...], mode: int) -> tuple[int, tuple[int, ...]]:
     """Chunks, points, points of a chunk, channels, the extents of an image or volume, and points of one."""
     points, per, each = prod(grid[:-1]), max(1, CHUNK // shape[1]), prod(grid[1:-1])
-    return -(-points // per), (points, per, *shape[1:], each)
+    extents = shape[2:] if mode == BICUBIC or len(shape) == 5 else (1, *shape[2:])
+    return -(-points // per), (points, per, shape[1], *extents, each)
 
 
 def _forward(ndim: int, mode: int, padding: int, align: bool) -> tuple[Any, dict[str, Any]]:
     constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
     if mode == BICUBIC:
-        return grid_rows.look_up_bicubic, constants
-    return grid_rows.look_up_blocks if ndim == 4 else grid_volumes.look_up, {"MODE": mode, **constants}
+        return grid_bicubic.look_up, constants
+    return grid_linear.look_up, {"DIMS": ndim - 2, "MODE": mode, **constants}
 
 
 def gradients(
@@ -53,7 +54,7 @@ def gradients(
     """What ``looked_up(x, grid, ...)`` hands back of `grad` to the images and to the points; None for what is not asked for."""
     grad = contiguous(grad)
     constants: dict[str, Any] = {"PADDING": padding, "ALIGN": align}
-    chunks, numbers = _cut(x.shape, grid.shape)
+    chunks, numbers = _cut(x.shape, grid.shape, mode)
     to_image = to_points = None
     if of_image:
         to_image = np.empty_like(x)
@@ -63,19 +64,17 @@ def gradients(
         work = np.empty(groups * prod(x.shape[2:]) * side, x.dtype)
         given = (groups, grad, grid, to_image, work, *numbers[2:])
         if mode == BICUBIC:
-            grid_rows.bicubic_grad_image.run(*given, release=True, SIDE=side, **constants)
+            grid_bicubic.grad_image.run(*given, release=True, SIDE=side, **constants)
         else:
-            by = grid_rows.look_up_grad_image if x.ndim == 4 else grid_volumes.grad_volume
-            by.run(*given, release=True, MODE=mode, SIDE=side, **constants)
+            grid_linear.grad_image.run(*given, release=True, DIMS=x.ndim - 2, MODE=mode, SIDE=side, **constants)
     if of_points:
         to_points = np.empty_like(grid)
         if mode == NEAREST:
             to_points[...] = 0
         elif mode == BICUBIC:
-            grid_rows.bicubic_grad_points.run(chunks, grad, x, grid, to_points, *numbers, release=True, **constants)
+            grid_bicubic.grad_points.run(chunks, grad, x, grid, to_points, *numbers, release=True, **constants)
         else:
-            by = grid_rows.look_up_grad_points if x.ndim == 4 else grid_volumes.grad_points
-            by.run(chunks, grad, x, grid, to_points, *numbers, release=True, **constants)
+            grid_linear.grad_points.run(chunks, grad, x, grid, to_points, *numbers, release=True, DIMS=x.ndim - 2, **constants)
     return to_image, to_points
 
 
@@ -89,7 +88,7 @@ def planned(
         padding: ZEROS, BORDER or REFLECTION.
     """
     chosen, constants = _forward(len(shape), mode, padding, align)
-    chunks, numbers = _cut(shape, grid)
+    chunks, numbers = _cut(shape, grid, mode)
     result = (*shape[:2], *grid[1:-1])
 
     def around(form: Any) -> Any:

@@ -91,7 +91,7 @@ def to_planes(a, sums, size, count, SIDE):
                 row[i] = column[i * SIDE]
 
 
-def all_shown(shown, count, EVERY=15):
+def all_shown(shown, count, EVERY):
     """Whether all points of a block see all elements around them, whose bits are EVERY."""
     every = int32(EVERY)
     for k in range(count):

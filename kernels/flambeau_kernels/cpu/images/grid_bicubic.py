@@ -1,0 +1,182 @@
+"""Images looked up at points by cubic polynomials of sixteen neighbours, compiled."""
+
+from __future__ import annotations
+
+from flambeau_kernels.engine.language import (
+    brief,
+    broadcast,
+    independent,
+    int32,
+    int64,
+    kernel,
+    load,
+    local,
+    rolled,
+    store,
+    unroll,
+    widened,
+)
+from flambeau_kernels.vocabulary import floor, nearbyint, where
+
+from .grid_points import (
+    BLOCK,
+    cleared,
+    element,
+    in_elements,
+    inside,
+    present,
+    side_by_side,
+    to_planes,
+)
+
+
+def cubic_weight(t, I, KIND):
+    """Weight of neighbour `I` of four at distance t + 1, t, 1 - t, 2 - t, by Keys' kernel with a = -0.75."""
+    x = (t + KIND(1), t, KIND(1) - t, KIND(2) - t)[I]
+    if I == 1 or I == 2:
+        made = (KIND(1.25) * x - KIND(2.25)) * x * x + KIND(1)
+    else:
+        made = ((KIND(-0.75) * x + KIND(3.75)) * x - KIND(6)) * x + KIND(3)
+    return made
+
+
+def cubic_slope(t, I, KIND):
+    """The derivative of `cubic_weight` by `t`."""
+    x = (t + KIND(1), t, KIND(1) - t, KIND(2) - t)[I]
+    if I == 1 or I == 2:
+        made = (KIND(3.75) * x - KIND(4.5)) * x
+    else:
+        made = (KIND(-2.25) * x + KIND(7.5)) * x - KIND(6)
+    return made if I < 2 else -made
+
+
+def four(x, k, at, weights, shown, size, row, KIND, PADDING, ALIGN):
+    """The four elements around a coordinate, as number `k` of a block: their places, `row` apart, weights, and 1 where they are there."""
+    first = floor(x)
+    for I in unroll(range(4)):
+        there = nearbyint(inside(first + KIND(I - 1), size, KIND, PADDING, ALIGN))
+        at[I * BLOCK + k] = element(there, size, KIND) * int32(row)
+        shown[I * BLOCK + k] = where(present(there, size, KIND), int32(1), int32(0))
+        weights[I * BLOCK + k] = cubic_weight(x - first, I, KIND)
+
+
+def at_column(b, columns, there, row_at, row_there, k, J, KIND):
+    """The element in column `J` of four, of the row at `row_at`: zero where there is none."""
+    return where((there[J * BLOCK + k] & row_there) != int32(0), b[row_at + columns[J * BLOCK + k]], KIND(0))
+
+
+@kernel
+def look_up(chunk, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+    """Blocks of points of an image at a time, these channel by channel, and four neighbours of a row after those of the row before."""
+    KIND = widened(out)
+    size = height * width
+    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        to = out + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        for k in brief(range(count)):
+            point = first + k
+            four(in_elements(grid[2 * point], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING, ALIGN)
+            four(in_elements(grid[2 * point + 1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING, ALIGN)
+        for c in rolled(range(channels)):
+            b, made = a + c * size, to + c * in_image
+            for i in rolled(range(4)):
+                row, times, there = rows + i * BLOCK, along + i * BLOCK, row_shown + i * BLOCK
+                begin = i == 0
+                for k in independent(range(count)):
+                    term = at_column(b, columns, column_shown, row[k], there[k], k, 0, KIND) * (times[k] * across[k])
+                    total = where(begin, term, made[k] + term)
+                    for J in unroll(range(1, 4)):
+                        value = at_column(b, columns, column_shown, row[k], there[k], k, J, KIND)
+                        total = total + value * (times[k] * across[J * BLOCK + k])
+                    made[k] = total
+        first += count
+
+
+@kernel
+def grad_image(chunk, grad, grid, out, work, channels, height, width, in_image, *, PADDING, ALIGN, SIDE):
+    """A chunk is `SIDE` channels of an image, side by side in `work`: each point gives its gradient to what it saw, in their order."""
+    KIND = widened(out)
+    size = height * width
+    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    given = local(KIND, BLOCK * SIDE)
+    groups = (channels + SIDE - 1) // SIDE
+    image, begin = chunk // groups, chunk % groups * SIDE
+    count = min(SIDE, channels - begin)
+    a, g = out + (image * channels + begin) * size, grad + (image * channels + begin) * in_image
+    sums = work + chunk * size * SIDE
+    cleared(sums, given, size, SIDE, KIND)
+    for first in rolled(range(0, in_image, BLOCK)):
+        many = min(BLOCK, in_image - first)
+        side_by_side(given, g + first, in_image, many, count, SIDE)
+        for k in brief(range(many)):
+            place_of = grid + 2 * (image * in_image + first + k)
+            four(in_elements(place_of[0], width, KIND, ALIGN), k, columns, across, column_shown, width, 1, KIND, PADDING, ALIGN)
+            four(in_elements(place_of[1], height, KIND, ALIGN), k, rows, along, row_shown, height, width, KIND, PADDING, ALIGN)
+        for k in rolled(range(many)):
+            here = load(given, k * SIDE, SIDE)
+            for i in rolled(range(4)):
+                if row_shown[i * BLOCK + k] != int32(0):
+                    for J in unroll(range(4)):
+                        if column_shown[J * BLOCK + k] != int32(0):
+                            to = int64(rows[i * BLOCK + k] + columns[J * BLOCK + k]) * SIDE
+                            times = along[i * BLOCK + k] * across[J * BLOCK + k]
+                            store(sums, to, load(sums, to, SIDE) + here * broadcast(times, SIDE))
+    to_planes(a, sums, size, count, SIDE)
+
+
+@kernel
+def grad_points(chunk, grad, x, grid, out, points, per, channels, height, width, in_image, *, PADDING, ALIGN):
+    """A chunk is some points, of which each adds up what it loses of its channels by a step to the right and one down.
+
+    Padding moves neighbours, not the point, whose derivative is never zero for it.
+    """
+    KIND = widened(out)
+    size = height * width
+    rows, columns = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    row_shown, column_shown = local(int32, 4 * BLOCK), local(int32, 4 * BLOCK)
+    along, across = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    along_slopes, across_slopes = local(KIND, 4 * BLOCK), local(KIND, 4 * BLOCK)
+    to_right, to_down = local(KIND, BLOCK), local(KIND, BLOCK)
+    scale_x, scale_y = KIND(width - 1 if ALIGN else width) / KIND(2), KIND(height - 1 if ALIGN else height) / KIND(2)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        g = grad + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        for k in brief(range(count)):
+            point = first + k
+            right, down = in_elements(grid[2 * point], width, KIND, ALIGN), in_elements(grid[2 * point + 1], height, KIND, ALIGN)
+            four(right, k, columns, across, column_shown, width, 1, KIND, PADDING, ALIGN)
+            four(down, k, rows, along, row_shown, height, width, KIND, PADDING, ALIGN)
+            for I in unroll(range(4)):
+                across_slopes[I * BLOCK + k] = cubic_slope(right - floor(right), I, KIND)
+                along_slopes[I * BLOCK + k] = cubic_slope(down - floor(down), I, KIND)
+            to_right[k], to_down[k] = KIND(0), KIND(0)
+        for c in rolled(range(channels)):
+            b, given = a + c * size, g + c * in_image
+            for i in rolled(range(4)):
+                row, there = rows + i * BLOCK, row_shown + i * BLOCK
+                times, slope = along + i * BLOCK, along_slopes + i * BLOCK
+                for k in independent(range(count)):
+                    plain, sloped = KIND(0), KIND(0)
+                    for J in unroll(range(4)):
+                        value = at_column(b, columns, column_shown, row[k], there[k], k, J, KIND)
+                        plain = plain + value * across[J * BLOCK + k]
+                        sloped = sloped + value * across_slopes[J * BLOCK + k]
+                    to_right[k] = to_right[k] + given[k] * (times[k] * sloped)
+                    to_down[k] = to_down[k] + given[k] * (slope[k] * plain)
+        for k in rolled(range(count)):
+            out[2 * (first + k)] = to_right[k] * scale_x
+            out[2 * (first + k) + 1] = to_down[k] * scale_y
+        first += count

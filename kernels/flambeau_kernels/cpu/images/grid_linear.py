@@ -1,0 +1,234 @@
+"""Images and volumes looked up at points, at the nearest element or linearly between those around the point, compiled."""
+
+from __future__ import annotations
+
+from flambeau_kernels.engine.language import (
+    broadcast,
+    independent,
+    int32,
+    int64,
+    kernel,
+    load,
+    local,
+    rolled,
+    store,
+    unroll,
+    widened,
+)
+from flambeau_kernels.vocabulary import floor, nearbyint, where
+
+from .grid_points import (
+    BLOCK,
+    NEAREST,
+    all_shown,
+    cleared,
+    derivative,
+    element,
+    in_elements,
+    inside,
+    present,
+    seen,
+    side_by_side,
+    to_planes,
+)
+
+# The neighbours of a point have numbers, whose bits 1, 2 and 4 say which are one further along the row, the column and the depth. In `DIMS`
+# dimensions there are ``1 << DIMS``; an image is a volume of depth 1 whose points have no third coordinate.
+
+
+def looked_at(point, depth, height, width, KIND, PADDING, ALIGN, DIMS):
+    """Where a point of a grid looks, in elements."""
+    right = inside(in_elements(point[0], width, KIND, ALIGN), width, KIND, PADDING, ALIGN)
+    down = inside(in_elements(point[1], height, KIND, ALIGN), height, KIND, PADDING, ALIGN)
+    back = KIND(0)
+    if DIMS == 3:
+        back = inside(in_elements(point[2], depth, KIND, ALIGN), depth, KIND, PADDING, ALIGN)
+    return right, down, back
+
+
+def place(right, down, back, depth, height, width, KIND, DIMS):
+    """Which element of an image or a volume, the first of a line where there is none."""
+    row = element(down, height, KIND)
+    if DIMS == 3:
+        row = element(back, depth, KIND) * int32(height) + row
+    return row * int32(width) + element(right, width, KIND)
+
+
+def either(here, there, size, KIND, HERE, THERE):
+    """Bits of the neighbours that are at `here` or at `there` along a dimension, where an element is there."""
+    return where(present(here, size, KIND), int32(HERE), int32(0)) | where(present(there, size, KIND), int32(THERE), int32(0))
+
+
+def nearest(point, k, at, shown, depth, height, width, KIND, PADDING, ALIGN, DIMS):
+    """The element nearest to a point, as number `k` of a block, and 1 where it is there."""
+    right, down, back = looked_at(point, depth, height, width, KIND, PADDING, ALIGN, DIMS)
+    right, down, back = nearbyint(right), nearbyint(down), nearbyint(back)
+    at[k] = place(right, down, back, depth, height, width, KIND, DIMS)
+    there = present(right, width, KIND) & present(down, height, KIND)
+    if DIMS == 3:
+        there = there & present(back, depth, KIND)
+    shown[k] = where(there, int32(1), int32(0))
+
+
+def corners(point, k, at, parts, weights, shown, depth, height, width, KIND, PADDING, ALIGN, DIMS):
+    """The elements around a point, as number `k` of a block: their places and weights, bits of those there, the point's distances."""
+    right, down, back = looked_at(point, depth, height, width, KIND, PADDING, ALIGN, DIMS)
+    left, top, front = floor(right), floor(down), floor(back)
+    u, v, w = right - left, down - top, back - front
+    after, below, behind = left + KIND(1), top + KIND(1), front + KIND(1)
+    parts[k], parts[BLOCK + k], parts[2 * BLOCK + k] = u, v, w
+    for I in unroll(range(1 << DIMS)):
+        x, y, z = after if I & 1 else left, below if I & 2 else top, behind if I & 4 else front
+        at[I * BLOCK + k] = place(x, y, z, depth, height, width, KIND, DIMS)
+        weight = v if I & 2 else KIND(1) - v
+        if DIMS == 3:
+            weight = (w if I & 4 else KIND(1) - w) * weight
+        weights[I * BLOCK + k] = weight * (u if I & 1 else KIND(1) - u)
+    bits = either(left, after, width, KIND, 0x55, 0xAA) & either(top, below, height, KIND, 0x33, 0xCC)
+    if DIMS == 3:
+        bits = bits & either(front, behind, depth, KIND, 0x0F, 0xF0)
+    shown[k] = bits
+
+
+def neighbour(b, at, shown, k, I, KIND, ALL):
+    """Neighbour `I` of a point, which is there where `ALL` says so."""
+    return b[at[I * BLOCK + k]] if ALL else seen(b, at, shown, k, I, KIND)
+
+
+def mixed(b, row, at, weights, shown, count, KIND, NEAR, ALL):
+    """What the points of a block see of a channel."""
+    for k in independent(range(count)):
+        total = neighbour(b, at, shown, k, 0, KIND, ALL) * weights[k]
+        for I in unroll(range(1, NEAR)):
+            total = total + neighbour(b, at, shown, k, I, KIND, ALL) * weights[I * BLOCK + k]
+        row[k] = total
+
+
+@kernel
+def look_up(chunk, x, grid, out, points, per, channels, depth, height, width, in_image, *, DIMS, MODE, PADDING, ALIGN):
+    """Blocks of points of an image or a volume at a time, and these channel by channel."""
+    KIND = widened(out)
+    size = depth * height * width
+    NEAR = 1 << DIMS
+    at, weights, shown = local(int32, NEAR * BLOCK), local(KIND, NEAR * BLOCK), local(int32, BLOCK)
+    parts = local(KIND, 3 * BLOCK)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        to = out + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        for k in independent(range(count)):
+            point = grid + DIMS * (first + k)
+            if MODE == NEAREST:
+                nearest(point, k, at, shown, depth, height, width, KIND, PADDING, ALIGN, DIMS)
+            else:
+                corners(point, k, at, parts, weights, shown, depth, height, width, KIND, PADDING, ALIGN, DIMS)
+        if MODE == NEAREST:
+            for c in rolled(range(channels)):
+                b, row = a + c * size, to + c * in_image
+                for k in independent(range(count)):
+                    row[k] = seen(b, at, shown, k, 0, KIND)
+        elif all_shown(shown, count, (1 << NEAR) - 1):
+            for c in rolled(range(channels)):
+                mixed(a + c * size, to + c * in_image, at, weights, shown, count, KIND, NEAR, True)
+        else:
+            for c in rolled(range(channels)):
+                mixed(a + c * size, to + c * in_image, at, weights, shown, count, KIND, NEAR, False)
+        first += count
+
+
+@kernel
+def grad_image(chunk, grad, grid, out, work, channels, depth, height, width, in_image, *, DIMS, MODE, PADDING, ALIGN, SIDE):
+    """A chunk is `SIDE` channels of an image or a volume, side by side in `work`.
+
+    Each point gives its gradient to what it saw, in their order.
+    """
+    KIND = widened(out)
+    size = depth * height * width
+    NEAR = 1 << DIMS
+    at, weights, shown = local(int32, NEAR * BLOCK), local(KIND, NEAR * BLOCK), local(int32, BLOCK)
+    parts, given = local(KIND, 3 * BLOCK), local(KIND, BLOCK * SIDE)
+    groups = (channels + SIDE - 1) // SIDE
+    image, begin = chunk // groups, chunk % groups * SIDE
+    count = min(SIDE, channels - begin)
+    a, g = out + (image * channels + begin) * size, grad + (image * channels + begin) * in_image
+    sums = work + chunk * size * SIDE
+    cleared(sums, given, size, SIDE, KIND)
+    for first in rolled(range(0, in_image, BLOCK)):
+        many = min(BLOCK, in_image - first)
+        side_by_side(given, g + first, in_image, many, count, SIDE)
+        for k in independent(range(many)):
+            point = grid + DIMS * (image * in_image + first + k)
+            if MODE == NEAREST:
+                nearest(point, k, at, shown, depth, height, width, KIND, PADDING, ALIGN, DIMS)
+                weights[k] = KIND(1)
+            else:
+                corners(point, k, at, parts, weights, shown, depth, height, width, KIND, PADDING, ALIGN, DIMS)
+        for k in rolled(range(many)):
+            here = load(given, k * SIDE, SIDE)
+            for I in unroll(range(1 if MODE == NEAREST else NEAR)):
+                if (shown[k] & int32(1 << I)) != int32(0):
+                    to = int64(at[I * BLOCK + k]) * SIDE
+                    store(sums, to, load(sums, to, SIDE) + here * broadcast(weights[I * BLOCK + k], SIDE))
+    to_planes(a, sums, size, count, SIDE)
+
+
+def between(here, there, part, KIND):
+    """What lies `part` of the way from `here` to `there`."""
+    return here * (KIND(1) - part) + there * part
+
+
+def add_steps(b, row, at, parts, shown, to_right, to_down, to_back, count, KIND, DIMS, ALL):
+    """Add what the points of a block lose of a channel by a step along each dimension."""
+    for k in independent(range(count)):
+        u, v, w = parts[k], parts[BLOCK + k], parts[2 * BLOCK + k]
+        p0, p1 = neighbour(b, at, shown, k, 0, KIND, ALL), neighbour(b, at, shown, k, 1, KIND, ALL)
+        p2, p3 = neighbour(b, at, shown, k, 2, KIND, ALL), neighbour(b, at, shown, k, 3, KIND, ALL)
+        front = between(p1 - p0, p3 - p2, v, KIND)
+        if DIMS == 2:
+            to_right[k] = to_right[k] + row[k] * front
+            to_down[k] = to_down[k] + row[k] * between(p2 - p0, p3 - p1, u, KIND)
+        else:
+            p4, p5 = neighbour(b, at, shown, k, 4, KIND, ALL), neighbour(b, at, shown, k, 5, KIND, ALL)
+            p6, p7 = neighbour(b, at, shown, k, 6, KIND, ALL), neighbour(b, at, shown, k, 7, KIND, ALL)
+            to_right[k] = to_right[k] + row[k] * between(front, between(p5 - p4, p7 - p6, v, KIND), w, KIND)
+            above, below = between(p0, p1, u, KIND), between(p2, p3, u, KIND)
+            above_behind, below_behind = between(p4, p5, u, KIND), between(p6, p7, u, KIND)
+            to_down[k] = to_down[k] + row[k] * between(below - above, below_behind - above_behind, w, KIND)
+            to_back[k] = to_back[k] + row[k] * between(above_behind - above, below_behind - below, v, KIND)
+
+
+@kernel
+def grad_points(chunk, grad, x, grid, out, points, per, channels, depth, height, width, in_image, *, DIMS, PADDING, ALIGN):
+    """A chunk is some points, of which each adds up what it loses of its channels by a step along each dimension."""
+    KIND = widened(out)
+    size = depth * height * width
+    NEAR = 1 << DIMS
+    at, weights, shown = local(int32, NEAR * BLOCK), local(KIND, NEAR * BLOCK), local(int32, BLOCK)
+    parts = local(KIND, 3 * BLOCK)
+    to_right, to_down, to_back = local(KIND, BLOCK), local(KIND, BLOCK), local(KIND, BLOCK)
+    end = min(points, chunk * per + per)
+    first = chunk * per
+    while first < end:
+        image = first // in_image
+        count = min(min(BLOCK, end - first), (image + 1) * in_image - first)
+        g = grad + (image * channels * in_image + first % in_image)
+        a = x + image * channels * size
+        for k in independent(range(count)):
+            corners(grid + DIMS * (first + k), k, at, parts, weights, shown, depth, height, width, KIND, PADDING, ALIGN, DIMS)
+            to_right[k], to_down[k], to_back[k] = KIND(0), KIND(0), KIND(0)
+        if all_shown(shown, count, (1 << NEAR) - 1):
+            for c in rolled(range(channels)):
+                add_steps(a + c * size, g + c * in_image, at, parts, shown, to_right, to_down, to_back, count, KIND, DIMS, True)
+        else:
+            for c in rolled(range(channels)):
+                add_steps(a + c * size, g + c * in_image, at, parts, shown, to_right, to_down, to_back, count, KIND, DIMS, False)
+        for k in rolled(range(count)):
+            point, made = grid + DIMS * (first + k), out + DIMS * (first + k)
+            made[0] = to_right[k] * derivative(in_elements(point[0], width, KIND, ALIGN), width, KIND, PADDING, ALIGN)
+            made[1] = to_down[k] * derivative(in_elements(point[1], height, KIND, ALIGN), height, KIND, PADDING, ALIGN)
+            if DIMS == 3:
+                made[2] = to_back[k] * derivative(in_elements(point[2], depth, KIND, ALIGN), depth, KIND, PADDING, ALIGN)
+        first += count
