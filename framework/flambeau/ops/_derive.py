@@ -222,11 +222,17 @@ def function_names(namespace: str) -> list[str]:
 def install_operator(name: str, op_name: str, swapped: bool = False, inplace: bool = False) -> None:
     """Give `Tensor` the operator method `name`, made on first use; unknown operands give NotImplemented."""
 
-    def first_use(self: Any, other: Any) -> Any:
-        from . import _entry
+    made: Any = None
 
-        setattr(Tensor, name, _entry.make_operator(name, op_name, swapped, inplace))
-        return getattr(Tensor, name)(self, other)
+    def first_use(self: Any, other: Any) -> Any:
+        nonlocal made
+        if made is None:                              # programs may keep what they found here and call it again
+            from . import _entry
+
+            made = _entry.make_operator(name, op_name, swapped, inplace)
+            if Tensor.__dict__.get(name) is first_use:
+                setattr(Tensor, name, made)
+        return made(self, other)
 
     first_use.__name__ = name
     setattr(Tensor, name, first_use)
@@ -265,8 +271,10 @@ def install_unary(name: str, op_name: str) -> None:
     def first_use(self: Any) -> Any:
         from ._spec import OPS
 
-        setattr(Tensor, name, OPS[op_name].method)
-        return getattr(Tensor, name)(self)
+        method = OPS[op_name].method
+        if Tensor.__dict__.get(name) is first_use:
+            setattr(Tensor, name, method)
+        return method(self)
 
     first_use.__name__ = name
     setattr(Tensor, name, first_use)

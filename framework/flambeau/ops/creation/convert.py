@@ -160,13 +160,15 @@ def _to_copy(a, dtype, place, format):
 
 @to_copy.plan
 def _to_copy_planned(a, dtype, place, format):
-    """In host memory, in the order that `a` has."""
-    if place is not None and place is not devices.CPU or format is not None and format is not devices.preserve_format:
+    """In host memory."""
+    if place is not None and place is not devices.CPU:
         return None
     if dtype is None or dtype.numpy is a.dtype:
-        return _clone_planned(a, None)
+        return _clone_planned(a, format)
     if a.dtype.kind == "c":
         return None
+    if format is not None and format is not devices.preserve_format:
+        return _arranged(a, dtype.numpy, format)
     made = kernels.converted(a, dtype.numpy)
     if made is None:
         made = _arranged(a, dtype.numpy, None)
@@ -213,26 +215,38 @@ def _shown(value: Any) -> str:
     return type(value).__name__ if isinstance(value, Tensor) else repr(value)
 
 
+def _to_device(device=None, dtype=None, non_blocking=False, copy=False, *, memory_format=None):
+    return dtype, device, non_blocking, copy, memory_format
+
+
+def _to_dtype(dtype, non_blocking=False, copy=False, *, memory_format=None):
+    return dtype, None, non_blocking, copy, memory_format
+
+
+def _as_other(other, non_blocking=False, copy=False, *, memory_format=None):
+    return other.dtype, other.device, non_blocking, copy, memory_format
+
+
 def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool, Any]:
     """The dtype, device, copy flag and memory format of a call of ``to``."""
     first = args[0] if args else None
-    takes = ("other",) if isinstance(first, Tensor) else ("dtype",) if isinstance(first, (dtype, type)) else ("device", "dtype")
-    takes += ("non_blocking", "copy")
-    given = dict(zip(takes, args, strict=False))
-    if len(args) > len(takes) or given.keys() & kwargs.keys() or kwargs.keys() - {*takes[takes[0] == "other":], "memory_format"}:
+    taken: Any = _as_other if isinstance(first, Tensor) else _to_dtype if isinstance(first, (dtype, type)) else _to_device
+    try:
+        d, place, non_blocking, copy, format = taken(*args, **kwargs)
+    except TypeError:
+        takes = [n for n in taken.__code__.co_varnames if n != "memory_format"]
         got = [*map(_shown, args), *(f"{name}={_shown(value)}" for name, value in kwargs.items())]
-        raise TypeError(f"to() takes {', '.join(takes)} and, by name, memory_format here, each once, got ({', '.join(got)})")
-    given |= kwargs
-    d, place, other = given.get("dtype"), given.get("device"), given.get("other")
-    for name in ("non_blocking", "copy"):
-        if not isinstance(given.get(name, False), bool):
-            raise TypeError(f"to(): argument '{name}' must be bool, not {type(given[name]).__name__}")
+        raise TypeError(
+            f"to() takes {', '.join(takes)} and, by name, memory_format here, each once, got ({', '.join(got)})"
+        ) from None
+    if (copy is not True and copy is not False) or (non_blocking is not True and non_blocking is not False):
+        name, wrong = ("non_blocking", non_blocking) if copy is True or copy is False else ("copy", copy)
+        raise TypeError(f"to(): argument '{name}' must be bool, not {type(wrong).__name__}")
     if d is not None and not isinstance(d, (dtype, type)):
         raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(d).__name__}")
-    if other is not None:
-        d, place = other.dtype, other.device
-    copy, format = given.get("copy", False), given.get("memory_format")
-    return None if d is None else dtypes.as_dtype(d), None if place is None else device(place), copy, format
+    if place is not None and place.__class__ is not device:
+        place = devices.CPU if place == "cpu" else device(place)
+    return None if d is None else dtypes.as_dtype(d), place, copy, format
 
 
 @names_by("keep")
@@ -248,7 +262,11 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
                 return input
             if wanted.__class__ is Tensor and wanted._array.__class__ is np.ndarray and not (_state.IN_FORCE and _state.interpreted()):
                 return _converted(input, wanted.dtype)
-    d, place, copy, format = _parse_to(args, kwargs)
+    return _copied_if_other(input, *_parse_to(args, kwargs))
+
+
+def _copied_if_other(input: Tensor, d: dtype | None, place: Any, copy: bool, format: Any) -> Tensor:
+    """`to` with all that is asked for: `input` itself if it is so already, unless a `copy` is wanted."""
     if d is input.dtype:
         d = None
     if place is not None and _same_place(place, device_of(input._array)):
@@ -295,7 +313,7 @@ def _cast_method(d: dtype, doc: str) -> Any:
     def cast(self: Tensor, memory_format: Any = None) -> Tensor:
         if memory_format is None and not (_state.IN_FORCE and _state.interpreted()):
             return _converted(self, d)
-        return to(self, d, memory_format=memory_format)
+        return _copied_if_other(self, d, None, False, memory_format)
 
     cast.__name__, cast.__doc__ = d.name, doc
     return cast
