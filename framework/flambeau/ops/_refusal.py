@@ -23,7 +23,7 @@ import flambeau_kernels
 from .._arrays import ndarray
 from .._symbolic import SymBool, SymFloat, SymInt
 from ..autograd import tape
-from ..devices import device
+from ..devices import Size, device
 from ..dtypes import BOOL, dtype
 from ..tensor import Tensor
 from ._parameters import has_bools, is_integer
@@ -271,7 +271,7 @@ def _alike(op: Any, args: Any) -> Any:
     found: list[Any] = [op]
     for name, value in zip(op.params, args, strict=False):
         c = value.__class__
-        if c in (list, tuple):
+        if c in (list, tuple, Size):
             if any(x.__class__ is not int or not -LARGEST <= x <= LARGEST for x in value):
                 return None
             found.append((c, len(value)))

@@ -245,7 +245,7 @@ def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, 
     if d is not None and not isinstance(d, (dtype, type)):
         raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(d).__name__}")
     if place is not None and place.__class__ is not device:
-        place = devices.CPU if place == "cpu" else device(place)
+        place = devices.CPU if place.__class__ is str and place == "cpu" else device(place)
     return None if d is None else dtypes.as_dtype(d), place, copy, format
 
 

@@ -364,6 +364,22 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
     return like_tensor(lambda s, d: np.full(s, scalar_of_dtype(value, d), d), input, dtype, device, requires_grad, memory_format, layout)
 
 
+def _strided_quickly(size: Any, stride: Any, dtype: Any) -> Tensor | None:
+    """`empty_strided` of tuples of ints with elements; None for everything else."""
+    if size.__class__ is not tuple or stride.__class__ is not tuple or len(size) != len(stride):
+        return None
+    last = 0
+    for n, s in zip(size, stride, strict=True):
+        if n.__class__ is not int or s.__class__ is not int or n <= 0 or s < 0:
+            return None
+        last += (n - 1) * s
+    d = _dtype(dtype)
+    base = _new_empty(last + 1, d)
+    made = hot_calls.restrided(base, size, tuple([s * d.itemsize for s in stride]), 0)
+    return None if made is None else hot_calls.over(made)
+
+
+@usually(f"layout is None and {_IN_HOST_MEMORY}", "_strided_quickly(size, stride, dtype)")
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
                   requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Uninitialised memory seen with the given size and stride."""
@@ -372,6 +388,10 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
     if IN_FORCE and interpreted():
         given = {"size": size, "stride": stride, "dtype": dtype, "device": device, "pin_memory": pin_memory}
         if (made := _dispatch.made_there("empty_strided", given, requires_grad)) is not None:
+            return made
+    if layout is None and requires_grad is False and (device is None and not PLACED or on_host(device)):
+        made = _strided_quickly(size, stride, dtype)
+        if made is not None:
             return made
     if not isinstance(stride, (tuple, list)):
         raise TypeError(f"empty_strided(): argument 'stride' (position 2) must be tuple of ints, not {type(stride).__name__}")

@@ -13,6 +13,7 @@ import flambeau_kernels as kernels
 from flambeau_kernels import hot_calls
 from flambeau_kernels.cpu.creation import fill as kernel
 from flambeau_kernels.cpu.taking_over import numpy_until_kernel
+from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ... import _state, dtypes
 from ..._arrays import ndarray
@@ -353,6 +354,24 @@ def spaced_at(at: ndarray, start: Any, end: Any, steps: int, d: dtype) -> ndarra
     return values.astype(d.numpy)
 
 
+def _few_powers(start: Any, end: Any, steps: Any, base: Any, dtype: Any) -> Tensor | None:
+    """`logspace` of a few steps between Python numbers, in float32 or float64; None for everything else."""
+    if start.__class__ not in _REAL or end.__class__ not in _REAL or steps.__class__ is not int or not 1 < steps <= _MOST_KEPT:
+        return None
+    d = dtypes._default if dtype is None else dtype
+    if d is not dtypes.float32 and d is not dtypes.float64 or base.__class__ not in _REAL:
+        return None
+    if not (-1e38 < start < 1e38 and -1e38 < end < 1e38):
+        return None
+    token = ignore_fp_flags()
+    try:
+        powers = np.power(float(base), _steps_by_kernel(FLOAT64)(start, end, steps)[0])
+        return hot_calls.over(powers.astype(d.numpy, copy=False))
+    finally:
+        restore_fp_flags(token)
+
+
+@usually("out is None and not options and not PLACED", "_few_powers(start, end, steps, base, dtype)")
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any = None, dtype: Any = None, **options: Any) -> Tensor:
     """`base` to the powers from `start` to `end`, `steps` of them, evenly spaced.
 
@@ -362,6 +381,10 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     >>> fb.logspace(0, 3, steps=4, base=2)
     tensor([1., 2., 4., 8.])
     """
+    if out is None and not (options or PLACED or IN_FORCE and interpreted()):
+        made = _few_powers(start, end, steps, base, dtype)
+        if made is not None:
+            return made
     start, end = _endpoints("logspace", start, end)
     steps, base = _count_of_steps("logspace", steps), _real_base(base)
     if steps < 0:

@@ -36,6 +36,10 @@ IN_FORCE = _state.IN_FORCE
 _state.share(globals(), "IN_FORCE")  # keeps them as they are there
 
 
+_COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
+_PARTS = {whole: part for part, whole in _COMPLEX.items()}
+
+
 @view(surface=FUNCTION | METHOD, samples="x(3, 4); x(2, 3, 4), 1, 0, 2", elements="moved")
 def diagonal(input, offset=0, dim1=0, dim2=1):
     """A view of the diagonal over `dim1` and `dim2`, as the last dimension.
@@ -166,6 +170,13 @@ def _view_as_real(a):
     return restrided(parts, (*a.shape, 2), (*a.strides, real.itemsize))
 
 
+@view_as_real.forwards
+def _rows_as_real(input):
+    a = input._array
+    real = _PARTS.get(a.dtype) if a.__class__ is ndarray and a.flags.c_contiguous and a.ndim and a.size else None
+    return None if real is None else view_as_real.of(input, a.view(real).reshape((*a.shape, 2)), ())
+
+
 @view_as_real.vjp
 def _view_as_real_vjp(grad):
     return (view_as_complex(grad.contiguous()),)
@@ -204,6 +215,17 @@ def _view_as_complex(a):
     if type(a) is MetaArray:
         return as_meta(a, a.shape[:-1], target, a.strides[:-1])
     return a.view(target)[..., 0] if a.size else np.empty(a.shape[:-1], target)
+
+
+@view_as_complex.forwards
+def _rows_as_complex(input):
+    a = input._array
+    if a.__class__ is not ndarray or not a.flags.c_contiguous or not a.ndim or a.shape[-1] != 2 or not a.size:
+        return None
+    whole = _COMPLEX.get(a.dtype)
+    if whole is None or input._view_of is not None and input.storage_offset() % 2:
+        return None
+    return view_as_complex.of(input, a.view(whole).reshape(a.shape[:-1]), ())
 
 
 @view_as_complex.vjp
@@ -280,9 +302,6 @@ def complex(real, imag):  # PyTorch's name
         return complex_of(real, imag)
     back = [order.index(d) for d in range(real.ndim)]
     return complex_of(real.permute(order), imag.permute(order)).permute(back)
-
-
-_COMPLEX = {np.dtype(np.float32): np.dtype(np.complex64), np.dtype(np.float64): np.dtype(np.complex128)}
 
 
 @complex.plan(tensors=("real", "imag"), dtypes="efd")

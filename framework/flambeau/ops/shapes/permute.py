@@ -219,14 +219,33 @@ def movedim(input, source: int | Sequence[int], destination: int | Sequence[int]
 @movedim.forwards
 def _moved(input, source, destination):
     a = getattr(input, "_array", None)
-    if a.__class__ is not ndarray or source.__class__ is not int or destination.__class__ is not int:
+    if a.__class__ is not ndarray:
         return None
     ndim = a.ndim
+    if source.__class__ is not int or destination.__class__ is not int:
+        order = _order_of_moved(source, destination, ndim)
+        return order and permute.of(input, a.transpose(order), (order,))
     if not (-ndim <= source < ndim and -ndim <= destination < ndim):
         return None
     order = [*range(ndim)]
     order.insert(destination % ndim, order.pop(source))
     return permute.of(input, a.transpose(order), (order,))
+
+
+def _order_of_moved(source: Any, destination: Any, ndim: int) -> list[int] | None:
+    """The order of dimensions after several have been moved; None for other arguments than tuples or lists that go together."""
+    if source.__class__ not in (tuple, list) or destination.__class__ not in (tuple, list) or len(source) != len(destination):
+        return None
+    place_of: dict[int, int] = {}
+    for s, d in zip(source, destination, strict=True):
+        if s.__class__ is not int or d.__class__ is not int or not (-ndim <= s < ndim and -ndim <= d < ndim):
+            return None
+        place_of[d % ndim] = s % ndim
+    moved = {*place_of.values()}
+    if len(place_of) != len(source) or len(moved) != len(source):
+        return None
+    rest = iter([d for d in range(ndim) if d not in moved])
+    return [place_of[d] if d in place_of else next(rest) for d in range(ndim)]
 
 
 @composite(surface=METHOD | FUNCTION, samples="x(2, 3, 4), 0, 2", elements="moved")

@@ -116,7 +116,10 @@ def _view_without_ones(input, dim):
         if dim is None:
             return squeeze_dims.of(input, a.squeeze(), (_EVERY[a.ndim],))
         if dim.__class__ is not int:
-            return None
+            if dim.__class__ is not tuple or not dim:
+                return None
+            dims = wrap_dims("squeeze", dim, a.ndim)
+            return squeeze_dims.of(input, a.squeeze(tuple([d for d in dims if a.shape[d] == 1])), (dims,))
         made = a.squeeze(dim) if a.shape[dim] == 1 else a
     except (AttributeError, IndexError):  # no tensor; no such dimension
         return None
