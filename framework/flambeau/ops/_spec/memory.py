@@ -76,7 +76,8 @@ def in_memory_order(made: ndarray, order: Any, operands: Any) -> ndarray:
 def placed(made: ndarray, order: Any, operands: Any = ()) -> ndarray:
     """`made`, moved to other memory unless it has the strides that `order` says."""
     shape, strides = made.shape, made.strides
-    wanted = order(shape, made.itemsize, operands) if operands else _without_operands(order, shape, made.itemsize)
+    fixed = not operands or order is ROWS or order is COLUMNS
+    wanted = _without_operands(order, shape, made.itemsize) if fixed else order(shape, made.itemsize, operands)
     if strides == wanted or not made.size or all([n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True)]):  # noqa: C419
         return made                                   # the list is made in half the time of a generator
     size = extent(shape, wanted, made.itemsize)

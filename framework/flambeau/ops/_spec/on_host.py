@@ -14,6 +14,7 @@ from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ...tensor import wrap
 from . import plans
+from .memory import placed
 from .nodes import indented, record, written
 from .shapes import LARGEST
 
@@ -45,7 +46,7 @@ def run(op: Any) -> Any:
     return written(
         op, "run", body, rule=op.kernel_rule, check=op.check, run_on=op.run_on, ignore_fp_flags=ignore_fp_flags,
         restore_fp_flags=restore_fp_flags, _wrap=wrap, _as_array=as_array, _are_rows=_are_rows, LARGEST=LARGEST, SEVERAL=(list, tuple),
-        NAMED=plans.named(op), new_tuple=tuple.__new__, **constants,
+        NAMED=plans.named(op), new_tuple=tuple.__new__, MEMORY=op.memory, placed=placed, **constants,
     )  # fmt: skip
 
 
@@ -76,7 +77,11 @@ def _plain(op: Any, name: str, otherwise: str) -> list[str]:
 def _in_order(op: Any, given: list[str]) -> list[str]:
     """Lines that move the result to the order of memory that the declaration says, which row-major operands have of themselves."""
     move = f"_o = OP.in_order(_o, ({', '.join(given)},))"
-    if type(op.memory) is tuple or not op.ordering:
+    if type(op.memory) is tuple:
+        operands = f"[_a for _a in ({''.join(f'a_{n}, ' for n in op.ordering)}) if _a is not None]"
+        each = "".join(f"placed(_as_array(_o[{i}]), MEMORY[{i}], _operands), " for i in range(len(op.memory)))
+        return ["if _o.__class__ is tuple:", f"    _operands = {operands}", f"    _o = ({each})", "else:", f"    {move}"]
+    if not op.ordering:
         return [move]
     rows = [f"a_{n}.flags.c_contiguous" if n not in op.defaults else f"(a_{n} is None or a_{n}.flags.c_contiguous)" for n in op.ordering]
     made = "(_o.flags.c_contiguous if _o.__class__ is ndarray else _are_rows(_o))"

@@ -305,10 +305,10 @@ def _factor(norm: Any, inverse: bool, count: int) -> float:
 
 
 def _plan(rule: Any, name: str, input: Tensor, s: Any, dim: Any, norm: Any, inverse: bool) -> Plan | None:
-    """How a contiguous Tensor is transformed that need not be padded or converted, along dimensions that lie behind the others."""
+    """How a contiguous Tensor is transformed."""
     a, kind = input._array, {_to_complex: 0, _from_real: 1, _to_real: 2}[rule]
     char = a.dtype.char
-    if char not in ("fdFD", "fd", "FD")[kind] or kind and inverse != (kind == 2):
+    if char not in ("fdFD", "fd", "fdFD")[kind] or kind and inverse != (kind == 2):
         return None
     dims, sizes = _layout(name, input, s, dim)
     if not dims:
@@ -317,20 +317,30 @@ def _plan(rule: Any, name: str, input: Tensor, s: Any, dim: Any, norm: Any, inve
     if kind == 2:
         lengths[-1] = _check_length(2 * (a.shape[dims[-1]] - 1) if sizes[-1] == -1 else sizes[-1])
     needed = [*lengths[:-1], lengths[-1] // 2 + 1] if kind == 2 else lengths
-    if needed != [a.shape[d] for d in dims]:
-        return None
     from flambeau_kernels.cpu import fourier
     from flambeau_kernels.cpu.shapes.move import in_rows
 
     order = _memory_order(a, dims, kind > 0)
-    at, shape = [order.index(d) for d in range(a.ndim)], tuple([a.shape[d] for d in order])
+    fitted = dict(zip(dims, needed, strict=True))
+    at, shape = [order.index(d) for d in range(a.ndim)], tuple([fitted.get(d, a.shape[d]) for d in order])
     scale = _factor(norm, inverse, prod(lengths))
     run = fourier.planned(kind, shape, char.lower(), tuple([at[d] for d in dims]), scale, inverse, lengths[-1])
     if run is None:
         return None
-    if kind == 0 and char in "fd":
-        widened = _complex_of(a.dtype)
-        return Plan(lambda a: run(np.ascontiguousarray(a.transpose(order), widened)).transpose(at))
+    widened = a.dtype if kind == 1 else _complex_of(a.dtype)
+    kept = tuple([slice(min(n, a.shape[d])) for n, d in zip(shape, order, strict=True)])
+    if any([n > a.shape[d] for n, d in zip(shape, order, strict=True)]):  # noqa: C419  # a list takes half as long
+        if prod(shape) > _MOST_PADDED:
+            return None
+
+        def of_padded(a: Any) -> Any:
+            lines = np.zeros(shape, widened)
+            lines[kept] = a.transpose(order)[kept]
+            return run(lines).transpose(at)
+
+        return Plan(of_padded)
+    if widened is not a.dtype or needed != [a.shape[d] for d in dims]:
+        return Plan(lambda a: run(np.ascontiguousarray(a.transpose(order)[kept], widened)).transpose(at))
     along = dims, *((scale, inverse), (scale,), (lengths[-1], scale))[kind]
     of_lines = run if order == sorted(order) else lambda a: run(in_rows(a.transpose(order))).transpose(at)
     return Plan(of_lines, (transform, real_transform, inverse_to_real)[kind], lambda _, x: (x, *along))
@@ -365,6 +375,7 @@ def _layout(name: str, x: Tensor, s: Any, dim: Any) -> tuple[tuple[int, ...], li
 
 
 _MOST = (1 << 63) - 1
+_MOST_PADDED = 1 << 20  # elements of what is padded, beyond which its operations cost nothing
 
 
 # -- transforms over given dimensions --------------------------------------------------------------------------------------
@@ -524,13 +535,16 @@ def _backward(input, dim):
 
 
 def _answered(input: Tensor, dim: Any, odd: int) -> Any:
-    """What `roll` answers, of all dimensions or one of a row-major array."""
+    """What `roll` answers of a row-major array."""
     a = input._array
     if a.__class__ is not np.ndarray or not a.flags.c_contiguous:
         return None
     shape = a.shape
     if dim is None and shape:
         return OPS["roll"].answer(input, tuple([(n + odd) // 2 for n in shape]), tuple(range(len(shape))))
+    if dim.__class__ is list or dim.__class__ is tuple:
+        dims = tuple([wrap_dim(d, len(shape)) for d in dim])
+        return OPS["roll"].answer(input, tuple([(shape[d] + odd) // 2 for d in dims]), dims)
     if dim is None or dim.__class__ is not int or not -len(shape) <= dim < len(shape):
         return None
     return OPS["roll"].answer(input, (shape[dim] + odd) // 2, dim)

@@ -198,7 +198,9 @@ _NEXT, _LAST = np.array([1, 2, 0]), np.array([2, 0, 1])  # the other two of thre
 
 @cross_along.plan
 def _cross_planned(a, b, dim):
-    if dim.__class__ is not int or not -a.ndim <= dim < 0 or a.shape != b.shape or a.shape[dim] != 3 or b.dtype is not a.dtype:
+    if dim.__class__ is not int or not -a.ndim <= dim < 0 or a.ndim != b.ndim or not a.shape[dim] == 3 == b.shape[dim]:
+        return None
+    if b.dtype is not a.dtype:
         return None
     if a.dtype.char not in "fdil":
         return None

@@ -399,6 +399,11 @@ def cross(input, other, *, dim=-1):
     return OPS["cross_along"].function(input, other, dim)
 
 
+@cross.forwards
+def _cross_from_the_end(input, other, dim):
+    return OPS["cross_along"].answer(input, other, dim - input._array.ndim if dim.__class__ is int and dim >= 0 else dim)
+
+
 @composite(namespace="linalg", samples="x(3, 4); x(2, 3, 4), offset=1")
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
     """A view of the diagonals of the matrices in `dim1` and `dim2`, as the last dimension.
