@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
+
+import numpy as np
+
+from flambeau_kernels.cpu.indexing.scatter import has_negative
 
 from ... import _state, dtypes
 from ...tensor import Tensor
 from .._spec import CHANNELS_OF_IMAGES, OPS, composite, describe, primitive
 from .._spec.pieces import batches_of
+from .._spec.plans import Plan
 from .conv import as_ints
 from .pool_maxima import take_plane
 from .pool_windows import Ints, titles_of
@@ -64,6 +70,19 @@ def _max_unpool(
         from ..._settings import alert_not_deterministic
 
         alert_not_deterministic(f"max_unpooling{max(n, 2)}d_forward_out")
+    sizes = _unpooled(op, n, input, indices, kernel_size, stride, padding, output_size)
+    if not indices._lacks_values and indices.is_cpu and indices.numel():
+        low, high = (int(x) for x in OPS["aminmax"].function(indices))
+        if low < 0 or high >= prod(sizes):
+            raise RuntimeError(
+                f"{op}: Found an invalid max index: {low if low < 0 else high} (output volumes are of size "
+                f"{sizes})"
+            )
+    return unpool(input, indices, sizes)
+
+
+def _unpooled(op: str, n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Ints:
+    """The last dimensions of the result. Raises: RuntimeError, ValueError for arguments that do not go together."""
     kernel = as_ints(op, "kernel_size", kernel_size, n)
     stride = kernel if stride is None else as_ints(op, "stride", stride, n)
     padding = as_ints(op, "padding", padding, n)
@@ -88,14 +107,29 @@ def _max_unpool(
             f"{op}: kernel_size {kernel}, stride {stride} and padding {padding} give an output of size {sizes}, which must not be "
             "negative"
         )
-    if not indices._lacks_values and indices.is_cpu and indices.numel():
-        low, high = (int(x) for x in OPS["aminmax"].function(indices))
-        if low < 0 or high >= prod(sizes):
-            raise RuntimeError(
-                f"{op}: Found an invalid max index: {low if low < 0 else high} (output volumes are of size "
-                f"{sizes})"
-            )
-    return unpool(input, indices, sizes)
+    return sizes
+
+
+def _plan(op: str, n: int, input: Any, indices: Any, *settings: Any) -> Plan | None:
+    """Rows in host memory with elements: numpy's own check of places is the only one."""
+    sizes, shape = _unpooled(op, n, input, indices, *settings), input._array.shape
+    count, size, made_shape = prod(shape[-n:]), prod(sizes), (*shape[:-n], *sizes)
+    planes = prod(shape[:-n])
+    if not planes * count or not size:
+        return None
+    plane = np.arange(planes)[:, None]
+
+    def run(x: Any, at: Any) -> Any:
+        if _state.DETERMINISTIC or has_negative(at):
+            return None
+        made = np.zeros((planes, size), x.dtype)
+        try:
+            made[plane, at.reshape(planes, count)] = x.reshape(planes, count)
+        except IndexError:                            # outside of its plane
+            return None
+        return made.reshape(made_shape)
+
+    return Plan(run, unpool, lambda _, x, at: (x, at, sizes))
 
 
 def _unpooled_size(op: str, n: int, output_size: Any, least: Ints, stride: Ints) -> Ints:
@@ -136,6 +170,7 @@ def max_unpool1d(
 
 
 max_unpool1d.in_pieces(batches_of(1, 2, 1))
+max_unpool1d.plan(partial(_plan, "max_unpool1d", 1), by="shape", tensors=("input", "indices"))
 
 
 @composite(
@@ -154,6 +189,7 @@ def max_unpool2d(
 
 
 max_unpool2d.in_pieces(batches_of(2, 2, 1))
+max_unpool2d.plan(partial(_plan, "max_unpool2d", 2), by="shape", tensors=("input", "indices"))
 
 
 @composite(
@@ -172,3 +208,4 @@ def max_unpool3d(
 
 
 max_unpool3d.in_pieces(batches_of(3, 2, 1))
+max_unpool3d.plan(partial(_plan, "max_unpool3d", 3), by="shape", tensors=("input", "indices"))
