@@ -12,7 +12,9 @@ below 0 becomes 0 if RECTIFY says so, and the result is written: to `c` in the r
 
 Tiles that read B `in_place` ask for its rows AHEAD steps before, and at the end for the first ones of `ahead`, where the next tile's
 B begins. Where the flags say COPYING, a tile with such a loop also writes what it reads of `b` to `copy`, as a packed panel; where they say
-PACKED, one with a loop for that takes A's strides for those of a packed panel, whatever is passed.
+PACKED, one with a loop for that takes A's strides for those of a packed panel, whatever is passed. Tiles with loops of their own ask for
+the lines that their sums are added to or written to before they run over k, or where these are more than AT_ONCE in its first steps, a
+row in each: stores that wait for memory would hold up the next tile, and as many requests at once would hold up this one.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ SIGNATURE = ("(i64 %steps, ptr %a, i64 %a_row, i64 %a_step, ptr %b, i64 %b_step,
 # Steps along k before which rows of B are asked for: the time of the memory. Lines a page apart leave the second cache soon after.
 AHEAD = 32
 LINE = 64                                             # bytes of a cache line
+AT_ONCE = 8                                           # lines that a core asks for without waiting, beside those of A and B
 
 
 def name(height: int, vectors: int) -> str:
@@ -116,17 +119,34 @@ def _run_over_k_as_asked(f: Function, kind: Kind, sums: list[list[str]], asks: b
     if not loops:
         _run_over_k(f, kind, sums, False, asks, False)
         return
+    lines = len(sums) * len(_lines(kind, len(sums[0])))
+    if lines <= AT_ONCE:
+        part = "%part"
+        for row in sums:
+            _ask_for_row(f, kind, part, len(row))
+            part = f.at(part, "%part_row")
     copying, packed = (f.bit("%flags", flag & loops) for flag in (COPYING, PACKED))
     if loops & COPYING:
         with f.when(copying):
             _run_over_k(f, kind, sums, False, True, True)
     with f.when(f.both(packed, f.let(f"xor i1 {copying}, true"))):   # A may be packed for a tile that copies too
-        _run_over_k(f, kind, sums, True, False, False)
+        _run_over_k(f, kind, sums, True, False, False, lines > AT_ONCE)
     with f.unless(f.let(f"or i1 {copying}, {packed}")):
-        _run_over_k(f, kind, sums, False, asks, False)
+        _run_over_k(f, kind, sums, False, asks, False, lines > AT_ONCE)
 
 
-def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], packed: bool, asks: bool, copying: bool) -> None:
+def _lines(kind: Kind, vectors: int) -> range:
+    """Where lines of a row of sums begin, in bytes."""
+    return range(0, vectors * kind.lanes * kind.sum_size, LINE)
+
+
+def _ask_for_row(f: Function, kind: Kind, part: str, vectors: int) -> None:
+    for offset in _lines(kind, vectors):
+        f.do(f"call void @llvm.prefetch.p0(ptr {f.at(part, offset)}, i32 1, i32 3, i32 1)")
+
+
+def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], packed: bool, asks: bool, copying: bool,
+                asks_for_sums: bool = False) -> None:  # fmt: skip
     lanes, size, vectors = kind.lanes, kind.lane_size, len(sums[0])
     lane, total = f"<{lanes} x {kind.lane}>", f"<{lanes} x {kind.sum}>"
     if packed:
@@ -140,6 +160,8 @@ def _run_over_k(f: Function, kind: Kind, sums: list[list[str]], packed: bool, as
         down, along = f.mul(k, "%b_step"), f.mul(k, a_step)
         column = f.at("%b", down)
         b = [f.load(lane, f.at(column, v * lanes * size), kind.size) for v in range(vectors)]
+        if asks_for_sums:
+            _ask_for_row(f, kind, f.at("%part", f.mul("%part_row", f.least(k, len(sums) - 1))), vectors)
         if asks:
             later = f.at(f.let(f"select i1 {f.compare('slt', k, within)}, ptr {here}, ptr {there}"), down)
             for offset in (*range(0, vectors * lanes * size, LINE), vectors * lanes * size - 1):   # rows may begin inside a line
