@@ -46,6 +46,7 @@ from ..sums import lanes_of, sum_of
 from ._folds import STRIP, Fold, dense, fold
 from ._tops import extreme_of
 from ._walk import row_at, strip_at
+from .complex_loops import totals
 from .reduce import Reduction, count_of, magnitude, square
 
 __all__ = ["identity_of", "plan"]
@@ -64,7 +65,7 @@ Run = Callable[[np.ndarray], np.ndarray]
 def plan(a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype) -> Run | None:
     """What reduces arrays with the layout of `a`, or None where numpy does."""
     if a.dtype.kind == "c":
-        return _sums_of_parts(a, how, axes, keepdim, accumulate, result)
+        return _of_complex(a, how, axes, keepdim) if how.term is None and a.dtype == accumulate == result else None
     kinds = _kinds(how, a.dtype, accumulate, result)
     found = None if kinds is None else fold(a, axes, keepdim, GRAIN)
     if kinds is None or found is None:
@@ -75,26 +76,38 @@ def plan(a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool, ac
     return found.contiguous(make(how, found, a.dtype, result, constants))
 
 
-def _sums_of_parts(
-    a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool, accumulate: np.dtype, result: np.dtype
-) -> Run | None:
-    """Sums of complex numbers over the first dimensions: real and imaginary parts are columns beside each other."""
-    leading = bool(axes) and sorted(axes) == list(range(len(axes)))
-    if how.combine != "add" or how.term is not None or not leading or not a.flags.c_contiguous or not a.dtype == accumulate == result:
+def _of_complex(a: np.ndarray, how: Reduction, axes: tuple[int, ...], keepdim: bool) -> Run | None:
+    """Sums and products of complex numbers over the last dimensions, and sums over others."""
+    count, dtype = count_of(a.shape, axes), a.dtype
+    if not axes or how.combine not in ("add", "mul"):
         return None
-    part, shape, count = np.dtype(f"f{a.itemsize // 2}"), (*a.shape, 2), count_of(a.shape, axes)
-    add = plan(a.view(part).reshape(shape), _PARTS, axes, keepdim, part, part)
-    if add is None:
+    if a.flags.c_contiguous and sorted(axes) == list(range(a.ndim - len(axes), a.ndim)):
+        run = totals(a.size // count, count, dtype, how.combine)
+        shape = tuple(1 if d in axes else n for d, n in enumerate(a.shape) if keepdim or d not in axes)
+    elif how.combine == "add":
+        run, shape = _sums_of_parts(a, axes, keepdim), None
+    else:
+        return None
+    if run is None:
         return None
 
-    def run(a: np.ndarray) -> np.ndarray:
-        total = add(a.view(part).reshape(shape)).view(result)[..., 0]
+    def finished(a: np.ndarray) -> np.ndarray:
+        total = run(a)
+        if shape is not None:
+            total = total.reshape(shape)
         if how.finish is None:
             return total
         with np.errstate(all="ignore"):
             return np.asarray(how.finished(total, count))
 
-    return run
+    return finished
+
+
+def _sums_of_parts(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Run | None:
+    """Real and imaginary parts are columns beside each other."""
+    dtype, part = a.dtype, np.dtype(f"f{a.itemsize // 2}")
+    add = plan(a[..., None].view(part), _PARTS, axes, keepdim, part, part)
+    return None if add is None else lambda a: np.asarray(add(a[..., None].view(part)), order="C").view(dtype)[..., 0]
 
 
 _PARTS = Reduction("parts", "add")

@@ -34,6 +34,7 @@ from flambeau_kernels.vocabulary import exp, log, maximum, where
 from ..shapes.move import contiguous
 from ._folds import STRIP
 from ._tops import extreme_of
+from .complex_loops import running
 from .logsumexp_loops import finite
 
 __all__ = ["plan"]
@@ -59,6 +60,8 @@ def plan(a: np.ndarray, what: str, dim: int, target: np.dtype, backwards: bool) 
         target: dtype of the results.
         backwards: from the last element to the first.
     """
+    if a.dtype.kind == "c":
+        return _of_complex(a, what, dim, target, backwards)
     total = _total_kind(what, a.dtype, target)
     if total is None or max(a.shape) >= 1 << 31:
         return None
@@ -67,6 +70,22 @@ def plan(a: np.ndarray, what: str, dim: int, target: np.dtype, backwards: bool) 
     grain = COSTLY_GRAIN if what == "log" else GRAIN
     make = _rows if inner == 1 else _columns
     return make(a, what, target, outer, n, inner, grain, constants)
+
+
+def _of_complex(a: np.ndarray, what: str, dim: int, target: np.dtype, backwards: bool) -> Run | None:
+    """Of complex numbers rows, and sums of columns, whose parts are columns beside each other."""
+    if what not in ("add", "mul") or target != a.dtype or target.itemsize < 8 or max(a.shape) >= 1 << 30:
+        return None
+    outer, n, inner = _count(a.shape[:dim]), a.shape[dim], _count(a.shape[dim + 1 :])
+    if inner == 1:
+        run = running(outer, n, target, what, backwards)
+        return lambda a: run(contiguous(a))
+    if what == "mul":
+        return None
+    part = np.dtype(f"f{target.itemsize // 2}")
+    constants = {"WHAT": what, "TOTAL_KIND": float64, "STEP": -1 if backwards else 1}
+    columns = _columns(a[..., None].view(part), what, part, outer, n, 2 * inner, GRAIN, constants)
+    return lambda a: columns(contiguous(a).view(part)).view(target)
 
 
 def _count(shape: tuple[int, ...]) -> int:
