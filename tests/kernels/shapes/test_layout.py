@@ -62,3 +62,23 @@ def test_ops_on_images_keep_channels_last(name):
     assert made.is_contiguous(memory_format=fb.channels_last)
     assert "weight" in name or plain.is_contiguous()
     np.testing.assert_allclose(made.numpy(), plain.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate"])
+@pytest.mark.parametrize(("shape", "amounts"), [((2, 3, 20, 30), (1, 2, 3, 4)), ((1, 70, 9, 11), (0, 2, 1, 0)), ((2, 3, 20, 30), (2, 1)),
+                                                ((2, 5, 6, 7, 8), (1, 2, 3, 0, 2, 1)), ((2, 3, 20, 30), (-1, 2, 3, -4))])  # fmt: skip
+def test_padding_of_channels_last(shape, amounts, mode):
+    if mode != "constant" and (min(amounts) < 0 or len(amounts) != 2 * (len(shape) - 2)):
+        return
+    x = fb.from_numpy(last(*shape)).requires_grad_()
+    plain = x.detach().contiguous().requires_grad_()
+
+    made, expected = F.pad(x, amounts, mode), F.pad(plain, amounts, mode)
+    weights = fb.randn(made.shape)
+    (made * weights.contiguous(memory_format=fb.channels_last_3d if len(shape) == 5 else fb.channels_last)).sum().backward()
+    (expected * weights).sum().backward()
+
+    assert is_last(made.detach().numpy())
+    assert x.grad.stride() == x.stride()
+    np.testing.assert_array_equal(made.detach().numpy(), expected.detach().numpy())
+    np.testing.assert_allclose(x.grad.numpy(), plain.grad.numpy(), rtol=1e-6, atol=1e-6)

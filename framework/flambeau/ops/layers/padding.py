@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
+from flambeau_kernels.cpu.shapes.order import is_last
+
 from ..._symbolic import SymFloat, SymInt
 from ...dtypes import FLOATING
 from ...tensor import Tensor
@@ -72,8 +74,14 @@ def _pad_constant_pieces(asked):
 def _pad_constant(x, pairs, value):
     from flambeau_kernels.cpu.shapes.layout import alike, planar
     from flambeau_kernels.cpu.shapes.pad import pad_constant as kernel
+    from flambeau_kernels.cpu.shapes.pad import pad_images
 
-    return alike(kernel(planar(x), pairs, value), x)
+    return pad_images(x, pairs, "constant", value) if _are_images(x, pairs) else alike(kernel(planar(x), pairs, value), x)
+
+
+def _are_images(x: Any, pairs: Pairs) -> bool:
+    """Whether channels lie last in memory and are not padded."""
+    return is_last(x) and len(pairs) <= x.ndim - 2
 
 
 @pad_constant.shape
@@ -94,8 +102,10 @@ def _pad_constant_vjp(grad, pairs):
 @pad_constant.vjp_on_arrays(memory=CHANNELS)
 def _pad_constant_raw(grad, pairs):
     from flambeau_kernels.cpu.shapes.pad import pad_constant as kernel
+    from flambeau_kernels.cpu.shapes.pad import pad_images
 
-    return kernel(grad, tuple((-a, -b) for a, b in pairs), 0)
+    cut = tuple((-a, -b) for a, b in pairs)
+    return pad_images(grad, cut, "constant") if _are_images(grad, pairs) else kernel(grad, cut, 0)
 
 
 @primitive(surface=0, linear_in=("input",), memory=CHANNELS, samples="of nn.functional.pad", public_name="pad", batch_rule=leading)
@@ -116,9 +126,10 @@ pad_mode.in_pieces(lambda asked: batches_of(len(asked["pairs"]), 1, 1))
 @pad_mode.kernel
 def _pad_mode(x, pairs, mode):
     from flambeau_kernels.cpu.shapes.layout import alike, planar
+    from flambeau_kernels.cpu.shapes.pad import pad_images
     from flambeau_kernels.cpu.shapes.pad import pad_mode as kernel
 
-    return alike(kernel(planar(x), pairs, mode), x)
+    return pad_images(x, pairs, mode) if _are_images(x, pairs) else alike(kernel(planar(x), pairs, mode), x)
 
 
 @pad_mode.shape

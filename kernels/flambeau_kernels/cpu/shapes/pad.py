@@ -10,7 +10,7 @@ from ..conv import is_half
 from ..tier import compiles
 from .move import contiguous
 
-__all__ = ["fold_pad", "pad_constant", "pad_indices", "pad_mode", "planned_constant"]
+__all__ = ["fold_pad", "pad_constant", "pad_images", "pad_indices", "pad_mode", "planned_constant"]
 
 MOST_FRAMED = 1 << 11                                 # elements, from which numpy's two copies take longer than one loop
 Pairs = tuple[tuple[int, int], ...]
@@ -37,6 +37,24 @@ def pad_constant(x: Any, pairs: Pairs, value: Any) -> Any:
     out = np.full(shape, value, x.dtype)
     out[tuple(inner)] = x[tuple(source)]
     return out
+
+
+def pad_images(x: Any, pairs: Pairs, mode: str, value: Any = 0) -> Any:
+    """`pad_constant` or `pad_mode` of ``(N, C, *)`` whose channels lie last in memory (`order.is_last`), as those of the result do."""
+    images = x.transpose(0, *range(2, x.ndim), 1)
+    if mode == "constant":                            # along a row elements are neighbours with those of all channels
+        channels, (before, after) = x.shape[1], pairs[-1]
+        rows = images.reshape(*images.shape[:-2], -1)
+        made = pad_constant(rows, (*pairs[:-1], (before * channels, after * channels)), value)
+        made = made.reshape(len(x), *_padded(x.shape[2:], pairs), channels)
+    else:
+        made = pad_mode(images, (*pairs, (0, 0)), mode)
+    return made.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+
+
+def _padded(shape: tuple[int, ...], pairs: Pairs) -> tuple[int, ...]:
+    lead = len(shape) - len(pairs)
+    return (*shape[:lead], *(n + a + b for n, (a, b) in zip(shape[lead:], pairs, strict=True)))
 
 
 def planned_constant(x: Any, pairs: Pairs, value: Any) -> Any:
