@@ -90,20 +90,23 @@ def _scaled(x: Tensor, weight: Any, bias: Any, shape: Any) -> Tensor:
     return x if bias is None else x + _wide(bias).reshape(shape)
 
 
-def normalize_trailing(a: Any, shape: Any, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
+def normalize_trailing(a: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     if not a.size:
-        return wrap(a).clone()._array
+        return wrap(a).clone()._array, None
+    from flambeau_kernels.cpu.norm import Moments
+
     x = _wide(a)
     dims = tuple(range(a.ndim - len(shape), a.ndim))
-    made = _scaled(_standardized(x, dims, eps, keep, (prod(a.shape[: a.ndim - len(shape)]), 1)), weight, bias, tuple(shape))
-    return made.to(wrap(a).dtype)._array
+    moments = Moments()
+    made = _scaled(_standardized(x, dims, eps, moments, (prod(a.shape[: a.ndim - len(shape)]), 1)), weight, bias, tuple(shape))
+    return made.to(wrap(a).dtype)._array, moments
 
 
-def scale_trailing(a: Any, shape: Any, weight: Any, eps: Any, keep: Any) -> Any:
+def scale_trailing(a: Any, shape: Any, weight: Any, eps: Any) -> Any:
     x = _wide(a)
     dims = tuple(range(a.ndim - len(shape), a.ndim))
     inverse = ((x * x).mean(dims, True) + eps).rsqrt()
-    return _scaled(x * inverse, weight, None, tuple(shape)).to(wrap(a).dtype)._array
+    return _scaled(x * inverse, weight, None, tuple(shape)).to(wrap(a).dtype)._array, None
 
 
 def _channels(x: Any) -> tuple[int, ...]:

@@ -14,10 +14,10 @@ class InRows:
         stage: ``stage(name, to, moments)`` is the stage: ``name(parameter)`` is what an operand is called in the program, `to` the result.
         columns: parameters that are one row which all rows have in common.
         moments: how many numbers a row the stage finds besides.
-        receive: ``receive(args, arrays)`` puts these into the arguments, for the derivative; each is ``(rows, 1)``.
+        kept: ``kept(*arrays)`` of these, each ``(rows, 1)``, is what the op's kernel keeps for the derivative.
     """
 
-    __slots__ = ("axes", "stage", "columns", "moments", "receive")
+    __slots__ = ("axes", "stage", "columns", "moments", "kept")
 
     def __init__(
         self,
@@ -25,6 +25,6 @@ class InRows:
         stage: Callable[..., Any],
         columns: tuple[str, ...] = (),
         moments: int = 0,
-        receive: Callable[[Any, Any], None] | None = None,
+        kept: Callable[..., Any] | None = None,
     ) -> None:
-        self.axes, self.stage, self.columns, self.moments, self.receive = axes, stage, columns, moments, receive
+        self.axes, self.stage, self.columns, self.moments, self.kept = axes, stage, columns, moments, kept

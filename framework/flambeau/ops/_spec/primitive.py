@@ -414,9 +414,7 @@ class PrimitiveOp(Op):
     def of_rows(self, args: Any, out: Any, moments: Any, how: Any) -> Any:
         if self.check is not None:
             args = self.check(*args) or args
-        if how.receive is not None:
-            how.receive(args, moments)
-        return self.finish(args, out)
+        return self.finish(args, out, None if how.kept is None else how.kept(*moments))
 
     def named(self, outs: Any) -> Any:
         if self.return_type is None:

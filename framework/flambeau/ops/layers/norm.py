@@ -111,32 +111,34 @@ def _trailing(op: str, input: Any, normalized_shape: Any, **parameters: Any) -> 
     return shape
 
 
-def _check_layer(input, normalized_shape, weight, bias, eps, keep):
+def _check_layer(input, normalized_shape, weight, bias, eps):
     shape = _trailing("layer_norm", input, normalized_shape, weight=weight, bias=bias)
     check_floating("layer_norm", input=input, weight=weight, bias=bias)
-    return input, shape, weight, bias, eps, keep or _moments()
+    return input, shape, weight, bias, eps
 
 
 @primitive(
-    surface=0, tensors=("input", "weight", "bias"), check=_check_layer, autocast=(None, "float32"),
+    surface=0, tensors=("input", "weight", "bias"), keeps=True, check=_check_layer, autocast=(None, "float32"),
     samples="of nn.functional.layer_norm",
     public_name="layer_norm",
     cuda="rows.normalize_trailing",
 )
-def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5, keep=None):
-    """`layer_norm`; `keep` receives the moments it found."""
+def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """`layer_norm`; what is kept are the moments of rows."""
 
 
 normalize_trailing.shown_as(
     "NativeLayerNormBackward0", hides="eps", input="input", normalized_shape="normalized_shape",
-    result1=lambda saved: _shown_moment(saved, saved["keep"].mean), result2=lambda saved: _shown_moment(saved, saved["keep"].inverse),
+    result1=lambda saved: _shown_moment(saved, "mean"), result2=lambda saved: _shown_moment(saved, "inverse"),
 )  # fmt: skip
 
 
-def _shown_moment(saved: Any, moment: Any) -> Any:
-    """What nodes show of a `moment` of each row: the normalized dimensions have size 1."""
+def _shown_moment(saved: Any, which: str) -> Any:
+    """What nodes show of a moment of each row: the normalized dimensions have size 1. None where no kernel has found any."""
+    if saved["kept"] is None:
+        return None
     shape, count = saved["input"].shape, len(saved["normalized_shape"])
-    return None if moment is None else wrap(moment.reshape(*shape[: len(shape) - count], *(1,) * count))
+    return wrap(getattr(saved["kept"], which).reshape(*shape[: len(shape) - count], *(1,) * count))
 
 
 @normalize_trailing.in_pieces
@@ -155,16 +157,17 @@ def _as_rows(x: Any, rows: int, columns: int) -> Any:
 
 
 @normalize_trailing.kernel
-def _normalize_trailing(x, shape, weight, bias, eps, keep):
+def _normalize_trailing(x, shape, weight, bias, eps):
     from flambeau_kernels.cpu.norm import row_normalize
 
     w, b = (None if p is None else p.reshape(-1) for p in (weight, bias))
     rows = _as_rows(x, prod(x.shape[: x.ndim - len(shape)]), prod(shape))
-    return row_normalize(rows, w, b, eps, keep).reshape(x.shape)
+    out, moments = row_normalize(rows, w, b, eps)
+    return out.reshape(x.shape), moments
 
 
 @normalize_trailing.shape
-def _normalize_trailing_shape(input, normalized_shape, weight, bias, eps, keep):
+def _normalize_trailing_shape(input, normalized_shape, weight, bias, eps):
     return input.shape, input.dtype
 
 
@@ -218,35 +221,31 @@ def _rows_of(input: Tensor, shape: tuple[int, ...], eps: float, centred: bool, p
     given = tuple(name for name, p in parameters.items() if p is not None)
     if (kind is not dtypes.float32 and kind is not dtypes.float64) or any(parameters[name].dtype is not kind for name in given):
         return None
+    from flambeau_kernels.cpu.norm import Moments
     from flambeau_kernels.cpu.row_programs import Normal
 
     def stage(name: Any, to: Any, moments: Any) -> Any:
         weight, bias = (name(p) if p in given else None for p in ("weight", "bias"))
         return Normal(centred, float(eps), weight, bias, name("input"), to, moments)
 
-    def receive(args: Any, moments: Any) -> None:
-        args[-1].take(*moments)
-
-    return InRows(tuple(range(input.ndim - len(shape), input.ndim)), stage, given, 3, receive)
+    return InRows(tuple(range(input.ndim - len(shape), input.ndim)), stage, given, 3, Moments)
 
 
 @normalize_trailing.by_rows
-def _normalize_trailing_rows(input, normalized_shape, weight, bias, eps, keep):
-    _, shape, *_ = _check_layer(input, normalized_shape, weight, bias, eps, keep)
+def _normalize_trailing_rows(input, normalized_shape, weight, bias, eps):
+    _, shape, *_ = _check_layer(input, normalized_shape, weight, bias, eps)
     return _rows_of(input, shape, eps, True, {"weight": weight, "bias": bias})
 
 
 @normalize_trailing.vjp_on_arrays
-def _normalize_trailing_raw(
-    grad, input, weight, bias, normalized_shape, keep, needs_input, needs_weight, needs_bias
-):
+def _normalize_trailing_raw(grad, input, weight, bias, normalized_shape, kept, needs_input, needs_weight, needs_bias):
     from flambeau_kernels.cpu.norm import row_backward
 
     d = prod(normalized_shape)
     rows = prod(input.shape[: input.ndim - len(normalized_shape)])
     w = None if weight is None else weight.reshape(-1)
     to_input, to_weight, to_bias = row_backward(
-        _as_rows(grad, rows, d), _as_rows(input, rows, d), w, keep, (needs_input, needs_weight, needs_bias)
+        _as_rows(grad, rows, d), _as_rows(input, rows, d), w, kept, (needs_input, needs_weight, needs_bias)
     )
     return (
         None if to_input is None else _cast(to_input, input.dtype).reshape(input.shape),
@@ -313,12 +312,10 @@ def _plan_of_rows(
 
 @layer_norm.plan(by="shape", tensors=("input", "weight", "bias"))
 def _planned_layer_norm(input, normalized_shape, weight, bias, eps):
-    _, shape, weight, bias, eps, _ = _check_layer(input, normalized_shape, weight, bias, eps, None)
-
-    def arguments(keep: Any, input: Tensor, weight: Any, bias: Any) -> tuple[Any, ...]:
-        return input, shape, weight, bias, eps, keep
-
-    return _plan_of_rows(input, shape, eps, True, weight, bias, normalize_trailing, arguments)
+    _, shape, weight, bias, eps = _check_layer(input, normalized_shape, weight, bias, eps)
+    return _plan_of_rows(
+        input, shape, eps, True, weight, bias, normalize_trailing, lambda kept, input, weight, bias: (input, shape, weight, bias, eps)
+    )
 
 
 @composite(surface=FUNCTION, samples="x(2, 3, 4), (4,), x(4), x(4)")
@@ -355,22 +352,22 @@ def native_layer_norm(input, normalized_shape: Sequence[int], weight, bias, eps:
     return out, mean.detach().to(kind), inverse.detach().to(kind)
 
 
-def _check_rms(input, normalized_shape, weight, eps, keep):
+def _check_rms(input, normalized_shape, weight, eps):
     shape = _trailing("rms_norm", input, normalized_shape, weight=weight)
     if eps is None:
         wide = dtypes.float32 if input.dtype in (dtypes.float16, dtypes.bfloat16) else input.dtype
         eps = dtypes.finfo(wide).eps
-    return input, shape, weight, eps, keep or _moments()
+    return input, shape, weight, eps
 
 
 @primitive(
-    surface=0, tensors=("input", "weight"), check=_check_rms, autocast=(None, "float32"), memory=CHANNELS, ordering=("input",),
-    samples="of rms_norm",
+    surface=0, tensors=("input", "weight"), keeps=True, check=_check_rms, autocast=(None, "float32"), memory=CHANNELS,
+    ordering=("input",), samples="of rms_norm",
     public_name="rms_norm",
     cuda="rows.scale_trailing",
 )
-def scale_trailing(input, normalized_shape, weight=None, eps=None, keep=None):
-    """`rms_norm`; `keep` receives the root mean squares."""
+def scale_trailing(input, normalized_shape, weight=None, eps=None):
+    """`rms_norm`; what is kept are the root mean squares of rows."""
 
 
 @scale_trailing.in_pieces
@@ -380,16 +377,17 @@ def _scale_trailing_pieces(asked):
 
 
 @scale_trailing.kernel
-def _scale_trailing(x, shape, weight, eps, keep):
+def _scale_trailing(x, shape, weight, eps):
     from flambeau_kernels.cpu.norm import row_normalize
 
     w = None if weight is None else weight.reshape(-1)
     rows = _as_rows(x, prod(x.shape[: x.ndim - len(shape)]), prod(shape))
-    return row_normalize(rows, w, None, eps, keep, centred=False).reshape(x.shape)
+    out, moments = row_normalize(rows, w, None, eps, centred=False)
+    return out.reshape(x.shape), moments
 
 
 @scale_trailing.shape
-def _scale_trailing_shape(input, normalized_shape, weight, eps, keep):
+def _scale_trailing_shape(input, normalized_shape, weight, eps):
     return input.shape, input.dtype
 
 
@@ -419,25 +417,20 @@ def scale_trailing_backward(grad, input, normalized_shape: Sequence[int], weight
 
 
 @scale_trailing.by_rows
-def _scale_trailing_rows(input, normalized_shape, weight, eps, keep):
-    _, shape, _, eps, _ = _check_rms(input, normalized_shape, weight, eps, keep)
+def _scale_trailing_rows(input, normalized_shape, weight, eps):
+    _, shape, _, eps = _check_rms(input, normalized_shape, weight, eps)
     return _rows_of(input, shape, eps, False, {"weight": weight})
 
 
 @scale_trailing.vjp_on_arrays
-def _scale_trailing_raw(grad, input, weight, normalized_shape, keep, needs_input, needs_weight):
+def _scale_trailing_raw(grad, input, weight, normalized_shape, kept, needs_input, needs_weight):
     from flambeau_kernels.cpu.norm import row_backward
 
     d = prod(normalized_shape)
     rows = prod(input.shape[: input.ndim - len(normalized_shape)])
     w = None if weight is None else weight.reshape(-1)
     to_input, to_weight, _ = row_backward(
-        _as_rows(grad, rows, d),
-        _as_rows(input, rows, d),
-        w,
-        keep,
-        (needs_input, needs_weight, False),
-        centred=False,
+        _as_rows(grad, rows, d), _as_rows(input, rows, d), w, kept, (needs_input, needs_weight, False), centred=False
     )
     return (
         None if to_input is None else in_memory_order(to_input.reshape(input.shape), CHANNELS, [input]),
@@ -488,12 +481,8 @@ def _planned_rms_norm(input, normalized_shape, weight, eps):
     if input.is_complex() or (weight is not None and weight.dtype is not input.dtype):
         return None
     check_floating("rms_norm", input=input, weight=weight)
-    _, shape, weight, eps, _ = _check_rms(input, normalized_shape, weight, eps, None)
-
-    def arguments(keep: Any, input: Tensor, weight: Any) -> tuple[Any, ...]:
-        return input, shape, weight, eps, keep
-
-    return _plan_of_rows(input, shape, eps, False, weight, None, scale_trailing, arguments)
+    _, shape, weight, eps = _check_rms(input, normalized_shape, weight, eps)
+    return _plan_of_rows(input, shape, eps, False, weight, None, scale_trailing, lambda kept, input, weight: (input, shape, weight, eps))
 
 
 def _rms_of_other(input: Tensor, normalized_shape: Any, weight: Tensor | None, eps: Any) -> Tensor:

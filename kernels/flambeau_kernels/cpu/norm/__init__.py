@@ -124,8 +124,7 @@ _GRAD = Formula(
 def _find_row_moments(rows: Any, eps: float, centred: bool) -> Moments:
     n, d = rows.shape
     kind = _kind(rows.dtype)
-    found = Moments()
-    found.mean, found.variance = np.zeros((n, 1), kind), np.empty((n, 1), kind)
+    found = Moments(np.zeros((n, 1), kind), np.empty((n, 1), kind))
     for part in _blocks(n, d * kind.itemsize):
         x = wide(rows[part])
         variance = _over(_dot(x, x)[:, None], d)
@@ -141,10 +140,8 @@ def _find_row_moments(rows: Any, eps: float, centred: bool) -> Moments:
     return found
 
 
-def row_normalize(
-    rows: Any, weight: Any, bias: Any, eps: float, moments: Moments, centred: bool = True
-) -> Any:
-    """Normalize each row of ``(n, d)``; `weight` and `bias` are ``(d,)`` or None. Fills `moments` with ``(n, 1)``.
+def row_normalize(rows: Any, weight: Any, bias: Any, eps: float, centred: bool = True) -> tuple[Any, Moments]:
+    """Each row of ``(n, d)`` normalized, and the moments ``(n, 1)``; `weight` and `bias` are ``(d,)`` or None.
 
     Without `centred` the mean stays and rows are divided by their root mean square.
     """
@@ -152,16 +149,13 @@ def row_normalize(
         from . import rows as norm_rows
 
         out, *found = norm_rows.normalize(rows, weight, bias, eps, centred)
-        moments.take(*found)
-        return out
+        return out, Moments(*found)
     if _fits_numpy(rows.size, rows.dtype):
         from . import as_numpy
 
         out, *found = as_numpy.normalize(rows, weight, bias, eps, centred)
-        moments.take(*found)
-        return out
+        return out, Moments(*found)
     found = _find_row_moments(rows, eps, centred)
-    moments.take(found.mean, found.variance, found.inverse)
     kind = found.inverse.dtype
     formula = (
         (_SCALED if bias is None else _SHIFTED)
@@ -172,7 +166,7 @@ def row_normalize(
     out = np.empty(rows.shape, rows.dtype)
     for part in _blocks(len(rows), rows.shape[1] * kind.itemsize):
         launch(formula, (rows[part], found.mean[part], found.inverse[part], *parameters), (out[part],), kind)
-    return out
+    return out, found
 
 
 def planned_rows(
