@@ -5,7 +5,8 @@
 An installed PyTorch is asked for the names and schemas of its operators, for what is a composition of others to it, and which
 overload a number goes to where tensors and numbers have overloads of their own. Of an operator the file has the overloads by name:
 the schema without the name, after ``~`` if the overload is a composition, and after ``#`` if it takes numbers for tensors.
-The other file has the overloads of each tag.
+The other file has the overloads of each tag, and those that PyTorch has a decomposition of: in the table that programs ask, and
+in the one that exported programs take by default.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 def main(out: str, tags_out: str) -> None:
     import torch
+    import torch.export
 
     write_tags(torch, tags_out)
 
@@ -42,7 +44,7 @@ def main(out: str, tags_out: str) -> None:
 
 
 def write_tags(torch: Any, out: str) -> None:
-    """Write the overloads of each tag; of `pt2_compliant_tag`, which nearly all have, those that lack it."""
+    """Write the overloads of each tag, of `pt2_compliant_tag`, which nearly all have, those that lack it; and those with decompositions."""
     found: dict[str, list[str]] = defaultdict(list)
     for full in sorted(torch._C._dispatch_get_all_op_names()):
         namespace, _, name = full.partition("::")
@@ -51,6 +53,9 @@ def write_tags(torch: Any, out: str) -> None:
             tags = {tag.name for tag in getattr(getattr(torch.ops.aten, operator), overload or "default").tags}
             for tag in tags ^ {"pt2_compliant_tag"}:
                 found[tag].append(f"{operator}.{overload or 'default'}")
+    tables = {"decomposed": torch._decomp.decomposition_table, "decomposed by default": torch.export.default_decompositions()}
+    for key, table in tables.items():
+        found[key] = sorted([str(op).partition(".")[2] for op in table if str(op).startswith("aten.")])
     lines = ",\n".join(f'"{tag}": "{" ".join(names)}"' for tag, names in sorted(found.items()))
     Path(out).write_text("{\n" + lines + "\n}\n", encoding="utf-8")
 

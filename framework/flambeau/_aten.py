@@ -105,6 +105,24 @@ def op_named(name: str) -> Any:
 
 
 @functools.cache
+def _ops_by_operator() -> dict[str, list[Any]]:
+    from .ops import _derive
+    from .ops._spec import OPS
+
+    _derive.load_all()
+    found: dict[str, list[Any]] = {}
+    for op in dict.fromkeys(OPS.values()):
+        for name, _ in _names(op, False):
+            found.setdefault(name, []).append(op)
+    return found
+
+
+def ops_of(name: str) -> list[Any]:
+    """The ops whose calls may be of the operator `name`."""
+    return _ops_by_operator().get(name, [])
+
+
+@functools.cache
 def schema_of(op: Any, inplace: bool = False, out: bool = False) -> Any:
     """The schema of an op as ``prims::<name>``, from its declaration: the types of arguments as far as that says them, else `Any`."""
     from ._schema import parse_schema
@@ -134,6 +152,11 @@ def _declared(op: Any, name: str) -> str:
     if kind is None or default != default or default in (math.inf, -math.inf):
         return f"Any? {name}=None"
     return f"{kind} {name}=" + (f'"{default}"' if kind == "str" else repr(default))
+
+
+def decomposed_by_pytorch(by_default: bool) -> frozenset[str]:
+    """The overloads that PyTorch has decompositions of: in the table that exported programs take, or in the one that programs ask."""
+    return _tagged()["decomposed by default" if by_default else "decomposed"]
 
 
 def is_composition(name: str, overload: str) -> bool:

@@ -7,6 +7,7 @@ from .table import (
     decomposition_table,
     get_decompositions,
     global_decomposition_table,
+    load,
     register_decomposition,
     remove_decompositions,
 )
@@ -15,3 +16,5 @@ __all__ = [
     "core_aten_decompositions", "decomposition_table", "get_decompositions", "global_decomposition_table", "register_decomposition",
     "remove_decompositions",
 ]  # fmt: skip
+
+load()

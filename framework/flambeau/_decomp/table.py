@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .. import _aten, _ops
 from .._ops import OpOverload, OpOverloadPacket
 from .._tags import Tag
 
@@ -57,27 +59,64 @@ def register_decomposition(
     return register
 
 
-def _loaded(kind: str = "post_autograd") -> dict[Any, Callable[..., Any]]:
-    importlib.import_module("flambeau._decomp.decompositions")
-    return global_decomposition_table[kind]
+def decomposes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator for decompositions of `ops.aten`: of the operators `names`, each ``name.overload`` or ``name`` for ``name.default``."""
+    ops = []
+    for name in names:
+        packet, _, overload = name.partition(".")
+        ops.append(getattr(getattr(_ops.ops.aten, packet), overload or "default"))
+    return register_decomposition(ops, decomposition_table)
+
+
+def load() -> None:
+    """Fill the table: what is written for operators, and what declarations say of those that PyTorch has decompositions of."""
+    for name in ("decompositions", "gradients", "layers", "making"):
+        importlib.import_module(f"flambeau._decomp.{name}")
+    for overload, f in _derived(by_default=False).items():
+        decomposition_table.setdefault(overload, f)
+
+
+@functools.cache
+def _derived(by_default: bool) -> dict[Any, Callable[..., Any]]:
+    """What declarations say that operators are made of: of those of PyTorch's table."""
+    from .derived import of_operator
+
+    found = {}
+    for name in sorted(_aten.decomposed_by_pytorch(by_default)):
+        packet, _, ending = name.partition(".")
+        if ending in _aten.index().get(packet, ()):
+            overload = getattr(getattr(_ops.ops.aten, packet), ending)
+            f = of_operator(overload)
+            if f is not None:
+                found[overload] = f
+    return found
 
 
 def get_decompositions(aten_ops: Iterable[Any], type: str = "post_autograd") -> dict[Any, Callable[..., Any]]:
     """The decompositions that there are of `aten_ops`, operators or packets; none for those that have none.
 
     >>> from flambeau._decomp import get_decompositions
-    >>> sorted(str(op) for op in get_decompositions([fb.ops.aten.addmm, fb.ops.aten.sin]))
-    ['aten.addmm.default']
+    >>> sorted(str(op) for op in get_decompositions([fb.ops.aten.addmm.default, fb.ops.aten.unbind]))
+    ['aten.addmm.default', 'aten.unbind.int']
     """
     if type not in _KINDS:
         raise AssertionError(f"type must be one of {set(_KINDS)}, got {type}")
-    table = _loaded(type)
+    table = global_decomposition_table[type]
     return {overload: table[overload] for op in aten_ops for overload in _overloads(op) if overload in table}
 
 
 def core_aten_decompositions() -> dict[Any, Callable[..., Any]]:
-    """The decompositions, without those of operators that belong to PyTorch's core set."""
-    return {op: f for op, f in _loaded().items() if Tag.core not in op.tags}
+    """The decompositions of what does not belong to PyTorch's core set, and of those of it that PyTorch takes apart all the same."""
+    by_default, derived = _aten.decomposed_by_pytorch(True), _derived(by_default=True)
+    table = {
+        op: f for op, f in decomposition_table.items()
+        if _name(op) in by_default or Tag.core not in op.tags and f is not _derived(by_default=False).get(op)
+    }  # fmt: skip
+    return derived | table
+
+
+def _name(op: Any) -> str:
+    return f"{op._opname}.{op._overloadname}" if op.namespace == "aten" else ""
 
 
 def remove_decompositions(decompositions: dict[Any, Callable[..., Any]], aten_ops: Iterable[Any]) -> None:

@@ -37,12 +37,16 @@ compiled_function, compiled_module = aot_function, aot_module
 # What compilers take apart that know arithmetic of elements only, as far as there are decompositions.
 default_decompositions = get_decompositions(
     [
-        getattr(ops.aten, name)
-        for name in (
-            "elu", "elu_backward", "gelu_backward", "hardsigmoid", "hardsigmoid_backward", "hardswish", "hardswish_backward", "hardtanh",
-            "hardtanh_backward", "leaky_relu", "leaky_relu_backward", "masked_fill", "sigmoid_backward", "silu_backward", "tanh_backward",
-            "threshold_backward",
-        )
+        ops.aten.masked_fill.Scalar,
+        ops.aten.masked_fill.Tensor,
+        *(
+            getattr(ops.aten, name)
+            for name in (
+                "elu", "elu_backward", "gelu_backward", "hardsigmoid", "hardsigmoid_backward", "hardswish", "hardswish_backward",
+                "hardtanh", "hardtanh_backward", "leaky_relu", "leaky_relu_backward", "sigmoid_backward", "silu_backward",
+                "tanh_backward", "threshold_backward",
+            )
+        ),
     ]
 )  # fmt: skip
 

@@ -23,11 +23,12 @@ class CustomDecompTable(dict[Any, Callable[..., Any]]):
 
     def _fill(self) -> None:
         if not self._complete:
-            from .._decomp.table import core_aten_decompositions
+            from .._decomp import core_aten_decompositions
+            from .._decomp.own import of_own_operators
             from ._core_operators import of_core_operators
 
             self._complete = True
-            for operator, fn in (core_aten_decompositions() | of_core_operators()).items():
+            for operator, fn in (core_aten_decompositions() | of_own_operators() | of_core_operators()).items():
                 if operator not in self._gone and not super().__contains__(operator):
                     super().__setitem__(operator, fn)
 

@@ -53,7 +53,7 @@ def _number_or(fn: Any, word: str, tensors_only: bool = False) -> Any:
         found = next((a for a in args if isinstance(a, Tensor)), None)
         if found is not None:
             if tensors_only:
-                args = tuple(a if isinstance(a, Tensor) else found.new_tensor(a) for a in args)
+                args = tuple(a if isinstance(a, Tensor) else found.new_full((), a) for a in args)
             return fn(*args)
         from flambeau_kernels.reference import WORDS_READ
 

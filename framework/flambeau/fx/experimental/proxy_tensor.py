@@ -463,6 +463,10 @@ class _Recorder(TorchDispatchMode):
     def record_call(self, call: Any, result: Any) -> Any:
         """Make the node of a call of an operator, see `_aten.Call`, that has given `result`, which is returned."""
         target, args, kwargs = call
+        if target in self.table:
+            parts = self._decomposed(self.table[target], args, kwargs)
+            if parts is not NotImplemented:
+                return parts
         if "device" in kwargs and isinstance(result, FakeTensor):  # the mode asks for none, and says afterwards which was meant
             kwargs = {**kwargs, "device": result.device}
         return self.record("call_function", target, tuple(self.argument(args)), self.argument(kwargs), result)

@@ -209,6 +209,12 @@ def adaptive_avg_pool2d(input, output_size: int | Sequence[int]):
     return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating", True))
 
 
+@composite(operator="_adaptive_avg_pool2d", surface=0, samples="x(2, 3, 5, 4), (2, 3)")
+def _adaptive_avg_pool2d(input, output_size: Sequence[int]):
+    """`adaptive_avg_pool2d`, as programs of core operators have it."""
+    return adaptive_mean(input, _sizes("adaptive_avg_pool2d", input, output_size, 2, "floating", True))
+
+
 @composite(
     namespace="nn.functional", operator="adaptive_avg_pool3d", autocast=("float32", None), samples="x(1, 2, 4, 3, 5), 2",
     read_in_python=("output_size",),
@@ -223,6 +229,12 @@ def adaptive_avg_pool3d(input, output_size: int | Sequence[int]):
     if _is_mean_of_nothing(input, output_size, 3):
         return input.mean(dim=_LAST[3], keepdim=True)
     return adaptive_mean(input, _sizes("adaptive_avg_pool3d", input, output_size, 3, "floating"))
+
+
+@composite(operator="_adaptive_avg_pool3d", surface=0, samples="x(2, 3, 5, 4, 3), (2, 3, 2)")
+def _adaptive_avg_pool3d(input, output_size: Sequence[int]):
+    """`adaptive_avg_pool3d`, as programs of core operators have it."""
+    return adaptive_mean(input, _sizes("adaptive_avg_pool3d", input, output_size, 3, "floating", True))
 
 
 def planned_area(input: Tensor, sizes: Ints) -> Plan | None:
