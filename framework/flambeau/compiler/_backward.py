@@ -486,6 +486,8 @@ class GradientKernel:
 def formula_of(step: Any) -> tuple[Formula, Any]:
     """The formula of a step and its operands, refs; the shorter one where keyword-only arguments have their defaults."""
     op, refs = step.op, step.refs
+    if op.of_elements is not None:
+        return op.of_elements, refs
     count = len(op.positional)
     usual = all(ref.__class__ is not int and ref.value == d for ref, d in zip(refs[count:], op.keyword_defaults, strict=True))
     return (op.short, refs[:count]) if op.short is not None and usual else (op.formula, refs)

@@ -61,22 +61,27 @@ class Text:
             return name
         return self.operand(("number", Number(value)))
 
-    def line(self, formula: Formula, arguments: list[str]) -> str:
-        """The name of the result of `formula` of the operands and results `arguments`."""
+    def line(self, formula: Formula, arguments: list[str], rounds: bool = True) -> str:
+        """The name of the result of `formula` of the operands and results `arguments`; `rounds`: it is a number, stored as one."""
         known = next((name for name, f in self._scope.items() if f is formula.fn), None)
         if known is None:
             known = f"f{len(self._scope)}"
             self._scope[known] = formula.fn
             self._titles[known] = formula.name
-        return self._named(f"{known}({', '.join(arguments)})")
+        return self._named(f"{known}({', '.join(arguments)})", rounds)
 
     def sum(self, a: str, b: str) -> str:
         """The name of the sum of two results."""
         return self._named(f"{a} + {b}")
 
-    def _named(self, text: str) -> str:
+    def number(self, truth: str) -> str:
+        """The name of the number that a truth value is to formulas which read it from memory."""
+        self._scope["where"] = vocabulary.where
+        return self._named(f"where({truth}, 1.0, 0.0)", False)
+
+    def _named(self, text: str, rounds: bool = True) -> str:
         name = f"t{self._count}"
-        if self._rounds is not None:
+        if self._rounds is not None and rounds:
             text = f"{self._rounds.name}({text})"
         self._count += 1
         self._lines.append(f"    {name} = {text}")

@@ -72,6 +72,7 @@ class Function:
     def reset(self) -> None:
         """Forget all recordings."""
         self.root = Step(None, [], (), None)
+        self.idle: list[Recorder] = []                # for calls to come: one after another may have the same
         # By signature: RECORDED calls, those that were SHOWN to who reads the log, and PLAIN ones, which nothing is gained for.
         self.known: dict[Any, int] = {}
         self.shown = Step(None, [], (), None)         # the recordings that were made for people to read
@@ -141,20 +142,27 @@ class Function:
             if trial.is_lost():
                 self._leave(signature)
             return result
-        recorder = Recorder(self.root, _program(True), False, title=_title(self.fn))
-        recorder.is_told = known == SHOWN
+        try:
+            recorder = self.idle.pop()
+        except IndexError:
+            recorder = Recorder(self.root, _FUSED, False, title=_title(self.fn))
+        recorder.begin(known == SHOWN)
         began = perf_counter()
         result = _recorded(recorder, self.fn, args, kwargs)
         seconds = perf_counter() - began
+        if recorder.root is self.root:
+            self.idle.append(recorder)
         if known is None:
             self._know(signature, RECORDED)
         spared = loose = 0
+        fused = []
         for program in recorder.ran:
             if program.calls == 1 and program.may_fuse():
                 return result                         # of a shape that is met once, what fuses need not be known
             spared += program.spared
             loose += program.loose
-        fused = [program for program in recorder.ran if program.chains]
+            if program.chains:
+                fused.append(program)
         if not fused or spared < recorder.passed * (_programs.WORTH // 4) + loose * (_programs.WORTH // 8):
             # An operation that is looked at and not recorded costs some 20 us, one that is recorded and joins nothing some 3.
             self._leave(signature)
@@ -380,6 +388,9 @@ def _program(fuse: bool, records_all: bool = False, names: Any = None) -> Callab
     return program
 
 
+_FUSED = _program(True)
+
+
 def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     push(recorder)
     try:
@@ -391,7 +402,8 @@ def _recorded(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     finally:
         pop(recorder)
         recorder.flush("the end of the function", ends=True)
-        recorder.close()
+        if recorder.program is not _FUSED:            # which is there for the next call
+            recorder.close()
     return result
 
 

@@ -89,7 +89,7 @@ def _looks_of(part: Any) -> Any:
 
 def _viewed(step: Step, owners: dict[int, int | None]) -> int | None:
     """What owns the memory of a step's result: itself, or what it is a view of; None for an input."""
-    if step.op.kind != "view" or step.refs[0].__class__ is not int:
+    if step.op.kind != "view" and not step.op.shares_memory or step.refs[0].__class__ is not int:
         return step.first
     return owners[step.refs[0]] if step.refs[0] >= 0 else None
 

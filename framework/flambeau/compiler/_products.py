@@ -125,7 +125,7 @@ def _fits(group: list[Step], product: Step) -> bool:
         for operand, ref in zip(step.looks, step.refs, strict=True):
             if isinstance(operand, Tensor) and ref not in own and ref != product.first:
                 array = operand._array
-                if not is_c_contiguous(array) or array.shape != shape and array.shape != shape[-1:]:
+                if operand.dtype is not look.dtype or not is_c_contiguous(array) or array.shape != shape and array.shape != shape[-1:]:
                     return False
     return True
 

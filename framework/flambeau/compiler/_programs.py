@@ -21,6 +21,7 @@ from flambeau_kernels.formula import Formula
 from .. import _state
 from .._arrays import is_c_contiguous
 from .._inference import is_inference
+from ..dtypes import bool as bool_
 from ..tensor import Tensor, wrap
 from . import _products, _rows
 from ._background import Kernel, stand_in
@@ -246,9 +247,11 @@ class Program:
         """Compute; the Deferreds `made`, by number, become tensors."""
         self.calls += 1
         values: list[Any] = [None] * self.count
-        for part, numbers, ends, spare in self.plan().parts:
+        for part, numbers, ends, spare in (self._final or self.plan()).parts:
             if part.__class__ is not Step:
-                operands = [decoded(ref, values, inputs) for ref in part.operands]
+                operands = [
+                    ref.value if ref.__class__ is not int else inputs[-1 - ref] if ref < 0 else values[ref] for ref in part.operands
+                ]
                 if spare:
                     for number in ends:
                         values[number] = None
@@ -288,7 +291,7 @@ def _chained(steps: list[Step], wanted: frozenset[int]) -> list[Any]:
         for value in read_by(step.refs):
             readers[value] = readers.get(value, 0) + 1
     parts: list[Any] = []
-    for item in _products.joined(_rows.joined(_grouped(steps), wanted), wanted):
+    for item in _products.joined(_rows.joined(_grouped(steps, wanted), wanted), wanted):
         if isinstance(item, list):
             parts.extend([_chain(item, readers, wanted)] if len(item) > 1 else item)
         else:
@@ -296,23 +299,26 @@ def _chained(steps: list[Step], wanted: frozenset[int]) -> list[Any]:
     return parts
 
 
-def _grouped(steps: list[Step]) -> list[Any]:
+def _grouped(steps: list[Step], wanted: frozenset[int]) -> list[Any]:
     """`steps` with lists of those that one formula can compute."""
     items: list[Any] = []
     group: list[Step] = []
     costly: set[int] = set()                          # values of the group that take more than arithmetic to compute
+    readers: dict[int, set[int]] = {value: {-1} for value in wanted}  # by value: the first values of steps that read it, -1 for the caller
+    for step in steps:
+        for value in read_by(step.refs):
+            readers.setdefault(value, set()).add(step.first)
 
     def close() -> None:
-        if group:
-            items.append(group[:])
-            group.clear()
-            costly.clear()
+        items.extend(_with_own_truths(group, readers))
+        group.clear()
+        costly.clear()
 
     for step in steps:
         if _fuses(step):
             formula, of = formula_of(step)[0], set(read_by(step.refs))
-            twice = not costly.isdisjoint(of) and looks_first(formula, "float64" if step.results[0].dtype.itemsize == 8 else "float32")
-            if group and (twice or _looks(group[0]) != _looks(step) or len(group) >= _MOST_FUSED):
+            twice = not costly.isdisjoint(of) and looks_first(formula, "float64" if _computes_in(step).itemsize == 8 else "float32")
+            if group and (twice or _looks(group[0]) != _looks(step) or len(group) >= _MOST_FUSED or not _go_together(group, step)):
                 close()
             group.append(step)
             if not formula.exact or not costly.isdisjoint(of):
@@ -324,6 +330,28 @@ def _grouped(steps: list[Step]) -> list[Any]:
             items.append(step)
     close()
     return items
+
+
+def _with_own_truths(group: list[Step], readers: dict[int, set[int]]) -> list[Any]:
+    """The group, divided at those of its truth values that others read too: chains give numbers of one dtype."""
+    own = {step.first for step in group}
+    for at, step in enumerate(group):
+        if step.results[0].dtype is bool_ and not readers.get(step.first, {-1}) <= own:
+            return [*_with_own_truths(group[:at], readers), step, *_with_own_truths(group[at + 1 :], readers)]
+    return [group[:]] if group else []
+
+
+def _go_together(group: list[Step], step: Step) -> bool:
+    """Whether `step` may be in a chain with `group`: one that reads truth values, or gives them, keeps nothing for a derivative."""
+    return not (_has_truths(step) and _has_gradients(group) or any(map(_has_truths, group)) and _has_gradients([step]))
+
+
+def _has_truths(step: Step) -> bool:
+    return any(a.dtype is bool_ for a in (*step.looks, step.results[0]) if isinstance(a, Tensor))
+
+
+def _has_gradients(steps: list[Step]) -> bool:
+    return any(step.results[0].requires_grad for step in steps)
 
 
 def _followed(step: Step) -> set[int]:
@@ -346,23 +374,40 @@ def _followed(step: Step) -> set[int]:
 
 
 def _looks(step: Step) -> Any:
-    return step.results[0]._array.shape, step.results[0].dtype
+    return step.results[0]._array.shape, _computes_in(step)
+
+
+def _computes_in(step: Step) -> Any:
+    """The dtype of the result, or of the numbers whose comparison it is."""
+    made = step.results[0].dtype
+    return next((a.dtype for a in step.looks if isinstance(a, Tensor)), made) if made is bool_ else made
 
 
 def _fuses(step: Step) -> bool:
-    """Whether the operation is a formula whose operands, arithmetic and result are of one dtype, over enough elements."""
-    op, made = step.op, step.results[0]
-    if op.kind != "elementwise" or "run" in op.__dict__ or "launch" in op.__dict__:
-        return False
-    if made._array.size < FUSED_FROM or made.dtype not in FUSED_DTYPES or not is_c_contiguous(made._array):
-        return False
-    for a in step.looks:
-        if isinstance(a, Tensor) and a.dtype is not made.dtype or not isinstance(a, Tensor) and not _fits(a):
+    """Whether the operation is a formula whose operands, arithmetic and result are of one dtype, over enough elements.
+
+    The result may be truth values, and so may operands be where no gradient is recorded.
+    """
+    op, made, dtype = step.op, step.results[0], _computes_in(step)
+    if op.of_elements is not None:
+        if made.requires_grad or dtype.itemsize == 2:  # to which numbers among its arguments are rounded once
             return False
-    compute, result = op.dtype_rule(op, step.looks[: len(op.positional)])
-    if compute is not made.dtype or result is not made.dtype:
+    elif op.kind != "elementwise" or "run" in op.__dict__ or "launch" in op.__dict__:
         return False
-    if made.dtype.itemsize == 2 and widens(formula_of(step)[0]):
+    if made._array.size < FUSED_FROM or dtype not in FUSED_DTYPES or not is_c_contiguous(made._array):
+        return False
+    is_truth = made.dtype is bool_
+    for a in step.looks:
+        if not isinstance(a, Tensor):
+            if not _fits(a):
+                return False
+        elif a.dtype is not dtype and (a.dtype is not bool_ or is_truth or made.requires_grad):
+            return False
+    if op.kind == "elementwise":
+        compute, result = op.dtype_rule(op, step.looks[: len(op.positional)])
+        if compute is not dtype or result is not made.dtype:
+            return False
+    if dtype.itemsize == 2 and widens(formula_of(step)[0]):
         return False
     return not made.requires_grad or has_gradients(step)
 
@@ -380,9 +425,9 @@ def _chain(group: list[Step], readers: dict[int, int], wanted: frozenset[int]) -
     values = tuple([step.first for step in group if step.first in wanted or readers.get(step.first, 0) > within.get(step.first, 0)])
     history = History(group, values) if any(step.results[0].requires_grad for step in group) else None
     made = GroupFormula(group, (*values, *(history.kept if history is not None else ())))
-    looks = group[0].results[0]
-    shape, dtype = looks._array.shape, looks.dtype.numpy
+    looks = group[-1].results[0]                      # of numbers: whoever reads a truth value comes behind it
+    shape, dtype = looks._array.shape, np.dtype(looks.dtype.numpy)
     known = {ref: look for step in group for look, ref in zip(step.looks, step.refs, strict=True) if ref.__class__ is int}
     operands = tuple([known[ref] if ref.__class__ is int else ref for ref in made.operands])
-    launch = Launch(made.formula, operands, group[0].results[0], len(values) + len(history.kept if history is not None else ()))
+    launch = Launch(made.formula, operands, looks, len(values) + len(history.kept if history is not None else ()))
     return Chain(made.formula, made.operands, values, shape, dtype, tuple(group), history, made.text, operands, launch)

@@ -355,20 +355,24 @@ class Recorder(Interpreter):
     ) -> None:  # fmt: skip
         self.is_transparent = is_transparent
         self.root, self.title = root, title
-        self.is_told = False                          # what there is to say of its recordings has been said
-        self.story: list[Segment | Event] = []
         self.notes_events = tells
-        self.is_full_story = tells                   # nothing but programs and events was in the call
         self.witness: Any = None                      # of the call, see `_surroundings`; a replay runs events itself
         self.program, self.records_all, self.on_ask = program, records_all, on_ask
-        self.breaks: list[str] = []                   # why each flush was
-        self.ran: list[Any] = []                      # the programs of all of them
-        self.passed = 0                               # operations that came here and were not recorded
         self._lock = threading.RLock()
         # What `flambeau_kernels.engine.calls.follow` calls a path.
         self._path: list[Any] = []
         native = follow.builtin()
         self.quick = None if native is None else MethodType(native, self._path)
+        self.begin()
+
+    def begin(self, is_told: bool = False) -> None:
+        """Be ready for a call, the first one or another. `is_told`: what there is to say of its recordings has been said."""
+        self.is_told = is_told
+        self.story: list[Segment | Event] = []
+        self.is_full_story = self.notes_events        # nothing but programs and events was in the call
+        self.breaks: list[str] = []                   # why each flush was
+        self.ran: list[Any] = []                      # the programs of all of them
+        self.passed = 0                               # operations that came here and were not recorded
         self._restart()
 
     def _restart(self) -> None:
@@ -379,12 +383,8 @@ class Recorder(Interpreter):
         self._writes: dict[int, int] = {}             # by value: how often what has it would have been written to
         self._ambient: Any = None                     # see `ambient_now`
         root, token = self.root, None
-        if root.ambient is not None and not _local.saved_hooks:
-            token = _state.AMBIENT[0]
-            if root.ambient == (_local.recording.asked, _local.recording.inference, dtypes._default):
-                self._ambient = root.ambient          # so the first operation may be followed too
-            else:
-                token = None
+        if root.ambient is not None and not _local.saved_hooks and root.ambient == ambient_now():
+            token, self._ambient = _state.AMBIENT[0], root.ambient  # so the first operation may be followed too
         self._path[:] = (root.node, self, self._made, self.inputs, self._counts, Deferred, Parameter, token, _state.AMBIENT)
 
     def close(self) -> None:
@@ -410,7 +410,7 @@ class Recorder(Interpreter):
                     if found is not None:
                         return found
             kind = op.kind
-            if kind == "elementwise" or kind == "view" or self.records_all or op.in_rows is not None or self._is_product(op, args):
+            if kind == "elementwise" or kind == "view" or self.records_all or _may_wait(op) or self._is_product(op, args):
                 found = self._deferred(op, args, written)
                 if found is not NotImplemented:
                     return found
@@ -493,8 +493,8 @@ class Recorder(Interpreter):
         while step is not self.root:
             op = step.op
             if step.first <= number < step.first + len(step.results):
-                return op.kind == "elementwise" or op.in_rows is not None or op.finished_by is not None
-            if number in _read_by(step.refs) and (op.kind == "view" or any(result.requires_grad for result in step.results)):
+                return op.kind == "elementwise" or op.in_rows is not None or op.deferrable or op.finished_by is not None
+            if number in _read_by(step.refs) and (_is_view(op) or any(result.requires_grad for result in step.results)):
                 return False
             step = step.parent
         return False
@@ -683,6 +683,8 @@ class Recorder(Interpreter):
     def _recorded(self, op: Any, refs: list[Any], args: tuple[Any, ...]) -> Step | None:
         """A new step of the tree; None if `op` shall not be recorded on these operands."""
         metas: dict[int, Tensor] = {}
+        if any(a.__class__ is device and a.type != "cpu" for a in args):
+            return None                               # a Deferred is on the CPU
 
         def meta(a: Any, ref: Any) -> Any:
             if isinstance(ref, Constant):
@@ -725,14 +727,20 @@ class Recorder(Interpreter):
         """Compute what is pending. Args: why; whether Python `asked` for a value, or an event or the call `ends` a segment."""
         with self._lock:
             self.is_full_story = self.is_full_story and ends
-            step, made, inputs, ambient = self.step, self._made, self.inputs, self._ambient
+            path, inputs = self._path, self.inputs
+            step = path[0][1]
             if step is self.root:
                 if inputs:
                     self._restart()
                 return
             self.breaks.append(why)
-            alive = {_pending(one)[1]: one for ref in made if (one := ref()) is not None}
-            counts, writes = self._counts, self._writes
+            alive = {}
+            for ref in self._made:
+                one = ref()
+                if one is not None:
+                    alive[_pending(one)[1]] = one
+            one = None
+            counts, writes, ambient, token = self._counts, self._writes, self._ambient, path[7]
             self._restart()
             for x, count in zip(inputs, counts, strict=True):
                 if x._storage[tape.COUNT] != count:
@@ -742,29 +750,40 @@ class Recorder(Interpreter):
                     )
             wanted = tuple(alive)
             program = step.programs.get(wanted)
-            if program is None or _local.calls.interpreters or ambient_now() != ambient:
+            if program is None or _local.calls.interpreters or token is not _state.AMBIENT[0] and ambient_now() != ambient:
                 with below(self), _as_before(ambient):
                     if program is None:
                         program = step.programs[wanted] = self.program(step, wanted, inputs)
                         _explain.note(self, step, program, why)
-                    self._compute(program, inputs, alive)
+                    _compute(program, inputs, alive)
             else:
-                self._compute(program, inputs, alive)
-            for number, count in writes.items():
-                if number in alive:
-                    storage = alive[number]._storage
-                    storage[tape.COUNT] += count
+                _compute(program, inputs, alive)
+            if writes:
+                for number, count in writes.items():
+                    if number in alive:
+                        storage = alive[number]._storage
+                        storage[tape.COUNT] += count
             self.ran.append(program)
             if self.notes_events:
                 self.story.append(Segment(program, inputs, [(number, _ref(one)) for number, one in alive.items()]))
         if asked and self.on_ask is not None:
             self.on_ask(why)
 
-    @staticmethod
-    def _compute(program: Any, inputs: list[Tensor], alive: dict[int, Any]) -> None:
-        began = perf_counter()
-        program(inputs, alive)
-        program.seconds = perf_counter() - began
+
+def _compute(program: Any, inputs: list[Tensor], alive: dict[int, Any]) -> None:
+    began = perf_counter()
+    program(inputs, alive)
+    program.seconds = perf_counter() - began
+
+
+def _may_wait(op: Any) -> bool:
+    """Whether `op`, neither a formula nor a view, may be computed later than it is called."""
+    return op.in_rows is not None or op.deferrable or op.shares_memory
+
+
+def _is_view(op: Any) -> bool:
+    """Whether results of `op` are in the memory of its operand."""
+    return op.kind == "view" or op.shares_memory
 
 
 class _InPlace:
@@ -820,12 +839,13 @@ class _Kinds(Interpreter):
         self.formulas = self.rows = self.products = self.others = 0
 
     def run(self, op: Any, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
+        has_kernel = op.kind not in ("elementwise", "view", "composite")
         if out is None and op.finished_by is not None:
             self.products += 1
-        elif out is not None or op.kind not in ("elementwise", "view", "composite") and op.in_rows is None:
+        elif out is not None or has_kernel and op.in_rows is None and not op.deferrable:
             self.others += 1
         self.formulas += op.kind == "elementwise"
-        self.rows += op.in_rows is not None
+        self.rows += op.in_rows is not None or has_kernel and op.deferrable and op.elements not in ("moved", "mapped")
         return NotImplemented
 
     def are_recorded(self, op: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dtypes import bool as bool_
 from ._backward import formula_of
 from ._formulas import Number, Text
 from ._recorder import Constant, Step
@@ -42,7 +43,7 @@ class GroupFormula:
 
     def __init__(self, group: list[Step], results: tuple[int, ...], first: int | None = None) -> None:
         own = {step.first for step in group}
-        text = Text("_".join(["fused", *dict.fromkeys(step.op.name for step in group)])[:60], group[0].results[0].dtype)
+        text = Text("_".join(["fused", *dict.fromkeys(step.op.name for step in group)])[:60], group[-1].results[0].dtype)
         if first is not None:
             text.operand(("value", first))
         names: dict[int, str] = {}
@@ -54,7 +55,8 @@ class GroupFormula:
                     arguments.append(text.constant(ref.value, formula, i, refs))
                 else:
                     arguments.append(names[ref] if ref in own else text.operand(("value", ref)))
-            names[step.first] = text.line(formula, arguments)
+            name = text.line(formula, arguments, step.results[0].dtype is not bool_)
+            names[step.first] = name if step.results[0].dtype is not bool_ else text.number(name)
         given = tuple([names[value] for value in results])
         self.formula = text.formula(given)
         self.operands = tuple([key for _, key in text.operands])

@@ -81,6 +81,10 @@ class Facts(TypedDict, total=False):
     # Whether it draws random numbers; or the parameters that all have to be true for that, as ("training",) of dropout. Calls of
     # such an op differ though they look alike: graphs do not merge them, and `vmap` asks for its `randomness`.
     random: bool | tuple[str, ...]
+    # Whether compiled functions may compute it later than it is called: of whatever values it neither fails nor has side effects, and its
+    # results are in memory of their own. Elementwise operations and what works by rows are so without saying it.
+    deferrable: bool
+    shares_memory: bool  # of compositions: whether the result is the operand's memory, as a view's is, and nothing is computed
     costly: bool  # whether graphs keep its results for a derivative, and do not compute them again
     # Of elementwise ops of one operand: whether layers compute it in the pass of the matrix product before it.
     finishes_products: bool
@@ -192,6 +196,7 @@ class Op:
     scripted_as = ""
     numbers_alone = False
     random: bool | tuple[str, ...] = False
+    deferrable = shares_memory = False
     costly = False
     finishes_products = False
     dynamic_shape = False
@@ -263,6 +268,8 @@ class Op:
         # ``fn(*arrays, then, beside)``: `then` of each element of the result and of `beside`, an array of the result's shape or None, in
         # one pass and with the bits of two; None for calls that it does not take. Such an op neither fails by values nor has side effects.
         self.finished_by: Any = None
+        # A primitive's result from the elements in one place, as a formula of its parameters: chains that save nothing compute it so.
+        self.of_elements: Any = None
         self.rounds_as_its_parts = False  # whether a composition has the bits of what it is made of, be it a product or several reductions
         self.numpy_names = namespace != "nn.functional"  # whether numpy's names are taken too: `axis` for `dim`, and others
         self._function: Any = None

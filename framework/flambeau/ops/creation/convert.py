@@ -64,7 +64,7 @@ def _order_of(a: Any, format: memory_format | None) -> list[int] | None:
     return list(reversed(order))
 
 
-@primitive(surface=FUNCTION | METHOD | FOREACH, samples="x(2, 3)", cuda="moves.clone", elements="mapped", names=keep)
+@primitive(surface=FUNCTION | METHOD | FOREACH, samples="x(2, 3)", cuda="moves.clone", elements="mapped", names=keep, deferrable=True)
 def clone(input, *, memory_format=None):
     """A copy in new memory, through which gradients pass.
 
@@ -126,6 +126,7 @@ def _clone_raw(grad):
     samples="of type_as",
     public_name="to",
     cuda="moves.to_copy",
+    deferrable=True,
 )
 def to_copy(input, dtype, place, memory_format):
     """`input` copied to another dtype, device or memory layout."""
@@ -572,7 +573,7 @@ def detach_copy(input):
     return input.detach().clone()
 
 
-@composite(surface=FUNCTION, namespace="", one_operator=True, samples="x(2, 3)", elements="mapped", names=keep)
+@composite(surface=FUNCTION, namespace="", one_operator=True, samples="x(2, 3)", elements="mapped", names=keep, shares_memory=True)
 def detach(input):
     """`input` without history, over the same memory: changes in place are seen by both."""
     return without_history(input)

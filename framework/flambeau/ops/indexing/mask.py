@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.cpu.indexing import scatter as kernel
+from flambeau_kernels.formula import Formula
+from flambeau_kernels.vocabulary import where
 
 from ... import dtypes
 from ..._arrays import MetaArray, ndarray
@@ -62,6 +64,8 @@ def _filled(a: Any, mask: Any, value: Any) -> Any:
 
 
 def _filled_shape(input, mask, value):
+    if not isinstance(value, Tensor):
+        as_element(value, input.dtype.numpy)          # which raises for a number that the dtype cannot hold
     return broadcast_shapes(masked_fill, (input, mask)), input.dtype
 
 
@@ -72,6 +76,7 @@ def _filled_shape(input, mask, value):
     public_name="masked_fill",
     may_write_expanded=True,
     cuda="moves.masked_fill",
+    deferrable=True,
 )
 def masked_fill_number(input, mask, value):
     """`input` with the number `value` wherever `mask` holds."""
@@ -83,6 +88,7 @@ masked_fill_number.shown_as("MaskedFillBackward0", hides="input_shape")
 masked_fill_number.in_pieces("...,...->...")
 
 
+masked_fill_number.of_elements = Formula(lambda input, mask, value: where(mask, value, input), "masked_fill")
 masked_fill_number.kernel(_filled)
 masked_fill_number.shape(_filled_shape)
 

@@ -350,6 +350,7 @@ def _is_place_of(op, largest):
     batch_rule=along,
     cuda="sums.argmax",
     elements="reduced",
+    deferrable=True,
 )
 def argmax(input, dim=None, keepdim=False):
     """The index of the largest value along `dim`, the first of several, int64; nan counts as largest.
@@ -366,6 +367,7 @@ _is_place_of(argmax, largest=True)
     batch_rule=along,
     cuda="sums.argmin",
     elements="reduced",
+    deferrable=True,
 )
 def argmin(input, dim=None, keepdim=False):
     """The index of the smallest value along `dim`, the first of several, int64; nan counts as smallest.
@@ -390,6 +392,7 @@ def _extreme_shape(input, dim, keepdim):
     surface=0, returns=("values", "indices"), check=_check_index_reduction("max"), samples="of max", public_name="max", batch_rule=along,
     cuda="sums.max_along",
     quantized="integers",
+    deferrable=True,
 )
 def max_along(input, dim, keepdim):
     """The largest values along `dim` and their places."""
@@ -405,6 +408,7 @@ max_along.in_pieces(along="dim")
     surface=0, returns=("values", "indices"), check=_check_index_reduction("min"), samples="of min", public_name="min", batch_rule=along,
     cuda="sums.min_along",
     quantized="integers",
+    deferrable=True,
 )
 def min_along(input, dim, keepdim):
     """The smallest values along `dim` and their places."""

@@ -61,6 +61,7 @@ def _total_shape(input, dim, dtype):
     cuda="sums.cumsum",
     elements="along", costly=True,
     names=keep,
+    deferrable=True,
 )
 def cumsum(input, dim, *, dtype=None):
     """The sums of the elements up to each place along `dim`: the shape of `input`.
@@ -136,6 +137,7 @@ def _cumsum_raw(grad, input_dtype, dim):
     cuda="sums.cumprod",
     elements="along", costly=True,
     names=keep,
+    deferrable=True,
 )
 def cumprod(input, dim, *, dtype=None):
     """The products of the elements up to each place along `dim`: the shape of `input`.

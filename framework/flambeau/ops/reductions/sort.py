@@ -54,6 +54,7 @@ def _check_sort(input, dim, descending):
     surface=0, returns=PAIR, check=_check_sort, memory=LIKE, samples="of sort", public_name="sort", batch_rule=along_dim,
     cuda="sums.sort_pair",
     quantized="integers", costly=True,
+    deferrable=True,
 )
 def sort_pair(input, dim, descending):
     """The elements in order along `dim`, equal ones in the order they had, and where they were."""
@@ -138,6 +139,7 @@ def _check_topk(input, k, dim, largest):
 @primitive(
     surface=0, returns=PAIR, check=_check_topk, samples="of topk", public_name="topk", batch_rule=along_dim, cuda="sums.topk_pair",
     quantized="integers", costly=True,
+    deferrable=True,
 )
 def topk_pair(input, k, dim, largest):
     """The `k` largest or smallest elements along `dim`, and where they are."""

@@ -88,6 +88,7 @@ def _check_cat(tensors: Any, dim: Any) -> Any:
     cuda="moves.cat",
     elements="moved",
     names=unify,
+    deferrable=True,
 )
 def cat(tensors, dim=0):
     """The `tensors` one after another along `dim`; other dimensions must agree.
@@ -257,6 +258,7 @@ def _check_same_shapes(name: str, tensors: Any) -> None:
     surface=FUNCTION | OUT, overlap=NEVER, autocast=("widest", None), samples="(x(2, 3), x(2, 3)); (x(2, 3), x(2, 3)), -1",
     cast_error=TypeError,
     elements="moved",
+    deferrable=True,
 )
 def stack(tensors, dim=0):
     """The `tensors`, all of one shape, along a new dimension `dim`. Raises: RuntimeError for shapes that differ.

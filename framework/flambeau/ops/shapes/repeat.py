@@ -27,7 +27,7 @@ from .._spec import (
 from .reshape import _contiguous_format
 
 
-@composite(surface=METHOD, variadic="repeats", samples="x(2, 3), (2, 1); x(3), (2, 2)", elements="moved")
+@composite(surface=METHOD, variadic="repeats", samples="x(2, 3), (2, 1); x(3), (2, 2)", elements="moved", deferrable=True)
 def repeat(self, repeats):
     """`self` tiled: copied `repeats` times along each dimension, new ones in front. For views see `expand`.
 
@@ -101,6 +101,7 @@ def _tile_by_repeat(input, dims):
 @primitive(
     surface=FUNCTION | METHOD, variadic="dims", samples="x(2, 3), (0,); x(2, 3), (0, 1)", batch_rule=along, cuda="moves.flip",
     elements="moved",
+    deferrable=True,
 )
 def flip(input, dims):
     """`input` reversed along `dims`, in new memory; numpy would give a view, which has no negative strides here."""
@@ -205,6 +206,7 @@ def _check_roll(input, shifts, dims):
     samples="x(2, 3), 1; x(2, 3), (1, -1), (0, 1)",
     cuda="moves.roll",
     elements="moved",
+    deferrable=True,
 )
 def roll(input, shifts, dims=None):
     """`input` with its elements moved by `shifts` along `dims`, coming back in at the other end.

@@ -32,7 +32,9 @@ def _check_matrices(name: str) -> Any:
     return check
 
 
-@primitive(surface=EVERY, check=_check_matrices("tril"), samples="x(3, 4); x(2, 3, 3), 1", exact_out=True, cuda="moves.tril")
+@primitive(
+    surface=EVERY, check=_check_matrices("tril"), samples="x(3, 4); x(2, 3, 3), 1", exact_out=True, cuda="moves.tril", deferrable=True,
+)
 def tril(input, diagonal=0):
     """The matrices of `input` with 0 above the diagonal number `diagonal` (positive ones lie above the main one).
 
@@ -52,7 +54,9 @@ tril.vjp(lambda grad, diagonal: (grad.tril(diagonal),))
 tril.vjp_on_arrays(lambda grad, diagonal: (kernels.tril(grad, diagonal),))
 
 
-@primitive(surface=EVERY, check=_check_matrices("triu"), samples="x(3, 4); x(2, 3, 3), -1", exact_out=True, cuda="moves.triu")
+@primitive(
+    surface=EVERY, check=_check_matrices("triu"), samples="x(3, 4); x(2, 3, 3), -1", exact_out=True, cuda="moves.triu", deferrable=True,
+)
 def triu(input, diagonal=0):
     """The matrices of `input` with 0 below the diagonal number `diagonal` (positive ones lie above the main one).
 
