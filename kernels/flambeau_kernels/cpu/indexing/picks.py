@@ -22,6 +22,8 @@ from flambeau_kernels.engine.language import (
     int64,
     kernel,
     load,
+    local,
+    outlined,
     prefetch,
     rolled,
     store,
@@ -112,28 +114,32 @@ def copy_slice(to, slice_of, later, width, LANES):
 
 def pick_some(base, places, to, count, n, wrap, ROWS, step):
     """Pick `count` elements of each of some rows of `n`, which come `step` apart; the largest place, as `from_end` has it, is returned."""
-    worst = uint64(0)
-    for start in range(0, count, BLOCK):
+    worst, largest = uint64(0), local(uint64, 1)
+    for start in rolled(range(0, count, BLOCK)):
         some, into, size = places + start, to + start, min(count - start, BLOCK)
-        last = uint64(0)
-        for k in range(size):
-            last = max(last, uint64(int64(some[k])))
-        if last < uint64(n):
+        outlined(largest_place)(some, size, 0, largest)
+        if largest[0] < uint64(n):
             for k in rolled(range(size)):            # loads apart are no quicker in vectors
                 place = int64(some[k])
                 for r in unroll(range(ROWS)):
                     into[r * step + k] = base[r * n + place]
         else:
-            last = uint64(0)
-            for k in range(size):
-                last = max(last, from_end(some[k], wrap))
-            if last < uint64(n):
+            outlined(largest_place)(some, size, wrap, largest)
+            if largest[0] < uint64(n):
                 for k in rolled(range(size)):
                     place = int64(from_end(some[k], wrap))
                     for r in unroll(range(ROWS)):
                         into[r * step + k] = base[r * n + place]
-        worst = max(worst, last)
+        worst = max(worst, largest[0])
     return worst
+
+
+def largest_place(places, size, wrap, largest):
+    """``largest[0]`` becomes the largest place, as `from_end` has it: one loop in vectors, which all that pick share."""
+    last = uint64(0)
+    for k in range(size):
+        last = max(last, from_end(places[k], wrap))
+    largest[0] = last
 
 
 def from_end(place: Any, wrap: Any) -> Any:

@@ -33,6 +33,7 @@ from flambeau_kernels.engine.language import (
     lane_sum,
     load,
     local,
+    outlined,
     rolled,
     store,
     unroll,
@@ -403,9 +404,7 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                 eights += high // 8
                 left -= high
                 if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
-                    for c in independent(range(full)):
-                        totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
-                        sums[c] = BLOCK_KIND(START)
+                    outlined(move_to_totals)(totals, sums, full, BLOCK_KIND(START), COMBINE)
                     eights = 0
         else:
             while left >= 8:
@@ -423,9 +422,7 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                 left -= 8
                 eights += 1
                 if BLOCK_KIND is not TOTAL_KIND and eights == EIGHTS:
-                    for c in independent(range(full)):
-                        totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
-                        sums[c] = BLOCK_KIND(START)
+                    outlined(move_to_totals)(totals, sums, full, BLOCK_KIND(START), COMBINE)
                     eights = 0
             while left >= 0:
                 size = wide
@@ -436,14 +433,23 @@ def columns(chunk, x, out, items, per_chunk, strips, width, pieces, height, toge
                 p = p + far
                 left -= 1
         if BLOCK_KIND is not TOTAL_KIND:
-            for c in independent(range(full)):
-                totals[c] = joined(totals[c], TOTAL_KIND(sums[c]), COMBINE)
+            outlined(move_to_totals)(totals, sums, full, BLOCK_KIND(START), COMBINE)
         for j in range(1, together):
             for c in brief(range(narrow)):
                 totals[c] = joined(totals[c], totals[j * narrow + c], COMBINE)
-        for c in independent(range(narrow)):
-            out[to + c] = finished(totals[c], count, FINISH, widened(out))
+        if FINISH is None:
+            for c in independent(range(narrow)):
+                out[to + c] = widened(out)(totals[c])
+        else:
+            for c in brief(range(narrow)):            # once for a column: roots are much code
+                out[to + c] = finished(totals[c], count, FINISH, widened(out))
         item += 1
+
+
+def move_to_totals(totals, sums, full, start, COMBINE):
+    for c in independent(range(full)):
+        totals[c] = joined(totals[c], widened(totals)(sums[c]), COMBINE)
+        sums[c] = start
 
 
 @kernel(in_vectors=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flambeau_kernels.engine.language import flags, float32, float64, independent, kernel, local, widened
-from flambeau_kernels.vocabulary import sqrt
+from flambeau_kernels.vocabulary import sqrt, where
 
 from .. import sums
 from ._folds import STRIP, Cut, dense, fold
@@ -45,6 +45,7 @@ def plan(a: np.ndarray, axes: tuple[int, ...], keepdim: bool) -> Callable[[np.nd
         loop = vector_rows
         # Long rows are read ahead by the processor, which is only disturbed.
         constants["ASK"] = unsplit and cut.numbers[9] <= sums.BLOCK
+        constants["ONE_RUN"] = cut.numbers[8] == 1    # of rows whose elements are all neighbours
     form = loop.form((a.dtype, to, double, float, *[int] * len(cut.numbers)), constants)
     nothing = np.empty(0)
     result = a.dtype
@@ -123,19 +124,22 @@ def rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1
 
 @kernel(in_vectors=True)
 def vector_rows(chunk, x, out, means, free, items, per_chunk, pieces, runs, per_run, k1, outer, step, r0, r1, run, *, KIND, UNSPLIT,
-                ASK):  # fmt: skip
+                ASK, ONE_RUN):  # fmt: skip
     item = chunk * per_chunk
     last = min(items, item + per_chunk)
     while item < last:
         p, from0, to0, from1, to1 = row_at(x, item, pieces, runs, per_run, k1, outer, step, r0, r1)
-        q = p + (from0 * run + from1)
-        mean, total = sums.moments_of(q, to1 - from1, KIND, q + (to1 - from1) if ASK else None)
-        count = float64(to1 - from1)
-        for k in range(from0 + 1, to0):
-            q = p + (k * run + from1)
-            mean_here, total_here = sums.moments_of(q, to1 - from1, KIND, q + (to1 - from1) if ASK else None)
-            mean, total = sums.merged(count, mean, total, float64(to1 - from1), mean_here, total_here)
-            count += float64(to1 - from1)
+        if ONE_RUN:
+            q = p + (from0 * run + from1)
+            mean, total = sums.moments_of(q, to1 - from1, KIND, q + (to1 - from1) if ASK else None)
+        else:
+            mean, total, count = 0.0, 0.0, 0.0
+            for k in range(from0, to0):               # one copy of the moments, which are most of the code
+                q = p + (k * run + from1)
+                mean_here, total_here = sums.moments_of(q, to1 - from1, KIND, q + (to1 - from1) if ASK else None)
+                both_mean, both = sums.merged(count, mean, total, float64(to1 - from1), mean_here, total_here)
+                mean, total = where(count > 0.0, both_mean, mean_here), where(count > 0.0, both, total_here)
+                count += float64(to1 - from1)
         if UNSPLIT:
             out[item] = widened(out)(total / free)
         else:

@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from flambeau_kernels.engine.language import (
+    brief,
     broadcast,
     independent,
     int32,
     int64,
     kernel,
+    lane_sum,
     lanes,
     load,
     local,
@@ -30,7 +32,6 @@ from flambeau_kernels.engine.language import (
     rolled,
     store,
     uint64,
-    unroll,
     vector,
 )
 from flambeau_kernels.engines import kept
@@ -70,12 +71,12 @@ def rank_of_each(keys, n, ranks, KEY):
     """``ranks[j]``, int32, becomes how many of the up to `MOST_COUNTED` keys are less than key `j`. Both have room for `MOST_COUNTED`."""
     if KEY is int64:
         low, high = keys[0], keys[0]
-        for j in range(n):
+        for j in brief(range(n)):
             low, high = min(low, keys[j]), max(high, keys[j])
         # Most integers lie close enough together for lanes of half the size.
         if uint64(high - low) < uint64(1 << 31):
             narrow = local(int32, MOST_COUNTED)
-            for j in range(n):
+            for j in brief(range(n)):
                 narrow[j] = int32(keys[j] - low)
             count_less(narrow, n, ranks, int32)
         else:
@@ -117,7 +118,7 @@ def median_rank(keys, n, KEY, WHICH, FLOATING):
     rank = (n - 1) // 2
     if FLOATING:
         nan, missing = last_key(KEY), 0
-        for j in range(n):
+        for j in brief(range(n)):
             missing += int64(keys[j] == nan)
         if missing > 0:
             numbers = n - missing
@@ -155,7 +156,7 @@ def place_at(keys, at, n, rank, KEY):
             some = load(keys, j, N)
             less = less + where(some < lows, one, none)
             upto = upto + where(some <= highs, one, none)
-        below, within = lane_total(less, KEY), min(lane_total(upto, KEY), left)
+        below, within = int64(lane_sum(less)), min(int64(lane_sum(upto)), left)  # as places, counts are int32
         if wanted < below:
             most = low - KEY(1)
         elif wanted < within:
@@ -180,7 +181,7 @@ def place_at(keys, at, n, rank, KEY):
     if least < most:
         outlined(rank_of_each)(keys, left, ranks, KEY)
         top = int32(0)
-        for j in range(left):
+        for j in brief(range(left)):
             top = max(top, ranks[j] if int64(ranks[j]) <= wanted else int32(0))
         found, ahead = 0, wanted - int64(top)
         while ranks[found] != top or ahead > 0:      # of equal keys so many come first
@@ -190,16 +191,6 @@ def place_at(keys, at, n, rank, KEY):
     if tried > 0:
         found = int64(at[found])
     return found
-
-
-def lane_total(counts, KEY):
-    N = lanes(KEY)
-    each = local(KEY, N)
-    store(each, 0, counts)
-    total = int64(0)
-    for k in unroll(range(N)):
-        total += int64(each[k])
-    return total
 
 
 # -- kernels -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau_kernels.engine.language import kernel, widened
+from flambeau_kernels.engine.language import kernel, outlined, widened
 
 from .keys import is_wide, key_at, raw
 from .radix import sort_rows
@@ -72,16 +72,16 @@ def best_of(row: Any, first: Any, last: Any, k: Any, keys: Any, at: Any, flip: A
     start = k // 2
     while start > 0:
         start -= 1
-        sink(keys, at, start, k)
+        outlined(sink)(keys, at, start, k)
     i = first + filled
     while i < last:
         if i + BLOCK > last:
-            replace(row, i, last, k, keys, at, mask)
+            outlined(replace)(row, i, last, k, keys, at, mask)
         elif least_key(row, i, BLOCK, full, mask) < keys[0]:
             for part in range(BLOCK // PART):
                 start = i + part * PART
                 if least_key(row, start, PART, full, mask) < keys[0]:
-                    replace(row, start, start + PART, k, keys, at, mask)
+                    outlined(replace)(row, start, start + PART, k, keys, at, mask)
         i += BLOCK
 
 
@@ -99,7 +99,7 @@ def replace(row: Any, first: Any, last: Any, k: Any, keys: Any, at: Any, mask: A
         if key < keys[0]:                            # an equal one comes later and loses
             keys[0] = key
             at[0] = j
-            sink(keys, at, 0, k)
+            outlined(sink)(keys, at, 0, k)
 
 
 def after(keys: Any, at: Any, i: Any, key: Any, place: Any) -> Any:
