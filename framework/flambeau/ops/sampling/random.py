@@ -48,7 +48,7 @@ from ..creation._options import (
     _sizes,
     finish,
     made_or_refused,
-    on_host,  # noqa: F401  # read by texts of usual answers
+    on_host,
     refuse_pinning,
     with_names,
 )
@@ -402,7 +402,10 @@ def _normals(sizes: tuple[Any, ...], d: Any, generator: Any) -> Tensor | None:
     """`randn` of such."""
     if generator is d is None and dtypes._default is dtypes.float32:
         shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
-        array = _default_generator()._stream.normals(shape)
+        stream = _default_generator()._stream
+        array = stream.normals(shape)
+        if array is None and shape.__class__ is tuple:
+            array = _cpu_kernels().few_normals(stream, shape)
         if array is not None:
             return hot_calls.over(array)
     return _in_short(_cpu_kernels().normal, sizes, d, generator)
@@ -439,7 +442,8 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
         }
         if (made := _dispatch.made_there("rand", given, requires_grad)) is not None:
             return made
-    if size is layout is out is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
+    here = device is None and not PLACED or on_host(device)
+    if here and size is layout is out is None and pin_memory is False and not (IN_FORCE and interpreted()):
         made = _uniforms(sizes, dtype, generator)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
@@ -469,7 +473,8 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
         }
         if (made := _dispatch.made_there("randn", given, requires_grad)) is not None:
             return made
-    if size is layout is out is device is None and pin_memory is False and not (PLACED or IN_FORCE and interpreted()):
+    here = device is None and not PLACED or on_host(device)
+    if here and size is layout is out is None and pin_memory is False and not (IN_FORCE and interpreted()):
         made = _normals(sizes, dtype, generator)
         if made is not None:
             return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
@@ -493,7 +498,8 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: Any = Non
     """
     if pin_memory is not False:
         refuse_pinning("randint", pin_memory)
-    plainly = generator is layout is out is device is dtype is None and pin_memory is False and not (named or requires_grad or PLACED)
+    here = device is None and not PLACED or on_host(device)
+    plainly = here and generator is layout is out is dtype is None and pin_memory is False and not (named or requires_grad)
     if plainly and not (IN_FORCE and interpreted()):
         made = _integers_in_short(args)
         if made is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .continuous import cauchy, exponential, geometric, refill_exponential
-from .normal_draws import log_normal, normal, refill_normals, refill_standard
+from .normal_draws import few_normals, log_normal, normal, refill_normals, refill_standard
 from .philox import PhiloxStream, philox4x32
 from .rejection import binomial, dirichlet, poisson, standard_gamma
 from .sample import multinomial, randperm
@@ -34,6 +34,7 @@ __all__ = [
     "coins",
     "dirichlet",
     "exponential",
+    "few_normals",
     "geometric",
     "integers",
     "log_normal",

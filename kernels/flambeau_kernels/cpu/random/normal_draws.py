@@ -31,7 +31,7 @@ from .stream import (
     numbers_in,
 )
 
-__all__ = ["log_normal", "normal", "refill_normals"]
+__all__ = ["few_normals", "log_normal", "normal", "refill_normals"]
 
 BLOCK = 16
 MOST_ALONE = 4096                                           # numbers that one kernel makes alone
@@ -108,6 +108,19 @@ def _fill_blocks(stream: MT19937Stream, out: np.ndarray, mean: float, std: float
 
 
 _PAIRS = {scaled: AtOnce("draw_pairs", int, float, float, np.dtype(np.float64), SCALED=scaled) for scaled in (False, True)}
+
+
+def few_normals(stream: MT19937Stream, sizes: tuple[Any, ...]) -> np.ndarray | None:
+    """A new float32 array of what `normal` fills it with, if its numbers are few enough for pairs; else None, nothing drawn."""
+    count = 1
+    for n in sizes:
+        if n.__class__ is not int or n < 1:
+            return None
+        count *= n
+    if count >= BLOCK:
+        return None
+    out = np.empty(sizes, np.float32)
+    return out if _pairs_by_kernel(stream, out, 0.0, 1.0) else None
 
 
 def _pairs_by_kernel(stream: MT19937Stream, out: np.ndarray, mean: float, std: float) -> bool:
