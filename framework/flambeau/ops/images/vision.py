@@ -12,9 +12,10 @@ import numpy as np
 from flambeau_kernels.cpu.shapes.order import is_ordered_last
 
 from ...devices import contiguous_format
+from ...tensor import Tensor
 from .._batching import folded
 from .._spec import FUNCTION, composite, describe, need_int, primitive
-from .._spec.plans import moves
+from .._spec.plans import Plan, moves
 from ..layers.conv import as_ints
 
 # -- rearrangement -------------------------------------------------------------------------------------------
@@ -190,6 +191,11 @@ def _gather_columns_shape(input, kernel, dilation, padding, stride):
     return (input.shape[0], input.shape[1] * prod(kernel), prod(positions)), input.dtype
 
 
+@gather_columns.vjp_on_arrays
+def _gather_columns_raw(grad, input_shape, kernel, dilation, padding, stride):
+    return (_fold_columns(grad, tuple(input_shape[2:]), kernel, dilation, padding, stride),)
+
+
 @gather_columns.vjp
 def _gather_columns_vjp(grad, input_shape, kernel, dilation, padding, stride):
     return fold_columns(grad, tuple(input_shape[2:]), kernel, dilation, padding, stride)
@@ -222,6 +228,11 @@ def _fold_columns(x, extents, kernel, dilation, padding, stride):
 @fold_columns.shape
 def _fold_columns_shape(input, extents, kernel, dilation, padding, stride):
     return (input.shape[0], input.shape[1] // prod(kernel), *extents), input.dtype
+
+
+@fold_columns.vjp_on_arrays
+def _fold_columns_raw(grad, kernel, dilation, padding, stride):
+    return (_gather_columns(grad, kernel, dilation, padding, stride),)
 
 
 @fold_columns.vjp
@@ -284,6 +295,14 @@ def fold(input, output_size: int | Sequence[int], kernel_size: int | Sequence[in
         output_size: an int or a pair (H, W).
         kernel_size, dilation, padding, stride: as for `unfold`.
     """
+    settings = _settings_of_fold(input, output_size, kernel_size, dilation, padding, stride)
+    x = input if input.ndim == 3 else input.unsqueeze(0)
+    made = fold_columns(x, *settings)
+    return made if input.ndim == 3 else made.squeeze(0)
+
+
+def _settings_of_fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> tuple[Any, ...]:
+    """The arguments of `fold_columns` behind its operand. Raises: RuntimeError, TypeError for others than go together."""
     kernel, dilation, padding, stride = _columns_settings("fold", kernel_size, dilation, padding, stride)
     extents = as_ints("fold", "output_size", output_size, 2)
     if input.ndim not in (2, 3) or 0 in input.shape[-2:]:
@@ -304,6 +323,14 @@ def fold(input, output_size: int | Sequence[int], kernel_size: int | Sequence[in
             f"input's dimension 2 to match the calculated number of sliding blocks {positions[0]} * "
             f"{positions[1]}, but got {input.shape[-1]}"
         )
-    x = input if input.ndim == 3 else input.unsqueeze(0)
-    made = fold_columns(x, extents, kernel, dilation, padding, stride)
-    return made if input.ndim == 3 else made.squeeze(0)
+    return extents, kernel, dilation, padding, stride
+
+
+@fold.plan(by="shape")
+def _fold_planned(input, *settings):
+    a, found = input._array, _settings_of_fold(input, *settings)
+    if a.dtype.char not in "fd" or not a.size:
+        return None
+    if a.ndim == 3:
+        return Plan(lambda a: _fold_columns(a, *found), fold_columns, lambda _, x: (x, *found))
+    return Plan(lambda a: _fold_columns(a[None], *found)[0])

@@ -404,7 +404,7 @@ def _normals(sizes: tuple[Any, ...], d: Any, generator: Any) -> Tensor | None:
         shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is tuple else sizes
         stream = _default_generator()._stream
         array = stream.normals(shape)
-        if array is None and shape.__class__ is tuple:
+        if array is None and sizes and shape.__class__ is tuple:
             array = _cpu_kernels().few_normals(stream, shape)
         if array is not None:
             return hot_calls.over(array)

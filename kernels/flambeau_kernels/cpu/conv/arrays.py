@@ -111,6 +111,20 @@ def gather_windows(x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: 
     return np.ascontiguousarray(window_view(padded(x, padding, padding), kernel, stride, dilation, positions))
 
 
+@functools.lru_cache(maxsize=256)
+def _places_of_windows(kernel: Ints, positions: Ints, stride: Ints, dilation: Ints) -> list[tuple[Any, Any]]:
+    """Where the elements of each place in a window come from, in the order in which they are added, and which those are."""
+    every = slice(None), slice(None)
+    found = []
+    for offset in product(*map(range, kernel)):
+        places = tuple(
+            slice(o * dl, o * dl + s * (n - 1) + 1, s)
+            for o, dl, s, n in zip(offset, dilation, stride, positions, strict=True)
+        )
+        found.append(((*every, *places), (*every, *offset)))
+    return found
+
+
 def fold_windows(windows: Any, spatial: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
     """Add windows ``(N, C, *kernel, *positions)`` up at the places of ``(N, C, *spatial)`` they were taken from."""
     d = len(spatial)
@@ -118,12 +132,8 @@ def fold_windows(windows: Any, spatial: Ints, stride: Ints, padding: Ints, dilat
     total = np.zeros(
         windows.shape[:2] + tuple(n + 2 * p for n, p in zip(spatial, padding, strict=True)), windows.dtype
     )
-    for offset in product(*map(range, kernel)):
-        places = tuple(
-            slice(o * dl, o * dl + s * (n - 1) + 1, s)
-            for o, dl, s, n in zip(offset, dilation, stride, positions, strict=True)
-        )
-        total[(slice(None), slice(None), *places)] += windows[(slice(None), slice(None), *offset)]
+    for places, window in _places_of_windows(kernel, positions, tuple(stride), tuple(dilation)):
+        total[places] += windows[window]
     if any(padding):
         total = total[
             (slice(None), slice(None), *(slice(p, p + n) for p, n in zip(padding, spatial, strict=True)))
