@@ -796,3 +796,29 @@ def test_blocks_of_any_layout_lie_along_the_diagonal():
 
     np.testing.assert_array_equal(made.numpy(), scipy.linalg.block_diag(*blocks))
     np.testing.assert_array_equal(made.numpy(), OPS["block_diag"].run([fb.from_numpy(b) for b in blocks]).numpy())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("kind", ["regular", "of half the rank", "with a column of zeros", "tiny"])
+def test_least_squares_of_many_equations(kind, dtype):
+    rng = np.random.default_rng(0)
+    m, n, width = 3000, 20, 3
+    a, b = rng.normal(size=(m, n)), rng.normal(size=(m, width))
+    if np.dtype(dtype).kind == "c":
+        a, b = a + 1j * rng.normal(size=(m, n)), b + 1j * rng.normal(size=(m, width))
+    if kind == "of half the rank":
+        a = a[:, :10] @ rng.normal(size=(10, n))
+    elif kind == "with a column of zeros":
+        a[:, 3] = 0
+    elif kind == "tiny":
+        a, b = a * 1e-25, b * 1e-25
+    a, b = a.astype(dtype), b.astype(dtype)
+    eps = np.finfo(dtype).eps
+    wide = np.complex128 if np.dtype(dtype).kind == "c" else np.float64
+    expected, _, rank, _ = np.linalg.lstsq(a.astype(wide), b.astype(wide), rcond=eps * m)
+
+    made = fb.linalg.lstsq(fb.from_numpy(a), fb.from_numpy(b))
+
+    assert int(made.rank) == rank
+    assert made.solution.stride() == (1, m)
+    np.testing.assert_allclose(made.solution.numpy(), expected, rtol=0, atol=100 * eps * np.abs(expected).max())

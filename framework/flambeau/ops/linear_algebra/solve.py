@@ -11,6 +11,7 @@ import numpy as np
 
 from flambeau_kernels.cpu.gemm.blas import single_threaded
 from flambeau_kernels.cpu.linear_algebra import matrices_by_rows, reflectors, triangular_systems
+from flambeau_kernels.cpu.shapes import move
 
 from ... import dtypes
 from ..._arrays import contiguous_strides
@@ -762,13 +763,39 @@ def _by_reflectors(a: Any, b: Any, rcond: float) -> Any:
 
 
 def _complete_orthogonal(x: Any, y: Any, rcond: float) -> tuple[Any, int]:
-    """Solutions, in the first rows of memory that lies by columns, and the rank, for no fewer equations than unknowns."""
-    (m, n), char = x.shape, x.dtype.char
-    room = _room_of_gelsy(m, n, y.shape[1], char)
+    """Solutions, in the first rows of memory that lies by columns, and the rank, for no fewer equations than unknowns.
+
+    Of many more equations for few unknowns reflectors leave those of a triangle, which has the solutions and singular values of all,
+    as exactly: LAPACK exchanges columns of all rows one by one.
+    """
+    (m, n), width, char = x.shape, y.shape[1], x.dtype.char
+    is_tall = x.size >= TALL_FROM and n <= NARROW and m >= 2 * (n + width) and 2 * width <= n + 2
+    if is_tall:
+        x, y = _triangle_of(x, y)
+    room = _room_of_gelsy(len(x), n, width, char)
     _, made, _, rank, info = _lapack.routine("gelsy", x)(x, y, np.zeros((n, 1), np.int32), rcond, room)
     if info:
         raise LinAlgError(f"torch.linalg.lstsq: LAPACK's gelsy refused its argument {-info}")
+    if is_tall:
+        made, few = np.empty((width, m), made.dtype).T, made
+        made[:n] = few
     return made, rank
+
+
+TALL_FROM = 1 << 13  # numbers of a matrix
+NARROW = 32  # unknowns; of more the triangle takes as long as the exchanges
+
+
+def _triangle_of(x: Any, y: Any) -> tuple[Any, Any]:
+    """``Q.mH @ x`` and ``Q.mH @ y`` for a Q that makes the first a triangle, without the rows in which that is 0."""
+    (m, n), width = x.shape, y.shape[1]
+    both = np.empty((n + width, m), x.dtype)
+    for part, of in ((both[:n], x.T), (both[n:], y.T)):
+        if not move.into(part, of):
+            part[...] = of
+    packed, *_ = _lapack.routine("geqrf", x)(both.T, lwork=_lapack.QR_BLOCK * (n + width), overwrite_a=1)
+    r = np.triu(packed[: n + width])
+    return r[:n, :n], r[:n, n:]
 
 
 @functools.lru_cache(256)
