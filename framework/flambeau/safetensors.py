@@ -245,9 +245,8 @@ def save_file(
 
     Args:
         metadata: text to keep beside them.
-    Raises: ValueError for values that are not contiguous dense tensors; RuntimeError for tensors that share
-        memory; TypeError for names or metadata that are not text; KeyError for a dtype the format does not
-        have.
+    Raises: ValueError for values that are not contiguous dense tensors; RuntimeError for tensors that share memory;
+        TypeError for names or metadata that are not text; KeyError for a dtype the format does not have.
     """
     from flambeau.serialization import _atomic_file
 

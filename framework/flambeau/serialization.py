@@ -191,8 +191,7 @@ def get_default_mmap_options() -> int:
 class set_default_mmap_options:  # PyTorch's name
     """Choose how ``load(mmap=True)`` maps files, for good or as a context manager.
 
-    With `mmap.MAP_PRIVATE` writes to tensors stay in this process; with `mmap.MAP_SHARED` they go to the
-    file.
+    With `mmap.MAP_PRIVATE` writes to tensors stay in this process; with `mmap.MAP_SHARED` they go to the file.
     Raises: ValueError for other flags.
     """
 
@@ -378,9 +377,8 @@ def save(
 ) -> None:
     """Write `obj`, with all tensors in it, to `f`.
 
-    Tensors that share memory share it in the file, and the whole of that memory is written: ``large[:5]`` is
-    as big as `large`; save ``large[:5].clone()`` instead. A file given by its path appears only when it is
-    complete.
+    Tensors that share memory share it in the file, and the whole of that memory is written: ``large[:5]`` is as big
+    as `large`; save ``large[:5].clone()`` instead. A file given by its path appears only when it is complete.
 
     Args:
         f: a path, or a file object with `write`.
@@ -585,10 +583,9 @@ def load(
             ``TORCH_FORCE_WEIGHTS_ONLY_LOAD=1`` forbids it everywhere.
         mmap: map the file instead of reading it, so that memory is touched only as tensors are used; `f` must
             be a path.
-    Raises: pickle.UnpicklingError for a file that is no ``.pt`` file, is damaged, or names what is not
-        allowed; RuntimeError for a damaged archive or storages that do not fit it; EOFError for a file that
-        ends early; AttributeError if `f` is neither path nor file; ValueError for ``mmap=True`` with a file
-        object.
+    Raises: pickle.UnpicklingError for a file that is no ``.pt`` file, is damaged, or names what is not allowed;
+        RuntimeError for a damaged archive or storages that do not fit it; EOFError for a file that ends early;
+        AttributeError if `f` is neither path nor file; ValueError for ``mmap=True`` with a file object.
     """
     _state.note_python()
     _check_load_arguments(pickle_module, weights_only, pickle_load_args)
@@ -755,8 +752,7 @@ def _parse_legacy(data: bytes) -> _LegacyParts:
     from flambeau._files import pickle_machine
 
     system, at = _legacy_system(data)
-    # The sizes of storages follow from the ids in the object, so it is gone through once without making
-    # anything.
+    # The sizes of storages follow from the ids in the object, so it is gone through once without making anything.
     outline = pickle_machine.Ignorant()
     _, end = pickle_machine.run(data, outline, at)
     keys, start = pickle_machine.run(data, pickle_machine.Policy(), end)

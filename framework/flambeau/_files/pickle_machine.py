@@ -84,8 +84,7 @@ class Policy:
 def run(data: bytes, policy: Policy, at: int = 0) -> tuple[Any, int]:
     """Run the pickle that starts at byte `at` of `data`; returns what it makes and where it ends.
 
-    Raises: UnpicklingError for a malformed pickle or anything `policy` does not allow; EOFError if it ends
-        early.
+    Raises: UnpicklingError for a malformed pickle or anything `policy` does not allow; EOFError if it ends early.
     """
     machine = _Machine(data, policy, at)
     policy.left = _FREE_STEPS + _STEPS_PER_BYTE * (len(data) - at)

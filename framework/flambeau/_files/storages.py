@@ -23,8 +23,7 @@ __all__ = [
     "storage_kind",
 ]
 
-# The dtypes whose storages have a class of their own in PyTorch; those of the others are "untyped", counted
-# in bytes.
+# The dtypes whose storages have a class of their own in PyTorch; those of the others are "untyped", counted in bytes.
 STORAGE_NAMES = {
     dtypes.float64: "DoubleStorage", dtypes.float32: "FloatStorage", dtypes.float16: "HalfStorage",
     dtypes.bfloat16: "BFloat16Storage", dtypes.int64: "LongStorage", dtypes.int32: "IntStorage",
@@ -90,8 +89,7 @@ class LoadedStorage:
     Args:
         base: the memory as a one-dimensional uint8 tensor, at its place.
         kind: the dtype it was written as; None for bytes.
-        foreign: whether its bytes are in the other byte order, which can only be mended once a dtype is
-            known.
+        foreign: whether its bytes are in the other byte order, which can only be mended once a dtype is known.
     """
 
     def __init__(self, base: Any, kind: Any, foreign: bool = False) -> None:

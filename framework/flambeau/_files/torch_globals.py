@@ -411,8 +411,7 @@ class TorchPolicy(Policy):
 
     Args:
         storages: has ``get(kind, key, location, numel)``.
-        allowed: the user's safe globals, by full name. Their classes may be made, called and given
-            attributes.
+        allowed: the user's safe globals, by full name. Their classes may be made, called and given attributes.
     """
 
     def __init__(self, storages: Any, allowed: dict[str, Any]) -> None:

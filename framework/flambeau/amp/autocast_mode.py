@@ -416,8 +416,7 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: dtype | None =
     Args:
         fwd: the function; without it the result is a decorator.
         device_type: whose autocast it looks at: 'cpu' or 'cuda'.
-        cast_inputs: within autocast, the dtype floating arguments are cast to before `forward` runs without
-            autocast;
+        cast_inputs: within autocast, the dtype floating arguments are cast to before `forward` runs without autocast;
             None runs it as it is.
     """
     if not isinstance(device_type, str):

@@ -23,8 +23,7 @@ def backward(
     """Add the gradients of `tensors` to the `.grad` of leaves, or of `inputs` only.
 
     Args:
-        grad_tensors: the vector of the vector-Jacobian product, one per tensor; may be None for single
-            elements.
+        grad_tensors: the vector of the vector-Jacobian product, one per tensor; may be None for single elements.
         retain_graph: keep what the graph saved; by default as `create_graph`.
         create_graph: record the gradient computation, for higher derivatives.
         grad_variables: deprecated name of `grad_tensors`.

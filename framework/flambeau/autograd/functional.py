@@ -189,8 +189,7 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
 def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
     """The result of the scalar function `func` at `inputs`, and the product of its Hessian with `v`.
 
-    `vhp` gives the same, as Hessians are symmetric, and is faster. `create_graph` and `strict` are as for
-    `vjp`.
+    `vhp` gives the same, as Hessians are symmetric, and is faster. `create_graph` and `strict` are as for `vjp`.
     """
     with enable_grad():
         several, inputs = _as_tuple(inputs, "inputs", "hvp")

@@ -101,11 +101,9 @@ def trunc_normal_(
 ) -> Tensor:
     """Fill `tensor`, which is returned, from the normal distribution cut off outside ``[a, b]``.
 
-    Values outside are drawn again. Proposals come from the normal distribution itself, or, where fewer than 3
-    in 10 of
-    those would fall inside, from the uniform one, kept with probability proportional to the density. Warns if
-    `mean` is
-    more than two `std` outside.
+    Values outside are drawn again. Proposals come from the normal distribution itself, or, where fewer than 3 in 10
+    of those would fall inside, from the uniform one, kept with probability proportional to the density. Warns if
+    `mean` is more than two `std` outside.
     Source: Robert 1995, "Simulation of truncated normal variables", Statistics and Computing 5.
     """
     if mean < a - 2 * std or mean > b + 2 * std:
@@ -300,8 +298,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     """Fill `tensor`, which is returned, with a (semi-)orthogonal matrix times `gain`.
 
     Dimensions after the first count as columns.
-    Source: Saxe et al. 2013, "Exact solutions to the nonlinear dynamics of learning in deep linear neural
-        networks".
+    Source: Saxe et al. 2013, "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks".
     Raises: ValueError for fewer than 2 dimensions.
     """
     if tensor.dim() < 2:

@@ -19,8 +19,7 @@ class Adafactor(ByParameter):
     Args:
         lr: bound on the relative step, >= 0.
         beta2_decay: power of the step that gives the weight of the newest square, <= 0.
-        eps: floor of the second moment (None: machine epsilon of the dtype), and of the parameters' root mean
-            square.
+        eps: floor of the second moment (None: machine epsilon of the dtype), and of the parameters' root mean square.
         d: root mean square of the update beyond which it is scaled down, >= 1.
         weight_decay: share of ``lr`` by which parameters shrink, >= 0.
         foreach: accepted; parameters are stepped one at a time. maximize: ascend instead of descend.

@@ -57,8 +57,7 @@ class ElementwiseOptimizer(Optimizer):
     def _update(self, group: dict[str, Any], scalars: tuple[Any, ...], fresh: bool) -> Update:
         """The update of parameters with this scalar state; `fresh` when their state tensors were made just now.
 
-        `scalars` are numpy scalars of their tensors' dtypes, so arithmetic with them rounds as those tensors
-        would.
+        `scalars` are numpy scalars of their tensors' dtypes, so arithmetic with them rounds as those tensors would.
         """
         raise NotImplementedError
 

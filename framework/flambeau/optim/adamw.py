@@ -41,7 +41,6 @@ class AdamW(Adam):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        # Checkpoints made when AdamW was a class of its own lack the flag, or say what was then Adam's
-        # default.
+        # Checkpoints made when AdamW was a class of its own lack the flag, or say what was then Adam's default.
         for group in self.param_groups:
             group["decoupled_weight_decay"] = True

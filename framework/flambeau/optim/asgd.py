@@ -24,8 +24,7 @@ class ASGD(ElementwiseOptimizer):
     """Gradient descent with a falling rate that also keeps the average of its parameters.
 
     Args:
-        lr: first learning rate, >= 0. lambd: decay of parameters and rate. alpha: power of the fall of the
-            rate.
+        lr: first learning rate, >= 0. lambd: decay of parameters and rate. alpha: power of the fall of the rate.
         t0: steps before averaging starts. weight_decay: L2 penalty, >= 0.
         foreach, maximize, differentiable, capturable: as for `Adam`.
     State: 'step', 'eta' (learning rate), 'mu' (weight of the newest parameters), 'ax' (the average).

@@ -31,13 +31,11 @@ class LBFGS(Optimizer):
 
     Args:
         lr: step length, or the first one tried by the line search.
-        max_iter: iterations per step. max_eval: calls of the closure per step, ``max_iter * 5 // 4`` by
-            default.
+        max_iter: iterations per step. max_eval: calls of the closure per step, ``max_iter * 5 // 4`` by default.
         tolerance_grad: stop when no element of the gradient is larger. tolerance_change: stop when parameters
             or loss change by less.
         line_search_fn: None or 'strong_wolfe'.
-    Source: Nocedal & Wright 2006, "Numerical Optimization", algorithm 7.4; stopping rules as in Schmidt's
-        minFunc.
+    Source: Nocedal & Wright 2006, "Numerical Optimization", algorithm 7.4; stopping rules as in Schmidt's minFunc.
     """
 
     def __init__(
@@ -198,8 +196,7 @@ def strong_wolfe(
     """A step that decreases the loss enough and flattens its slope.
 
     Args:
-        start: loss, gradient and slope at length 0. t: first length tried. size: largest element of the
-            direction.
+        start: loss, gradient and slope at length 0. t: first length tried. size: largest element of the direction.
         tolerance: give up when the bracket is shorter, in units of the parameters.
         most: lengths tried after the first.
     Returns: the point found, and how often `evaluate` was called.

@@ -414,8 +414,7 @@ class PolynomialLR(LRScheduler):
 class CosineAnnealingLR(LRScheduler):
     """Half a cosine from the base rate to `eta_min` in `T_max` epochs, and back again, and so on.
 
-    Source: Loshchilov & Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts", without the
-        restarts.
+    Source: Loshchilov & Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts", without the restarts.
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
@@ -892,8 +891,7 @@ class OneCycleLR(_WithMomentum):
         three_phase: fall to the first rate as long as the rise took, then to the last.
     Raises: ValueError for a length that is missing or not a positive int, `pct_start` outside ``[0, 1]``, an
         unknown strategy, an optimizer without momentum to cycle, or a step beyond the end.
-    Source: Smith & Topin 2019, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning
-        Rates".
+    Source: Smith & Topin 2019, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates".
     """
 
     def __init__(

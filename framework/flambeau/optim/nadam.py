@@ -42,8 +42,7 @@ class NAdam(ElementwiseOptimizer):
 
     Args:
         lr: learning rate, >= 0. betas: each in ``[0, 1)``. eps: added to the root.
-        weight_decay: L2 penalty, >= 0; with `decoupled_weight_decay` the parameters shrink instead, as in
-            AdamW.
+        weight_decay: L2 penalty, >= 0; with `decoupled_weight_decay` the parameters shrink instead, as in AdamW.
         momentum_decay: how fast the momentum reaches its final value, >= 0.
         foreach, maximize, capturable, differentiable: as for `Adam`.
     State: 'step', 'mu_product' (product of the momenta so far), 'exp_avg', 'exp_avg_sq'.

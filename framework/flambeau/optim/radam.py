@@ -38,8 +38,7 @@ class RAdam(ElementwiseOptimizer):
 
     Args:
         lr: learning rate, >= 0. betas: each in ``[0, 1)``. eps: added to the root.
-        weight_decay: L2 penalty, >= 0; with `decoupled_weight_decay` the parameters shrink instead, as in
-            AdamW.
+        weight_decay: L2 penalty, >= 0; with `decoupled_weight_decay` the parameters shrink instead, as in AdamW.
         foreach, maximize, capturable, differentiable: as for `Adam`.
     State: 'step', 'exp_avg', 'exp_avg_sq'.
     Source: Liu et al. 2020, "On the Variance of the Adaptive Learning Rate and Beyond", algorithm 2, with the

@@ -479,8 +479,7 @@ class MultiheadAttention(Module):
     """Attention in several heads: each weighs the values by how well their keys match a query.
 
     Args:
-        embed_dim: size E of queries and outputs; each of `num_heads` heads has ``embed_dim / num_heads`` of
-            it.
+        embed_dim: size E of queries and outputs; each of `num_heads` heads has ``embed_dim / num_heads`` of it.
         dropout: probability of dropping an attention weight, in training.
         bias: whether the projections have one.
         add_bias_kv: whether to append a learned key and value to every sequence.
@@ -585,8 +584,7 @@ class MultiheadAttention(Module):
             need_weights: whether to return the attention weights; without them it is faster.
             attn_mask: (L, S) or (N * num_heads, L, S); True, or an addend, at pairs to ignore.
             average_attn_weights: whether the weights returned are the mean over the heads.
-            is_causal: says that `attn_mask` is the causal mask, which may then be skipped in favour of a
-                faster way.
+            is_causal: says that `attn_mask` is the causal mask, which may then be skipped in favour of a faster way.
         Returns: the output, and the weights or None.
         """
         return multi_head_attention(

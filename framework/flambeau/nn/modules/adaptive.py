@@ -100,8 +100,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         target = target_ if batched else target_.unsqueeze(0)
         in_head = fb.empty_like(target)
         found = 0
-        # Every row gets an entry of the head's log-softmax: its class, or its cluster; clusters add their own
-        # part.
+        # Every row gets an entry of the head's log-softmax: its class, or its cluster; clusters add their own part.
         pieces = []
         for i, (low, high) in enumerate(pairwise([0, *self.cutoffs])):
             rows = ((target >= low) & (target < high)).nonzero().squeeze(1)

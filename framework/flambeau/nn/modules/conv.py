@@ -35,11 +35,9 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 class _ConvNd(_NamesItsConstructor, Module):
     """What all convolutions have: the checked arguments, `weight` and `bias`.
 
-    Attributes hold one number per spatial dimension: `kernel_size`, `stride`, `padding` (or ``'same'``,
-        ``'valid'``),
+    Attributes hold one number per spatial dimension: `kernel_size`, `stride`, `padding` (or ``'same'``, ``'valid'``),
     `dilation`, `output_padding`.
-    Raises: ValueError if `groups` is not positive or divides neither channel count, or for an unknown
-        padding.
+    Raises: ValueError if `groups` is not positive or divides neither channel count, or for an unknown padding.
     """
 
     __constants__ = [
@@ -220,8 +218,7 @@ class Conv1d(_Conv):
     Args:
         in_channels, out_channels: channel counts; both divisible by `groups`.
         kernel_size, stride, dilation: an int or a 1-tuple.
-        padding: elements added at both ends, or ``'valid'`` (none) or ``'same'`` (output as long as the
-            input).
+        padding: elements added at both ends, or ``'valid'`` (none) or ``'same'`` (output as long as the input).
         groups: number of groups of channels that do not see each other.
         bias: whether to learn `bias`, (out_channels,).
         padding_mode: what is added: ``'zeros'``, ``'reflect'``, ``'replicate'`` or ``'circular'``.
@@ -254,8 +251,7 @@ class Conv2d(_Conv):
 class Conv3d(_Conv):
     """Cross-correlation of volumes of channels with a learned kernel. Arguments as `Conv1d`, ints or triples.
 
-    Shapes: ``(N, in_channels, D, H, W)`` or without N -> ``(N, out_channels, D', H', W')``, each as in
-        `Conv1d`.
+    Shapes: ``(N, in_channels, D, H, W)`` or without N -> ``(N, out_channels, D', H', W')``, each as in `Conv1d`.
     """
 
     _dims = 3
@@ -383,8 +379,7 @@ class ConvTranspose1d(_ConvTransposeNd):
 class ConvTranspose2d(_ConvTransposeNd):
     """The transpose of `Conv2d` as a linear map. Arguments as `ConvTranspose1d`, ints or pairs.
 
-    Shapes: ``(N, in_channels, H, W)`` or without N -> ``(N, out_channels, H', W')``, each as in
-        `ConvTranspose1d`.
+    Shapes: ``(N, in_channels, H, W)`` or without N -> ``(N, out_channels, H', W')``, each as in `ConvTranspose1d`.
     """
 
     _dims = 2
@@ -415,8 +410,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
     def initialize_parameters(self, input: fb.Tensor, *args: Any, **kwargs: Any) -> None:
         """Take `in_channels` from `input`.
 
-        Raises: RuntimeError for a wrong number of dimensions; ValueError if the channels do not divide by
-            `groups`.
+        Raises: RuntimeError for a wrong number of dimensions; ValueError if the channels do not divide by `groups`.
         """
         if not self.has_uninitialized_params():
             return

@@ -13,8 +13,7 @@ __all__ = ["PairwiseDistance", "CosineSimilarity"]
 class PairwiseDistance(Module):
     """The p-norm of ``x1 - x2 + eps`` over the last dimension.
 
-    Shapes: ``(N, D), (N, D) -> (N,)`` or ``(D,), (D,) -> ()``; with `keepdim` the last dimension stays, of
-        size 1.
+    Shapes: ``(N, D), (N, D) -> (N,)`` or ``(D,), (D,) -> ()``; with `keepdim` the last dimension stays, of size 1.
     """
 
     __constants__ = ["norm", "eps", "keepdim"]

@@ -35,8 +35,7 @@ class Linear(Module):
     Args:
         in_features, out_features: sizes of the last dimension of input and output.
         bias: whether to learn `bias`.
-    Shapes: ``(*, in_features) -> (*, out_features)``; `weight` (out_features, in_features), `bias`
-        (out_features,).
+    Shapes: ``(*, in_features) -> (*, out_features)``; `weight` (out_features, in_features), `bias` (out_features,).
     Both are drawn uniformly from ``±1/sqrt(in_features)``.
 
     >>> nn.Linear(3, 2)(fb.ones(5, 3)).shape

@@ -1,7 +1,6 @@
 """Losses as modules: each calls the function of `nn.functional` whose docstring has the formula.
 
-`reduction` is ``'mean'``, ``'sum'`` or ``'none'``. `size_average` and `reduce` are its deprecated
-forerunners.
+`reduction` is ``'mean'``, ``'sum'`` or ``'none'``. `size_average` and `reduce` are its deprecated forerunners.
 """
 
 from __future__ import annotations
@@ -347,8 +346,7 @@ class CrossEntropyLoss(_WeightedLoss):
         weight: (C,), a factor per class; the mean is weighted by it.
         ignore_index: class targets of this value do not count.
         label_smoothing: share of each target spread over all classes, 0 to 1.
-    Shapes: logits ``(N, C, *)`` and classes ``(N, *)`` or probabilities ``(N, C, *)``; or ``(C,)`` and
-        ``()``.
+    Shapes: logits ``(N, C, *)`` and classes ``(N, *)`` or probabilities ``(N, C, *)``; or ``(C,)`` and ``()``.
 
     >>> nn.CrossEntropyLoss()(fb.zeros(1, 4), fb.tensor([2]))
     tensor(1.3863)

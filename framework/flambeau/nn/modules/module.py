@@ -211,8 +211,7 @@ class Module:
     """
 
     dump_patches: bool = False
-    # Version of the state_dict layout; it is written beside the state, and `_load_from_state_dict` may read
-    # it.
+    # Version of the state_dict layout; it is written beside the state, and `_load_from_state_dict` may read it.
     _version: int = 1
     T_destination = T_destination
     # A subclass sets this to have __init__ pass its arguments on to the next class in the resolution order.
@@ -402,8 +401,7 @@ class Module:
         Args:
             hook: may return the arguments to use instead, a tuple or a single value.
             prepend: before the hooks that are there.
-            with_kwargs: the hook is called as `hook(module, args, kwargs)` and returns None or `(args,
-                kwargs)`.
+            with_kwargs: the hook is called as `hook(module, args, kwargs)` and returns None or `(args, kwargs)`.
         Returns: a handle whose `remove()` takes the hook out.
         """
         marks = [self._forward_pre_hooks_with_kwargs] if with_kwargs else []
@@ -516,8 +514,7 @@ class Module:
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add `param` under `name`; None reserves the name for a parameter.
 
-        Raises: KeyError for a name that is empty, dotted or taken; TypeError if `param` is no Parameter;
-            ValueError
+        Raises: KeyError for a name that is empty, dotted or taken; TypeError if `param` is no Parameter; ValueError
         if it was computed from other tensors.
         """
         self._check_ready("_parameters", "parameter")
@@ -695,8 +692,7 @@ class Module:
 
         Args:
             strict: there must be a submodule at `target` already.
-        Raises: ValueError for an empty path or if `module` is no Module; AttributeError if the path leads
-            nowhere.
+        Raises: ValueError for an empty path or if `module` is no Module; AttributeError if the path leads nowhere.
         """
         if target == "":
             raise ValueError("set_submodule needs a path, got an empty one")

@@ -141,8 +141,7 @@ class ConstantPad3d(_ConstantPadNd):
     """Pad a volume with `value`.
 
     Args:
-        padding: voxels on every side, an int, or ``(left, right, top, bottom, front, back)``; negative ones
-            cut.
+        padding: voxels on every side, an int, or ``(left, right, top, bottom, front, back)``; negative ones cut.
         value: what is added.
     Shapes: ``(N, C, D, H, W)`` or ``(C, D, H, W)`` -> the same, padded.
     """

@@ -131,8 +131,7 @@ class MaxUnpool1d(_MaxUnpoolNd):
 
     Args:
         kernel_size, stride, padding: those of the pooling.
-    A call takes the maxima, their indices, and the `output_size` where pooling could have come from several
-    sizes.
+    A call takes the maxima, their indices, and the `output_size` where pooling could have come from several sizes.
     """
 
     _dims = 1

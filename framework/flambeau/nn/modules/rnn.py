@@ -38,10 +38,9 @@ class RNNBase(Module):
         mode: 'RNN_TANH', 'RNN_RELU', 'LSTM' or 'GRU'.
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as for `RNN`.
         proj_size: as for `LSTM`.
-    Parameters, for layer k and with ``_reverse`` appended for the backward direction: ``weight_ih_lk``
-    (gates * hidden, input), ``weight_hh_lk`` (gates * hidden, out), ``bias_ih_lk``, ``bias_hh_lk``, and for a
-    projected LSTM ``weight_hr_lk`` (proj_size, hidden). All are drawn uniformly from
-    ``±1/sqrt(hidden_size)``.
+    Parameters, for layer k and with ``_reverse`` appended for the backward direction: ``weight_ih_lk`` (gates *
+    hidden, input), ``weight_hh_lk`` (gates * hidden, out), ``bias_ih_lk``, ``bias_hh_lk``, and for a projected LSTM
+    ``weight_hr_lk`` (proj_size, hidden). All are drawn uniformly from ``±1/sqrt(hidden_size)``.
 
     Raises: TypeError or ValueError for arguments out of range.
     """
@@ -234,11 +233,9 @@ class RNNBase(Module):
         """Run over a sequence.
 
         Args:
-            input: (T, N, input_size), or (N, T, input_size) with `batch_first`, or (T, input_size), or
-                packed.
+            input: (T, N, input_size), or (N, T, input_size) with `batch_first`, or (T, input_size), or packed.
             hx: the initial state, (layers * directions, N, out), or without N; zero by default.
-        Returns: the outputs of the last layer, shaped like the input with directions * out features, and the
-            last
+        Returns: the outputs of the last layer, shaped like the input with directions * out features, and the last
         state, shaped like `hx`.
         """
         if isinstance(input, PackedSequence):

@@ -170,9 +170,8 @@ class EmbeddingBag(_Table):
         mode: ``'sum'``, ``'mean'`` or ``'max'``.
         include_last_offset: whether the offsets end with the number of indices.
     The others as for `Embedding`.
-    Shapes: integers ``(B, N) -> (B, embedding_dim)``: each row is a bag; or indices ``(M,)`` and offsets
-        ``(B,)`` -> ``(B, embedding_dim)``: bag i begins at offset i. `per_sample_weights`, for ``'sum'``, has
-        the input's shape.
+    Shapes: integers ``(B, N) -> (B, embedding_dim)``: each row is a bag; or indices ``(M,)`` and offsets ``(B,)`` ->
+        ``(B, embedding_dim)``: bag i begins at offset i. `per_sample_weights`, for ``'sum'``, has the input's shape.
     """
 
     __constants__ = [

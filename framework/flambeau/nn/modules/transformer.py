@@ -2,8 +2,7 @@
 
 Inputs are ``(L, N, E)``, with `batch_first` ``(N, L, E)``, or without N. Masks are boolean, True where
 attention is not
-allowed, or floating, added to the scores: `mask` arguments ``(L, S)`` or ``(N * heads, L, S)``,
-    `key_padding_mask`
+allowed, or floating, added to the scores: `mask` arguments ``(L, S)`` or ``(N * heads, L, S)``, `key_padding_mask`
 arguments ``(N, S)`` or ``(S,)``.
 """
 
@@ -199,8 +198,7 @@ class TransformerEncoderLayer(_Layer):
 class TransformerDecoderLayer(_Layer):
     """Self-attention, attention to `memory`, then a feed-forward network, each added to its input.
 
-    Arguments as `TransformerEncoderLayer`. Each sum is normalized, or with `norm_first` the input of each
-    part.
+    Arguments as `TransformerEncoderLayer`. Each sum is normalized, or with `norm_first` the input of each part.
     Shapes: ``(T, N, E)``, `memory` ``(S, N, E)`` -> ``(T, N, E)``; with `batch_first` N comes first.
     """
 
@@ -294,8 +292,7 @@ class TransformerEncoder(Module):
     """`num_layers` copies of `encoder_layer`, one after the other, then `norm` if given.
 
     Args:
-        enable_nested_tensor, mask_check: accepted for PyTorch's signature; padded positions are always
-            computed.
+        enable_nested_tensor, mask_check: accepted for PyTorch's signature; padded positions are always computed.
     Shapes as of `TransformerEncoderLayer`.
     """
 

@@ -93,8 +93,7 @@ class _Orthogonal(Module):
     def right_inverse(self, Q: Tensor) -> Tensor:
         """The matrix that is mapped to `Q`, or, with trivialization, the one mapped to the base, which becomes `Q`.
 
-        Raises: ValueError for another shape; NotImplementedError for matrix_exp and cayley without
-            trivialization.
+        Raises: ValueError for another shape; NotImplementedError for matrix_exp and cayley without trivialization.
         """
         if Q.shape != self.shape:
             raise ValueError(f"orthogonal: expected shape {tuple(self.shape)}, got {tuple(Q.shape)}")
@@ -210,8 +209,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 class _SpectralNorm(Module):
     """``weight / sigma``, sigma being the largest singular value by the power method.
 
-    Buffers `_u` (rows,) and `_v` (columns,) hold the vectors between calls; a vector is divided by its norm
-    instead.
+    Buffers `_u` (rows,) and `_v` (columns,) hold the vectors between calls; a vector is divided by its norm instead.
     """
 
     def __init__(self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:

@@ -54,8 +54,7 @@ def _functional_call(
         args: the positional arguments, a tuple, or a single one.
         tie_weights: whether a tensor given for one path of a shared parameter counts for its other paths.
         strict: whether every parameter and buffer must be given, and nothing else.
-    Raises: ValueError if tied paths are given different tensors; RuntimeError for missing or unexpected
-        paths.
+    Raises: ValueError if tied paths are given different tensors; RuntimeError for missing or unexpected paths.
     """
     args = () if args is None else args if isinstance(args, tuple) else (args,)
     with _reparametrize_module(module, parameters_and_buffers, tie_weights=tie_weights, strict=strict):

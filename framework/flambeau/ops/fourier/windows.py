@@ -145,9 +145,8 @@ def hann():
 
     Args:
         M: how many values, >= 0; one value is 1.
-        sym: a span of ``M - 1``, so that the ends are alike, for filters; otherwise of M, one period of a
-            periodic window,
-            for spectra.
+        sym: a span of ``M - 1``, so that the ends are alike, for filters; otherwise of M, one period of a periodic
+            window, for spectra.
         dtype: float32 or float64.
     Raises: ValueError for a negative M or another dtype.
 
@@ -168,8 +167,7 @@ def kaiser(beta=12.0):
     """Kaiser's window of `M` values; `beta` trades the width of the main lobe for low side lobes; `sym` as for `hann`.
 
     Raises: ValueError for a negative `beta`; 0 gives all ones.
-    Source: Kaiser and Schafer 1980, "On the use of the I0-sinh window for spectrum analysis", IEEE Trans.
-        ASSP 28(1).
+    Source: Kaiser and Schafer 1980, "On the use of the I0-sinh window for spectrum analysis", IEEE Trans. ASSP 28(1).
     """
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
@@ -223,9 +221,8 @@ def hann_window(window_length: int, periodic=True, *, dtype=None, layout=None, d
     """A raised cosine, ``sin(pi k / span) ** 2`` at k from 0 to ``window_length - 1``.
 
     Args:
-        periodic: a span of `window_length`, one period of a periodic window, for spectra; otherwise one less,
-            so that both
-            ends are 0.
+        periodic: a span of `window_length`, one period of a periodic window, for spectra; otherwise one less, so that
+            both ends are 0.
     Raises: RuntimeError for a negative length or a dtype that is not floating.
 
     >>> fb.hann_window(4), fb.hann_window(4, periodic=False)

@@ -34,8 +34,7 @@ def affine_grid(theta, size: Sequence[int], align_corners: bool | None = None):
     Args:
         theta: ``(N, 2, 3)``; or ``(N, 3, 4)`` for volumes, which gives ``(N, D, H, W, 3)``.
         size: of the images, (N, C, H, W) or (N, C, D, H, W).
-        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer
-            edges.
+        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer edges.
     """
     if align_corners is None:
         warn(_CORNERS)
@@ -97,8 +96,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
         grid: points, the column first, -1 and 1 being the edges of the image.
         mode: 'bilinear' (also for 3-d input), 'nearest' or 'bicubic' (2-d only).
         padding_mode: outside are 'zeros', the 'border' element, or the mirror image ('reflection').
-        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer
-            edges.
+        align_corners: whether -1 and 1 are the centres of the outermost elements, rather than the outer edges.
     Raises: ValueError for unknown modes; RuntimeError for operands that do not fit.
 
     >>> image = fb.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])

@@ -288,8 +288,7 @@ unfold.plan(functools.partial(moves, unfold), by="shape")
 def fold(input, output_size: int | Sequence[int], kernel_size: int | Sequence[int], dilation=1, padding=0, stride=1):
     """Columns added up where `unfold` took them from: ``(N, C * KH * KW, L) -> (N, C, *output_size)``, or without N.
 
-    It is the transpose of `unfold`, not its inverse: an element is multiplied by the number of windows that
-    see it.
+    It is the transpose of `unfold`, not its inverse: an element is multiplied by the number of windows that see it.
 
     Args:
         output_size: an int or a pair (H, W).

@@ -213,8 +213,7 @@ def scaled_dot_product_attention(
         dropout_p: probability with which weights are dropped, here and now; there is no training flag.
         is_causal: query i sees keys 0 to i, of those that `attn_mask` lets it.
         scale: ``1 / sqrt(E)`` by default.
-        enable_gqa: heads (the third dimension from the end) of key and value serve several heads of query
-            each.
+        enable_gqa: heads (the third dimension from the end) of key and value serve several heads of query each.
     Returns: zeros for a query that sees no key.
     Raises: RuntimeError for dtypes or shapes that do not go together.
     Source: Vaswani et al. 2017, "Attention Is All You Need".
@@ -472,8 +471,7 @@ def multi_head_attention_forward(
         dropout_p: probability with which weights are dropped, if `training`.
         out_proj_weight, out_proj_bias: ``(E, E), (E)``, of the projection of the result.
         key_padding_mask: ``(N, S)``: bool, True for keys to leave out, or floating, added to the scores.
-        attn_mask: ``(L, S)`` or ``(N * num_heads, L, S)``: bool, True for pairs to leave out, or floating,
-            added.
+        attn_mask: ``(L, S)`` or ``(N * num_heads, L, S)``: bool, True for pairs to leave out, or floating, added.
         is_causal: a hint that `attn_mask` is the causal mask; needs `attn_mask`.
         static_k, static_v: ``(N * num_heads, S, E / num_heads)``, in place of the projected key and value.
     Returns: ``(output, weights)``; weights ``(N, L, S)`` averaged over heads, ``(N, num_heads, L, S)`` with

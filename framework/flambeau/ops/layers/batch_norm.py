@@ -383,13 +383,11 @@ def batch_norm(
     Args:
         running_mean, running_var: ``(C,)``, or None in training.
         weight, bias: ``(C,)``, or None.
-        training: standardize by the mean and biased variance of this batch, and move the running ones towards
-            its mean and
-            unbiased variance, in place; otherwise standardize by the running ones.
+        training: standardize by the mean and biased variance of this batch, and move the running ones towards its
+            mean and unbiased variance, in place; otherwise standardize by the running ones.
         momentum: how far they move: ``running += momentum * (batch - running)``.
         eps: added to the variance, in the unit of `input` squared.
-    Raises: ValueError in training for a single value per channel or an `eps` that is not positive;
-        RuntimeError for
+    Raises: ValueError in training for a single value per channel or an `eps` that is not positive; RuntimeError for
         operands that do not fit.
     Source: Ioffe and Szegedy 2015, "Batch Normalization".
 

@@ -519,8 +519,7 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         weight: ``(O, C / groups, K)``, of the dtype of `input`.
         bias: ``(O,)``, or None.
         stride: elements from one window to the next.
-        padding: zeros on both sides, or 'valid' (none), or 'same' (as many as keep the length; stride 1
-            only).
+        padding: zeros on both sides, or 'valid' (none), or 'same' (as many as keep the length; stride 1 only).
         dilation: elements from one tap of the kernel to the next.
         groups: number of groups of channels that do not see each other; divides C and O.
     Raises: RuntimeError for channels, dtypes or extents that do not fit.
@@ -557,8 +556,7 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Kernels slid through volumes: ``(N, C, D, H, W), (O, C / groups, KD, KH, KW) -> (N, O, D', H', W')``.
 
-    N may be left out. Arguments as for `conv1d`; stride, padding and dilation are ints or triples, depth
-    first.
+    N may be left out. Arguments as for `conv1d`; stride, padding and dilation are ints or triples, depth first.
     """
     return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
@@ -578,9 +576,8 @@ def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_paddi
         weight: ``(C, O / groups, K)``: input channels come first.
         bias: ``(O,)``, or None.
         padding: elements cut off at both ends of the output.
-        output_padding: how much longer the output is at its end, less than `stride` or `dilation`: several
-            lengths have
-            the same `conv1d`, and this says which of them is meant.
+        output_padding: how much longer the output is at its end, less than `stride` or `dilation`: several lengths
+            have the same `conv1d`, and this says which of them is meant.
         stride, dilation, groups: as for `conv1d`.
     Raises: RuntimeError for channels, dtypes or extents that do not fit.
 

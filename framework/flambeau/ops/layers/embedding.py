@@ -297,8 +297,7 @@ def _package_embedding() -> None:
     def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
         """The rows of `weight` that `indices` name: ``(V, D), (*) -> (*, D)``.
 
-        Arguments as for `nn.functional.embedding`, here with the table first; a `padding_idx` of -1 means
-        none.
+        Arguments as for `nn.functional.embedding`, here with the table first; a `padding_idx` of -1 means none.
         """
         if weight.ndim != 2:
             raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")

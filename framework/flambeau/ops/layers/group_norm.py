@@ -51,9 +51,8 @@ def instance_norm(
     Args:
         running_mean, running_var: ``(C,)``, or None.
         weight, bias: ``(C,)``, or None.
-        use_input_stats: standardize by the statistics of each image, and move the running ones towards their
-            mean over the
-            batch, in place; otherwise standardize by the running ones.
+        use_input_stats: standardize by the statistics of each image, and move the running ones towards their mean
+            over the batch, in place; otherwise standardize by the running ones.
         momentum, eps: as for `nn.functional.batch_norm`.
     Raises: ValueError for a single value per channel of an image.
     Source: Ulyanov, Vedaldi and Lempitsky 2016, "Instance Normalization".
@@ -231,9 +230,8 @@ def group_norm(input, num_groups: int, weight=None, bias=None, eps=1e-5):
         num_groups: into how many groups of neighbours the channels go; divides C.
         weight, bias: ``(C,)``, or None.
         eps: added to the variance, in the unit of `input` squared.
-    Raises: RuntimeError unless `num_groups` divides C and the parameters are ``(C,)``; ValueError for a
-        single value per
-        group.
+    Raises: RuntimeError unless `num_groups` divides C and the parameters are ``(C,)``; ValueError for a single value
+        per group.
     Source: Wu and He 2018, "Group Normalization".
     """
     _check_several(input, num_groups)

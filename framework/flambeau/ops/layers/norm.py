@@ -34,8 +34,7 @@ def _moments(*moments: Any) -> Moments:
 def depends_on(value, other):
     """`value`, which requires grad also where `other` does, though it does not depend on it.
 
-    PyTorch computes the gradients of a layer's operands in one function, so each of them counts as depending
-    on all.
+    PyTorch computes the gradients of a layer's operands in one function, so each of them counts as depending on all.
     """
 
 

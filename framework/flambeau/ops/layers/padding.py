@@ -188,10 +188,8 @@ def pad(input, pad: Sequence[int], mode="constant", value=None):
 
     Args:
         pad: amounts ``(before, after)`` of the last dimension, then of the one before it, and so on.
-        mode: 'constant' (`value`, 0 by default; negative amounts cut), 'reflect' (mirrored, without the edge
-            itself),
-            'replicate' (the edge) or 'circular' (wrapped around). The last three pad the last 1, 2 or 3
-            dimensions of
+        mode: 'constant' (`value`, 0 by default; negative amounts cut), 'reflect' (mirrored, without the edge itself),
+            'replicate' (the edge) or 'circular' (wrapped around). The last three pad the last 1, 2 or 3 dimensions of
             ``(C, *)`` or ``(N, C, *)``.
         value: for 'constant' only.
     Raises: RuntimeError, ValueError, NotImplementedError for amounts or dimensions the mode does not go with.

@@ -181,8 +181,7 @@ def _is_mean_of_nothing(input: Any, output_size: Any, n: int) -> bool:
 def adaptive_avg_pool1d(input, output_size: int | Sequence[int]):
     """Means over `output_size` ranges, as even as possible: ``(N, C, L) -> (N, C, output_size)``.
 
-    Range i goes from ``floor(i * L / output_size)`` to ``ceil((i + 1) * L / output_size)``, so neighbours may
-    share
+    Range i goes from ``floor(i * L / output_size)`` to ``ceil((i + 1) * L / output_size)``, so neighbours may share
     elements. N may be left out. Raises: RuntimeError for a negative size or another rank.
 
     >>> F.adaptive_avg_pool1d(fb.tensor([[1.0, 2.0, 3.0, 4.0, 5.0]]), 2)
@@ -201,8 +200,7 @@ def adaptive_avg_pool2d(input, output_size: int | Sequence[int]):
     """Means over a grid of `output_size` ranges: ``(N, C, H, W) -> (N, C, *output_size)``, or without N.
 
     Args:
-        output_size: an int or a pair; None keeps the size of its dimension. Ranges as for
-            `adaptive_avg_pool1d`.
+        output_size: an int or a pair; None keeps the size of its dimension. Ranges as for `adaptive_avg_pool1d`.
     """
     if _is_mean_of_nothing(input, output_size, 2):
         return input.mean(dim=_LAST[2], keepdim=True)
@@ -223,8 +221,7 @@ def adaptive_avg_pool3d(input, output_size: int | Sequence[int]):
     """Means over a grid of `output_size` ranges: ``(N, C, D, H, W) -> (N, C, *output_size)``, or without N.
 
     Args:
-        output_size: an int or a triple; None keeps the size of its dimension. Ranges as for
-            `adaptive_avg_pool1d`.
+        output_size: an int or a triple; None keeps the size of its dimension. Ranges as for `adaptive_avg_pool1d`.
     """
     if _is_mean_of_nothing(input, output_size, 3):
         return input.mean(dim=_LAST[3], keepdim=True)

@@ -189,8 +189,7 @@ def avg_pool1d(
         kernel_size: elements in a window.
         stride: from one window to the next; `kernel_size` by default.
         padding: zeros on both sides, at most half a window.
-        ceil_mode: let a last window stick out at the end, provided it starts inside; what sticks out does not
-            count.
+        ceil_mode: let a last window stick out at the end, provided it starts inside; what sticks out does not count.
         count_include_pad: whether padding counts as zeros in the mean.
     Raises: RuntimeError for sizes that do not fit, or another rank.
 

@@ -74,8 +74,7 @@ def cholesky_ex(input, *, upper=False, check_errors=False):
     Args:
         upper: as for `linalg.cholesky`.
         check_errors: raise as `linalg.cholesky` does.
-    Returns: in `info`, int32, the order of the first leading minor that is not positive, 0 where the factor
-        is right.
+    Returns: in `info`, int32, the order of the first leading minor that is not positive, 0 where the factor is right.
     """
     check_square("linalg.cholesky", input)
     made = cholesky_of(input, bool(upper))

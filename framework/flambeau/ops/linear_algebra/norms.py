@@ -284,9 +284,8 @@ def _largest_sum(x: Tensor, order: float, rows: int, columns: int, keepdim: bool
 def matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     """The norm `ord` of the matrices in the two dimensions `dim`.
 
-    'fro' (root of the sum of squares), 'nuc' (sum of singular values), 2 (the largest of them), 1 and inf
-    (absolute sums of
-    columns and rows), or the smallest of these for -2, -1 and -inf.
+    'fro' (root of the sum of squares), 'nuc' (sum of singular values), 2 (the largest of them), 1 and inf (absolute
+    sums of columns and rows), or the smallest of these for -2, -1 and -inf.
     """
     return _matrix_norm(input, ord, dim, keepdim, dtype)
 

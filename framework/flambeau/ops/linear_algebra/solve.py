@@ -638,8 +638,7 @@ def pinv(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
     """The Moore-Penrose inverse: ``(*, m, n) -> (*, n, m)``, by singular values.
 
     Args:
-        rcond, rtol: singular values up to this share of the largest count as 0; eps times the larger size by
-            default.
+        rcond, rtol: singular values up to this share of the largest count as 0; eps times the larger size by default.
         atol: singular values up to this count as 0.
         hermitian: the matrices are Hermitian; only their lower triangle is read.
     """
@@ -819,8 +818,7 @@ def lstsq(input, b, rcond: float | None = None, *, driver=None):
     """``X`` that minimises ``|input @ X - b|``: ``(*, m, n), (*, m, k) -> (*, n, k)``.
 
     Args:
-        rcond: singular values up to this share of the largest count as 0; eps times the larger size by
-            default.
+        rcond: singular values up to this share of the largest count as 0; eps times the larger size by default.
         driver: the LAPACK routine: 'gels' (full rank), 'gelsy' (default), 'gelsd' or 'gelss'.
     Returns: ``(solution, residuals, rank, singular_values)``, the last three empty where the driver does not
         find them.

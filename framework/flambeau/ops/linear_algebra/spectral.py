@@ -104,9 +104,8 @@ def _check_uplo(name: str, A: Any, UPLO: str) -> str:
 def eigh(input, UPLO="L"):
     """Eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices: ``(*, n, n) -> (*, n), (*, n, n)``.
 
-    The eigenvalues are real. Vectors are fixed up to a sign (or phase), so that their gradient means
-    something only for a
-    function that does not depend on it.
+    The eigenvalues are real. Vectors are fixed up to a sign (or phase), so that their gradient means something only
+    for a function that does not depend on it.
 
     Args:
         UPLO: 'L' or 'U', the triangle that is read; the other is not looked at.
@@ -323,13 +322,11 @@ def svd(A, full_matrices=True, *, driver=None):
     """``U, S, Vh`` with ``A == U @ diag(S) @ Vh``, singular values descending.
 
     Args:
-        full_matrices: for ``(*, m, n)`` and k the smaller size: U ``(*, m, m)`` and Vh ``(*, n, n)``, rather
-            than
+        full_matrices: for ``(*, m, n)`` and k the smaller size: U ``(*, m, m)`` and Vh ``(*, n, n)``, rather than
             ``(*, m, k)`` and ``(*, k, n)``.
         driver: a cuSOLVER method; for CUDA matrices only.
-    Vectors are fixed up to a sign (or phase), so that their gradient means something only for a function that
-    does not
-    depend on it.
+    Vectors are fixed up to a sign (or phase), so that their gradient means something only for a function that does
+    not depend on it.
 
     >>> fb.linalg.svd(fb.tensor([[0.0, 2.0], [3.0, 0.0]])).S
     tensor([3., 2.])
@@ -497,8 +494,7 @@ def lobpcg(
         largest: True by default.
         iK, niter, tol, method, ortho_iparams, ortho_fparams, ortho_bparams: steer an iteration, so they
             change nothing.
-    Raises: NotImplementedError for a `tracker`, which would watch that iteration; ValueError for too large a
-        `k`.
+    Raises: NotImplementedError for a `tracker`, which would watch that iteration; ValueError for too large a `k`.
     """
     if tracker is not None:
         raise NotImplementedError("lobpcg(): tracker= is not built: there is no iteration to watch")

@@ -205,10 +205,8 @@ def nll_loss(
 
     Args:
         input: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``: natural logarithms, as `log_softmax` gives.
-        target: classes, ``()``, ``(N)`` or ``(N, d1, ...)``, int64; those equal to `ignore_index` do not
-            count.
-        weight: ``(C)``, or None; 'mean' divides by the weights of the targets that count, and is nan if none
-            does.
+        target: classes, ``()``, ``(N)`` or ``(N, d1, ...)``, int64; those equal to `ignore_index` do not count.
+        weight: ``(C)``, or None; 'mean' divides by the weights of the targets that count, and is nan if none does.
         reduction: 'mean', 'sum', or 'none' for the shape of `target`.
     Raises: ValueError, RuntimeError for shapes that do not fit; IndexError for a class that does not exist.
 
@@ -253,8 +251,7 @@ def cross_entropy(
         ignore_index: classes of this value do not count.
         label_smoothing: how much of the probability is spread evenly over all classes, in [0, 1].
         reduction: 'mean', 'sum', or 'none' for the shape of the classes.
-    Raises: ValueError, RuntimeError for shapes or dtypes that do not fit; IndexError for a class that does
-        not exist.
+    Raises: ValueError, RuntimeError for shapes or dtypes that do not fit; IndexError for a class that does not exist.
 
     >>> scores = fb.tensor([[2.0, 0.0, 0.0]])
     >>> F.cross_entropy(scores, fb.tensor([0]))

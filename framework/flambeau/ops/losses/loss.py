@@ -329,10 +329,8 @@ def kl_div(input, target, size_average: bool | int | None = None, reduce: bool |
     """``target * (log(target) - input)``, `input` being log probabilities: summed, the divergence from it to `target`.
 
     Args:
-        target: probabilities, or with `log_target` log probabilities, of a shape that broadcasts; 0
-            contributes 0.
-        reduction: 'mean' divides by the number of elements; 'batchmean', by the size of the first dimension,
-            is the
+        target: probabilities, or with `log_target` log probabilities, of a shape that broadcasts; 0 contributes 0.
+        reduction: 'mean' divides by the number of elements; 'batchmean', by the size of the first dimension, is the
             mathematical definition; 'sum' and 'none' are the others.
         log_target: whether `target` is given by its logarithm.
 
@@ -373,8 +371,7 @@ def poisson_nll_loss(
     Args:
         input: the logarithm of the rate, or without `log_input` the rate itself.
         log_input: ``exp(input) - target * input``, rather than ``input - target * log(input + eps)``.
-        full: add Stirling's approximation of ``log(target!)`` for targets above 1; else that constant is left
-            out.
+        full: add Stirling's approximation of ``log(target!)`` for targets above 1; else that constant is left out.
         eps: keeps the logarithm of a rate of 0 finite.
         reduction: 'mean', 'sum' or 'none'.
     """

@@ -74,8 +74,7 @@ def margin_ranking_loss(
     """``max(0, -target * (input1 - input2) + margin)``: with target 1 `input1` should rank higher; reduced.
 
     Args:
-        input1, input2, target: shapes that broadcast together; target -1 says that `input1` should rank
-            lower.
+        input1, input2, target: shapes that broadcast together; target -1 says that `input1` should rank lower.
         margin: by how much it should, in the unit of the inputs.
         reduction: 'mean', 'sum' or 'none'.
     """
@@ -274,8 +273,7 @@ def triplet_margin_loss(
         swap: use ``d(positive, negative)`` where it is smaller than ``d(anchor, negative)``.
         reduction: 'mean', 'sum', or 'none' for ``(N)``.
     Raises: ValueError unless ``margin > 0``; RuntimeError for inputs of different dimensions.
-    Source: Balntas et al. 2016, "Learning local feature descriptors with triplets and shallow convolutional
-        neural
+    Source: Balntas et al. 2016, "Learning local feature descriptors with triplets and shallow convolutional neural
         networks".
     """
     reduction = reduction_of(reduction, size_average, reduce)

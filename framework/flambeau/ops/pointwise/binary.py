@@ -85,8 +85,7 @@ def check_sub(op: Any, input: Any, other: Any, alpha: Any) -> None:
 def add(input, other, *, alpha=1):
     """``input + alpha * other``, elementwise; bools are joined by or.
 
-    Raises: RuntimeError for an `alpha` that is not an integer between integers, or shapes that do not
-        broadcast.
+    Raises: RuntimeError for an `alpha` that is not an integer between integers, or shapes that do not broadcast.
 
     >>> fb.add(fb.tensor([1, 2]), fb.tensor([[10], [20]]), alpha=2)
     tensor([[21, 22],

@@ -116,8 +116,7 @@ def unique(input, sorted: bool = True, return_inverse: bool = False, return_coun
 
     They are `sorted` whether that is set or not. Every nan is distinct.
     Returns: the elements; with `return_inverse` also the place of each element of `input` among them, with
-        `return_counts`
-        also how often each occurs.
+        `return_counts` also how often each occurs.
 
     >>> fb.unique(fb.tensor([3, 1, 3]), return_inverse=True, return_counts=True)
     (tensor([1, 3]), tensor([1, 0, 1]), tensor([1, 2]))
@@ -664,8 +663,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False):
     """``(hist, bin_edges)``: how many elements, or how much `weight`, each bin holds, and where bins begin and end.
 
     Args:
-        bins: a number of equal bins, or a vector of their ascending edges; a bin has its lower edge, the last
-            both.
+        bins: a number of equal bins, or a vector of their ascending edges; a bin has its lower edge, the last both.
         range: ``(low, high)`` for equal bins; that of the elements by default.
         density: whether to divide by the total and the widths, so that the area is 1.
 

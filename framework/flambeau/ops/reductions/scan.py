@@ -478,9 +478,8 @@ def gradient(input, *, spacing=None, dim=None, edge_order=1):
     """Estimates of the derivatives of `input` along each of `dim`, second-order accurate inside.
 
     Args:
-        spacing: distance of neighbours (a number, or one per dimension; 1 by default), or their coordinates
-            (a vector per
-            dimension).
+        spacing: distance of neighbours (a number, or one per dimension; 1 by default), or their coordinates (a vector
+            per dimension).
         edge_order: 1 or 2: order of the differences at both ends.
     Returns: a tuple with one tensor per dimension.
 

@@ -199,8 +199,7 @@ def _check_total(total: int, output_size: Any) -> None:
 def repeat_interleave(input=None, repeats=None, dim: int | None = None, *, output_size=None):
     """Each element (or slice along `dim`) repeated in place, `repeats` times or as often as its entry there says.
 
-    With one argument, a vector of counts: each position repeated that often. Without `dim`, of the flattened
-        `input`.
+    With one argument, a vector of counts: each position repeated that often. Without `dim`, of the flattened `input`.
 
     Args:
         output_size: the length of the result along `dim`, which must be right.

@@ -478,9 +478,8 @@ def split(tensor, split_size_or_sections: int | Sequence[int], dim=0):
     """Views of `tensor` cut along `dim`, as a tuple.
 
     Args:
-        split_size_or_sections: the size of each piece (the last may be smaller), or a list of sizes that add
-            up to the
-            dimension.
+        split_size_or_sections: the size of each piece (the last may be smaller), or a list of sizes that add up to
+            the dimension.
 
     >>> fb.split(fb.arange(5), 2)
     (tensor([0, 1]), tensor([2, 3]), tensor([4]))

@@ -706,8 +706,7 @@ class _WorkerIterator(_Iterator):
         try:
             (epoch, place), load = self._pool.receive(self._loader.timeout, workers or set(self._owner.values()))
         except BaseException:
-            # A dead worker, a hanging one, or a Ctrl-C in the middle of a message: these workers cannot go
-            # on.
+            # A dead worker, a hanging one, or a Ctrl-C in the middle of a message: these workers cannot go on.
             self._abandon()
             raise
         if epoch != self._epoch:

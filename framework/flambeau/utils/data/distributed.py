@@ -19,14 +19,10 @@ class DistributedSampler(Sampler[int]):
 
     Args:
         dataset: whose length says how many keys there are.
-        num_replicas, rank: how many processes there are and which this is; asked of the process group if
-            None.
-        shuffle: draw the order anew for each epoch, from ``seed + epoch``; call `set_epoch` before
-            each epoch.
-        drop_last: leave out the tail that cannot be divided evenly, instead of repeating keys from the
-            start.
-    Raises: ValueError for a rank outside the replicas; RuntimeError or ValueError without a process group to
-        ask.
+        num_replicas, rank: how many processes there are and which this is; asked of the process group if None.
+        shuffle: draw the order anew for each epoch, from ``seed + epoch``; call `set_epoch` before each epoch.
+        drop_last: leave out the tail that cannot be divided evenly, instead of repeating keys from the start.
+    Raises: ValueError for a rank outside the replicas; RuntimeError or ValueError without a process group to ask.
     """
 
     def __init__(

@@ -19,8 +19,7 @@ __all__ = [
 
 _T_co = TypeVar("_T_co", covariant=True)
 
-# Draws with replacement come in groups of this many, which decides how far the generator advances, as
-# PyTorch's does.
+# Draws with replacement come in groups of this many, which decides how far the generator advances, as PyTorch's does.
 _DRAWS_AT_ONCE = 32
 
 
@@ -63,8 +62,7 @@ class RandomSampler(Sampler[int]):
         num_samples: how many keys; the length of `data_source` if None. Without replacement, more than that
             gives several whole permutations and part of another.
         generator: where the order is drawn. If None, each pass draws one seed from the default generator.
-    Raises: TypeError for a `replacement` that is no bool; ValueError for a `num_samples` that is not a
-        positive int.
+    Raises: TypeError for a `replacement` that is no bool; ValueError for a `num_samples` that is not a positive int.
     """
 
     data_source: Sized

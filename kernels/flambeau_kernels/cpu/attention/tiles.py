@@ -1,11 +1,10 @@
 """Compiled attention: a block of queries meets blocks of keys, and only one tile of scores exists at a time.
 
-Scores of a tile are kept transposed, one row per key, so that queries lie along the vectors: the softmax over
-keys is then plain arithmetic between vectors, keys and values are read as they lie in memory (one number at a
-time, against vectors of queries), and no product needs a transposed copy of them. Forward, a chunk is a block
-of queries of one head, with the running maximum and sum of each. Backward, a chunk is one head of keys (or a
-part of its keys, where heads are few) and walks over all queries that see it; the weights come again from the
-logarithm of their sum.
+Scores of a tile are kept transposed, one row per key, so that queries lie along the vectors: the softmax over keys is
+then plain arithmetic between vectors, keys and values are read as they lie in memory (one number at a time, against
+vectors of queries), and no product needs a transposed copy of them. Forward, a chunk is a block of queries of one
+head, with the running maximum and sum of each. Backward, a chunk is one head of keys (or a part of its keys, where
+heads are few) and walks over all queries that see it; the weights come again from the logarithm of their sum.
 
 Arrays are ``(B, H, L, E)`` with contiguous last dimensions; heads of keys serve `group` heads of queries each.
 

@@ -38,8 +38,7 @@ def fma(a: np.ndarray, b: float, c: float) -> np.ndarray:
 def fma64(a: np.ndarray, b: float, c: float) -> np.ndarray:
     """``a * b + c`` in float64, rounded once.
 
-    Source: Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums", IEEE Trans. Comput.
-        57(4).
+    Source: Boldo and Melquiond 2008, "Emulation of a FMA and correctly rounded sums", IEEE Trans. Comput. 57(4).
     """
     product, product_error = exact_product(a, b)
     total, total_error = exact_sum(product, c)

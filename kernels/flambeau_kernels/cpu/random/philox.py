@@ -1,7 +1,6 @@
 """Counter-based random numbers: element i of draw number `offset` is a function of (seed, offset, i) alone.
 
-Any part of an array can be made anywhere, in any order, with the same result; all there is to pass on is a
-count.
+Any part of an array can be made anywhere, in any order, with the same result; all there is to pass on is a count.
 
 Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3" (SC'11), Philox4x32-10.
 """

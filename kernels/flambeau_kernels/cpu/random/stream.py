@@ -1,9 +1,8 @@
 """The CPU's source of random bits: a Mersenne Twister that can be seeded, saved and restored.
 
-`MT19937Stream` yields the same 32-bit words as PyTorch's CPU generator for the same seed, and its saved state
-has the same bytes, so a state can travel between the two in either direction. How words become numbers of a
-distribution is told in the sibling modules `uniform_draws`, `normal_draws`, `continuous`,
-`rejection`, `sample`.
+`MT19937Stream` yields the same 32-bit words as PyTorch's CPU generator for the same seed, and its saved state has the
+same bytes, so a state can travel between the two in either direction. How words become numbers of a distribution is
+told in the sibling modules `uniform_draws`, `normal_draws`, `continuous`, `rejection`, `sample`.
 
 Source: Matsumoto and Nishimura 1998, "Mersenne Twister", ACM TOMACS 8(1), seeded as in 2002.
 """
@@ -279,8 +278,7 @@ class MT19937Stream:
     def set_state(self, state: np.ndarray) -> MT19937Stream:
         """Continue from a state `get_state` returned, here or in PyTorch.
 
-        Raises: TypeError unless `state` is a uint8 array; RuntimeError for a wrong length or impossible
-            contents.
+        Raises: TypeError unless `state` is a uint8 array; RuntimeError for a wrong length or impossible contents.
         """
         record = read_state(state)
         self._seed = int(record["seed"])

@@ -320,9 +320,8 @@ def bernoulli(stream: MT19937Stream, out: np.ndarray, p: float | np.ndarray = 0.
     """Fill `out` with 1 where a uniform number falls below `p`, and 0 elsewhere.
 
     Args:
-        p: one probability for all, compared in float64; or an array that broadcasts to `out`, where every
-            dtype but float64 is compared with 24-bit float32 numbers. So the two draw differently, as in
-            PyTorch.
+        p: one probability for all, compared in float64; or an array that broadcasts to `out`, where every dtype but
+            float64 is compared with 24-bit float32 numbers. So the two draw differently, as in PyTorch.
         one: what is stored in place of 1, where there is one probability and `out` is of floats.
     Raises: RuntimeError if a probability lies outside [0, 1] or is nan.
     """

@@ -22,13 +22,12 @@ FLOAT, INTEGER = 1, 2                                 # kinds of operands that a
 # Slots of the head of a formula's builtins, their `self`; the entries follow.
 (COUNT, TABLE, POOL, PARALLEL, SAVE, RESTORE, RING, LAYOUT, EXECUTE, ALONE, ENTRIES) = range(11)
 
-# Slots of an entry of `direct`: what the result is, the loops for contiguous operands and for any, and what packs operands for
-# the former (0: there is none),
-# from how many elements on they may run, how to cut the work; then what each argument must be, and the strides of
-# contiguous ones, in pairs as `loops` wants them. Where operands are of several dtypes, which one the result has depends
-# on whether they have dimensions: `MIXED` says that those of a call must all have some, or none.
-# Numbers are converted to the dtype that is computed in, so they must lie within its range: floats within plus and minus
-# `BOUND`, a float64, if they are finite, integers from `LOW` to `HIGH`.
+# Slots of an entry of `direct`: what the result is, the loops for contiguous operands and for any, and what packs
+# operands for the former (0: there is none), from how many elements on they may run, how to cut the work; then what
+# each argument must be, and the strides of contiguous ones, in pairs as `loops` wants them. Where operands are of
+# several dtypes, which one the result has depends on whether they have dimensions: `MIXED` says that those of a call
+# must all have some, or none. Numbers are converted to the dtype that is computed in, so they must lie within its
+# range: floats within plus and minus `BOUND`, a float64, if they are finite, integers from `LOW` to `HIGH`.
 (ARGUMENTS, OUT, KERNEL, STRIDED, PACK, MIXED, LEAST, SHARED_FROM, GRAIN, RELEASE_FROM, BOUND, LOW, HIGH, KINDS) = range(14)
 STRIDES = KINDS + MOST_ARGUMENTS
 ENTRY = STRIDES + 2 * (MOST_ARGUMENTS + 1)

@@ -34,8 +34,7 @@ _STORED = {**{name: kind.llvm for name, kind in KINDS.items()},
            "complex64": "float", "complex128": "double"}  # of either part
 
 
-# Columns that are searched for rare arguments at a time: they stay in the innermost cache for the loop that
-# follows.
+# Columns that are searched for rare arguments at a time: they stay in the innermost cache for the loop that follows.
 PART = 1024
 LONG = 400                                            # steps of a formula
 SHORT = 40                                            # steps of a formula that is written twice, for either half of an integer

@@ -18,8 +18,7 @@ NS_PER_COST = 0.015
 NS_PER_BYTE = 0.02
 # A chunk is at least this long, so that handing it over (1 us) is a small part.
 CHUNK_NS = 6_000.0
-# Other Python threads may run during a launch longer than this; giving up and taking the GIL costs about 0.1
-# us.
+# Other Python threads may run during a launch longer than this; giving up and taking the GIL costs about 0.1 us.
 RELEASE_NS = 50_000.0
 
 LINE = 64                                             # bytes of a cache line

@@ -95,10 +95,8 @@ def _failure() -> str | None:
 def compile_ir(text: str, symbol: str, level: int = EVERYTHING) -> int:
     """The address of function `symbol` of the LLVM module `text`, compiled or read from the cache.
 
-Thread-safe. The code stays loaded for the life of the process. External functions are looked up in the
-process.
-    Raises: Unavailable without llvmlite; RuntimeError, with LLVM's words, for a text that is not a valid
-    module.
+Thread-safe. The code stays loaded for the life of the process. External functions are looked up in the process.
+    Raises: Unavailable without llvmlite; RuntimeError, with LLVM's words, for a text that is not a valid module.
     """
     return compile_symbols(text, (symbol,), level)[symbol]
 

@@ -75,8 +75,7 @@ def get_num_threads() -> int:
 def entry() -> tuple[int, int]:
     """Addresses for other native code: the pool's record, and ``i64 parallel(ptr record, ptr fn, ptr data, i64 n)``.
 
-`fn` is ``void fn(i64 chunk, ptr data)``. Where the platform has no pool, `parallel` runs the chunks in the
-caller.
+`fn` is ``void fn(i64 chunk, ptr data)``. Where the platform has no pool, `parallel` runs the chunks in the caller.
     """
     return record(), _code()["parallel"]
 

@@ -70,8 +70,7 @@ class WorkerPool:
     def receive(self, timeout: float, workers: set[int]) -> Any:
         """The next message from any of `workers`, as `transport.receive` gives it.
 
-        Raises: RuntimeError after `timeout` seconds (0 waits for ever), or if a worker that owes an answer
-            has died.
+        Raises: RuntimeError after `timeout` seconds (0 waits for ever), or if a worker that owes an answer has died.
         """
         sources = {self._connections[worker]: worker for worker in workers}
         ready = wait(list(sources), timeout or None)
