@@ -22,6 +22,7 @@ import numpy as np
 
 from flambeau_kernels.cpu.lanes import clear, exp_lanes, multiply, zero_lanes
 from flambeau_kernels.cpu.register_tiles import tile
+from flambeau_kernels.cpu.squares import transpose
 from flambeau_kernels.engine.language import (
     broadcast,
     kernel,
@@ -32,6 +33,8 @@ from flambeau_kernels.engine.language import (
     outlined,
     rolled,
     store,
+    unroll,
+    vector,
     widened,
 )
 from flambeau_kernels.vocabulary import fma, log, where
@@ -59,11 +62,23 @@ PARTS_WITHOUT_HEADS = 8
 def transpose_block(x, row, rows, columns, scale, to):
     """``to[c * QUERIES + r] = scale * x[r, c]``, zeros for rows that are missing."""
     KIND = widened(to)
-    for c in rolled(range(columns)):
-        for r in rolled(range(rows)):
-            to[c * QUERIES + r] = x[r * row + c] * scale
-        for r in rolled(range(rows, QUERIES)):
-            to[c * QUERIES + r] = KIND(0)
+    N = lanes(KIND)
+    for r in rolled(range(0, QUERIES, N)):
+        for c in rolled(range(0, columns, N)):
+            if r + N <= rows and c + N <= columns:
+                v = local(vector(KIND, N), N)
+                for L in unroll(range(N)):
+                    v[L] = load(x, (r + L) * row + c, N) * scale
+                transpose(v, KIND)
+                for L in unroll(range(N)):
+                    store(to, (c + L) * QUERIES + r, v[L])
+            else:
+                there = min(max(rows, r), r + N)
+                for i in rolled(range(c, min(columns, c + N))):
+                    for j in rolled(range(r, there)):
+                        to[i * QUERIES + j] = x[j * row + i] * scale
+                    for j in rolled(range(there, r + N)):
+                        to[i * QUERIES + j] = KIND(0)
 
 
 def copy_block(x, row, rows, columns, wide, scale, to):
