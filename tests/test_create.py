@@ -625,3 +625,13 @@ def test_ranges_of_fractions_in_integers_have_as_many_numbers_as_in_pytorch(orac
     programs += [f"torch.arange({r}, out=torch.zeros(0, dtype=torch.{dtype}))" for r in ranges]
 
     assert not disagreements(oracle, "\n".join(programs))
+
+
+@pytest.mark.parametrize("dtype", [None, fb.float32])
+@pytest.mark.parametrize("make", [fb.tensor, fb.zeros(1).new_tensor, fb.as_tensor, lambda a, dtype: fb.asarray(a, dtype=dtype, copy=True)])
+def test_dimensions_of_a_copied_array_stay_in_their_order_of_memory(make, dtype):
+    images = np.arange(24).reshape(2, 3, 4)
+
+    assert make(images.transpose(2, 0, 1), dtype=dtype).stride() == (1, 12, 4)
+    assert make(images.transpose(2, 0, 1), dtype=dtype).tolist() == images.transpose(2, 0, 1).tolist()
+    assert fb.tensor(images[:, ::2], dtype=dtype).stride() == (8, 4, 1)

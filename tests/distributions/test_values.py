@@ -235,3 +235,14 @@ def test_a_transformed_distribution_keeps_the_parameters_it_was_given():
 
     assert d.base_dist.loc is loc
     assert copy.deepcopy(d).loc.tolist() == [0.0] * 3
+
+
+def test_weights_by_column_get_the_exponential_numbers_of_their_order_of_memory():
+    weights = fb.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [1.0, 1.0, 5.0], [2.0, 9.0, 1.0]])
+
+    fb.manual_seed(0)
+    found = fb.multinomial(weights.t(), 2)
+
+    fb.manual_seed(0)
+    chances = weights / fb.empty(4, 3).exponential_()
+    assert found.tolist() == chances.t().topk(2).indices.tolist()

@@ -23,6 +23,7 @@ from .._makers import usually
 from .._promote import NUMBERS
 from .._spec import check_room
 from ._options import _IN_HOST_MEMORY, _fits_plainly, _place, finish, on_host, scalar_of_dtype, with_names
+from .convert import empty_arranged
 
 IN_FORCE, PLACED = _state.IN_FORCE, _state.PLACED
 _state.share(globals(), "IN_FORCE", "PLACED")  # keeps them as they are there
@@ -93,14 +94,19 @@ def _of_values(data: Any, d: dtype | None) -> Tensor | None:
 
 
 def array_of(data: Any, d: Any) -> ndarray:
-    """`data` copied to a new array. Raises: TypeError, ValueError as PyTorch for values it cannot take."""
+    """`data` copied to a new array, whose dimensions are in the order of those of an array. Raises: TypeError, ValueError as PyTorch for values it cannot take."""
     if d is not None:
         d = dtypes.as_dtype(d)
     if isinstance(data, (ndarray, np.generic)):
         _check_byte_order(data)
         data = _with_own_dtype(data)
+        wanted = data.dtype if d is None else d.numpy
         with np.errstate(all="ignore"):
-            return np.array(data, dtype=data.dtype if d is None else d.numpy, order="C")
+            if data.ndim < 2 or data.flags.c_contiguous:
+                return np.array(data, wanted, order="C")
+            made = empty_arranged(data, wanted, None)
+            np.copyto(made, data, casting="unsafe")
+            return made
     if isinstance(data, NUMBERS):
         wanted = d or dtypes.of_number(data)
         return np.full((), _element(data, wanted), wanted.numpy)

@@ -73,7 +73,7 @@ def _sharing(obj: Any, dtype: Any, copied: bool) -> tuple[Tensor | None, bool]:
     if isinstance(obj, Tensor):
         return obj, False
     if isinstance(obj, ndarray):
-        return from_numpy(obj.copy() if copied else obj), copied
+        return from_numpy(obj.copy("K") if copied else obj), copied
     if isinstance(obj, np.generic):
         return None, False
     if _dlpack.is_capsule(obj) or hasattr(obj, "__dlpack__"):

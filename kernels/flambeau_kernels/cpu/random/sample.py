@@ -86,7 +86,9 @@ def multinomial(
     if not weights.size:  # no rows
         return np.empty((*weights.shape[:-1], num_samples), np.int64)
     if not replacement or num_samples == 1:
-        chances = weights / exponential(stream, np.empty(weights.shape, dtype=weights.dtype))
+        # PyTorch's exponential numbers lie in memory as the weights do, and are drawn in that order.
+        by_column = weights.flags.f_contiguous and not weights.flags.c_contiguous
+        chances = weights / exponential(stream, np.empty(weights.shape, weights.dtype, "F" if by_column else "C"))
         return best(chances, num_samples)
     rows = np.atleast_2d(weights)
     unit = stream.uniform64(len(rows) * num_samples).reshape(len(rows), num_samples)
