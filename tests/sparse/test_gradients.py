@@ -80,7 +80,7 @@ def test_gradients_of_several_uses_are_added_up():
     expected = 2 + RIGHT.sum(1)
 
     assert x.grad.layout is fb.sparse_coo
-    assert x.grad.coalesce().to_dense()[0, 2] == 2 * expected[2]
+    assert x.grad.coalesce().to_dense()[0, 2] == expected[2]
 
 
 def test_operations_in_place_are_recorded():
@@ -236,3 +236,34 @@ def test_zero_grad_clears_a_sparse_gradient():
 
     assert e.weight.grad._nnz() == 0
     assert e.weight.grad.shape == (6, 3)
+
+
+@pytest.mark.parametrize(
+    ("f", "of_dense"),
+    [
+        (lambda s: s, lambda d: d),
+        (lambda s: s * 2 + s, lambda d: d * 3),
+        (lambda s: s + s.clone(), lambda d: d * 2),
+        (lambda s: s.t() + s.t(), lambda d: d * 2),
+        (lambda s: s.coalesce() - 3 * s, lambda d: d * -2),
+        (lambda s: s * s, lambda d: d * d),
+    ],
+)
+def test_values_of_one_place_get_its_gradient_however_often_their_tensor_is_used(f, of_dense):
+    indices = fb.tensor([[1, 0, 0, 1], [0, 1, 1, 2]])
+    values = fb.tensor([5.0, 3.0, 4.0, 2.0], requires_grad=True)
+    again = values.detach().clone().requires_grad_()
+    dense = fb.zeros(2, 3).index_put((indices[0], indices[1]), again, accumulate=True)
+
+    f(fb.sparse_coo_tensor(indices, values, (2, 3))).to_dense().pow(2).sum().backward()
+    of_dense(dense).pow(2).sum().backward()
+
+    assert values.grad.tolist() == again.grad.tolist()
+
+
+def test_the_gradient_of_a_sparse_leaf_has_each_place_once():
+    s = fb.sparse_coo_tensor([[1, 0, 0], [0, 1, 1]], [5.0, 3.0, 4.0], (2, 3), requires_grad=True)
+
+    s.to_dense().pow(2).sum().backward()
+
+    assert s.grad.to_dense().tolist() == [[0.0, 14.0, 0.0], [10.0, 0.0, 0.0]]

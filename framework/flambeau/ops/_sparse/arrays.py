@@ -157,19 +157,45 @@ def pattern_of(x: Tensor) -> Any:
 
 
 class _Values(Node):
-    """The values of a sparse tensor: their gradient is sparse, with the same pattern."""
+    """The values of a sparse tensor: their gradient is sparse, with the same pattern, of which each place is there once.
+
+    Values of the same place, which are to be added up, have the same gradient. Were it there for each, the gradient of the tensor would
+    be as many times as large.
+    """
 
     __slots__ = ()
     title = "ValuesBackward0"
     has_array_vjp = True
 
     def vjp_on_arrays(self, grad: Any) -> Any:
-        if grad.__class__ is not ndarray:
+        pattern = self.saved[0]
+        if grad.__class__ is not ndarray or _first_of_places(pattern) is not None:
             return engine.through_tensors(self, grad)
-        return (self.saved[0].over(wrap(grad)),)
+        return (pattern.over(wrap(grad)),)
 
     def vjp(self, grad: Any) -> Any:
-        return (_made(self.saved[0].over(without_history(grad)), grad),)
+        pattern = self.saved[0]
+        first = _first_of_places(pattern)
+        if first is None:
+            return (_made(pattern.over(without_history(grad)), grad),)
+        indices = wrap(np.ascontiguousarray(pattern.indices._array[:, first]))
+        return (coo(indices, grad.index_select(0, wrap(first)), pattern.shape, True),)
+
+
+def _first_of_places(array: Any) -> Any:
+    """Which values of `array` are the first of their places, which these put in order; None where no place is there twice."""
+    if not isinstance(array, CooArray) or array.coalesced or array.indices._array.__class__ is not ndarray:
+        return None
+    from .layouts import flat_places
+
+    indices = array.indices._array
+    flat = flat_places("backward", indices, array.shape[: len(indices)])
+    if (flat[1:] > flat[:-1]).all():
+        return None
+    ordered = np.sort(flat)
+    if (ordered[1:] > ordered[:-1]).all():
+        return None
+    return np.unique(flat, return_index=True)[1]
 
 
 class _Made(Node):
