@@ -94,7 +94,10 @@ def _of_values(data: Any, d: dtype | None) -> Tensor | None:
 
 
 def array_of(data: Any, d: Any) -> ndarray:
-    """`data` copied to a new array, whose dimensions are in the order of those of an array. Raises: TypeError, ValueError as PyTorch for values it cannot take."""
+    """`data` copied to a new array; the dimensions of an array stay in their order of memory.
+
+    Raises: TypeError, ValueError as PyTorch for values it cannot take.
+    """
     if d is not None:
         d = dtypes.as_dtype(d)
     if isinstance(data, (ndarray, np.generic)):
