@@ -361,3 +361,20 @@ def test_masked_places_take_values_in_place_if_there_are_enough(n, dtype):
     np.testing.assert_array_equal(a, kept)
     assert scatter.put_masked_into(a, mask, values[:count])
     np.testing.assert_array_equal(a, expected)
+
+
+@pytest.mark.parametrize("dtype", [fb.float16, fb.bfloat16], ids=str)
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize(("rows", "width", "into"), [(700, 90, 50), (40, 3, 5), (3000, 1, 11)])
+def test_rows_of_halves_are_added_in_float32(rows, width, into, dim, dtype):
+    x = fb.randn(rows, width).to(dtype)
+    index = fb.randint(0, into, (rows,))
+    start = fb.randn(into, width).to(dtype)
+    turn = (lambda a: a.t().contiguous()) if dim else (lambda a: a)
+    expected = start.numpy().astype(np.float32) if dtype is fb.float16 else start.float().numpy().copy()
+    np.add.at(expected, index.numpy(), x.float().numpy())
+
+    made = turn(start).index_add(dim, index, turn(x))
+
+    assert made.dtype is dtype
+    assert fb.equal(made, turn(fb.from_numpy(expected).to(dtype)))

@@ -52,7 +52,7 @@ def add_rows(values: np.ndarray, indices: np.ndarray, rows: int, means: bool = F
     if rows and indices.size and rows * (values.size // len(values)) >= COMPILED_FROM and compiles():
         wide = np.ascontiguousarray(widen(values))
         if wide.dtype.char in _SUMMED:
-            return _add_rows_compiled(wide, np.ascontiguousarray(indices), rows, means).astype(values.dtype, copy=False)
+            return narrow(_add_rows_compiled(wide, np.ascontiguousarray(indices), rows, means), values.dtype)
     wide = widen(values)
     made = np.zeros((rows, *values.shape[1:]), wide.dtype)
     if indices.size and hot_calls.add_slices(made, 0, indices, wide) is None:

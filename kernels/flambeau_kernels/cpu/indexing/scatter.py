@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ... import hot_calls
-from ..reductions.softmax import widen
+from ..reductions.softmax import narrow, widen
 from ..tier import compiles
 
 __all__ = [
@@ -516,7 +516,7 @@ def add_at(flat: np.ndarray, at: np.ndarray, values: Any) -> None:
     else:
         wide = widen(flat)
         np.add.at(wide, at, widen(np.asarray(values)))
-        flat[...] = wide.astype(flat.dtype)
+        flat[...] = narrow(wide, flat.dtype)
 
 
 def identity_of(reduce: str, dtype: np.dtype) -> Any:
@@ -557,7 +557,7 @@ def reduce_along(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray,
         count = np.zeros(made.shape, np.int64)
         _combine(count, dim, index, np.ones((), np.int64), "sum")
         _average(made, count, include_self)
-    return made.astype(a.dtype, copy=False).reshape(a.shape)
+    return narrow(made, a.dtype).reshape(a.shape)
 
 
 def _average(made: np.ndarray, count: np.ndarray, include_self: bool) -> None:
@@ -580,9 +580,9 @@ def _combine(made: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, 
 def reduce_rows(a: np.ndarray, dim: int, index: np.ndarray, source: np.ndarray, reduce: str, include_self: bool) -> np.ndarray:
     """A copy of `a` whose slices at the vector `index` along `dim` are combined with those of `source`."""
     if reduce == "sum" and include_self:
-        made = np.array(a, order="C")
-        if sum_rows_into(made, dim, index, source):
-            return made
+        made = np.array(widen(a), order="C")
+        if sum_rows_into(made, dim, index, widen(source)):
+            return narrow(made, a.dtype)
     made = combined_slices(a, dim, index.reshape(-1), source, reduce, include_self)
     if made is not None:
         return made

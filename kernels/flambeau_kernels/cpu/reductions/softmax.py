@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+import flambeau_kernels as kernels
+
 from ... import engines
 from ..shapes.move import contiguous
 from ..tier import works
@@ -57,12 +59,21 @@ def widen(a: np.ndarray) -> np.ndarray:
     """`a` in a dtype numpy computes well in: halves as float32, complex halves as complex64, others as they are."""
     if a.dtype.isbuiltin == 1 and a.dtype.char != "e":
         return a
-    return a.astype(_COMPLEX64 if a.dtype.name == "complex32" else _FLOAT32)
+    return _converted(a, _COMPLEX64 if a.dtype.name == "complex32" else _FLOAT32)
 
 
 def narrow(made: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """`made` as an array of `dtype`."""
-    return made if made.dtype is dtype else np.asarray(made, dtype)
+    return made if made.dtype is dtype else _converted(np.asarray(made), dtype)
+
+
+def _converted(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """`a` as `dtype`: of many halves by a kernel, for numpy converts them one at a time."""
+    if a.size < kernels.STORE_COMPILED_FROM or not a.flags.c_contiguous:
+        return a.astype(dtype, copy=False)
+    made = np.empty(a.shape, dtype)
+    kernels.store(made, a)
+    return made
 
 
 def _total(x: np.ndarray, dims: Any) -> np.ndarray:
