@@ -115,6 +115,17 @@ def test_errors_are_raised_where_the_operation_is_called(wrong: Any) -> None:
         assert same(made[2], expected[2])
 
 
+def test_a_row_of_a_tensor_is_stored_in_all_its_rows() -> None:
+    def f(x: fb.Tensor) -> fb.Tensor:
+        y = x * 2.0
+        y[1:] = y[3:4]
+        return y
+
+    compiled, x = fb.compile(f), fb.randn(256, 256)
+    for _ in range(3):
+        assert same(compiled(x), f(x))
+
+
 def test_other_shapes_and_dtypes_have_recordings_of_their_own() -> None:
     def f(x: fb.Tensor, y: fb.Tensor) -> Any:
         return fb.cat([x * 2.0, y]).masked_fill(fb.cat([x, y]) > 0.0, 0.5) + 1.0

@@ -882,3 +882,12 @@ def test_shuffled_pixels_of_channels_last_images_are_channels_last(part, oracle)
         return [(y.stride(), y.flatten().tolist()) for y in made]
 
     assert strides_of(fb) == strides_of(oracle)
+
+
+@pytest.mark.parametrize("name", ["remainder", "fmod", "floor_divide"])
+@pytest.mark.parametrize("dtype", [fb.int64, fb.int16, fb.uint8])
+def test_quotients_and_remainders_of_integers_keep_the_order_from_the_first_call_on(name: str, dtype: fb.dtype) -> None:
+    x = fb.arange(24).reshape(2, 3, 4).to(dtype).transpose(0, 1)
+
+    for other in (5, x + 1):
+        assert [getattr(fb, name)(x, other).stride() for _ in range(5)] == [x.stride()] * 5

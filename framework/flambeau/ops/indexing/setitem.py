@@ -161,7 +161,9 @@ def store_by_ops(self: Tensor, key: Any, value: Any) -> None:
     if all(isinstance(k, BASIC) for k in key):
         check_slices(key)
         part = view_at(self, key)
-        part.copy_(_fit(value, part.shape))
+        fitted = _fit(value, part.shape)
+        # Repeated to the shape of the part, it may be a part of `self` too.
+        part.copy_(fitted if fitted.ndim == 0 or fitted.shape == part.shape else fitted.expand(part.shape))
     elif len(key) == 1 and key[0].dtype.name == "bool" and value.ndim == 0:
         mask = key[0]
         self.masked_fill_(mask.reshape(*mask.shape, *(1,) * (self.ndim - mask.ndim)), value.to(self.dtype))

@@ -13,7 +13,7 @@ from flambeau_kernels.formula import Formula
 from flambeau_kernels.vocabulary import floor, isnan, log, real, sqrt, trunc, where
 
 from ... import dtypes
-from ..._arrays import ndarray
+from ..._arrays import empty_like_layout, ndarray
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor, wrap
 from .._promote import (
@@ -287,7 +287,7 @@ def _by_integers(op: ElementwiseOp) -> Any:
             return None
         made = formula.direct(a, b)
         if made is None:
-            made = np.empty(np.broadcast_shapes(a.shape, np.shape(b)), a.dtype)
+            made = empty_like_layout(np.broadcast_shapes(a.shape, np.shape(b)), a.dtype, [a, b] if b.__class__ is ndarray else [a])
             kernels.launch(formula, (a, b), (made,), a.dtype)
             op.learn(formula, (a, b), made, a.dtype)
         return made
