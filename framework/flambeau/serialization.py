@@ -110,9 +110,7 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
 def _named_global(entry: Any) -> tuple[str, Any]:
     if isinstance(entry, tuple):
         if len(entry) != 2 or not isinstance(entry[1], str):
-            raise ValueError(
-                f"add_safe_globals: a pair must be (class or function, full name), got {entry!r}"
-            )
+            raise ValueError(f"add_safe_globals: a pair must be (class or function, full name), got {entry!r}")
         return entry[1], entry[0]
     if not callable(entry):
         raise ValueError(f"add_safe_globals: expected a class or function, got {entry!r}")
@@ -197,9 +195,7 @@ class set_default_mmap_options:  # PyTorch's name
 
     def __init__(self, flags: int) -> None:
         if flags not in (MAP_PRIVATE, MAP_SHARED):
-            raise ValueError(
-                f"set_default_mmap_options: expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, got {flags}"
-            )
+            raise ValueError(f"set_default_mmap_options: expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, got {flags}")
         self._before, _options.mmap_flags = _options.mmap_flags, flags
 
     def __enter__(self) -> None:
@@ -393,9 +389,7 @@ def save(
 
     _state.note_python()
     if pickle_module not in (None, pickle):
-        raise NotImplementedError(
-            f"save: only Python's own pickle is supported, got pickle_module={pickle_module!r}"
-        )
+        raise NotImplementedError(f"save: only Python's own pickle is supported, got pickle_module={pickle_module!r}")
     write = _write_archive if _use_new_zipfile_serialization else _write_legacy
     with _output(f) as (file, folder):
         write(obj, file, folder, pickle_protocol, not _disable_byteorder_record)
@@ -411,9 +405,7 @@ def _output(f: Any) -> Iterator[tuple[Any, str]]:
             yield file, stem
         return
     if not hasattr(f, "write"):
-        raise AttributeError(
-            f"save: expected a path or a file object with a write method, got {type(f).__name__}"
-        )
+        raise AttributeError(f"save: expected a path or a file object with a write method, got {type(f).__name__}")
     yield f, "archive"
     # What reads the file by its name finds all of it, although it is still open.
     flush = getattr(f, "flush", None)
@@ -600,9 +592,7 @@ def load(
         if looks_like_archive(file):
             return _read_archive(file, Placement(map_location), unpickle, os.fspath(f) if mmap else None)
         if mmap:
-            raise RuntimeError(
-                "load: mmap=True needs the zip format, but this file has the format of PyTorch before 1.6"
-            )
+            raise RuntimeError("load: mmap=True needs the zip format, but this file has the format of PyTorch before 1.6")
         return _read_legacy(file, Placement(map_location), unpickle)
 
 
@@ -617,9 +607,7 @@ def _check_load_arguments(
     if pickle_module is not None and weights_only:
         raise RuntimeError("load: weights_only=True reads without pickle_module; give one or the other")
     if pickle_module not in (None, pickle):
-        raise NotImplementedError(
-            f"load: only Python's own pickle is supported, got pickle_module={pickle_module!r}"
-        )
+        raise NotImplementedError(f"load: only Python's own pickle is supported, got pickle_module={pickle_module!r}")
 
 
 def _runs_code(pickle_module: Any, weights_only: bool | None) -> bool:
@@ -657,9 +645,7 @@ def _read_archive(file: Any, placement: Placement, unpickle: _Unpickle, path: st
 
     archive = ArchiveReader(file)
     if archive.has("constants.pkl") and not archive.has("byteorder"):
-        raise NotImplementedError(
-            "load: this is a TorchScript archive; flambeau cannot run TorchScript programs"
-        )
+        raise NotImplementedError("load: this is a TorchScript archive; flambeau cannot run TorchScript programs")
     if not archive.has("version"):
         raise RuntimeError(f"load: the archive has no record {archive.folder}/version; it is no .pt file")
     mapping = None if path is None else map_file(path, _options.mmap_flags == MAP_SHARED)

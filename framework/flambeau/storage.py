@@ -87,19 +87,13 @@ class UntypedStorage:
         return self._bytes
 
     @classmethod
-    def from_buffer(
-        cls, buffer: Any, byte_order: str = "native", *, count: int = -1, offset: int = 0, dtype: Any = None
-    ) -> UntypedStorage:
+    def from_buffer(cls, buffer: Any, byte_order: str = "native", *, count: int = -1, offset: int = 0, dtype: Any = None) -> UntypedStorage:
         """A copy of the bytes of `buffer`, swapped when `byte_order` ('native', 'little', 'big') is not this machine's."""
         if byte_order not in ("native", "little", "big"):
             raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
         if dtype is not None and count < 0 and (memoryview(buffer).nbytes - offset) % dtype.itemsize:
-            raise ValueError(
-                f"buffer size ({memoryview(buffer).nbytes - offset}) must be a multiple of element size ({dtype.itemsize})"
-            )
-        values = np.frombuffer(
-            buffer, np.uint8, count if count < 0 or dtype is None else count * dtype.itemsize, offset
-        ).copy()
+            raise ValueError(f"buffer size ({memoryview(buffer).nbytes - offset}) must be a multiple of element size ({dtype.itemsize})")
+        values = np.frombuffer(buffer, np.uint8, count if count < 0 or dtype is None else count * dtype.itemsize, offset).copy()
         made = cls._over(values)
         if byte_order not in ("native", sys.byteorder) and dtype is not None:
             made.byteswap(dtype)
@@ -261,9 +255,7 @@ class UntypedStorage:
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The name of the storage class."""
         if dtype is not None:
-            raise NotImplementedError(
-                "UntypedStorage.type: bytes have no element type; use a tensor of that dtype"
-            )
+            raise NotImplementedError("UntypedStorage.type: bytes have no element type; use a tensor of that dtype")
         return "torch.storage.UntypedStorage"
 
     def resizable(self) -> bool:
@@ -415,9 +407,7 @@ def _load_from_bytes(b: bytes) -> Any:
 
 def _converter(d: dtype) -> Any:
     def convert(self: Any) -> TypedStorage:
-        return TypedStorage._of(
-            wrap(self._elements() if isinstance(self, TypedStorage) else self._bytes).to(d, copy=True)
-        )
+        return TypedStorage._of(wrap(self._elements() if isinstance(self, TypedStorage) else self._bytes).to(d, copy=True))
 
     convert.__name__ = d.name
     convert.__doc__ = f"A copy with its elements converted to {d.name}."
@@ -549,9 +539,7 @@ class TypedStorage:
     def __getitem__(self, at: Any) -> Any:
         self._untyped._host_bytes()
         if isinstance(at, slice):
-            raise RuntimeError(
-                "slices are only supported in UntypedStorage.__getitem__; use a tensor over the storage"
-            )
+            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__; use a tensor over the storage")
         return wrap(self._elements())[_index(self, at)].item()
 
     def __setitem__(self, at: Any, value: Any) -> None:
@@ -562,9 +550,7 @@ class TypedStorage:
         return iter(self.tolist())
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, TypedStorage) and self.dtype is other.dtype and self._untyped == other._untyped
-        )
+        return isinstance(other, TypedStorage) and self.dtype is other.dtype and self._untyped == other._untyped
 
     def __hash__(self) -> int:
         return hash((self.dtype, self._untyped))
@@ -786,9 +772,7 @@ def map_file(filename: Any, shared: bool, nbytes: int | None = None) -> Any:
             nbytes = have
         if have < nbytes:
             if not shared:
-                raise RuntimeError(
-                    f"file {filename!r} has {have} bytes, but {nbytes} are to be mapped; give shared=True to let it grow"
-                )
+                raise RuntimeError(f"file {filename!r} has {have} bytes, but {nbytes} are to be mapped; give shared=True to let it grow")
             file.truncate(nbytes)
         if not nbytes:
             return np.zeros(0, np.uint8)
@@ -815,9 +799,7 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
         raise TypeError(f"set_(): storage_offset {storage_offset} and stride {stride} are of a size, which is not given")
     if isinstance(source, Tensor):
         if source.dtype is not tensor.dtype:
-            raise RuntimeError(
-                f"Could not set tensor of type {source.dtype} to a tensor of type {tensor.dtype}"
-            )
+            raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {tensor.dtype}")
         if source.device != tensor.device:
             raise RuntimeError(f"Could not set a tensor on {source.device} to a tensor on {tensor.device}")
         if size is None:
@@ -828,9 +810,7 @@ def set_storage(tensor: Tensor, source: Any, storage_offset: int, size: Any, str
         source = storage_of(source)
     if isinstance(source, TypedStorage):
         if source.dtype is not tensor.dtype:
-            raise RuntimeError(
-                f"Expected a Storage of type {tensor.dtype} or an UntypedStorage, but got type {source.dtype}"
-            )
+            raise RuntimeError(f"Expected a Storage of type {tensor.dtype} or an UntypedStorage, but got type {source.dtype}")
         source = source.untyped()
     if not isinstance(source, UntypedStorage):
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")

@@ -18,9 +18,7 @@ def require(what: str) -> Any:
     """cupy. Raises: NoCudaDevice naming `what` was wanted and what is missing."""
     found, reason = _device.find()
     if found is None:
-        raise NoCudaDevice(
-            f"{what}: no CUDA device is available: {reason}. It takes an NVIDIA driver and the extra flambeau[cuda]"
-        )
+        raise NoCudaDevice(f"{what}: no CUDA device is available: {reason}. It takes an NVIDIA driver and the extra flambeau[cuda]")
     return found
 
 

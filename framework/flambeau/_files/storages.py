@@ -134,9 +134,7 @@ class LoadedStorage:
         dtype = dtypes.stored_as(dtype)
         size, stride = _extents("size", size), _extents("stride", stride)
         if type(offset) is not int or offset < 0 or len(size) != len(stride):
-            raise RuntimeError(
-                f"load: a tensor with offset {offset!r}, size {size} and stride {stride} is malformed"
-            )
+            raise RuntimeError(f"load: a tensor with offset {offset!r}, size {size} and stride {stride} is malformed")
         item, have = dtype.itemsize, int(self.base._array.nbytes)
         if 0 not in size:
             need = (offset + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))) * item
@@ -299,9 +297,7 @@ class LegacyStorages(_Storages):
     def _span(self, key: str, width: int) -> tuple[int, int]:
         first = self.end + _COUNT.size
         if first > self._length:
-            raise RuntimeError(
-                f"load: the file ends before storage {key}; it was not fully written or copied"
-            )
+            raise RuntimeError(f"load: the file ends before storage {key}; it was not fully written or copied")
         (numel,) = _COUNT.unpack(self._bytes(self.end, _COUNT.size).tobytes())
         self.end = first + numel * width
         if numel < 0 or self.end > self._length:

@@ -194,9 +194,7 @@ def _with_attributes(obj: Any, state: Any) -> Any:
     """`obj` with the attributes in `state`, none of which may stand in front of what its class defines."""
     for name, value in _checked(state, dict).items():
         if type(name) is not str or hasattr(type(obj), name):
-            raise UnpicklingError(
-                f"load: the file may not set the attribute {name!r} of a {type(obj).__name__}"
-            )
+            raise UnpicklingError(f"load: the file may not set the attribute {name!r} of a {type(obj).__name__}")
         obj.__dict__[name] = value
     return obj
 
@@ -276,9 +274,7 @@ def _set_array_state(array: np.ndarray, state: Any) -> None:
             raise UnpicklingError(f"load: a numpy array cannot have the shape {shape}")
         total *= n
     if total != len(data):
-        raise UnpicklingError(
-            f"load: a numpy array of shape {shape} and dtype {dtype} has not {len(data)} bytes"
-        )
+        raise UnpicklingError(f"load: a numpy array of shape {shape} and dtype {dtype} has not {len(data)} bytes")
     _set_state(array, (1, shape, dtype, bool(state[3]), _check_text(dtype, data)))
 
 
@@ -476,18 +472,12 @@ class TorchPolicy(Policy):
 
     def persistent(self, key: Any) -> Any:
         if not isinstance(key, tuple) or len(key) not in (5, 6) or key[0] != "storage":
-            raise UnpicklingError(
-                "load: a reference to something outside the pickle is no reference to a storage"
-            )
+            raise UnpicklingError("load: a reference to something outside the pickle is no reference to a storage")
         _, kind, name, location, numel, *view = key
         if not isinstance(kind, StorageType):
-            raise UnpicklingError(
-                f"load: storage {name!r} has the type {_describe(kind)}, which is no storage type"
-            )
+            raise UnpicklingError(f"load: storage {name!r} has the type {_describe(kind)}, which is no storage type")
         if view and view[0] is not None:
-            raise NotImplementedError(
-                "load: views of storages, as PyTorch before 0.4 wrote them, are not supported"
-            )
+            raise NotImplementedError("load: views of storages, as PyTorch before 0.4 wrote them, are not supported")
         loaded = self._storages.get(kind.dtype, name, location, numel)
         # Usually only made into tensors, but a file may also hold the storage itself.
         public = loaded.public()

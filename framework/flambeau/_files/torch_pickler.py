@@ -99,9 +99,7 @@ class _TorchPickler(_Pickler):
                 f"({storage.nbytes} of them): its dtype is another, or its length no multiple of the element; leave "
                 "_use_new_zipfile_serialization out"
             )
-        kind = _name("torch.storage", "UntypedStorage") if storage.kind is None else _name(
-            "torch", STORAGE_NAMES[storage.kind]
-        )
+        kind = _name("torch.storage", "UntypedStorage") if storage.kind is None else _name("torch", STORAGE_NAMES[storage.kind])
         reference = ("storage", kind, storage.key, storage.location, storage.numel)
         return (*reference, None) if self._legacy else reference
 

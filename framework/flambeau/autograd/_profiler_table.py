@@ -13,9 +13,7 @@ _PLACES = 4  # what a column of text is wider than its longest text
 _FLOPS = "FLOPs", "KFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs"
 
 
-def build(
-    events: Any, sort_by: str | None, row_limit: int, widths: tuple[int, int, int], header: str | None, top_level_only: bool
-) -> str:
+def build(events: Any, sort_by: str | None, row_limit: int, widths: tuple[int, int, int], header: str | None, top_level_only: bool) -> str:
     """The table of `events`; `widths` are the widest that columns of sources, names and shapes may get."""
     if not len(events):
         return ""

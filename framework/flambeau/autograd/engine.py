@@ -51,9 +51,7 @@ class _Call:
 
     __slots__ = ("accumulate", "as_tensors", "create_graph", "found", "places", "wanted")
 
-    def __init__(
-        self, roots: Any, targets: dict[Node, int] | None, accumulate: bool, create_graph: bool, as_tensors: bool
-    ) -> None:
+    def __init__(self, roots: Any, targets: dict[Node, int] | None, accumulate: bool, create_graph: bool, as_tensors: bool) -> None:
         self.accumulate, self.create_graph, self.as_tensors = accumulate, create_graph, as_tensors
         self.found: list[Any] = [None] * (len(targets) if targets else 0)
         self.wanted = None if targets is None else nodes_leading_to(roots, targets)

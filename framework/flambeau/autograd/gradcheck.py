@@ -44,9 +44,7 @@ def _differentiable(values: Iterable[Any]) -> list[Tensor]:
 def _check_inputs(inputs: tuple[Any, ...]) -> None:
     checked = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
     if not checked:
-        raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True."
-        )
+        raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True.")
     for i, x in enumerate(inputs):
         if not isinstance(x, Tensor) or not x.requires_grad:
             continue
@@ -114,9 +112,7 @@ def _numerical(func: Any, inputs: tuple[Any, ...], target: Tensor, eps: float) -
     return [{step: np.stack(rows) for step, rows in columns.items()} for columns in found]
 
 
-def get_numerical_jacobian(
-    fn: Callable[..., Any], inputs: Any, target: Any = None, eps: float = 1e-3, grad_out: float = 1.0
-) -> Any:
+def get_numerical_jacobian(fn: Callable[..., Any], inputs: Any, target: Any = None, eps: float = 1e-3, grad_out: float = 1.0) -> Any:
     """Finite differences of the first result of `fn`, (elements of input, elements of result) for each differentiable input."""
     if grad_out != 1.0:
         raise ValueError("Expected grad_out to be 1.0. get_numerical_jacobian no longer supports values of grad_out != 1.0.")
@@ -356,9 +352,7 @@ class _Check:
                 if row is None or part is None:
                     continue
                 if not np.allclose(_array(row), _array(part), atol=1e-5, rtol=1e-5, equal_nan=True):
-                    raise GradcheckError(
-                        f"Batched gradients disagree with those of single vectors:\nexpected:{row}\nbatched:{part}"
-                    )
+                    raise GradcheckError(f"Batched gradients disagree with those of single vectors:\nexpected:{row}\nbatched:{part}")
 
     def undefined_grads(self) -> None:
         """Gradients that do not arrive count as zeros."""

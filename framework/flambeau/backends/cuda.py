@@ -282,9 +282,7 @@ class _PlanCaches:
                 raise ValueError(f"Expected a cuda device, but got: {device}")
             device = cuda.current_device() if found.index is None else found.index
         if not 0 <= device < cuda.device_count():
-            raise RuntimeError(
-                f"cufft_plan_cache: expected 0 <= device index < {cuda.device_count()}, but got device with index {device}"
-            )
+            raise RuntimeError(f"cufft_plan_cache: expected 0 <= device index < {cuda.device_count()}, but got device with index {device}")
         return _PlanCache(device)
 
     def _current(self) -> _PlanCache:

@@ -172,9 +172,7 @@ def max_memory_reserved(device: Any = None) -> int:
 
 def _peak(name: str) -> int:
     if is_available():
-        raise NotImplementedError(
-            f"cuda.{name}: peaks of device memory are not followed yet; see cuda.memory_allocated"
-        )
+        raise NotImplementedError(f"cuda.{name}: peaks of device memory are not followed yet; see cuda.memory_allocated")
     return 0
 
 

@@ -15,9 +15,7 @@ __all__ = ["GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd
 class autocast(amp.autocast):  # PyTorch's name
     """``amp.autocast('cuda')``, its deprecated name: warns so."""
 
-    def __init__(
-        self, enabled: bool = True, dtype: Any = _dtypes.float16, cache_enabled: bool = True
-    ) -> None:
+    def __init__(self, enabled: bool = True, dtype: Any = _dtypes.float16, cache_enabled: bool = True) -> None:
         warn_deprecated("cuda.amp.autocast", "amp.autocast('cuda', args...)")
         super().__init__("cuda", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
 

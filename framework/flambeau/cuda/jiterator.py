@@ -57,9 +57,7 @@ class _JittedFunction:
         self.code_string, self.kwargs_dict = code_string, kwargs
         self.kernel_name, self.return_by_ref, self.num_outputs = self.kernel.name, by_reference, outputs
         if len(self.kernel.outputs) != (outputs if by_reference else 0):
-            raise Exception(
-                f"cuda.jiterator: {self.kernel_name} stores in {len(self.kernel.outputs)} parameters, num_outputs is {outputs}"
-            )
+            raise Exception(f"cuda.jiterator: {self.kernel_name} stores in {len(self.kernel.outputs)} parameters, num_outputs is {outputs}")
         wrong = [name for name in kwargs if name not in self.kernel.inputs[len(self.kernel.inputs) - len(kwargs) :]]
         if wrong:
             known = ", ".join(self.kernel.inputs)

@@ -87,13 +87,9 @@ class Event:
         interprocess: True raises NotImplementedError.
     """
 
-    def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> None:
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         if interprocess:
-            raise NotImplementedError(
-                "cuda.Event(interprocess=True): events are not shared between processes yet"
-            )
+            raise NotImplementedError("cuda.Event(interprocess=True): events are not shared between processes yet")
         self._event = _require("cuda.Event").cuda.Event(block=blocking, disable_timing=not enable_timing)
 
     def record(self, stream: Stream | None = None) -> None:

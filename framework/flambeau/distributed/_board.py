@@ -106,9 +106,7 @@ class Board:
         at = _SLOTS + (number & 1) * _SLOT
         meta = len(head) + len(tail)
         fits = meta + 64 + count <= _ROOM
-        _HEADER.pack_into(
-            self._bytes, at, number, time.monotonic(), len(head) if fits else _BY_SOCKET, len(tail), count, turn
-        )
+        _HEADER.pack_into(self._bytes, at, number, time.monotonic(), len(head) if fits else _BY_SOCKET, len(tail), count, turn)
         if fits:
             self._bytes[at + 64 : at + 64 + meta] = head + tail
             if data is not None:
@@ -160,9 +158,7 @@ class Board:
                 return words[word] >= count  # what it posted before it left counts
             pause = _Pause(0, int(min(left, _SLICE) * 1e9))
             # Returns at once when the count is no longer what was seen.
-            _system_call()(
-                _SYS_FUTEX, self._address + 8 * word, _FUTEX_WAIT, seen & 0xFFFFFFFF, ctypes.addressof(pause), None, 0
-            )
+            _system_call()(_SYS_FUTEX, self._address + 8 * word, _FUTEX_WAIT, seen & 0xFFFFFFFF, ctypes.addressof(pause), None, 0)
         return True
 
     def read(self, number: int) -> Posted:

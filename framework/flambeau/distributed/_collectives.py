@@ -31,9 +31,7 @@ def _tensors(name: str, argument: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def _peer(
-    name: str, found: ProcessGroup, rank: int | None, group_rank: int | None, what: str, default: int | None = None
-) -> int:
+def _peer(name: str, found: ProcessGroup, rank: int | None, group_rank: int | None, what: str, default: int | None = None) -> int:
     """The rank within `found` that `rank` of the job or `group_rank` says."""
     if rank is not None and group_rank is not None:
         raise ValueError(f"{name}: Can't specify both {what} and group_{what}")
@@ -81,18 +79,14 @@ def all_reduce(tensor: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op:
     return None if found is None else _out(found.all_reduce([tensor], op, async_op), async_op)
 
 
-def all_reduce_coalesced(
-    tensors: Sequence[Any], op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
-) -> Work | None:
+def all_reduce_coalesced(tensors: Sequence[Any], op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """`all_reduce` of several `tensors` of one dtype in one call; see `all_reduce`."""
     tensors = _tensors("all_reduce_coalesced", "tensors", [tensors] if isinstance(tensors, fb.Tensor) else tensors)
     found = _group("all_reduce_coalesced", group)
     return None if found is None or not tensors else _out(found.all_reduce(tensors, op, async_op), async_op)
 
 
-def broadcast(
-    tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
-) -> Work | None:
+def broadcast(tensor: Any, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None) -> Work | None:
     """Give all ranks the `tensor` of one.
 
     Args:
@@ -224,13 +218,9 @@ def gather(
 
 def _root_list(name: str, argument: str, given: Any, here: bool) -> list[Any]:
     if here and not given:
-        raise ValueError(
-            f"Argument ``{argument}`` must be specified on {'destination' if name == 'gather' else 'source'} rank."
-        )
+        raise ValueError(f"Argument ``{argument}`` must be specified on {'destination' if name == 'gather' else 'source'} rank.")
     if not here and given:
-        raise ValueError(
-            f"Argument ``{argument}`` must NOT be specified on non-{'destination' if name == 'gather' else 'source'} ranks."
-        )
+        raise ValueError(f"Argument ``{argument}`` must NOT be specified on non-{'destination' if name == 'gather' else 'source'} ranks.")
     return _tensors(name, argument, given) if given else []
 
 
@@ -277,9 +267,7 @@ def reduce_scatter(
     return None if found is None else _out(found.reduce_scatter(output, inputs, op, async_op), async_op)
 
 
-def reduce_scatter_tensor(
-    output: Any, input: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
-) -> Work | None:
+def reduce_scatter_tensor(output: Any, input: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """Combine tensors of all ranks, and give each rank its part.
 
     Args:
@@ -353,9 +341,7 @@ def _split(argument: str, tensor: Any, sizes: Any, count: int) -> list[Any]:
     if len(sizes) != count:
         raise RuntimeError(f"all_to_all_single: {argument}_split_sizes has {len(sizes)} sizes for {count} ranks")
     if sum(sizes) != rows:
-        raise RuntimeError(
-            f"all_to_all_single: {argument}_split_sizes {list(sizes)} do not add up to the first dimension {rows}"
-        )
+        raise RuntimeError(f"all_to_all_single: {argument}_split_sizes {list(sizes)} do not add up to the first dimension {rows}")
     parts, at = [], 0
     for size in sizes:
         parts.append(tensor.detach()[at : at + size])

@@ -230,9 +230,7 @@ class ProcessGroup:
         """Give each rank its piece of the `inputs` of `root`."""
         raise self._not_there("scatter")
 
-    def reduce_scatter(
-        self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool, name: str = "reduce_scatter"
-    ) -> Work:
+    def reduce_scatter(self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool, name: str = "reduce_scatter") -> Work:
         """Combine the pieces that all ranks have for this one."""
         raise self._not_there("reduce_scatter")
 

@@ -75,9 +75,7 @@ class FakeGroup(ProcessGroup):
             _write(tensor, inputs[self._rank])
         return self._done("scatter", [tensor], bytes_of([tensor]) * self._size)
 
-    def reduce_scatter(
-        self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool, name: str = "reduce_scatter"
-    ) -> Work:
+    def reduce_scatter(self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool, name: str = "reduce_scatter") -> Work:
         check_reducible(name, op, output)
         _write(output, inputs[self._rank])
         return self._done(name, [output], bytes_of(inputs))

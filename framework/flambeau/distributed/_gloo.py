@@ -39,9 +39,7 @@ def _array(tensor: Any, name: str) -> np.ndarray:
     array = getattr(tensor, "_array", None)
     if not isinstance(array, np.ndarray):
         place = getattr(tensor, "device", None)
-        raise NotImplementedError(
-            f"{name}: the engine gloo takes tensors of the CPU, got one of {place or type(tensor).__name__}"
-        )
+        raise NotImplementedError(f"{name}: the engine gloo takes tensors of the CPU, got one of {place or type(tensor).__name__}")
     return array
 
 
@@ -199,9 +197,7 @@ class GlooGroup(ProcessGroup):
             self._mesh.send(peer, _mesh.ACK, self._id, post)
         self._borrowed = []
 
-    def _second(
-        self, call: _Call, data: np.ndarray | None, to: Sequence[int] | None, of: Sequence[int]
-    ) -> dict[int, np.ndarray]:
+    def _second(self, call: _Call, data: np.ndarray | None, to: Sequence[int] | None, of: Sequence[int]) -> dict[int, np.ndarray]:
         """The second half of a call: send `data` to the group ranks `to`, None for all, and get that of the ranks `of`."""
         mesh = self._mesh
         targets = [at for at in (range(self._size) if to is None else to) if at != self._rank]
@@ -653,9 +649,7 @@ class GlooGroup(ProcessGroup):
         strict = [[_describe(tensor)], f"from {self.ranks[root]}"]
         return self._call("scatter", strict, run, [tensor], async_op, count=bytes_of([tensor]) * self._size)
 
-    def reduce_scatter(
-        self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool, name: str = "reduce_scatter"
-    ) -> Work:
+    def reduce_scatter(self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool, name: str = "reduce_scatter") -> Work:
         target = _array(output, name)
         sources = [_array(source, name) for source in inputs]
         how = check_reducible(name, op, output)

@@ -52,9 +52,7 @@ class Backend(str):
         return super().__new__(cls, name.lower())
 
     @classmethod
-    def register_backend(
-        cls, name: str, func: Callable[..., ProcessGroup], extended_api: bool = False, devices: Any = None
-    ) -> None:
+    def register_backend(cls, name: str, func: Callable[..., ProcessGroup], extended_api: bool = False, devices: Any = None) -> None:
         """Let `init_process_group` make groups of another engine.
 
         Args:
@@ -67,9 +65,7 @@ class Backend(str):
         if name.lower() in cls._makers or name.lower() in ("gloo", "fake"):
             raise RuntimeError(f"Backend.register_backend: {name} is registered already")
         if extended_api:
-            raise NotImplementedError(
-                "Backend.register_backend: extended_api is not built yet; take (store, rank, world_size, timeout)"
-            )
+            raise NotImplementedError("Backend.register_backend: extended_api is not built yet; take (store, rank, world_size, timeout)")
         cls._makers[name.lower()] = (func, False)
         setattr(cls, name.upper(), name.lower())
         if name.lower() not in cls.backend_list:
@@ -221,9 +217,7 @@ def _group(name: str, group: Any) -> ProcessGroup | None:
 
 def _members(group: ProcessGroup) -> list[int]:
     if group not in _world.groups:
-        raise ValueError(
-            f"distributed: the group {group.group_name!r} is not registered (it was destroyed, or made by hand)"
-        )
+        raise ValueError(f"distributed: the group {group.group_name!r} is not registered (it was destroyed, or made by hand)")
     return _world.groups[group][0]
 
 

@@ -58,9 +58,7 @@ def init_process_group(
         if engine == "fake":
             raise ValueError("init_process_group: the engine fake needs store=FakeStore(), rank and world_size")
         store, rank, world_size = next(iter(rendezvous(init_method or "env://", rank, world_size, timeout)))
-        _world.close.append(
-            getattr(store, "close", getattr(getattr(store, "underlying_store", None), "close", lambda: None))
-        )
+        _world.close.append(getattr(store, "close", getattr(getattr(store, "underlying_store", None), "close", lambda: None)))
     if world_size <= 0 or not 0 <= rank < world_size:
         raise ValueError(f"init_process_group: rank must be in [0, world_size), got rank {rank} and world_size {world_size}")
     try:

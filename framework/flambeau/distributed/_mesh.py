@@ -105,18 +105,14 @@ class Mesh:
                     about[peer] = self._address(store, peer, end)
                     self.pids[peer] = about[peer][2]
                 if peer < self.rank:
-                    link = _wire.connect(
-                        about[peer][0], about[peer][1], key, max(0.1, end - time.monotonic()), f"rank {peer}"
-                    )
+                    link = _wire.connect(about[peer][0], about[peer][1], key, max(0.1, end - time.monotonic()), f"rank {peer}")
                     link.send(pack(self.rank))
                     with self.changed:
                         self._links[peer] = link
             with self.changed:
                 if not self.changed.wait_for(lambda: len(self._links) == self.size - 1, max(0.1, end - time.monotonic())):
                     missing = [peer for peer in range(self.size) if peer != self.rank and peer not in self._links]
-                    raise DistBackendError(
-                        f"init_process_group: ranks {missing} did not connect to rank {self.rank} within {seconds:g} s"
-                    )
+                    raise DistBackendError(f"init_process_group: ranks {missing} did not connect to rank {self.rank} within {seconds:g} s")
             self._find_shared_memory(store, about, end)
         finally:
             listener.close()
@@ -208,9 +204,7 @@ class Mesh:
     def _lost(self, peer: int, reason: str) -> None:
         with self.changed:
             if not self._closing:
-                self.gone.setdefault(
-                    peer, f"rank {peer} (process {self.pids.get(peer, 0)}) died or closed its connection: {reason}"
-                )
+                self.gone.setdefault(peer, f"rank {peer} (process {self.pids.get(peer, 0)}) died or closed its connection: {reason}")
             self._receivers = [receiver for receiver in self._receivers if not receiver()]
             self.changed.notify_all()
 
@@ -228,9 +222,7 @@ class Mesh:
         except DistNetworkError as error:
             self._lost(peer, str(error))
 
-    def take(
-        self, kind: int, group: int, number: int, peers: Iterable[int], end: float
-    ) -> dict[int, tuple[Any, memoryview]]:
+    def take(self, kind: int, group: int, number: int, peers: Iterable[int], end: float) -> dict[int, tuple[Any, memoryview]]:
         """What `peers` sent under this kind, group and number, for as many of them as sent it before `end`.
 
         It returns early when one that has not sent it is gone.

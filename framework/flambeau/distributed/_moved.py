@@ -183,9 +183,7 @@ class MovedGroup(GlooGroup):
                 _write(output, part)
 
         info = [tensor.numel(), sizes]
-        return self._moved(
-            name, [str(tensor.dtype)], move, [tensor], list(outputs), async_op, bytes_of(outputs), info, check
-        )
+        return self._moved(name, [str(tensor.dtype)], move, [tensor], list(outputs), async_op, bytes_of(outputs), info, check)
 
     def gather(self, outputs: Sequence[Any], tensor: Any, root: int, async_op: bool) -> Work:
         if not self._takes(tensor):
@@ -233,9 +231,7 @@ class MovedGroup(GlooGroup):
         count = bytes_of([tensor]) * self._size
         return self._moved("scatter", strict, move, [tensor], [tensor], async_op, count, info, check)
 
-    def reduce_scatter(
-        self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool, name: str = "reduce_scatter"
-    ) -> Work:
+    def reduce_scatter(self, output: Any, inputs: Sequence[Any], op: Any, async_op: bool, name: str = "reduce_scatter") -> Work:
         if not self._takes(output):
             return super().reduce_scatter(output, inputs, op, async_op, name)
         how = check_reducible(name, op, output)

@@ -45,9 +45,7 @@ def new_group(
         raise ValueError(f"new_group: a rank comes twice in {members}")
     for member in members:
         if not 0 <= member < size:
-            raise ValueError(
-                f"The new group's rank should be within the world_size set by init_process_group: {member} of {size}"
-            )
+            raise ValueError(f"The new group's rank should be within the world_size set by init_process_group: {member} of {size}")
     engine = str(default.name()) if backend is None else _engine_name(backend)
     name = f"ranks {','.join(map(str, members))}"
     if use_local_synchronization:
@@ -77,9 +75,7 @@ def _all_made(default: ProcessGroup, name: str) -> None:
     default.barrier(None, False, f"new_group of {name}")
 
 
-def _subgroup(
-    engine: str, default: ProcessGroup, members: list[int], rank: int, name: str, timeout: timedelta
-) -> ProcessGroup:
+def _subgroup(engine: str, default: ProcessGroup, members: list[int], rank: int, name: str, timeout: timedelta) -> ProcessGroup:
     if engine == "fake":
         from ._fake import FakeGroup
 
@@ -143,9 +139,7 @@ def new_subgroups_by_enumeration(
     flat = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
     for rank, times in Counter(flat).items():
         if times > 1:
-            raise ValueError(
-                f"Rank {rank} has appeared in both subgroups: new_subgroups_by_enumeration needs lists without a common rank"
-            )
+            raise ValueError(f"Rank {rank} has appeared in both subgroups: new_subgroups_by_enumeration needs lists without a common rank")
     groups = [new_group(ranks, timeout, backend, pg_options, group_desc=group_desc) for ranks in ranks_per_subgroup_list]
     mine = next((found for found in groups if found != _GroupMember.NON_GROUP_MEMBER), None)
     return mine, groups

@@ -67,9 +67,7 @@ def gather_object(
     root = _peer("gather_object", found, dst, group_dst, "dst", 0)
     if found.rank() == root:
         if object_gather_list is None or len(object_gather_list) != found.size():
-            raise ValueError(
-                f"gather_object: object_gather_list must have {found.size()} places on rank {root} of the group"
-            )
+            raise ValueError(f"gather_object: object_gather_list must have {found.size()} places on rank {root} of the group")
     elif object_gather_list is not None:
         raise ValueError("Argument ``object_gather_list`` must NOT be specified on non-destination ranks.")
     tensors = _gathered(found, obj)
@@ -132,9 +130,7 @@ def scatter_object_list(
     root = _peer("scatter_object_list", found, src, group_src, "src", 0)
     here = found.rank() == root
     if here and (scatter_object_input_list is None or len(scatter_object_input_list) != found.size()):
-        raise ValueError(
-            f"scatter_object_list: scatter_object_input_list must have {found.size()} objects on rank {root} of the group"
-        )
+        raise ValueError(f"scatter_object_list: scatter_object_input_list must have {found.size()} objects on rank {root} of the group")
     parts = [_to_tensor(value) for value in scatter_object_input_list] if here else []
     sizes = fb.tensor([part.numel() for part in parts] if here else [0] * found.size(), device="cpu")
     found.broadcast([sizes], root, False)
@@ -182,8 +178,6 @@ def recv_object_list(
     data = fb.empty(size, dtype=fb.uint8, device="cpu")
     recv(data, source, group)
     if count != len(object_list):
-        raise ValueError(
-            f"recv_object_list: rank {source} sent {count} objects, and object_list has {len(object_list)} places"
-        )
+        raise ValueError(f"recv_object_list: rank {source} sent {count} objects, and object_list has {len(object_list)} places")
     object_list[:] = _of_tensor(data)
     return source

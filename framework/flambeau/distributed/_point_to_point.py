@@ -47,9 +47,7 @@ def send(tensor: Any, dst: int | None = None, group: Any = None, tag: int = 0, g
     """
     found = _group("send", group)
     if found is not None and _peer("send", found, dst, group_dst, "dst") == found.rank():
-        raise ValueError(
-            "Invalid destination rank: destination rank should not be the same as the rank of the current process."
-        )
+        raise ValueError("Invalid destination rank: destination rank should not be the same as the rank of the current process.")
     work = isend(tensor, dst, group, tag, group_dst)
     if work is not None:
         work.wait()
@@ -95,18 +93,14 @@ class P2POp:
         group_peer: int | None = None,
     ) -> None:
         if op not in (isend, irecv):
-            raise ValueError(
-                "Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or ``torch.distributed.irecv``."
-            )
+            raise ValueError("Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or ``torch.distributed.irecv``.")
         self.op, self.tensor, self.group, self.tag = op, _tensor("P2POp", "tensor", tensor), group, tag
         found = _default() if group is None else group
         self.group_peer = _peer("P2POp", found, peer, group_peer, "peer")
         self.peer = get_global_rank(found, self.group_peer)
 
     def __repr__(self) -> str:
-        return (
-            f"P2POp({self.op.__name__} pg={self.group}, peer={self.peer}, tag={self.tag}, shape={tuple(self.tensor.shape)})"
-        )
+        return f"P2POp({self.op.__name__} pg={self.group}, peer={self.peer}, tag={self.tag}, shape={tuple(self.tensor.shape)})"
 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Any]:

@@ -583,9 +583,7 @@ class TCPStore(Store):
         end = time.monotonic() + seconds
         while count < world_size:
             if time.monotonic() > end:
-                raise DistStoreError(
-                    f"TCPStore: {count} of {world_size} workers joined {self._where()} within {seconds:g} s"
-                )
+                raise DistStoreError(f"TCPStore: {count} of {world_size} workers joined {self._where()} within {seconds:g} s")
             time.sleep(0.005)
             count = int(self._ask("get", _INIT))
 

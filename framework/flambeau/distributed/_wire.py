@@ -211,9 +211,7 @@ def connect(host: str, port: int, key: bytes, seconds: float, name: str = "") ->
         sock.settimeout(max(PROOF_SECONDS, end - time.monotonic()))
         hello = _exactly(sock, len(MAGIC) + 32, name)
         if bytes(hello[: len(MAGIC)]) != MAGIC:
-            raise DistNetworkError(
-                f"distributed: {name} at {host}:{port} speaks another protocol; it is no process of this job"
-            )
+            raise DistNetworkError(f"distributed: {name} at {host}:{port} speaks another protocol; it is no process of this job")
         nonce, mine = bytes(hello[len(MAGIC) :]), secrets.token_bytes(32)
         sock.sendall(mine + _proof(key, b"client", nonce, mine))
         try:

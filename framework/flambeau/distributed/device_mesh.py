@@ -19,9 +19,7 @@ _open = threading.local()
 
 def _kind(name: str, device_type: str) -> str:
     if not isinstance(device_type, str) or not device_type.isalpha():
-        raise RuntimeError(
-            f"{name}: device_type must be a kind of device without an index, such as 'cpu', got {device_type!r}"
-        )
+        raise RuntimeError(f"{name}: device_type must be a kind of device without an index, such as 'cpu', got {device_type!r}")
     if device_type != "cpu":
         raise NotImplementedError(f"{name}: a mesh of {device_type} devices is not built yet; engines work on the CPU")
     return device_type
@@ -38,9 +36,7 @@ class DeviceMesh:
     Raises: RuntimeError or ValueError for ranks that the job does not have, or that come twice.
     """
 
-    def __init__(
-        self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None, _init_backend: bool = True
-    ) -> None:
+    def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None, _init_backend: bool = True) -> None:
         self.device_type = _kind("DeviceMesh", device_type)
         self.mesh = fb.as_tensor(mesh).to(fb.int64).detach()
         self.mesh_dim_names = _names(mesh_dim_names, self.mesh.dim())
@@ -122,9 +118,7 @@ class DeviceMesh:
         return coordinate[at]
 
     @staticmethod
-    def from_group(
-        group: Any, device_type: str, mesh: Any = None, *, mesh_dim_names: Sequence[str] | None = None
-    ) -> DeviceMesh:
+    def from_group(group: Any, device_type: str, mesh: Any = None, *, mesh_dim_names: Sequence[str] | None = None) -> DeviceMesh:
         """A mesh over groups that there are.
 
         Args:
@@ -193,9 +187,7 @@ def _names(names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def init_device_mesh(
-    device_type: str, mesh_shape: tuple[int, ...], *, mesh_dim_names: Sequence[str] | None = None
-) -> DeviceMesh:
+def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], *, mesh_dim_names: Sequence[str] | None = None) -> DeviceMesh:
     """All ranks in order, as an array of a shape; makes the process group too if there is none.
 
     Args:
@@ -208,9 +200,7 @@ def init_device_mesh(
     _names(mesh_dim_names, len(mesh_shape))
     size = c10d.get_world_size() if c10d.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
     if math.prod(mesh_shape) > size:
-        raise RuntimeError(
-            f"init_device_mesh: mesh_shape {tuple(mesh_shape)} has {math.prod(mesh_shape)} ranks, and the job {size}"
-        )
+        raise RuntimeError(f"init_device_mesh: mesh_shape {tuple(mesh_shape)} has {math.prod(mesh_shape)} ranks, and the job {size}")
     ranks = fb.arange(math.prod(mesh_shape)).reshape(mesh_shape)
     return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names)
 

@@ -36,9 +36,7 @@ __all__ = [
 
 def get_args_parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="flambeau.distributed.run", description="Start the processes of a distributed program."
-    )
+    parser = argparse.ArgumentParser(prog="flambeau.distributed.run", description="Start the processes of a distributed program.")
     add = parser.add_argument
     add("--nnodes", default="1", help="number of machines, or least:most; each runs this command")
     add("--nproc-per-node", "--nproc_per_node", default="1", help="processes on this machine: a number, or cpu, or auto")

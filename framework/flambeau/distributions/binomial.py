@@ -33,9 +33,7 @@ class Binomial(BinaryChances, Distribution):
     has_enumerate_support = True
     _event_dims_of = {"total_count": 0, "probs": 0, "logits": 0}
 
-    def __init__(
-        self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._given_name = given_chances(probs, logits)
         self.total_count, given = broadcast_all(total_count, probs if logits is None else logits)
         self.total_count = self.total_count.type_as(given)

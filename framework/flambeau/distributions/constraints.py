@@ -128,9 +128,7 @@ class _IndependentConstraint(Constraint):
         if not isinstance(base_constraint, Constraint):
             raise AssertionError(f"independent: base_constraint must be a Constraint, got {base_constraint!r}")
         if not isinstance(reinterpreted_batch_ndims, int) or reinterpreted_batch_ndims < 0:
-            raise AssertionError(
-                f"independent: reinterpreted_batch_ndims must be a non-negative int, got {reinterpreted_batch_ndims!r}"
-            )
+            raise AssertionError(f"independent: reinterpreted_batch_ndims must be a non-negative int, got {reinterpreted_batch_ndims!r}")
         self.base_constraint = base_constraint
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
 
@@ -159,9 +157,7 @@ class MixtureSameFamilyConstraint(Constraint):
 
     def __init__(self, base_constraint: Constraint) -> None:
         if not isinstance(base_constraint, Constraint):
-            raise AssertionError(
-                f"MixtureSameFamilyConstraint: base_constraint must be a Constraint, got {base_constraint!r}"
-            )
+            raise AssertionError(f"MixtureSameFamilyConstraint: base_constraint must be a Constraint, got {base_constraint!r}")
         self.base_constraint = base_constraint
 
     @property

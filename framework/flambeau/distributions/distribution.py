@@ -205,9 +205,7 @@ class Distribution:
             raise ValueError("The value argument to log_prob must be a Tensor")
         event_start = value.dim() - len(self._event_shape)
         if value.shape[max(event_start, 0) :] != self._event_shape:
-            raise ValueError(
-                f"The right-most size of value must match event_shape: {value.size()} vs {self._event_shape}."
-            )
+            raise ValueError(f"The right-most size of value must match event_shape: {value.size()} vs {self._event_shape}.")
         expected = self._batch_shape + self._event_shape
         for ours, theirs in zip(reversed(value.shape), reversed(expected), strict=False):
             if 1 not in (ours, theirs) and ours != theirs:

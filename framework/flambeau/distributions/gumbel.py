@@ -32,9 +32,7 @@ class Gumbel(TransformedDistribution):
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)
         limits = fb.finfo(self.loc.dtype)
-        base = Uniform(
-            fb.full_like(self.loc, limits.tiny), fb.full_like(self.loc, 1 - limits.eps), validate_args=validate_args
-        )
+        base = Uniform(fb.full_like(self.loc, limits.tiny), fb.full_like(self.loc, 1 - limits.eps), validate_args=validate_args)
         steps = [
             ExpTransform().inv,
             AffineTransform(loc=0, scale=-fb.ones_like(self.scale)),

@@ -31,9 +31,7 @@ class Kumaraswamy(TransformedDistribution):
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
-        base = Uniform(
-            fb.full_like(self.concentration0, 0), fb.full_like(self.concentration0, 1), validate_args=validate_args
-        )
+        base = Uniform(fb.full_like(self.concentration0, 0), fb.full_like(self.concentration0, 1), validate_args=validate_args)
         super().__init__(base, self._steps(), validate_args=validate_args)
 
     def _steps(self) -> list[Any]:

@@ -27,16 +27,12 @@ class MixtureSameFamily(Distribution):
     has_rsample = False
     _event_dims_of = {}
 
-    def __init__(
-        self, mixture_distribution: Any, component_distribution: Any, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, mixture_distribution: Any, component_distribution: Any, validate_args: bool | None = None) -> None:
         self._mixture_distribution, self._component_distribution = mixture_distribution, component_distribution
         if not isinstance(mixture_distribution, Categorical):
             raise ValueError(" The Mixture distribution needs to be an  instance of torch.distributions.Categorical")
         if not isinstance(component_distribution, Distribution):
-            raise ValueError(
-                "The Component distribution need to be an instance of torch.distributions.Distribution"
-            )
+            raise ValueError("The Component distribution need to be an instance of torch.distributions.Distribution")
         mixture_batch, batch = mixture_distribution.batch_shape, component_distribution.batch_shape[:-1]
         for ours, theirs in zip(reversed(mixture_batch), reversed(batch), strict=False):
             if ours != 1 and theirs != 1 and ours != theirs:
@@ -46,9 +42,7 @@ class MixtureSameFamily(Distribution):
                 )
         km, kc = mixture_distribution.param_shape[-1], component_distribution.batch_shape[-1]
         if km is not None and kc is not None and km != kc:
-            raise ValueError(
-                f"`mixture_distribution component` ({km}) does not equal `component_distribution.batch_shape[-1]` ({kc})"
-            )
+            raise ValueError(f"`mixture_distribution component` ({km}) does not equal `component_distribution.batch_shape[-1]` ({kc})")
         self._num_component = km
         super().__init__(batch, component_distribution.event_shape, validate_args=validate_args)
 

@@ -46,9 +46,7 @@ class MultivariateNormal(Distribution):
     ) -> None:
         if loc.dim() < 1:
             raise ValueError("loc must be at least one-dimensional.")
-        name, matrix = given_matrix(
-            covariance_matrix=covariance_matrix, scale_tril=scale_tril, precision_matrix=precision_matrix
-        )
+        name, matrix = given_matrix(covariance_matrix=covariance_matrix, scale_tril=scale_tril, precision_matrix=precision_matrix)
         batch_shape = fb.broadcast_shapes(matrix.shape[:-2], loc.shape[:-1])
         setattr(self, name, matrix.expand((*batch_shape, -1, -1)))
         self.loc = loc.expand((*batch_shape, -1))

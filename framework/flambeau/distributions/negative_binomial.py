@@ -34,9 +34,7 @@ class NegativeBinomial(BinaryChances, Distribution):
     support = constraints.nonnegative_integer
     _event_dims_of = {"total_count": 0, "probs": 0, "logits": 0, "_rates": 0}
 
-    def __init__(
-        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._given_name = given_chances(probs, logits)
         self.total_count, given = broadcast_all(total_count, probs if logits is None else logits)
         self.total_count = self.total_count.type_as(given)

@@ -34,9 +34,7 @@ class LogitRelaxedBernoulli(BinaryChances, Distribution):
     support = constraints.real
     _event_dims_of = {"probs": 0, "logits": 0}
 
-    def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self.temperature = temperature
         self._given_name = given_chances(probs, logits)
         (given,) = broadcast_all(probs if logits is None else logits)
@@ -65,12 +63,8 @@ class RelaxedBernoulli(TransformedDistribution):
     has_rsample = True
     _event_dims_of = {}
 
-    def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
-    ) -> None:
-        super().__init__(
-            LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(), validate_args=validate_args
-        )
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        super().__init__(LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(), validate_args=validate_args)
 
     @property
     def temperature(self) -> Tensor:

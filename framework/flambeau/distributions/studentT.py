@@ -62,9 +62,7 @@ class StudentT(Distribution):
             self._validate_sample(value)
         y = (value - self.loc) / self.scale
         half = 0.5 * self.df
-        log_norm = (
-            self.scale.log() + 0.5 * self.df.log() + 0.5 * math.log(math.pi) + fb.lgamma(half) - fb.lgamma(half + 0.5)
-        )
+        log_norm = self.scale.log() + 0.5 * self.df.log() + 0.5 * math.log(math.pi) + fb.lgamma(half) - fb.lgamma(half + 0.5)
         return -(half + 0.5) * fb.log1p(y**2.0 / self.df) - log_norm
 
     def entropy(self) -> Tensor:

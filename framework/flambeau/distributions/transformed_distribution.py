@@ -42,9 +42,7 @@ class TransformedDistribution(Distribution):
         base_event_dim = len(base_distribution.event_shape)
         needed = composed.domain.event_dim
         if len(base_shape) < needed:
-            raise ValueError(
-                f"base_distribution needs to have shape with size at least {needed}, but got {base_shape}."
-            )
+            raise ValueError(f"base_distribution needs to have shape with size at least {needed}, but got {base_shape}.")
         shape = composed.forward_shape(base_shape)
         # Maps may widen the batch and join dimensions of it into one event: the base follows.
         base_shape = composed.inverse_shape(shape)

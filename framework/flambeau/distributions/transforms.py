@@ -863,9 +863,7 @@ class CatTransform(Transform):
 
     transforms: list[Transform]
 
-    def __init__(
-        self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0
-    ) -> None:
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0) -> None:
         if not all(isinstance(t, Transform) for t in tseq):
             raise AssertionError(f"CatTransform: tseq must hold transforms, got {list(tseq)}")
         super().__init__(cache_size=cache_size)

@@ -29,9 +29,7 @@ def broadcast_all(*values: Any) -> tuple[fb.Tensor, ...]:
     """
     tensors = [value for value in values if _is_tensor(value)]
     if not all(_is_tensor(value) or isinstance(value, Number) for value in values):
-        raise ValueError(
-            "Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__."
-        )
+        raise ValueError("Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__.")
     like: dict[str, Any] = {"dtype": fb.get_default_dtype()}
     if tensors:
         like = {"dtype": tensors[0].dtype, "device": tensors[0].device}

@@ -45,9 +45,7 @@ class Wishart(ExponentialFamily):
         scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        name, matrix = given_matrix(
-            covariance_matrix=covariance_matrix, scale_tril=scale_tril, precision_matrix=precision_matrix
-        )
+        name, matrix = given_matrix(covariance_matrix=covariance_matrix, scale_tril=scale_tril, precision_matrix=precision_matrix)
         if isinstance(df, Number):
             df = fb.tensor(df, dtype=matrix.dtype, device=matrix.device)
         batch_shape = fb.broadcast_shapes(df.shape, matrix.shape[:-2])

@@ -36,9 +36,7 @@ def functional_call(
     given = parameter_and_buffer_dicts
     if not isinstance(given, dict):
         if not isinstance(given, (tuple, list)) or not all(isinstance(d, dict) for d in given):
-            raise ValueError(
-                f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(given)}"
-            )
+            raise ValueError(f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(given)}")
         names = [n for d in given for n in d]
         repeated = sorted({n for n in names if names.count(n) > 1})
         if repeated:

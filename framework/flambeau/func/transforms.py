@@ -265,9 +265,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         _check_tensors("vjp_fn", "cotangents", vs)
         for v, y in zip(vs, results, strict=True):
             if v.shape != y.shape:
-                raise RuntimeError(
-                    f"vjp_fn: a cotangent has shape {tuple(v.shape)}, but the result it belongs to {tuple(y.shape)}"
-                )
+                raise RuntimeError(f"vjp_fn: a cotangent has shape {tuple(v.shape)}, but the result it belongs to {tuple(y.shape)}")
         grads = spec.unflatten(record.back(vs, retain_graph))
         return grads[0] if one and isinstance(primals[0], Tensor) is False else grads
 

@@ -47,9 +47,7 @@ def infer_schema(prototype_function: Callable[..., Any], /, *, mutates_args: str
         return ValueError(f"infer_schema(func): {what} Got func with signature {signature})")
 
     if isinstance(mutates_args, str) and mutates_args != "unknown":
-        raise ValueError(
-            "mutates_args must either be a sequence of the names of the arguments that are mutated or the string 'unknown'. "
-        )
+        raise ValueError("mutates_args must either be a sequence of the names of the arguments that are mutated or the string 'unknown'. ")
     written = mutates_args if isinstance(mutates_args, str) else set(mutates_args)
     listed: list[str] = []
     starred = False

@@ -241,9 +241,7 @@ def mean(
     data, chosen = _parts(input, mask)
     kind = dtype or data.dtype
     if not (kind.is_floating_point or kind.is_complex):
-        raise ValueError(
-            f"mean(): Could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {kind}"
-        )
+        raise ValueError(f"mean(): Could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {kind}")
     dims = _dims(dim, data.ndim)
     if chosen is None:
         return data.mean(dims, keepdim=keepdim, dtype=dtype)

@@ -135,9 +135,7 @@ def set_sharing_strategy(new_strategy: str) -> None:
     Raises: AssertionError for another name.
     """
     if new_strategy not in _shared_memory.STRATEGIES:
-        raise AssertionError(
-            f"set_sharing_strategy: new_strategy must be one of {sorted(_shared_memory.STRATEGIES)}, got {new_strategy!r}"
-        )
+        raise AssertionError(f"set_sharing_strategy: new_strategy must be one of {sorted(_shared_memory.STRATEGIES)}, got {new_strategy!r}")
     _shared_memory.set_strategy(new_strategy)
 
 

@@ -64,9 +64,7 @@ def reduce_tensor(tensor: Any) -> Any:
     if tensor.is_meta:
         return rebuild_meta_tensor, (cls, tuple(tensor.shape), tensor.stride(), tensor.dtype, requires_grad)
     if tensor.device.type != "cpu":
-        raise NotImplementedError(
-            f"multiprocessing: sending tensors on {tensor.device} to other processes is not built; send tensor.cpu()"
-        )
+        raise NotImplementedError(f"multiprocessing: sending tensors on {tensor.device} to other processes is not built; send tensor.cpu()")
     if isinstance(tensor._array, KindArray):          # its parts are sent as tensors, each in its memory
         return rebuild_kind, (cls, *tensor._array.rebuilding(), requires_grad, None)
     metadata = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, requires_grad)

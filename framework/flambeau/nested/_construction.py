@@ -38,9 +38,7 @@ def nested_tensor(
     return made
 
 
-def as_nested_tensor(
-    ts: Any, dtype: Any = None, device: Any = None, layout: Any = None
-) -> NestedTensor | StridedNestedTensor:
+def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any = None) -> NestedTensor | StridedNestedTensor:
     """A nested tensor of `ts`, a list of tensors or a Tensor whose first dimension is the batch; gradients reach them.
 
     Args:

@@ -88,9 +88,7 @@ def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any = 
     return Parameter(data, requires_grad)
 
 
-def _rebuild_parameter_with_state(
-    data: Tensor, requires_grad: bool, backward_hooks: Any, state: dict[str, Any]
-) -> Parameter:
+def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_hooks: Any, state: dict[str, Any]) -> Parameter:
     param = Parameter(data, requires_grad)
     param.__dict__.update(state)
     return param
@@ -255,9 +253,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
     cls_to_become = Parameter
 
-    def __new__(
-        cls, requires_grad: bool = True, device: Any = None, dtype: Any = None
-    ) -> UninitializedParameter:
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> UninitializedParameter:
         return Tensor._make_subclass(cls, fb.empty(0, device=device, dtype=dtype), requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedParameter:
@@ -273,9 +269,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
     cls_to_become = Tensor
 
-    def __new__(
-        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
-    ) -> UninitializedBuffer:
+    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True) -> UninitializedBuffer:
         made = Tensor._make_subclass(cls, fb.empty(0, device=device, dtype=dtype), requires_grad)
         made.persistent = persistent
         made._is_buffer = True
@@ -283,9 +277,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedBuffer:
         if id(self) not in memo:
-            memo[id(self)] = type(self)(
-                self.requires_grad, self.device, self.dtype, self.persistent
-            )
+            memo[id(self)] = type(self)(self.requires_grad, self.device, self.dtype, self.persistent)
         return memo[id(self)]
 
 

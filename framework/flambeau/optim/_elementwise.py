@@ -290,9 +290,7 @@ class ElementwiseOptimizer(Optimizer):
                 "because it is about CUDA graphs; use capturable=False"
             )
         if group.get("differentiable") and group.get("foreach"):
-            raise AssertionError(
-                f"{type(self).__name__}: foreach=True does not support autograd; use foreach=False"
-            )
+            raise AssertionError(f"{type(self).__name__}: foreach=True does not support autograd; use foreach=False")
 
 
 def _scalar(value: float) -> Any:

@@ -117,9 +117,7 @@ def on_arrays(formula: Formula, param: Any, grad: Any, state: Sequence[Any], num
     kernels.launch(formula, (param, grad, *state, *numbers), (param, *state), param.dtype)
 
 
-def on_rows(
-    formula: Formula, param: Any, rows: Any, grad: Any, state: Sequence[Any], numbers: Sequence[Any]
-) -> None:
+def on_rows(formula: Formula, param: Any, rows: Any, grad: Any, state: Sequence[Any], numbers: Sequence[Any]) -> None:
     """`on_arrays` for the elements of `param` and `state` that `rows` selects, each at most once."""
     picked = [array[rows] for array in (param, *state)]
     on_arrays(formula, picked[0], grad, picked[1:], numbers)
@@ -143,9 +141,7 @@ _words: dict[str, Any] = {}
 def _tensor_words() -> dict[str, Any]:
     """The words that update rules use, as operations on Tensors."""
     if not _words:
-        _words.update(
-            sqrt=fb.sqrt, abs=fb.abs, sign=fb.sign, where=fb.where, maximum=_maximum, minimum=_minimum
-        )
+        _words.update(sqrt=fb.sqrt, abs=fb.abs, sign=fb.sign, where=fb.where, maximum=_maximum, minimum=_minimum)
     return _words
 
 

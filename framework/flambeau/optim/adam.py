@@ -15,9 +15,7 @@ __all__ = ["Adam"]
 
 
 @update_rule(state=("exp_avg", "exp_avg_sq"))
-def adam(
-    param, grad, exp_avg, exp_avg_sq, step_size, root_bias2, rest1, beta2, rest2, eps, weight_decay, keep
-):
+def adam(param, grad, exp_avg, exp_avg_sq, step_size, root_bias2, rest1, beta2, rest2, eps, weight_decay, keep):
     grad = decay(direction(grad), param, weight_decay)
     mean = blend(exp_avg, grad, rest1)
     square = exp_avg_sq * beta2 + rest2 * grad * grad

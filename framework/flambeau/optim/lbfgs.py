@@ -118,9 +118,7 @@ class LBFGS(Optimizer):
         state.setdefault("al", [None] * history_size)
         state["d"] = _two_loops(grad, state)
 
-    def _move(
-        self, closure: Any, state: dict[str, Any], here: Point, last: bool, calls_left: int
-    ) -> tuple[float, Any, int]:
+    def _move(self, closure: Any, state: dict[str, Any], here: Point, last: bool, calls_left: int) -> tuple[float, Any, int]:
         """Walk along the direction. Returns: loss and gradient there, and calls of the closure."""
         name = self.param_groups[0]["line_search_fn"]
         if name is None:
@@ -190,9 +188,7 @@ SUFFICIENT_DECREASE, CURVATURE = 1e-4, 0.9  # c1 and c2 of the Wolfe conditions,
 MOST_TRIES = 25
 
 
-def strong_wolfe(
-    evaluate: Objective, start: Point, t: Any, size: float, tolerance: float, most: int = MOST_TRIES
-) -> tuple[Point, int]:
+def strong_wolfe(evaluate: Objective, start: Point, t: Any, size: float, tolerance: float, most: int = MOST_TRIES) -> tuple[Point, int]:
     """A step that decreases the loss enough and flattens its slope.
 
     Args:

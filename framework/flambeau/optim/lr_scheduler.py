@@ -205,9 +205,7 @@ class _ByFunction(LRScheduler):
         count = len(optimizer.param_groups)
         functions = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * count
         if len(functions) != count:
-            raise ValueError(
-                f"Expected {count} lr_lambdas, one per parameter group, but got {len(functions)}"
-            )
+            raise ValueError(f"Expected {count} lr_lambdas, one per parameter group, but got {len(functions)}")
         self.lr_lambdas = functions
         super().__init__(optimizer, last_epoch)
 
@@ -269,9 +267,7 @@ class StepLR(LRScheduler):
     [1.0, 1.0, 0.1, 0.1]
     """
 
-    def __init__(
-        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.step_size = step_size
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -288,9 +284,7 @@ class StepLR(LRScheduler):
 class MultiStepLR(LRScheduler):
     """Multiplies the rate by `gamma` at each of the `milestones`, as often as it is listed."""
 
-    def __init__(
-        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.milestones = Counter(milestones)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -301,9 +295,7 @@ class MultiStepLR(LRScheduler):
         return self._scaled(self.gamma**times) if times else self._present()
 
     def _get_closed_form_lr(self) -> list[Any]:
-        return self._from_base(
-            self.gamma ** bisect_right(sorted(self.milestones.elements()), self.last_epoch)
-        )
+        return self._from_base(self.gamma ** bisect_right(sorted(self.milestones.elements()), self.last_epoch))
 
 
 class ConstantLR(LRScheduler):
@@ -312,9 +304,7 @@ class ConstantLR(LRScheduler):
     Raises: ValueError unless `factor` is in ``[0, 1]``.
     """
 
-    def __init__(
-        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
         if not 0 <= factor <= 1.0:
             raise ValueError(f"Constant multiplicative factor expected to be between 0 and 1, got {factor}")
         self.factor = factor
@@ -391,9 +381,7 @@ class ExponentialLR(LRScheduler):
 class PolynomialLR(LRScheduler):
     """The base rate times ``(1 - epoch / total_iters) ** power``, zero from `total_iters` on."""
 
-    def __init__(
-        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters = total_iters
         self.power = power
         super().__init__(optimizer, last_epoch)
@@ -456,17 +444,13 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     Source: Loshchilov & Hutter 2017, "SGDR: Stochastic Gradient Descent with Warm Restarts".
     """
 
-    def __init__(
-        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         if T_0 <= 0 or not isinstance(T_0, int):
             raise ValueError(f"Expected positive integer T_0, but got {T_0}")
         if T_mult < 1 or not isinstance(T_mult, int):
             raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
         if not isinstance(eta_min, (float, int)):
-            raise ValueError(
-                f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min).__name__}"
-            )
+            raise ValueError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min).__name__}")
         self.T_0 = T_0
         self.T_i = T_0
         self.T_mult = T_mult
@@ -523,9 +507,7 @@ def _check_members(kind: str, schedulers: Sequence[Any], optimizer: Optimizer | 
     shared: Optimizer = optimizer or schedulers[0].optimizer
     for i, scheduler in enumerate(schedulers):
         if not hasattr(scheduler, "optimizer"):
-            raise TypeError(
-                f"{kind}: schedulers[{i}] is a {type(scheduler).__name__}, which has no optimizer"
-            )
+            raise TypeError(f"{kind}: schedulers[{i}] is a {type(scheduler).__name__}, which has no optimizer")
         if isinstance(scheduler, ReduceLROnPlateau):
             raise ValueError(
                 f"{kind} does not support ReduceLROnPlateau (schedulers[{i}]), whose step needs a metric; "
@@ -564,9 +546,7 @@ class SequentialLR(_OfSchedulers):
     Raises: ValueError if the numbers do not fit, or the optimizers differ.
     """
 
-    def __init__(
-        self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1) -> None:
         _check_members("SequentialLR", schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(
@@ -917,9 +897,7 @@ class OneCycleLR(_WithMomentum):
         if not (0 <= pct_start <= 1 and isinstance(pct_start, float)):
             raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(
-                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
-            )
+            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
         self._schedule_phases = _phases(self.total_steps, pct_start, three_phase)
         self._anneal_func_type = anneal_strategy
         highest = _per_group("max_lr", max_lr, optimizer)

@@ -96,6 +96,4 @@ class NAdam(ElementwiseOptimizer):
             lr * (1 - mu) / (1 - product), lr * mu_next / (1 - product * mu_next), 1 - beta2**step, 1 - beta1,
             beta2, 1 - beta2, group["eps"], rot, 1 - lr * rot if decoupled else 1,
         )
-        return Update(
-            nadam.formula(group["maximize"], 0 if decoupled else rot, 1 - beta1), numbers, (step, kept)
-        )
+        return Update(nadam.formula(group["maximize"], 0 if decoupled else rot, 1 - beta1), numbers, (step, kept))

@@ -15,9 +15,7 @@ __all__ = ["RAdam"]
 
 
 @update_rule(state=("exp_avg", "exp_avg_sq"))
-def rectified(
-    param, grad, exp_avg, exp_avg_sq, step_size, scale, rest1, beta2, rest2, eps, weight_decay, keep
-):
+def rectified(param, grad, exp_avg, exp_avg_sq, step_size, scale, rest1, beta2, rest2, eps, weight_decay, keep):
     grad = decay(direction(grad), param, weight_decay)
     mean = blend(exp_avg, grad, rest1)
     square = exp_avg_sq * beta2 + rest2 * grad * grad
@@ -25,9 +23,7 @@ def rectified(
 
 
 @update_rule(state=("exp_avg", "exp_avg_sq"))
-def unadapted(
-    param, grad, exp_avg, exp_avg_sq, step_size, scale, rest1, beta2, rest2, eps, weight_decay, keep
-):
+def unadapted(param, grad, exp_avg, exp_avg_sq, step_size, scale, rest1, beta2, rest2, eps, weight_decay, keep):
     grad = decay(direction(grad), param, weight_decay)
     mean = blend(exp_avg, grad, rest1)
     return param * keep - step_size * mean, mean, exp_avg_sq * beta2 + rest2 * grad * grad

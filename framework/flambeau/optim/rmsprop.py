@@ -38,9 +38,7 @@ def centered(param, grad, square_avg, grad_avg, lr, momentum, alpha, rest, eps, 
 
 
 @update_rule(state=("square_avg", "momentum_buffer", "grad_avg"))
-def centered_with_momentum(
-    param, grad, square_avg, momentum_buffer, grad_avg, lr, momentum, alpha, rest, eps, weight_decay
-):
+def centered_with_momentum(param, grad, square_avg, momentum_buffer, grad_avg, lr, momentum, alpha, rest, eps, weight_decay):
     grad = decay(direction(grad), param, weight_decay)
     square = square_avg * alpha + rest * grad * grad
     mean = blend(grad_avg, grad, rest)

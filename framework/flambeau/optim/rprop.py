@@ -53,9 +53,7 @@ class Rprop(ElementwiseOptimizer):
     ) -> None:
         check_rate(lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
-            raise ValueError(
-                f"Invalid eta values: {etas[0]}, {etas[1]}; they must satisfy 0 < etas[0] < 1 < etas[1]"
-            )
+            raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}; they must satisfy 0 < etas[0] < 1 < etas[1]")
         super().__init__(params, {
             "lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach, "maximize": maximize,
             "differentiable": differentiable, "capturable": capturable,
@@ -72,6 +70,4 @@ class Rprop(ElementwiseOptimizer):
         return fb.full_like(param, complex(lr, lr) if param.is_complex() else lr, requires_grad=False)
 
     def _update(self, group: dict[str, Any], scalars: tuple[Any, ...], fresh: bool) -> Update:
-        return Update(
-            rprop.formula(group["maximize"]), (*group["etas"], *group["step_sizes"]), (float(scalars[0]) + 1,)
-        )
+        return Update(rprop.formula(group["maximize"]), (*group["etas"], *group["step_sizes"]), (float(scalars[0]) + 1,))

@@ -49,13 +49,9 @@ class SparseAdam(ByParameter):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
         for i, param in enumerate(self._all_params()):
             if param.layout is not fb.strided:
-                raise ValueError(
-                    f"SparseAdam requires dense parameter tensors; parameter {i} has layout {param.layout}"
-                )
+                raise ValueError(f"SparseAdam requires dense parameter tensors; parameter {i} has layout {param.layout}")
             if param.is_complex():
-                raise ValueError(
-                    f"SparseAdam does not support complex parameters; parameter {i} is {param.dtype}"
-                )
+                raise ValueError(f"SparseAdam does not support complex parameters; parameter {i} is {param.dtype}")
 
     def _step_param(self, group: dict[str, Any], param: Any, grad: Any) -> None:
         if grad.layout is fb.strided:

@@ -182,13 +182,9 @@ class SWALR(LRScheduler):
         for group, rate in zip(optimizer.param_groups, _per_group("swa_lr", swa_lr, optimizer), strict=True):
             group["swa_lr"] = rate
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(
-                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
-            )
+            raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
-            raise ValueError(
-                f"anneal_epochs must be an integer, equal or greater than 0, got {anneal_epochs}"
-            )
+            raise ValueError(f"anneal_epochs must be an integer, equal or greater than 0, got {anneal_epochs}")
         self._anneal_strategy = anneal_strategy
         self.anneal_epochs = anneal_epochs
         super().__init__(optimizer, last_epoch)
@@ -207,8 +203,6 @@ class SWALR(LRScheduler):
         rates = []
         for group in self.optimizer.param_groups:
             # Where the annealing began, if the present rate is `before` of the way.
-            start = (
-                group["swa_lr"] if before == 1 else (group["lr"] - group["swa_lr"] * before) / (1 - before)
-            )
+            start = group["swa_lr"] if before == 1 else (group["lr"] - group["swa_lr"] * before) / (1 - before)
             rates.append(group["swa_lr"] * now + start * (1 - now))
         return rates

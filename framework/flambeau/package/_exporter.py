@@ -127,9 +127,7 @@ class PackageExporter:
         debug: let `PackagingError` say how modules came into the package.
     """
 
-    def __init__(
-        self, f: Any, importer: Importer | Sequence[Importer] = sys_importer, debug: bool = False
-    ) -> None:
+    def __init__(self, f: Any, importer: Importer | Sequence[Importer] = sys_importer, debug: bool = False) -> None:
         self.importer = importer if isinstance(importer, Importer) else OrderedImporter(*importer)
         self.debug = debug
         self.dependency_graph = Graph()
@@ -233,9 +231,7 @@ class PackageExporter:
         self._need_open("save_binary")
         self._write(resource_path(package, resource), binary.encode("utf-8") if isinstance(binary, str) else binary)
 
-    def save_pickle(
-        self, package: str, resource: str, obj: Any, dependencies: bool = True, pickle_protocol: int = 3
-    ) -> None:
+    def save_pickle(self, package: str, resource: str, obj: Any, dependencies: bool = True, pickle_protocol: int = 3) -> None:
         """Save `obj`, with all tensors in it, as `resource` of `package`, and the modules that loading it needs.
 
         Memory that tensors share is written once for all pickles of the package, unless it has changed in between.
@@ -310,9 +306,7 @@ class PackageExporter:
                     parts = [module_name, *inside, *([] if stem == "__init__" else [stem])]
                     self.save_source_file(".".join(parts), os.path.join(folder, name), dependencies)
 
-    def save_source_string(
-        self, module_name: str, src: str, is_package: bool = False, dependencies: bool = True
-    ) -> None:
+    def save_source_string(self, module_name: str, src: str, is_package: bool = False, dependencies: bool = True) -> None:
         """Save the text `src` as the source of `module_name`, in place of any that was saved before.
 
         Args:
@@ -479,9 +473,7 @@ class PackageExporter:
     def _finish(self) -> None:
         for pattern in self._patterns:
             if not pattern.allow_empty and id(pattern.group) not in self._matched:
-                raise EmptyMatchError(
-                    f"Exporter did not match any modules to {pattern.group}, which was marked as allow_empty=False"
-                )
+                raise EmptyMatchError(f"Exporter did not match any modules to {pattern.group}, which was marked as allow_empty=False")
         if any(facts.get("broken") for facts in self.dependency_graph.nodes.values()):
             raise PackagingError(self.dependency_graph, self.debug)
         for name, facts in list(self.dependency_graph.nodes.items()):

@@ -56,9 +56,7 @@ class PackageImporter(Importer):
         self.extern_modules = self._text(".data/extern_modules").split()
         for name in self.extern_modules:
             if not module_allowed(name):
-                raise ImportError(
-                    f"package {self.filename!r} needs the external module {name!r} but that module has been disallowed"
-                )
+                raise ImportError(f"package {self.filename!r} needs the external module {name!r} but that module has been disallowed")
         self._name = package_name(next(_numbers))
         self._sources, self._folders = _code_of(self._files)
         self._lock = threading.RLock()
@@ -203,9 +201,7 @@ class PackageImporter(Importer):
             if name in self.modules:
                 return self.modules[name]
             if self._has(parent) and not hasattr(above, "__path__"):
-                raise ModuleNotFoundError(
-                    f"No module named {name!r} in {self.filename!r}: {parent!r} is not a package", name=name
-                )
+                raise ModuleNotFoundError(f"No module named {name!r} in {self.filename!r}: {parent!r} is not a package", name=name)
         if self._has(name):
             module = self._make(name)
             if parent:
@@ -246,9 +242,7 @@ class PackageImporter(Importer):
             raise
         return self.modules[name]
 
-    def __import__(
-        self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
-    ) -> Any:
+    def __import__(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         """`import` in packaged code."""
         with self._lock:
             if level:

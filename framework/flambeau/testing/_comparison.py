@@ -89,9 +89,7 @@ def assert_close(
     if (rtol is None) != (atol is None):
         missing = "rtol" if rtol is None else "atol"
         raise ValueError(f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {missing}.")
-    options = _Options(
-        allow_subclasses, rtol, atol, equal_nan, check_device, check_dtype, check_layout, check_stride
-    )
+    options = _Options(allow_subclasses, rtol, atol, equal_nan, check_device, check_dtype, check_layout, check_stride)
     try:
         _compare(actual, expected, options)
     except _Mismatch as mismatch:
@@ -155,9 +153,7 @@ def _compare(actual: Any, expected: Any, options: _Options) -> None:
         raise _not_comparable(actual, expected)
     elif _both(actual, expected, Sequence):
         if len(actual) != len(expected):
-            raise _Mismatch(
-                AssertionError, f"The length of the sequences mismatch: {len(actual)} != {len(expected)}"
-            )
+            raise _Mismatch(AssertionError, f"The length of the sequences mismatch: {len(actual)} != {len(expected)}")
         _compare_items(range(len(actual)), actual, expected, options)
     elif _both(actual, expected, Mapping):
         _compare_keys(actual, expected)

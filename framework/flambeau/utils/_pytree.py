@@ -443,9 +443,7 @@ def register_dataclass(
         values, context = flatten(x)
         return [(GetAttrKey(n), v) for n, v in zip(context[0], values, strict=True)], context
 
-    register_pytree_node(
-        cls, flatten, unflatten, flatten_with_keys_fn=with_keys, serialized_type_name=serialized_type_name
-    )
+    register_pytree_node(cls, flatten, unflatten, flatten_with_keys_fn=with_keys, serialized_type_name=serialized_type_name)
 
 
 def register_constant(cls: type) -> None:
@@ -576,9 +574,7 @@ def _register(cls: Any, flatten: Any, unflatten: Any, with_keys: Any, name: str,
 _register(list, _list_flatten, _list_unflatten, _list_flatten_with_keys, "builtins.list")
 _register(tuple, _tuple_flatten, _tuple_unflatten, _tuple_flatten_with_keys, "builtins.tuple")
 _register(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys, "builtins.dict")
-_register(
-    OrderedDict, _ordereddict_flatten, _ordereddict_unflatten, _ordereddict_flatten_with_keys, "collections.OrderedDict"
-)
+_register(OrderedDict, _ordereddict_flatten, _ordereddict_unflatten, _ordereddict_flatten_with_keys, "collections.OrderedDict")
 _register(
     namedtuple, _namedtuple_flatten, _namedtuple_unflatten, _namedtuple_flatten_with_keys, "collections.namedtuple",
     _namedtuple_dumped, _namedtuple_loaded,

@@ -84,9 +84,7 @@ def checkpoint(
     tensor([ 2.0000, 14.7781])
     """
     if use_reentrant is None:
-        warnings.warn(
-            "checkpoint: give use_reentrant explicitly; True is assumed, and use_reentrant=False is recommended", stacklevel=2
-        )
+        warnings.warn("checkpoint: give use_reentrant explicitly; True is assumed, and use_reentrant=False is recommended", stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if use_reentrant:
@@ -115,9 +113,7 @@ def checkpoint(
     return result
 
 
-def checkpoint_sequential(
-    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
-) -> Any:
+def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any) -> Any:
     """`input` sent through `functions` in order, cut into `segments` parts of which all but the last are checkpointed.
 
     Args:

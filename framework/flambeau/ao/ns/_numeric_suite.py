@@ -159,9 +159,7 @@ def get_logger_dict(mod: Module, prefix: str = "") -> dict[str, dict[str, Any]]:
     return found
 
 
-def prepare_model_with_stubs(
-    float_module: Module, q_module: Module, module_swap_list: Any, logger_cls: Callable[[], Any]
-) -> None:
+def prepare_model_with_stubs(float_module: Module, q_module: Module, module_swap_list: Any, logger_cls: Callable[[], Any]) -> None:
     """Put `Shadow` in place of modules of `q_module`, each with its counterpart of `float_module`.
 
     Args:

@@ -270,9 +270,7 @@ def add_loggers(
         should_log_inputs: log operands too.
         base_name_to_sets_of_related_ops, unmatchable_types_map: not built.
     """
-    _no_maps(
-        "add_loggers", base_name_to_sets_of_related_ops=base_name_to_sets_of_related_ops, unmatchable_types_map=unmatchable_types_map
-    )
+    _no_maps("add_loggers", base_name_to_sets_of_related_ops=base_name_to_sets_of_related_ops, unmatchable_types_map=unmatchable_types_map)
     a, b = _graph_of(model_a), _graph_of(model_b)
     for pair in matched(a, b):
         ref_name = pair.b.node.name

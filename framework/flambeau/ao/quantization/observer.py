@@ -749,9 +749,7 @@ per_channel_weight_observer_range_neg_127_to_127 = PerChannelMinMaxObserver.with
     dtype=fb.qint8, qscheme=fb.per_channel_symmetric, quant_min=-127, quant_max=127, eps=2**-12
 )
 default_dynamic_quant_observer = PlaceholderObserver.with_args(dtype=fb.quint8, quant_min=0, quant_max=255, is_dynamic=True)
-default_float_qparams_observer = PerChannelMinMaxObserver.with_args(
-    dtype=fb.quint8, qscheme=fb.per_channel_affine_float_qparams, ch_axis=0
-)
+default_float_qparams_observer = PerChannelMinMaxObserver.with_args(dtype=fb.quint8, qscheme=fb.per_channel_affine_float_qparams, ch_axis=0)
 default_float_qparams_observer_4bit = PerChannelMinMaxObserver.with_args(
     dtype=fb.quint4x2, qscheme=fb.per_channel_affine_float_qparams, ch_axis=0
 )

@@ -127,9 +127,7 @@ default_per_channel_symmetric_qnnpack_qat_qconfig = QConfig(
     activation=_qnnpack_activation, weight=fused_per_channel_wt_fake_quant_range_neg_127_to_127
 )
 default_embedding_qat_qconfig = QConfig(activation=NoopObserver.with_args(dtype=fb.float32), weight=default_embedding_fake_quant)
-default_embedding_qat_qconfig_4bit = QConfig(
-    activation=NoopObserver.with_args(dtype=fb.float32), weight=default_embedding_fake_quant_4bit
-)
+default_embedding_qat_qconfig_4bit = QConfig(activation=NoopObserver.with_args(dtype=fb.float32), weight=default_embedding_fake_quant_4bit)
 
 # For each backend: whether half of the integers are used, None where nothing is said of it, and whether weights have a scale per channel.
 _BACKENDS: dict[str, tuple[bool | None, bool]] = {

@@ -171,9 +171,7 @@ def prepare(
 
 def _remove_activation_post_process(module: Any) -> None:
     """Take the observer of results, and its hook, from `module`."""
-    if isinstance(getattr(module, "activation_post_process", None), Module) and _is_activation_post_process(
-        module.activation_post_process
-    ):
+    if isinstance(getattr(module, "activation_post_process", None), Module) and _is_activation_post_process(module.activation_post_process):
         delattr(module, "activation_post_process")
     for hooks, hook in ((module._forward_pre_hooks, _observer_forward_pre_hook), (module._forward_hooks, _observer_forward_hook)):
         for key in [key for key, value in hooks.items() if value is hook]:

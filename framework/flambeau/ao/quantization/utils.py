@@ -156,9 +156,7 @@ def get_quant_type(qconfig: Any) -> QuantType:
         return QuantType.WEIGHT_ONLY
     if weight.dtype is fb.float16:
         return QuantType.DYNAMIC if getattr(activation, "is_dynamic", False) else QuantType.STATIC
-    raise ValueError(
-        f"Unrecognized dtype combination in get_quant_type: activation({activation.dtype}),weight({weight.dtype})"
-    )
+    raise ValueError(f"Unrecognized dtype combination in get_quant_type: activation({activation.dtype}),weight({weight.dtype})")
 
 
 def get_qparam_dict(observer_or_fake_quant: Any) -> dict[str, Any]:
@@ -185,9 +183,7 @@ def get_qparam_dict(observer_or_fake_quant: Any) -> dict[str, Any]:
 # -- scales ------------------------------------------------------------------------------------------------------------------
 
 
-def calculate_qmin_qmax(
-    quant_min: Any, quant_max: Any, has_customized_qrange: bool, dtype: Any, reduce_range: bool
-) -> tuple[int, int]:
+def calculate_qmin_qmax(quant_min: Any, quant_max: Any, has_customized_qrange: bool, dtype: Any, reduce_range: bool) -> tuple[int, int]:
     """The smallest and the largest integer to quantize to, half of the range where `reduce_range`.
 
     Args:

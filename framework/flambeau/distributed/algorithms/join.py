@@ -58,9 +58,7 @@ class Join:
     Raises: ValueError for no joinables, or for different groups.
     """
 
-    def __init__(
-        self, joinables: list[Joinable], enable: bool = True, throw_on_early_termination: bool = False, **kwargs: Any
-    ) -> None:
+    def __init__(self, joinables: list[Joinable], enable: bool = True, throw_on_early_termination: bool = False, **kwargs: Any) -> None:
         if not joinables:
             raise ValueError("The join context manager requires at least one joinable")
         groups = {id(joinable.join_process_group): joinable.join_process_group for joinable in joinables}

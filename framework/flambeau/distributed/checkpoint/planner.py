@@ -139,9 +139,7 @@ class SavePlanner(abc.ABC):
     _separate = False                                     # whether ranks plan apart, so that none sees all pieces of a tensor
 
     @abc.abstractmethod
-    def set_up_planner(
-        self, state_dict: STATE_DICT_TYPE, storage_meta: StorageMeta | None = None, is_coordinator: bool = False
-    ) -> None:
+    def set_up_planner(self, state_dict: STATE_DICT_TYPE, storage_meta: StorageMeta | None = None, is_coordinator: bool = False) -> None:
         """On every rank: a save of `state_dict` begins; what is given is not given again."""
 
     @abc.abstractmethod

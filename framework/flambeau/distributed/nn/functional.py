@@ -170,9 +170,7 @@ def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = Non
     return _AllToAll.apply(_resolve(group), [output.shape for output in output_tensor_list], *input_tensor_list)
 
 
-def all_to_all_single(
-    output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None
-) -> Any:
+def all_to_all_single(output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None) -> Any:
     """The parts that each rank's `input` has for this one, concatenated.
 
     Args:

@@ -45,9 +45,7 @@ def metas_of(where: str, values: Any) -> list[TensorMeta]:
     metas = []
     for at, value in enumerate(values):
         if not isinstance(value, fb.Tensor):
-            raise TypeError(
-                f"{where} {at} is of type {type(value).__name__}; only tensors travel between stages, so compute it on each"
-            )
+            raise TypeError(f"{where} {at} is of type {type(value).__name__}; only tensors travel between stages, so compute it on each")
         metas.append(TensorMeta(tuple(value.shape), str(value.dtype), value.requires_grad))
     return metas
 

@@ -86,9 +86,7 @@ def _rows(name: str, leaf: Any, spec: Any) -> int | None:
     if not isinstance(spec, TensorChunkSpec) or not isinstance(leaf, fb.Tensor):
         raise ValueError(f"{name}: Unsupported chunk spec: {spec} and value: {leaf} combination.")
     if leaf.dim() == 0:
-        raise IndexError(
-            f"{name}: Dimension specified as {spec.split_dim} but tensor has no dimensions; give it the spec _Replicate"
-        )
+        raise IndexError(f"{name}: Dimension specified as {spec.split_dim} but tensor has no dimensions; give it the spec _Replicate")
     if not -leaf.dim() <= spec.split_dim < leaf.dim():
         raise IndexError(f"{name}: {spec} names no dimension of a tensor of shape {tuple(leaf.shape)}")
     return leaf.shape[spec.split_dim]

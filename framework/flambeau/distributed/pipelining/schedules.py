@@ -129,9 +129,7 @@ class _Schedule:
             for stage in self._stages.values():
                 stage.clear_runtime_states()
             if not isinstance(error, ElsewhereError):
-                self._channel.tell(
-                    f"pipelining: rank {self._rank} failed in {self._doing}: {type(error).__name__}: {error}"
-                )
+                self._channel.tell(f"pipelining: rank {self._rank} failed in {self._doing}: {type(error).__name__}: {error}")
             raise
         return self._results(losses, return_outputs)
 
@@ -165,9 +163,7 @@ class _Schedule:
                 )
         return arg_mbs, kwarg_mbs, target_mbs
 
-    def _step_microbatches(
-        self, arg_mbs: list[Any], kwarg_mbs: list[Any], target_mbs: list[Any] | None = None, losses: Any = None
-    ) -> None:
+    def _step_microbatches(self, arg_mbs: list[Any], kwarg_mbs: list[Any], target_mbs: list[Any] | None = None, losses: Any = None) -> None:
         """Run all microbatches; a schedule of one's own may define it, by `_run` or by the methods of the stages.
 
         Args:
@@ -230,9 +226,7 @@ class PipelineScheduleSingle(_Schedule):
         output_merge_spec: Any = None,
         scale_grads: bool = True,
     ) -> None:
-        super().__init__(
-            [stage], n_microbatches, loss_fn, args_chunk_spec, kwargs_chunk_spec, output_merge_spec, scale_grads
-        )
+        super().__init__([stage], n_microbatches, loss_fn, args_chunk_spec, kwargs_chunk_spec, output_merge_spec, scale_grads)
         self._stage = stage
         if stage.num_stages != stage.group_size:
             raise ValueError(
@@ -265,9 +259,7 @@ class Schedule1F1B(PipelineScheduleSingle):
         output_merge_spec: Any = None,
         scale_grads: bool = True,
     ) -> None:
-        super().__init__(
-            stage, n_microbatches, loss_fn, args_chunk_spec, kwargs_chunk_spec, output_merge_spec, scale_grads
-        )
+        super().__init__(stage, n_microbatches, loss_fn, args_chunk_spec, kwargs_chunk_spec, output_merge_spec, scale_grads)
         if n_microbatches < stage.num_stages:
             raise ValueError(
                 f"Number of microbatches ({n_microbatches}) must be greater than or equal to the number of stages "
@@ -309,9 +301,7 @@ class PipelineScheduleMulti(_Schedule):
             raise TypeError(f"{type(self).__name__}: stages must be a list, got {type(stages).__name__}")
         if not backward_requires_autograd:
             raise NotImplementedError(f"{type(self).__name__}: backward_requires_autograd=False is not built yet")
-        super().__init__(
-            list(stages), n_microbatches, loss_fn, args_chunk_spec, kwargs_chunk_spec, output_merge_spec, scale_grads
-        )
+        super().__init__(list(stages), n_microbatches, loss_fn, args_chunk_spec, kwargs_chunk_spec, output_merge_spec, scale_grads)
         self._local = len(stages)
         if self._num_stages != self._local * self._ranks:
             raise ValueError(

@@ -75,9 +75,7 @@ class PipelineStage:
         self.group = c10d._default() if group is None else group
         self.group_rank, self.group_size = self.group.rank(), self.group.size()
         if self.group_size > num_stages:
-            raise RuntimeError(
-                f"Pipeline group size {self.group_size} cannot be larger than number of stages {num_stages}"
-            )
+            raise RuntimeError(f"Pipeline group size {self.group_size} cannot be larger than number of stages {num_stages}")
         self.dw_builder = dw_builder
         self.stage_index_to_group_rank = {at: at % self.group_size for at in range(num_stages)}
         self._channel = channel_of(self.group)
@@ -209,9 +207,7 @@ class PipelineStage:
 
     # Backward
 
-    def backward_one_chunk(
-        self, microbatch: int, loss: Any = None, full_backward: bool = True, scale: float = 1.0
-    ) -> None:
+    def backward_one_chunk(self, microbatch: int, loss: Any = None, full_backward: bool = True, scale: float = 1.0) -> None:
         """Receive the gradients of a microbatch's outputs, go backward, and send those of its inputs.
 
         Args:

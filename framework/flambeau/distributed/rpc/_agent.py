@@ -100,9 +100,7 @@ class Agent:
     Raises: RuntimeError for a name that two workers have; DistStoreError or DistNetworkError for workers that do not come.
     """
 
-    def __init__(
-        self, name: str, rank: int, size: int, store: Store, host: str, threads: int, timeout: float, start: float
-    ) -> None:
+    def __init__(self, name: str, rank: int, size: int, store: Store, host: str, threads: int, timeout: float, start: float) -> None:
         self.me = WorkerInfo(name, rank)
         self.store, self.timeout, self._start = store, timeout, start
         self.handlers: dict[int, Callable[[Request], Any]] = {}

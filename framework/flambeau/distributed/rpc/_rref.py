@@ -77,9 +77,7 @@ class References:
 
     # The owner
 
-    def owned(
-        self, rref_id: GloballyUniqueId, fork: tuple[GloballyUniqueId, int] | None = None, is_asked: bool = False
-    ) -> Owned:
+    def owned(self, rref_id: GloballyUniqueId, fork: tuple[GloballyUniqueId, int] | None = None, is_asked: bool = False) -> Owned:
         """The record of a value of this worker, made where the first message about it has overtaken the call that makes it.
 
         Args:

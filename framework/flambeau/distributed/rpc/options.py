@@ -18,9 +18,7 @@ class RpcBackendOptions:
     Raises: ValueError for a negative timeout.
     """
 
-    def __init__(
-        self, rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC, init_method: str = constants.DEFAULT_INIT_METHOD
-    ) -> None:
+    def __init__(self, rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC, init_method: str = constants.DEFAULT_INIT_METHOD) -> None:
         if rpc_timeout < 0:
             raise ValueError(f"RpcBackendOptions: rpc_timeout is seconds, 0 or more, got {rpc_timeout}")
         self._rpc_timeout = float(rpc_timeout)

@@ -182,9 +182,7 @@ class Spread(Interpreter):
             if not isinstance(x, Tensor):
                 return x
             global_like = next(like, x)
-            return self.cls._of(
-                x, mesh, next(place, (R,) * mesh.ndim), tuple(global_like.shape), tuple(global_like.stride())
-            )
+            return self.cls._of(x, mesh, next(place, (R,) * mesh.ndim), tuple(global_like.shape), tuple(global_like.stride()))
 
         return pytree.tree_map(wrapped, made)
 
@@ -343,9 +341,7 @@ def _stored(op: Any, target: Any, args: tuple[Any, ...], placements: Placements)
         _tell(op, args, target._local_tensor, True)
         return target
     made = _dispatch.interpret(op, args)
-    target._local_tensor.copy_(
-        redistributed(made, tuple(target.shape), target.device_mesh, placements, target.placements)
-    )
+    target._local_tensor.copy_(redistributed(made, tuple(target.shape), target.device_mesh, placements, target.placements))
     return target
 
 
@@ -353,9 +349,7 @@ def _made(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """What a function that makes or fills a tensor gives beside a spread one: spread as that, if it has its shape, else whole."""
     source = next(x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, cls))
     if Tag.nondeterministic_seeded in func.tags:
-        replicated = pytree.tree_map(
-            lambda x: x.full_tensor().clone() if isinstance(x, cls) else x, (args, kwargs)
-        )
+        replicated = pytree.tree_map(lambda x: x.full_tensor().clone() if isinstance(x, cls) else x, (args, kwargs))
         return _drawn(cls, source, func._opname.endswith("_"), func(*replicated[0], **replicated[1]))
     mesh = source.device_mesh
     with unseen():

@@ -34,9 +34,7 @@ class MaskedTensor(OverTensor):
     @staticmethod
     def __new__(cls: Any, data: Any, mask: Any, requires_grad: bool = False) -> Any:
         _check(data, mask)
-        made = Tensor._make_wrapper_subclass(
-            cls, data.shape, strides=data.stride(), dtype=data.dtype, device=data.device
-        )
+        made = Tensor._make_wrapper_subclass(cls, data.shape, strides=data.stride(), dtype=data.dtype, device=data.device)
         made._elements, made._masked_mask = data, mask
         if requires_grad and not data.requires_grad:
             made._elements = data.detach().requires_grad_(True)

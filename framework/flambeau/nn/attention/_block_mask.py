@@ -86,9 +86,7 @@ def _takes_score(mod: Any) -> bool:
     return count == 5
 
 
-def create_mask(
-    mod_fn: Callable[..., Tensor], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = None
-) -> Tensor:
+def create_mask(mod_fn: Callable[..., Tensor], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = None) -> Tensor:
     """What a mask or score function says at every place, as ``(B, H, Q_LEN, KV_LEN)``.
 
     Args:
@@ -369,6 +367,4 @@ def create_block_mask(
     full = blocks == q_block * kv_block
     counts, indices = _listed((blocks > 0) & ~full)
     full_counts, full_indices = _listed(full)
-    return BlockMask.from_kv_blocks(
-        counts, indices, full_counts, full_indices, (q_block, kv_block), mask_mod, seq_lengths=(Q_LEN, KV_LEN)
-    )
+    return BlockMask.from_kv_blocks(counts, indices, full_counts, full_indices, (q_block, kv_block), mask_mod, seq_lengths=(Q_LEN, KV_LEN))

@@ -77,9 +77,7 @@ def plan(query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: 
     return made
 
 
-def _planned(
-    lists: flex_tiles.Lists, score_mod: Any, mask_mod: Any, working: Any, sizes: Any, scale: float, composed: Any
-) -> Plan:
+def _planned(lists: flex_tiles.Lists, score_mod: Any, mask_mod: Any, working: Any, sizes: Any, scale: float, composed: Any) -> Plan:
     if score_mod is None and mask_mod is None:
         return Plan(lists, flex_tiles.Changes(), np.zeros(1, np.int64), [], [], [], scale, composed, "scores as they are")
     try:

@@ -74,9 +74,7 @@ class CausalBias(Tensor):
         square = attn_mask.seq_len_q == attn_mask.seq_len_kv
         upper = attn_mask.variant == CausalVariant.UPPER_LEFT or square
         mask = None if upper else attn_mask._materialize(query.device)
-        return fb.nn.functional.scaled_dot_product_attention(
-            query, key, value, mask, dropout_p, upper, scale=scale, enable_gqa=enable_gqa
-        )
+        return fb.nn.functional.scaled_dot_product_attention(query, key, value, mask, dropout_p, upper, scale=scale, enable_gqa=enable_gqa)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -96,9 +96,7 @@ def multi_head_attention(
     return output, weights
 
 
-def _check_shapes(
-    query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, mask: Tensor | None, module: Any
-) -> bool:
+def _check_shapes(query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, mask: Tensor | None, module: Any) -> bool:
     """Whether there is a batch dimension. Raises AssertionError if the shapes do not belong together."""
     for name, given in (("query", query), ("key", key), ("value", value)):
         if not isinstance(given, Tensor):
@@ -107,9 +105,7 @@ def _check_shapes(
         raise TypeError(f"MultiheadAttention: num_heads must be int, not {type(module.num_heads).__name__}")
     dims = query.dim()
     if dims not in (2, 3):
-        raise AssertionError(
-            f"MultiheadAttention: query must have 2 or 3 dimensions, got {tuple(query.shape)}"
-        )
+        raise AssertionError(f"MultiheadAttention: query must have 2 or 3 dimensions, got {tuple(query.shape)}")
     if module.batch_first and dims == 3 and min(key.dim(), value.dim()) < 2:
         low = min(key.dim(), value.dim())
         raise IndexError(f"Dimension out of range: MultiheadAttention with batch_first takes 3 dimensions, key or value has {low}")
@@ -122,13 +118,9 @@ def _check_shapes(
             f"got {tuple(padding.shape)}"
         )
     if mask is not None and mask.dim() not in (2, 3):
-        raise AssertionError(
-            f"MultiheadAttention: attn_mask must have 2 or 3 dimensions, got {tuple(mask.shape)}"
-        )
+        raise AssertionError(f"MultiheadAttention: attn_mask must have 2 or 3 dimensions, got {tuple(mask.shape)}")
     if query.shape[-1] != module.embed_dim:
-        raise AssertionError(
-            f"MultiheadAttention: query must have embed_dim={module.embed_dim} features: {shapes}"
-        )
+        raise AssertionError(f"MultiheadAttention: query must have embed_dim={module.embed_dim} features: {shapes}")
     if key.shape[:-1] != value.shape[:-1] or module._qkv_same_embed_dim and key.shape != value.shape:
         raise AssertionError(f"MultiheadAttention: keys and values must belong together: {shapes}")
     if mask is not None:

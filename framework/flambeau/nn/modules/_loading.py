@@ -33,9 +33,7 @@ class Loading:
         local_metadata = {} if self.metadata is None else self.metadata.get(prefix[:-1], {})
         if self.assign:
             local_metadata["assign_to_params_buffers"] = True
-        module._load_from_state_dict(
-            state_dict, prefix, local_metadata, True, self.missing, self.unexpected, self.errors
-        )
+        module._load_from_state_dict(state_dict, prefix, local_metadata, True, self.missing, self.unexpected, self.errors)
         # Each child gets its part, so that neither deep nor broad trees search the whole dictionary at every node.
         parts: dict[str, Any] = {}
         if module._modules:
@@ -53,9 +51,7 @@ class Loading:
         for hook in module._hooks("_load_state_dict_post_hooks").values():
             if hook(module, incompatible) is not None:
                 # PyTorch raises AssertionError for exactly this.
-                raise AssertionError(
-                    "a load_state_dict post-hook must edit incompatible_keys in place and return None"
-                )
+                raise AssertionError("a load_state_dict post-hook must edit incompatible_keys in place and return None")
 
 
 def load_swapped(current: Tensor, given: Tensor, assign: bool) -> None:

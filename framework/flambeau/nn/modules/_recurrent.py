@@ -38,9 +38,7 @@ def run(
     Returns: outputs (T, batch, directions * out), or packed, and the last states, stacked like `initial`.
     """
     if batch_sizes is None and input.shape[0] == 0:
-        raise RuntimeError(
-            f"{mode}: the sequence must have at least one step, got input {tuple(input.shape)}"
-        )
+        raise RuntimeError(f"{mode}: the sequence must have at least one step, got input {tuple(input.shape)}")
     directions = 2 if bidirectional else 1
     last: list[State] = []
     for layer in range(num_layers):

@@ -385,9 +385,7 @@ class PReLU(Module):
     __constants__ = ["num_parameters"]
     num_parameters: int
 
-    def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
         super().__init__()
         self.num_parameters = num_parameters
         self.init = init
@@ -513,9 +511,7 @@ class MultiheadAttention(Module):
     ) -> None:
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
-            raise ValueError(
-                f"MultiheadAttention: embed_dim and num_heads must be > 0, got {embed_dim} and {num_heads}"
-            )
+            raise ValueError(f"MultiheadAttention: embed_dim and num_heads must be > 0, got {embed_dim} and {num_heads}")
         self.embed_dim = embed_dim
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
@@ -525,9 +521,7 @@ class MultiheadAttention(Module):
         self.batch_first = batch_first
         self.head_dim = embed_dim // num_heads
         if self.head_dim * num_heads != embed_dim:
-            raise AssertionError(
-                f"MultiheadAttention: embed_dim={embed_dim} must be divisible by num_heads={num_heads}"
-            )
+            raise AssertionError(f"MultiheadAttention: embed_dim={embed_dim} must be divisible by num_heads={num_heads}")
         self._make_parameters(bias, add_bias_kv, {"device": device, "dtype": dtype})
         self.add_zero_attn = add_zero_attn
         self._reset_parameters()
@@ -592,9 +586,7 @@ class MultiheadAttention(Module):
             is_causal,
         )
 
-    def merge_masks(
-        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
-    ) -> tuple[Tensor | None, int | None]:
+    def merge_masks(self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor) -> tuple[Tensor | None, int | None]:
         """Both masks in one, and its kind: 0 attention, 1 padding, 2 both, None neither.
 
         Shapes: with `attn_mask`, ``(N, num_heads, L, S)``.

@@ -135,18 +135,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             if input.shape[0] != target.shape[0]:
                 raise RuntimeError(f"AdaptiveLogSoftmaxWithLoss: batch sizes differ: {shapes}")
             if input.dim() != 2:
-                raise RuntimeError(
-                    f"AdaptiveLogSoftmaxWithLoss: a 1-dimensional target needs (N, F) input: {shapes}"
-                )
+                raise RuntimeError(f"AdaptiveLogSoftmaxWithLoss: a 1-dimensional target needs (N, F) input: {shapes}")
         elif target.dim() == 0:
             if input.dim() != 1:
-                raise RuntimeError(
-                    f"AdaptiveLogSoftmaxWithLoss: a 0-dimensional target needs (F,) input: {shapes}"
-                )
+                raise RuntimeError(f"AdaptiveLogSoftmaxWithLoss: a 0-dimensional target needs (F,) input: {shapes}")
         else:
-            raise RuntimeError(
-                f"AdaptiveLogSoftmaxWithLoss: the target must have 0 or 1 dimensions: {shapes}"
-            )
+            raise RuntimeError(f"AdaptiveLogSoftmaxWithLoss: the target must have 0 or 1 dimensions: {shapes}")
 
     def _get_full_log_prob(self, input: fb.Tensor, head_output: fb.Tensor) -> fb.Tensor:
         head = F.log_softmax(head_output, dim=1)

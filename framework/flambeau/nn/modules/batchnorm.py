@@ -63,15 +63,11 @@ class _NormBase(_NamesItsConstructor, Module):
         self.affine = affine
         self.track_running_stats = track_running_stats
         self.register_parameter("weight", Parameter(fb.empty(num_features, **options)) if affine else None)
-        self.register_parameter(
-            "bias", Parameter(fb.empty(num_features, **options)) if affine and bias else None
-        )
+        self.register_parameter("bias", Parameter(fb.empty(num_features, **options)) if affine and bias else None)
         tracked = track_running_stats
         self.register_buffer("running_mean", fb.zeros(num_features, **options) if tracked else None)
         self.register_buffer("running_var", fb.ones(num_features, **options) if tracked else None)
-        self.register_buffer(
-            "num_batches_tracked", fb.tensor(0, dtype=fb.long, device=device) if tracked else None
-        )
+        self.register_buffer("num_batches_tracked", fb.tensor(0, dtype=fb.long, device=device) if tracked else None)
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
@@ -116,9 +112,7 @@ class _NormBase(_NamesItsConstructor, Module):
             count = self.num_batches_tracked
             kept = count is not None and not count._lacks_values
             state_dict[key] = count if kept else fb.tensor(0, dtype=fb.long)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
 def _check_dims(module: Module, input: fb.Tensor, allowed: tuple[int, ...]) -> None:

@@ -36,9 +36,7 @@ def _pairs(values: Any, kind: str) -> Iterator[tuple[Any, Any]]:
         yield from values.items()
         return
     if not isinstance(values, Iterable):
-        raise TypeError(
-            f"{kind}.update expects a mapping or key/value pairs, but got {type(values).__name__}"
-        )
+        raise TypeError(f"{kind}.update expects a mapping or key/value pairs, but got {type(values).__name__}")
     for i, pair in enumerate(values):
         if not isinstance(pair, Iterable):
             raise TypeError(f"{kind} update sequence element #{i} should be a pair, is {type(pair).__name__}")
@@ -306,9 +304,7 @@ class _ParameterContainer(Module):
     """Values kept as attributes; tensors among them are turned into parameters."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(
-            f"{type(self).__name__} should not be called: it holds parameters and has no forward"
-        )
+        raise RuntimeError(f"{type(self).__name__} should not be called: it holds parameters and has no forward")
 
     def _lines(self) -> Iterator[str]:
         for name, value in self._named_values():
@@ -378,9 +374,7 @@ class ParameterList(_ParameterContainer):
     def extend(self, values: Iterable[Any]) -> ParameterList:
         """Append all of `values`. Returns self."""
         if not isinstance(values, Iterable) or isinstance(values, fb.Tensor):
-            raise TypeError(
-                f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}"
-            )
+            raise TypeError(f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}")
         for value in list(values):
             self.append(value)
         return self
@@ -405,9 +399,7 @@ class ParameterDict(_ParameterContainer):
 
     def _check_key(self, key: Any) -> str:
         if not isinstance(key, str):
-            raise TypeError(
-                f"a key of a ParameterDict must be a string, got {key!r} of type {type(key).__name__}"
-            )
+            raise TypeError(f"a key of a ParameterDict must be a string, got {key!r} of type {type(key).__name__}")
         # A name of the class, such as "keys", is allowed as a key: getattr would find the method.
         return key
 

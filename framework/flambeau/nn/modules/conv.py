@@ -281,9 +281,7 @@ class _ConvTransposeNd(_ConvNd):
         dtype: Any = None,
     ) -> None:
         if padding_mode != "zeros":
-            raise ValueError(
-                f"{type(self).__name__}: only padding_mode='zeros' is defined, got {padding_mode!r}"
-            )
+            raise ValueError(f"{type(self).__name__}: only padding_mode='zeros' is defined, got {padding_mode!r}")
         n = _ntuple(self._dims)
         super().__init__(
             in_channels,
@@ -342,9 +340,7 @@ class _ConvTransposeNd(_ConvNd):
         return extra
 
     def forward(self, input: fb.Tensor, output_size: list[int] | None = None) -> fb.Tensor:
-        output_padding = self._output_padding(
-            input, output_size, self.stride, self.padding, self.kernel_size, self._dims, self.dilation
-        )
+        output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, self._dims, self.dilation)
         return self._convolve(
             input,
             self.weight,
@@ -480,9 +476,7 @@ class _LazyConvTranspose(_LazyConvXdMixin):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__(
-            0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode
-        )
+        super().__init__(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode)
         self._make_lazy(out_channels, bias, device, dtype)
 
 

@@ -82,9 +82,7 @@ _watching_all = False
 _NO_INPUT = object()
 
 
-def _add_global_call_hook(
-    hooks: OrderedDict[int, Any], hook: Callable[..., Any], marks: Any = ()
-) -> RemovableHandle:
+def _add_global_call_hook(hooks: OrderedDict[int, Any], hook: Callable[..., Any], marks: Any = ()) -> RemovableHandle:
     global _watching_all
     handle = add_hook(hooks, hook, marks=marks)
     _watching_all = True
@@ -102,9 +100,7 @@ def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandl
     return _add_global_call_hook(_global.forward_pre, hook)
 
 
-def register_module_forward_hook(
-    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
-) -> RemovableHandle:
+def register_module_forward_hook(hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False) -> RemovableHandle:
     """Run `hook(module, args, output)` after every module's forward; what it returns, if anything, is the output.
 
     Args:
@@ -250,9 +246,7 @@ class Module:
 
     def forward(self, *input: Any) -> Any:
         """The computation of this module. Every subclass defines it; callers call the module itself."""
-        raise NotImplementedError(
-            f'Module [{type(self).__name__}] is missing the required "forward" function'
-        )
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, input: Any = _NO_INPUT, /, *rest: Any, **kwargs: Any) -> Any:
         # Nearly all calls have one argument and nobody watching: they skip packing and unpacking arguments.
@@ -308,9 +302,7 @@ class Module:
             self._watch_last_operation(result, last_operation_hooks)
         return result
 
-    def _run_forward_pre_hooks(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Iterator[tuple[tuple, dict[str, Any]]]:
+    def _run_forward_pre_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[tuple, dict[str, Any]]]:
         """What each of the hooks makes of the arguments, one after the other."""
         with_kwargs = self._hooks("_forward_pre_hooks_with_kwargs")
         for key, hook in (*_global.forward_pre.items(), *self._hooks("_forward_pre_hooks").items()):
@@ -338,9 +330,7 @@ class Module:
         for key, hook in own("_forward_hooks").items():
             yield hook, key in with_kwargs, key in always
 
-    def _run_always_called(
-        self, pending: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
+    def _run_always_called(self, pending: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """After an exception: the hooks that asked to run regardless, with the result as far as there is one.
         Their own exceptions become warnings."""
         for hook, with_kwargs, always in pending:
@@ -361,9 +351,7 @@ class Module:
         full: list[Callable[..., Any]] = []
         last_operation: list[Callable[..., Any]] = []
         (full if _global.full_backward else last_operation).extend(_global.backward.values())
-        (full if self._is_full_backward_hook else last_operation).extend(
-            self._hooks("_backward_hooks").values()
-        )
+        (full if self._is_full_backward_hook else last_operation).extend(self._hooks("_backward_hooks").values())
         pre = [*_global.backward_pre.values(), *self._hooks("_backward_pre_hooks").values()]
         return (BackwardGates(self, full, pre) if full or pre else None), last_operation
 
@@ -378,9 +366,7 @@ class Module:
             )
         if tensor.grad_fn is not None:
             for hook in hooks:
-                tensor.grad_fn.register_hook(
-                    lambda grad_in, grad_out, hook=hook: hook(self, grad_in, grad_out)
-                )
+                tensor.grad_fn.register_hook(lambda grad_in, grad_out, hook=hook: hook(self, grad_in, grad_out))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile calls of this module in place, with the arguments of `flambeau.compile`."""
@@ -393,9 +379,7 @@ class Module:
         """The hooks in `table`, which need not exist."""
         return self.__dict__.get(table, {})
 
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
+    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
         """Run `hook(module, args)` before `forward`.
 
         Args:
@@ -428,9 +412,7 @@ class Module:
             marks.append(self._forward_hooks_always_called)
         return add_hook(self._forward_hooks, hook, prepend, marks)
 
-    def register_full_backward_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Run `hook(module, grad_output)` once the gradients of the outputs are computed.
 
         `grad_output` is a tuple as long as the outputs; the hook may return another to use instead.
@@ -472,9 +454,7 @@ class Module:
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """As `register_state_dict_post_hook`, but what the hook returns, unless None, replaces the state_dict."""
         if getattr(hook, "_from_public_api", False):
-            raise RuntimeError(
-                f"{hook} is registered by register_state_dict_post_hook and cannot be both kinds"
-            )
+            raise RuntimeError(f"{hook} is registered by register_state_dict_post_hook and cannot be both kinds")
         return add_hook(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -482,9 +462,7 @@ class Module:
         error_msgs)` before this module loads; it may edit its arguments in place."""
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
-    def _register_load_state_dict_pre_hook(
-        self, hook: Callable[..., Any], with_module: bool = False
-    ) -> RemovableHandle:
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> RemovableHandle:
         return add_hook(self._load_state_dict_pre_hooks, _LoadPreHook(hook, with_module))
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -544,13 +522,9 @@ class Module:
         self._check_ready("_buffers", "buffer")
         self._check_new_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(
-                f"cannot assign '{_type_name(tensor)}' object to buffer {name!r} (Tensor or None required)"
-            )
+            raise TypeError(f"cannot assign '{_type_name(tensor)}' object to buffer {name!r} (Tensor or None required)")
         self._buffers[name] = _after_hooks(_global.buffer_registration, self, name, tensor)
-        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(
-            name
-        )
+        (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Add `module` as a child under `name`. The same as `add_module`.
@@ -609,28 +583,20 @@ class Module:
         attributes = self.__dict__
         if name in attributes.get("_parameters", ()):
             if value is not None:
-                raise TypeError(
-                    f"cannot assign '{_type_name(value)}' as parameter {name!r} (Parameter or None expected)"
-                )
+                raise TypeError(f"cannot assign '{_type_name(value)}' as parameter {name!r} (Parameter or None expected)")
             self._parameters[name] = None
         elif name in attributes.get("_modules", ()):
             if value is not None:
-                raise TypeError(
-                    f"cannot assign '{_type_name(value)}' as child module {name!r} (Module or None expected)"
-                )
+                raise TypeError(f"cannot assign '{_type_name(value)}' as child module {name!r} (Module or None expected)")
             self._modules[name] = _after_hooks(_global.module_registration, self, name, None)
         elif isinstance(value, Buffer):
             self._check_ready("_buffers", "buffer")
-            persistent = (
-                name not in self._non_persistent_buffers_set if name in self._buffers else value.persistent
-            )
+            persistent = name not in self._non_persistent_buffers_set if name in self._buffers else value.persistent
             self._forget(name, but="_buffers")
             self.register_buffer(name, value, persistent)
         elif name in attributes.get("_buffers", ()):
             if value is not None and not isinstance(value, Tensor):
-                raise TypeError(
-                    f"cannot assign '{_type_name(value)}' as buffer {name!r} (Tensor or None expected)"
-                )
+                raise TypeError(f"cannot assign '{_type_name(value)}' as buffer {name!r} (Tensor or None expected)")
             self._buffers[name] = _after_hooks(_global.buffer_registration, self, name, value)
         else:
             return False
@@ -742,9 +708,7 @@ class Module:
         yield prefix, self
         for name, module in self._modules.items():
             if module is not None:
-                yield from module.named_modules(
-                    memo, f"{prefix}.{name}" if prefix else name, remove_duplicate
-                )
+                yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """This module and all below it."""
@@ -785,9 +749,7 @@ class Module:
                     seen.add(id(value))
                 yield (f"{path}.{name}" if path else name), value
 
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
         """All parameters with their paths; a shared one only at its first path unless `remove_duplicate=False`."""
         yield from self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
 
@@ -796,9 +758,7 @@ class Module:
         for _, param in self.named_parameters(recurse=recurse):
             yield param
 
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
         """All buffers with their paths; a shared one only at its first path unless `remove_duplicate=False`."""
         yield from self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
 
@@ -971,13 +931,9 @@ class Module:
 
     def set_extra_state(self, state: Any) -> None:
         """Take back what `get_extra_state` returned."""
-        raise RuntimeError(
-            f"{type(self).__name__} was given extra state to load but defines no set_extra_state()"
-        )
+        raise RuntimeError(f"{type(self).__name__} was given extra state to load but defines no set_extra_state()")
 
-    def state_dict(
-        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
-    ) -> Any:
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """All parameters, persistent buffers and extra states by path, sharing memory with the module.
 
         Args:
@@ -1027,9 +983,7 @@ class Module:
         buffers = {k: v for k, v in self._buffers.items() if k not in self._non_persistent_buffers_set}
         return {**self._parameters, **buffers}
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> _IncompatibleKeys:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> _IncompatibleKeys:
         """Copy a state_dict's values into the parameters and buffers, here and below.
 
         Args:
@@ -1043,9 +997,7 @@ class Module:
         from ._loading import Loading
 
         if not isinstance(state_dict, Mapping):
-            raise TypeError(
-                f"load_state_dict expects a mapping from paths to tensors, got {type(state_dict).__name__}"
-            )
+            raise TypeError(f"load_state_dict expects a mapping from paths to tensors, got {type(state_dict).__name__}")
         loading = Loading(state_dict, assign)
         loading.visit(self, "")
         errors = list(loading.errors)
@@ -1092,9 +1044,7 @@ class Module:
             try:
                 self._load_tensor(name, key, current, state_dict[key], assign)
             except Exception as error:
-                error_msgs.append(
-                    f"{key}: {error}" if not str(error).startswith("size mismatch") else str(error)
-                )
+                error_msgs.append(f"{key}: {error}" if not str(error).startswith("size mismatch") else str(error))
         self._load_extra_state(state_dict, prefix + _EXTRA_STATE_KEY_SUFFIX, strict, missing_keys, unexpected_keys)
         if strict:
             unexpected_keys.extend(
@@ -1141,9 +1091,7 @@ class Module:
             else:
                 setattr(self, name, given)
 
-    def _load_extra_state(
-        self, state_dict: Any, key: str, strict: bool, missing_keys: list[str], unexpected_keys: list[str]
-    ) -> None:
+    def _load_extra_state(self, state_dict: Any, key: str, strict: bool, missing_keys: list[str], unexpected_keys: list[str]) -> None:
         if type(self).set_extra_state is not Module.set_extra_state:
             if key in state_dict:
                 self.set_extra_state(state_dict[key])

@@ -136,12 +136,8 @@ class LayerNorm(Module):
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         shape = self.normalized_shape
-        self.register_parameter(
-            "weight", Parameter(fb.empty(shape, **options)) if elementwise_affine else None
-        )
-        self.register_parameter(
-            "bias", Parameter(fb.empty(shape, **options)) if elementwise_affine and bias else None
-        )
+        self.register_parameter("weight", Parameter(fb.empty(shape, **options)) if elementwise_affine else None)
+        self.register_parameter("bias", Parameter(fb.empty(shape, **options)) if elementwise_affine and bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -190,18 +186,14 @@ class GroupNorm(Module):
     ) -> None:
         super().__init__()
         if num_channels % num_groups != 0:
-            raise ValueError(
-                f"GroupNorm: num_channels={num_channels} must be divisible by num_groups={num_groups}"
-            )
+            raise ValueError(f"GroupNorm: num_channels={num_channels} must be divisible by num_groups={num_groups}")
         options = {"device": device, "dtype": dtype}
         self.num_groups = num_groups
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
         self.register_parameter("weight", Parameter(fb.empty(num_channels, **options)) if affine else None)
-        self.register_parameter(
-            "bias", Parameter(fb.empty(num_channels, **options)) if affine and bias else None
-        )
+        self.register_parameter("bias", Parameter(fb.empty(num_channels, **options)) if affine and bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -136,9 +136,7 @@ class MaxUnpool1d(_MaxUnpoolNd):
 
     _dims = 1
 
-    def forward(
-        self, input: fb.Tensor, indices: fb.Tensor, output_size: list[int] | None = None
-    ) -> fb.Tensor:
+    def forward(self, input: fb.Tensor, indices: fb.Tensor, output_size: list[int] | None = None) -> fb.Tensor:
         return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
@@ -148,9 +146,7 @@ class MaxUnpool2d(_MaxUnpoolNd):
 
     _dims = 2
 
-    def forward(
-        self, input: fb.Tensor, indices: fb.Tensor, output_size: list[int] | None = None
-    ) -> fb.Tensor:
+    def forward(self, input: fb.Tensor, indices: fb.Tensor, output_size: list[int] | None = None) -> fb.Tensor:
         return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
@@ -160,9 +156,7 @@ class MaxUnpool3d(_MaxUnpoolNd):
 
     _dims = 3
 
-    def forward(
-        self, input: fb.Tensor, indices: fb.Tensor, output_size: list[int] | None = None
-    ) -> fb.Tensor:
+    def forward(self, input: fb.Tensor, indices: fb.Tensor, output_size: list[int] | None = None) -> fb.Tensor:
         return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
@@ -204,9 +198,7 @@ class AvgPool1d(_AvgPoolNd):
         self.count_include_pad = count_include_pad
 
     def forward(self, input: fb.Tensor) -> fb.Tensor:
-        return F.avg_pool1d(
-            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
-        )
+        return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
 class _AvgPoolWithDivisor(_AvgPoolNd):
@@ -341,9 +333,7 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 class _LPPoolNd(_NamesItsConstructor, Module):
     __constants__ = ["norm_type", "kernel_size", "stride", "ceil_mode"]
 
-    def __init__(
-        self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-    ) -> None:
+    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
         super().__init__()
         self.norm_type = norm_type
         self.kernel_size = kernel_size

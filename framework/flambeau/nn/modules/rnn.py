@@ -115,9 +115,7 @@ class RNNBase(Module):
         if self.proj_size < 0:
             raise ValueError(f"{self.mode}: proj_size must be >= 0, got {self.proj_size}")
         if self.proj_size >= self.hidden_size:
-            raise ValueError(
-                f"{self.mode}: proj_size={self.proj_size} must be below hidden_size={self.hidden_size}"
-            )
+            raise ValueError(f"{self.mode}: proj_size={self.proj_size} must be below hidden_size={self.hidden_size}")
 
     def _make_weights(self, options: dict[str, Any]) -> None:
         rows = _GATES[self.mode] * self.hidden_size
@@ -168,9 +166,7 @@ class RNNBase(Module):
             raise TypeError(f"{self.mode}: {self._all_weights[0][0]} must be a Tensor, not {type(weight).__name__}")
         # Under autocast the products convert both.
         if input.dtype != weight.dtype and not (_state.IN_FORCE and _is_under_autocast(input)):
-            raise ValueError(
-                f"{self.mode}: input is {input.dtype}, the weights are {weight.dtype}; convert one with .to()"
-            )
+            raise ValueError(f"{self.mode}: input is {input.dtype}, the weights are {weight.dtype}; convert one with .to()")
         dims = 2 if batch_sizes is not None else 3
         if input.dim() != dims:
             raise RuntimeError(f"{self.mode}: input must have {dims} dimensions, got {tuple(input.shape)}")
@@ -215,9 +211,7 @@ class RNNBase(Module):
     # -- running ---------------------------------------------------------------------------------------------
 
     def _initial_state(self, input: Tensor, batch_sizes: Tensor | None) -> Any:
-        return fb.zeros(
-            self.get_expected_hidden_size(input, batch_sizes), dtype=input.dtype, device=input.device
-        )
+        return fb.zeros(self.get_expected_hidden_size(input, batch_sizes), dtype=input.dtype, device=input.device)
 
     def _check_state_dims(self, hx: Any, dims: int, input_text: str) -> None:
         if hx.dim() != dims:
@@ -410,12 +404,8 @@ class LSTM(RNNBase):
 
     def check_forward_args(self, input: Tensor, hidden: Any, batch_sizes: Tensor | None) -> None:
         self.check_input(input, batch_sizes)
-        self.check_hidden_size(
-            hidden[0], self.get_expected_hidden_size(input, batch_sizes), "Expected hidden[0] size {}, got {}"
-        )
-        self.check_hidden_size(
-            hidden[1], self.get_expected_cell_size(input, batch_sizes), "Expected hidden[1] size {}, got {}"
-        )
+        self.check_hidden_size(hidden[0], self.get_expected_hidden_size(input, batch_sizes), "Expected hidden[0] size {}, got {}")
+        self.check_hidden_size(hidden[1], self.get_expected_cell_size(input, batch_sizes), "Expected hidden[1] size {}, got {}")
 
     def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
         if permutation is None:
@@ -574,9 +564,7 @@ class LSTMCell(RNNCellBase):
     N may be left out. A call without a state starts from zeros.
     """
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__(input_size, hidden_size, bias, num_chunks=4, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
@@ -587,9 +575,7 @@ class LSTMCell(RNNCellBase):
 class GRUCell(RNNCellBase):
     """One step of a `GRU`: ``(N, input_size), (N, hidden_size) -> (N, hidden_size)``, or all without N."""
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__(input_size, hidden_size, bias, num_chunks=3, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:

@@ -20,9 +20,7 @@ def _checked_padding_idx(name: str, padding_idx: int | None, num_embeddings: int
         return None
     if not -num_embeddings <= padding_idx < num_embeddings:
         # PyTorch raises AssertionError for exactly this.
-        raise AssertionError(
-            f"{name}: padding_idx={padding_idx} must be within num_embeddings={num_embeddings}"
-        )
+        raise AssertionError(f"{name}: padding_idx={padding_idx} must be within num_embeddings={num_embeddings}")
     return padding_idx % num_embeddings
 
 
@@ -158,9 +156,7 @@ class Embedding(_Table):
 
 def _check_rows(embeddings: fb.Tensor) -> None:
     if embeddings.dim() != 2:
-        raise AssertionError(
-            f"from_pretrained: expected a 2-dimensional table, got {tuple(embeddings.shape)}"
-        )
+        raise AssertionError(f"from_pretrained: expected a 2-dimensional table, got {tuple(embeddings.shape)}")
 
 
 class EmbeddingBag(_Table):
@@ -213,9 +209,7 @@ class EmbeddingBag(_Table):
         self.sparse = sparse
         self.include_last_offset = include_last_offset
 
-    def forward(
-        self, input: fb.Tensor, offsets: fb.Tensor | None = None, per_sample_weights: fb.Tensor | None = None
-    ) -> fb.Tensor:
+    def forward(self, input: fb.Tensor, offsets: fb.Tensor | None = None, per_sample_weights: fb.Tensor | None = None) -> fb.Tensor:
         return F.embedding_bag(
             input,
             self.weight,

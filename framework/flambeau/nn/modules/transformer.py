@@ -97,9 +97,7 @@ class _Layer(Module):
             setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation: Any = _activation(activation)
 
-    def _sa_block(
-        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
-    ) -> Tensor:
+    def _sa_block(self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False) -> Tensor:
         attended, _ = self.self_attn(
             x,
             x,
@@ -173,9 +171,7 @@ class TransformerEncoderLayer(_Layer):
     ) -> None:
         super().__init__()
         options = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(
-            d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **options
-        )
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **options)
         self._add_parts(2, d_model, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias, options)
 
     def forward(
@@ -267,9 +263,7 @@ class TransformerDecoderLayer(_Layer):
         return self.dropout2(attended)
 
 
-def _linear(
-    layer: Linear, x: Tensor, activation: str | None = None, residual: Tensor | None = None, spread: bool = False
-) -> Tensor:
+def _linear(layer: Linear, x: Tensor, activation: str | None = None, residual: Tensor | None = None, spread: bool = False) -> Tensor:
     """``residual + activation(layer(x))``; an error names the layer, as a call of it would."""
     from ...ops.layers.fused import linear_activation
 
@@ -339,9 +333,7 @@ class TransformerDecoder(Module):
 
     __constants__ = ["norm"]
 
-    def __init__(
-        self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
-    ) -> None:
+    def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
         self.layers = _get_clones(decoder_layer, num_layers)
         self.num_layers = num_layers
@@ -464,9 +456,7 @@ class Transformer(Module):
             raise RuntimeError(f"Transformer: batch sizes differ: {shapes}")
         if src.size(-1) != self.d_model or tgt.size(-1) != self.d_model:
             raise RuntimeError(f"Transformer: the last dimension must be d_model={self.d_model}: {shapes}")
-        memory = self.encoder(
-            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
-        )
+        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(
             tgt,
             memory,

@@ -61,9 +61,7 @@ class Upsample(Module):
         super().__setstate__(state)
 
     def extra_repr(self) -> str:
-        what = (
-            f"scale_factor={self.scale_factor!r}" if self.scale_factor is not None else f"size={self.size!r}"
-        )
+        what = f"scale_factor={self.scale_factor!r}" if self.scale_factor is not None else f"size={self.size!r}"
         return f"{what}, mode={self.mode!r}"
 
 

@@ -207,9 +207,7 @@ class DistributedDataParallel(Module, Joinable):
         learning = [(name, p) for name, p in module.named_parameters() if p.requires_grad and name not in ignored]
         self._named = [(name, p) for name, p in learning if id(p) not in late]
         if not learning:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
-            )
+            raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.")
         self.module = module
         self.mixed_precision = mixed_precision
         self._ignored = ignored
@@ -462,9 +460,7 @@ class DistributedDataParallel(Module, Joinable):
 
     # Uneven inputs
 
-    def join(
-        self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False
-    ) -> Join:
+    def join(self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False) -> Join:
         """A context in which processes may run out of batches at different times; see `Join`.
 
         Args:

@@ -60,9 +60,7 @@ def get_total_norm(
     return total
 
 
-def clip_grads_with_norm_(
-    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
-) -> None:
+def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
     """Scale the parameters' gradients in place by ``max_norm / total_norm``, if that is below 1.
 
     `parameters` and `foreach` are as for `clip_grad_norm_`.
@@ -136,9 +134,7 @@ def clip_grad_norm_(
     lazy = isinstance(parameters, GeneratorType)
     parameters = _as_list(parameters)
     if lazy and not parameters:
-        warnings.warn(
-            "clip_grad_norm_: there are no parameters; was the generator used before?", stacklevel=2
-        )
+        warnings.warn("clip_grad_norm_: there are no parameters; was the generator used before?", stacklevel=2)
     grads = [p.grad for p in parameters if p.grad is not None]
     total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(parameters, max_norm, total, foreach)
@@ -151,9 +147,7 @@ def clip_grad_norm(*args: Any, **kwargs: Any) -> Tensor:
     return clip_grad_norm_(*args, **kwargs)
 
 
-def clip_grad_value_(
-    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
-) -> None:
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Clamp every element of the parameters' gradients to ``[-clip_value, clip_value]``, in place.
 
     `parameters` and `foreach` are as for `clip_grad_norm_`.

@@ -37,6 +37,4 @@ def vector_to_parameters(vec: fb.Tensor, parameters: Iterable[fb.Tensor]) -> Non
 def _check_same_device(parameters: list[fb.Tensor]) -> None:
     devices = {str(param.device) for param in parameters}
     if len(devices) > 1:
-        raise TypeError(
-            f"parameters are on different devices, which is not supported: {', '.join(sorted(devices))}"
-        )
+        raise TypeError(f"parameters are on different devices, which is not supported: {', '.join(sorted(devices))}")

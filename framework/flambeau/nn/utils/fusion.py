@@ -103,13 +103,9 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
     """A new linear layer that does what `linear` and then `bn` do, both in evaluation mode."""
     _check_eval(linear, bn)
     if bn.num_features not in (1, linear.out_features):
-        raise AssertionError(
-            f"fuse_linear_bn_eval: bn has {bn.num_features} features, linear has {linear.out_features}"
-        )
+        raise AssertionError(f"fuse_linear_bn_eval: bn has {bn.num_features} features, linear has {linear.out_features}")
     fused = copy.deepcopy(linear)
-    fused.weight, fused.bias = fuse_linear_bn_weights(
-        fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
-    )
+    fused.weight, fused.bias = fuse_linear_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
     return fused
 
 

@@ -281,7 +281,5 @@ def spectral_norm(
     if not isinstance(weight, Tensor):
         raise ValueError(f"spectral_norm: {type(module).__name__} has no parameter or buffer named {name!r}")
     dim = output_dim(module) if dim is None else dim
-    parametrize.register_parametrization(
-        module, name, _SpectralNorm(weight.detach(), n_power_iterations, dim, eps)
-    )
+    parametrize.register_parametrization(module, name, _SpectralNorm(weight.detach(), n_power_iterations, dim, eps))
     return module

@@ -123,9 +123,7 @@ class ParametrizationList(ModuleList):
                 with suppress(NotImplementedError):
                     value = module.right_inverse(value)
         if not isinstance(value, (Tensor, Sequence)):
-            raise ValueError(
-                f"right_inverse must return a tensor or a sequence of tensors, got {type(value).__name__}"
-            )
+            raise ValueError(f"right_inverse must return a tensor or a sequence of tensors, got {type(value).__name__}")
         return value
 
     def _check(self, original: Tensor) -> None:
@@ -154,9 +152,7 @@ class ParametrizationList(ModuleList):
             for i, tensor in enumerate(new):
                 kept = getattr(self, f"original{i}")
                 if not isinstance(tensor, Tensor) or tensor.dtype != kept.dtype:
-                    raise ValueError(
-                        f"right_inverse must return a {kept.dtype} tensor at {i}, got {tensor!r}"
-                    )
+                    raise ValueError(f"right_inverse must return a {kept.dtype} tensor at {i}, got {tensor!r}")
                 _set_in_place(kept, tensor)
 
     def forward(self) -> Tensor:
@@ -211,9 +207,7 @@ def _give_property(module: Module, tensor_name: str) -> None:
     setattr(type(module), tensor_name, property(get, put))
 
 
-def register_parametrization(
-    module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
-) -> Module:
+def register_parametrization(module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> Module:
     """Compute ``module.<tensor_name>`` as `parametrization` of the tensor that is there now.
 
     Args:
@@ -229,9 +223,7 @@ def register_parametrization(
         _append(module, tensor_name, parametrization, unsafe)
         return module
     if tensor_name not in module._parameters and tensor_name not in module._buffers:
-        raise ValueError(
-            f"{type(module).__name__} has no parameter, buffer or parametrized tensor named {tensor_name!r}"
-        )
+        raise ValueError(f"{type(module).__name__} has no parameter, buffer or parametrized tensor named {tensor_name!r}")
     original = getattr(module, tensor_name)
     parametrizations = ParametrizationList([parametrization], original, unsafe=unsafe)
     delattr(module, tensor_name)
@@ -328,9 +320,7 @@ def type_before_parametrizations(module: Module) -> type:
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
-def transfer_parametrizations_and_params(
-    from_module: Module, to_module: Module, tensor_name: str | None = None
-) -> Module:
+def transfer_parametrizations_and_params(from_module: Module, to_module: Module, tensor_name: str | None = None) -> Module:
     """Copy the parametrizations of `from_module`, and their originals, to `to_module`.
 
     Args:

@@ -62,9 +62,7 @@ class BasePruningMethod(ABC):
         return mask.to(dtype=original.dtype) * original
 
     @classmethod
-    def apply(
-        cls, module: Any, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
-    ) -> BasePruningMethod:
+    def apply(cls, module: Any, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any) -> BasePruningMethod:
         """Prune the parameter `name`, further if it is pruned already.
 
         Args:
@@ -82,9 +80,7 @@ class BasePruningMethod(ABC):
         original = getattr(module, name)
         scores = original if importance_scores is None else importance_scores
         if scores.shape != original.shape:
-            raise AssertionError(
-                f"prune: importance_scores have shape {tuple(scores.shape)}, {name!r} {tuple(original.shape)}"
-            )
+            raise AssertionError(f"prune: importance_scores have shape {tuple(scores.shape)}, {name!r} {tuple(original.shape)}")
         if earlier is None:
             module.register_parameter(name + "_orig", module._parameters.pop(name))
             mask = fb.ones_like(original)
@@ -103,15 +99,11 @@ class BasePruningMethod(ABC):
         module.register_forward_pre_hook(method)
         return method
 
-    def prune(
-        self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None
-    ) -> Tensor:
+    def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """A pruned copy of `t`, within `default_mask`."""
         scores = t if importance_scores is None else importance_scores
         if scores.shape != t.shape:
-            raise AssertionError(
-                f"prune: importance_scores have shape {tuple(scores.shape)}, the tensor {tuple(t.shape)}"
-            )
+            raise AssertionError(f"prune: importance_scores have shape {tuple(scores.shape)}, the tensor {tuple(t.shape)}")
         return t * self.compute_mask(scores, fb.ones_like(t) if default_mask is None else default_mask)
 
     def remove(self, module: Any) -> None:
@@ -367,9 +359,7 @@ class CustomFromMask(BasePruningMethod):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         if default_mask.shape != self.mask.shape:
-            raise AssertionError(
-                f"prune: the mask has shape {tuple(self.mask.shape)}, the tensor {tuple(default_mask.shape)}"
-            )
+            raise AssertionError(f"prune: the mask has shape {tuple(self.mask.shape)}, the tensor {tuple(default_mask.shape)}")
         return default_mask * self.mask.to(dtype=default_mask.dtype)
 
     @classmethod
@@ -411,9 +401,7 @@ def random_structured(module: Any, name: str, amount: Any, dim: int) -> Any:
     return module
 
 
-def ln_structured(
-    module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Tensor | None = None
-) -> Any:
+def ln_structured(module: Any, name: str, amount: Any, n: Any, dim: int, importance_scores: Tensor | None = None) -> Any:
     """Prune the channels of the parameter `name` along `dim` of least n-norm. Returns: `module`.
 
     Args:
@@ -444,9 +432,7 @@ def global_unstructured(
     parameters = list(parameters)
     importance_scores = {} if importance_scores is None else importance_scores
     if not isinstance(importance_scores, dict):
-        raise TypeError(
-            "global_unstructured: importance_scores must be a dict keyed by pairs of module and name"
-        )
+        raise TypeError("global_unstructured: importance_scores must be a dict keyed by pairs of module and name")
     scores: list[Any] = [importance_scores.get((module, name), getattr(module, name)) for module, name in parameters]
     present = [getattr(module, name + "_mask", None) for module, name in parameters]
     masks = [

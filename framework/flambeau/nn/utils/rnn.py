@@ -82,9 +82,7 @@ class PackedSequence(PackedSequence_):
         def pin(t: Tensor | None) -> Tensor | None:
             return None if t is None else t.pin_memory()
 
-        return type(self)(
-            self.data.pin_memory(), self.batch_sizes, pin(self.sorted_indices), pin(self.unsorted_indices)
-        )
+        return type(self)(self.data.pin_memory(), self.batch_sizes, pin(self.sorted_indices), pin(self.unsorted_indices))
 
     def cuda(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """On a CUDA device."""
@@ -143,19 +141,13 @@ def _checked_lengths(lengths: Any, batch: int, longest: int) -> list[int]:
     if len(lengths) != batch:
         raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)} (batch_size={batch})")
     if any(n <= 0 for n in lengths):
-        raise RuntimeError(
-            f"Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0: {lengths}"
-        )
+        raise RuntimeError(f"Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0: {lengths}")
     if max(lengths) > longest:
-        raise RuntimeError(
-            f"pack_padded_sequence: length {max(lengths)} exceeds the {longest} steps of the input"
-        )
+        raise RuntimeError(f"pack_padded_sequence: length {max(lengths)} exceeds the {longest} steps of the input")
     return lengths
 
 
-def pack_padded_sequence(
-    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
-) -> PackedSequence:
+def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
     """Pack padded sequences.
 
     Args:

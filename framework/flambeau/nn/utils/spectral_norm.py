@@ -27,9 +27,7 @@ class SpectralNorm:
     # Version 1 saves u and v; before, v was not saved.
     _version: int = 1
 
-    def __init__(
-        self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
-    ) -> None:
+    def __init__(self, name: str = "weight", n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
         if n_power_iterations <= 0:
             raise ValueError(f"spectral_norm: n_power_iterations must be > 0, got {n_power_iterations}")
         self.name = name
@@ -145,9 +143,7 @@ class SpectralNormStateDictHook:
         versions[key] = self.fn._version
 
 
-def spectral_norm(
-    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
-) -> Any:
+def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None) -> Any:
     """Divide a parameter by its largest singular value, so that the layer stretches nothing.
 
     Args:

@@ -103,9 +103,7 @@ class Timer:
         """Not available, as in PyTorch: call `blocked_autorange`."""
         raise NotImplementedError("See `Timer.blocked_autorange.`")
 
-    def blocked_autorange(
-        self, callback: Callable[[int, float], Any] | None = None, min_run_time: float = 0.2
-    ) -> Measurement:
+    def blocked_autorange(self, callback: Callable[[int, float], Any] | None = None, min_run_time: float = 0.2) -> Measurement:
         """Replicates of so many runs that the clock costs less than a thousandth, for `min_run_time` seconds.
 
         Args:

@@ -223,9 +223,7 @@ class DataLoader(Generic[_T_co]):
         }  # fmt: skip
         for name, value in expected.items():
             if state_dict.get(name) != value:
-                raise ValueError(
-                    f"DataLoader.load_state_dict: the state has {name}={state_dict.get(name)!r}, this loader {value!r}"
-                )
+                raise ValueError(f"DataLoader.load_state_dict: the state has {name}={state_dict.get(name)!r}, this loader {value!r}")
         generators = self._generators()
         if len(generators) != len(state_dict["generators"]):
             raise ValueError(
@@ -300,15 +298,11 @@ def _check_worker_settings(
     num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool,
 ) -> None:
     if num_workers < 0:
-        raise ValueError(
-            f"DataLoader: num_workers must be 0 (no worker processes) or more, got {num_workers}"
-        )
+        raise ValueError(f"DataLoader: num_workers must be 0 (no worker processes) or more, got {num_workers}")
     if timeout < 0:
         raise ValueError(f"DataLoader: timeout must be 0 (wait for ever) or more seconds, got {timeout}")
     if prefetch_factor is not None and not num_workers:
-        raise ValueError(
-            f"DataLoader: prefetch_factor={prefetch_factor} needs worker processes; set num_workers > 0"
-        )
+        raise ValueError(f"DataLoader: prefetch_factor={prefetch_factor} needs worker processes; set num_workers > 0")
     if prefetch_factor is not None and prefetch_factor < 0:
         raise ValueError(f"DataLoader: prefetch_factor must not be negative, got {prefetch_factor}")
     if persistent and not num_workers:
@@ -331,17 +325,13 @@ def _check_order_settings(
         given = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
         for name, value in given.items():
             if value is not None:
-                raise ValueError(
-                    f"DataLoader: an IterableDataset decides its own order, but {name}={value} was given"
-                )
+                raise ValueError(f"DataLoader: an IterableDataset decides its own order, but {name}={value} was given")
     if sampler is not None and shuffle:
         raise ValueError("DataLoader: sampler and shuffle exclude each other; shuffle in the sampler")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
         raise ValueError("DataLoader: batch_sampler excludes batch_size, shuffle, sampler and drop_last")
     if batch_size is None and drop_last:
-        raise ValueError(
-            "DataLoader: without batches (batch_size=None) there is no last batch; drop_last must be False"
-        )
+        raise ValueError("DataLoader: without batches (batch_size=None) there is no last batch; drop_last must be False")
 
 
 def _as_context(context: Any, num_workers: int) -> Any:

@@ -97,9 +97,7 @@ class StackDataset(Dataset[Any]):
 
     def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:
         if args and kwargs:
-            raise ValueError(
-                "StackDataset: give datasets by position (samples are tuples) or by name (dicts), not both"
-            )
+            raise ValueError("StackDataset: give datasets by position (samples are tuples) or by name (dicts), not both")
         if not args and not kwargs:
             raise ValueError("StackDataset: at least one dataset is needed")
         self.datasets = args or kwargs
@@ -160,9 +158,7 @@ class ConcatDataset(Dataset[_T_co]):
         if not self.datasets:
             raise AssertionError("ConcatDataset: at least one dataset is needed")
         if any(isinstance(dataset, IterableDataset) for dataset in self.datasets):
-            raise AssertionError(
-                "ConcatDataset: an IterableDataset has no keys; put streams together with ChainDataset"
-            )
+            raise AssertionError("ConcatDataset: an IterableDataset has no keys; put streams together with ChainDataset")
         self.cumulative_sizes = self.cumsum(self.datasets)
 
     def __len__(self) -> int:
@@ -200,9 +196,7 @@ class ChainDataset(IterableDataset[Any]):
     def _streams(self) -> Iterator[Any]:
         for dataset in self.datasets:
             if not isinstance(dataset, IterableDataset):
-                raise AssertionError(
-                    f"ChainDataset: only IterableDatasets can be chained, got {type(dataset).__name__}"
-                )
+                raise AssertionError(f"ChainDataset: only IterableDatasets can be chained, got {type(dataset).__name__}")
             yield dataset
 
     def __iter__(self) -> Iterator[Any]:
@@ -255,9 +249,7 @@ def random_split(
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         lengths = _fractions_to_lengths(lengths, total)
     if sum(lengths) != total:
-        raise ValueError(
-            f"random_split: lengths {list(lengths)} sum to {sum(lengths)}, the dataset has {total} samples"
-        )
+        raise ValueError(f"random_split: lengths {list(lengths)} sum to {sum(lengths)}, the dataset has {total} samples")
     indices = fb.randperm(total, generator=generator).tolist()
     ends = list(accumulate(lengths))  # type: ignore[arg-type]
     return [Subset(dataset, indices[end - length : end]) for end, length in zip(ends, lengths, strict=True)]

@@ -154,9 +154,7 @@ class WeightedRandomSampler(Sampler[int]):
             raise ValueError(f"WeightedRandomSampler: replacement must be a bool, got {replacement!r}")
         as_doubles = fb.as_tensor(weights, dtype=fb.double)
         if as_doubles.dim() != 1:
-            raise ValueError(
-                f"WeightedRandomSampler: weights must be one-dimensional, got shape {tuple(as_doubles.shape)}"
-            )
+            raise ValueError(f"WeightedRandomSampler: weights must be one-dimensional, got shape {tuple(as_doubles.shape)}")
         self.weights = as_doubles
         self.num_samples = num_samples
         self.replacement = replacement

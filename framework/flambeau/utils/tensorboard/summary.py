@@ -146,9 +146,7 @@ def image(tag: str, tensor: Any, rescale: float = 1, dataformats: str = "NCHW") 
     return _image(tag, picture(as_array(tensor), dataformats), rescale)
 
 
-def image_boxes(
-    tag: str, tensor_image: Any, tensor_boxes: Any, rescale: float = 1, dataformats: str = "CHW", labels: Any = None
-) -> Any:
+def image_boxes(tag: str, tensor_image: Any, tensor_boxes: Any, rescale: float = 1, dataformats: str = "CHW", labels: Any = None) -> Any:
     """A picture with boxes of ``(left, top, right, bottom)`` in pixels, and perhaps a label for each.
 
     Args:
@@ -190,9 +188,7 @@ def video(tag: str, tensor: Any, fps: float = 4) -> Any:
     for number, film in enumerate(films.transpose(0, 1, 3, 4, 2)):
         row, column = divmod(number, columns)
         made[:, row * height : (row + 1) * height, column * width : (column + 1) * width] = film
-    encoded = Summary.Image(
-        height=made.shape[1], width=made.shape[2], colorspace=channels, encoded_image_string=encode_gif(made, fps)
-    )
+    encoded = Summary.Image(height=made.shape[1], width=made.shape[2], colorspace=channels, encoded_image_string=encode_gif(made, fps))
     return Summary(value=[Summary.Value(tag=tag, image=encoded)])
 
 
@@ -297,9 +293,7 @@ def pr_curve_raw(
     return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
 
 
-def mesh(
-    tag: str, vertices: Any, colors: Any, faces: Any, config_dict: dict[str, Any] | None, display_name: str | None = None
-) -> Any:
+def mesh(tag: str, vertices: Any, colors: Any, faces: Any, config_dict: dict[str, Any] | None, display_name: str | None = None) -> Any:
     """A mesh or a cloud of points.
 
     Args:

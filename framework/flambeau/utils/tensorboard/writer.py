@@ -331,15 +331,11 @@ class SummaryWriter:
         """
         self._write(summary.audio(tag, snd_tensor, sample_rate=sample_rate), global_step, walltime)
 
-    def add_text(
-        self, tag: str, text_string: str, global_step: int | None = None, walltime: float | None = None
-    ) -> None:
+    def add_text(self, tag: str, text_string: str, global_step: int | None = None, walltime: float | None = None) -> None:
         """A text, in Markdown."""
         self._write(summary.text(tag, text_string), global_step, walltime)
 
-    def add_graph(
-        self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True
-    ) -> None:
+    def add_graph(self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True) -> None:
         """A model's modules and how tensors flow between them, from one call without gradients.
 
         Args:
@@ -396,9 +392,7 @@ class SummaryWriter:
             _embedding.write_sprite(label_img, folder)
         _embedding.write_vectors(vectors, folder)
         name = f"{tag}:{global_step or 0:05d}"
-        _embedding.add_to_config(
-            self._get_file_writer().get_logdir(), name, subfolder, label_img, metadata is not None
-        )
+        _embedding.add_to_config(self._get_file_writer().get_logdir(), name, subfolder, label_img, metadata is not None)
 
     def add_pr_curve(
         self,
@@ -463,9 +457,7 @@ class SummaryWriter:
         """
         self._write(summary.custom_scalars(layout), None, None)
 
-    def add_custom_scalars_multilinechart(
-        self, tags: list[str], category: str = "default", title: str = "untitled"
-    ) -> None:
+    def add_custom_scalars_multilinechart(self, tags: list[str], category: str = "default", title: str = "untitled") -> None:
         """One chart of several curves.
 
         Args:
@@ -474,9 +466,7 @@ class SummaryWriter:
         """
         self.add_custom_scalars({category: {title: ["Multiline", tags]}})
 
-    def add_custom_scalars_marginchart(
-        self, tags: list[str], category: str = "default", title: str = "untitled"
-    ) -> None:
+    def add_custom_scalars_marginchart(self, tags: list[str], category: str = "default", title: str = "untitled") -> None:
         """One curve between two others.
 
         Args:

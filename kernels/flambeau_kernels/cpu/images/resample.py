@@ -159,9 +159,7 @@ def _in_fixed_point(x: Any, maps: tuple[AxisMap, ...]) -> Any:
         bits = _fraction_bits(float(np.abs(weights).max(initial=0)))
         scaled = weights.astype(np.float64) * (1 << bits)
         integers = np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5)).astype(np.int32)
-        total = np.full(
-            (*x.shape[:axis], maps[axis - 1].count, *x.shape[axis + 1 :]), 1 << (bits - 1), np.int32
-        )
+        total = np.full((*x.shape[:axis], maps[axis - 1].count, *x.shape[axis + 1 :]), 1 << (bits - 1), np.int32)
         for at, w in zip(indices, integers, strict=True):
             total += np.take(x, at, axis).astype(np.int32) * w.reshape(-1, *(1,) * (x.ndim - axis - 1))
         x = np.clip(total >> bits, 0, 255).astype(np.uint8)

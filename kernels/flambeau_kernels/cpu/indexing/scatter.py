@@ -208,9 +208,7 @@ def combine_slices(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarra
     return True
 
 
-def combined_slices(
-    a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool
-) -> np.ndarray | None:
+def combined_slices(a: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray, reduce: str, include_self: bool) -> np.ndarray | None:
     """A copy of `a` with slices combined into it, as by `reduce_rows`; None where `combine_slices` refuses."""
     if a.dtype.char not in _SUMMED or not a.ndim or not _pays(values.size):
         return None

@@ -106,9 +106,7 @@ def _line_sum(x: Any) -> Any:
 _SCALED = Formula(lambda x, mean, inverse: (x - mean) * inverse, "normalize")
 _WEIGHTED = Formula(lambda x, mean, inverse, weight: (x - mean) * inverse * weight, "normalize_weight")
 _SHIFTED = Formula(lambda x, mean, inverse, bias: (x - mean) * inverse + bias, "normalize_bias")
-_AFFINE = Formula(
-    lambda x, mean, inverse, weight, bias: (x - mean) * inverse * weight + bias, "normalize_affine"
-)
+_AFFINE = Formula(lambda x, mean, inverse, weight, bias: (x - mean) * inverse * weight + bias, "normalize_affine")
 _GRAD_OF_UNIT = Formula(lambda grad, x, mean, inverse: grad * ((x - mean) * inverse), "normalize_grad_unit")
 _GRAD = Formula(
     lambda grad, x, mean, inverse, weight, level, slope: (
@@ -169,9 +167,7 @@ def row_normalize(rows: Any, weight: Any, bias: Any, eps: float, centred: bool =
     return out, found
 
 
-def planned_rows(
-    n: int, d: int, dtype: np.dtype, shape: tuple[int, ...], eps: float, centred: bool, weighted: bool, biased: bool
-) -> Any:
+def planned_rows(n: int, d: int, dtype: np.dtype, shape: tuple[int, ...], eps: float, centred: bool, weighted: bool, biased: bool) -> Any:
     """``run(x, weight, bias)`` for contiguous arrays of one dtype: what `row_normalize` makes of ``(n, d)`` rows, in `shape`, and
     mean, variance and 1 / deviation; or None."""
     if _fits_numpy(n * d, dtype):
@@ -230,9 +226,7 @@ def row_backward(
 # shift per image and channel.
 
 _SCALE = Formula(lambda x, scale: x * scale, "scale_channels")
-_COMBINE = Formula(
-    lambda grad, x, scale, slope, offset: grad * scale + (x * slope + offset), "combine_channels"
-)
+_COMBINE = Formula(lambda grad, x, scale, slope, offset: grad * scale + (x * slope + offset), "combine_channels")
 
 
 def _image_blocks(x: Any) -> Any:
@@ -253,9 +247,7 @@ def _shared(per_channel: Any, groups: int | None) -> Any:
     """Sums ``(N, C)`` added up over what shares statistics: ``(1, C)``, or ``(N, groups)``."""
     if groups is None:
         return np.add.reduce(per_channel, axis=0, keepdims=True)
-    return np.add.reduce(
-        per_channel.reshape(len(per_channel), groups, per_channel.shape[1] // groups), axis=2
-    )
+    return np.add.reduce(per_channel.reshape(len(per_channel), groups, per_channel.shape[1] // groups), axis=2)
 
 
 def _spread(statistic: Any, channels: int) -> Any:

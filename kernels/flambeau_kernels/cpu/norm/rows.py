@@ -233,9 +233,7 @@ def _kind(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
 
 
-def normalize(
-    rows: np.ndarray, weight: Any, bias: Any, eps: float, centred: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def normalize(rows: np.ndarray, weight: Any, bias: Any, eps: float, centred: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """``(n, d)`` rows normalized, and mean, variance and 1 / sqrt(variance + eps) of each, ``(n, 1)``."""
     rows = contiguous(rows)
     n, d = rows.shape

@@ -25,9 +25,7 @@ THIRD32 = float(np.float32(1) / np.float32(3))       # a float32 even where the 
 SMALLEST_BATCH = 64
 
 
-def sample(
-    stream: MT19937Stream, loop: Callable, parameters: tuple[np.ndarray, ...], count: int, per_number: float
-) -> np.ndarray:
+def sample(stream: MT19937Stream, loop: Callable, parameters: tuple[np.ndarray, ...], count: int, per_number: float) -> np.ndarray:
     """`count` float64 numbers made by `loop`, which takes some `per_number` uniform numbers for each."""
     run = _as_kernel(loop, parameters) if compiles() else _as_python(loop, parameters)
     out, start, least = np.empty(count), 0, SMALLEST_BATCH

@@ -68,9 +68,7 @@ def swap_ahead(order: Any, ahead: Any) -> None:
         order[i], order[j] = order[j], order[i]
 
 
-def multinomial(
-    stream: MT19937Stream, weights: np.ndarray, num_samples: int, replacement: bool = False
-) -> np.ndarray:
+def multinomial(stream: MT19937Stream, weights: np.ndarray, num_samples: int, replacement: bool = False) -> np.ndarray:
     """Indices drawn in proportion to `weights`: (n,) -> (k,) or (rows, n) -> (rows, k), int64.
 
     Without replacement the indices are those of the largest weights divided by exponential numbers; so is a

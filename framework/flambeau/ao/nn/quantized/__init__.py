@@ -38,6 +38,4 @@ __all__ = [
 
 
 # These two are made from `quantizable`, which is made from the layers above.
-__getattr__, __dir__ = names_on_demand(
-    __name__, {"._rnn": ("LSTM", "MultiheadAttention")}, modules=("dynamic", "functional", "reference")
-)
+__getattr__, __dir__ = names_on_demand(__name__, {"._rnn": ("LSTM", "MultiheadAttention")}, modules=("dynamic", "functional", "reference"))

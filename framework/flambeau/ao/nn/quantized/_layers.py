@@ -437,9 +437,7 @@ class GroupNorm(float_modules.GroupNorm):
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> GroupNorm:
         """The quantized module of an observed one."""
-        return cls(
-            mod.num_groups, mod.num_channels, mod.weight, mod.bias, *output_scale(mod.activation_post_process), mod.eps, mod.affine
-        )
+        return cls(mod.num_groups, mod.num_channels, mod.weight, mod.bias, *output_scale(mod.activation_post_process), mod.eps, mod.affine)
 
 
 class _InstanceNorm(float_modules.instancenorm._InstanceNorm):

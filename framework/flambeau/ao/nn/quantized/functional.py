@@ -19,9 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def linear(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, scale: float | None = None, zero_point: int | None = None
-) -> Tensor:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, scale: float | None = None, zero_point: int | None = None) -> Tensor:
     """``input @ weight.T + bias``, computed with integers.
 
     Args:
@@ -196,9 +194,7 @@ def interpolate(
     return computed("interpolate", lambda x: F.interpolate(x, size, scale_factor, mode, align_corners), [input])
 
 
-def upsample(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
-) -> Tensor:
+def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None) -> Tensor:
     """An older word for `interpolate`."""
     warnings.warn("nn.quantized.functional.upsample is deprecated. Use nn.quantized.functional.interpolate instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, mode, align_corners)
@@ -206,17 +202,13 @@ def upsample(
 
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """An older word for ``interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)``."""
-    warnings.warn(
-        "nn.quantized.functional.upsample_bilinear is deprecated. Use nn.quantized.functional.interpolate instead.", stacklevel=2
-    )
+    warnings.warn("nn.quantized.functional.upsample_bilinear is deprecated. Use nn.quantized.functional.interpolate instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
 
 
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """An older word for ``interpolate(input, size, scale_factor, mode="nearest")``."""
-    warnings.warn(
-        "nn.quantized.functional.upsample_nearest is deprecated. Use nn.quantized.functional.interpolate instead.", stacklevel=2
-    )
+    warnings.warn("nn.quantized.functional.upsample_nearest is deprecated. Use nn.quantized.functional.interpolate instead.", stacklevel=2)
     return interpolate(input, size, scale_factor, mode="nearest")
 
 

@@ -44,9 +44,7 @@ class BaseScheduler:
     def get_sl(self) -> list[float]:
         """The sparsity of each tensor now."""
         if not self._get_sl_called_within_step:
-            warnings.warn(
-                "To get the last sparsity level computed by the scheduler, please use `get_last_sl()`.", stacklevel=2
-            )
+            warnings.warn("To get the last sparsity level computed by the scheduler, please use `get_last_sl()`.", stacklevel=2)
         raise NotImplementedError(f"{type(self).__name__}.get_sl")
 
     def print_sl(self, is_verbose: bool, group: int, sl: float, epoch: int | None = None) -> None:

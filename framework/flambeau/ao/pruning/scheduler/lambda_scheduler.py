@@ -32,7 +32,5 @@ class LambdaSL(BaseScheduler):
     def get_sl(self) -> list[float]:
         """The sparsity of each tensor now."""
         if not self._get_sl_called_within_step:
-            warnings.warn(
-                "To get the last sparsity level computed by the scheduler, please use `get_last_sl()`.", stacklevel=2
-            )
+            warnings.warn("To get the last sparsity level computed by the scheduler, please use `get_last_sl()`.", stacklevel=2)
         return [base * function(self.last_epoch) for base, function in zip(self.base_sl, self.sl_lambdas, strict=True)]

@@ -16,9 +16,7 @@ class _Steps:
 
     def __init__(self, hook: Callable[[Any, Any], Any], ddp: Any, zero: Any, shard_buckets: bool, interleaved: bool) -> None:
         if not zero._overlap_with_ddp:
-            raise ValueError(
-                "ZeroRedundancyOptimizer must be constructed with `overlap_with_ddp=True` to use this hook properly"
-            )
+            raise ValueError("ZeroRedundancyOptimizer must be constructed with `overlap_with_ddp=True` to use this hook properly")
         self.__name__ = f"zero_step_after_{getattr(hook, '__name__', 'hook')}"
         self._hook, self._zero, self._shard, self._interleaved = hook, zero, shard_buckets, interleaved
         # PyTorch's buckets are final after so many iterations, and programs count on no step before.

@@ -25,21 +25,15 @@ class HierarchicalModelAverager(averagers.ModelAverager):
     Raises: ValueError for other dicts or a negative number of steps.
     """
 
-    def __init__(
-        self, period_group_size_dict: dict[int, int] | None = None, warmup_steps: int = 0, process_group: Any = None
-    ) -> None:
+    def __init__(self, period_group_size_dict: dict[int, int] | None = None, warmup_steps: int = 0, process_group: Any = None) -> None:
         super().__init__(process_group)
         if not period_group_size_dict:
             raise ValueError("Arg ``period_group_size_dict`` must not be empty.")
         periods, sizes = list(period_group_size_dict), list(period_group_size_dict.values())
         if periods[0] <= 0:
-            raise ValueError(
-                f"The minimum period in arg ``period_group_size_dict`` must be a positive value. Got {periods[0]}."
-            )
+            raise ValueError(f"The minimum period in arg ``period_group_size_dict`` must be a positive value. Got {periods[0]}.")
         if periods != sorted(set(periods)) or sizes != sorted(set(sizes)):
-            raise ValueError(
-                f"Periods and group sizes in arg ``period_group_size_dict`` must grow. Got {dict(period_group_size_dict)}."
-            )
+            raise ValueError(f"Periods and group sizes in arg ``period_group_size_dict`` must grow. Got {dict(period_group_size_dict)}.")
         if sizes[-1] != self.process_group.size():
             raise ValueError(
                 f"The last value in arg ``period_group_size_dict`` {sizes[-1]} must be equal to the size of arg "

@@ -45,9 +45,7 @@ def get_params_to_average(params: Iterable[Any]) -> list[Any]:
         elif isinstance(item, dict):
             members = item["params"]
         else:
-            raise NotImplementedError(
-                f"get_params_to_average: params must hold Tensors or dicts of parameters, got {type(item).__name__}"
-            )
+            raise NotImplementedError(f"get_params_to_average: params must hold Tensors or dicts of parameters, got {type(item).__name__}")
         found += [param for param in members if param.grad is not None]
     return found
 

@@ -57,9 +57,7 @@ class ProcessFailure:
         if self.exitcode < 0:
             self.message = f"Signal {-self.exitcode} ({self.signal_name()}) received by PID {self.pid}"
         else:
-            self.message = (
-                "it wrote no error; decorate its main function with flambeau.distributed.elastic.multiprocessing.errors.record"
-            )
+            self.message = "it wrote no error; decorate its main function with flambeau.distributed.elastic.multiprocessing.errors.record"
 
     def signal_name(self) -> str:
         """The name of the signal that ended it, or ``<N/A>``."""

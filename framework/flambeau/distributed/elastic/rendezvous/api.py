@@ -276,9 +276,7 @@ class RendezvousHandlerRegistry:
             raise ValueError(f"The rendezvous backend '{params.backend}' is not registered; registered are: {known}")
         handler = creator(params)
         if handler.get_backend() != params.backend:
-            raise RuntimeError(
-                f"The rendezvous backend '{handler.get_backend()}' does not match the requested backend '{params.backend}'."
-            )
+            raise RuntimeError(f"The rendezvous backend '{handler.get_backend()}' does not match the requested backend '{params.backend}'.")
         return handler
 
 

@@ -220,9 +220,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         local_addr: address of this machine; its full name if None.
     """
 
-    def __init__(
-        self, settings: RendezvousSettings, backend: RendezvousBackend, store: Store, local_addr: str | None = None
-    ) -> None:
+    def __init__(self, settings: RendezvousSettings, backend: RendezvousBackend, store: Store, local_addr: str | None = None) -> None:
         self._settings, self._backend, self._store, self._local_addr = settings, backend, store, local_addr
         self._node = f"{local_addr or socket.getfqdn()}_{os.getpid()}_{secrets.token_hex(4)}"
         self._changing = threading.Lock()
@@ -265,9 +263,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 f"{keep_alive_max_attempt} must be positive"
             )
         interval = timedelta(seconds=keep_alive_interval)
-        settings = RendezvousSettings(
-            run_id, min_nodes, max_nodes, timeout or RendezvousTimeout(), interval, keep_alive_max_attempt
-        )
+        settings = RendezvousSettings(run_id, min_nodes, max_nodes, timeout or RendezvousTimeout(), interval, keep_alive_max_attempt)
         return cls(settings, backend, store, local_addr)
 
     @property

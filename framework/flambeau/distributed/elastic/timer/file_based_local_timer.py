@@ -57,9 +57,7 @@ class FileTimerRequest(TimerRequest):
     @staticmethod
     def _of_json(line: bytes) -> FileTimerRequest:
         found = json.loads(line)
-        return FileTimerRequest(
-            int(found["pid"]), str(found["scope_id"]), float(found["expiration_time"]), int(found["signal"])
-        )
+        return FileTimerRequest(int(found["pid"]), str(found["scope_id"]), float(found["expiration_time"]), int(found["signal"]))
 
 
 class FileTimerClient(TimerClient):

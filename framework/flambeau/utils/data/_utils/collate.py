@@ -93,9 +93,7 @@ def _rule_for(sample: Any, collate_fn_map: _CollateMap | None) -> Callable[..., 
 def _collate_sequences(batch: Sequence[Any], collate_fn_map: _CollateMap | None) -> Any:
     lengths = {len(sample) for sample in batch}
     if len(lengths) > 1:
-        raise RuntimeError(
-            f"default_collate: samples of a batch must have equal length, got lengths {sorted(lengths)}"
-        )
+        raise RuntimeError(f"default_collate: samples of a batch must have equal length, got lengths {sorted(lengths)}")
     columns = _collate_columns(batch, collate_fn_map)
     return columns if isinstance(batch[0], tuple) else _same_sequence(batch[0], columns)
 
@@ -145,9 +143,7 @@ def stacks_tensors() -> bool:
 
 def collate_numpy_array_fn(batch: Any, *, collate_fn_map: _CollateMap | None = None) -> Any:
     if not _is_numeric(batch[0].dtype):
-        raise TypeError(
-            f"default_collate: numpy arrays of dtype {batch[0].dtype} cannot become tensors; pass collate_fn"
-        )
+        raise TypeError(f"default_collate: numpy arrays of dtype {batch[0].dtype} cannot become tensors; pass collate_fn")
     return collate([fb.as_tensor(array) for array in batch], collate_fn_map=collate_fn_map)
 
 

@@ -82,9 +82,7 @@ class _ConvBn(_WithBatchNorm):
         groups: int = 1, bias: Any = None, padding_mode: str = "zeros", eps: float = 1e-05, momentum: float = 0.1,
         freeze_bn: bool = False, qconfig: Any = None,
     ) -> None:  # fmt: skip
-        self.conv_class.__init__(
-            self, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bool(bias), padding_mode
-        )
+        self.conv_class.__init__(self, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bool(bias), padding_mode)
         self.qconfig = need_qconfig(type(self).__name__, qconfig)
         self.freeze_bn = freeze_bn if self.training else True
         self.bn = self.bn_class(out_channels, eps, momentum, True, True)
@@ -122,9 +120,7 @@ class _ConvBn(_WithBatchNorm):
             self.padding_mode,
         )  # fmt: skip
         bn = self.bn
-        conv.weight, conv.bias = fuse_conv_bn_weights(
-            self.weight, self.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
-        )
+        conv.weight, conv.bias = fuse_conv_bn_weights(self.weight, self.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
         if not self.relu:
             return conv
         kinds = {1: intrinsic.ConvReLU1d, 2: intrinsic.ConvReLU2d, 3: intrinsic.ConvReLU3d}
@@ -261,9 +257,7 @@ class LinearBn1d(_WithBatchNorm, float_modules.Linear, _FusedModule):
         """The linear layer with the normalization folded in."""
         made = float_modules.Linear(self.in_features, self.out_features)
         bn = self.bn
-        made.weight, made.bias = fuse_linear_bn_weights(
-            self.weight, self.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
-        )
+        made.weight, made.bias = fuse_linear_bn_weights(self.weight, self.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
         return made
 
 

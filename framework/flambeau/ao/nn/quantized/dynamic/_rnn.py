@@ -211,9 +211,7 @@ class RNNBase(Module):
         """The layer of one of `torch.nn` with a `qconfig`. Raises: AssertionError for another layer, or one without it."""
         config = _config_of(cls, mod)
         kind = config.weight().dtype
-        made = cls(
-            mod.input_size, mod.hidden_size, mod.num_layers, mod.bias, mod.batch_first, mod.dropout, mod.bidirectional, dtype=kind
-        )
+        made = cls(mod.input_size, mod.hidden_size, mod.num_layers, mod.bias, mod.batch_first, mod.dropout, mod.bidirectional, dtype=kind)
         given: dict[str, Any] = {}
         for end, _ in made._entries():
             for what in ("ih", "hh"):
@@ -375,9 +373,7 @@ class RNNCell(RNNCellBase):
 
     float_class = float_modules.RNNCell
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", dtype: Any = fb.qint8
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", dtype: Any = fb.qint8) -> None:
         super().__init__(input_size, hidden_size, bias, 1, dtype)
         if nonlinearity not in ("tanh", "relu"):
             raise RuntimeError(f"Unknown nonlinearity: {nonlinearity}")

@@ -122,9 +122,7 @@ class Embedding(ReferenceQuantizedModule, nn.Embedding):
 
     def forward(self, input: Tensor) -> Tensor:
         """Rows of the table, in float32."""
-        return F.embedding(
-            input, self.get_weight(), self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
-        )
+        return F.embedding(input, self.get_weight(), self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
 
 
 class EmbeddingBag(ReferenceQuantizedModule, nn.EmbeddingBag):

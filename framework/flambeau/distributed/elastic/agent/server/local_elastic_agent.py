@@ -78,9 +78,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             if self._prefix is not None:
                 names = {"role_name": spec.role, "rank": worker.global_rank, "local_rank": local_rank}
                 prefixes[local_rank] = string.Template(self._prefix).safe_substitute(names)
-        self._context = start_processes(
-            spec.role, spec.entrypoint, args, envs, self._logs_specs, prefixes or None, self._start_method
-        )
+        self._context = start_processes(spec.role, spec.entrypoint, args, envs, self._logs_specs, prefixes or None, self._start_method)
         return dict(self._context.pids())
 
     def _environment(self, group: WorkerGroup, local_rank: int) -> dict[str, str]:
@@ -108,9 +106,7 @@ class LocalElasticAgent(SimpleElasticAgent):
             return {}
         if self._timers is not None:
             self._timers.stop()
-        path = os.environ.get(TORCHELASTIC_TIMER_FILE) or os.path.join(
-            self._logs_specs.root_log_dir, f"timers_{uuid.uuid4().hex}"
-        )
+        path = os.environ.get(TORCHELASTIC_TIMER_FILE) or os.path.join(self._logs_specs.root_log_dir, f"timers_{uuid.uuid4().hex}")
         self._timers = FileTimerServer(path, self._worker_group.spec.rdzv_handler.get_run_id(), 0.1)
         self._timers.start()
         return {TORCHELASTIC_TIMER_FILE: path}

@@ -103,9 +103,7 @@ class GrouperIterDataPipe(IterDataPipe[Any]):
             self.guaranteed_group_size = group_size
         if guaranteed_group_size is not None:
             if group_size is None or not 0 < guaranteed_group_size <= group_size:
-                raise AssertionError(
-                    f"groupby: guaranteed_group_size must be in [1, group_size={group_size}], got {guaranteed_group_size}"
-                )
+                raise AssertionError(f"groupby: guaranteed_group_size must be in [1, group_size={group_size}], got {guaranteed_group_size}")
             self.guaranteed_group_size = guaranteed_group_size
 
     def __iter__(self) -> Iterator[Any]:
