@@ -75,7 +75,7 @@ MOST_ROWS, MOST_ROWS_OF_PAIRS, MOST_ROWS_OF_FEW_SUMS = 48, 12, 8
 FULL_TILE = 16                                         # sums of a tile, in vectors
 # Columns (or rows) of the other operand for which it pays to copy a matrix whose rows are whole pages apart. For fewer it is packed as it
 # lies, once for each block of them, which takes a third of the time of a copy.
-SPREAD_FOR = 768
+SPREAD_FOR = 512
 # Bytes of a line of the cache; lines a page apart share few places in it.
 LINE, PAGE = 64, 4096
 # Bytes of a result from which its memory is worth keeping for the next one.
