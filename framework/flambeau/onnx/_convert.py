@@ -12,6 +12,7 @@ import flambeau as fb
 
 from ..export.graph_signature import ConstantArgument, InputKind, OutputKind
 from ..tensor import Tensor
+from ._complex import Complex, is_concerned, packed, translated, unpacked
 from ._control_flow import CONTROL_FLOW
 from ._graph import Graph, Value, array_of, onnx_type
 from ._translate import TRANSLATORS
@@ -111,9 +112,14 @@ class Conversion:
             value = self.modules[-1]
             for part in node.target.split("."):
                 value = getattr(value, part)
-            self.env[node] = self.graph.const(value) if isinstance(value, Tensor) else value
+            self.env[node] = self._constant(value) if isinstance(value, Tensor) else value
         else:
             raise UnsupportedOperatorError(f"onnx.export: {node.format_node()} cannot be translated")
+
+    def _constant(self, value: Tensor) -> Any:
+        if value.dtype.is_complex:
+            return unpacked(self.graph, self.graph.const(fb.view_as_real(value)))
+        return self.graph.const(value)
 
     def _run(self, module: Any, values: Sequence[Value]) -> list[Value]:
         """Write the nodes of a graph within the program on `values`: what it gives."""
@@ -140,14 +146,18 @@ class Conversion:
         fake = node.meta["val"]
         if spec.kind is not InputKind.USER_INPUT:
             value = self.program._value_of(spec)
-            self.graph.weights[spec.target] = value
+            real = fb.view_as_real(value.detach()) if value.dtype.is_complex else value
+            self.graph.weights[spec.target] = real
             self.parameters.append(spec.target)
-            self.env[node] = Value(spec.target, value.dtype, tuple(value.shape))
+            made = Value(spec.target, real.dtype, tuple(real.shape))
+            self.env[node] = made if real is value else unpacked(self.graph, made)
             return
         place = len(self.inputs)
         name = self.input_names[place] if place < len(self.input_names) else self._free_name(node.name)
-        value = Value(name, fake.dtype, tuple(fake.shape))
-        self.env[node] = value
+        pairs = (2,) if fake.dtype.is_complex else ()
+        kind = fake.dtype.to_real() if pairs else fake.dtype
+        value = Value(name, kind, (*fake.shape, *pairs))
+        self.env[node] = unpacked(self.graph, value) if pairs else value
         dims = []
         for d, n in enumerate(fake.shape):
             if isinstance(n, int):
@@ -158,7 +168,7 @@ class Conversion:
             if label is not None and symbol.isidentifier():
                 self.open.setdefault(symbol, label)
             dims.append(label or self._said(n))
-        self.inputs.append(self.graph.onnx.helper.make_tensor_value_info(name, onnx_type(fake.dtype), dims))
+        self.inputs.append(self.graph.onnx.helper.make_tensor_value_info(name, onnx_type(kind), [*dims, *pairs]))
         self.fed.append(self.leaves - 1)
 
     def _free_name(self, name: str) -> str:
@@ -192,6 +202,8 @@ class Conversion:
         for i, (r, x) in enumerate(kept):
             if isinstance(x, str):
                 raise OnnxExporterError(f"onnx.export: output {i} is the text {x!r}, which ONNX has no place for")
+            if isinstance(x, Complex):
+                x = packed(self.graph, x)
             if not isinstance(x, Value):
                 x = self.graph.const(x, fb.int64 if type(x) is int else None)
             given = self.output_names[i] if i < len(self.output_names) else getattr(r, "name", f"output_{i}")
@@ -263,10 +275,14 @@ class Conversion:
         if out is None and name in ("aten.lift_fresh_copy.default", "aten.lift_fresh.default"):
             return args[0]
         translator = self.custom.get(name) or self.custom.get(name.rpartition(".")[0]) or TRANSLATORS.get(name)
-        if translator is None:
+        # A translation of the program's own takes complex values as they are.
+        concerned = is_concerned(args, kwargs, out) and name not in self.custom
+        if translator is None and not concerned:
             return self._decomposed(node, name, args, kwargs)
         try:
-            made = translator(g, *args, **kwargs)
+            made = translated(g, name, args, kwargs) if concerned else translator(g, *args, **kwargs)
+            if made is NotImplemented:
+                return self._decomposed(node, name, args, kwargs)
         except OnnxExporterError as error:
             raise type(error)(f"onnx.export: {self.where}: {error}{self.line}") from None
         except TypeError as error:
@@ -287,6 +303,8 @@ class Conversion:
         if isinstance(made, (list, tuple)) and not isinstance(made, Value):
             outs = [*(out if isinstance(out, (list, tuple)) else ()), *[None] * len(made)]
             return tuple(self._as_program(x, fake) for x, fake in zip(made, outs, strict=False))
+        if isinstance(made, Complex):
+            return made.with_shape(tuple(out.shape)) if isinstance(out, Tensor) else made
         if isinstance(made, Value) and isinstance(out, Tensor):
             return self.graph.cast(made, out.dtype)._replace(shape=tuple(out.shape))
         return made
@@ -324,7 +342,7 @@ class Conversion:
             elif made.op == "output":
                 result = self._argument(made.args[0])
             elif made.op == "get_attr":
-                self.env[made] = self.graph.const(getattr(gm, made.target))
+                self.env[made] = self._constant(getattr(gm, made.target))
             else:
                 made.meta["nn_module_stack"], made.stack_trace = node.meta.get("nn_module_stack"), node.stack_trace
                 self._call(made)

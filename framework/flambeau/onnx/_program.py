@@ -197,7 +197,8 @@ class ONNXProgram:
         leaves = [x for x in leaves if isinstance(x, Tensor)]
         if len(leaves) != len(names):
             raise ValueError(f"ONNXProgram: the model has the inputs {names}, given are {count} values")
-        return {name: array_of(x) for name, x in zip(names, leaves, strict=True)}
+        # Complex numbers are pairs in a model.
+        return {name: array_of(fb.view_as_real(x) if x.dtype.is_complex else x) for name, x in zip(names, leaves, strict=True)}
 
 
 def _session(model: bytes) -> Any:

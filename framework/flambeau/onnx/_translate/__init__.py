@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import elementwise, indexing, layers, losses, making, places, primitives, products, recurrent, reductions, shapes
+from . import elementwise, factorizations, indexing, layers, losses, making, places, primitives, products, recurrent, reductions, shapes
 from ._table import TRANSLATORS, translates
 
 __all__ = [
-    "TRANSLATORS", "elementwise", "indexing", "layers", "losses", "making", "places", "primitives", "products", "recurrent", "reductions",
-    "shapes", "translates",
+    "TRANSLATORS", "elementwise", "factorizations", "indexing", "layers", "losses", "making", "places", "primitives", "products",
+    "recurrent", "reductions", "shapes", "translates",
 ]  # fmt: skip

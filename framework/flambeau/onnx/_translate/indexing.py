@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 import flambeau as fb
 
 from .._graph import Graph, Value
@@ -106,11 +108,9 @@ def index_fill(g: Graph, input: Value, dim: int, index: Value, value: Any) -> Va
 
 def _places(g: Graph, input: Value, indices: Sequence[Value | None]) -> tuple[list[int], Value, int]:
     """The dimensions that `indices` are of, their broadcast values in a last dimension, and how many dimensions these have before."""
+    indices = _without_masks(g, indices)
     at = [d for d, index in enumerate(indices) if index is not None]
-    given = [index for index in indices if index is not None]
-    if any(index.dtype in (fb.bool, fb.uint8) for index in given):
-        raise OnnxExporterError("an index by a mask gives a result whose size depends on values, or writes so: use torch.where")
-    given = [g.cast(index, fb.int64) for index in given]
+    given = [g.cast(index, fb.int64) for index in indices if index is not None]
     ndim = max(index.ndim for index in given)
     if len(given) == 1:
         return at, g.op("Unsqueeze", given[0], [ndim]), ndim
@@ -120,6 +120,36 @@ def _places(g: Graph, input: Value, indices: Sequence[Value | None]) -> tuple[li
     sizes = g.op("Shape", whole, dtype=fb.int64)
     parts = [g.op("Unsqueeze", g.expand(index, sizes), [ndim]) for index in given]
     return at, g.op("Concat", *parts, axis=ndim), ndim
+
+
+def _without_masks(g: Graph, indices: Sequence[Value | None]) -> list[Value | None]:
+    """`indices` with the places that a mask has in the stead of the mask: a vector for each of its dimensions."""
+    found: list[Value | None] = []
+    for index in indices:
+        if index is None or index.dtype not in (fb.bool, fb.uint8):
+            found.append(index)
+            continue
+        places = g.op("NonZero", g.cast(index, fb.bool), dtype=fb.int64)
+        found += [g.op("Gather", places, np.array(d, dtype=np.int64), axis=0, shape=(None,)) for d in range(index.ndim)]
+    return found
+
+
+@translates("prims.getitem_op.default")
+def getitem(g: Graph, input: Value, key: Any) -> Value:
+    """``input[key]`` where the key has masks."""
+    keys = list(key) if isinstance(key, (list, tuple)) and not isinstance(key, Value) else [key]
+    known = sum(k.ndim if isinstance(k, Value) and k.dtype is fb.bool else k is not None and k is not ... for k in keys)
+    if any(k is ... for k in keys):
+        at = keys.index(...)
+        keys[at : at + 1] = [slice(None)] * (input.ndim - known)
+    if any(k is None or isinstance(k, (bool, int)) for k in keys):
+        raise OnnxExporterError("an index by masks beside new dimensions or numbers is not built")
+    indices: list[Value | None] = []
+    for k in keys:
+        if isinstance(k, slice) and k != slice(None):
+            input = sliced(g, input, len(indices), k.start, k.stop, k.step or 1)._replace(shape=(None,) * input.ndim)
+        indices += [None] if isinstance(k, slice) else _without_masks(g, [k])
+    return index(g, input, indices)
 
 
 def _order(at: list[int], ndim: int) -> list[int]:
@@ -134,6 +164,10 @@ def index(g: Graph, input: Value, indices: Sequence[Value | None]) -> Value:
         return g.op("Gather", input, g.cast(given[0], fb.int64), axis=at)
     if len(given) == 1 and indices[0] is given[0]:
         return masked_rows(g, input, given[0])
+    indices = _without_masks(g, indices)
+    given = [i for i in indices if i is not None]
+    if len(given) == 1:
+        return g.op("Gather", input, g.cast(given[0], fb.int64), axis=indices.index(given[0]))
     at, places, ndim = _places(g, input, indices)
     made = g.op("GatherND", g.transpose(input, _order(at, input.ndim)), places)
     # Dimensions of the indices stand where these do if they are neighbours, else first.
@@ -157,6 +191,7 @@ def index_put(g: Graph, input: Value, indices: Sequence[Value | None], values: V
         after = input.ndim - lead - mask.ndim
         mask = g.op("Unsqueeze", mask, list(range(mask.ndim, mask.ndim + after))) if after else mask
         return g.op("Where", mask, g.cast(values, input.dtype), input, dtype=input.dtype)
+    indices = _without_masks(g, indices)
     at, places, ndim = _places(g, input, indices)
     order = _order(at, input.ndim)
     rest = [d for d in range(input.ndim) if d not in at]

@@ -43,6 +43,11 @@ def length_along(g: Graph, input: Value, p: float, dim: int, shared: bool) -> Va
     return reductions.norm(g, input, p, dim, True)
 
 
+@translates("prims.norm_over.default")
+def norm_over(g: Graph, input: Value, order: float, dims: Any, keepdim: bool) -> Value:
+    return reductions.norm(g, input, order, list(dims), keepdim)
+
+
 @translates("prims.cross_along.default", "aten.linalg_cross.default")
 def cross_along(g: Graph, input: Value, other: Value, dim: int = -1) -> Value:
     def turned(x: Value, by: list[int]) -> Value:
