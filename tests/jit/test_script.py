@@ -640,3 +640,26 @@ def test_an_index_names_the_ellipsis_as_graphs_write_it():
     x = fb.arange(6).reshape(2, 3)
 
     assert [t.tolist() for t in fb.jit.script(indexed_as_graphs_write)(x)] == [t.tolist() for t in indexed_as_graphs_write(x)]
+
+
+def _sum_of_last(x, y):
+    return fb.tensordot(x, y)
+
+
+def _sum_of_one(x, y):
+    return fb.tensordot(x, y, dims=1)
+
+
+def _sum_of_lists(x, y):
+    return fb.tensordot(x, y, dims=[[0, 1], [1, 0]])
+
+
+def _sum_of_pair(x, y):
+    return fb.tensordot(x, y, ([1], [0]))
+
+
+@pytest.mark.parametrize("fn", [_sum_of_last, _sum_of_one, _sum_of_lists, _sum_of_pair])
+def test_tensordot_takes_a_number_lists_and_a_pair(fn):
+    x, y = fb.randn(2, 3), fb.randn(2, 3) if fn is _sum_of_last else fb.randn(3, 2)
+
+    assert fb.equal(fb.jit.script(fn)(x, y), fn(x, y))

@@ -233,3 +233,10 @@ def test_a_half_of_numpy_beside_a_tensor_warns_of_nothing():
 
     assert fb.where(x > 1, x, np.float16(1.5)).tolist() == [1.5, 2.0]
     assert fb.where(x > 1, x, np.float16(np.inf)).tolist() == [np.inf, 2.0]
+
+
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_two_numbers_with_a_divisor_of_zero_are_refused_as_tensors_are(mode):
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        fb.div(7, 0, rounding_mode=mode)
+    assert fb.div(7, 0).item() == float("inf")

@@ -18,7 +18,7 @@ from ..ops._entry import compile_text
 from ..tensor import Tensor
 from ._operators import schemas_of
 
-__all__ = ["Choice", "form_of"]
+__all__ = ["ByType", "Choice", "form_of"]
 
 aten = torch.ops.aten
 
@@ -32,8 +32,15 @@ class Choice:
         self.argument, self.at, self.if_true, self.if_false = argument, at, if_true, if_false
 
 
+class ByType:
+    """Forms of a function by the kind of the type of an argument; the first where it is not given."""
+
+    def __init__(self, argument: str, at: int, forms: dict[str, Callable[..., Any]]) -> None:
+        self.argument, self.at, self.forms = argument, at, forms
+
+
 def form_of(fn: Any) -> Any:
-    """The form of a public function, or a `Choice`; None where an operator computes it, or it is compiled from its own source."""
+    """The form of a public function, or several; None where an operator computes it, or it is compiled from its own source."""
     found: Any = _FORMS.get(id(fn))
     op = getattr(fn, "flambeau_op", None)
     if found is None and op is not None and op.scripted_as:
@@ -529,3 +536,34 @@ def gaussian_nll_loss(
     if reduction == "mean":
         return loss.mean()
     return loss.sum() if reduction == "sum" else loss
+
+
+# -- functions of the package --------------------------------------------------------------------------------------------------
+
+
+def _of_the_package(fn: Callable[..., Any]) -> Callable[..., Any]:
+    fn.__module__ = "torch.functional"
+    return fn
+
+
+@_of_the_package
+def _tensordot_of_last(a: Tensor, b: Tensor, dims: int = 2) -> Tensor:
+    of_a: list[int] = []
+    of_b: list[int] = []
+    for i in range(dims):
+        of_a.append(a.dim() - dims + i)
+        of_b.append(i)
+    return aten.tensordot(a, b, of_a, of_b)
+
+
+@_of_the_package
+def _tensordot_of_lists(a: Tensor, b: Tensor, dims: list[list[int]]) -> Tensor:
+    return aten.tensordot(a, b, dims[0], dims[1])
+
+
+@_of_the_package
+def _tensordot_of_pair(a: Tensor, b: Tensor, dims: tuple[list[int], list[int]]) -> Tensor:
+    return aten.tensordot(a, b, dims[0], dims[1])
+
+
+_FORMS[id(torch.tensordot)] = ByType("dims", 2, {"int": _tensordot_of_last, "List": _tensordot_of_lists, "Tuple": _tensordot_of_pair})

@@ -607,7 +607,7 @@ class PythonResolver(Resolver):
         return Class(kind)
 
     def _function(self, emit: Emitter, fn: Any, name: str, home: Any) -> Thing:
-        from ._functional import Choice, form_of
+        from ._functional import ByType, Choice, form_of
 
         modifier = get_torchscript_modifier(fn)
         if modifier in (FunctionModifiers.IGNORE, FunctionModifiers.UNUSED, FunctionModifiers._DROP):
@@ -618,6 +618,8 @@ class PythonResolver(Resolver):
         form = form_of(fn)
         if isinstance(form, Choice):
             return _choice(form)
+        if isinstance(form, ByType):
+            return _by_type(form, name)
         if form is not None:
             return Compiled(function_of(form))
         home_of = getattr(fn, "__module__", None) or ""
@@ -670,6 +672,21 @@ def _choice(form: Any) -> Thing:
         return Compiled(function_of(form.if_true if fact else form.if_false)).call(emit, args, kwargs)
 
     return Special(form.if_false.__name__, apply)
+
+
+def _by_type(form: Any, name: str) -> Thing:
+    """A function with a form for each type of an argument."""
+
+    def apply(emit: Emitter, args: list[Thing], kwargs: dict[str, Thing]) -> Thing:
+        given = args[form.at] if len(args) > form.at else kwargs.get(form.argument)
+        first, *_ = form.forms.values()
+        found = first if given is None else form.forms.get(given.value(emit).type().kind)
+        if found is None:
+            wanted = " or ".join(form.forms)
+            raise emit.error(f"{name}: {form.argument} has to be {wanted}, got {text_of(given.value(emit).type())}")
+        return Compiled(function_of(found)).call(emit, args, kwargs)
+
+    return Special(name, apply)
 
 
 def _of_home(fn: Any, short: str) -> list[str]:

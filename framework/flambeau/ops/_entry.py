@@ -77,7 +77,8 @@ def _failed(op: Op, args: tuple[Any, ...], error: Exception, target: Any = None,
         refuse_name_of_dim(op.params, args)
     found = None
     if op.surface or fell(error):                     # what is wrong with arguments of ours is for the op to say that a program called
-        found = refusal(op.public_name, op.params, args, op.defaults, isinstance(op, ElementwiseOp), error, types_of(op))
+        numbers = isinstance(op, ElementwiseOp) or op.numbers_alone
+        found = refusal(op.public_name, op.params, args, op.defaults, numbers, error, types_of(op))
     if found is None and isinstance(error, TypeError):
         plain = integers_of_bools(op.params, args, types_of(op))
         if plain is not None:

@@ -76,7 +76,7 @@ class Facts(TypedDict, total=False):
     handed_on: Any
     # The operator that scripts call for its function of `nn.functional`, which PyTorch has in Python: "relu" or "ctc_loss.Tensor".
     scripted_as: str
-    numbers_alone: bool  # of elementwise ops: whether all operands may be numbers, as in ``div(7, 2)``
+    numbers_alone: bool  # of elementwise ops and compositions of one: whether all operands may be numbers, as in ``div(7, 2)``
 
     # Whether it draws random numbers; or the parameters that all have to be true for that, as ("training",) of dropout. Calls of
     # such an op differ though they look alike: graphs do not merge them, and `vmap` asks for its `randomness`.

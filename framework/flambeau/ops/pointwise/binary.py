@@ -155,7 +155,7 @@ true_divide.shown_as("DivBackward0", hides="result", self=Operand("input", "othe
 
 
 @composite(
-    surface=EVERYWHERE, aliases=("divide",), overlap=EXACTLY,
+    surface=EVERYWHERE, aliases=("divide",), overlap=EXACTLY, numbers_alone=True,
     samples="x(2, 3), p(2, 3); x(2, 3), p(3), rounding_mode='floor'; x(2, 3), 2.0, rounding_mode='trunc'",
     names=unify,
 )
@@ -206,7 +206,7 @@ def check_integer_divisor(op: Any, input: Any, other: Any) -> None:
         else:                                         # a larger integer than the dtype holds loses its upper bits
             zero = not other & ((1 << 8 * d.itemsize) - 1) if isinstance(other, int) else not other
         if zero:
-            raise RuntimeError(f"{op.name}: ZeroDivisionError: integer division by zero in 'other'")
+            raise RuntimeError(f"{op.public_name}: ZeroDivisionError: integer division by zero in 'other'")
 
 
 @elementwise(dtype=real_common, scalar_first=True, numbers_alone=True, check=check_integer_divisor, partials={})
