@@ -711,3 +711,25 @@ def test_arguments_of_any_number_are_inputs_each():
 
     assert program.graph_signature.user_inputs == ("x", "others_1", "others_2", 3)
     assert program.module()(x, x * 2, x * 3, scale=3).equal(x * 18)
+
+
+LAYERS = {
+    "batch norm": (lambda: nn.BatchNorm2d(3), (2, 3, 4, 4)), "layer norm": (lambda: nn.LayerNorm(4), (2, 3, 4)),
+    "group norm": (lambda: nn.GroupNorm(2, 4), (2, 4, 3)), "rms norm": (lambda: nn.RMSNorm(4), (2, 4)),
+    "pool": (lambda: nn.Sequential(nn.MaxPool1d(2), nn.AvgPool1d(2), nn.AdaptiveAvgPool1d(3)), (2, 3, 16)),
+    "lstm": (lambda: nn.LSTM(4, 3, batch_first=True), (2, 5, 4)), "linear": (lambda: nn.Linear(4, 3), (2, 5, 4)),
+    "attention": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), (2, 5, 8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_with_parameters_become_core_operators(name):
+    make, shape = LAYERS[name]
+    layer, x = make(), fb.randn(*shape)
+    program = export(layer, (x,)).run_decompositions()
+
+    nodes = [node.target for node in program.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
+    assert not [str(target) for target in nodes if fb.Tag.core not in target.tags]
+    expected, found = (pytree.tree_leaves(f(x)) for f in (copy.deepcopy(layer), program.module()))
+    for y, z in zip(expected, found, strict=True):
+        assert fb.allclose(y, z, rtol=1e-4, atol=1e-5)

@@ -158,6 +158,20 @@ def _columns_less_rows(matrix: Any) -> Any:
     return places(matrix.shape[-1], matrix) - places(matrix.shape[-2], matrix).unsqueeze(1)
 
 
+@decomposes("diag_embed")
+def diag_embed(self: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    ndim = self.ndim + 1
+    at = {dim1 % ndim, dim2 % ndim}
+    n = self.shape[-1] + abs(offset)
+    # The elements as rows; those of a diagonal below are as far from the start.
+    line = _aten.constant_pad_nd.default(self, [max(-offset, 0), max(offset, 0)], 0)
+    rows, columns = places(n, self).unsqueeze(1), places(n, self)
+    made = _aten.where.self(columns - rows == offset, line.unsqueeze(-1), _aten.scalar_tensor.default(0, dtype=self.dtype))
+    rest = iter(range(ndim - 2))
+    order = [ndim - 2 if d == dim1 % ndim else ndim - 1 if d == dim2 % ndim else next(rest) for d in range(ndim)]
+    return made if order == list(range(ndim)) or len(at) < 2 else made.permute(order)
+
+
 # -- the same elements elsewhere -----------------------------------------------------------------------------------------
 
 

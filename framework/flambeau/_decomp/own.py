@@ -11,7 +11,7 @@ from ..ops import _derive
 from ..ops._spec import OPS
 from ..tensor import Tensor
 from .derived import by_formula, unless_within
-from .layers import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, avg_pool1d, group_norm, logsumexp, rms_norm
+from .layers import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, avg_pool1d, group_norm, logsumexp, max_pool1d, rms_norm
 from .making import linalg_cross, places
 
 __all__ = ["of_own_operators"]
@@ -83,6 +83,9 @@ def _window_max_with_indices(input: Any, windows: Any) -> Any:
 
 @_is("window_max")
 def _window_max(input: Any, windows: Any, keep: Any) -> Any:
+    asked = _as_asked(windows)
+    if asked is not None and len(windows) == 1:
+        return max_pool1d(input, *asked)
     made = _window_max_with_indices(input, windows)
     return made if made is NotImplemented else made[0]
 

@@ -16,7 +16,7 @@ def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
     if weight.ndim != 2:
         return NotImplemented
     turned = _aten.permute.default(weight, [1, 0])
-    rows = input if input.ndim == 2 else _aten.view.default(input, [-1, weight.shape[1]])
+    rows = input if input.ndim == 2 else input.reshape([-1, weight.shape[1]])  # which may have been transposed
     made = _aten.mm.default(rows, turned) if bias is None else _aten.addmm.default(bias, rows, turned)
     return made if input.ndim == 2 else _aten.view.default(made, [*input.shape[:-1], weight.shape[0]])
 

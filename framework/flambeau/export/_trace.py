@@ -369,14 +369,17 @@ def _batch_norm(
     """Batch norm in training as operations that write: then its writes can be taken out."""
     if not training or running_mean is None:
         return NotImplemented
-    from .. import batch_norm, var_mean
+    from .. import rsqrt, var_mean
 
     others = [0, *range(2, input.ndim)]
     variance, mean = var_mean(input, others, correction=0)
     count = input.numel() // input.shape[1]
     running_mean.add_((mean - running_mean) * momentum)
     running_var.add_((variance * (count / (count - 1)) - running_var) * momentum)
-    return batch_norm(input, weight, bias, None, None, True, momentum, eps, cudnn)
+    along = [1, -1] + [1] * (input.ndim - 2)
+    made = (input - mean.view(along)) * rsqrt(variance + eps).view(along)
+    made = made if weight is None else made * weight.view(along)
+    return made if bias is None else made + bias.view(along)
 
 
 def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
@@ -394,11 +397,12 @@ def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgr
     def run(*tensors: Any) -> Any:
         given = iter(tensors)
         inputs = [next(given) if tensor else s.arg.value for tensor, s in zip(free, signature.input_specs, strict=True)]
-        with no_grad():
-            return proxy_tensor.InCalls(code, proxy_tensor.recording().tracer).run(*inputs, enable_io_processing=False)
+        return proxy_tensor.InCalls(code, proxy_tensor.recording().tracer).run(*inputs, enable_io_processing=False)
 
     table = {_ops.ops.aten.batch_norm.default: _batch_norm} | table
-    gm = proxy_tensor.record_symbolically(functionalize(run), tuple(fakes), table, None, True)
+    # Where a history is recorded, operators that are compositions are not seen as wholes.
+    with no_grad():
+        gm = proxy_tensor.record_symbolically(functionalize(run), tuple(fakes), table, None, True)
     specs = [InputSpec(s.kind, s.arg, s.target, s.persistent) for s in signature.input_specs]
     made = [node for node in gm.graph.nodes if node.op == "placeholder"]
     by_node = {}
