@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import io
 import json
+import operator
 import re
 import warnings
 import zipfile
