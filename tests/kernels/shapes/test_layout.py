@@ -82,3 +82,20 @@ def test_padding_of_channels_last(shape, amounts, mode):
     assert x.grad.stride() == x.stride()
     np.testing.assert_array_equal(made.detach().numpy(), expected.detach().numpy())
     np.testing.assert_allclose(x.grad.numpy(), plain.grad.numpy(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [fb.float32, fb.float64, fb.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (3, 64, 30, 31), (1, 40, 9, 9), (2, 8, 4, 5, 6)])
+def test_means_of_whole_planes_of_channels_last(shape, dtype):
+    x = fb.from_numpy(last(*shape)).to(dtype).requires_grad_()
+    pool = F.adaptive_avg_pool3d if len(shape) == 5 else F.adaptive_avg_pool2d
+
+    made = pool(x, 1)
+    made.sum().backward()
+
+    exact = x.detach().double().numpy().mean(tuple(range(2, len(shape))), keepdims=True)
+    assert made.stride() == pool(x.detach().requires_grad_(), 1).stride()
+    assert len(shape) == 5 or made.is_contiguous(memory_format=fb.channels_last)
+    eps = fb.finfo(dtype).eps
+    np.testing.assert_allclose(made.detach().double().numpy(), exact, rtol=2 * eps, atol=eps)
+    np.testing.assert_allclose(x.grad.double().numpy(), 1 / np.prod(shape[2:]), rtol=2 * eps)

@@ -17,13 +17,14 @@ import numpy as np
 from flambeau_kernels import engines
 
 from ..conv import is_half
+from ..reductions.reduce import Reduction, reduce
 from ..shapes.move import contiguous
 from ..tier import compiles
 
 __all__ = [
-    "DrawnRanges", "Ranges", "Window", "adaptive_mean", "adaptive_ranges", "adaptive_spread", "even_windows", "max_at", "max_of_ranges",
-    "max_values", "plane_means", "planned_adaptive_mean", "planned_maxima", "planned_means", "planned_ranges", "put_plane", "take_plane",
-    "window_counts", "window_means", "window_spread", "window_sum",
+    "DrawnRanges", "Ranges", "Window", "adaptive_mean", "adaptive_ranges", "adaptive_spread", "even_windows", "image_means", "max_at",
+    "max_of_ranges", "max_values", "plane_means", "planned_adaptive_mean", "planned_maxima", "planned_means", "planned_ranges", "put_plane",
+    "take_plane", "window_counts", "window_means", "window_spread", "window_sum",
 ]  # fmt: skip
 
 # Bytes of input worked on at a time.
@@ -226,6 +227,18 @@ def plane_means(x: Any) -> Any:
         return pool_rows.plane_means(x)
     wide = _wide(x)
     return (wide @ np.full(wide.shape[1], 1 / wide.shape[1], wide.dtype)).astype(x.dtype, copy=False)
+
+
+def image_means(x: Any) -> Any:
+    """The mean of each plane of ``(N, C, *)``, ``(N, C)``: for channels that lie last in memory, where planes are columns."""
+    return reduce(_MEAN, x, tuple(range(2, x.ndim)), False, np.dtype(np.float64), x.dtype)
+
+
+def _average(total, count):
+    return total / count
+
+
+_MEAN = Reduction("image_means", "add", finish=_average)
 
 
 def window_counts(windows: tuple[Window, ...], include_padding: bool) -> Any:
