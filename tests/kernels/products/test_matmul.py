@@ -433,7 +433,7 @@ def test_product_and_formula_on_any_number_of_threads():
     assert made[0] == made[1] == made[2]
 
 
-@pytest.mark.skipif(not flambeau_kernels.engines.chosen().multiplies, reason="products are BLAS's on this engine, formulas a pass more")
+@pytest.mark.skipif(not product.has_microkernels(), reason="products are BLAS's on this engine or processor, formulas a pass more")
 @compiled
 def test_product_and_formula_make_one_plan(monkeypatch):
     """No second pass over the result where our own kernels make it; that the values agree would not show one."""
@@ -496,7 +496,7 @@ def let_few_rows_take_over(monkeypatch, price: float) -> None:
     product.set_invariant(False)                          # forgets all plans
 
 
-@pytest.mark.skipif(not flambeau_kernels.engines.chosen().multiplies, reason="products are BLAS's on this engine")
+@pytest.mark.skipif(not product.has_microkernels(), reason="products are BLAS's on this engine or processor")
 def test_the_module_for_few_rows_takes_over_once_products_without_it_have_paid_for_it(monkeypatch):
     """A program that multiplied few rows a few times compiled twice, a tenth of a second each time."""
     from flambeau_kernels.cpu.gemm import block
@@ -513,7 +513,7 @@ def test_the_module_for_few_rows_takes_over_once_products_without_it_have_paid_f
     assert asked == [False, True, True]
 
 
-@pytest.mark.skipif(not flambeau_kernels.engines.chosen().multiplies, reason="products are BLAS's on this engine")
+@pytest.mark.skipif(not product.has_microkernels(), reason="products are BLAS's on this engine or processor")
 @pytest.mark.parametrize("name", ["float32", "float64"])
 @pytest.mark.parametrize("n", [31, 64, 1000, 1033, 1024])
 @pytest.mark.parametrize("taken_over", [False, True])
@@ -542,7 +542,7 @@ def test_rows_that_lie_side_by_side_are_packed_for_several_tiles(name):
             close = {"float64": 1e-12, "float32": 1e-4, "float16": 1e-2, "int8": 0}[name]
             assert np.allclose(got.astype(np.float64), expected.astype(np.float64), rtol=close, atol=close), (m, k)
             # Sums of BLAS, which multiplies small matrices, may have another order where rows are columns.
-            if flambeau_kernels.engines.chosen().multiplies and m * k * 150 > product.MOST_PRODUCTS:
+            if product.has_microkernels() and m * k * 150 > product.MOST_PRODUCTS:
                 assert got.tobytes() == expected.tobytes(), (m, k)
 
 
@@ -554,7 +554,7 @@ def test_a_product_is_cut_by_the_number_of_threads_and_keeps_its_bits():
     try:
         for threads in (1, 2, 3, 8):
             set_num_threads(threads)
-            assert not product._plans or not flambeau_kernels.engines.chosen().multiplies
+            assert not product._plans or not product.has_microkernels()
             made = product.matmul(a, b, bias=bias), product.matmul(b.T, a.T), product.matmul_then(a, b, product.RECTIFIED, bias=bias)
             found[threads] = [x.tobytes() for x in made]
     finally:

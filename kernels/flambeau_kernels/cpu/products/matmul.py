@@ -44,8 +44,8 @@ from flambeau_kernels import Formula, engines
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.vocabulary import where
 
-__all__ = ["RECTIFIED", "dot", "matmul", "matmul_then", "plan_for", "prepare_then", "set_invariant", "product_by_numpy", "batch_by_numpy",
-           "dot_by_numpy", "spread_rows", "vector_by_numpy"]  # fmt: skip
+__all__ = ["RECTIFIED", "dot", "has_microkernels", "matmul", "matmul_then", "plan_for", "prepare_then", "set_invariant",
+           "product_by_numpy", "batch_by_numpy", "dot_by_numpy", "spread_rows", "vector_by_numpy"]  # fmt: skip
 
 # Multiplications up to which OpenBLAS stays on one thread, and numpy's call is the cheapest. Products with vectors are shorter.
 MOST_PRODUCTS, MOST_THIN_PRODUCTS = flambeau_kernels.hot_calls.MOST_PRODUCTS, flambeau_kernels.hot_calls.MOST_THIN_PRODUCTS
@@ -301,6 +301,15 @@ def _result_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 # -- choosing --------------------------------------------------------------------------------------------------------------
 
 
+def has_microkernels() -> bool:
+    """Whether products run on our own microkernels: the engine has them, and the processor the instructions that they are made of."""
+    if not engines.chosen().multiplies:
+        return False
+    from ..gemm import tiles
+
+    return tiles.machine() is not None
+
+
 def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then | None = None, at_once: bool = False) -> Run:
     """How products like this one are computed, and with them what `then` says if it can be; `at_once` by the kernel for many such."""
     if out.nbytes >= KEPT_FROM:
@@ -309,7 +318,7 @@ def _choose(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
     n = b.shape[-1]
     count = out.size // (m * n) if m * n else 0
     general = _by_numpy(accumulate)
-    if _invariant and out.size and k and not engines.chosen().multiplies and compiles():
+    if _invariant and out.size and k and not has_microkernels() and compiles():
         return _by_numpy(accumulate, _ordered)
     if not out.size or not k or not engines.chosen().multiplies or not all(map(_plain, (a, b, out))) or a.dtype != b.dtype:
         return general
