@@ -12,7 +12,6 @@ import flambeau as fb
 from flambeau.compiler import _products, _programs, _recorder
 from flambeau.compiler._products import Finished
 from flambeau.nn import functional as F
-from flambeau_kernels import engines
 from flambeau_kernels.cpu import tier
 from flambeau_kernels.cpu.products import matmul
 from fused_programs import parts_of, same
@@ -94,7 +93,7 @@ def test_random_chains_behind_products_have_the_bits_of_their_operations(
             assert all(same(x, y) for x, y in zip(*found, strict=True))
 
 
-@pytest.mark.skipif(not engines.chosen().multiplies, reason="this engine leaves products to BLAS, which knows no chains")
+@pytest.mark.skipif(not matmul.has_microkernels(), reason="products are left to BLAS here, which knows no chains")
 @pytest.mark.parametrize("name", ["mm", "@", "bmm", "linear", "linear with a bias", "linear of sequences", "addmm"])
 @pytest.mark.parametrize("beside", [False, True])
 def test_products_and_chains_are_one_pass(name: str, beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
