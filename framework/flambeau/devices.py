@@ -28,6 +28,11 @@ def rename_private(name: str) -> None:
         raise RuntimeError(f"Cannot register privateuse1 backend with in-tree device name: {name}")
     _TYPES = _TYPES | {name}
     _renamed["privateuseone"] = name
+    _by_text.clear()
+
+
+_by_text: dict[str, device] = {}  # those that programs have named by one text, such as "cuda:1"
+_MOST_KEPT = 256
 
 
 class device:
@@ -41,6 +46,10 @@ class device:
     index: int | None
 
     def __new__(cls, type: Any = None, index: int | None = None) -> device:  # PyTorch's parameter name
+        if type.__class__ is str and index is None:
+            found = _by_text.get(type)
+            if found is not None:
+                return found
         if isinstance(type, device):
             if index is not None:
                 raise RuntimeError("device: an index may not be given along with a device")
@@ -51,10 +60,13 @@ class device:
             raise ValueError(f"device(): Overflow when unpacking long long: the index of a device is below 2**63, got {index}")
         if not isinstance(type, str):
             raise TypeError(f"device(): argument 'device' must be torch.device or str, not {_kind(type)}")
+        is_text = type.__class__ is str and index is None
         kind, index = _parse(type, index)
         made = object.__new__(cls)
         object.__setattr__(made, "type", kind)
         object.__setattr__(made, "index", index)
+        if is_text and len(_by_text) < _MOST_KEPT:
+            _by_text[type] = made
         return made
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -353,7 +353,8 @@ def full_like(input: Any = ..., fill_value: Any = ..., *, dtype: Any = None, lay
         if (seen := _dispatch.made("full_like", given, requires_grad)) is not None:
             return seen
     if (
-        memory_format is _PRESERVE and device is layout is None and input.__class__ is Tensor and not (IN_FORCE and interpreted())
+        memory_format is _PRESERVE and layout is None and (device is None or on_host(device)) and input.__class__ is Tensor
+        and not (IN_FORCE and interpreted())
         and _fits_plainly(fill_value, input._array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy)
     ):  # fmt: skip
         made = _like_quickly(np.empty, input._array, dtype)
