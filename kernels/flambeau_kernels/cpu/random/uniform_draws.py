@@ -91,8 +91,9 @@ def integers(stream: MT19937Stream, sizes: tuple[Any, ...], low: int, high: int)
 
 
 def refill_integers(stream: MT19937Stream, out: np.ndarray, low: int, high: int) -> bool:
-    """`refill` for `randint` of integers that int32 and int64 hold, of one word each."""
-    if out.size > MOST_AT_ONCE or not -WIDE_RANGE < low < high < WIDE_RANGE or high - low >= WIDE_RANGE or out.dtype.char not in "ilq":
+    """`refill` for `randint` of integers of one word each that the dtype holds, which is int32, int64, float32 or float64."""
+    least = -(1 << 24) if out.dtype.char == "f" else -WIDE_RANGE
+    if out.size > MOST_AT_ONCE or not least < low < high < -least or high - low >= WIDE_RANGE or out.dtype.char not in "ilqfd":
         return False
     table = _INTEGERS[False].tables.get(out.dtype)
     return table is not None and stream.redrawn(table, out, _range_of(low, high), 1)
