@@ -448,7 +448,8 @@ def _index_fill(a, dim, index, value):
 def _index_fill_planned(a, dim, at, value):
     if not plain_number(value, a.dtype):
         return False
-    if kernel.combine_slices(a, dim, at, np.full(1, value, a.dtype), "put", True):
+    many = a.size and a.size // a.shape[dim] * at.size >= kernel.COMPILED_FROM
+    if many and kernel.combine_slices(a, dim, at, np.full(1, value, a.dtype), "put", True):
         return True
     key = kernel.key_of_slices(a.shape, dim, at)
     if key is None:
