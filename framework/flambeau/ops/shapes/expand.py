@@ -10,7 +10,7 @@ import numpy as np
 from flambeau_kernels import hot_calls
 
 from ... import dtypes
-from ..._arrays import restrided
+from ..._arrays import ndarray, restrided
 from ..._symbolic import SymInt, as_size
 from ...devices import Size
 from ...tensor import Tensor
@@ -159,6 +159,26 @@ def broadcast_tensors(tensors):
         tensors = tensors[0]
     shape = shape_of(broadcast_tensors, tensors, [f"tensors[{i}]" for i in range(len(tensors))])
     return tuple(x.expand(shape) for x in tensors)
+
+
+@broadcast_tensors.forwards
+def _expanded_together(tensors):
+    """Plain tensors in host memory."""
+    if len(tensors) == 1 and tensors[0].__class__ in (list, tuple):
+        tensors = tensors[0]
+    arrays = [x._array for x in tensors if x.__class__ is Tensor and x._array.__class__ is ndarray]
+    if not 0 < len(arrays) == len(tensors) <= _MOST_TOGETHER:
+        return None
+    shape, made = np.broadcast(*arrays).shape, []
+    for x in tensors:
+        view = expand_shape.usual(x, shape)
+        if view is None:
+            return None
+        made.append(view)
+    return tuple(made)
+
+
+_MOST_TOGETHER = 32  # arrays that numpy broadcasts at once
 
 
 def broadcast_shapes(*shapes: Any) -> Size:
