@@ -542,7 +542,7 @@ def _answered(input: Tensor, dim: Any, odd: int) -> Any:
     shape = a.shape
     if dim is None and shape:
         return OPS["roll"].answer(input, tuple([(n + odd) // 2 for n in shape]), tuple(range(len(shape))))
-    if dim.__class__ is list or dim.__class__ is tuple:
+    if isinstance(dim, (list, tuple)):
         dims = tuple([wrap_dim(d, len(shape)) for d in dim])
         return OPS["roll"].answer(input, tuple([(shape[d] + odd) // 2 for d in dims]), dims)
     if dim is None or dim.__class__ is not int or not -len(shape) <= dim < len(shape):

@@ -48,6 +48,13 @@ def float_power(input, exponent):
     return OPS["pow"].function(*values)
 
 
+@float_power.forwards
+def _power_by_number(input, exponent):
+    if exponent.__class__ is not int and exponent.__class__ is not float or input.__class__ is not Tensor or input.is_complex():
+        return None
+    return OPS["pow"].function(input.double(), float(exponent))
+
+
 @composite(surface=FUNCTION | METHOD, samples="x(2, 3)")
 def resolve_neg(input: Tensor):
     """`input`; negation is never deferred here."""
