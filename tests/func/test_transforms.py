@@ -235,3 +235,25 @@ def test_gradients_of_complex_results_are_refused() -> None:
         fb.func.grad(lambda x: x.sum() * 1j)(fb.ones(3))
     with pytest.raises(ValueError, match="chunk_size"):
         fb.vmap(fb.sin, chunk_size=-1)(fb.ones(3))
+
+
+@pytest.mark.parametrize("x", [[0.3, -1.0, 2.0], [-900.0, 1.0, 2.0], [1.0, 900.0, -3.0]])
+def test_forward_mode_of_logcumsumexp_is_the_share_of_each_element(x):
+    x = fb.tensor(x, dtype=fb.float64)
+    shares = fb.tril((x - x.logcumsumexp(0)[:, None]).exp())
+
+    assert fb.allclose(fb.func.jacfwd(lambda a: a.logcumsumexp(0))(x), shares, rtol=1e-12)
+    assert fb.allclose(fb.func.jacrev(lambda a: a.logcumsumexp(0))(x), shares, rtol=1e-12)
+
+
+def test_the_hessian_of_a_square_of_logcumsumexp():
+    x = fb.tensor([0.3, -1.0, 2.0], dtype=fb.float64)
+    out = x.logcumsumexp(0)
+    shares = fb.tril((x - out[:, None]).exp())
+    # The Hessian of each out is diag(shares) - shares shares^T.
+    expected = sum(2 * (s.outer(s) + o * (s.diag() - s.outer(s))) for o, s in zip(out, shares, strict=True))
+
+    found = fb.func.hessian(lambda a: a.logcumsumexp(0).pow(2).sum())(x)
+
+    assert fb.allclose(found, expected, rtol=1e-12)
+    assert not found.requires_grad

@@ -295,6 +295,26 @@ def _logcumsumexp_vjp(grad, out, input, dim):
     return (part(grad, grad > 0) - part(-grad, grad < 0),)
 
 
+@logcumsumexp.jvp
+def _logcumsumexp_jvp(args, tangents, out):
+    # Not the transpose of the rule above: that is linear in the gradient, but not in how it computes.
+    (input, dim), tangent = args, tangents[0]
+    if not input.numel():
+        return tangent
+    limits = dtypes.finfo(input.dtype)
+    weights = (input - input.detach().real.amax(dim, keepdim=True)).exp()
+    sums = weights.cumsum(dim)
+    fits = sums.detach().abs() > limits.tiny / limits.eps
+
+    def part(t: Tensor, there: Tensor) -> Tensor:
+        logs = t.masked_fill(~there, 1).log().masked_fill(~there, limits.min)
+        return ((logs + input).logcumsumexp(dim) - out).exp()
+
+    # Where all weights so far vanish beside the largest of the line, their logarithms are summed.
+    apart = part(tangent, tangent != 0) if input.is_complex() else part(tangent, tangent > 0) - part(-tangent, tangent < 0)
+    return ((weights * tangent).cumsum(dim) / sums.masked_fill(~fits, 1)).where(fits, apart)
+
+
 def reverse_logcumsumexp(x: Tensor, dim: int) -> Tensor:
     return x.flip(dim).logcumsumexp(dim).flip(dim) if x.ndim else x
 
