@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import _state, dtypes
 from .._interpreters import DECOMPOSE, UNTOUCHED, Interpreter, unrecorded
 from ..ops import _dispatch
-from ..tensor import Tensor, wrap
+from ..tensor import Tensor, ndarray, wrap
 
 __all__ = [
     "UnpackedDualTensor",
@@ -241,11 +243,27 @@ def with_own_memory(tangent: Any, given: Any) -> Any:
     """`tangent` of a result with memory of its own, which what is written in place to that of an operand must not reach."""
     if tangent is None:
         return None
+    inside = _innermost(tangent)
     for t in given:
         for x in t if isinstance(t, list) else (t,):
-            if x is not None and (x is tangent or x._storage is not None and x._storage is tangent._storage):
+            if x is not None and _share_memory(_innermost(x), inside):
                 return tangent.clone()
     return tangent
+
+
+def _share_memory(x: Tensor, y: Tensor) -> bool:
+    """Whether what is written to `x` may be seen in `y`; rules on arrays may have given them storages of their own over one array."""
+    if x is y or x._storage is not None and x._storage is y._storage:
+        return True
+    a, b = x._array, y._array
+    return a.__class__ is ndarray and b.__class__ is ndarray and np.may_share_memory(a, b)
+
+
+def _innermost(x: Any) -> Any:
+    """The tensor in whose memory a batch of a `vmap` is; others themselves."""
+    while hasattr(x, "_bdim"):
+        x = x._value
+    return x
 
 
 def alias(x: Tensor) -> Tensor:
