@@ -257,3 +257,18 @@ def test_the_hessian_of_a_square_of_logcumsumexp():
 
     assert fb.allclose(found, expected, rtol=1e-12)
     assert not found.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("f", "slope"),
+    [
+        (lambda x: x.clone().mul_(x).add_(x), lambda x: 2 * x + 1),
+        (lambda x: x.clone().copy_(x.exp()) * x, lambda x: x.exp() * (1 + x)),
+        (lambda x: x.clone().sin_() + x.cos(), lambda x: x.cos() - x.sin()),
+    ],
+)
+def test_what_is_written_to_a_copy_does_not_reach_the_tangents_of_its_source(f, slope):
+    x = fb.tensor([0.3, -1.0, 2.0], dtype=fb.float64)
+
+    assert fb.allclose(fb.func.jacfwd(f)(x), slope(x).diag(), rtol=1e-12)
+    assert fb.allclose(fb.func.jvp(f, (x,), (fb.ones_like(x),))[1], slope(x), rtol=1e-12)
