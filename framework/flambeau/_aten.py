@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from . import _missing
+from . import _missing, _state
 from ._symbolic import SymBool, SymFloat, SymInt
 from ._tags import Tag
 from .devices import device
@@ -215,7 +215,7 @@ def operator_of(op: Any, args: tuple[Any, ...], out: Any = None, inplace: bool =
         args: a value for each parameter of the op.
     """
     kinds = tuple([_kind(a, op.defaults.get(name, _REQUIRED)) for name, a in zip(op.params, args, strict=True)])
-    found = _found(op, kinds, out is not None and not inplace, inplace)
+    found = _found(op, kinds, out is not None and not inplace, inplace, _state.local.exporting)
     if found is None:
         return None
     overload, sources, read = found
@@ -300,22 +300,29 @@ def _tensor_class() -> type:
 _FOUND: dict[Any, Any] = {}
 
 
-def _found(op: Any, kinds: tuple[Any, ...], with_out: bool, inplace: bool) -> Any:
-    key = op, kinds, with_out, inplace
+def _found(op: Any, kinds: tuple[Any, ...], with_out: bool, inplace: bool, as_called: bool) -> Any:
+    key = op, kinds, with_out, inplace, as_called
     if key not in _FOUND:
-        _FOUND[key] = _find(op, kinds, with_out, inplace)
+        _FOUND[key] = _find(op, kinds, with_out, inplace, as_called)
     return _FOUND[key]
 
 
-def _find(op: Any, kinds: tuple[Any, ...], with_out: bool, inplace: bool) -> Any:
-    """The overload, where each argument of its schema comes from, and the schema; None if no overload takes such arguments."""
+def _find(op: Any, kinds: tuple[Any, ...], with_out: bool, inplace: bool, as_called: bool) -> Any:
+    """The overload, where each argument of its schema comes from, and the schema; None if no overload takes such arguments.
+
+    Args:
+        as_called: exported programs have the operators that programs call, of which PyTorch takes some apart before modes see them.
+    """
     from ._ops import ops
 
-    for name, template in _names(op, inplace):
+    names = [(*each, False) for each in _names(op, inplace)]
+    if as_called and op.surface:
+        names.insert(0, (_plain_name(op, inplace), None, True))
+    for name, template, taken_apart in names:
         overloads = index().get(name, {})
         for overload in _in_order(overloads):
             text = overloads[overload]
-            if op.kind == "composite" and op.operator is None and text.startswith("~"):
+            if taken_apart != text.startswith("~") and (taken_apart or op.kind == "composite" and op.operator is None):
                 continue
             read = schema(name, overload)
             if any(a.is_out for a in read.arguments) != with_out:
@@ -342,8 +349,12 @@ def _names(op: Any, inplace: bool) -> list[tuple[str, Any]]:
     declared = op.operator
     if declared is not None:
         return [_template(op, text.strip(), inplace) for text in declared.split("|") if text.strip()]
+    return [(_plain_name(op, inplace), None)]
+
+
+def _plain_name(op: Any, inplace: bool) -> str:
     prefix = f"{op.namespace}_" if op.namespace in ("linalg", "special", "fft") else ""
-    return [(f"{prefix}{op.name}{'_' if inplace else ''}", None)]
+    return f"{prefix}{op.name}{'_' if inplace else ''}"
 
 
 def _template(op: Any, text: str, inplace: bool) -> tuple[str, Any]:
