@@ -316,7 +316,7 @@ def _find(op: Any, kinds: tuple[Any, ...], with_out: bool, inplace: bool, as_cal
     from ._ops import ops
 
     names = [(*each, False) for each in _names(op, inplace)]
-    if as_called and op.surface:
+    if as_called and op.surface and op.operator != "":
         names.insert(0, (_plain_name(op, inplace), None, True))
     for name, template, taken_apart in names:
         overloads = index().get(name, {})

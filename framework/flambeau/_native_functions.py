@@ -237,8 +237,8 @@ def embedding_bag(
     starts = offsets[:-1] if include_last_offset else offsets
     places = fb.arange(indices.numel(), dtype=indices.dtype, device=indices.device)
     bag_of = fb.searchsorted(starts.contiguous(), places, right=True).to(indices.dtype) - 1
-    counted = bag_of if padding_idx is None else bag_of[indices != padding_idx % weight.shape[0]]
-    sizes = fb.bincount(counted, minlength=starts.numel()).to(indices.dtype)
+    counted = fb.ones_like(indices) if padding_idx is None else (indices != padding_idx % weight.shape[0]).to(indices.dtype)
+    sizes = fb.zeros(starts.numel(), dtype=indices.dtype, device=indices.device).index_add_(0, bag_of, counted)
     if mode != 2:
         return bags, bag_of, sizes, sizes
     return bags, bag_of, sizes, _rows_of_maxima(bags, weight, indices, bag_of, padding_idx)
@@ -247,6 +247,8 @@ def embedding_bag(
 def _rows_of_maxima(bags: Any, weight: Any, indices: Any, bag_of: Any, padding_idx: int | None) -> Any:
     """For each element of `bags` the row of `weight` that it comes from: the first in its bag, 0 for empty bags."""
     rows = fb.zeros(bags.shape, dtype=indices.dtype, device=indices.device)
+    if bags._lacks_values:
+        return rows
     with fb.no_grad():
         for place in range(indices.numel() - 1, -1, -1):
             row, bag = int(indices[place]), int(bag_of[place])

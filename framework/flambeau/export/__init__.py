@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import decomp_utils, dynamic_shapes, exported_program, graph_signature, passes
 from ._files import load, register_dataclass, save
-from ._trace import export
+from ._trace import export, export_for_training
 from .decomp_utils import CustomDecompTable
 from .dynamic_shapes import AdditionalInputs, Constraint, Dim, ShapesCollection, dims
 from .exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature, default_decompositions
@@ -14,6 +14,6 @@ from .unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
 __all__ = [
     "AdditionalInputs", "Constraint", "CustomDecompTable", "Dim", "ExportBackwardSignature", "ExportGraphSignature", "ExportedProgram",
     "FlatArgsAdapter", "ModuleCallEntry", "ModuleCallSignature", "ShapesCollection", "UnflattenedModule", "decomp_utils",
-    "default_decompositions", "dims", "dynamic_shapes", "export", "exported_program", "graph_signature", "load", "passes",
-    "register_dataclass", "save", "unflatten",
+    "default_decompositions", "dims", "dynamic_shapes", "export", "export_for_training", "exported_program", "graph_signature", "load",
+    "passes", "register_dataclass", "save", "unflatten",
 ]  # fmt: skip

@@ -65,6 +65,23 @@ def export(
     return _Exporter(mod, args, kwargs, named, sizes, preserve_module_call_signature).program()
 
 
+def export_for_training(
+    mod: Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, dynamic_shapes: Any = None, strict: bool = True,
+    preserve_module_call_signature: tuple[str, ...] = (),
+) -> ExportedProgram:  # fmt: skip
+    """`export`, whose programs can be trained; programs of operators without writes are what `run_decompositions` gives.
+
+    The arguments and errors are those of `export`.
+
+    >>> program = fb.export.export_for_training(fb.nn.Linear(2, 1), (fb.ones(3, 2),))
+    >>> program.module()(fb.ones(3, 2)).requires_grad
+    True
+    """
+    return export(
+        mod, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict, preserve_module_call_signature=preserve_module_call_signature
+    )
+
+
 @contextlib.contextmanager
 def _exporting() -> Iterator[None]:
     before, _state.local.exporting = _state.local.exporting, True
@@ -449,4 +466,4 @@ def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgr
     return fresh
 
 
-__all__ = ["decomposed", "export", "retraced"]
+__all__ = ["decomposed", "export", "export_for_training", "retraced"]

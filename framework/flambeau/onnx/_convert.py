@@ -289,7 +289,7 @@ class Conversion:
             raise UnsupportedOperatorError(
                 f"onnx.export: {self.where} cannot be translated with these arguments: {error}{self.line}"
             ) from error
-        return self._as_program(made, out)
+        return self._decomposed(node, name, args, kwargs) if made is NotImplemented else self._as_program(made, out)
 
     def _gives(self, node: Any) -> Any:
         """What `node` gives in the program: a fake Tensor, or for several results a list with those that are read."""
@@ -325,13 +325,14 @@ class Conversion:
             return node.target(*map_arg(node.args, at.__getitem__), **map_arg(node.kwargs, at.__getitem__))
 
         table = {op: fn for op, fn in core_aten_decompositions().items() if str(op) not in TRANSLATORS}
-        fakes = tuple(part.meta["val"] for part in parts)
+        fakes = tuple(part.meta["val"].clone() for part in parts)  # each with memory of its own, as in functions without writes
         try:
             with fb.no_grad():
                 gm = proxy_tensor.record_symbolically(functionalize(run), fakes, table, None, True)
         except (NotImplementedError, TypeError) as error:
             raise self._unsupported(name) from error
-        if any(made.op == "call_function" and str(made.target).startswith("prims.") for made in gm.graph.nodes):
+        named = [str(made.target) for made in gm.graph.nodes if made.op == "call_function"]
+        if any(target.startswith("prims.") and target not in TRANSLATORS for target in named):
             raise self._unsupported(name)
         self.within.append(name)
         holders = iter(parts)

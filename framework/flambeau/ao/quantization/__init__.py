@@ -199,9 +199,10 @@ _SCRIPTS = (
     "convert_dynamic_jit", "convert_jit", "fuse_conv_bn_jit", "prepare_dynamic_jit", "prepare_jit", "quantize_dynamic_jit", "quantize_jit",
     "script_qconfig", "script_qconfig_dict",
 )  # fmt: skip
+_OF_PROGRAMS = ("allow_exported_model_train_eval", "move_exported_model_to_eval", "move_exported_model_to_train")
 _MAPPINGS = ("DEFAULT_REFERENCE_STATIC_QUANT_MODULE_MAPPINGS", "get_default_static_quant_reference_module_mappings")
 __getattr__, __dir__ = names_on_demand(
     __name__,
-    {".quantize_jit": _SCRIPTS, ".quant_type": ("QuantType",), ".quantization_mappings": _MAPPINGS},
-    modules=("backend_config", "fx", "quantize_fx"),
+    {".pt2e.export_utils": _OF_PROGRAMS, ".quantize_jit": _SCRIPTS, ".quant_type": ("QuantType",), ".quantization_mappings": _MAPPINGS},
+    modules=("backend_config", "fx", "pt2e", "quantize_fx", "quantize_pt2e", "quantizer"),
 )

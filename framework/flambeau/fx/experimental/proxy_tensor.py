@@ -33,7 +33,7 @@ from ..._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from ..._symbolic import SymBool, SymFloat, SymInt
-from ...devices import Size
+from ...devices import Size, device
 from ...nn import Module, Parameter
 from ...ops import _dispatch, _makers
 from ...ops._spec import AskedFor, Op
@@ -467,6 +467,8 @@ class _Recorder(TorchDispatchMode):
             parts = self._decomposed(self.table[target], args, kwargs)
             if parts is not NotImplemented:
                 return parts
+        if self.mode is not None:                     # within an operation it sees no functions
+            result = self.mode.adopt(result, device(kwargs.get("device") or "cpu"))
         if "device" in kwargs and isinstance(result, FakeTensor):  # the mode asks for none, and says afterwards which was meant
             kwargs = {**kwargs, "device": result.device}
         return self.record("call_function", target, tuple(self.argument(args)), self.argument(kwargs), result)
@@ -504,6 +506,10 @@ class _Recorder(TorchDispatchMode):
     def run(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         if self.quiet:
             return NotImplemented
+        if op.exported_as is not None and out is None and _state.local.exporting:
+            result = self._decomposed(op.exported_as, (self._run_named, *args), {})
+            if result is not NotImplemented:
+                return result
         if op.in_parts is not None and out is None:
             return DECOMPOSE
         # Ops on captured tensors alone are recorded as well: those may hold other values when the graph runs.
@@ -523,10 +529,15 @@ class _Recorder(TorchDispatchMode):
     def run_whole(self, operator: Any, args: tuple[Any, ...]) -> Any:
         if self.quiet or not _state.local.exporting:
             return NotImplemented
+        args, _ = operator._schema.without_defaults(args, {})
         nodes = self.argument(args)
         with self.quietly():
             result = operator(*args)
         return self.record("call_function", operator, tuple(nodes), {}, result)
+
+    def _run_named(self, name: str, *args: Any) -> Any:
+        packet, _, overload = name.partition(".")
+        return self.run_whole(getattr(getattr(_ops.ops.aten, packet), overload or "default"), args)
 
     def _recorded(self, op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
         target, args, kwargs = _call_of(op, args, out, inplace)

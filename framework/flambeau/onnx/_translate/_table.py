@@ -18,7 +18,8 @@ def translates(*operators: str) -> Callable[[F], F]:
 
     It is called with the graph to write to and the operator's arguments: Values for Tensors and open sizes, numbers and other constants
     as they are. It returns a Value, or a tuple for an operator with several results. ``g.out`` is what the operator gives in the
-    program, a fake Tensor or several; a result of another dtype than that is cast.
+    program, a fake Tensor or several; a result of another dtype than that is cast. Where it returns NotImplemented, the operator is taken
+    apart.
     """
 
     def register(fn: F) -> F:

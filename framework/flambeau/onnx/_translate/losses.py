@@ -5,7 +5,6 @@ from __future__ import annotations
 import flambeau as fb
 
 from .._graph import Graph, Value
-from ..errors import OnnxExporterError
 from ._table import translates
 
 __all__: list[str] = []
@@ -88,7 +87,7 @@ def cross_entropy_loss(
     label_smoothing: float = 0.0,
 ) -> Value:  # fmt: skip
     if label_smoothing or target.dtype.is_floating_point:
-        raise OnnxExporterError("cross_entropy with probabilities or label_smoothing is not built")
+        return NotImplemented
     logs = g.op("LogSoftmax", input, axis=1 if input.ndim > 1 else 0, shape=input.shape)
     return nll_loss(g, logs, target, weight, reduction, ignore_index)
 

@@ -23,13 +23,23 @@ __all__: list[str] = []
 
 
 @translates("prims.embedding_bag.default")
+def embedding_bag_with_norm(g: Graph, *args: Any, **kwargs: Any) -> Any:
+    raise OnnxExporterError("embedding_bag with max_norm, which scales the table of embeddings itself, is not built")
+
+
+@translates("aten.embedding_bag.default", "aten.embedding_bag.padding_idx")
 def embedding_bag(
-    g: Graph, input: Value, weight: Value, offsets: Value | None = None, max_norm: float | None = None, norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Value | None = None,
-    include_last_offset: bool = False, padding_idx: int | None = None,
+    g: Graph, weight: Value, input: Value, offsets: Value, scale_grad_by_freq: bool = False, number: int = 0, sparse: bool = False,
+    per_sample_weights: Value | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
+) -> tuple[Value, None, None, None]:  # fmt: skip
+    made = _bags(g, weight, input, offsets, ("sum", "mean", "max")[number], per_sample_weights, include_last_offset, padding_idx)
+    return made, None, None, None                     # the others are for derivatives
+
+
+def _bags(
+    g: Graph, weight: Value, input: Value, offsets: Value, mode: str, per_sample_weights: Value | None, include_last_offset: bool,
+    padding_idx: int | None,
 ) -> Value:  # fmt: skip
-    if max_norm is not None:
-        raise OnnxExporterError("embedding_bag with max_norm, which scales the table of embeddings itself, is not built")
     dtype, indices = weight.dtype, g.cast(input, fb.int64)._replace(shape=input.shape)
     rows = g.op("Gather", weight, indices, axis=0)    # (batch, count, features), or (count, features) with offsets
     if per_sample_weights is not None:
@@ -39,12 +49,7 @@ def embedding_bag(
     if padding_idx is not None:
         counts = g.op("Not", g.op("Equal", indices, g.const(_from_start(g, weight, padding_idx), fb.int64), dtype=fb.bool))
         rows = g.op("Where", g.unsqueeze(counts, input.ndim), rows, neutral, dtype=dtype)
-    if offsets is None:
-        size = g.size_value(input, 1)
-        many = g.op("Expand", size, [1, 1]) if counts is None else g.reduce("ReduceSum", g.cast(counts, fb.int64), [1], True)
-        made = g.reduce("ReduceMax" if mode == "max" else "ReduceSum", rows, [1])
-    else:
-        made, many = _by_offsets(g, rows, indices, weight, offsets, mode, include_last_offset, counts)
+    made, many = _by_offsets(g, rows, indices, weight, offsets, mode, include_last_offset, counts)
     if mode == "sum":
         return made
     if mode == "mean":

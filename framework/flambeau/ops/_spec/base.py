@@ -253,6 +253,7 @@ class Op:
         self.operator: str | None = None
         self.one_operator = self.one_node = False
         self.in_parts: Any = None  # ``fn(*args)``: the same by ops that are operators; what dispatch modes see in its place
+        self.exported_as: Any = None  # see `exported`
         self.overlap: dict[str, str] = {}
         self.planned: Any = None  # what the declaration says of its plans, see `plans.py`
         self.planned_after: Any = None  # the same of plans that answer what those do not
@@ -485,6 +486,14 @@ class Op:
     def decomposition(self, fn: Any) -> Any:
         """Say which operators give the same: ``fn(*args)`` calls their public functions."""
         self.in_parts = fn
+        return fn
+
+    def exported(self, fn: Any) -> Any:
+        """Say what exported programs have where no operator is the op itself.
+
+        ``fn(run, *args)`` answers the call, or gives NotImplemented; ``run(name, *args)`` is an operator, such as "lstm.input".
+        """
+        self.exported_as = fn
         return fn
 
     def answering(self, is_tensor: Any) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ... import _state
 from ..._arrays import MetaArray
 from ..._warn import warn
 from ...tensor import Tensor
@@ -114,13 +113,19 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
         )
     if align_corners is None:
         warn(_CORNERS)
-    if _state.local.exporting and input.ndim in (4, 5):  # exported programs have it whole
-        run = (grid_sampler_2d if input.ndim == 4 else grid_sampler_3d).function
-        return run(input, grid, _MODES[mode], _PADDINGS[padding_mode], bool(align_corners))
     return _grid_sample("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
 
 
 grid_sample.in_pieces("nc*,n*->nc*")
+
+
+@grid_sample.exported
+def _grid_sample_by_numbers(run, input, grid, mode, padding_mode, align_corners):
+    if mode not in _MODES or padding_mode not in _PADDINGS:
+        return NotImplemented
+    if align_corners is None:
+        warn(_CORNERS)
+    return run("grid_sampler", input, grid, _MODES[mode], _PADDINGS[padding_mode], bool(align_corners))
 
 
 @grid_sample.plan(by="shape", tensors=("input", "grid"))

@@ -15,7 +15,7 @@ from flambeau_kernels.cpu.reductions.softmax import widen
 from ... import _state, dtypes
 from ..._errors import ShapeDependsOnValues
 from ...tensor import Tensor, wrap
-from .. import _dispatch
+from .. import _derive, _dispatch
 from .._batching import leading, run
 from .._spec import (
     FUNCTION,
@@ -437,7 +437,7 @@ sizes_of_bags.shape(lambda starts, dtype: ((starts.shape[0] - 1, 1), dtype))
     ),
 )
 def embedding_bag(
-    input, weight, offsets=None, max_norm: float | None = None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
+    input, weight, offsets=None, max_norm: float | None = None, norm_type: float = 2, scale_grad_by_freq=False, mode="mean", sparse=False,
     per_sample_weights=None, include_last_offset=False, padding_idx: int | None = None,
 ):  # fmt: skip
     """The sum, mean or largest of the rows of `weight` in each bag of indices: ``(B, N), (V, D) -> (B, D)``.
@@ -517,6 +517,22 @@ def embedding_bag(
         picked = picked if samples is None else picked * samples.unsqueeze(1)
         made = rows_added.function(picked, bag_of_each.function(starts, indices.shape[0]), starts.shape[0] - 1, -1, False)
     return made / sizes_of_bags.function(starts, made.dtype) if mode == "mean" else made
+
+
+@embedding_bag.exported
+def _embedding_bag_by_number(
+    run, input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
+):
+    if max_norm is not None or mode not in _ALONG:
+        return NotImplemented
+    _check_bags(input, offsets, include_last_offset)
+    if input.ndim == 2:
+        offsets = _derive.public("", "arange")(0, input.numel(), input.shape[1], dtype=input.dtype, device=input.device)
+        input = input.reshape(-1)
+        per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+    number = ("sum", "mean", "max").index(mode)
+    given = scale_grad_by_freq, number, sparse, per_sample_weights, include_last_offset, padding_idx
+    return run("embedding_bag.padding_idx", weight, input, offsets, *given)[0]
 
 
 # Graphs are for other indices and offsets than those that they were recorded with: there kernels look at them.

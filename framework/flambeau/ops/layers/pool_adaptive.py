@@ -309,6 +309,18 @@ def _planned_adaptive_max(op: str, n: int, input: Any, output_size: Any, return_
     return plan_of_maxima(input, _windows_of_ranges(input, sizes), return_indices) if all(sizes) else None
 
 
+def _with_indices(name: str, run: Any, input: Any, output_size: Any, return_indices: bool) -> Any:
+    """The operator, which returns indices always, of a size for each dimension."""
+    n = int(name[-2])
+    sizes = list(output_size) if isinstance(output_size, (list, tuple)) else [output_size] * n
+    sizes = [input.shape[d - n] if size is None else size for d, size in enumerate(sizes)]
+    made = run(name, input, sizes)
+    return tuple(made) if return_indices else made[0]
+
+
+for _op in (adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d):
+    _op.exported(partial(_with_indices, _op.name))
+
 for _n, _op in enumerate((adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d), 1):
     _op.plan(partial(_planned_adaptive_max, _op.name, _n), by="shape")
 

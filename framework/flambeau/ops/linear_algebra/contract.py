@@ -58,6 +58,11 @@ def einsum(equation: str, operands):
     return evaluate(equation, operands)
 
 
+@einsum.exported
+def _einsum_of_text(run, equation, operands):
+    return run("einsum", equation, list(operands)) if isinstance(equation, str) else NotImplemented
+
+
 # -- products over dimensions --------------------------------------------------------------------------------------------------
 
 

@@ -277,6 +277,13 @@ def cross_entropy(
     return _smooth_cross_entropy(logs, target, weight, ignore_index, reduction, label_smoothing, dim)
 
 
+@cross_entropy.exported
+def _cross_entropy_loss(run, input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing):
+    reduction = reduction_of(reduction, size_average, reduce)
+    number = ("none", "mean", "sum").index(reduction)
+    return run("cross_entropy_loss", input, target, weight, number, ignore_index, float(label_smoothing))
+
+
 def _soft_cross_entropy(
     input: Tensor, target: Tensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, dim: int
 ) -> Tensor:
