@@ -9,6 +9,7 @@ import numpy as np
 
 import flambeau as fb
 
+from ...ops.layers.embedding import BAG_MODES
 from .._control_flow import repeat
 from .._graph import Graph, Value
 from ..errors import OnnxExporterError
@@ -32,7 +33,7 @@ def embedding_bag(
     g: Graph, weight: Value, input: Value, offsets: Value, scale_grad_by_freq: bool = False, number: int = 0, sparse: bool = False,
     per_sample_weights: Value | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
 ) -> tuple[Value, None, None, None]:  # fmt: skip
-    made = _bags(g, weight, input, offsets, ("sum", "mean", "max")[number], per_sample_weights, include_last_offset, padding_idx)
+    made = _bags(g, weight, input, offsets, BAG_MODES[number], per_sample_weights, include_last_offset, padding_idx)
     return made, None, None, None                     # the others are for derivatives
 
 

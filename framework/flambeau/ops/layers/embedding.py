@@ -530,7 +530,7 @@ def _embedding_bag_by_number(
         offsets = _derive.public("", "arange")(0, input.numel(), input.shape[1], dtype=input.dtype, device=input.device)
         input = input.reshape(-1)
         per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
-    number = ("sum", "mean", "max").index(mode)
+    number = BAG_MODES.index(mode)
     given = scale_grad_by_freq, number, sparse, per_sample_weights, include_last_offset, padding_idx
     return run("embedding_bag.padding_idx", weight, input, offsets, *given)[0]
 
@@ -683,6 +683,7 @@ def _added_bags(table, at, starts, scale_grad_by_freq):
 
 
 _ALONG = {"sum": np.add, "mean": np.add, "max": np.maximum}
+BAG_MODES = tuple(_ALONG)                             # as operators number them
 
 
 @functools.lru_cache(maxsize=64)
