@@ -95,7 +95,7 @@ def test_the_traceback_of_the_first_that_raised_comes_back(caplog):
     with pytest.raises(mp.ProcessRaisedException, match=r"(?s)Process 1 terminated.*in raise_on_one.*one is bad") as caught:
         forked(raise_on_one)
 
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
     assert caught.value.error_index == 1
     assert gone(caught.value.error_pid)
     assert "SIGTERM" in caplog.text
@@ -115,7 +115,7 @@ def test_processes_that_end_without_an_exception_are_told(function, said, code, 
 
     assert str(caught.value) == said
     assert (caught.value.exit_code, caught.value.signal_name) == (code, name)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
     again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), again.args, again.exit_code) == (mp.ProcessExitedException, (said,), code)
 

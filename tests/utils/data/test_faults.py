@@ -92,7 +92,7 @@ def test_faults_are_errors_in_words_and_leave_nothing(fault, persistent):
     del batches, loader
     gc.collect()
 
-    assert took < 2
+    assert took < 10                                  # well before anything waits for it in vain
     assert got == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     assert not any(process.is_alive() for process in processes)
     assert not any(process in multiprocessing.active_children() for process in processes)
@@ -198,7 +198,7 @@ def test_threads_that_hang_are_shown_and_let_go():
 
     with pytest.raises(RuntimeError, match=r"(?s)timed out.*0\.3 seconds.*DataLoader worker 1 was here.*release\.wait"):
         list(loader)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
     release.set()
     del loader
     gc.collect()

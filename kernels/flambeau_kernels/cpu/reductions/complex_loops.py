@@ -145,6 +145,11 @@ def joined(ar, ai, br, bi, WHAT):
     return (ar + br, ai + bi) if WHAT == "add" else product_of(ar, ai, br, bi)
 
 
+def begun(part, WHAT):
+    """What a running total begins with: sums at 0, so that those of negative zeros are zero."""
+    return part + 0.0 if WHAT == "add" else part
+
+
 @kernel
 def row_totals(chunk, x, out, rows, per_chunk, n, *, WHAT, STEP):
     KIND = widened(out)
@@ -157,7 +162,7 @@ def row_totals(chunk, x, out, rows, per_chunk, n, *, WHAT, STEP):
             p, to = p + 2 * (n - 1), to + 2 * (n - 1)
         if row + ROWS <= last:
             for k in unroll(range(ROWS)):
-                re[k], im[k] = float64(p[2 * k * n]), float64(p[2 * k * n + 1])
+                re[k], im[k] = begun(float64(p[2 * k * n]), WHAT), begun(float64(p[2 * k * n + 1]), WHAT)
                 to[2 * k * n], to[2 * k * n + 1] = KIND(re[k]), KIND(im[k])
             for i in rolled(range(1, n)):
                 for k in unroll(range(ROWS)):
@@ -166,7 +171,7 @@ def row_totals(chunk, x, out, rows, per_chunk, n, *, WHAT, STEP):
                     to[at], to[at + 1] = KIND(re[k]), KIND(im[k])
             row += ROWS
         else:
-            real, imaginary = float64(p[0]), float64(p[1])
+            real, imaginary = begun(float64(p[0]), WHAT), begun(float64(p[1]), WHAT)
             to[0], to[1] = KIND(real), KIND(imaginary)
             for i in rolled(range(1, n)):
                 real, imaginary = joined(real, imaginary, float64(p[i * STEP]), float64(p[i * STEP + 1]), WHAT)
