@@ -106,3 +106,28 @@ def test_dispatch_modes_see_the_parts_still():
         F.conv2d(fb.rand(X), fb.rand(4, 3, 3, 3))
     assert "aten.convolution.default" in seen
     assert "aten.conv2d.default" not in seen
+
+
+def test_programs_that_draw_are_taken_apart():
+    x = fb.ones(2000)
+    program = fb.export.export(nn.Dropout(0.25), (x,)).run_decompositions().module()
+    made = program(x)
+    assert 0.2 < (made == 0).float().mean() < 0.3
+    assert made.unique().tolist() == [0.0, pytest.approx(4 / 3)]
+    assert not fb.equal(program(x), made)
+
+
+@pytest.mark.parametrize(
+    ("fn", "arg", "other"),
+    [
+        (lambda at: F.one_hot(at, 4), fb.tensor([1, 3]), fb.tensor([0, 2])),
+        (nn.EmbeddingBag(6, 3, mode="max"), fb.tensor([[1, 2]]), fb.tensor([[5, 0]])),
+        (nn.TransformerEncoderLayer(8, 2, 16, 0.0), fb.rand(3, 8), fb.rand(3, 8) - 1),
+        (nn.CrossEntropyLoss(label_smoothing=0.1), fb.rand(4, 5), None),
+    ],
+    ids=["one_hot", "EmbeddingBag", "TransformerEncoderLayer", "CrossEntropyLoss"],
+)  # fmt: skip
+def test_programs_taken_apart_compute_the_same(fn, arg, other):
+    args, others = ((arg,), (other,)) if other is not None else ((arg, fb.tensor([0, 4, 2, 2])), (-arg, fb.tensor([3, 3, 1, 0])))
+    program = fb.export.export(Called(fn), args).run_decompositions().module()
+    assert fb.allclose(program(*others), fn(*others), atol=1e-6)

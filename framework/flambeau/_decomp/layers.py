@@ -81,6 +81,11 @@ def layer_norm(
     return _aten.native_layer_norm.default(input, normalized_shape, weight, bias, eps)[0]
 
 
+@decomposes("dropout")
+def dropout(input: Any, p: float, train: bool) -> Any:
+    return _aten.native_dropout.default(input, p, train)[0] if train and p else _aten.clone.default(input)
+
+
 @decomposes("group_norm")
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True

@@ -463,7 +463,9 @@ class _Recorder(TorchDispatchMode):
     def record_call(self, call: Any, result: Any) -> Any:
         """Make the node of a call of an operator, see `_aten.Call`, that has given `result`, which is returned."""
         target, args, kwargs = call
-        if target in self.table:
+        # Within an operation fake tensors are plain ones of the meta device, which parts would name.
+        plain = any(isinstance(x, Tensor) and not isinstance(x, FakeTensor) and type(x._array) is MetaArray for x in args)
+        if target in self.table and not plain:
             parts = self._decomposed(self.table[target], args, kwargs)
             if parts is not NotImplemented:
                 return parts
