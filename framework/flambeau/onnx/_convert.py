@@ -280,7 +280,7 @@ class Conversion:
         if translator is None and not concerned:
             return self._decomposed(node, name, args, kwargs)
         try:
-            made = translated(g, name, args, kwargs) if concerned else translator(g, *args, **kwargs)
+            made = translated(g, name, args, kwargs) if concerned or translator is None else translator(g, *args, **kwargs)
             if made is NotImplemented:
                 return self._decomposed(node, name, args, kwargs)
         except OnnxExporterError as error:
@@ -289,7 +289,7 @@ class Conversion:
             raise UnsupportedOperatorError(
                 f"onnx.export: {self.where} cannot be translated with these arguments: {error}{self.line}"
             ) from error
-        return self._decomposed(node, name, args, kwargs) if made is NotImplemented else self._as_program(made, out)
+        return self._as_program(made, out)
 
     def _gives(self, node: Any) -> Any:
         """What `node` gives in the program: a fake Tensor, or for several results a list with those that are read."""

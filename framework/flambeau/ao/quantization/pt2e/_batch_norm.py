@@ -24,7 +24,7 @@ def _value(model: GraphModule, node: Any) -> Any:
     return None if node is None else functools.reduce(getattr, str(node.target).split("."), model)
 
 
-def _pairs(model: GraphModule, training: bool) -> list[tuple[Node, Node]]:
+def _pairs(model: GraphModule, training: bool) -> list[tuple[Any, Any]]:
     """Convolutions that a batch norm alone reads, which are trained together or evaluated."""
     found = []
     for norm in model.graph.nodes:

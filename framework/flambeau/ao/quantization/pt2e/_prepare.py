@@ -27,7 +27,7 @@ class DerivedObserver(ObserverBase):
         super().__init__(dtype=spec.dtype, is_dynamic=spec.is_dynamic)
         self.derive_qparams_fn = spec.derive_qparams_fn
         self.quant_min, self.quant_max, self.qscheme, self.ch_axis = spec.quant_min, spec.quant_max, spec.qscheme, spec.ch_axis
-        self.__dict__["sources"] = sources            # which are the model's already
+        vars(self)["sources"] = sources            # which are the model's already
 
     def forward(self, x: Any) -> Any:
         """`x` as it is."""
@@ -123,9 +123,8 @@ def observer_of(spec: Any, of: Any, is_qat: bool) -> Any:
     given = {name: getattr(spec, name) for name in names if getattr(spec, name) is not None}
     if "ch_axis" in given and not _is_per_channel(spec.qscheme):
         given.pop("ch_axis")
-    return spec.observer_or_fake_quant_ctr.with_args(**given)() if hasattr(spec.observer_or_fake_quant_ctr, "with_args") else (
-        spec.observer_or_fake_quant_ctr(**given)
-    )
+    make: Any = spec.observer_or_fake_quant_ctr
+    return make.with_args(**given)() if hasattr(make, "with_args") else make(**given)
 
 
 def _is_per_channel(qscheme: Any) -> bool:
