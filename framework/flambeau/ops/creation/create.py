@@ -374,6 +374,8 @@ def _strided_quickly(size: Any, stride: Any, dtype: Any) -> Tensor | None:
         if n.__class__ is not int or s.__class__ is not int or n <= 0 or s < 0:
             return None
         last += (n - 1) * s
+    if last >= 1 << 59:                               # of 16 bytes each, more than there are addresses
+        return None
     d = _dtype(dtype)
     base = _new_empty(last + 1, d)
     made = hot_calls.restrided(base, size, tuple([s * d.itemsize for s in stride]), 0)

@@ -730,7 +730,7 @@ def one_hot(tensor, num_classes=-1):
         return tensor.new_zeros((*tensor.shape, num_classes)).scatter(-1, tensor.unsqueeze(-1), 1)
     if tensor._lacks_values and num_classes > 0:      # a graph may be recorded of it
         classes = _derive.public("", "arange")(num_classes, device=tensor.device)
-        return (tensor.unsqueeze(-1) == classes).to(dtypes.int64)
+        return (tensor.contiguous().unsqueeze(-1) == classes).to(dtypes.int64)
     if tensor._lacks_values:
         raise ShapeDependsOnValues("one_hot: the values of the classes decide the shape, and a meta tensor has none; give num_classes")
     if not tensor.numel():

@@ -10,7 +10,7 @@ import flambeau_kernels as kernels
 from flambeau_kernels.cpu.reductions.along import ALL, Along
 from flambeau_kernels.cpu.reductions.reduce import Reduction
 from flambeau_kernels.formula import Formula
-from flambeau_kernels.vocabulary import floor, isnan, log, real, sqrt, trunc, where
+from flambeau_kernels.vocabulary import floor, isinf, isnan, log, real, sqrt, trunc, where
 
 from ... import dtypes
 from ..._arrays import empty_like_layout, ndarray
@@ -722,33 +722,81 @@ def copysign(input, other):
 copysign.shown_of("CopysignBackward1", "input")
 
 
+_STEPS = {
+    "input": lambda grad, input, other: where(input == other, 0, grad),  # a step of fixed size, away from `other`
+    "other": lambda grad: where(grad == grad, 0, 0),  # which says only where to, as PyTorch has it
+}
+
+
 @elementwise(
     check=check_tensors,
     surface=METHOD | FUNCTION | OUT | INPLACE,
     dtype=refuse("complex", "bool", "integer")(common),
-    vjp={
-        "input": lambda grad, input, other: where(input == other, 0, grad),  # a step of fixed size, away from `other`
-        "other": lambda grad: where(grad == grad, 0, 0),  # which says only where to, as PyTorch has it
-    },
+    vjp=_STEPS,
 )
 def nextafter(input, other):
     """The next representable value after `input` in the direction of `other`; floating dtypes only."""
     return nextafter(input, other)
 
 
-_launch_wide = nextafter.launch
+# The next value of a half type is far from the next float32 one, in which formulas of halves are computed.
+
+
+def _next_half(name: str, bits: int, least: float, most: float) -> ElementwiseOp:
+    """`nextafter` of a half type: more than half of a step away, and less than one and a half, so that rounding finds the next.
+
+    Args:
+        bits: of its significand, the leading one among them.
+        least, most: its smallest number above 0, and its largest.
+    """
+
+    def next_half(input, other):
+        """`nextafter` of numbers of one half type."""
+        step = maximum(abs(input) * (1.25 * 2.0**-bits), 0.75 * least)
+        moved = where(isinf(input), copysign(most, input), where(other > input, input + step, input - step))
+        return where(isnan(other) | (input == other), other, moved)
+
+    next_half.__name__ = next_half.__qualname__ = name
+    op = elementwise(surface=0, check=check_tensors, public_name="nextafter", vjp=_STEPS, samples="of nextafter")(next_half)
+    op.shown_as("NextafterBackward0")
+    return op
+
+
+_NEXT_OF_HALVES = {
+    dtypes.float16: _next_half("next_float16", 11, 2.0**-24, 65504.0),
+    dtypes.bfloat16: _next_half("next_bfloat16", 8, 2.0**-133, (2 - 2.0**-7) * 2.0**127),
+}
+
+
+def _next_of_halves(input: Any, other: Any) -> Any:
+    if isinstance(input, Tensor) and isinstance(other, Tensor) and input.dtype is other.dtype and input.dtype in _NEXT_OF_HALVES:
+        return _NEXT_OF_HALVES[input.dtype], (input, other)
+    return None
+
+
+def _answer_of_halves(input: Any, other: Any) -> Any:
+    found = _next_of_halves(input, other)
+    return None if found is None else run_op(found[0], *found[1])
+
+
+nextafter.forwards(_answer_of_halves, to=_next_of_halves)
 
 
 def _launch_nextafter(arrays: Any, out: Any, compute: Any) -> None:
+    op = _NEXT_OF_HALVES.get(dtypes.from_numpy_dtype(compute))
+    if op is None:
+        ElementwiseOp.launch(nextafter, arrays, out, compute)
+    else:
+        kernels.launch(op.formula, tuple([a.astype(compute) if isinstance(a, ndarray) else a for a in arrays]), (out,), compute)
+
+
+def _learn_nextafter(formula: Formula, operands: Any, out: Any, compute: Any) -> None:
     if compute.itemsize > 2:
-        _launch_wide(arrays, out, compute)
-        return
-    # The next half value is far from the next float32 one, so halves are not widened here.
-    with np.errstate(all="ignore"):
-        np.nextafter(*(np.asarray(a).astype(compute) for a in arrays), out=out)
+        ElementwiseOp.learn(nextafter, formula, operands, out, compute)
 
 
 nextafter.launch = _launch_nextafter  # type: ignore[method-assign]
+nextafter.learn = _learn_nextafter  # type: ignore[method-assign]
 
 
 @looks_at("dtypes")
