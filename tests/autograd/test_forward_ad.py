@@ -232,3 +232,13 @@ def test_the_extreme_of_a_whole_tensor_has_a_tangent(name):
     value, tangent = fb.func.jvp(getattr(fb, name), (x,), (t,))
 
     assert (value.item(), tangent.item()) == {"max": (3.0, 3.0), "min": (1.0, 1.0)}[name]
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: fb.logsumexp(x, 0, True), lambda x: x.softmax(0), lambda x: x.log_softmax(0), lambda x: x.logcumsumexp(0)]
+)
+def test_sums_of_exponentials_of_one_number_have_no_dimensions(fn) -> None:
+    x = fb.tensor(1.5, dtype=fb.float64)
+    with forward_ad.dual_level():
+        made = forward_ad.unpack_dual(fn(forward_ad.make_dual(x, fb.tensor(2.0, dtype=fb.float64))))
+    assert made.primal.shape == made.tangent.shape == ()

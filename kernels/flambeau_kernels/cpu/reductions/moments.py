@@ -58,7 +58,7 @@ def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray
     run = _sums_of_exps.find(a, dims, keepdim)
     if run is not None:
         return run(a)
-    made = softmax.log_sums(contiguous(a), dims, keepdim)
+    made = softmax.log_sums(contiguous(a) if a.ndim else a, dims, keepdim)
     if made is not None:
         return made
     with np.errstate(all="ignore"):
