@@ -399,6 +399,69 @@ def test_the_quantizer_for_training_ends_in_integers():
     assert [v.dtype for k, v in model.state_dict().items() if k.startswith("_frozen_param")] == [fb.int8] * 3
 
 
+class _Nothing(Quantizer):
+    """Leaves everything as it is, so that folding alone is seen."""
+
+    def annotate(self, model):
+        return model
+
+    def validate(self, model):
+        pass
+
+
+class Twice(nn.Module):
+    """One convolution and one norm, called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return self.norm(self.conv(self.norm(self.conv(x))))
+
+
+FOLDED = {
+    "Conv1d": (lambda: nn.Sequential(nn.Conv1d(3, 6, 3, groups=3, bias=False), nn.BatchNorm1d(6)), (2, 3, 8), True),
+    "Conv3d": (lambda: nn.Sequential(nn.Conv3d(2, 4, 2), nn.BatchNorm3d(4, affine=False)), (2, 2, 3, 4, 5), True),
+    "ConvTranspose2d": (lambda: nn.Sequential(nn.ConvTranspose2d(3, 5, 2), nn.BatchNorm2d(5)), (2, 3, 4, 4), True),
+    "ConvTranspose2d of groups": (lambda: nn.Sequential(nn.ConvTranspose2d(4, 6, 2, groups=2), nn.BatchNorm2d(6)), (2, 4, 3, 3), False),
+    "Linear": (lambda: nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(3)), (2, 3, 5), False),
+    "one signal": (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(6)), (3, 8), False),
+    "called twice": (Twice, (2, 3, 4, 4), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_batch_norms_are_folded_where_the_results_stay(name):
+    make, shape, folds = FOLDED[name]
+    fb.manual_seed(0)
+    net, x = make().eval(), fb.randn(shape)
+    for part in net.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            part.running_mean.normal_()
+            part.running_var.uniform_(0.5, 2)
+            if part.affine:
+                nn.init.normal_(part.weight)
+                nn.init.normal_(part.bias)
+    wanted = net(x).detach()
+    model = prepare_pt2e(program_of(net, x), _Nothing())
+    assert bool(named(model, "batch_norm")) is not folds
+    assert fb.allclose(model(x), wanted, atol=1e-5)
+    assert fb.equal(net(x), wanted)                   # the model itself is as it was
+
+
+def test_known_scales_round_in_training():
+    def say(node):
+        node.meta["quantization_annotation"] = QuantizationAnnotation(
+            {}, FixedQParamsQuantizationSpec(fb.uint8, 1 / 256, 0, 0, 255, fb.per_tensor_affine)
+        )
+
+    x = fb.tensor([0.1, 0.2, 3.0])
+    model = prepare_qat_pt2e(program_of(nn.Sigmoid(), x), _Own(say))
+    assert fb.equal(model(x), fb.round(x.sigmoid() * 256).clamp(0, 255) / 256)
+    assert fb.equal(convert_pt2e(model)(x), fb.round(x.sigmoid() * 256).clamp(0, 255) / 256)
+
+
 def test_modes_of_exported_programs():
     net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.BatchNorm1d(4))
     x = fb.randn(6, 4)
@@ -411,6 +474,11 @@ def test_modes_of_exported_programs():
     assert fb.allclose(model(x), copy.deepcopy(net).eval()(x))
     move_exported_model_to_train(model)
     assert named(model, "dropout")[0].args[2] is True
+    plain = nn.BatchNorm1d(4, track_running_stats=False)
+    assert fb.allclose(move_exported_model_to_eval(program_of(plain, x))(x), plain.eval()(x))
+    leaky = move_exported_model_to_train(program_of(nn.RReLU().eval(), -fb.ones(50)))
+    assert leaky(-fb.ones(50)).unique().numel() > 1
+    assert move_exported_model_to_eval(leaky)(-fb.ones(50)).unique().numel() == 1
     with pytest.raises(NotImplementedError):
         model.eval()
     allow_exported_model_train_eval(model)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import Any
 
 import flambeau as fb
 
 from ....fx import GraphModule, Node
 from ....nn import Parameter
+from ....nn.utils.fusion import fuse_conv_bn_weights
 
 __all__ = ["fold", "fold_trained", "train_as_folded"]
 
 _aten: Any = fb.ops.aten
 _CONVOLUTIONS = frozenset((
-    _aten.conv1d.default, _aten.conv1d.padding, _aten.conv2d.default, _aten.conv2d.padding, _aten.conv3d.default, _aten.linear.default,
+    _aten.conv1d.default, _aten.conv1d.padding, _aten.conv2d.default, _aten.conv2d.padding, _aten.conv3d.default, _aten.conv3d.padding,
 ))  # fmt: skip
 _TRANSPOSED = frozenset((_aten.conv_transpose1d.default, _aten.conv_transpose2d.input))
+_GROUPS = 6  # the place of `groups` among the arguments of transposed ones
 
 
 def _value(model: GraphModule, node: Any) -> Any:
@@ -25,21 +28,23 @@ def _value(model: GraphModule, node: Any) -> Any:
 
 
 def _pairs(model: GraphModule, training: bool) -> list[tuple[Any, Any]]:
-    """Convolutions that a batch norm alone reads, which are trained together or evaluated."""
+    """Convolutions that a batch norm alone reads, which are trained together or evaluated, with weights that nothing else reads."""
+    reads = Counter(str(node.target) for node in model.graph.find_nodes(op="get_attr") for _ in node.users)
     found = []
     for norm in model.graph.nodes:
         if norm.target is not _aten.batch_norm.default or norm.args[5] is not training or norm.args[3] is None:
             continue
         layer = norm.args[0]
-        if layer.target in _CONVOLUTIONS | _TRANSPOSED and len(layer.users) == 1 and layer.args[1].op == "get_attr":
+        if layer.target not in _CONVOLUTIONS | _TRANSPOSED or len(layer.users) != 1:
+            continue
+        if layer.target in _TRANSPOSED and len(layer.args) > _GROUPS and layer.args[_GROUPS] != 1:
+            continue                                  # whose weights have no dimension of all output channels
+        state = [a for a in layer.args[1:3] if isinstance(a, Node)]
+        # Of one image without a batch the norm takes rows for channels.
+        batched = layer.meta["val"].ndim == _value(model, state[0]).ndim if state[0].op == "get_attr" else False
+        if batched and all(a.op == "get_attr" and reads[str(a.target)] == 1 for a in state):
             found.append((layer, norm))
     return found
-
-
-def _along_outputs(layer: Node, factor: Any, weight: Any) -> Any:
-    """A vector of one number for each output channel, along that dimension of the weight."""
-    axis = 1 if layer.target in _TRANSPOSED else 0
-    return factor.reshape([-1 if d == axis else 1 for d in range(weight.ndim)])
 
 
 def _set(model: GraphModule, path: str, value: Any) -> None:
@@ -51,12 +56,11 @@ def _set(model: GraphModule, path: str, value: Any) -> None:
         setattr(home, name, value.detach())
 
 
-def _factor(model: GraphModule, norm: Node) -> tuple[Any, Any]:
-    """What a batch norm multiplies by, and adds."""
-    _, weight, bias, mean, variance, _, _, eps, *_ = norm.args
-    gain, shift, mean, variance = (_value(model, node) for node in (weight, bias, mean, variance))
-    factor = (variance + eps).rsqrt() * (1 if gain is None else gain)
-    return factor, (0 if shift is None else shift) - mean * factor
+def _folded(model: GraphModule, layer: Any, norm: Any, weight: Any, bias: Any) -> tuple[Any, Any]:
+    """Weight and bias of a convolution that also normalizes; `weight` and `bias` are what reads its own."""
+    _, gain, shift, mean, variance, _, _, eps, *_ = norm.args
+    own, added, mean, variance, gain, shift = (_value(model, node) for node in (weight, bias, mean, variance, gain, shift))
+    return fuse_conv_bn_weights(own, added, mean, variance, eps, gain, shift, transpose=layer.target in _TRANSPOSED)
 
 
 def _with_bias(model: GraphModule, layer: Node, weight: Node, bias: Any) -> None:
@@ -76,11 +80,10 @@ def _with_bias(model: GraphModule, layer: Node, weight: Node, bias: Any) -> None
 def fold(model: GraphModule) -> None:
     """Fold batch norms that are evaluated into the weights before them."""
     for layer, norm in _pairs(model, training=False):
-        weight = _value(model, layer.args[1])
-        bias = _value(model, layer.args[2] if len(layer.args) > 2 else None)
-        factor, shift = _factor(model, norm)
-        _set(model, str(layer.args[1].target), weight * _along_outputs(layer, factor, weight))  # type: ignore[union-attr]
-        _with_bias(model, layer, layer.args[1], shift if bias is None else bias * factor + shift)  # type: ignore[arg-type]
+        weight = layer.args[1]
+        made, added = _folded(model, layer, norm, weight, layer.args[2] if len(layer.args) > 2 else None)
+        _set(model, str(weight.target), made)
+        _with_bias(model, layer, weight, added)
         norm.replace_all_uses_with(layer)
         model.graph.erase_node(norm)
     _tidy(model)
@@ -103,7 +106,7 @@ def train_as_folded(model: GraphModule) -> list[dict[str, str]]:
     """
     pairs = []
     for layer, norm in _pairs(model, training=True):
-        if layer.target is _aten.linear.default or layer.target in _TRANSPOSED:
+        if layer.target in _TRANSPOSED:
             continue
         graph = model.graph
         weight, bias = layer.args[1], layer.args[2] if len(layer.args) > 2 else None
@@ -137,14 +140,11 @@ def fold_trained(model: GraphModule, pairs: list[dict[str, str]]) -> None:
     for pair in pairs:
         layer, norm = nodes[pair["layer"]], nodes[pair["norm"]]
         weight, bias = nodes[pair["weight"]], nodes.get(pair["bias"])
-        factor, shift = _factor(model, norm)
-        plain = _value(model, weight)
-        _set(model, str(weight.target), plain * factor.reshape([-1, *[1] * (plain.ndim - 1)]))
-        scaled = _scaled_weight(layer)
-        scaled.replace_all_uses_with(weight)
-        own = _value(model, bias)
+        made, added = _folded(model, layer, norm, weight, bias)
+        _set(model, str(weight.target), made)
+        _scaled_weight(layer).replace_all_uses_with(weight)
         layer.args = (*layer.args[:2], bias, *layer.args[3:])
-        _with_bias(model, layer, weight, shift if own is None else own * factor + shift)
+        _with_bias(model, layer, weight, added)
         norm.replace_all_uses_with(layer)
         model.graph.erase_node(norm)
     _tidy(model)

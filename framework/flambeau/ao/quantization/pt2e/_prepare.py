@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....fx import GraphModule, Node
+from ..fake_quantize import FixedQParamsFakeQuantize
 from ..observer import FixedQParamsObserver, ObserverBase
 from ..quantizer import (
     DerivedQuantizationSpec,
@@ -13,6 +14,7 @@ from ..quantizer import (
     QuantizationSpec,
     SharedQuantizationSpec,
 )
+from ..utils import is_per_channel
 
 __all__ = ["DerivedObserver", "prepare"]
 
@@ -110,29 +112,25 @@ def observer_of(spec: Any, of: Any, is_qat: bool) -> Any:
 
     Args:
         of: gives the observer of another edge or node.
+        is_qat: whether known scales round values, as fake quantizations do.
     """
     if isinstance(spec, DerivedQuantizationSpec):
         return DerivedObserver(spec, [of(key) for key in spec.derived_from])
+    names = ("dtype", "quant_min", "quant_max", "qscheme", "ch_axis", "is_dynamic")
+    given = {name: value for name in names if (value := getattr(spec, name, None)) is not None}
     if isinstance(spec, FixedQParamsQuantizationSpec):
-        return FixedQParamsObserver(
-            spec.scale, spec.zero_point, dtype=spec.dtype, quant_min=spec.quant_min, quant_max=spec.quant_max, qscheme=spec.qscheme  # type: ignore[arg-type]
-        )
+        fixed = FixedQParamsObserver.with_args(scale=spec.scale, zero_point=spec.zero_point, **given)
+        return FixedQParamsFakeQuantize(fixed) if is_qat else fixed()
     if not isinstance(spec, QuantizationSpec):
         raise NotImplementedError(f"quantization: a {type(spec).__name__} is no spec that there are observers for")
-    names = ("dtype", "quant_min", "quant_max", "qscheme", "ch_axis", "is_dynamic")
-    given = {name: getattr(spec, name) for name in names if getattr(spec, name) is not None}
-    if "ch_axis" in given and not _is_per_channel(spec.qscheme):
-        given.pop("ch_axis")
+    if not is_per_channel(spec.qscheme):
+        given.pop("ch_axis", None)
     make: Any = spec.observer_or_fake_quant_ctr
     return make.with_args(**given)() if hasattr(make, "with_args") else make(**given)
 
 
-def _is_per_channel(qscheme: Any) -> bool:
-    return "channel" in str(qscheme)
-
-
 def prepare(model: GraphModule, quantizer: Any, is_qat: bool) -> None:
-    """Put an observer after each value of `model` that is quantized."""
+    """Put an observer after each value of `model` that is quantized, or with `is_qat` a fake quantization."""
     specs = _specs(model)
     groups = _Groups(specs)
     observers: dict[EdgeOrNode, Any] = {}             # by the root of the group

@@ -5,19 +5,19 @@ from __future__ import annotations
 import types
 from typing import Any
 
-import flambeau as fb
-
-from ....fx import GraphModule
+from ....fx import GraphModule, Node
 from ....nn import Module
 
 __all__ = ["allow_exported_model_train_eval", "model_is_exported", "move_exported_model_to_eval", "move_exported_model_to_train"]
 
-_aten: Any = fb.ops.aten
-# By operator the place of the argument that says whether the model is trained.
-_MODES = {
-    _aten.dropout.default: 2, _aten.dropout_.default: 2, _aten.feature_dropout.default: 2, _aten.alpha_dropout.default: 2,
-    _aten.batch_norm.default: 5,
-}  # fmt: skip
+
+def _argument_of_mode(node: Node) -> tuple[int, str] | None:
+    """The place and the name of the argument that says whether the model is trained, where the operator has one."""
+    schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+    places = {} if schema is None else {a.name: at for at, a in enumerate(schema.arguments)}
+    if "running_mean" in places and node.args[places["running_mean"]] is None:
+        return None                                   # which keeps no statistics, and takes those of the batch always
+    return next(((places[name], name) for name in ("train", "training") if name in places), None)
 
 
 def model_is_exported(m: Module) -> bool:
@@ -29,9 +29,14 @@ def _set_mode(model: GraphModule, training: bool, before: str) -> GraphModule:
     if not model_is_exported(model):
         raise AssertionError(f"{before}: expected the module of an exported program, got {type(model).__name__}")
     for node in model.graph.nodes:
-        at = _MODES.get(node.target) if node.op == "call_function" else None
-        if at is not None and node.args[at] is not training:
+        argument = _argument_of_mode(node)
+        if argument is None:
+            continue
+        at, name = argument
+        if at < len(node.args):
             node.update_arg(at, training)
+        else:                                         # it was left at its default
+            node.update_kwarg(name, training)
     model.recompile()
     for module in model.modules():
         module.training = training
