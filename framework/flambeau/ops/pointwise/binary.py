@@ -742,10 +742,11 @@ def nextafter(input, other):
 # The next value of a half type is far from the next float32 one, in which formulas of halves are computed.
 
 
-def _next_half(name: str, bits: int, least: float, most: float) -> ElementwiseOp:
+def _next_half(half: str, bits: int, least: float, most: float) -> ElementwiseOp:
     """`nextafter` of a half type: more than half of a step away, and less than one and a half, so that rounding finds the next.
 
     Args:
+        half: its name; the step is one of that type alone, so numbers of every other are refused.
         bits: of its significand, the leading one among them.
         least, most: its smallest number above 0, and its largest.
     """
@@ -756,15 +757,18 @@ def _next_half(name: str, bits: int, least: float, most: float) -> ElementwiseOp
         moved = where(isinf(input), copysign(most, input), where(other > input, input + step, input - step))
         return where(isnan(other) | (input == other), other, moved)
 
-    next_half.__name__ = next_half.__qualname__ = name
-    op = elementwise(surface=0, check=check_tensors, public_name="nextafter", vjp=_STEPS, samples="of nextafter")(next_half)
+    next_half.__name__ = next_half.__qualname__ = f"next_{half}"
+    others = {"float16", "bfloat16", "float32", "float64", "complex", "bool", "integer"} - {half}
+    op = elementwise(
+        surface=0, check=check_tensors, public_name="nextafter", dtype=refuse(*others)(common), vjp=_STEPS, samples="of nextafter"
+    )(next_half)
     op.shown_as("NextafterBackward0")
     return op
 
 
 _NEXT_OF_HALVES = {
-    dtypes.float16: _next_half("next_float16", 11, 2.0**-24, 65504.0),
-    dtypes.bfloat16: _next_half("next_bfloat16", 8, 2.0**-133, (2 - 2.0**-7) * 2.0**127),
+    dtypes.float16: _next_half("float16", 11, 2.0**-24, 65504.0),
+    dtypes.bfloat16: _next_half("bfloat16", 8, 2.0**-133, (2 - 2.0**-7) * 2.0**127),
 }
 
 
