@@ -228,33 +228,11 @@ def embedding_bag(
     Returns: the bags; the bag of each index; how many indices that count each bag has; and for "max" the row that each element
         comes from, else the same as the third.
     """
-    if mode not in (0, 1, 2):
-        raise RuntimeError(f"embedding_bag: mode must be 0 (sum), 1 (mean) or 2 (max), got {mode!r}")
-    bags = fb.nn.functional.embedding_bag(
-        indices, weight, offsets, None, 2.0, scale_grad_by_freq, _MODES[mode], sparse, per_sample_weights, include_last_offset,
-        padding_idx,
-    )  # fmt: skip
-    starts = offsets[:-1] if include_last_offset else offsets
-    places = fb.arange(indices.numel(), dtype=indices.dtype, device=indices.device)
-    bag_of = fb.searchsorted(starts.contiguous(), places, right=True).to(indices.dtype) - 1
-    counted = fb.ones_like(indices) if padding_idx is None else (indices != padding_idx % weight.shape[0]).to(indices.dtype)
-    sizes = fb.zeros(starts.numel(), dtype=indices.dtype, device=indices.device).index_add_(0, bag_of, counted)
-    if mode != 2:
-        return bags, bag_of, sizes, sizes
-    return bags, bag_of, sizes, _rows_of_maxima(bags, weight, indices, bag_of, padding_idx)
+    from .ops.layers.embedding import _embedding_bag, padding_from_front
 
-
-def _rows_of_maxima(bags: Any, weight: Any, indices: Any, bag_of: Any, padding_idx: int | None) -> Any:
-    """For each element of `bags` the row of `weight` that it comes from: the first in its bag, 0 for empty bags."""
-    rows = fb.zeros(bags.shape, dtype=indices.dtype, device=indices.device)
-    if bags._lacks_values:
-        return rows
-    with fb.no_grad():
-        for place in range(indices.numel() - 1, -1, -1):
-            row, bag = int(indices[place]), int(bag_of[place])
-            if padding_idx is None or row != padding_idx % weight.shape[0]:
-                rows[bag] = fb.where(weight[row] == bags[bag], row, rows[bag])
-    return rows
+    padding = padding_from_front("embedding_bag", padding_idx, weight.shape[0], RuntimeError)
+    given = scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset
+    return _embedding_bag.function(weight, indices, offsets, *given, padding)
 
 
 @overridable_function

@@ -731,7 +731,69 @@ def test_layers_with_parameters_become_core_operators(name):
     program = export(layer, (x,)).run_decompositions()
 
     nodes = [node.target for node in program.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
-    assert not [str(target) for target in nodes if fb.Tag.core not in target.tags]
+    in_training = {fb.ops.aten._native_batch_norm_legit_functional.default}     # PyTorch's programs have it as well
+    assert not [str(target) for target in nodes if fb.Tag.core not in target.tags and target not in in_training]
     expected, found = (pytree.tree_leaves(f(x)) for f in (copy.deepcopy(layer), program.module()))
     for y, z in zip(expected, found, strict=True):
         assert fb.allclose(y, z, rtol=1e-4, atol=1e-5)
+
+
+class _Several(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.linear, self.drop = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 2), nn.Dropout(0.5)
+
+    def forward(self, x):
+        x = nn.functional.adaptive_avg_pool2d(self.norm(self.conv(x)).relu(), 1).flatten(1)
+        x = nn.functional.layer_norm(self.drop(self.linear(x)), (2,))[None, None]
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+def _linear_of_two(x, weight, bias=None):
+    aten = fb.ops.aten
+    y = aten.matmul.default(x, aten.t.default(weight))
+    return y if bias is None else aten.add.Tensor(y, bias)
+
+
+# What is taken out of the default table, or the table itself, or what a function of the program's own is for: which operators
+# PyTorch 2.13 has in the program then.
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("out", "stays"),
+    [
+        (["conv2d.default"], {"conv2d"}), (["linear.default", "layer_norm.default"], {"linear", "layer_norm"}),
+        (["scaled_dot_product_attention.default"], {"scaled_dot_product_attention"}), ([], set()),
+        (["adaptive_avg_pool2d.default", "conv2d.default"], {"adaptive_avg_pool2d", "conv2d"}),
+        ({}, {"conv2d", "linear", "layer_norm", "scaled_dot_product_attention", "adaptive_avg_pool2d"}),
+    ],
+)
+def test_what_a_table_has_no_decomposition_of_stays_an_operator(out, stays, training):
+    table = fb.export.default_decompositions() if isinstance(out, list) else out
+    for name in out:
+        packet, overload = name.split(".")
+        del table[getattr(getattr(fb.ops.aten, packet), overload)]
+    model, x = _Several().train(training), fb.randn(2, 3, 5, 5)
+    program = export(model, (x,)).run_decompositions(table)
+
+    found = {node.target._opname for node in program.graph.nodes if node.op == "call_function" and node.target is not operator.getitem}
+    every = {"conv2d", "linear", "layer_norm", "scaled_dot_product_attention", "adaptive_avg_pool2d"}
+    assert found & every == stays
+    made = {"_native_batch_norm_legit_functional", "native_dropout"} if training else {"_native_batch_norm_legit_no_training", "clone"}
+    assert made <= found
+    fb.manual_seed(1)
+    expected = copy.deepcopy(model)(x)
+    fb.manual_seed(1)
+    assert fb.allclose(program.module()(x), expected, atol=1e-5)
+
+
+def test_functions_of_a_table_of_the_programs_own_stand_for_compositions():
+    aten = fb.ops.aten
+    table = fb.export.default_decompositions()
+    table[aten.linear.default] = _linear_of_two
+    model, x = _Several().eval(), fb.randn(2, 3, 5, 5)
+    program = export(model, (x,)).run_decompositions(table)
+
+    targets = [node.target for node in program.graph.nodes]
+    assert aten.addmm.default not in targets
+    assert targets.index(aten.mm.default) + 1 == targets.index(aten.add.Tensor)
+    assert fb.allclose(program.module()(x), model(x), atol=1e-5)

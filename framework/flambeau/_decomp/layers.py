@@ -86,6 +86,16 @@ def dropout(input: Any, p: float, train: bool) -> Any:
     return _aten.native_dropout.default(input, p, train)[0] if train and p else _aten.clone.default(input)
 
 
+@decomposes("embedding_bag", "embedding_bag.padding_idx")
+def embedding_bag(
+    weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
+    per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Any:  # fmt: skip
+    padding = -1 if padding_idx is None else padding_idx % weight.shape[0]
+    given = scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset
+    return _aten._embedding_bag.default(weight, indices, offsets, *given, padding)
+
+
 @decomposes("group_norm")
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True

@@ -108,9 +108,10 @@ def get_decompositions(aten_ops: Iterable[Any], type: str = "post_autograd") -> 
 def core_aten_decompositions() -> dict[Any, Callable[..., Any]]:
     """The decompositions of what does not belong to PyTorch's core set, and of those of it that PyTorch takes apart all the same."""
     by_default, derived = _aten.decomposed_by_pytorch(True), _derived(by_default=True)
+    always = _ops.ops.aten.dropout.default                # which programs never keep, whatever table they are given
     table = {
-        op: f for op, f in decomposition_table.items()
-        if _name(op) in by_default or Tag.core not in op.tags and f is not _derived(by_default=False).get(op)
+        op: f for op, f in decomposition_table.items() if op is not always
+        and (_name(op) in by_default or Tag.core not in op.tags and f is not _derived(by_default=False).get(op))
     }  # fmt: skip
     return derived | table
 

@@ -380,23 +380,31 @@ def retraced(program: ExportedProgram, guards: list[Guard], relations: list[Rela
     return program
 
 
-def _batch_norm(
-    input: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float, cudnn: bool
-) -> Any:
-    """Batch norm in training as operations that write: then its writes can be taken out."""
-    if not training or running_mean is None:
-        return NotImplemented
-    from .. import rsqrt, var_mean
+def _with_kept(table: dict[Any, Any]) -> dict[Any, Any]:
+    """`table`, and functions that keep those operators which the default table, but not `table`, has decompositions of.
 
-    others = [0, *range(2, input.ndim)]
-    variance, mean = var_mean(input, others, correction=0)
-    count = input.numel() // input.shape[1]
-    running_mean.add_((mean - running_mean) * momentum)
-    running_var.add_((variance * (count / (count - 1)) - running_var) * momentum)
-    along = [1, -1] + [1] * (input.ndim - 2)
-    made = (input - mean.view(along)) * rsqrt(variance + eps).view(along)
-    made = made if weight is None else made * weight.view(along)
-    return made if bias is None else made + bias.view(along)
+    A batch norm that writes to statistics stays for `functionalize`, which knows what it writes; a dropout is always taken apart.
+    """
+    from ..fx.experimental.proxy_tensor import kept_whole
+    from .decomp_utils import CustomDecompTable
+
+    aten = _ops.ops.aten
+    made = aten._native_batch_norm_legit_functional.default, aten.native_dropout.default
+    kept = {op: kept_whole(op) for op in (*CustomDecompTable(), *made) if op not in table}
+    return kept | {aten.batch_norm.default: _batch_norm, aten.dropout.default: _dropout} | table
+
+
+def _batch_norm(*args: Any) -> Any:
+    from ..fx.experimental.proxy_tensor import kept_whole
+
+    return NotImplemented if args[3] is None else kept_whole(_ops.ops.aten.batch_norm.default)(*args)
+
+
+def _dropout(input: Tensor, p: float, train: bool) -> Any:
+    from ..fx.experimental.proxy_tensor import kept_whole
+
+    aten = _ops.ops.aten
+    return kept_whole(aten.native_dropout.default)(input, p, train)[0] if train and p else aten.clone.default(input)
 
 
 def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
@@ -405,6 +413,7 @@ def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgr
     from ..func import functionalize
     from ..fx.experimental import proxy_tensor
 
+    table = _with_kept(table)
     signature = program.graph_signature
     holders = [node for node in program.graph.nodes if node.op == "placeholder"]
     free = [not isinstance(spec.arg, ConstantArgument) for spec in signature.input_specs]
@@ -416,7 +425,6 @@ def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgr
         inputs = [next(given) if tensor else s.arg.value for tensor, s in zip(free, signature.input_specs, strict=True)]
         return proxy_tensor.InCalls(code, proxy_tensor.recording().tracer).run(*inputs, enable_io_processing=False)
 
-    table = {_ops.ops.aten.batch_norm.default: _batch_norm} | table
     # Where a history is recorded, operators that are compositions are not seen as wholes.
     with no_grad():
         gm = proxy_tensor.record_symbolically(functionalize(run), tuple(fakes), table, None, True)

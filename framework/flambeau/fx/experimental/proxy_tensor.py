@@ -113,6 +113,15 @@ class InCalls(Interpreter):
         self.tracer.come_from(n.stack_trace)
         return super().run_node(n)
 
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        result = recording().run_again(target, args, kwargs)
+        return super().call_function(target, args, kwargs) if result is NotImplemented else result
+
+
+def kept_whole(operator: Any) -> Callable[..., Any]:
+    """For a table of decompositions: what leaves `operator` as it is in a graph that is run again, even if it is a composition."""
+    return lambda *args, **kwargs: recording().whole(operator, args, kwargs)
+
 
 class PythonKeyTracer(Tracer):
     """The tracer of `make_fx`: it goes into every module."""
@@ -529,13 +538,15 @@ class _Recorder(TorchDispatchMode):
         return self.record("call_function", operator.overload, tuple(nodes), by_name, result)
 
     def run_whole(self, operator: Any, args: tuple[Any, ...]) -> Any:
-        if self.quiet or not _state.local.exporting:
-            return NotImplemented
-        args, _ = operator._schema.without_defaults(args, {})
-        nodes = self.argument(args)
+        return self.whole(operator, args, {}) if _state.local.exporting and not self.quiet else NotImplemented
+
+    def whole(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `operator` gives, recorded as one node, even if it is a composition."""
+        args, kwargs = operator._schema.without_defaults(args, kwargs)
+        nodes, by_name = self.argument(args), self.argument(kwargs)
         with self.quietly():
-            result = operator(*args)
-        return self.record("call_function", operator, tuple(nodes), {}, result)
+            result = operator(*args, **kwargs)
+        return self.record("call_function", operator, tuple(nodes), by_name, result)
 
     def _run_named(self, name: str, *args: Any) -> Any:
         packet, _, overload = name.partition(".")
@@ -551,6 +562,12 @@ class _Recorder(TorchDispatchMode):
         with self.quietly():
             result = target(*args, **kwargs)
         return self.record("call_function", target, tuple(nodes), by_name, result)
+
+    def run_again(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the table says of an operator that a graph names, which may be a composition; NotImplemented where it says nothing."""
+        if self.quiet or target not in self.table:
+            return NotImplemented
+        return self._decomposed(self.table[target], args, kwargs)
 
     def _decomposed(self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `f` makes of the arguments of an operator, recorded."""

@@ -205,7 +205,7 @@ def _of_one_dtype(input: Any, offsets: Any) -> tuple[Any, Any]:
     return input.to(together), offsets.to(together)
 
 
-def _padding(name: str, padding_idx: Any, rows: int, error: type[Exception]) -> int:
+def padding_from_front(name: str, padding_idx: Any, rows: int, error: type[Exception]) -> int:
     """`padding_idx` counted from the front, -1 for none. Raises: `error`, which PyTorch raises, outside the table."""
     if padding_idx is None:
         return -1
@@ -271,7 +271,7 @@ def embedding(
         raise TypeError(f"embedding(): argument 'indices' (position 2) must be Tensor, not {type(input).__name__}")
     if weight.ndim != 2:
         raise RuntimeError(f"embedding: 'weight' must be 2-D\n{describe(weight=weight)}")
-    padding = _padding("embedding", padding_idx, weight.shape[0], AssertionError)
+    padding = padding_from_front("embedding", padding_idx, weight.shape[0], AssertionError)
     need_bools("embedding", scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
     _check_indices("embedding", input)
     if max_norm is not None:
@@ -284,7 +284,7 @@ def _embedding_of_rows(input, weight, padding_idx, max_norm, norm_type, scale_gr
     """A table that stays as it is."""
     if max_norm is not None or sparse or scale_grad_by_freq.__class__ is not bool or weight._array.ndim != 2:
         return None
-    padding = -1 if padding_idx is None else _padding("embedding", padding_idx, weight._array.shape[0], ValueError)
+    padding = -1 if padding_idx is None else padding_from_front("embedding", padding_idx, weight._array.shape[0], ValueError)
     return rows_at.answer(weight, input, padding, scale_grad_by_freq)
 
 
@@ -485,14 +485,14 @@ def embedding_bag(
     _check_bags(input, offsets, include_last_offset)
     rows = weight.shape[0]
     if weight._lacks_values or input._lacks_values:
-        starts = input.new_empty((_count_bags(input, offsets, include_last_offset) + 1,))
-        return bags_of_rows.function(weight, input.reshape(-1), starts, scale_grad_by_freq)
+        given = weight, input, offsets, per_sample_weights
+        return bags_of_tensors.function(*given, scale_grad_by_freq, mode, include_last_offset, padding_idx)
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise RuntimeError(
             f"embedding_bag: padding_idx must be within the number of embeddings, {-rows} through {rows - 1}, but got {padding_idx}"
         )
     starts = starts_of_bags.function(input, offsets, rows, include_last_offset)
-    padding = _padding("embedding_bag", padding_idx, rows, RuntimeError)
+    padding = padding_from_front("embedding_bag", padding_idx, rows, RuntimeError)
     if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
         kinds = [f"torch.{dtypes.scalar_type(x.dtype)}Tensor" for x in (weight, per_sample_weights)]
         raise RuntimeError(
@@ -533,6 +533,44 @@ def _embedding_bag_by_number(
     number = BAG_MODES.index(mode)
     given = scale_grad_by_freq, number, sparse, per_sample_weights, include_last_offset, padding_idx
     return run("embedding_bag.padding_idx", weight, input, offsets, *given)[0]
+
+
+@composite(surface=0, samples="x(5, 4), i(5, 6), fb.tensor([0, 2, 5]); x(5, 4), i(5, 6), fb.tensor([0, 2, 5]), False, 2", costly=True)
+def _embedding_bag(
+    weight, indices, offsets, scale_grad_by_freq=False, mode: int = 0, sparse=False, per_sample_weights=None, include_last_offset=False,
+    padding_idx: int = -1,
+):  # fmt: skip
+    """`nn.functional.embedding_bag`, where `mode` is 0, 1 or 2 for "sum", "mean" or "max", and -1 no `padding_idx`.
+
+    Returns: the bags; the bag of each index; how many indices that count each bag has; and for "max" the row that each element
+        comes from, else the same as the third.
+    """
+    if mode not in (0, 1, 2):
+        raise RuntimeError(f"embedding_bag: mode must be 0 (sum), 1 (mean) or 2 (max), got {mode!r}")
+    padding = None if padding_idx < 0 else padding_idx
+    given = scale_grad_by_freq, BAG_MODES[mode], sparse, per_sample_weights, include_last_offset, padding
+    bags = embedding_bag.function(indices, weight, offsets, None, 2.0, *given)
+    starts = offsets[:-1] if include_last_offset else offsets
+    arange, ones_like, zeros_like = (_derive.public("", name) for name in ("arange", "ones_like", "zeros_like"))
+    places = arange(indices.numel(), dtype=indices.dtype, device=indices.device)
+    bag_of = OPS["searchsorted"].function(starts.contiguous(), places, right=True).to(indices.dtype) - 1
+    counted = ones_like(indices) if padding is None else (indices != padding).to(indices.dtype)
+    sizes = zeros_like(starts, dtype=indices.dtype).index_add_(0, bag_of, counted)
+    if mode != 2:
+        return bags, bag_of, sizes, sizes
+    return bags, bag_of, sizes, _rows_of_maxima(bags.detach(), weight.detach(), indices, bag_of, padding)
+
+
+def _rows_of_maxima(bags: Tensor, weight: Tensor, indices: Tensor, bag_of: Tensor, padding: int | None) -> Tensor:
+    """For each element of `bags` the row of `weight` that it comes from: the first in its bag, 0 for empty bags."""
+    rows = _derive.public("", "zeros_like")(bags, dtype=indices.dtype)
+    if bags._lacks_values:
+        return rows
+    for place in range(indices.numel() - 1, -1, -1):
+        row, bag = int(indices[place]), int(bag_of[place])
+        if row != padding:
+            rows[bag] = OPS["where"].function(weight[row] == bags[bag], row, rows[bag])
+    return rows
 
 
 # Graphs are for other indices and offsets than those that they were recorded with: there kernels look at them.
