@@ -462,3 +462,65 @@ def test_means_over_uneven_ranges_agree_with_means_one_axis_after_the_other(shap
 def test_a_size_left_to_the_input_is_not_what_is_wrong_with_the_input(call, error):
     with pytest.raises(error, match="nput"):
         call(fb.zeros(2, 3))
+
+
+POOLS: dict[str, Any] = {
+    "max": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "max, dilated": lambda x: F.max_pool2d(x, 3, (1, 2), 1, 2),
+    "max, rounded up": lambda x: F.max_pool2d(x, (3, 2), (2, 3), 1, ceil_mode=True),
+    "max, adaptive": lambda x: F.adaptive_max_pool2d(x, (5, 4)),
+    "max, more than there are": lambda x: F.adaptive_max_pool2d(x, 30),
+    "mean": lambda x: F.avg_pool2d(x, 2),
+    "mean, overlapping": lambda x: F.avg_pool2d(x, 3, 1, 1),
+    "mean, padding does not count": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+    "mean, divided": lambda x: F.avg_pool2d(x, (2, 3), divisor_override=7),
+    "mean, adaptive": lambda x: F.adaptive_avg_pool2d(x, (5, 4)),
+    "mean, more than there are": lambda x: F.adaptive_avg_pool2d(x, 30),
+    "area": lambda x: F.interpolate(x, (9, 31), mode="area"),
+}
+
+
+@pytest.mark.parametrize("channels", [16, 19, 100])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", POOLS)
+def test_pools_of_channels_that_lie_last_have_the_bits_of_planes(name: str, dtype: str, channels: int) -> None:
+    pool, x = POOLS[name], RNG.normal(size=(3, channels, 13, 18))
+    x[0, :, :9, :9] = np.round(x[0, :, :9, :9]) + 0.0  # ties
+    x[1, 3, 5, 6:8] = np.nan
+    planes = fb.tensor(x).to(getattr(fb, dtype))
+    last = planes.to(memory_format=fb.channels_last)
+    grad = fb.tensor(RNG.normal(size=tuple(pool(planes).shape))).to(planes.dtype)
+
+    made = []
+    for each, g in ((planes, grad), (last, grad.to(memory_format=fb.channels_last))):
+        with_history = each.detach().requires_grad_()
+        result = pool(with_history)
+        result.backward(g)
+        made.append((pool(each), result, with_history.grad))
+
+    for expected, got in zip(*made, strict=True):
+        assert got.is_contiguous(memory_format=fb.channels_last)
+        np.testing.assert_array_equal(got.detach().double().numpy(), expected.detach().double().numpy())
+
+
+def test_long_windows_of_channels_that_lie_last_are_as_exact_as_planes() -> None:
+    x = fb.tensor(RNG.normal(size=(2, 32, 57, 56)))
+    expected = values(F.adaptive_avg_pool2d(x, (3, 2)))
+
+    errors = [
+        np.square(values(F.adaptive_avg_pool2d(each, (3, 2)).double()) - expected).mean()
+        for each in (x.float(), x.float().to(memory_format=fb.channels_last))
+    ]
+
+    assert errors[1] <= 1.1 * errors[0]
+
+
+def test_volumes_whose_channels_lie_last_have_the_maxima_of_planes_and_their_places() -> None:
+    x = fb.tensor(np.round(RNG.normal(size=(2, 17, 5, 6, 7))))
+
+    planes = F.max_pool3d(x, (2, 3, 2), 2, 1, return_indices=True)
+    last = F.max_pool3d(x.to(memory_format=fb.channels_last_3d), (2, 3, 2), 2, 1, return_indices=True)
+
+    for got, expected in zip(last, planes, strict=True):
+        assert got.is_contiguous(memory_format=fb.channels_last_3d)
+        assert got.tolist() == expected.tolist()

@@ -71,15 +71,26 @@ adaptive_mean.shown_as(hides="sizes input_shape")
 adaptive_mean.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 1, 1))
 
 
+def _ranges(extents: Ints, sizes: Ints) -> Any:
+    from flambeau_kernels.cpu.pool import Ranges
+
+    return tuple(Ranges(extent, size) for extent, size in zip(extents, sizes, strict=True))
+
+
 @adaptive_mean.kernel
 def _adaptive_mean(x, sizes):
     from flambeau_kernels.cpu import pool as kernels
+    from flambeau_kernels.cpu.pool import channels_last
 
     n = len(sizes)
     if 0 in sizes:                                    # nothing to find, however large the others are
         return np.zeros((*x.shape[: x.ndim - n], *sizes), x.dtype)
     if prod(sizes) == 1 and x.size and x.ndim == n + 2 and is_last(x):
         return restored(kernels.image_means(x).reshape(-1, *sizes), x, n, n < 3)
+    if n == 2 and prod(sizes) > 1:
+        ranges = _ranges(x.shape[x.ndim - n :], sizes)
+        if channels_last.pays(x, ranges):
+            return channels_last.means(x, ranges, False, None)
     planes = as_planes(x, n)
     if prod(sizes) == 1:
         made = kernels.plane_means(planes.reshape(len(planes), prod(planes.shape[1:])))
@@ -119,13 +130,18 @@ adaptive_spread.in_pieces(lambda asked: batches_of(len(asked["sizes"]), 1, 1))
 @adaptive_spread.kernel
 def _adaptive_spread(grad, sizes):
     from flambeau_kernels.cpu.pool import adaptive_spread as kernel
-    from flambeau_kernels.cpu.pool import even_windows
+    from flambeau_kernels.cpu.pool import channels_last, even_windows
 
     n = len(sizes)
     if not grad.size:
         return np.zeros((*grad.shape[: grad.ndim - n], *sizes), grad.dtype)
-    windows = even_windows(tuple(sizes), grad.shape[grad.ndim - n :])
-    if windows is not None and prod(grad.shape[grad.ndim - n :]) > 1:
+    counts = grad.shape[grad.ndim - n :]
+    if n == 2 and prod(counts) > 1:
+        ranges = _ranges(sizes, counts)
+        if channels_last.pays(grad, ranges):
+            return channels_last.spread(grad, ranges, tuple(sizes), False, None)
+    windows = even_windows(tuple(sizes), counts)
+    if windows is not None and prod(counts) > 1:
         return spread_over(grad, windows, False, None)
     planes = wide(as_planes(grad, n))
     if planes[0:1].size == 1:
@@ -249,11 +265,10 @@ for _n, _op in enumerate((adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg
 
 def _windows_of_ranges(input: Tensor, sizes: Ints) -> Any:
     """The windows that `sizes` ranges along the last dimensions are, regular ones where the ranges are equally long."""
-    from flambeau_kernels.cpu.pool import Ranges, even_windows
+    from flambeau_kernels.cpu.pool import even_windows
 
     extents = tuple(input.shape[-len(sizes) :])
-    windows: Any = even_windows(extents, sizes)
-    return windows or tuple(Ranges(size, m) for size, m in zip(extents, sizes, strict=True))
+    return even_windows(extents, sizes) or _ranges(extents, sizes)
 
 
 def _adaptive_max(op: str, n: int, input: Any, output_size: Any, return_indices: bool) -> Any:

@@ -7,6 +7,8 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from flambeau_kernels.cpu.shapes.order import is_last, is_ordered_last
+
 from ... import _state, dtypes
 from ...tensor import Tensor
 from .. import _dispatch
@@ -43,8 +45,11 @@ window_max.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 1))
 def _max_with_indices(x: Any, windows: Windows) -> tuple[Any, Any]:
     """Values and indices; `windows` are regular ones, or ranges."""
     from flambeau_kernels.cpu import pool as kernels
+    from flambeau_kernels.cpu.pool import channels_last
 
     n = len(windows)
+    if channels_last.pays(x, windows):
+        return channels_last.maxima(x, tuple(windows), True)
     regular = isinstance(windows[0], kernels.Window)
     values, at = (kernels.max_at if regular else kernels.max_of_ranges)(as_planes(x, n), windows)
     return restored(values, x, n), restored(at, x, n)
@@ -53,9 +58,12 @@ def _max_with_indices(x: Any, windows: Windows) -> tuple[Any, Any]:
 @window_max.kernel
 def _window_max(x, windows, keep):
     from flambeau_kernels.cpu import pool as kernels
+    from flambeau_kernels.cpu.pool import channels_last
 
     if keep or not isinstance(windows[0], kernels.Window):
         return _max_with_indices(x, windows)
+    if channels_last.pays(x, windows):
+        return channels_last.maxima(x, tuple(windows), False)
     return restored(kernels.max_values(as_planes(x, len(windows)), windows), x, len(windows)), None
 
 
@@ -120,8 +128,11 @@ put_plane.in_pieces(lambda asked: batches_of(asked["n"], 3, 1))
 
 @put_plane.kernel
 def _put_plane(grad, at, x, n):
+    from flambeau_kernels.cpu.pool import channels_last
     from flambeau_kernels.cpu.pool import put_plane as kernel
 
+    if is_last(at) and is_ordered_last(x) and channels_last.is_of_channels(grad, n):
+        return channels_last.put(grad, at, x.shape[x.ndim - n :])
     planes, size = prod(x.shape[: x.ndim - n]), prod(x.shape[x.ndim - n :])
     count = prod(grad.shape[grad.ndim - n :])
     made = kernel(as_planes(grad, n).reshape(planes, count), as_planes(at, n).reshape(planes, count), size, True)

@@ -55,9 +55,11 @@ def wide(a: Any) -> Any:
 
 @window_mean.kernel
 def mean_over(x, windows, include_padding, divisor):
-    from flambeau_kernels.cpu.pool import window_means, window_sum
+    from flambeau_kernels.cpu.pool import channels_last, window_means, window_sum
 
     n = len(windows)
+    if n == 2 and channels_last.pays(x, windows):
+        return channels_last.means(x, tuple(windows), include_padding, divisor)
     made = window_means(as_planes(x, n), windows, include_padding, divisor, False)
     if made is not None:
         return restored(made, x, n, n < 3)  # as PyTorch
@@ -98,9 +100,11 @@ spread_mean.in_pieces(lambda asked: batches_of(len(asked["windows"]), 1, 1))
 
 @spread_mean.kernel
 def spread_over(grad, windows, include_padding, divisor):
-    from flambeau_kernels.cpu.pool import window_means, window_spread
+    from flambeau_kernels.cpu.pool import channels_last, window_means, window_spread
 
     n = len(windows)
+    if n == 2 and channels_last.pays(grad, windows):
+        return channels_last.spread(grad, tuple(windows), tuple(w.size for w in windows), include_padding, divisor)
     made = window_means(as_planes(grad, n), windows, include_padding, divisor, True)
     if made is not None:
         return restored(made, grad, n)

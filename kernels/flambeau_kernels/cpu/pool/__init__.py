@@ -22,9 +22,9 @@ from ..shapes.move import contiguous
 from ..tier import compiles
 
 __all__ = [
-    "DrawnRanges", "Ranges", "Window", "adaptive_mean", "adaptive_ranges", "adaptive_spread", "even_windows", "image_means", "max_at",
-    "max_of_ranges", "max_values", "plane_means", "planned_adaptive_mean", "planned_maxima", "planned_means", "planned_ranges", "put_plane",
-    "take_plane", "window_counts", "window_means", "window_spread", "window_sum",
+    "DrawnRanges", "Ranges", "Window", "adaptive_mean", "adaptive_ranges", "adaptive_spread", "counts_along", "even_windows",
+    "image_means", "max_at", "max_of_ranges", "max_values", "plane_means", "planned_adaptive_mean", "planned_maxima", "planned_means",
+    "planned_ranges", "put_plane", "take_plane", "window_counts", "window_means", "window_spread", "window_sum",
 ]  # fmt: skip
 
 # Bytes of input worked on at a time.
@@ -154,7 +154,7 @@ def _planned_spread(
 
     if long and dtype.char in "fd":
         return pool_rows.planned_range_spread(planes, dtype, tuple(w.size for w in windows), _ranges_of(windows))
-    return pool_rows.planned_spread(planes, dtype, windows, _counts(windows, include_padding, divisor))
+    return pool_rows.planned_spread(planes, dtype, windows, counts_along(windows, include_padding, divisor))
 
 
 def planned_means(x: Any, windows: tuple[Window, ...], include_padding: bool, divisor: Any, shape: tuple[int, ...]) -> Any:
@@ -167,7 +167,7 @@ def planned_means(x: Any, windows: tuple[Window, ...], include_padding: bool, di
             return pool_rows.planned_plane_means(x.reshape(len(x), -1), shape)
         return pool_rows.planned_range_means(x, ranges, shape)
     rows = _compiled(x, windows)
-    return rows and rows.planned_means(x, windows, _counts(windows, include_padding, divisor), shape)
+    return rows and rows.planned_means(x, windows, counts_along(windows, include_padding, divisor), shape)
 
 
 def _long_ranges(x: Any, windows: tuple[Window, ...], include_padding: bool, divisor: Any) -> list[list[tuple[int, int]]] | None:
@@ -212,11 +212,11 @@ def _compiled(x: Any, windows: tuple[Window, ...]) -> Any:
     return pool_rows if pool_rows.takes(x, windows) else None
 
 
-def _counts(windows: tuple[Window, ...], include_padding: bool, divisor: Any) -> list[Any]:
-    """What sums are divided by, along each axis."""
+def counts_along(windows: Sequence[Any], include_padding: bool, divisor: Any) -> list[Any]:
+    """What sums over windows, or over ranges, are divided by, along each axis."""
     if divisor is not None:
         return [np.ones(w.count) for w in windows[:-1]] + [np.full(windows[-1].count, float(divisor))]
-    return [w.counts(include_padding) for w in windows]
+    return [w.counts(include_padding) if isinstance(w, Window) else np.ptp(w.ends()[0], 1) for w in windows]
 
 
 def plane_means(x: Any) -> Any:
