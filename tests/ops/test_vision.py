@@ -401,3 +401,55 @@ def test_grid_sample_of_no_images_has_a_history(shape: tuple[int, ...]) -> None:
     assert made.shape == shape
     assert images.grad.shape == shape
     assert grid.grad.shape == grid.shape
+
+
+RESAMPLED: list[dict[str, Any]] = [
+    {"scale_factor": 2},
+    {"size": (5, 31)},
+    {"size": (31, 9), "mode": "nearest-exact"},
+    {"scale_factor": 2, "mode": "bilinear"},
+    {"size": (31, 5), "mode": "bilinear", "align_corners": True},
+    {"size": (31, 5), "mode": "bicubic"},
+    {"size": (7, 5), "mode": "bilinear", "antialias": True},
+]
+
+
+@pytest.mark.parametrize("channels", [3, 16, 19, 100])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("options", RESAMPLED, ids=str)
+def test_images_whose_channels_lie_last_are_resampled_to_the_bits_of_planes(options: dict[str, Any], dtype: str, channels: int) -> None:
+    x = RNG.normal(size=(2, channels, 13, 18))
+    x[1, 2, 5, 6:10:3] = np.nan, np.inf
+    planes = fb.tensor(x).to(getattr(fb, dtype))
+    grad = fb.tensor(RNG.normal(size=tuple(F.interpolate(planes, **options).shape))).to(planes.dtype)
+
+    made = []
+    for form in (fb.contiguous_format, fb.channels_last):
+        image = planes.detach().to(memory_format=form).requires_grad_()
+        result = F.interpolate(image, **options)
+        result.backward(grad.to(memory_format=form))
+        assert result.is_contiguous(memory_format=form)
+        assert image.grad.is_contiguous(memory_format=form)
+        made.append((F.interpolate(image.detach(), **options), result, image.grad))
+
+    for got, expected in zip(*reversed(made), strict=True):
+        np.testing.assert_array_equal(got.detach().double().numpy(), expected.detach().double().numpy())
+
+
+@pytest.mark.parametrize("mode", ["nearest", "trilinear"])
+def test_volumes_whose_channels_lie_last_are_resampled_as_volumes_in_rows_are(mode: str) -> None:
+    x = fb.tensor(RNG.normal(size=(2, 17, 3, 4, 5)))
+
+    expected, got = (F.interpolate(x.to(memory_format=form), (5, 3, 7), mode=mode) for form in (fb.contiguous_format, fb.channels_last_3d))
+
+    assert got.is_contiguous(memory_format=fb.channels_last_3d)
+    np.testing.assert_array_equal(got.numpy(), expected.numpy())
+
+
+def test_bytes_whose_channels_lie_last_are_copied_to_the_nearest() -> None:
+    x = fb.tensor(RNG.integers(0, 256, (2, 3, 4, 5))).to(fb.uint8)
+
+    got = F.interpolate(x.to(memory_format=fb.channels_last), (7, 3))
+
+    assert got.is_contiguous(memory_format=fb.channels_last)
+    assert got.tolist() == F.interpolate(x, (7, 3)).tolist()

@@ -60,9 +60,12 @@ resample.in_pieces(lambda asked: batches_of(len(asked["maps"]), 1, 1))
 
 @resample.kernel
 def _resample(x, maps, transposed):
-    from flambeau_kernels.cpu.images.resample import apply_maps
+    from flambeau_kernels.cpu.images.resample import apply_maps, maps_of_channels
     from flambeau_kernels.cpu.shapes.layout import alike, planar
 
+    made = maps_of_channels(x, maps, transposed)
+    if made is not None:
+        return made
     n = len(maps)
     planes = planar(x).reshape(prod(x.shape[: x.ndim - n]), *x.shape[x.ndim - n :])
     made = apply_maps(planes, maps, transposed)

@@ -18,7 +18,7 @@ from ..conv import is_half
 from ..shapes.move import contiguous
 from ..tier import compiles
 
-__all__ = ["AxisMap", "antialias_map", "apply_maps", "cubic_map", "linear_map", "nearest_map", "planned_maps"]
+__all__ = ["AxisMap", "antialias_map", "apply_maps", "cubic_map", "linear_map", "maps_of_channels", "nearest_map", "planned_maps"]
 
 # Up to this many entries a map of several taps is a matrix, and applying it a matrix product.
 DENSE_LIMIT = 1 << 18
@@ -113,7 +113,7 @@ def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
     out_sizes = tuple(m.size if transposed else m.count for m in maps)
     if not len(x):                                    # tables of no use may be long
         return np.empty((0, *out_sizes), kind)
-    only_copies = not transposed and all(m.weights is None for m in maps)
+    only_copies = _only_copies(maps, transposed)
     if kind == np.uint8 and not only_copies:
         return _in_fixed_point(x, maps)
     wide = np.dtype(np.float32) if is_half(kind) else kind
@@ -131,6 +131,29 @@ def apply_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
             made = maps[axis - 1].transpose(made, axis) if transposed else maps[axis - 1].apply(made, axis)
         out[start : start + step] = made
     return out
+
+
+def maps_of_channels(x: Any, maps: tuple[AxisMap, ...], transposed: bool) -> Any:
+    """As `apply_maps` of ``(N, C, *spatial)`` whose channels lie last in memory, and then those of the result do; None for other arrays."""
+    from . import resample_channels_last
+
+    copies = _only_copies(maps, transposed)
+    if not resample_channels_last.pays(x, len(maps), copies) or 0 in (m.size if transposed else m.count for m in maps):
+        return None
+    return _planned_of_channels(x.shape, x.dtype, tuple(maps), transposed, copies)(x)
+
+
+@engines.kept(64)
+def _planned_of_channels(shape: tuple[int, ...], dtype: np.dtype, maps: tuple[AxisMap, ...], transposed: bool, copies: bool) -> Any:
+    from . import resample_channels_last
+
+    wide = np.dtype(np.float32) if is_half(dtype) else dtype
+    return resample_channels_last.planned(shape, dtype, [m.table(transposed, wide) for m in maps], copies)
+
+
+def _only_copies(maps: tuple[AxisMap, ...], transposed: bool) -> bool:
+    """Whether every result is one element."""
+    return not transposed and all(m.weights is None for m in maps)
 
 
 def planned_maps(x: Any, maps: tuple[AxisMap, ...], transposed: bool, shape: tuple[int, ...]) -> Any:

@@ -66,6 +66,11 @@ class Table:
         return start, stop, shifts.T.reshape(-1).astype(np.int64)
 
 
+def whole_axis(kind: np.dtype) -> Table:
+    """The table of an axis that an image does not have."""
+    return Table(1, np.zeros((1, 1), np.int64), np.ones((1, 1)), np.ones(1, np.int64), kind)
+
+
 def table(indices: np.ndarray, weights: np.ndarray | None, size: int, transposed: bool, kind: np.dtype) -> Table:
     taps, count = indices.shape
     if weights is None:
@@ -193,8 +198,7 @@ def planned(planes: int, dtype: np.dtype, tables: list[Table], shape: tuple[int,
     """
     n = len(tables)
     kind = tables[-1].weights.dtype
-    one = Table(1, np.zeros((1, 1), np.int64), np.ones((1, 1)), np.ones(1, np.int64), kind)
-    z, y, last = [one] * (3 - n) + tables
+    z, y, last = [whole_axis(kind)] * (3 - n) + tables
     start, stop, shifts = last.doubling
     half = last.count // 2
     doubles = stop > start
