@@ -24,6 +24,7 @@ from .._inference import is_inference
 from ..dtypes import bool as bool_
 from ..tensor import Tensor, wrap
 from . import _products, _rows
+from ._array_runs import ArrayRun
 from ._background import Kernel, stand_in
 from ._backward import History, formula_of, has_gradients
 from ._formulas import FUSED_DTYPES, Number, looks_first, widens
@@ -171,6 +172,8 @@ class Program:
             self.steps = _needed(self.steps, self.wanted, records_all)
         self._first: Plan | None = None               # of the operations, while kernels of chains are not there
         self._final: Plan | None = None
+        self._run: ArrayRun | None = None
+        self.generation = -1                          # of the builtin that `natively` has given, see `hot_calls.generation`
 
     # What is fused is looked for when it is asked for: shapes that are met once need not know.
 
@@ -233,6 +236,21 @@ class Program:
     def is_final(self) -> bool:
         """Whether chains run as kernels, if there are any."""
         return self._final is not None
+
+    def natively(self, inputs: list[Tensor]) -> Any:
+        """The builtin that gives arrays of the values asked for, in order, for those of inputs; None where there is none, or not yet."""
+        if self._final is None or self._records:
+            return None
+        if self._run is None:
+            self._run = ArrayRun(self._final, sorted(self.wanted))
+        found = self._run.builtin(inputs)
+        self.generation = self._run.generation
+        return found
+
+    @functools.cached_property
+    def _records(self) -> bool:
+        """Whether some result has a history, or there is none."""
+        return not self.wanted or any(result.requires_grad for step in self.steps for result in step.results)
 
     @property
     def bytes_at_most(self) -> int:

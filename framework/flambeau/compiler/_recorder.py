@@ -26,7 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flambeau_kernels import hot_calls
 from flambeau_kernels.engine.calls import follow
+from flambeau_kernels.engine.calls import settle as native_settle
 
 from .. import _state, _warn, dtypes
 from .._arrays import MetaArray, ndarray
@@ -75,7 +77,7 @@ class Step:
         self.after: dict[Any, Step | None] = {}       # None: an operation that is not recorded
         self.programs: dict[Any, Any] = {}            # by the values that are asked for
         self.where = tape.users_place()               # of the call that was recorded
-        self.node: list[Any] = [None, self]
+        self.node: list[Any] = [None, self, None]     # the last: what `flambeau_kernels.engine.calls.settle` calls ready
         self.ambient: Any = None                      # of the first step of a tree: see `ambient_now`, of what is expected after it
 
     def expect(self, after: Step, known: int, op: Any, refs: Any, instead: bool = False) -> None:
@@ -363,6 +365,8 @@ class Recorder(Interpreter):
         self._path: list[Any] = []
         native = follow.builtin()
         self.quick = None if native is None else MethodType(native, self._path)
+        settles = None if native is None or records_all else native_settle.builtin()
+        self._settles = None if settles is None else MethodType(settles, self._path)
         self.begin()
 
     def begin(self, is_told: bool = False) -> None:
@@ -385,11 +389,11 @@ class Recorder(Interpreter):
         root, token = self.root, None
         if root.ambient is not None and not _local.saved_hooks and root.ambient == ambient_now():
             token, self._ambient = _state.AMBIENT[0], root.ambient  # so the first operation may be followed too
-        self._path[:] = (root.node, self, self._made, self.inputs, self._counts, Deferred, Parameter, token, _state.AMBIENT)
+        self._path[:] = (root.node, self, self._made, self.inputs, self._counts, Deferred, Parameter, token, _state.AMBIENT, root.node)
 
     def close(self) -> None:
         """Let go of what refers to the recorder, once nothing more is recorded."""
-        self.quick = None
+        self.quick = self._settles = None
         self._path[1] = None
 
     @property
@@ -727,47 +731,76 @@ class Recorder(Interpreter):
         """Compute what is pending. Args: why; whether Python `asked` for a value, or an event or the call `ends` a segment."""
         with self._lock:
             self.is_full_story = self.is_full_story and ends
-            path, inputs = self._path, self.inputs
-            step = path[0][1]
-            if step is self.root:
-                if inputs:
+            node = self._path[0]
+            if node is self.root.node:
+                if self.inputs:
                     self._restart()
                 return
             self.breaks.append(why)
-            alive = {}
-            for ref in self._made:
-                one = ref()
-                if one is not None:
-                    alive[_pending(one)[1]] = one
-            one = None
-            counts, writes, ambient, token = self._counts, self._writes, self._ambient, path[7]
-            self._restart()
-            for x, count in zip(inputs, counts, strict=True):
-                if x._storage[tape.COUNT] != count:
-                    raise RuntimeError(
-                        f"compile: a tensor of shape {tuple(x.shape)} was written to by no operation while results that read it "
-                        "were pending; call torch._dynamo.graph_break() before that"
-                    )
-            wanted = tuple(alive)
-            program = step.programs.get(wanted)
-            if program is None or _local.calls.interpreters or token is not _state.AMBIENT[0] and ambient_now() != ambient:
-                with below(self), _as_before(ambient):
-                    if program is None:
-                        program = step.programs[wanted] = self.program(step, wanted, inputs)
-                        _explain.note(self, step, program, why)
-                    _compute(program, inputs, alive)
-            else:
-                _compute(program, inputs, alive)
-            if writes:
-                for number, count in writes.items():
-                    if number in alive:
-                        storage = alive[number]._storage
-                        storage[tape.COUNT] += count
-            self.ran.append(program)
-            if self.notes_events:
-                self.story.append(Segment(program, inputs, [(number, _ref(one)) for number, one in alive.items()]))
+            ready = node[2]
+            if ready is None or not self._settled_natively(ready[-1]):
+                self._run_program(node[1], why)
         if asked and self.on_ask is not None:
             self.on_ask(why)
+
+    def _settled_natively(self, program: Any) -> bool:
+        """Whether one native call has done all that is to be done, as it was last time by `program`."""
+        interpreters = _local.calls.interpreters
+        if self._settles is None or self._writes or _state.MARKING or program.generation != hot_calls.generation():
+            return False
+        if interpreters and interpreters[0] is not self:  # others are told of operations
+            return False
+        if self._numbers:
+            self._numbers = {}
+        began = perf_counter()
+        if self._settles() is None:
+            return False
+        program.seconds = perf_counter() - began
+        program.calls += 1
+        self.ran.append(program)
+        if self._ambient is not self.root.ambient:
+            self._restart()
+        return True
+
+    def _run_program(self, step: Step, why: str) -> None:
+        """Compute what is pending by the program of the path, which is made if there is none."""
+        alive = {}
+        for ref in self._made:
+            one = ref()
+            if one is not None:
+                alive[_pending(one)[1]] = one
+        one = None
+        inputs, counts, writes, ambient, token = self.inputs, self._counts, self._writes, self._ambient, self._path[7]
+        self._restart()
+        for x, count in zip(inputs, counts, strict=True):
+            if x._storage[tape.COUNT] != count:
+                raise RuntimeError(
+                    f"compile: a tensor of shape {tuple(x.shape)} was written to by no operation while results that read it "
+                    "were pending; call torch._dynamo.graph_break() before that"
+                )
+        wanted = tuple(alive)
+        program = step.programs.get(wanted)
+        if program is None or _local.calls.interpreters or token is not _state.AMBIENT[0] and ambient_now() != ambient:
+            with below(self), _as_before(ambient):
+                if program is None:
+                    program = step.programs[wanted] = self.program(step, wanted, inputs)
+                    _explain.note(self, step, program, why)
+                _compute(program, inputs, alive)
+        else:
+            _compute(program, inputs, alive)
+        if self._settles is not None and not writes:
+            walk = program.natively(inputs)
+            if walk is not None:
+                numbers = range(step.first + len(step.results))
+                step.node[2] = (bytes([number in alive for number in numbers]), walk, program)
+        if writes:
+            for number, count in writes.items():
+                if number in alive:
+                    storage = alive[number]._storage
+                    storage[tape.COUNT] += count
+        self.ran.append(program)
+        if self.notes_events:
+            self.story.append(Segment(program, inputs, [(number, _ref(one)) for number, one in alive.items()]))
 
 
 def _compute(program: Any, inputs: list[Tensor], alive: dict[int, Any]) -> None:

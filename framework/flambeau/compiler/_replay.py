@@ -23,12 +23,13 @@ from ..optim.lr_scheduler import LRScheduler
 from ..random import default_generator
 from ..tensor import Tensor, wrap
 from ..utils import _pytree as pytree
+from ._array_runs import ArrayRun
 from ._formulas import Number
 from ._graphs import is_default
 from ._memory import Plan
 from ._recorder import Constant, Recorder, Segment, Step
 from ._refs import decoded, tensors_in
-from ._scheduled import ArrayRun, ArrayStep, ScheduledBackward
+from ._scheduled import ArrayStep, ScheduledBackward
 
 STABLE_AFTER = 3                                      # calls that have been alike
 _PLAIN = {int, float, bool, str, type(None), dtypes.dtype}

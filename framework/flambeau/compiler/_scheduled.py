@@ -29,23 +29,19 @@ from ..ops._spec import Op
 from ..ops._spec.nodes import tensor_names
 from ..ops._spec.primitive import PrimitiveOp
 from ..tensor import Tensor, wrap
+from ._array_runs import MOST_SAVED, NO_LAUNCHES, NOT_HERE, NOT_YET, TABULATED_AT, StepOnArrays, arguments_of
 from ._backward import formula_of
 from ._formulas import Number
 from ._launches import (
     LaunchTable,
     Unknown,
-    chain_in,
     gradients_in,
     python_gradients_in,
     python_step_in,
     step_in,
 )
-from ._memory import Plan
 from ._recorder import Constant, Step
 from ._refs import tensors_in
-
-# Bytes that nodes have saved, or values have. The engine lets go of them one after the other, a written order of all at the end.
-MOST_SAVED = 1 << 24
 
 
 class ScheduledBackward:
@@ -250,12 +246,6 @@ def _compiled(head: str, lines: list[str], scope: dict[str, Any]) -> Any:
 
 # -- forward and backward on arrays --------------------------------------------------------------------------------------
 
-# Calls at which a step is made a table, or another one of what has become native in the meantime.
-NOT_YET, NOT_HERE = "it has not been replayed often enough", "native code walks no tables here"
-NO_LAUNCHES = "most of it is no launches"
-# All values of a program are held while its table is made.
-TOO_LARGE = "values of more than 16 MB, beside which calls cost nothing"
-TABULATED_AT = (4, 32, 256, 2048)
 _CONSTANTS = (int, float, bool, str, type(None), slice, dtypes.dtype, np.dtype, tape.Unread)
 
 
@@ -290,7 +280,7 @@ class ArrayStep:
         for step in steps:
             if step.several is not None:
                 return
-            values[step.first] = step.op.enter(*_arguments(step, values, inputs))
+            values[step.first] = step.op.enter(*arguments_of(step, values, inputs))
         end = values[root]
         if end._array.__class__ is not ndarray or end._array.size != 1 or end._node is None or not _is_plain(end._node):
             return
@@ -308,7 +298,7 @@ class ArrayStep:
         forward = [f"i{at} = inputs[{at}]._array" for at in range(len(inputs))]
         for step in steps:
             at = step.first
-            scope[f"slow{at}"] = _Slow(step)
+            scope[f"slow{at}"] = StepOnArrays(step)
             given = ", ".join([_named(ref) for ref in tensors_in(step.refs)])
             slow = f"slow{at}({given})"
             rule, arguments = _rule_of(step)
@@ -524,90 +514,10 @@ class _OverNodes(_Writing):
         """The parents of a node are what they were."""
 
 
-class ArrayRun:
-    """A program that records no gradient, on arrays: one native call of a table. ``f(*inputs)`` gives its results, or None.
-
-    Args:
-        plan: of steps and fused chains.
-        wanted: the numbers of its results.
-    """
-
-    def __init__(self, plan: Plan, wanted: list[int]) -> None:
-        self.plan, self.wanted = plan, wanted
-        self.calls = 0
-        self.table: LaunchTable | None = None
-        self.why = NOT_YET                            # there is none
-        self.walk: Any = None
-        self.generation = -1
-
-    def __call__(self, *inputs: Tensor) -> Any:
-        """The results, or None: then nothing has been done."""
-        if self.calls < TABULATED_AT[-1]:
-            self.calls += 1
-            if self.calls in TABULATED_AT:
-                self._tabulate([x._array for x in inputs])
-        if self.generation != hot_calls.generation() or _state.MARKING:
-            return None
-        found = self.walk(*[x._array for x in inputs])
-        return None if found is None else [wrap(a) for a in found]
-
-    def _tabulate(self, arrays: list[Any]) -> None:
-        if not launch_table.available() or self.plan.total > MOST_SAVED:
-            self.why = TOO_LARGE if launch_table.available() else NOT_HERE
-            return
-        quiet = ignore_fp_flags()
-        try:
-            table, results = self._table(arrays)
-        except Unknown as error:
-            self.why = str(error)
-            return
-        finally:
-            restore_fp_flags(quiet)
-        self.why = NO_LAUNCHES
-        # An entry of Python takes longer than a line of the text does.
-        if table.native <= 2 * len(table.others) or self.table is not None and len(table.others) >= len(self.table.others):
-            return
-        for k, made in enumerate(results):            # what shares memory is a view, which has to know of what
-            if made.base is not None or any(np.may_share_memory(made, other) for other in (*arrays, *results[:k])):
-                self.why = "a result is a view"
-                return
-        self.table, self.walk, self.generation = table, table.finish(results), hot_calls.generation()
-
-    def _table(self, arrays: list[Any]) -> tuple[LaunchTable, list[Any]]:
-        table = LaunchTable(arrays)
-        known: dict[int, Any] = {-1 - at: a for at, a in enumerate(arrays)}
-        for part, _, _, spare in self.plan.parts:
-            if part.__class__ is not Step:
-                known.update(zip(part.values, chain_in(table, part, known, spare), strict=True))
-                continue
-            made = step_in(table, part, known.__getitem__)
-            if made is None:
-                made = python_step_in(table, part, known.__getitem__, _Slow(part))
-            if part.several is None:
-                known[part.first] = made
-            else:
-                known.update({part.first + k: table.item(made, k) for k in range(len(made))})
-        return table, [known[number] for number in self.wanted]
-
-
-class _Slow:
-    """A step on arrays by its operation."""
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-        self.places = {ref: k for k, ref in reversed([*enumerate(tensors_in(step.refs))])}
-
-    def __call__(self, *arrays: Any) -> Any:
-        tensors = [wrap(a) for a in arrays]
-        values = {ref: tensors[k] for ref, k in self.places.items()}
-        made = self.step.op.enter(*_arguments(self.step, values, None))
-        return made._array if self.step.several is None else tuple([one._array for one in made])
-
-
 def _in_python(step: Step) -> Any:
     """A function of the arrays among the arguments of a step that gives the array of its result."""
     rule, arguments = _rule_of(step)
-    slow = _Slow(step)
+    slow = StepOnArrays(step)
     if rule is None or not all(ref.__class__ is int or isinstance(ref, (Constant, Number)) for ref in arguments):
         return slow
     places = tensors_in(step.refs)
@@ -619,17 +529,6 @@ def _in_python(step: Step) -> Any:
         return slow(*arrays) if made is None else made
 
     return computed
-
-
-def _arguments(step: Step, values: dict[int, Any], inputs: Any) -> list[Any]:
-    """The arguments of a step; without `inputs` these are among `values`."""
-
-    def of(ref: Any) -> Any:
-        if ref.__class__ is int:
-            return values[ref] if inputs is None or ref >= 0 else inputs[-1 - ref]
-        return ref.value if ref.__class__ is Constant else type(ref)([of(r) for r in ref])
-
-    return [of(ref) for ref in step.refs]
 
 
 def _rule_of(step: Step) -> tuple[Any, Any]:

@@ -69,7 +69,11 @@ def table() -> np.ndarray:
 
 # Behind these, for builtins that make objects of a class of the framework's: offsets of its slots, then addresses.
 OBJECT_SLOTS = ("array", "record", "node", "link", "grad", "class", "sizes", "other_sizes", "call", "zero", "True", "new_object",
-                "new_list", "append", "new_reference", "is_subclass", "reference", "unlisted_class", "unlisted_slot", "unlisted_value")
+                "new_list", "append", "new_reference", "is_subclass", "reference", "unlisted_class", "unlisted_slot", "unlisted_value",
+                "bytes", "set_attribute", "its_class", "set_items", "vectorcall")
+
+
+_ITS_CLASS = "__class__"                              # the attribute that makes an object one of another class
 
 
 def object_table(of: Any) -> np.ndarray:
@@ -82,6 +86,8 @@ def object_table(of: Any) -> np.ndarray:
         "new_list": address_of(python.PyList_New), "append": address_of(python.PyList_Append),
         "new_reference": address_of(python.PyWeakref_NewRef), "is_subclass": address_of(python.PyType_IsSubtype),
         "reference": id(weakref.ref), "unlisted_class": 0, "unlisted_slot": 0, "unlisted_value": 0,
+        "bytes": id(bytes), "set_attribute": address_of(python.PyObject_SetAttr), "its_class": id(_ITS_CLASS),
+        "set_items": address_of(python.PyList_SetSlice), "vectorcall": address_of(python.PyObject_Vectorcall),
     }
     if of.unlisted is not None:
         cls, name, value = of.unlisted

@@ -16,8 +16,8 @@ from flambeau_kernels.engine.builtins import fastcall, launchers, pyabi
 from flambeau_kernels.engine.builtins.make_objects import ObjectCode
 from flambeau_kernels.engine.machine_code import llvm
 
-# `token` is the item of the list `cell` while what decides over all results is as it was.
-PATH = ("node", "recorder", "made", "inputs", "counts", "class", "subclass", "token", "cell")
+# `token` is the item of the list `cell` while what decides over all results is as it was. Paths begin at the node `root`.
+PATH = ("node", "recorder", "made", "inputs", "counts", "class", "subclass", "token", "cell", "root")
 # The pattern has two items for each argument: None and a constant, True and the number of a pending result, False and that of an input.
 # Of an input that is new there: its number, and a tuple of what `NEW` names; whether `counts` gets how often it was written.
 NEW = ("lengths", "dtype", "recorded")               # shape and strides as bytes; whether the slot `node` is filled
@@ -38,17 +38,17 @@ def _text() -> str:
     code = ObjectCode("ptr @fb_follow(ptr %self, ptr %args, i64 %nargs)")
     overflow, fresh = code.let("alloca i32"), code.let("alloca i64")
     path, op, given = code.start(3)
-    _require_type(code, path, "list")
-    _require_type(code, given, "tuple")
+    require_type(code, path, "list")
+    require_type(code, given, "tuple")
     code.require(code.let(f"icmp eq i64 {code.field(path, pyabi.LENGTH, 'i64')}, {len(PATH)}"))
     items = code.field(path, pyabi.LIST_ITEMS, "ptr")
     node, recorder, inputs, counts, cls, subclass, token, cell = (
         code.element(items, PATH.index(name), "ptr")
         for name in ("node", "recorder", "inputs", "counts", "class", "subclass", "token", "cell"))
-    code.require(code.let(f"icmp eq ptr {_first_of_list(code, cell)}, {token}"))
-    likely = _first_of_list(code, node)
-    _require_type(code, likely, "tuple")
-    expected, pattern, number, look, onward = (_tuple_item(code, likely, k) for k in range(len(LIKELY)))
+    code.require(code.let(f"icmp eq ptr {first_of_list(code, cell)}, {token}"))
+    likely = first_of_list(code, node)
+    require_type(code, likely, "tuple")
+    expected, pattern, number, look, onward = (tuple_item(code, likely, k) for k in range(len(LIKELY)))
     code.require(code.let(f"icmp eq ptr {expected}, {op}"))
     count = code.field(given, pyabi.LENGTH, "i64")
     code.require(code.let(f"icmp eq i64 {code.field(pattern, pyabi.LENGTH, 'i64')}, {code.let(f'mul i64 {count}, 2')}"))
@@ -102,11 +102,11 @@ def _compare(
     code.do(f"%k = phi i64 [0, %{start}], [%k.next, %same]", f"%k.more = icmp slt i64 %k, {count}")
     code.branch("%k.more", "look", "compared")
     code.label("look")
-    items = _place(code, given, pyabi.TUPLE_ITEMS)
+    items = place_in(code, given, pyabi.TUPLE_ITEMS)
     argument = code.element(items, "%k", "ptr")
     pair = code.let("mul i64 %k, 2")
-    kind = code.element(_place(code, pattern, pyabi.TUPLE_ITEMS), pair, "ptr")
-    reference = code.element(_place(code, pattern, pyabi.TUPLE_ITEMS), code.let(f"add i64 {pair}, 1"), "ptr")
+    kind = code.element(place_in(code, pattern, pyabi.TUPLE_ITEMS), pair, "ptr")
+    reference = code.element(place_in(code, pattern, pyabi.TUPLE_ITEMS), code.let(f"add i64 {pair}, 1"), "ptr")
     code.do("%k.next = add i64 %k, 1")
     code.branch(code.is_slot(kind, "None"), "constant", "tensor")
     code.label("constant")
@@ -117,9 +117,9 @@ def _compare(
     code.require(code.let(f"icmp eq ptr {code.field(argument, pyabi.TYPE, 'ptr')}, {cls}"))
     pending = code.let(f"load ptr, ptr {code.place(argument, 'grad')}")
     code.require(code.let(f"icmp ne ptr {pending}, null"))
-    _require_type(code, pending, "tuple")
-    code.require(code.let(f"icmp eq ptr {_tuple_item(code, pending, 0)}, {recorder}"))
-    code.branch(code.let(f"icmp eq ptr {_tuple_item(code, pending, 1)}, {reference}"), "same", "refuse")
+    require_type(code, pending, "tuple")
+    code.require(code.let(f"icmp eq ptr {tuple_item(code, pending, 0)}, {recorder}"))
+    code.branch(code.let(f"icmp eq ptr {tuple_item(code, pending, 1)}, {reference}"), "same", "refuse")
     code.label("input")
     kind_type = code.field(kind, pyabi.TYPE, "ptr")
     code.branch(code.let(f"icmp eq ptr {kind_type}, {code.slot('tuple')}"), "new", "known")
@@ -141,7 +141,7 @@ def _compare(
     record = code.let(f"load ptr, ptr {code.place(argument, 'record')}")
     for item in (array, node, record):                # slots that were never filled are read elsewhere
         code.require(code.let(f"icmp ne ptr {item}, null"))
-    _require_type(code, record, "list")
+    require_type(code, record, "list")
     code.require(code.let(f"call i1 @looks(ptr %table, ptr {array}, ptr {node}, ptr {kind})"))
     listed = code.field(inputs, pyabi.LIST_ITEMS, "ptr")
     before = code.let(f"call i1 @is_in(ptr {listed}, i64 {code.field(inputs, pyabi.LENGTH, 'i64')}, ptr {argument})")
@@ -180,7 +180,7 @@ def _same() -> str:
     lengths = [code.field(x, pyabi.LENGTH, "i64") for x in ("%a", "%b")]
     code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('tuple')}"), "tuple", "not.tuple")
     code.label("tuple")
-    tuples = [_place(code, x, pyabi.TUPLE_ITEMS) for x in ("%a", "%b")]
+    tuples = [place_in(code, x, pyabi.TUPLE_ITEMS) for x in ("%a", "%b")]
     code.do("br label %sequence")
     code.label("not.tuple")
     code.branch(code.let(f"icmp eq ptr {kind}, {code.slot('list')}"), "list", "not.list")
@@ -217,7 +217,7 @@ def _equal(values: list[str]) -> str:
 def _looks() -> str:
     """Whether an array is as a tuple of what `NEW` names says, with or without a node."""
     code = ObjectCode("internal i1 @looks(ptr %table, ptr %array, ptr %node, ptr %looks)")
-    lengths, dtype, recorded = (_tuple_item(code, "%looks", k) for k in range(len(NEW)))
+    lengths, dtype, recorded = (tuple_item(code, "%looks", k) for k in range(len(NEW)))
     code.branch(code.let(f"icmp eq ptr {code.field('%array', pyabi.TYPE, 'ptr')}, {code.slot('ndarray')}"), "strided", "no")
     code.label("strided")
     is_dtype = code.let(f"icmp eq ptr {code.field('%array', pyabi.DTYPE, 'ptr')}, {dtype}")
@@ -229,7 +229,7 @@ def _looks() -> str:
     alike = code.let(f"and i1 {code.let(f'and i1 {is_dtype}, {as_recorded}')}, {as_long}")
     code.branch(alike, "sizes", "no")
     code.label("sizes")
-    known = _place(code, lengths, pyabi.BYTES_ITEMS)
+    known = place_in(code, lengths, pyabi.BYTES_ITEMS)
     shape, strides = (code.field("%array", offset, "ptr") for offset in (pyabi.SHAPE, pyabi.STRIDES))
     code.do("br label %dim")
     code.label("dim")
@@ -275,13 +275,13 @@ def _take() -> str:
     code.do("%i = phi i64 [0, %entry], [%i.next, %next]", "%i.more = icmp slt i64 %i, %n")
     code.branch("%i.more", "each", "done")
     code.label("each")
-    kind = code.element(_place(code, "%pattern", pyabi.TUPLE_ITEMS), code.let("mul i64 %i, 2"), "ptr")
+    kind = code.element(place_in(code, "%pattern", pyabi.TUPLE_ITEMS), code.let("mul i64 %i, 2"), "ptr")
     code.branch(code.let(f"icmp eq ptr {code.field(kind, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"), "new", "next")
     code.label("new")
-    argument = code.element(_place(code, "%given", pyabi.TUPLE_ITEMS), "%i", "ptr")
+    argument = code.element(place_in(code, "%given", pyabi.TUPLE_ITEMS), "%i", "ptr")
     record = code.let(f"load ptr, ptr {code.let(f'getelementptr i8, ptr {argument}, i64 %record.offset')}")
     code.do(f"%a = call i32 {code.slot('append')}(ptr %inputs, ptr {argument})",
-            f"%b = call i32 {code.slot('append')}(ptr %counts, ptr {_first_of_list(code, record)})", "br label %next")
+            f"%b = call i32 {code.slot('append')}(ptr %counts, ptr {first_of_list(code, record)})", "br label %next")
     code.label("next")
     code.do("%i.next = add i64 %i, 1", "br label %head")
     code.label("done")
@@ -289,17 +289,17 @@ def _take() -> str:
     return code.text()
 
 
-def _require_type(code: ObjectCode, item: str, name: str) -> None:
+def require_type(code: ObjectCode, item: str, name: str) -> None:
     code.require(code.let(f"icmp eq ptr {code.field(item, pyabi.TYPE, 'ptr')}, {code.slot(name)}"))
 
 
-def _place(code: ObjectCode, item: str, offset: int) -> str:
+def place_in(code: ObjectCode, item: str, offset: int) -> str:
     return code.let(f"getelementptr i8, ptr {item}, i64 {offset}")
 
 
-def _first_of_list(code: ObjectCode, item: str) -> str:
+def first_of_list(code: ObjectCode, item: str) -> str:
     return code.element(code.field(item, pyabi.LIST_ITEMS, "ptr"), 0, "ptr")
 
 
-def _tuple_item(code: ObjectCode, item: str, k: int) -> str:
+def tuple_item(code: ObjectCode, item: str, k: int) -> str:
     return code.field(item, pyabi.TUPLE_ITEMS + 8 * k, "ptr")
