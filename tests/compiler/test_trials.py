@@ -33,6 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
         return plain(self, *args)
 
     monkeypatch.setattr(_programs.Chain, "run", run)
+    monkeypatch.setattr(_programs.Program, "natively", lambda self, inputs: None)  # which would run without telling
     return seconds
 
 

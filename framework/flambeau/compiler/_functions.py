@@ -6,15 +6,19 @@ import inspect
 import weakref
 from collections.abc import Callable
 from time import perf_counter
+from types import MethodType
 from typing import Any
 
+from flambeau_kernels.engine.calls import follow
+
 from .. import _state
+from .._arrays import ndarray
 from .._interpreters import pop, push
 from ..tensor import Tensor
 from . import _explain, _programs, set_stance
 from ._backends import Backend
 from ._programs import Program
-from ._recorder import Deferred, Recorder, Step, ambient_now
+from ._recorder import Deferred, Recorder, Step, ambient_now, looks_of
 
 _local = _state.local
 _MOST_SIGNATURES = 256                                # of calls, that a function remembers
@@ -55,6 +59,47 @@ class Wait:
             self.left = min(1 << self.failures, _MOST_PASSED)
 
 
+class Usual:
+    """A call whose kernels are there, and worth what it takes to record it; so are calls that look alike and run the same programs.
+
+    Args:
+        guard: ``guard(args)``, whether arguments look as those of the call, or None.
+        asked: whether gradients were recorded.
+        ran, passed: of the recorder of the call.
+    """
+
+    __slots__ = ("function", "guard", "asked", "is_told", "ran", "passed")
+
+    def __init__(self, function: Any, guard: Any, recorder: Recorder) -> None:
+        self.function, self.guard, self.asked = function, guard, _local.recording.asked
+        self.is_told, self.ran, self.passed = recorder.is_told, recorder.ran, recorder.passed
+
+    @staticmethod
+    def of(function: Any, args: tuple[Any, ...], recorder: Recorder) -> Any:
+        """The guard of calls and what runs them; None without a guard."""
+        alike = follow.alike()
+        pattern: list[Any] = []
+        for a in args:
+            kind = a.__class__
+            if kind is Tensor and a._array.__class__ is ndarray:
+                pattern += (looks_of(a), 0)
+            elif kind in (bool, int, str, type(None)):
+                pattern += (None, a)
+            else:
+                return None
+        if alike is None:
+            return None
+        found = Usual(function, MethodType(alike, tuple(pattern)), recorder)
+        return found.is_alike, found.run
+
+    def is_alike(self, args: tuple[Any, ...]) -> Any:
+        return self.guard(args) and _local.recording.asked is self.asked
+
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """The result of the call."""
+        return self.function.run_usual(self, args)
+
+
 class Function:
     """A function or module that `compile` was given, and its recordings.
 
@@ -80,8 +125,7 @@ class Function:
         self.trials: dict[Any, Trial] = {}            # by signature
         self.replays: dict[Any, Any] = {}             # by signature: a `Replay`, or None for calls that cannot be replayed
         self.waits: dict[Any, Wait] = {}              # by signature
-        self.usual: Any = None                        # the guard of the last call that was replayed, and its `Replay`
-        self.compiled = 0
+        self.usual: Any = None                        # the guard of the last call that was replayed or is fused, and what runs such calls
         self.compiled = 0
         self.compiled_at: dict[int, int] = {}         # how often, by the number of the segment in its call
         self.is_met = False                           # whether a call has been given to a backend of the program's own
@@ -110,7 +154,7 @@ class Function:
                 return self._through(backend, stance, args, kwargs)
             if backend.replays:
                 return self._replayed(backend, args, kwargs)
-            signature = (_local.recording.asked, *map(_looks, args), *[(k, _looks(v)) for k, v in kwargs.items()])
+            signature = _signature(args, kwargs)
             known = self.known.get(signature)
             if known == PLAIN:
                 return self.fn(*args, **kwargs)
@@ -142,11 +186,7 @@ class Function:
             if trial.is_lost():
                 self._leave(signature)
             return result
-        try:
-            recorder = self.idle.pop()
-        except IndexError:
-            recorder = Recorder(self.root, _FUSED, False, title=_title(self.fn))
-        recorder.begin(known == SHOWN)
+        recorder = self._recorder(known == SHOWN)
         began = perf_counter()
         result = _recorded(recorder, self.fn, args, kwargs)
         seconds = perf_counter() - began
@@ -166,7 +206,10 @@ class Function:
         if not fused or spared < recorder.passed * (_programs.WORTH // 4) + loose * (_programs.WORTH // 8):
             # An operation that is looked at and not recorded costs some 20 us, one that is recorded and joins nothing some 3.
             self._leave(signature)
-        elif tunes and (trial is None or len(trial.fused) < TRIALS) and all(program.is_final() for program in fused):
+        elif not tunes:
+            if not kwargs and all(program.is_final() for program in fused):
+                self.usual = Usual.of(self, args, recorder)
+        elif (trial is None or len(trial.fused) < TRIALS) and all(program.is_final() for program in fused):
             # Of what backward will take, a call says nothing.
             if trial is None and not any(chain.histories for program in fused for chain in program.chains):
                 if len(self.trials) >= _MOST_SIGNATURES:
@@ -176,11 +219,31 @@ class Function:
                 trial.fused.append(seconds)
         return result
 
+    def _recorder(self, is_told: bool) -> Recorder:
+        """One that is ready for a call."""
+        try:
+            recorder = self.idle.pop()
+        except IndexError:
+            recorder = Recorder(self.root, _FUSED, False, title=_title(self.fn))
+        recorder.begin(is_told)
+        return recorder
+
+    def run_usual(self, usual: Usual, args: tuple[Any, ...]) -> Any:
+        """The result of a call like one that ran the programs of `usual`, which are worth their recording."""
+        recorder = self._recorder(usual.is_told)
+        result = _recorded(recorder, self.fn, args, {})
+        if recorder.root is self.root:
+            self.idle.append(recorder)
+        if recorder.ran != usual.ran or recorder.passed != usual.passed:
+            self.usual = None                         # so the next call is judged
+        return result
+
     def _leave(self, signature: Any) -> None:
         """Run calls like this one as they are."""
         if self.says_plain and self.known.get(signature) == SHOWN:
             self._say_plain()
         self._know(signature, PLAIN)
+        self.usual = None
 
     def _know(self, signature: Any, what: int) -> None:
         if len(self.known) >= _MOST_SIGNATURES:
@@ -416,8 +479,13 @@ def _refuse(why: str) -> None:
     )
 
 
-def _looks(a: Any) -> Any:
+def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What decides whether a call is like an earlier one: a matter of speed alone."""
+    return (_local.recording.asked, *map(_looks, args), *[(k, _looks(v)) for k, v in kwargs.items()])
+
+
+def _looks(a: Any) -> Any:
+    """Of an argument, what is compared."""
     if isinstance(a, Tensor):
         array = a._array
         return array.shape, array.dtype, a._node is not None

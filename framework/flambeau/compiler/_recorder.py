@@ -98,7 +98,7 @@ class Step:
                 known += is_new
                 if is_new and ref not in looks:
                     return
-                pattern += (_looks_of(looks[ref]), -1 - ref) if is_new else (True, ref) if ref >= 0 else (False, -1 - ref)
+                pattern += (looks_of(looks[ref]), -1 - ref) if is_new else (True, ref) if ref >= 0 else (False, -1 - ref)
             elif _is_constant(ref):
                 pattern += (None, _constant(ref))
             else:
@@ -135,8 +135,8 @@ def _constant(ref: Any) -> Any:
     return ref.value if ref.__class__ is Constant else type(ref)(map(_constant, ref))
 
 
-def _looks_of(look: Tensor) -> Any:
-    """What `flambeau_kernels.engine.calls.follow` compares a new input with."""
+def looks_of(look: Tensor) -> Any:
+    """What `flambeau_kernels.engine.calls.follow` compares a new input with, where that is to look as the tensor does."""
     array = look._array
     return np.array([*array.shape, *array.strides], np.int64).tobytes(), np.dtype(look.dtype.numpy), look.requires_grad
 
@@ -363,6 +363,7 @@ class Recorder(Interpreter):
         self._lock = threading.RLock()
         # What `flambeau_kernels.engine.calls.follow` calls a path.
         self._path: list[Any] = []
+        self._restart()
         native = follow.builtin()
         self.quick = None if native is None else MethodType(native, self._path)
         settles = None if native is None or records_all else native_settle.builtin()
@@ -377,19 +378,26 @@ class Recorder(Interpreter):
         self.breaks: list[str] = []                   # why each flush was
         self.ran: list[Any] = []                      # the programs of all of them
         self.passed = 0                               # operations that came here and were not recorded
-        self._restart()
+        self._expect_first()
 
     def _restart(self) -> None:
+        """Begin a path."""
         self.inputs: list[Tensor] = []
         self._counts: list[int] = []                  # of writes to inputs
         self._numbers: dict[int, int] = {}            # id of an input -> its number
         self._made: list[Any] = []                    # weak references to the Deferreds, by value
         self._writes: dict[int, int] = {}             # by value: how often what has it would have been written to
-        self._ambient: Any = None                     # see `ambient_now`
-        root, token = self.root, None
-        if root.ambient is not None and not _local.saved_hooks and root.ambient == ambient_now():
-            token, self._ambient = _state.AMBIENT[0], root.ambient  # so the first operation may be followed too
-        self._path[:] = (root.node, self, self._made, self.inputs, self._counts, Deferred, Parameter, token, _state.AMBIENT, root.node)
+        first = self.root.node
+        self._path[:] = (first, self, self._made, self.inputs, self._counts, Deferred, Parameter, None, _state.AMBIENT, first)
+        self._expect_first()
+
+    def _expect_first(self) -> None:
+        """Let the first operation be followed too, where what decides over results is as it was at the first one of the tree."""
+        ambient = self.root.ambient
+        if ambient is not None and not _local.saved_hooks and ambient == ambient_now():
+            self._path[7], self._ambient = _state.AMBIENT[0], ambient
+        else:
+            self._path[7] = self._ambient = None      # see `ambient_now`
 
     def close(self) -> None:
         """Let go of what refers to the recorder, once nothing more is recorded."""
@@ -759,7 +767,7 @@ class Recorder(Interpreter):
         program.calls += 1
         self.ran.append(program)
         if self._ambient is not self.root.ambient:
-            self._restart()
+            self._expect_first()
         return True
 
     def _run_program(self, step: Step, why: str) -> None:

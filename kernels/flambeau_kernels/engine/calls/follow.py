@@ -4,6 +4,8 @@ A recorder of the framework keeps a `path`, a list of what `PATH` names. Its fir
 next the last time, a tuple of what `LIKELY` names, or None. ``follow(path, op, args)`` compares operation and arguments with that by
 identity, and numbers, sequences and slices by value. If they are the same it makes the pending result, a weak reference to which goes to
 the list `made`, moves the path on, and returns the result. Else it returns None, having done nothing.
+
+``alike(pattern, args)`` compares arguments alone, constants and inputs that look as `NEW` says, and returns True or None.
 """
 from __future__ import annotations
 
@@ -30,8 +32,18 @@ def builtin() -> Callable[..., Any] | None:
     """The builtin; None where native code cannot read this interpreter's objects, or no class has been named yet."""
     if not launchers.available()[0] or hot_calls.objects is None:
         return None
-    code = llvm.compile_symbols(_text(), ("fb_follow",), llvm.PLAIN)
-    return pyabi.new_builtins({"follow": code["fb_follow"]}, pyabi.object_table(hot_calls.objects))["follow"]
+    return _builtins()["follow"]
+
+
+def alike() -> Callable[..., Any] | None:
+    """The builtin that compares arguments; None where there is none."""
+    return None if builtin() is None else _builtins()["alike"]
+
+
+@functools.cache
+def _builtins() -> dict[str, Callable[..., Any]]:
+    code = llvm.compile_symbols("".join([_text(), _alike()]), ("fb_follow", "fb_alike"), llvm.PLAIN)
+    return pyabi.new_builtins({"follow": code["fb_follow"], "alike": code["fb_alike"]}, pyabi.object_table(hot_calls.objects))
 
 
 def _text() -> str:
@@ -150,6 +162,42 @@ def _compare(
     code.label("same")
     code.do("br label %argument")
     code.label("compared")
+
+
+def _alike() -> str:
+    code = ObjectCode("ptr @fb_alike(ptr %self, ptr %args, i64 %nargs)")
+    pattern, given = code.start(2)
+    for item in (pattern, given):
+        require_type(code, item, "tuple")
+    count = code.field(given, pyabi.LENGTH, "i64")
+    code.require(code.let(f"icmp eq i64 {code.field(pattern, pyabi.LENGTH, 'i64')}, {code.let(f'mul i64 {count}, 2')}"))
+    start = code.fresh("start")
+    code.do(f"br label %{start}")
+    code.label(start)
+    code.do("br label %argument")
+    code.label("argument")
+    code.do(f"%k = phi i64 [0, %{start}], [%k.next, %same]", f"%k.more = icmp slt i64 %k, {count}")
+    code.branch("%k.more", "look", "compared")
+    code.label("look")
+    argument = code.element(place_in(code, given, pyabi.TUPLE_ITEMS), "%k", "ptr")
+    pair = code.let("mul i64 %k, 2")
+    kind = code.element(place_in(code, pattern, pyabi.TUPLE_ITEMS), pair, "ptr")
+    reference = code.element(place_in(code, pattern, pyabi.TUPLE_ITEMS), code.let(f"add i64 {pair}, 1"), "ptr")
+    code.do("%k.next = add i64 %k, 1")
+    code.branch(code.is_slot(kind, "None"), "constant", "tensor")
+    code.label("constant")
+    code.branch(code.let(f"call i1 @equal(ptr %table, ptr {argument}, ptr {reference})"), "same", "refuse")
+    code.label("tensor")
+    code.require(code.let(f"icmp eq ptr {code.field(argument, pyabi.TYPE, 'ptr')}, {code.slot('class')}"))
+    array, node = (code.let(f"load ptr, ptr {code.place(argument, name)}") for name in ("array", "node"))
+    for item in (array, node):
+        code.require(code.let(f"icmp ne ptr {item}, null"))
+    code.branch(code.let(f"call i1 @looks(ptr %table, ptr {array}, ptr {node}, ptr {kind})"), "same", "refuse")
+    code.label("same")
+    code.do("br label %argument")
+    code.label("compared")
+    code.do(f"call void {code.slot('incref')}(ptr {code.slot('True')})", f"ret ptr {code.slot('True')}")
+    return code.text()
 
 
 def _same() -> str:
