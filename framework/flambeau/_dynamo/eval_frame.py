@@ -88,11 +88,10 @@ def optimized(fn: Any, backend: _backends.Backend, fullgraph: bool) -> Any:
         return fn
     fn = getattr(fn, "_torchdynamo_orig_callable", fn)  # what was compiled before, or shall not be
     function = _functions.Function(fn, backend, fullgraph)
-    run = function.__call__                               # the method, which Python calls without looking for it
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return run(args, kwargs)
+        return function(args, kwargs)
 
     def aot_compile(example_inputs: Any) -> Any:
         """The function as a program of its own, see `_dynamo.aot_compile`, for arguments like the `example_inputs`, args and kwargs."""

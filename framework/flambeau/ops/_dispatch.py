@@ -33,6 +33,7 @@ SINGLE: set[type] = {Tensor, int, float, bool, complex, str, type(None), Size, d
 PLAIN = SINGLE | {list, tuple}
 # Classes that override nothing: those and others, whose instances interpreters answer for.
 SILENT = set(SINGLE)
+TENSORS: set[type] = {Tensor}                         # Tensor, and subclasses whose objects are treated as Tensors
 
 
 def take_for_plain(cls: type) -> None:
@@ -40,6 +41,7 @@ def take_for_plain(cls: type) -> None:
     SINGLE.add(cls)
     SILENT.add(cls)
     PLAIN.add(cls)
+    TENSORS.add(cls)
 
 
 def take_for_silent(cls: type) -> None:

@@ -102,7 +102,7 @@ _scope.update(call=_dispatch.call, call_inplace=_dispatch.call_inplace, interpre
               dispatched=_dispatch.dispatch_torch_function)
 _scope.update(renamed=_parameters.renamed, missing=_parameters.missing, spread_by_name=_parameters.spread_by_name)
 _scope.update(PLAIN=_dispatch.PLAIN, SINGLE=_dispatch.SINGLE, SILENT=_dispatch.SILENT, warn_once=warn_once,
-              all_silent=_dispatch.SILENT.issuperset)
+              all_silent=_dispatch.SILENT.issuperset, TENSORS=_dispatch.TENSORS)
 _scope["NUMBERS"] = frozenset((int, float))
 _scope.update(store_plainly=writing.store_plainly, REFUSED=plans.REFUSED, check_refused=strict.check_refused)
 
@@ -656,7 +656,8 @@ _SEEN_AS_CALLED = frozenset((
 
 def _refuse_unbound(first: str) -> str:
     """The line by which an operator looks whether `first`, whose operator it is, is a Tensor: ``Tensor.__radd__(2, x)`` is none."""
-    return f"if {first}.__class__ is not Tensor and not isinstance({first}, Tensor): no_tensor({first})"
+    known = f"{first}.__class__ is Tensor or {first}.__class__ in TENSORS"  # of other classes `isinstance` takes long
+    return f"if not ({known} or isinstance({first}, Tensor)): no_tensor({first})"
 
 
 def _refusal(name: str, divides: bool = False) -> Any:
