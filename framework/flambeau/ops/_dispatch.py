@@ -133,6 +133,15 @@ def interpret(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = Fa
     return ask_interpreters(op, args, out, inplace)
 
 
+def answered_quickly(op: Op, args: tuple[Any, ...]) -> Any:
+    """What the innermost interpreter has for a usual call at once; else None. Operands' classes and modes have no say in such a call."""
+    calls = _local.calls
+    stack = calls.interpreters
+    if not stack or calls.modes or (quick := stack[-1].quick) is None:
+        return None
+    return quick(op, args)
+
+
 def ask_interpreters(op: Op, args: tuple[Any, ...], out: Any = None, inplace: bool = False) -> Any:
     """As `interpret`, where the innermost has no quick answer."""
     calls = _local.calls

@@ -28,7 +28,8 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     """
     in_force = IN_FORCE and basic_index not in _state.PASSED
     if (in_force or OVERRIDING and self.__class__ is not Tensor and self.__class__ not in SINGLE) and may_override(self, key):
-        return _dispatch.call(getitem_op, (self, key))
+        made = _dispatch.answered_quickly(getitem_op, (self, key)) if in_force else None
+        return made if made is not None else _dispatch.call(getitem_op, (self, key))
     kind = key.__class__
     if self._array.__class__ is ndarray:
         try:

@@ -15,6 +15,7 @@ from ..._state import interpreted
 from ..._symbolic import SymInt, as_size
 from ...tensor import Tensor, wrap_dim
 from .._batching import run, same_dims
+from .._dispatch import answered_quickly
 from .._parameters import has_bools
 from .._spec import FUNCTION, METHOD, composite, view
 from .._spec.names import flattens, unflattens
@@ -160,6 +161,11 @@ def view_method(self: Tensor, *sizes: Any, size: Any = None, dtype: Any = None) 
             and not (IN_FORCE and interpreted())
         ):  # fmt: skip
             return view_dtype.of(self, a.view(shape.numpy), sizes)
+    elif dtype is None and size is None:
+        shape = sizes[0] if len(sizes) == 1 and sizes[0].__class__ is not int else sizes
+        made = answered_quickly(view_shape, (self, shape))
+        if made is not None:
+            return made
     elif (
         dtype.__class__ is dtypes.dtype and not sizes and size is None and self._array.__class__ is ndarray
         and not (IN_FORCE and interpreted())
