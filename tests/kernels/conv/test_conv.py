@@ -156,6 +156,56 @@ def test_single_channels_that_are_last_give_the_same_bits_and_stay_last(settings
         assert is_last(made)
 
 
+# Extents, input and output channels, kernel, stride, dilation.
+SEPARATE = {
+    "single taps": ((14, 15), 40, 36, (1, 1), (1, 1), (1, 1)),
+    "single taps strided": ((13, 16), 3, 20, (1, 1), (2, 3), (1, 1)),
+    "single taps strided and dilated": ((13, 16), 40, 33, (1, 1), (2, 2), (3, 2)),
+    "side by side": ((12, 14), 20, 9, (2, 2), (2, 2), (1, 1)),
+    "side by side with a rest": ((13, 17), 3, 20, (2, 3), (2, 3), (1, 1)),
+    "volumes": ((5, 6, 7), 20, 9, (2, 1, 3), (2, 1, 3), (1, 1, 1)),
+    "volumes of single taps": ((5, 6, 7), 33, 40, (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("case", SEPARATE)
+def test_separate_windows_of_images_whose_channels_are_last_are_rows_of_products(case, dtype):
+    extents, channels, outputs, kernel, stride, dilation = SEPARATE[case]
+    rng, n = np.random.default_rng(len(case)), len(extents)
+    padding = (0,) * n
+    shapes = (3, channels, *extents), (outputs, channels, *kernel), (outputs,), (channels,)
+    x, w, b, c = (rng.normal(size=shape).astype(dtype) for shape in shapes)
+    exact_x, exact_w, exact_b, exact_c = (a.astype(float) for a in (x, w, b, c))
+    exact = arrays.convolve(exact_x, exact_w, stride, padding, dilation, 1, exact_b)
+    y = rng.normal(size=exact.shape).astype(dtype)
+    exact_y = y.astype(float)
+
+    def last(a):
+        return np.ascontiguousarray(a.transpose(0, *range(2, n + 2), 1)).transpose(0, n + 1, *range(1, n + 1))
+
+    before, results = pool.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            pool.set_num_threads(threads)
+            results.append([
+                conv.convolve(last(x), w, stride, padding, dilation, 1, b),
+                conv.convolve_input(last(y), w, extents, stride, padding, dilation, 1, c),
+                conv.convolve_weight(last(x), last(y), kernel, stride, padding, dilation, 1),
+            ])  # fmt: skip
+    finally:
+        pool.set_num_threads(before)
+    for one, several in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, several)
+    made, back, weights = results[0]
+    if flambeau_kernels.backend() == "llvm":
+        assert is_last(made)
+        assert is_last(back)
+    assert_close(made, exact, dtype)
+    assert_close(back, arrays.convolve_input(exact_y, exact_w, extents, stride, padding, dilation, 1, exact_c), dtype)
+    assert_close(weights, arrays.convolve_weight(exact_x, exact_y, kernel, stride, padding, dilation, 1), dtype)
+
+
 @pytest.mark.parametrize("extent", [(1, 1), (3, 4), (6, 30)], ids=str)
 @pytest.mark.parametrize("kernel", [(1, 3), (3, 3), (5, 2), (7, 7), (2, 9)], ids=str)
 @pytest.mark.parametrize("settings", [((1, 1), (0, 0), (1, 1)), ((1, 1), (3, 4), (1, 1)), ((2, 3), (6, 1), (1, 2))], ids=str)

@@ -128,9 +128,12 @@ def _kept(key: Any, run: Any, *extents: Ints) -> Any:
 
 
 def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool) -> Any:
-    from . import im2col, winograd, winograd_products
+    from . import im2col, separate_windows, winograd, winograd_products
     from .direct import Direct, in_pairs
 
+    if separate_windows.pays(x, w.shape[2:], stride, padding, dilation, groups):
+        product = separate_windows.convolve_input if transposed else separate_windows.convolve
+        return lambda x, w, bias: product(x, w, bias, made, stride)
     if groups == x.shape[1] and w.shape[1] == 1 and groups > 1:
         single = _single_channels(x, w, made, stride, padding, dilation, transposed)
         if single is not None:
@@ -218,8 +221,10 @@ def correlation_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints
 
 
 def _choose_weight(x: Any, y: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
-    from . import depthwise_rows, im2col, weight, winograd_products
+    from . import depthwise_rows, im2col, separate_windows, weight, winograd_products
 
+    if separate_windows.pays_for_weight(x, y, kernel, stride, padding, groups):
+        return separate_windows.convolve_weight
     settings = kernel, stride, padding, dilation
     if groups == x.shape[1] and groups > 1 and depthwise_rows.pays_for_weight(x, y, *settings):
         return depthwise_rows.Gradient(x, y, *settings)
