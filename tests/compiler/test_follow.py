@@ -303,6 +303,9 @@ OF_ONE_OPERATION = {
     "var": lambda x, y: x.var(-1), "norm": lambda x, y: x.norm(), "max": lambda x, y: fb.max(x, y), "lerp": lambda x, y: fb.lerp(x, y, 0.5),
     "hardtanh": lambda x, y: F.hardtanh(x), "clamp": lambda x, y: x.clamp(y, y + 1), "pow": lambda x, y: x**2 + x**0.5,
     "reshape": lambda x, y: x.reshape(6, -1), "slices": lambda x, y: x[1:, ::2] * 2, "int": lambda x, y: x[1], "none": lambda x, y: x[None],
+    "view": lambda x, y: x.view(6, -1), "chunk": lambda x, y: x.chunk(2, 1)[1], "split": lambda x, y: x.split([1, 3], 0)[1],
+    "unbind": lambda x, y: x.unbind()[2], "topk": lambda x, y: x.topk(2).values, "max along": lambda x, y: x.max(1)[0],
+    "sort": lambda x, y: x.sort(descending=True).values,
 }  # fmt: skip
 
 
@@ -323,6 +326,44 @@ def test_compositions_of_one_operation_are_followed_as_they_are_written(name: st
 
     assert fb.equal(compiled(x, y), f(x, y))
     assert (came, looked_at) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["chunk", "split", "unbind", "topk", "sort", "max"])
+def test_several_results_are_followed_together(name: str, looked_at: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_functions.Function, "_leave", lambda self, signature: None)
+    more = {"chunk": (2,), "split": (2,), "unbind": (), "topk": (2, 0), "sort": (0,), "max": (0,)}[name]
+    given: list[Any] = []
+
+    def f(x: fb.Tensor) -> fb.Tensor:
+        parts = getattr(x * 2, name)(*more)
+        given[:] = [type(parts)]
+        first, *others = parts
+        del parts
+        return first * others[-1].double() if others else first + 1
+
+    compiled = fb.compile(f)
+    for n in (4, 2, 4):
+        x = fb.rand(n, 6)
+        expected, kind = f(x), given[0]
+        for _ in range(5):
+            looked_at.clear()
+            assert fb.equal(compiled(x), expected)
+            assert given[0] is kind
+        assert looked_at == ([] if n == 4 else ["mul"])  # the first operation of the tree is expected as it was first
+
+
+def test_several_results_that_are_let_go_of_one_by_one() -> None:
+    def f(x: fb.Tensor) -> list[fb.Tensor]:
+        a, b, c = (x * 2).chunk(3)
+        kept = weakref.ref(b)
+        d = b + 1
+        del a, b
+        assert kept() is None
+        return [c, d]
+
+    compiled, x = fb.compile(f), fb.rand(6, 5)
+    for _ in range(12):
+        assert all(fb.equal(a, b) for a, b in zip(compiled(x), f(x), strict=True))
 
 
 def test_autocast_that_is_switched_on_later_reaches_the_parts_of_compositions(monkeypatch: pytest.MonkeyPatch) -> None:

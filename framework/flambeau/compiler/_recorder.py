@@ -55,6 +55,9 @@ _MOST_BRANCHES = 64                                   # of one step: constants t
 RECORDED_FROM = 1 << 15                                       # elements; with fewer, computing at once costs less than recording
 
 
+_NODE = follow.LIKELY.index("node")
+
+
 class Step:
     """One recorded operation, and those that have followed it.
 
@@ -80,14 +83,16 @@ class Step:
         self.node: list[Any] = [None, self, None]     # the last: what `flambeau_kernels.engine.calls.settle` calls ready
         self.ambient: Any = None                      # of the first step of a tree: see `ambient_now`, of what is expected after it
 
-    def expect(self, after: Step, known: int, op: Any, refs: Any, instead: bool = False) -> None:
+    def expect(self, after: Step, known: int, op: Any, refs: Any, instead: bool = False, several: Any = None) -> None:
         """Let a call of `op` on `refs` be what is looked at first when this step has been followed, with `known` inputs.
+
+        `several` makes what the call gives of a tuple of results.
 
         That is the call as it was written, for which `after` may have another operation: constants and looks of operands, which are
         compared, decide which one. Where `after` is expected already it stays so, by the call that came first, or by this one `instead`.
         """
         likely = self.node[0]
-        if likely is not None and likely[-1] is after.node and not instead or after.several is not None or after.same is not None:
+        if likely is not None and likely[_NODE] is after.node and not instead or after.same is not None:
             return
         numbered = [ref for ref in after.refs if ref.__class__ is int]
         looks = dict(zip(numbered, [look for look in after.looks if isinstance(look, Tensor)], strict=True))
@@ -103,7 +108,11 @@ class Step:
                 pattern += (None, _constant(ref))
             else:
                 return                                # lists of tensors, and what may be changed
-        self.node[0] = (op, tuple(pattern), after.first, after.results[0], after.node)
+        if after.several is None:
+            self.node[0] = (op, tuple(pattern), after.first, after.results[0], after.node, None)
+        else:
+            numbers = tuple(range(after.first, after.first + len(after.results)))
+            self.node[0] = (op, tuple(pattern), numbers, after.results, after.node, several or after.several)
 
     def path(self) -> list[Step]:
         """The steps from the first one to this one."""
@@ -378,6 +387,7 @@ class Recorder(Interpreter):
         self.breaks: list[str] = []                   # why each flush was
         self.ran: list[Any] = []                      # the programs of all of them
         self.passed = 0                               # operations that came here and were not recorded
+        self.apart = 0                                # those among them that were taken apart
         self._expect_first()
 
     def _restart(self) -> None:
@@ -431,6 +441,7 @@ class Recorder(Interpreter):
                     return NotImplemented             # it reads tensors that are there, and writes to none
             elif kind == "composite" and _is_elementwise(op, args):
                 self.passed += 1
+                self.apart += 1
                 return NOTED                          # its parts come here in turn
         elif inplace and out.__class__ is Deferred and not self.records_all and not _local.saved_hooks:
             found = self._overwritten(op, args)
@@ -573,26 +584,35 @@ class Recorder(Interpreter):
             step.ambient = ambient
         return made[0] if found.several is None else found.several(made)
 
-    def _expect(self, step: Step, found: Step, known: int, written: tuple[Any, tuple[Any, ...]], instead: bool = False) -> None:
+    def _expect(
+        self, step: Step, found: Step, known: int, written: tuple[Any, tuple[Any, ...]], instead: bool = False, several: Any = None
+    ) -> None:
         op, args = written
         try:
             refs = self._refs(args)
         except KeyError:                              # an operand that the operation in its place does not have
             return
-        step.expect(found, known, op, refs, instead)
+        step.expect(found, known, op, refs, instead, several)
 
     def mark(self) -> Any:
-        return self.step, len(self.inputs), self.passed, len(self.breaks)
+        return self.step, len(self.inputs), self.passed - self.apart, len(self.breaks)
 
     def note_composition(self, op: Any, args: tuple[Any, ...], result: Any, mark: Any) -> None:
         """Expect the composition itself from now on, if it was nothing but the operation that is expected there."""
         before, known, passed, breaks = mark
         step = self.step
-        if step.parent is not before or self.passed != passed or len(self.breaks) != breaks or result.__class__ is not Deferred:
+        if step.parent is not before or self.passed - self.apart != passed or len(self.breaks) != breaks:
             return
+        several = isinstance(result, (tuple, list))
+        results = result if several else (result,)
+        if several is (step.several is None) or len(results) != len(step.results):
+            return
+        for number, one in enumerate(results, step.first):
+            if one.__class__ is not Deferred or _pending(one)[:2] != (self, number):
+                return
         likely = before.node[0]
-        if likely is not None and likely[-1] is step.node and _pending(result)[:2] == (self, step.first):
-            self._expect(before, step, known, (op, args), True)
+        if likely is not None and likely[_NODE] is step.node:
+            self._expect(before, step, known, (op, args), True, _maker_of(result.__class__) if several else None)
 
     def _may_write(self, step: Step, args: tuple[Any, ...]) -> bool:
         """Whether the result of `step` may take the place of ``args[0]``."""
@@ -729,8 +749,7 @@ class Recorder(Interpreter):
         step.results = results
         step.numbered = ((step.first, results[0]),) if len(results) == 1 else tuple(enumerate(results, step.first))
         if several:
-            kind: Any = type(result)
-            step.several = getattr(kind, "_make", kind)
+            step.several = _maker_of(result.__class__)
         return step
 
     # -- computing
@@ -815,6 +834,11 @@ def _compute(program: Any, inputs: list[Tensor], alive: dict[int, Any]) -> None:
     began = perf_counter()
     program(inputs, alive)
     program.seconds = perf_counter() - began
+
+
+def _maker_of(kind: Any) -> Any:
+    """What makes a list, tuple or named tuple of one sequence of results."""
+    return getattr(kind, "_make", kind)
 
 
 def _may_wait(op: Any) -> bool:

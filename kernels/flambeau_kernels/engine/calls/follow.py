@@ -23,8 +23,9 @@ PATH = ("node", "recorder", "made", "inputs", "counts", "class", "subclass", "to
 # The pattern has two items for each argument: None and a constant, True and the number of a pending result, False and that of an input.
 # Of an input that is new there: its number, and a tuple of what `NEW` names; whether `counts` gets how often it was written.
 NEW = ("lengths", "dtype", "recorded")               # shape and strides as bytes; whether the slot `node` is filled
-# `number` and `look` go with the recorder into the slot `grad` of a pending result.
-LIKELY = ("op", "pattern", "number", "look", "node")
+# `number` and `look` go with the recorder into the slot `grad` of a pending result. For several results both are tuples, and
+# `several` is called with the tuple of them.
+LIKELY = ("op", "pattern", "number", "look", "node", "several")
 
 
 @functools.cache
@@ -60,7 +61,7 @@ def _text() -> str:
     code.require(code.let(f"icmp eq ptr {first_of_list(code, cell)}, {token}"))
     likely = first_of_list(code, node)
     require_type(code, likely, "tuple")
-    expected, pattern, number, look, onward = (tuple_item(code, likely, k) for k in range(len(LIKELY)))
+    expected, pattern, number, look, onward, kind = (tuple_item(code, likely, k) for k in range(len(LIKELY)))
     code.require(code.let(f"icmp eq ptr {expected}, {op}"))
     count = code.field(given, pyabi.LENGTH, "i64")
     code.require(code.let(f"icmp eq i64 {code.field(pattern, pyabi.LENGTH, 'i64')}, {code.let(f'mul i64 {count}, 2')}"))
@@ -68,6 +69,8 @@ def _text() -> str:
 
     # Making objects may run the garbage collector, and that anything: the tuple is held, and the path is looked at again.
     code.do(f"call void {code.slot('incref')}(ptr {likely})")
+    code.branch(code.let(f"icmp eq ptr {code.field(look, pyabi.TYPE, 'ptr')}, {code.slot('tuple')}"), "several", "single")
+    code.label("single")
     pending = code.let(f"call ptr {code.slot('new_tuple')}(i64 3)")
     code.return_null_if_null(pending, likely)
     for k, value in enumerate((recorder, number, look)):
@@ -98,7 +101,38 @@ def _text() -> str:
     for item in (node, likely):
         code.do(f"call void {code.slot('decref')}(ptr {item})")
     code.do(f"ret ptr {made}")
-    return "".join([fastcall._none(), _same(), _looks(), _is_in(), _take(), code.text()])
+
+    code.label("several")
+    references = code.let(f"call ptr {code.slot('new_list')}(i64 {code.field(look, pyabi.LENGTH, 'i64')})")
+    code.return_null_if_null(references, likely)
+    together = code.let(f"call ptr @pend(ptr %table, ptr {recorder}, ptr {number}, ptr {look}, ptr {cls}, ptr {references})")
+    code.return_null_if_null(together, references, likely)
+    items = code.field(path, pyabi.LIST_ITEMS, "ptr")
+    code.branch(code.let(f"icmp eq ptr {code.element(items, 0, 'ptr')}, {node}"), "all.still", "all.moved")
+    code.label("all.moved")
+    for item in (together, references, likely):
+        code.do(f"call void {code.slot('decref')}(ptr {item})")
+    code.do("br label %refuse")
+    code.label("all.still")
+    listed = code.element(items, PATH.index("made"), "ptr")
+    length = code.field(listed, pyabi.LENGTH, "i64")
+    status = code.let(f"call i32 {code.slot('set_items')}(ptr {listed}, i64 {length}, i64 {length}, ptr {references})")
+    code.do(f"call void {code.slot('decref')}(ptr {references})")
+    code.branch(code.let(f"icmp eq i32 {status}, 0"), "all.listed", "all.unlisted")
+    code.label("all.unlisted")
+    for item in (together, likely):
+        code.do(f"call void {code.slot('decref')}(ptr {item})")
+    code.do("ret ptr null")
+    code.label("all.listed")
+    record = code.let(f"ptrtoint ptr {code.slot('record')} to i64")
+    code.do(f"call void @take(ptr %table, ptr {given}, ptr {pattern}, i64 {count}, ptr {inputs}, ptr {counts}, i64 {record})")
+    code.hold(items, onward)
+    code.do(f"call void {code.slot('decref')}(ptr {node})")
+    answer = code.let(f"call ptr {code.slot('call')}(ptr {kind}, ptr {together})")
+    for item in (together, likely):
+        code.do(f"call void {code.slot('decref')}(ptr {item})")
+    code.do(f"ret ptr {answer}")
+    return "".join([fastcall._none(), _same(), _looks(), _is_in(), _take(), _pend(), code.text()])
 
 
 def _compare(
@@ -294,6 +328,40 @@ def _looks() -> str:
     code.do("ret i1 true")
     code.label("no")
     code.do("ret i1 false")
+    return code.text()
+
+
+def _pend() -> str:
+    """A tuple of pending results, references to which go to the list `references`, which has room for them."""
+    code = ObjectCode("internal ptr @pend(ptr %table, ptr %recorder, ptr %numbers, ptr %looks, ptr %cls, ptr %references)")
+    n = code.field("%looks", pyabi.LENGTH, "i64")
+    together = code.let(f"call ptr {code.slot('new_tuple')}(i64 {n})")
+    code.return_null_if_null(together)
+    code.do("br label %start")
+    code.label("start")
+    code.do("br label %head")
+    code.label("head")
+    code.do("%i = phi i64 [0, %start], [%i.next, %listed]", f"%i.more = icmp slt i64 %i, {n}")
+    code.branch("%i.more", "each", "done")
+    code.label("each")
+    number, look = (code.element(place_in(code, x, pyabi.TUPLE_ITEMS), "%i", "ptr") for x in ("%numbers", "%looks"))
+    pending = code.let(f"call ptr {code.slot('new_tuple')}(i64 3)")
+    code.return_null_if_null(pending, together)
+    for k, value in enumerate(("%recorder", number, look)):
+        code.hold(code.let(f"getelementptr i8, ptr {pending}, i64 {pyabi.TUPLE_ITEMS + 8 * k}"), value)
+    made = code.let(f"call ptr {code.slot('new_object')}(ptr %cls, i64 0)")
+    code.return_null_if_null(made, pending, together)
+    code.do(f"store ptr {pending}, ptr {code.place(made, 'grad')}")
+    code.do(f"store ptr {made}, ptr {code.let(f'getelementptr ptr, ptr {place_in(code, together, pyabi.TUPLE_ITEMS)}, i64 %i')}")
+    reference = code.let(f"call ptr {code.slot('new_reference')}(ptr {made}, ptr null)")
+    code.return_null_if_null(reference, together)
+    listed = code.field("%references", pyabi.LIST_ITEMS, "ptr")
+    code.do(f"store ptr {reference}, ptr {code.let(f'getelementptr ptr, ptr {listed}, i64 %i')}")
+    code.do("%i.next = add i64 %i, 1", "br label %listed")
+    code.label("listed")
+    code.do("br label %head")
+    code.label("done")
+    code.do(f"ret ptr {together}")
     return code.text()
 
 
