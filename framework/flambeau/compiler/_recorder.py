@@ -359,6 +359,7 @@ class Recorder(Interpreter):
 
     kind = "compile"
     runs_compositions = True
+    quick_compares = True
 
     def __init__(
         self, root: Step, program: Callable[[Step, tuple[int, ...], list[Tensor]], Any], records_all: bool, on_ask: Any = None,
