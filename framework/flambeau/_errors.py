@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
-    "AcceleratorError", "LibraryCannotBeLoaded", "NeedsValues", "NoCudaDevice", "NotRecorded", "OutOfMemoryError", "ShapeCannotBeKnown",
-    "ShapeDependsOnValues", "ValuesAreMissing", "ValuesCannotBeRead",
+    "AcceleratorError", "LibraryCannotBeLoaded", "NeedsValues", "NoCudaDevice", "NotRecorded", "OutOfMemoryError", "RefusedForBatches",
+    "ShapeCannotBeKnown", "ShapeDependsOnValues", "ValuesAreMissing", "ValuesCannotBeRead",
 ]  # fmt: skip
 
 
@@ -24,7 +24,11 @@ class LibraryCannotBeLoaded(OSError, NotImplementedError):
     """A library of operators in C++ is there and cannot be loaded: to programs that go on without it an OSError, as in PyTorch."""
 
 
-class NeedsValues(RuntimeError):
+class RefusedForBatches(RuntimeError):
+    """An operation is refused on a batched tensor, which would answer for the one example that it stands for."""
+
+
+class NeedsValues(RefusedForBatches):
     """Somebody asked a batched tensor for the values of its one example, of which there are many."""
 
 

@@ -302,10 +302,8 @@ def test_an_operand_that_no_gradient_reads_is_shown_where_it_is_a_leaf(oracle: A
     x = torch.ones(3, requires_grad=True); (x / x).grad_fn._saved_self is x
     x = torch.ones(3, requires_grad=True); y = x / x; exec('with torch.no_grad(): x.mul_(2)'); y.grad_fn._saved_self
     """
-    x = fb.ones(3, requires_grad=True)
 
     assert not disagreements(oracle, "\n".join(line.strip() for line in programs.strip().splitlines()))
-    assert ((x * 1) / x).grad_fn._saved_self is None
 
 
 @pytest.mark.oracle

@@ -16,7 +16,9 @@ import numpy as np
 
 from .. import _state, dtypes
 from .._interpreters import DECOMPOSE, UNTOUCHED, Interpreter, unrecorded
+from .._kinds import KindArray
 from ..ops import _dispatch
+from ..ops._spec.writing import keep_for_histories
 from ..tensor import Tensor, ndarray, wrap
 
 __all__ = [
@@ -50,7 +52,31 @@ class ForwardLevel(Interpreter):
         if not isinstance(x, Tensor):
             return None
         tangents = x.__dict__.get("_tangents")
-        return None if tangents is None else tangents.get(self)
+        own = None if tangents is None else tangents.get(self)
+        link = x._view_of
+        if link is None or tangents is not None and self in tangents and own is None:
+            return own
+        whole = link[0].__dict__.get("_tangents", {}).get(self)
+        if whole is None or own is not None and _innermost(own)._storage is _innermost(whole)._storage:
+            return own
+        return self._part_of_base(x, whole)           # the base has got another one since
+
+    def _part_of_base(self, x: Tensor, whole: Tensor) -> Tensor | None:
+        """The tangent of the view `x`, in that of its base; None where it lies around the base."""
+        from ..ops._spec import Region
+
+        region = Region.of(x, x._view_of[0])
+        low, high = region.view.ends
+        if low < 0 or high > region.base.ends[1]:
+            return None
+        before = _state.set_grad(True)
+        try:
+            with _dispatch.below(self):
+                tangent = region.seen_in(whole, whole.storage_offset())
+        finally:
+            _state.set_grad(before)
+        self.set_tangent(x, tangent)
+        return tangent
 
     def set_tangent(self, x: Tensor, tangent: Tensor | None) -> None:
         tangents = x.__dict__.setdefault("_tangents", {})  # pyright: ignore[reportAttributeAccessIssue]  # an instance's
@@ -65,15 +91,22 @@ class ForwardLevel(Interpreter):
             return x
         made = alias(x)
         rest = {level: t for level, t in x.__dict__["_tangents"].items() if level is not self}
+        if made._view_of is not None:
+            rest[self] = None                         # nor its part of the tangent of its base
         if rest:
             made.__dict__["_tangents"] = rest  # pyright: ignore[reportIndexIssue]  # an instance's
         return made
 
     def dual(self, primal: Tensor, tangent: Tensor | None) -> Tensor:
-        """`primal` with `tangent` attached, as another tensor over the same memory and history."""
+        """`primal` with `tangent` attached, as another tensor over the same memory and history.
+
+        What is written in place goes to both, so `tangent` is another one than was given where it does not lie in memory as `primal`
+        does, or is the same for all examples that `primal` is a batch of.
+        """
         if tangent is None:
             return primal
         made = alias(primal)
+        tangent = laid_out_as(primal, batched_as(primal, tangent))
         made.__dict__["_tangents"] = {**primal.__dict__.get("_tangents", {}), self: tangent}  # pyright: ignore[reportIndexIssue]  # an instance's
         return made
 
@@ -89,8 +122,11 @@ class ForwardLevel(Interpreter):
                 if x._array.dtype.char not in "fd":
                     return None
                 found = x.__dict__.get("_tangents")
-                if found:
+                if x._view_of is not None and "_tangents" in x._view_of[0].__dict__:
+                    tangent, found = self.tangent_of(x), x.__dict__.get("_tangents")
+                elif found:
                     tangent = found.get(self)
+                if found:
                     if tangent is None or len(found) > 1:
                         return None
                     x = alias(x)
@@ -124,6 +160,7 @@ class ForwardLevel(Interpreter):
             raise RuntimeError(f"{op.name}: out= does not support forward mode; assign the result instead")
         if inplace and viewed:
             return self._change_shape(op, args)
+        begin = _state.next_seq() if inplace else 0
         primals, tangents, result = self._through(op, args)
         recording = _local.grad
         found = self.tangents_of_results(op, primals, tangents, result)
@@ -131,11 +168,11 @@ class ForwardLevel(Interpreter):
             found = [with_own_memory(t, tangents) for t in found]
         _state.set_grad(recording)
         if inplace:
-            return self._store(op, out, result, found)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
+            return self._store(op, out, result, found, begin)  # pyright: ignore[reportArgumentType]  # the arguments rule the other types out
         for r in result if isinstance(result, tuple) else (result,):
             if r._view_of is not None and r._view_of[0] is primals[0]:
                 r._view_of = (args[0], *r._view_of[1:])  # in-place operations renew the history of the tensor users hold
-        return self._with_tangents(result, found)
+        return self._with_tangents(result, found, viewed)
 
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _local.forward_off or operator.is_composition or not self.touches((*args, *kwargs.values())):
@@ -151,7 +188,7 @@ class ForwardLevel(Interpreter):
             if isinstance(x, (list, tuple)):
                 if any(self.tangent_of(y) is not None for y in x):
                     return True
-            elif isinstance(x, Tensor) and self in x.__dict__.get("_tangents", ()):
+            elif self.tangent_of(x) is not None:
                 return True
         return False
 
@@ -167,10 +204,11 @@ class ForwardLevel(Interpreter):
         primals = _map(self.primal_of, args)
         return primals, _map(self.tangent_of, args), _below(op, primals)
 
-    def _with_tangents(self, result: Any, tangents: Any) -> Any:
+    def _with_tangents(self, result: Any, tangents: Any, viewed: bool = False) -> Any:
         for r, t in zip(result if isinstance(result, tuple) else (result,), tangents, strict=True):
             if t is not None and r.dtype.category >= dtypes.FLOATING:
-                self.set_tangent(r, as_dtype_of(t, r))
+                t = as_dtype_of(t, r)
+                self.set_tangent(r, t if viewed else laid_out_as(r, t))
         return result
 
     def _change_shape(self, op: Any, args: Any) -> Tensor:
@@ -183,36 +221,63 @@ class ForwardLevel(Interpreter):
             self.set_tangent(target, _below(op, (tangent, *args[1:]), inplace=True))
         return target
 
-    def _store(self, op: Any, target: Tensor, result: Tensor, tangents: Any) -> Tensor:
+    def _store(self, op: Any, target: Tensor, result: Tensor, tangents: Any, begin: int) -> Tensor:
+        """Store `result` and its tangent, whose histories began at `begin`, in `target` and its tangent."""
         from ..ops._spec import OPS, check_inplace
 
         check_inplace(op, target, result)
-        kept = self._tangent_in_place(target)
+        kept = self._tangent_in_place(target, tangents[0])
+        for overwritten in (target, kept):
+            if overwritten is not None:
+                keep_for_histories(begin, overwritten, [result, *tangents])
         self.set_tangent(target, None)
         _below(OPS["Tensor.overwrite"], (target, result), inplace=True)
         tangent = tangents[0]
         if kept is not None:
             kept.copy_(tangent) if tangent is not None else kept.zero_()
-        self.set_tangent(target, tangent if kept is None else kept)
+        if kept is None and tangent is not None:
+            kept = laid_out_as(target, as_dtype_of(tangent, target))
+        self.set_tangent(target, kept)
         return target
 
-    def _tangent_in_place(self, target: Tensor) -> Tensor | None:
-        """The tangent that an in-place operation writes into: that of `target`, or its part of its base's; None if there is none."""
+    def _tangent_in_place(self, target: Tensor, stored: Tensor | None) -> Tensor | None:
+        """The tangent that an in-place operation writes `stored` into: that of `target`, or its part of its base's; None if there is none.
+
+        While a transform inside records, nodes may have saved tangents of which their operands, whose versions are looked at, say nothing.
+        So it is another one then, and nothing is written over.
+        """
         from ..ops._spec import Region
         from ..ops.creation.create import zeros_like
 
         link, tangent = target._view_of, self.tangent_of(target)
-        if link is None or tangent is not None:
-            return tangent if tangent is None or not shares_places(tangent) else None
+        base_tangent = None if link is None else self.tangent_of(link[0])
+        if link is None or tangent is not None and base_tangent is None:
+            return None if tangent is None or _local.transforms or shares_places(tangent) else tangent
+        if tangent is not None and not _local.transforms:
+            return None if shares_places(tangent) else tangent
         base = link[0]
-        base_tangent = self.tangent_of(base)
         if base_tangent is None:
-            base_tangent = zeros_like(base.detach())
-            self.set_tangent(base, base_tangent)
+            base_tangent = batched_as(stored, zeros_like(base.detach()))
+        else:
+            base_tangent = base_tangent.clone()
         if base_tangent.stride() != base.stride():
             base_tangent, _ = Region.of(base, base).in_tensor(base_tangent)
-            self.set_tangent(base, base_tangent)
+        self.set_tangent(base, base_tangent)
         return Region.of(target, base).seen_in(base_tangent, base_tangent.storage_offset())
+
+    def _tangent_of_storage(self, x: Tensor, tangent: Tensor, result: Tensor) -> Tensor:
+        """The tangent of `result`, a view of the storage of `x`, in that of the base of both; zero where there is none."""
+        from ..ops._spec import Region
+
+        base = x if x._view_of is None else x._view_of[0]
+        base_tangent = self.tangent_of(base)
+        if base_tangent is None:
+            base, base_tangent = x, tangent
+        region = Region.of(result, base)
+        low, high = region.view.ends
+        if low < 0 or high > region.base.ends[1]:
+            return region.in_tensor(base_tangent)[1]
+        return region.seen_in(base_tangent, base_tangent.storage_offset())
 
     def tangents_of_results(self, op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
         """One tangent per result of `op`."""
@@ -224,9 +289,10 @@ class ForwardLevel(Interpreter):
             if not op.vjps or not any(isinstance(a, Tensor) and a.dtype.is_complex for a in args):
                 return [op.jvp(args, tangents, result)]
             return through_vjp(op, args, tangents, result)  # a vjp need not be its own transpose for complex values
-        if op.kind == "view" and op.name != "as_strided":
-            tangent = laid_out_like(tangents[0], args[0]) if op.name == "view_shape" else tangents[0]
-            moved = _below(op, (tangent, *args[1:]))
+        if op.kind == "view":
+            if op.shows_storage:
+                return [self._tangent_of_storage(args[0], tangents[0], result)]
+            moved = _below(op, (tangents[0], *args[1:]))
             return list(moved) if isinstance(moved, tuple) else [moved]
         if getattr(op, "jvp_rule", None) is not None:
             made = op.jvp_rule(args, tangents, result)
@@ -284,14 +350,27 @@ def _map(fn: Any, args: Any) -> Any:
     return tuple([fn(y) for y in x] if isinstance(x, (list, tuple)) and x and isinstance(x[0], Tensor) else fn(x) for x in args)
 
 
-def laid_out_like(tangent: Tensor, primal: Tensor) -> Tensor:
-    """`tangent` with its dimensions in the order in memory that those of `primal` have, so that it can be viewed alike."""
-    strides = primal._array.strides
-    if tangent._array.strides == strides:
+def batched_as(x: Tensor | None, tangent: Tensor) -> Tensor:
+    """`tangent` with an example of its own for each one that `x` is a batch of."""
+    for level in _local.calls.interpreters:
+        if level.kind == "vmap" and level.holds(x) and not level.holds(tangent):
+            tangent = level.repeated(tangent)
+    return tangent
+
+
+def laid_out_as(x: Tensor, tangent: Tensor) -> Tensor:
+    """`tangent` of `x` in memory that is laid out as that of `x` is, so that whatever is a view of `x` has a counterpart in it."""
+    own, given = x._array, tangent._array
+    if isinstance(own, KindArray) or isinstance(given, KindArray) or own.strides == given.strides:
         return tangent
-    order = sorted(range(primal.ndim), key=lambda d: -strides[d])
-    back = sorted(range(primal.ndim), key=lambda at: order[at])
-    return tangent.permute(order).contiguous().permute(back)
+    if all(s == t or n == 1 for s, t, n in zip(own.strides, given.strides, own.shape, strict=True)) or not own.size:
+        return tangent
+    from ..ops._spec import Geometry
+
+    place = Geometry(own.shape, x.stride(), 0)
+    if not place.is_non_overlapping:
+        return tangent
+    return tangent.new_empty_strided(place.shape, place.steps).copy_(tangent)
 
 
 def through_vjp(op: Any, args: Any, tangents: Any, result: Any) -> list[Tensor | None]:
@@ -392,10 +471,6 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {x.dtype}")
     if tensor.shape != tangent.shape:
         raise RuntimeError(f"Expected tangent to have the shape of the tensor, {tuple(tensor.shape)}, but got {tuple(tangent.shape)}")
-    if tangent.stride() != tensor.stride():           # what is written in place goes to both, so both lie alike
-        from ..ops.creation.create import zeros_like
-
-        tangent = zeros_like(tensor.detach()).copy_(tangent)
     return opened.dual(tensor, tangent)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import _state
 from .._arrays import Shaped
-from .._errors import NeedsValues
+from .._errors import NeedsValues, RefusedForBatches
 from .._interpreters import UNTOUCHED, Interpreter
 from ..ops import _dispatch
 from ..tensor import Tensor, device_of
@@ -44,7 +44,7 @@ class BatchedArray(Shaped):
 class BatchedTensor(Tensor):
     """One example's view of `_value`, whose dimension `_bdim` runs over the examples of the vmap `_level`."""
 
-    __slots__ = ("_value", "_bdim", "_level")
+    __slots__ = ("_value", "_bdim", "_level", "_link")
     _plain_operand = True
 
     @property
@@ -62,7 +62,12 @@ class BatchedTensor(Tensor):
 
     @property
     def _view_of(self) -> Any:  # type: ignore[override]
-        return None
+        """As for other views: (base, op, args, link of the view it was taken from), of batched tensors."""
+        return self._link
+
+    @_view_of.setter
+    def _view_of(self, link: Any) -> None:
+        self._link = link
 
     @property
     def _gradient(self) -> Any:  # type: ignore[override]
@@ -70,7 +75,9 @@ class BatchedTensor(Tensor):
         return None if grad is None else batched(grad, self._bdim, self._level)
 
     def _aliased(self) -> BatchedTensor:
-        return batched(self._value, self._bdim, self._level)
+        made = batched(self._value, self._bdim, self._level)
+        made._link = self._link
+        return made
 
     # -- new tensors are batches too, so that they can be written to -----------------------------------------------------
 
@@ -159,12 +166,14 @@ class BatchedTensor(Tensor):
 _dispatch.take_for_silent(BatchedTensor)
 # Classes of what the examples of an elementwise op share.
 _NUMBERS = frozenset((int, float, bool, complex, type(None), str))
+# Kinds of ops whose results may be views.
+_VIEWING = frozenset(("view", "composite"))
 
 
 def batched(value: Tensor, bdim: int, level: VmapLevel) -> BatchedTensor:
     """`value` seen one example at a time: without its dimension `bdim`."""
     made = _new(BatchedTensor)
-    made._value, made._bdim, made._level = value, bdim, level
+    made._value, made._bdim, made._level, made._link = value, bdim, level, None
     return made
 
 
@@ -173,6 +182,7 @@ class VmapLevel(Interpreter):
 
     kind = "vmap"
     answers_wrapped = True
+    repeats = False  # whether a transform inside has made a batch of what is the same for all examples, so that each has its gradients
 
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
@@ -184,6 +194,21 @@ class VmapLevel(Interpreter):
 
     def has(self, x: Any) -> bool:
         return type(x) is BatchedTensor and x._level is self
+
+    def holds(self, x: Any) -> bool:
+        """Whether `x` is a batch of this level, or of levels inside it around one."""
+        while type(x) is BatchedTensor:
+            if x._level is self:
+                return True
+            x = x._value
+        return False
+
+    def repeated(self, x: Tensor) -> BatchedTensor:
+        """`x`, which this level does not hold, as a batch whose examples are alike, each with memory of its own."""
+        if type(x) is BatchedTensor and x._level.number > self.number:
+            return batched(self.repeated(x._value), x._bdim, x._level)
+        with _dispatch.below(self):
+            return batched(x.expand(self.size, *x.shape).clone(), 0, self)
 
     def front(self, x: Any) -> Any:
         """The tensor with all examples of `x`, which are numbered by its first dimension; `x` itself if it is no batch."""
@@ -248,7 +273,7 @@ class VmapLevel(Interpreter):
         if out is not None and not inplace:
             raise RuntimeError(f"vmap: {op.name}: out= is not supported inside vmap; assign the result instead")
         if op.dynamic_shape:
-            raise RuntimeError(
+            raise RefusedForBatches(
                 f"vmap: It looks like you're calling {op.name} on a batched Tensor, whose result has another shape for each example. "
                 "vmap does not support operations that return tensors of dynamic shape"
             )
@@ -258,7 +283,20 @@ class VmapLevel(Interpreter):
         if rule is None:
             return _dispatch.DECOMPOSE if op.kind == "composite" else self.loop(op, args)
         made = rule(self, op, args)
-        return self.loop(op, args) if made is NotImplemented else made
+        if made is NotImplemented:
+            return self.loop(op, args)
+        if op.kind in _VIEWING and args[0].__class__ is BatchedTensor:
+            self._link_views(op, args, made)
+        return made
+
+    def _link_views(self, op: Any, args: tuple[Any, ...], made: Any) -> None:
+        """Let views of a batch know of what they are views: where what they stand for is one of what the batch stands for."""
+        source, *rest = args
+        before = source._link
+        link = (source, op, tuple(rest), None) if before is None else (before[0], op, tuple(rest), before)
+        for x in made if isinstance(made, (tuple, list)) else (made,):
+            if x.__class__ is BatchedTensor and x._value._view_of is not None and x._value._storage is source._value._storage:
+                x._link = link
 
     def run_operator(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.touches((*args, *kwargs.values())):
@@ -286,7 +324,7 @@ class VmapLevel(Interpreter):
         if op.kind == "composite":
             return _dispatch.DECOMPOSE
         if not self.has(target):
-            raise RuntimeError(
+            raise RefusedForBatches(
                 f"vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args "
                 f"that is batched while self is not: {op.name}_ would store a batch in one example; use {op.name}() instead"
             )

@@ -53,6 +53,7 @@ def peel(x: Tensor, mine: tuple[Any, ...], stack: tuple[Any, ...]) -> Parts:
     rest = tuple(outer)
     if level in mine:
         if isinstance(level, VmapLevel):
+            level.repeats = level.repeats or not level.has(x)
             return peel(level.full(x), mine, rest)
         return _split(level, x, mine, rest)
     if isinstance(level, VmapLevel):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _names
+from .._errors import RefusedForBatches
 from ..ops import _dispatch
 from ..ops._spec.names import no_names
 from ..tensor import Tensor
@@ -146,9 +147,26 @@ def _run(func: Any, size: int, dims: Any, flat: Any, spec: Any, out_dims: Any, r
     _dispatch.push(level)
     try:
         result = func(*_create_batched_inputs(dims, flat, level, spec), **kwargs)
+    except RefusedForBatches:
+        if not level.repeats or randomness != "error":
+            raise
+        result = None
     finally:
         _dispatch.pop(level)
+    if result is None and level.repeats:
+        # It may be that what was refused is the same for all examples, and a batch only so that each has gradients of its own.
+        result = _one_by_one(func, size, dims, flat, spec, level, kwargs)
     return _unwrap_batched(result, out_dims, level, size, func)
+
+
+def _one_by_one(func: Any, size: int, dims: Any, flat: Any, spec: Any, level: VmapLevel, kwargs: Any) -> Any:
+    """What `func` gives for one example after another, as batches of `level`; what is the same object for all is no batch."""
+    rows = []
+    for i in range(size):
+        example = [x if d is None else x.select(d, i) for x, d in zip(flat, dims, strict=True)]
+        rows.append(tree_flatten(func(*(example if spec is None else spec.unflatten(example)), **kwargs)))
+    columns = zip(*(leaves for leaves, _ in rows), strict=True)
+    return rows[0][1].unflatten([c[0] if all(x is c[0] for x in c) else level.stacked(list(c)) for c in columns])
 
 
 def _create_batched_inputs(flat_in_dims: Any, flat_args: Any, vmap_level: VmapLevel, args_spec: Any) -> Any:

@@ -22,7 +22,7 @@ from ..devices import Size, device
 from ..dtypes import dtype
 from ..tensor import Tensor, TensorMeta, bump, no_torch_dispatch, wrap
 from ._spec import OPS, Op, check_inplace, check_writable, rebase
-from ._spec.writing import check_view, forget_overwritten, refresh_saved_output
+from ._spec.writing import check_view, forget_overwritten, keep_for_histories, refresh_saved_output
 from ._written import written
 
 _local = _state.local
@@ -223,6 +223,9 @@ def _composed(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
     """A composition under interpreters: the ops it is made of come here in turn; the in-place form stores the result."""
     if out is not None and not inplace:
         return op.run_out(out, *args)
+    if inplace and op.inplace_view is not None:
+        return op.inplace_view(*args)
+    begin = _state.next_seq() if inplace else 0
     try:
         result = op.run(*args)
     except NeedsValues:
@@ -241,6 +244,7 @@ def _composed(op: Op, args: tuple[Any, ...], out: Any, inplace: bool) -> Any:
     if not inplace:
         return result
     check_inplace(op, args[0], result)
+    keep_for_histories(begin, args[0], [result])
     return interpret(OPS["Tensor.overwrite"], (args[0], result), args[0], True)
 
 

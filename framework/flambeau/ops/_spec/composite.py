@@ -16,7 +16,7 @@ from .history import rebase
 from .overlap import refuse_shared
 from .region import Region
 from .shapes import elsewhere
-from .writing import check_inplace, check_view, check_writable, forget_overwritten
+from .writing import check_inplace, check_view, check_writable, forget_overwritten, nodes_since
 
 
 class CompositeOp(Op):
@@ -52,7 +52,7 @@ class CompositeOp(Op):
             bump(target)
             return target
         check_inplace(self, target, result)
-        made = _nodes_since(begin, result._node)
+        made = nodes_since(begin, [result._node])
         for node in made:
             forget_overwritten(node, target)
         if target._view_of is not None or not made:
@@ -75,18 +75,6 @@ def _read_anew(target: Tensor) -> Tensor:
     made = wrap(target._array, None if base._node is None else Region.of(target, base).node(base))
     made._storage, made._view_of = target._storage, target._view_of
     return made
-
-
-def _nodes_since(begin: int, node: Any) -> list[Any]:
-    """The nodes that lead to `node`, and itself, recorded since `begin`."""
-    found: list[Any] = []
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        if node is not None and node.parents and node.seq > begin and node not in found:
-            found.append(node)
-            stack += node.parents
-    return found
 
 
 @cache

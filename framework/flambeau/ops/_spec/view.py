@@ -66,6 +66,7 @@ class ViewOp(PrimitiveOp):
     node_base = ViewNode
     is_view = True
     several = False  # whether the kernel gives several views
+    shows_storage = False  # whether it may show what the first argument does not
     may_be_tensor = ""  # the parameter whose Tensors `check` makes numbers of; it does nothing else
     sized_by = ""  # the parameter that is the shape of the result
     piece_rule: Any = None  # ``fn(index, ndim, *args) -> op, args``: which view is one of several

@@ -291,6 +291,47 @@ def forget_overwritten(node: Node, target: Tensor) -> None:
         )
 
 
+def nodes_since(begin: int, nodes: list[Any]) -> list[Node]:
+    """`nodes` and those that lead to them, as far as they were recorded since `begin`."""
+    found: dict[Node, None] = {}
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node is not None and node.parents and node.seq > begin and node not in found:
+            found[node] = None
+            stack += node.parents
+    return list(found)
+
+
+def keep_for_histories(begin: int, target: Tensor, results: list[Any]) -> None:
+    """Copy what the histories of `results`, recorded since `begin`, have saved of the memory of `target`, which is about to be written.
+
+    Interpreters compute what is stored in place first, and then store it, so that what was there has been an operand as others are.
+    """
+    record = target._storage
+    histories = [node for x in results if isinstance(x, Tensor) for node in _histories(x)]
+    for node in nodes_since(begin, histories) if histories else ():
+        if type(node.saved) is not tuple or not any(v is record for v in node.versions):
+            continue
+        saved, versions = list(node.saved), list(node.versions)
+        for at, version in enumerate(versions):
+            if version is record and hasattr(saved[at], "copy"):
+                kept = wrap(np.array(saved[at]) if type(saved[at]) is ndarray else saved[at].copy())
+                saved[at], versions[at] = kept._array, kept._storage
+        node.saved, node.versions = tuple(saved), tuple(versions)
+
+
+def _histories(x: Tensor) -> list[Node]:
+    """The nodes of `x` and of its tangents, whatever levels they are of."""
+    found = [] if x._node is None else [x._node]
+    inside: Any = x
+    while inside is not None:
+        tangents = inside.__dict__.get("_tangents", {})
+        found += [node for t in tangents.values() if t is not None for node in _histories(t)]
+        inside = inside._value if hasattr(inside, "_bdim") else None
+    return found
+
+
 def refresh_saved_output(node: Node, result: Tensor, target: Tensor) -> None:
     """A node that saved its output saved a temporary; let it keep the memory that now holds the value."""
     if type(node.saved) is tuple and target._array.dtype == result._array.dtype:

@@ -157,7 +157,7 @@ def _index_batch(level: Any, op: Any, args: Any) -> Any:
     if not any(map(level.has, given)):
         made = run(op, level.front(x), (None, *indices))
         # With slices between them the index dimensions come out first, before the batch.
-        return level.wrap(made, wide if place == 0 and indices[0] is None else 0)
+        return level.wrap(made, 0 if _place_of_indexed((None, *indices)) else wide)
     lined = [k if k is None else _index_rows(level, k, wide) for k in indices]
     if not level.has(x):
         return level.wrap(run(op, x, tuple(lined)), place)

@@ -38,7 +38,6 @@ from .._spec import (
     OPS,
     OUT,
     ElementwiseOp,
-    Operand,
     composite,
     elementwise,
     looks_at,
@@ -143,15 +142,14 @@ mul.shown_as(self="input", other=_factor)
     scalar_first=True,
     numbers_alone=True,
     title="DivBackward0",
-    partials={"input": lambda other: 1 / other, "other": lambda other, out: -out / other},
+    partials={"input": lambda other: 1 / other, "other": lambda input, other: -(input / other) / other},
 )
 def true_divide(input, other):
     """``input / other``, elementwise; integers give the default floating dtype."""
     return input / other
 
 
-# PyTorch saves what is divided, where our gradient of the divisor reads the quotient.
-true_divide.shown_as("DivBackward0", hides="result", self=Operand("input", "other"), other=_factor)
+true_divide.shown_as("DivBackward0", self="input", other=_factor)
 
 
 @composite(

@@ -74,6 +74,7 @@ def _record_restrided(made: Tensor, source: Tensor, rest: Any) -> None:
 
 as_strided.record_view = _record_restrided  # type: ignore[method-assign]
 as_strided.saves_plainly = False                      # what it saves of `source` is more than a shape
+as_strided.shows_storage = True
 
 
 @as_strided.forwards
@@ -134,7 +135,21 @@ def _as_strided_raw(grad, input, size, stride, storage_offset):
 def _as_strided_batch(level: Any, op: Any, args: Any) -> Any:
     x, size, stride, offset = args
     value = level.front(x)
+    begin = value.storage_offset()
+    offset = begin if offset is None else offset
+    part, own = Geometry(size, stride, offset), Geometry(tuple(value.shape[1:]), value.stride()[1:], begin)
+    if part.ends[0] < own.ends[0] or part.ends[1] > own.ends[1]:
+        raise RuntimeError(
+            f"result = tensor.as_strided({list(size)}, {list(stride)}, {offset}) can access memory outside of `tensor`. `result` can "
+            f"access some memory in range {_shown(part)}, but `tensor` can only access some memory in range {_shown(own)}. "
+            "This is not supported inside of vmap, where the memory around an example is that of others; clone() the example first"
+        )
     return level.wrap(run(op, value, (level.size, *size), (value.stride(0), *stride), offset))
+
+
+def _shown(place: Geometry) -> str:
+    first, end = place.ends
+    return f"[{first}, {end - 1}]"
 
 
 def _positions(geometry: Geometry, first: int, device: Any) -> Tensor:
