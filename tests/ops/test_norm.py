@@ -148,6 +148,38 @@ def test_half_input_is_rounded_once_and_takes_float_parameters() -> None:
     np.testing.assert_array_equal(y.numpy(), standardized(x.astype(np.float32), (1, 2)).astype(np.float16))
 
 
+@pytest.mark.parametrize("dtype", [fb.float32, fb.bfloat16])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_node_shows_the_statistics_that_were_found_and_those_that_were_moved(dtype: Any, channels_last: bool) -> None:
+    x = fb.randn(3, 2, 4, 5).to(dtype)
+    x = (x.to(memory_format=fb.channels_last) if channels_last else x).requires_grad_()
+    mean, variance = fb.zeros(2), fb.ones(2)
+
+    node = F.batch_norm(x, mean, variance, training=True).grad_fn
+
+    assert node._saved_running_mean.tolist() == mean.tolist() != [0, 0]
+    assert node._saved_running_var.tolist() == variance.tolist() != [1, 1]
+    np.testing.assert_allclose((node._saved_result1 * 0.1).numpy(), mean.numpy(), rtol=1e-6)
+
+
+def test_moments_of_a_batch_have_no_history() -> None:
+    x = fb.randn(3, 2, 4, requires_grad=True)
+
+    out, mean, inverse = fb.native_batch_norm(x, None, None, fb.zeros(2), fb.ones(2), True, 0.1, 1e-5)
+
+    assert out.requires_grad and not mean.requires_grad and not inverse.requires_grad
+    assert type(out.grad_fn).__name__ == "NativeBatchNormBackward0"
+
+
+def test_no_images_make_running_statistics_of_images_nan_and_leave_those_of_batches() -> None:
+    of_images, of_batches = fb.zeros(2), fb.zeros(2)
+
+    F.instance_norm(fb.ones(0, 2, 3), of_images, fb.ones(2))
+    F.batch_norm(fb.ones(0, 2, 3), of_batches, fb.ones(2), training=True)
+
+    assert of_images.isnan().all() and of_batches.tolist() == [0, 0]  # as PyTorch
+
+
 def test_native_forms_return_statistics() -> None:
     _, mean, inverse = fb.native_batch_norm(fb.tensor(X), None, None, None, None, True, 0.1, EPS)
     _, layer_mean, _ = fb.native_layer_norm(fb.tensor(X), (6, 5), None, None, EPS)

@@ -53,8 +53,8 @@ def _normalize_trailing(
 
 
 @_is("normalize_groups")
-def _normalize_groups(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, keep: Any = None) -> Any:
-    return group_norm(input, num_groups, weight, bias, eps) if keep is None else NotImplemented
+def _normalize_groups(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    return group_norm(input, num_groups, weight, bias, eps)
 
 
 @_is("scale_trailing")

@@ -487,7 +487,7 @@ def _recorded(op: Any, args: tuple[Any, ...], result: Any) -> Any:
             op.part(i).record(made, args)
     elif op.kind == "view":
         op.record_view(outs[0], args[0], args[1:])
-    elif op.vjp_rule is not None:
+    elif op.has_history:
         op.record(outs, args, several)
     if not several:
         return outs[0]

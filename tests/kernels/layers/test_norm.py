@@ -156,10 +156,9 @@ CHANNELS = [((3, 4, 7, 5), None), ((3, 4, 7, 5), 2), ((2, 6, 100), 6), ((2, 6, 5
 def test_channels_and_groups(shape, groups, dtype):
     x, g = drawn(shape, dtype), drawn(shape, dtype, 1, 0)
     weight, bias = drawn(shape[1], dtype, 2), drawn(shape[1], dtype, 3)
-    keep = norm.Moments()
 
-    out = norm.channel_normalize(x, groups, weight, bias, EPS, keep)
-    made = norm.channel_backward(g, x, keep.mean, keep.inverse, weight, groups, (True, True, True))
+    out, moments = norm.channel_normalize(x, groups, weight, bias, EPS)
+    made = norm.channel_backward(g, x, moments.mean, moments.inverse, weight, groups, (True, True, True))
 
     kind = np.float64 if dtype == np.float64 else np.float32
     expected = of_channels(x, groups, weight, bias, g)
@@ -177,13 +176,12 @@ def test_channels_last_stays_so(constant, taken, monkeypatch):
     given = drawn((1, 5), np.float32, 4), np.abs(drawn((1, 5), np.float32, 5))
     found = []
     for x in (plain, last):
-        keep = norm.Moments()
-        keep.mean, keep.inverse = given
         if constant:
-            out = norm.channel_normalize_given(x, *given, weight, bias)
+            (mean, inverse), out = given, norm.channel_normalize_given(x, *given, weight, bias)
         else:
-            out = norm.channel_normalize(x, None, weight, bias, EPS, keep)
-        made = norm.channel_backward(g, x, keep.mean, keep.inverse, weight, None, (True, True, True), constant)
+            out, moments = norm.channel_normalize(x, None, weight, bias, EPS)
+            mean, inverse = moments.mean, moments.inverse
+        made = norm.channel_backward(g, x, mean, inverse, weight, None, (True, True, True), constant)
         assert out.strides == made[0].strides == x.strides
         found.append((out, *made))
 
@@ -194,11 +192,9 @@ def test_channels_last_stays_so(constant, taken, monkeypatch):
 def test_a_large_mean_costs_no_digits_in_channels():
     x = drawn((4, 3, 900), np.float32, mean=1000)
     for a in (x, x[:, :, 0]):
-        keep = norm.Moments()
+        _, moments = norm.channel_normalize(np.ascontiguousarray(np.repeat(a, 20, 0)), None, None, None, EPS)
 
-        norm.channel_normalize(np.ascontiguousarray(np.repeat(a, 20, 0)), None, None, None, EPS, keep)
-
-        close(keep.variance[0], wide(a).var((0, *range(2, a.ndim))), np.float32, 20)
+        close(moments.variance[0], wide(a).var((0, *range(2, a.ndim))), np.float32, 20)
 
 
 @pytest.mark.parametrize(("shape", "groups"), [((5, 16, 3000), None), ((5, 16, 3000), 4), ((9000, 20), None)])
@@ -206,9 +202,8 @@ def test_channel_results_do_not_depend_on_the_number_of_threads(shape, groups):
     x, g, weight = drawn(shape, np.float32), drawn(shape, np.float32, 1), drawn(shape[1], np.float32, 2)
 
     def compute():
-        keep = norm.Moments()
-        out = norm.channel_normalize(x, groups, weight, None, EPS, keep)
-        return out, keep.mean, *norm.channel_backward(g, x, keep.mean, keep.inverse, weight, groups, (True, True, True))
+        out, moments = norm.channel_normalize(x, groups, weight, None, EPS)
+        return out, moments.mean, *norm.channel_backward(g, x, moments.mean, moments.inverse, weight, groups, (True, True, True))
 
     assert threads_agree(compute)
 

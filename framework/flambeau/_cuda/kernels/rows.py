@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 from typing import Any
 
@@ -75,13 +76,17 @@ def nll(a: Any, target: Any, weight: Any, ignored: int, reduction: str) -> Any:
 # -- normalizations --------------------------------------------------------------------------------------------------------
 
 
-def _standardized(x: Tensor, dims: Any, eps: float, keep: Any, shape: Any) -> Tensor:
+def _standardized(x: Tensor, dims: Any, eps: float, shape: Any) -> tuple[Tensor, Any]:
+    """`x` with mean 0 and variance 1 over `dims`, and its moments, which have `shape`."""
+    from flambeau_kernels.cpu.norm import Moments
+
+    if not x.numel():
+        none = x.sum(dims, True).reshape(shape) + math.nan
+        return x, Moments(*(none.clone()._array for _ in range(3)))
     variance = x.var(dims, correction=0, keepdim=True)
     mean = x.mean(dims, True)
     inverse = (variance + eps).rsqrt()
-    if keep is not None:
-        keep.take(mean.reshape(shape)._array, variance.reshape(shape)._array, inverse.reshape(shape)._array)
-    return (x - mean) * inverse
+    return (x - mean) * inverse, Moments(*(found.reshape(shape)._array for found in (mean, variance, inverse)))
 
 
 def _scaled(x: Tensor, weight: Any, bias: Any, shape: Any) -> Tensor:
@@ -93,13 +98,9 @@ def _scaled(x: Tensor, weight: Any, bias: Any, shape: Any) -> Tensor:
 def normalize_trailing(a: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     if not a.size:
         return wrap(a).clone()._array, None
-    from flambeau_kernels.cpu.norm import Moments
-
-    x = _wide(a)
     dims = tuple(range(a.ndim - len(shape), a.ndim))
-    moments = Moments()
-    made = _scaled(_standardized(x, dims, eps, moments, (prod(a.shape[: a.ndim - len(shape)]), 1)), weight, bias, tuple(shape))
-    return made.to(wrap(a).dtype)._array, moments
+    made, moments = _standardized(_wide(a), dims, eps, (prod(a.shape[: a.ndim - len(shape)]), 1))
+    return _scaled(made, weight, bias, tuple(shape)).to(wrap(a).dtype)._array, moments
 
 
 def scale_trailing(a: Any, shape: Any, weight: Any, eps: Any) -> Any:
@@ -113,12 +114,15 @@ def _channels(x: Any) -> tuple[int, ...]:
     return (1, -1, *(1,) * (x.ndim - 2))
 
 
-def normalize_channels(a: Any, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
-    if not a.size:
-        return wrap(a).clone()._array
-    x = _wide(a)
-    made = _standardized(x, (0, *range(2, a.ndim)), eps, keep, (1, a.shape[1]))
-    return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._array
+def normalize_channels(a: Any, weight: Any, bias: Any, eps: float) -> Any:
+    made, moments = _standardized(_wide(a), (0, *range(2, a.ndim)), eps, (1, a.shape[1]))
+    return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._array, moments
+
+
+def normalize_channels_tracked(a: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
+    from flambeau_kernels.cpu.norm import channels_tracked
+
+    return channels_tracked(normalize_channels(a, weight, bias, eps), a, (mean, variance), momentum)
 
 
 def normalize_by_running(a: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> Any:
@@ -127,12 +131,16 @@ def normalize_by_running(a: Any, mean: Any, variance: Any, weight: Any, bias: An
     return _scaled(made, weight, bias, shape).to(wrap(a).dtype)._array
 
 
-def normalize_groups(a: Any, groups: int, weight: Any, bias: Any, eps: float, keep: Any) -> Any:
-    if not a.size:
-        return wrap(a).clone()._array
+def normalize_groups(a: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
     n = a.shape[0]
-    made = _standardized(_wide(a).reshape(n, groups, -1), (2,), eps, keep, (n, groups)).reshape(a.shape)
-    return _scaled(made, weight, bias, _channels(a)).to(wrap(a).dtype)._array
+    made, moments = _standardized(_wide(a).reshape(n, groups, prod(a.shape[1:]) // groups), (2,), eps, (n, groups))
+    return _scaled(made.reshape(a.shape), weight, bias, _channels(a)).to(wrap(a).dtype)._array, moments
+
+
+def normalize_images_tracked(a: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
+    from flambeau_kernels.cpu.norm import images_tracked
+
+    return images_tracked(normalize_groups(a, a.shape[1], weight, bias, eps), a, (mean, variance), momentum)
 
 
 def depends_on(value: Any, other: Any) -> Any:

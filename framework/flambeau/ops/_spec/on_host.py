@@ -14,7 +14,7 @@ from flambeau_kernels.quiet import ignore_fp_flags, restore_fp_flags
 
 from ...tensor import wrap
 from . import plans
-from .memory import placed
+from .memory import COLUMNS, placed
 from .nodes import indented, record, written
 from .shapes import LARGEST
 
@@ -42,7 +42,7 @@ def run(op: Any) -> Any:
         lines += _in_order(op, given)
     lines += _several(op) if op.returns else _one_or_several(op)
     body = [f"def run({', '.join(op.params)}):", *indented(lines)]
-    constants = {} if op.vjp_rule is None or op.returns else {"histories": op.histories}
+    constants = {} if not op.has_history or op.returns else {"histories": op.histories}
     return written(
         op, "run", body, rule=op.kernel_rule, check=op.check, run_on=op.run_on, ignore_fp_flags=ignore_fp_flags,
         restore_fp_flags=restore_fp_flags, _wrap=wrap, _as_array=as_array, _are_rows=_are_rows, LARGEST=LARGEST, SEVERAL=(list, tuple),
@@ -80,12 +80,17 @@ def _in_order(op: Any, given: list[str]) -> list[str]:
     if type(op.memory) is tuple:
         operands = f"[_a for _a in ({''.join(f'a_{n}, ' for n in op.ordering)}) if _a is not None]"
         each = "".join(f"placed(_as_array(_o[{i}]), MEMORY[{i}], _operands), " for i in range(len(op.memory)))
-        return ["if _o.__class__ is tuple:", f"    _operands = {operands}", f"    _o = ({each})", "else:", f"    {move}"]
+        moved = ["if _o.__class__ is tuple:", f"    _operands = {operands}", f"    _o = ({each})", "else:", f"    {move}"]
+        return moved if COLUMNS in op.memory else [f"if not ({_all_rows(op)}):", *indented(moved)]
     if not op.ordering:
         return [move]
+    return [f"if not ({_all_rows(op)}):", f"    {move}"]
+
+
+def _all_rows(op: Any) -> str:
+    """Text that tests whether operands and results are row-major."""
     rows = [f"a_{n}.flags.c_contiguous" if n not in op.defaults else f"(a_{n} is None or a_{n}.flags.c_contiguous)" for n in op.ordering]
-    made = "(_o.flags.c_contiguous if _o.__class__ is ndarray else _are_rows(_o))"
-    return [f"if not ({' and '.join((*rows, made))}):", f"    {move}"]
+    return " and ".join((*rows, "(_o.flags.c_contiguous if _o.__class__ is ndarray else _are_rows(_o))"))
 
 
 def _are_rows(made: Any) -> bool:
@@ -114,7 +119,8 @@ def _several(op: Any) -> list[str]:
 def _one_or_several(op: Any) -> list[str]:
     """Lines that return one result, or as many as the kernel gave."""
     several, one = ["outs = (*[_wrap(_as_array(_each)) for _each in _o],)"], [f"made = {_tensor_of('_o')}"]
-    if op.vjp_rule is not None:
+    if op.has_history:
         several.append(f"histories(outs, {'_kept' if op.keeps else 'None'}, {', '.join(op.params)})")
+    if op.vjp_rule is not None:
         one += record(op, list(op.params), 3)
     return ["if _o.__class__ is tuple or _o.__class__ is list:", *indented([*several, "return outs"]), *one, "return made"]

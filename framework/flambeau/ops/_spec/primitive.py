@@ -144,6 +144,7 @@ class PrimitiveOp(Op):
     node_base = PrimitiveNode
     is_view = False
     keeps = False
+    records: tuple[PrimitiveOp, Any] | None = None  # see `recorded_as`
     index_tensors: str | None = None
     saves_plainly = False
     # How results lie in memory, see `memory.py`: an order for all, or a tuple of one for each, which may be another than row-major
@@ -249,12 +250,28 @@ class PrimitiveOp(Op):
     @functools.cached_property
     def histories(self) -> Any:
         """``fn(outs, kept, *args)``, which records several results of single tensors."""
+        if self.records is not None:
+            op, arguments = self.records
+            return lambda outs, kept, *args: op.history(outs[0], kept, *arguments(*args))
         return nodes.histories(self)
 
     @functools.cached_property
     def history(self) -> Any:
         """``fn(made, kept, *args)``, which records one result of single tensors."""
         return nodes.history(self)
+
+    def recorded_as(self, op: PrimitiveOp, arguments: Callable[..., tuple[Any, ...]]) -> None:
+        """Let the first result have the history of `op`, which keeps what this one does; the other results have no derivative.
+
+        Args:
+            arguments: ``fn(*args)``, those of `op`.
+        """
+        self.records = op, arguments
+        self.not_differentiable = f"its history is that of {op.name}"
+
+    @property
+    def has_history(self) -> bool:
+        return self.vjp_rule is not None or self.records is not None
 
     def keeps_to_show(self, *names: str) -> None:
         """Let nodes keep what no rule reads, arguments and shapes that take no memory: PyTorch's node shows them."""
@@ -401,7 +418,7 @@ class PrimitiveOp(Op):
         """Wrap what the kernel returned, and record."""
         if isinstance(result, (tuple, list)):
             outs = tuple(wrap(as_array(r)) for r in result)
-            if self.vjp_rule is not None:
+            if self.has_history:
                 self.record(outs, args, True, kept)
             if self.returns:
                 return self.named(outs)
@@ -428,6 +445,9 @@ class PrimitiveOp(Op):
     def record(self, outs: tuple[Tensor, ...], args: Any, several: bool, kept: Any = None) -> Any:
         if not _state.grad_enabled():
             return None
+        if self.records is not None:
+            op, arguments = self.records
+            return op.record(outs[:1], arguments(*args), False, kept)
         parents: list[Any] = []
         found = False
         read: set[str] = set()                        # by gradients that are asked for

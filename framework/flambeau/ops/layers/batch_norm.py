@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from math import prod
 from typing import Any
 
@@ -14,19 +13,19 @@ from ... import _state
 from ...tensor import Tensor, wrap
 from .. import _dispatch
 from .._batching import as_channels
-from .._spec import CHANNELS, CHANNELS_OF_DENSE, FUNCTION, OUT, composite, describe, primitive, whole_gradients
+from .._spec import CHANNELS, CHANNELS_OF_DENSE, FUNCTION, OUT, ROWS, composite, describe, primitive, whole_gradients
 from .._spec.memory import in_memory_order
 from .._spec.plans import Plan
 from .norm import (
-    Moments,
     _cast,
     _kind_of_statistics,
     _like,
-    _moments,
     _standardize_vjp,
     _wide,
     check_floating,
     depends_on,
+    dtype_of_moments,
+    shown_moment,
 )
 
 
@@ -38,35 +37,34 @@ def _per_channel(op: str, channels: int, **parameters: Any) -> None:
             )
 
 
-def _check_channels(input, weight, bias, eps, keep):
+def _check_channels(input, weight, bias, eps):
     if input.ndim < 2:
         raise IndexError(
             f"batch_norm: input must have a batch and a channel dimension, it has {input.ndim} dimensions"
         )
     _per_channel("batch_norm", input.shape[1], weight=weight, bias=bias)
     check_floating("batch_norm", input=input, weight=weight, bias=bias)
-    return input, weight, bias, eps, keep or _moments()
 
 
 @primitive(
-    surface=0, tensors=("input", "weight", "bias"), check=_check_channels, memory=CHANNELS_OF_DENSE, ordering=("input",),
+    surface=0, tensors=("input", "weight", "bias"), keeps=True, check=_check_channels, memory=CHANNELS_OF_DENSE, ordering=("input",),
     samples="of nn.functional.batch_norm",
     public_name="batch_norm",
     cuda="rows.normalize_channels",
 )
-def normalize_channels(input, weight=None, bias=None, eps=1e-5, keep=None):
-    """Batch normalization by the statistics of the batch; `keep` receives them."""
+def normalize_channels(input, weight=None, bias=None, eps=1e-5):
+    """Batch normalization by the statistics of the batch; what is kept are the moments of channels."""
 
 
-def _running(place: int) -> Any:
-    """Running statistics that a node shows: what was updated beside is the keep's."""
-    return lambda saved: (saved["keep"].beside or (None, None))[place]
+def _shown_running(place: int) -> Any:
+    """Running statistics that a node shows, which were moved towards those of its batch."""
+    return lambda saved: None if saved["kept"] is None or saved["kept"].running[place] is None else wrap(saved["kept"].running[place])
 
 
 normalize_channels.shown_as(
     "NativeBatchNormBackward0", hides="bias_dtype", input="input", training=lambda saved: True,
-    running_mean=_running(0), running_var=_running(1),
-    result1=lambda saved: wrap(saved["keep"].mean.reshape(-1)), result2=lambda saved: wrap(saved["keep"].inverse.reshape(-1)),
+    running_mean=_shown_running(0), running_var=_shown_running(1),
+    result1=shown_moment("mean", lambda saved: -1), result2=shown_moment("inverse", lambda saved: -1),
 )  # fmt: skip
 
 
@@ -74,14 +72,14 @@ normalize_channels.in_pieces("_c*,c,c->_c*")
 
 
 @normalize_channels.kernel
-def _normalize_channels(x, weight, bias, eps, keep):
+def _normalize_channels(x, weight, bias, eps):
     from flambeau_kernels.cpu.norm import channel_normalize
 
-    return channel_normalize(x, None, weight, bias, eps, keep)
+    return channel_normalize(x, None, weight, bias, eps)
 
 
 @normalize_channels.shape
-def _normalize_channels_shape(input, weight, bias, eps, keep):
+def _normalize_channels_shape(input, weight, bias, eps):
     return input.shape, input.dtype
 
 
@@ -103,9 +101,9 @@ def _normalize_channels_vjp(grad, input, weight, bias_dtype, eps):
 
 
 @normalize_channels.vjp_on_arrays
-def _normalize_channels_raw(grad, input, weight, bias_dtype, keep, needs_input, needs_weight, needs_bias):
+def _normalize_channels_raw(grad, input, weight, bias_dtype, kept, needs_input, needs_weight, needs_bias):
     return _channels_backward(
-        grad, input, weight, bias_dtype, keep.mean, keep.inverse, None, (needs_input, needs_weight, needs_bias)
+        grad, input, weight, bias_dtype, kept.mean, kept.inverse, None, (needs_input, needs_weight, needs_bias)
     )
 
 
@@ -251,66 +249,65 @@ def _normalize_by_running_batch(level: Any, op: Any, args: Any) -> Any:
     return as_channels(level, op, args[0], args[1:5], args[5:])
 
 
-@primitive(surface=0, samples="of nn.functional.batch_norm", public_name="batch_norm")
-def moved_to_moments(running, keep, of_variance, momentum, count):
-    """Running means or variances ``(C)``, moved towards the moments `keep` of `count` numbers each; the unbiased estimate of variances."""
+def _check_tracked(input, weight, bias, running_mean, running_var, momentum, eps):
+    _check_channels(input, weight, bias, eps)
+    _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
 
 
-moved_to_moments.not_differentiable = "running statistics are no part of what is differentiated"
-moved_to_moments.in_pieces(lambda asked: [])
-moved_to_moments.shape(lambda running, *_: (running.shape, running.dtype))
+@primitive(
+    surface=0, tensors=("input", "weight", "bias", "running_mean", "running_var"), keeps=True, check=_check_tracked,
+    memory=(CHANNELS_OF_DENSE, ROWS, ROWS, ROWS, ROWS), ordering=("input",),
+    samples="of nn.functional.batch_norm",
+    public_name="batch_norm",
+    cuda="rows.normalize_channels_tracked",
+)
+def normalize_channels_tracked(input, weight=None, bias=None, running_mean=None, running_var=None, momentum=0.1, eps=1e-5):
+    """``(out, mean, inverse, running_mean, running_var)``: `normalize_channels`, the mean and 1 / deviation of each channel, and running
+    statistics moved towards those of the batch, of which those that are None come out empty."""
 
 
-@moved_to_moments.kernel(device="any")
-def _moved_to_moments(running, keep, of_variance, momentum, count):
-    found = keep.variance * (count / (count - 1) if count > 1 else math.nan) if of_variance else keep.mean
-    wide = running.astype(found.dtype, copy=False)
-    return (wide + momentum * (found.reshape(-1) - wide)).astype(running.dtype)
+normalize_channels_tracked.recorded_as(
+    normalize_channels, lambda input, weight, bias, running_mean, running_var, momentum, eps: (input, weight, bias, eps)
+)
+normalize_channels_tracked.in_pieces(lambda asked: [])
 
 
-@primitive(surface=0, samples="of native_batch_norm", public_name="native_batch_norm")
-def moments_of_channels(input, keep, dtype):
-    """The mean and 1 / deviation ``(C)`` of each channel of `input`, from its moments `keep`."""
+@normalize_channels_tracked.kernel
+def _normalize_channels_tracked(x, weight, bias, running_mean, running_var, momentum, eps):
+    from flambeau_kernels.cpu.norm import channels_tracked
+
+    return channels_tracked(_normalize_channels(x, weight, bias, eps), x, (running_mean, running_var), momentum)
 
 
-moments_of_channels.not_differentiable = "PyTorch's have no derivative either"
-moments_of_channels.in_pieces(lambda asked: [])
-moments_of_channels.shape(lambda input, keep, dtype: [((input.shape[1],), dtype)] * 2)
+@normalize_channels_tracked.shape
+def _normalize_channels_tracked_shape(input, weight, bias, running_mean, running_var, momentum, eps):
+    wide, channels = dtype_of_moments(input), input.shape[1:2]
+    running = [((0,), wide) if r is None else (r.shape, r.dtype) for r in (running_mean, running_var)]
+    return [(input.shape, input.dtype), (channels, wide), (channels, wide), *running]
 
 
-@moments_of_channels.kernel(device="any")
-def _moments_of_channels(x, keep, dtype):
-    # Copies: the rule of the gradient reads those that were kept.
-    return keep.mean[0].astype(dtype.numpy), keep.inverse[0].astype(dtype.numpy)
-
-
-def _update_running(
-    input: Tensor, running_mean: Any, running_var: Any, keep: Moments, momentum: float, count: int, of_images: bool = False
-) -> None:
-    """Move running statistics towards those of the batch; the variance by its unbiased estimate.
-
-    Args:
-        keep: the moments, each of `count` numbers.
-        of_images: whether they are means over the images of moments of single ones, as in instance norm.
-    """
-    if _state.INTERPRETED and hasattr(input, "_bdim"):
-        _update_each_running(input, running_mean, running_var, momentum, count, of_images)
-        return
-    if count == 0:
-        return
+def store_tracked(running: tuple[Any, Any], found: Any) -> None:
+    """Store in the `running` mean and variance, where they are given, what was `found`, without a history."""
     before = _state.set_grad(False)
     try:
-        for of_variance, running in enumerate((running_mean, running_var)):
-            if running is not None:
-                running.copy_(moved_to_moments.function(running, keep, bool(of_variance), float(momentum), count))
+        for statistic, moved in zip(running, found, strict=True):
+            if statistic is not None:
+                statistic.copy_(moved)
     finally:
         _state.set_grad(before)
 
 
-def _update_each_running(
-    input: Tensor, running_mean: Any, running_var: Any, momentum: float, count: int, of_images: bool
+def update_each_running(
+    input: Tensor, running_mean: Any, running_var: Any, momentum: float, count: int, of_images: bool = False
 ) -> None:
-    """Move running statistics of a `vmap`, which every example has of its own: those of an ensemble of models, say."""
+    """Move running statistics of a `vmap`, which every example has of its own: those of an ensemble of models, say.
+
+    Args:
+        count: of how many numbers each moment is.
+        of_images: whether they are means over the images of moments of single ones, as in instance norm.
+    """
+    if running_mean is None and running_var is None:
+        return
     if not all(running is None or hasattr(running, "_bdim") for running in (running_mean, running_var)):
         raise RuntimeError(
             "vmap: running_mean and running_var cannot be updated by a batch of examples that share them; give each its own, leave them "
@@ -341,32 +338,37 @@ def _check_momentum(name: str, momentum: Any) -> None:
 
 
 def _batch_norm(
-    input: Tensor,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any,
-    bias: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-    keep: Moments,
+    input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
 ) -> Tensor:
     _check_momentum("batch_norm", momentum)
     if input.ndim == 1 and input.numel() == 0:
         return input.clone()
-    if not training and (running_mean is None or running_var is None):
+    if not training:
+        return _batch_norm_by_running(input, running_mean, running_var, weight, bias, eps)
+    if running_mean is None and running_var is None or _state.INTERPRETED and hasattr(input, "_bdim"):
+        if input.ndim >= 2:
+            _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
+        out = normalize_channels(input, weight, bias, eps)
+        update_each_running(input, running_mean, running_var, momentum, input.numel() // max(input.shape[1], 1))
+        return out
+    return _tracking(input, running_mean, running_var, weight, bias, momentum, eps)[0]
+
+
+def _batch_norm_by_running(input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, eps: float) -> Tensor:
+    if running_mean is None or running_var is None:
         raise RuntimeError(
             "batch_norm: Expected running_mean and running_var to be defined when training=False"
         )
-    if not training:
-        return normalize_by_running(input, running_mean, running_var, weight, bias, eps)
-    if input.ndim >= 2:
-        _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
-    keep.beside = running_mean, running_var
-    out = normalize_channels(input, weight, bias, eps, keep)
-    if running_mean is not None or running_var is not None:
-        _update_running(input, running_mean, running_var, keep, momentum, input.numel() // max(input.shape[1], 1))
-    return out
+    return normalize_by_running(input, running_mean, running_var, weight, bias, eps)
+
+
+def _tracking(
+    input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Batch normalization that moves running statistics, and the mean and 1 / deviation of each channel."""
+    out, mean, inverse, *moved = normalize_channels_tracked(input, weight, bias, running_mean, running_var, float(momentum), eps)
+    store_tracked((running_mean, running_var), moved)
+    return out, mean, inverse
 
 
 @composite(
@@ -396,7 +398,7 @@ def batch_norm(
             [ 1.0000]])
     """
     _check_batch(input, training, eps)
-    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
+    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 @batch_norm.in_pieces
@@ -419,7 +421,7 @@ def _check_batch(input: Tensor, training: bool, eps: float) -> None:
 
 @batch_norm.plan(by="shape", tensors=("input", "running_mean", "running_var", "weight", "bias"), optional=("running_mean", "running_var"))
 def _planned_batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps):
-    from flambeau_kernels.cpu.norm import planned_channels, planned_given
+    from flambeau_kernels.cpu.norm import Moments, planned_channels, planned_given
 
     _check_batch(input, training, eps)
     _check_momentum("batch_norm", momentum)
@@ -429,7 +431,7 @@ def _planned_batch_norm(input, running_mean, running_var, weight, bias, training
         _check_by_running(input, running_mean, running_var, weight, bias, eps)
         run = planned_given(a, running_mean._array, running_var._array, wa, ba, eps)
         return run and Plan(run, normalize_by_running, lambda _, *tensors: (*tensors, eps))
-    _check_channels(input, weight, bias, eps, None)
+    _check_channels(input, weight, bias, eps)
     _per_channel("batch_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
     run = planned_channels(a, None, wa, ba, eps)
     if run is None or any(r is not None and r.dtype is not input.dtype for r in (running_mean, running_var)):
@@ -447,12 +449,11 @@ def _planned_batch_norm(input, running_mean, running_var, weight, bias, training
         return made
 
     def taped(*arrays: Any) -> Any:
-        out, *moments = normalized(*arrays)
-        return out, _moments(*moments)
+        out, mean, variance, inverse = normalized(*arrays)
+        return out, Moments(mean, variance, inverse, arrays[1:3])
 
-    def arguments(keep: Any, input: Tensor, mean: Any, var: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
-        keep.beside = mean, var
-        return input, weight, bias, eps, keep
+    def arguments(kept: Any, input: Tensor, mean: Any, var: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
+        return input, weight, bias, eps
 
     return Plan(lambda *arrays: normalized(*arrays)[0], normalize_channels, arguments, taped, ("running_mean", "running_var"))
 
@@ -474,7 +475,7 @@ def batch_norm__(input, weight, bias, running_mean, running_var, training: bool,
 
     `cudnn_enabled` chooses among CUDA kernels only. Arguments as for `nn.functional.batch_norm`.
     """
-    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, _moments())
+    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 @batch_norm__.forwards
@@ -496,12 +497,13 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training: 
 
     Outside training the two are empty. Arguments as for `nn.functional.batch_norm`.
     """
-    keep = _moments()
-    out = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, keep)
     kind = _kind_of_statistics(input, running_mean if weight is None else weight)
-    if not training:
+    if not training or input.ndim < 2:
+        out = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
         return out, *(input.new_empty(0, dtype=kind) for _ in range(2))
-    return out, *moments_of_channels.function(input, keep, kind)
+    _check_momentum("batch_norm", momentum)
+    out, mean, inverse = _tracking(input, running_mean, running_var, weight, bias, momentum, eps)
+    return out, mean.to(kind), inverse.to(kind)
 
 
 # Operators of PyTorch's graphs, which write to nothing.

@@ -5,29 +5,31 @@ from __future__ import annotations
 from math import prod
 from typing import Any, cast
 
-from ...tensor import Tensor, wrap
+from ... import _state
+from ...tensor import Tensor
 from .. import _dispatch
 from .._batching import run, unfolded
-from .._spec import CHANNELS, FUNCTION, OUT, check_room, composite, need_number, primitive, whole_gradients
+from .._spec import CHANNELS, FUNCTION, OUT, ROWS, check_room, composite, need_number, primitive, whole_gradients
 from .._spec.plans import Plan
 from .batch_norm import (
     _channels_backward,
     _check_momentum,
     _per_channel,
-    _update_running,
     bias_like,
     normalize_by_running,
+    store_tracked,
+    update_each_running,
 )
 from .norm import (
-    Moments,
     _kind_of_statistics,
     _like,
-    _moments,
     _standardize_vjp,
     _statistics,
     _wide,
     check_floating,
     depends_on,
+    dtype_of_moments,
+    shown_moment,
 )
 
 
@@ -98,22 +100,18 @@ def _instance_norm(
         _per_channel(
             "instance_norm", input.shape[1], running_mean=mean, running_var=variance, weight=weight, bias=bias
         )
-    keep = _moments()
-    out = normalize_groups(input.contiguous(), input.shape[1], weight, bias, eps, keep)  # row-major, as in PyTorch
-    if mean is not None or variance is not None:
-        found = keep if keep.mean is None else _averaged(keep)
-        _update_running(input, mean, variance, found, momentum, prod(input.shape[2:]), of_images=True)
+    x = input.contiguous()                            # row-major, as in PyTorch
+    batched = _state.INTERPRETED and hasattr(input, "_bdim")
+    if mean is None and variance is None or batched or input.ndim < 2:
+        out = normalize_groups(x, input.shape[1], weight, bias, eps)
+        update_each_running(input, mean, variance, momentum, prod(input.shape[2:]), of_images=True)
+        return out
+    out, *moved = normalize_images_tracked(x, weight, bias, mean, variance, float(momentum), eps)
+    store_tracked((mean, variance), moved)
     return out
 
 
-def _averaged(keep: Moments) -> Moments:
-    """Moments ``(N, C)`` averaged over images."""
-    made = _moments()
-    made.mean, made.variance = keep.mean.mean(0), keep.variance.mean(0)
-    return made
-
-
-def _check_groups(input, num_groups, weight, bias, eps, keep):
+def _check_groups(input, num_groups, weight, bias, eps):
     if input.ndim < 2:
         raise RuntimeError(
             f"group_norm: Expected at least 2 dimensions for input tensor but received {input.ndim}"
@@ -135,23 +133,21 @@ def _check_groups(input, num_groups, weight, bias, eps, keep):
     need_number("group_norm", "eps", eps)
     check_room("group_norm", (input.shape[0], num_groups), input._array.itemsize)
     check_floating("group_norm", input=input, weight=weight, bias=bias)
-    return input, num_groups, weight, bias, eps, keep or _moments()
-
 
 @primitive(
-    surface=0, tensors=("input", "weight", "bias"), check=_check_groups, autocast=(None, "float32"), memory=CHANNELS, ordering=("input",),
-    samples="of nn.functional.group_norm",
+    surface=0, tensors=("input", "weight", "bias"), keeps=True, check=_check_groups, autocast=(None, "float32"), memory=CHANNELS,
+    ordering=("input",), samples="of nn.functional.group_norm",
     public_name="group_norm",
     cuda="rows.normalize_groups",
 )
-def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5, keep=None):
-    """`group_norm`; `keep` receives the moments of each group of each image."""
+def normalize_groups(input, num_groups, weight=None, bias=None, eps=1e-5):
+    """`group_norm`; what is kept are the moments of each group of each image."""
 
 
 normalize_groups.shown_as(
     "NativeGroupNormBackward0", hides="bias_dtype", input="input", group="num_groups",
     N=lambda saved: saved["input"].shape[0], C=lambda saved: saved["input"].shape[1], HxW=lambda saved: prod(saved["input"].shape[2:]),
-    result1=lambda saved: wrap(saved["keep"].mean), result2=lambda saved: wrap(saved["keep"].inverse),
+    result1=shown_moment("mean"), result2=shown_moment("inverse"),
 )  # fmt: skip
 
 
@@ -159,14 +155,14 @@ normalize_groups.in_pieces("n_*,_,_->n_*")
 
 
 @normalize_groups.kernel
-def _normalize_groups(x, groups, weight, bias, eps, keep):
+def _normalize_groups(x, groups, weight, bias, eps):
     from flambeau_kernels.cpu.norm import channel_normalize
 
-    return channel_normalize(x, groups, weight, bias, eps, keep)
+    return channel_normalize(x, groups, weight, bias, eps)
 
 
 @normalize_groups.shape
-def _normalize_groups_shape(input, num_groups, weight, bias, eps, keep):
+def _normalize_groups_shape(input, num_groups, weight, bias, eps):
     return input.shape, input.dtype
 
 
@@ -197,14 +193,14 @@ def normalize_groups_backward(grad, input, num_groups: int, weight=None, bias_dt
 
 
 @normalize_groups.vjp_on_arrays
-def _normalize_groups_raw(grad, input, num_groups, weight, bias_dtype, keep, needs_input, needs_weight, needs_bias):
+def _normalize_groups_raw(grad, input, num_groups, weight, bias_dtype, kept, needs_input, needs_weight, needs_bias):
     return _channels_backward(
         grad,
         input,
         weight,
         bias_dtype,
-        keep.mean,
-        keep.inverse,
+        kept.mean,
+        kept.inverse,
         num_groups,
         (needs_input, needs_weight, needs_bias),
     )
@@ -217,6 +213,42 @@ def _normalize_groups_batch(level: Any, op: Any, args: Any) -> Any:
         return NotImplemented
     value = level.front(x)
     return unfolded(level, run(op, value.reshape(-1, *value.shape[2:]), groups, weight, bias, *rest))
+
+
+def _check_images(input, weight, bias, running_mean, running_var, momentum, eps):
+    _check_groups(input, input.shape[1], weight, bias, eps)
+    _per_channel("instance_norm", input.shape[1], running_mean=running_mean, running_var=running_var)
+
+
+@primitive(
+    surface=0, tensors=("input", "weight", "bias", "running_mean", "running_var"), keeps=True, check=_check_images,
+    autocast=(None, "float32"), memory=(CHANNELS, ROWS, ROWS), ordering=("input",),
+    samples="of nn.functional.instance_norm",
+    public_name="instance_norm",
+    cuda="rows.normalize_images_tracked",
+)
+def normalize_images_tracked(input, weight=None, bias=None, running_mean=None, running_var=None, momentum=0.1, eps=1e-5):
+    """``(out, running_mean, running_var)``: `normalize_groups` of single channels, and running statistics moved towards the means over
+    the images of their statistics, of which those that are None come out empty."""
+
+
+normalize_images_tracked.recorded_as(
+    normalize_groups, lambda input, weight, bias, running_mean, running_var, momentum, eps: (input, input.shape[1], weight, bias, eps)
+)
+normalize_images_tracked.in_pieces(lambda asked: [])
+
+
+@normalize_images_tracked.kernel
+def _normalize_images_tracked(x, weight, bias, running_mean, running_var, momentum, eps):
+    from flambeau_kernels.cpu.norm import images_tracked
+
+    return images_tracked(_normalize_groups(x, x.shape[1], weight, bias, eps), x, (running_mean, running_var), momentum)
+
+
+@normalize_images_tracked.shape
+def _normalize_images_tracked_shape(input, weight, bias, running_mean, running_var, momentum, eps):
+    running = [((0,), dtype_of_moments(input)) if r is None else (r.shape, r.dtype) for r in (running_mean, running_var)]
+    return [(input.shape, input.dtype), *running]
 
 
 @composite(
@@ -252,7 +284,7 @@ def _check_several(input: Tensor, num_groups: int) -> None:
 
 def _plan_of_groups(input: Tensor, count: int, weight: Any, bias: Any, eps: float) -> Plan | None:
     """The plan of normalizing each of `count` groups of channels of each image."""
-    from flambeau_kernels.cpu.norm import planned_channels
+    from flambeau_kernels.cpu.norm import Moments, planned_channels
 
     w, b = (None if p is None else p._array for p in (weight, bias))
     run = planned_channels(input._array, count, w, b, eps)
@@ -261,10 +293,10 @@ def _plan_of_groups(input: Tensor, count: int, weight: Any, bias: Any, eps: floa
 
     def taped(*arrays: Any) -> Any:
         out, *moments = run(*arrays)
-        return out, _moments(*moments)
+        return out, Moments(*moments)
 
-    def arguments(keep: Any, input: Tensor, weight: Any, bias: Any) -> tuple[Any, ...]:
-        return input, count, weight, bias, eps, keep
+    def arguments(kept: Any, input: Tensor, weight: Any, bias: Any) -> tuple[Any, ...]:
+        return input, count, weight, bias, eps
 
     return Plan(lambda *arrays: run(*arrays)[0], normalize_groups, arguments, taped)
 
@@ -272,7 +304,7 @@ def _plan_of_groups(input: Tensor, count: int, weight: Any, bias: Any, eps: floa
 @group_norm.plan(by="shape", tensors=("input", "weight", "bias"))
 def _planned_group_norm(input, num_groups, weight, bias, eps):
     _check_several(input, num_groups)
-    _check_groups(input, num_groups, weight, bias, eps, None)
+    _check_groups(input, num_groups, weight, bias, eps)
     return _plan_of_groups(input, num_groups, weight, bias, eps)
 
 
@@ -285,7 +317,7 @@ def _planned_instance_norm(input, running_mean, running_var, weight, bias, use_i
         return None
     _check_momentum("instance_norm", momentum)
     count = input.shape[1]
-    _check_groups(input, count, weight, bias, eps, None)
+    _check_groups(input, count, weight, bias, eps)
     found = _plan_of_groups(input, count, weight, bias, eps)
     if found is None:
         return None
@@ -294,7 +326,7 @@ def _planned_instance_norm(input, running_mean, running_var, weight, bias, use_i
     return Plan(
         lambda x, mean, variance, *parameters: run(x, *parameters),
         normalize_groups,
-        lambda keep, x, mean, variance, *parameters: arguments(keep, x, *parameters),
+        lambda kept, x, mean, variance, *parameters: arguments(kept, x, *parameters),
         lambda x, mean, variance, *parameters: taped(x, *parameters),
     )
 

@@ -21,14 +21,6 @@ from .._spec.memory import in_memory_order
 from .._spec.plans import Plan
 from .._spec.shapes import need_int, need_sizes
 
-Moments = Any  # flambeau_kernels.cpu.norm.Moments
-
-
-def _moments(*moments: Any) -> Moments:
-    from flambeau_kernels.cpu.norm import Moments
-
-    return Moments(*moments)
-
 
 @primitive(surface=0, tensors=("value", "other"), samples="of where", cuda="rows.depends_on")
 def depends_on(value, other):
@@ -85,6 +77,23 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
 
 
+def dtype_of_moments(x: Tensor) -> Any:
+    """The dtype that kernels find moments in."""
+    return dtypes.float32 if x.dtype in (dtypes.float16, dtypes.bfloat16) else x.dtype
+
+
+def shown_moment(name: str, shape: Any = None) -> Any:
+    """What nodes show of the moments that a kernel has found: the one of that `name`, in ``shape(saved)``; None where none did."""
+
+    def shown(saved: Any) -> Any:
+        if saved["kept"] is None:
+            return None
+        moment = getattr(saved["kept"], name)
+        return wrap(moment if shape is None else moment.reshape(shape(saved)))
+
+    return shown
+
+
 # -- layer and root mean square ------------------------------------------------------------------------------
 
 
@@ -128,16 +137,14 @@ def normalize_trailing(input, normalized_shape, weight=None, bias=None, eps=1e-5
 
 normalize_trailing.shown_as(
     "NativeLayerNormBackward0", hides="eps", input="input", normalized_shape="normalized_shape",
-    result1=lambda saved: _shown_moment(saved, "mean"), result2=lambda saved: _shown_moment(saved, "inverse"),
+    result1=shown_moment("mean", lambda saved: _of_each_row(saved)), result2=shown_moment("inverse", lambda saved: _of_each_row(saved)),
 )  # fmt: skip
 
 
-def _shown_moment(saved: Any, which: str) -> Any:
-    """What nodes show of a moment of each row: the normalized dimensions have size 1. None where no kernel has found any."""
-    if saved["kept"] is None:
-        return None
+def _of_each_row(saved: Any) -> tuple[int, ...]:
+    """The shape of what there is one of for each row: the normalized dimensions have size 1."""
     shape, count = saved["input"].shape, len(saved["normalized_shape"])
-    return wrap(getattr(saved["kept"], which).reshape(*shape[: len(shape) - count], *(1,) * count))
+    return (*shape[: len(shape) - count], *(1,) * count)
 
 
 @normalize_trailing.in_pieces

@@ -9,6 +9,7 @@ of some size go to compiled loops (`rows.py`, `planes.py`).
 
 from __future__ import annotations
 
+import math
 from math import prod
 from typing import Any
 
@@ -21,8 +22,8 @@ from ..shapes.move import contiguous
 from ..tier import compiles
 
 __all__ = [
-    "Moments", "channel_backward", "channel_normalize", "channel_normalize_given", "planned_channels", "planned_given",
-    "planned_rows", "row_backward", "row_normalize",
+    "Moments", "channel_backward", "channel_normalize", "channel_normalize_given", "channels_tracked", "images_tracked",
+    "planned_channels", "planned_given", "planned_rows", "row_backward", "row_normalize",
 ]  # fmt: skip
 
 # Bytes of one operand per block: a quarter of a second-level cache for numpy's passes, more for compiled
@@ -48,17 +49,13 @@ def _fits_numpy(size: int, dtype: np.dtype) -> bool:
 
 
 class Moments:
-    """What a normalization found out about its input: mean, biased variance and 1 / sqrt(variance + eps),
-    per row or channel; `beside` is what its caller keeps with them."""
+    """What a normalization found out about its input: mean, biased variance and 1 / sqrt(variance + eps), per row, channel or group;
+    and the running mean and variance ``(C,)`` that were moved towards those."""
 
-    __slots__ = ("mean", "variance", "inverse", "beside")
+    __slots__ = ("mean", "variance", "inverse", "running")
 
-    def __init__(self, mean: Any = None, variance: Any = None, inverse: Any = None) -> None:
-        self.beside: Any = None
-        self.mean, self.variance, self.inverse = mean, variance, inverse
-
-    def take(self, mean: Any, variance: Any, inverse: Any) -> None:
-        self.mean, self.variance, self.inverse = mean, variance, inverse
+    def __init__(self, mean: Any, variance: Any, inverse: Any, running: Any = (None, None)) -> None:
+        self.mean, self.variance, self.inverse, self.running = mean, variance, inverse, running
 
 
 def wide(a: Any) -> Any:
@@ -122,20 +119,19 @@ _GRAD = Formula(
 def _find_row_moments(rows: Any, eps: float, centred: bool) -> Moments:
     n, d = rows.shape
     kind = _kind(rows.dtype)
-    found = Moments(np.zeros((n, 1), kind), np.empty((n, 1), kind))
+    means, variances = np.zeros((n, 1), kind), np.empty((n, 1), kind)
     for part in _blocks(n, d * kind.itemsize):
         x = wide(rows[part])
         variance = _over(_dot(x, x)[:, None], d)
         if centred:
             mean = _over(_line_sum(x)[:, None], d)
-            found.mean[part] = mean
+            means[part] = mean
             variance = variance - mean * mean
             if _unsafe(mean, variance):
-                x = x - found.mean[part]
+                x = x - means[part]
                 variance = _over(_dot(x, x)[:, None], d)
-        found.variance[part] = variance
-    found.inverse = 1 / np.sqrt(found.variance + kind.type(eps))
-    return found
+        variances[part] = variance
+    return Moments(means, variances, 1 / np.sqrt(variances + kind.type(eps)))
 
 
 def row_normalize(rows: Any, weight: Any, bias: Any, eps: float, centred: bool = True) -> tuple[Any, Moments]:
@@ -294,31 +290,65 @@ def _ordered_as(x: Any, images: Any) -> Any:
     return np.moveaxis(contiguous(np.moveaxis(made, 1, -1)), -1, 1)
 
 
-def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: float, moments: Moments) -> Any:
-    """Normalize ``(N, C, *)`` by the statistics of each channel, or with `groups` of each group of each image.
-
-    Fills `moments` with ``(1, C)`` or ``(N, groups)``. Batch norm keeps the order of dimensions in memory.
+def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> tuple[Any, Moments]:
+    """``(N, C, *)`` normalized by the statistics of each channel, or with `groups` of each group of each image, and its moments
+    ``(1, C)`` or ``(N, groups)``. Batch norm keeps the order of dimensions in memory.
     """
     if _fits_numpy(x.size, x.dtype) and x.flags.c_contiguous and _alike(x, weight, bias):
         out, *found = _channels_as_numpy(x, groups, weight, bias, eps)
-        moments.take(*found)
-        return out
+        return out, Moments(*found)
     if not _compiled(x):
         images = _as_images(x)
-        find_moments(images, groups, eps, moments)
+        moments = find_moments(images, groups, eps)
         made = normalize(images, moments.mean, moments.inverse, weight, bias)
-        return _ordered_as(x, made) if groups is None else made.reshape(x.shape)
+        return _ordered_as(x, made) if groups is None else made.reshape(x.shape), moments
     from . import planes
 
     if groups is None and _channels_innermost(x):
         columns = _as_columns(x)
-        moments.mean, moments.variance = planes.column_moments(columns)
-        moments.inverse = 1 / np.sqrt(moments.variance + moments.variance.dtype.type(eps))
-        return _from_columns(_normalize_columns(columns, moments.mean, moments.inverse, weight, bias), x.shape)
-    made = planes.normalize(_as_images(x), weight, bias, groups, eps)
-    out, *found = made
-    moments.take(*found)
-    return out.reshape(x.shape)
+        mean, variance = planes.column_moments(columns)
+        inverse = 1 / np.sqrt(variance + variance.dtype.type(eps))
+        made = _normalize_columns(columns, mean, inverse, weight, bias)
+        return _from_columns(made, x.shape), Moments(mean, variance, inverse)
+    out, *found = planes.normalize(_as_images(x), weight, bias, groups, eps)
+    return out.reshape(x.shape), Moments(*found)
+
+
+def channels_tracked(normalized: tuple[Any, Moments], x: Any, running: tuple[Any, Any], momentum: float) -> tuple[Any, Moments]:
+    """``(out, mean, inverse, running mean, running variance)``, all but the first ``(C,)``, and the moments, of `x` that was `normalized`
+    by those of channels: to what, and the moments."""
+    out, moments = normalized
+    moved = _tracked(moments.mean[0], moments.variance[0], running, momentum, x.size // max(x.shape[1], 1))
+    # Copies: the rule of the gradient reads the moments.
+    return (out, moments.mean[0].copy(), moments.inverse[0].copy(), *moved), _beside(moments, running)
+
+
+def images_tracked(normalized: tuple[Any, Moments], x: Any, running: tuple[Any, Any], momentum: float) -> tuple[Any, Moments]:
+    """``(out, running mean, running variance)``, and the moments, of `x` that was `normalized` by those of each channel of each image."""
+    out, moments = normalized
+    # The mean of no images is nan, as in PyTorch.
+    mean, variance = (found.mean(0) if len(x) else found.sum(0) + math.nan for found in (moments.mean, moments.variance))
+    return (out, *_tracked(mean, variance, running, momentum, prod(x.shape[2:]))), _beside(moments, running)
+
+
+def _beside(moments: Moments, running: tuple[Any, Any]) -> Moments:
+    return Moments(moments.mean, moments.variance, moments.inverse, running)
+
+
+def _tracked(mean: Any, variance: Any, running: tuple[Any, Any], momentum: float, count: int) -> tuple[Any, ...]:
+    """Running statistics ``(C,)`` moved towards those found of `count` numbers each, the variance towards its unbiased estimate; those
+    that are None come out empty. Arrays of any device."""
+    if not count:
+        return tuple(mean[:0] if r is None else r.copy() for r in running)
+    unbiased = variance * (count / (count - 1) if count > 1 else math.nan)
+    return _moved(running[0], mean, momentum), _moved(running[1], unbiased, momentum)
+
+
+def _moved(running: Any, found: Any, momentum: float) -> Any:
+    if running is None:
+        return found[:0]
+    wide = running.astype(found.dtype, copy=False)
+    return (wide + momentum * (found - wide)).astype(running.dtype)
 
 
 def _alike(x: Any, *others: Any) -> bool:
@@ -443,8 +473,8 @@ def _columns_backward(
     return made, (along * inverse)[0] if wants[1] else None, total[0] if wants[2] else None
 
 
-def find_moments(x: Any, groups: int | None, eps: float, moments: Moments) -> None:
-    """Mean and variance over each channel of all images (`groups` None) or each group of each image."""
+def find_moments(x: Any, groups: int | None, eps: float) -> Moments:
+    """Moments over each channel of all images (`groups` None) or each group of each image."""
     n, c, width = x.shape
     count = n * width if groups is None else c // groups * width
     kind = _kind(x.dtype)
@@ -452,17 +482,17 @@ def find_moments(x: Any, groups: int | None, eps: float, moments: Moments) -> No
     for part in _image_blocks(x):
         block = wide(x[part])
         sums[part], squares[part] = _sums(block), _dots(block, block)
-    mean = _over(_shared(sums, groups), count)
-    variance = _over(_shared(squares, groups), count) - mean**2
-    moments.mean = mean.astype(kind, copy=False)
-    if _unsafe(mean, variance):
-        spread = _spread(moments.mean, c)
+    found = _over(_shared(sums, groups), count)
+    variance = _over(_shared(squares, groups), count) - found**2
+    mean = found.astype(kind, copy=False)
+    if _unsafe(found, variance):
+        spread = _spread(mean, c)
         for part in _image_blocks(x):
             centred = wide(x[part]) - _taken(spread, part)
             squares[part] = _dots(centred, centred)
         variance = _over(_shared(squares, groups), count)
-    moments.variance = variance.astype(kind, copy=False)
-    moments.inverse = 1 / np.sqrt(moments.variance + kind.type(eps))
+    variance = variance.astype(kind, copy=False)
+    return Moments(mean, variance, 1 / np.sqrt(variance + kind.type(eps)))
 
 
 def _parameter(p: Any, kind: np.dtype) -> Any:
