@@ -425,6 +425,8 @@ def _planned_batch_norm(input, running_mean, running_var, weight, bias, training
 
     _check_batch(input, training, eps)
     _check_momentum("batch_norm", momentum)
+    if input.ndim < 2:                                # an empty vector comes out as it is
+        return None
     a = input._array
     wa, ba = (None if p is None else p._array for p in (weight, bias))
     if not training:

@@ -58,7 +58,7 @@ def logsumexp(a: np.ndarray, dims: tuple[int, ...], keepdim: bool) -> np.ndarray
     run = _sums_of_exps.find(a, dims, keepdim)
     if run is not None:
         return run(a)
-    made = softmax.log_sums(contiguous(a) if a.ndim else a, dims, keepdim)
+    made = softmax.log_sums(contiguous(a), dims, keepdim)
     if made is not None:
         return made
     with np.errstate(all="ignore"):
@@ -130,7 +130,7 @@ def norm(a: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> n
         pick: Any = np.maximum if order > 0 else np.minimum
         return np.asarray(pick.reduce(a, dims, None, None, keepdim, initial=0 if order > 0 else inf))
     if order in frequent and 0 < a.size <= MOST:
-        made = frequent[order](contiguous(a) if a.ndim else a, dims, keepdim)
+        made = frequent[order](contiguous(a), dims, keepdim)
         if made is not None:
             return made
     how = usual().get(order) or _general(order)

@@ -86,7 +86,7 @@ def logcumsumexp(a: np.ndarray, dim: int) -> np.ndarray:
     run = _plans.find(a, "log", dim, a.dtype, False)
     if run is not None:
         return run(a)
-    made = logs(contiguous(a) if a.ndim else a, dim)
+    made = logs(contiguous(a), dim)
     if made is not None:
         return made
     x = widen(a)

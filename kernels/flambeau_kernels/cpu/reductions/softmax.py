@@ -86,7 +86,7 @@ def softmax(a: np.ndarray, dim: int) -> np.ndarray:
     """``exp(a)`` over its sum along `dim`."""
     if a.size == 0 or a.ndim == 0:
         return np.asarray(np.exp(a - a))             # an only element is 1, or nan where it is not finite
-    made = shares(contiguous(a) if a.ndim else a, dim)
+    made = shares(contiguous(a), dim)
     if made is not None:
         return made
     loops = _compiled_along(a)
@@ -114,7 +114,7 @@ def log_softmax(a: np.ndarray, dim: int) -> np.ndarray:
     """``a - log(sum(exp(a)))`` along `dim`."""
     if a.size == 0 or a.ndim == 0:
         return np.asarray(a - a)
-    made = log_shares(contiguous(a) if a.ndim else a, dim)
+    made = log_shares(contiguous(a), dim)
     if made is not None:
         return made
     loops = _compiled_along(a)

@@ -58,9 +58,9 @@ def in_rows(a: np.ndarray) -> np.ndarray:
 
 
 def contiguous(a: np.ndarray) -> np.ndarray:
-    """`a` itself where it lies in C order, else a copy of it that does; of at least one dimension."""
+    """`a` itself where it lies in C order, else a copy of it that does."""
     if a.flags.c_contiguous:
-        return a if a.ndim else a.reshape(1)
+        return a
     return in_rows(a) if a.size >= FROM else np.ascontiguousarray(a)
 
 
