@@ -66,6 +66,12 @@ def test_like_keeps_the_order_of_dimensions():
 
 
 @by_loops
+def test_what_is_contiguous_keeps_its_memory_and_shape():
+    for a in (np.array(2.5), np.ones(3), np.ones((0, 4)), np.ones((2, 3))):
+        assert move.contiguous(a) is a
+    assert move.contiguous(np.ones((2, 3)).T).shape == (3, 2)
+
+
 def test_what_overlaps_is_left_to_numpy():
     a = np.arange(400 * 400).reshape(400, 400)
     before = a.copy()
