@@ -167,7 +167,9 @@ def test_moments_of_a_batch_have_no_history() -> None:
 
     out, mean, inverse = fb.native_batch_norm(x, None, None, fb.zeros(2), fb.ones(2), True, 0.1, 1e-5)
 
-    assert out.requires_grad and not mean.requires_grad and not inverse.requires_grad
+    assert out.requires_grad
+    assert not mean.requires_grad
+    assert not inverse.requires_grad
     assert type(out.grad_fn).__name__ == "NativeBatchNormBackward0"
 
 
@@ -177,7 +179,8 @@ def test_no_images_make_running_statistics_of_images_nan_and_leave_those_of_batc
     F.instance_norm(fb.ones(0, 2, 3), of_images, fb.ones(2))
     F.batch_norm(fb.ones(0, 2, 3), of_batches, fb.ones(2), training=True)
 
-    assert of_images.isnan().all() and of_batches.tolist() == [0, 0]  # as PyTorch
+    assert of_images.isnan().all()
+    assert of_batches.tolist() == [0, 0]
 
 
 def test_native_forms_return_statistics() -> None:
