@@ -176,6 +176,36 @@ def test_the_same_bits_on_any_number_of_threads(name, m, n, k, batch):
     assert set(made) == {made[0]}
 
 
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16", "int32"])
+@pytest.mark.parametrize("batch", [(16,), (3, 5), (2, 1, 7), (4, 1)])
+def test_matrices_that_meet_the_same_one_have_the_bits_of_one_product(name, batch, monkeypatch):
+    """A batch with one matrix for all is multiplied as one of more rows, where its matrices and the results lie one below the other."""
+    m, k, n = 37, 401, 150
+    b, bias, column = (random(shape, DTYPES[name], seed=1) for shape in ((k, n), (n,), (m, 1)))
+    a = random((*batch, m, k), DTYPES[name])
+    turned = np.ascontiguousarray(a.swapaxes(-2, -3)).swapaxes(-2, -3)         # rows of other matrices lie between those of one
+    plans = []
+    found = product.plan_for
+    monkeypatch.setattr(product, "plan_for", lambda *args, **settings: plans.append(found(*args, **settings)) or plans[-1])
+    product._plans.clear()
+    for x in (a, turned, a[..., ::2, :]):
+        for added in (None, bias, bias[None], column[: x.shape[-2]]):
+            got = product.matmul(x, b, bias=added)
+            one_by_one = np.stack([product.matmul(each, b, bias=added) for each in x.reshape(-1, *x.shape[-2:])])
+
+            assert_is_product(got, x, b, 0.0 if added is None else added)
+            if product.has_microkernels():
+                assert got.tobytes() == one_by_one.tobytes()
+    accumulated = product.matmul(a, b, np.ones((*batch, m, n), DTYPES[name]), accumulate=True)
+    assert_is_product(accumulated, a, b, np.ones(1))
+    if product.has_microkernels():
+        from flambeau_kernels.cpu.gemm import driver
+
+        rows, dims = {int(plan[driver.M]) for plan, _ in plans}, {int(plan[driver.DIMS]) for plan, _ in plans}
+        assert math.prod(batch) * m in rows
+        assert min(dims) == 0 < max(dims)
+
+
 @compiled
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16", "complex64"])
 def test_deterministic_products_do_not_depend_on_the_other_rows(name):

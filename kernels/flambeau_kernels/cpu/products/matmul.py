@@ -501,7 +501,9 @@ def _by_own(a: Any, b: Any, out: Any, bias: Any, accumulate: bool, then: _Then |
     copies: list[Any] = [None, None]
     few_later = False
     if way is None:
-        plan, turned = plan_for(a, b, out)
+        # A bias of columns has an element for each row of a matrix.
+        joins = bias is None or bias.ndim == 1 or bias.shape[0] == 1
+        plan, turned = plan_for(a, b, out, joins=joins)
         if plan is not None and out.ndim == 2:
             for i, in_pages in enumerate(block.paged(plan, kind)[:: -1 if turned else 1]):
                 x, reads = (b, out.shape[0]) if i else (a, out.shape[1])
@@ -618,8 +620,12 @@ def _through_copy(accumulate: bool) -> Run:
 # -- plans -----------------------------------------------------------------------------------------------------------------
 
 
-def plan_for(a: Any, b: Any, out: Any, turned: bool | None = None) -> tuple[Any, bool]:
+def plan_for(a: Any, b: Any, out: Any, turned: bool | None = None, *, joins: bool = False) -> tuple[Any, bool]:
     """A plan (see `gemm/driver.py`) with the sizes, strides and batch of ``out = a @ b``, without grid or block function.
+
+    Args:
+        joins: whether matrices that meet the same `b`, and lie one below the other as their results do, are planned as one of more rows:
+            tiles reach from one into the next, and `b` is packed once. A bias must be the same for all rows.
 
     Returns: the plan, None if `out` is contiguous along neither of its last dimensions; and whether the transposed product
     ``out.mT = b.mT @ a.mT`` is planned, so that A is `b` and B is `a`. By default that is so where `out` is contiguous along its
@@ -642,6 +648,10 @@ def plan_for(a: Any, b: Any, out: Any, turned: bool | None = None) -> tuple[Any,
         steps = [x.strides[-d] if x.ndim >= d and x.shape[-d] > 1 else 0 for x in ((b, a) if turned else (a, b))]
         if length > 1:
             batch.append((length, *steps, out.strides[-d]))
+    while joins and not turned and m > 1 and batch and batch[0][1:] == (m * a_m, 0, m * c_m):
+        m *= batch.pop(0)[0]
+    if not turned:
+        sizes = (m, *sizes[1:])
     return driver.new_plan(sizes, strides, batch), turned
 
 
