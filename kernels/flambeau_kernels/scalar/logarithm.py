@@ -30,10 +30,13 @@ LOG10_2 = (float.fromhex("0x1.34413509f7800p-2"), float.fromhex("0x1.fef311f12b3
 TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
 
 
-def split(x: Symbol) -> tuple[Symbol, Symbol]:
-    """(k, f) with x = 2**k (1 + f), for finite x > 0."""
-    root, width, lift, normal = _PARTS[x.kind.bits]
-    small = x < normal
+def split(x: Symbol, normal: bool = False) -> tuple[Symbol, Symbol]:
+    """(k, f) with x = 2**k (1 + f), for finite x > 0; `normal` promises that it is not subnormal."""
+    root, width, lift, least = _PARTS[x.kind.bits]
+    if normal:
+        exponent = shift_right(x.bits() - root, width)
+        return convert(exponent, x.kind), (x.bits() - shift_left(exponent, width)).float_of_bits() - 1.0
+    small = x < least
     bits = select(small, x * float(1 << lift), x).bits()
     exponent = shift_right(bits - root, width)
     mantissa = (bits - shift_left(exponent, width)).float_of_bits()

@@ -6,12 +6,14 @@ float64 with fewer terms.
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
 from flambeau_kernels.scalar.common import INF, NAN, clamp, keep_nan, two_product, two_sum
 from flambeau_kernels.scalar.exponential import medium_exp
 from flambeau_kernels.scalar.logarithm import LN2_64, exp_of_pair, log_pair, medium_log, split
+from flambeau_kernels.scalar.routines import Routine, written_once
 from flambeau_kernels.scalar.symbols import (
     F32,
     F64,
@@ -26,6 +28,7 @@ from flambeau_kernels.scalar.symbols import (
 )
 
 TERMS = {"float64": (6, 15), "float32": (5, 6)}       # added one by one, and of the series in Bernoulli's numbers
+_FAR = 1e8
 _LARGEST = 170                                        # whose factorial a float64 holds
 
 
@@ -35,16 +38,16 @@ _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617
 _SERIES = [number / math.factorial(2 * j) for j, number in enumerate(_BERNOULLI, 1)]
 
 
-def _power(x: Symbol, s: Symbol, accuracy: str) -> Symbol:
-    """x**-s for x and s that are positive and finite."""
-    return _once(f"power_{accuracy}", lambda x, s: _power_of(x, s, accuracy), x, s)
+def _power(x: Symbol, s: Symbol, accuracy: str, normal: bool = False) -> Symbol:
+    """x**-s for x and s that are positive and finite; `normal` promises that x is not subnormal."""
+    return _once(f"power_{accuracy}", lambda x, s: _power_of(x, s, accuracy, normal and not x.block.careful), x, s)
 
 
-def _power_of(x: Symbol, s: Symbol, accuracy: str) -> Symbol:
+def _power_of(x: Symbol, s: Symbol, accuracy: str, normal: bool) -> Symbol:
     if accuracy == "float32":
         t = -s * medium_log(x)
         return select(t < -700.0, 0.0, medium_exp(clamp(t, -700.0, 700.0)))
-    k, f = split(x)
+    k, f = split(x, normal)
     high, low = log_pair(f)
     main, main_low = two_sum(k * LN2_64[0], high)
     main, main_low = two_sum(main, main_low + fma(k, LN2_64[1], low))
@@ -73,7 +76,7 @@ def _of_positive(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
 
 def _sum(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
     terms, corrections = TERMS[accuracy]
-    far = q > 1e8                                     # there the integral and half a term are all
+    far = q > _FAR                                    # there the integral and half a term are all
     a = select(far, q, q + float(terms))
     inverse = 1.0 / a
     # From 1e5 on nothing but the first term is left wherever it does not vanish.
@@ -84,11 +87,34 @@ def _sum(s: Symbol, q: Symbol, accuracy: str) -> Symbol:
         step = step * ((clamped + (2.0 * j - 1.0)) * inverse) * ((clamped + 2.0 * j) * inverse)
         series = fma(step, step.const(_SERIES[j]), series)
     # The integral's power is a times the last term's, which may vanish before it.
-    last = _power(a, select(far, s - 1.0, s), accuracy)
+    last = _power(a, select(far, s - 1.0, s), accuracy, normal=True)
     total = last * select(far, 1.0 / (s - 1.0) + 0.5 * inverse, a / (s - 1.0) + series)
-    for k in reversed(range(terms)):                  # the smallest first
-        total = total + select(far, 0.0, _power(q + float(k) if k else q, s, accuracy))
-    return total
+    if accuracy == "float32" or s.block.careful:
+        for k in reversed(range(terms)):              # the smallest first
+            total = total + select(far, 0.0, _power(q + float(k) if k else q, s, accuracy))
+        return total
+    # A power mostly waits for its own steps, so several are computed together, as many as there are registers for.
+    count = terms if s.block.register_bits == 512 else terms // 2
+    places = [q + float(k) if k else q for k in reversed(range(terms))]
+    near = total
+    for at in range(0, terms, count):
+        near = _added_powers(count)(near, s, *places[at:at + count])
+    return select(far, total, near)
+
+
+@functools.cache
+def _added_powers(count: int) -> Routine:
+    """``(total, s, x, y, ...)`` gives ``total + x**-s + y**-s ...`` of `count` numbers, the last of which alone may be subnormal.
+
+    It is vector code at once: LLVM takes long to make that of as much code for single numbers.
+    """
+
+    def added(total: Symbol, s: Symbol, *places: Symbol) -> Symbol:
+        for x in places:
+            total = total + _power(x, s, "float64", normal=x is not places[-1])
+        return total
+
+    return written_once(f"{count}_powers", 2 + count, added, F64)
 
 
 def zeta(s: Symbol, q: Symbol, accuracy: str = "float64") -> Symbol:

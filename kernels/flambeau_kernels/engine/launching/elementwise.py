@@ -166,12 +166,12 @@ def compiled(kernel: loops.Kernel) -> int:
         from flambeau_kernels.numba_engine import loops as numba_loops
 
         return numba_loops.address(kernel)
-    return llvm.compile_ir(kernel.text, kernel.symbol)
+    return llvm.compile_ir(kernel.text, kernel.symbol, kernel.level)
 
 
 def is_kept(kernel: loops.Kernel) -> bool:
     """Whether the cache has the loop `kernel`, so that `compiled` would load it."""
-    return engines.chosen().name != "numba" and llvm.is_cached(kernel.text)
+    return engines.chosen().name != "numba" and llvm.is_cached(kernel.text, kernel.level)
 
 
 def _does_not_fit(formula: Formula, inputs: list[np.ndarray], outs: list[np.ndarray], compute: np.dtype,
@@ -234,7 +234,9 @@ def _kernel_for(formula: Formula, operands: tuple[Operand, ...], count: int, com
 def _trace(formula: Formula, operands: tuple[Operand, ...], count: int, compute: str) -> loops.Kernel:
     inputs, outs = tuple(operands[:count]), tuple(operands[count:])
     try:
-        return loops.kernel(formula.name, formula.bind(OF_ELEMENTS), inputs, outs, compute, llvm.machine().scales, formula.thorough)
+        machine = llvm.machine()
+        return loops.kernel(formula.name, formula.bind(OF_ELEMENTS), inputs, outs, compute, machine.scales, formula.thorough,
+                            machine.register_bits)
     except (TypeError, AttributeError) as error:      # a formula that calls numpy itself, say
         raise Unsupported(f"a formula that is not plain arithmetic ({error})") from error
 
@@ -263,4 +265,4 @@ def _show(formula: Formula, kernel: loops.Kernel) -> None:
         if engines.chosen().name == "numba":
             print(_text(kernel), file=sys.stderr)
             return
-        llvm.show(formula.name, formula.fn, kernel.text)
+        llvm.show(formula.name, formula.fn, kernel.text, kernel.level)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flambeau_kernels.engine.launching.exact_products import rounded_once
+from flambeau_kernels.engine.machine_code import llvm
 from flambeau_kernels.scalar import complexes, halves
 from flambeau_kernels.scalar import symbols as sy
 from flambeau_kernels.scalar.complexes import PARTS, ComplexSymbol
@@ -32,11 +33,13 @@ from flambeau_kernels.scalar.symbols import (
 _STORED = {**{name: kind.llvm for name, kind in KINDS.items()},
            "bool": "i8", "float16": "half", "bfloat16": "i16",
            "complex64": "float", "complex128": "double"}  # of either part
+_BYTES = {"i8": 1, "half": 2, "i16": 2, "float": 4, "i32": 4, "double": 8, "i64": 8}
 
 
 # Columns that are searched for rare arguments at a time: they stay in the innermost cache for the loop that follows.
 PART = 1024
 LONG = 400                                            # steps of a formula
+_KEPT_BYTES = 2048                                    # of results that wait until it is known whether they hold
 SHORT = 40                                            # steps of a formula that is written twice, for either half of an integer
 GROUP = ", !llvm.access.group !0"
 
@@ -59,6 +62,11 @@ class Operand:
         return 2 if self.dtype in PARTS else 1
 
     @property
+    def bytes(self) -> int:
+        """The size of a whole element."""
+        return self.parts * _BYTES[self.llvm]
+
+    @property
     def element(self) -> str:
         """The type of a whole element."""
         return f"[2 x {self.llvm}]" if self.dtype in PARTS else self.llvm
@@ -67,31 +75,37 @@ class Operand:
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A finished kernel text; `cost` is a rough number of vector instructions per element of 32 bits; `bodies`, what the text was
-    made of, for engines that write a loop of their own around it."""
+    made of, for engines that write a loop of their own around it; `level`, of `llvm.compile_ir`."""
 
     symbol: str
     text: str
     cost: int
     bodies: Bodies
 
+    @property
+    def level(self) -> int:
+        """There is nothing in a long formula's loop to repeat; LLVM makes the same code of it by fewer passes."""
+        return llvm.PLAIN if _is_long(self.bodies) else llvm.EVERYTHING
+
 
 def kernel(name: str, function: Callable[..., object], inputs: tuple[Operand, ...], outs: tuple[Operand, ...],
-           compute: str, scales: bool = False, thorough: bool = False) -> Kernel:
+           compute: str, scales: bool = False, thorough: bool = False, register_bits: int | None = None) -> Kernel:
     """Text of the loop that runs `function` (bound to the compiled words) in `compute` over the operands.
 
-    `thorough`: compiling may take long.
+    `thorough`: compiling may take long. `scales` and `register_bits`: of the machine, as `Block` has them.
     Raises: Unsupported, naming what the compiled tier cannot express.
     """
     check_dtypes(inputs, outs, compute)
-    usual, values = trace(name, function, inputs, outs, compute, scales)
+    usual, values = trace(name, function, inputs, outs, compute, scales, register_bits=register_bits)
     careful, careful_values = usual, values
     if usual.rare:
         careful, careful_values = trace(name, function, inputs, outs, compute, scales, careful=True)
-        inputs = without_pairs(inputs)
     for block in (usual, careful):
         block.lines = rounded_once(block.lines, block.needs)
     symbol = re.sub(r"\W", "_", f"{name}_{compute}")
     bodies = Bodies(inputs, outs, usual, values, careful, careful_values, thorough)
+    if usual.rare or _is_long(bodies):
+        bodies = replace(bodies, inputs=without_pairs(inputs))
     return Kernel(symbol, _loop_text(symbol, bodies), usual.cost, bodies)
 
 
@@ -118,14 +132,14 @@ def _dtype_of(value: Symbol) -> str:
     return next(name for name, part in PARTS.items() if part is value.kind)
 
 
-def new_block(compute: str, scales: bool = False, careful: bool = False) -> Block:
-    return Block(PARTS.get(compute) or KINDS[compute], scales, careful)
+def new_block(compute: str, scales: bool = False, careful: bool = False, register_bits: int | None = None) -> Block:
+    return Block(PARTS.get(compute) or KINDS[compute], scales, careful, register_bits)
 
 
 def trace(name: str, function: Callable[..., object], inputs: tuple[Operand, ...], outs: tuple[Operand, ...],
-          compute: str, scales: bool, careful: bool = False) -> tuple[Block, list[list[str]]]:
+          compute: str, scales: bool, careful: bool = False, register_bits: int | None = None) -> tuple[Block, list[list[str]]]:
     """A block with the formula's code, and the names of the values to be stored in each output."""
-    block = new_block(compute, scales, careful)
+    block = new_block(compute, scales, careful, register_bits)
     arguments = [widen(block, k, operand, compute) for k, operand in enumerate(inputs)]
     results = function(*arguments)
     results = results if isinstance(results, tuple) else (results,)
@@ -207,7 +221,8 @@ class Bodies:
 
 def _loop_text(symbol: str, bodies: Bodies) -> str:
     operands = list(enumerate((*bodies.inputs, *bodies.outs)))
-    text = [*sorted(bodies.usual.needs | bodies.careful.needs),
+    memcpy = {"declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"} if _is_long(bodies) else set()
+    text = [*sorted(bodies.usual.needs | bodies.careful.needs | memcpy),
             f"define void @{symbol}(ptr noalias readonly %pointers, i64 %n0, i64 %n1, "
             "ptr noalias readonly %strides) {",
             "entry:"]
@@ -217,12 +232,15 @@ def _loop_text(symbol: str, bodies: Bodies) -> str:
                  f"  %inner{k} = load i64, ptr %is{k}",
                  f"  %os{k} = getelementptr i64, ptr %strides, i64 {2 * k + 1}",
                  f"  %outer{k} = load i64, ptr %os{k}"]
+    if _is_long(bodies):
+        text += _pads(bodies)
     text += ["  br label %row", "row:", "  %j = phi i64 [0, %entry], [%jnext, %rowend]"]
     text += [f"  %r{k} = phi ptr [%p{k}, %entry], [%rnext{k}, %rowend]" for k, _ in operands]
     for k, operand in enumerate(bodies.inputs):
         if operand.access == "s":
             text += load_lines(operand, f"%r{k}", f"%u{k}", raw_names(k, operand), "")
-    text += _guarded_columns(bodies) if bodies.usual.rare else _plain_columns(bodies)
+    columns = _padded_columns if _is_long(bodies) else _guarded_columns if bodies.usual.rare else _plain_columns
+    text += columns(bodies)
     text += ["rowend:", *(f"  %rnext{k} = getelementptr i8, ptr %r{k}, i64 %outer{k}" for k, _ in operands)]
     text += ["  %jnext = add nuw nsw i64 %j, 1", "  %again = icmp slt i64 %jnext, %n1",
              "  br i1 %again, label %row, label %done", "done:", "  ret void", "}",
@@ -231,7 +249,7 @@ def _loop_text(symbol: str, bodies: Bodies) -> str:
              "!0 = distinct !{}", '!1 = !{!"llvm.loop.parallel_accesses", !0}',
              f'!2 = !{{!"llvm.loop.vectorize.enable", i1 {_pays_as_vectors(operands, bodies.usual)}}}',
              '!3 = !{!"llvm.loop.vectorize.enable", i1 false}',
-             *_together(bodies), "!5 = distinct !{!5, !1, !2}", "!6 = distinct !{!6, !1, !3, !7}",
+             *_together(bodies), f"!5 = distinct !{{!5, !1, !2{', !8' if _is_long(bodies) else ''}}}", "!6 = distinct !{!6, !1, !3, !7}",
              '!7 = !{!"llvm.loop.unroll.disable"}']
     return "\n".join(text) + "\n"
 
@@ -240,13 +258,17 @@ def _together(bodies: Bodies) -> list[str]:
     """The usual loop's metadata. Of a formula of many steps several vectors are computed side by side: one would mostly wait.
 
     In 32 registers and with constants as operands four take up to two fifths off. In 16 registers two do, for each constant is then
-    loaded once for both. Where there is more code compiling would take too long, and of short formulas LLVM knows best. Of very long ones
-    the last vector is masked, for a loop over what is left would be half of the code. A chain of several
+    loaded once for both. Where there is more code compiling would take too long, and of short formulas LLVM knows best. Of very long
+    chains the last vector is masked, for a loop over what is left would be half of the code. A chain of several
     formulas, which is compiled while others answer, is a longer wait, of which four take up to a quarter more off in any registers.
     Two of halves of integers are four vectors.
     """
     steps = len(bodies.usual.lines)
     code = steps + (len(bodies.careful.lines) if bodies.usual.rare else 0)
+    if _is_long(bodies):
+        lanes = bodies.usual.in_lanes
+        width = [f'!9 = !{{!"llvm.loop.vectorize.width", i32 {lanes}}}'] if lanes else []
+        return [f"!4 = distinct !{{!4, !1, !2, !8{', !9' if lanes else ''}}}", '!8 = !{!"llvm.loop.interleave.count", i32 1}', *width]
     if steps > LONG:
         return ["!4 = distinct !{!4, !1, !2, !8}", '!8 = !{!"llvm.loop.vectorize.predicate.enable", i1 true}']
     if not _in_halves(bodies) and (steps < 16 or code > (1000 if bodies.thorough else 160)):
@@ -309,11 +331,7 @@ def _plain_columns(bodies: Bodies) -> list[str]:
 def _guarded_columns(bodies: Bodies) -> list[str]:
     """Blocks of columns: look for rare arguments first, then run the usual or the careful loop."""
     rare = bodies.usual.rare
-    look = _lines_behind([symbol.name for symbol in rare], bodies.usual.lines)
-    for n, symbol in enumerate(rare):
-        look += [f"  %rare{n} = zext i1 {symbol.name} to i32",
-                 f"  %any{n} = or i32 {'%seen' if n == 0 else f'%any{n - 1}'}, %rare{n}"]
-    look = _renamed("look", look)
+    look = _renamed("look", [*_lines_behind([symbol.name for symbol in rare], bodies.usual.lines), *_seen(rare)])
     usual = [*bodies.usual.lines, *store_lines(bodies, bodies.values)]
     careful = _renamed("care", [*bodies.careful.lines, *store_lines(bodies, bodies.careful_values)])
     last = f"%any{len(rare) - 1}"
@@ -327,6 +345,139 @@ def _guarded_columns(bodies: Bodies) -> list[str]:
             *_column_loop("column", "choose", "%from", "%to", bodies, usual, "!4", "partend"),
             *_column_loop("care", "choose", "%from", "%to", bodies, careful, "!6", "partend"),
             "partend:", "  %rest = icmp slt i64 %to, %n0", "  br i1 %rest, label %part, label %rowend"]
+
+
+def _seen(rare: list[Symbol]) -> list[str]:
+    """What keeps whether any of `rare` has held in a loop: ``%any`` of the last one is next time's ``%seen``."""
+    lines = []
+    for n, symbol in enumerate(rare):
+        lines += [f"  %rare{n} = zext i1 {symbol.name} to i32",
+                  f"  %any{n} = or i32 {'%seen' if n == 0 else f'%any{n - 1}'}, %rare{n}"]
+    return lines
+
+
+def _is_long(bodies: Bodies) -> bool:
+    """Whether the formula has so many steps that no loop around it is to be compiled twice: see `_padded_columns`."""
+    operands = list(enumerate((*bodies.inputs, *bodies.outs)))
+    steps = len(bodies.usual.lines) + (len(bodies.careful.lines) if bodies.usual.rare else 0)
+    called = sum(need.count("\n") for need in bodies.usual.needs if need.startswith("define"))
+    return steps + called > LONG and not bodies.thorough and _pays_as_vectors(operands, bodies.usual) == "true"
+
+
+def _moving(bodies: Bodies) -> list[tuple[int, Operand]]:
+    """The inputs that have an element for each column."""
+    return [(k, operand) for k, operand in enumerate(bodies.inputs) if operand.access != "s"]
+
+
+def _results(bodies: Bodies) -> list[tuple[int, Operand]]:
+    return list(enumerate(bodies.outs, start=len(bodies.inputs)))
+
+
+def _padded_length(bodies: Bodies) -> int:
+    """Of how many columns whole vectors are made: as many as LLVM may compute at once in the widest registers."""
+    return bodies.usual.register_bits // 8 // max(operand.bytes // operand.parts for _, operand in (*_moving(bodies), *_results(bodies)))
+
+
+def _at_once(bodies: Bodies) -> bool:
+    """Whether rare arguments are looked for along with the formula, most of which would have to be computed for that alone."""
+    usual = bodies.usual
+    return 2 * len(_lines_behind([symbol.name for symbol in usual.rare], usual.lines)) > len(usual.lines)
+
+
+def _part_length(bodies: Bodies) -> int:
+    """Columns of a part; fewer where its results wait in memory of the function, until it is known whether they hold."""
+    return _KEPT_BYTES // max(o.bytes for o in bodies.outs) if _at_once(bodies) else PART
+
+
+def _pads(bodies: Bodies) -> list[str]:
+    """Memory for the last columns of a row, or for all results of a part."""
+    columns = _padded_length(bodies)
+    kept = _part_length(bodies) if _at_once(bodies) else columns
+    return [*(f"  %pad{k} = alloca [{columns} x {o.element}], align 64" for k, o in _moving(bodies)),
+            *(f"  %pad{k} = alloca [{kept} x {o.element}], align 64" for k, o in _results(bodies))]
+
+
+def _padded_columns(bodies: Bodies) -> list[str]:
+    """As `_guarded_columns`, in whole vectors alone: what is left of a row is copied to a pad, with its last column repeated.
+
+    A loop over columns that fill no vector would be one more copy of the formula. In a part, `%at` are the places of its first
+    column, `%q` where it is read and written, with a distance of `%step` bytes: in the pad if it is what is left.
+    """
+    at_once, rare = _at_once(bodies), bodies.usual.rare
+    moving, results, shift = _moving(bodies), _results(bodies), _padded_length(bodies).bit_length() - 1
+    inside = replace(bodies, outs=tuple(Operand(o.dtype, "c") for o in bodies.outs)) if at_once else bodies
+    written = "pad" if at_once else "q"
+    first, last = ("look" if rare and not at_once else "column"), f"%any{len(rare) - 1}"
+    lines = ["  br label %part", "part:", "  %from = phi i64 [0, %row], [%to, %partend]", "  %left = sub i64 %n0, %from",
+             f"  %many = icmp sgt i64 %left, {_part_length(bodies)}", f"  %most = select i1 %many, i64 {_part_length(bodies)}, i64 %left",
+             f"  %whole = lshr i64 %most, {shift}", "  %short = icmp eq i64 %whole, 0",
+             "  %vectors = select i1 %short, i64 1, i64 %whole", f"  %count = shl nuw nsw i64 %vectors, {shift}",
+             "  %real = select i1 %short, i64 %left, i64 %count", "  %to = add nuw nsw i64 %from, %real"]
+    for k, operand in (*moving, *results):
+        lines += [re.sub(r"%i\b", "%from", re.sub(r"%([ao])(\d)", r"%\1t\2", line)) for line in address_lines(k, operand)]
+    lines += ["  %end = add nsw i64 %real, -1", "  br i1 %short, label %fill, label %ready"]
+    fill = ["  %over = icmp slt i64 %i, %real", "  %near = select i1 %over, i64 %i, i64 %end"]
+    for k, operand in moving:
+        there = [re.sub(r"%i\b", "%near", line) for line in _based("at", "inner", address_lines(k, operand))]
+        fill += [*there, _in_pad(k, operand), *_copied(k, operand, f"%a{k}", f"%in{k}")]
+    lines += [*_loop_of("fill", "part", "0", "%count", _renamed("fill", fill), "!6", "ready"), "ready:"]
+    for k, operand in (*moving, *([] if at_once else results)):
+        lines += [f"  %q{k} = phi ptr [%at{k}, %part], [%pad{k}, %fill]"]
+        if operand.access == "g":
+            lines += [f"  %step{k} = phi i64 [%inner{k}, %part], [{operand.bytes}, %fill]"]
+    lines += [f"  br label %{first}"]
+    seen = _seen(rare)
+    if first == "look":
+        look = [*_lines_behind([symbol.name for symbol in rare], bodies.usual.lines), *seen]
+        lines += [*_based("q", "step", _column_loop("look", "ready", "0", "%count", bodies, _renamed("look", look), "!5", "choose",
+                                                    [f"  %seen = phi i32 [0, %ready], [{last}, %look]"])),
+                  "choose:", f"  %found = icmp ne i32 {last}, 0", "  br i1 %found, label %care, label %column"]
+    stores = _based(written, "step", store_lines(inside, bodies.values))
+    before, phis = ("ready", [f"  %seen = phi i32 [0, %ready], [{last}, %column]"]) if at_once else ("choose" if rare else "ready", [])
+    lines += _based("q", "step", _column_loop("column", before, "0", "%count", bodies,
+                                              [*bodies.usual.lines, *(seen if at_once else []), *stores], "!4", "usual", phis))
+    if at_once:
+        lines += ["usual:", f"  %found = icmp ne i32 {last}, 0", "  br i1 %found, label %care, label %give"]
+    else:
+        lines += ["usual:", "  br i1 %short, label %give, label %partend"]
+    lines += _given_back(results)
+    if rare:
+        care = [*bodies.careful.lines, *_based("at", "inner", store_lines(bodies, bodies.careful_values))]
+        lines += _based("q", "step", _column_loop("care", "choose" if first == "look" else "usual", "0", "%real", bodies,
+                                                  _renamed("care", care), "!6", "partend"))
+    return [*lines, "partend:", "  %rest = icmp slt i64 %to, %n0", "  br i1 %rest, label %part, label %rowend"]
+
+
+def _based(rows: str, distance: str, lines: list[str]) -> list[str]:
+    """`lines` that count columns from the addresses `rows`, by the names of others for what lies between two."""
+    return [re.sub(r"%inner(\d)", rf"%{distance}\1", re.sub(r"%r(\d)", rf"%{rows}\1", line)) for line in lines]
+
+
+def _copied(k: int, operand: Operand, source: str, target: str) -> list[str]:
+    """Load the element at `source` and store it at `target`."""
+    lines = [*load_lines(operand, source, f"%b{k}", (f"%x{k}", f"%y{k}"), ""), f"  store {operand.llvm} %x{k}, ptr {target}, align 1"]
+    if operand.dtype in PARTS:
+        lines += [f"  {target}.im = getelementptr {operand.llvm}, ptr {target}, i64 1",
+                  f"  store {operand.llvm} %y{k}, ptr {target}.im, align 1"]
+    return lines
+
+
+def _in_pad(k: int, operand: Operand) -> str:
+    return f"  %in{k} = getelementptr {operand.element}, ptr %pad{k}, i64 %i"
+
+
+def _given_back(results: list[tuple[int, Operand]]) -> list[str]:
+    """Blocks that store the results of a part, which wait in pads, in their places."""
+    lines, strided = ["give:"], []
+    for k, operand in results:
+        if operand.access == "c":
+            lines += [f"  %bytes{k} = mul nuw nsw i64 %real, {operand.bytes}",
+                      f"  call void @llvm.memcpy.p0.p0.i64(ptr align 1 %at{k}, ptr align 64 %pad{k}, i64 %bytes{k}, i1 false)"]
+        else:
+            strided += [*_based("at", "inner", address_lines(k, operand)), _in_pad(k, operand), *_copied(k, operand, f"%in{k}", f"%a{k}")]
+    if not strided:
+        return [*lines, "  br label %partend"]
+    return [*lines, "  br label %back", *_loop_of("back", "give", "0", "%real", _renamed("back", strided), "!6", "partend")]
 
 
 def _lines_behind(names: list[str], lines: list[str]) -> list[str]:
