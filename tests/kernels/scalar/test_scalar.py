@@ -213,8 +213,8 @@ def test_code_is_vector_code(word, dtype, target):
     # Only the careful loop of the circular functions calls the C library.
     called = set(re.findall(r"^\t(?:callq\t|bl\t|movabsq\t\$)([a-z]\w*)", assembly, re.MULTILINE))
     allowed = {"sin", "cos", "sincos"} if re.search("bessel_[jy]|airy", word) and "modified" not in word else {word, word + "f"}
-    # Ours are called before the loop (the factorial of a constant order) or in the careful one.
-    called = {name for name in called if not name.startswith("flambeau_")}
+    # Ours are called before the loop (the factorial of a constant order) or in the careful one; the last results of a row are copied.
+    called = {name for name in called if not name.startswith("flambeau_") and name != "memcpy"}
     assert called <= (allowed if allowed & {"sin", "cos", "tan"} else set())
 
 
