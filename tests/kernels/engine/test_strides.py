@@ -15,7 +15,7 @@ import flambeau_kernels as kernels
 from flambeau_kernels import engine
 from flambeau_kernels.cpu.tier import compiles
 from flambeau_kernels.formula import Formula
-from flambeau_kernels.vocabulary import sin
+from flambeau_kernels.vocabulary import sin, special_airy_ai, special_zeta
 
 pytestmark = pytest.mark.skipif(not compiles(), reason="nothing can be compiled here")
 
@@ -127,3 +127,30 @@ def test_operands_in_another_order_of_dimensions(shape, dtype):
         made = launched(SUM, some, other, compute=computing_in(dtype))
         wanted = launched(SUM, np.ascontiguousarray(some), other, compute=computing_in(dtype))
         np.testing.assert_array_equal(made.view(np.uint8), wanted.view(np.uint8))
+
+
+LONG = {
+    "complex powers": (Formula(lambda z: z**power), "complex64"), "float64 terms": (Formula(lambda q: special_zeta(q, q)), "float64"),
+    "rare arguments": (Formula(lambda x: special_airy_ai(x)), "float32"),
+}  # fmt: skip
+power = 2.5 + 0.5j
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_the_last_elements_of_long_formulas_have_the_bits_of_the_others(name):
+    """They fill no vector, and are computed in one of their own."""
+    formula, dtype = LONG[name]
+    x = np.abs(array(40, dtype)).astype(dtype) + 1.5
+    for rare in (False, True):
+        if rare:
+            x[[3, 38]] = 1e30
+        alone = np.concatenate([launched(formula, x[k : k + 1]) for k in range(len(x))])
+        for n in (2, 7, 16, 17, 33, 40):
+            np.testing.assert_array_equal(launched(formula, x[:n]), alone[:n])
+            np.testing.assert_array_equal(launched(formula, np.repeat(x, 3)[::3][:n]), alone[:n])
+            out = np.zeros((n, 2), dtype)
+            assert engine.launch(formula, (x[:n],), (out[:, 0],), np.dtype(dtype))
+            np.testing.assert_array_equal(out, np.stack([alone[:n], np.zeros(n, dtype)], 1))
+            here = x[:n].copy()
+            assert engine.launch(formula, (here,), (here,), np.dtype(dtype))
+            np.testing.assert_array_equal(here, alone[:n])

@@ -401,7 +401,8 @@ def _padded_columns(bodies: Bodies) -> list[str]:
     """As `_guarded_columns`, in whole vectors alone: what is left of a row is copied to a pad, with its last column repeated.
 
     A loop over columns that fill no vector would be one more copy of the formula. In a part, `%at` are the places of its first
-    column, `%q` where it is read and written, with a distance of `%step` bytes: in the pad if it is what is left.
+    column, `%q` where it is read and written, with a distance of `%step` bytes: in the pad if it is what is left. `%gap` is the distance
+    of results in their places.
     """
     at_once, rare = _at_once(bodies), bodies.usual.rare
     moving, results, shift = _moving(bodies), _results(bodies), _padded_length(bodies).bit_length() - 1
@@ -412,7 +413,8 @@ def _padded_columns(bodies: Bodies) -> list[str]:
              f"  %many = icmp sgt i64 %left, {_part_length(bodies)}", f"  %most = select i1 %many, i64 {_part_length(bodies)}, i64 %left",
              f"  %whole = lshr i64 %most, {shift}", "  %short = icmp eq i64 %whole, 0",
              "  %vectors = select i1 %short, i64 1, i64 %whole", f"  %count = shl nuw nsw i64 %vectors, {shift}",
-             "  %real = select i1 %short, i64 %left, i64 %count", "  %to = add nuw nsw i64 %from, %real"]
+             "  %real = select i1 %short, i64 %left, i64 %count", "  %to = add nuw nsw i64 %from, %real",
+             *(f"  %gap{k} = add i64 %inner{k}, 0" for k, _ in results)]
     for k, operand in (*moving, *results):
         lines += [re.sub(r"%i\b", "%from", re.sub(r"%([ao])(\d)", r"%\1t\2", line)) for line in address_lines(k, operand)]
     lines += ["  %end = add nsw i64 %real, -1", "  br i1 %short, label %fill, label %ready"]
@@ -442,7 +444,7 @@ def _padded_columns(bodies: Bodies) -> list[str]:
         lines += ["usual:", "  br i1 %short, label %give, label %partend"]
     lines += _given_back(results)
     if rare:
-        care = [*bodies.careful.lines, *_based("at", "inner", store_lines(bodies, bodies.careful_values))]
+        care = [*bodies.careful.lines, *_based("at", "gap", store_lines(bodies, bodies.careful_values))]
         lines += _based("q", "step", _column_loop("care", "choose" if first == "look" else "usual", "0", "%real", bodies,
                                                   _renamed("care", care), "!6", "partend"))
     return [*lines, "partend:", "  %rest = icmp slt i64 %to, %n0", "  br i1 %rest, label %part, label %rowend"]
