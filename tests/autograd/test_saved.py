@@ -372,3 +372,26 @@ def test_nodes_of_elementwise_operations_have_an_edge_for_each_operand_with_a_de
     listed = [call.strip() for line in calls.splitlines() for call in line.split(";") if call.strip()]
 
     assert not disagreements(oracle, "\n".join(map(program.format, listed)))
+
+
+def test_nodes_of_other_operations_have_no_edges_for_indices_masks_and_targets(oracle: Any) -> None:
+    calls = """
+    x.gather(0, j); x.scatter(0, j, y); x.scatter(0, j, 2.0); x.scatter_add(0, j, y);
+    x.scatter_reduce(0, j, y, "amax"); x.index_select(0, i); x.take(i); x.put(i, y[0, :2])
+    x[i]; x[m]; x.index_put((i,), y[:2]); x.index_add(0, i, y[:2]); x.index_copy(0, i, y[:2]); x.index_fill(0, i, 1.0)
+    x.index_reduce(0, i, y[:2], "mean"); x.masked_fill(m, 0.0); x.masked_fill(m, y.sum()); x.masked_select(m); x.masked_scatter(m, y)
+    F.embedding(i, x); x.repeat_interleave(i, 1); x.clone().masked_fill_(m, 0.0); x.clone().scatter_(0, j, 1.0)
+    F.linear(x, y); F.linear(x, y, y[0, :3]); F.linear(x, y, torch.zeros(3)); F.nll_loss(x, t); F.nll_loss(x, t, torch.ones(4))
+    F.batch_norm(x, o, o, y[0]); F.batch_norm(x, o, o, y[0], y[1], True); F.layer_norm(x, (4,)); F.group_norm(x[None], 3, y[:, 0])
+    F.max_pool2d(x[None, None], 2); F.max_unpool2d(x[None, None, :1, :2], j[None, None, :, :2], 2); torch.cat([x, o[None]])
+    F.ctc_loss(x[:, None].log_softmax(2), t[None, 1:2], t[1:2] + 3, t[1:2] + 1); torch.where(m, x, y); x.topk(2).values
+    """
+    start = (
+        "F = torch.nn.functional; x, y = (torch.arange(12.0).reshape(3, 4).sin().requires_grad_() for _ in range(2)); "
+        "i, j, t = torch.tensor([1, 0]), torch.zeros(1, 4, dtype=torch.int64), torch.tensor([1, 0, 2]); m = x > 0.1; o = torch.ones(4); "
+    )
+    program = start + "n = ({}).grad_fn; n.name(), [to is None for to, _ in n.next_functions]"
+
+    listed = [call.strip() for line in calls.splitlines() for call in line.split(";") if call.strip()]
+
+    assert not disagreements(oracle, "\n".join(map(program.format, listed)))

@@ -15,6 +15,8 @@ import pytest
 import flambeau as fb
 from flambeau.autograd import gradcheck, gradgradcheck
 from flambeau.ops import _spec
+from flambeau.ops._spec.nodes import tensor_names
+from flambeau.ops._spec.primitive import PrimitiveNode
 from flambeau.ops._spec.samples import function_of, reached_by, samples_of
 from properties.cases import EVERYTHING, OPS, Case, bits, cases, looks, mapped, tensors_in
 
@@ -179,6 +181,26 @@ def test_second_derivatives_are_differences(case):
     if fn is None:
         pytest.skip("it has no derivative")
     gradgradcheck(fn, inputs, fast_mode=True, atol=1e-4)
+
+
+# Its second operand has a gradient of zero: PyTorch's gradients of a layer's operands depend on all of them.
+DEPENDS = "depends_on"
+
+
+@every(UNDRAWN)
+def test_an_operand_has_a_gradient_unless_the_declaration_says_that_it_has_no_derivative(case):
+    fn, inputs = differentiable(case)
+    if fn is None:
+        pytest.skip("it has no derivative")
+    for made in fn(*inputs):
+        node = made.grad_fn
+        if not isinstance(node, PrimitiveNode) or node.shape or node.lengths is not None or node.op.name == DEPENDS:
+            continue
+        op = node.op
+        operands = zip(tensor_names(op), node.parents, node.vjp(fb.ones_like(made)), strict=True)
+        without = {name for name, parent, grad in operands if parent is not None and grad is None}
+
+        assert without <= op.without_derivative
 
 
 # -- vmap ------------------------------------------------------------------------------------------------------------------

@@ -312,10 +312,15 @@ class Op:
         """
         self.chosen_class, self.chosen_from = node_class, {"titled": self.classes_by_title, **constants}
 
-    def shown_for(self, *titles: str, hides: str = "", **saved: Any) -> None:
-        """As `shown_as`, of the nodes that `shown_by` names so."""
+    def shown_for(self, *titles: str, hides: str = "", edges: str = "", **saved: Any) -> None:
+        """As `shown_as`, of the nodes that `shown_by` names so.
+
+        Args:
+            edges: the operands that PyTorch's node has edges for, in its order, where those are not all that have a derivative.
+        """
         for title in titles:
             made = self.classes_by_title[title]
+            made.edges = tuple(edges.split()) or made.edges
             made.saved_as, made.hidden = {**made.saved_as, **saved}, made.hidden | frozenset(hides.split())
 
     @functools.cached_property

@@ -16,7 +16,7 @@ from ..._arrays import HeldArray, MetaArray, ndarray
 from ..._kinds import KindArray, NoStrides
 from ...autograd import engine, tape
 from ...autograd.making import new_node, output_node
-from ...autograd.tape import Node, Unread
+from ...autograd.tape import Node, Unread, edge_of
 from ...dtypes import FLOATING, from_numpy_dtype
 from ...tensor import Tensor, wrap
 from . import nodes, on_host, plans
@@ -33,6 +33,7 @@ class PrimitiveNode(Node):
     __slots__ = ()
     counts = True
     lengths: Any = None  # where arguments are lists of tensors: how many each has
+    edges: tuple[str, ...] | None = None  # the operands that PyTorch's node has edges for, in its order; None: all with a derivative
 
     def vjp_on_arrays(self, grad: Any) -> Any:
         # The first backward of each op writes what calls its rule, see `nodes.py`.
@@ -78,6 +79,15 @@ class PrimitiveNode(Node):
         at = {n: self._tensor(n, v, ver) for n, v, ver in zip(op.saved_names, self.saved, versions, strict=True)}
         values = (grad if n == "grad" else self._need(n) if n[:6] == "needs_" else at[n] for n in op.vjp_names)
         return op.line_up(self, op.vjp_rule(*values))
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """Edges to what made the operands that have a derivative."""
+        op, lengths = self.op, self.lengths or {}
+        parents = iter(self.parents)
+        of = {n: [next(parents) for _ in range(lengths.get(n, 1))] for n in op.params if n in op.tensor_params}
+        names = [n for n in of if n not in op.without_derivative] if self.edges is None else self.edges
+        return tuple([edge_of(parent) for name in names for parent in of[name]])
 
     def output(self, index: int) -> Any:
         """The node of one of several outputs; a new one if the program has dropped that output."""
@@ -169,6 +179,7 @@ class PrimitiveOp(Op):
         self.not_differentiable = ""  # why there is no vjp, where there is none
         self.vjp_names: tuple[str, ...] = ()
         self.gradient_reads: dict[str, tuple[str, ...]] = {}  # parameter -> what its gradient reads, as far as the declaration says it
+        self.without_derivative: frozenset[str] = frozenset()  # tensor parameters, such as indices and masks
         self.array_vjp_names: tuple[str, ...] = ()
         self.saved_names: tuple[str, ...] = ()
         self.shown_names: tuple[str, ...] = ()
@@ -191,18 +202,20 @@ class PrimitiveOp(Op):
         self.shape_rule = fn
         return fn
 
-    def vjp(self, fn: Any = None, **reads: str) -> Any:
+    def vjp(self, fn: Any = None, **reads: str | None) -> Any:
         """Give the vjp.
 
         Args:
             reads: what the gradient of a parameter reads of tensors, results and residuals, by their names, as ``input="weight"``, so
                 that nodes save it only where that gradient is asked for. In the place of what is not saved, rules get a meta tensor, those
                 on arrays an `Unread`, of a residual None. By default a gradient reads all that a rule names, but that of an operand in
-                which the op is linear, beside others, not the operand itself.
+                which the op is linear, beside others, not the operand itself. None of an operand that has no derivative, such as an
+                index: nodes show no edge to what made it.
         """
         if fn is None:
             return functools.partial(self.vjp, **reads)
-        self.gradient_reads = {name: tuple(names.split()) for name, names in reads.items()}
+        self.gradient_reads = {name: tuple(names.split()) for name, names in reads.items() if names is not None}
+        self.without_derivative = frozenset(name for name, names in reads.items() if names is None)
         self.vjp_rule = fn
         self.vjp_names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
         self._collect()

@@ -133,7 +133,7 @@ def _masked_number_copied(a, mask, value):
     return made if _masked_number_planned(made, mask, value) else None
 
 
-@masked_fill_number.vjp
+@masked_fill_number.vjp(mask=None)
 def _masked_number_vjp(grad, input_shape, mask):
     return (lambda: sum_tensor_to(grad.masked_fill(mask, 0), input_shape), None)
 
@@ -186,7 +186,7 @@ def _masked_tensor_planned(a, mask, value):
     return _copied_where(a, value, mask)
 
 
-@masked_fill_tensor.vjp
+@masked_fill_tensor.vjp(mask=None)
 def _masked_tensor_vjp(grad, input_shape, mask, value_dtype):
     return (
         lambda: sum_tensor_to(grad.masked_fill(mask, 0), input_shape),
@@ -291,7 +291,7 @@ def _masked_select_raw(grad, input_shape, mask):
     return (sum_to(full_grad, input_shape), None)
 
 
-@masked_select.vjp
+@masked_select.vjp(mask=None)
 def _masked_select_vjp(grad, input_shape, mask):
     shape = np.broadcast_shapes(input_shape, tuple(mask.shape))
     return (lambda: sum_tensor_to(grad.new_zeros(shape).masked_scatter(mask, grad), input_shape), None)
@@ -347,7 +347,7 @@ def _masked_scatter_shape(input, mask, source):
     return broadcast_shapes(masked_scatter, (input, mask)), input.dtype
 
 
-@masked_scatter.vjp
+@masked_scatter.vjp(mask=None)
 def _masked_scatter_vjp(grad, input_shape, mask, source_shape):
     def of_source() -> Tensor:
         picked = grad.masked_select(mask)

@@ -89,7 +89,7 @@ def _take_shape(input, index):
     return index.shape, input.dtype
 
 
-@take.vjp
+@take.vjp(index=None)
 def _take_vjp(grad, input_shape, index):
     return (lambda: grad.new_zeros(input_shape).put(index, grad, True), None)
 
@@ -153,7 +153,7 @@ def _put_shape(input, index, source, accumulate):
     return input.shape, input.dtype
 
 
-@put.vjp
+@put.vjp(index=None)
 def _put_vjp(grad, index, source_shape, accumulate):
     def kept() -> Tensor:
         return grad if accumulate else grad.put(index, grad.new_zeros(index.shape), False)

@@ -121,7 +121,7 @@ def _index_select_planned(a, dim, at):
     return None if has_negative(at) else a.take(at, dim)
 
 
-@index_select.vjp
+@index_select.vjp(index=None)
 def _index_select_vjp(grad, input_shape, dim, index):
     return (lambda: grad.new_zeros(input_shape).index_add(dim, index, grad), None)
 
@@ -238,7 +238,7 @@ index_add.shown_as(
 )  # fmt: skip
 
 
-@index_add.vjp(input="", source="index")
+@index_add.vjp(input="", source="index", index=None)
 def _index_add_vjp(grad, dim, index, source_shape, alpha):
     def of_source() -> Tensor:
         made = grad.index_select(dim, index) if index.numel() else grad.new_zeros(source_shape)
@@ -283,7 +283,7 @@ def _index_combine_shape(input, dim, index, source, reduce, include_self):
     return input.shape, input.dtype
 
 
-@index_combine.vjp
+@index_combine.vjp(index=None)
 def _index_combine_vjp(grad, out, input, dim, index, source, reduce, include_self):
     if not index.numel() or not input.numel():
         return (grad, None, lambda: source.new_zeros(source.shape))
@@ -389,7 +389,7 @@ def _index_copy_shape(input, dim, index, source):
     return input.shape, input.dtype
 
 
-@index_copy.vjp
+@index_copy.vjp(index=None)
 def _index_copy_vjp(grad, dim, index, source_shape):
     def of_source() -> Tensor:
         return grad.index_select(dim, index).expand(source_shape) if grad.ndim else grad.reshape(source_shape)
@@ -463,7 +463,7 @@ def _index_fill_shape(input, dim, index, value):
     return input.shape, input.dtype
 
 
-@index_fill_number.vjp
+@index_fill_number.vjp(index=None)
 def _index_fill_vjp(grad, dim, index):
     return (lambda: grad.index_fill(dim, index, 0), None)
 
@@ -495,7 +495,7 @@ index_fill_tensor.kernel(_index_fill)
 index_fill_tensor.shape(_index_fill_shape)
 
 
-@index_fill_tensor.vjp
+@index_fill_tensor.vjp(index=None)
 def _index_fill_tensor_vjp(grad, dim, index, value_dtype):
     kept = grad.index_fill(dim, index, 0)
     return (kept, None, lambda: converted_back((grad - kept).sum(), value_dtype))

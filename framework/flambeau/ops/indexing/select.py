@@ -242,7 +242,7 @@ def _gather_raw(grad, input_shape, dim, index, sparse_grad):
     return (kernel.reduce_along(full_grad, dim, index, grad, "sum", True), None)
 
 
-@gather.vjp
+@gather.vjp(index=None)
 def _gather_vjp(grad, input_shape, dim, index, sparse_grad):
     if sparse_grad:
         return (lambda: _sparse_gather_gradient(grad, input_shape, dim, index), None)
@@ -321,7 +321,7 @@ def _scatter_src_shape(input, dim, index, src):
     return input.shape, input.dtype
 
 
-@scatter_src.vjp
+@scatter_src.vjp(index=None)
 def _scatter_src_vjp(grad, dim, index, src_shape):
     return (lambda: grad.scatter(dim, index, 0), None, lambda: padded(_gathered(grad, dim, index), src_shape))
 
@@ -385,7 +385,7 @@ def _scatter_value_shape(input, dim, index, value):
     return input.shape, input.dtype
 
 
-@scatter_value.vjp
+@scatter_value.vjp(index=None)
 def _scatter_value_vjp(grad, dim, index):
     return (lambda: grad.scatter(dim, index, 0), None)
 
@@ -495,7 +495,7 @@ def _scatter_add_shape(input, dim, index, src):
     return input.shape, input.dtype
 
 
-@scatter_add.vjp(input="", src="index")
+@scatter_add.vjp(input="", src="index", index=None)
 def _scatter_add_vjp(grad, dim, index, src_shape):
     return (grad, None, lambda: padded(_gathered(grad, dim, index), src_shape))
 
@@ -558,7 +558,7 @@ def _scatter_combine_shape(input, dim, index, src, reduce, include_self):
     return input.shape, input.dtype
 
 
-@scatter_combine.vjp
+@scatter_combine.vjp(index=None)
 def _scatter_combine_vjp(grad, out, input, dim, index, src, reduce, include_self):
     if not index.numel():
         return (grad, None, lambda: src.new_zeros(src.shape))

@@ -82,7 +82,7 @@ def _product_shape(values, rows, columns, dense, count):
     return (count, dense.shape[1]), dense.dtype
 
 
-@sparse_dense_product.vjp
+@sparse_dense_product.vjp(rows=None, columns=None)
 def _product_vjp(grad, values, rows, columns, dense, dense_shape):
     return (
         lambda: products_at(grad, rows, dense.conj(), columns),
@@ -127,7 +127,7 @@ def _products_at_shape(left, rows, right, columns):
     return rows.shape, left.dtype
 
 
-@products_at.vjp
+@products_at.vjp(rows=None, columns=None)
 def _products_at_vjp(grad, left, rows, right, columns, left_shape, right_shape):
     return (
         lambda: sparse_dense_product.function(grad, rows, columns, right.conj(), left_shape[0]),
@@ -194,7 +194,7 @@ def _group_sums(values: Tensor, groups: Tensor, count: int) -> Any:
     return values.new_zeros((count, *values.shape[1:])).index_add(0, groups, values).index_select(0, groups)  # pyright: ignore[reportAttributeAccessIssue]  # made on first use
 
 
-@softmax_of_groups.vjp
+@softmax_of_groups.vjp(groups=None)
 def _softmax_of_groups_vjp(grad, out, groups, count):
     weighted = grad * out
     return weighted - out * _group_sums(weighted, groups, count), None
@@ -206,7 +206,7 @@ def _softmax_of_groups_raw(grad, out, groups, count):
     return narrow(weighted - out * _sums(weighted, groups, count), grad.dtype), None
 
 
-@log_softmax_of_groups.vjp
+@log_softmax_of_groups.vjp(groups=None)
 def _log_softmax_of_groups_vjp(grad, out, groups, count):
     return grad - out.exp() * _group_sums(grad, groups, count), None
 

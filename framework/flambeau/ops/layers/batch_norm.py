@@ -199,7 +199,7 @@ def _normalize_by_running_shape(input, mean, variance, weight, bias, eps):
     return input.shape, input.dtype
 
 
-@normalize_by_running.vjp
+@normalize_by_running.vjp(mean=None, variance=None)
 def _normalize_by_running_vjp(grad, input, mean, variance, weight, bias_dtype, eps):
     if _dispatch.takes_gradients_whole():
         to_input, to_weight, to_bias = normalize_by_running_backward(grad, input, mean, variance, weight, bias_dtype, eps)

@@ -385,7 +385,7 @@ def _convolution_bias_shape(grad_output, input, weight):
     return (grad_output.shape[1],), grad_output.dtype
 
 
-@convolution_bias.vjp
+@convolution_bias.vjp(input=None, weight=None)
 def _convolution_bias_vjp(grad, grad_output_shape):
     return grad.reshape(-1, *(1,) * (len(grad_output_shape) - 2)).expand(grad_output_shape), None, None
 

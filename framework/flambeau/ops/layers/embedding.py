@@ -66,7 +66,7 @@ def _rows_at_shape(weight, indices, padding_idx, scale_grad_by_freq):
     return (*indices.shape, *weight.shape[1:]), weight.dtype
 
 
-@rows_at.vjp
+@rows_at.vjp(indices=None)
 def _rows_at_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
     return rows_added.function(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq), None
 
@@ -115,7 +115,7 @@ rows_at_sparsely.kernel(_rows_at)
 rows_at_sparsely.shape(_rows_at_shape)
 
 
-@rows_at_sparsely.vjp
+@rows_at_sparsely.vjp(indices=None)
 def _rows_at_sparsely_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
     from .._sparse.arrays import coo
 
@@ -150,7 +150,7 @@ def _rows_added_shape(values, indices, rows, padding_idx, scale_grad_by_freq):
     return (rows, *values.shape[indices.ndim :]), values.dtype
 
 
-@rows_added.vjp
+@rows_added.vjp(indices=None)
 def _rows_added_vjp(grad, indices, padding_idx, scale_grad_by_freq):
     back = rows_at.function(grad, indices, -1, False)
     factor = back.new_ones(indices.shape)
@@ -182,7 +182,7 @@ def _bags_of_rows_shape(weight, indices, starts, scale_grad_by_freq):
     return (starts.shape[0] - 1, weight.shape[1]), weight.dtype
 
 
-@bags_of_rows.vjp
+@bags_of_rows.vjp(indices=None, starts=None)
 def _bags_of_rows_vjp(grad, indices, starts, scale_grad_by_freq, weight_shape):
     each = rows_at.function(grad, bag_of_each.function(starts, indices.shape[0]), -1, False)
     return rows_added.function(each, indices, weight_shape[0], -1, scale_grad_by_freq), None, None
@@ -605,7 +605,7 @@ def _bags_of_tensors_shape(weight, input, offsets, samples, scale_grad_by_freq, 
     return (_count_bags(input, offsets, include_last_offset), weight.shape[1]), weight.dtype
 
 
-@bags_of_tensors.vjp
+@bags_of_tensors.vjp(input=None, offsets=None)
 def _bags_of_tensors_vjp(grad, weight, input, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx):
     given = grad, weight, input, offsets, samples, scale_grad_by_freq, mode, include_last_offset, padding_idx
     return lambda: gradient_of_bags(*given, False), None, None, lambda: gradient_of_bags(*given, True)

@@ -171,7 +171,7 @@ def _fold_pad_shape(grad, input, pairs, mode):
     return input.shape, grad.dtype
 
 
-@fold_pad.vjp
+@fold_pad.vjp(input=None)
 def _fold_pad_vjp(grad, pairs, mode):
     return pad_mode(grad, pairs, mode), None
 

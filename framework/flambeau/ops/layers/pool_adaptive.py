@@ -404,7 +404,7 @@ def _fractional_maxima_shape(input, samples, kernel, sizes):
     return [(shape, input.dtype), (shape, dtypes.int64)]
 
 
-@fractional_maxima.vjp
+@fractional_maxima.vjp(samples=None)
 def _fractional_maxima_vjp(grad, input, out1, kernel):
     return put_plane(grad[0], out1, input, len(kernel)), None
 

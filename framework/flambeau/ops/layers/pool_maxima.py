@@ -144,7 +144,7 @@ def _put_plane_shape(grad, indices, input, n):
     return input.shape, grad.dtype
 
 
-@put_plane.vjp
+@put_plane.vjp(indices=None, input=None)
 def _put_plane_vjp(grad, indices, n):
     return take_plane(grad, indices, n), None, None
 
@@ -172,7 +172,7 @@ def _take_plane_shape(input, indices, n):
     return indices.shape, input.dtype
 
 
-@take_plane.vjp
+@take_plane.vjp(indices=None)
 def _take_plane_vjp(grad, indices, input, n):
     return put_plane(grad, indices, input, n), None
 

@@ -52,7 +52,7 @@ def _unpool_shape(input, indices, sizes):
     return (*input.shape[: input.ndim - len(sizes)], *sizes), input.dtype
 
 
-@unpool.vjp
+@unpool.vjp(indices=None)
 def _unpool_vjp(grad, indices, sizes):
     return take_plane(grad, indices, len(sizes)), None
 

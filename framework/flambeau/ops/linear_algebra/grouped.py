@@ -126,7 +126,7 @@ def _grouped_shape(mat_a, mat_b, offs):
     return (*outer, mat_a.shape[-2], mat_b.shape[-1]), mat_a.dtype
 
 
-@grouped_product.vjp
+@grouped_product.vjp(offs=None)
 def _grouped_vjp(grad, mat_a, mat_b, offs):
     return (lambda: grouped_product(grad, adjoint(mat_b), offs), lambda: grouped_product(adjoint(mat_a), grad, offs), None)
 

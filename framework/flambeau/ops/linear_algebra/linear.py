@@ -83,11 +83,12 @@ _SECOND = {
     "mat2_sym_strides": lambda saved: tuple(reversed(saved["weight"].stride())),
 }  # fmt: skip
 linear.shown_for(
-    "MmBackward0", hides="weight bias_shape", **_SECOND,
+    "MmBackward0", hides="weight bias_shape", edges="input weight", **_SECOND,
     self_sym_sizes=lambda saved: tuple(saved["input"].shape), self_sym_strides=lambda saved: saved["input"].stride(),
 )  # fmt: skip
 linear.shown_for(
-    "AddmmBackward0", hides="weight bias_shape", **_SECOND, mat1="input", alpha=lambda saved: 1, beta=lambda saved: 1,
+    "AddmmBackward0", hides="weight bias_shape", edges="bias input weight", **_SECOND, mat1="input",
+    alpha=lambda saved: 1, beta=lambda saved: 1,
     mat1_sym_sizes=lambda saved: tuple(saved["input"].shape), mat1_sym_strides=lambda saved: saved["input"].stride(),
 )  # fmt: skip
 

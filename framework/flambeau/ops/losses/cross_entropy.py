@@ -64,7 +64,7 @@ def _nll_shape(input, target, weight, ignore_index, reduction):
     return tuple(target.shape) if reduction == "none" else (), input.dtype
 
 
-@nll.vjp
+@nll.vjp(target=None, weight=None)
 def _nll_vjp(grad, input, kept, target, weight, ignore_index, reduction):
     if _dispatch.is_seen(input):
         picked = _picked_by_ops(input, target, weight, ignore_index, reduction)
@@ -550,7 +550,7 @@ def _smooth_shape(input, target, weight, ignore_index, reduction, label_smoothin
     return input.shape[:1] if reduction == "none" else (), input.dtype
 
 
-@smooth_cross_entropy.vjp
+@smooth_cross_entropy.vjp(target=None, weight=None)
 def _smooth_vjp(grad, input, target, weight, ignore_index, reduction, label_smoothing):
     return smooth_cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, label_smoothing), None, None
 
@@ -583,7 +583,7 @@ def _smooth_backward_shape(grad_output, input, target, weight, ignore_index, red
     return input.shape, input.dtype
 
 
-@smooth_cross_entropy_backward.vjp
+@smooth_cross_entropy_backward.vjp(target=None, weight=None)
 def _smooth_backward_vjp(grad, grad_output, input, target, weight, ignore_index, reduction, label_smoothing):
     def slope(grad: Tensor, input: Tensor) -> Tensor:
         def loss(x: Tensor) -> Tensor:

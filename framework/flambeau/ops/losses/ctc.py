@@ -46,7 +46,7 @@ def _ctc_shape(log_probs, *_):
     return log_probs.shape[1:2], log_probs.dtype
 
 
-@ctc.vjp
+@ctc.vjp(targets=None, input_lengths=None, target_lengths=None)
 def _ctc_vjp(grad, log_probs, targets, input_lengths, target_lengths, kept, blank, zero_infinity):
     kept = None if _dispatch.is_seen(log_probs) else kept
     return ctc_gradient.function(grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, kept), None, None, None
