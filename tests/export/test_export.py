@@ -797,3 +797,38 @@ def test_functions_of_a_table_of_the_programs_own_stand_for_compositions():
     assert aten.addmm.default not in targets
     assert targets.index(aten.mm.default) + 1 == targets.index(aten.add.Tensor)
     assert fb.allclose(program.module()(x), model(x), atol=1e-5)
+
+
+# Layers, in training where that makes a difference, and operators of PyTorch that are all that their programs hold.
+@pytest.mark.parametrize(
+    ("make", "shape", "wanted"),
+    [
+        (lambda: nn.AdaptiveMaxPool1d(2), (2, 3, 8), ["unsqueeze", "adaptive_max_pool2d", "squeeze"]),
+        (lambda: nn.AdaptiveMaxPool3d(2), (2, 3, 4, 4, 4), ["adaptive_max_pool3d"]),
+        (lambda: nn.FractionalMaxPool2d(2, output_size=(3, 3)), (2, 3, 8, 8), ["rand", "fractional_max_pool2d"]),
+        (nn.RReLU, (4, 6), ["empty", "rrelu_with_noise_functional"]),
+        (nn.Dropout2d, (2, 3, 8, 8), ["empty", "bernoulli", "div", "mul"]),
+        (lambda: nn.InstanceNorm1d(3), (2, 3, 8), ["native_group_norm"]),
+        (
+            lambda: nn.InstanceNorm1d(3, track_running_stats=True), (2, 3, 8),
+            ["repeat", "repeat", "view", "_native_batch_norm_legit_functional", *["view", "mean", "copy"] * 2, "view"],
+        ),
+    ],
+    ids=lambda x: "",
+)  # fmt: skip
+def test_programs_taken_apart_have_operators_of_pytorch_alone(make, shape, wanted):
+    layer, x = make().train(), fb.rand(shape)
+    before = copy.deepcopy(layer.state_dict())
+    program = export(layer, (x,)).run_decompositions()
+
+    nodes = [node.target for node in program.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
+    assert [target._opname for target in nodes] == wanted
+    assert {target.namespace for target in nodes} == {"aten"}
+    layer.load_state_dict(before)
+    fb.manual_seed(1)
+    expected = layer(x)
+    fb.manual_seed(1)
+    run = program.module()
+    assert fb.allclose(run(x), expected, atol=1e-5)
+    for name, value in layer.state_dict().items():
+        assert fb.allclose(run.state_dict()[name].double(), value.double(), atol=1e-6)

@@ -103,7 +103,7 @@ def _window_mean(input: Any, windows: Any, include_padding: bool, divisor: Any) 
 
 @_is("adaptive_mean")
 def _adaptive_mean(input: Any, sizes: Any) -> Any:
-    return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[len(sizes) - 1](input, [len(s) for s in sizes])
+    return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[len(sizes) - 1](input, list(sizes))
 
 
 # -- elements elsewhere --------------------------------------------------------------------------------------------------

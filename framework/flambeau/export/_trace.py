@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from .. import _ops, _state
+from .. import _state
 from .._dynamo.exc import UserError
 from ..nn import Module
 from ..nn.utils.stateless import _home, _reparametrize_module
@@ -380,40 +380,14 @@ def retraced(program: ExportedProgram, guards: list[Guard], relations: list[Rela
     return program
 
 
-def _with_kept(table: dict[Any, Any]) -> dict[Any, Any]:
-    """`table`, and functions that keep those operators which the default table, but not `table`, has decompositions of.
-
-    A batch norm that writes to statistics stays for `functionalize`, which knows what it writes; a dropout is always taken apart.
-    """
-    from ..fx.experimental.proxy_tensor import kept_whole
-    from .decomp_utils import CustomDecompTable
-
-    aten = _ops.ops.aten
-    made = aten._native_batch_norm_legit_functional.default, aten.native_dropout.default
-    kept = {op: kept_whole(op) for op in (*CustomDecompTable(), *made) if op not in table}
-    return kept | {aten.batch_norm.default: _batch_norm, aten.dropout.default: _dropout} | table
-
-
-def _batch_norm(*args: Any) -> Any:
-    from ..fx.experimental.proxy_tensor import kept_whole
-
-    return NotImplemented if args[3] is None else kept_whole(_ops.ops.aten.batch_norm.default)(*args)
-
-
-def _dropout(input: Tensor, p: float, train: bool) -> Any:
-    from ..fx.experimental.proxy_tensor import kept_whole
-
-    aten = _ops.ops.aten
-    return kept_whole(aten.native_dropout.default)(input, p, train)[0] if train and p else aten.clone.default(input)
-
-
 def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
     """`program` by the operators that functions of `table` are made of, without writes."""
     from .. import no_grad
     from ..func import functionalize
     from ..fx.experimental import proxy_tensor
+    from ._kept_operators import with_kept
 
-    table = _with_kept(table)
+    table = with_kept(table, program)
     signature = program.graph_signature
     holders = [node for node in program.graph.nodes if node.op == "placeholder"]
     free = [not isinstance(spec.arg, ConstantArgument) for spec in signature.input_specs]

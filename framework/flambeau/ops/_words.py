@@ -26,13 +26,14 @@ def fill_tensor_words(words: dict[str, Any]) -> None:
         if op is not None:
             tensors_only = getattr(getattr(op, "check", None), "__name__", "") == "check_tensors"
             words[word] = _number_or(op.function, word, tensors_only)
-    sign = words["sign"]
+    sign, imag = words["sign"], words["imag"]
     words["conj"] = _conj
     words["fma"] = lambda x, y, z: x * y + z
     words["where"] = _where
     words["special_polygamma"] = lambda n, x: OPS["polygamma_of"].function(x, n=n)
     words["round_to_float16"] = lambda x: x.to(dtypes.float16).to(x.dtype)
     words["round_to_bfloat16"] = lambda x: x.to(dtypes.bfloat16).to(x.dtype)
+    words["imag"] = lambda x: imag(x) if x.is_complex() else x.new_zeros(x.shape)    # which the function refuses
     words["sign"] = lambda x: x.sgn() if isinstance(x, Tensor) and x.is_complex() else sign(x)
 
 

@@ -230,6 +230,7 @@ class _Functional:
         if len(outs) != sum(a.is_write for a in arguments):
             raise NotImplementedError(f"functionalize: {target} writes to several tensors in a list, which is not built without writing")
         functional = _functional(target)
+        args = _with_defaults_of(target, functional, args, kwargs)
         if target._opname.endswith("_"):
             new = self._emit("call_function", functional, self._argument(args), self._argument(kwargs))
         else:
@@ -364,6 +365,17 @@ def _functional(target: Any) -> Any:
             if not any(a.is_write for a in arguments) and [(a.name, str(a.type)) for a in arguments] == wanted:
                 return candidate
     raise NotImplementedError(f"functionalize: {target} has no operator that gives its result without writing")
+
+
+def _with_defaults_of(target: Any, functional: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
+    """`args` of a call of `target`, with those of its defaults that `functional` has none for: the probability of `bernoulli_`."""
+    defaults = {a.name: a.default_value for a in target._schema.arguments if a.has_default_value()}
+    made = [*args]
+    for a in functional._schema.arguments[len(made) :]:
+        if a.kwarg_only or a.has_default_value() or a.name in kwargs or a.name not in defaults:
+            break
+        made.append(defaults[a.name])
+    return tuple(made)
 
 
 def _copying(target: Any) -> Any:

@@ -324,17 +324,23 @@ def _planned_adaptive_max(op: str, n: int, input: Any, output_size: Any, return_
     return plan_of_maxima(input, _windows_of_ranges(input, sizes), return_indices) if all(sizes) else None
 
 
-def _with_indices(name: str, run: Any, input: Any, output_size: Any, return_indices: bool) -> Any:
-    """The operator, which returns indices always, of a size for each dimension."""
+def _with_sizes(name: str, run: Any, input: Any, output_size: Any) -> Any:
+    """The operator, of a size for each dimension."""
     n = int(name[-2])
     sizes = list(output_size) if isinstance(output_size, (list, tuple)) else [output_size] * n
-    sizes = [input.shape[d - n] if size is None else size for d, size in enumerate(sizes)]
-    made = run(name, input, sizes)
+    return run(name, input, [input.shape[d - n] if size is None else size for d, size in enumerate(sizes)])
+
+
+def _with_indices(name: str, run: Any, input: Any, output_size: Any, return_indices: bool) -> Any:
+    """The operator, which returns indices always, of a size for each dimension."""
+    made = _with_sizes(name, run, input, output_size)
     return tuple(made) if return_indices else made[0]
 
 
 for _op in (adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d):
     _op.exported(partial(_with_indices, _op.name))
+for _op in (adaptive_avg_pool2d, adaptive_avg_pool3d):
+    _op.exported(partial(_with_sizes, _op.name))
 
 for _n, _op in enumerate((adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d), 1):
     _op.plan(partial(_planned_adaptive_max, _op.name, _n), by="shape")
@@ -396,6 +402,11 @@ def _fractional_maxima(x, samples, kernel, sizes):
     ]
     values, at = max_of_ranges(as_planes(x, n), drawn)
     return restored(values, x, n), restored(at, x, n)
+
+
+@fractional_maxima.exported
+def _as_fractional_max_pool(run, input, samples, kernel, sizes):
+    return run(f"fractional_max_pool{len(sizes)}d", input, list(kernel), list(sizes), samples)
 
 
 @fractional_maxima.shape

@@ -671,6 +671,13 @@ def softmax(input, dim: int, dtype: dtypes.dtype | None = None):
     return softmax_along.function(_converted("softmax", input, dtype), dim)
 
 
+@composite(surface=0, samples="x(2, 3), 1", elements="along")
+def _safe_softmax(input, dim: int, dtype: dtypes.dtype | None = None):
+    """`softmax`, but zeros where all numbers along `dim` are -infinity."""
+    nothing = (input == -float("inf")).all(dim, keepdim=True)
+    return softmax.function(input, dim, dtype).masked_fill(nothing, 0)
+
+
 @softmax.forwards
 def _softmax_along(input, dim, dtype):
     return softmax_along.answer(input, dim) if dtype is None else None
