@@ -453,3 +453,12 @@ def test_bytes_whose_channels_lie_last_are_copied_to_the_nearest() -> None:
 
     assert got.is_contiguous(memory_format=fb.channels_last)
     assert got.tolist() == F.interpolate(x, (7, 3)).tolist()
+
+
+def test_points_are_looked_up_alike_with_the_corners_left_to_the_default() -> None:
+    image, points = fb.tensor(RNG.normal(size=(2, 3, 5, 6))), fb.tensor(RNG.uniform(-1.1, 1.1, (2, 40, 50, 2)))
+
+    for _ in range(3):  # the kernel takes over from one call to the next
+        with pytest.warns(UserWarning, match="align_corners"):
+            made = F.grid_sample(image, points)
+        assert made.tolist() == F.grid_sample(image, points, align_corners=False).tolist()

@@ -16,6 +16,11 @@ def widened(raw: Symbol, dtype: str) -> Symbol:
     return sy.shift_left(block.emit(I32, f"zext i16 {raw.name} to i32"), 16).float_of_bits()
 
 
+def is_widened(x: Symbol) -> bool:
+    """Whether `x` is an element of float16 as it was stored."""
+    return any(line.startswith(f"  {x.name} = fpext half ") for line in x.block.lines)
+
+
 def stored(x: Symbol, dtype: str) -> Symbol:
     """A float32 as it is stored as `dtype`."""
     if dtype == "float16":

@@ -89,7 +89,11 @@ def rsqrt(x: Symbol) -> Symbol:
 
 def _rounding(instruction: Callable[[Symbol], Symbol]) -> Callable[[Symbol], Symbol]:
     def word(x: Symbol) -> Symbol:
-        return instruction(x) if x.kind.family == "f" else x
+        if x.kind.family != "f":
+            return x
+        made = instruction(x)
+        # The sign is there already. But of an element that nothing else reads LLVM would round the half, which processors do one by one.
+        return sy.copysign(made, x) if halves.is_widened(x) else made
 
     return word
 

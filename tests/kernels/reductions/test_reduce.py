@@ -347,3 +347,15 @@ def test_variances_keep_their_digits_beside_a_large_mean(n):
     a = (np.random.default_rng(n).normal(size=(50, n)) + 1000).astype(np.float32)
 
     np.testing.assert_allclose(fb.from_numpy(a).var(-1).numpy(), a.astype(np.float64).var(-1, ddof=1), rtol=3e-7)
+
+
+@pytest.mark.parametrize("combine", ["amax", "amin"])
+def test_extremes_of_columns_of_halves_are_those_of_float32(combine):
+    x = np.random.default_rng(1).integers(0, 1 << 16, (300, 500), np.uint16).view(np.float16)
+    x[:, ::2] = np.where(np.isnan(x[:, ::2]), 0, x[:, ::2])  # half of the columns without a nan
+
+    made = getattr(fb, combine)(fb.tensor(x), 0).numpy()
+
+    np.testing.assert_array_equal(made, getattr(fb, combine)(fb.tensor(x.astype("f")), 0).numpy().astype(np.float16))
+    assert np.isnan(made).any()
+    assert not np.isnan(made[::2]).any()

@@ -113,6 +113,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
         )
     if align_corners is None:
         warn(_CORNERS)
+        return grid_sample(input, grid, mode, padding_mode, False)  # which has a plan
     return _grid_sample("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
 
 

@@ -41,7 +41,7 @@ from flambeau_kernels.engine.language import (
     widened,
 )
 from flambeau_kernels.scalar.symbols import KINDS, Kind
-from flambeau_kernels.vocabulary import maximum, minimum
+from flambeau_kernels.vocabulary import maximum, minimum, where
 
 from ..sums import lanes_of, sum_of
 from ._folds import STRIP, Fold, dense, fold
@@ -182,6 +182,8 @@ def _columns_for(how: Reduction, found: Fold, dtype: np.dtype, result: np.dtype,
         return vector_columns.form(types, {"TERM": how.term, "BLOCK_KIND": kind, "TOTAL_KIND": total})
     wide = kind is float64
     costly = {"COSTLY": how.costly and wide, "FOURS": how.costly and not wide}
+    if dtype.name == "float16" and how.combine in ("max", "min"):
+        constants = {**constants, "COMBINE": f"{how.combine} of float16"}
     return columns.form(types, {**constants, **costly})
 
 
@@ -253,6 +255,11 @@ def joined(a, b, COMBINE):
         both = maximum(a, b)
     elif COMBINE == "min":
         both = minimum(a, b)
+    elif COMBINE == "max of float16":
+        # What is read twice LLVM widens; else it would compare halves, which processors do one by one.
+        both = where(a == a, maximum(a, b), a)
+    elif COMBINE == "min of float16":
+        both = where(a == a, minimum(a, b), a)
     elif COMBINE == "and":
         both = a & b
     else:
