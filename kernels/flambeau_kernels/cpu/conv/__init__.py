@@ -128,7 +128,7 @@ def _kept(key: Any, run: Any, *extents: Ints) -> Any:
 
 
 def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, transposed: bool) -> Any:
-    from . import im2col, separate_windows, winograd, winograd_products
+    from . import im2col, separate_windows, single_taps, winograd, winograd_products
     from .direct import Direct, in_pairs
 
     if separate_windows.pays(x, w.shape[2:], stride, padding, dilation, groups):
@@ -138,6 +138,8 @@ def _choose(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, dilation: I
         single = _single_channels(x, w, made, stride, padding, dilation, transposed)
         if single is not None:
             return single
+    if single_taps.pays(x, w, made, stride, padding, groups, transposed):
+        return partial(single_taps.convolve, transposed=transposed)
     n, c = x.shape[:2]
     kernel = w.shape[2:]
     outputs = w.shape[1] if transposed else w.shape[0] // groups

@@ -11,6 +11,7 @@ The sums of all but the last DEPTH places are kept in the result itself, or besi
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
@@ -30,7 +31,9 @@ LINE = 64                                             # bytes of a cache line
 WIDE = 8                                              # tiles side by side from which packing A costs less than it spares
 # Rows of a tile that hide the search for B's next row, and rows of A that else repay packing B.
 ROWS_PER_PAGE, PACKED_FOR = 8, 24
-TOGETHER = 8                                          # tiles whose rows of A are packed together: three lines of memory or more
+# Bytes of a step along k that panels of A are packed from together: so many that the memory, which the next step finds on another page,
+# is read as fast as it can be, and so few that the panels leave room for B in the second cache.
+TOGETHER = 448
 READ_ONCE = 4                                         # rows for which packing B costs more than it spares
 # What a product of few rows loses without its own module, in usual calls (5 us): by multiplications, and where few sums wait for the
 # memory by bytes of B. As measured: 1.5 us of 655,000 multiplications in a cache, 30 us of a megabyte that is in none.
@@ -101,7 +104,7 @@ def prepare(plan: np.ndarray, kind: Kind, at_once: bool = True) -> bool:
     panels = 2 * kind.width if plan[driver.DIRECT] & B_DIRECT else -(-columns // kind.width) * kind.width
     plan[driver.PANEL] = steps * panels * kind.lane_size
     # Rows of A that lie side by side are packed for several tiles, so that lines of memory are read once and whole.
-    together = TOGETHER if plan[driver.A_M] == kind.size and not plan[driver.DIRECT] & A_DIRECT else 1
+    together = tiles_together(kind) if plan[driver.A_M] == kind.size and not plan[driver.DIRECT] & A_DIRECT else 1
     plan[driver.TOGETHER] = together
     plan[driver.PARTIAL] = plan[driver.PANEL] + together * (steps * kind.packed_rows * kind.lane_size + LINE)
     beside = kind.written != kind.sum and k > deep
@@ -112,6 +115,13 @@ def prepare(plan: np.ndarray, kind: Kind, at_once: bool = True) -> bool:
     if plan[driver.DIRECT] != A_DIRECT | B_DIRECT or plan[driver.N] % kind.width:
         plan[driver.PACK] = packing.address(kind)
     return later
+
+
+def tiles_together(kind: Kind) -> int:
+    """Tiles whose rows of A are packed together: as many as fill whole lines."""
+    row = kind.machine.rows * kind.lane_size
+    lines = LINE // math.gcd(LINE, row)
+    return lines * max(TOGETHER // (lines * row), 1)
 
 
 def direct(plan: np.ndarray, kind: Kind) -> int:

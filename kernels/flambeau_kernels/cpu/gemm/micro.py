@@ -57,9 +57,8 @@ def tile(kind: Kind, height: int, vectors: int, in_place: bool = False, loops: i
     # columns, and low ones those of the last rows, of which there are too few for the code to repay its compilation.
     if finishes and vectors > 1:
         plain = f.compare("eq", f.let(f"and i64 %flags, {0 if kind.sum == kind.written else LAST}"), 0)
-        along = f.let(f"or i1 {f.compare('ne', '%bias_n', 0)}, {f.compare('eq', f.let(f'and i64 %flags, {ADD_BIAS}'), 0)}")
         whole = (f.compare("eq", "%rows", height), f.compare("eq", "%columns", vectors * lanes))
-        with f.when(f.both(*whole, plain, along)):
+        with f.when(f.both(*whole, plain)):
             _finish_in_registers(f, kind, sums)
             f.do("ret void")
             f.label(f.fresh("unreached"))
@@ -71,7 +70,7 @@ def tile(kind: Kind, height: int, vectors: int, in_place: bool = False, loops: i
 
 
 def _finish_in_registers(f: Function, kind: Kind, sums: list[list[str]]) -> None:
-    """What `finish` does, for whole rows and columns whose sums are written as they are, to `part`, and a bias along columns."""
+    """What `finish` does, for whole rows and columns whose sums are written as they are, to `part`."""
     total, size = f"<{kind.lanes} x {kind.sum}>", kind.sum_size
     with f.when(f.bit("%flags", ADD_PART)):
         start = "%part"
@@ -80,10 +79,19 @@ def _finish_in_registers(f: Function, kind: Kind, sums: list[list[str]]) -> None
                 _add(f, kind, place, f.load(total, f.at(start, v * kind.lanes * size), size))
             start = f.at(start, "%part_row")
     with f.when(f.bit("%flags", ADD_BIAS)):
-        columns = [f.load(total, f.at("%bias", v * kind.lanes * size), size) for v in range(len(sums[0]))]
-        for row in sums:
-            for place, column in zip(row, columns, strict=True):
-                _add(f, kind, place, column)
+        along = f.compare("ne", "%bias_n", 0)
+        with f.when(along):
+            columns = [f.load(total, f.at("%bias", v * kind.lanes * size), size) for v in range(len(sums[0]))]
+            for row in sums:
+                for place, column in zip(row, columns, strict=True):
+                    _add(f, kind, place, column)
+        with f.unless(along):
+            of_row = "%bias"
+            for row in sums:
+                value = splat(f, kind.sum, f.load(kind.sum, of_row, size), kind.lanes)
+                for place in row:
+                    _add(f, kind, place, value)
+                of_row = f.at(of_row, "%bias_m")
     if kind.sum in ("float", "double"):
         with f.when(f.bit("%flags", RECTIFY)):
             for row in sums:
