@@ -32,7 +32,6 @@ ALLOWED = {
     "kernels/_derivative.py": (1, "words of formulas"),
     "kernels/_elementwise.py": (1, "words of formulas"),
     "onnx/_translate/indexing.py": (1, "words of ONNX for values of `reduce`"),
-    "ops/_foreach.py": (1, "lists that take other arguments than the op of their name"),
     "ops/linear_algebra/_lapack.py": (1, "loops of numpy"),
     # Values of a public parameter.
     "_native_functions.py": (2, "values of `reduce`"),

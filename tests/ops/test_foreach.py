@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import flambeau as fb
+from comparing import disagreements
 
 
 def lists():
@@ -71,3 +72,7 @@ def test_norms_of_lists_are_of_the_order_and_dtype_asked_for():
     assert {x.dtype for x in fb._foreach_norm(lists, dtype=fb.float64)} == {fb.float64}
     with pytest.raises(TypeError):
         fb._foreach_norm(lists, p=1)
+
+
+def test_there_are_list_forms_of_what_pytorch_has_them_of(oracle):
+    assert not disagreements(oracle, "sorted(name for name in dir(torch) if name.startswith('_foreach_'))")

@@ -6,11 +6,9 @@ from typing import Any
 
 from ..tensor import Tensor
 from . import _derive
-from ._spec import FOREACH, OPS
+from ._spec import FOREACH, OPS, Op
 
 _PREFIX = "_foreach_"
-# List forms of what is no op that programs call.
-_OTHERS = ("copy", "zero", "powsum")
 
 
 def function(name: str) -> Any:
@@ -20,14 +18,13 @@ def function(name: str) -> Any:
     bare = bare.rstrip("_")
     _derive.load_all()
     op = OPS.get(bare)
-    if bare not in _OTHERS and (op is None or not op.surface & FOREACH):
-        return None
-    each = _in_place(bare) if inplace else _fresh(bare)
+    each = None if op is None or op.name != bare else _in_place(op) if inplace else _fresh(op)
     if each is None:
         return None
+    vectors = op.list_form.vectors
 
     def foreach(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if bare in _OF_A_FACTOR:
+        if vectors:
             args, kwargs = tuple([_listed(x) for x in args]), {key: _listed(x) for key, x in kwargs.items()}
         made = [each(*one, **named) for one, named in _spread(name, self, args, kwargs)]
         return self if inplace else tuple(made)
@@ -40,65 +37,24 @@ def function(name: str) -> Any:
 def names() -> list[str]:
     """Of all functions that `function` knows."""
     _derive.load_all()
-    bare = [*_OTHERS, *(key for key, op in OPS.items() if op.surface & FOREACH)]
-    found = [f"{_PREFIX}{name}{end}" for name in bare for end in ("", "_")]
+    found = [f"{_PREFIX}{key}{end}" for key in OPS for end in ("", "_")]
     return [name for name in found if function(name) is not None]
 
 
-def _larger(tensor: Tensor, other: Any) -> Tensor:
-    """`maximum`, which a number may limit too."""
-    return tensor.maximum(other) if isinstance(other, Tensor) else tensor.clamp_min(other)
+def _fresh(op: Op) -> Any:
+    return op.list_form.run or (_derive.public("", op.name) if op.surface & FOREACH else None)
 
 
-def _smaller(tensor: Tensor, other: Any) -> Tensor:
-    """`minimum`, which a number may limit too."""
-    return tensor.minimum(other) if isinstance(other, Tensor) else tensor.clamp_max(other)
-
-
-def _sum_of_powers(tensor: Tensor, ord: Any = 2, dtype: Any = None) -> Tensor:
-    return (tensor if dtype is None else tensor.to(dtype)).abs().pow(ord).sum()
-
-
-def _norm(tensor: Tensor, ord: Any = 2, dtype: Any = None) -> Tensor:
-    return _derive.public("linalg", "vector_norm")(tensor, ord, dtype=dtype)
-
-
-# Lists take what the op of the name does not, or no op has it.
-_FORMS = {"maximum": _larger, "minimum": _smaller, "norm": _norm, "powsum": _sum_of_powers}
-
-
-def _with_factor(each: Any) -> Any:
-    """`addcmul` or `addcdiv`, whose factor lists take by its place too, and for each tensor one as `scalars`."""
-
-    def one(tensor: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1, scalars: Any = None) -> Tensor:
-        return each(tensor, tensor1, tensor2, value=value if scalars is None else scalars)
-
-    return one
+def _in_place(op: Op) -> Any:
+    if op.list_form.store is not None or not op.surface & FOREACH:
+        return op.list_form.store
+    method = getattr(Tensor, f"{op.name}_", None)
+    return None if method is None else lambda tensor, *args, **kwargs: method(tensor, *args, **kwargs)
 
 
 def _listed(x: Any) -> Any:
     """A vector of factors as the list of them, one for each tensor."""
     return x.tolist() if isinstance(x, Tensor) and x.ndim == 1 else x
-
-
-_OF_A_FACTOR = ("addcmul", "addcdiv")
-
-
-def _fresh(bare: str) -> Any:
-    if bare in _OF_A_FACTOR:
-        return _with_factor(_derive.public("", bare))
-    return _FORMS.get(bare) or _derive.public("", bare) or _derive.public("linalg", bare)
-
-
-def _in_place(bare: str) -> Any:
-    if bare in ("maximum", "minimum"):
-        return lambda tensor, other: tensor.copy_(_FORMS[bare](tensor, other))
-    if bare in ("clone", "mm", "powsum"):
-        return None
-    method = getattr(Tensor, f"{bare}_", None)
-    if bare in _OF_A_FACTOR:
-        return _with_factor(method)
-    return None if method is None else lambda tensor, *args, **kwargs: method(tensor, *args, **kwargs)
 
 
 def _spread(name: str, tensors: Any, args: Any, kwargs: Any) -> Any:

@@ -33,7 +33,7 @@ _FAMILIES = {
     "layers.pool_norms": "nn.functional.lp_pool1d nn.functional.lp_pool2d nn.functional.lp_pool3d",
     "layers.recurrent": "cell_after left_of_cell recurrent_layer recurrent_layer_backward",
     "layers.unpool": "nn.functional.max_unpool1d nn.functional.max_unpool2d nn.functional.max_unpool3d unpool",
-    "linear_algebra.contract": "corrcoef cov cross cross_along dist einsum inner norm renorm tensordot",
+    "linear_algebra.contract": "corrcoef cov cross cross_along dist einsum inner norm powsum renorm tensordot",
     "linear_algebra.decompose": "cholesky cholesky_of geqrf geqrf_of linalg.cholesky linalg.cholesky_ex linalg.householder_product linalg.qr orgqr ormqr qr qr_of reflected_by",
     "linear_algebra.distance": "cdist length_along nn.functional.bilinear nn.functional.cosine_similarity nn.functional.pairwise_distance nn.functional.pdist pair_lengths",
     "linear_algebra.grouped": "grouped_product nn.functional.grouped_mm",

@@ -7,7 +7,7 @@ import sys
 import types
 from collections.abc import Mapping
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from .writing import (
 
 FUNCTION, METHOD, INPLACE, OUT, FOREACH = 1, 2, 4, 8, 16
 EVERYWHERE = FUNCTION | METHOD | INPLACE | OUT | FOREACH
+NO_FOREACH = EVERYWHERE & ~FOREACH
 VIEWED = FUNCTION | METHOD
 
 # What numpy calls parameters, which PyTorch's native functions take too.
@@ -128,6 +129,14 @@ class AskedFor(tuple):
         return made
 
 
+class ListForm(NamedTuple):
+    """What `Op.on_lists` says."""
+
+    run: Any = None
+    store: Any = None
+    vectors: bool = False
+
+
 class _Titled(dict):
     """Title -> the class of nodes of the op that have it."""
 
@@ -186,6 +195,7 @@ class Op:
     by_kind: Any = types.MappingProxyType({})
     # Calls to try it with, see `samples.py`; of elementwise ops also the bounds of their numbers.
     samples: Any = ""
+    list_form = ListForm()
 
     # Of `Facts`.
     named_too: Mapping[str, tuple[str, ...]] = types.MappingProxyType({})
@@ -277,6 +287,16 @@ class Op:
         self._method: Any = None
         if self.public:
             register(self)
+
+    def on_lists(self, run: Any = None, store: Any = None, vectors: bool = False) -> None:
+        """Say how ``_foreach_<name>`` and ``_foreach_<name>_`` run on each tensor of a list, where not as function and method do.
+
+        Args:
+            run: ``fn(tensor, *args)``; None: the function.
+            store: the same in place; None: the method.
+            vectors: whether a vector among the arguments is a list of numbers, one for each tensor.
+        """
+        self.list_form = ListForm(run, store, vectors)
 
     def shown_as(self, title: str = "", /, hides: str = "", **saved: Any) -> None:
         """Name nodes of this op `title`, as PyTorch's operator has it, and what they save as it does.

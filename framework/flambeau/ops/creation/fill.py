@@ -39,10 +39,16 @@ def copy(input, src):
     return input.clone().copy_(src)
 
 
+copy.on_lists(store=lambda tensor, src, non_blocking=False: tensor.copy_(src, non_blocking))
+
+
 @composite(surface=0, operator="zero(input)", samples="x(2, 3)")
 def zero(input):
     """Zeros in a tensor like `input`."""
     return input.clone().zero_()
+
+
+zero.on_lists(store=lambda tensor: tensor.zero_())
 
 
 def _written_directly(self: Tensor) -> bool:

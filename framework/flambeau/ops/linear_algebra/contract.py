@@ -375,6 +375,18 @@ def norm(input, p="fro", dim: int | Sequence[int] | None = None, keepdim=False, 
     return _vector_norm(input, 2 if p is None else p, dims, keepdim, dtype)
 
 
+norm.on_lists(lambda tensor, ord=2, dtype=None: _vector_norm(tensor, ord, None, False, dtype))
+
+
+@composite(surface=0, samples="x(2, 3); x(3), 3.0")
+def powsum(input, ord=2, dtype=None):
+    """The sum of the powers `ord` of absolute values, of which the norm is the root; for lists alone, as `_foreach_powsum`."""
+    return (input if dtype is None else input.to(dtype)).abs().pow(ord).sum()
+
+
+powsum.on_lists(powsum.function)
+
+
 @norm.forwards
 def _norm_over(input, p, dim, keepdim, dtype):
     if dtype is not None or p.__class__ is str and (p != "fro" or not (dim is None or dim.__class__ is int)):

@@ -35,6 +35,7 @@ from .._spec import (
     FUNCTION,
     INPLACE,
     METHOD,
+    NO_FOREACH,
     OPS,
     OUT,
     ElementwiseOp,
@@ -44,8 +45,6 @@ from .._spec import (
     saved_tensor,
 )
 from .._spec.names import unify
-
-NO_FOREACH = EVERYWHERE & ~16
 
 
 @looks_at("dtypes")
@@ -137,6 +136,7 @@ mul.shown_as(self="input", other=_factor)
 
 
 @elementwise(
+    surface=NO_FOREACH,
     ufunc=np.true_divide,
     dtype=floating,
     scalar_first=True,
@@ -207,7 +207,9 @@ def check_integer_divisor(op: Any, input: Any, other: Any) -> None:
             raise RuntimeError(f"{op.public_name}: ZeroDivisionError: integer division by zero in 'other'")
 
 
-@elementwise(dtype=real_common, scalar_first=True, numbers_alone=True, check=check_integer_divisor, partials={})
+@elementwise(
+    surface=NO_FOREACH, dtype=real_common, scalar_first=True, numbers_alone=True, check=check_integer_divisor, partials={}
+)
 def floor_divide(input, other):
     """``floor(input / other)``, elementwise. Raises: RuntimeError for an integer divided by zero."""
     return floor_divide(input, other)
@@ -620,6 +622,7 @@ def _of_angle(side, square):
 
 
 @elementwise(
+    surface=NO_FOREACH,
     dtype=real_floating,
     check=check_tensors,
     ufunc=np.arctan2,
@@ -650,6 +653,14 @@ def maximum(input, other):
     return maximum(input, other)
 
 
+def _larger_of_one(tensor: Tensor, other: Any) -> Tensor:
+    return tensor.maximum(other) if isinstance(other, Tensor) else tensor.clamp_min(other)
+
+
+# Numbers may limit lists too, and in place.
+maximum.on_lists(_larger_of_one, lambda tensor, other: tensor.copy_(_larger_of_one(tensor, other)))
+
+
 @elementwise(
     check=check_tensors,
     surface=METHOD | FUNCTION | OUT | FOREACH,
@@ -663,6 +674,13 @@ def maximum(input, other):
 def minimum(input, other):
     """The smaller of both, elementwise; nan if either is nan."""
     return minimum(input, other)
+
+
+def _smaller_of_one(tensor: Tensor, other: Any) -> Tensor:
+    return tensor.minimum(other) if isinstance(other, Tensor) else tensor.clamp_max(other)
+
+
+minimum.on_lists(_smaller_of_one, lambda tensor, other: tensor.copy_(_smaller_of_one(tensor, other)))
 
 
 @elementwise(

@@ -8,10 +8,9 @@ from flambeau_kernels.vocabulary import exp, exp2, isinf, isnan, log, log1p, max
 
 from ...tensor import Tensor
 from .._promote import common, floating, only, refuse
-from .._spec import EVERYWHERE, EXACTLY, FUNCTION, OUT, composite, elementwise, looks_at
+from .._spec import EXACTLY, FUNCTION, INPLACE, NO_FOREACH, OUT, composite, elementwise, looks_at
 from .binary import check_tensors
 
-NO_FOREACH = EVERYWHERE & ~16
 INV_LN2 = 1.4426950408889634
 real_floating = refuse("complex")(floating)
 
@@ -166,7 +165,7 @@ def logaddexp_complex(input, other):
     return high + log(1 + exp(low - high))
 
 
-@composite(surface=NO_FOREACH & ~4, overlap=EXACTLY, samples="x(2, 3), x(3)")
+@composite(surface=NO_FOREACH & ~INPLACE, overlap=EXACTLY, samples="x(2, 3), x(3)")
 def logaddexp(input, other):
     """``log(exp(input) + exp(other))`` without overflow."""
     for name, x in (("input", input), ("other", other)):
@@ -180,7 +179,7 @@ def _is_complex(*args: Any) -> bool:
 
 
 @elementwise(
-    surface=NO_FOREACH & ~4,
+    surface=NO_FOREACH & ~INPLACE,
     dtype=only("floating")(common), check=check_tensors,
     partials={"input": lambda input, other: 1 / (1 + exp2(other - input)), "other": lambda input, other: 1 / (1 + exp2(input - other))},
 )

@@ -198,6 +198,15 @@ def _three(op: Any, args: Any) -> Any:
     return d, d
 
 
+def _by_a_factor(run: Any) -> Any:
+    """`addcmul` or `addcdiv` of each tensor of a list, which takes the factor by its place too, and one for each tensor as `scalars`."""
+
+    def one(tensor: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1, scalars: Any = None) -> Tensor:
+        return run(tensor, tensor1, tensor2, value=value if scalars is None else scalars)
+
+    return one
+
+
 @elementwise(
     dtype=refuse("bool")(_three),
     check=_check_value,
@@ -211,6 +220,9 @@ def _three(op: Any, args: Any) -> Any:
 def addcmul(input, tensor1, tensor2, *, value=1):
     """``input + value * tensor1 * tensor2``, elementwise."""
     return input + value * tensor1 * tensor2
+
+
+addcmul.on_lists(_by_a_factor(addcmul.function), _by_a_factor(lambda tensor, *args, **named: tensor.addcmul_(*args, **named)), vectors=True)
 
 
 @looks_at("dtypes")
@@ -233,6 +245,9 @@ def _refuse_integers(op: Any, *args: Any) -> None:
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """``input + value * tensor1 / tensor2``, elementwise, for floating dtypes."""
     return input + value * (tensor1 / tensor2)
+
+
+addcdiv.on_lists(_by_a_factor(addcdiv.function), _by_a_factor(lambda tensor, *args, **named: tensor.addcdiv_(*args, **named)), vectors=True)
 
 
 # -- clamping ------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from .._spec import (
     FUNCTION,
     INPLACE,
     METHOD,
+    NO_FOREACH,
     OUT,
     Operand,
     composite,
@@ -26,7 +27,6 @@ from .._spec import (
 )
 from .._spec.names import keep
 
-NO_FOREACH = EVERYWHERE & ~16
 LN2, LN10 = 0.6931471805599453, 2.302585092994046
 TWO_OVER_SQRT_PI, SQRT_PI_OVER_2 = 1.1283791670955126, 0.8862269254527580
 real_floating = refuse("complex")(floating)

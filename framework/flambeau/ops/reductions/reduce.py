@@ -429,7 +429,7 @@ for _op, _name, _largest in ((max_along, "max", True), (min_along, "min", False)
     _op.node_class.title = f"{_name.title()}Backward0"
 
 
-def _over_all(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> Any:
+def _over_all(name: str, reduce: Any, along: Any, pairwise: str, doc: str, lists: int) -> Any:
     def extreme(input, dim=None, keepdim=False, *, other=None):
         need_tensor(name, input)
         if isinstance(dim, Tensor) or other is not None:
@@ -447,7 +447,7 @@ def _over_all(name: str, reduce: Any, along: Any, pairwise: str, doc: str) -> An
 
     extreme.__name__, extreme.__doc__ = name, doc
     op = composite(
-        surface=FUNCTION | METHOD | OUT | FOREACH, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 1; d(2, 3), 0, True; d(2, 3), other=x(3)",
+        surface=FUNCTION | METHOD | OUT | lists, overlap=EXACTLY, samples="d(2, 3); d(2, 3), 1; d(2, 3), 0, True; d(2, 3), other=x(3)",
         exact_out=True, elements="reduced",
     )(extreme)
 
@@ -468,8 +468,8 @@ _EXTREME = """The {} value; along `dim`, ``(values, indices)``; of two tensors, 
         other: a Tensor, by name or in the place of `dim`, compared element by element.
     Raises: RuntimeError, IndexError where there is nothing.
     """
-max = _over_all("max", amax, max_along, "maximum", _EXTREME.format("largest", "maximum", "amax"))
-min = _over_all("min", amin, min_along, "minimum", _EXTREME.format("smallest", "minimum", "amin"))
+max = _over_all("max", amax, max_along, "maximum", _EXTREME.format("largest", "maximum", "amax"), FOREACH)
+min = _over_all("min", amin, min_along, "minimum", _EXTREME.format("smallest", "minimum", "amin"), 0)
 
 
 # -- spread --------------------------------------------------------------------------------------------------------------
