@@ -93,6 +93,30 @@ def test_values_that_are_asked_for_in_the_midst_begin_the_next_segment(by_python
     assert by_python == []
 
 
+def test_operations_in_place_are_counted(by_python: list[str]) -> None:
+    def f(x: fb.Tensor) -> tuple[fb.Tensor, fb.Tensor]:
+        y = x * 2.0 + 1.0
+        z = y.abs()
+        z += x
+        z *= 0.5
+        y.neg_()
+        dropped = z + 1.0
+        dropped += z
+        del dropped
+        return y, z
+
+    compiled = fb.compile(f)
+    for _ in range(ENOUGH + 3):
+        x = fb.randn(60, 70)
+        by_python.clear()
+        found, expected = compiled(x), f(x)
+        assert all(map(same, found, expected))
+        assert [y._version for y in found] == [y._version for y in expected] == [1, 2]
+        found[0].add_(1)
+        assert found[0]._version == 2
+    assert by_python == []
+
+
 def test_other_results_than_last_time_are_left_to_python(by_python: list[str]) -> None:
     kept: list[Any] = []
 

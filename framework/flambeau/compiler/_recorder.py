@@ -774,18 +774,25 @@ class Recorder(Interpreter):
     def _settled_natively(self, program: Any) -> bool:
         """Whether one native call has done all that is to be done, as it was last time by `program`."""
         interpreters = _local.calls.interpreters
-        if self._settles is None or self._writes or _state.MARKING or program.generation != hot_calls.generation():
+        if self._settles is None or _state.MARKING or program.generation != hot_calls.generation():
             return False
         if interpreters and interpreters[0] is not self:  # others are told of operations
             return False
         if self._numbers:
             self._numbers = {}
+        writes = self._writes
+        written = [(self._made[number](), count) for number, count in writes.items()] if writes else ()
         began = perf_counter()
         if self._settles() is None:
             return False
         program.seconds = perf_counter() - began
         program.calls += 1
         self.ran.append(program)
+        if writes:
+            self._writes = {}
+            for one, count in written:
+                if one is not None:
+                    one._storage[tape.COUNT] += count
         if self._ambient is not self.root.ambient:
             self._expect_first()
         return True
@@ -816,7 +823,7 @@ class Recorder(Interpreter):
                 _compute(program, inputs, alive)
         else:
             _compute(program, inputs, alive)
-        if self._settles is not None and not writes:
+        if self._settles is not None:
             walk = program.natively(inputs)
             if walk is not None:
                 numbers = range(step.first + len(step.results))
