@@ -115,6 +115,7 @@ class History:
         self.kept = tuple(sorted(self._kept()))
         self.sources = self._sources()
         self.kernels: dict[Any, Any] = {}
+        self._recording: Any = None                   # what `record` is written as
 
     def _kept(self) -> set[int]:
         flow = Flow()
@@ -156,30 +157,59 @@ class History:
             kept: arrays of `kept`.
         Returns: the nodes, by step; None for those without a history.
         """
-        group = Group(self)
-        nodes = group.nodes
+        if self._recording is None:                   # which results become tensors is the same in each call
+            self._recording = self._written(frozenset(made))
+        return self._recording(operands, made, kept)
+
+    def _written(self, made: frozenset[int]) -> Any:
+        """`record` as a text without loops, for results of which those numbered `made` become tensors."""
+        scope: dict[str, Any] = {"Group": Group, "history": self, "node_of_fused": node_of_fused}
+        lines = ["group = Group(history)"]
+        names: dict[int, str] = {}                    # of tensors
+
+        def tensor(ref: int) -> str:
+            if ref not in names:
+                names[ref] = f"t{len(names)}"
+                lines.append(f"{names[ref]} = {'made' if ref in made else 'operands'}[{ref}]")
+            return names[ref]
+
+        def parent(ref: int | None) -> str:
+            if ref is None:
+                return "None"
+            if ref not in self.places:
+                return f"{tensor(ref)}._node"
+            at = self.places[ref]
+            return "None" if self.savers[at] is None else f"n{at}"
+
+        waiting = 0
         for k, (step, saver) in enumerate(zip(self.steps, self.savers, strict=True)):
             if saver is None:
-                nodes.append(None)
                 continue
-            parents = tuple([
-                None if ref is None else nodes[self.places[ref]] if ref in self.places else operands[ref]._node for ref in saver.parents
-            ])  # fmt: skip
-            tensors = [made.get(ref, operands.get(ref)) if reads else None for ref, reads in saver.saved]
-            versions = tuple([None if tensor is None else tensor._storage for tensor in tensors]) if saver.saves else ()
-            node = node_of_fused(saver.make, parents, versions, saver.shapes, saver.dtypes, step.where)
-            node.group, node.at, node.kept = group, k, None
-            nodes.append(node)
-            group.waiting += node.versions != ()
+            parents = [parent(ref) for ref in saver.parents]
+            versions = ""
+            if saver.saves:
+                kept_by = [
+                    f"{tensor(ref)}._storage" if reads and (ref in made or ref not in self.places) else "None" for ref, reads in saver.saved
+                ]  # fmt: skip
+                versions = f"{', '.join(kept_by)},"
+                waiting += 1
+            scope |= {f"make{k}": saver.make, f"shapes{k}": saver.shapes, f"dtypes{k}": saver.dtypes, f"where{k}": step.where}
+            lines += [
+                f"n{k} = node_of_fused(make{k}, ({', '.join(parents)},), ({versions}), shapes{k}, dtypes{k}, where{k})",
+                f"n{k}.group, n{k}.at, n{k}.kept = group, {k}, None",
+            ]  # fmt: skip
             if step.first in made:
-                made[step.first]._node = node
-        for ref in self.sources:
-            if ref in kept:
-                group.arrays[ref] = kept[ref]
-            else:
-                tensor = made[ref] if ref in made else operands[ref]
-                group.arrays[ref], group.records[ref] = tensor._array, tensor._storage
-        return nodes
+                lines.append(f"{tensor(step.first)}._node = n{k}")
+        nodes = ", ".join(["None" if saver is None else f"n{k}" for k, saver in enumerate(self.savers)])
+        lines += [f"group.nodes = nodes = [{nodes}]", f"group.waiting = {waiting}"]
+        there = [ref for ref in self.sources if ref not in self.kept]
+        found = [(ref, tensor(ref)) for ref in there]
+        arrays = [*[f"{ref}: {name}._array" for ref, name in found], *[f"{ref}: kept[{ref}]" for ref in self.sources if ref in self.kept]]
+        records = [f"{ref}: {name}._storage" for ref, name in found]
+        lines += [f"group.arrays = {{{', '.join(arrays)}}}", f"group.records = {{{', '.join(records)}}}", "return nodes"]
+        text = "\n".join(["def record(operands, made, kept):", *[f"    {line}" for line in lines]])
+        exec(compile(text, "<flambeau history>", "exec"), scope)  # the text is made of names of this method's own
+        return scope["record"]
 
 
 class Group:
