@@ -686,7 +686,7 @@ class _ClassOfDtype(type):
         if isinstance(data, (int, np.integer)):
             from .ops.creation.from_values import tensor
 
-            return tensor(0, dtype=cls.dtype, device=cls.kind).expand(int(data)).contiguous().storage()
+            return tensor(0, dtype=cls.dtype, device=cls.kind).expand(int(data)).contiguous()._typed_storage()
         return TypedStorage(data, dtype=cls.dtype, device=cls.kind)
 
 

@@ -802,6 +802,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
     def __float__(self) -> float:
         if IN_FORCE:
             _state.note_python()
+        if self._node is not None:
+            warn_of_recorded()
         a = self._array
         if a.__class__ is ndarray and a.size == 1:
             value = a.item()
@@ -810,6 +812,8 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
         return float(self._real_number("float"))
 
     def __complex__(self) -> complex:
+        if self._node is not None:
+            warn_of_recorded()
         return complex(_single(self).item())
 
     def _real_number(self, kind: str) -> Any:
@@ -927,6 +931,14 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
 
     def storage(self) -> Any:
         """The shared memory seen as elements of this tensor's dtype; deprecated in PyTorch."""
+        _warn.warn_once(
+            "TypedStorage is deprecated, and UntypedStorage will be the only storage class; use tensor.untyped_storage() instead of "
+            "tensor.storage()"
+        )
+        return self._typed_storage()
+
+    def _typed_storage(self) -> Any:
+        """`storage`, under the name that warns nobody."""
         from .storage import TypedStorage
 
         if isinstance(self._array, KindArray):
@@ -935,9 +947,6 @@ class Tensor(TensorMethods, metaclass=TensorMeta):
             _state.settle()
         return TypedStorage._of(self)
 
-    def _typed_storage(self) -> Any:
-        """`storage`, under the name that warns nobody."""
-        return self.storage()
 
     def storage_type(self) -> Any:
         """The class of storages of this dtype, ``FloatStorage`` and the like."""
@@ -1091,6 +1100,13 @@ def without_history(tensor: Tensor) -> Tensor:
     made = _new(Tensor)
     made._array, made._node, made._storage, made._view_of = tensor._array, None, tensor._storage, None
     return made
+
+
+def warn_of_recorded() -> None:
+    _warn.warn_once(
+        "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: gradients do not go through numbers. "
+        "Call detach() first, or item()"
+    )
 
 
 def bump(tensor: Tensor) -> None:

@@ -181,6 +181,7 @@ def test_constants_among_the_inputs_are_those_of_the_example():
         (lambda: export(Net(), fb.ones(2, 3)), UserError, "Expecting `args` to be a tuple"),
         (lambda: export(Net(), (fb.ones(2, 3), 1, 2)), TypeError, "do not fit the forward"),
         (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes={"z": None}), UserError, r"top-level keys must be the arg names \['x'\]"),
+        (lambda: export(Shifted(), (fb.ones(5), fb.ones(6)), dynamic_shapes={"x": None}), UserError, "keys must be the arg names"),
         (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({2: Dim("b")},)), UserError, "is no dimension"),
         (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({0: 7},)), ConstraintViolationError, "does not match input size of 2"),
         (lambda: export(Net(), (fb.ones(2, 3),), dynamic_shapes=({0: "b"},)), UserError, "but got 'b' instead"),

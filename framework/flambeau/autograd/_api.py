@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import _names, _state
+from .._warn import warn_once
 from ..tensor import Tensor, wrap
 from . import engine
 from .tape import Node, is_of_nobody
@@ -42,6 +43,11 @@ def backward(
 
 
 def _backward(tensors: Any, vectors: Any, retain_graph: Any, create_graph: bool, inputs: Any) -> None:
+    if create_graph:
+        warn_once(
+            "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient, which keeps "
+            "memory until the cycle is collected. Use autograd.grad instead, or set the .grad of your parameters to None after use"
+        )
     tensors = _as_tuple(tensors)
     if inputs is not None:
         inputs = _as_tuple(inputs)

@@ -138,14 +138,14 @@ def sizes_of_inputs(named: dict[str, Any], given: Any) -> dict[int, dict[int, An
     Raises: UserError where `given` has not the structure of the inputs.
     """
     found: dict[int, dict[int, Any]] = {}
-    if given is None:
+    if given is None or isinstance(given, (dict, tuple, list)) and not given:
         return found
     if isinstance(given, ShapesCollection):
         if not set(given._shapes) <= {id(x) for x in pytree.tree_leaves(named)}:
             raise ValueError(_NOT_AMONG_INPUTS)
         return {key: _of_tensor(f"input {key}", given._tensors[key], spec) for key, spec in given._shapes.items()}
     if isinstance(given, dict):
-        if set(given) != set(named) and not set(given) <= set(named):
+        if set(given) != set(named):
             raise UserError(
                 f"When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names {list(named)} of `inputs`, but "
                 f"here they are {list(given)}. Alternatively, you could also ignore arg names entirely and specify `dynamic_shapes` as "
@@ -160,7 +160,7 @@ def sizes_of_inputs(named: dict[str, Any], given: Any) -> dict[int, dict[int, An
             )
         pairs = [(name, value, spec) for (name, value), spec in zip(named.items(), given, strict=True)]
     else:
-        raise UserError(f"Expected dynamic_shapes to be a dict, list or tuple, got {type(given).__name__}")
+        raise AssertionError(f"expected dynamic_shapes to be dict, tuple, or list, got {type(given)}")
     for name, value, spec in pairs:
         _walk(name, value, spec, found)
     return found

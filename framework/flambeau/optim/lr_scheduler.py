@@ -357,7 +357,9 @@ class LinearLR(LRScheduler):
             return self._scaled(self.start_factor)
         if self._is_initial or self.last_epoch > self.total_iters:
             return self._present()
-        return self._scaled(self._factor(self.last_epoch) / self._factor(self.last_epoch - 1))
+        span = self.end_factor - self.start_factor
+        # What `_factor` says of this epoch by what it says of the last, rounded as PyTorch rounds it.
+        return self._scaled(1.0 + span / (self.total_iters * self.start_factor + (self.last_epoch - 1) * span))
 
     def _get_closed_form_lr(self) -> list[Any]:
         return self._from_base(self._factor(self.last_epoch))

@@ -75,7 +75,7 @@ def _plain_tensor(tensor: Any) -> Any:
     elements = _alone_in_memory(tensor)
     offset, size, stride = elements.storage_offset(), tuple(elements.shape), elements.stride()
     if tensor.dtype in STORAGE_NAMES:
-        place = elements.storage(), offset, size, stride, tensor.requires_grad, OrderedDict()
+        place = elements._typed_storage(), offset, size, stride, tensor.requires_grad, OrderedDict()
         return _function("_utils._rebuild_tensor_v2"), place
     bytes_alone = TypedStorage(wrap_storage=elements.untyped_storage(), dtype=uint8)
     place = bytes_alone, offset, size, stride, tensor.requires_grad, OrderedDict(), tensor.dtype

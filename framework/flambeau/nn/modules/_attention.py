@@ -10,9 +10,17 @@ from typing import Any
 
 import flambeau as fb
 
+from ..._warn import warn
 from .. import functional as F
 
 Tensor = fb.Tensor
+
+
+def warn_of_mixed_masks(**masks: Tensor | None) -> None:
+    """Warn where one of two masks is boolean and the other floating."""
+    (name, mask), (other_name, other) = masks.items()
+    if mask is not None and other is not None and mask.dtype != other.dtype:
+        warn(f"Support for mismatched {name} and {other_name} is deprecated. Use same type for both instead.")
 
 
 def additive_mask(mask: Tensor | None, name: str, dtype: Any) -> Tensor | None:
@@ -54,6 +62,7 @@ def multi_head_attention(
         alone = query.unsqueeze(1)
         key, value, query = (alone if t is query else t.unsqueeze(1) for t in (key, value, query))
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    warn_of_mixed_masks(key_padding_mask=key_padding_mask, attn_mask=attn_mask)
     padding = additive_mask(key_padding_mask, "key_padding_mask", query.dtype)
     # The causal kernel needs no mask, but it gives no weights and knows no padding.
     causal_kernel = is_causal and padding is None and not need_weights

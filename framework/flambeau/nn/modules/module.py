@@ -15,7 +15,7 @@ from flambeau.__future__ import (
 from ... import _state
 from ...autograd.tape import RemovableHandle
 from ..parameter import Buffer, Parameter, is_lazy
-from ._hooks import BackwardGates, add_hook
+from ._hooks import BackwardGates, add_hook, warn_of_what_is_missed
 from ._trail import note_module
 
 __all__ = [
@@ -299,7 +299,7 @@ class Module:
             self._run_always_called(pending, args, kwargs, result)
             raise
         if last_operation_hooks:
-            self._watch_last_operation(result, last_operation_hooks)
+            self._watch_last_operation(args, result, last_operation_hooks)
         return result
 
     def _run_forward_pre_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[tuple, dict[str, Any]]]:
@@ -355,7 +355,7 @@ class Module:
         pre = [*_global.backward_pre.values(), *self._hooks("_backward_pre_hooks").values()]
         return (BackwardGates(self, full, pre) if full or pre else None), last_operation
 
-    def _watch_last_operation(self, result: Any, hooks: list[Callable[..., Any]]) -> None:
+    def _watch_last_operation(self, args: tuple[Any, ...], result: Any, hooks: list[Callable[..., Any]]) -> None:
         """Put deprecated backward hooks on the operation that made `result`."""
         tensor = result
         while not isinstance(tensor, Tensor):
@@ -365,6 +365,7 @@ class Module:
                 else tensor[0]
             )
         if tensor.grad_fn is not None:
+            warn_of_what_is_missed(args, result, tensor.grad_fn)
             for hook in hooks:
                 tensor.grad_fn.register_hook(lambda grad_in, grad_out, hook=hook: hook(self, grad_in, grad_out))
 

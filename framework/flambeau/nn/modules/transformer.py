@@ -15,12 +15,13 @@ from typing import Any
 import flambeau as fb
 
 from ... import _state
+from ..._warn import warn
 from .. import functional as F
 from .. import init
 from . import module as modules
-from ._attention import additive_mask
+from ._attention import additive_mask, warn_of_mixed_masks
 from ._trail import note_module
-from .activation import MultiheadAttention
+from .activation import GELU, MultiheadAttention, ReLU
 from .container import ModuleList
 from .dropout import Dropout
 from .linear import Linear
@@ -181,6 +182,7 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
+        warn_of_mixed_masks(src_key_padding_mask=src_key_padding_mask, src_mask=src_mask)
         padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype)
         mask = additive_mask(src_mask, "src_mask", src.dtype)
         x = src
@@ -282,6 +284,23 @@ def _sequence_length(x: Tensor, batch_first: bool) -> int:
     return x.shape[1 if batch_first and x.dim() == 3 else 0]
 
 
+def _why_not_nested(layer: Any) -> str:
+    """What keeps PyTorch from leaving padded positions of such layers out; empty where nothing does."""
+    if not isinstance(layer, TransformerEncoderLayer):
+        return "encoder_layer was not a TransformerEncoderLayer"
+    attention = layer.self_attn
+    reasons = {
+        "norm_first was True": layer.norm_first,
+        "self_attn.batch_first was not True (use batch_first for better inference performance)": not attention.batch_first,
+        "self_attn was passed bias=False": attention.in_proj_bias is None,
+        "self_attn has keys or values of another size than queries": attention.in_proj_weight is None,
+        "activation was neither relu nor gelu": not (layer.activation in (F.relu, F.gelu) or isinstance(layer.activation, (ReLU, GELU))),
+        "norm1.eps was not equal to norm2.eps": layer.norm1.eps != layer.norm2.eps,
+        "self_attn.num_heads is odd": attention.num_heads % 2 == 1,
+    }
+    return next((f"encoder_layer.{words}" for words, holds in reasons.items() if holds), "")
+
+
 class TransformerEncoder(Module):
     """`num_layers` copies of `encoder_layer`, one after the other, then `norm` if given.
 
@@ -305,7 +324,10 @@ class TransformerEncoder(Module):
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
-        self.use_nested_tensor = enable_nested_tensor
+        missing = _why_not_nested(encoder_layer) if enable_nested_tensor else ""
+        self.use_nested_tensor = enable_nested_tensor and not missing
+        if missing:
+            warn(f"enable_nested_tensor is True, but self.use_nested_tensor is False because {missing}")
         self.mask_check = mask_check
 
     def forward(
@@ -315,6 +337,7 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
+        warn_of_mixed_masks(src_key_padding_mask=src_key_padding_mask, mask=mask)
         padding = additive_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype)
         mask = additive_mask(mask, "mask", src.dtype)
         batch_first = self.layers[0].self_attn.batch_first if len(self.layers) else False

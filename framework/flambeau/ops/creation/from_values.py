@@ -15,9 +15,9 @@ from ... import _state, dtypes
 from ..._arrays import MetaArray, ndarray
 from ..._names import names_by
 from ..._state import interpreted
-from ..._warn import warn
+from ..._warn import warn, warn_once
 from ...dtypes import dtype, from_numpy_dtype
-from ...tensor import Tensor
+from ...tensor import Tensor, warn_of_recorded
 from .. import _dispatch
 from .._makers import usually
 from .._promote import NUMBERS
@@ -224,15 +224,29 @@ _UNCONVERTED = frozenset(
 )
 
 
+def _holds_arrays(data: Any) -> bool:
+    """Whether there are arrays of several elements in the list or tuple `data`, or in the first list in it."""
+    if not isinstance(data, (list, tuple)) or not data:
+        return False
+    return any(isinstance(x, ndarray) and x.ndim > 0 for x in data) or _holds_arrays(data[0])
+
+
 def _from_nested(data: Any, d: Any) -> ndarray:
     if data.__class__ is list or data.__class__ is tuple:
         made = _of_plain_numbers(data, d)
         if made is not None:
             return made
     shape, leaves = _flatten(data)
+    if _holds_arrays(data):
+        warn_once(
+            "Creating a tensor from a list of numpy.ndarrays is extremely slow: their elements are taken one by one. Convert the list to a "
+            "single array first, with numpy.array(), or stack() tensors"
+        )
     if d is None:
         d = _infer(leaves)
     plain = d.numpy
+    if any(isinstance(x, Tensor) and x._node is not None for x in leaves):
+        warn_of_recorded()
     values = [x.item() if isinstance(x, (Tensor, ndarray)) else x for x in leaves]
     for x in values:
         if not isinstance(x, NUMBERS):

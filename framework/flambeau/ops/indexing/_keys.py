@@ -129,6 +129,11 @@ def normalize(key: Any) -> tuple[Any, ...]:
     if isinstance(key, list):
         # A list is one index tensor, unless it holds slices, sequences and the like, when it stands for a tuple.
         nested = any(k is None or k is Ellipsis or isinstance(k, (slice, Tensor, list, tuple, ndarray)) for k in key)
+        if nested:
+            warn(
+                "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq], or "
+                "x[torch.tensor(seq)] for an index of several dimensions"
+            )
         key = tuple(key) if nested else (_index_tensor(key),)
     return tuple(_normal(k) for k in (key if isinstance(key, tuple) else (key,)))
 

@@ -16,6 +16,7 @@ from flambeau_kernels.arithmetic import TIMES
 from flambeau_kernels.cpu import random as draws
 
 from ... import _state, dtypes
+from ..._warn import warn
 from ...dtypes import FLOAT32, FLOAT64
 from ...tensor import Tensor
 from .._spec import FUNCTION, OPS, Op, composite, primitive
@@ -254,6 +255,8 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
         eps: has no effect.
     Source: Jang, Gu and Poole 2016, "Categorical Reparameterization with Gumbel-Softmax".
     """
+    if eps != 1e-10:
+        warn("`eps` parameter is deprecated and has no effect.")
     gumbel = -logits.detach().new_empty(logits.shape).exponential_().log()
     soft = act.softmax.function((logits + gumbel) / tau, dim)
     if not hard:

@@ -369,6 +369,7 @@ class _Iterator:
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
+        self._promised_length = loader._promised_length  # what was asked for before this pass; ``list(loader)`` asks in its course
         self._index_sampler = loader._index_sampler
         self._pin = loader.pin_memory and _has_gpu()
         if loader.pin_memory and not self._pin:
@@ -469,7 +470,7 @@ class _Iterator:
 
     def _check_promise(self) -> None:
         """Warn when a stream yields more than the `len` that was asked of it."""
-        promised = self._loader._promised_length
+        promised = self._promised_length
         if promised is None or self._yielded <= len(self._loader):
             return
         import warnings
