@@ -248,8 +248,8 @@ def load_rows(q, g, out, logs, q_row, g_row, o_row, count, width, out_width, k_w
     one = KIND(1)
     outlined(copy_block)(q, q_row, count, width, k_wide, factor, qn)
     outlined(copy_block)(g, g_row, count, out_width, v_wide, one, gn)
-    outlined(transpose_block)(q, q_row, count, width, factor, qt)
-    outlined(transpose_block)(g, g_row, count, out_width, one, gt)
+    outlined(transpose_block)(qn, k_wide, count, width, one, qt)
+    outlined(transpose_block)(gn, v_wide, count, out_width, one, gt)
     outlined(clear)(level, QUERIES)
     for r in rolled(range(count)):
         level[r] = logs[r]
@@ -326,11 +326,11 @@ def attend_block_grad(chunk, grad, q, k, v, mask, out, logs, dq, dk, dv, dk_sum,
                     add_gradients(weights, slopes, qn, gn, x, x_step, k_total + key * k_step, k_step, v_total + key * v_step,
                                   v_step, sums, part, count, k_wide, v_wide, TALL)  # fmt: skip
                 for r in range(count):
-                    write_row(sums + r * k_wide, width, factor, dq_here + (first + r) * dq_row)
+                    outlined(write_row)(sums + r * k_wide, width, factor, dq_here + (first + r) * dq_row)
         if COPY:
             for r in range(begin, end):
-                write_row(k_total + r * k_wide, width, one, dk + (b * dk_batch + hk * dk_head + r * dk_row))
-                write_row(v_total + r * v_wide, out_width, one, dv + (b * dv_batch + hk * dv_head + r * dv_row))
+                outlined(write_row)(k_total + r * k_wide, width, one, dk + (b * dk_batch + hk * dk_head + r * dk_row))
+                outlined(write_row)(v_total + r * v_wide, out_width, one, dv + (b * dv_batch + hk * dv_head + r * dv_row))
 
 
 # -- from arrays -------------------------------------------------------------------------------------------------------------
