@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+import pytest
 
 SIZES = """
 import flambeau as fb
@@ -44,3 +47,91 @@ def test_runs_of_cummax_are_looked_through_by_one_copy_of_the_search(fresh_pytho
 
     assert made["kernel_row_extremes"] < 5_000
     assert made["kernel_row_extremes_together"] < 5_000
+
+
+# Instructions that LLVM's optimisation leaves, of which a processor takes 70 to 120 milliseconds for a thousand.
+MOST = 1100
+# Kernels that are longer, and how long the longest of their forms is on any processor. No number here is to grow.
+LONGER = {
+    "kernel_triangular_sides": 1600, "kernel_grad_points": 1600, "kernel_look_up": 1530, "kernel_shares": 1180, "kernel_attend_block": 1180,
+    "kernel_attend_block_grad": 1230, "zeta_float64": 1350, "polygamma_of_float64": 1370, "polygamma_of_grad_input_float64": 1390,
+    "tetragamma_grad_input_float64": 1300, "kernel_correlate": 1160,
+    # Written as it shall run, so that it is hardly optimised.
+    "gemm_float32_float32": 2200, "gemm_float64_float64": 2200, "gemm_bfloat16_float32": 2200, "gemm_bfloat16_bfloat16": 2200,
+}  # fmt: skip
+
+COUNTS = """
+import flambeau as fb
+from flambeau_kernels.engine.machine_code import llvm
+llvm.watch = True
+{}
+made = {{}}
+for c in llvm.compiled:
+    made[c.name] = max(c.instructions, made.get(c.name, 0))
+print(made)
+"""
+
+# What calls the longest kernels of each kind.
+LONGEST = """
+F, special = fb.nn.functional, fb.special
+for dtype in (fb.float32, fb.float64):
+    x = (fb.rand(600, dtype=dtype) + 1.5).requires_grad_()
+    fb.autograd.grad(special.zeta(x.detach(), x.detach()) + special.polygamma(3, x) + special.polygamma(1, x), x, fb.ones_like(x))
+    x = x.detach()
+    special.airy_ai(x), special.bessel_y0(x), special.shifted_chebyshev_polynomial_w(x, x)
+for dtype in (fb.complex64, fb.complex128):
+    z = fb.complex(x, x).to(dtype).requires_grad_()
+    fb.autograd.grad(z**z + fb.acosh(z) + fb.sinc(z) + fb.logaddexp(z, z), z, fb.ones_like(z))
+for dtype in (fb.float32, fb.bfloat16):
+    q = fb.rand(1, 2, 40, 20).to(dtype).requires_grad_()
+    F.scaled_dot_product_attention(q, q, q).sum().backward()
+    for _ in range(300):
+        fb.softmax(q[0, 0], 0), fb.log_softmax(q[0, 0], 0)
+image, grid = fb.rand(1, 2, 9, 9).requires_grad_(), (fb.rand(1, 4, 4, 2) - 0.5).requires_grad_()
+F.grid_sample(image, grid, mode="bicubic", align_corners=False).sum().backward()
+a = fb.rand(9, 20, 20) + 20 * fb.eye(20)
+fb.linalg.qr(a), fb.linalg.solve_triangular(a, a, upper=True), fb.linalg.solve_triangular(a, a, upper=False, left=False)
+"""
+
+EVERY_OP = """
+import sys
+sys.path.insert(0, {path!r})
+from properties.cases import cases, mapped, tensors_in
+
+def leaf(t):
+    return t.detach().clone().requires_grad_() if (t.is_floating_point() or t.is_complex()) and t.device.type == "cpu" else t
+
+for case in cases():
+    try:
+        sample = mapped(leaf, case.sample())
+        made = [t for t in tensors_in(case.call(sample)) if t.requires_grad]
+        leaves = [t for t in tensors_in(sample.args) if t.requires_grad]
+        if made:
+            fb.autograd.grad(made, leaves, [fb.ones_like(t) for t in made], allow_unused=True)
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):  # samples that want no history
+        case.call(case.sample())
+"""
+
+
+def counts(fresh_python: Any, program: str) -> dict[str, int]:
+    """Instructions of the longest form of each kernel that `program` compiles."""
+    return eval(fresh_python("-W", "ignore", "-c", COUNTS.format(program), FLAMBEAU_CACHE="off", FLAMBEAU_BACKEND="llvm"))
+
+
+def too_long(made: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in made.items() if count > LONGER.get(name, MOST)}
+
+
+def test_the_longest_kernels_compile_in_about_a_tenth_of_a_second(fresh_python: Any) -> None:
+    made = counts(fresh_python, LONGEST)
+
+    assert {"zeta_float64", "pow_complex64", "kernel_shares", "kernel_qr_rows", "kernel_attend_block_grad"} <= made.keys()
+    assert not too_long(made)
+
+
+@pytest.mark.skipif(os.environ.get("FLAMBEAU_TEST_EVERY_OP") != "1", reason="half a minute; FLAMBEAU_TEST_EVERY_OP=1 runs it")
+def test_kernels_of_every_op_do(fresh_python: Any) -> None:
+    made = counts(fresh_python, EVERY_OP.format(path=os.path.join(os.path.dirname(__file__), "..", "..")))
+
+    assert len(made) > 200
+    assert not too_long(made)

@@ -49,7 +49,8 @@ counts = {"compiled": 0, "loaded": 0}                 # for the warm-up command 
 class Compiled(NamedTuple):
     """What making one object took: seconds of a processor for the lowering to text, optimisation and code generation.
 
-    `scalar` says how many loops that were to be vectors are none, about which LLVM prints a warning; found where `watch_loops` is set.
+    Found where `watch` is set: `scalar`, how many loops that were to be vectors are none, about which LLVM prints a warning; and
+    `instructions`, of LLVM's after optimisation, a thousand of which take about 100 milliseconds in all.
     """
 
     name: str
@@ -59,9 +60,10 @@ class Compiled(NamedTuple):
     text_bytes: int
     object_bytes: int
     scalar: int = 0
+    instructions: int = 0
 
 
-watch_loops = False                                   # set by `bench/compile_times.py`: to look at loops takes milliseconds
+watch = False                                         # set by `bench/compile_times.py`: to look at what is optimised takes milliseconds
 compiled: list[Compiled] = []                         # in this process, in order; see `bench/compile_times.py`
 
 
@@ -161,9 +163,10 @@ def _load_from_disk(body: bytes, symbols: tuple[str, ...]) -> dict[str, int] | N
 
 
 def _record(
-    name: str, writing: float, text_bytes: int, optimising: float, emitting: float, object_bytes: int, scalar: int
+    name: str, writing: float, text_bytes: int, optimising: float, emitting: float, object_bytes: int, optimised: str
 ) -> None:
-    compiled.append(Compiled(name, writing, optimising, emitting, text_bytes, object_bytes, scalar))
+    instructions = sum(line.startswith("  ") for line in optimised.splitlines())
+    compiled.append(Compiled(name, writing, optimising, emitting, text_bytes, object_bytes, _loops_refused(optimised), instructions))
 
 
 def is_shown(name: str) -> bool:
@@ -297,7 +300,7 @@ class Machine:
         # The JIT takes possession of its target machine, so it gets one of its own.
         return never_freed(self._llvm.create_lljit_compiler(self._new_target_machine(opt=3)))
 
-    def emit_object(self, text: str, level: int = EVERYTHING, record: Callable[[float, float, int, int], None] | None = None) -> bytes:
+    def emit_object(self, text: str, level: int = EVERYTHING, record: Callable[[float, float, int, str], None] | None = None) -> bytes:
         """Object file for `text`, optimised at a level.
 
         WRITTEN only brings variables into registers. PLAIN vectorises and repeats no loops but those that ask for it;
@@ -305,7 +308,7 @@ class Machine:
         code two or three times as long and as slow to compile: EVERYTHING is for texts of a line or two, and where it
         was found to pay.
 
-        `record` is told the seconds of optimisation and of code generation, the size of the object, and how many loops are no vectors.
+        `record` is told the seconds of optimisation and of code generation, the size of the object, and if `watch` the optimised text.
         """
         target = self._target_machine(level)
         start = time.thread_time()
@@ -313,7 +316,7 @@ class Machine:
         between = time.thread_time()
         body = target.emit_object(module)
         if record is not None:
-            record(between - start, time.thread_time() - between, len(body), _loops_refused(str(module)) if watch_loops else 0)
+            record(between - start, time.thread_time() - between, len(body), str(module) if watch else "")
         return body
 
     def emit_assembly(self, text: str, level: int = EVERYTHING) -> str:
