@@ -833,3 +833,23 @@ def test_programs_taken_apart_have_operators_of_pytorch_alone(make, shape, wante
     assert fb.allclose(run(x), expected, atol=1e-5)
     for name, value in layer.state_dict().items():
         assert fb.allclose(run.state_dict()[name].double(), value.double(), atol=1e-6)
+
+
+def test_results_of_sizes_that_values_decide_stay_open_in_programs_taken_apart():
+    def picked(x):
+        return x.nonzero() * 2, fb.argwhere(x), x[x > 0] + 1, x[:, x[0] > 0], x.masked_select(x > 0)
+
+    class Picks(nn.Module):
+        def forward(self, x):
+            return picked(x)
+
+    program = export(Picks(), (fb.eye(3),))
+    apart = program.run_decompositions()
+
+    found = [str(node.target) for node in apart.graph.nodes if node.op == "call_function"]
+    wanted = ["nonzero.default", "mul.Tensor", "nonzero.default", "gt.Scalar", "index.Tensor", "add.Tensor"]
+    assert found[:6] == [f"aten.{name}" for name in wanted]
+    assert not [name for name in found if "prims" in name]
+    for x in (fb.eye(3), -fb.eye(3), fb.arange(9.0).reshape(3, 3)):
+        for run in (program.module(), apart.module()):
+            assert all(map(fb.equal, run(x), picked(x)))

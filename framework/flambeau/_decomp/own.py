@@ -116,6 +116,9 @@ def _one_hot(tensor: Any, num_classes: int = -1) -> Any:
     return (tensor.unsqueeze(-1) == places(num_classes, tensor)).to(dtypes.int64)
 
 
+_is("nonzero_rows")(lambda input: _aten.nonzero.default(input))
+
+
 @_is("is_member")
 def _is_member(elements: Any, test_elements: Any, invert: bool) -> Any:
     found = _aten.any.dim(elements.unsqueeze(-1) == test_elements.reshape([-1]), -1)

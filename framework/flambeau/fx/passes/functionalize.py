@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from ... import _ops
 from ...tensor import Tensor
 from ...utils._python_dispatch import OpOverload as Primitive
 from ...utils._python_dispatch import overload_of
+from ...utils._pytree import tree_leaves
+from ..experimental._numbers import has_symbols
 from ..graph import Graph
 from ..graph_module import GraphModule
 from ..node import Node, map_arg
@@ -121,11 +124,14 @@ class _Functional:
             node.meta["nn_module_stack"] = self.calls["nn_module_stack"]
         if compute:
             args, kwargs = map_arg((tuple(args), dict(kwargs)), self.values.__getitem__)  # type: ignore[arg-type]
-            value = getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
+            # Sizes that values decide are those of this run alone: what records the graph afterwards makes its own.
+            with _no_new_sizes(args, kwargs):
+                value = getattr(args[0], target)(*args[1:], **kwargs) if op == "call_method" else target(*args, **kwargs)
             self.values[node] = value
             if isinstance(value, Tensor):
-                node.meta["tensor_meta"] = _extract_tensor_metadata(value)
-                if hasattr(value, "fake_mode"):
+                fake = hasattr(value, "fake_mode")
+                node.meta["tensor_meta"] = _extract_tensor_metadata(value, not (fake and has_symbols(value._array)))
+                if fake:
                     node.meta["val"] = value
         return node
 
@@ -333,6 +339,13 @@ class _Functional:
         start = sum(p.shape[dim] for p in parts[:index])
         end = start + parts[index].shape[dim]
         return self._emit("call_function", _aten("slice_scatter", "default"), (source, new, dim, start, end), {})
+
+
+def _no_new_sizes(args: Any, kwargs: Any) -> contextlib.AbstractContextManager[None]:
+    """A region whose sizes that values decide nothing is to show."""
+    found = (x.fake_mode.shape_env for x in tree_leaves((args, kwargs)) if hasattr(x, "fake_mode") and x.fake_mode.shape_env is not None)
+    env = next(found, None)
+    return contextlib.nullcontext() if env is None else env.ignore_fresh_unbacked_symbols()
 
 
 class _NO_SCHEMA:

@@ -6,7 +6,7 @@ from typing import Any
 
 from flambeau_kernels import hot_calls
 
-from ... import _state
+from ... import _state, dtypes
 from ..._arrays import ndarray
 from ...tensor import Tensor, wrap
 from .. import _dispatch
@@ -115,6 +115,17 @@ def _getitem(self: Tensor, key: Any) -> Tensor:
 def getitem_op(input, key):
     """``input[key]``."""
     return _getitem(input, key)
+
+
+@getitem_op.exported
+def _as_index(run, input, key):
+    """`aten.index` of masks, whole dimensions beside them; other keys are views and indices that the parts show."""
+    keys = key if isinstance(key, tuple) else (key,)
+    if not any(isinstance(k, Tensor) and k.dtype is dtypes.bool for k in keys):
+        return NotImplemented
+    if not all(isinstance(k, Tensor) or k == slice(None) for k in keys):
+        return NotImplemented
+    return run("index.Tensor", input, [k if isinstance(k, Tensor) else None for k in keys])
 
 
 getitem.__name__ = "__getitem__"
