@@ -56,12 +56,13 @@ class Calls:
 class Recording:
     """Whether this thread records operations, in one object for the same reason as in `Backward`."""
 
-    __slots__ = ("asked", "grad", "inference")
+    __slots__ = ("asked", "grad", "held", "inference")
 
     def __init__(self) -> None:
         self.asked = True                             # what was asked for
         self.grad = True                              # as `local.grad`
         self.inference = False                        # whether the thread is in inference mode
+        self.held = False                             # whether nothing is recorded whatever is asked for
 
 
 class Backward:
@@ -249,10 +250,20 @@ def set_grad(mode: bool) -> bool:
     before = own.asked
     if before is not mode:
         own.asked = mode
-        if not own.inference:
+        if not (own.inference or own.held):
             _settle_grad(own, mode)
         if INTERPRETED:
             AMBIENT[0] = object()
+    return before
+
+
+def hold_history(mode: bool) -> bool:
+    """Record nothing in this thread, whatever the program asks for and is told that it has; returns whether it was so."""
+    own = local.recording
+    before, own.held = own.held, mode
+    _settle_grad(own, own.asked and not (own.inference or mode))
+    if INTERPRETED:
+        AMBIENT[0] = object()
     return before
 
 
@@ -286,7 +297,7 @@ def set_inference(mode: bool) -> bool:
     before = own.inference
     if before is not mode:
         own.inference = mode
-        _settle_grad(own, own.asked and not mode)
+        _settle_grad(own, own.asked and not (mode or own.held))
         note_ambient()
         with _lock:
             _inferring += 1 if mode else -1

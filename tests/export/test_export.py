@@ -853,3 +853,47 @@ def test_results_of_sizes_that_values_decide_stay_open_in_programs_taken_apart()
     for x in (fb.eye(3), -fb.eye(3), fb.arange(9.0).reshape(3, 3)):
         for run in (program.module(), apart.module()):
             assert all(map(fb.equal, run(x), picked(x)))
+
+
+def _half_without_history(x, layer):
+    with fb.no_grad():
+        y = layer(x)
+    return (y * layer(x)).sum()
+
+
+# What PyTorch 2.13's programs give: gradients of what the program computes, where it asks for them.
+@pytest.mark.parametrize(
+    "f",
+    [
+        _half_without_history,
+        lambda x, layer: (x.detach() * layer(x)).sum(),
+        lambda x, layer: layer(fb.no_grad()(lambda z: z * 2)(x) * x).sum(),
+        lambda x, layer: (layer(x) if fb.is_grad_enabled() else x).sum(),
+        lambda x, layer: nn.functional.dropout2d(x[..., None, None], 0.25, True).sum() + layer(x).sum(),
+    ],
+    ids=["no_grad", "detach", "decorated", "asked", "dropout2d"],
+)
+def test_programs_have_the_gradients_of_the_module(f):
+    class Runs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return f(x, self.layer)
+
+    model = Runs()
+    found = []
+    for run in (model, export(model, (fb.ones(2, 3, requires_grad=True),)).module()):
+        x = fb.ones(2, 3, requires_grad=True)
+        fb.manual_seed(3)
+        run(x).backward()
+        found.append([x.grad, *(p.grad for p in run.parameters())])
+    assert all(map(fb.equal, *found))
+
+
+def test_a_recorded_tensor_and_what_is_detached_of_it_are_told_apart():
+    gm = fb.fx.experimental.proxy_tensor.make_fx(lambda x: x.detach() * x, tracing_mode="fake")(fb.ones(2))
+
+    names = {node.name: node for node in gm.graph.nodes}
+    assert [n.name for n in names["mul"].args] == ["detach", "x_1"]

@@ -86,9 +86,20 @@ def export_for_training(
 def _exporting() -> Iterator[None]:
     before, _state.local.exporting = _state.local.exporting, True
     try:
-        yield
+        with _no_history():
+            yield
     finally:
         _state.local.exporting = before
+
+
+@contextlib.contextmanager
+def _no_history() -> Iterator[None]:
+    """A region in which no history is recorded: compositions are operators as a whole there. The program may ask for it or not."""
+    before = _state.hold_history(True)
+    try:
+        yield
+    finally:
+        _state.hold_history(before)
 
 
 class _Exporter:
@@ -148,7 +159,6 @@ class _Exporter:
 
     def _flat(self, *tensors: Any) -> Any:
         """The module on Tensors alone: its state, then those among the inputs."""
-        from .. import no_grad
         from ..fx.experimental import proxy_tensor
 
         count = len(self.state)
@@ -159,9 +169,9 @@ class _Exporter:
         args, kwargs = pytree.tree_unflatten(leaves, self.in_spec)
         # What the module keeps under other names is the same Tensor.
         given = dict(zip(self.state, tensors[:count], strict=True))
-        # Where no history is recorded, compositions are operators as a whole; running the graph records it again.
+        # Running the graph records its history again.
         recorder = proxy_tensor.recording()
-        with no_grad(), _reparametrize_module(self.mod, given, tie_weights=True), self.calls.watched(recorder), _exporting():
+        with _reparametrize_module(self.mod, given, tie_weights=True), self.calls.watched(recorder), _exporting():
             with _attributes_kept(self.mod):
                 result = self.mod(*args, **kwargs)
             for path, value in given.items():
@@ -382,7 +392,6 @@ def retraced(program: ExportedProgram, guards: list[Guard], relations: list[Rela
 
 def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
     """`program` by the operators that functions of `table` are made of, without writes."""
-    from .. import no_grad
     from ..func import functionalize
     from ..fx.experimental import proxy_tensor
     from ._kept_operators import with_kept
@@ -399,8 +408,7 @@ def decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgr
         inputs = [next(given) if tensor else s.arg.value for tensor, s in zip(free, signature.input_specs, strict=True)]
         return proxy_tensor.InCalls(code, proxy_tensor.recording().tracer).run(*inputs, enable_io_processing=False)
 
-    # Where a history is recorded, operators that are compositions are not seen as wholes.
-    with no_grad():
+    with _no_history():
         gm = proxy_tensor.record_symbolically(functionalize(run), tuple(fakes), table, None, True)
     specs = [InputSpec(s.kind, s.arg, s.target, s.persistent) for s in signature.input_specs]
     made = [node for node in gm.graph.nodes if node.op == "placeholder"]

@@ -15,6 +15,7 @@ import operator
 import sys
 import threading
 import traceback
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FunctionType
@@ -179,6 +180,9 @@ class _Recorder(TorchDispatchMode):
         self.outer = outer                            # the recorder of the program that a branch is part of
         self.tracer, self.fake = tracer, fake         # whether it records fake tensors
         self.nodes: dict[Any, Node] = {}              # by memory
+        self.by_tensor: dict[int, Any] = {}           # by identity: a weak reference, the memory and the node; those of aliases differ
+        self.detached: dict[Node, Node] = {}          # what exported programs take where they ask for no history
+        self.without_history: set[Node] = set()       # nodes made there
         self.earlier: list[tuple[Any, Node | None]] = []  # what was known of a memory before, for taking back
         self.owners: set[int] = set()                 # arrays whose memory known tensors are in
         self.held: list[Any] = []                     # keeps memory from being given out again
@@ -199,6 +203,7 @@ class _Recorder(TorchDispatchMode):
         memory = _memory(tensor)
         self.earlier.append((memory, self.nodes.get(memory)))
         self.nodes[memory] = node
+        self.by_tensor[id(tensor)] = weakref.ref(tensor), memory, node
         self.owners.add(id(_owner(tensor._array)))
         self.held.append((tensor._array, _owner(tensor._array)))
         env = tensor.fake_mode.shape_env if isinstance(tensor, FakeTensor) else None
@@ -221,7 +226,8 @@ class _Recorder(TorchDispatchMode):
 
     def _argument(self, x: Any) -> Any:
         if isinstance(x, Tensor):
-            return self._node_of(x)
+            node = self._node_of(x)
+            return node if _records_history() else self._without_history(node, x)
         if isinstance(x, _SYMBOLIC):
             return self.numbers.node_of(x)
         if isinstance(x, Size):
@@ -233,7 +239,11 @@ class _Recorder(TorchDispatchMode):
         return x
 
     def _node_of(self, tensor: Tensor) -> Node:
-        found = self.nodes.get(_memory(tensor))
+        memory = _memory(tensor)
+        reference, place, found = self.by_tensor.get(id(tensor), _UNKNOWN)
+        if reference() is tensor and place == memory and not found._erased:
+            return found
+        found = self.nodes.get(memory)
         if found is not None:
             return found
         if self.outer is not None and self.outer.reaches(tensor):
@@ -248,6 +258,17 @@ class _Recorder(TorchDispatchMode):
             f"make_fx: {what}, of shape {tuple(tensor.shape)}, was made by what cannot be recorded; make it by a function or method "
             "of tensors, or before the program runs"
         )
+
+    def _without_history(self, node: Node, tensor: Tensor) -> Node:
+        """What stands for `node` where the program asks for no history: a value that is detached, so that the graph has none either."""
+        if node in self.without_history or not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+            return node
+        made = self.detached.get(node)
+        if made is None:
+            made = self.detached[node] = self.tracer.create_node("call_function", _ops.ops.aten.detach.default, (node,), {})
+            made.meta.update({name: node.meta[name] for name in ("val", "tensor_meta") if name in node.meta})
+            self.without_history.add(made)
+        return made
 
     def _stand_in(self, tensor: Tensor) -> Tensor:
         """What operations see of a captured tensor."""
@@ -429,6 +450,8 @@ class _Recorder(TorchDispatchMode):
     def record(self, kind: str, target: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Make the node of a call that has given `result`, which is returned."""
         node = self.tracer.create_node(kind, target, args, kwargs)
+        if not _records_history():
+            self.without_history.add(node)
         self._bind(result, node)
         made = next((x for x in pytree.tree_leaves(result) if isinstance(x, (FakeTensor, *_SYMBOLIC))), None)
         env = None if made is None else made.fake_mode.shape_env if isinstance(made, FakeTensor) else made.node.shape_env
@@ -690,6 +713,15 @@ def _memory(tensor: Tensor) -> Any:
         return id(a), a.shape, a.dtype
     place = a.__array_interface__["data"][0] if hasattr(a, "__array_interface__") else (id(root_of(a)), getattr(a, "offset", 0))
     return place, a.shape, a.strides, a.dtype
+
+
+# What is known of a tensor of which nothing is.
+_UNKNOWN: Any = (lambda: None, None, None)
+
+
+def _records_history() -> bool:
+    """Whether the program that is recorded asks for history, as far as its graph is to show that: exported ones do."""
+    return _state.local.recording.asked or not _state.local.exporting
 
 
 def _plain(n: Any) -> Any:
