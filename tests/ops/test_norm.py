@@ -286,3 +286,54 @@ def test_rms_norm_of_halves_with_a_float_weight_is_of_halves_and_rounded_once(ki
     assert made.dtype is x.dtype
     assert (made == expected.to(x.dtype)).double().mean() > 0.98  # float32 beneath rounds elsewhere now and then
     assert F.rms_norm(x.float(), (33,), weight.double()).dtype is fb.float32
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize(("shape", "groups", "offset"), [((4, 64, 32, 32), 8, 0), ((2, 19, 47, 13), 19, 5), ((2, 100, 9, 50), 5, 0),
+                                                         ((2, 32, 5, 12, 11), 4, 30)])  # fmt: skip
+def test_groups_of_channels_that_lie_last_are_normalized_as_exactly_as_planes(shape, groups, offset, dtype):
+    form, kind = (fb.channels_last if len(shape) == 4 else fb.channels_last_3d), getattr(fb, dtype)
+    rng = np.random.default_rng(3)
+    x, weight, bias, grad = (
+        fb.tensor(rng.normal(size=size) + move).to(kind) for size, move in ((shape, offset), (shape[1], 0), (shape[1], 0), (shape, 0))
+    )
+
+    def gradients(*operands, memory):
+        image, *parameters, g = operands
+        given = [t.detach().to(memory_format=memory) if t.ndim > 1 else t.detach() for t in (image, *parameters)]
+        for t in given:
+            t.requires_grad_()
+        out = F.group_norm(given[0], groups, *given[1:])
+        out.backward(g.to(memory_format=memory))
+        assert out.is_contiguous(memory_format=memory)
+        return [t.detach().double().numpy() for t in (out, *(t.grad for t in given))]
+
+    threads = fb.get_num_threads()
+    try:
+        made = []
+        for count in (1, 3):
+            fb.set_num_threads(count)
+            made.append(gradients(x, weight, bias, grad, memory=form))
+    finally:
+        fb.set_num_threads(threads)
+    for one, several in zip(*made, strict=True):
+        np.testing.assert_array_equal(one, several)
+    planes = gradients(x, weight, bias, grad, memory=fb.contiguous_format)
+    if dtype == "float64":
+        for got, expected in zip(made[0], planes, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11)
+        return
+    exact = gradients(*(t.double() for t in (x, weight, bias, grad)), memory=fb.contiguous_format)
+    for got, before, expected in zip(made[0], planes, exact, strict=True):
+        assert np.square(got - expected).mean() ** 0.5 <= 1.25 * np.square(before - expected).mean() ** 0.5
+
+
+def test_groups_of_channels_that_lie_last_keep_to_themselves_what_is_not_finite():
+    x = fb.tensor(np.random.default_rng(3).normal(size=(2, 32, 20, 20)))
+    x[0, 3, 4, 5], x[1, 30, 1, 1] = fb.inf, fb.nan
+
+    made = F.group_norm(x.to(memory_format=fb.channels_last), 4)
+
+    expected = F.group_norm(x, 4)
+    assert made.isnan().tolist() == expected.isnan().tolist()
+    np.testing.assert_allclose(made.numpy(), expected.numpy(), rtol=1e-12, atol=1e-12)

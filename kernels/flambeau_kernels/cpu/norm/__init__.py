@@ -302,7 +302,7 @@ def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: f
         moments = find_moments(images, groups, eps)
         made = normalize(images, moments.mean, moments.inverse, weight, bias)
         return _ordered_as(x, made) if groups is None else made.reshape(x.shape), moments
-    from . import planes
+    from . import groups_channels_last, planes
 
     if groups is None and _channels_innermost(x):
         columns = _as_columns(x)
@@ -310,6 +310,9 @@ def channel_normalize(x: Any, groups: int | None, weight: Any, bias: Any, eps: f
         inverse = 1 / np.sqrt(variance + variance.dtype.type(eps))
         made = _normalize_columns(columns, mean, inverse, weight, bias)
         return _from_columns(made, x.shape), Moments(mean, variance, inverse)
+    if groups is not None and groups_channels_last.pays(x):
+        out, *found = groups_channels_last.normalize(x, weight, bias, groups, eps)
+        return out, Moments(*found)
     out, *found = planes.normalize(_as_images(x), weight, bias, groups, eps)
     return out.reshape(x.shape), Moments(*found)
 
@@ -438,9 +441,12 @@ def channel_backward(
     if constant or not _compiled(x):
         made = normalize_backward(_as_images(grad), _as_images(x), mean, inverse, weight, groups, wants, constant)
         return None if made[0] is None else _ordered_as(x, made[0]), made[1], made[2]
-    from . import planes
+    from . import groups_channels_last, planes
 
-    out, totals, alongs = planes.backward(_as_images(grad), _as_images(x), weight, mean, inverse, groups, wants[0])
+    if groups is not None and groups_channels_last.pays(x) and groups_channels_last.pays(grad):
+        out, totals, alongs = groups_channels_last.backward(grad, x, weight, mean, inverse, groups, wants[0])
+    else:
+        out, totals, alongs = planes.backward(_as_images(grad), _as_images(x), weight, mean, inverse, groups, wants[0])
     return (
         None if out is None else out.reshape(x.shape),
         np.add.reduce(alongs * _spread(inverse, x.shape[1]), axis=0).astype(inverse.dtype) if wants[1] else None,
