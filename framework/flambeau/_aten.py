@@ -545,30 +545,17 @@ def _as_operator(function: Callable[..., Any]) -> Callable[..., Any]:
 @functools.cache
 def _own() -> dict[str, Callable[..., Any]]:
     """Operators that no public function has, or whose function takes its arguments in another way."""
-    import flambeau as fb
-
     from .ops import _derive
-    from .ops._spec import OPS
 
     _derive.load_all()
+    return {**_own_layers(), **_own_rrelu(), **_own_views(), **_own_sizes(), **_own_makers(), **_own_products()}
 
-    def slice_(self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-        parts = [slice(None)] * self.dim()
-        parts[dim] = slice(start, end, step)
-        return self[tuple(parts)]
 
-    def to_copy(
-        self: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, non_blocking: bool = False,
-        memory_format: Any = None,
-    ) -> Any:  # fmt: skip
-        kept = fb.preserve_format if memory_format is None else memory_format
-        return self.to(device=device, dtype=dtype, non_blocking=non_blocking, copy=True, memory_format=kept)
+def _own_layers() -> dict[str, Callable[..., Any]]:
+    """Layers and losses."""
+    import flambeau as fb
 
-    def index(self: Any, indices: Any) -> Any:
-        return self[tuple(slice(None) if i is None else i for i in indices)]
-
-    def view_sizes(self: Any, size: Any) -> Any:
-        return self.view(size)
+    from .ops._spec import OPS
 
     def layer_norm(
         input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enable: bool = True
@@ -580,9 +567,6 @@ def _own() -> dict[str, Callable[..., Any]]:
 
     def log_softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
         return fb.log_softmax(self, dim, dtype=fb.float32 if half_to_float else None)
-
-    def norm_dims(self: Any, dim: Any = None) -> Any:
-        return self.size() if dim is None else self.size(dim)
 
     def embedding(weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
         place = None if padding_idx < 0 else padding_idx
@@ -611,16 +595,6 @@ def _own() -> dict[str, Callable[..., Any]]:
         more = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
         return fb.nn.functional.cross_entropy(self, target, weight, **more)
 
-    def indices_of(triangle: Any) -> Any:
-        def call(row: int, col: int, offset: int = 0, *, pin_memory: Any = None, **kwargs: Any) -> Any:
-            made = triangle(row, col, offset, **{k: v for k, v in kwargs.items() if v is not None})
-            return made.pin_memory() if pin_memory else made
-
-        return call
-
-    def tensordot(self: Any, other: Any, dims_self: Any, dims_other: Any) -> Any:
-        return fb.tensordot(self, other, (dims_self, dims_other))
-
     def fractional(pool: Any) -> Any:
         return lambda self, kernel_size, output_size, random_samples: pool(
             self, kernel_size, output_size, return_indices=True, _random_samples=random_samples
@@ -638,36 +612,99 @@ def _own() -> dict[str, Callable[..., Any]]:
     return {
         "_convolution": _convolution, "col2im": fb.nn.functional.fold,
         "adaptive_max_pool2d": with_indices(fb.nn.functional.adaptive_max_pool2d),
-        "adaptive_max_pool3d": with_indices(fb.nn.functional.adaptive_max_pool3d),
-        "elu": elu, "elu_": elu_, "cross_entropy_loss": cross_entropy_loss,
-        "max_unpool2d": max_unpool(2), "max_unpool3d": max_unpool(3), **_own_rrelu(),
-        "copy": lambda self, src, non_blocking=False: OPS["copy"].function(self, src),
-        "expand_copy": lambda self, size, *, implicit=False: self.expand(size).clone(),
-        "einsum": lambda equation, tensors, *, path=None: fb.einsum(equation, tensors),
-        "histogram": lambda self, bins=100, **kwargs: fb.histogram(self, bins, **kwargs),
-        "tril_indices": indices_of(fb.tril_indices), "triu_indices": indices_of(fb.triu_indices),
-        "_prelu_kernel": OPS["prelu_kernel"].function, "tensordot": tensordot,
-        "_pdist_forward": lambda self, p=2: OPS["pair_lengths"].function(self, p),
-        "fractional_max_pool2d": fractional(fb.nn.functional.fractional_max_pool2d),
-        "fractional_max_pool3d": fractional(fb.nn.functional.fractional_max_pool3d),
-        "unfold": lambda self, dimension, size, step: self.unfold(dimension, size, step), "im2col": fb.nn.functional.unfold,
+        "adaptive_max_pool3d": with_indices(fb.nn.functional.adaptive_max_pool3d), "elu": elu, "elu_": elu_,
+        "cross_entropy_loss": cross_entropy_loss, "max_unpool2d": max_unpool(2), "max_unpool3d": max_unpool(3),
+        "_prelu_kernel": OPS["prelu_kernel"].function, "fractional_max_pool2d": fractional(fb.nn.functional.fractional_max_pool2d),
+        "fractional_max_pool3d": fractional(fb.nn.functional.fractional_max_pool3d), "im2col": fb.nn.functional.unfold,
         "log_sigmoid": fb.nn.functional.logsigmoid, "nll_loss": nll_loss, "nll_loss_nd": nll_loss, "nll_loss2d": nll_loss,
-        "slice": slice_, "_to_copy": to_copy, "index": index, "view": view_sizes, "_unsafe_view": view_sizes,
-        "reshape": lambda self, shape: self.reshape(shape), "expand": lambda self, size, *, implicit=False: self.expand(size),
-        "permute": lambda self, dims: self.permute(dims), "repeat": lambda self, repeats: self.repeat(repeats),
-        "alias": lambda self: self.view(self.shape), "detach": lambda self: self.detach(), "lift_fresh": lambda self: self,
-        "lift_fresh_copy": lambda self: self.clone(),
-        "t": lambda self: self.t(), "is_same_size": lambda self, other: self.shape == other.shape,
-        "sym_size": norm_dims, "size": norm_dims, "sym_numel": lambda self: self.numel(), "numel": lambda self: self.numel(),
+        "_softmax": softmax, "_log_softmax": log_softmax, "layer_norm": layer_norm, "embedding": embedding,
+    }  # fmt: skip
+
+
+def _own_views() -> dict[str, Callable[..., Any]]:
+    """Parts of tensors, and tensors in other shapes."""
+
+    def slice_(self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+        parts = [slice(None)] * self.dim()
+        parts[dim] = slice(start, end, step)
+        return self[tuple(parts)]
+
+    def index(self: Any, indices: Any) -> Any:
+        return self[tuple(slice(None) if i is None else i for i in indices)]
+
+    def view_sizes(self: Any, size: Any) -> Any:
+        return self.view(size)
+
+    return {
+        "slice": slice_, "index": index, "view": view_sizes, "_unsafe_view": view_sizes, "reshape": lambda self, shape: self.reshape(shape),
+        "expand": lambda self, size, *, implicit=False: self.expand(size),
+        "expand_copy": lambda self, size, *, implicit=False: self.expand(size).clone(), "permute": lambda self, dims: self.permute(dims),
+        "repeat": lambda self, repeats: self.repeat(repeats),
+        "unfold": lambda self, dimension, size, step: self.unfold(dimension, size, step), "alias": lambda self: self.view(self.shape),
+        "detach": lambda self: self.detach(), "lift_fresh": lambda self: self, "lift_fresh_copy": lambda self: self.clone(),
+        "t": lambda self: self.t(),
+    }  # fmt: skip
+
+
+def _own_sizes() -> dict[str, Callable[..., Any]]:
+    """What is asked of a tensor, which are no tensors."""
+
+    def size(self: Any, dim: Any = None) -> Any:
+        return self.size() if dim is None else self.size(dim)
+
+    return {
+        "is_same_size": lambda self, other: self.shape == other.shape, "sym_size": size, "size": size,
+        "sym_numel": lambda self: self.numel(), "numel": lambda self: self.numel(),
         "sym_stride": lambda self, dim=None: self.stride() if dim is None else self.stride(dim),
         "stride": lambda self, dim=None: self.stride() if dim is None else self.stride(dim),
-        "sym_storage_offset": lambda self: self.storage_offset(), "dim": lambda self: self.dim(),
-        "item": lambda self: self.item(), "_local_scalar_dense": lambda self: self.item(),
-        "_softmax": softmax, "_log_softmax": log_softmax, "layer_norm": layer_norm, "embedding": embedding,
+        "sym_storage_offset": lambda self: self.storage_offset(), "dim": lambda self: self.dim(), "item": lambda self: self.item(),
+        "_local_scalar_dense": lambda self: self.item(),
+    }  # fmt: skip
+
+
+def _own_makers() -> dict[str, Callable[..., Any]]:
+    """What makes tensors, or copies them."""
+    import flambeau as fb
+
+    from .ops._spec import OPS
+
+    def to_copy(
+        self: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> Any:  # fmt: skip
+        kept = fb.preserve_format if memory_format is None else memory_format
+        return self.to(device=device, dtype=dtype, non_blocking=non_blocking, copy=True, memory_format=kept)
+
+    def indices_of(triangle: Any) -> Any:
+        def call(row: int, col: int, offset: int = 0, *, pin_memory: Any = None, **kwargs: Any) -> Any:
+            made = triangle(row, col, offset, **{k: v for k, v in kwargs.items() if v is not None})
+            return made.pin_memory() if pin_memory else made
+
+        return call
+
+    return {
         "zeros": lambda size, **kw: fb.zeros(size, **kw), "ones": lambda size, **kw: fb.ones(size, **kw),
         "empty": lambda size, **kw: fb.empty(size, **kw), "rand": lambda size, **kw: fb.rand(size, **kw),
         "randn": lambda size, **kw: fb.randn(size, **kw), "new_zeros": lambda self, size, **kw: self.new_zeros(size, **kw),
         "new_ones": lambda self, size, **kw: self.new_ones(size, **kw), "new_empty": lambda self, size, **kw: self.new_empty(size, **kw),
+        "tril_indices": indices_of(fb.tril_indices), "triu_indices": indices_of(fb.triu_indices), "_to_copy": to_copy,
+        "copy": lambda self, src, non_blocking=False: OPS["copy"].function(self, src),
+    }  # fmt: skip
+
+
+def _own_products() -> dict[str, Callable[..., Any]]:
+    """Products, distances and counts."""
+    import flambeau as fb
+
+    from .ops._spec import OPS
+
+    def tensordot(self: Any, other: Any, dims_self: Any, dims_other: Any) -> Any:
+        return fb.tensordot(self, other, (dims_self, dims_other))
+
+    return {
+        "einsum": lambda equation, tensors, *, path=None: fb.einsum(equation, tensors), "tensordot": tensordot,
+        "histogram": lambda self, bins=100, **kwargs: fb.histogram(self, bins, **kwargs),
+        "_pdist_forward": lambda self, p=2: OPS["pair_lengths"].function(self, p),
     }  # fmt: skip
 
 

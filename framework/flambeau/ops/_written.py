@@ -132,11 +132,11 @@ def _ways_to_read(func: Any, op: Op, caller: CodeType, offset: int) -> list[Any]
         return []
     count, named = call
     # Methods do not count what they are called on.
-    ways = [_way(func, op, count, named), _way(func, op, count + 1, named)]
+    ways = [_matching_call(func, op, count, named), _matching_call(func, op, count + 1, named)]
     return [way for way in ways if way is not None]
 
 
-def _way(func: Any, op: Op, count: int, named: tuple[str, ...]) -> Any:
+def _matching_call(func: Any, op: Op, count: int, named: tuple[str, ...]) -> Any:
     from ._parameters import other_names
 
     code = func.__code__

@@ -86,7 +86,7 @@ def log1p(x: Symbol, y: Symbol) -> Parts:
     return select(near, 0.5 * (finite_log(u) + (rest - (u - 1.0)) / u), re), im
 
 
-def _times(function: Callable[[Symbol, Symbol], Parts], factor: float) -> Callable[[Symbol, Symbol], Parts]:
+def _scaled(function: Callable[[Symbol, Symbol], Parts], factor: float) -> Callable[[Symbol, Symbol], Parts]:
     def scaled(x: Symbol, y: Symbol) -> Parts:
         re, im = function(x, y)
         return re * factor, im * factor
@@ -185,13 +185,14 @@ def _roots(x: Symbol, y: Symbol) -> tuple[Parts, Parts]:
     return complex_sqrt(1.0 - x, -y), complex_sqrt(x + 1.0, y)
 
 
-def _usual(x: Symbol, y: Symbol) -> tuple[Symbol, Symbol, Symbol]:
+def _finite_or_half(x: Symbol, y: Symbol) -> tuple[Symbol, Symbol, Symbol]:
+    """Whether both parts are finite, and these, 0.5 in their place where they are not: what is not selected has to be computed too."""
     fit = _finite(x) & _finite(y)
     return fit, select(fit, x, 0.5), select(fit, y, 0.5)
 
 
 def complex_asin(x: Symbol, y: Symbol) -> Parts:
-    fit, u, v = _usual(x, y)
+    fit, u, v = _finite_or_half(x, y)
     (p, q), (r, t) = _roots(u, v)
     re, im = atan2(u, p * r - q * t), asinh(p * t - q * r)
     infinite = _infinite(x) | _infinite(y)
@@ -201,7 +202,7 @@ def complex_asin(x: Symbol, y: Symbol) -> Parts:
 
 
 def complex_acos(x: Symbol, y: Symbol) -> Parts:
-    fit, u, v = _usual(x, y)
+    fit, u, v = _finite_or_half(x, y)
     (p, q), (r, t) = _roots(u, v)
     re, im = 2.0 * atan2(p, r), asinh(r * q - t * p)
     infinite = _infinite(x) | _infinite(y)
@@ -257,8 +258,8 @@ def complex_cos(x: Symbol, y: Symbol) -> Parts:
 
 
 _OF_ONE = {
-    "exp": exp, "log": log, "log1p": log1p, "log2": _times(log, LOG2_E),
-    "log10": _times(log, LOG10_E), "sqrt": complex_sqrt,
+    "exp": exp, "log": log, "log1p": log1p, "log2": _scaled(log, LOG2_E),
+    "log10": _scaled(log, LOG10_E), "sqrt": complex_sqrt,
     "sinh": complex_sinh, "cosh": complex_cosh, "tanh": complex_tanh, "sin": complex_sin, "cos": complex_cos,
     "tan": _turned(complex_tanh), "asin": complex_asin, "acos": complex_acos, "acosh": complex_acosh,
     "asinh": _turned(complex_asin), "atanh": complex_atanh, "atan": _turned(complex_atanh),

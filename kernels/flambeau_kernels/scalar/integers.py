@@ -92,7 +92,7 @@ def lcm(a: Symbol, b: Symbol) -> Symbol:
     x, y = _sizes(a, b)
     divisor = _gcd(x, y)
     zeros = x.block.call("llvm.cttz", x.kind, divisor, extra=", i1 false") & (x.kind.bits - 1)
-    odd, rest = _down(divisor, zeros), _down(x, zeros)
+    odd, rest = _shift_right_with_zeros(divisor, zeros), _shift_right_with_zeros(x, zeros)
     # The division leaves no rest, so it is a product with the inverse modulo 2**bits, by Newton's method: 3 odd ^ 2 is right
     # to five bits (Granlund and Montgomery 1994, "Division by invariant integers using multiplication", section 9).
     inverse = (odd * 3) ^ 2
@@ -102,7 +102,8 @@ def lcm(a: Symbol, b: Symbol) -> Symbol:
     return made if a.kind.bits < 32 else abs(made)    # as PyTorch has it where the multiple does not fit
 
 
-def _down(x: Symbol, count: Symbol) -> Symbol:
+def _shift_right_with_zeros(x: Symbol, count: Symbol) -> Symbol:
+    """Also of signed numbers."""
     return x.block.emit(x.kind, f"lshr {x.kind.llvm} {x.name}, {count.name}")
 
 

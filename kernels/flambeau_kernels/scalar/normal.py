@@ -58,13 +58,13 @@ def ndtri(x: Symbol, accuracy: str) -> Symbol:
     middle = q > NDTRI_MIDDLE
     r = select(middle & (q <= 0.5), 0.5 - q, 0.0)
     central = r * two_chains(f"ndtri.{accuracy}", r * r)
-    a = select(middle, central, _far(select(middle | ~(q > 0), 0.1, q), accuracy))
+    a = select(middle, central, _quantile_of_tail(select(middle | ~(q > 0), 0.1, q), accuracy))
     value = select(lower, -a, a)
     value = select(x == 0, -INF, select(x == 1.0, INF, value))
     return select((x >= 0) & (x <= 1.0), value, NAN)
 
 
-def _far(q: Symbol, accuracy: str) -> Symbol:
+def _quantile_of_tail(q: Symbol, accuracy: str) -> Symbol:
     """-ndtri(q) for 0 < q <= NDTRI_MIDDLE."""
     log_q = _LOG[accuracy](q)
     v = sqrt(-2.0 * log_q)

@@ -49,7 +49,8 @@ def _sin_and_cos_for_single(r: Symbol) -> tuple[Symbol, Symbol]:
     return sine, fma(z * z, polynomial("cos.float32", z), fma(z, -0.5, 1.0))
 
 
-def _rare(x: Symbol) -> Symbol:
+def _is_huge(x: Symbol) -> Symbol:
+    """Whether `x` is finite and beyond what the usual reduction of the argument is exact for."""
     return (abs(x) > LARGEST[x.kind.bits]) & (abs(x) < INF)
 
 
@@ -61,7 +62,7 @@ def _circular(name: str, combine: Callable[..., Symbol]) -> Callable[[Symbol], S
         y = combine(sine, cosine, *_quadrant(k)).to(x.kind)
         # For sin and tan keeps the sign of zero and the smallest numbers as they are.
         y = select(abs(x) < 1e-20, x if name != "cos" else x.const(1.0), y)
-        return unless(_rare(x), y, name, x)
+        return unless(_is_huge(x), y, name, x)
 
     return function
 

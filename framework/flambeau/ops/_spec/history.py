@@ -263,7 +263,7 @@ def gradients_of(run: Any, grad: Any, given: Sequence[Any], wanted: Sequence[boo
     again = before and any(isinstance(x, Tensor) and x.requires_grad for x in (*given, *arriving))
     try:
         # Names of their own, for one of them may have been computed from another.
-        own = [_own(x) if want else x for x, want in zip(given, wanted, strict=True)]
+        own = [_with_history_of_its_own(x) if want else x for x, want in zip(given, wanted, strict=True)]
         made = run(*own)
     finally:
         _state.set_grad(before)
@@ -271,5 +271,6 @@ def gradients_of(run: Any, grad: Any, given: Sequence[Any], wanted: Sequence[boo
     return tuple([next(found) if want else None for want in wanted])
 
 
-def _own(x: Tensor) -> Tensor:
+def _with_history_of_its_own(x: Tensor) -> Tensor:
+    """`x` as another tensor that requires grad, so that a gradient of it is not one of other uses of `x`."""
     return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()

@@ -117,7 +117,7 @@ def _clone_vjp(grad):
 
 
 @clone.vjp_on_arrays
-def _clone_raw(grad):
+def _clone_vjp_on_arrays(grad):
     return (grad,)
 
 
@@ -193,7 +193,7 @@ def _to_copy_vjp(grad, input_dtype, input_device):
 
 
 @to_copy.vjp_on_arrays
-def _to_copy_raw(grad, input_dtype, input_device):
+def _to_copy_vjp_on_arrays(grad, input_dtype, input_device):
     if input_device is not devices.CPU:
         return (_to_copy(grad, input_dtype, input_device, None),)
     wanted = input_dtype.numpy

@@ -158,7 +158,7 @@ def _transform_vjp(grad, dims, scale, inverse):
 
 
 @transform.vjp_on_arrays
-def _transform_raw(grad, dims, scale, inverse):
+def _transform_vjp_on_arrays(grad, dims, scale, inverse):
     return (_transform(grad, dims, scale, not inverse),)
 
 
@@ -205,7 +205,7 @@ def _real_transform_vjp(grad, input_shape, dims, scale):
 
 
 @real_transform.vjp_on_arrays
-def _real_transform_raw(grad, input_shape, dims, scale):
+def _real_transform_vjp_on_arrays(grad, input_shape, dims, scale):
     full = np.zeros(input_shape, grad.dtype)
     full[tuple([slice(n) for n in grad.shape])] = grad
     return (np.array(_transform(full, dims, scale, True).real, order="K"),)
@@ -253,7 +253,7 @@ def _inverse_to_real_vjp(grad, dims, n, scale):
 
 
 @inverse_to_real.vjp_on_arrays
-def _inverse_to_real_raw(grad, dims, n, scale):
+def _inverse_to_real_vjp_on_arrays(grad, dims, n, scale):
     half = _real_transform(grad, dims, scale)
     half[(slice(None),) * dims[-1] + (slice(1, n - n // 2),)] *= 2
     return (half,)

@@ -84,7 +84,7 @@ def _resample_vjp(grad, maps, transposed):
 
 
 @resample.vjp_on_arrays
-def _resample_raw(grad, maps, transposed):
+def _resample_vjp_on_arrays(grad, maps, transposed):
     return _resample(grad, maps, not transposed)
 
 

@@ -192,7 +192,7 @@ def _gather_columns_shape(input, kernel, dilation, padding, stride):
 
 
 @gather_columns.vjp_on_arrays
-def _gather_columns_raw(grad, input_shape, kernel, dilation, padding, stride):
+def _gather_columns_vjp_on_arrays(grad, input_shape, kernel, dilation, padding, stride):
     return (_fold_columns(grad, tuple(input_shape[2:]), kernel, dilation, padding, stride),)
 
 
@@ -231,7 +231,7 @@ def _fold_columns_shape(input, extents, kernel, dilation, padding, stride):
 
 
 @fold_columns.vjp_on_arrays
-def _fold_columns_raw(grad, kernel, dilation, padding, stride):
+def _fold_columns_vjp_on_arrays(grad, kernel, dilation, padding, stride):
     return (_gather_columns(grad, kernel, dilation, padding, stride),)
 
 

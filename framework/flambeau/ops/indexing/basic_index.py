@@ -145,7 +145,7 @@ def _basic_vjp(grad, input_shape, key):
 
 
 @basic_index.vjp_on_arrays
-def _basic_raw(grad, input_shape, key):
+def _basic_vjp_on_arrays(grad, input_shape, key):
     back = _takes_away(key)
     if back is not None:
         return (grad[back],)

@@ -135,7 +135,7 @@ def _index_vjp(grad, input_shape, indices):
 
 
 @index.vjp_on_arrays
-def _index_raw(grad, input_shape, indices):
+def _index_vjp_on_arrays(grad, input_shape, indices):
     full_grad = np.zeros(input_shape, grad.dtype)
     add_at(full_grad, array_key(indices), grad)
     return (full_grad,)

@@ -139,7 +139,7 @@ def _masked_number_vjp(grad, input_shape, mask):
 
 
 @masked_fill_number.vjp_on_arrays
-def _masked_number_raw(grad, input_shape, mask):
+def _masked_number_vjp_on_arrays(grad, input_shape, mask):
     if grad.shape == mask.shape:
         made = kernel.fill_masked(grad, mask, grad.dtype.type(0))
     else:
@@ -284,7 +284,7 @@ def stretched(mask: Any, shape: Any) -> Any:
 
 
 @masked_select.vjp_on_arrays
-def _masked_select_raw(grad, input_shape, mask):
+def _masked_select_vjp_on_arrays(grad, input_shape, mask):
     shape = input_shape if mask.shape == input_shape else np.broadcast_shapes(input_shape, mask.shape)
     full_grad = np.zeros(shape, grad.dtype)
     full_grad[mask if mask.shape == shape else stretched(mask, shape)] = grad

@@ -79,7 +79,7 @@ def _take_planned(a, at):
 
 
 @take.vjp_on_arrays
-def _take_raw(grad, input_shape, index):
+def _take_vjp_on_arrays(grad, input_shape, index):
     full_grad = np.zeros(input_shape, grad.dtype)
     return (kernel.reduce_at(full_grad, index.reshape(-1), grad.reshape(-1), "sum", True) if index.size else full_grad, None)
 

@@ -127,7 +127,7 @@ def _index_select_vjp(grad, input_shape, dim, index):
 
 
 @index_select.vjp_on_arrays
-def _index_select_raw(grad, input_shape, dim, index):
+def _index_select_vjp_on_arrays(grad, input_shape, dim, index):
     if not input_shape:
         return (grad, None)
     full_grad = np.zeros(input_shape, grad.dtype)

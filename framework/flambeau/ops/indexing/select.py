@@ -233,7 +233,7 @@ def _add_along(a: Any, dim: int, at: Any, values: Any) -> bool:
 
 
 @gather.vjp_on_arrays
-def _gather_raw(grad, input_shape, dim, index, sparse_grad):
+def _gather_vjp_on_arrays(grad, input_shape, dim, index, sparse_grad):
     if sparse_grad:
         return None
     full_grad = np.zeros(input_shape, grad.dtype)

@@ -93,7 +93,7 @@ def _product_vjp(grad, values, rows, columns, dense, dense_shape):
 
 
 @sparse_dense_product.vjp_on_arrays
-def _product_raw(grad, values, rows, columns, dense, dense_shape, needs_values, needs_dense):
+def _product_vjp_on_arrays(grad, values, rows, columns, dense, dense_shape, needs_values, needs_dense):
     if values.dtype.kind == "c":                      # conjugates are made by the rule on tensors
         return None
     return (
@@ -201,7 +201,7 @@ def _softmax_of_groups_vjp(grad, out, groups, count):
 
 
 @softmax_of_groups.vjp_on_arrays
-def _softmax_of_groups_raw(grad, out, groups, count):
+def _softmax_of_groups_vjp_on_arrays(grad, out, groups, count):
     weighted = widen(grad) * widen(out)
     return narrow(weighted - out * _sums(weighted, groups, count), grad.dtype), None
 
@@ -212,6 +212,6 @@ def _log_softmax_of_groups_vjp(grad, out, groups, count):
 
 
 @log_softmax_of_groups.vjp_on_arrays
-def _log_softmax_of_groups_raw(grad, out, groups, count):
+def _log_softmax_of_groups_vjp_on_arrays(grad, out, groups, count):
     wide = widen(grad)
     return narrow(wide - np.exp(widen(out)) * _sums(wide, groups, count), grad.dtype), None

@@ -121,7 +121,7 @@ def attention_backward(grad, query, key, value, mask=None, scale=1.0, causal=Fal
 
 
 @attention.vjp_on_arrays
-def _attend_raw(grad, out, query, key, value, mask, scale, causal, kept, needs_mask):
+def _attend_vjp_on_arrays(grad, out, query, key, value, mask, scale, causal, kept, needs_mask):
     return kernels.attend_grad(grad, query, key, value, mask, out, kept, scale, causal, needs_mask)
 
 

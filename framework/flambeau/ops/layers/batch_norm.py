@@ -101,7 +101,7 @@ def _normalize_channels_vjp(grad, input, weight, bias_dtype, eps):
 
 
 @normalize_channels.vjp_on_arrays
-def _normalize_channels_raw(grad, input, weight, bias_dtype, kept, needs_input, needs_weight, needs_bias):
+def _normalize_channels_vjp_on_arrays(grad, input, weight, bias_dtype, kept, needs_input, needs_weight, needs_bias):
     return _channels_backward(
         grad, input, weight, bias_dtype, kept.mean, kept.inverse, None, (needs_input, needs_weight, needs_bias)
     )
@@ -233,7 +233,7 @@ def normalize_by_running_backward(grad, input, mean, variance, weight=None, bias
 
 
 @normalize_by_running.vjp_on_arrays
-def _normalize_by_running_raw(
+def _normalize_by_running_vjp_on_arrays(
     grad, input, mean, variance, weight, bias_dtype, eps, needs_input, needs_weight, needs_bias
 ):
     given = _given(mean, variance, eps)

@@ -325,7 +325,7 @@ def _crop(x: Tensor, spatial: Ints) -> Tensor:
 
 
 @convolution.vjp_on_arrays
-def _convolution_raw(grad, input, weight, stride, padding, dilation, transposed, groups):
+def _convolution_vjp_on_arrays(grad, input, weight, stride, padding, dilation, transposed, groups):
     from flambeau_kernels.cpu import conv as kernels
     from flambeau_kernels.cpu.shapes.layout import alike
 

@@ -72,7 +72,7 @@ def _rows_at_vjp(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
 
 
 @rows_at.vjp_on_arrays
-def _rows_at_raw(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
+def _rows_at_vjp_on_arrays(grad, indices, padding_idx, scale_grad_by_freq, weight_shape):
     return _added(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq), None
 
 

@@ -193,7 +193,7 @@ def normalize_groups_backward(grad, input, num_groups: int, weight=None, bias_dt
 
 
 @normalize_groups.vjp_on_arrays
-def _normalize_groups_raw(grad, input, num_groups, weight, bias_dtype, kept, needs_input, needs_weight, needs_bias):
+def _normalize_groups_vjp_on_arrays(grad, input, num_groups, weight, bias_dtype, kept, needs_input, needs_weight, needs_bias):
     return _channels_backward(
         grad,
         input,

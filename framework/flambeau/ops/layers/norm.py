@@ -34,7 +34,7 @@ depends_on.in_pieces("...,?->...")
 
 
 @depends_on.kernel
-def _link(value, other):
+def _unchanged(value, other):
     return value
 
 
@@ -42,7 +42,7 @@ depends_on.shape(lambda value, other: (value.shape, value.dtype, value._array.st
 
 
 @depends_on.vjp
-def _link_vjp(grad):
+def _depends_on_vjp(grad):
     return grad, None
 
 
@@ -244,7 +244,7 @@ def _normalize_trailing_rows(input, normalized_shape, weight, bias, eps):
 
 
 @normalize_trailing.vjp_on_arrays
-def _normalize_trailing_raw(grad, input, weight, bias, normalized_shape, kept, needs_input, needs_weight, needs_bias):
+def _normalize_trailing_vjp_on_arrays(grad, input, weight, bias, normalized_shape, kept, needs_input, needs_weight, needs_bias):
     from flambeau_kernels.cpu.norm import row_backward
 
     d = prod(normalized_shape)
@@ -429,7 +429,7 @@ def _scale_trailing_rows(input, normalized_shape, weight, eps):
 
 
 @scale_trailing.vjp_on_arrays
-def _scale_trailing_raw(grad, input, weight, normalized_shape, kept, needs_input, needs_weight):
+def _scale_trailing_vjp_on_arrays(grad, input, weight, normalized_shape, kept, needs_input, needs_weight):
     from flambeau_kernels.cpu.norm import row_backward
 
     d = prod(normalized_shape)

@@ -100,7 +100,7 @@ def _pad_constant_vjp(grad, pairs):
 
 
 @pad_constant.vjp_on_arrays(memory=CHANNELS)
-def _pad_constant_raw(grad, pairs):
+def _pad_constant_vjp_on_arrays(grad, pairs):
     from flambeau_kernels.cpu.shapes.pad import pad_constant as kernel
     from flambeau_kernels.cpu.shapes.pad import pad_images
 
@@ -143,7 +143,7 @@ def _pad_mode_vjp(grad, input, pairs, mode):
 
 
 @pad_mode.vjp_on_arrays(memory=CHANNELS)
-def _pad_mode_raw(grad, input, pairs, mode):
+def _pad_mode_vjp_on_arrays(grad, input, pairs, mode):
     return _fold_pad(grad, input, pairs, mode)
 
 

@@ -79,7 +79,7 @@ def _window_max_vjp(grad, input, windows, kept):
 
 
 @window_max.vjp_on_arrays
-def _window_max_raw(grad, input, windows, kept):
+def _window_max_vjp_on_arrays(grad, input, windows, kept):
     at = _max_with_indices(input, windows)[1] if kept is None else kept
     return _put_plane(grad, at, input, len(windows))
 

@@ -83,7 +83,7 @@ def _window_mean_vjp(grad, input, windows, include_padding, divisor):
 
 
 @window_mean.vjp_on_arrays
-def _window_mean_raw(grad, windows, include_padding, divisor):
+def _window_mean_vjp_on_arrays(grad, windows, include_padding, divisor):
     return spread_over(grad, windows, include_padding, divisor)
 
 

@@ -227,7 +227,7 @@ def _layer_vjp(grad, input, h, w_ih, w_hh, c, b_ih, b_hh, batch_sizes, mode, bac
 
 
 @recurrent_layer.vjp_on_arrays(of_all=True)
-def _layer_raw(grad, input, w_ih, w_hh, batch_sizes, mode, backwards, kept,
+def _layer_vjp_on_arrays(grad, input, w_ih, w_hh, batch_sizes, mode, backwards, kept,
                needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh):  # fmt: skip
     return kernels.run_grad(
         grad, input, w_ih, w_hh, batch_sizes, mode, backwards, kept, (needs_input, needs_w_ih, needs_w_hh, needs_b_ih, needs_b_hh)

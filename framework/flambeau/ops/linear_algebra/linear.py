@@ -226,7 +226,7 @@ def _bias_grad(grad: Tensor, shape: Any) -> Tensor:
 
 
 @linear.vjp_on_arrays
-def _linear_raw(grad, input, weight, bias_shape, needs_input, needs_weight, needs_bias):
+def _linear_vjp_on_arrays(grad, input, weight, bias_shape, needs_input, needs_weight, needs_bias):
     if weight.ndim == 1:
         return (
             lambda: grad[..., None] * weight.conj(),

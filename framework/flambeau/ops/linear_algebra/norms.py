@@ -73,12 +73,12 @@ def _norm_over_batch(level: Any, op: Any, args: Any) -> Any:
     return level.wrap(run(op, level.front(x), order, axes, keepdim))
 
 
-def _own(dtype: np.dtype) -> Any:
+def _computed_in_itself(dtype: np.dtype) -> Any:
     return None if dtype.kind in "iubc" else (dtype, dtype)
 
 
 _NUMBERS = frozenset((int, float))
-_NORMS = {order: Along("fold", how, _own, dims=SEVERAL) for order, how in moments.usual().items()} | moments.frequent
+_NORMS = {order: Along("fold", how, _computed_in_itself, dims=SEVERAL) for order, how in moments.usual().items()} | moments.frequent
 
 
 @norm_over.plan(dims="dims", native="LINES[order].enter(input, dims, keepdim) if order in LINES else None", names={"LINES": _NORMS})
@@ -107,7 +107,7 @@ def _norm_rows(input, order, dims, keepdim):
 
 
 @norm_over.vjp_on_arrays
-def _norm_raw(grad, input, out, order, dims, keepdim):
+def _norm_vjp_on_arrays(grad, input, out, order, dims, keepdim):
     if order not in (1, 2) or input.dtype is not FLOAT32 and input.dtype is not FLOAT64:
         return None
     grad = aligned(grad, input.shape, dims, keepdim)

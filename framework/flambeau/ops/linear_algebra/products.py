@@ -159,7 +159,7 @@ def _mm_vjp(grad, input, mat2):
 
 
 @mm.vjp_on_arrays
-def _mm_raw(grad, input, mat2, needs_input, needs_mat2):
+def _mm_vjp_on_arrays(grad, input, mat2, needs_input, needs_mat2):
     return (
         None if not needs_input else product_nt(mat2, grad).T if is_column_major(input) else product_nt(grad, mat2),
         None if not needs_mat2 else product_tn(grad, input).T if is_column_major(mat2) else product_tn(input, grad),
@@ -248,7 +248,7 @@ def _bmm_vjp(grad, input, mat2):
 
 
 @bmm.vjp_on_arrays
-def _bmm_raw(grad, input, mat2):
+def _bmm_vjp_on_arrays(grad, input, mat2):
     return (lambda: _batch_product(grad, transposed_batch(mat2)), lambda: _batch_product(transposed_batch(input), grad))
 
 
@@ -294,7 +294,7 @@ def _products_vjp(grad, input, mat2):
     return (lambda: products(grad, adjoint(mat2)), lambda: products(adjoint(input), grad))
 
 
-products.vjp_on_arrays(_bmm_raw)
+products.vjp_on_arrays(_bmm_vjp_on_arrays)
 
 
 @products.batch
@@ -337,7 +337,7 @@ mv.plan(kernel.vector_by_numpy)
 
 
 @mv.vjp_on_arrays
-def _mv_raw(grad, input, vec):
+def _mv_vjp_on_arrays(grad, input, vec):
     return (lambda: grad[:, None] * (vec if vec.dtype.kind != "c" else vec.conj()), lambda: product(transposed(input), grad))
 
 
@@ -391,7 +391,7 @@ dot.shape(lambda input, tensor: ((), input.dtype))
 
 
 @dot.vjp_on_arrays
-def _dot_raw(grad, input, tensor):
+def _dot_vjp_on_arrays(grad, input, tensor):
     if grad.dtype.kind == "c":
         return (lambda: grad * tensor.conj(), lambda: grad * input.conj())
     return (lambda: grad * tensor, lambda: grad * input)

@@ -311,7 +311,7 @@ def solve_triangular(input, B, *, upper, left=True, unitriangular=False):
     return solve_triangle(input, B, upper, left, unitriangular)
 
 
-def _fit(a: Any, b: Any) -> bool:
+def _are_systems(a: Any, b: Any) -> bool:
     """Whether `a` holds square matrices and `b` right sides for each, of at least one element."""
     return _lapack.is_plain(a, square=True) and a.ndim == b.ndim and b.shape[:-1] == a.shape[:-1] and b.dtype == a.dtype and b.size > 0
 
@@ -320,7 +320,7 @@ def _fit(a: Any, b: Any) -> bool:
 def _plan_of_triangular(input, B, upper, left, unitriangular):
     """One matrix, or many with a few right sides each, on the left."""
     a, b = input._array, B._array
-    if not _fit(a, b) or left is not True or not upper.__class__ is unitriangular.__class__ is bool:
+    if not _are_systems(a, b) or left is not True or not upper.__class__ is unitriangular.__class__ is bool:
         return None
     if a.ndim > 2:
         return Plan(lambda a, b: triangular_systems.solution(a, b, upper, unitriangular))
@@ -359,7 +359,7 @@ triangular_solve.deprecation = (
 @triangular_solve.plan(tensors=("b", "A"), returns=TriangularSolution)
 def _plan_of_older_triangular(b, a, upper, transpose, unitriangular):
     """One matrix, as it is."""
-    usual = transpose is False and upper.__class__ is unitriangular.__class__ is bool and a.ndim == 2 and _fit(a, b)
+    usual = transpose is False and upper.__class__ is unitriangular.__class__ is bool and a.ndim == 2 and _are_systems(a, b)
     return (placed(_lapack.solve_triangular(a, b, upper, unitriangular), COLUMNS), a.copy("F")) if usual else None
 
 
@@ -587,15 +587,15 @@ def _pseudo_inverse_vjp(grad, A, out):
     p, ph, gh = out, adjoint(out), adjoint(grad)
     column = matmul(gh, p)  # (m, m)
     row = matmul(p, gh)  # (n, n)
-    return (-matmul(ph, matmul(grad, ph)) + matmul(_off(A, p, column), ph) + matmul(ph, _off_right(A, p, row)),)
+    return (-matmul(ph, matmul(grad, ph)) + matmul(_outside_columns(A, p, column), ph) + matmul(ph, _outside_rows(A, p, row)),)
 
 
-def _off(A: Tensor, p: Tensor, x: Tensor) -> Tensor:
+def _outside_columns(A: Tensor, p: Tensor, x: Tensor) -> Tensor:
     """``(1 - A @ p) @ x``."""
     return x - matmul(A, matmul(p, x))
 
 
-def _off_right(A: Tensor, p: Tensor, x: Tensor) -> Tensor:
+def _outside_rows(A: Tensor, p: Tensor, x: Tensor) -> Tensor:
     """``x @ (1 - p @ A)``."""
     return x - matmul(matmul(x, p), A)
 

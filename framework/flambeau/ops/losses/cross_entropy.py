@@ -108,7 +108,7 @@ def _picked_by_ops(input: Tensor, target: Tensor, weight: Any, ignore_index: int
 
 
 @nll.vjp_on_arrays
-def _nll_raw(grad, kept, input_shape, target, ignore_index):
+def _nll_vjp_on_arrays(grad, kept, input_shape, target, ignore_index):
     return kernels.nll_grad(grad, input_shape, kept, target, ignore_index), None, None
 
 
@@ -432,7 +432,7 @@ slopes_of_rows.shape(lambda input, kept: [((input.shape[0], 1), input.dtype), (i
 
 
 @cross_entropy_rows.vjp_on_arrays
-def _rows_raw(grad, input, kept):
+def _rows_vjp_on_arrays(grad, input, kept):
     rows = kernels.compiled_rows()
     return (rows.backward(input, kept.target, kept.weight, kept.smoothing, kept.logarithms, grad, kept.divisor),)
 

@@ -53,7 +53,7 @@ def _ctc_vjp(grad, log_probs, targets, input_lengths, target_lengths, kept, blan
 
 
 @ctc.vjp_on_arrays
-def _ctc_raw(grad, log_probs, kept, zero_infinity):
+def _ctc_vjp_on_arrays(grad, log_probs, kept, zero_infinity):
     alphas, inputs, lengths = kept
     return kernels.ctc_grad(grad, log_probs, inputs, lengths, alphas, zero_infinity), None, None, None
 

@@ -173,7 +173,7 @@ def _mse_vjp(grad, input, target):
 
 
 @mean_squared_error.vjp_on_arrays
-def _mse_raw(grad, input, target):
+def _mse_vjp_on_arrays(grad, input, target):
     slope = kernels.scaled_difference(input, target, np.asarray(grad * (2 / input.size), input.dtype))
     slope = slope if slope.flags.c_contiguous else np.ascontiguousarray(slope)  # as PyTorch's
     return slope, lambda: np.asarray(-slope)

@@ -193,7 +193,7 @@ def _check_value(op: Any, *args: Any) -> None:
         raise RuntimeError(f"{op.name}: For integral input tensors, argument value must not be a floating point number.")
 
 
-def _three(op: Any, args: Any) -> Any:
+def _common_of_three(op: Any, args: Any) -> Any:
     d = result_type(args[:3])
     return d, d
 
@@ -208,7 +208,7 @@ def _by_a_factor(run: Any) -> Any:
 
 
 @elementwise(
-    dtype=refuse("bool")(_three),
+    dtype=refuse("bool")(_common_of_three),
     check=_check_value,
     partials={
         "input": lambda: 1,
@@ -233,7 +233,7 @@ def _refuse_integers(op: Any, *args: Any) -> None:
 
 
 @elementwise(
-    dtype=_three,
+    dtype=_common_of_three,
     check=_refuse_integers,
     partials={
         "input": lambda: 1,

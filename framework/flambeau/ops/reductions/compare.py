@@ -176,7 +176,7 @@ _MEMBERS = {invert: Along("members", invert, dims=ALL, takes_array=True, most_be
 
 
 @isin.plan(discrete=True)
-def _among(a, test_elements, assume_unique, invert):
+def _planned_isin(a, test_elements, assume_unique, invert):
     if invert.__class__ is not bool:
         return None
     if isinstance(test_elements, Tensor):

@@ -82,7 +82,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None):
 
 
 @nansum.vjp_on_arrays
-def _nansum_raw(grad, out, input, count):
+def _nansum_vjp_on_arrays(grad, out, input, count):
     return grad * ~np.isnan(input)
 
 
@@ -107,7 +107,7 @@ mean.shown_of("MeanBackward1", "input", "dim")
 
 
 @mean.vjp_on_arrays
-def _mean_raw(grad, out, input, count):
+def _mean_vjp_on_arrays(grad, out, input, count):
     if grad.dtype.itemsize > 2:
         return grad / count
     # A half type may not have the number `count`: float16 ends at 65504.
@@ -170,7 +170,7 @@ prod.shown_of("ProdBackward1", "input", "dim", dim=lambda saved: saved["dim"][0]
 
 
 @prod.vjp_on_arrays
-def _prod_raw(grad, out, input, count):
+def _prod_vjp_on_arrays(grad, out, input, count):
     return (grad * out.conj()) / input.conj() if input.all() else None
 
 
@@ -213,7 +213,7 @@ def amin(input, dim=(), keepdim=False):
     """
 
 
-def _share_raw(grad, out, input, count):
+def _share_vjp_on_arrays(grad, out, input, count):
     at = np.asarray(input == out)
     if (out != out).any():
         at |= (input != input) & (out != out)
@@ -227,8 +227,8 @@ def _share_raw(grad, out, input, count):
     return made
 
 
-amax.vjp_on_arrays(_share_raw)
-amin.vjp_on_arrays(_share_raw)
+amax.vjp_on_arrays(_share_vjp_on_arrays)
+amin.vjp_on_arrays(_share_vjp_on_arrays)
 
 for _op, _name in ((amax, "Max"), (amin, "Min")):     # without `dim` at all they are asked by `max` and `min`
     _op.shown_as(f"{_name}Backward1")
@@ -568,7 +568,7 @@ variance.by_rows(_spread_in_rows(False))
 
 
 @variance.vjp_on_arrays
-def _variance_raw(grad, input, dims, correction, keepdim):
+def _variance_vjp_on_arrays(grad, input, dims, correction, keepdim):
     n, x = count_of(input.shape, dims), widen(input)
     free = n - correction
     if not x.size or free <= 0:
@@ -691,9 +691,10 @@ def _deviation_vjp(grad, out, input, dims, correction, keepdim):
 
 
 @deviation.vjp_on_arrays
-def _deviation_raw(grad, out, input, dims, correction, keepdim):
+def _deviation_vjp_on_arrays(grad, out, input, dims, correction, keepdim):
     still = out == 0
-    return _variance_raw(np.where(still, 0, grad / (2 * np.where(still, 1, out))).astype(grad.dtype), input, dims, correction, keepdim)
+    of_variance = np.where(still, 0, grad / (2 * np.where(still, 1, out))).astype(grad.dtype)
+    return _variance_vjp_on_arrays(of_variance, input, dims, correction, keepdim)
 
 
 def where_tensor(condition: Tensor, x: Any, y: Any) -> Tensor:

@@ -127,7 +127,7 @@ def _converted(grad: Tensor, dtype: Any) -> Tensor:
 
 
 @cumsum.vjp_on_arrays
-def _cumsum_raw(grad, input_dtype, dim):
+def _cumsum_vjp_on_arrays(grad, input_dtype, dim):
     return (kernels.cast(kernel.reverse_cumsum(grad, dim), input_dtype.numpy),)
 
 
@@ -225,7 +225,7 @@ def _cumulative_extreme(name: str, largest: bool, doc: str) -> Any:
     op.kernel(lambda a, dim: kernel.cumextreme(a, dim, largest))
     op.shape(lambda input, dim: [(tuple(input.shape), input.dtype), (tuple(input.shape), dtypes.int64)])
     op.vjp(_extreme_vjp)
-    op.vjp_on_arrays(_extreme_raw, only_first=True)
+    op.vjp_on_arrays(_extreme_vjp_on_arrays, only_first=True)
     op.plan(_planned_totals(Along("running_extremes", largest)), wraps="dim")
     return op
 
@@ -234,7 +234,7 @@ def _extreme_vjp(grad, out1, input_shape, dim):
     return (grad[0].new_zeros(input_shape).scatter_add(dim, out1, grad[0]),)
 
 
-def _extreme_raw(grad, out1, input_shape, dim):
+def _extreme_vjp_on_arrays(grad, out1, input_shape, dim):
     if not input_shape:
         return (grad.copy(),)
     made = np.zeros(input_shape, grad.dtype)
@@ -402,7 +402,7 @@ def _differences_vjp(grad, dim):
 
 
 @differences.vjp_on_arrays
-def _differences_raw(grad, input_shape, dim):
+def _differences_vjp_on_arrays(grad, input_shape, dim):
     made = np.zeros(input_shape, grad.dtype)
     later, earlier = _neighbours(made, dim)
     later += grad

@@ -326,7 +326,7 @@ def _declare_median(name: str, skip_nan: bool, doc: str) -> Any:
     )(public)
 
     @single.vjp_on_arrays
-    def _over_all_raw(grad, out, input):
+    def _over_all_vjp_on_arrays(grad, out, input):
         at = (input == out) | ((input != input) & (out != out))
         return (np.where(at, grad / max(1, int(at.sum())), grad.dtype.type(0)),)
 

@@ -80,7 +80,7 @@ def _expand_vjp(grad, self_shape):
 
 
 @expand_shape.vjp_on_arrays
-def _expand_raw(grad, self_shape):
+def _expand_vjp_on_arrays(grad, self_shape):
     from .._spec import sum_to
 
     return (sum_to(grad, self_shape),)

@@ -222,7 +222,7 @@ def _cat_vjp(grad, tensors_shape, dim):
 
 
 @cat.vjp_on_arrays
-def _cat_raw(grad, tensors_shape, dim):
+def _cat_vjp_on_arrays(grad, tensors_shape, dim):
     made, at = [], 0
     for shape in tensors_shape:
         if shape == (0,):

@@ -67,7 +67,7 @@ def _permute_vjp(grad, dims):
 
 
 @permute.vjp_on_arrays
-def _permute_raw(grad, dims):
+def _permute_vjp_on_arrays(grad, dims):
     return (grad.transpose(_inverse(dims, grad.ndim)),)
 
 
@@ -111,7 +111,7 @@ def _transpose_vjp(grad, dim0, dim1):
 
 
 @transpose.vjp_on_arrays
-def _transpose_raw(grad, dim0, dim1):
+def _transpose_vjp_on_arrays(grad, dim0, dim1):
     return (grad.swapaxes(dim0, dim1) if grad.ndim else grad,)
 
 

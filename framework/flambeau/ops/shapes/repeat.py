@@ -141,7 +141,7 @@ def _flip_planned(a, dims):
 
 
 @flip.vjp_on_arrays
-def _flip_raw(grad, dims):
+def _flip_vjp_on_arrays(grad, dims):
     return (_flip(grad, dims),)
 
 
@@ -334,7 +334,7 @@ def _back(shifts):
 
 
 @roll.vjp_on_arrays(memory=CHANNELS)
-def _roll_raw(grad, shifts, dims):
+def _roll_vjp_on_arrays(grad, shifts, dims):
     return _roll(grad, _back(shifts), dims)
 
 

@@ -144,7 +144,7 @@ def _view_vjp(grad, self_shape):
 
 
 @view_shape.vjp_on_arrays
-def _view_raw(grad, self_shape):
+def _view_vjp_on_arrays(grad, self_shape):
     return (grad.reshape(self_shape),)
 
 

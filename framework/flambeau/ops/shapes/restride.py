@@ -119,7 +119,7 @@ def _as_strided_vjp(grad, input, size, stride, storage_offset):
 
 
 @as_strided.vjp_on_arrays
-def _as_strided_raw(grad, input, size, stride, storage_offset):
+def _as_strided_vjp_on_arrays(grad, input, size, stride, storage_offset):
     own, part = input, Geometry(size, stride, storage_offset)
     if not grad.size:
         return (np.zeros(own.shape, grad.dtype),)
@@ -180,5 +180,5 @@ def _alias_vjp(grad):
 
 
 @alias.vjp_on_arrays
-def _alias_raw(grad):
+def _alias_vjp_on_arrays(grad):
     return (grad,)

@@ -122,7 +122,7 @@ def _select_vjp(grad, input_shape, dim, index):
 
 
 @select.vjp_on_arrays
-def _select_raw(grad, input_shape, dim, index):
+def _select_vjp_on_arrays(grad, input_shape, dim, index):
     full_grad = np.zeros(input_shape, grad.dtype)
     put_part(full_grad[(slice(None),) * (dim % len(input_shape)) + (index, ...)], grad)
     return (full_grad,)
@@ -152,7 +152,7 @@ def _slice_vjp(grad, input_shape, dim, start, stop, step):
 
 
 @slice_dim.vjp_on_arrays
-def _slice_raw(grad, input_shape, dim, start, stop, step):
+def _slice_vjp_on_arrays(grad, input_shape, dim, start, stop, step):
     full_grad = np.zeros(input_shape, grad.dtype)
     put_part(full_grad[(slice(None),) * dim + (slice(start, stop, step),)], grad)
     return (full_grad,)

@@ -42,7 +42,7 @@ def _unsqueeze_vjp(grad, dim):
 
 
 @unsqueeze.vjp_on_arrays
-def _unsqueeze_raw(grad, dim):
+def _unsqueeze_vjp_on_arrays(grad, dim):
     return (grad.squeeze(dim),)
 
 
@@ -84,7 +84,7 @@ def _squeeze_vjp(grad, input_shape):
 
 
 @squeeze_dims.vjp_on_arrays
-def _squeeze_raw(grad, input_shape):
+def _squeeze_vjp_on_arrays(grad, input_shape):
     return (grad.reshape(input_shape),)
 
 

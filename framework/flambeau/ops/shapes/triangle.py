@@ -127,7 +127,7 @@ def _trace_vjp(grad, input_shape):
 
 
 @trace.vjp_on_arrays
-def _trace_raw(grad, input_shape):
+def _trace_vjp_on_arrays(grad, input_shape):
     made = np.zeros(input_shape, grad.dtype)
     made.reshape(-1)[: min(input_shape) * input_shape[1] : input_shape[1] + 1] = grad
     return (made,)

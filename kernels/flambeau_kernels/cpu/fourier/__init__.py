@@ -90,7 +90,7 @@ def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, in
     if inner == 1 and n in ROOTS:
         return _tiny(kind, (*shape[:d], n), char, scale, inverse)
     if kind != COMPLEX and n % 2:
-        return _odd(kind, shape, char, d, scale, inverse, n)
+        return _of_odd_real_lines(kind, shape, char, d, scale, inverse, n)
     m = n if kind == COMPLEX else n // 2
     if not _is_smooth(m):
         return None
@@ -98,7 +98,7 @@ def _step(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, in
     made_dtype = np.dtype(char) if kind == TO_REAL else _COMPLEX[char]
     if m > MOST[char]:
         return _very_long(kind, shape, char, d, scale, inverse, n) if inner == 1 and char == "f" and _matrix_sides(m) else None
-    plan = _columns if inner > 1 else _short if m < LONG else _long
+    plan = _columns if inner > 1 else _plan_of_short_lines if m < LONG else _plan_of_long_lines
     form, chunks, numbers, *arrays = plan(kind, char, m, outer, inner, scale, inverse or kind == TO_REAL)
     real, release = np.dtype(char), prod(made_shape) > 2048
 
@@ -134,7 +134,7 @@ def _tiny(kind: int, shape: tuple[int, ...], char: str, scale: float, inverse: b
     lines, factor, real = prod(outer), np.array([float(scale)]), np.dtype(char)
     made_shape = (*outer, n // 2 + 1 if kind == FROM_REAL else n)
     made_dtype = real if kind == TO_REAL else _COMPLEX[char]
-    chunks, per = _cut(lines, 4 * n)
+    chunks, per = _chunks_of_groups(lines, 4 * n)
     release = lines * n > 2048
     constants = {"KIND_OF": kind, "R": n, "INVERSE": inverse}
     form = fourier_lines.tiny_lines.form((real, real, factor.dtype, int, int), constants)
@@ -147,7 +147,7 @@ def _tiny(kind: int, shape: tuple[int, ...], char: str, scale: float, inverse: b
     return run
 
 
-def _odd(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:
+def _of_odd_real_lines(kind: int, shape: tuple[int, ...], char: str, d: int, scale: float, inverse: bool, n: int) -> Run | None:
     """Transforms of an odd number of real values, which make no half line: those of complex ones."""
     dtype, half = _COMPLEX[char], n // 2 + 1
     of_complex = _step(COMPLEX, (*shape[:d], n), char, d, scale, inverse or kind == TO_REAL, n)
@@ -187,7 +187,7 @@ def _passes(char: str, radices: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray
     return np.array(radices, np.int64), addresses(radices, np.dtype(char))
 
 
-def _cut(groups: int, elements: int) -> tuple[int, int]:
+def _chunks_of_groups(groups: int, elements: int) -> tuple[int, int]:
     """Chunks, and groups of `elements` in each."""
     per = max(1, PIECE // elements, -(-groups // MOST_CHUNKS))
     return -(-groups // per), per
@@ -201,18 +201,18 @@ def _columns(kind: int, char: str, n: int, outer: int, inner: int, scale: float,
     width = min(_rounded_up(inner, _lanes(char)), COLUMNS[char])
     plane = n * width + SPREAD // np.dtype(char).itemsize
     groups = outer * -(-inner // width)
-    chunks, per = _cut(groups, n * width)
+    chunks, per = _chunks_of_groups(groups, n * width)
     radices = _radices(n)
     plan = _integers(n, groups, per, inverse, len(radices), inner, width, plane)
     table = np.concatenate([[scale], _turns_of_passes(n, radices)]).astype(char)
     return _form(fourier_lines.columns, char), chunks, 4 * plane, table, *_passes(char, radices), plan
 
 
-def _short(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
+def _plan_of_short_lines(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
     lanes = _lanes(char)
     plane = (n + 1 + lanes) * lanes
     groups = -(-outer // lanes)
-    chunks, per = _cut(groups, n * lanes)
+    chunks, per = _chunks_of_groups(groups, n * lanes)
     radices = _radices(n)
     parts = [[scale / 2 if kind == FROM_REAL else scale], _turns_of_passes(n, radices), _turns_of_halves(n)]
     plan = _integers(n, groups, per, inverse, len(radices), outer, plane, 1 + len(parts[1]))
@@ -220,12 +220,12 @@ def _short(kind: int, char: str, n: int, outer: int, inner: int, scale: float, i
     return _form(fourier_lines.short_lines, char, KIND_OF=kind), chunks, 4 * plane, table, *_passes(char, radices), plan
 
 
-def _long(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
+def _plan_of_long_lines(kind: int, char: str, n: int, outer: int, inner: int, scale: float, inverse: bool) -> Any:
     lanes = _lanes(char)
     n1, n2 = _sides(n, lanes)
     r1, r2 = _rounded_up(n1, lanes), _rounded_up(n2, lanes)
     plane = r1 * r2 + lanes
-    chunks, per = _cut(outer, n)
+    chunks, per = _chunks_of_groups(outer, n)
     first, second = _radices(n1), _radices(n2)
     between = np.zeros((2, r1, r2))
     angles = np.outer(np.arange(n1), np.arange(n2)) % n * (-2 * pi / n)

@@ -14,10 +14,11 @@ MOST_KEPT = 4096  # positions of a grid that is kept for the next call: of few, 
 
 def base_grid(extents: tuple[int, ...], align: bool, dtype: np.dtype) -> np.ndarray:
     """Homogeneous coordinates of every position, x first: ``(positions, n + 1)``. Not to be written to."""
-    return (_kept if prod(extents) <= MOST_KEPT else _made)(extents, align, dtype)
+    return (_kept if prod(extents) <= MOST_KEPT else _coordinates)(extents, align, dtype)
 
 
-def _made(extents: tuple[int, ...], align: bool, dtype: np.dtype) -> np.ndarray:
+def _coordinates(extents: tuple[int, ...], align: bool, dtype: np.dtype) -> np.ndarray:
+    """Those of all cells of an image, a row for each, the last dimension first, then a one."""
     wide = np.float32 if dtype.itemsize <= 2 else dtype
     axes = []
     for m in extents:
@@ -27,4 +28,4 @@ def _made(extents: tuple[int, ...], align: bool, dtype: np.dtype) -> np.ndarray:
     return np.stack([*(c.reshape(-1) for c in reversed(mesh)), np.ones(mesh[0].size, wide)], -1).astype(dtype)
 
 
-_kept = functools.lru_cache(64)(_made)
+_kept = functools.lru_cache(64)(_coordinates)

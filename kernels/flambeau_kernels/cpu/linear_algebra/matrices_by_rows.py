@@ -61,12 +61,13 @@ def cholesky(a: np.ndarray, upper: bool) -> Any:
 
 def cholesky_of_one(a: np.ndarray, upper: bool) -> Any:
     """`cholesky` of one matrix of up to `MOST` rows, by columns; None too if it does not lie in memory as a kernel reads it."""
-    run = _one(a.shape, a.strides, a.dtype, bool(upper))
+    run = _plan_of_one_matrix(a.shape, a.strides, a.dtype, bool(upper))
     return None if run is None else run(a)
 
 
 @kept(256)
-def _one(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, upper: bool) -> Any:
+def _plan_of_one_matrix(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, upper: bool) -> Any:
+    """The Cholesky factor of one matrix with these strides, in bytes; None where no kernel is for it."""
     n, size = shape[0], dtype.itemsize
     if min(strides) < 0 or strides[0] % size or strides[1] % size or not compiles():
         return None

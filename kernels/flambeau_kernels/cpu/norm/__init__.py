@@ -72,7 +72,8 @@ def _blocks(count: int, bytes_each: int) -> Any:
     return (slice(i, min(i + step, count)) for i in range(0, count, step))
 
 
-def _over(total: Any, n: int) -> Any:
+def _mean_of_sum(total: Any, n: int) -> Any:
+    """The mean of `n` numbers of which the sum is `total`; nan of none."""
     return total / n if n else total * np.nan
 
 
@@ -122,14 +123,14 @@ def _find_row_moments(rows: Any, eps: float, centred: bool) -> Moments:
     means, variances = np.zeros((n, 1), kind), np.empty((n, 1), kind)
     for part in _blocks(n, d * kind.itemsize):
         x = wide(rows[part])
-        variance = _over(_dot(x, x)[:, None], d)
+        variance = _mean_of_sum(_dot(x, x)[:, None], d)
         if centred:
-            mean = _over(_line_sum(x)[:, None], d)
+            mean = _mean_of_sum(_line_sum(x)[:, None], d)
             means[part] = mean
             variance = variance - mean * mean
             if _unsafe(mean, variance):
                 x = x - means[part]
-                variance = _over(_dot(x, x)[:, None], d)
+                variance = _mean_of_sum(_dot(x, x)[:, None], d)
         variances[part] = variance
     return Moments(means, variances, 1 / np.sqrt(variances + kind.type(eps)))
 
@@ -208,8 +209,8 @@ def row_backward(
         if to_bias is not None:
             to_bias += np.add.reduce(wide(g), axis=0, dtype=np.float64)
         if to_rows is not None:
-            level = _over(_dot(wide(g), factor)[:, None], d).astype(kind) if centred else kind.type(0)
-            slope = _over(_dot(along, factor)[:, None], d).astype(kind)
+            level = _mean_of_sum(_dot(wide(g), factor)[:, None], d).astype(kind) if centred else kind.type(0)
+            slope = _mean_of_sum(_dot(along, factor)[:, None], d).astype(kind)
             launch(_GRAD, (g, x, m, i, factor, level, slope), (to_rows[part],), kind)
     to_weight, to_bias = (None if total is None else total.astype(kind, copy=False) for total in (to_weight, to_bias))
     return to_rows, to_weight, to_bias
@@ -488,15 +489,15 @@ def find_moments(x: Any, groups: int | None, eps: float) -> Moments:
     for part in _image_blocks(x):
         block = wide(x[part])
         sums[part], squares[part] = _sums(block), _dots(block, block)
-    found = _over(_shared(sums, groups), count)
-    variance = _over(_shared(squares, groups), count) - found**2
+    found = _mean_of_sum(_shared(sums, groups), count)
+    variance = _mean_of_sum(_shared(squares, groups), count) - found**2
     mean = found.astype(kind, copy=False)
     if _unsafe(found, variance):
         spread = _spread(mean, c)
         for part in _image_blocks(x):
             centred = wide(x[part]) - _taken(spread, part)
             squares[part] = _dots(centred, centred)
-        variance = _over(_shared(squares, groups), count)
+        variance = _mean_of_sum(_shared(squares, groups), count)
     variance = variance.astype(kind, copy=False)
     return Moments(mean, variance, 1 / np.sqrt(variance + kind.type(eps)))
 
@@ -546,8 +547,8 @@ def normalize_backward(
         return out, to_weight, to_bias
     count = n * width if groups is None else c // groups * width
     # d = inverse * (w g - mean(w g) - (x - mean) * inverse**2 * mean(w g (x - mean)))
-    slope = _spread(-(inverse**3) * _over(_shared(along * factor, groups), count), c)
-    offset = _spread(-inverse * _over(_shared(total * factor, groups), count), c) - slope * centre
+    slope = _spread(-(inverse**3) * _mean_of_sum(_shared(along * factor, groups), count), c)
+    offset = _spread(-inverse * _mean_of_sum(_shared(total * factor, groups), count), c) - slope * centre
     for part in _image_blocks(x):
         numbers = (_taken(scale, part), _taken(slope, part), _taken(offset, part))
         launch(_COMBINE, (grad[part], x[part], *numbers), (out[part],), kind)

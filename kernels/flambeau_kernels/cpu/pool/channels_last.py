@@ -329,7 +329,7 @@ def _in_order(made: np.ndarray) -> np.ndarray:
     return made.transpose(0, made.ndim - 1, *range(1, made.ndim - 1))
 
 
-def _overs(axes: tuple[Any, ...], include_padding: bool, divisor: Any, kind: np.dtype) -> list[np.ndarray]:
+def _divisors_by_dimension(axes: tuple[Any, ...], include_padding: bool, divisor: Any, kind: np.dtype) -> list[np.ndarray]:
     return [np.ones(1, kind)] * (3 - len(axes)) + [np.asarray(each, kind) for each in counts_along(axes, include_padding, divisor)]
 
 
@@ -341,7 +341,7 @@ def means(x: Any, axes: tuple[Any, ...], include_padding: bool, divisor: Any) ->
 @engines.kept(256)
 def _planned_means(shape: tuple[int, ...], dtype: np.dtype, axes: tuple[Any, ...], include_padding: bool, divisor: Any) -> Any:
     cut = _Axes(shape, axes, shape[2:], False)
-    tables = [*cut.taps, *_overs(axes, include_padding, divisor, _kind(dtype)), cut.geometry]
+    tables = [*cut.taps, *_divisors_by_dimension(axes, include_padding, divisor, _kind(dtype)), cut.geometry]
     counts = [axis.count for axis in axes]
     form = channel_means.form((dtype, dtype, *(table.dtype for table in tables)), {"LONG": cut.is_long})
 
@@ -365,7 +365,7 @@ def _planned_spread(
     cut = _Axes(shape, axes, sizes, True)
     backwards = isinstance(axes[-1], Window)          # as `spread_rows` adds up the windows along a row
     tables = [table for axis in range(3) for table in cut.windows_of_elements(axis, backwards and axis == 2)]
-    tables += [*_overs(axes, include_padding, divisor, _kind(dtype)), cut.geometry]
+    tables += [*_divisors_by_dimension(axes, include_padding, divisor, _kind(dtype)), cut.geometry]
     form = spread_channels.form((dtype, dtype, *(table.dtype for table in tables)), {})
 
     def run(grad: Any) -> np.ndarray:
