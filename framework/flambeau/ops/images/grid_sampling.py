@@ -194,7 +194,7 @@ def _looked_up_vjp(grad, input, grid, mode, padding, align):
 
 @looked_up_in_volume.vjp_on_arrays
 @looked_up.vjp_on_arrays
-def _looked_up_raw(grad, input, grid, mode, padding, align, needs_input, needs_grid):
+def _looked_up_vjp_on_arrays(grad, input, grid, mode, padding, align, needs_input, needs_grid):
     from flambeau_kernels.cpu.images import grid_lookups
 
     return grid_lookups.gradients(grad, input, grid, mode, padding, align, needs_input, needs_grid)

@@ -112,7 +112,7 @@ def _adaptive_mean_vjp(grad, input, sizes):
 
 
 @adaptive_mean.vjp_on_arrays
-def _adaptive_mean_raw(grad, input_shape, sizes):
+def _adaptive_mean_vjp_on_arrays(grad, input_shape, sizes):
     return _adaptive_spread(grad, input_shape[len(input_shape) - len(sizes) :])
 
 

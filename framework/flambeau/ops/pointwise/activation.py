@@ -554,7 +554,7 @@ def _softmax_slope_vjp(grad, grad_output, output, dim):
 
 
 @softmax_along.vjp_on_arrays
-def _softmax_raw(grad, out, dim):
+def _softmax_vjp_on_arrays(grad, out, dim):
     return (softmax_kernels.softmax_grad(grad, out, dim),)
 
 
@@ -596,7 +596,7 @@ def _log_softmax_vjp(grad, out, dim):
 
 
 @log_softmax_along.vjp_on_arrays
-def _log_softmax_raw(grad, out, dim):
+def _log_softmax_vjp_on_arrays(grad, out, dim):
     return (softmax_kernels.log_softmax_grad(grad, out, dim),)
 
 
@@ -729,7 +729,7 @@ logsumexp_over.plan(softmax_kernels.log_sums, dims="dims")
 
 
 @logsumexp_over.vjp_on_arrays
-def _logsumexp_raw(grad, out, input, dims, keepdim):
+def _logsumexp_vjp_on_arrays(grad, out, input, dims, keepdim):
     if input.dtype is not FLOAT32 and input.dtype is not FLOAT64:
         return None
     top = aligned(out, input.shape, dims, keepdim)
