@@ -11,20 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from ..products.matmul import has_microkernels, matmul
+from ..products.matmul import MOST_PRODUCTS, has_microkernels, matmul
 
 Ints = tuple[int, ...]
 # Channels that are summed over, channels that are made, and positions of an image, from which products take less time than `product.py`.
-LEAST_SUMMED, LEAST_MADE, LEAST_POSITIONS = 128, 24, 512
+LEAST_SUMMED, LEAST_MADE, LEAST_POSITIONS = 16, 24, 196
 
 
 def pays(x: Any, w: Any, made: Ints, stride: Ints, padding: Ints, groups: int, transposed: bool) -> bool:
-    """Whether windows are positions, and products of them large enough; by the sizes of one image, whose results depend on no other's."""
-    outputs = w.shape[1] if transposed else w.shape[0]
+    """Whether windows are positions, and products of them large enough.
+
+    By the sizes of one image: its results must depend on no other, and a product that is not small has the same bits alone and in a batch.
+    """
+    outputs, positions = w.shape[1] if transposed else w.shape[0], prod(made)
     return (
         groups == 1 and set(w.shape[2:]) == set(stride) == {1} and not any(padding) and made == x.shape[2:] and x.flags.c_contiguous
         and x.dtype == w.dtype and x.dtype.char in "fd" and x.shape[1] >= LEAST_SUMMED and outputs >= LEAST_MADE
-        and prod(made) >= LEAST_POSITIONS and has_microkernels()
+        and positions >= LEAST_POSITIONS and x.shape[1] * outputs * positions > MOST_PRODUCTS and has_microkernels()
     )  # fmt: skip
 
 
