@@ -27,6 +27,7 @@ from flambeau_kernels.engine.language import (
     load,
     local,
     multiply_add,
+    prefetch,
     store,
     unroll,
     vector,
@@ -39,6 +40,7 @@ from .walk import Ints, Pass
 
 # Taps of a panel, and output channels of a block, rounded up to whole tiles.
 DEPTH, MOST = 160, 128
+LINE = 64                                             # bytes of a line of the cache
 # Floating-point operations of a chunk: some 30 microseconds.
 CHUNK = 3_000_000
 # Slots of the geometry.
@@ -90,7 +92,7 @@ def pack_single(to, source, at, taps, output, here, ROWS):
 
 def gather(panel, planes, places, depth, position, count, geometry, LANES, VECTORS, PAIRS):
     """The elements `depth` taps read for `count` positions: ``panel[tap][position]``, with PAIRS ``panel[pair of taps][position]``."""
-    WIDTH = LANES * VECTORS
+    WIDTH, VECTOR = LANES * VECTORS, LANES * widened(panel).bits // 8
     if count < WIDTH:
         for i in range(0, (depth + 1) // 2 * WIDTH if PAIRS else depth * WIDTH, LANES):
             store(panel, i, broadcast(widened(panel)(0), LANES))
@@ -102,19 +104,20 @@ def gather(panel, planes, places, depth, position, count, geometry, LANES, VECTO
         source = planes + (row_start(row, geometry + ROW, geometry + SOURCE_IMAGE) + x)
         if length == WIDTH:
             for v in unroll(range(VECTORS)):
-                gather_vector(panel + v * LANES, source + v * LANES, places, depth, WIDTH, LANES, PAIRS)
+                gather_vector(panel + v * LANES, source + v * LANES, places, depth, WIDTH, LANES, PAIRS, v * VECTOR % LINE == 0)
         else:
             for i in range(0, length, LANES):
                 left = length - i
                 at = j + i
                 if left >= LANES:
-                    gather_vector(panel + at, source + i, places, depth, WIDTH, LANES, PAIRS)
+                    gather_vector(panel + at, source + i, places, depth, WIDTH, LANES, PAIRS, True)
                 else:
                     gather_part(panel + at, source + i, places, depth, left, WIDTH, LANES, PAIRS)
         j += length
 
 
-def gather_vector(panel, source, places, depth, WIDTH, LANES, PAIRS):
+def gather_vector(panel, source, places, depth, WIDTH, LANES, PAIRS, ASKS):
+    """A vector for each tap. Where a line begins, it ASKS for what the next panel reads: the processor cannot foresee so many planes."""
     if PAIRS:
         KIND = vector(int32, LANES)
         for k in range(depth // 2):
@@ -125,6 +128,8 @@ def gather_vector(panel, source, places, depth, WIDTH, LANES, PAIRS):
     else:
         for k in range(depth):
             store(panel, k * WIDTH, load(source, places[k], LANES))
+            if ASKS:
+                prefetch(source + (places[k] + WIDTH))
 
 
 def gather_part(panel, source, places, depth, left, WIDTH, LANES, PAIRS):
@@ -258,6 +263,8 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
     stop = min(position + geometry[SPAN], geometry[POSITIONS])
     while position < stop:
         count = min(WIDTH, stop - position)
+        row = position // geometry[ROW]
+        place = row_start(row, geometry + ROW, geometry + OUT_IMAGE) + (position - row * geometry[ROW]) * geometry[OUT_X]
         k = 0
         while k < taps:
             depth = min(geometry[DEEP], taps - k)
@@ -267,6 +274,11 @@ def correlate(chunk, planes, packed, bias, out, places, geometry, *, ROWS, VECTO
             while o < outputs:
                 left = outputs - o
                 part = weights + (o * steps + k // STEP * ROWS)
+                if k + depth == taps:
+                    # Stores that wait for memory would hold up the next tile, so lines of results are asked for before it is multiplied.
+                    for r in unroll(range(ROWS)):
+                        for j in unroll(range(0, WIDTH, LINE // (KIND.bits // 8))):
+                            prefetch(target + ((o + r) * geometry[OUT_CHANNEL] + (place + j)))
                 if left > ROWS // 2:
                     multiply(panel, part, sums + o * WIDTH, deep, k == 0, constant + o, ROWS, ROWS, LANES, VECTORS, PAIRS)
                 else:
