@@ -42,6 +42,7 @@ from ..ops import _dispatch
 from ..ops._derive import is_loaded_later
 from ..tensor import Tensor, wrap
 from . import _explain
+from ._handlers import would_be_caught
 
 _local = _state.local
 _new = object.__new__
@@ -718,6 +719,9 @@ class Recorder(Interpreter):
         metas: dict[int, Tensor] = {}
         if any(a.__class__ is device and a.type != "cpu" for a in args):
             return None                               # a Deferred is on the CPU
+        # What may fail by its values is recorded for a replay too, but a program that would catch that runs it at once.
+        if self.records_all and self.notes_events and op.kind not in ("elementwise", "view") and not _may_wait(op) and would_be_caught():
+            return None
 
         def meta(a: Any, ref: Any) -> Any:
             if isinstance(ref, Constant):
