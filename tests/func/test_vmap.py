@@ -258,3 +258,25 @@ def test_an_error_inside_leaves_nothing_behind():
         fb.vmap(lambda x: 1 / 0)(fb.ones(2))
 
     assert not fb._state.local.calls.interpreters
+
+
+def test_examples_draw_permutations_of_their_own_and_tensors_like_one_that_is_no_batch():
+    xs, one = fb.arange(24.0).view(4, 6), fb.zeros(6)
+
+    different = fb.vmap(lambda x: x * 0 + fb.randperm(6), randomness="different")(xs)
+    same = fb.vmap(lambda x: x * 0 + fb.randperm(6), randomness="same")(xs)
+    like = fb.vmap(lambda x: x * 0 + fb.rand_like(one), randomness="different")(xs)
+
+    assert all(row.sort()[0].tolist() == list(range(6)) for row in different)
+    assert len({tuple(row.tolist()) for row in different}) > 1
+    assert (same == same[0]).all()
+    assert len({tuple(row.tolist()) for row in like}) == 4
+    for draw in (lambda: fb.randperm(6), lambda: fb.rand_like(one)):
+        with pytest.raises(RuntimeError, match="randomness error mode"):
+            fb.vmap(lambda x, draw=draw: x + draw())(xs)
+
+
+def test_chunks_draw_the_same_where_examples_do():
+    drawn = fb.vmap(lambda x: x * 0 + fb.rand(2), randomness="same", chunk_size=2)(fb.ones(5, 2))
+
+    assert (drawn == drawn[0]).all()

@@ -68,8 +68,13 @@ def vmap_impl(func: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_siz
     size, flat_dims, flat_args, spec = _process_batched_inputs(in_dims, args, func)
     if chunk_size is None or chunk_size >= size:
         return _run(func, size, flat_dims, flat_args, spec, out_dims, randomness, kwargs)
+    from ..random import default_generator
+
+    state = default_generator.get_state() if randomness == "same" else None
     parts = []
     for start in range(0, size, chunk_size):
+        if state is not None:
+            default_generator.set_state(state)        # so that chunks draw the same too
         length = min(chunk_size, size - start)
         piece = [x if d is None else x.narrow(d, start, length) for x, d in zip(flat_args, flat_dims, strict=True)]
         parts.append(_run(func, length, flat_dims, piece, spec, out_dims, randomness, kwargs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -575,6 +576,11 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
             return made
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
+    if IN_FORCE and out is None and (level := innermost_batch()) is not None:
+        given = {"generator": generator, "dtype": dtype, "layout": layout, "device": device}
+        made = level.drawn(lambda lead: OPS["stack"].function([randperm(n, **given) for _ in range(math.prod(lead))]).reshape(*lead, n))
+        if made is not None:
+            return made
     if isinstance(out, Tensor) and out._lacks_values:
         return out_of_shape("randperm", out, (int(n),), dtype, device)
     if out is layout is device is dtype is None and not PLACED and requires_grad is False and n.__class__ is int:
@@ -621,6 +627,11 @@ def _like_draw(draw_name: str, name: str, made_by: Any = None) -> Any:
                     getattr(_cpu_kernels(), draw_name)(_stream(generator), array)
                 made = hot_calls.over(array)
                 return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
+        if IN_FORCE and input.__class__ is Tensor and (level := innermost_batch()) is not None:
+            options = {"dtype": dtype, "layout": layout, "device": device, "memory_format": memory_format, "generator": generator}
+            made = level.drawn(lambda lead: like(input.expand(*lead, *input.shape), **options))
+            if made is not None:
+                return made
         made = like_tensor(lambda s, d: np.empty(s, d), input, dtype, device, False, memory_format, layout)
         fill_in_place(made, name, lambda a: getattr(_kernels(), draw_name)(_stream(generator), a))
         return made if requires_grad is False or requires_grad is None else made.requires_grad_(requires_grad)
