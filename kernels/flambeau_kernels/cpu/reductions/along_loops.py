@@ -13,6 +13,7 @@ import numpy as np
 from flambeau_kernels.engine.calls.along import LENGTH, NONE, REDUCED, SAME, Task
 from flambeau_kernels.engine.language import (
     bool8,
+    brief,
     float32,
     float64,
     independent,
@@ -637,28 +638,40 @@ def _differences(dtype: np.dtype) -> Task | None:
 # -- exponentials and their sums --------------------------------------------------------------------------------------------------
 
 
-@kernel
+def row_shares(x, out, parts, outer, n, kind):
+    """Those of contiguous lines: the exponentials of all of them fill whole vectors together."""
+    for o in range(outer):
+        p, part = x + o * n, parts + o * n
+        top = extreme_of(p, n, kind, -INF, True, False)
+        for j in brief(range(n)):
+            part[j] = p[j] - top
+    for j in independent(range(outer * n)):
+        parts[j] = exp(parts[j])
+    for o in range(outer):
+        q, part = out + o * n, parts + o * n
+        total = sum_of(part, n, kind)
+        for j in brief(range(n)):
+            q[j] = part[j] / total
+
+
+@kernel(in_vectors=True)                              # the same code by fewer passes
 def shares(chunk, x, out, second, outer, n, inner, k, *, LOG):
     """The exponentials of the elements over their sum along a line, or the logarithms of that."""
     kind = widened(x)
     tops, totals, parts = local(kind, MOST), local(kind, MOST), local(kind, MOST)  # in which halves are not rounded yet
-    for o in range(outer):
-        p, q = x + o * n * inner, out + o * n * inner
-        if inner == 1:
-            if LOG:
-                softmax_row(p, q, n, kind, True, False)  # as large ones, and as the cross entropy of rows
-            else:
-                top = extreme_of(p, n, kind, -INF, True, False)
-                for j in independent(range(n)):
-                    totals[j] = exp(p[j] - top)
-                total = sum_of(totals, n, kind)
-                for j in independent(range(n)):
-                    q[j] = totals[j] / total
+    if inner == 1:
+        if LOG:
+            for o in range(outer):
+                softmax_row(x + o * n, out + o * n, n, kind, True, False)  # as large ones, and as the cross entropy of rows
         else:
+            row_shares(x, out, parts, outer, n, kind)
+    else:
+        for o in range(outer):
+            p, q = x + o * n * inner, out + o * n * inner
             for i in independent(range(inner)):
-                tops[i] = p[i]
+                tops[i] = kind(-INF)
                 totals[i] = kind(0)
-            for j in range(1, n):
+            for j in range(n):
                 for i in independent(range(inner)):
                     tops[i] = maximum(tops[i], p[j * inner + i])
             for j in range(n):
