@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import flambeau as fb
+from flambeau.ops._derive import load_all
 from flambeau.ops._spec import OPS
 from flambeau_kernels.cpu import tier
 from fused_programs import parts_of, same
@@ -220,6 +221,7 @@ def test_chains_with_truth_values_have_the_gradients_of_eager(name: str, monkeyp
 
 def test_nothing_that_draws_random_numbers_is_put_off() -> None:
     """Numbers come in the order of the calls, and tables of launches are made by computing once more."""
+    load_all()
     put_off = [op for op in OPS.values() if op.kind in ("elementwise", "view") or op.deferrable or op.shares_memory or op.in_rows]
 
     assert len(put_off) > 200
