@@ -462,3 +462,20 @@ def test_points_are_looked_up_alike_with_the_corners_left_to_the_default() -> No
         with pytest.warns(UserWarning, match="align_corners"):
             made = F.grid_sample(image, points)
         assert made.tolist() == F.grid_sample(image, points, align_corners=False).tolist()
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_images_and_points_in_any_order_of_memory_are_looked_up_alike(mode: str) -> None:
+    image, flow = fb.tensor(RNG.normal(size=(2, 3, 5, 6))), fb.tensor(RNG.uniform(-1.1, 1.1, (2, 2, 40, 50)))
+    made = []
+
+    for form in (fb.contiguous_format, fb.channels_last):
+        x, points = image.to(memory_format=form).detach().clone().requires_grad_(), flow.permute(0, 2, 3, 1)
+        points = (points.contiguous() if form is fb.contiguous_format else points).detach().requires_grad_()
+        for _ in range(3):
+            out = F.grid_sample(x, points, mode=mode, align_corners=True)
+        out.sum().backward()
+        assert out.is_contiguous()
+        made.append((out.tolist(), x.grad.tolist(), points.grad.tolist()))
+
+    assert made[0] == made[1]

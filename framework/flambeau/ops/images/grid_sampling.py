@@ -113,7 +113,10 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
         )
     if align_corners is None:
         warn(_CORNERS)
-        return grid_sample(input, grid, mode, padding_mode, False)  # which has a plan
+        return grid_sample(input, grid, mode, padding_mode, False)  # which has a plan, for row-major operands
+    _check_grid("grid_sample", input, grid, mode)
+    if not (input.is_contiguous() and grid.is_contiguous()):
+        return grid_sample(input.contiguous(), grid.contiguous(), mode, padding_mode, align_corners)
     return _grid_sample("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
 
 
