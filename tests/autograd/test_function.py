@@ -139,3 +139,38 @@ def test_a_saved_result_leads_on_though_the_program_drops_it() -> None:
     x.requires_grad_()
     (slope,) = fb.autograd.grad(cube(x), x, create_graph=True)
     assert fb.autograd.grad(slope, x)[0] == 4.5
+
+
+class _Cube(fb.autograd.Function):
+    """With the exponential of its operand as a second result."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x**3, x.exp()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output[1])
+        ctx.save_for_forward(*inputs, output[1])
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, e = ctx.saved_tensors
+        return 3 * x**2 * g + h * e
+
+    @staticmethod
+    def jvp(ctx, t):
+        x, e = ctx.saved_tensors
+        return 3 * x**2 * t, t * e
+
+
+def test_second_derivatives_of_a_function_with_a_rule_for_vmap():
+    f = lambda x: sum(y.sum() for y in _Cube.apply(x))  # noqa: E731
+    x = fb.tensor([1.0, -2.0, 0.5], dtype=fb.float64)
+    expected = (6 * x + x.exp()).diag()
+
+    fb.testing.assert_close(fb.func.hessian(f)(x), expected)
+    fb.testing.assert_close(fb.vmap(fb.func.hessian(f))(fb.stack([x, x]))[1], expected)
+    fb.testing.assert_close(fb.func.jvp(fb.func.grad(f), (x,), (x,))[1], expected @ x)

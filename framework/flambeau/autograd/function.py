@@ -264,9 +264,12 @@ def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     needs = tuple([isinstance(a, Tensor) and a._node is not None for a in args])
     ctx = _Context(needs if recording else (False,) * len(args))
     primals = _without_tangents(args) if _state.IN_FORCE and _state.local.calls.interpreters else args
+    own_context = cls.setup_context is not Function.setup_context
+    if primals is not args and recording and True in needs and own_context and any(hasattr(p, "_bdim") for p in primals):
+        return _apply_to_batches(cls, args, primals, kwargs)
     before = _state.set_grad(False)
     try:
-        if cls.setup_context is not Function.setup_context:
+        if own_context:
             result = cls.forward(*primals, **kwargs)
             cls.setup_context(ctx, primals, result)
         else:
@@ -297,6 +300,19 @@ def _apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _save(node, ctx, args, made)
     _forward_mode(cls, ctx, args, made)
     return tuple(made) if several else made[0]
+
+
+def _apply_to_batches(cls: Any, args: tuple[Any, ...], primals: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_apply` for operands with tangents that are batches, whose history is kept by the tensors inside: the `vmap` around records it."""
+    from ..ops import _dispatch
+    from .forward_ad import innermost
+
+    with _dispatch.below(innermost()):
+        result = cls.apply(*primals, **kwargs)
+    ctx = _Context((False,) * len(args))
+    cls.setup_context(ctx, primals, result)
+    _forward_mode(cls, ctx, args, list(result) if isinstance(result, (tuple, list)) else [result])
+    return result
 
 
 def _without_tangents(args: tuple[Any, ...]) -> tuple[Any, ...]:
