@@ -188,7 +188,7 @@ class ForwardLevel(Interpreter):
             if isinstance(x, (list, tuple)):
                 if any(self.tangent_of(y) is not None for y in x):
                     return True
-            elif self.tangent_of(x) is not None:
+            elif isinstance(x, Tensor) and (self in x.__dict__.get("_tangents", ()) or x._view_of) and self.tangent_of(x) is not None:
                 return True
         return False
 
@@ -327,7 +327,7 @@ def _share_memory(x: Tensor, y: Tensor) -> bool:
 
 def _innermost(x: Any) -> Any:
     """The tensor in whose memory a batch of a `vmap` is; others themselves."""
-    while hasattr(x, "_bdim"):
+    while x.__class__ is not Tensor and hasattr(x, "_bdim"):
         x = x._value
     return x
 
